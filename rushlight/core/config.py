@@ -1,0 +1,43 @@
+"""Every environment variable the package reads, in one place."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+def cache_folder() -> Path | None:
+    """Where built kernels are kept; RUSHLIGHT_CACHE=off keeps none."""
+    chosen = os.environ.get("RUSHLIGHT_CACHE")
+    if chosen == "off":
+        return None
+    if chosen:
+        return Path(chosen)
+    base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(base).expanduser() / "rushlight"
+
+
+def thread_count() -> int:
+    """Threads for CPU kernels: RUSHLIGHT_THREADS, else the cores this process may use."""
+    chosen = os.environ.get("RUSHLIGHT_THREADS")
+    if chosen:
+        return max(1, int(chosen))
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:
+        return os.cpu_count() or 1
+
+
+def default_device() -> str:
+    """The device new tensors are made on: RUSHLIGHT_DEVICE, else cpu."""
+    return os.environ.get("RUSHLIGHT_DEVICE", "cpu")
+
+
+def required_devices() -> tuple[str, ...]:
+    """Devices whose tests may not skip: RUSHLIGHT_REQUIRE=webgpu,cuda."""
+    return tuple(n for n in os.environ.get("RUSHLIGHT_REQUIRE", "").split(",") if n)
+
+
+def debug_level() -> int:
+    """RUSHLIGHT_DEBUG=1 prints each kernel as it is built, 2 its source too."""
+    return int(os.environ.get("RUSHLIGHT_DEBUG", "0"))

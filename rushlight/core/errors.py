@@ -1,0 +1,53 @@
+"""The errors a program can catch. Each message names the op, the operands and the fix."""
+
+from __future__ import annotations
+
+
+class RushlightError(RuntimeError):
+    """Base of the engine's own errors; a RuntimeError, as in PyTorch."""
+
+
+class ShapeError(RushlightError, ValueError):
+    """Operands whose shapes do not fit the op."""
+
+
+class DTypeError(RushlightError, TypeError):
+    """An element type the op or the device does not take."""
+
+
+class DeviceError(RushlightError):
+    """Operands on different devices, or work a device cannot do."""
+
+
+class DeviceUnavailable(DeviceError):
+    """A device that is not there: which one, why, and what to install."""
+
+    def __init__(self, name: str, reason: str, fix: str) -> None:
+        super().__init__(f"device {name!r} is not available: {reason}. {fix}")
+        self.name = name
+        self.reason = reason
+        self.fix = fix
+
+
+class OutOfMemoryError(RushlightError, MemoryError):
+    """The device itself has no room for a request."""
+
+
+class BudgetError(OutOfMemoryError):
+    """A request that no dropping of rebuildable values can bring under the budget."""
+
+    def __init__(self, message: str, least: int) -> None:
+        super().__init__(message)
+        self.least = least
+
+
+class NotDifferentiable(RushlightError):
+    """A gradient reached an op that has no derivative."""
+
+
+class InplaceError(RushlightError):
+    """A value that is still needed was overwritten."""
+
+
+class GraphFreedError(RushlightError):
+    """Backward over a graph whose saved values were given back."""

@@ -1,0 +1,157 @@
+"""Shapes, strides and broadcasting. Strides count elements."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rushlight.core.dtypes import DType
+from rushlight.core.errors import ShapeError
+
+Shape = tuple[int, ...]
+
+
+def numel(shape: Sequence[int]) -> int:
+    total = 1
+    for size in shape:
+        total *= size
+    return total
+
+
+def contiguous_strides(shape: Sequence[int]) -> Shape:
+    strides = []
+    step = 1
+    for size in reversed(shape):
+        strides.append(step)
+        step *= max(size, 1)
+    return tuple(reversed(strides))
+
+
+def is_contiguous(shape: Shape, strides: Shape) -> bool:
+    step = 1
+    for size, stride in zip(reversed(shape), reversed(strides), strict=True):
+        if size == 0:
+            return True
+        if size != 1:
+            if stride != step:
+                return False
+            step *= size
+    return True
+
+
+def broadcast_shapes(shapes: Sequence[Shape], op: str) -> Shape:
+    """The common shape of `shapes`, aligned at the right."""
+    rank = max((len(s) for s in shapes), default=0)
+    result = [1] * rank
+    for shape in shapes:
+        for i, size in enumerate(shape, rank - len(shape)):
+            if size == result[i] or size == 1:
+                continue
+            if result[i] != 1:
+                listed = ", ".join(str(s) for s in shapes)
+                raise ShapeError(
+                    f"{op}: shapes {listed} do not broadcast: sizes {result[i]} and {size} meet at "
+                    f"dimension {i - rank}; make them equal or one of them 1"
+                )
+            result[i] = size
+    return tuple(result)
+
+
+def broadcast_strides(shape: Shape, strides: Shape, target: Shape) -> Shape:
+    """Strides that walk `target` over memory of `shape`; repeated dimensions get stride 0."""
+    lead = len(target) - len(shape)
+    inner = (
+        0 if size == 1 and want != 1 else stride
+        for size, stride, want in zip(shape, strides, target[lead:], strict=True)
+    )
+    return (0,) * lead + tuple(inner)
+
+
+def collapse(shape: Shape, operands: Sequence[Shape]) -> tuple[Shape, tuple[Shape, ...]]:
+    """Merge neighbouring dimensions that every operand walks as one, and drop those of size 1."""
+    sizes: list[int] = []
+    steps: list[list[int]] = [[] for _ in operands]
+    for dim, size in enumerate(shape):
+        if size == 1:
+            continue
+        row = [strides[dim] for strides in operands]
+        if sizes and all(s[-1] == step * size for s, step in zip(steps, row, strict=True)):
+            sizes[-1] *= size
+            for s, step in zip(steps, row, strict=True):
+                s[-1] = step
+        else:
+            sizes.append(size)
+            for s, step in zip(steps, row, strict=True):
+                s.append(step)
+    return tuple(sizes), tuple(tuple(s) for s in steps)
+
+
+def wrap_dim(dim: int, rank: int, op: str) -> int:
+    bound = max(rank, 1)
+    if not -bound <= dim < bound:
+        raise IndexError(
+            f"{op}: dimension {dim} is out of range for a tensor of {rank} dimensions "
+            f"(expected {-bound} to {bound - 1})"
+        )
+    return dim + bound if dim < 0 else dim
+
+
+def view_strides(shape: Shape, strides: Shape, target: Shape) -> Shape | None:
+    """Strides that see the same memory as `target`, or None when a copy is needed."""
+    if numel(shape) == 0:
+        return contiguous_strides(target)
+    sizes, (steps,) = collapse(shape, (strides,))
+    result = [1] * len(target)
+    chunk = len(sizes) - 1
+    left = sizes[chunk] if chunk >= 0 else 1
+    step = steps[chunk] if chunk >= 0 else 1
+    for dim in range(len(target) - 1, -1, -1):
+        size = target[dim]
+        if size == 1:
+            result[dim] = step
+            continue
+        if left == 1:
+            chunk -= 1
+            if chunk < 0:
+                return None
+            left, step = sizes[chunk], steps[chunk]
+        if left % size:
+            return None
+        result[dim] = step
+        step *= size
+        left //= size
+    return tuple(result)
+
+
+class Spec:
+    """What a kernel must know of an operand besides its address: one object per distinct content.
+
+    Specs are interned, so a plan can be found by identity (`Spec.of` is the only maker).
+    """
+
+    __slots__ = ("contiguous", "device", "dtype", "nbytes", "numel", "shape", "strides")
+
+    device: object
+    dtype: DType
+    shape: Shape
+    strides: Shape
+
+    @staticmethod
+    def of(device: object, dtype: DType, shape: Shape, strides: Shape | None = None) -> Spec:
+        if strides is None:
+            strides = contiguous_strides(shape)
+        key = (device, dtype, shape, strides)
+        spec = _SPECS.get(key)
+        if spec is None:
+            spec = Spec()
+            spec.device, spec.dtype, spec.shape, spec.strides = key
+            spec.numel = numel(shape)
+            spec.nbytes = spec.numel * dtype.itemsize
+            spec.contiguous = is_contiguous(shape, strides)
+            _SPECS[key] = spec
+        return spec
+
+    def __repr__(self) -> str:
+        return f"{self.dtype.name}{list(self.shape)}"
+
+
+_SPECS: dict[tuple[object, DType, Shape, Shape], Spec] = {}

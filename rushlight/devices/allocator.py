@@ -1,0 +1,122 @@
+"""The allocator seam: every byte on every device is taken and given here, and counted.
+
+# Note [Budget]
+1. `live` is what storages own, `held` is live plus the cached free blocks. A limit is on `held`.
+2. A request that would cross the limit first gives cached blocks back to the system, then asks `reclaim`
+   (set by the tape) to drop rebuildable values, then raises BudgetError with the least sufficient limit.
+3. When the device itself is out of memory the same steps are tried before OutOfMemoryError leaves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from rushlight.core.errors import BudgetError, OutOfMemoryError
+from rushlight.devices.protocol import Device
+
+GRAIN = 64
+
+
+def room_for(nbytes: int) -> int:
+    """The size of the block for `nbytes`: a multiple of the grain, coarser for large ones so that blocks are reused."""
+    if nbytes <= 1 << 16:
+        return max(GRAIN, -(-nbytes // GRAIN) * GRAIN)
+    return -(-nbytes // 4096) * 4096
+
+
+class Pool:
+    """The blocks of one device."""
+
+    __slots__ = ("device", "free", "held", "limit", "live", "peak", "reclaim")
+
+    def __init__(self, device: Device) -> None:
+        self.device = device
+        self.free: dict[int, list[int]] = {}
+        self.live = 0
+        self.peak = 0
+        self.held = 0
+        self.limit: int | None = None
+        self.reclaim: Callable[[Pool, int], bool] | None = None
+
+    def take(self, room: int) -> int:
+        """The address of a block of `room` bytes (a value of `room_for`)."""
+        blocks = self.free.get(room)
+        address = blocks.pop() if blocks else self._fresh(room)
+        self.live += room
+        if self.live > self.peak:
+            self.peak = self.live
+        return address
+
+    def give(self, address: int, room: int) -> None:
+        self.live -= room
+        blocks = self.free.get(room)
+        if blocks is None:
+            self.free[room] = [address]
+        else:
+            blocks.append(address)
+
+    def trim(self, want: int | None = None) -> int:
+        """Give cached blocks back to the system until `want` bytes are gone (all, if None); how many were."""
+        gone = 0
+        for room in sorted(self.free, reverse=True):
+            blocks = self.free[room]
+            while blocks and (want is None or gone < want):
+                self.device.free(blocks.pop(), room)
+                self.held -= room
+                gone += room
+        return gone
+
+    def _fresh(self, room: int) -> int:
+        if self.limit is not None:
+            self._make_way(room, self.limit)
+            blocks = self.free.get(room)
+            if blocks:  # a reclaimed block of the very size
+                return blocks.pop()
+        while True:
+            try:
+                address = self.device.alloc(room)
+                break
+            except OutOfMemoryError:
+                if not self.trim() and not (self.reclaim and self.reclaim(self, room)):
+                    raise
+        self.held += room
+        return address
+
+    def _make_way(self, room: int, limit: int) -> None:
+        while self.held + room > limit:
+            if self.trim(self.held + room - limit):
+                continue
+            if self.reclaim is not None and self.reclaim(self, room):
+                if self.free.get(room):
+                    return
+                continue
+            least = self.live + room
+            raise BudgetError(
+                f"budget of {limit} bytes on {self.device.name}: {self.live} bytes are in use by values that cannot be "
+                f"dropped and {room} more are asked for; the least sufficient budget here is {least} bytes",
+                least,
+            )
+
+
+class Storage:
+    """One block of device memory and the right to it; the block goes back when the last holder lets go.
+
+    `address` is None while the bytes are dropped (see Note [Replay]); `version` counts in-place writes.
+    """
+
+    __slots__ = ("__weakref__", "address", "pool", "recipe", "room", "version")
+
+    address: int | None
+    recipe: object
+
+    def __init__(self, pool: Pool, room: int) -> None:
+        self.address = None
+        self.address = pool.take(room)
+        self.pool = pool
+        self.room = room
+        self.version = 0
+        self.recipe = None
+
+    def __del__(self) -> None:
+        if self.address is not None:
+            self.pool.give(self.address, self.room)

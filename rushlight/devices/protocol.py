@@ -1,0 +1,63 @@
+"""What a device is: ten members, the limits being plain values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from rushlight.core.dtypes import DType
+from rushlight.kernel.shapes import Kernel
+
+Launch = Callable[..., None]  # see Note [Kernel arguments]
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a device can do. Nobody asks a device for its class."""
+
+    dtypes: tuple[DType, ...]
+    host_memory: bool  # addresses are readable by the host
+    asynchronous: bool  # launches return before the work is done
+    largest_block: int  # bytes of one allocation
+    description: str  # adapter, driver, features: for people
+
+
+class Device(Protocol):
+    """An emitter, a compiler and a memory.
+
+    Addresses are integers; adding a byte offset to one gives an address inside the same block.
+    Work is done in the order in which it is asked for. `launch` of DESIGN is the callable that `build` gives.
+
+    # Note [Status words]
+    A kernel that meets a bad index cannot raise. It sets a status word, which belongs to one label (the op's name).
+    A synchronous device's ops read it after each launch; an asynchronous device reads all words that are in use when it
+    synchronizes or copies out, clears them, and raises IndexError naming the label.
+    """
+
+    name: str
+    limits: Limits
+
+    def emit(self, kernel: Kernel) -> str:
+        """The kernel's source text, for people and for `build`."""
+
+    def build(self, kernel: Kernel) -> Launch:
+        """A callable for the kernel. Builds are cached by the caller; a disk cache is the device's own matter."""
+
+    def alloc(self, nbytes: int) -> int:
+        """The address of a new block, aligned to 64 bytes. Raises OutOfMemoryError."""
+
+    def free(self, address: int, nbytes: int) -> None:
+        """Give a block back to the system; pending work that uses it still completes."""
+
+    def copy_in(self, address: int, source: memoryview) -> None:
+        """Copy host bytes to the device; the source may be reused when this returns."""
+
+    def copy_out(self, address: int, target: memoryview) -> None:
+        """Copy device bytes into a writable host view, after all earlier work; raises what that work met."""
+
+    def status_word(self, label: str) -> int:
+        """The address of an int32, zero until a kernel sets it, kept for this label."""
+
+    def synchronize(self) -> None:
+        """Wait for all work; raise IndexError for a status word that was set."""

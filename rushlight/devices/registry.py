@@ -1,0 +1,31 @@
+"""Finding devices by name. The name is the registration: `devices/<name>.py` or `devices/<name>/` has an `open_device()`."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+
+from rushlight.core.errors import DeviceUnavailable
+from rushlight.devices.allocator import Pool
+
+_NOT_DEVICES = {"__init__", "allocator", "protocol", "registry"}
+_POOLS: dict[str, Pool] = {}
+
+
+def names() -> list[str]:
+    """Every device the package knows, there or not."""
+    here = Path(__file__).parent
+    found = [p.stem for p in here.glob("*.py")] + [p.parent.name for p in here.glob("*/__init__.py")]
+    return sorted(n for n in found if n not in _NOT_DEVICES)
+
+
+def pool_of(name: str) -> Pool:
+    """The opened device's pool. Raises DeviceUnavailable."""
+    pool = _POOLS.get(name)
+    if pool is None:
+        known = names()
+        if name not in known:
+            raise DeviceUnavailable(name, "there is no such device", f"Known: {', '.join(known)}.")
+        module = importlib.import_module(f"rushlight.devices.{name}")
+        pool = _POOLS[name] = Pool(module.open_device())
+    return pool

@@ -1,0 +1,115 @@
+"""The kernels: what an emitter prints and a device builds.
+
+# Note [Kernel arguments]
+A built kernel is called with numbers only, in this order, and returns None:
+1. addresses of the outputs, then of the inputs (byte addresses, view offsets added in);
+2. sizes; 3. strides, in elements, operand by operand, outputs first; 4. params (floats for float types, else ints).
+What sizes and strides there are is said by each kernel's docstring. An output may share its address with an
+input of the same strides (in place); other overlap does not happen. A size may be 0: then nothing is written,
+except that a reduction over nothing gives its identity. Operands are aligned to their item size only.
+
+# Note [Steps]
+`steps` says, per operand (outputs first), how it moves along the dimension that a vector unit would walk:
+"1" next element, "0" stays (one element is used again), "n" any stride, given at launch.
+Strides are passed for every operand whatever its step, so that the argument list depends on the shape of the loop alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rushlight.core.dtypes import DType
+from rushlight.scalar.ir import Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Map:
+    """out[p] = body(in[p], ...) for every position p.
+
+    Flat (rank 0): sizes are (n,), no strides are passed, every step is "1" or "0" ("0" for inputs only).
+    Strided (rank r > 0): sizes are r dimensions, outermost first; each operand has r strides;
+    `steps` speaks of the last dimension. `index` is the linear position in row-major order of the sizes.
+    `body` has one expression per output, typed as the output's compute type.
+    """
+
+    outputs: tuple[DType, ...]
+    inputs: tuple[DType, ...]
+    params: tuple[DType, ...]
+    body: tuple[Expr, ...]
+    rank: int
+    steps: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Reduce:
+    """One pass along the axis: fold `body` with `kind`, one of sum, prod, max, min.
+
+    The result has the body's type and is `row k` in later passes (k counts passes). `body` may use earlier rows.
+    Identities: sum 0, prod 1, max lowest (-inf for floats), min highest (+inf).
+    """
+
+    kind: str
+    body: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Rowwise:
+    """Several passes over one axis of a block (outer, axis, inner), for each (outer, inner).
+
+    Sizes are (outer, axis, inner); each operand has three strides. First the `passes` run in order, then for each
+    output its `store`: `kinds[i]` is "element" (evaluated for each position of the axis and stored there) or "row"
+    (evaluated once, may not use `arg`s that move along the axis; stored with axis stride ignored).
+    A "row" store may use `arg`s whose axis stride is 0.
+    `vector` says which dimension has the unit steps: "axis" (inner is 1), "inner", or "any" (every step is "n").
+    Order of a reduction is fixed by the axis length alone, whatever the number of threads.
+    """
+
+    outputs: tuple[DType, ...]
+    kinds: tuple[str, ...]
+    inputs: tuple[DType, ...]
+    params: tuple[DType, ...]
+    passes: tuple[Reduce, ...]
+    stores: tuple[Expr, ...]
+    vector: str
+    steps: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Contract:
+    """out[x, y, m, n] = sum over k of a[x, y, m, k] * b[x, y, k, n], summed in `compute`, k ascending in blocks.
+
+    All three operands have the type `dtype`. Sizes are (x, y, m, n, k); strides are
+    out (x, y, m, n), a (x, y, m, k), b (x, y, k, n). Integer types are allowed. k = 0 gives zeros.
+    """
+
+    dtype: DType
+    compute: DType
+
+
+@dataclass(frozen=True, slots=True)
+class Gather:
+    """out[o, k, i] = source[o, index[o, k, i], i].
+
+    Addresses: out, source, index, status. Sizes are (outer, count, inner, limit), `limit` being the length of the
+    source's indexed axis. Strides are out, source, index, three each (outer, axis, inner). A negative index counts
+    from the end. An index outside [-limit, limit) stores 0 and sets the int32 at `status` to 1.
+    `index_dtype` is int32 or int64.
+    """
+
+    dtype: DType
+    index_dtype: DType
+
+
+@dataclass(frozen=True, slots=True)
+class ScatterAdd:
+    """out[o, index[o, k, i], i] += source[o, k, i], k ascending: deterministic, without atomics.
+
+    Arguments as for Gather: out, source, index, status; sizes (outer, count, inner, limit), where `limit` is the length of
+    out's indexed axis; strides out, source, index. Halves are added in float32 and rounded once per addition.
+    """
+
+    dtype: DType
+    index_dtype: DType
+
+
+Kernel = Map | Rowwise | Contract | Gather | ScatterAdd

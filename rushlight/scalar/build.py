@@ -1,0 +1,112 @@
+"""The verbs a formula is written with, beside Python's own operators."""
+
+from __future__ import annotations
+
+from rushlight.core.dtypes import DType
+from rushlight.scalar.ir import Expr, Number, binary, const, make, unary
+
+
+def exp(x: Expr) -> Expr:
+    return unary("exp", x)
+
+
+def log(x: Expr) -> Expr:
+    return unary("log", x)
+
+
+def sqrt(x: Expr) -> Expr:
+    return unary("sqrt", x)
+
+
+def sin(x: Expr) -> Expr:
+    return unary("sin", x)
+
+
+def cos(x: Expr) -> Expr:
+    return unary("cos", x)
+
+
+def tanh(x: Expr) -> Expr:
+    return unary("tanh", x)
+
+
+def erf(x: Expr) -> Expr:
+    return unary("erf", x)
+
+
+def absolute(x: Expr) -> Expr:
+    return unary("abs", x)
+
+
+def floor(x: Expr) -> Expr:
+    return unary("floor", x)
+
+
+def ceil(x: Expr) -> Expr:
+    return unary("ceil", x)
+
+
+def round_even(x: Expr) -> Expr:
+    return unary("round", x)
+
+
+def trunc(x: Expr) -> Expr:
+    return unary("trunc", x)
+
+
+def isnan(x: Expr) -> Expr:
+    return unary("isnan", x)
+
+
+def power(x: Expr | Number, y: Expr | Number) -> Expr:
+    return binary("pow", x, y)
+
+
+def remainder_c(x: Expr, y: Expr | Number) -> Expr:
+    """C's remainder: the sign of the dividend."""
+    return binary("rem", x, y)
+
+
+def maximum(x: Expr | Number, y: Expr | Number) -> Expr:
+    return binary("max", x, y)
+
+
+def minimum(x: Expr | Number, y: Expr | Number) -> Expr:
+    return binary("min", x, y)
+
+
+def mulhi(x: Expr, y: Expr | Number) -> Expr:
+    return binary("mulhi", x, y)
+
+
+def fma(x: Expr, y: Expr | Number, z: Expr | Number) -> Expr:
+    y = y if isinstance(y, Expr) else const(y, x.dtype)
+    z = z if isinstance(z, Expr) else const(z, x.dtype)
+    return make("fma", (x, y, z), x.dtype)
+
+
+def where(condition: Expr, x: Expr | Number, y: Expr | Number) -> Expr:
+    if not isinstance(x, Expr):
+        assert isinstance(y, Expr)
+        x = const(x, y.dtype)
+    elif not isinstance(y, Expr):
+        y = const(y, x.dtype)
+    if x is y:
+        return x
+    if x.dtype is not y.dtype:
+        raise TypeError(f"where: branches differ in type: {x.dtype} and {y.dtype}")
+    return make("select", (condition, x, y), x.dtype)
+
+
+def cast(x: Expr, dtype: DType) -> Expr:
+    if x.dtype is dtype:
+        return x
+    if x.op == "const":
+        assert x.value is not None
+        return const(x.value, dtype)
+    return make("cast", (x,), dtype)
+
+
+def bits_to(x: Expr, dtype: DType) -> Expr:
+    """The same bits read as another type of the same width."""
+    return x if x.dtype is dtype else make("bitcast", (x,), dtype)

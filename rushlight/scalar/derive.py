@@ -1,0 +1,81 @@
+"""Reverse-mode derivatives of expressions. All orders follow, since a derivative is an expression too."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+from rushlight.scalar import build as s
+from rushlight.scalar.ir import Expr, const, topological
+
+Rule = Callable[..., tuple[Expr | None, ...]]
+
+
+def _pow(g: Expr, out: Expr, x: Expr, y: Expr) -> tuple[Expr, Expr]:
+    # x ** 0 is constant, also at 0; 0 ** y is constant in y for y >= 0.
+    by_x = s.where(y.eq(0), const(0, x.dtype), g * (y * s.power(x, y - 1)))
+    flat = x.eq(0) & (y >= 0)
+    by_y = s.where(flat, const(0, x.dtype), g * (out * s.log(x)))
+    return by_x, by_y
+
+
+def _pick(g: Expr, x: Expr, y: Expr, wins: Expr) -> Expr:
+    """Gradient of max or min for the side that wins; a tie is shared."""
+    return s.where(x.eq(y), g * 0.5, s.where(wins, g, const(0, g.dtype)))
+
+
+RULES: dict[str, Rule] = {
+    "add": lambda g, out, x, y: (g, g),
+    "sub": lambda g, out, x, y: (g, -g),
+    "mul": lambda g, out, x, y: (g * y, g * x),
+    "div": lambda g, out, x, y: (g / y, -(g * out) / y),
+    "rem": lambda g, out, x, y: (g, -g * s.trunc(x / y)),
+    "neg": lambda g, out, x: (-g,),
+    "abs": lambda g, out, x: (
+        s.where(x > 0, g, s.where(x < 0, -g, s.where(s.isnan(x), x, const(0, x.dtype)))),
+    ),
+    "fma": lambda g, out, x, y, z: (g * y, g * x, g),
+    "min": lambda g, out, x, y: (_pick(g, x, y, x < y), _pick(g, x, y, y < x)),
+    "max": lambda g, out, x, y: (_pick(g, x, y, x > y), _pick(g, x, y, y > x)),
+    "sqrt": lambda g, out, x: (g / (out * 2),),
+    "exp": lambda g, out, x: (g * out,),
+    "log": lambda g, out, x: (g / x,),
+    "sin": lambda g, out, x: (g * s.cos(x),),
+    "cos": lambda g, out, x: (-g * s.sin(x),),
+    "tanh": lambda g, out, x: (g * (1 - out * out),),
+    "erf": lambda g, out, x: (g * (s.exp(-(x * x)) * (2 / math.sqrt(math.pi))),),
+    "pow": _pow,
+    "select": lambda g, out, c, x, y: (
+        None,
+        s.where(c, g, const(0, g.dtype)),
+        s.where(c, const(0, g.dtype), g),
+    ),
+    "cast": lambda g, out, x: (s.cast(g, x.dtype) if x.dtype.kind == "f" else None,),
+}
+
+# Constant almost everywhere: their derivative is zero, as PyTorch has it.
+FLAT = ("floor", "ceil", "round", "trunc", "eq", "ne", "lt", "le", "isnan", "and", "or", "xor", "not")
+
+
+def gradients(outs: Sequence[Expr], seeds: Sequence[Expr], wrt: Sequence[Expr]) -> list[Expr | None]:
+    """For each of `wrt`, the sum over `outs` of seed times derivative; None where nothing depends on it."""
+    sums: dict[Expr, Expr] = {}
+    for out, seed in zip(outs, seeds, strict=True):
+        sums[out] = sums[out] + seed if out in sums else seed
+    wanted = set(wrt)
+    order = topological(list(outs))
+    useful: set[Expr] = set()
+    for expr in order:
+        if expr in wanted or any(a in useful for a in expr.args):
+            useful.add(expr)
+    for expr in reversed(order):
+        g = sums.get(expr)
+        if g is None or not expr.args or expr in wanted or expr.op in FLAT:
+            continue
+        rule = RULES.get(expr.op)
+        if rule is None:
+            raise ValueError(f"instruction {expr.op} has no derivative")
+        for operand, part in zip(expr.args, rule(g, expr, *expr.args), strict=True):
+            if part is not None and operand in useful and operand.dtype.kind == "f":
+                sums[operand] = sums[operand] + part if operand in sums else part
+    return [sums.get(w) for w in wrt]
