@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from rushlight.core.errors import BudgetError, OutOfMemoryError
 from rushlight.devices.protocol import Device
@@ -41,7 +42,7 @@ class Pool:
     def take(self, room: int) -> int:
         """The address of a block of `room` bytes (a value of `room_for`)."""
         blocks = self.free.get(room)
-        address = blocks.pop() if blocks else self._fresh(room)
+        address = blocks.pop() if blocks else self.fresh(room)
         self.live += room
         if self.live > self.peak:
             self.peak = self.live
@@ -66,7 +67,7 @@ class Pool:
                 gone += room
         return gone
 
-    def _fresh(self, room: int) -> int:
+    def fresh(self, room: int) -> int:
         if self.limit is not None:
             self._make_way(room, self.limit)
             blocks = self.free.get(room)
@@ -107,7 +108,7 @@ class Storage:
     __slots__ = ("__weakref__", "address", "pool", "recipe", "room", "version")
 
     address: int | None
-    recipe: object
+    recipe: Any  # set in a region only
 
     def __init__(self, pool: Pool, room: int) -> None:
         self.address = None
@@ -115,7 +116,11 @@ class Storage:
         self.pool = pool
         self.room = room
         self.version = 0
-        self.recipe = None
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "recipe":
+            return None
+        raise AttributeError(name)
 
     def __del__(self) -> None:
         if self.address is not None:

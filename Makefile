@@ -1,0 +1,45 @@
+# Every target sets up what it needs in a local .venv, once; a stamp file says which extra is in.
+#   make demo [DEVICE=webgpu]   train the small GPT
+#   make test [ARGS="-k exp"]   the tests but the slow ones; `make test-slow` runs those
+#   make check                  lint, format, types, architecture
+#   make bench [ARGS=...]       the speed table against PyTorch
+
+PYTHON ?= python3
+JOBS ?= 2
+DEVICE ?=
+ARGS ?=
+
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+
+.PHONY: demo test test-slow check bench clean
+
+demo: $(VENV)/demo.stamp
+	$(BIN)/python examples/train_gpt.py $(if $(DEVICE),--device $(DEVICE)) $(ARGS)
+
+test: $(VENV)/dev.stamp
+	$(BIN)/python -m pytest -n $(JOBS) -m "not slow" $(ARGS)
+
+test-slow: $(VENV)/dev.stamp
+	$(BIN)/python -m pytest -m slow $(ARGS)
+
+check: $(VENV)/dev.stamp
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest -q tests/test_architecture.py
+
+bench: $(VENV)/peers.stamp
+	$(BIN)/python benchmarks/run.py $(ARGS)
+
+clean:
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis *.egg-info
+
+$(BIN)/python:
+	@$(PYTHON) -c "import ensurepip" || { echo "This Python cannot make a venv; on Debian: apt-get install python3-venv"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/%.stamp: pyproject.toml | $(BIN)/python
+	$(PIP) --editable '.[$*]'
+	@touch $@

@@ -1,0 +1,80 @@
+"""The CPU: LLVM IR built by llvmlite, a native thread pool, NumPy's OpenBLAS for matrix products.
+
+Nothing is built when this package is imported; kernels are built when they are asked for.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import platform
+
+from rushlight.core.dtypes import ALL
+from rushlight.core.config import debug_level
+from rushlight.devices.cpu import blas, memory, stub, threads
+from rushlight.devices.protocol import Launch, Limits
+from rushlight.emit import llvm
+from rushlight.kernel.shapes import Contract, Kernel
+
+
+class CpuDevice:
+    """The host's processor and memory."""
+
+    name = "cpu"
+
+    def __init__(self) -> None:
+        self.limits = Limits(
+            dtypes=ALL,
+            host_memory=True,
+            asynchronous=False,
+            largest_block=1 << 47,
+            description=f"{platform.processor() or platform.machine()}, {threads.count()} threads",
+        )
+        self._status: dict[str, ctypes.c_int32] = {}
+
+    def emit(self, kernel: Kernel) -> str:
+        return llvm.emit(kernel)
+
+    def build(self, kernel: Kernel) -> Launch:
+        runner = threads.runner()
+        launch = blas.build(kernel, runner) if isinstance(kernel, Contract) else None
+        if launch is not None:
+            return launch
+        text = llvm.emit(kernel)
+        if debug_level() > 1:
+            print(text)
+        name = type(kernel).__name__.lower()
+        return stub.callable_of(text, llvm.arguments(kernel), name, runner)
+
+    def alloc(self, nbytes: int) -> int:
+        return memory.allocate(nbytes)
+
+    def free(self, address: int, nbytes: int) -> None:
+        memory.release(address)
+
+    def copy_in(self, address: int, source: memoryview) -> None:
+        block = (ctypes.c_char * source.nbytes).from_address(address)
+        memoryview(block).cast("B")[:] = source.cast("B")
+
+    def copy_out(self, address: int, target: memoryview) -> None:
+        block = (ctypes.c_char * target.nbytes).from_address(address)
+        target.cast("B")[:] = memoryview(block).cast("B")
+
+    def status_word(self, label: str) -> int:
+        return ctypes.addressof(self._status.setdefault(label, ctypes.c_int32(0)))
+
+    def synchronize(self) -> None:
+        """Work is done when a launch returns; what is left is to tell of a bad index."""
+        for label, word in self._status.items():
+            if word.value:
+                word.value = 0
+                raise IndexError(f"{label}: index out of range")
+
+    def set_num_threads(self, count: int) -> None:
+        threads.set_count(count)
+
+
+def open_device() -> CpuDevice:
+    return CpuDevice()
+
+
+__all__ = ["CpuDevice", "open_device"]

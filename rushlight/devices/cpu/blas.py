@@ -1,0 +1,77 @@
+"""Matrix products by NumPy's own OpenBLAS, called by address; without it by np.matmul; integers by plain loops."""
+
+from __future__ import annotations
+
+import ctypes
+import glob
+import os
+from functools import cache
+
+from rushlight.core.dtypes import DType, float32, float64
+from rushlight.devices.cpu import gemm, stub
+from rushlight.devices.protocol import Launch
+from rushlight.emit.llvm import arguments
+from rushlight.kernel.shapes import Contract
+
+
+@cache
+def library() -> ctypes.CDLL | None:
+    """The OpenBLAS that came with NumPy, set to one thread: the pool of this package does the splitting."""
+    import numpy
+
+    home = os.path.dirname(numpy.__file__)
+    patterns = ("../numpy.libs/*openblas64_*", ".libs/*openblas64_*", ".dylibs/*openblas64_*")
+    for pattern in patterns:
+        for path in glob.glob(os.path.join(home, pattern)):
+            try:
+                found = ctypes.CDLL(os.path.realpath(path))
+                found.scipy_openblas_set_num_threads64_(1)
+            except (OSError, AttributeError):
+                continue
+            return found
+    return None
+
+
+def build(kernel: Contract, runner: int) -> Launch | None:
+    """A callable for the kernel, or None when plain loops must do."""
+    if kernel.compute not in (float32, float64):
+        return None
+    found = library()
+    if found is None:
+        return _matmul(kernel)
+    name = "scipy_cblas_sgemm64_" if kernel.compute is float32 else "scipy_cblas_dgemm64_"
+    libc = ctypes.CDLL(None)
+    pointers = [_address(found, name), _address(libc, "malloc"), _address(libc, "free")]
+    return stub.callable_of(gemm.text(kernel), arguments(kernel), "contract", runner, {"blas": pointers})
+
+
+def _address(library: ctypes.CDLL, name: str) -> int:
+    return ctypes.cast(getattr(library, name), ctypes.c_void_p).value or 0
+
+
+def _matmul(kernel: Contract) -> Launch | None:
+    """np.matmul over views of the addresses; NumPy has no bfloat16, so halves stay with plain loops."""
+    import numpy
+
+    if kernel.dtype is not kernel.compute:
+        return None
+
+    def view(address: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: DType) -> numpy.ndarray:
+        count = 1 + sum((n - 1) * s for n, s in zip(shape, strides, strict=True))
+        block = (ctypes.c_char * (count * dtype.itemsize)).from_address(address)
+        flat = numpy.frombuffer(block, dtype.name)
+        return numpy.lib.stride_tricks.as_strided(flat, shape, [s * dtype.itemsize for s in strides])
+
+    def launch(*numbers: int) -> None:
+        out, a, b, x, y, m, n, k, *strides = numbers
+        if not x * y * m * n:
+            return
+        target = view(out, (x, y, m, n), tuple(strides[:4]), kernel.dtype)
+        if not k:
+            target[...] = 0
+            return
+        left = view(a, (x, y, m, k), tuple(strides[4:8]), kernel.dtype)
+        right = view(b, (x, y, k, n), tuple(strides[8:]), kernel.dtype)
+        numpy.matmul(left, right, out=target)
+
+    return launch

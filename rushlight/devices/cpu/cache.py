@@ -1,0 +1,49 @@
+"""Object code on disk. A file is its content's hash and the content; anything else is ignored and written anew."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+from pathlib import Path
+
+from rushlight.core.config import cache_folder
+
+HASH_BYTES = 32
+
+
+def _path(key: str) -> Path | None:
+    folder = cache_folder()
+    return None if folder is None else folder / "cpu" / f"{key}.o"
+
+
+def read_object(key: str) -> bytes | None:
+    """The object code kept under `key`, if it is there and whole."""
+    path = _path(key)
+    if path is None:
+        return None
+    try:
+        content = path.read_bytes()
+    except OSError:
+        return None
+    digest, code = content[:HASH_BYTES], content[HASH_BYTES:]
+    return code if code and hashlib.sha256(code).digest() == digest else None
+
+
+def write_object(key: str, code: bytes) -> None:
+    """Keep object code; a disk that refuses only costs time at the next start."""
+    path = _path(key)
+    if path is None:
+        return
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        os.chmod(path.parent, 0o700)
+        handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".part")
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(hashlib.sha256(code).digest() + code)
+            os.replace(temporary, path)
+        except OSError:
+            os.unlink(temporary)
+    except OSError:
+        return

@@ -1,0 +1,14 @@
+"""NVIDIA GPUs, and AMD's, through CuPy: `pip install rushlight[cuda]`.
+
+Importing this asks nothing of the driver; `open_device` does.
+"""
+
+from __future__ import annotations
+
+from rushlight.devices.cuda.device import CudaDevice
+from rushlight.devices.protocol import Device
+
+
+def open_device() -> Device:
+    """Raises DeviceUnavailable where CuPy or a GPU is missing."""
+    return CudaDevice()

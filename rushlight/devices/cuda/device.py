@@ -1,0 +1,153 @@
+"""The CUDA device: CuPy for the context, the compiler and the memory; a native launcher; one stream."""
+
+from __future__ import annotations
+
+import ctypes
+from functools import cached_property
+
+import numpy as np
+
+from rushlight.core.dtypes import ALL
+from rushlight.core.errors import DeviceError, OutOfMemoryError
+from rushlight.devices.allocator import Pool
+from rushlight.devices.cuda import gemm
+from rushlight.devices.cuda.driver import compile_kernel, is_out_of_memory, load_cublas, open_session
+from rushlight.devices.cuda.grid import SCRATCH_SLOTS, TICKETS, rule_of
+from rushlight.devices.cuda.stub import Arguments, make_launcher
+from rushlight.devices.protocol import Launch, Limits
+from rushlight.devices.registry import pool_of
+from rushlight.emit.cuda import emit, entry_name
+from rushlight.kernel.interpret import signature
+from rushlight.kernel.shapes import Contract, Gather, Kernel, Map, Rowwise, ScatterAdd
+from rushlight.kernel.verify import verify
+
+_STATUS_WORDS = 1024
+
+
+class CudaDevice:
+    """One GPU. See the Device protocol for what each member promises."""
+
+    name = "cuda"
+    emit = staticmethod(emit)
+
+    def __init__(self) -> None:
+        self.session = open_session()
+        self.runtime = self.session.runtime
+        self.limits = self._describe()
+        self.modules: list[object] = []  # loaded code lives as long as its launchers may
+        # A launcher of an indexed kernel sets this word; only then are the status words read.
+        self.indexed = ctypes.c_int32(0)
+        self.labels: dict[str, int] = {}
+        self.words = self._zeros(4 * _STATUS_WORDS)
+        self.scratch = (self._zeros(8 * SCRATCH_SLOTS), self._zeros(4 * TICKETS))
+
+    def _describe(self) -> Limits:
+        runtime = self.runtime
+        found = runtime.getDeviceProperties(runtime.getDevice())
+        name = found["name"].decode()
+        versions = f"driver {runtime.driverGetVersion()}, runtime {runtime.runtimeGetVersion()}"
+        description = (
+            f"{name}, {found['multiProcessorCount']} multiprocessors, {versions}, CuPy {self.session.cupy.__version__}"
+        )
+        return Limits(ALL, False, True, int(found["totalGlobalMem"]), description)
+
+    def _zeros(self, nbytes: int) -> int:
+        address = self.alloc(nbytes)
+        self.runtime.memset(address, 0, nbytes)
+        return address
+
+    # ---- kernels ----
+
+    def build(self, kernel: Kernel) -> Launch:
+        verify(kernel)
+        launch = self._build_own(kernel)
+        if isinstance(kernel, Contract) and gemm.takes(kernel) and self.cublas is not None:
+            copy = self._build_own(gemm.copy_kernel(kernel.dtype))
+            return gemm.Gemm(kernel, self.cublas, launch, copy, self._pool)
+        return launch
+
+    def _build_own(self, kernel: Kernel) -> Launch:
+        module, handle = compile_kernel(self.session, emit(kernel), entry_name(kernel))
+        self.modules.append(module)
+        shape = signature(kernel)
+        whole = shape.addresses + shape.sizes + sum(shape.strides)
+        params = kernel.params if isinstance(kernel, Map | Rowwise) else ()
+        arguments = Arguments(whole, range(shape.addresses, shape.addresses + shape.sizes), params)
+        key, rule = rule_of(kernel, self.scratch)
+        flag = ctypes.addressof(self.indexed) if isinstance(kernel, Gather | ScatterAdd) else 0
+        return make_launcher(handle, arguments, key, rule, self.session.driver, flag)
+
+    @cached_property
+    def cublas(self) -> gemm.Cublas | None:
+        library = load_cublas(self.session)
+        return None if library is None else gemm.Cublas(library)
+
+    def _pool(self) -> Pool:
+        return pool_of(self.name)
+
+    # ---- memory ----
+
+    def alloc(self, nbytes: int) -> int:
+        try:
+            return int(self.runtime.malloc(nbytes))
+        except self.runtime.CUDARuntimeError as error:
+            if not is_out_of_memory(error):
+                raise DeviceError(f"allocating {nbytes} bytes on cuda: {error}") from error
+            free, total = self.runtime.memGetInfo()
+            raise OutOfMemoryError(
+                f"cuda has no room for {nbytes} bytes: {free} of {total} are free; make the batch smaller, "
+                f"or set a budget with rushlight.memory.budget"
+            ) from error
+
+    def free(self, address: int, nbytes: int) -> None:
+        self.runtime.free(address)  # waits for the work that uses it
+
+    def copy_in(self, address: int, source: memoryview) -> None:
+        self._copy(address, _address_of(source), source.nbytes, self.runtime.memcpyHostToDevice)
+
+    def copy_out(self, address: int, target: memoryview) -> None:
+        self._copy(_address_of(target), address, target.nbytes, self.runtime.memcpyDeviceToHost)
+        self._raise_status()
+
+    def _copy(self, target: int, source: int, nbytes: int, kind: int) -> None:
+        if not nbytes:
+            return
+        try:
+            self.runtime.memcpy(target, source, nbytes, kind)
+        except self.runtime.CUDARuntimeError as error:
+            raise DeviceError(
+                f"copying {nbytes} bytes to or from cuda: {error}; an earlier kernel may be the cause"
+            ) from error
+
+    # ---- waiting ----
+
+    def status_word(self, label: str) -> int:
+        slot = self.labels.setdefault(label, len(self.labels))
+        if slot >= _STATUS_WORDS:
+            raise DeviceError(f"more than {_STATUS_WORDS} ops with a status word")
+        return self.words + 4 * slot
+
+    def synchronize(self) -> None:
+        try:
+            self.runtime.deviceSynchronize()
+        except self.runtime.CUDARuntimeError as error:
+            raise DeviceError(f"work on cuda failed: {error}") from error
+        self._raise_status()
+
+    def _raise_status(self) -> None:
+        if not self.indexed.value:
+            return
+        self.indexed.value = 0
+        words = np.empty(len(self.labels), np.int32)
+        self._copy(_address_of(words.data), self.words, words.nbytes, self.runtime.memcpyDeviceToHost)
+        bad = [label for label, word in zip(self.labels, words, strict=True) if word]
+        if bad:
+            self.runtime.memset(self.words, 0, words.nbytes)
+            raise IndexError(f"{', '.join(bad)}: an index is out of range")
+
+
+def _address_of(view: memoryview) -> int:
+    if not view.nbytes:
+        return 0
+    address: int = np.frombuffer(view, np.uint8).__array_interface__["data"][0]
+    return address

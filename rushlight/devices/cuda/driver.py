@@ -1,0 +1,117 @@
+"""The door to CuPy, its driver library and its compiler. Nothing here is touched before `open_device()`."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from rushlight.core.errors import DeviceError, DeviceUnavailable
+from rushlight.devices.cuda.stub import Driver
+
+_INSTALL = (
+    "Install CuPy for your driver: `pip install rushlight[cuda]` (CUDA 13), `pip install cupy-cuda12x` (CUDA 12)."
+)
+# The legacy default stream: CuPy's and PyTorch's default too, so that work of all three is in order.
+DEFAULT_STREAM = 0
+_OUT_OF_MEMORY = 2  # cudaErrorMemoryAllocation, hipErrorOutOfMemory
+
+
+@dataclass(frozen=True)
+class Session:
+    """CuPy with a GPU behind it, and a context that is current on this thread."""
+
+    cupy: Any
+    runtime: Any  # cupy.cuda.runtime
+    driver: Driver
+    bind: Callable[[ctypes.c_void_p], int]
+    is_hip: bool
+
+
+def _import_cupy() -> Any:
+    try:
+        import cupy
+    except ImportError as error:
+        raise DeviceUnavailable("cuda", f"CuPy cannot be imported ({error})", _INSTALL) from error
+    return cupy
+
+
+def _library(is_hip: bool) -> ctypes.CDLL:
+    if is_hip:
+        name = "amdhip64.dll" if sys.platform == "win32" else "libamdhip64.so"
+    else:
+        name = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
+    try:
+        return ctypes.CDLL(name)
+    except OSError as error:
+        raise DeviceUnavailable("cuda", f"the driver library {name} is missing", "Install the GPU's driver.") from error
+
+
+def address_of(library: ctypes.CDLL, name: str) -> int:
+    address = ctypes.cast(getattr(library, name), ctypes.c_void_p).value
+    assert address is not None
+    return address
+
+
+def open_session() -> Session:
+    """Find a GPU. Raises DeviceUnavailable with what is missing."""
+    cupy = _import_cupy()
+    runtime = cupy.cuda.runtime
+    try:
+        count = runtime.getDeviceCount()
+        if count:
+            runtime.memGetInfo()  # makes the primary context and binds it to this thread
+    except runtime.CUDARuntimeError as error:
+        raise DeviceUnavailable(
+            "cuda", f"no GPU answers ({error})", "Check `nvidia-smi` and the driver's version."
+        ) from error
+    if not count:
+        raise DeviceUnavailable("cuda", "no GPU is visible", "Check `nvidia-smi` and CUDA_VISIBLE_DEVICES.")
+    is_hip = bool(runtime.is_hip)
+    library = _library(is_hip)
+    context = ctypes.c_void_p()
+    getter, setter, launch = (
+        ("hipCtxGetCurrent", "hipCtxSetCurrent", "hipModuleLaunchKernel")
+        if is_hip
+        else ("cuCtxGetCurrent", "cuCtxSetCurrent", "cuLaunchKernel")
+    )
+    code = getattr(library, getter)(ctypes.byref(context))
+    if code or not context.value:
+        raise DeviceUnavailable("cuda", f"the driver gives no context (error {code})", "Check `nvidia-smi`.")
+    driver = Driver(address_of(library, launch), address_of(library, setter), context.value, DEFAULT_STREAM)
+    return Session(cupy, runtime, driver, getattr(library, setter), is_hip)
+
+
+def compile_kernel(session: Session, source: str, name: str) -> tuple[object, int]:
+    """The loaded module, which must be kept, and the function's handle. CuPy keeps binaries on disk."""
+    # See rule 2 of Note [CUDA C].
+    options = ("-ffp-contract=off",) if session.is_hip else ("--fmad=false",)
+    session.bind(ctypes.c_void_p(session.driver.context))  # loading a module needs it, on whatever thread this is
+    try:
+        module = session.cupy.RawModule(code=source, options=options, backend="nvrtc")
+        function = module.get_function(name).kernel
+    except session.cupy.cuda.compiler.CompileException as error:
+        raise DeviceError(f"the GPU's compiler refused kernel {name}: {error}") from error
+    return (module, function), int(function.ptr)
+
+
+def is_out_of_memory(error: Any) -> bool:
+    return getattr(error, "status", None) == _OUT_OF_MEMORY
+
+
+def load_cublas(session: Session) -> ctypes.CDLL | None:
+    """The cuBLAS that CuPy itself uses: it is in the process already, so its bare name finds it."""
+    if session.is_hip:
+        return None
+    importlib.import_module("cupy_backends.cuda.libs.cublas")  # loads it, where CuPy has not yet
+    version = session.runtime.runtimeGetVersion() // 1000
+    pattern = "cublas64_{}.dll" if sys.platform == "win32" else "libcublas.so.{}"
+    for major in (version, 13, 12, 11):
+        try:
+            return ctypes.CDLL(pattern.format(major))
+        except OSError:
+            continue
+    return None

@@ -1,0 +1,161 @@
+"""How many blocks of how many threads a launch has, as LLVM IR inside the launcher (see stub.py).
+
+The rules are integer formulas of the kernel's sizes. What a reduction's order depends on (`lanes`, `length` of
+Note [Rows on CUDA]) is computed here from the axis length alone, and handed to the kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial, reduce
+from typing import Any, NamedTuple
+
+from llvmlite import ir
+
+from rushlight.emit import cuda_contract, cuda_index, cuda_map
+from rushlight.emit.cuda_rows import is_splittable
+from rushlight.kernel.shapes import Contract, Gather, Kernel, Map, Rowwise
+
+Value = Any  # an llvmlite value of type i64
+I64 = ir.IntType(64)
+
+MOST_BLOCKS = 1 << 20  # kernels stride over what is left
+SCRATCH_SLOTS = 1 << 18  # of 8 bytes: partial results of split reductions
+TICKETS = 1 << 14
+MOST_SEGMENTS = 1024
+
+SHORT_AXIS = 1024  # up to here a warp walks a row
+LONG_AXIS = 16384  # from here a block of 1024 does; also the least length of a segment
+FEW_DEEP = 16  # columns shorter than this have a thread each
+DEEP = 256
+COLUMN_SEGMENT = 1024
+MOST_SLICES = 32
+
+
+class Geometry(NamedTuple):
+    """`work` is 0 when there is nothing to do; `extra` are arguments the kernel takes beyond the caller's."""
+
+    work: Value
+    blocks: Value
+    slices: Value
+    threads: Value
+    extra: tuple[Value, ...] = ()
+
+
+Rule = Callable[[ir.IRBuilder, Sequence[Value]], Geometry]
+
+
+def const(value: int) -> Value:
+    return ir.Constant(I64, value)
+
+
+def _product(b: ir.IRBuilder, values: Sequence[Value]) -> Value:
+    return reduce(b.mul, values)
+
+
+def _ceil(b: ir.IRBuilder, value: Value, by: Value) -> Value:
+    return b.udiv(b.add(value, b.sub(by, const(1))), by)
+
+
+def _least(b: ir.IRBuilder, x: Value, y: Value) -> Value:
+    return b.select(b.icmp_unsigned("<", x, y), x, y)
+
+
+def _most(b: ir.IRBuilder, x: Value, y: Value) -> Value:
+    return b.select(b.icmp_unsigned(">", x, y), x, y)
+
+
+def _up_to(b: ir.IRBuilder, value: Value, bound: int) -> Value:
+    return b.icmp_unsigned("<=", value, const(bound))
+
+
+def _elements(chunk: int, b: ir.IRBuilder, sizes: Sequence[Value]) -> Geometry:
+    total = _product(b, sizes)
+    threads = cuda_map.THREADS
+    blocks = _least(b, _ceil(b, total, const(chunk * threads)), const(MOST_BLOCKS))
+    return Geometry(total, blocks, const(1), const(threads))
+
+
+def _segments(b: ir.IRBuilder, axis: Value, least: int) -> tuple[Value, Value]:
+    """Length of a segment, a multiple of `least`, and how many there are: at most MOST_SEGMENTS."""
+    per = _ceil(b, axis, const(MOST_SEGMENTS))
+    length = _most(b, b.mul(_ceil(b, per, const(least)), const(least)), const(least))
+    return length, _ceil(b, axis, length)
+
+
+def _split(b: ir.IRBuilder, segments: Value, rows: Value, units: Value) -> Value:
+    """1 if the segments are to be blocks of their own: several, and the partial results find room."""
+    several = b.icmp_unsigned(">", segments, const(1))
+    room = b.and_(_up_to(b, b.mul(segments, rows), SCRATCH_SLOTS), _up_to(b, units, TICKETS))
+    return b.zext(b.and_(several, room), I64)
+
+
+def _rows(splittable: bool, scratch: tuple[int, int], b: ir.IRBuilder, sizes: Sequence[Value]) -> Geometry:
+    outer, axis, inner = sizes
+    rows = b.mul(outer, inner)
+    long = b.select(_up_to(b, axis, LONG_AXIS), const(256), const(1024))
+    lanes = b.select(_up_to(b, axis, SHORT_AXIS), const(32), long)
+    threads = _most(b, lanes, const(256))
+    length, segments = _segments(b, axis, LONG_AXIS)
+    blocks = _least(b, _ceil(b, b.mul(rows, lanes), threads), const(MOST_BLOCKS))
+    if not splittable:
+        return Geometry(rows, blocks, const(1), threads, (lanes, length))
+    split = _split(b, segments, rows, rows)
+    blocks = b.select(b.trunc(split, ir.IntType(1)), b.mul(rows, segments), blocks)
+    return Geometry(rows, blocks, const(1), threads, (lanes, length, split, *map(const, scratch)))
+
+
+def _columns(splittable: bool, scratch: tuple[int, int], b: ir.IRBuilder, sizes: Sequence[Value]) -> Geometry:
+    outer, axis, inner = sizes
+    total = b.mul(outer, inner)
+    is_deep = b.icmp_unsigned(">=", axis, const(DEEP))
+    threads = b.select(is_deep, const(1024), const(256))
+    deep = b.select(is_deep, const(32), const(8))
+    lanes = b.select(b.icmp_unsigned("<", axis, const(FEW_DEEP)), const(1), deep)
+    length, segments = _segments(b, axis, COLUMN_SEGMENT)
+    tiles = _ceil(b, total, b.udiv(threads, lanes))
+    blocks = _least(b, tiles, const(MOST_BLOCKS))
+    if not splittable:
+        return Geometry(total, blocks, const(1), threads, (lanes, length))
+    split = _split(b, segments, total, tiles)
+    blocks = b.select(b.trunc(split, ir.IntType(1)), b.mul(tiles, segments), blocks)
+    return Geometry(total, blocks, const(1), threads, (lanes, length, split, *map(const, scratch)))
+
+
+def _contract(b: ir.IRBuilder, sizes: Sequence[Value]) -> Geometry:
+    x, y, m, n, _ = sizes
+    tile = const(cuda_contract.TILE)
+    tiles = _product(b, (x, y, _ceil(b, m, tile), _ceil(b, n, tile)))
+    return Geometry(tiles, _least(b, tiles, const(MOST_BLOCKS)), const(1), const(cuda_contract.THREADS))
+
+
+def _gather(b: ir.IRBuilder, sizes: Sequence[Value]) -> Geometry:
+    total = _product(b, sizes[:3])
+    threads = const(cuda_index.THREADS)
+    return Geometry(total, _least(b, _ceil(b, total, threads), const(MOST_BLOCKS)), const(1), threads)
+
+
+def _scatter(b: ir.IRBuilder, sizes: Sequence[Value]) -> Geometry:
+    outer, count, inner, limit = sizes
+    columns = b.mul(outer, inner)
+    threads = const(cuda_index.THREADS)
+    # Each slice reads every index, so more of them than a few dozen costs more than it hides.
+    slices = _least(b, _least(b, _ceil(b, count, const(16)), const(MOST_SLICES)), _most(b, limit, const(1)))
+    return Geometry(b.mul(columns, count), _ceil(b, columns, threads), slices, threads)
+
+
+def rule_of(kernel: Kernel, scratch: tuple[int, int]) -> tuple[tuple[object, ...], Rule]:
+    """The kernel's rule, and a key under which launchers with the same rule are found.
+
+    `scratch` holds the addresses of the room for partial results and of the tickets.
+    """
+    if isinstance(kernel, Map):
+        chunk = cuda_map.chunk_of(kernel.outputs + kernel.inputs)
+        return ("map", chunk), partial(_elements, chunk)
+    if isinstance(kernel, Rowwise):
+        splittable = is_splittable(kernel)
+        rule = _rows if kernel.vector == "axis" else _columns
+        return (rule.__name__, splittable, scratch), partial(rule, splittable, scratch)
+    if isinstance(kernel, Contract):
+        return ("contract",), _contract
+    return (type(kernel).__name__,), _gather if isinstance(kernel, Gather) else _scatter

@@ -1,0 +1,62 @@
+"""Finding the adapter and opening the driver's device."""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass
+from typing import Any
+
+from rushlight.core.errors import DeviceUnavailable
+from rushlight.emit.wgsl_types import NATIVE_FLOAT64, NATIVE_INT64
+
+_USEFUL = (NATIVE_INT64, NATIVE_FLOAT64)
+_LIMITS = (
+    "max-buffer-size",
+    "max-storage-buffer-binding-size",
+    "max-storage-buffers-per-shader-stage",
+    "max-compute-workgroup-storage-size",
+    "min-uniform-buffer-offset-alignment",
+)
+_FIX = (
+    "Install a Vulkan driver: your GPU vendor's, or Mesa's (apt-get install libvulkan1 mesa-vulkan-drivers), "
+    "which also has a software adapter"
+)
+
+
+@dataclass(frozen=True)
+class Opened:
+    """The driver's device and what is known of it. `gpu` is a wgpu.GPUDevice."""
+
+    gpu: Any
+    wgpu: Any
+    features: frozenset[str]
+    limits: dict[str, int]
+    description: str
+
+
+def open_adapter(without: frozenset[str]) -> Opened:
+    try:
+        wgpu = importlib.import_module("wgpu")
+    except ImportError as error:
+        raise DeviceUnavailable("webgpu", f"the package wgpu does not import ({error})", "pip install wgpu") from error
+    try:
+        adapter = wgpu.gpu.request_adapter_sync(power_preference="high-performance")
+    except (RuntimeError, OSError) as error:
+        raise DeviceUnavailable("webgpu", f"no adapter: {error}", _FIX) from error
+    if adapter is None:
+        raise DeviceUnavailable("webgpu", "no adapter was found", _FIX)
+    features = frozenset(f for f in _USEFUL if f in adapter.features) - without
+    if NATIVE_INT64 not in features:
+        features -= {NATIVE_FLOAT64}  # a float64 is put together from its words as a u64
+    limits = {name: adapter.limits[name] for name in _LIMITS if name in adapter.limits}
+    try:
+        gpu = adapter.request_device_sync(required_features=sorted(features), required_limits=limits)
+    except (RuntimeError, wgpu.GPUError) as error:
+        raise DeviceUnavailable("webgpu", f"the adapter gives no device: {error}", _FIX) from error
+    return Opened(gpu, wgpu, features, dict(gpu.limits), _describe(adapter.info, features))
+
+
+def _describe(facts: Any, features: frozenset[str]) -> str:
+    listed = ", ".join(sorted(features)) or "none"
+    name = facts["device"] or facts["vendor"]
+    return f"{name} ({facts['adapter_type']}), {facts['backend_type']}, {facts['description']}; features: {listed}"

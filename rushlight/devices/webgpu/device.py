@@ -1,0 +1,159 @@
+"""The device: memory, compilation, copies and status words. Dispatching is in stream.py and launch.py."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from rushlight.core.dtypes import bfloat16, bool_, float16, float32, float64, int32, int64
+from rushlight.core.errors import DeviceError, OutOfMemoryError
+from rushlight.devices.protocol import Launch, Limits
+from rushlight.devices.webgpu.adapter import Opened
+from rushlight.devices.webgpu.copies import Copies
+from rushlight.devices.webgpu.launch import MOST_BINDINGS, NUMBER_BITS, OFFSET_MASK, build_launch
+from rushlight.devices.webgpu.probe import probe_fma
+from rushlight.devices.webgpu.stream import Stream
+from rushlight.emit.wgsl import emit
+from rushlight.emit.wgsl_types import FUSED, NATIVE_FLOAT64
+from rushlight.kernel.shapes import Kernel
+
+STATUS_WORDS = 4096
+
+
+class WebGPUDevice:
+    """See devices/protocol.py. Addresses are (buffer number << 40) + byte offset; one buffer per block."""
+
+    name = "webgpu"
+
+    def __init__(self, opened: Opened) -> None:
+        self.gpu = opened.gpu
+        self.wgpu = opened.wgpu
+        self.errors = (opened.wgpu.GPUError, RuntimeError)
+        self.features = opened.features
+        self.lock = threading.RLock()
+        self.stream = Stream(opened)
+        self.copies = Copies(self)
+        self.most_bindings = max(MOST_BINDINGS, opened.limits["max-storage-buffers-per-shader-stage"])
+        self.limits = _limits(opened)
+        self.users: dict[int, list[tuple[dict[Any, Any], Any]]] = {}  # bind groups that hold a buffer
+        self.status_used = False
+        self._buffers: dict[int, Any] = {}
+        self._next = 1
+        self._labels: dict[str, int] = {}
+        self._status = self.alloc(STATUS_WORDS * 4)
+        if probe_fma(self):
+            self.features |= {FUSED}
+
+    def emit(self, kernel: Kernel) -> str:
+        return emit(kernel, self.features)
+
+    def build(self, kernel: Kernel) -> Launch:
+        return build_launch(self, kernel)
+
+    def compile(self, text: str, written: tuple[bool, ...], block_size: int) -> tuple[Any, Any]:
+        """A pipeline for WGSL text with one launch block and these storage bindings, and its bind group layout."""
+        visible = self.wgpu.ShaderStage.COMPUTE
+        block = {"type": "uniform", "has_dynamic_offset": True, "min_binding_size": block_size}
+        entries = [{"binding": 0, "visibility": visible, "buffer": block}]
+        for number, write in enumerate(written):
+            kind = "storage" if write else "read-only-storage"
+            entries.append({"binding": number + 1, "visibility": visible, "buffer": {"type": kind}})
+        try:
+            group_layout = self.gpu.create_bind_group_layout(entries=entries)
+            layout = self.gpu.create_pipeline_layout(bind_group_layouts=[group_layout])
+            module = self.gpu.create_shader_module(code=text)
+            stage = {"module": module, "entry_point": "main"}
+            return self.gpu.create_compute_pipeline(layout=layout, compute=stage), group_layout
+        except self.errors as error:
+            raise DeviceError(f"webgpu: a kernel does not compile: {error}\n{text}") from error
+
+    def buffer(self, number: int) -> Any:
+        found = self._buffers.get(number)
+        if found is None:
+            raise DeviceError(
+                f"webgpu: no block has the address {number << NUMBER_BITS:#x}; it was freed, or is not webgpu's"
+            )
+        return found
+
+    def alloc(self, nbytes: int) -> int:
+        if nbytes > self.limits.largest_block:
+            raise OutOfMemoryError(
+                f"webgpu: {nbytes} bytes in one block; this adapter binds at most {self.limits.largest_block}"
+            )
+        with self.lock:
+            try:
+                buffer = self._create(nbytes)
+            except self.errors:
+                self._read_status(1)  # freed blocks go when their work is done
+                try:
+                    buffer = self._create(nbytes)
+                except self.errors as error:
+                    raise OutOfMemoryError(f"webgpu: {nbytes} bytes: {error}") from error
+            number = self._next
+            self._next += 1
+            self._buffers[number] = buffer
+        return number << NUMBER_BITS
+
+    def _create(self, nbytes: int) -> Any:
+        usage = self.wgpu.BufferUsage
+        size = max(64, -(-nbytes // 4) * 4)
+        return self.gpu.create_buffer(size=size, usage=usage.STORAGE | usage.COPY_SRC | usage.COPY_DST)
+
+    def free(self, address: int, nbytes: int) -> None:
+        with self.lock:
+            number = address >> NUMBER_BITS
+            buffer = self._buffers.pop(number)
+            for bindings, key in self.users.pop(number, ()):
+                bindings.pop(key, None)
+            self.stream.doomed.append(buffer)
+            if self.stream.idle:
+                self.stream.flush()
+
+    def copy_in(self, address: int, source: memoryview) -> None:
+        with self.lock:
+            self.copies.write(self.buffer(address >> NUMBER_BITS), address & OFFSET_MASK, source.cast("B"))
+
+    def copy_out(self, address: int, target: memoryview) -> None:
+        with self.lock:
+            self.copies.read(self.buffer(address >> NUMBER_BITS), address & OFFSET_MASK, target.cast("B"))
+            self._check_status()
+
+    def status_word(self, label: str) -> int:
+        with self.lock:
+            place = self._labels.setdefault(label, len(self._labels))
+            if place >= STATUS_WORDS:
+                raise DeviceError(f"webgpu: more than {STATUS_WORDS} status words")
+            return self._status + 4 * place
+
+    def synchronize(self) -> None:
+        with self.lock:
+            if not self.status_used:
+                self._read_status(1)  # reading anything waits for all work before it
+            self._check_status()
+
+    def _read_status(self, words: int) -> bytearray:
+        content = bytearray(4 * words)
+        self.copies.read(self.buffer(self._status >> NUMBER_BITS), 0, memoryview(content))
+        return content
+
+    def _check_status(self) -> None:
+        if not self.status_used:
+            return
+        self.status_used = False
+        words = self._read_status(len(self._labels))
+        bad = [label for label, place in self._labels.items() if any(words[4 * place : 4 * place + 4])]
+        if bad:
+            self.copies.write(self.buffer(self._status >> NUMBER_BITS), 0, memoryview(bytes(len(words))))
+            raise IndexError(f"{', '.join(bad)}: an index is out of range")
+
+
+def _limits(opened: Opened) -> Limits:
+    largest = min(opened.limits["max-storage-buffer-binding-size"], opened.limits["max-buffer-size"], 1 << 31)
+    wide = (float64,) if NATIVE_FLOAT64 in opened.features else ()
+    return Limits(
+        dtypes=(bool_, int32, int64, float16, bfloat16, float32, *wide),
+        host_memory=False,
+        asynchronous=True,
+        largest_block=largest // 64 * 64,
+        description=opened.description,
+    )

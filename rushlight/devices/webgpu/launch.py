@@ -1,0 +1,128 @@
+"""Built kernels: from flat numbers to queued dispatches.
+
+A launch finds its pipeline and bind group in one dictionary, keyed by the operands' buffers and the form of the kernel.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from rushlight.core import config
+from rushlight.core.errors import DeviceError
+from rushlight.devices.protocol import Launch
+from rushlight.devices.webgpu.stream import MOST_GROUPS, MOST_WORK, split
+from rushlight.emit.wgsl import emit, schedule
+from rushlight.emit.wgsl_layout import Aliases, alias_pattern, layout_of, written_bindings
+from rushlight.emit.wgsl_types import round_to_float32
+from rushlight.kernel.shapes import Gather, Kernel, ScatterAdd
+
+if TYPE_CHECKING:
+    from rushlight.devices.webgpu.device import WebGPUDevice
+
+NUMBER_BITS = 40  # an address is (buffer number << 40) + byte offset
+OFFSET_MASK = (1 << NUMBER_BITS) - 1
+MOST_BINDINGS = 8
+KEPT_GROUPS = 4096  # bind groups kept per kernel
+
+Binding = tuple[Any, Any]  # pipeline, bind group
+
+
+class Built:
+    """A kernel's pipelines and bind groups on one device."""
+
+    def __init__(self, device: WebGPUDevice, kernel: Kernel) -> None:
+        self.device = device
+        self.kernel = kernel
+        self.layout = layout_of(kernel)
+        self.block_size = -(-4 * len(self.layout.fields()) // 16) * 16
+        self.pipelines: dict[tuple[Aliases, str], tuple[Any, Any]] = {}
+        self.bindings: dict[tuple[tuple[int, ...], str], Binding] = {}
+        self.uses_status = isinstance(kernel, Gather | ScatterAdd)
+
+    def binding(self, buffers: tuple[int, ...], form: str) -> Binding:
+        """The pipeline and bind group for operands in these buffers."""
+        aliases = alias_pattern(buffers)
+        pipeline, group_layout = self.pipeline(aliases, form)
+        distinct = list(dict.fromkeys(buffers))
+        device = self.device
+        entries = [{"binding": 0, "resource": {"buffer": device.stream.blocks, "offset": 0, "size": self.block_size}}]
+        for number, buffer in enumerate(distinct):
+            entries.append({"binding": number + 1, "resource": {"buffer": device.buffer(buffer)}})
+        found = pipeline, device.gpu.create_bind_group(layout=group_layout, entries=entries)
+        if len(self.bindings) >= KEPT_GROUPS:
+            del self.bindings[next(iter(self.bindings))]
+        self.bindings[buffers, form] = found
+        for buffer in distinct:
+            device.users.setdefault(buffer, []).append((self.bindings, (buffers, form)))
+        return found
+
+    def pipeline(self, aliases: Aliases, form: str) -> tuple[Any, Any]:
+        """The compiled text of one form and alias pattern, and the layout of its bindings."""
+        found = self.pipelines.get((aliases, form))
+        if found is None:
+            written = written_bindings(self.layout, aliases)
+            if len(written) > self.device.most_bindings:
+                raise DeviceError(
+                    f"webgpu: a kernel with {len(written)} buffers; this adapter binds {self.device.most_bindings}. "
+                    "Split the kernel."
+                )
+            text = emit(self.kernel, self.device.features, aliases, form)
+            if config.debug_level() > 1:
+                print(text)
+            found = self.pipelines[aliases, form] = self.device.compile(text, written, self.block_size)
+        return found
+
+
+def build_launch(device: WebGPUDevice, kernel: Kernel) -> Launch:
+    """The callable of Note [Kernel arguments]."""
+    built = Built(device, kernel)
+    layout = built.layout
+    choose = schedule(kernel)
+    count = len(layout.operands)
+    sizes_end = count + layout.sizes
+    widths = tuple(o.dtype.itemsize for o in layout.operands)
+    pack = struct.Struct(layout.pack_format()).pack
+    bindings, stream, lock = built.bindings, device.stream, device.lock
+    uses_status = built.uses_status
+    params = len(layout.params)
+
+    def launch(*numbers: Any) -> None:
+        addresses = numbers[:count]
+        offsets = [(a & OFFSET_MASK) // w for a, w in zip(addresses, widths, strict=True)]
+        form, groups, work = choose(numbers[count:sizes_end], offsets)
+        if not groups:
+            return
+        buffers = tuple([a >> NUMBER_BITS for a in addresses])
+        with lock:
+            found = bindings.get((buffers, form)) or built.binding(buffers, form)
+            if uses_status:
+                device.status_used = True
+            try:
+                block = pack(0, 0, *offsets, *numbers[count:])
+            except (struct.error, OverflowError):
+                block = pack(0, 0, *offsets, *_fitting(numbers[count:], layout.params, params))
+            if groups <= MOST_GROUPS and groups * work <= MOST_WORK:
+                stream.record(found[0], found[1], block, (groups, 1), groups * work)
+                return
+            for first, grid in split(groups, work):
+                part = first.to_bytes(4, "little") + block[4:]
+                stream.record(found[0], found[1], part, grid, grid[0] * grid[1] * work)
+
+    return launch
+
+
+def _fitting(numbers: Sequence[Any], types: Sequence[Any], params: int) -> list[Any]:
+    """Params brought into the range of their types: floats overflow to infinity, integers wrap."""
+    start = len(numbers) - params
+    result = list(numbers[:start])
+    for value, dtype in zip(numbers[start:], types, strict=True):
+        if dtype.kind == "f":
+            result.append(float(value) if dtype.itemsize == 8 else round_to_float32(float(value)))
+        elif dtype.kind in "ub":
+            result.append(int(value) & 0xFFFFFFFF)
+        else:
+            half = 1 << (dtype.itemsize * 8 - 1)
+            result.append((int(value) + half) % (2 * half) - half)
+    return result

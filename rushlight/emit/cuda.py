@@ -1,0 +1,37 @@
+"""Kernel -> CUDA C. See Note [CUDA C] in cuda_scalar.py for what the text may contain.
+
+The entry point's arguments are those of Note [Kernel arguments], in that order: addresses as pointers, sizes and
+strides as long long, params in their own type. Rowwise kernels take a few more, which the launcher adds (see Note
+[Rows on CUDA]).
+"""
+
+from __future__ import annotations
+
+from rushlight.emit.cuda_contract import contract
+from rushlight.emit.cuda_index import gather, scatter_add
+from rushlight.emit.cuda_map import PACK, flat, strided
+from rushlight.emit.cuda_rows import rowwise
+from rushlight.emit.cuda_scalar import PRELUDE
+from rushlight.kernel.shapes import Contract, Gather, Kernel, Map, Rowwise
+
+
+def entry_name(kernel: Kernel) -> str:
+    """The name of the __global__ function."""
+    if isinstance(kernel, Map):
+        return "map_strided" if kernel.rank else "map_flat"
+    if isinstance(kernel, Rowwise):
+        return "rowwise_axis" if kernel.vector == "axis" else "rowwise_columns"
+    if isinstance(kernel, Contract):
+        return "contract"
+    return "gather" if isinstance(kernel, Gather) else "scatter_add"
+
+
+def emit(kernel: Kernel) -> str:
+    """The whole source of one kernel."""
+    if isinstance(kernel, Map):
+        return f"{PRELUDE}{PACK}\n{strided(kernel) if kernel.rank else flat(kernel)}"
+    if isinstance(kernel, Rowwise):
+        return f"{PRELUDE}{PACK}\n{rowwise(kernel)}"
+    if isinstance(kernel, Contract):
+        return f"{PRELUDE}\n{contract(kernel)}"
+    return f"{PRELUDE}\n{gather(kernel) if isinstance(kernel, Gather) else scatter_add(kernel)}"

@@ -1,0 +1,68 @@
+"""Kernels as LLVM IR text.
+
+A module has three functions over one array of 64-bit slots, the launch's numbers in the order of Note [Kernel arguments]:
+`kernel(args, begin, end)` does the tasks begin..end, which are independent of each other; `tasks(args)` is their number;
+`work(args)` is about how many element-instructions all of them take, by which a device decides on threads.
+The bits of a result do not depend on how the tasks are split.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from rushlight.emit import llvm_contract, llvm_index, llvm_map, llvm_rowwise
+from rushlight.emit.llvm_text import Writer
+from rushlight.kernel.shapes import Contract, Gather, Kernel, Map, Reduce, Rowwise, ScatterAdd
+from rushlight.scalar.elementary import lower
+
+KERNEL = 'define internal void @kernel(ptr noalias readonly %args, i64 %begin, i64 %end) "prefer-vector-width"="512"'
+TASKS = "define internal i64 @tasks(ptr readonly %args)"
+WORK = "define internal i64 @work(ptr readonly %args)"
+
+
+def emit(kernel: Kernel) -> str:
+    """The module of one kernel."""
+    kernel = lowered(kernel)
+    declared: set[str] = set()
+    body, counts = Writer(declared), Writer(declared)
+    if isinstance(kernel, Map):
+        llvm_map.write_kernel(body, kernel)
+        tasks, work = llvm_map.write_counts(counts, kernel)
+    elif isinstance(kernel, Rowwise):
+        llvm_rowwise.write_kernel(body, kernel)
+        tasks, work = llvm_rowwise.write_counts(counts, kernel)
+    elif isinstance(kernel, Contract):
+        llvm_contract.write_kernel(body, kernel)
+        tasks, work = llvm_contract.write_counts(counts)
+    else:
+        llvm_index.write_kernel(body, kernel)
+        tasks, work = llvm_index.write_counts(counts, kernel)
+    parts = [body.function(KERNEL), counts.function(TASKS, f"i64 {tasks}"), counts.function(WORK, f"i64 {work}")]
+    return "\n".join([*parts, *sorted(declared), ""])
+
+
+def lowered(kernel: Kernel) -> Kernel:
+    """The kernel with its elementary functions written out."""
+    if isinstance(kernel, Map):
+        return replace(kernel, body=lower(kernel.body))
+    if isinstance(kernel, Rowwise):
+        roots = lower((*(p.body for p in kernel.passes), *kernel.stores))
+        count = len(kernel.passes)
+        passes = tuple(Reduce(p.kind, body) for p, body in zip(kernel.passes, roots[:count], strict=True))
+        return replace(kernel, passes=passes, stores=roots[count:])
+    return kernel
+
+
+def arguments(kernel: Kernel) -> str:
+    """One letter per launch argument: "i" an integer, "f" a float."""
+    if isinstance(kernel, Map):
+        operands = len(kernel.outputs) + len(kernel.inputs)
+        words = operands + max(kernel.rank, 1) + operands * kernel.rank
+    elif isinstance(kernel, Rowwise):
+        words = 4 * (len(kernel.outputs) + len(kernel.inputs)) + 3
+    elif isinstance(kernel, Contract):
+        return "i" * (3 + 5 + 12)
+    else:
+        assert isinstance(kernel, Gather | ScatterAdd)
+        return "i" * (4 + 4 + 9)
+    return "i" * words + "".join("f" if d.kind == "f" else "i" for d in kernel.params)

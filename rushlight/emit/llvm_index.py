@@ -1,0 +1,188 @@
+"""Gather and ScatterAdd kernels. An index outside the axis is reported in the status word, never followed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rushlight.core.dtypes import DType, bool_, compute_type
+from rushlight.emit.llvm_body import first_lanes, load, pointer, store
+from rushlight.emit.llvm_text import COMPUTE, STORED, Arguments, Slot, Writer, vector
+from rushlight.kernel.shapes import Gather, ScatterAdd
+
+COLUMNS = 256
+
+
+@dataclass
+class Frame:
+    """The arguments of an index kernel, by name; strides are (outer, axis, inner)."""
+
+    dtype: DType
+    index_dtype: DType
+    out: str
+    source: str
+    index: str
+    status: str
+    outer: str
+    count: str
+    inner: str
+    limit: str
+    out_strides: list[str]
+    source_strides: list[str]
+    index_strides: list[str]
+
+
+def read_frame(writer: Writer, kernel: Gather | ScatterAdd) -> Frame:
+    arguments = Arguments(writer)
+    addresses = [arguments.address() for _ in range(4)]
+    sizes = arguments.words(4)
+    strides = [arguments.words(3) for _ in range(3)]
+    return Frame(kernel.dtype, kernel.index_dtype, *addresses, *sizes, *strides)
+
+
+def write_counts(writer: Writer, kernel: Gather | ScatterAdd) -> tuple[str, str]:
+    """Gather: a task is one (outer, k). ScatterAdd: one outer and a block of columns, all k in order."""
+    arguments = Arguments(writer)
+    arguments.next = 4
+    outer, count, inner, _ = arguments.words(4)
+    work = writer.mul(writer.mul(writer.mul(outer, count), inner), "4")
+    if isinstance(kernel, Gather):
+        some = writer.value(f"icmp sgt i64 {inner}, 0")
+        return writer.value(f"select i1 {some}, i64 {writer.mul(outer, count)}, i64 0"), work
+    return writer.mul(outer, writer.divided_up(inner, COLUMNS)), work
+
+
+def write_kernel(writer: Writer, kernel: Gather | ScatterAdd) -> None:
+    frame = read_frame(writer, kernel)
+    same = writer.value(f"icmp eq i64 {frame.index_strides[2]}, 0")  # one index for the whole row
+    dense = writer.value(f"icmp eq i64 {frame.out_strides[2]}, 1")
+    dense = writer.value(f"and i1 {dense}, {writer.value(f'icmp eq i64 {frame.source_strides[2]}, 1')}")
+    quick = writer.value(f"and i1 {same}, {dense}")
+    slow = writer.value(f"xor i1 {quick}, true")
+    write = _write_gather if isinstance(kernel, Gather) else _write_scatter
+    with writer.when(quick):
+        write(writer, frame, quick=True)
+    with writer.when(slow):
+        write(writer, frame, quick=False)
+
+
+def _corner(writer: Writer, base: str, dtype: DType, strides: list[str], o: str, k: str) -> str:
+    offset = writer.add(writer.mul(o, strides[0]), writer.mul(k, strides[1]))
+    return pointer(writer, base, dtype, offset)
+
+
+def _read_index(writer: Writer, frame: Frame, place: str) -> tuple[str, str]:
+    """The index, counted from the front, and whether it is inside; reports it when it is not."""
+    raw = load(writer, place, frame.index_dtype, "1", "1", 1, None)
+    if frame.index_dtype.itemsize == 4:
+        raw = writer.value(f"sext i32 {raw} to i64")
+    negative = writer.value(f"icmp slt i64 {raw}, 0")
+    index = writer.value(f"select i1 {negative}, i64 {writer.add(raw, frame.limit)}, i64 {raw}")
+    inside = writer.value(f"icmp ult i64 {index}, {frame.limit}")
+    with writer.when(writer.value(f"xor i1 {inside}, true")):
+        writer.line(f"store i32 1, ptr {frame.status}, align 4")
+    return index, inside
+
+
+def _write_gather(writer: Writer, frame: Frame, *, quick: bool) -> None:
+    outer = writer.slot("i64", writer.value(f"sdiv i64 %begin, {frame.count}"))
+    along = writer.slot("i64", writer.value(f"srem i64 %begin, {frame.count}"))
+    with writer.loop("%begin", "%end"):
+        o, k = writer.get(outer), writer.get(along)
+        out = _corner(writer, frame.out, frame.dtype, frame.out_strides, o, k)
+        index = _corner(writer, frame.index, frame.index_dtype, frame.index_strides, o, k)
+        source = _corner(writer, frame.source, frame.dtype, frame.source_strides, o, "0")
+        if quick:
+            _copy_row(writer, frame, out, source, index)
+        else:
+            _gather_row(writer, frame, out, source, index)
+        _next(writer, outer, along, frame.count)
+
+
+def _next(writer: Writer, outer: Slot, along: Slot, count: str) -> None:
+    following = writer.add(writer.get(along), "1")
+    full = writer.value(f"icmp eq i64 {following}, {count}")
+    writer.set(along, writer.value(f"select i1 {full}, i64 0, i64 {following}"))
+    writer.set(outer, writer.add(writer.get(outer), writer.value(f"zext i1 {full} to i64")))
+
+
+def _copy_row(writer: Writer, frame: Frame, out: str, source: str, place: str) -> None:
+    index, inside = _read_index(writer, frame, place)
+    begin = pointer(writer, source, frame.dtype, writer.mul(index, frame.source_strides[1]))
+    nbytes = writer.mul(frame.inner, str(frame.dtype.itemsize))
+    with writer.when(inside):
+        operands = [("ptr", out), ("ptr", begin), ("i64", nbytes), ("i1", "false")]
+        writer.call("void", "llvm.memcpy.p0.p0.i64", operands)
+    with writer.when(writer.value(f"xor i1 {inside}, true")):
+        operands = [("ptr", out), ("i8", "0"), ("i64", nbytes), ("i1", "false")]
+        writer.call("void", "llvm.memset.p0.i64", operands)
+
+
+def _gather_row(writer: Writer, frame: Frame, out: str, source: str, place: str) -> None:
+    """Elements are moved as they lie, without conversion."""
+    raw, align = STORED[frame.dtype], frame.dtype.itemsize
+    zero = "0.0" if raw in ("half", "float", "double") else "0"
+    with writer.loop("0", frame.inner) as i:
+        here = pointer(writer, place, frame.index_dtype, writer.mul(i, frame.index_strides[2]))
+        index, inside = _read_index(writer, frame, here)
+        found = writer.slot(raw, zero)
+        with writer.when(inside):
+            steps = [writer.mul(index, frame.source_strides[1]), writer.mul(i, frame.source_strides[2])]
+            begin = pointer(writer, source, frame.dtype, writer.add(*steps))
+            writer.set(found, writer.value(f"load {raw}, ptr {begin}, align {align}"))
+        target = pointer(writer, out, frame.dtype, writer.mul(i, frame.out_strides[2]))
+        writer.line(f"store {raw} {writer.get(found)}, ptr {target}, align {align}")
+
+
+def _write_scatter(writer: Writer, frame: Frame, *, quick: bool) -> None:
+    blocks = writer.divided_up(frame.inner, COLUMNS)
+    with writer.loop("%begin", "%end") as task:
+        o = writer.value(f"sdiv i64 {task}, {blocks}")
+        begin = writer.mul(writer.value(f"srem i64 {task}, {blocks}"), str(COLUMNS))
+        end = writer.smaller(writer.add(begin, str(COLUMNS)), frame.inner)
+        out = _corner(writer, frame.out, frame.dtype, frame.out_strides, o, "0")
+        with writer.loop("0", frame.count) as k:
+            index = _corner(writer, frame.index, frame.index_dtype, frame.index_strides, o, k)
+            source = _corner(writer, frame.source, frame.dtype, frame.source_strides, o, k)
+            if quick:
+                _add_row(writer, frame, out, source, index, (begin, end))
+            else:
+                _scatter_row(writer, frame, out, source, index, (begin, end))
+
+
+def _sum(writer: Writer, dtype: DType, target: str, source: str, width: int, mask: str | None) -> None:
+    """Add `width` elements at `source` to those at `target`."""
+    old, more = (load(writer, p, dtype, "1", "1", width, mask) for p in (target, source))
+    compute = compute_type(dtype)
+    name = "or" if compute is bool_ else "fadd" if compute.kind == "f" else "add"
+    total = writer.value(f"{name} {vector(COMPUTE[compute], width)} {old}, {more}")
+    store(writer, total, target, dtype, "1", "1", width, mask)
+
+
+def _add_row(
+    writer: Writer, frame: Frame, out: str, source: str, place: str, columns: tuple[str, str]
+) -> None:
+    index, inside = _read_index(writer, frame, place)
+    target = pointer(writer, out, frame.dtype, writer.mul(index, frame.out_strides[1]))
+    width = 8 if frame.dtype.itemsize == 8 else 16
+    with writer.when(inside):
+        position = writer.slot("i64", columns[0])
+        with writer.loop(position, writer.sub(columns[1], str(width - 1)), str(width)) as i:
+            places = [pointer(writer, p, frame.dtype, i) for p in (target, source)]
+            _sum(writer, frame.dtype, places[0], places[1], width, None)
+        with writer.loop(position, columns[1], str(width)) as i:
+            places = [pointer(writer, p, frame.dtype, i) for p in (target, source)]
+            mask = first_lanes(writer, writer.sub(columns[1], i), width)
+            _sum(writer, frame.dtype, places[0], places[1], width, mask)
+
+
+def _scatter_row(
+    writer: Writer, frame: Frame, out: str, source: str, place: str, columns: tuple[str, str]
+) -> None:
+    with writer.loop(columns[0], columns[1]) as i:
+        here = pointer(writer, place, frame.index_dtype, writer.mul(i, frame.index_strides[2]))
+        index, inside = _read_index(writer, frame, here)
+        with writer.when(inside):
+            steps = [writer.mul(index, frame.out_strides[1]), writer.mul(i, frame.out_strides[2])]
+            target = pointer(writer, out, frame.dtype, writer.add(*steps))
+            begin = pointer(writer, source, frame.dtype, writer.mul(i, frame.source_strides[2]))
+            _sum(writer, frame.dtype, target, begin, 1, None)

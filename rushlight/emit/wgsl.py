@@ -1,0 +1,116 @@
+"""WGSL for WebGPU: `emit` prints a kernel, `schedule` says how a launch of given sizes runs it.
+
+Owns: the forms a kernel can take and the choice among them. Takes: kernels, the adapter's features, launch sizes.
+Gives: text, and (form, workgroups, work) for each launch. Never: touches the driver.
+A form may depend on sizes and offsets only in ways that keep a reduction's order a function of the axis length.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from rushlight.emit.wgsl_contract import TILE, plain_contract_text, tiled_contract_text
+from rushlight.emit.wgsl_index import gather_text, scatter_add_text
+from rushlight.emit.wgsl_layout import Aliases, layout_of, separate
+from rushlight.emit.wgsl_loops import map_text, packed_map_text, packed_run, rowwise_text
+from rushlight.emit.wgsl_module import GROUP, Module
+from rushlight.emit.wgsl_types import Features
+from rushlight.kernel.shapes import Contract, Gather, Kernel, Map, Rowwise, ScatterAdd
+from rushlight.scalar.elementary import lower
+
+# A row this long is walked by many invocations at once.
+LONG_AXIS = 64
+LONG_COLUMN = 1024
+
+
+class Plan(NamedTuple):
+    """How one launch runs: the form of the text, how many workgroups, and roughly how many steps each takes."""
+
+    form: str
+    groups: int
+    work: int
+
+
+Schedule = Callable[[Sequence[int], Sequence[int]], Plan]  # of sizes, and of the operands' offsets in elements
+
+
+def emit(kernel: Kernel, features: Features, aliases: Aliases | None = None, form: str = "") -> str:
+    """The text of one form of a kernel; without `form`, the one that any launch can use."""
+    layout = layout_of(kernel)
+    module = Module(layout, aliases or separate(layout), features, whole_words=form == "packed")
+    kernel = lower_bodies(kernel)
+    if isinstance(kernel, Map):
+        return packed_map_text(module, kernel) if form == "packed" else map_text(module, kernel)
+    if isinstance(kernel, Rowwise):
+        return rowwise_text(module, kernel, int(form or 1))
+    if isinstance(kernel, Contract):
+        return tiled_contract_text(module, kernel) if form == "tiled" else plain_contract_text(module, kernel)
+    if isinstance(kernel, Gather):
+        return gather_text(module, kernel)
+    return scatter_add_text(module, kernel)
+
+
+def lower_bodies(kernel: Kernel) -> Kernel:
+    """The kernel with elementary functions written as basic instructions."""
+    if isinstance(kernel, Map):
+        return replace(kernel, body=lower(kernel.body))
+    if isinstance(kernel, Rowwise):
+        passes = tuple(replace(p, body=lower((p.body,))[0]) for p in kernel.passes)
+        return replace(kernel, passes=passes, stores=lower(kernel.stores))
+    return kernel
+
+
+def schedule(kernel: Kernel) -> Schedule:
+    """The choice of form for a kernel's launches."""
+    if isinstance(kernel, Map):
+        return _schedule_map(kernel)
+    if isinstance(kernel, Rowwise):
+        return _schedule_rowwise(kernel)
+    if isinstance(kernel, Contract):
+        return _schedule_contract(kernel)
+    if isinstance(kernel, Gather):
+        return lambda sizes, _: Plan("", -(-(sizes[0] * sizes[1] * sizes[2]) // GROUP), GROUP)
+    assert isinstance(kernel, ScatterAdd)
+    return lambda sizes, _: Plan("", -(-(sizes[0] * sizes[2]) // GROUP) if sizes[1] else 0, GROUP * sizes[1])
+
+
+def _schedule_map(kernel: Map) -> Schedule:
+    run = packed_run(kernel)
+    small = [(i, 4 // d.itemsize) for i, d in enumerate(kernel.outputs) if d.itemsize < 4]
+
+    def choose(sizes: Sequence[int], offsets: Sequence[int]) -> Plan:
+        total = 1
+        for size in sizes:
+            total *= size
+        if run > 1 and not any(offsets[i] % per for i, per in small):
+            return Plan("packed", -(-total // (GROUP * run)), GROUP * run)
+        return Plan("", -(-total // GROUP), GROUP)
+
+    return choose
+
+
+def _schedule_rowwise(kernel: Rowwise) -> Schedule:
+    long, lanes = (LONG_AXIS, GROUP) if kernel.vector == "axis" else (LONG_COLUMN, 16)
+    passes = len(kernel.passes) + 1
+
+    def choose(sizes: Sequence[int], _: Sequence[int]) -> Plan:
+        walkers = lanes if sizes[1] > long else 1
+        columns = GROUP // walkers
+        work = sizes[1] * columns * passes
+        return Plan(str(walkers), -(-(sizes[0] * sizes[2]) // columns), work)
+
+    return choose
+
+
+def _schedule_contract(kernel: Contract) -> Schedule:
+    small = kernel.compute.itemsize == 4 and kernel.compute.kind in "if" and kernel.dtype.kind == kernel.compute.kind
+
+    def choose(sizes: Sequence[int], _: Sequence[int]) -> Plan:
+        x, y, m, n, k = sizes
+        if small and m > 8 and n > 8:
+            return Plan("tiled", x * y * -(-m // TILE) * -(-n // TILE), TILE * TILE * k)
+        return Plan("", -(-(x * y * m * n) // GROUP), GROUP * k)
+
+    return choose

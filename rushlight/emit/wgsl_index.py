@@ -1,0 +1,68 @@
+"""Gather and ScatterAdd kernels in WGSL.
+
+An index is read as words: it is in range when its high word only repeats the sign and its low word is below the limit,
+so int64 indices need no int64 arithmetic.
+"""
+
+from __future__ import annotations
+
+from rushlight.emit.wgsl_module import GROUP, Module
+from rushlight.kernel.shapes import Gather, ScatterAdd
+
+_BAD = "0xffffffffu"
+
+
+def _index_function(module: Module, wide: bool) -> str:
+    access = module.access[2]
+    if wide:
+        words = f"    let low = {access.word('here * 2u')};\n    let high = {access.word('here * 2u + 1u')};\n"
+    else:
+        words = f"    let low = {access.word('here')};\n    let high = select(0u, {_BAD}, (low >> 31u) == 1u);\n"
+    return (
+        "fn place(at: u32) -> u32 {\n    let here = launch.offset2 + at;\n"
+        f"{words}"
+        "    if (high == 0u && low < launch.size3) { return low; }\n"
+        f"    if (high == {_BAD} && low >= 0u - launch.size3 && launch.size3 > 0u) {{ return low + launch.size3; }}\n"
+        f"    return {_BAD};\n}}\n"
+    )
+
+
+def gather_text(module: Module, kernel: Gather) -> str:
+    """One invocation per element of the output."""
+    found = module.load(1, module.at(1, ["o", "from_k", "i"]))
+    zero = "false" if kernel.dtype.kind == "b" else module.printer.number(0, kernel.dtype)
+    out = module.at(0, ["o", "k", "i"])
+    put, empty = module.store(0, out, found), module.store(0, out, zero)
+    flag = module.store(3, "0u", "1i")
+    module.globals += _index_function(module, kernel.index_dtype.itemsize == 8)
+    return module.text(
+        GROUP,
+        f"    let here = group * {GROUP}u + lane;\n"
+        "    let i = here % launch.size2;\n"
+        "    let k = (here / launch.size2) % launch.size1;\n"
+        "    let o = here / (launch.size2 * launch.size1);\n"
+        "    if (o >= launch.size0) { return; }\n"
+        f"    let from_k = place({module.at(2, ['o', 'k', 'i'])});\n"
+        f"    if (from_k == {_BAD}) {{\n        {empty}\n        {flag}\n    }} else {{\n        {put}\n    }}\n",
+    )
+
+
+def scatter_add_text(module: Module, kernel: ScatterAdd) -> str:
+    """One invocation per (outer, inner), so that additions to one place come in the order of k."""
+    out = module.at(0, ["o", "to_k", "i"])
+    old = module.load(0, out)
+    new = module.load(1, module.at(1, ["o", "k", "i"]))
+    put = module.store(0, out, module.printer.apply("add", kernel.dtype, [old, new]))
+    flag = module.store(3, "0u", "1i")
+    module.globals += _index_function(module, kernel.index_dtype.itemsize == 8)
+    return module.text(
+        GROUP,
+        f"    let here = group * {GROUP}u + lane;\n"
+        "    let i = here % launch.size2;\n"
+        "    let o = here / launch.size2;\n"
+        "    if (o >= launch.size0) { return; }\n"
+        "    for (var k = 0u; k < launch.size1; k += 1u) {\n"
+        f"        let to_k = place({module.at(2, ['o', 'k', 'i'])});\n"
+        f"        if (to_k == {_BAD}) {{\n            {flag}\n        }} else {{\n"
+        f"            {put}\n        }}\n    }}\n",
+    )

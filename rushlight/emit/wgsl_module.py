@@ -1,0 +1,105 @@
+"""A WGSL module under construction: bindings, launch block, element access, helpers, and then the entry point."""
+
+from __future__ import annotations
+
+from rushlight.core.dtypes import DType
+from rushlight.emit.wgsl_body import Leaf, Printer
+from rushlight.emit.wgsl_layout import Aliases, Layout, written_bindings
+from rushlight.emit.wgsl_library import library_text
+from rushlight.emit.wgsl_types import Access, Features, param_text, type_name
+from rushlight.scalar.ir import Expr
+
+GROUP = 256  # invocations of a workgroup: WebGPU's least maximum
+
+
+class Module:
+    """Collects what an entry point uses and prints it all."""
+
+    def __init__(self, layout: Layout, aliases: Aliases, features: Features, whole_words: bool = False) -> None:
+        self.layout = layout
+        self.aliases = aliases
+        self.features = features
+        self.printer = Printer(features)
+        self.globals = ""
+        self._functions: dict[str, str] = {}
+        written = written_bindings(layout, aliases)
+        atomic = {
+            binding
+            for operand, binding in zip(layout.operands, aliases, strict=True)
+            if operand.written and operand.dtype.itemsize < 4 and not whole_words
+        }
+        self.bindings = [(w, b in atomic) for b, w in enumerate(written)]
+        self.access = [
+            Access(i, operand.dtype, binding, binding in atomic, features)
+            for i, (operand, binding) in enumerate(zip(layout.operands, aliases, strict=True))
+        ]
+
+    def load(self, operand: int, at: str) -> str:
+        name = f"load{operand}"
+        if name not in self._functions:
+            self._functions[name], helpers = self.access[operand].load()
+            self.printer.helpers.update(helpers)
+        return f"{name}({at})"
+
+    def store(self, operand: int, at: str, value: str) -> str:
+        name = f"store{operand}"
+        if name not in self._functions:
+            self._functions[name], helpers = self.access[operand].store()
+            self.printer.helpers.update(helpers)
+        return f"{name}({at}, {value});"
+
+    def encoded(self, operand: int, value: str) -> str:
+        text, helpers = self.access[operand].encoded(value)
+        self.printer.helpers.update(helpers)
+        return text
+
+    def type(self, dtype: DType) -> str:
+        return type_name(dtype, self.features)
+
+    def position(self, text: str) -> str:
+        """A u32 as the int64 that `index` and `extent` are."""
+        return f"bitcast<i64>(u64({text}))" if self.printer.wide else f"vec2<u32>({text}, 0u)"
+
+    def at(self, operand: int, coordinates: list[str]) -> str:
+        """The element that lies at these coordinates of an operand."""
+        terms = [f"{c} * launch.stride{operand}_{d}" for d, c in enumerate(coordinates) if c != "0u"]
+        return " + ".join(terms) or "0u"
+
+    def leaves(self, inputs: dict[int, str], index: str = "", extent: str = "") -> Leaf:
+        """Text for leaves: `inputs` has each operand's position in its array, by input number."""
+        first = sum(o.written for o in self.layout.operands)
+
+        def leaf(expr: Expr) -> str:
+            if expr.op == "index":
+                return self.position(index)
+            if expr.op == "extent":
+                return self.position(extent)
+            assert isinstance(expr.value, int)
+            if expr.op == "row":
+                return f"row{expr.value}"
+            if expr.op == "param":
+                return param_text(expr.value, expr.dtype, self.features)
+            return self.load(first + expr.value, inputs[expr.value])
+
+        return leaf
+
+    def text(self, group: int, body: str) -> str:
+        """The whole module around the statements of its entry point."""
+        words = "".join(f"    {name}: u32,\n" for name in self.layout.fields())
+        parts = [f"struct Launch {{\n{words}}}\n@group(0) @binding(0) var<uniform> launch: Launch;\n"]
+        for number, (written, atomic) in enumerate(self.bindings):
+            mode = "read_write" if written else "read"
+            word = "atomic<u32>" if atomic else "u32"
+            parts.append(f"@group(0) @binding({number + 1}) var<storage, {mode}> buffer{number}: array<{word}>;\n")
+        parts += [self.globals, library_text(self.printer.helpers), *self._functions.values()]
+        parts.append(f"@compute @workgroup_size({group})\n{_SIGNATURE}{body}}}\n")
+        return "".join(parts)
+
+
+_SIGNATURE = """fn main(
+    @builtin(workgroup_id) group_id: vec3<u32>,
+    @builtin(num_workgroups) groups: vec3<u32>,
+    @builtin(local_invocation_index) lane: u32,
+) {
+    let group = launch.base + group_id.y * groups.x + group_id.x;
+"""

@@ -1,0 +1,231 @@
+"""Elements in and out: Python numbers, lists, NumPy arrays, other devices, pickles.
+
+# Note [Transfers]
+A copy between host and a device whose memory the host cannot read is counted (`rushlight.memory.transfers`). Nothing
+else moves elements off a device.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+from rushlight.core import dtypes
+from rushlight.core.dtypes import DType
+from rushlight.core.errors import DTypeError
+from rushlight.core.shapes import Spec, is_contiguous
+from rushlight.devices.allocator import Pool
+from rushlight.devices.registry import pool_of
+from rushlight.ops import creation
+from rushlight.ops import elementwise as e
+from rushlight.ops.family.build import check_device_dtype
+from rushlight.tape import call, replay
+from rushlight.tape.op import Grad, Op, Plan
+from rushlight.tape.value import Value
+
+
+class Transfers:
+    """Copies across the bus since the last reset."""
+
+    to_device = 0
+    to_host = 0
+    bytes_to_device = 0
+    bytes_to_host = 0
+
+
+def numpy_dtype(dtype: DType) -> Any:
+    import numpy as np
+
+    if dtype is dtypes.bfloat16:
+        import ml_dtypes
+
+        return np.dtype(ml_dtypes.bfloat16)
+    return np.dtype(dtype.name)
+
+
+def from_numpy_dtype(dtype: Any) -> DType:
+    name = str(dtype)
+    known = {"bool": dtypes.bool_, "int32": dtypes.int32, "int64": dtypes.int64, "bfloat16": dtypes.bfloat16}
+    known |= {d.name: d for d in dtypes.FLOAT}
+    if name not in known:
+        raise DTypeError(f"tensor: NumPy's {name} has no counterpart here; convert it with .astype(...) first")
+    return known[name]
+
+
+def copy_in(value: Value, source: memoryview) -> None:
+    device: Any = value.spec.device
+    if not source.nbytes:
+        return
+    address = replay.ensure(value.storage) + value.offset
+    device.device.copy_in(address, source)
+    if not device.device.limits.host_memory:
+        Transfers.to_device += 1
+        Transfers.bytes_to_device += source.nbytes
+
+
+def to_bytes(value: Value) -> bytearray:
+    """The elements in row-major order."""
+    spec = value.spec
+    if not spec.contiguous:
+        value = e.clone(value)
+    target = bytearray(spec.nbytes)
+    if spec.nbytes:
+        pool: Any = spec.device
+        pool.device.copy_out(replay.ensure(value.storage) + value.offset, memoryview(target))
+        if not pool.device.limits.host_memory:
+            Transfers.to_host += 1
+            Transfers.bytes_to_host += spec.nbytes
+    return target
+
+
+class _Block:
+    """Lends a storage's memory to NumPy; the array keeps it, and it keeps the storage."""
+
+    def __init__(self, value: Value) -> None:
+        spec = value.spec
+        self.value = value
+        size = spec.dtype.itemsize
+        address = replay.ensure(value.storage) + value.offset
+        # bfloat16 has no code in the array interface; it travels as 2-byte integers and is seen anew.
+        code = "<i2" if spec.dtype is dtypes.bfloat16 else numpy_dtype(spec.dtype).str
+        self.__array_interface__ = {
+            "version": 3,
+            "data": (address, False),
+            "shape": spec.shape,
+            "strides": tuple(st * size for st in spec.strides),
+            "typestr": code,
+        }
+
+
+def to_numpy(value: Value, copy: bool) -> Any:
+    import numpy as np
+
+    spec = value.spec
+    pool: Any = spec.device
+    if pool.device.limits.host_memory and not copy and spec.numel:
+        storage = value.storage
+        replay.ensure(storage)
+        storage.recipe = None  # somebody outside sees the memory now: it must stay
+        return np.asarray(_Block(value)).view(numpy_dtype(spec.dtype))
+    return np.frombuffer(to_bytes(value), dtype=numpy_dtype(spec.dtype)).reshape(spec.shape)
+
+
+def to_list(value: Value) -> list[Any]:
+    """All elements as Python numbers; one number without NumPy."""
+    import struct
+
+    code = {"bool": "?", "int32": "i", "int64": "q", "float16": "e", "float32": "f", "float64": "d"}
+    dtype = value.spec.dtype
+    raw = to_bytes(value)
+    if dtype is dtypes.bfloat16:
+        words = struct.unpack(f"={value.spec.numel}H", raw)
+        return [struct.unpack("=f", struct.pack("=I", w << 16))[0] for w in words]
+    return list(struct.unpack(f"={value.spec.numel}{code[dtype.name]}", raw))
+
+
+def from_array(array: Any, pool: Pool) -> Value:
+    import numpy as np
+
+    dense = np.ascontiguousarray(array).reshape(array.shape)
+    dtype = from_numpy_dtype(array.dtype)
+    check_device_dtype("tensor", pool, dtype)
+    value = creation.empty_spec(Spec.of(pool, dtype, tuple(array.shape)))
+    copy_in(value, memoryview(dense.reshape(-1).view(np.uint8)))
+    return value
+
+
+def from_data(data: Any, dtype: DType | None, pool: Pool) -> Value:
+    if isinstance(data, Value):
+        moved = move(e.clone(_without_record(data)), pool)
+        return moved if dtype is None else e.cast(moved, dtype)
+    if isinstance(data, (bool, int, float)):
+        return creation.full_spec(Spec.of(pool, dtype or dtypes.scalar_dtype(data), ()), data)
+    import numpy as np
+
+    if hasattr(data, "__array__"):
+        array = np.asarray(data)
+    else:
+        array = np.array(_numbers(data))
+        if dtype is None and array.dtype == np.float64:
+            array = array.astype(numpy_dtype(dtypes.get_default()))
+        if array.dtype == object:
+            raise DTypeError("tensor: nested lists must be numbers and have equal lengths at each level")
+    if dtype is not None:
+        array = array.astype(numpy_dtype(dtype))
+    return from_array(array, pool)
+
+
+def _numbers(data: Any) -> Any:
+    """Nested sequences with tensors in them as plain numbers."""
+    if isinstance(data, Value):
+        return to_numpy(_without_record(data), copy=True).tolist()
+    if isinstance(data, (list, tuple)):
+        return [_numbers(item) for item in data]
+    return data
+
+
+def _without_record(value: Value) -> Value:
+    return call.detached(value)
+
+
+def from_numpy(array: Any) -> Value:
+    """A tensor with a copy of the array's elements on the CPU."""
+    return from_array(array, pool_of("cpu"))
+
+
+def from_pickle(raw: bytes, dtype: DType, shape: tuple[int, ...], device: str, requires_grad: bool) -> Value:
+    value = creation.empty_spec(Spec.of(pool_of(device), dtype, shape))
+    copy_in(value, memoryview(raw))
+    return creation.requiring(value, requires_grad)
+
+
+# ---- between devices ----
+
+
+class Move(Op):
+    """A copy to another device; `static` is the target's pool. The gradient moves back."""
+
+    __slots__ = ()
+
+    def make_plan(self, ins: Any, static: Any) -> Plan:
+        (pool,) = static
+        spec = ins[0]
+        check_device_dtype("to", pool, spec.dtype)
+        out = Spec.of(pool, spec.dtype, spec.shape)
+        source_pool: Any = spec.device
+
+        def launch(target: int, source: int) -> None:
+            if not spec.nbytes:
+                return
+            block = (ctypes.c_char * spec.nbytes)()
+            view = memoryview(block).cast("B")
+            source_pool.device.copy_out(source, view)
+            pool.device.copy_in(target, view)
+            if not source_pool.device.limits.host_memory:
+                Transfers.to_host += 1
+                Transfers.bytes_to_host += spec.nbytes
+            if not pool.device.limits.host_memory:
+                Transfers.to_device += 1
+                Transfers.bytes_to_device += spec.nbytes
+
+        return Plan(self, ins, [out], launch, static)
+
+    def make_grad(self, plan: Plan, needs: int) -> Grad:
+        home: Any = plan.ins[0].device
+
+        def rule(grads: list[Any], values: list[Any], params: tuple[Any, ...]) -> list[Any]:
+            return [move(grads[0], home)]
+
+        return Grad(needs, (), (), rule)
+
+
+_move = Move("to_device", "The same elements on another device.")
+
+
+def move(value: Value, pool: Pool) -> Value:
+    """The value on another device; itself where it is there already."""
+    if value.spec.device is pool:
+        return value
+    if not is_contiguous(value.spec.shape, value.spec.strides):
+        value = e.clone(value)
+    return call.call(_move, (value,), (pool,))  # type: ignore[no-any-return]

@@ -1,0 +1,199 @@
+"""What each loop shape means, said once, over arrays that are handed in.
+
+A `Machine` supplies the arrays; the reference device's is NumPy. `signature` says how a kernel's flat arguments
+are counted, for everyone who packs or checks them.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from rushlight.core.dtypes import DType, compute_type, int32
+from rushlight.kernel.shapes import Contract, Gather, Kernel, Map, Rowwise, ScatterAdd
+from rushlight.scalar.interpret import Arithmetic, evaluate
+from rushlight.scalar.ir import Expr
+
+Sizes = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """How many numbers of each sort a kernel is called with, in this order (Note [Kernel arguments])."""
+
+    addresses: int
+    sizes: int
+    strides: tuple[int, ...]  # per operand
+    params: int
+
+    @property
+    def total(self) -> int:
+        return self.addresses + self.sizes + sum(self.strides) + self.params
+
+
+def signature(kernel: Kernel) -> Signature:
+    if isinstance(kernel, Map):
+        operands = len(kernel.outputs) + len(kernel.inputs)
+        return Signature(operands, kernel.rank or 1, (kernel.rank,) * operands, len(kernel.params))
+    if isinstance(kernel, Rowwise):
+        operands = len(kernel.outputs) + len(kernel.inputs)
+        return Signature(operands, 3, (3,) * operands, len(kernel.params))
+    if isinstance(kernel, Contract):
+        return Signature(3, 5, (4, 4, 4), 0)
+    return Signature(4, 4, (3, 3, 3), 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """The arguments of one launch, sorted."""
+
+    addresses: tuple[int, ...]
+    sizes: Sizes
+    strides: tuple[Sizes, ...]
+    params: tuple[bool | int | float, ...]
+
+
+def sort_arguments(kernel: Kernel, numbers: Sequence[Any]) -> Call:
+    """Raises TypeError for a wrong count or for anything but numbers, as a compiled launcher does."""
+    shape = signature(kernel)
+    if len(numbers) != shape.total:
+        name = type(kernel).__name__
+        raise TypeError(f"{name} kernel takes {shape.total} numbers, got {len(numbers)}")
+    numeric = len(numbers) - shape.params
+    whole = [operator.index(n) for n in numbers[:numeric]]
+    for n in numbers[numeric:]:
+        if not isinstance(n, (bool, int, float)):
+            raise TypeError(f"a kernel parameter must be a number, got {type(n).__name__}")
+    position = shape.addresses + shape.sizes
+    strides = []
+    for count in shape.strides:
+        strides.append(tuple(whole[position : position + count]))
+        position += count
+    sizes = tuple(whole[shape.addresses : shape.addresses + shape.sizes])
+    return Call(tuple(whole[: shape.addresses]), sizes, tuple(strides), tuple(numbers[numeric:]))
+
+
+class Machine(Protocol):
+    """Arrays and their memory. Values are in compute types; views are memory in storage types."""
+
+    arithmetic: Arithmetic
+
+    def view(self, address: int, dtype: DType, sizes: Sizes, strides: Sizes) -> Any: ...
+    def load(self, dtype: DType, view: Any) -> Any: ...
+    def store(self, dtype: DType, view: Any, values: Any) -> None: ...
+    def number(self, dtype: DType, value: bool | int | float) -> Any: ...
+    def positions(self, sizes: Sizes) -> Any:
+        """int64 positions in row-major order, of shape `sizes`."""
+
+    def fold(self, kind: str, dtype: DType, values: Any, sizes: Sizes) -> Any:
+        """`values` broadcast to `sizes` and folded along axis 1, which stays with length 1."""
+
+    def contract(self, compute: DType, a: Any, b: Any) -> Any: ...
+    def gather(self, out: Any, source: Any, index: Any) -> bool:
+        """Copy what `index` picks along axis 1; True if an index was bad."""
+
+    def scatter_add(self, dtype: DType, out: Any, source: Any, index: Any) -> bool: ...
+
+
+def interpret(kernel: Kernel, call: Call, machine: Machine) -> None:
+    """Run one launch."""
+    if isinstance(kernel, Map):
+        _map(kernel, call, machine)
+    elif isinstance(kernel, Rowwise):
+        _rowwise(kernel, call, machine)
+    elif isinstance(kernel, Contract):
+        _contract(kernel, call, machine)
+    else:
+        _indexed(kernel, call, machine)
+
+
+def _map(kernel: Map, call: Call, machine: Machine) -> None:
+    strides = call.strides if kernel.rank else tuple((int(step),) for step in kernel.steps)
+    operands = zip(call.addresses, kernel.outputs + kernel.inputs, strides, strict=True)
+    views = [machine.view(address, dtype, call.sizes, step) for address, dtype, step in operands]
+    count = len(kernel.outputs)
+
+    def leaf(expr: Expr) -> Any:
+        if expr.op == "index":
+            return machine.positions(call.sizes)
+        number = int(expr.value or 0)
+        if expr.op == "arg":
+            return machine.load(kernel.inputs[number], views[count + number])
+        return _number(expr, call, machine)
+
+    # All bodies before any store: an output may share its memory with an input.
+    results = evaluate(kernel.body, leaf, machine.arithmetic)
+    for dtype, view, values in zip(kernel.outputs, views, results, strict=False):
+        machine.store(dtype, view, values)
+
+
+def _number(expr: Expr, call: Call, machine: Machine) -> Any:
+    value = call.params[int(expr.value or 0)] if expr.op == "param" else expr.value
+    assert value is not None
+    return machine.number(compute_type(expr.dtype), value)
+
+
+def _rowwise(kernel: Rowwise, call: Call, machine: Machine) -> None:
+    outer, axis, inner = call.sizes
+    count = len(kernel.outputs)
+    rows: list[Any] = []
+
+    def leaf_over(sizes: Sizes) -> Callable[[Expr], Any]:
+        def leaf(expr: Expr) -> Any:
+            number = int(expr.value or 0)
+            if expr.op == "row":
+                return rows[number]
+            if expr.op == "index":
+                return machine.positions((1, sizes[1], 1))
+            if expr.op == "extent":
+                return machine.number(expr.dtype, axis)
+            if expr.op != "arg":
+                return _number(expr, call, machine)
+            address, strides = call.addresses[count + number], call.strides[count + number]
+            if sizes[1] != axis and strides[1]:
+                raise ValueError(f"a row store uses arg{number}, which moves along the axis")
+            dtype = kernel.inputs[number]
+            return machine.load(dtype, machine.view(address, dtype, sizes, strides))
+
+        return leaf
+
+    # Positions of the axis for passes and element stores; one position for row stores.
+    along, once = leaf_over((outer, axis, inner)), leaf_over((outer, 1, inner))
+    for step in kernel.passes:
+        (values,) = evaluate((step.body,), along, machine.arithmetic)
+        rows.append(machine.fold(step.kind, step.body.dtype, values, call.sizes))
+    results = [
+        evaluate((body,), along if kind == "element" else once, machine.arithmetic)[0]
+        for body, kind in zip(kernel.stores, kernel.kinds, strict=True)
+    ]
+    for number, (dtype, kind) in enumerate(zip(kernel.outputs, kernel.kinds, strict=True)):
+        sizes = call.sizes if kind == "element" else (outer, 1, inner)
+        view = machine.view(call.addresses[number], dtype, sizes, call.strides[number])
+        machine.store(dtype, view, results[number])
+
+
+def _contract(kernel: Contract, call: Call, machine: Machine) -> None:
+    x, y, m, n, k = call.sizes
+    shapes = ((x, y, m, n), (x, y, m, k), (x, y, k, n))
+    operands = zip(call.addresses, shapes, call.strides, strict=True)
+    out, a, b = (machine.view(address, kernel.dtype, sizes, steps) for address, sizes, steps in operands)
+    values = machine.contract(kernel.compute, machine.load(kernel.dtype, a), machine.load(kernel.dtype, b))
+    machine.store(kernel.dtype, out, values)
+
+
+def _indexed(kernel: Gather | ScatterAdd, call: Call, machine: Machine) -> None:
+    outer, count, inner, limit = call.sizes
+    picked, whole = (outer, count, inner), (outer, limit, inner)
+    sizes = (picked, whole) if isinstance(kernel, Gather) else (whole, picked)
+    out = machine.view(call.addresses[0], kernel.dtype, sizes[0], call.strides[0])
+    source = machine.view(call.addresses[1], kernel.dtype, sizes[1], call.strides[1])
+    index = machine.view(call.addresses[2], kernel.index_dtype, picked, call.strides[2])
+    if isinstance(kernel, Gather):
+        bad = machine.gather(out, source, index)
+    else:
+        bad = machine.scatter_add(kernel.dtype, out, source, index)
+    if bad:
+        status = machine.view(call.addresses[3], int32, (1,), (1,))
+        machine.store(int32, status, machine.number(int32, 1))

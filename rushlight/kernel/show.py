@@ -1,0 +1,122 @@
+"""Kernels as pseudo-code for people: deterministic, shared subexpressions named once."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from rushlight.core.dtypes import DType
+from rushlight.kernel.shapes import Contract, Gather, Kernel, Map, Rowwise
+from rushlight.scalar.ir import LEAVES, Expr, topological
+
+_INFIX = {
+    "add": "+",
+    "sub": "-",
+    "mul": "*",
+    "div": "/",
+    "rem": "%",
+    "eq": "==",
+    "ne": "!=",
+    "lt": "<",
+    "le": "<=",
+    "and": "&",
+    "or": "|",
+    "xor": "^",
+    "shl": "<<",
+    "shr": ">>",
+}
+_PREFIX = {"neg": "-", "not": "~"}
+_WIDEST = 60  # a longer expression is given a name though it is used once
+
+
+def show(kernel: Kernel) -> str:
+    """The kernel as text that ends in a newline."""
+    if isinstance(kernel, Map):
+        return _map(kernel)
+    if isinstance(kernel, Rowwise):
+        return _rowwise(kernel)
+    if isinstance(kernel, Contract):
+        return (
+            f"contract {kernel.dtype.name} in {kernel.compute.name}\n"
+            "  out[x, y, m, n] = sum over k: a[x, y, m, k] * b[x, y, k, n]\n"
+        )
+    types = f"{kernel.dtype.name} by {kernel.index_dtype.name}"
+    if isinstance(kernel, Gather):
+        return f"gather {types}\n  out[o, k, i] = source[o, index[o, k, i], i]\n"
+    return f"scatter_add {types}\n  for k: out[o, index[o, k, i], i] += source[o, k, i]\n"
+
+
+def _map(kernel: Map) -> str:
+    where = "p" if kernel.rank == 0 else ", ".join(f"p{d}" for d in range(kernel.rank))
+    lines = [_head("map flat" if kernel.rank == 0 else f"map rank {kernel.rank}", kernel), f"  for {where}:"]
+    named, texts = bind(kernel.body)
+    lines += [f"    {line}" for line in named]
+    lines += [f"    out{i}[{where}] = {text}" for i, text in enumerate(texts)]
+    return "\n".join(lines) + "\n"
+
+
+def _rowwise(kernel: Rowwise) -> str:
+    lines = [_head(f"rowwise by {kernel.vector}", kernel), "  for outer, inner:"]
+    for number, step in enumerate(kernel.passes):
+        named, (text,) = bind((step.body,))
+        lines.append(f"    row{number} = {step.kind} over axis:")
+        lines += [f"      {line}" for line in (*named, text)]
+    for number, (kind, store) in enumerate(zip(kernel.kinds, kernel.stores, strict=True)):
+        named, (text,) = bind((store,))
+        lines.append("    for axis:" if kind == "element" else "    once:")
+        lines += [f"      {line}" for line in (*named, f"out{number} = {text}")]
+    return "\n".join(lines) + "\n"
+
+
+def _head(title: str, kernel: Map | Rowwise) -> str:
+    steps = iter(kernel.steps)
+    parts = [
+        _operands("out", kernel.outputs, [next(steps, "?") for _ in kernel.outputs]),
+        _operands("arg", kernel.inputs, [next(steps, "?") for _ in kernel.inputs]),
+        ", ".join(f"param{i}: {d.name}" for i, d in enumerate(kernel.params)),
+    ]
+    return f"{title} ({'; '.join(p for p in parts if p)})"
+
+
+def _operands(name: str, dtypes: Sequence[DType], steps: Sequence[str]) -> str:
+    return ", ".join(f"{name}{i}: {d.name} step {s}" for i, (d, s) in enumerate(zip(dtypes, steps, strict=True)))
+
+
+def bind(roots: Sequence[Expr]) -> tuple[list[str], list[str]]:
+    """Lines `t0: type = ...` for subexpressions used twice or very long, and the text of each root."""
+    order = topological(list(roots))
+    uses = Counter(a for expr in order for a in expr.args) + Counter(roots)
+    lines: list[str] = []
+    text: dict[Expr, str] = {}
+    for expr in order:
+        written = _write(expr, [text[a] for a in expr.args])
+        if expr.op not in LEAVES and (uses[expr] > 1 or len(written) > _WIDEST):
+            lines.append(f"t{len(lines)}: {expr.dtype.name} = {_bare(written)}")
+            written = f"t{len(lines) - 1}"
+        text[expr] = written
+    return lines, [_bare(text[r]) for r in roots]
+
+
+def _write(expr: Expr, args: list[str]) -> str:
+    if expr.op == "const":
+        return repr(expr.value) if expr.dtype.kind != "u" else f"{expr.value:#x}"
+    if expr.op in LEAVES:
+        return expr.op if expr.value is None else f"{expr.op}{expr.value}"
+    if expr.op in _INFIX:
+        return f"({args[0]} {_INFIX[expr.op]} {args[1]})"
+    if expr.op in _PREFIX:
+        return f"{_PREFIX[expr.op]}{args[0]}"
+    listed = ", ".join(_bare(a) for a in args)
+    return f"{expr.op} {expr.dtype.name}({listed})" if expr.op in ("cast", "bitcast") else f"{expr.op}({listed})"
+
+
+def _bare(text: str) -> str:
+    """Without the parentheses that enclose all of it."""
+    if not (text.startswith("(") and text.endswith(")")):
+        return text
+    depth = 0
+    for place, letter in enumerate(text):
+        depth += (letter == "(") - (letter == ")")
+        if depth == 0:
+            return text[1:-1] if place == len(text) - 1 else text
+    return text

@@ -1,0 +1,182 @@
+"""Ops that are only functions of other ops."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from rushlight.core.dtypes import bool_, int64
+from rushlight.core.errors import DTypeError, ShapeError
+from rushlight.ops import creation
+from rushlight.ops import elementwise as e
+from rushlight.ops import reductions, views
+from rushlight.ops.matmul import matmul
+from rushlight.ops.normalise import softmax
+from rushlight.ops.random import dropout
+from rushlight.ops.registry import REGISTRY, composite, register
+from rushlight.tape.value import Value
+
+# The kernels `add`, `sub` and `div` have two operands; the public functions take PyTorch's keywords too.
+for _name in ("add", "sub", "div"):
+    del REGISTRY[_name]
+
+
+@composite("add")
+def add(x: Any, other: Any, *, alpha: float = 1) -> Value:
+    """x + alpha * other."""
+    return e.add(x, other if alpha == 1 else e.mul(other, alpha))  # type: ignore[no-any-return]
+
+
+def _no_bools(x: Any, other: Any, op: str) -> None:
+    for v in (x, other):
+        if isinstance(v, bool) or (isinstance(v, Value) and v.spec.dtype is bool_):
+            raise DTypeError(f"{op}: does not take bool; use logical_xor or logical_not, or cast with .to(dtype)")
+
+
+@composite("sub")
+def sub(x: Any, other: Any, *, alpha: float = 1) -> Value:
+    """x - alpha * other."""
+    _no_bools(x, other, "sub")
+    return e.sub(x, other if alpha == 1 else e.mul(other, alpha))  # type: ignore[no-any-return]
+
+
+@composite("div")
+def div(x: Any, other: Any, *, rounding_mode: str | None = None) -> Value:
+    """x / other, rounded towards zero ("trunc") or down ("floor") if asked."""
+    if rounding_mode is None:
+        return e.div(x, other)  # type: ignore[no-any-return]
+    if rounding_mode == "floor":
+        return e.floor_divide(x, other)  # type: ignore[no-any-return]
+    if rounding_mode == "trunc":
+        return e.trunc(e.div(x, other))  # type: ignore[no-any-return]
+    raise ValueError(f"div: rounding_mode is None, 'trunc' or 'floor', got {rounding_mode!r}")
+
+
+for _alias, _function in (("subtract", sub), ("multiply", e.mul), ("divide", div), ("true_divide", div)):
+    register(_alias, lambda *a, _f=_function, **k: _f(*a, **k), _function.__doc__ or "")
+
+
+@composite("where", method=False)
+def where(condition: Value, input: Any = None, other: Any = None) -> Value:  # noqa: A002
+    """input where the condition holds, else other."""
+    if not isinstance(condition, Value) or condition.spec.dtype is not bool_:
+        got = repr(condition.spec) if isinstance(condition, Value) else type(condition).__name__
+        raise DTypeError(f"where: the condition must be a bool tensor, got {got}; compare or cast with .bool()")
+    if not isinstance(input, Value) and not isinstance(other, Value):
+        kind = float if isinstance(input, float) or isinstance(other, float) else int
+        like = condition.spec.device.device.name  # type: ignore[attr-defined]
+        input = creation.full((), kind(input), device=like)  # noqa: A001
+    return e.select(condition, input, other)  # type: ignore[no-any-return]
+
+
+@composite("masked_fill")
+def masked_fill(x: Value, mask: Value, value: Any) -> Value:
+    """x with `value` where the mask is true; the type of x stays."""
+    if mask.spec.dtype is not bool_:
+        raise DTypeError(f"masked_fill: the mask must be bool, got {mask.spec!r}; cast with .bool()")
+    if isinstance(value, Value):
+        if value.spec.shape:
+            raise ShapeError(f"masked_fill: the value must be a number or 0-dim, got {value.spec!r}")
+        value = e.cast(value, x.spec.dtype)
+    filled = e.select(mask, value, x)
+    return e.cast(filled, x.spec.dtype)
+
+
+@composite("clamp")
+def clamp(x: Value, min: Any = None, max: Any = None) -> Value:  # noqa: A002
+    """x no smaller than min and no larger than max; the gradient passes at the bounds."""
+    if min is None and max is None:
+        raise ValueError("clamp: at least one of min and max must be given")
+    if min is not None:
+        x = e.select(e.lt(x, min), min, x)
+    return x if max is None else e.select(e.gt(x, max), max, x)  # type: ignore[no-any-return]
+
+
+def _triangle(x: Value, diagonal: int, lower: bool) -> Value:
+    if len(x.spec.shape) < 2:
+        raise ShapeError(f"tril/triu: at least 2 dimensions are needed, got {x.spec!r}")
+    n, m = x.spec.shape[-2:]
+    device = x.spec.device.device.name  # type: ignore[attr-defined]
+    row = views.unsqueeze(creation.arange(n, device=device), 1)
+    away = e.sub(creation.arange(m, device=device), row)
+    keep = e.le(away, diagonal) if lower else e.ge(away, diagonal)
+    zero = creation.full((), 0, dtype=x.spec.dtype, device=device)
+    return e.select(keep, x, zero)  # type: ignore[no-any-return]
+
+
+@composite("tril")
+def tril(x: Value, diagonal: int = 0) -> Value:
+    """The lower triangle, zeros above the diagonal."""
+    return _triangle(x, diagonal, lower=True)
+
+
+@composite("triu")
+def triu(x: Value, diagonal: int = 0) -> Value:
+    """The upper triangle, zeros below the diagonal."""
+    return _triangle(x, diagonal, lower=False)
+
+
+@composite("gelu", method=False, top=False)
+def gelu(input: Value, approximate: str = "none") -> Value:  # noqa: A002
+    """x times the normal distribution function of x, exactly or by tanh."""
+    if approximate not in ("none", "tanh"):
+        raise ValueError(f"gelu: approximate is 'none' or 'tanh', got {approximate!r}")
+    return e.gelu_tanh(input) if approximate == "tanh" else e.gelu_exact(input)  # type: ignore[no-any-return]
+
+
+@composite("leaky_relu", method=False, top=False)
+def leaky_relu(input: Value, negative_slope: float = 0.01) -> Value:  # noqa: A002
+    """x where positive, else negative_slope * x."""
+    return e.select(e.gt(input, 0), input, e.mul(input, negative_slope))  # type: ignore[no-any-return]
+
+
+@composite("mse_loss", method=False, top=False)
+def mse_loss(input: Value, target: Value, reduction: str = "mean") -> Value:  # noqa: A002
+    """Squared differences, averaged, summed or as they are."""
+    return reduced(e.square(e.sub(input, target)), reduction, "mse_loss")
+
+
+def reduced(loss: Value, reduction: str, op: str) -> Value:
+    if reduction == "mean":
+        return reductions.mean(loss)
+    if reduction == "sum":
+        return reductions.sum(loss)
+    if reduction == "none":
+        return loss
+    raise ValueError(f"{op}: reduction is 'mean', 'sum' or 'none', got {reduction!r}")
+
+
+@composite("scaled_dot_product_attention", method=False, top=False)
+def scaled_dot_product_attention(
+    query: Value,
+    key: Value,
+    value: Value,
+    attn_mask: Value | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+) -> Value:
+    """softmax(query @ key.T * scale + mask) @ value over the last two dimensions."""
+    scale = 1 / math.sqrt(query.spec.shape[-1]) if scale is None else scale
+    scores = e.mul(matmul(query, views.transpose(key, -1, -2)), scale)
+    if is_causal:
+        if attn_mask is not None:
+            raise ValueError("scaled_dot_product_attention: pass attn_mask or is_causal, not both")
+        n, m = scores.spec.shape[-2:]
+        attn_mask = tril(creation.ones(n, m, dtype=bool_, device=scores.spec.device.device.name))  # type: ignore[attr-defined]
+    if attn_mask is not None and attn_mask.spec.dtype is bool_:
+        scores = e.select(attn_mask, scores, -math.inf)
+    elif attn_mask is not None:
+        scores = e.add(scores, attn_mask)
+    weights = softmax(scores, -1)
+    return matmul(dropout(weights, dropout_p) if dropout_p else weights, value)
+
+
+@composite("one_hot", method=False, top=False)
+def one_hot(tensor: Value, num_classes: int = -1) -> Value:
+    """1 at the index, 0 elsewhere, along a new last dimension; num_classes must be given on a device."""
+    if num_classes < 0:
+        raise ValueError("one_hot: pass num_classes; finding it would read the tensor back")
+    device = tensor.spec.device.device.name  # type: ignore[attr-defined]
+    return e.cast(e.eq(views.unsqueeze(tensor, -1), creation.arange(num_classes, device=device)), int64)
+

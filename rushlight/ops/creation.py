@@ -1,0 +1,196 @@
+"""New tensors: constants, ranges, copies of host data."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from rushlight.core import config
+from rushlight.core.dtypes import DType, bool_, compute_type, get_default, int64, scalar_dtype
+from rushlight.core.errors import DTypeError, ShapeError
+from rushlight.core.shapes import Shape, Spec
+from rushlight.devices.allocator import Pool, room_for
+from rushlight.devices.registry import pool_of
+from rushlight.ops.family.build import check_device_dtype
+from rushlight.ops.family.map import Formula, map_plan
+from rushlight.ops.registry import composite
+from rushlight.scalar import build as s
+from rushlight.scalar.ir import Expr, index, param
+from rushlight.tape import call
+from rushlight.tape.op import Op, Plan, Static
+from rushlight.tape.value import Leaf, Value
+
+_current: list[str] = []
+
+
+def default_pool() -> Pool:
+    return pool_of(_current[-1] if _current else config.default_device())
+
+
+def set_default_device(device: Any) -> None:
+    """New tensors are made on `device` from now on; None: as RUSHLIGHT_DEVICE says."""
+    _current[:] = [] if device is None else [device_name(device)]
+
+
+def device_name(device: Any) -> str:
+    """The name in a device argument: a string ("cuda", "cuda:0"), a device object or None."""
+    name = str(getattr(device, "type", device))
+    kind, _, number = name.partition(":")
+    if number not in ("", "0"):
+        raise DTypeError(f"device {name!r}: only number 0 of each kind is used; write {kind!r}")
+    return kind
+
+
+def resolve_pool(device: Any) -> Pool:
+    return default_pool() if device is None else pool_of(device_name(device))
+
+
+class Constant(Op):
+    """An op without inputs: `static` is the output's spec; `body(params)` the element at `index`."""
+
+    __slots__ = ("body", "kinds")
+
+    def __init__(self, name: str, body: Any, kinds: Sequence[DType | None], doc: str) -> None:
+        super().__init__(name, doc)
+        self.body = body
+        self.kinds = tuple(kinds)  # types of the params; None: the output's compute type
+
+    def make_plan(self, ins: Sequence[Spec], static: Static) -> Plan:
+        (out,) = static
+        check_device_dtype(self.name, out.device, out.dtype)
+        compute = compute_type(out.dtype)
+        types = tuple(kind or compute for kind in self.kinds)
+        body = self.body(compute, *(param(i, t) for i, t in enumerate(types)))
+        formula = Formula((), types, (out.dtype,), (s.cast(body, compute),))
+        return map_plan(self, formula, (), (out,), static)
+
+
+_full = Constant("full", lambda compute, value: value, (None,), "One value everywhere.")
+
+
+def _range_body(compute: DType, start: Expr, step: Expr) -> Expr:
+    return start + step * s.cast(index(), compute)
+
+
+_arange = Constant("arange", _range_body, (None, None), "start + step * i.")
+
+
+def full_spec(spec: Spec, value: float) -> Value:
+    if spec.dtype is bool_:
+        value = bool(value)
+    return call.call(_full, (), (spec,), (value,))  # type: ignore[no-any-return]
+
+
+def requiring(value: Value, requires_grad: bool) -> Value:
+    if requires_grad:
+        if value.spec.dtype.kind != "f":
+            raise DTypeError(f"only floating-point tensors can require gradients, got {value.spec.dtype!r}")
+        value.node = Leaf(value)
+    return value
+
+
+def shape_of(size: tuple[Any, ...]) -> Shape:
+    sizes = size[0] if len(size) == 1 and isinstance(size[0], (tuple, list)) else size
+    shape = tuple(int(n) for n in sizes)
+    if any(n < 0 for n in shape):
+        raise ShapeError(f"sizes must not be negative, got {list(shape)}")
+    return shape
+
+
+def _filled(value: float, size: tuple[Any, ...], dtype: DType | None, device: Any, requires_grad: bool) -> Value:
+    spec = Spec.of(resolve_pool(device), dtype or get_default(), shape_of(size))
+    return requiring(full_spec(spec, value), requires_grad)
+
+
+@composite("zeros", method=False)
+def zeros(*size: Any, dtype: DType | None = None, device: Any = None, requires_grad: bool = False) -> Value:
+    """Zeros of a shape."""
+    return _filled(0, size, dtype, device, requires_grad)
+
+
+@composite("ones", method=False)
+def ones(*size: Any, dtype: DType | None = None, device: Any = None, requires_grad: bool = False) -> Value:
+    """Ones of a shape."""
+    return _filled(1, size, dtype, device, requires_grad)
+
+
+@composite("full", method=False)
+def full(
+    size: Sequence[int],
+    fill_value: float,
+    *,
+    dtype: DType | None = None,
+    device: Any = None,
+    requires_grad: bool = False,
+) -> Value:
+    """One value everywhere; its type is that of the value."""
+    return _filled(fill_value, (tuple(size),), dtype or scalar_dtype(fill_value), device, requires_grad)
+
+
+@composite("empty", method=False)
+def empty(*size: Any, dtype: DType | None = None, device: Any = None, requires_grad: bool = False) -> Value:
+    """Memory with whatever is in it; to be written before it is read."""
+    spec = Spec.of(resolve_pool(device), dtype or get_default(), shape_of(size))
+    check_device_dtype("empty", spec.device, spec.dtype)  # type: ignore[arg-type]
+    return requiring(empty_spec(spec), requires_grad)
+
+
+def empty_spec(spec: Spec) -> Value:
+    pool: Any = spec.device
+    return call.make_value(spec, call.make_storage(pool, room_for(spec.nbytes)))
+
+
+def _like(x: Value, value: float, dtype: DType | None, device: Any, requires_grad: bool) -> Value:
+    return _filled(value, (x.spec.shape,), dtype or x.spec.dtype, device or x.spec.device.device.name, requires_grad)  # type: ignore[attr-defined]
+
+
+@composite("zeros_like", method=False)
+def zeros_like(x: Value, *, dtype: DType | None = None, device: Any = None, requires_grad: bool = False) -> Value:
+    """Zeros with another tensor's shape, type and device."""
+    return _like(x, 0, dtype, device, requires_grad)
+
+
+@composite("ones_like", method=False)
+def ones_like(x: Value, *, dtype: DType | None = None, device: Any = None, requires_grad: bool = False) -> Value:
+    """Ones with another tensor's shape, type and device."""
+    return _like(x, 1, dtype, device, requires_grad)
+
+
+@composite("arange", method=False)
+def arange(
+    start: float,
+    end: float | None = None,
+    step: float = 1,
+    *,
+    dtype: DType | None = None,
+    device: Any = None,
+    requires_grad: bool = False,
+) -> Value:
+    """start, start + step, ... up to but without end."""
+    if end is None:
+        start, end = 0, start
+    if step == 0 or (end - start) * step < 0:
+        raise ShapeError(f"arange: from {start} to {end} there is no way by steps of {step}")
+    count = max(0, math.ceil((end - start) / step))
+    if dtype is None:
+        whole = all(isinstance(n, int) for n in (start, end, step))
+        dtype = int64 if whole else get_default()
+    spec = Spec.of(resolve_pool(device), dtype, (count,))
+    return requiring(call.call(_arange, (), (spec,), (start, step)), requires_grad)
+
+
+@composite("eye", method=False)
+def eye(n: int, m: int | None = None, *, dtype: DType | None = None, device: Any = None) -> Value:
+    """Ones on the diagonal, zeros elsewhere."""
+    columns = n if m is None else m
+    spec = Spec.of(resolve_pool(device), dtype or get_default(), (n, columns))
+    return call.call(_eye, (), (spec,), (columns,))  # type: ignore[no-any-return]
+
+
+def _eye_body(compute: DType, columns: Expr) -> Expr:
+    row = index() / columns
+    return s.cast((index() - row * columns).eq(row), compute)
+
+
+_eye = Constant("eye", _eye_body, (int64,), "The identity matrix.")

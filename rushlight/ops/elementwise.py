@@ -1,0 +1,205 @@
+"""Arithmetic, comparison, rounding and the elementary functions."""
+
+from __future__ import annotations
+
+import math
+
+from rushlight.core.dtypes import ALL, FLOAT, INTEGER, DType, bool_
+from rushlight.ops.family.declare import elementwise
+from rushlight.scalar import build as s
+from rushlight.scalar.ir import Expr, const
+from rushlight.tape.value import Value
+
+
+def _is_bool(x: Expr) -> bool:
+    return x.dtype is bool_
+
+
+def _floor_div(x: Expr, y: Expr) -> Expr:
+    if x.dtype.kind == "f":
+        return s.floor(x / y)
+    quotient = x / y
+    inexact = s.remainder_c(x, y).ne(0) & ((x < 0) ^ (y < 0))
+    return s.where(inexact, quotient - 1, quotient)
+
+
+def _remainder(x: Expr, y: Expr) -> Expr:
+    rest = s.remainder_c(x, y)
+    return s.where(rest.ne(0) & ((rest < 0) ^ (y < 0)), rest + y, rest)
+
+
+def _power(x: Expr, y: Expr) -> Expr:
+    if x.dtype.kind == "f":
+        return s.power(x, y)
+    # Square and multiply over the bits of the exponent; a negative one gives 0, 1 or -1.
+    result, base, left = const(1, x.dtype), x, y
+    for _ in range(6):
+        result = s.where((left & 1).ne(0), result * base, result)
+        base, left = base * base, left >> 1
+    odd = (y & 1).ne(0)
+    tiny = s.where(x.eq(1), const(1, x.dtype), s.where(x.eq(-1), s.where(odd, x, -x), const(0, x.dtype)))
+    return s.where(y < 0, tiny, result)
+
+
+add = elementwise(
+    "add", lambda x, y: x | y if _is_bool(x) else x + y, "Sum, x + y.", ALL, method=False, top=False
+)
+sub = elementwise("sub", lambda x, y: x - y, "Difference, x - y.", method=False, top=False)
+mul = elementwise("mul", lambda x, y: x & y if _is_bool(x) else x * y, "Product, x * y.", ALL)
+div = elementwise("div", lambda x, y: x / y, "Quotient, x / y; integers give floats.", FLOAT, method=False, top=False)
+floor_divide = elementwise(
+    "floor_divide", _floor_div, "Quotient rounded down.", vjp=lambda g, out, x, y: (g * 0, g * 0)
+)
+remainder = elementwise(
+    "remainder",
+    _remainder,
+    "Remainder with the sign of the divisor.",
+    vjp=lambda g, out, x, y: (g, -g * s.floor(x / y)),
+)
+fmod = elementwise("fmod", lambda x, y: s.remainder_c(x, y), "Remainder with the sign of the dividend.")
+pow = elementwise("pow", _power, "Power, x ** y.")  # noqa: A001
+neg = elementwise("neg", lambda x: -x, "Negative, -x.")
+maximum = elementwise(
+    "maximum",
+    lambda x, y: x | y if _is_bool(x) else s.maximum(x, y),
+    "The larger of two; NaN wins; a tie shares the gradient.",
+    ALL,
+)
+minimum = elementwise(
+    "minimum",
+    lambda x, y: x & y if _is_bool(x) else s.minimum(x, y),
+    "The smaller of two; NaN wins; a tie shares the gradient.",
+    ALL,
+)
+abs = elementwise("abs", lambda x: s.absolute(x), "Absolute value.")  # noqa: A001
+sign = elementwise(
+    "sign",
+    lambda x: s.where(x > 0, const(1, x.dtype), s.where(x < 0, const(-1, x.dtype), x - x if x.dtype.kind == "f" else x)),
+    "-1, 0 or 1.",
+    vjp=lambda g, out, x: None,
+)
+square = elementwise("square", lambda x: x * x, "x * x.", vjp=lambda g, out, x: g * (x * 2))
+sqrt = elementwise("sqrt", lambda x: s.sqrt(x), "Square root.", FLOAT)
+rsqrt = elementwise(
+    "rsqrt", lambda x: 1 / s.sqrt(x), "1 / sqrt(x).", FLOAT, vjp=lambda g, out, x: g * (out * out * out * -0.5)
+)
+reciprocal = elementwise("reciprocal", lambda x: 1 / x, "1 / x.", FLOAT, vjp=lambda g, out, x: -g * (out * out))
+exp = elementwise("exp", lambda x: s.exp(x), "e ** x.", FLOAT)
+log = elementwise("log", lambda x: s.log(x), "Natural logarithm.", FLOAT)
+log2 = elementwise("log2", lambda x: s.log(x) * (1 / math.log(2)), "Logarithm to base 2.", FLOAT)
+sin = elementwise("sin", lambda x: s.sin(x), "Sine.", FLOAT)
+cos = elementwise("cos", lambda x: s.cos(x), "Cosine.", FLOAT)
+tanh = elementwise("tanh", lambda x: s.tanh(x), "Hyperbolic tangent.", FLOAT)
+erf = elementwise("erf", lambda x: s.erf(x), "Error function.", FLOAT)
+floor = elementwise("floor", lambda x: s.floor(x) if x.dtype.kind == "f" else x, "Round down.")
+ceil = elementwise("ceil", lambda x: s.ceil(x) if x.dtype.kind == "f" else x, "Round up.")
+trunc = elementwise("trunc", lambda x: s.trunc(x) if x.dtype.kind == "f" else x, "Round towards zero.")
+round = elementwise(  # noqa: A001
+    "round", lambda x: s.round_even(x) if x.dtype.kind == "f" else x, "Round to the nearest, halves to even."
+)
+
+eq = elementwise("eq", lambda x, y: x.eq(y), "x == y.", ALL, result=bool_)
+ne = elementwise("ne", lambda x, y: x.ne(y), "x != y.", ALL, result=bool_)
+lt = elementwise("lt", lambda x, y: x < y, "x < y.", ALL, result=bool_)
+le = elementwise("le", lambda x, y: x <= y, "x <= y.", ALL, result=bool_)
+gt = elementwise("gt", lambda x, y: x > y, "x > y.", ALL, result=bool_)
+ge = elementwise("ge", lambda x, y: x >= y, "x >= y.", ALL, result=bool_)
+
+
+def _truth(x: Expr) -> Expr:
+    return s.cast(x, bool_)
+
+
+logical_and = elementwise("logical_and", lambda x, y: _truth(x) & _truth(y), "Both true.", ALL, result=bool_)
+logical_or = elementwise("logical_or", lambda x, y: _truth(x) | _truth(y), "Either true.", ALL, result=bool_)
+logical_xor = elementwise("logical_xor", lambda x, y: _truth(x) ^ _truth(y), "One of two true.", ALL, result=bool_)
+logical_not = elementwise("logical_not", lambda x: ~_truth(x), "Not true.", ALL, result=bool_)
+bitwise_and = elementwise("bitwise_and", lambda x, y: x & y, "Bitwise and.", (bool_, *INTEGER))
+bitwise_or = elementwise("bitwise_or", lambda x, y: x | y, "Bitwise or.", (bool_, *INTEGER))
+bitwise_xor = elementwise("bitwise_xor", lambda x, y: x ^ y, "Bitwise exclusive or.", (bool_, *INTEGER))
+bitwise_not = elementwise("bitwise_not", lambda x: ~x, "Bitwise not.", (bool_, *INTEGER))
+
+
+def _is_inf(x: Expr) -> Expr:
+    return s.absolute(x).eq(math.inf) if x.dtype.kind == "f" else const(False, bool_)
+
+
+isnan = elementwise(
+    "isnan", lambda x: s.isnan(x) if x.dtype.kind == "f" else const(False, bool_), "Is not a number.", ALL, result=bool_
+)
+isinf = elementwise("isinf", _is_inf, "Is infinite.", ALL, result=bool_)
+isfinite = elementwise(
+    "isfinite",
+    lambda x: (s.absolute(x) < math.inf) if x.dtype.kind == "f" else const(True, bool_),
+    "Is neither infinite nor NaN.",
+    ALL,
+    result=bool_,
+)
+
+select = elementwise(
+    "select_where",
+    lambda c, x, y: s.where(s.cast(c, bool_), x, y),
+    "x where the condition holds, else y.",
+    ALL,
+    conditions=(0,),
+    method=False,
+    top=False,
+)
+relu = elementwise(
+    "relu",
+    lambda x: s.maximum(x, 0),
+    "max(x, 0).",
+    vjp=lambda g, out, x: s.where(out > 0, g, const(0, g.dtype)),
+)
+sigmoid = elementwise(
+    "sigmoid",
+    lambda x: 1 / (1 + s.exp(-x)),
+    "Logistic function, 1 / (1 + exp(-x)).",
+    FLOAT,
+    vjp=lambda g, out, x: g * out * (1 - out),
+)
+
+
+def _silu_vjp(g: Expr, out: Expr, x: Expr) -> Expr:
+    gate = 1 / (1 + s.exp(-x))
+    return g * gate * (1 + x * (1 - gate))
+
+
+silu = elementwise(
+    "silu", lambda x: x / (1 + s.exp(-x)), "x * sigmoid(x).", FLOAT, vjp=_silu_vjp, method=False, top=False
+)
+gelu_exact = elementwise(
+    "gelu_exact",
+    lambda x: x * 0.5 * (1 + s.erf(x * math.sqrt(0.5))),
+    "x times the normal distribution function of x.",
+    FLOAT,
+    method=False,
+    top=False,
+)
+gelu_tanh = elementwise(
+    "gelu_tanh",
+    lambda x: x * 0.5 * (1 + s.tanh((x + x * x * x * 0.044715) * math.sqrt(2 / math.pi))),
+    "The tanh approximation of gelu.",
+    FLOAT,
+    method=False,
+    top=False,
+)
+softplus = elementwise(
+    "softplus",
+    lambda x: s.maximum(x, 0) + s.log(1 + s.exp(-s.absolute(x))),
+    "log(1 + exp(x)).",
+    FLOAT,
+    vjp=lambda g, out, x: g / (1 + s.exp(-x)),
+    method=False,
+    top=False,
+)
+clone = elementwise("clone", lambda x: x, "A copy in memory of its own.", ALL)
+_CASTS = {
+    dtype: elementwise(f"to_{dtype.name}", lambda x: x, f"Cast to {dtype.name}.", ALL, result=dtype, top=False)
+    for dtype in ALL
+}
+
+
+def cast(x: Value, dtype: DType) -> Value:
+    """`x` as another type; the same value when it has that type already."""
+    return x if x.spec.dtype is dtype else _CASTS[dtype](x)

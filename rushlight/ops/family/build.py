@@ -1,0 +1,40 @@
+"""From a kernel to a callable, once per device."""
+
+from __future__ import annotations
+
+import sys
+
+from rushlight.core import config
+from rushlight.core.dtypes import DType
+from rushlight.core.errors import DTypeError
+from rushlight.devices.allocator import Pool
+from rushlight.devices.protocol import Launch
+from rushlight.kernel.shapes import Kernel
+from rushlight.kernel.show import show
+from rushlight.kernel.verify import verify
+
+_BUILT: dict[tuple[Pool, Kernel], Launch] = {}
+
+
+def built(pool: Pool, kernel: Kernel) -> Launch:
+    launch = _BUILT.get((pool, kernel))
+    if launch is None:
+        verify(kernel)
+        level = config.debug_level()
+        if level:
+            print(f"build on {pool.device.name}:\n{show(kernel)}", file=sys.stderr)
+        if level > 1:
+            print(pool.device.emit(kernel), file=sys.stderr)
+        launch = _BUILT[pool, kernel] = pool.device.build(kernel)
+    return launch
+
+
+def check_device_dtype(name: str, pool: Pool, dtype: DType) -> None:
+    limits = pool.device.limits
+    if dtype not in limits.dtypes:
+        listed = ", ".join(d.name for d in limits.dtypes)
+        raise DTypeError(f"{name}: {pool.device.name} has no {dtype.name}; it has {listed}: cast with .to(dtype)")
+
+
+def step_of(stride: int) -> str:
+    return str(stride) if stride in (0, 1) else "n"

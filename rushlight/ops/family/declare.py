@@ -1,0 +1,97 @@
+"""The constructors with which ops are declared: one call, one op."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from rushlight.core.dtypes import FLOAT, NUMBER, DType, scalar_dtype
+from rushlight.core.errors import DTypeError
+from rushlight.core.shapes import wrap_dim
+from rushlight.ops.family.map import Elementwise
+from rushlight.ops.family.rowwise import DeclaredRow, call_rows
+from rushlight.ops.registry import register
+from rushlight.tape import call
+from rushlight.tape.value import Value
+
+
+def apply(op: Elementwise, *operands: Any) -> Any:
+    """Call an elementwise op on tensors and Python numbers in any mixture."""
+    tensors: list[Value] = []
+    pattern: list[DType | None] = []
+    numbers: list[Any] = []
+    for operand in operands:
+        if isinstance(operand, Value):
+            tensors.append(operand)
+            pattern.append(None)
+        elif isinstance(operand, (bool, int, float)):
+            pattern.append(scalar_dtype(operand))
+            numbers.append(operand)
+        else:
+            raise DTypeError(
+                f"{op.name}: operands are tensors and Python numbers, got {type(operand).__name__}; "
+                f"make a tensor of it with rushlight.tensor(...)"
+            )
+    if not tensors:
+        raise DTypeError(f"{op.name}: at least one operand must be a tensor, got {operands!r}")
+    plan = call.plan_for(op, tensors, tuple(pattern))
+    if not numbers:
+        specs = [t.spec for t in tensors]
+        op.plans[specs[0] if len(specs) == 1 else tuple(specs)] = plan
+    return call.run(plan, tensors, tuple(numbers))
+
+
+def elementwise(
+    name: str,
+    body: Callable[..., Any],
+    doc: str,
+    accepts: tuple[DType, ...] = NUMBER,
+    vjp: Callable[..., Any] | None = None,
+    result: DType | None = None,
+    conditions: tuple[int, ...] = (),
+    method: bool = True,
+    top: bool = True,
+) -> Callable[..., Any]:
+    """Declare an elementwise op; the number of operands is that of the body.
+
+    `accepts` are the types it is computed in: integers go to the default float where only floats are accepted.
+    `conditions` are operands that take no part in type promotion. `result` is the output's type, if not the common one.
+    """
+    op = Elementwise(name, body, vjp, accepts, result, conditions, doc)
+    arity = body.__code__.co_argcount
+
+    def fallback(*operands: Any) -> Any:
+        return apply(op, *operands)
+
+    function: Callable[..., Any]
+    if arity == 1:
+        function = call.make_unary(op, fallback)
+    elif arity == 2:
+        function = call.make_binary(op, fallback)
+    else:
+        function = fallback
+    function.op = op  # type: ignore[attr-defined]
+    return register(name, function, doc, method, top)
+
+
+def rowwise(
+    name: str,
+    body: Callable[..., Any],
+    doc: str,
+    accepts: tuple[DType, ...] = FLOAT,
+    vjp: Callable[..., Any] | None = None,
+    rows: tuple[int, ...] = (),
+    kinds: tuple[str, ...] = ("element",),
+    results: Sequence[DType | None] = (None,),
+    rule: Callable[..., Any] | None = None,
+) -> Callable[..., Any]:
+    """Declare a rowwise op, called as `op(*inputs, dim=, keepdim=)`; public functions are written on it."""
+    op = DeclaredRow(name, body, vjp, accepts, rows, kinds, results, rule, doc)
+
+    def function(*inputs: Value, dim: int = -1, keepdim: bool = False) -> Any:
+        rank = max(len(v.spec.shape) for v in inputs)
+        return call_rows(op, inputs, wrap_dim(dim, rank, name), keepdim)
+
+    function.op = op  # type: ignore[attr-defined]
+    function.__name__ = name
+    return function

@@ -1,0 +1,57 @@
+"""Ops whose derivative is written with other ops: contractions, indexing, random numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from rushlight.core.shapes import Spec
+from rushlight.tape.op import Grad, Op, Plan, Static
+
+Vjp = Callable[..., Any]
+
+
+class KernelOp(Op):
+    """`plan(op, ins, static)` builds it; `vjps` has a rule per input (None: no gradient goes there).
+
+    A rule is called as `vjp(g, out, *inputs, *static)` and `saves` names, per input, what it reads: positions of
+    inputs, or "out". What is not saved is a shadow: its shape is known, its elements are not.
+    """
+
+    __slots__ = ("planner", "saves", "vjps")
+
+    def __init__(
+        self,
+        name: str,
+        planner: Callable[[Op, Sequence[Spec], Static], Plan],
+        vjps: Sequence[Vjp | None],
+        saves: Sequence[Sequence[int | str]],
+        doc: str,
+    ) -> None:
+        super().__init__(name, doc)
+        self.planner = planner
+        self.vjps = tuple(vjps)
+        self.saves = tuple(tuple(names) for names in saves)
+
+    def make_plan(self, ins: Sequence[Spec], static: Static) -> Plan:
+        return self.planner(self, ins, static)
+
+    def make_grad(self, plan: Plan, needs: int) -> Grad:
+        asked = [i for i in range(len(plan.ins)) if needs >> i & 1]
+        if not any(self.vjps):
+            return super().make_grad(plan, needs)
+        asked = [i for i in asked if self.vjps[i] is not None]
+        names = {name for i in asked for name in self.saves[i]}
+        saves_in = tuple(sorted(n for n in names if isinstance(n, int)))
+        saves_out = (0,) if "out" in names else ()
+        n, static, vjps = len(plan.ins), plan.static, self.vjps
+
+        def rule(grads: list[Any], values: list[Any], params: tuple[Any, ...]) -> list[Any]:
+            parts: list[Any] = [None] * n
+            for i in asked:
+                vjp = vjps[i]
+                assert vjp is not None
+                parts[i] = vjp(grads[0], values[n], *values[:n], *static)
+            return parts
+
+        return Grad(needs, saves_in, saves_out, rule)

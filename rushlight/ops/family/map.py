@@ -1,0 +1,273 @@
+"""Elementwise ops: a scalar formula, a derivative that is a scalar formula, one kernel each.
+
+# Note [Elementwise derivatives]
+1. A declared `vjp(g, out, *inputs)` is traced like the body; where it is left out the body is differentiated.
+2. All gradients an op's inputs need come from one kernel with several outputs (`MapGrad`), an elementwise op itself, so the
+   next order follows in the same way.
+3. What the derivative saves is read off the formula: the inputs and outputs that still occur in it.
+4. A gradient that is just `g` is passed on without a kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rushlight.core import dtypes
+from rushlight.core.dtypes import DType, compute_type
+from rushlight.core.shapes import Shape, Spec, broadcast_shapes, broadcast_strides, collapse
+from rushlight.kernel.shapes import Map
+from rushlight.ops.family.build import built, check_device_dtype, step_of
+from rushlight.scalar import build as s
+from rushlight.scalar.derive import gradients
+from rushlight.scalar.ir import Expr, arg, param, rebuild, topological
+from rushlight.tape import call
+from rushlight.tape.needed import Needed
+from rushlight.tape.op import Grad, Op, Plan, Static, check_devices, check_dtypes
+from rushlight.tape.value import Value
+
+
+@dataclass(frozen=True, slots=True)
+class Formula:
+    """Typed expressions over args and params, one per output."""
+
+    inputs: tuple[DType, ...]
+    params: tuple[DType, ...]
+    outputs: tuple[DType, ...]
+    body: tuple[Expr, ...]
+
+
+class MapOp(Op):
+    """An op whose every output element depends on one element of each input. Subclasses give the formula."""
+
+    __slots__ = ()
+
+    def formula(self, ins: Sequence[Spec], static: Static) -> Formula:
+        raise AssertionError(self.name)
+
+    def vjp_exprs(self, formula: Formula, static: Static, gs: list[Expr], outs: list[Expr]) -> list[Expr | None]:
+        """The gradient of each input, as an expression; by default derived from the body."""
+        wrt = [arg(i, compute_type(d)) for i, d in enumerate(formula.inputs)]
+        parts = gradients(formula.body, gs, wrt)
+        replace = dict(zip(formula.body, outs, strict=True))
+        known: list[Expr] = [p for p in parts if p is not None]
+        swapped = iter(rebuild(known, {k: v for k, v in replace.items() if k.args}))
+        return [None if p is None else next(swapped) for p in parts]
+
+    def make_plan(self, ins: Sequence[Spec], static: Static) -> Plan:
+        pool = check_devices(self.name, ins)
+        formula = self.formula(ins, static)
+        shape = broadcast_shapes([spec.shape for spec in ins], self.name)
+        outs = []
+        for dtype in formula.outputs:
+            check_device_dtype(self.name, pool, dtype)
+            outs.append(Spec.of(pool, dtype, shape))
+        return map_plan(self, formula, ins, outs, static)
+
+    def make_grad(self, plan: Plan, needs: int) -> Grad:
+        return make_map_grad(self, plan, needs)
+
+
+def map_plan(op: Op, formula: Formula, ins: Sequence[Spec], outs: Sequence[Spec], static: Static) -> Plan:
+    """A plan that stores the formula's results at `outs`, which have the broadcast shape and any strides."""
+    shape = outs[0].shape
+    strides = [spec.strides for spec in outs] + [broadcast_strides(spec.shape, spec.strides, shape) for spec in ins]
+    sizes, steps = collapse(shape, strides)
+    kernel, tail = map_kernel(formula, sizes, steps, len(outs))
+    instructions = len(topological(list(formula.body)))
+    cost = outs[0].numel * (len(ins) + len(outs) + 0.1 * instructions)
+    launch = built(outs[0].device, kernel)  # type: ignore[arg-type]
+    if outs[0].numel == 0:
+        launch = _nothing
+    return Plan(op, ins, outs, launch, static, tail, cost)
+
+
+def _nothing(*_: object) -> None:
+    """Stands for a kernel over no elements."""
+
+
+def map_kernel(
+    formula: Formula, sizes: Shape, strides: Sequence[Shape], n_outs: int
+) -> tuple[Map, tuple[int, ...]]:
+    """The kernel for a layout, and the numbers that follow the addresses."""
+    flat = len(sizes) == 0 or (
+        len(sizes) == 1
+        and all(st[0] in (0, 1) for st in strides)
+        and all(st[0] == 1 for st in strides[:n_outs])
+    )
+    if flat:
+        n = sizes[0] if sizes else 1
+        steps = tuple("1" if not sizes else step_of(st[0]) for st in strides)
+        rank, tail = 0, (n,)
+    else:
+        steps = tuple(step_of(st[-1]) for st in strides)
+        rank, tail = len(sizes), (*sizes, *(step for st in strides for step in st))
+    return Map(formula.outputs, formula.inputs, formula.params, formula.body, rank, steps), tail
+
+
+class Elementwise(MapOp):
+    """A declared elementwise op. Operands are tensors or Python numbers; `static` is the pattern of them."""
+
+    __slots__ = ("accepts", "body", "conditions", "result", "vjp")
+
+    def __init__(
+        self,
+        name: str,
+        body: Callable[..., Expr],
+        vjp: Callable[..., Any] | None,
+        accepts: tuple[DType, ...],
+        result: DType | None,
+        conditions: tuple[int, ...],
+        doc: str,
+    ) -> None:
+        super().__init__(name, doc)
+        self.body = body
+        self.vjp = vjp
+        self.accepts = accepts
+        self.result = result
+        self.conditions = conditions
+
+    def common_type(self, ins: Sequence[Spec], static: Static) -> DType:
+        """The type the formula is computed in and, unless `result` says otherwise, stored in."""
+        tensors, scalars = [], []
+        numbers = iter(ins)
+        for place, kind in enumerate(static):
+            if kind is not None:
+                scalars.append(kind)
+                continue
+            spec = next(numbers)
+            if place not in self.conditions:
+                tensors.append((spec.dtype, len(spec.shape)))
+        common = dtypes.result_type(tensors, scalars)
+        if common.kind != "f" and not any(d.kind != "f" for d in self.accepts):
+            common = dtypes.get_default()
+        return common
+
+    def operands(self, ins: Sequence[Spec], static: Static) -> tuple[list[Expr], tuple[DType, ...]]:
+        common = self.common_type(ins, static)
+        compute = compute_type(common)
+        leaves: list[Expr] = []
+        params: list[DType] = []
+        tensors = 0
+        for place, kind in enumerate(static):
+            if kind is not None:
+                leaves.append(param(len(params), compute))
+                params.append(compute)
+            else:
+                leaf = arg(tensors, compute_type(ins[tensors].dtype))
+                leaves.append(leaf if place in self.conditions else s.cast(leaf, compute))
+                tensors += 1
+        return leaves, tuple(params)
+
+    def formula(self, ins: Sequence[Spec], static: Static) -> Formula:
+        common = self.common_type(ins, static)
+        if common not in self.accepts:
+            check_dtypes(self.name, [Spec.of(i.device, common, i.shape) for i in ins], self.accepts)
+        out = self.result or common
+        leaves, params = self.operands(ins, static)
+        body = s.cast(self.body(*leaves), compute_type(out))
+        return Formula(tuple(i.dtype for i in ins), params, (out,), (body,))
+
+    def vjp_exprs(self, formula: Formula, static: Static, gs: list[Expr], outs: list[Expr]) -> list[Expr | None]:
+        if self.vjp is None:
+            return super().vjp_exprs(formula, static, gs, outs)
+        ins = [_TypeOnly(d) for d in formula.inputs]
+        leaves, _ = self.operands(ins, static)  # type: ignore[arg-type]
+        # The formula speaks of the common type, whatever the tensors' own.
+        common = next(leaf.dtype for i, leaf in enumerate(leaves) if i not in self.conditions)
+        parts = self.vjp(s.cast(gs[0], common), s.cast(outs[0], common), *leaves)
+        if not isinstance(parts, tuple):
+            parts = (parts,)
+        tensors = [p for p, kind in zip(parts, static, strict=True) if kind is None]
+        return [
+            None if p is None or d.kind != "f" else s.cast(p, compute_type(d))
+            for p, d in zip(tensors, formula.inputs, strict=True)
+        ]
+
+
+class _TypeOnly:
+    """A spec as far as types go; promotion is already settled, so dimensions do not matter."""
+
+    __slots__ = ("dtype", "shape")
+
+    def __init__(self, dtype: DType) -> None:
+        self.dtype = dtype
+        self.shape = (1,)
+
+
+class MapGrad(MapOp):
+    """The fused derivative of a map: gradients, then saved values, in; one gradient per asked input out."""
+
+    __slots__ = ("fixed",)
+
+    def __init__(self, name: str, fixed: Formula) -> None:
+        super().__init__(name, f"Derivative of {name.removesuffix('_grad')}.")
+        self.fixed = fixed
+
+    def formula(self, ins: Sequence[Spec], static: Static) -> Formula:
+        return self.fixed
+
+
+def make_map_grad(op: MapOp, plan: Plan, needs: int) -> Grad:
+    formula = op.formula(plan.ins, plan.static)
+    n, m = len(formula.inputs), len(formula.outputs)
+    # While tracing: inputs are args 0..n-1, outputs n.., gradients n+m..; then used ones are numbered anew.
+    outs = [arg(n + j, compute_type(d)) for j, d in enumerate(formula.outputs)]
+    gs = [arg(n + m + j, compute_type(d)) for j, d in enumerate(formula.outputs)]
+    parts = op.vjp_exprs(formula, plan.static, gs, outs)
+    asked = [i for i in range(n) if needs >> i & 1 and parts[i] is not None]
+    through = {
+        i: j for i in asked for j, g in enumerate(gs) if parts[i] is g and formula.inputs[i] is formula.outputs[j]
+    }
+    computed = [i for i in asked if i not in through]
+    exprs: list[Expr] = [parts[i] for i in computed]  # type: ignore[misc]
+    used = {e.value for e in topological(exprs) if e.op == "arg"}
+    used_gs = [j for j in range(m) if n + m + j in used]
+    saves_out = tuple(j for j in range(m) if n + j in used)
+    saves_in = tuple(i for i in range(n) if i in used)
+    order = [n + m + j for j in used_gs] + [n + j for j in saves_out] + list(saves_in)
+    every = list(formula.inputs) + list(formula.outputs) * 2
+    renumber = {arg(old, compute_type(every[old])): arg(new, compute_type(every[old])) for new, old in enumerate(order)}
+    fixed = Formula(
+        tuple(every[old] for old in order),
+        formula.params,
+        tuple(formula.inputs[i] for i in computed),
+        rebuild(exprs, renumber),
+    )
+    grad_op = MapGrad(f"{op.name}_grad", fixed) if computed else None
+    flat = [i for i in range(n) if needs >> i & 1 and parts[i] is None]
+    rule = _map_rule(n, grad_op, computed, through, flat, used_gs, saves_in, saves_out)
+    return Grad(needs, saves_in, saves_out, rule)
+
+
+def _map_rule(
+    n: int,
+    grad_op: MapGrad | None,
+    computed: list[int],
+    through: dict[int, int],
+    flat: list[int],
+    used_gs: list[int],
+    saves_in: tuple[int, ...],
+    saves_out: tuple[int, ...],
+) -> Callable[..., Any]:
+    saved = [n + j for j in saves_out] + list(saves_in)
+
+    def rule(grads: list[Value | None], values: list[Any], params: tuple[Any, ...]) -> list[Value | None]:
+        parts: list[Value | None] = [None] * n
+        for i, j in through.items():
+            parts[i] = grads[j]
+        for i in flat:  # constant almost everywhere: the gradient is zero, not absent
+            parts[i] = Needed.full(values[i].spec, 0.0)
+        if grad_op is None:
+            return parts
+        gs = [grads[j] if grads[j] is not None else Needed.full(values[n + j].spec, 0.0) for j in used_gs]
+        results = call.call_map(grad_op, gs + [values[k] for k in saved], params)
+        if len(computed) == 1:
+            parts[computed[0]] = results
+        else:
+            for i, part in zip(computed, results, strict=True):
+                parts[i] = part
+        return parts
+
+    return rule

@@ -1,0 +1,37 @@
+"""Views: another way to see the same storage. No kernel runs; the derivative is another view or a copy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from rushlight.core.shapes import Shape, Spec
+from rushlight.tape.op import Grad, Op, Plan, Static
+
+# (shape, strides, *static) -> (shape, strides, offset in elements)
+ViewRule = Callable[..., tuple[Shape, Shape, int]]
+
+
+class View(Op):
+    """`rule` says what is seen; `vjp(g, x, *static)` gives the gradient of x, x being known by shape only."""
+
+    __slots__ = ("rule", "vjp")
+
+    def __init__(self, name: str, rule: ViewRule, vjp: Callable[..., Any], doc: str) -> None:
+        super().__init__(name, doc)
+        self.rule = rule
+        self.vjp = vjp
+
+    def make_plan(self, ins: Sequence[Spec], static: Static) -> Plan:
+        (x,) = ins
+        shape, strides, skip = self.rule(x.shape, x.strides, *static)
+        out = Spec.of(x.device, x.dtype, tuple(shape), tuple(strides))
+        return Plan(self, ins, [out], None, static, cost=0.0, offsets=(skip * x.dtype.itemsize,))
+
+    def make_grad(self, plan: Plan, needs: int) -> Grad:
+        static, vjp = plan.static, self.vjp
+
+        def rule(grads: list[Any], values: list[Any], params: tuple[Any, ...]) -> list[Any]:
+            return [vjp(grads[0], values[0], *static)]
+
+        return Grad(needs, (), (), rule)

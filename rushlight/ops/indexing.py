@@ -1,0 +1,287 @@
+"""Reading and writing at computed places: gather, scatter, embedding."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rushlight.core.dtypes import INTEGER
+from rushlight.core.errors import DTypeError, ShapeError
+from rushlight.core.shapes import Shape, Spec, collapse, numel, wrap_dim
+from rushlight.kernel.shapes import Gather, ScatterAdd
+from rushlight.ops import elementwise as e
+from rushlight.ops import views
+from rushlight.ops.creation import full_spec
+from rushlight.ops.family.build import built
+from rushlight.ops.family.kernel_op import KernelOp
+from rushlight.ops.registry import composite
+from rushlight.tape import call
+from rushlight.tape.op import Op, Plan, Static, check_devices
+from rushlight.tape.value import Value
+
+Block = tuple[int, int, int]
+
+
+def check_index(op: str, index: Value) -> Value:
+    if not isinstance(index, Value) or index.spec.dtype not in INTEGER:
+        got = repr(index.spec) if isinstance(index, Value) else type(index).__name__
+        raise DTypeError(f"{op}: the index must be an int64 or int32 tensor, got {got}; cast with .long()")
+    return index
+
+
+def checked(pool: Any, launch: Any, label: str, limit: int) -> Any:
+    """A launch that raises for a bad index at once where the device can tell; see Note [Status words]."""
+    device = pool.device
+    word = device.status_word(label)
+    if device.limits.asynchronous:
+        return lambda *args: launch(word, *args)
+
+    def run(*args: Any) -> None:
+        launch(word, *args)
+        status = bytearray(4)
+        device.copy_out(word, memoryview(status))
+        if any(status):
+            device.copy_in(word, memoryview(bytes(4)))
+            raise IndexError(f"{label}: an index is outside the range 0 to {limit - 1}")
+
+    return run
+
+
+def _sides(shape: Shape, strides: Shape, dim: int) -> Block:
+    """(outer, axis, inner) strides of a layout whose dimensions merge on both sides of `dim`."""
+    ends = []
+    for part in (slice(0, dim), slice(dim + 1, None)):
+        sizes, (steps,) = collapse(shape[part], (strides[part],))
+        if len(sizes) > 1:
+            raise AssertionError("layout does not merge")
+        ends.append(steps[0] if sizes else 0)
+    return ends[0], strides[dim], ends[1]
+
+
+def merges(value: Value, dim: int) -> Value:
+    """The value, or a contiguous copy where its dimensions do not merge around `dim`."""
+    spec = value.spec
+    for part in (slice(0, dim), slice(dim + 1, None)):
+        if len(collapse(spec.shape[part], (spec.strides[part],))[0]) > 1:
+            return e.clone(value)
+    return value
+
+
+def _block(shape: Shape, dim: int) -> Block:
+    return numel(shape[:dim]), shape[dim], numel(shape[dim + 1 :])
+
+
+# ---- gather along a dimension ----
+
+
+def _plan_gather(op: Op, ins: Sequence[Spec], static: Static) -> Plan:
+    (dim,) = static
+    x, index = ins
+    pool = check_devices("gather", ins)
+    out = Spec.of(pool, x.dtype, index.shape)
+    outer, count, inner = _block(index.shape, dim)
+    limit = x.shape[dim]
+    strides = (*_sides(out.shape, out.strides, dim), *_sides(x.shape, x.strides, dim))
+    tail = (outer, count, inner, limit, *strides, *_sides(index.shape, index.strides, dim))
+    run = built(pool, Gather(x.dtype, index.dtype))
+    launch = checked(pool, lambda word, o, a, i: run(o, a, i, word, *tail), "gather", limit)
+    return Plan(op, ins, [out], launch, static)
+
+
+_gather = KernelOp(
+    "gather",
+    _plan_gather,
+    [lambda g, out, x, index, dim: _scatter_zero(g, index, dim, x.shape), None],
+    [(1,), ()],
+    "The elements of x at index along a dimension.",
+)
+
+
+@composite("gather")
+def gather(x: Value, dim: int, index: Value) -> Value:
+    """out[i][j] = x[index[i][j]][j] for dim 0, and so on."""
+    dim = wrap_dim(dim, len(x.spec.shape), "gather")
+    check_index("gather", index)
+    shape, wanted = x.spec.shape, index.spec.shape
+    if len(shape) != len(wanted) or any(n > m for i, (n, m) in enumerate(zip(wanted, shape, strict=True)) if i != dim):
+        raise ShapeError(
+            f"gather: index {index.spec!r} must have as many dimensions as {x.spec!r} and be no larger except in "
+            f"dimension {dim}"
+        )
+    for i, n in enumerate(wanted):
+        if i != dim:
+            x = views.slice_dim(x, i, 0, n)
+    return call.call(_gather, (merges(x, dim), merges(index, dim)), (dim,))  # type: ignore[no-any-return]
+
+
+# ---- scatter-add ----
+
+
+def _plan_scatter(op: Op, ins: Sequence[Spec], static: Static) -> Plan:
+    """out = x, then out[index] += src."""
+    (dim,) = static
+    x, index, src = ins
+    pool = check_devices("scatter_add", ins)
+    out = Spec.of(pool, x.dtype, x.shape)
+    copy, copy_tail = views.copy_into(pool, x.dtype, x.shape, out.strides, x.strides)
+    scatter = scatter_launch(pool, out, index, src, dim, "scatter_add")
+
+    def launch(target: int, old: int, at: int, new: int) -> None:
+        if target != old and out.numel:
+            copy(target, old, *copy_tail)
+        scatter(target, at, new)
+
+    return Plan(op, ins, [out], launch, static)
+
+
+def scatter_launch(pool: Any, out: Spec, index: Spec, src: Spec, dim: int, label: str) -> Any:
+    outer, count, inner = _block(index.shape, dim)
+    limit = out.shape[dim]
+    seen = tuple(out.strides)
+    narrowed = tuple(n if i != dim else out.shape[dim] for i, n in enumerate(index.shape))
+    strides = (*_sides(narrowed, seen, dim), *_sides(src.shape, src.strides, dim))
+    tail = (outer, count, inner, limit, *strides, *_sides(index.shape, index.strides, dim))
+    run = built(pool, ScatterAdd(out.dtype, index.dtype))
+    return checked(pool, lambda word, o, i, a: run(o, a, i, word, *tail), label, limit)
+
+
+_scatter_add = KernelOp(
+    "scatter_add",
+    _plan_scatter,
+    [
+        lambda g, out, x, index, src, dim: g,
+        None,
+        lambda g, out, x, index, src, dim: gather(g, dim, index),
+    ],
+    [(), (), (1,)],
+    "x with src added at index along a dimension.",
+)
+
+
+@composite("scatter_add")
+def scatter_add(x: Value, dim: int, index: Value, src: Value) -> Value:
+    """x with src added at the places index names along a dimension; equal places add up in order."""
+    dim = wrap_dim(dim, len(x.spec.shape), "scatter_add")
+    check_index("scatter_add", index)
+    shape, wanted, given = x.spec.shape, index.spec.shape, src.spec.shape
+    same_rank = len(shape) == len(wanted) == len(given)
+    if not same_rank or any(
+        n > m or (n > k and i != dim) for i, (n, m, k) in enumerate(zip(wanted, given, shape, strict=True))
+    ):
+        raise ShapeError(
+            f"scatter_add: index {index.spec!r} must fit into src {src.spec!r} and, except in dimension {dim}, into "
+            f"{x.spec!r}"
+        )
+    if src.spec.dtype is not x.spec.dtype:
+        raise DTypeError(f"scatter_add: src {src.spec!r} must have the dtype of {x.spec!r}; cast with .to(dtype)")
+    for i, n in enumerate(wanted):
+        src = views.slice_dim(src, i, 0, n)
+    # The kernel walks index and out with merged dimensions; a smaller index needs the full shape around it.
+    if any(n != k for i, (n, k) in enumerate(zip(wanted, shape, strict=True)) if i != dim):
+        return _scatter_part(x, dim, index, src)
+    return call.call(_scatter_add, (x, merges(index, dim), merges(src, dim)), (dim,))  # type: ignore[no-any-return]
+
+
+def _scatter_part(x: Value, dim: int, index: Value, src: Value) -> Value:
+    """Scatter into the corner of x that the index covers."""
+    part = x
+    for i, n in enumerate(index.spec.shape):
+        if i != dim:
+            part = views.slice_dim(part, i, 0, n)
+    added = call.call(_scatter_add, (e.clone(part), merges(index, dim), merges(src, dim)), (dim,))
+    seen = (part.spec.shape, views.contiguous(x).spec.strides, 0)
+    return call.call(views.write_view, (views.contiguous(x), added), seen)  # type: ignore[no-any-return]
+
+
+def _scatter_zero(g: Value, index: Value, dim: int, shape: Shape) -> Value:
+    zeros = full_spec(Spec.of(g.spec.device, g.spec.dtype, tuple(shape)), 0.0)
+    return scatter_add(zeros, dim, index, g)
+
+
+# ---- rows of a table ----
+
+
+def _plan_rows(op: Op, ins: Sequence[Spec], static: Static) -> Plan:
+    """out[..., :] = table[index[...], :]."""
+    table, index = ins
+    pool = check_devices("embedding", ins)
+    size = numel(table.shape[1:])
+    out = Spec.of(pool, table.dtype, (*index.shape, *table.shape[1:]))
+    limit = table.shape[0]
+    tail = (1, index.numel, size, limit, 0, size, 1, 0, size, 1, 0, 1, 0)
+    run = built(pool, Gather(table.dtype, index.dtype))
+    launch = checked(pool, lambda word, o, a, i: run(o, a, i, word, *tail), "embedding", limit)
+    return Plan(op, ins, [out], launch, static)
+
+
+def _plan_rows_grad(op: Op, ins: Sequence[Spec], static: Static) -> Plan:
+    """table of zeros, then table[index[k]] += g[k], k ascending."""
+    g, index = ins
+    (shape,) = static
+    pool = check_devices("embedding", ins)
+    out = Spec.of(pool, g.dtype, shape)
+    size = numel(shape[1:])
+    tail = (1, index.numel, size, shape[0], 0, size, 1, 0, size, 1, 0, 1, 0)
+    fill = built(pool, views.fill_kernel(g.dtype))
+    run = built(pool, ScatterAdd(g.dtype, index.dtype))
+    scatter = checked(pool, lambda word, o, a, i: run(o, a, i, word, *tail), "embedding", shape[0])
+
+    def launch(target: int, gradient: int, at: int) -> None:
+        fill(target, out.numel)
+        scatter(target, gradient, at)
+
+    return Plan(op, ins, [out], launch, static)
+
+
+_rows_grad = KernelOp(
+    "embedding_grad",
+    _plan_rows_grad,
+    [lambda g, out, x, index, shape: rows(g, index), None],
+    [(1,), ()],
+    "The gradient of a table whose rows were read.",
+)
+_rows = KernelOp(
+    "embedding",
+    _plan_rows,
+    [lambda g, out, table, index: call.call(_rows_grad, (views.contiguous(g), index), (table.shape,)), None],
+    [(1,), ()],
+    "Rows of a table.",
+)
+
+
+def rows(table: Value, index: Value) -> Value:
+    """table[index] along the first dimension."""
+    return call.call(_rows, (views.contiguous(table), views.contiguous(index)))  # type: ignore[no-any-return]
+
+
+@composite("embedding", method=False, top=False)
+def embedding(input: Value, weight: Value, padding_idx: int | None = None) -> Value:  # noqa: A002
+    """Rows of `weight` at the indices `input`; the row `padding_idx` gets no gradient."""
+    check_index("embedding", input)
+    if len(weight.spec.shape) != 2:
+        raise ShapeError(f"embedding: weight must have 2 dimensions, got {weight.spec!r}")
+    out = rows(weight, input)
+    if padding_idx is None:
+        return out
+    padding = padding_idx % weight.spec.shape[0]
+    at = views.unsqueeze(e.eq(input, padding), -1)
+    return e.select(at, call.detached(out), out)  # type: ignore[no-any-return]
+
+
+@composite("index_select")
+def index_select(x: Value, dim: int, index: Value) -> Value:
+    """The slices of a dimension that a 1-d index names."""
+    dim = wrap_dim(dim, len(x.spec.shape), "index_select")
+    check_index("index_select", index)
+    if len(index.spec.shape) > 1:
+        raise ShapeError(f"index_select: the index must have one dimension, got {index.spec!r}")
+    index = views.reshape(index, (-1,))
+    if dim == 0:
+        return rows(x, index)
+    return views.transpose(rows(views.transpose(x, 0, dim), index), 0, dim)
+
+
+def from_end(index: Value, size: int) -> Value:
+    """An index in which negative entries count from the end."""
+    return e.select(e.lt(index, 0), e.add(index, size), index)  # type: ignore[no-any-return]
+

@@ -1,0 +1,250 @@
+"""Writing into tensors that are already there.
+
+# Note [In-place writes]
+1. A write is the pure op it stands for, whose result takes the place of the old bits: the record shows the pure op, the
+   storage's version goes up, and whoever saved the old bits finds out when it needs them.
+2. A write to a view also writes its base: the base's record becomes `write_view(old base, new view)` and its `history` goes
+   up, so that other views of it are recorded anew when they are next used.
+3. A leaf that requires gradients is written to only where nothing is recorded.
+4. In a region, dropped values that read the old bits are rebuilt first; the storage itself has no recipe from then on and
+   is kept. Recipes that made its old bits can still make them, elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from rushlight.core.dtypes import DType, compute_type, scalar_dtype
+from rushlight.core.errors import DTypeError, InplaceError, ShapeError
+from rushlight.core.shapes import Spec, broadcast_shapes
+from rushlight.ops import elementwise as e
+from rushlight.ops import views
+from rushlight.ops.creation import full_spec
+from rushlight.ops.family.map import Elementwise, Formula, MapOp, map_plan
+from rushlight.scalar import build as s
+from rushlight.scalar.ir import Expr, arg, param
+from rushlight.tape import call, region, replay
+from rushlight.tape.op import Plan, Static, check_devices
+from rushlight.tape.state import STATE
+from rushlight.tape.value import Leaf, Node, Value
+
+
+def check_writable(target: Value, op: str) -> None:
+    if type(target.node) is Leaf and STATE.get().grad:
+        raise InplaceError(
+            f"{op}: a leaf that requires gradients ({target.spec!r}) is written to in place; "
+            f"do it under no_grad(), or use the op without the underscore"
+        )
+    spec = target.spec
+    if any(st == 0 and n > 1 for n, st in zip(spec.shape, spec.strides, strict=True)):
+        raise InplaceError(f"{op}: {spec!r} is an expanded view whose elements share memory; .clone() it first")
+
+
+def apply_inplace(op: Elementwise, target: Value, *others: Any) -> Value:
+    """target = op(target, *others), into target's own memory."""
+    name = f"{op.name}_"
+    check_writable(target, name)
+    pattern: list[DType | None] = [None]
+    tensors, numbers = [target], []
+    for other in others:
+        if isinstance(other, Value):
+            pattern.append(None)
+            tensors.append(_apart(other, target))
+        else:
+            pattern.append(scalar_dtype(other))
+            numbers.append(other)
+    write(target, _plan_onto(op, tensors, tuple(pattern), target.spec, name), tensors, tuple(numbers))
+    return target
+
+
+def _apart(other: Value, target: Value) -> Value:
+    """An input that overlaps the target without being it is copied first."""
+    if other.storage is not target.storage:
+        return other
+    same = other.offset == target.offset and other.spec is target.spec
+    return other if same else e.clone(other)
+
+
+def _plan_onto(op: MapOp, tensors: Sequence[Value], static: Static, out: Spec, name: str) -> Plan:
+    """A plan for `op` whose result has the target's own layout and type."""
+    specs = [t.spec for t in tensors]
+    key = ("onto", out, static, *specs)
+    plan = op.plans.get(key)
+    if plan is None:
+        check_devices(name, [out, *specs])
+        shape = broadcast_shapes([out.shape, *(spec.shape for spec in specs)], name)
+        if shape != out.shape:
+            raise ShapeError(f"{name}: a result of shape {list(shape)} does not fit into {out!r} in place")
+        formula = op.formula(specs, static)
+        made = formula.outputs[0]
+        if made is not out.dtype:
+            if made.kind == "f" and out.dtype.kind != "f":
+                raise DTypeError(f"{name}: a {made.name} result cannot be stored in {out!r}; cast the operands")
+            body = (s.cast(formula.body[0], compute_type(out.dtype)),)
+            formula = Formula(formula.inputs, formula.params, (out.dtype,), body)
+        plan = op.plans[key] = map_plan(op, formula, specs, (out,), static)
+    return plan
+
+
+def write(target: Value, plan: Plan, inputs: Sequence[Value], params: tuple[Any, ...]) -> None:
+    """Run `plan` into target's memory and rewrite target's record. See Note [In-place writes]."""
+    state = STATE.get()
+    # The old value gets a handle of its own: a record must not refer to the handle that receives it.
+    sources = [_old(v) if v is target else v for v in inputs]
+    recorded = state.grad and any(v.node is not None for v in inputs)
+    version = target.storage.version
+    write_into([target], plan, inputs, params)
+    node = None
+    if recorded:
+        target.storage.version = version  # what the record saved of the old bits, it saved before the write
+        node = call.record(plan, sources, params, (target.storage,))
+        target.storage.version = version + 1
+    if node is not None:
+        node.version += len(node.outs)  # saved results are the new bits
+        if state.region is not None:
+            state.region.note(node)
+    if state.grad and (recorded or target.node is not None):
+        _rebase(target, node)
+
+
+def write_into(targets: Sequence[Value], plan: Plan, inputs: Sequence[Value], params: tuple[Any, ...]) -> None:
+    """Run `plan` with the targets' memory as its outputs; nothing is recorded."""
+    assert plan.launch is not None
+    storages = [t.storage for t in targets]
+    with replay.LOCK, replay.Pins([*storages, *(v.storage for v in inputs)]):
+        for storage in storages:
+            replay.ensure(storage)
+            replay.before_write(storage, region.dropped(storage.pool))
+        ins = replay.addresses(inputs)
+        outs = [t.storage.address + t.offset for t in targets]  # type: ignore[operator]
+        plan.launch(*outs, *ins, *plan.tail, *params)
+    for storage in storages:
+        storage.version += 1
+        storage.recipe = None
+
+
+def _old(target: Value) -> Value:
+    old = call.make_value(target.spec, target.storage, target.offset, target.node)
+    old.base = target.base
+    if target.base is not None:
+        old.history = target.history
+    return old
+
+
+def _rebase(target: Value, node: Node | None) -> None:
+    """Give the target, and the base it is a view of, the record of the new bits."""
+    base = target.base
+    if base is None:
+        target.node = node
+        target.history = target.history + 1
+        return
+    if type(base.node) is Leaf:
+        raise InplaceError("a view of a leaf that requires gradients was written to in place; do it under no_grad()")
+    target.node = node
+    spec = target.spec
+    seen = (spec.shape, spec.strides, (target.offset - base.offset) // spec.dtype.itemsize)
+    old_base = call.make_value(base.spec, base.storage, base.offset, base.node)
+    new_view = call.make_value(spec, target.storage, target.offset, node)
+    plan = call.plan_for(views.write_view, (old_base, new_view), seen)
+    base.node = call.record(plan, (old_base, new_view), (), (base.storage,))
+    base.history = base.history + 1
+    target.history = base.history
+
+
+class Assign(MapOp):
+    """A value as another type: what `copy_` and item assignment store; `static` is the type."""
+
+    __slots__ = ()
+
+    def formula(self, ins: Sequence[Spec], static: Static) -> Formula:
+        (dtype,) = static
+        source = ins[0].dtype
+        body = s.cast(arg(0, compute_type(source)), compute_type(dtype))
+        return Formula((source,), (), (dtype,), (body,))
+
+
+_assign = Assign("assign", "A value stored in another's place.")
+
+
+def copy_(target: Value, source: Any) -> Value:
+    """Store a tensor or a number in the target, broadcast and cast as needed."""
+    check_writable(target, "copy_")
+    if not isinstance(source, Value):
+        source = full_spec(Spec.of(target.spec.device, target.spec.dtype, ()), source)
+    source = _apart(source, target)
+    # Assignment casts freely, as in PyTorch; `_plan_onto` would refuse a float result for an integer target.
+    plan = _plan_onto(_assign, (source,), (target.spec.dtype,), target.spec, "copy_")
+    write(target, plan, (source,), ())
+    return target
+
+
+def add_into(target: Value, value: Value) -> None:
+    """target += value, outside the record: how gradients add up."""
+    op: Elementwise = e.add.op  # type: ignore[attr-defined]
+    plan = _plan_onto(op, (target, value), (None, None), target.spec, "add_")
+    if replay.is_plain(target, value):
+        plan.launch(  # type: ignore[misc]
+            target.storage.address + target.offset,  # type: ignore[operator]
+            target.storage.address + target.offset,  # type: ignore[operator]
+            value.storage.address + value.offset,  # type: ignore[operator]
+            *plan.tail,
+        )
+        target.storage.version += 1
+    else:
+        write_into([target], plan, (target, value), ())
+
+
+class Update(MapOp):
+    """A fused in-place update of several tensors of one shape, e.g. an optimiser's step.
+
+    `body(*inputs, *params)` gives the new value of each target; the targets are the first inputs.
+    """
+
+    __slots__ = ("body", "n_params", "targets")
+
+    def __init__(self, name: str, body: Callable[..., tuple[Expr, ...]], targets: int, n_params: int, doc: str) -> None:
+        super().__init__(name, doc)
+        self.body = body
+        self.targets = targets
+        self.n_params = n_params
+
+    def formula(self, ins: Sequence[Spec], static: Static) -> Formula:
+        # One compute type for all, that of the first target: parameters in half precision update in float32.
+        compute = compute_type(ins[0].dtype)
+        leaves = [s.cast(arg(i, compute_type(spec.dtype)), compute) for i, spec in enumerate(ins)]
+        params = [param(i, compute) for i in range(self.n_params)]
+        results = self.body(*leaves, *params)
+        outputs = tuple(spec.dtype for spec in ins[: self.targets])
+        body = tuple(s.cast(r, compute_type(d)) for r, d in zip(results, outputs, strict=True))
+        return Formula(tuple(spec.dtype for spec in ins), (compute,) * self.n_params, outputs, body)
+
+    def __call__(self, inputs: Sequence[Value], params: tuple[float, ...]) -> None:
+        """Write the new values into the first inputs; nothing is recorded."""
+        specs = tuple(v.spec for v in inputs)
+        plan = self.plans.get(specs)
+        if plan is None:
+            check_devices(self.name, specs)
+            if any(spec.shape != specs[0].shape for spec in specs[: self.targets]):
+                raise ShapeError(f"{self.name}: operands {', '.join(map(repr, specs))} must have one shape")
+            outs = specs[: self.targets]
+            plan = self.plans[specs] = map_plan(self, self.formula(specs, ()), specs, outs, ())
+        write_into(inputs[: self.targets], plan, inputs, params)
+
+
+def _statistics_body(
+    running_mean: Expr, running_var: Expr, mean: Expr, rstd: Expr, momentum: Expr, eps: Expr, correction: Expr
+) -> tuple[Expr, Expr]:
+    variance = (1 / (rstd * rstd) - eps) * correction
+    return running_mean + (mean - running_mean) * momentum, running_var + (variance - running_var) * momentum
+
+
+_statistics = Update("batch_norm_statistics", _statistics_body, 2, 3, "Running mean and variance moved towards the batch's.")
+
+
+def update_statistics(
+    running_mean: Value, running_var: Value, mean: Value, rstd: Value, momentum: float, eps: float, count: int
+) -> None:
+    shape = running_mean.spec.shape
+    flat = [call.make_value(Spec.of(v.spec.device, v.spec.dtype, shape), v.storage, v.offset) for v in (mean, rstd)]
+    _statistics((running_mean, running_var, *flat), (momentum, eps, count / (count - 1)))

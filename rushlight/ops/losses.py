@@ -1,0 +1,202 @@
+"""Cross entropy: a fused rowwise kernel with class indices, and what is made of it."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+from rushlight.core.dtypes import FLOAT, INTEGER
+from rushlight.core.errors import DTypeError, ShapeError
+from rushlight.core.shapes import Spec
+from rushlight.kernel.shapes import Gather
+from rushlight.ops import elementwise as e
+from rushlight.ops import reductions, views
+from rushlight.ops.composite import reduced
+from rushlight.ops.family.build import built
+from rushlight.ops.family.map import Formula, map_kernel
+from rushlight.ops.family.rowwise import COMPUTE, DeclaredRow, Rows, call_rows
+from rushlight.ops.indexing import checked, gather
+from rushlight.ops.normalise import log_softmax
+from rushlight.ops.registry import composite
+from rushlight.scalar import build as s
+from rushlight.scalar.ir import Expr, arg, const
+from rushlight.tape.op import Plan, Static
+from rushlight.tape.value import Value
+
+
+def _body(r: Rows, x: Expr, target: Expr, ignored: int) -> tuple[Expr, Expr]:
+    top = r.max(x, constant=True)
+    level = s.log(r.sum(s.exp(x - top))) + top
+    hit = r.sum(s.where(r.index.eq(target), x, const(0, x.dtype)))
+    return s.where(target.eq(ignored), const(0, x.dtype), level - hit), level
+
+
+def _vjp(r: Rows, g: Expr, g_level: Expr, loss: Expr, level: Expr, x: Expr, target: Expr, ignored: int) -> Expr:
+    share = s.exp(x - level)
+    at_target = s.where(r.index.eq(target), const(1, x.dtype), const(0, x.dtype))
+    return s.where(target.eq(ignored), const(0, x.dtype), g * (share - at_target)) + g_level * share
+
+
+class CrossEntropy(DeclaredRow):
+    """loss[i] = log(sum(exp(x[i]))) - x[i, target[i]], and the first term; checks the targets' range."""
+
+    __slots__ = ("ignored",)
+
+    def make_plan(self, ins: Sequence[Spec], static: Static) -> Plan:
+        plan = super().make_plan(ins, static)
+        x, target = ins
+        pool: Any = x.device
+        classes = x.shape[static[0]]
+        check = _range_check(pool, target, classes, self.ignored)
+        run = plan.launch
+        assert run is not None
+        rest = plan.tail
+
+        def launch(loss: int, level: int, logits: int, classes_at: int) -> None:
+            check(classes_at)
+            run(loss, level, logits, classes_at, *rest)
+
+        plan.launch, plan.tail = launch, ()
+        return plan
+
+
+def _range_check(pool: Any, target: Spec, classes: int, ignored: int) -> Any:
+    """A launch that reads a row of numbers at the targets, only to meet those out of range."""
+    index = arg(0, target.dtype)
+    place = s.where(index.eq(ignored), const(0, target.dtype), index)
+    formula = Formula((target.dtype,), (), (target.dtype,), (place,))
+    kernel, tail = map_kernel(formula, (target.numel,), ((1,), (1,)), 1)
+    clean, read = built(pool, kernel), built(pool, Gather(target.dtype, target.dtype))
+    sizes = (1, target.numel, 1, classes, 0, 1, 0, 0, 0, 0, 0, 1, 0)
+    room = -(-target.nbytes // 64) * 64 or 64
+
+    def run(word: int, address: int) -> None:
+        places = pool.take(room)
+        try:
+            clean(places, address, *tail)
+            # The source's stride is 0: whatever the index, its first element is read; only the range matters.
+            read(places, address, places, word, *sizes)
+        finally:
+            pool.give(places, room)
+
+    return checked(pool, run, "cross_entropy", classes) if target.numel else lambda *_: None
+
+
+@functools.cache
+def _cross_entropy(ignored: int) -> CrossEntropy:
+    op = CrossEntropy(
+        "cross_entropy",
+        lambda r, x, target: _body(r, x, target, ignored),
+        lambda r, *leaves: _vjp(r, *leaves, ignored),
+        FLOAT,
+        (1,),
+        ("row", "row"),
+        (None, COMPUTE),
+        None,
+        "Negative log likelihood of classes under softmax.",
+    )
+    op.ignored = ignored
+    return op
+
+
+def _class_last(input: Value, target: Value) -> tuple[Value, Value]:  # noqa: A002
+    """(N, C, ...) and (N, ...) as (rows, C) and (rows,)."""
+    shape = input.spec.shape
+    if len(shape) == 1:
+        return views.unsqueeze(input, 0), views.reshape(target, (1,))
+    if len(shape) > 2:
+        order = (0, *range(2, len(shape)), 1)
+        input = views.permute(input, order)  # noqa: A001
+    return views.reshape(input, (-1, shape[1])), views.reshape(target, (-1,))
+
+
+def _check(input: Value, target: Value) -> None:  # noqa: A002
+    shape, wanted = input.spec.shape, target.spec.shape
+    expected = shape[:1] + shape[2:] if len(shape) > 1 else ()
+    if not shape or wanted != expected:
+        raise ShapeError(
+            f"cross_entropy: input {input.spec!r} (batch, classes, ...) needs a target of shape {list(expected)}, "
+            f"got {target.spec!r}"
+        )
+    if target.spec.dtype not in INTEGER:
+        raise DTypeError(f"cross_entropy: the target must hold class indices (int64), got {target.spec!r}")
+
+
+@composite("cross_entropy", method=False, top=False)
+def cross_entropy(
+    input: Value,  # noqa: A002
+    target: Value,
+    weight: Value | None = None,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+    label_smoothing: float = 0.0,
+) -> Value:
+    """Negative log likelihood of the target classes under softmax(input) along dimension 1."""
+    if target.spec.dtype.kind == "f":
+        return _soft_cross_entropy(input, target, weight, reduction, label_smoothing)
+    _check(input, target)
+    x, classes = _class_last(input, target)
+    loss, level = call_rows(_cross_entropy(ignore_index), (x, views.unsqueeze(classes, 1)), 1, False)
+    kept = e.ne(classes, ignore_index)
+    scale = None
+    if weight is not None:
+        safe = e.select(kept, classes, 0)
+        scale = e.mul(gather(weight, 0, safe), e.cast(kept, x.spec.dtype))
+        loss = e.mul(loss, scale)
+    if label_smoothing:
+        loss = _smooth(x, level, loss, kept, weight, label_smoothing)
+    if reduction == "mean":
+        total = reductions.sum(e.cast(kept, x.spec.dtype) if scale is None else scale)
+        return e.div(reductions.sum(loss), total)  # type: ignore[no-any-return]
+    loss = views.reshape(loss, target.spec.shape)
+    return reduced(loss, reduction, "cross_entropy")
+
+
+def _smooth(x: Value, level: Value, loss: Value, kept: Value, weight: Value | None, share: float) -> Value:
+    away = e.sub(views.unsqueeze(level, 1), x)
+    spread = reductions.mean(away, 1) if weight is None else e.div(reductions.sum(e.mul(away, weight), 1), float(x.spec.shape[1]))
+    spread = e.mul(spread, e.cast(kept, x.spec.dtype))
+    return e.add(e.mul(loss, 1 - share), e.mul(spread, share))  # type: ignore[no-any-return]
+
+
+def _soft_cross_entropy(x: Value, target: Value, weight: Value | None, reduction: str, smoothing: float) -> Value:
+    """Targets that are probabilities."""
+    if x.spec.shape != target.spec.shape:
+        raise ShapeError(f"cross_entropy: input {x.spec!r} and probabilities {target.spec!r} must have one shape")
+    dim = 1 if len(x.spec.shape) > 1 else 0
+    if smoothing:
+        target = e.add(e.mul(target, 1 - smoothing), smoothing / x.spec.shape[dim])
+    likelihood = log_softmax(x, dim)
+    if weight is not None:
+        shape = (-1,) + (1,) * (len(x.spec.shape) - dim - 1)
+        likelihood = e.mul(likelihood, views.reshape(weight, shape))
+    loss = e.neg(reductions.sum(e.mul(likelihood, target), dim))
+    if reduction == "mean" and loss.spec.shape:
+        return e.div(reductions.sum(loss), float(loss.spec.numel))  # type: ignore[no-any-return]
+    return reduced(loss, reduction, "cross_entropy")
+
+
+@composite("nll_loss", method=False, top=False)
+def nll_loss(
+    input: Value,  # noqa: A002
+    target: Value,
+    weight: Value | None = None,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+) -> Value:
+    """Negative log likelihood of the target classes, given log probabilities along dimension 1."""
+    _check(input, target)
+    x, classes = _class_last(input, target)
+    kept = e.ne(classes, ignore_index)
+    safe = e.select(kept, classes, 0)
+    scale = e.cast(kept, x.spec.dtype)
+    if weight is not None:
+        scale = e.mul(scale, gather(weight, 0, safe))
+    picked = views.squeeze(gather(x, 1, views.unsqueeze(safe, 1)), 1)
+    loss = e.neg(e.mul(picked, scale))
+    if reduction == "mean":
+        return e.div(reductions.sum(loss), reductions.sum(scale))  # type: ignore[no-any-return]
+    return reduced(views.reshape(loss, target.spec.shape), reduction, "nll_loss")
+
+

@@ -1,0 +1,196 @@
+"""Contractions: matmul with broadcast batches, linear."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rushlight.core.dtypes import NUMBER, compute_type
+from rushlight.core.errors import DTypeError, ShapeError
+from rushlight.core.shapes import Shape, Spec, broadcast_shapes, broadcast_strides, collapse, numel
+from rushlight.kernel.shapes import Contract
+from rushlight.ops import elementwise as e
+from rushlight.ops import reductions, views
+from rushlight.ops.family.build import built, check_device_dtype
+from rushlight.ops.family.kernel_op import KernelOp
+from rushlight.ops.family.map import Formula, map_kernel
+from rushlight.ops.registry import composite
+from rushlight.scalar.ir import arg
+from rushlight.tape import call
+from rushlight.tape.op import Op, Plan, Static, check_devices, check_dtypes
+from rushlight.tape.state import STATE
+from rushlight.tape.value import Value
+
+# A product of two numbers costs far less inside a contraction than an element moved through memory.
+_COST_OF_PRODUCT = 0.02
+
+
+def _check_types(name: str, ins: Sequence[Spec]) -> None:
+    check_dtypes(name, ins, NUMBER)
+    if any(spec.dtype is not ins[0].dtype for spec in ins):
+        listed = ", ".join(map(repr, ins))
+        raise DTypeError(f"{name}: operands must have one dtype, got {listed}; cast one with .to(dtype)")
+
+
+def contract(pool: Any, dtype: Any, batch: Shape, m: int, n: int, k: int, strides: Sequence[Shape]) -> Any:
+    """A launch for out, a, b with the given batch sizes; strides are (*batch, rows, columns) per operand."""
+    sizes, steps = collapse(batch, [st[:-2] for st in strides])
+    if len(sizes) > 2:
+        return None
+    pad = (1,) * (2 - len(sizes)) + sizes
+    numbers = [(0,) * (2 - len(sizes)) + lead + st[-2:] for lead, st in zip(steps, strides, strict=True)]
+    run = built(pool, Contract(dtype, compute_type(dtype)))
+    tail = (*pad, m, n, k, *(x for st in numbers for x in st))
+    return lambda *addresses: run(*addresses, *tail)
+
+
+def _batch(ins: Sequence[Spec]) -> Shape:
+    return broadcast_shapes([spec.shape[:-2] for spec in ins], "matmul")
+
+
+def _plan_matmul(op: Op, ins: Sequence[Spec], static: Static) -> Plan:
+    pool = check_devices("matmul", ins)
+    _check_types("matmul", ins)
+    a, b = ins
+    check_device_dtype("matmul", pool, a.dtype)
+    m, k = a.shape[-2:]
+    n = b.shape[-1]
+    if b.shape[-2] != k:
+        raise ShapeError(
+            f"matmul: {a!r} and {b!r} do not fit: the last size of the first ({k}) must be the "
+            f"second last of the second ({b.shape[-2]})"
+        )
+    batch = _batch(ins)
+    out = Spec.of(pool, a.dtype, (*batch, m, n))
+    strides = [out.strides, *(broadcast_strides(s.shape, s.strides, (*batch, *s.shape[-2:])) for s in ins)]
+    launch = contract(pool, a.dtype, batch, m, n, k, strides)
+    if launch is None:
+        raise ShapeError(f"matmul: the batch dimensions of {a!r} and {b!r} do not merge; make them contiguous")
+    cost = out.numel * k * _COST_OF_PRODUCT + out.numel + a.numel + b.numel
+    return Plan(op, ins, [out], launch, static, cost=cost)
+
+
+_matmul = KernelOp(
+    "matmul",
+    _plan_matmul,
+    [
+        lambda g, out, a, b: _product(g, views.transpose(b, -1, -2)),
+        lambda g, out, a, b: _product(views.transpose(a, -1, -2), g),
+    ],
+    [(1,), (0,)],
+    "Matrix product over the last two dimensions, the others broadcast.",
+)
+
+
+def _product(a: Value, b: Value) -> Value:
+    batch = broadcast_shapes([a.spec.shape[:-2], b.spec.shape[:-2]], "matmul")
+    return call.call(_matmul, [_mergeable(v, batch) for v in (a, b)])
+
+
+def _mergeable(value: Value, batch: Shape) -> Value:
+    """A value whose batch dimensions a kernel can walk as two; a copy where they are more."""
+    spec = value.spec
+    if len(batch) <= 2:
+        return value
+    lead = broadcast_strides(spec.shape[:-2], spec.strides[:-2], batch)
+    sizes, _ = collapse(batch, (lead,))
+    return value if len(sizes) <= 1 else views.contiguous(views.expand(value, (*batch, *spec.shape[-2:])))
+
+
+def autocast(*values: Value) -> list[Value]:
+    """Under `autocast`, float32 operands of a contraction in the lower type; recorded as casts."""
+    lower = STATE.get().autocast
+    if lower is None:
+        return list(values)
+    return [e.cast(v, lower) if v.spec.dtype.kind == "f" and v.spec.dtype.itemsize == 4 else v for v in values]
+
+
+@composite("matmul")
+def matmul(x: Value, other: Value) -> Value:
+    """Matrix product: vectors count as rows or columns, batch dimensions broadcast."""
+    if not isinstance(other, Value):
+        raise DTypeError(f"matmul: the second operand must be a tensor, got {type(other).__name__}")
+    x, other = autocast(x, other)
+    left, right = x.spec.shape, other.spec.shape
+    if not left or not right:
+        raise ShapeError(f"matmul: both operands need at least one dimension, got {x.spec!r} and {other.spec!r}")
+    a = views.unsqueeze(x, 0) if len(left) == 1 else x
+    b = views.unsqueeze(other, 1) if len(right) == 1 else other
+    if len(left) > 2 and len(b.spec.shape) == 2:
+        # One matrix for the whole batch: its rows are the batch's.
+        flat = _product(views.reshape(a, (-1, left[-1])), b) if left[-1] == b.spec.shape[0] else _product(a, b)
+        out = views.reshape(flat, (*left[:-1], b.spec.shape[1]))
+    else:
+        out = _product(a, b)
+    if len(left) == 1:
+        out = views.squeeze(out, -2)
+    return views.squeeze(out, -1) if len(right) == 1 else out
+
+
+# ---- linear: one record for x @ w.T + b ----
+
+
+def _plan_linear(op: Op, ins: Sequence[Spec], static: Static) -> Plan:
+    pool = check_devices("linear", ins)
+    _check_types("linear", ins)
+    x, w = ins[:2]
+    check_device_dtype("linear", pool, x.dtype)
+    n, k = w.shape
+    if not x.shape or x.shape[-1] != k or (len(ins) > 2 and ins[2].shape != (n,)):
+        raise ShapeError(
+            f"linear: input {x!r}, weight {w!r}{', bias ' + repr(ins[2]) if len(ins) > 2 else ''} do not fit: "
+            f"the input's last size must be the weight's last, the bias as long as the weight's first"
+        )
+    rows = numel(x.shape[:-1])
+    out = Spec.of(pool, x.dtype, (*x.shape[:-1], n))
+    _, (steps,) = collapse(x.shape[:-1], (x.strides[:-1],))
+    step = steps[0] if steps else k
+    strides = [(n, 1), (step, x.strides[-1]), (w.strides[1], w.strides[0])]
+    product = contract(pool, x.dtype, (), rows, n, k, strides)
+    cost = rows * n * k * _COST_OF_PRODUCT + out.numel + x.numel + w.numel
+    if len(ins) == 2 or not out.numel:
+        return Plan(op, ins, [out], lambda o, a, b, *_: product(o, a, b), static, cost=cost)
+    compute = compute_type(x.dtype)
+    formula = Formula((x.dtype, x.dtype), (), (x.dtype,), (arg(0, compute) + arg(1, compute),))
+    kernel, tail = map_kernel(formula, (rows, n), [(n, 1), (n, 1), (0, ins[2].strides[0])], 1)
+    add_bias = built(pool, kernel)
+
+    def launch(target: int, source: int, weight: int, bias: int) -> None:
+        product(target, source, weight)
+        add_bias(target, target, bias, *tail)
+
+    return Plan(op, ins, [out], launch, static, cost=cost)
+
+
+def _rows(x: Value) -> Value:
+    return views.reshape(x, (-1, x.spec.shape[-1]))
+
+
+_linear = KernelOp(
+    "linear",
+    _plan_linear,
+    [
+        lambda g, out, x, w, *b: matmul_plain(g, w),
+        lambda g, out, x, w, *b: _product(views.transpose(_rows(g), 0, 1), _rows(x)),
+        lambda g, out, x, w, *b: reductions.sum(_rows(g), 0),
+    ],
+    [(1,), (0,), ()],
+    "x @ weight.T + bias.",
+)
+
+
+def matmul_plain(g: Value, w: Value) -> Value:
+    """g @ w for a batch of rows and one matrix, outside autocast (the forward has decided)."""
+    return views.reshape(_product(_rows(g), w), (*g.spec.shape[:-1], w.spec.shape[1]))
+
+
+@composite("linear", method=False, top=False)
+def linear(input: Value, weight: Value, bias: Value | None = None) -> Value:  # noqa: A002 (PyTorch's name)
+    """input @ weight.T + bias."""
+    operands = autocast(input, weight) if bias is None else autocast(input, weight, bias)
+    x = operands[0]
+    shape = x.spec.shape
+    sizes, _ = collapse(shape[:-1], (x.spec.strides[:-1],)) if shape else ((), ())
+    if len(sizes) > 1:
+        operands[0] = views.contiguous(x)
+    return call.call(_linear, operands)

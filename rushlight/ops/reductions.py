@@ -1,0 +1,247 @@
+"""Sums, extremes and their positions, over one dimension, several or all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from rushlight.core.dtypes import ALL, FLOAT, NUMBER, DType, bool_, get_default, int32, int64
+from rushlight.core.errors import DTypeError, ShapeError
+from rushlight.core.shapes import Shape, numel, wrap_dim
+from rushlight.ops import elementwise as e
+from rushlight.ops import views
+from rushlight.ops.family.declare import rowwise
+from rushlight.ops.family.rowwise import Rows
+from rushlight.ops.registry import composite
+from rushlight.scalar import build as s
+from rushlight.scalar.ir import Expr, const
+from rushlight.tape.value import Value
+
+Dims = int | Sequence[int] | None
+
+_LAST = (1 << 62) - 1
+
+
+def _spread(g: Value, x: Any, dim: int, keepdim: bool) -> Value:
+    """The gradient of a sum: the same everywhere along the axis, without a copy."""
+    if not keepdim:
+        g = views.reshape(g, (*g.spec.shape[:dim], 1, *g.spec.shape[dim:]))
+    return views.expand(g, x.shape)
+
+
+_sum = rowwise("sum", lambda r, x: r.sum(x), "Sum along an axis.", kinds=("row",), rule=_spread)
+_sum_int = rowwise(
+    "sum_int",
+    lambda r, x: r.sum(s.cast(x, int64)),
+    "Sum of integers or of truth values, in int64.",
+    (bool_, int32, int64),
+    kinds=("row",),
+    results=(int64,),
+)
+_prod = rowwise("prod", lambda r, x: r.prod(x), "Product along an axis.", NUMBER, kinds=("row",))
+_amax = rowwise("amax", lambda r, x: r.max(x), "Largest; ties share the gradient.", NUMBER, kinds=("row",))
+_amin = rowwise("amin", lambda r, x: r.min(x), "Smallest; ties share the gradient.", NUMBER, kinds=("row",))
+
+
+def _position(r: Rows, x: Expr, best: Expr) -> Expr:
+    """The first index that holds the extreme; a NaN is the extreme where there is one."""
+    hit = x.eq(best)
+    if x.dtype.kind == "f":
+        hit = hit | s.isnan(x)
+    return r.min(s.where(hit, r.index, const(_LAST, int64)))
+
+
+_argmax = rowwise(
+    "argmax",
+    lambda r, x: _position(r, x, r.max(x)),
+    "First position of the largest.",
+    NUMBER,
+    kinds=("row",),
+    results=(int64,),
+)
+_argmin = rowwise(
+    "argmin",
+    lambda r, x: _position(r, x, r.min(x)),
+    "First position of the smallest.",
+    NUMBER,
+    kinds=("row",),
+    results=(int64,),
+)
+_any = rowwise(
+    "any",
+    lambda r, x: s.cast(r.max(s.cast(s.cast(x, bool_), int32)), bool_),
+    "Any true.",
+    ALL,
+    kinds=("row",),
+    results=(bool_,),
+)
+_all = rowwise(
+    "all",
+    lambda r, x: s.cast(r.min(s.cast(s.cast(x, bool_), int32)), bool_),
+    "All true.",
+    ALL,
+    kinds=("row",),
+    results=(bool_,),
+)
+
+
+def wrap_dims(dim: Dims, rank: int, op: str) -> tuple[int, ...]:
+    """The reduced dimensions, ascending; None and () mean all."""
+    if dim is None or (not isinstance(dim, int) and len(dim) == 0):
+        return tuple(range(rank))
+    listed = [dim] if isinstance(dim, int) else list(dim)
+    dims = [wrap_dim(d, rank, op) for d in listed]
+    if len(set(dims)) != len(dims):
+        raise ShapeError(f"{op}: a dimension is named twice in {list(listed)}")
+    return tuple(sorted(dims))
+
+
+def reduce_dims(kernel: Callable[..., Value], x: Value, dim: Dims, keepdim: bool) -> Value:
+    """Reduce several dimensions through a kernel for one: they are brought together first."""
+    shape = x.spec.shape
+    rank = len(shape)
+    dims = wrap_dims(dim, rank, kernel.__name__) if rank else ()
+    if len(dims) == 1:
+        return kernel(x, dim=dims[0], keepdim=keepdim)
+    final = tuple(1 if i in dims else n for i, n in enumerate(shape)) if keepdim else _kept(shape, dims)
+    if not dims:
+        return views.reshape(kernel(views.reshape(x, (1,)), dim=0), ())
+    if dims != tuple(range(dims[0], dims[-1] + 1)):
+        kept = [i for i in range(rank) if i not in dims]
+        x = views.permute(x, (*kept, *dims))
+        dims = tuple(range(len(kept), rank))
+    sizes = x.spec.shape
+    merged = (*sizes[: dims[0]], numel(sizes[dims[0] : dims[-1] + 1]), *sizes[dims[-1] + 1 :])
+    return views.reshape(kernel(views.reshape(x, merged), dim=dims[0]), final)
+
+
+def _kept(shape: Shape, dims: tuple[int, ...]) -> Shape:
+    return tuple(n for i, n in enumerate(shape) if i not in dims)
+
+
+@composite("sum")
+def sum(x: Value, dim: Dims = None, keepdim: bool = False, *, dtype: DType | None = None) -> Value:  # noqa: A001
+    """Sum over dimensions; integers sum in int64. Halves add up in float32. The order is fixed."""
+    if dtype is not None:
+        x = e.cast(x, dtype)
+    return reduce_dims(_sum if x.spec.dtype.kind == "f" else _sum_int, x, dim, keepdim)
+
+
+@composite("mean")
+def mean(x: Value, dim: Dims = None, keepdim: bool = False, *, dtype: DType | None = None) -> Value:
+    """Mean over dimensions."""
+    if dtype is not None:
+        x = e.cast(x, dtype)
+    if x.spec.dtype.kind != "f":
+        raise DTypeError(f"mean: takes floating point, got {x.spec!r}; cast with .float() first")
+    dims = wrap_dims(dim, len(x.spec.shape), "mean")
+    count = numel([x.spec.shape[d] for d in dims])
+    total = reduce_dims(_sum, x, dim, keepdim)
+    return e.div(total, float(count)) if count else e.mul(total, float("nan"))
+
+
+def _needs_elements(x: Value, dim: Dims, op: str) -> None:
+    dims = wrap_dims(dim, len(x.spec.shape), op)
+    if any(x.spec.shape[d] == 0 for d in dims):
+        raise IndexError(f"{op}: the reduced dimension of {x.spec!r} has no elements, so there is no extreme")
+
+
+@composite("amax")
+def amax(x: Value, dim: Dims = (), keepdim: bool = False) -> Value:
+    """Largest element over dimensions; ties share the gradient."""
+    _needs_elements(x, dim, "amax")
+    return reduce_dims(_amax, x, dim, keepdim)
+
+
+@composite("amin")
+def amin(x: Value, dim: Dims = (), keepdim: bool = False) -> Value:
+    """Smallest element over dimensions; ties share the gradient."""
+    _needs_elements(x, dim, "amin")
+    return reduce_dims(_amin, x, dim, keepdim)
+
+
+@composite("prod")
+def prod(x: Value, dim: int | None = None, keepdim: bool = False) -> Value:
+    """Product over a dimension or all; integers multiply in int64."""
+    if x.spec.dtype.kind != "f":
+        x = e.cast(x, int64)
+    return reduce_dims(_prod, x, dim, keepdim)
+
+
+def _position_of(kernel: Callable[..., Value], x: Value, dim: int | None, keepdim: bool, op: str) -> Value:
+    _needs_elements(x, dim, op)
+    if dim is None:
+        flat = kernel(views.reshape(x, (-1,)), dim=0)
+        return views.reshape(flat, (1,) * len(x.spec.shape)) if keepdim else flat
+    return reduce_dims(kernel, x, dim, keepdim)
+
+
+@composite("argmax")
+def argmax(x: Value, dim: int | None = None, keepdim: bool = False) -> Value:
+    """Position of the largest element, the first of equals."""
+    return _position_of(_argmax, x, dim, keepdim, "argmax")
+
+
+@composite("argmin")
+def argmin(x: Value, dim: int | None = None, keepdim: bool = False) -> Value:
+    """Position of the smallest element, the first of equals."""
+    return _position_of(_argmin, x, dim, keepdim, "argmin")
+
+
+@composite("any")
+def any_(x: Value, dim: Dims = None, keepdim: bool = False) -> Value:
+    """Whether any element is true."""
+    return reduce_dims(_any, x, dim, keepdim)
+
+
+@composite("all")
+def all_(x: Value, dim: Dims = None, keepdim: bool = False) -> Value:
+    """Whether all elements are true."""
+    return reduce_dims(_all, x, dim, keepdim)
+
+
+@composite("var")
+def var(x: Value, dim: Dims = None, *, correction: float = 1, unbiased: bool | None = None, keepdim: bool = False) -> Value:
+    """Variance over dimensions; divides by n - correction."""
+    if unbiased is not None:
+        correction = 1 if unbiased else 0
+    dims = wrap_dims(dim, len(x.spec.shape), "var")
+    count = numel([x.spec.shape[d] for d in dims])
+    away = e.sub(x, mean(x, dims, True))
+    total = sum(e.mul(away, away), dims, keepdim)
+    return e.div(total, float(count - correction)) if count > correction else e.mul(total, float("nan"))
+
+
+@composite("logsumexp")
+def logsumexp(x: Value, dim: Dims, keepdim: bool = False) -> Value:
+    """log(sum(exp(x))) without overflow."""
+    dtype = x.spec.dtype if x.spec.dtype in FLOAT else get_default()
+    return reduce_dims(_logsumexp, e.cast(x, dtype), dim, keepdim)
+
+
+def _finite_or_zero(x: Expr) -> Expr:
+    """A row of -inf has no shift; its result must be -inf, not NaN."""
+    return s.where(s.absolute(x).eq(float("inf")), const(0, x.dtype), x)
+
+
+def _logsumexp_body(r: Rows, x: Expr) -> Expr:
+    shift = _finite_or_zero(r.max(x, constant=True))
+    return s.log(r.sum(s.exp(x - shift))) + shift
+
+
+_logsumexp = rowwise(
+    "logsumexp",
+    _logsumexp_body,
+    "log(sum(exp(x))) along an axis.",
+    kinds=("row",),
+    vjp=lambda r, g, out, x: g * s.exp(x - _finite_or_zero(out)),
+)
+
+
+def sum_to(g: Value, shape: Shape) -> Value:
+    """The sum of a broadcast value's copies: what a gradient does at an edge that was broadcast."""
+    lead = len(g.spec.shape) - len(shape)
+    dims = [i for i, n in enumerate(g.spec.shape) if i < lead or (shape[i - lead] == 1 and n != 1)]
+    if dims:
+        g = reduce_dims(_sum, g, dims, True)
+    return views.reshape(g, shape)

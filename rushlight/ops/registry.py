@@ -1,0 +1,41 @@
+"""The list of public ops. A declaration puts its op here; `Tensor` and the package take their names from it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One public op: what `rushlight.<name>` and `Tensor.<name>` are."""
+
+    name: str
+    function: Callable[..., Any]
+    doc: str
+    method: bool  # also a method of Tensor
+    top: bool  # also a name of the package; else only of nn.functional
+
+
+REGISTRY: dict[str, Entry] = {}
+
+
+def register(
+    name: str, function: Callable[..., Any], doc: str, method: bool = True, top: bool = True
+) -> Callable[..., Any]:
+    if name in REGISTRY:
+        raise ValueError(f"op {name!r} is declared twice")
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = doc
+    REGISTRY[name] = Entry(name, function, doc, method, top)
+    return function
+
+
+def composite(name: str, method: bool = True, top: bool = True) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Declare an op that is only a function of other ops; its docstring is its doc."""
+
+    def wrap(function: Callable[..., Any]) -> Callable[..., Any]:
+        return register(name, function, function.__doc__ or "", method, top)
+
+    return wrap

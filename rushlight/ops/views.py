@@ -1,0 +1,430 @@
+"""Ops that see the same bytes in another way, and those that copy because they must."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rushlight.core.errors import ShapeError
+from rushlight.core.shapes import (
+    Shape,
+    Spec,
+    broadcast_strides,
+    collapse,
+    contiguous_strides,
+    numel,
+    view_strides,
+    wrap_dim,
+)
+from rushlight.kernel.shapes import Map
+from rushlight.ops import elementwise as e
+from rushlight.ops.family.build import built
+from rushlight.ops.family.kernel_op import KernelOp
+from rushlight.ops.family.map import Formula, map_kernel
+from rushlight.ops.family.view import View
+from rushlight.ops.registry import composite
+from rushlight.scalar.ir import arg, const
+from rushlight.core.dtypes import DType, compute_type, promote
+from rushlight.tape import call
+from rushlight.tape.op import Op, Plan, Static
+from rushlight.tape.value import Value
+
+View3 = tuple[Shape, Shape, int]
+
+
+def fill_kernel(dtype: DType) -> Map:
+    """out[p] = 0."""
+    return Map((dtype,), (), (), (const(0, compute_type(dtype)),), 0, ("1",))
+
+
+def copy_into(pool: Any, dtype: DType, shape: Shape, target: Shape, source: Shape) -> tuple[Any, tuple[int, ...]]:
+    """A launch that copies between two layouts of one shape, and its sizes and strides."""
+    formula = Formula((dtype,), (), (dtype,), (arg(0, compute_type(dtype)),))
+    sizes, steps = collapse(shape, (target, source))
+    kernel, tail = map_kernel(formula, sizes, steps, 1)
+    return built(pool, kernel), tail
+
+
+_reshape = View(
+    "reshape",
+    lambda shape, strides, target: (target, view_strides(shape, strides, target) or (), 0),
+    lambda g, x, target: reshape(g, x.shape),
+    "The same elements in another shape.",
+)
+
+
+def resolve_shape(shape: Sequence[int], count: int, op: str, source: Shape) -> Shape:
+    """Fill in one -1."""
+    sizes = tuple(int(n) for n in shape)
+    if sizes.count(-1) == 1:
+        known = numel([n for n in sizes if n != -1])
+        if known == 0 or count % known:
+            raise ShapeError(f"{op}: shape {list(source)} of {count} elements does not divide into {list(sizes)}")
+        sizes = tuple(count // known if n == -1 else n for n in sizes)
+    if numel(sizes) != count or any(n < 0 for n in sizes):
+        raise ShapeError(
+            f"{op}: shape {list(source)} has {count} elements, {list(sizes)} does not; "
+            f"choose sizes whose product is {count}, at most one of them -1"
+        )
+    return sizes
+
+
+def _sizes(shape: tuple[Any, ...]) -> Sequence[int]:
+    return shape[0] if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
+
+
+@composite("reshape")
+def reshape(x: Value, *shape: Any) -> Value:
+    """The same elements in another shape: a view where the layout allows it, else a copy."""
+    target = resolve_shape(_sizes(shape), x.spec.numel, "reshape", x.spec.shape)
+    if target == x.spec.shape:
+        return x
+    if view_strides(x.spec.shape, x.spec.strides, target) is None:
+        x = e.clone(x)
+    return call.call(_reshape, (x,), (target,))
+
+
+@composite("view", top=False)
+def view(x: Value, *shape: Any) -> Value:
+    """The same memory in another shape; an error where that needs a copy."""
+    target = resolve_shape(_sizes(shape), x.spec.numel, "view", x.spec.shape)
+    if view_strides(x.spec.shape, x.spec.strides, target) is None:
+        raise ShapeError(
+            f"view: shape {list(x.spec.shape)} with strides {list(x.spec.strides)} cannot be seen as {list(target)} "
+            f"without a copy; use .reshape(...)"
+        )
+    return call.call(_reshape, (x,), (target,))
+
+
+_permute = View(
+    "permute",
+    lambda shape, strides, order: (tuple(shape[i] for i in order), tuple(strides[i] for i in order), 0),
+    lambda g, x, order: permute(g, tuple(order.index(i) for i in range(len(order)))),
+    "Dimensions in another order.",
+)
+
+
+@composite("permute")
+def permute(x: Value, *dims: Any) -> Value:
+    """Dimensions in another order; a view."""
+    rank = len(x.spec.shape)
+    order = tuple(wrap_dim(d, rank, "permute") for d in _sizes(dims))
+    if sorted(order) != list(range(rank)):
+        raise ShapeError(f"permute: {list(order)} does not name each of {rank} dimensions once")
+    return call.call(_permute, (x,), (order,))
+
+
+@composite("transpose")
+def transpose(x: Value, dim0: int, dim1: int) -> Value:
+    """Two dimensions exchanged; a view."""
+    rank = len(x.spec.shape)
+    first, second = wrap_dim(dim0, rank, "transpose"), wrap_dim(dim1, rank, "transpose")
+    if rank == 0:
+        return x
+    order = list(range(rank))
+    order[first], order[second] = second, first
+    return call.call(_permute, (x,), (tuple(order),))
+
+
+_expand = View(
+    "expand",
+    lambda shape, strides, target: (target, broadcast_strides(shape, strides, target), 0),
+    lambda g, x, target: g,  # the walk un-broadcasts
+    "Size-1 dimensions repeated.",
+)
+
+
+@composite("expand")
+def expand(x: Value, *sizes: Any) -> Value:
+    """Dimensions of size 1 repeated without a copy; -1 keeps a size."""
+    shape = x.spec.shape
+    wanted = tuple(_sizes(sizes))
+    lead = len(wanted) - len(shape)
+    target = tuple(shape[i - lead] if n == -1 and i >= lead else n for i, n in enumerate(wanted))
+    fits = lead >= 0 and all(n == m or m == 1 for n, m in zip(target[lead:], shape, strict=True))
+    if not fits or any(n < 0 for n in target):
+        raise ShapeError(f"expand: shape {list(shape)} does not expand to {list(wanted)}; only sizes of 1 repeat")
+    return x if target == shape else call.call(_expand, (x,), (target,))
+
+
+def sliced(shape: Shape, strides: Shape, dim: int, start: int, count: int, step: int) -> View3:
+    new_shape = (*shape[:dim], count, *shape[dim + 1 :])
+    new_strides = (*strides[:dim], strides[dim] * step, *strides[dim + 1 :])
+    return new_shape, new_strides, start * strides[dim] if count else 0
+
+
+_slice = View(
+    "slice",
+    sliced,
+    lambda g, x, *static: place_view(g, x.shape, sliced(x.shape, contiguous_strides(x.shape), *static)),
+    "Every step-th element of a dimension.",
+)
+
+
+def slice_dim(x: Value, dim: int, start: int, count: int, step: int = 1) -> Value:
+    if start == 0 and step == 1 and count == x.spec.shape[dim]:
+        return x
+    return call.call(_slice, (x,), (dim, start, count, step))
+
+
+@composite("narrow")
+def narrow(x: Value, dim: int, start: int, length: int) -> Value:
+    """`length` elements of a dimension, from `start`; a view."""
+    dim = wrap_dim(dim, len(x.spec.shape), "narrow")
+    size = x.spec.shape[dim]
+    first = start + size if start < 0 else start
+    if not 0 <= first <= first + length <= size:
+        raise IndexError(f"narrow: {length} elements from {start} do not lie in dimension {dim} of size {size}")
+    return slice_dim(x, dim, first, length)
+
+
+def selected(shape: Shape, strides: Shape, dim: int, index: int) -> View3:
+    return shape[:dim] + shape[dim + 1 :], strides[:dim] + strides[dim + 1 :], index * strides[dim]
+
+
+_select = View(
+    "select",
+    selected,
+    lambda g, x, *static: place_view(g, x.shape, selected(x.shape, contiguous_strides(x.shape), *static)),
+    "One index of a dimension.",
+)
+
+
+@composite("select")
+def select(x: Value, dim: int, index: int) -> Value:
+    """One index of a dimension, which goes away; a view."""
+    dim = wrap_dim(dim, len(x.spec.shape), "select")
+    size = x.spec.shape[dim] if x.spec.shape else 0
+    if not -size <= index < size:
+        raise IndexError(f"select: index {index} is out of range for dimension {dim} of size {size}")
+    return call.call(_select, (x,), (dim, index % size))
+
+
+@composite("unsqueeze")
+def unsqueeze(x: Value, dim: int) -> Value:
+    """A new dimension of size 1; a view."""
+    dim = wrap_dim(dim, len(x.spec.shape) + 1, "unsqueeze")
+    shape = x.spec.shape
+    return reshape(x, (*shape[:dim], 1, *shape[dim:]))
+
+
+@composite("squeeze")
+def squeeze(x: Value, dim: int | Sequence[int] | None = None) -> Value:
+    """Without dimensions of size 1; a view."""
+    shape = x.spec.shape
+    if dim is None:
+        dims = set(range(len(shape)))
+    else:
+        dims = {wrap_dim(d, len(shape), "squeeze") for d in ([dim] if isinstance(dim, int) else dim)}
+    target = tuple(n for i, n in enumerate(shape) if not (i in dims and n == 1))
+    return x if target == shape else call.call(_reshape, (x,), (target,))
+
+
+@composite("flatten")
+def flatten(x: Value, start_dim: int = 0, end_dim: int = -1) -> Value:
+    """Dimensions start_dim to end_dim as one."""
+    shape = x.spec.shape
+    first, last = wrap_dim(start_dim, len(shape), "flatten"), wrap_dim(end_dim, len(shape), "flatten")
+    if not shape:
+        return reshape(x, (1,))
+    return reshape(x, (*shape[:first], numel(shape[first : last + 1]), *shape[last + 1 :]))
+
+
+@composite("contiguous", top=False)
+def contiguous(x: Value) -> Value:
+    """The value itself where it is laid out row by row, else a copy that is."""
+    return x if x.spec.contiguous else e.clone(x)
+
+
+def broadcast_copy(x: Value, shape: Shape) -> Value:
+    """A copy whose dimensions merge around any axis of `shape`, sizes of 1 staying."""
+    return e.clone(x)
+
+
+# ---- any view of a base, by shape, strides and offset: what slices and in-place writes are made of ----
+
+as_strided = View(
+    "as_strided",
+    lambda shape, strides, *seen: seen,  # type: ignore[arg-type,return-value]
+    lambda g, x, *seen: place_view(g, x.shape, seen),
+    "A view by shape, strides and offset.",
+)
+
+
+def view_of(base: Value, spec: Spec, offset: int) -> Value:
+    return call.call(as_strided, (base,), (spec.shape, spec.strides, offset // spec.dtype.itemsize))
+
+
+def _plan_place(op: Op, ins: Sequence[Spec], static: Static) -> Plan:
+    """Zeros of `shape`, with g where the view sees."""
+    (g,) = ins
+    shape, (seen_shape, seen_strides, skip) = static
+    out = Spec.of(g.device, g.dtype, shape)
+    fill = built(g.device, fill_kernel(g.dtype))  # type: ignore[arg-type]
+    source = broadcast_strides(g.shape, g.strides, seen_shape)
+    copy, tail = copy_into(g.device, g.dtype, seen_shape, seen_strides, source)
+    nbytes = skip * g.dtype.itemsize
+
+    def launch(target: int, gradient: int) -> None:
+        fill(target, out.numel)
+        if g.numel:
+            copy(target + nbytes, gradient, *tail)
+
+    return Plan(op, ins, [out], launch, static)
+
+
+_place_view = KernelOp(
+    "place_view",
+    _plan_place,
+    [lambda g, out, x, shape, seen: call.call(as_strided, (contiguous(g),), seen)],
+    [()],
+    "Zeros, with a value where a view sees.",
+)
+
+
+def place_view(g: Value, shape: Shape, seen: Any) -> Value:
+    return call.call(_place_view, (g,), (tuple(shape), tuple(seen)))
+
+
+def _plan_write(op: Op, ins: Sequence[Spec], static: Static) -> Plan:
+    """A copy of the base with the view's elements replaced; in place, only the view is written."""
+    base, value = ins
+    seen_shape, seen_strides, skip = static
+    out = Spec.of(base.device, base.dtype, base.shape)
+    whole, whole_tail = copy_into(base.device, base.dtype, base.shape, out.strides, base.strides)
+    source = broadcast_strides(value.shape, value.strides, seen_shape)
+    part, tail = copy_into(base.device, base.dtype, seen_shape, seen_strides, source)
+    nbytes = skip * base.dtype.itemsize
+
+    def launch(target: int, old: int, new: int) -> None:
+        if target != old and out.numel:
+            whole(target, old, *whole_tail)
+        if value.numel:
+            part(target + nbytes, new, *tail)
+
+    return Plan(op, ins, [out], launch, static)
+
+
+write_view = KernelOp(
+    "write_view",
+    _plan_write,
+    [
+        lambda g, out, base, value, *seen: write_zero(g, seen),
+        lambda g, out, base, value, *seen: call.call(as_strided, (contiguous(g),), seen),
+    ],
+    [(), ()],
+    "A base with the elements that a view sees replaced.",
+)
+
+
+def write_zero(g: Value, seen: Any) -> Value:
+    from_zero = call.call(as_strided, (contiguous(g),), seen)
+    return call.call(write_view, (g, e.mul(from_zero, 0.0)), seen)
+
+
+# ---- joining ----
+
+
+def _plan_cat(op: Op, ins: Sequence[Spec], static: Static) -> Plan:
+    dim, shape = static
+    out = Spec.of(ins[0].device, ins[0].dtype, shape)
+    steps = []
+    at = 0
+    for spec in ins:
+        copy, tail = copy_into(out.device, out.dtype, spec.shape, out.strides, spec.strides)
+        if spec.numel:
+            steps.append((copy, at * out.strides[dim] * out.dtype.itemsize, tail))
+        else:
+            steps.append((None, 0, ()))
+        at += spec.shape[dim]
+
+    def launch(target: int, *sources: int) -> None:
+        for (copy, skip, tail), source in zip(steps, sources, strict=True):
+            if copy is not None:
+                copy(target + skip, source, *tail)
+
+    return Plan(op, ins, [out], launch, static)
+
+
+class Cat(KernelOp):
+    """`cat` has as many inputs as it is given, so its rules are made for each number of them."""
+
+    __slots__ = ()
+
+    def make_grad(self, plan: Plan, needs: int) -> Any:
+        dim = plan.static[0]
+        starts = [sum(spec.shape[dim] for spec in plan.ins[:i]) for i in range(len(plan.ins))]
+        narrowed = KernelOp(
+            self.name,
+            _plan_cat,
+            [
+                lambda g, *_, start=start, count=spec.shape[dim]: slice_dim(g, dim, start, count)
+                for start, spec in zip(starts, plan.ins, strict=True)
+            ],
+            [()] * len(plan.ins),
+            self.doc,
+        )
+        return narrowed.make_grad(plan, needs)
+
+
+_cat = Cat("cat", _plan_cat, [], [], "Values one after another along a dimension.")
+
+
+@composite("cat", method=False)
+def cat(tensors: Sequence[Value], dim: int = 0) -> Value:
+    """Values one after another along a dimension."""
+    values = list(tensors)
+    if not values:
+        raise ShapeError("cat: expected at least one tensor, got an empty list")
+    # PyTorch lets a 1-d empty tensor join anything.
+    values = [v for v in values if v.spec.shape != (0,)] or values[:1]
+    first = values[0].spec.shape
+    dim = wrap_dim(dim, len(first), "cat")
+    for v in values:
+        shape = v.spec.shape
+        if len(shape) != len(first) or shape[:dim] + shape[dim + 1 :] != first[:dim] + first[dim + 1 :]:
+            listed = ", ".join(str(list(w.spec.shape)) for w in values)
+            raise ShapeError(f"cat: shapes {listed} must agree in every dimension but {dim}")
+    common = values[0].spec.dtype
+    for v in values[1:]:
+        common = promote(common, v.spec.dtype)
+    values = [e.cast(v, common) for v in values]
+    total = sum(v.spec.shape[dim] for v in values)
+    return call.call(_cat, values, (dim, (*first[:dim], total, *first[dim + 1 :])))
+
+
+@composite("stack", method=False)
+def stack(tensors: Sequence[Value], dim: int = 0) -> Value:
+    """Values side by side along a new dimension."""
+    return cat([unsqueeze(v, dim) for v in tensors], dim)
+
+
+@composite("split")
+def split(x: Value, split_size_or_sections: int | Sequence[int], dim: int = 0) -> tuple[Value, ...]:
+    """Parts of a dimension; views."""
+    dim = wrap_dim(dim, len(x.spec.shape), "split")
+    size = x.spec.shape[dim]
+    if isinstance(split_size_or_sections, int):
+        step = split_size_or_sections
+        if step <= 0:
+            raise ShapeError(f"split: size of a part must be positive, got {step}")
+        sections = [min(step, size - at) for at in range(0, size, step)] or [0]
+    else:
+        sections = [int(n) for n in split_size_or_sections]
+        if sum(sections) != size:
+            raise ShapeError(f"split: parts {sections} do not add up to {size}, the size of dimension {dim}")
+    parts = []
+    at = 0
+    for count in sections:
+        parts.append(slice_dim(x, dim, at, count))
+        at += count
+    return tuple(parts)
+
+
+@composite("chunk")
+def chunk(x: Value, chunks: int, dim: int = 0) -> tuple[Value, ...]:
+    """A dimension in at most `chunks` equal parts; views."""
+    dim = wrap_dim(dim, len(x.spec.shape), "chunk")
+    if chunks <= 0:
+        raise ShapeError(f"chunk: the number of parts must be positive, got {chunks}")
+    return split(x, max(1, -(-x.spec.shape[dim] // chunks)), dim)

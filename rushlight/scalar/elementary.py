@@ -1,0 +1,73 @@
+"""Elementary functions made of basic instructions, so that every device rounds alike and loops vectorise.
+
+`lower` is run by emitters before printing; `sqrt` stays, since hardware has it. float32 formulas use float32, int32
+and uint32 only. NaN, infinities, signed zeros, subnormals, overflow and underflow come out as C99 says, where the
+device itself keeps them. `benchmarks/ulp.py` prints the measured errors; tests hold them to the bounds of BOUNDS.
+sin and cos: see Note [Reduction by quarter turns] for what holds at large arguments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from rushlight.scalar.elementary_exponential import erf, exp, expm1, log, log1p, tanh
+from rushlight.scalar.elementary_power import power
+from rushlight.scalar.elementary_trigonometry import cos, sin
+from rushlight.scalar.ir import Expr, const, make, topological
+
+__all__ = ["BOUNDS", "cos", "erf", "exp", "expm1", "log", "log1p", "lower", "power", "sin", "tanh"]
+
+# Units in the last place that the error stays below, as (float32, float64). A device whose fma rounds twice may
+# exceed those of float32 by half a unit.
+BOUNDS: dict[str, tuple[float, float]] = {
+    "exp": (1.0, 1.0),
+    "log": (1.0, 1.0),
+    "sin": (2.0, 2.0),
+    "cos": (2.0, 2.0),
+    "tanh": (1.6, 1.6),
+    "erf": (1.5, 1.5),
+    "pow": (1.5, 1.5),
+    "expm1": (2.0, 2.0),
+    "log1p": (1.0, 1.0),
+}
+
+
+def _power(x: Expr, y: Expr) -> Expr:
+    """Small constant powers are products: shorter, and never less accurate."""
+    if y.op == "const" and y.value in _SHORT:
+        return _SHORT[y.value](x)
+    return power(x, y)
+
+
+_SHORT: dict[object, Callable[[Expr], Expr]] = {
+    0.0: lambda x: const(1.0, x.dtype),
+    1.0: lambda x: x,
+    2.0: lambda x: x * x,
+    3.0: lambda x: x * x * x,
+    -1.0: lambda x: 1.0 / x,
+}
+
+_FORMULAS: dict[str, Callable[..., Expr]] = {
+    "exp": exp,
+    "log": log,
+    "sin": sin,
+    "cos": cos,
+    "tanh": tanh,
+    "erf": erf,
+    "pow": _power,
+}
+
+
+def lower(roots: Sequence[Expr]) -> tuple[Expr, ...]:
+    """The same expressions without exp, log, sin, cos, tanh, erf and pow."""
+    done: dict[Expr, Expr] = {}
+    for expr in topological(list(roots)):
+        args = tuple(done[a] for a in expr.args)
+        formula = _FORMULAS.get(expr.op)
+        if formula is not None:
+            done[expr] = formula(*args)
+        elif args == expr.args:
+            done[expr] = expr
+        else:
+            done[expr] = make(expr.op, args, expr.dtype, expr.value)
+    return tuple(done[r] for r in roots)

@@ -1,0 +1,129 @@
+"""exp, log and their kin, branch-free."""
+
+from __future__ import annotations
+
+import math
+
+from rushlight.scalar import build as s
+from rushlight.scalar.elementary_formats import (
+    SINGLE,
+    bits,
+    clamp,
+    flip,
+    format_of,
+    horner,
+    power_of_two,
+    scale,
+    sign_bit,
+    to_float,
+    to_integer,
+)
+from rushlight.scalar.ir import Expr, const
+
+TANH_SMALL = 0.55  # tanh(0.55) is just above a half: beyond, 1 - small loses nothing
+
+
+def _reduce_exp(x: Expr) -> tuple[Expr, Expr]:
+    """(whole n, e^r - 1) with x = n log 2 + r."""
+    kind = format_of(x)
+    n = s.round_even(x * kind.log2_e)
+    r = s.fma(n, -kind.ln2[0], x)
+    r = s.fma(n, -kind.ln2[1], r)
+    return to_integer(n), s.fma(r * r, horner(r, kind.exp_tail), r)
+
+
+def exp(x: Expr) -> Expr:
+    n, less_one = _reduce_exp(clamp(x, *format_of(x).exp_range))
+    return scale(less_one + 1.0, n)
+
+
+def _exp_moderate(x: Expr) -> Expr:
+    """exp where the result is known to be normal."""
+    n, less_one = _reduce_exp(x)
+    return (less_one + 1.0) * power_of_two(n, x)
+
+
+def expm1(x: Expr) -> Expr:
+    """e^x - 1 without the loss near 0."""
+    kind = format_of(x)
+    n, less_one = _reduce_exp(clamp(x, *kind.exp_range))
+    # Half the result first: 2^n itself may overflow. Below -1 the power may vanish, which is right.
+    lowest = const(2 - kind.bias, n.dtype)
+    half = power_of_two(s.where(n < lowest, lowest, n) - 1, x)
+    result = s.fma(less_one, half, half - 0.5) * 2.0
+    return s.where(s.absolute(x) < kind.tiny, x, result)
+
+
+def tanh(x: Expr) -> Expr:
+    size = s.absolute(x)
+    square = x * x
+    small = s.fma(size * square, horner(square, format_of(x).tanh_tail), size)
+    # tanh is 1 long before 25; the clamp keeps the square of e in range.
+    grown = _exp_moderate(s.where(size > 25.0, const(25.0, x.dtype), size) * 2.0)
+    large = 1.0 - 2.0 / (grown + 1.0)
+    return flip(s.where(size < TANH_SMALL, small, large), sign_bit(x))
+
+
+def erf(x: Expr) -> Expr:
+    kind = format_of(x)
+    size = s.absolute(x)
+    square = x * x
+    small = s.fma(size, horner(square, kind.erf_body), size)
+    end = const(kind.erf_end, x.dtype)
+    fall = horner(s.where(size > end, end, size), kind.erf_log)
+    large = 1.0 - _exp_moderate(-fall)
+    return flip(s.where(size < 1.0, small, large), sign_bit(x))
+
+
+def split_exponent(x: Expr) -> tuple[Expr, Expr]:
+    """(k, m) with x = 2^k m, m from sqrt(1/2) to sqrt(2), for positive finite x, subnormals too; k is an integer."""
+    kind = format_of(x)
+    small = x < kind.smallest_normal
+    lifted = s.where(small, x * 2.0 ** (kind.mantissa + 1), x)
+    # The bits of sqrt(1/2) as origin: the borrow out of the mantissa steps the exponent at sqrt(2).
+    origin = 0x3F3504F3 if kind is SINGLE else 0x3FE6A09E667F3BCD
+    k = (bits(lifted) - origin) >> kind.mantissa
+    m = s.bits_to(bits(lifted) - (k << kind.mantissa), kind.dtype)
+    zero = const(0, k.dtype)
+    return k - s.where(small, const(kind.mantissa + 1, k.dtype), zero), m
+
+
+def _log_tail(f: Expr) -> Expr:
+    """log(1 + f) - f for f from sqrt(1/2) - 1 to sqrt(2) - 1."""
+    kind = format_of(f)
+    square = f * f
+    if kind is SINGLE:
+        return square * s.fma(f, horner(f, kind.log_tail), -0.5)
+    ratio = f / (f + 2.0)
+    z = ratio * ratio
+    half = square * 0.5
+    return s.fma(ratio, s.fma(z, horner(z, kind.log_tail), half), -half)
+
+
+def _log_domain(x: Expr, result: Expr) -> Expr:
+    """`result` where 0 < x < inf, and the limits elsewhere."""
+    beyond = s.where(x.eq(0.0), const(-math.inf, x.dtype), const(math.nan, x.dtype))
+    return s.where(x > 0.0, s.where(x < math.inf, result, x), beyond)
+
+
+def log(x: Expr) -> Expr:
+    kind = format_of(x)
+    k, m = split_exponent(x)
+    whole = to_float(k, x)
+    f = m - 1.0
+    tail = s.fma(whole, kind.ln2[1], _log_tail(f))
+    return _log_domain(x, s.fma(whole, kind.ln2[0], f + tail))
+
+
+def log1p(x: Expr) -> Expr:
+    """log(1 + x) without the loss near 0."""
+    kind = format_of(x)
+    u = x + 1.0
+    # What 1 + x lost, exactly: the larger of the two is taken away first.
+    lost = s.where(x < 1.0, x - (u - 1.0), 1.0 - (u - x))
+    k, m = split_exponent(u)
+    whole = to_float(k, x)
+    f = m - 1.0
+    tail = s.fma(whole, kind.ln2[1], _log_tail(f)) + lost / u
+    result = s.fma(whole, kind.ln2[0], f + tail)
+    return s.where(s.absolute(x) < kind.tiny, x, _log_domain(u, result))

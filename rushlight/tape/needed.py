@@ -1,0 +1,38 @@
+"""The few ops the tape itself calls. `ops/` puts them here, so that the tape imports no op."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from rushlight.core.shapes import Shape, Spec
+from rushlight.tape.value import Value
+
+
+class Needed:
+    """Filled in by `ops/`; see `provide`."""
+
+    add: Callable[[Value, Value], Value]
+    add_into: Callable[[Value, Value], None]  # target += value, without record
+    clone: Callable[[Value], Value]
+    cast: Callable[[Value, Any], Value]
+    sum_to: Callable[[Value, Shape], Value]
+    full: Callable[[Spec, float], Value]
+    view_of: Callable[[Value, Spec, int], Value]  # a view of a base by spec and byte offset, recorded
+    reshape: Callable[[Value, Shape], Value]
+    contiguous: Callable[[Value, Shape], Value]  # a contiguous copy, broadcast where its size is 1
+    write_view: Any  # the op (base, value) -> base with a view replaced
+
+
+def provide(**functions: Any) -> None:
+    for name, function in functions.items():
+        setattr(Needed, name, staticmethod(function))
+
+
+def refresh_view(value: Value) -> None:
+    """Record a view again, from the base's present record: the base was written to since the view was made."""
+    base = value.base
+    assert base is not None
+    fresh = Needed.view_of(base, value.spec, value.offset - base.offset)
+    value.node = fresh.node
+    value.history = base.history

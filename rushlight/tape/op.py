@@ -1,0 +1,137 @@
+"""What the tape asks of an op: a plan for given operands, and derivatives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from rushlight.core.errors import DeviceError, DTypeError, NotDifferentiable
+from rushlight.core.shapes import Spec
+from rushlight.devices.allocator import Pool, room_for
+
+Static = tuple[Any, ...]
+
+
+class Op:
+    """A named, pure function of arrays. Families (in `ops/`) fill in `make_plan` and `make_grad`."""
+
+    __slots__ = ("doc", "name", "plans")
+
+    def __init__(self, name: str, doc: str) -> None:
+        self.name = name
+        self.doc = doc
+        self.plans: dict[Any, Plan] = {}
+
+    def make_plan(self, ins: Sequence[Spec], static: Static) -> Plan:
+        raise NotDifferentiable(self.name)  # a family overrides this
+
+    def make_grad(self, plan: Plan, needs: int) -> Grad:
+        raise NotDifferentiable(
+            f"{self.name}: this op has no derivative, and a gradient is asked through it; "
+            f"use .detach() on its input or result if none is meant (operands {describe(plan.ins)})"
+        )
+
+    def __repr__(self) -> str:
+        return f"<op {self.name}>"
+
+
+class Plan:
+    """Everything about a call that does not change from call to call with the same operands' specs."""
+
+    __slots__ = ("cost", "grads", "ins", "launch", "offsets", "op", "outs", "pool", "rooms", "static", "tail")
+
+    def __init__(
+        self,
+        op: Op,
+        ins: Sequence[Spec],
+        outs: Sequence[Spec],
+        launch: Callable[..., None] | None,
+        static: Static = (),
+        tail: tuple[int, ...] = (),
+        cost: float | None = None,
+        offsets: tuple[int, ...] = (),
+    ) -> None:
+        self.op = op
+        self.ins = tuple(ins)
+        self.outs = tuple(outs)
+        self.launch = launch  # None for a view: the outputs see the first input's storage at `offsets` (bytes)
+        self.static = static
+        self.tail = tail
+        self.offsets = offsets
+        self.pool: Pool = outs[0].device  # type: ignore[assignment]
+        self.rooms = tuple(room_for(spec.nbytes) for spec in outs)
+        self.grads: dict[int, Grad] = {}
+        # The work of one call in elements touched or multiplied: what a budget weighs against bytes.
+        self.cost = cost if cost is not None else float(sum(s.numel for s in (*ins, *outs)))
+
+    def grad(self, needs: int) -> Grad:
+        found = self.grads.get(needs)
+        if found is None:
+            found = self.grads[needs] = self.op.make_grad(self, needs)
+        return found
+
+
+class Grad:
+    """The derivative of a plan for the inputs in the bit mask `needs`.
+
+    `rule(grads, values, params)` gets a gradient per output (or None), a value per input and then per output (a `Shadow`
+    where it was not saved) and gives a gradient per input (None where not asked). `shapes` are what they must have after
+    un-broadcasting.
+    """
+
+    __slots__ = ("needs", "rule", "saves_in", "saves_out")
+
+    def __init__(
+        self, needs: int, saves_in: tuple[int, ...], saves_out: tuple[int, ...], rule: Callable[..., Any]
+    ) -> None:
+        self.needs = needs
+        self.saves_in = saves_in
+        self.saves_out = saves_out
+        self.rule = rule
+
+
+class Shadow:
+    """Stands for a value that a derivative did not save: its shape and type are known, its elements are not."""
+
+    __slots__ = ("spec",)
+
+    def __init__(self, spec: Spec) -> None:
+        self.spec = spec
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.spec.shape
+
+    @property
+    def dtype(self) -> Any:
+        return self.spec.dtype
+
+    @property
+    def ndim(self) -> int:
+        return len(self.spec.shape)
+
+
+def describe(specs: Sequence[Spec]) -> str:
+    return ", ".join(map(repr, specs))
+
+
+def check_devices(name: str, specs: Sequence[Spec]) -> Pool:
+    first: Any = specs[0].device
+    for spec in specs[1:]:
+        other: Any = spec.device
+        if other is not first:
+            raise DeviceError(
+                f"{name}: operands are on {first.device.name} and {other.device.name} ({describe(specs)}); "
+                f"move one with .to({first.device.name!r})"
+            )
+    return first  # type: ignore[no-any-return]
+
+
+def check_dtypes(name: str, specs: Sequence[Spec], accepted: Sequence[Any]) -> None:
+    for spec in specs:
+        if spec.dtype not in accepted:
+            listed = ", ".join(d.name for d in accepted)
+            raise DTypeError(
+                f"{name}: does not take {spec.dtype.name} (operands {describe(specs)}); "
+                f"it takes {listed}: cast with .to(dtype)"
+            )

@@ -1,0 +1,90 @@
+"""What a call must know of its surroundings: grad mode, recipe mode, autocast.
+
+The state is one immutable object in a context variable, so it travels to worker threads with their context.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from contextvars import ContextVar, Token
+from dataclasses import dataclass, replace
+from types import TracebackType
+from typing import Any, TypeVar
+
+from rushlight.core.dtypes import DType
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """`region` is the innermost checkpoint or budget: while there is one, every call leaves a recipe."""
+
+    grad: bool = True
+    region: Any = None
+    autocast: DType | None = None
+
+
+STATE: ContextVar[State] = ContextVar("rushlight_state", default=State())  # noqa: B039 (State is immutable)
+
+
+class Changed:
+    """A change of state for a `with` block or a decorated function."""
+
+    def __init__(self, **changes: object) -> None:
+        self.changes = changes
+        self.tokens: list[Token[State]] = []
+
+    def __enter__(self) -> None:
+        self.tokens.append(STATE.set(replace(STATE.get(), **self.changes)))
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        STATE.reset(self.tokens.pop())
+
+    def __call__(self, function: F) -> F:
+        changes = self.changes
+
+        @functools.wraps(function)
+        def inside(*args: object, **named: object) -> object:
+            with Changed(**changes):
+                return function(*args, **named)
+
+        return inside  # type: ignore[return-value]
+
+
+class no_grad(Changed):  # noqa: N801 (PyTorch's name)
+    """Nothing is recorded for backward inside."""
+
+    def __init__(self, function: Callable[..., Any] | None = None) -> None:
+        super().__init__(grad=False)
+
+    def __new__(cls, function: Callable[..., Any] | None = None) -> Any:
+        made = super().__new__(cls)
+        if function is None:
+            return made
+        made.__init__()  # type: ignore[misc]
+        return made(function)
+
+
+class enable_grad(Changed):  # noqa: N801
+    """Recording is on inside, also within `no_grad`."""
+
+    def __init__(self) -> None:
+        super().__init__(grad=True)
+
+
+class set_grad_enabled(Changed):  # noqa: N801
+    """Turns recording on or off, at once; as a `with` block, until its end."""
+
+    def __init__(self, mode: bool) -> None:
+        super().__init__(grad=bool(mode))
+        self.tokens.append(STATE.set(replace(STATE.get(), grad=bool(mode))))
+
+    def __enter__(self) -> None:
+        if not self.tokens:
+            super().__enter__()
+
+
+def is_grad_enabled() -> bool:
+    return STATE.get().grad

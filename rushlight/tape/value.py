@@ -1,0 +1,99 @@
+"""The nouns of the tape.
+
+# Note [Tape records]
+1. A `Value` is a handle: it owns storage. A `Node` is the record of one call: plan, launch parameters, edges to the
+   nodes of its inputs, and the values its derivative declared it needs. Edges hold no storage.
+2. `Value.node` is None (no gradient), a `Leaf` (gradient is summed there), a `Node`, or an `Output` of a node that has several.
+3. A node never refers to a handle of its own results, so that nothing is cyclic and reference counts free the graph.
+4. In a region (checkpoint, budget) every call also leaves a `Recipe` on the storage it filled. See Note [Replay].
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+from rushlight.core.shapes import Spec
+from rushlight.devices.allocator import Storage
+
+
+class Value:
+    """A tensor's content: which bytes, seen how, and where the gradient goes. `Tensor` adds the user's methods."""
+
+    __slots__ = ("__weakref__", "base", "history", "node", "offset", "spec", "storage")
+
+    spec: Spec
+    storage: Storage
+    offset: int  # bytes from the start of the storage
+    node: Any  # Node | Output | Leaf | None
+    base: Value | None  # the value this one is a view of
+    history: int  # how often the base's record was rewritten when this view was made
+
+    def __getattr__(self, name: str) -> Any:
+        # A slot that most values never use is left unset; this is its default.
+        if name == "history":
+            return 0
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+
+class Leaf:
+    """Where the gradient of a leaf is summed. It is the leaf's node; the handle is known weakly."""
+
+    __slots__ = ("__weakref__", "grad", "handle", "hooks", "post_hooks", "spec")
+
+    def __init__(self, value: Value) -> None:
+        self.grad: Value | None = None
+        self.handle = weakref.ref(value)
+        self.spec = value.spec
+        self.hooks: dict[int, Callable[[Value], Value | None]] = {}
+        self.post_hooks: dict[int, Callable[[Value], None]] = {}
+
+
+class Output:
+    """One result of a node that has several."""
+
+    __slots__ = ("index", "node")
+
+    def __init__(self, node: Node, index: int) -> None:
+        self.node = node
+        self.index = index
+
+
+class Node:
+    """The record of one call."""
+
+    __slots__ = (
+        "__weakref__",
+        "edges",  # per input: the input's node, or None
+        "grad",  # the derivative chosen for the inputs that need one
+        "hooks",
+        "outs",  # saved output storages, in order of grad.saves_out
+        "params",
+        "plan",
+        "dropped",  # True when a checkpoint dropped some of the saves
+        "saved",  # saved input values; None when freed
+        "version",  # the sum of the saves' storage versions when they were saved
+    )
+
+    plan: Any
+    edges: tuple[Any, ...]
+    params: tuple[Any, ...]
+    saved: tuple[Value, ...] | None
+    outs: tuple[Storage, ...]
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("hooks", "dropped"):
+            return None
+        raise AttributeError(f"'Node' object has no attribute {name!r}")
+
+    def __repr__(self) -> str:
+        return f"<{self.plan.op.name}>"
+
+
+def is_leaf(value: Value) -> bool:
+    return value.node is None or type(value.node) is Leaf
+
+
+def needs_grad(value: Value) -> bool:
+    return value.node is not None

@@ -1,0 +1,577 @@
+"""The user's handle: operators, methods, printing, indexing, interop.
+
+Methods that are ops come from the registry; what is written here is what is not an op.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from rushlight import interop, printing
+from rushlight.core import dtypes
+from rushlight.core.dtypes import DType
+from rushlight.core.errors import NotDifferentiable, RushlightError, ShapeError
+from rushlight.devices.registry import pool_of
+from rushlight.ops import composite, creation, inplace, subscript, views, wiring
+from rushlight.ops import elementwise as e
+from rushlight.ops.matmul import matmul
+from rushlight.ops.registry import REGISTRY
+from rushlight.tape import call
+from rushlight.tape.backward import run_backward
+from rushlight.tape.needed import Needed
+from rushlight.tape.value import Leaf, Node, Output, Value
+
+__all__ = ["Size", "Tensor", "device", "tensor", "wiring"]
+
+Size = tuple
+_numbers = itertools.count()
+
+
+class device:  # noqa: N801 (PyTorch's name)
+    """A device by name, as PyTorch writes it: device("cuda"), device("cuda:0")."""
+
+    __slots__ = ("index", "type")
+
+    def __init__(self, name: Any, index: int | None = None) -> None:
+        self.type = creation.device_name(name)
+        self.index = index
+
+    def __repr__(self) -> str:
+        return f"device(type={self.type!r})"
+
+    def __str__(self) -> str:
+        return self.type
+
+    def __eq__(self, other: object) -> bool:
+        return self.type == creation.device_name(other)
+
+    def __hash__(self) -> int:
+        return hash(self.type)
+
+
+class Handle:
+    """What `register_hook` gives back; `remove()` takes the hook off."""
+
+    def __init__(self, hooks: dict[int, Any], key: int) -> None:
+        self.hooks = hooks
+        self.key = key
+
+    def remove(self) -> None:
+        self.hooks.pop(self.key, None)
+
+
+class Tensor(Value):
+    """An n-dimensional array on a device, with its place on the tape."""
+
+    __slots__ = ("kept_grad",)
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any: ...
+
+    # ---- what it is ----
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.spec.shape
+
+    @property
+    def dtype(self) -> DType:
+        return self.spec.dtype
+
+    @property
+    def device(self) -> Any:
+        return device(self.spec.device.device.name)  # type: ignore[attr-defined]
+
+    @property
+    def ndim(self) -> int:
+        return len(self.spec.shape)
+
+    def dim(self) -> int:
+        return len(self.spec.shape)
+
+    def size(self, dim: int | None = None) -> Any:
+        return self.spec.shape if dim is None else self.spec.shape[dim]
+
+    def numel(self) -> int:
+        return self.spec.numel
+
+    def stride(self, dim: int | None = None) -> Any:
+        return self.spec.strides if dim is None else self.spec.strides[dim]
+
+    def storage_offset(self) -> int:
+        return self.offset // self.spec.dtype.itemsize
+
+    def element_size(self) -> int:
+        return self.spec.dtype.itemsize
+
+    @property
+    def nbytes(self) -> int:
+        return self.spec.nbytes
+
+    @property
+    def itemsize(self) -> int:
+        return self.spec.dtype.itemsize
+
+    def is_contiguous(self) -> bool:
+        return self.spec.contiguous
+
+    def is_floating_point(self) -> bool:
+        return self.spec.dtype.kind == "f"
+
+    def __len__(self) -> int:
+        if not self.spec.shape:
+            raise TypeError("len() of a 0-dim tensor")
+        return self.spec.shape[0]
+
+    # ---- gradients ----
+
+    @property
+    def requires_grad(self) -> bool:
+        return self.node is not None
+
+    @requires_grad.setter
+    def requires_grad(self, wanted: bool) -> None:
+        self.requires_grad_(wanted)
+
+    def requires_grad_(self, requires_grad: bool = True) -> Tensor:
+        if requires_grad and self.node is None:
+            creation.requiring(self, True)
+        elif not requires_grad and self.node is not None:
+            if type(self.node) is not Leaf:
+                raise RushlightError("requires_grad can only be changed on leaves; use .detach() on a result")
+            self.node = None
+        return self
+
+    @property
+    def is_leaf(self) -> bool:
+        return self.node is None or type(self.node) is Leaf
+
+    @property
+    def grad_fn(self) -> Node | None:
+        edge = self.node
+        if edge is None or type(edge) is Leaf:
+            return None
+        return edge.node if type(edge) is Output else edge
+
+    @property
+    def grad(self) -> Tensor | None:
+        edge = self.node
+        if type(edge) is Leaf:
+            return edge.grad  # type: ignore[return-value]
+        try:
+            return object.__getattribute__(self, "kept_grad")[0]  # type: ignore[no-any-return]
+        except AttributeError:
+            return None
+
+    @grad.setter
+    def grad(self, value: Tensor | None) -> None:
+        edge = self.node
+        if type(edge) is not Leaf:
+            if value is None:
+                return
+            raise RushlightError("grad can only be set on a leaf that requires gradients")
+        if value is not None and value.spec.shape != self.spec.shape:
+            raise ShapeError(f"grad: a gradient {value.spec!r} does not fit {self.spec!r}")
+        edge.grad = value
+
+    def backward(
+        self,
+        gradient: Tensor | None = None,
+        retain_graph: bool | None = None,
+        create_graph: bool = False,
+        inputs: Sequence[Tensor] | None = None,
+    ) -> None:
+        """Sum the gradients of this value into the leaves' `.grad`."""
+        backward([self], None if gradient is None else [gradient], retain_graph, create_graph, inputs)
+
+    def detach(self) -> Tensor:
+        return call.detached(self)  # type: ignore[return-value]
+
+    @property
+    def data(self) -> Tensor:
+        return self.detach()
+
+    @data.setter
+    def data(self, value: Tensor) -> None:
+        if value.spec.shape != self.spec.shape or value.spec.dtype is not self.spec.dtype:
+            raise ShapeError(f"data: {value.spec!r} cannot take the place of {self.spec!r}")
+        self.spec, self.storage, self.offset = value.spec, value.storage, value.offset
+
+    def register_hook(self, hook: Callable[[Any], Any]) -> Handle:
+        """Call `hook` with the summed gradient of this value; what it returns, if anything, takes its place."""
+        if self.node is None:
+            raise RushlightError("register_hook: the tensor does not require gradients")
+        return Handle(*_hook_table(self.node, hook))
+
+    def register_post_accumulate_grad_hook(self, hook: Callable[[Any], None]) -> Handle:
+        """Call `hook` with this leaf after its `.grad` has been summed."""
+        if type(self.node) is not Leaf:
+            raise RushlightError("register_post_accumulate_grad_hook: only leaves that require gradients have one")
+        key = next(_numbers)
+        self.node.post_hooks[key] = hook
+        return Handle(self.node.post_hooks, key)
+
+    def retain_grad(self) -> None:
+        """Keep the gradient of a value that is not a leaf in its `.grad`."""
+        if self.node is None:
+            raise RushlightError("retain_grad: the tensor does not require gradients")
+        if type(self.node) is Leaf:
+            return
+        box: list[Any] = [None]
+        self.kept_grad = box
+
+        def keep(g: Any) -> None:
+            box[0] = g
+
+        _hook_table(self.node, keep)
+
+    # ---- types, devices, host ----
+
+    def to(self, *args: Any, **named: Any) -> Tensor:
+        """Another type or device: to(dtype), to(device), to(other), to(device, dtype)."""
+        dtype: DType | None = named.get("dtype")
+        where: Any = named.get("device")
+        for given in args:
+            if isinstance(given, DType):
+                dtype = given
+            elif isinstance(given, Value):
+                dtype, where = given.spec.dtype, given.spec.device.device.name  # type: ignore[attr-defined]
+            elif isinstance(given, (str, device)):
+                where = given
+        out: Value = self if dtype is None else e.cast(self, dtype)
+        if where is not None:
+            out = interop.move(out, pool_of(creation.device_name(where)))
+        if named.get("copy") and out is self:
+            out = e.clone(self)
+        return out  # type: ignore[return-value]
+
+    def type(self, dtype: DType | None = None) -> Any:
+        return repr(self.spec.dtype) if dtype is None else self.to(dtype)
+
+    def float(self) -> Tensor:
+        return self.to(dtypes.float32)
+
+    def double(self) -> Tensor:
+        return self.to(dtypes.float64)
+
+    def half(self) -> Tensor:
+        return self.to(dtypes.float16)
+
+    def bfloat16(self) -> Tensor:
+        return self.to(dtypes.bfloat16)
+
+    def int(self) -> Tensor:
+        return self.to(dtypes.int32)
+
+    def long(self) -> Tensor:
+        return self.to(dtypes.int64)
+
+    def bool(self) -> Tensor:
+        return self.to(dtypes.bool_)
+
+    def cpu(self) -> Tensor:
+        return self.to("cpu")
+
+    def cuda(self) -> Tensor:
+        return self.to("cuda")
+
+    def numpy(self, *, force: Any = False) -> Any:
+        """The elements as a NumPy array: the same memory on the CPU."""
+        if not force and self.node is not None:
+            raise RushlightError("numpy(): the tensor requires gradients; call .detach() first")
+        return interop.to_numpy(self, copy=force)
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        array = self.numpy()
+        return array if dtype is None else array.astype(dtype)
+
+    def item(self) -> Any:
+        """The one element as a Python number."""
+        if self.spec.numel != 1:
+            raise ValueError(f"item(): a tensor of {self.spec.numel} elements ({self.spec!r}) is not one number")
+        return interop.to_list(self)[0]
+
+    def tolist(self) -> Any:
+        return interop.to_numpy(self.detach(), copy=False).tolist()
+
+    def __float__(self) -> Any:
+        return dtypes_float(self.item())
+
+    def __int__(self) -> Any:
+        return dtypes_int(self.item())
+
+    def __index__(self) -> Any:
+        if self.spec.dtype.kind == "f":
+            raise TypeError(f"only integer tensors of one element can be an index, got {self.spec!r}")
+        return dtypes_int(self.item())
+
+    def __bool__(self) -> Any:
+        if self.spec.numel != 1:
+            raise RushlightError(
+                f"the truth value of a tensor of {self.spec.numel} elements is ambiguous; use .any() or .all()"
+            )
+        return dtypes_bool(self.item())
+
+    def __iter__(self) -> Iterator[Tensor]:
+        if not self.spec.shape:
+            raise TypeError("a 0-dim tensor cannot be iterated over")
+        return (self[i] for i in range(self.spec.shape[0]))
+
+    def __contains__(self, value: Any) -> Any:
+        return bool((self == value).any())
+
+    def __repr__(self) -> str:
+        return printing.show(self)
+
+    def __format__(self, spec: str) -> str:
+        return format(self.item(), spec) if not self.spec.shape and spec else str(self)
+
+    def __reduce__(self) -> Any:
+        return interop.from_pickle, (
+            interop.to_bytes(self),
+            self.spec.dtype,
+            self.spec.shape,
+            self.device.type,
+            self.requires_grad and self.is_leaf,
+        )
+
+    def __deepcopy__(self, memo: dict[Any, Any]) -> Tensor:
+        if not self.is_leaf:
+            raise RushlightError("only leaves can be deep-copied; .detach() or .clone() a result")
+        out = e.clone(call.detached(self))
+        creation.requiring(out, self.requires_grad)
+        memo[id(self)] = out
+        return out  # type: ignore[return-value]
+
+    # ---- shape shorthands ----
+
+    @property
+    def T(self) -> Any:  # noqa: N802
+        return views.permute(self, tuple(reversed(range(self.ndim))))
+
+    @property
+    def mT(self) -> Any:  # noqa: N802
+        return views.transpose(self, -1, -2)
+
+    def t(self) -> Any:
+        if self.ndim > 2:
+            raise ShapeError(f"t(): at most 2 dimensions, got {self.spec!r}; use .mT or .transpose(...)")
+        return self if self.ndim < 2 else views.transpose(self, 0, 1)
+
+    def view_as(self, other: Tensor) -> Any:
+        return views.view(self, other.spec.shape)
+
+    def expand_as(self, other: Tensor) -> Any:
+        return views.expand(self, other.spec.shape)
+
+    def new_zeros(self, *size: Any, **named: Any) -> Any:
+        return creation.zeros(*size, **{"dtype": self.dtype, "device": self.device, **named})
+
+    def new_ones(self, *size: Any, **named: Any) -> Any:
+        return creation.ones(*size, **{"dtype": self.dtype, "device": self.device, **named})
+
+    # ---- indexing ----
+
+    def __getitem__(self, key: Any) -> Tensor:
+        return subscript.get_item(self, key)  # type: ignore[return-value]
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        subscript.set_item(self, key, value)
+
+    # ---- in place ----
+
+    def copy_(self, source: Any, non_blocking: Any = False) -> Tensor:
+        return inplace.copy_(self, interop.move(source, self.spec.device) if isinstance(source, Value) else source)  # type: ignore[return-value,arg-type]
+
+    def zero_(self) -> Tensor:
+        return inplace.copy_(self, 0)  # type: ignore[return-value]
+
+    def fill_(self, value: Any) -> Tensor:
+        return inplace.copy_(self, value)  # type: ignore[return-value]
+
+    # ---- operators ----
+
+    __hash__ = object.__hash__
+    __add__ = e.add
+    __mul__ = e.mul
+    __truediv__ = e.div
+    __floordiv__ = e.floor_divide
+    __mod__ = e.remainder
+    __pow__ = e.pow
+    __neg__ = e.neg
+    __abs__ = e.abs
+    __eq__ = e.eq  # type: ignore[assignment]
+    __ne__ = e.ne  # type: ignore[assignment]
+    __lt__ = e.lt
+    __le__ = e.le
+    __gt__ = e.gt
+    __ge__ = e.ge
+    __and__ = e.bitwise_and
+    __or__ = e.bitwise_or
+    __xor__ = e.bitwise_xor
+    __invert__ = e.bitwise_not
+    __matmul__ = matmul
+
+    def __pos__(self) -> Tensor:
+        return self
+
+    def __sub__(self, other: Any) -> Any:
+        return composite.sub(self, other)
+
+    def __radd__(self, other: Any) -> Any:
+        return e.add(self, other)
+
+    def __rsub__(self, other: Any) -> Any:
+        return composite.sub(other, self)
+
+    def __rmul__(self, other: Any) -> Any:
+        return e.mul(self, other)
+
+    def __rtruediv__(self, other: Any) -> Any:
+        return e.div(other, self)
+
+    def __rfloordiv__(self, other: Any) -> Any:
+        return e.floor_divide(other, self)
+
+    def __rmod__(self, other: Any) -> Any:
+        return e.remainder(other, self)
+
+    def __rpow__(self, other: Any) -> Any:
+        return e.pow(other, self)
+
+
+# The class body above shadows these three names with PyTorch's cast methods.
+dtypes_float, dtypes_int, dtypes_bool = float, int, bool
+
+
+def _hook_table(edge: Any, hook: Callable[[Any], Any]) -> tuple[dict[int, Any], int]:
+    key = next(_numbers)
+    if type(edge) is Leaf:
+        table = edge.hooks
+    else:
+        node, index = (edge.node, edge.index) if type(edge) is Output else (edge, 0)
+        if node.hooks is None:
+            node.hooks = {}
+        table = node.hooks.setdefault(index, {})
+    table[key] = hook
+    return table, key
+
+
+def _inplace_method(op: Any) -> Callable[..., Any]:
+    def method(self: Tensor, *others: Any) -> Any:
+        return inplace.apply_inplace(op, self, *others)
+
+    return method
+
+
+def _install() -> None:
+    """Give Tensor its ops as methods, and the in-place form of each elementwise one."""
+    for name, entry in REGISTRY.items():
+        if entry.method and name not in Tensor.__dict__:
+            setattr(Tensor, name, entry.function)
+    for name in ("add", "sub", "mul", "div", "pow", "neg", "exp", "log", "sqrt", "relu", "sigmoid", "tanh", "abs", "round",
+                 "floor", "ceil", "square", "rsqrt", "reciprocal", "remainder", "floor_divide"):  # fmt: skip
+        setattr(Tensor, f"{name}_", _inplace_method(getattr(e, name).op))
+    for symbol, name in (("iadd", "add"), ("isub", "sub"), ("imul", "mul"), ("itruediv", "div")):
+        setattr(Tensor, f"__{symbol}__", getattr(Tensor, f"{name}_"))
+
+
+def _clamp_(self: Tensor, min: Any = None, max: Any = None) -> Tensor:  # noqa: A002
+    return inplace.copy_(self, composite.clamp(self, min, max))  # type: ignore[return-value]
+
+
+def _masked_fill_(self: Tensor, mask: Tensor, value: Any) -> Tensor:
+    return inplace.copy_(self, composite.masked_fill(self, mask, value))  # type: ignore[return-value]
+
+
+_install()
+Tensor.clamp_ = _clamp_  # type: ignore[attr-defined]
+Tensor.masked_fill_ = _masked_fill_  # type: ignore[attr-defined]
+call.set_handle(Tensor)
+
+
+def tensor(data: Any, *, dtype: DType | None = None, device: Any = None, requires_grad: bool = False) -> Tensor:
+    """A new tensor with a copy of `data`: numbers, nested lists, arrays, tensors."""
+    made = interop.from_data(data, dtype, creation.resolve_pool(device))
+    return creation.requiring(made, requires_grad)  # type: ignore[return-value]
+
+
+def _seed(root: Value, gradient: Value | None) -> Value:
+    if gradient is None:
+        if root.spec.numel != 1:
+            raise RushlightError(
+                f"backward: a gradient must be given for a root that is not one number, here {root.spec!r}; "
+                f"pass gradient=, or reduce with .sum() or .mean()"
+            )
+        return Needed.full(_dense(root), 1.0)
+    if gradient.spec.shape != root.spec.shape:
+        raise ShapeError(f"backward: a gradient {gradient.spec!r} does not fit the root {root.spec!r}")
+    return gradient
+
+
+def _dense(value: Value) -> Any:
+    spec = value.spec
+    return type(spec).of(spec.device, spec.dtype, spec.shape)
+
+
+def _checked_roots(roots: Sequence[Value]) -> None:
+    for root in roots:
+        if root.node is None:
+            raise NotDifferentiable(
+                f"backward: the root {root.spec!r} does not require gradients: it was made from constants, under no_grad(), "
+                f"or after .detach()"
+            )
+
+
+def backward(
+    tensors: Any,
+    grad_tensors: Sequence[Any] | None = None,
+    retain_graph: bool | None = None,
+    create_graph: bool = False,
+    inputs: Sequence[Tensor] | None = None,
+) -> None:
+    """Sum the gradients of the roots into the leaves' `.grad`."""
+    roots = [tensors] if isinstance(tensors, Value) else list(tensors)
+    _checked_roots(roots)
+    given = [None] * len(roots) if grad_tensors is None else list(grad_tensors)
+    seeds = [_seed(r, g) for r, g in zip(roots, given, strict=True)]
+    retain = create_graph if retain_graph is None else retain_graph
+    if inputs is None:
+        run_backward(roots, seeds, retain, create_graph)
+        return
+    for leaf, part in zip(inputs, grad(roots, inputs, seeds, retain, create_graph, allow_unused=True), strict=True):
+        if part is not None:
+            leaf.grad = part if leaf.grad is None else leaf.grad + part
+
+
+def grad(
+    outputs: Any,
+    inputs: Any,
+    grad_outputs: Any = None,
+    retain_graph: bool | None = None,
+    create_graph: bool = False,
+    allow_unused: bool = False,
+) -> tuple[Tensor | None, ...]:
+    """The gradients of the outputs' sum with respect to the inputs; `.grad` is not touched."""
+    roots = [outputs] if isinstance(outputs, Value) else list(outputs)
+    wanted = [inputs] if isinstance(inputs, Value) else list(inputs)
+    _checked_roots(roots)
+    if any(v.node is None for v in wanted):
+        raise NotDifferentiable("grad: one of the inputs does not require gradients")
+    given = [None] * len(roots) if grad_outputs is None else (
+        [grad_outputs] if isinstance(grad_outputs, Value) else list(grad_outputs)
+    )
+    seeds = [_seed(r, g) for r, g in zip(roots, given, strict=True)]
+    retain = create_graph if retain_graph is None else retain_graph
+    found = run_backward(roots, seeds, retain, create_graph, wanted)
+    result = []
+    for i, value in enumerate(wanted):
+        edge = value.node
+        part = found.get((edge.node, edge.index) if type(edge) is Output else edge)
+        if part is None and not allow_unused:
+            raise NotDifferentiable(f"grad: input {i} ({value.spec!r}) was not used in the outputs; pass allow_unused=True")
+        result.append(part)
+    return tuple(result)  # type: ignore[arg-type]

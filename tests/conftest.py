@@ -1,0 +1,89 @@
+"""What every test shares: devices by name, a kernel cache of its own, one thread per worker.
+
+Note [Devices in tests]
+1. A test that takes the fixture `device` runs once on each of `DEVICES`. One that needs a device by name calls
+   `require_device(name)`, which is a fixture too.
+2. A GPU that is not there skips the test, with the reason; RUSHLIGHT_REQUIRE=webgpu makes it fail instead.
+3. A skip that starts with "limit:" says what this adapter lacks ("limit: no float64"). It is a fact, not a hole:
+   the summary line of a required device, which `.ci/run` reads, does not count it.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from rushlight.core.config import required_devices
+from rushlight.core.errors import DeviceUnavailable
+from rushlight.devices.registry import pool_of
+
+try:
+    from hypothesis import settings
+except ModuleNotFoundError:  # a GPU machine may have pytest alone
+    settings = None
+
+DEVICES = ("cpu", "reference", "webgpu", "cuda")
+EVERYWHERE = ("cpu", "reference")  # need no hardware, so they may never skip
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    # The xdist workers inherit the folder, so each kernel is built once; `pytest --cache-clear` empties it.
+    os.environ.setdefault("RUSHLIGHT_CACHE", str(config.rootpath / ".pytest_cache" / "d" / "kernels"))
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        # As many workers as cores: more threads would only wait for each other. Tests of threading set their own.
+        os.environ.setdefault("RUSHLIGHT_THREADS", "1")
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    if settings is not None:
+        # No deadline: the first example of a shape builds its kernel.
+        settings.register_profile("rushlight", deadline=None, derandomize="CI" in os.environ)
+        settings.load_profile("rushlight")
+
+
+@functools.cache
+def _why_missing(name: str) -> str | None:
+    try:
+        pool_of(name)
+    except DeviceUnavailable as error:
+        return str(error)
+    return None
+
+
+@pytest.fixture(scope="session")
+def require_device() -> Callable[[str], str]:
+    """Call it with a device's name: skips the test where the device is missing, or fails where it is required."""
+
+    def require(name: str) -> str:
+        reason = _why_missing(name)
+        if reason is None:
+            return name
+        if name in EVERYWHERE or name in required_devices():
+            pytest.fail(reason, pytrace=False)
+        pytest.skip(reason)
+
+    return require
+
+
+@pytest.fixture(params=DEVICES)
+def device(request: pytest.FixtureRequest, require_device: Callable[[str], str]) -> str:
+    """Each device's name in turn."""
+    return require_device(request.param)
+
+
+def _reports(terminalreporter: pytest.TerminalReporter, outcome: str, name: str) -> Iterator[pytest.TestReport]:
+    for report in terminalreporter.stats.get(outcome, []):
+        if isinstance(report, pytest.TestReport) and name in report.nodeid:
+            yield report
+
+
+def _is_limit(report: pytest.TestReport) -> bool:
+    return isinstance(report.longrepr, tuple) and report.longrepr[2].startswith("Skipped: limit:")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    for name in required_devices():
+        passed = len(list(_reports(terminalreporter, "passed", name)))
+        skipped = sum(not _is_limit(report) for report in _reports(terminalreporter, "skipped", name))
+        terminalreporter.write_line(f"{name} (required): {passed} passed, {skipped} skipped")

@@ -1,0 +1,139 @@
+"""CUDA C on the CPU, for machines without a GPU: the emitted text compiled by the host's C++ compiler.
+
+A block's threads are fibers that run in turn and switch at every barrier and shuffle; blocks run one after another. The
+launch function has cuLaunchKernel's signature, so that the real launcher calls it. Slow, and true to the text.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import subprocess
+from pathlib import Path
+
+from rushlight.devices.cuda.driver import address_of
+from rushlight.devices.cuda.grid import SCRATCH_SLOTS, TICKETS, rule_of
+from rushlight.devices.cuda.stub import Arguments, Driver, make_launcher
+from rushlight.devices.protocol import Launch
+from rushlight.emit.cuda import emit, entry_name
+from rushlight.kernel.interpret import signature
+from rushlight.kernel.shapes import Gather, Kernel, Map, Rowwise, ScatterAdd
+
+BEFORE = r"""
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <utility>
+#include <vector>
+#include <ucontext.h>
+#define __HIP__ 1
+#define __device__
+#define __global__
+#define __shared__ static
+#define __forceinline__ inline
+#define __launch_bounds__(...)
+#define __builtin_amdgcn_wave_barrier() emulated::pause()
+#define __syncthreads() emulated::pause()
+#define __threadfence()
+struct Dim { unsigned x, y, z; };
+static Dim threadIdx, blockIdx, blockDim, gridDim;
+namespace emulated {
+struct Fiber { ucontext_t at; bool done; std::vector<char> stack; };
+static std::vector<Fiber> fibers;
+static ucontext_t scheduler;
+static double slots[1024];
+static void (*job)();
+static void pause() { const unsigned me = threadIdx.x; swapcontext(&fibers[me].at, &scheduler); }
+static void begin() { job(); fibers[threadIdx.x].done = true; }
+static void run_block(const unsigned threads) {
+    if (fibers.size() < threads) fibers.resize(threads);
+    for (unsigned t = 0; t < threads; ++t) {
+        Fiber& f = fibers[t];
+        f.stack.resize(1 << 16);
+        f.done = false;
+        getcontext(&f.at);
+        f.at.uc_stack.ss_sp = f.stack.data();
+        f.at.uc_stack.ss_size = f.stack.size();
+        f.at.uc_link = &scheduler;
+        makecontext(&f.at, begin, 0);
+    }
+    for (bool alive = true; alive;) {
+        alive = false;
+        for (unsigned t = 0; t < threads; ++t) {
+            if (fibers[t].done) continue;
+            threadIdx.x = t;
+            swapcontext(&scheduler, &fibers[t].at);
+            alive |= !fibers[t].done;
+        }
+    }
+}
+}
+template <typename T> static T __shfl_xor(const T value, const int mask, int) {
+    const unsigned me = threadIdx.x;
+    std::memcpy(&emulated::slots[me], &value, sizeof(T));
+    emulated::pause();
+    T other;
+    std::memcpy(&other, &emulated::slots[me ^ (unsigned)mask], sizeof(T));
+    emulated::pause();
+    return other;
+}
+template <typename A, typename B> static A bits_of(const B b) { A a; std::memcpy(&a, &b, sizeof a); return a; }
+static float __uint_as_float(unsigned x) { return bits_of<float>(x); }
+static float __int_as_float(int x) { return bits_of<float>(x); }
+static unsigned __float_as_uint(float x) { return bits_of<unsigned>(x); }
+static int __float_as_int(float x) { return bits_of<int>(x); }
+static double __longlong_as_double(long long x) { return bits_of<double>(x); }
+static long long __double_as_longlong(double x) { return bits_of<long long>(x); }
+static unsigned __umulhi(unsigned a, unsigned b) { return (unsigned)(((unsigned long long)a * b) >> 32); }
+static unsigned atomicAdd(unsigned* p, unsigned v) { const unsigned old = *p; *p += v; return old; }
+"""
+
+AFTER = r"""
+static void** packed;
+template <typename... A, std::size_t... I> static void apply(void (*f)(A...), std::index_sequence<I...>) {
+    f(*(std::remove_const_t<A>*)packed[I]...);
+}
+template <typename... A> static void apply(void (*f)(A...)) { apply(f, std::index_sequence_for<A...>{}); }
+extern "C" int launch(void*, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned,
+                      void*, void** params, void**) {
+    if (!gx || !gy || gz != 1 || !bx || bx > 1024 || by != 1 || bz != 1) return 1;
+    packed = params;
+    gridDim = {gx, gy, gz};
+    blockDim = {bx, by, bz};
+    emulated::job = [] { apply(ENTRY); };
+    for (unsigned y = 0; y < gy; ++y) {
+        for (unsigned x = 0; x < gx; ++x) {
+            blockIdx = {x, y, 0};
+            emulated::run_block(bx);
+        }
+    }
+    return 0;
+}
+extern "C" int bind(void*) { return 0; }
+"""
+
+
+class Emulator:
+    """Builds launchers whose driver is the emulation."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.count = 0
+        self.indexed = ctypes.c_int32(0)
+        self.scratch = ctypes.create_string_buffer(8 * SCRATCH_SLOTS)
+        self.tickets = ctypes.create_string_buffer(4 * TICKETS)
+
+    def build(self, kernel: Kernel) -> Launch:
+        self.count += 1
+        source, library = self.folder / f"kernel{self.count}.cpp", self.folder / f"kernel{self.count}.so"
+        source.write_text(BEFORE + emit(kernel) + AFTER.replace("ENTRY", entry_name(kernel)))
+        flags = ["-std=c++17", "-O1", "-ffp-contract=off", "-shared", "-fPIC", "-w", "-fno-strict-aliasing"]
+        subprocess.run(["g++", *flags, "-o", library, source], check=True)
+        loaded = ctypes.CDLL(str(library))
+        driver = Driver(address_of(loaded, "launch"), address_of(loaded, "bind"), 0, 0)
+        shape = signature(kernel)
+        whole = shape.addresses + shape.sizes + sum(shape.strides)
+        params = kernel.params if isinstance(kernel, Map | Rowwise) else ()
+        arguments = Arguments(whole, range(shape.addresses, shape.addresses + shape.sizes), params)
+        key, rule = rule_of(kernel, (ctypes.addressof(self.scratch), ctypes.addressof(self.tickets)))
+        flag = ctypes.addressof(self.indexed) if isinstance(kernel, Gather | ScatterAdd) else 0
+        return make_launcher(1, arguments, key, rule, driver, flag)

@@ -1,0 +1,59 @@
+typedef int i32;
+typedef unsigned int u32;
+typedef long long i64;
+typedef unsigned long long u64;
+typedef unsigned short u16;
+typedef unsigned char u8;
+
+#if defined(__HIP__) || defined(__HIPCC_RTC__)
+#define SHUFFLE(value, mask) __shfl_xor(value, mask, 32)
+#define SYNC_WARP() __builtin_amdgcn_wave_barrier()
+__device__ __forceinline__ float widen_f16(const u16 h) { return (float)__builtin_bit_cast(_Float16, h); }
+__device__ __forceinline__ u16 narrow_f16(const float x) { return __builtin_bit_cast(u16, (_Float16)x); }
+#else
+#define SHUFFLE(value, mask) __shfl_xor_sync(0xffffffffu, value, mask, 32)
+#define SYNC_WARP() __syncwarp()
+__device__ __forceinline__ float widen_f16(const u16 h) {
+    float x;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(x) : "h"(h));
+    return x;
+}
+__device__ __forceinline__ u16 narrow_f16(const float x) {
+    u16 h;
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(h) : "f"(x));
+    return h;
+}
+#endif
+__device__ __forceinline__ float widen_bf16(const u16 h) { return __uint_as_float((u32)h << 16); }
+__device__ __forceinline__ u16 narrow_bf16(const float x) {
+    const u32 bits = __float_as_uint(x);
+    return x != x ? (u16)((bits >> 16) | 0x40u) : (u16)((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
+}
+template <typename T> __device__ __forceinline__ T divide(const T a, const T b) {
+    return b == 0 ? (T)0 : b == (T)-1 ? (T)(0 - (u64)a) : (T)(a / b);
+}
+template <typename T> __device__ __forceinline__ T remainder_of(const T a, const T b) {
+    return b == 0 || b == (T)-1 ? (T)0 : (T)(a % b);
+}
+
+template <typename I> __device__ __forceinline__ void pick(
+    const I position, float* out, const float* source, const i64* picks, i32* status, const i64 outer, const i64 count, const i64 inner, const i64 limit, const i64 o_o, const i64 o_k, const i64 o_i, const i64 s_o, const i64 s_k, const i64 s_i, const i64 i_o, const i64 i_k, const i64 i_i) {
+    const i64 i = (i64)(position % (I)inner), rest = (i64)(position / (I)inner);
+    const i64 k = (i64)((I)rest % (I)count), o = (i64)((I)rest / (I)count);
+    i64 at = (i64)picks[o * i_o + k * i_k + i * i_i];
+    const bool bad = at < -limit || at >= limit;
+    if (at < 0) at += limit;
+    if (bad) *status = 1;
+    out[o * o_o + k * o_k + i * o_i] = bad ? (float)0 : source[o * s_o + at * s_k + i * s_i];
+}
+
+extern "C" __global__ void __launch_bounds__(256) gather(float* out, const float* source, const i64* picks, i32* status, const i64 outer, const i64 count, const i64 inner, const i64 limit, const i64 o_o, const i64 o_k, const i64 o_i, const i64 s_o, const i64 s_k, const i64 s_i, const i64 i_o, const i64 i_k, const i64 i_i) {
+    const i64 first = (i64)blockIdx.x * blockDim.x + threadIdx.x;
+    const i64 stride = (i64)gridDim.x * blockDim.x;
+    const i64 total = outer * count * inner;
+    if (total < 0x7fffffffLL) {
+        for (i64 p = first; p < total; p += stride) pick<u32>((u32)p, out, source, picks, status, outer, count, inner, limit, o_o, o_k, o_i, s_o, s_k, s_i, i_o, i_k, i_i);
+    } else {
+        for (i64 p = first; p < total; p += stride) pick<i64>(p, out, source, picks, status, outer, count, inner, limit, o_o, o_k, o_i, s_o, s_k, s_i, i_o, i_k, i_i);
+    }
+}

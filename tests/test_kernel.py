@@ -1,0 +1,186 @@
+"""The kernel room: what the verifier refuses, what the printer prints, how arguments are counted."""
+
+import pytest
+
+from rushlight import scalar as s
+from rushlight.core.dtypes import bfloat16, bool_, float16, float32, float64, int32, int64, uint32
+from rushlight.kernel.interpret import signature, sort_arguments
+from rushlight.kernel.shapes import Contract, Gather, Map, Reduce, Rowwise, ScatterAdd
+from rushlight.kernel.show import show
+from rushlight.kernel.verify import verify
+from rushlight.scalar.ir import make
+
+X, Y = s.arg(0, float32), s.arg(1, float32)
+N = s.arg(0, int32)
+ADD = Map((float32,), (float32, float32), (), (X + Y,), 0, ("1", "1", "1"))
+TOP, TOTAL = s.row(0, float32), s.row(1, float32)
+SOFTMAX = Rowwise(
+    outputs=(float32,),
+    kinds=("element",),
+    inputs=(float32,),
+    params=(),
+    passes=(Reduce("max", X), Reduce("sum", s.exp(X - TOP))),
+    stores=(s.exp(X - TOP) / TOTAL,),
+    vector="axis",
+    steps=("1", "1"),
+)
+MEAN = Rowwise(
+    outputs=(float32,),
+    kinds=("row",),
+    inputs=(float32,),
+    params=(),
+    passes=(Reduce("sum", X),),
+    stores=(TOP / s.cast(s.extent(), float32),),
+    vector="axis",
+    steps=("0", "1"),
+)
+
+
+def body(expr, out=float32, inputs=(float32, float32), params=()):
+    """A flat map of one body."""
+    return Map((out,), inputs, params, (expr,), 0, ("1",) * (1 + len(inputs)))
+
+
+def rows(**changes):
+    fields = {f: getattr(SOFTMAX, f) for f in SOFTMAX.__slots__}
+    return Rowwise(**(fields | changes))
+
+
+GOOD = [
+    ADD,
+    SOFTMAX,
+    MEAN,
+    body(X + s.param(0, float32), out=bfloat16, inputs=(float16,), params=(float32,)),
+    body(s.index(), out=int64, inputs=()),
+    body(X > 0, out=bool_),
+    Map((float32,), (float32,), (), (X,), 3, ("n", "0")),
+    Contract(bfloat16, float32),
+    Contract(int64, int64),
+    Gather(bool_, int32),
+    ScatterAdd(float16, int64),
+]
+
+
+@pytest.mark.parametrize("kernel", GOOD, ids=lambda k: type(k).__name__)
+def test_good_kernels_pass(kernel):
+    verify(kernel)
+
+
+BAD = {
+    "no output": (Map((), (), (), (), 0, ()), "no output"),
+    "missing body": (Map((float32, float32), (float32,), (), (X,), 0, ("1",) * 3), "2 outputs but 1 bodies"),
+    "body type": (body(X, out=int64), "output 0 is int64 and takes int64, its body is float32"),
+    "half body": (body(s.cast(X, float64), out=float16), "takes float32, its body is float64"),
+    "uint32 memory": (body(s.cast(X, uint32), out=uint32), "memory cannot hold uint32"),
+    "few steps": (Map((float32,), (float32,), (), (X,), 0, ("1",)), "2 operands but 1 steps"),
+    "unknown step": (Map((float32,), (float32,), (), (X,), 0, ("1", "2")), "step 1 is '2'"),
+    "flat n": (Map((float32,), (float32,), (), (X,), 0, ("1", "n")), "passes no strides"),
+    "output stays": (Map((float32,), (float32,), (), (X,), 1, ("0", "1")), "would be overwritten"),
+    "negative rank": (Map((float32,), (float32,), (), (X,), -1, ("1", "1")), "negative"),
+    "unknown arg": (body(s.arg(2, float32)), "there is no arg2: 2 known"),
+    "arg type": (body(s.cast(s.arg(0, float64), float32)), "arg0 is float32, not float64"),
+    "unknown param": (body(X + s.param(0, float32)), "there is no param0"),
+    "row in a map": (body(X + s.row(0, float32)), "there is no row0"),
+    "extent in a map": (body(s.cast(s.extent(), float32)), "extent has no meaning here"),
+    "instruction": (body(make("sinh", (X,), float32)), "no instruction 'sinh'"),
+    "arity": (body(make("add", (X,), float32)), "add takes 2 operands, got 1"),
+    "operand types": (body(make("add", (X, s.cast(X, float64)), float32)), "operands of add differ in type"),
+    "result type": (body(make("add", (X, Y), float64), out=float64), "add of float32, float32 is float32"),
+    "comparison type": (body(make("lt", (X, Y), float32)), "is bool, not float32"),
+    "arithmetic on bool": (body(make("add", (X > 0, Y > 0), bool_), out=bool_), "add does not take bool"),
+    "bits of floats": (body(make("and", (X, Y), float32)), "and does not take float32"),
+    "exp of integers": (body(s.exp(N), out=int32, inputs=(int32,)), "exp does not take int32"),
+    "mulhi of int32": (body(s.mulhi(N, N), out=int32, inputs=(int32,)), "mulhi does not take int32"),
+    "select by number": (body(make("select", (X, X, Y), float32)), "select chooses by bool"),
+    "bitcast width": (body(s.bits_to(X, int64), out=int64), "bitcast from float32 to int64"),
+    "constant range": (body(N + 2**40, out=int32, inputs=(int32,)), "is not a int32"),
+    "later row": (rows(passes=(Reduce("sum", X - TOP), Reduce("sum", X))), "pass 0: there is no row0"),
+    "reduction": (rows(passes=(Reduce("mean", X), SOFTMAX.passes[1])), "pass 0 is 'mean'"),
+    "reduce bool": (rows(passes=(Reduce("max", X > 0),)), "reduces bool"),
+    "kind": (rows(kinds=("each",)), "kind 0 is 'each'"),
+    "kinds": (rows(kinds=()), "1 outputs, 0 kinds"),
+    "vector": (rows(vector="outer"), "vector is 'outer'"),
+    "any with steps": (rows(vector="any"), "every step is n"),
+    "row store moves": (rows(kinds=("row",)), "row store 0 uses arg0, which moves"),
+    "row store index": (rows(kinds=("row",), stores=(s.cast(s.index(), float32),)), "index has no meaning"),
+    "element stays": (rows(steps=("0", "1")), "would be overwritten"),
+    "contract bool": (Contract(bool_, int32), "cannot be bool"),
+    "contract narrow": (Contract(float64, float32), "float64 cannot be summed in float32"),
+    "float index": (Gather(float32, float32), "indices are int32 or int64"),
+    "scatter bool": (ScatterAdd(bool_, int64), "scatter_add: elements cannot be bool"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_kernels_are_refused(name):
+    kernel, reason = BAD[name]
+    with pytest.raises(ValueError) as caught:
+        verify(kernel)
+    assert reason in str(caught.value)
+
+
+def test_show_names_shared_subexpressions():
+    shared = s.exp(X) + 1
+    kernel = Map((float32, float32), (float32, float16), (int64,), (shared * Y, -shared), 2, ("1", "1", "0", "n"))
+    assert show(kernel) == (
+        "map rank 2 (out0: float32 step 1, out1: float32 step 1; arg0: float32 step 0, arg1: float16 step n; "
+        "param0: int64)\n"
+        "  for p0, p1:\n"
+        "    t0: float32 = exp(arg0) + 1.0\n"
+        "    out0[p0, p1] = t0 * arg1\n"
+        "    out1[p0, p1] = -t0\n"
+    )
+
+
+def test_show_rowwise():
+    assert show(SOFTMAX) == (
+        "rowwise by axis (out0: float32 step 1; arg0: float32 step 1)\n"
+        "  for outer, inner:\n"
+        "    row0 = max over axis:\n"
+        "      arg0\n"
+        "    row1 = sum over axis:\n"
+        "      exp(arg0 - row0)\n"
+        "    for axis:\n"
+        "      out0 = exp(arg0 - row0) / row1\n"
+    )
+
+
+def test_show_keeps_parentheses_that_matter():
+    assert "= (arg0 + arg1) * (arg0 - arg1)\n" in show(body((X + Y) * (X - Y)))
+    assert "= arg0 - (arg1 - arg0)\n" in show(body(X - (Y - X)))
+
+
+@pytest.mark.parametrize("kernel", GOOD, ids=lambda k: type(k).__name__)
+def test_show_ends_in_a_newline_and_repeats_itself(kernel):
+    assert show(kernel).endswith("\n")
+    assert show(kernel) == show(kernel)
+
+
+def test_show_breaks_long_formulas():
+    long = X
+    for _ in range(200):
+        long = s.sin(long) * Y
+    assert max(map(len, show(body(long)).splitlines())) < 150
+
+
+def test_signatures():
+    assert signature(ADD).total == 3 + 1
+    assert signature(Map((float32,), (float32,), (float32,), (X,), 3, ("1", "1"))).total == 2 + 3 + 6 + 1
+    assert signature(SOFTMAX).total == 2 + 3 + 6
+    assert signature(Contract(float32, float32)).total == 3 + 5 + 12
+    assert signature(Gather(float32, int64)).total == 4 + 4 + 9
+
+
+def test_arguments_are_sorted():
+    kernel = Map((float32,), (float32,), (float32,), (X + s.param(0, float32),), 2, ("1", "1"))
+    call = sort_arguments(kernel, (64, 128, 3, 4, 4, 1, 0, 1, 0.5))
+    assert call.addresses == (64, 128)
+    assert call.sizes == (3, 4)
+    assert call.strides == ((4, 1), (0, 1))
+    assert call.params == (0.5,)
+
+
+@pytest.mark.parametrize("numbers", [(64, 64, 64), (64, None, 64, 1), (64, 64, 64, 1.5), (64, 64, 64, 1, 1)])
+def test_bad_arguments_are_type_errors(numbers):
+    with pytest.raises(TypeError):
+        sort_arguments(ADD, numbers)
