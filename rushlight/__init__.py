@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from rushlight import amp, autograd, memory, utils
 from rushlight import tensor as _tensor_module
+from rushlight.amp import autocast
 from rushlight.core import dtypes as _dtypes
 from rushlight.core.dtypes import DType as dtype  # noqa: N813 (PyTorch's name)
 from rushlight.core.dtypes import (

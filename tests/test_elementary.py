@@ -97,6 +97,18 @@ def test_subnormal_results_are_rounded_once():
     assert np.abs(off).max() <= 1
 
 
+# The numbers of each type that lie closest to a multiple of pi/2.
+CLOSEST = [(float32, 16367173 * 2.0**72), (float64, 6381956970095103 * 2.0**797)]
+
+
+@pytest.mark.parametrize(("dtype", "x"), CLOSEST, ids=lambda v: getattr(v, "name", ""))
+@pytest.mark.parametrize("name", ["sin", "cos"])
+def test_reduction_at_the_hardest_arguments(name, dtype, x):
+    got = ulp.run(ulp.formula(name, dtype), np.array([x, -x], kind_of(dtype)))
+    wide = np.array([x, -x], np.longdouble)
+    assert ulp.errors(got, getattr(np, name)(wide)).max() <= elementary.BOUNDS[name][0]
+
+
 def test_sin_and_cos_share_their_reduction():
     x = arg(0, float32)
     both = elementary.lower((s.sin(x), s.cos(x)))

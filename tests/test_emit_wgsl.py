@@ -43,6 +43,7 @@ CASES: dict[str, tuple[Kernel, frozenset[str], tuple[int, ...] | None, str]] = {
     "map_strided_int64_emulated": (STRIDED, PLAIN, None, ""),
     "map_packed": (BELOW, PLAIN, None, "packed"),
     "rowwise": (CENTRED, PLAIN, None, "256"),
+    "rowwise_partial": (CENTRED, PLAIN, None, "256/partial/0"),
     "contract_tiled": (Contract(t.float32, t.float32), PLAIN, None, "tiled"),
     "contract_plain": (Contract(t.bfloat16, t.float32), PLAIN, None, ""),
     "gather": (Gather(t.float32, t.int64), PLAIN, None, ""),
@@ -97,12 +98,15 @@ def test_aliases_and_layout() -> None:
 
 def test_packed_form_only_where_words_are_whole() -> None:
     choose = schedule(BELOW)
-    assert choose((1000,), (0, 0)) == ("packed", 1, 1024)
-    assert choose((1000,), (4, 3))[0] == "packed"
-    assert choose((1000,), (1, 0))[0] == ""
+    assert choose((1000,), (0, 0)) == (("packed", 1, 1024),)
+    assert choose((1000,), (4, 3))[0].form == "packed"
+    assert choose((1000,), (1, 0))[0].form == ""
 
 
 def test_walkers_depend_on_the_axis_alone() -> None:
     choose = schedule(CENTRED)
-    assert {choose((outer, 4096, 1), ())[0] for outer in (1, 7, 5000)} == {"256"}
-    assert {choose((outer, 32, 1), ())[0] for outer in (1, 7, 5000)} == {"1"}
+    assert {choose((outer, 4096, 1), ())[0].form for outer in (1, 7, 5000)} == {"256"}
+    assert {choose((outer, 32, 1), ())[0].form for outer in (1, 7, 5000)} == {"1"}
+    assert [step.form for step in choose((3, 20000, 1), ())] == [
+        *("256/partial/0", "256/combine/0", "256/elements", "256/rows")
+    ]

@@ -29,3 +29,8 @@ def pool_of(name: str) -> Pool:
         module = importlib.import_module(f"rushlight.devices.{name}")
         pool = _POOLS[name] = Pool(module.open_device())
     return pool
+
+
+def opened() -> list[Pool]:
+    """The pools of the devices in use."""
+    return list(_POOLS.values())

@@ -1,7 +1,7 @@
 """WGSL for WebGPU: `emit` prints a kernel, `schedule` says how a launch of given sizes runs it.
 
 Owns: the forms a kernel can take and the choice among them. Takes: kernels, the adapter's features, launch sizes.
-Gives: text, and (form, workgroups, work) for each launch. Never: touches the driver.
+Gives: text, and the steps (form, workgroups, work) of each launch. Never: touches the driver.
 A form may depend on sizes and offsets only in ways that keep a reduction's order a function of the axis length.
 """
 
@@ -13,43 +13,74 @@ from typing import NamedTuple
 
 from rushlight.emit.wgsl_contract import TILE, plain_contract_text, tiled_contract_text
 from rushlight.emit.wgsl_index import gather_text, scatter_add_text
-from rushlight.emit.wgsl_layout import Aliases, layout_of, separate
-from rushlight.emit.wgsl_loops import map_text, packed_map_text, packed_run, rowwise_text
+from rushlight.emit.wgsl_layout import Aliases, Layout, layout_of, separate, with_scratch
+from rushlight.emit.wgsl_map import map_text, packed_map_text, packed_run
 from rushlight.emit.wgsl_module import GROUP, Module
+from rushlight.emit.wgsl_rows import CHUNK, Rows
 from rushlight.emit.wgsl_types import Features
 from rushlight.kernel.shapes import Contract, Gather, Kernel, Map, Rowwise, ScatterAdd
 from rushlight.scalar.elementary import lower
 
-# A row this long is walked by many invocations at once.
+# A row this long is walked by many invocations at once, and one that long by many workgroups: Note [Rows in WGSL].
 LONG_AXIS = 64
 LONG_COLUMN = 1024
+CUT_AXIS = 16384
 
 
-class Plan(NamedTuple):
-    """How one launch runs: the form of the text, how many workgroups, and roughly how many steps each takes."""
+class Step(NamedTuple):
+    """One dispatch of a launch: the form of the text, how many workgroups, and roughly how many steps each takes."""
 
     form: str
     groups: int
     work: int
 
 
-Schedule = Callable[[Sequence[int], Sequence[int]], Plan]  # of sizes, and of the operands' offsets in elements
+Schedule = Callable[
+    [Sequence[int], Sequence[int]], Sequence[Step]
+]  # of sizes, and of the operands' offsets in elements
 
 
 def emit(kernel: Kernel, features: Features, aliases: Aliases | None = None, form: str = "") -> str:
     """The text of one form of a kernel; without `form`, the one that any launch can use."""
-    layout = layout_of(kernel)
+    layout = layout_for(kernel, form)
     module = Module(layout, aliases or separate(layout), features, whole_words=form == "packed")
     kernel = lower_bodies(kernel)
     if isinstance(kernel, Map):
         return packed_map_text(module, kernel) if form == "packed" else map_text(module, kernel)
     if isinstance(kernel, Rowwise):
-        return rowwise_text(module, kernel, int(form or 1))
+        return _rowwise_text(module, kernel, form)
     if isinstance(kernel, Contract):
         return tiled_contract_text(module, kernel) if form == "tiled" else plain_contract_text(module, kernel)
     if isinstance(kernel, Gather):
         return gather_text(module, kernel)
     return scatter_add_text(module, kernel)
+
+
+def uses_scratch(form: str) -> bool:
+    return "/" in form
+
+
+def layout_for(kernel: Kernel, form: str) -> Layout:
+    layout = layout_of(kernel)
+    return with_scratch(layout) if uses_scratch(form) else layout
+
+
+def scratch_bytes(kernel: Kernel, sizes: Sequence[int]) -> int:
+    """Room for the results between the dispatches of one launch."""
+    assert isinstance(kernel, Rowwise)
+    return 8 * sizes[0] * sizes[2] * (len(kernel.passes) + -(-sizes[1] // CHUNK))
+
+
+def _rowwise_text(module: Module, kernel: Rowwise, form: str) -> str:
+    """`form` is "walkers", or "walkers/partial/k" and the like."""
+    walkers, *stage = form.split("/")
+    rows = Rows(module, kernel, int(walkers or 1), chunked=bool(stage))
+    if not stage:
+        return rows.whole()
+    if stage[0] in ("elements", "rows"):
+        return rows.elements() if stage[0] == "elements" else rows.rows()
+    k = int(stage[1])
+    return rows.partial(k) if stage[0] == "partial" else rows.combine(k)
 
 
 def lower_bodies(kernel: Kernel) -> Kernel:
@@ -71,35 +102,49 @@ def schedule(kernel: Kernel) -> Schedule:
     if isinstance(kernel, Contract):
         return _schedule_contract(kernel)
     if isinstance(kernel, Gather):
-        return lambda sizes, _: Plan("", -(-(sizes[0] * sizes[1] * sizes[2]) // GROUP), GROUP)
+        return lambda sizes, _: (Step("", -(-(sizes[0] * sizes[1] * sizes[2]) // GROUP), GROUP),)
     assert isinstance(kernel, ScatterAdd)
-    return lambda sizes, _: Plan("", -(-(sizes[0] * sizes[2]) // GROUP) if sizes[1] else 0, GROUP * sizes[1])
+    return lambda sizes, _: (Step("", -(-(sizes[0] * sizes[2]) // GROUP) if sizes[1] else 0, GROUP * sizes[1]),)
 
 
 def _schedule_map(kernel: Map) -> Schedule:
     run = packed_run(kernel)
     small = [(i, 4 // d.itemsize) for i, d in enumerate(kernel.outputs) if d.itemsize < 4]
 
-    def choose(sizes: Sequence[int], offsets: Sequence[int]) -> Plan:
+    def choose(sizes: Sequence[int], offsets: Sequence[int]) -> Sequence[Step]:
         total = 1
         for size in sizes:
             total *= size
         if run > 1 and not any(offsets[i] % per for i, per in small):
-            return Plan("packed", -(-total // (GROUP * run)), GROUP * run)
-        return Plan("", -(-total // GROUP), GROUP)
+            return (Step("packed", -(-total // (GROUP * run)), GROUP * run),)
+        return (Step("", -(-total // GROUP), GROUP),)
 
     return choose
 
 
 def _schedule_rowwise(kernel: Rowwise) -> Schedule:
-    long, lanes = (LONG_AXIS, GROUP) if kernel.vector == "axis" else (LONG_COLUMN, 16)
-    passes = len(kernel.passes) + 1
+    long, many = (LONG_AXIS, GROUP) if kernel.vector == "axis" else (LONG_COLUMN, 16)
+    passes = len(kernel.passes)
 
-    def choose(sizes: Sequence[int], _: Sequence[int]) -> Plan:
-        walkers = lanes if sizes[1] > long else 1
+    def choose(sizes: Sequence[int], _: Sequence[int]) -> Sequence[Step]:
+        outer, axis, inner = sizes
+        if axis > CUT_AXIS:
+            return cut(-(-(outer * inner) // (GROUP // many)), -(-axis // CHUNK))
+        walkers = many if axis > long else 1
         columns = GROUP // walkers
-        work = sizes[1] * columns * passes
-        return Plan(str(walkers), -(-(sizes[0] * sizes[2]) // columns), work)
+        return (Step(str(walkers), -(-(outer * inner) // columns), axis * columns * (passes + 1)),)
+
+    def cut(tiles: int, chunks: int) -> list[Step]:
+        work = CHUNK * (GROUP // many)
+        steps = []
+        for k in range(passes):
+            steps.append(Step(f"{many}/partial/{k}", tiles * chunks, work))
+            steps.append(Step(f"{many}/combine/{k}", tiles, chunks * GROUP // many))
+        if "element" in kernel.kinds:
+            steps.append(Step(f"{many}/elements", tiles * chunks, work))
+        if "row" in kernel.kinds:
+            steps.append(Step(f"{many}/rows", tiles, GROUP))
+        return steps
 
     return choose
 
@@ -107,10 +152,10 @@ def _schedule_rowwise(kernel: Rowwise) -> Schedule:
 def _schedule_contract(kernel: Contract) -> Schedule:
     small = kernel.compute.itemsize == 4 and kernel.compute.kind in "if" and kernel.dtype.kind == kernel.compute.kind
 
-    def choose(sizes: Sequence[int], _: Sequence[int]) -> Plan:
+    def choose(sizes: Sequence[int], _: Sequence[int]) -> Sequence[Step]:
         x, y, m, n, k = sizes
         if small and m > 8 and n > 8:
-            return Plan("tiled", x * y * -(-m // TILE) * -(-n // TILE), TILE * TILE * k)
-        return Plan("", -(-(x * y * m * n) // GROUP), GROUP * k)
+            return (Step("tiled", x * y * -(-m // TILE) * -(-n // TILE), TILE * TILE * k),)
+        return (Step("", -(-(x * y * m * n) // GROUP), GROUP * k),)
 
     return choose

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rushlight.core.dtypes import DType, compute_type, int32
+from rushlight.core.dtypes import DType, compute_type, int32, uint32
 from rushlight.kernel.shapes import Contract, Gather, Kernel, Map, Rowwise, ScatterAdd
 
 Aliases = tuple[int, ...]
@@ -79,6 +79,11 @@ def layout_of(kernel: Kernel) -> Layout:
 
 def _arrays(outputs: tuple[DType, ...], inputs: tuple[DType, ...], dims: int) -> tuple[Operand, ...]:
     return tuple(Operand(d, True, dims) for d in outputs) + tuple(Operand(d, False, dims) for d in inputs)
+
+
+def with_scratch(layout: Layout) -> Layout:
+    """The same with one more operand: words for results between dispatches."""
+    return Layout((*layout.operands, Operand(uint32, True, 0)), layout.sizes, layout.params)
 
 
 def separate(layout: Layout) -> Aliases:

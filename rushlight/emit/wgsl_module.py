@@ -65,9 +65,8 @@ class Module:
         terms = [f"{c} * launch.stride{operand}_{d}" for d, c in enumerate(coordinates) if c != "0u"]
         return " + ".join(terms) or "0u"
 
-    def leaves(self, inputs: dict[int, str], index: str = "", extent: str = "") -> Leaf:
-        """Text for leaves: `inputs` has each operand's position in its array, by input number."""
-        first = sum(o.written for o in self.layout.operands)
+    def leaves(self, first: int, inputs: dict[int, str], index: str = "", extent: str = "") -> Leaf:
+        """Text for leaves: operand `first` is input 0, `inputs` has each input's position in its array."""
 
         def leaf(expr: Expr) -> str:
             if expr.op == "index":

@@ -1,7 +1,7 @@
 """Angles less a multiple of a quarter turn.
 
 # Note [Reduction by quarter turns]
-1. Below `narrow_end` the multiple of pi/2 is taken away in parts. In float32 it is at most 41, six bits, so that its
+1. Below `narrow_end` the multiple of pi/2 is taken away in parts. In float32 it is at most 5, three bits, so that its
    products with the leading parts are exact even where fma rounds twice; float64 needs a true fma.
 2. Beyond, the bits of 2/pi that matter for the exponent of x are shifted out of a long constant and multiplied by the
    mantissa as integers, modulo four quarter turns. What is left is accurate to the last place for every finite x.
@@ -15,8 +15,8 @@ from rushlight.scalar import build as s
 from rushlight.scalar.elementary_formats import SINGLE, bits, flip, format_of
 from rushlight.scalar.ir import Expr, const
 
-# 2/pi behind nineteen zero bits, in words of 32; behind forty-four, in words of 64.
-_SHORT = (0x0000145F, 0x306DC9C8, 0x82A53F84, 0xEAFA3EA6, 0x9BB81B6C, 0x52B32788, 0x72083FCA)
+# 2/pi behind twenty-two zero bits, in words of 32; behind forty-four, in words of 64.
+_SHORT = (0x0000028B, 0xE60DB939, 0x1054A7F0, 0x9D5F47D4, 0xD377036D, 0x8A5664F1, 0x0E4107F9)
 _LONG = (
     0x00000000000A2F98,
     0x36E4E441529FC275,
@@ -87,10 +87,10 @@ def _halve(word: Expr) -> Expr:
 
 
 def _wide_single(size: Expr) -> tuple[Expr, Expr]:
-    """For size >= 2^6."""
+    """For size >= 2^3."""
     raw = s.bits_to(size, uint32)
     mantissa = (raw & 0x7FFFFF) | 0x800000
-    high, middle, low = _window(_SHORT, (raw >> 23) - 133, uint32)
+    high, middle, low = _window(_SHORT, (raw >> 23) - 130, uint32)
     carry_in = s.mulhi(mantissa, low)
     fraction = mantissa * middle + carry_in
     carry = s.cast(fraction < carry_in, uint32)

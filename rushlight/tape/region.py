@@ -39,6 +39,16 @@ class Region:
         if self.outer is not None:
             self.outer.note(node)
 
+    def use(self, storage: Storage) -> None:
+        """Hear of a storage that a call in the region reads."""
+
+    def made_here(self, storage: Storage) -> bool:
+        recipe = storage.recipe
+        region = None if recipe is None else recipe.region
+        while region is not None and region is not self:
+            region = region.outer
+        return region is self
+
 
 def watched(pool: Pool) -> Iterator[Storage]:
     for reference in list(_WATCHED.get(pool, {}).values()):
@@ -112,10 +122,19 @@ class Checkpoint(Region):
         super().__init__()
         self.nodes: list[Node] = []
         self.entries: list[tuple[weakref.ref[Node], bool, int, Any]] = []
+        # What came in from outside: a rebuild starts from here, not from further up.
+        self.entered: set[Storage] = set()
+        self.inner: list[Checkpoint] = []
+        if isinstance(self.outer, Checkpoint):
+            self.outer.inner.append(self)
 
     def note(self, node: Node) -> None:
         self.nodes.append(node)
         super().note(node)
+
+    def use(self, storage: Storage) -> None:
+        if not self.made_here(storage):
+            self.entered.add(storage)
 
     def close(self, kept: Iterable[Storage]) -> None:
         """Drop what the interior nodes saved, except storages in `kept` (the results)."""
@@ -123,6 +142,11 @@ class Checkpoint(Region):
         for node in self.nodes:
             self._drop_saves(node, keep)
         self.nodes.clear()
+        for region in self.inner:
+            region.entered = {s for s in region.entered if s in keep or not self.made_here(s)}
+        self.inner.clear()
+        if not self.entries:
+            self.entered.clear()
 
     def _drop_saves(self, node: Node, keep: set[Storage]) -> None:
         if node.saved is None:
@@ -131,25 +155,16 @@ class Checkpoint(Region):
         outs: list[Any] = list(node.outs)
         before = len(self.entries)
         for i, value in enumerate(saved):
-            if isinstance(value, Value) and self._made_here(value.storage, keep):
+            if isinstance(value, Value) and value.storage not in keep and self.made_here(value.storage):
                 saved[i] = None
                 self.entries.append((weakref.ref(node), True, i, DroppedValue(value)))
         for i, storage in enumerate(outs):
-            if isinstance(storage, Storage) and self._made_here(storage, keep):
+            if isinstance(storage, Storage) and storage not in keep and self.made_here(storage):
                 outs[i] = None
                 self.entries.append((weakref.ref(node), False, i, DroppedStorage(storage)))
         if len(self.entries) > before:
             node.saved, node.outs = tuple(saved), tuple(outs)
             node.dropped = (*(node.dropped or ()), self)
-
-    def _made_here(self, storage: Storage, keep: set[Storage]) -> bool:
-        recipe = storage.recipe
-        if recipe is None or storage in keep:
-            return False
-        region = recipe.region
-        while region is not None and region is not self:
-            region = region.outer
-        return region is self
 
     def restore(self) -> None:
         """Rebuild every dropped save of nodes that still need theirs, each recipe once."""
@@ -163,6 +178,7 @@ class Checkpoint(Region):
             else:
                 node.outs = _placed(node.outs, position, entry.restore())
             node.dropped = tuple(r for r in node.dropped or () if r is not self) or None
+        self.entered.clear()
 
 
 def _placed(items: Sequence[Any], position: int, item: Any) -> tuple[Any, ...]:

@@ -126,6 +126,8 @@ def leave_recipe(
     plan: Plan, inputs: Sequence[Value], params: tuple[Any, ...], storages: Sequence[Storage], region: Any
 ) -> None:
     recipe = Recipe(plan, params, tuple(Source(v) for v in inputs), region)
+    for value in inputs:
+        region.use(value.storage)
     Counters.tick += 1
     recipe.used = Counters.tick
     for source in recipe.sources:

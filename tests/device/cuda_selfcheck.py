@@ -1,7 +1,7 @@
 """Checks and times the CUDA device on a machine with a GPU: `python tests/device/cuda_selfcheck.py`.
 
-Every kernel of tests/cuda_cases.py against the reference device, twice, for the same bits; conversions of halves over all
-their values; then timings against PyTorch in the same run where it is installed. Exits 1 if anything is wrong.
+Every kernel of tests/cuda_cases.py against the reference device, twice, for the same bits; conversions of halves over
+all their values; then timings against PyTorch in the same run where it is installed. Exits 1 if anything is wrong.
 """
 
 from __future__ import annotations

@@ -83,9 +83,11 @@ fn main(
         let ka = start + k_a;
         let kb = start + k_b;
         tile_a[k_a * 17u + g_a] = vec4<f32>(
-            a_at(batch_a, m_a, ka), a_at(batch_a, m_a + 1u, ka), a_at(batch_a, m_a + 2u, ka), a_at(batch_a, m_a + 3u, ka));
+            a_at(batch_a, m_a, ka), a_at(batch_a, m_a + 1u, ka),
+            a_at(batch_a, m_a + 2u, ka), a_at(batch_a, m_a + 3u, ka));
         tile_b[k_b * 17u + g_b] = vec4<f32>(
-            b_at(batch_b, kb, n_b), b_at(batch_b, kb, n_b + 1u), b_at(batch_b, kb, n_b + 2u), b_at(batch_b, kb, n_b + 3u));
+            b_at(batch_b, kb, n_b), b_at(batch_b, kb, n_b + 1u),
+            b_at(batch_b, kb, n_b + 2u), b_at(batch_b, kb, n_b + 3u));
         workgroupBarrier();
         for (var k = 0u; k < 16u; k += 1u) {
             let a = tile_a[k * 17u + lane / 16u];

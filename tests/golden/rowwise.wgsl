@@ -29,13 +29,13 @@ fn load2(at: u32) -> f32 {
     let here = launch.offset2 + at;
     return bitcast<f32>(buffer2[here]);
 }
-fn store0(at: u32, value: f32) {
-    let here = launch.offset0 + at;
-    buffer0[here] = bitcast<u32>(value);
-}
 fn store1(at: u32, value: f32) {
     let here = launch.offset1 + at;
     buffer1[here] = bitcast<u32>(value);
+}
+fn store0(at: u32, value: f32) {
+    let here = launch.offset0 + at;
+    buffer0[here] = bitcast<u32>(value);
 }
 @compute @workgroup_size(256)
 fn main(

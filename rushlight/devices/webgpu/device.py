@@ -10,7 +10,7 @@ from rushlight.core.errors import DeviceError, OutOfMemoryError
 from rushlight.devices.protocol import Launch, Limits
 from rushlight.devices.webgpu.adapter import Opened
 from rushlight.devices.webgpu.copies import Copies
-from rushlight.devices.webgpu.launch import MOST_BINDINGS, NUMBER_BITS, OFFSET_MASK, build_launch
+from rushlight.devices.webgpu.launch import MOST_BINDINGS, NUMBER_BITS, OFFSET_MASK, Built, Key, build_launch
 from rushlight.devices.webgpu.probe import probe_fma
 from rushlight.devices.webgpu.stream import Stream
 from rushlight.emit.wgsl import emit
@@ -35,10 +35,11 @@ class WebGPUDevice:
         self.copies = Copies(self)
         self.most_bindings = max(MOST_BINDINGS, opened.limits["max-storage-buffers-per-shader-stage"])
         self.limits = _limits(opened)
-        self.users: dict[int, list[tuple[dict[Any, Any], Any]]] = {}  # bind groups that hold a buffer
+        self.users: dict[int, set[tuple[Built, Key]]] = {}  # bind groups that hold a buffer
         self.status_used = False
         self._buffers: dict[int, Any] = {}
         self._next = 1
+        self._scratch = self._scratch_room = 0
         self._labels: dict[str, int] = {}
         self._status = self.alloc(STATUS_WORDS * 4)
         if probe_fma(self):
@@ -99,12 +100,24 @@ class WebGPUDevice:
         size = max(64, -(-nbytes // 4) * 4)
         return self.gpu.create_buffer(size=size, usage=usage.STORAGE | usage.COPY_SRC | usage.COPY_DST)
 
+    def scratch(self, nbytes: int) -> int:
+        """The address of a block for results between the dispatches of one launch; it only grows."""
+        if nbytes > self._scratch_room:
+            if self._scratch_room:
+                self.free(self._scratch, self._scratch_room)
+            self._scratch_room = 0
+            room = max(nbytes, min(1 << nbytes.bit_length(), self.limits.largest_block))
+            self._scratch = self.alloc(room)
+            self._scratch_room = room
+        return self._scratch
+
     def free(self, address: int, nbytes: int) -> None:
         with self.lock:
             number = address >> NUMBER_BITS
             buffer = self._buffers.pop(number)
-            for bindings, key in self.users.pop(number, ()):
-                bindings.pop(key, None)
+            for built, key in list(self.users.get(number, ())):
+                built.forget(key)
+            self.users.pop(number, None)
             self.stream.doomed.append(buffer)
             if self.stream.idle:
                 self.stream.flush()

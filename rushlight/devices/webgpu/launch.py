@@ -10,10 +10,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from rushlight.core import config
+from rushlight.core.dtypes import DType
 from rushlight.core.errors import DeviceError
 from rushlight.devices.protocol import Launch
-from rushlight.devices.webgpu.stream import MOST_GROUPS, MOST_WORK, split
-from rushlight.emit.wgsl import emit, schedule
+from rushlight.devices.webgpu.stream import MOST_GROUPS, MOST_WORK, Stream, split
+from rushlight.emit.wgsl import Step, emit, layout_for, schedule, scratch_bytes
 from rushlight.emit.wgsl_layout import Aliases, alias_pattern, layout_of, written_bindings
 from rushlight.emit.wgsl_types import round_to_float32
 from rushlight.kernel.shapes import Gather, Kernel, ScatterAdd
@@ -27,6 +28,7 @@ MOST_BINDINGS = 8
 KEPT_GROUPS = 4096  # bind groups kept per kernel
 
 Binding = tuple[Any, Any]  # pipeline, bind group
+Key = tuple[tuple[int, ...], str]  # the operands' buffers, the form
 
 
 class Built:
@@ -36,10 +38,12 @@ class Built:
         self.device = device
         self.kernel = kernel
         self.layout = layout_of(kernel)
-        self.block_size = -(-4 * len(self.layout.fields()) // 16) * 16
         self.pipelines: dict[tuple[Aliases, str], tuple[Any, Any]] = {}
-        self.bindings: dict[tuple[tuple[int, ...], str], Binding] = {}
+        self.bindings: dict[Key, Binding] = {}
         self.uses_status = isinstance(kernel, Gather | ScatterAdd)
+
+    def block_size(self, form: str) -> int:
+        return -(-4 * len(layout_for(self.kernel, form).fields()) // 16) * 16
 
     def binding(self, buffers: tuple[int, ...], form: str) -> Binding:
         """The pipeline and bind group for operands in these buffers."""
@@ -47,22 +51,30 @@ class Built:
         pipeline, group_layout = self.pipeline(aliases, form)
         distinct = list(dict.fromkeys(buffers))
         device = self.device
-        entries = [{"binding": 0, "resource": {"buffer": device.stream.blocks, "offset": 0, "size": self.block_size}}]
+        entries = [
+            {"binding": 0, "resource": {"buffer": device.stream.blocks, "offset": 0, "size": self.block_size(form)}}
+        ]
         for number, buffer in enumerate(distinct):
             entries.append({"binding": number + 1, "resource": {"buffer": device.buffer(buffer)}})
         found = pipeline, device.gpu.create_bind_group(layout=group_layout, entries=entries)
         if len(self.bindings) >= KEPT_GROUPS:
-            del self.bindings[next(iter(self.bindings))]
+            self.forget(next(iter(self.bindings)))
         self.bindings[buffers, form] = found
         for buffer in distinct:
-            device.users.setdefault(buffer, []).append((self.bindings, (buffers, form)))
+            device.users.setdefault(buffer, set()).add((self, (buffers, form)))
         return found
+
+    def forget(self, key: Key) -> None:
+        """Drop a bind group: the oldest, or one whose buffer is freed."""
+        del self.bindings[key]
+        for buffer in set(key[0]):
+            self.device.users[buffer].discard((self, key))
 
     def pipeline(self, aliases: Aliases, form: str) -> tuple[Any, Any]:
         """The compiled text of one form and alias pattern, and the layout of its bindings."""
         found = self.pipelines.get((aliases, form))
         if found is None:
-            written = written_bindings(self.layout, aliases)
+            written = written_bindings(layout_for(self.kernel, form), aliases)
             if len(written) > self.device.most_bindings:
                 raise DeviceError(
                     f"webgpu: a kernel with {len(written)} buffers; this adapter binds {self.device.most_bindings}. "
@@ -71,7 +83,7 @@ class Built:
             text = emit(self.kernel, self.device.features, aliases, form)
             if config.debug_level() > 1:
                 print(text)
-            found = self.pipelines[aliases, form] = self.device.compile(text, written, self.block_size)
+            found = self.pipelines[aliases, form] = self.device.compile(text, written, self.block_size(form))
         return found
 
 
@@ -86,36 +98,58 @@ def build_launch(device: WebGPUDevice, kernel: Kernel) -> Launch:
     pack = struct.Struct(layout.pack_format()).pack
     bindings, stream, lock = built.bindings, device.stream, device.lock
     uses_status = built.uses_status
-    params = len(layout.params)
 
     def launch(*numbers: Any) -> None:
         addresses = numbers[:count]
         offsets = [(a & OFFSET_MASK) // w for a, w in zip(addresses, widths, strict=True)]
-        form, groups, work = choose(numbers[count:sizes_end], offsets)
-        if not groups:
+        sizes = numbers[count:sizes_end]
+        steps = choose(sizes, offsets)
+        if not steps[0].groups:
             return
         buffers = tuple([a >> NUMBER_BITS for a in addresses])
         with lock:
-            found = bindings.get((buffers, form)) or built.binding(buffers, form)
             if uses_status:
                 device.status_used = True
+            if len(steps) > 1:
+                _launch_cut(built, steps, buffers, offsets, numbers)
+                return
+            form, groups, work = steps[0]
+            found = bindings.get((buffers, form)) or built.binding(buffers, form)
             try:
                 block = pack(0, 0, *offsets, *numbers[count:])
             except (struct.error, OverflowError):
-                block = pack(0, 0, *offsets, *_fitting(numbers[count:], layout.params, params))
+                block = pack(0, 0, *offsets, *_fitting(numbers[count:], layout.params))
             if groups <= MOST_GROUPS and groups * work <= MOST_WORK:
                 stream.record(found[0], found[1], block, (groups, 1), groups * work)
-                return
-            for first, grid in split(groups, work):
-                part = first.to_bytes(4, "little") + block[4:]
-                stream.record(found[0], found[1], part, grid, grid[0] * grid[1] * work)
+            else:
+                _record_parts(stream, found, block, groups, work)
 
     return launch
 
 
-def _fitting(numbers: Sequence[Any], types: Sequence[Any], params: int) -> list[Any]:
+def _launch_cut(
+    built: Built, steps: Sequence[Step], buffers: tuple[int, ...], offsets: list[int], numbers: Sequence[Any]
+) -> None:
+    """A launch of several dispatches, which hand results on in the device's scratch buffer."""
+    count, device, layout = len(buffers), built.device, built.layout
+    scratch = device.scratch(scratch_bytes(built.kernel, numbers[count : count + layout.sizes]))
+    pack = struct.Struct(layout_for(built.kernel, steps[0].form).pack_format()).pack
+    block = pack(0, 0, *offsets, 0, *_fitting(numbers[count:], layout.params))
+    everything = (*buffers, scratch >> NUMBER_BITS)
+    for form, groups, work in steps:
+        found = built.bindings.get((everything, form)) or built.binding(everything, form)
+        _record_parts(device.stream, found, block, groups, work)
+
+
+def _record_parts(stream: Stream, found: Binding, block: bytes, groups: int, work: int) -> None:
+    for first, grid in split(groups, work):
+        part = first.to_bytes(4, "little") + block[4:]
+        stream.record(found[0], found[1], part, grid, grid[0] * grid[1] * work)
+
+
+def _fitting(numbers: Sequence[Any], types: Sequence[DType]) -> list[Any]:
     """Params brought into the range of their types: floats overflow to infinity, integers wrap."""
-    start = len(numbers) - params
+    start = len(numbers) - len(types)
     result = list(numbers[:start])
     for value, dtype in zip(numbers[start:], types, strict=True):
         if dtype.kind == "f":

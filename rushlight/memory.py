@@ -1,0 +1,103 @@
+"""Bytes: how many are in use, how many there may be, what was rebuilt, what crossed the bus."""
+
+from __future__ import annotations
+
+import re
+from types import TracebackType
+from typing import Any
+
+from rushlight.devices.allocator import Pool
+from rushlight.devices.registry import opened
+from rushlight.interop import Transfers
+from rushlight.ops.creation import default_pool, resolve_pool
+from rushlight.tape.region import Region
+from rushlight.tape.replay import Counters
+from rushlight.tape.state import Changed
+
+_UNITS = {"": 1, "b": 1}
+_UNITS |= {f"{p}ib": 1 << (10 * i) for i, p in enumerate("kmgt", 1)}
+_UNITS |= {f"{p}b": 1000**i for i, p in enumerate("kmgt", 1)}
+
+
+def parse_bytes(size: int | str) -> int:
+    """A number of bytes: 1048576, "64MiB", "6GiB", "1.5GB"."""
+    if isinstance(size, int):
+        return size
+    match = re.fullmatch(r"\s*([0-9.]+)\s*([a-zA-Z]*)\s*", size)
+    if match is None or match[2].lower() not in _UNITS:
+        raise ValueError(f"a size is a number of bytes or like '64MiB' or '1.5GB', got {size!r}")
+    return int(float(match[1]) * _UNITS[match[2].lower()])
+
+
+class budget(Region):  # noqa: N801 (used as a function)
+    """`with budget("64MiB"):` holds device memory under a limit.
+
+    Inside, every call leaves a recipe. When a request would cross the limit, cached blocks are given back, then values
+    that can be rebuilt are dropped, those with the least work per byte and staleness first; they are rebuilt when next
+    needed, with the same bits. What cannot be done raises BudgetError, whose `least` is the least limit for that request.
+    The limit holds for each device that is in use, or for `device` alone.
+    """
+
+    def __init__(self, limit: int | str, device: Any = None) -> None:
+        super().__init__()
+        self.limit = parse_bytes(limit)
+        if self.limit <= 0:
+            raise ValueError(f"budget: the limit must be positive, got {limit!r}")
+        self.device = device
+        self.before: dict[Pool, int | None] = {}
+        self.state = Changed(region=self)
+
+    def __enter__(self) -> budget:
+        pools = {default_pool(), *opened()} if self.device is None else {resolve_pool(self.device)}
+        self.before = {pool: pool.limit for pool in pools}
+        for pool in pools:
+            pool.limit = self.limit if pool.limit is None else min(self.limit, pool.limit)
+            if pool.held > pool.limit:
+                pool.trim(pool.held - pool.limit)
+        self.state.__enter__()
+        return self
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.state.__exit__(kind, error, trace)
+        for pool, limit in self.before.items():
+            pool.limit = limit
+
+
+def allocated(device: Any = None) -> int:
+    """Bytes that tensors own now."""
+    return resolve_pool(device).live
+
+
+def reserved(device: Any = None) -> int:
+    """Bytes taken from the device: allocated and cached."""
+    return resolve_pool(device).held
+
+
+def peak(device: Any = None) -> int:
+    """The largest `allocated` since the start or `reset_peak`."""
+    return resolve_pool(device).peak
+
+
+def reset_peak(device: Any = None) -> None:
+    pool = resolve_pool(device)
+    pool.peak = pool.live
+
+
+def empty_cache(device: Any = None) -> None:
+    """Give cached blocks back to the system."""
+    resolve_pool(device).trim()
+
+
+def recomputed() -> dict[str, int]:
+    """How many calls were run again to rebuild dropped values, and the bytes they made."""
+    return {"calls": Counters.nodes, "bytes": Counters.nbytes}
+
+
+def transfers() -> dict[str, int]:
+    """Copies between the host and devices whose memory it cannot read."""
+    return {
+        "to_device": Transfers.to_device,
+        "to_host": Transfers.to_host,
+        "bytes_to_device": Transfers.bytes_to_device,
+        "bytes_to_host": Transfers.bytes_to_host,
+    }

@@ -1,0 +1,6 @@
+"""Small tools with PyTorch's names.
+
+Owns: checkpoint.
+Takes: user functions and tensors. Gives: the same, with less memory held.
+Never: reaches below the tape's public records.
+"""

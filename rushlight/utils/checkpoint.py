@@ -1,0 +1,66 @@
+"""Gradient checkpointing by replay: the user's function runs once; its interior is dropped and rebuilt."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from rushlight.devices.allocator import Storage
+from rushlight.tape.region import Checkpoint
+from rushlight.tape.state import Changed
+from rushlight.tape.value import Value
+
+
+def _tensors(thing: Any) -> Iterator[Value]:
+    """The tensors in any nesting of tuples, lists and dicts."""
+    stack = [thing]
+    while stack:
+        item = stack.pop()
+        if isinstance(item, Value):
+            yield item
+        elif isinstance(item, dict):
+            stack.extend(item.values())
+        elif isinstance(item, (list, tuple, set)):
+            stack.extend(item)
+
+
+def checkpoint(
+    function: Callable[..., Any],
+    *args: Any,
+    use_reentrant: bool | None = None,
+    preserve_rng_state: bool = True,
+    **named: Any,
+) -> Any:
+    """`function(*args)` without keeping what its interior saved for backward: that is rebuilt when first needed.
+
+    The function itself runs once, so prints, hooks and statistics happen once; dropout masks and autocast decisions are in the
+    record and repeat exactly. `use_reentrant` and `preserve_rng_state` are accepted for PyTorch's sake: replay needs neither.
+    """
+    region = Checkpoint()
+    with Changed(region=region):
+        result = function(*args, **named)
+    kept: set[Storage] = {t.storage for t in _tensors((result, args, named))}
+    region.close(kept)
+    return result
+
+
+def checkpoint_sequential(functions: Any, segments: int, input: Any, **named: Any) -> Any:  # noqa: A002
+    """Run a chain of functions, checkpointing it in `segments` parts; the last part is kept."""
+    steps: Sequence[Callable[..., Any]] = list(functions)
+    if segments < 1:
+        raise ValueError(f"checkpoint_sequential: at least one segment is needed, got {segments}")
+    size = max(1, len(steps) // segments)
+
+    def run(start: int, stop: int) -> Callable[[Any], Any]:
+        def part(x: Any) -> Any:
+            for step in steps[start:stop]:
+                x = step(x)
+            return x
+
+        return part
+
+    at = 0
+    for _ in range(segments - 1):
+        input = checkpoint(run(at, at + size), input)  # noqa: A001
+        at += size
+    return run(at, len(steps))(input)
