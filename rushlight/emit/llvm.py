@@ -1,7 +1,7 @@
 """Kernels as LLVM IR text.
 
 A module has three functions over one array of 64-bit slots, the launch's numbers in the order of Note [Kernel arguments]:
-`kernel(args, begin, end)` does the tasks begin..end, which are independent of each other; `tasks(args)` is their number;
+`kernel(args, begin, end)` does the tasks begin < end, which are independent of each other; `tasks(args)` is their number;
 `work(args)` is about how many element-instructions all of them take, by which a device decides on threads.
 The bits of a result do not depend on how the tasks are split.
 """

@@ -316,14 +316,16 @@ def _torch_sum(torch, n: int):
 def time_rows(bench: Bench) -> None:
     device, side = bench.device, 4096
     a, c = bench.block(side * side * 4), bench.block(side * side * 4)
-    w, v = bench.block(side * 4), bench.block(side * 4)
+    w, v, mean, scale = (bench.block(side * 4) for _ in range(4))
     flat = (side, 1, 0)
     softmax = device.build(cases.softmax(float32, "axis", ("1", "1")))
     own = timed(device, lambda: softmax(c, a, side, side, 1, *flat, *flat))
     compare("softmax 4096 x 4096", own, bench.rival(lambda t: _torch_rows(t, lambda x: t.softmax(x, -1))))
     norm = device.build(cases.layer_norm("axis"))
     one = (1, 0, 1)
-    own = timed(device, lambda: norm(c, w, v, a, w, v, side, side, 1, *flat, *one, *one, *flat, 0, 1, 0, 0, 1, 0, 1e-5))
+    own = timed(
+        device, lambda: norm(c, mean, scale, a, w, v, side, side, 1, *flat, *one, *one, *flat, 0, 1, 0, 0, 1, 0, 1e-5)
+    )
     compare("layer norm 4096 x 4096", own, bench.rival(lambda t: _torch_norm(t)))
     columns = device.build(cases.softmax(float32, "inner", ("1", "1")))
     across = (side * side, side, 1)

@@ -56,6 +56,9 @@ refuse:
   ret ptr null
 begin:
   %tasks = call i64 @tasks(ptr %args)
+  %nothing = icmp sle i64 %tasks, 0
+  br i1 %nothing, label %done, label %weigh
+weigh:
   %work = call i64 @work(ptr %args)
   %large = icmp sge i64 %work, {large}
   br i1 %large, label %shared, label %alone

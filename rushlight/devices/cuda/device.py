@@ -49,7 +49,13 @@ class CudaDevice:
         description = (
             f"{name}, {found['multiProcessorCount']} multiprocessors, {versions}, CuPy {self.session.cupy.__version__}"
         )
-        return Limits(ALL, False, True, int(found["totalGlobalMem"]), description)
+        return Limits(
+            dtypes=ALL,
+            host_memory=False,
+            asynchronous=True,
+            largest_block=int(found["totalGlobalMem"]),
+            description=description,
+        )
 
     def _zeros(self, nbytes: int) -> int:
         address = self.alloc(nbytes)
@@ -122,9 +128,10 @@ class CudaDevice:
     # ---- waiting ----
 
     def status_word(self, label: str) -> int:
-        slot = self.labels.setdefault(label, len(self.labels))
+        slot = self.labels.get(label, len(self.labels))
         if slot >= _STATUS_WORDS:
             raise DeviceError(f"more than {_STATUS_WORDS} ops with a status word")
+        self.labels[label] = slot
         return self.words + 4 * slot
 
     def synchronize(self) -> None:
