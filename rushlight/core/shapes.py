@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from rushlight.core.dtypes import DType
 from rushlight.core.errors import ShapeError
@@ -128,12 +129,16 @@ class Spec:
     Specs are interned, so a plan can be found by identity (`Spec.of` is the only maker).
     """
 
-    __slots__ = ("contiguous", "device", "dtype", "nbytes", "numel", "shape", "strides")
+    __slots__ = ("contiguous", "device", "differentiable", "dtype", "nbytes", "numel", "shape", "strides")
 
-    device: object
+    device: Any  # the pool whose memory it is about
     dtype: DType
     shape: Shape
     strides: Shape
+    contiguous: bool
+    differentiable: bool  # a floating-point type
+    nbytes: int
+    numel: int
 
     @staticmethod
     def of(device: object, dtype: DType, shape: Shape, strides: Shape | None = None) -> Spec:
@@ -145,6 +150,7 @@ class Spec:
             spec = Spec()
             spec.device, spec.dtype, spec.shape, spec.strides = key
             spec.numel = numel(shape)
+            spec.differentiable = dtype.kind == "f"
             spec.nbytes = spec.numel * dtype.itemsize
             spec.contiguous = is_contiguous(shape, strides)
             _SPECS[key] = spec

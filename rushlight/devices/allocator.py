@@ -39,6 +39,13 @@ class Pool:
         self.limit: int | None = None
         self.reclaim: Callable[[Pool, int], bool] | None = None
 
+    def blocks(self, room: int) -> list[int]:
+        """The cached blocks of one size: one list for good, so that others may hold it."""
+        found = self.free.get(room)
+        if found is None:
+            found = self.free[room] = []
+        return found
+
     def take(self, room: int) -> int:
         """The address of a block of `room` bytes (a value of `room_for`)."""
         blocks = self.free.get(room)
@@ -50,11 +57,7 @@ class Pool:
 
     def give(self, address: int, room: int) -> None:
         self.live -= room
-        blocks = self.free.get(room)
-        if blocks is None:
-            self.free[room] = [address]
-        else:
-            blocks.append(address)
+        self.blocks(room).append(address)
 
     def trim(self, want: int | None = None) -> int:
         """Give cached blocks back to the system until `want` bytes are gone (all, if None); how many were."""
@@ -105,7 +108,7 @@ class Storage:
     `address` is None while the bytes are dropped (see Note [Replay]); `version` counts in-place writes.
     """
 
-    __slots__ = ("__weakref__", "address", "pool", "recipe", "room", "version")
+    __slots__ = ("__weakref__", "address", "blocks", "pool", "recipe", "room", "version")
 
     address: int | None
     recipe: Any  # set in a region only
@@ -113,15 +116,14 @@ class Storage:
     def __init__(self, pool: Pool, room: int) -> None:
         self.address = None
         self.address = pool.take(room)
+        self.blocks = pool.blocks(room)
         self.pool = pool
         self.room = room
         self.version = 0
-
-    def __getattr__(self, name: str) -> Any:
-        if name == "recipe":
-            return None
-        raise AttributeError(name)
+        self.recipe = None
 
     def __del__(self) -> None:
+        # `Pool.give`, written out: this runs for every result of every call.
         if self.address is not None:
-            self.pool.give(self.address, self.room)
+            self.pool.live -= self.room
+            self.blocks.append(self.address)

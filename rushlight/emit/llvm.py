@@ -1,8 +1,9 @@
 """Kernels as LLVM IR text.
 
-A module has three functions over one array of 64-bit slots, the launch's numbers in the order of Note [Kernel arguments]:
-`kernel(args, begin, end)` does the tasks begin < end, which are independent of each other; `tasks(args)` is their number;
-`work(args)` is about how many element-instructions all of them take, by which a device decides on threads.
+A module has four functions over one array of 64-bit slots: the launch's numbers, ordered by Note [Kernel arguments].
+`kernel(args, begin, end)` does the tasks begin < end, which are independent of each other. `tasks(args)` is their
+number. `work(args)` is about how many element-instructions they take in all, by which a device decides on threads.
+`launch(args, runner, tasks, work)` does all tasks by calls of `runner(function, args, tasks, work)`, which shares them.
 The bits of a result do not depend on how the tasks are split.
 """
 
@@ -10,12 +11,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from rushlight.emit import llvm_contract, llvm_index, llvm_map, llvm_rowwise
-from rushlight.emit.llvm_text import Writer
+from rushlight.emit import llvm_columns, llvm_contract, llvm_index, llvm_map, llvm_rows
+from rushlight.emit.llvm_text import FUNCTION, LAUNCH, Writer
 from rushlight.kernel.shapes import Contract, Gather, Kernel, Map, Reduce, Rowwise, ScatterAdd
 from rushlight.scalar.elementary import lower
 
-KERNEL = 'define internal void @kernel(ptr noalias readonly %args, i64 %begin, i64 %end) "prefer-vector-width"="512"'
 TASKS = "define internal i64 @tasks(ptr readonly %args)"
 WORK = "define internal i64 @work(ptr readonly %args)"
 
@@ -25,20 +25,30 @@ def emit(kernel: Kernel) -> str:
     kernel = lowered(kernel)
     declared: set[str] = set()
     body, counts = Writer(declared), Writer(declared)
+    if isinstance(kernel, Rowwise):
+        walk = llvm_rows if kernel.vector == "axis" else llvm_columns
+        return module(walk.functions(kernel, declared), counts, walk.write_counts(counts, kernel))
     if isinstance(kernel, Map):
         llvm_map.write_kernel(body, kernel)
-        tasks, work = llvm_map.write_counts(counts, kernel)
-    elif isinstance(kernel, Rowwise):
-        llvm_rowwise.write_kernel(body, kernel)
-        tasks, work = llvm_rowwise.write_counts(counts, kernel)
+        numbers = llvm_map.write_counts(counts, kernel)
     elif isinstance(kernel, Contract):
         llvm_contract.write_kernel(body, kernel)
-        tasks, work = llvm_contract.write_counts(counts)
+        numbers = llvm_contract.write_counts(counts)
     else:
         llvm_index.write_kernel(body, kernel)
-        tasks, work = llvm_index.write_counts(counts, kernel)
-    parts = [body.function(KERNEL), counts.function(TASKS, f"i64 {tasks}"), counts.function(WORK, f"i64 {work}")]
-    return "\n".join([*parts, *sorted(declared), ""])
+        numbers = llvm_index.write_counts(counts, kernel)
+    return module([body.function(FUNCTION.format(name="kernel"))], counts, numbers)
+
+
+def module(functions: list[str], counts: Writer, numbers: tuple[str, str]) -> str:
+    """The whole text; `numbers` are the names of the task and work counts that `counts` has written."""
+    tasks, work = numbers
+    parts = [*functions, counts.function(TASKS, f"i64 {tasks}"), counts.function(WORK, f"i64 {work}")]
+    if not any("@launch" in part for part in functions):
+        plain = Writer(counts.declared)
+        plain.line("call void %runner(ptr @kernel, ptr %args, i64 %tasks, i64 %work)")
+        parts.append(plain.function(LAUNCH))
+    return "\n".join([*parts, *sorted(counts.declared), ""])
 
 
 def lowered(kernel: Kernel) -> Kernel:

@@ -1,6 +1,6 @@
 """Scalar expressions as LLVM instructions over one value or a vector of `width` values, and loads and stores.
 
-A vector body, its masked tail and a scalar loop use the same instructions, so an element has the same bits in all three.
+A vector body, its masked tail and a scalar loop use the same instructions, so an element has the same bits in all.
 See Note [Scalar instructions].
 """
 
@@ -154,7 +154,7 @@ def _high_word(writer: Writer, names: list[str], width: int) -> str:
 
 
 def extreme(writer: Writer, op: str, kind: DType, a: str, b: str, width: int) -> str:
-    """min or max; for floats the machine's own instruction (which gives b when there is a NaN), and NaN where a is one."""
+    """min or max; for floats the machine's own instruction (which gives b if there is a NaN), and NaN where a is one."""
     scalar = COMPUTE[kind]
     type_, flags = vector(scalar, width), vector("i1", width)
     if kind.kind != "f":

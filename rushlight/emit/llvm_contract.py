@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from rushlight.core.dtypes import compute_type
 from rushlight.emit.llvm_body import cast, load, pointer, store
 from rushlight.emit.llvm_text import COMPUTE, Arguments, Writer, constant
-from rushlight.core.dtypes import compute_type
 from rushlight.kernel.shapes import Contract
 
 

@@ -158,9 +158,7 @@ def _sum(writer: Writer, dtype: DType, target: str, source: str, width: int, mas
     store(writer, total, target, dtype, "1", "1", width, mask)
 
 
-def _add_row(
-    writer: Writer, frame: Frame, out: str, source: str, place: str, columns: tuple[str, str]
-) -> None:
+def _add_row(writer: Writer, frame: Frame, out: str, source: str, place: str, columns: tuple[str, str]) -> None:
     index, inside = _read_index(writer, frame, place)
     target = pointer(writer, out, frame.dtype, writer.mul(index, frame.out_strides[1]))
     width = 8 if frame.dtype.itemsize == 8 else 16
@@ -175,9 +173,7 @@ def _add_row(
             _sum(writer, frame.dtype, places[0], places[1], width, mask)
 
 
-def _scatter_row(
-    writer: Writer, frame: Frame, out: str, source: str, place: str, columns: tuple[str, str]
-) -> None:
+def _scatter_row(writer: Writer, frame: Frame, out: str, source: str, place: str, columns: tuple[str, str]) -> None:
     with writer.loop(columns[0], columns[1]) as i:
         here = pointer(writer, place, frame.index_dtype, writer.mul(i, frame.index_strides[2]))
         index, inside = _read_index(writer, frame, here)

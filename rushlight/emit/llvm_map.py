@@ -2,72 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from rushlight.core.dtypes import DType
 from rushlight.emit.llvm_body import evaluate, first_lanes, invariants, lane_numbers, load, pointer, splat, store
-from rushlight.emit.llvm_text import Arguments, Slot, Writer, vector
+from rushlight.emit.llvm_frame import Frame, Operand, lanes, read_frame
+from rushlight.emit.llvm_text import Slot, Writer, vector
+from rushlight.emit.llvm_tiles import fits, task_count, tileable, write_tiles
 from rushlight.kernel.shapes import Map
 from rushlight.scalar.ir import Expr, topological
 
 CHUNK = 4096
 
 
-@dataclass
-class Operand:
-    """One output or input inside the loops."""
-
-    dtype: DType
-    step: str
-    base: str
-    strides: list[str]
-    offset: Slot | None = None  # where the current row begins; none when there is but one
-
-    @property
-    def inner(self) -> str:
-        return self.strides[-1] if self.strides else "1"
-
-
-@dataclass
-class Frame:
-    """A Map kernel's arguments, by name."""
-
-    kernel: Map
-    outputs: list[Operand]
-    inputs: list[Operand]
-    sizes: list[str]
-    params: list[str]
-
-
-def lanes(kernel: Map) -> tuple[int, int]:
-    """How many elements one vector holds, and how many vectors go through the loop at once."""
-    every = topological(kernel.body)
-    stored = max(d.itemsize for d in (*kernel.outputs, *kernel.inputs))
-    wide = sum(e.dtype.itemsize == 8 for e in every)
-    width = 8 if stored == 8 or wide * 4 > len(every) else 16
-    return width, 1 if "n" in kernel.steps or len(every) > 12 else 4
-
-
-def read_frame(writer: Writer, kernel: Map) -> Frame:
-    arguments = Arguments(writer)
-    dtypes = (*kernel.outputs, *kernel.inputs)
-    bases = [arguments.address() for _ in dtypes]
-    sizes = arguments.words(max(kernel.rank, 1))
-    strides = [arguments.words(kernel.rank) for _ in dtypes]
-    params = [arguments.param(d) for d in kernel.params]
-    operands = [Operand(d, s, b, t) for d, s, b, t in zip(dtypes, kernel.steps, bases, strides, strict=True)]
-    count = len(kernel.outputs)
-    return Frame(kernel, operands[:count], operands[count:], sizes, params)
-
-
 def write_counts(writer: Writer, kernel: Map) -> tuple[str, str]:
     """The number of tasks, and of elements times instructions."""
-    sizes = Arguments(writer)
-    sizes.next = len(kernel.outputs) + len(kernel.inputs)
-    dims = sizes.words(max(kernel.rank, 1))
-    tasks, total = writer.divided_up(dims[-1], CHUNK), dims[-1]
-    for size in dims[:-1]:
+    frame = read_frame(writer, kernel)
+    inner = frame.sizes[-1]
+    tasks, total = writer.divided_up(inner, CHUNK), inner
+    for size in frame.sizes[:-1]:
         tasks, total = writer.mul(tasks, size), writer.mul(total, size)
+    if tileable(kernel):
+        tasks = writer.value(f"select i1 {fits(writer, frame)}, i64 {task_count(writer, frame)}, i64 {tasks}")
     # A load is worth a few instructions; a gathered one many.
     weight = len(topological(kernel.body)) + 4 * sum(s == "n" for s in kernel.steps)
     return tasks, writer.mul(total, str(max(1, weight // 4)))
@@ -79,6 +32,12 @@ def write_kernel(writer: Writer, kernel: Map) -> None:
         begin = writer.mul("%begin", str(CHUNK))
         end = writer.smaller(writer.mul("%end", str(CHUNK)), frame.sizes[0])
         _write_row(writer, frame, begin, end, "0")
+    elif tileable(kernel):
+        chosen = fits(writer, frame)
+        with writer.when(chosen):
+            write_tiles(writer, frame)
+        with writer.when(writer.value(f"xor i1 {chosen}, true")):
+            _write_rows(writer, frame)
     else:
         _write_rows(writer, frame)
 
@@ -90,7 +49,7 @@ def _write_rows(writer: Writer, frame: Frame) -> None:
     first_row = writer.value(f"sdiv i64 %begin, {chunks}")
     chunk = writer.slot("i64", writer.value(f"srem i64 %begin, {chunks}"))
     row = writer.slot("i64", first_row)
-    operands = frame.outputs + frame.inputs
+    operands = frame.operands
     places = _split_index(writer, frame, first_row)
     with writer.loop("%begin", "%end"):
         here = writer.get(chunk)
@@ -113,7 +72,7 @@ def _split_index(writer: Writer, frame: Frame, row: str) -> list[Slot]:
     for size in reversed(outer):
         positions.insert(0, writer.value(f"srem i64 {rest}, {size}"))
         rest = writer.value(f"sdiv i64 {rest}, {size}")
-    for operand in frame.outputs + frame.inputs:
+    for operand in frame.operands:
         offset = "0"
         for position, stride in zip(positions, operand.strides, strict=False):
             offset = writer.add(offset, writer.mul(position, stride))
@@ -159,7 +118,7 @@ class Row:
 
     def __init__(self, writer: Writer, frame: Frame, index: str, width: int) -> None:
         self.writer, self.frame, self.index, self.width = writer, frame, index, width
-        self.places = [_row_base(writer, operand) for operand in frame.outputs + frame.inputs]
+        self.places = [_row_base(writer, operand) for operand in frame.operands]
         self.known: dict[Expr, str] = {}
         still = invariants(frame.kernel.body, self._moves)
         for expr, value in zip(still, evaluate(writer, still, 1, self._fixed), strict=True):
@@ -179,7 +138,7 @@ class Row:
         """The body for the elements from position i on: all loads, then all stores."""
         writer, frame, width = self.writer, self.frame, self.width
         places = []
-        for operand, base in zip(frame.outputs + frame.inputs, self.places, strict=True):
+        for operand, base in zip(frame.operands, self.places, strict=True):
             offset = i if operand.step == "1" else writer.mul(i, operand.inner)
             places.append(base if operand.step == "0" else pointer(writer, base, operand.dtype, offset))
 

@@ -17,6 +17,11 @@ COMPUTE = {bool_: "i1", int32: "i32", uint32: "i32", int64: "i64", float32: "flo
 STORED = {**COMPUTE, bool_: "i8", float16: "half", bfloat16: "i16"}
 
 
+# A function over tasks, and what a device calls for large work: `runner(function, args, tasks, work)` shares tasks out.
+FUNCTION = 'define internal void @{name}(ptr noalias readonly %args, i64 %begin, i64 %end) "prefer-vector-width"="512"'
+LAUNCH = "define internal void @launch(ptr readonly %args, ptr %runner, i64 %tasks, i64 %work)"
+
+
 def vector(scalar: str, width: int) -> str:
     return scalar if width == 1 else f"<{width} x {scalar}>"
 
@@ -100,6 +105,12 @@ class Writer:
         self.slots.append(f"  {slot.name} = alloca {type_}")
         self.set(slot, first)
         return slot
+
+    def array(self, type_: str, length: int) -> str:
+        """The address of some room in the function's frame."""
+        name = "%" + self.fresh("s")
+        self.slots.append(f"  {name} = alloca [{length} x {type_}], align 64")
+        return name
 
     def get(self, slot: Slot) -> str:
         return self.value(f"load {slot.type}, ptr {slot.name}")

@@ -118,10 +118,10 @@ def _map(kernel: Map, call: Call, machine: Machine) -> None:
     def leaf(expr: Expr) -> Any:
         if expr.op == "index":
             return machine.positions(call.sizes)
+        if expr.op != "arg":
+            return _number(expr, call, machine)
         number = int(expr.value or 0)
-        if expr.op == "arg":
-            return machine.load(kernel.inputs[number], views[count + number])
-        return _number(expr, call, machine)
+        return machine.load(kernel.inputs[number], views[count + number])
 
     # All bodies before any store: an output may share its memory with an input.
     results = evaluate(kernel.body, leaf, machine.arithmetic)
@@ -142,15 +142,15 @@ def _rowwise(kernel: Rowwise, call: Call, machine: Machine) -> None:
 
     def leaf_over(sizes: Sizes) -> Callable[[Expr], Any]:
         def leaf(expr: Expr) -> Any:
-            number = int(expr.value or 0)
-            if expr.op == "row":
-                return rows[number]
             if expr.op == "index":
                 return machine.positions((1, sizes[1], 1))
             if expr.op == "extent":
                 return machine.number(expr.dtype, axis)
-            if expr.op != "arg":
+            if expr.op not in ("row", "arg"):
                 return _number(expr, call, machine)
+            number = int(expr.value or 0)
+            if expr.op == "row":
+                return rows[number]
             address, strides = call.addresses[count + number], call.strides[count + number]
             if sizes[1] != axis and strides[1]:
                 raise ValueError(f"a row store uses arg{number}, which moves along the axis")

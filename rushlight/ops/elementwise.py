@@ -100,10 +100,11 @@ round = elementwise(  # noqa: A001
 
 eq = elementwise("eq", lambda x, y: x.eq(y), "x == y.", ALL, result=bool_)
 ne = elementwise("ne", lambda x, y: x.ne(y), "x != y.", ALL, result=bool_)
-lt = elementwise("lt", lambda x, y: x < y, "x < y.", ALL, result=bool_)
-le = elementwise("le", lambda x, y: x <= y, "x <= y.", ALL, result=bool_)
-gt = elementwise("gt", lambda x, y: x > y, "x > y.", ALL, result=bool_)
-ge = elementwise("ge", lambda x, y: x >= y, "x >= y.", ALL, result=bool_)
+# False is less than True; the instruction `lt` has no order of bools.
+lt = elementwise("lt", lambda x, y: ~x & y if _is_bool(x) else x < y, "x < y.", ALL, result=bool_)
+le = elementwise("le", lambda x, y: ~x | y if _is_bool(x) else x <= y, "x <= y.", ALL, result=bool_)
+gt = elementwise("gt", lambda x, y: x & ~y if _is_bool(x) else x > y, "x > y.", ALL, result=bool_)
+ge = elementwise("ge", lambda x, y: x | ~y if _is_bool(x) else x >= y, "x >= y.", ALL, result=bool_)
 
 
 def _truth(x: Expr) -> Expr:

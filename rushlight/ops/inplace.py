@@ -27,7 +27,7 @@ from rushlight.scalar.ir import Expr, arg, param
 from rushlight.tape import call, region, replay
 from rushlight.tape.op import Plan, Static, check_devices
 from rushlight.tape.state import STATE
-from rushlight.tape.value import Leaf, Node, Value
+from rushlight.tape.value import Leaf, Node, Value, history_of
 
 
 def check_writable(target: Value, op: str) -> None:
@@ -128,7 +128,7 @@ def _old(target: Value) -> Value:
     old = call.make_value(target.spec, target.storage, target.offset, target.node)
     old.base = target.base
     if target.base is not None:
-        old.history = target.history
+        old.history = history_of(target)
     return old
 
 
@@ -137,7 +137,7 @@ def _rebase(target: Value, node: Node | None) -> None:
     base = target.base
     if base is None:
         target.node = node
-        target.history = target.history + 1
+        target.history = history_of(target) + 1
         return
     if type(base.node) is Leaf:
         raise InplaceError("a view of a leaf that requires gradients was written to in place; do it under no_grad()")
@@ -148,7 +148,7 @@ def _rebase(target: Value, node: Node | None) -> None:
     new_view = call.make_value(spec, target.storage, target.offset, node)
     plan = call.plan_for(views.write_view, (old_base, new_view), seen)
     base.node = call.record(plan, (old_base, new_view), (), (base.storage,))
-    base.history = base.history + 1
+    base.history = history_of(base) + 1
     target.history = base.history
 
 
@@ -179,18 +179,21 @@ def copy_(target: Value, source: Any) -> Value:
     return target
 
 
+_ADD_INTO: dict[tuple[Spec, Spec], Plan] = {}
+
+
 def add_into(target: Value, value: Value) -> None:
     """target += value, outside the record: how gradients add up."""
-    op: Elementwise = e.add.op  # type: ignore[attr-defined]
-    plan = _plan_onto(op, (target, value), (None, None), target.spec, "add_")
-    if replay.is_plain(target, value):
-        plan.launch(  # type: ignore[misc]
-            target.storage.address + target.offset,  # type: ignore[operator]
-            target.storage.address + target.offset,  # type: ignore[operator]
-            value.storage.address + value.offset,  # type: ignore[operator]
-            *plan.tail,
-        )
-        target.storage.version += 1
+    plan = _ADD_INTO.get((target.spec, value.spec))
+    if plan is None:
+        op: Elementwise = e.add.op  # type: ignore[attr-defined]
+        plan = _plan_onto(op, (target, value), (None, None), target.spec, "add_")
+        _ADD_INTO[target.spec, value.spec] = plan
+    storage, other = target.storage, value.storage
+    if storage.recipe is None and other.recipe is None and STATE.get().region is None:
+        at = storage.address + target.offset  # type: ignore[operator]
+        plan.launch(at, at, other.address + value.offset, *plan.tail)  # type: ignore[misc,operator]
+        storage.version += 1
     else:
         write_into([target], plan, (target, value), ())
 

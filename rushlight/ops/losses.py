@@ -62,11 +62,11 @@ class CrossEntropy(DeclaredRow):
 
 
 def _range_check(pool: Any, target: Spec, classes: int, ignored: int) -> Any:
-    """A launch that reads a row of numbers at the targets, only to meet those out of range."""
+    """A launch that reads a row of numbers at the targets (one column), only to meet those out of range."""
     index = arg(0, target.dtype)
     place = s.where(index.eq(ignored), const(0, target.dtype), index)
     formula = Formula((target.dtype,), (), (target.dtype,), (place,))
-    kernel, tail = map_kernel(formula, (target.numel,), ((1,), (1,)), 1)
+    kernel, tail = map_kernel(formula, (target.numel,), ((1,), (target.strides[0],)), 1)
     clean, read = built(pool, kernel), built(pool, Gather(target.dtype, target.dtype))
     sizes = (1, target.numel, 1, classes, 0, 1, 0, 0, 0, 0, 0, 1, 0)
     room = -(-target.nbytes // 64) * 64 or 64

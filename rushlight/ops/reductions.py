@@ -69,7 +69,7 @@ _argmin = rowwise(
 )
 _any = rowwise(
     "any",
-    lambda r, x: s.cast(r.max(s.cast(s.cast(x, bool_), int32)), bool_),
+    lambda r, x: r.max(s.cast(s.cast(x, bool_), int32)) > 0,  # the largest of no numbers is below 0
     "Any true.",
     ALL,
     kinds=("row",),

@@ -12,31 +12,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from rushlight.core.errors import GraphFreedError, InplaceError, RushlightError
+from rushlight.core.errors import RushlightError
 from rushlight.core.shapes import Spec
-from rushlight.tape.call import make_value
+from rushlight.devices.allocator import Storage
 from rushlight.tape.needed import Needed
 from rushlight.tape.op import Shadow
-from rushlight.tape.region import restore_saves
+from rushlight.tape.saves import saves_of
 from rushlight.tape.state import Changed
 from rushlight.tape.value import Leaf, Node, Output, Value
-
-
-class Sum:
-    """A gradient being added up; `owned` tells whether its buffer may be written to."""
-
-    __slots__ = ("owned", "value")
-
-    def __init__(self, value: Value, owned: bool) -> None:
-        self.value = value
-        self.owned = owned
-
-    def add(self, value: Value, in_place: bool) -> None:
-        if self.owned and in_place:
-            Needed.add_into(self.value, value)
-        else:
-            self.value = Needed.add(self.value, value)
-            self.owned = True
 
 
 def run_backward(
@@ -61,12 +44,15 @@ def run_backward(
 
 
 class _Walk:
+    """One backward pass. A key is a Leaf, a node with one result, or (node, index) for one result of several."""
+
     def __init__(self, retain: bool, create: bool, inputs: Sequence[Value] | None) -> None:
         self.retain = retain
         self.create = create
-        self.waiting: dict[Any, int] = {}  # gradients still to come, per node
-        self.sums: dict[Any, Any] = {}  # Sum per Leaf or one-result node; {index: Sum} for several results
-        self.ready: list[Any] = []
+        self.waiting: dict[Any, int] = {}  # edges whose gradient is still to come, per node
+        self.sums: dict[Any, Value] = {}  # gradients being added up, per key
+        self.owned: set[Any] = set()  # keys whose sum is a buffer of our own, which may be written to
+        self.roots: list[Any] = []
         self.found: dict[Any, Value] = {}
         self.wanted = None if inputs is None else {_key(v.node) for v in inputs}
         self.useful: set[Any] | None = None
@@ -76,7 +62,7 @@ class _Walk:
         order: list[Any] = []
         stack: list[Any] = []
         for edge in edges:
-            node = edge.node if type(edge) is Output else edge
+            node = edge.node if edge.__class__ is Output else edge
             if node not in waiting:
                 waiting[node] = 0
                 stack.append(node)
@@ -84,12 +70,12 @@ class _Walk:
         while stack:
             node = stack.pop()
             order.append(node)
-            if type(node) is Leaf:
+            if node.__class__ is Leaf:
                 continue
             for edge in node.edges:
                 if edge is None:
                     continue
-                if type(edge) is Output:
+                if edge.__class__ is Output:
                     edge = edge.node
                 if edge in waiting:
                     waiting[edge] += 1
@@ -118,81 +104,98 @@ class _Walk:
         self.useful = useful
 
     def arrive(self, edge: Any, value: Value, owned: bool) -> None:
-        sums = self.sums
-        if type(edge) is Output:
-            sums = sums.setdefault(edge.node, {})
-            edge = edge.index
-        present = sums.get(edge)
+        """Add a gradient to what has come along other edges."""
+        key = (edge.node, edge.index) if edge.__class__ is Output else edge
+        present = self.sums.get(key)
         if present is None:
-            sums[edge] = Sum(value, owned)
+            self.sums[key] = value
+            if owned:
+                self.owned.add(key)
+        elif key in self.owned and not self.create:
+            Needed.add_into(present, value)
         else:
-            present.add(value, not self.create)
+            self.sums[key] = Needed.add(present, value)
+            self.owned.add(key)
 
     def run(self) -> None:
         waiting = self.waiting
-        ready = self.ready = [n for n in self.roots if not waiting[n]]
+        arrive = self.arrive
+        ready = [n for n in self.roots if not waiting[n]]
         while ready:
             node = ready.pop()
-            arrived = self.sums.pop(node, None)
-            if type(node) is Leaf:
-                if arrived is not None:
-                    self._finish_leaf(node, arrived)
+            if node.__class__ is Leaf:
+                self._finish_leaf(node)
                 continue
-            parts = self._run_node(node, arrived) if arrived is not None else None
-            for i, edge in enumerate(node.edges):
+            parts, fresh = self._run_node(node)
+            for edge, part in zip(node.edges, parts, strict=True):
                 if edge is None:
                     continue
-                if parts is not None and parts[i] is not None:
-                    self.arrive(edge, parts[i], _is_owned(parts, i, arrived))
-                target = edge.node if type(edge) is Output else edge
-                waiting[target] -= 1
-                if not waiting[target]:
+                if part is not None:
+                    arrive(edge, part, part.storage in fresh)
+                target = edge.node if edge.__class__ is Output else edge
+                left = waiting[target] - 1
+                waiting[target] = left
+                if not left:
                     ready.append(target)
 
-    def _run_node(self, node: Node, arrived: Any) -> Sequence[Value | None] | None:
-        several = type(arrived) is dict
-        if several:
-            grads = [arrived[i].value if i in arrived else None for i in range(len(node.plan.outs))]
+    def _run_node(self, node: Node) -> tuple[Sequence[Value | None], Sequence[Storage]]:
+        """The gradient per input, and the storages among them that nobody else sees."""
+        grad = node.grad
+        g = self.sums.pop(node, None)
+        plain = g is not None and node.hooks is None and self.wanted is None
+        if plain and grad.direct is not None:
+            parts = grad.direct(g, node)
+            fresh = [p.storage for p in parts if p is not None and p is not g]
         else:
-            grads = [arrived.value]
-        if node.hooks is not None:
-            for i, g in enumerate(grads):
-                if g is not None:
-                    grads[i] = run_hooks(node.hooks.get(i), g)
-        if self.wanted is not None:
-            self._collect(node, grads, several)
-            if self.useful is not None and node not in self.useful:
-                return None
-        values = saved_values(node)
-        parts = node.grad.rule(grads, values, node.params)
+            grads = [g] if g is not None else self._collect_outputs(node)
+            if not self._prepare(node, grads):
+                return (None,) * len(node.edges), ()
+            parts = grad.rule(grads, saved_values(node), node.params)
+            fresh = _fresh(parts, grads)
         if not self.retain:
             node.saved = None
             node.outs = ()
-        return _fit(node, parts)
+        return _fit(node, parts, fresh)
 
-    def _collect(self, node: Node, grads: list[Value | None], several: bool) -> None:
-        assert self.wanted is not None
+    def _collect_outputs(self, node: Node) -> list[Value | None]:
+        if len(node.plan.outs) == 1:
+            return [None]
+        return [self.sums.pop((node, i), None) for i in range(len(node.plan.outs))]
+
+    def _prepare(self, node: Node, grads: list[Value | None]) -> bool:
+        """Hooks and wanted results; whether the node's derivative is to run."""
+        several = len(node.plan.outs) > 1
         for i, g in enumerate(grads):
+            if g is None:
+                continue
+            if node.hooks is not None:
+                g = grads[i] = run_hooks(node.hooks.get(i), g)
             key = (node, i) if several else node
-            if g is not None and key in self.wanted:
+            if self.wanted is not None and key in self.wanted:
                 self.found[key] = g
+        if all(g is None for g in grads):
+            return False
+        return self.useful is None or node in self.useful
 
-    def _finish_leaf(self, leaf: Leaf, arrived: Sum) -> None:
-        g = run_hooks(leaf.hooks, arrived.value)
+    def _finish_leaf(self, leaf: Leaf) -> None:
+        arrived = self.sums.pop(leaf, None)
+        if arrived is None:
+            return
+        g = run_hooks(leaf.hooks, arrived) if leaf.hooks else arrived
         if self.wanted is not None:
             if leaf in self.wanted:
                 self.found[leaf] = g
             return
-        owned = arrived.owned and g is arrived.value
+        owned = leaf in self.owned and g is arrived
         if leaf.grad is None:
             leaf.grad = g if self.create or (owned and g.spec.contiguous) else Needed.clone(g)
         elif self.create:
             leaf.grad = Needed.add(leaf.grad, g)
         else:
             Needed.add_into(leaf.grad, g)
-        handle = leaf.handle()
-        if handle is not None:
-            for hook in list(leaf.post_hooks.values()):
+        if leaf.post_hooks:
+            handle = leaf.handle()
+            for hook in list(leaf.post_hooks.values()) if handle is not None else ():
                 hook(handle)
 
 
@@ -200,68 +203,50 @@ def _key(edge: Any) -> Any:
     return (edge.node, edge.index) if type(edge) is Output else edge
 
 
-def _is_owned(parts: Sequence[Value | None], i: int, arrived: Any) -> bool:
-    """Whether gradient `i` has a buffer nobody else sees: not passed through, not a view, not given out twice."""
-    part = parts[i]
-    assert part is not None
-    if part.base is not None:
-        return False
-    storage = part.storage
-    for j, other in enumerate(parts):
-        if j != i and other is not None and other.storage is storage:
-            return False
-    sums = arrived.values() if type(arrived) is dict else (arrived,)
-    return all(s.value.storage is not storage for s in sums)
+def _fresh(parts: Sequence[Value | None], grads: Sequence[Value | None]) -> list[Storage]:
+    """The gradients' buffers that nobody else sees: not passed through, not a view, not given out twice."""
+    taken = [g.storage for g in grads if g is not None]
+    fresh: list[Storage] = []
+    for i, part in enumerate(parts):
+        if part is None or part.base is not None:
+            continue
+        others = [p.storage for j, p in enumerate(parts) if j != i and p is not None]
+        if part.storage not in taken and part.storage not in others:
+            fresh.append(part.storage)
+    return fresh
 
 
-def _fit(node: Node, parts: Sequence[Value | None]) -> Sequence[Value | None]:
+def _fit(node: Node, parts: Any, fresh: list[Storage]) -> tuple[Sequence[Value | None], list[Storage]]:
     """Each gradient with the shape and type of its input."""
     ins = node.plan.ins
     if len(parts) != len(ins):
-        raise RushlightError(
-            f"{node.plan.op.name}: its derivative gave {len(parts)} gradients for {len(ins)} inputs"
-        )
-    fitted = None
+        raise RushlightError(f"{node.plan.op.name}: its derivative gave {len(parts)} gradients for {len(ins)} inputs")
     for i, part in enumerate(parts):
-        if part is None:
+        if part is None or part.spec is ins[i]:
             continue
         spec: Spec = ins[i]
         if part.spec.shape != spec.shape or part.spec.dtype is not spec.dtype:
-            if fitted is None:
-                fitted = list(parts)
-            if part.spec.shape != spec.shape:
-                part = Needed.sum_to(part, spec.shape)
-            if part.spec.dtype is not spec.dtype:
-                part = Needed.cast(part, spec.dtype)
-            fitted[i] = part
-    return parts if fitted is None else fitted
+            fitted = part
+            if fitted.spec.shape != spec.shape:
+                fitted = Needed.sum_to(fitted, spec.shape)
+            if fitted.spec.dtype is not spec.dtype:
+                fitted = Needed.cast(fitted, spec.dtype)
+            parts = [*parts[:i], fitted, *parts[i + 1 :]]
+            if fitted is not part and fitted.storage is not part.storage:
+                fresh.append(fitted.storage)
+    return parts, fresh
 
 
 def saved_values(node: Node) -> list[Any]:
     """A value per input and per output of the node's call; shadows for those not saved."""
-    if node.saved is None:
-        raise GraphFreedError(
-            f"{node.plan.op.name}: backward a second time through a graph whose saved values were given back; "
-            f"pass retain_graph=True to the first backward"
-        )
-    if node.dropped is not None:
-        restore_saves(node)
     plan, grad = node.plan, node.grad
-    version = 0
+    kept_outs, kept_ins = saves_of(node)
     values: list[Any] = [Shadow(spec) for spec in plan.ins]
-    for i, value in zip(grad.saves_in, node.saved, strict=True):
-        version += value.storage.version
+    for i, value in zip(grad.saves_in, kept_ins, strict=True):
         values[i] = value
     outs: list[Any] = [Shadow(spec) for spec in plan.outs]
-    for j, storage in zip(grad.saves_out, node.outs, strict=True):
-        version += storage.version
-        edge = node if len(plan.outs) == 1 else Output(node, j)
-        outs[j] = make_value(plan.outs[j], storage, 0, edge)
-    if version != node.version:
-        raise InplaceError(
-            f"{plan.op.name}: a value saved for its backward was overwritten in place since (operands "
-            f"{', '.join(map(repr, plan.ins))}); write to a clone instead, or after backward"
-        )
+    for j, value in zip(grad.saves_out, kept_outs, strict=True):
+        outs[j] = value
     return values + outs
 
 

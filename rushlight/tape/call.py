@@ -3,8 +3,8 @@
 # Note [Hot path]
 1. A plan is found by the identity of the operands' specs; everything that can be known from them is in the plan.
 2. Results are made without `__init__`, slot by slot: a Python call costs as much as the rest of a small op.
-3. A dropped storage has address None; adding the offset to it raises TypeError before anything runs, and the call starts again
-   after the storage is rebuilt. So the path has no test for it.
+3. A dropped storage has address None, which a kernel refuses with TypeError before anything runs; then the storage is
+   rebuilt and the kernel called again. So the path has no test for it. A value without a base has offset 0.
 4. In a region (`state.region`) the longer way through `tape.replay` is taken, which pins and leaves recipes.
 """
 
@@ -17,7 +17,7 @@ from rushlight.devices.allocator import Storage
 from rushlight.tape import needed, replay
 from rushlight.tape.op import Op, Plan, Static
 from rushlight.tape.state import STATE
-from rushlight.tape.value import Node, Output, Value
+from rushlight.tape.value import Node, Output, Value, history_of
 
 new = object.__new__
 Handle: type[Value] = Value  # becomes Tensor when the package is imported
@@ -45,9 +45,11 @@ def make_storage(pool: Any, room: int) -> Storage:
         pool.peak = live
     storage = new(Storage)
     storage.address = address
+    storage.blocks = pool.blocks(room)
     storage.pool = pool
     storage.room = room
     storage.version = 0
+    storage.recipe = None
     return storage
 
 
@@ -119,7 +121,7 @@ def make_view(source: Value, spec: Any, offset: int) -> Value:
     value = make_value(spec, source.storage, offset)
     base = source.base
     value.base = source if base is None else base
-    value.history = source.history
+    value.history = history_of(source)
     return value
 
 
@@ -129,14 +131,14 @@ def record(plan: Plan, inputs: Sequence[Value], params: tuple[Any, ...], storage
     bit = 1
     edges = []
     for value in inputs:
-        if value.base is not None and value.history != value.base.history:
+        if value.base is not None and history_of(value) != history_of(value.base):
             needed.refresh_view(value)
         edge = value.node
         if edge is not None:
             needs |= bit
         edges.append(edge)
         bit <<= 1
-    if not needs or plan.outs[0].dtype.kind != "f":
+    if not needs or not plan.out.differentiable:
         return None
     grad = plan.grads.get(needs) or plan.grad(needs)
     node = new(Node)
@@ -155,54 +157,66 @@ def record(plan: Plan, inputs: Sequence[Value], params: tuple[Any, ...], storage
     for storage in outs:
         version += storage.version
     node.version = version
+    node.hooks = node.dropped = None
     return node
 
 
 def call_map(op: Op, inputs: Sequence[Value], params: tuple[Any, ...]) -> Any:
     """`call` for ops without static parameters: a derivative's way into the hot path."""
-    plan = op.plans.get(tuple([v.spec for v in inputs]))
+    specs = tuple([v.spec for v in inputs])
+    plan = op.plans.get(specs)
     if plan is None:
-        specs = tuple([v.spec for v in inputs])
         plan = op.plans[specs] = op.make_plan(specs, ())
-    if len(plan.outs) > 1 or STATE.get().region is not None or STATE.get().grad:
+    state = STATE.get()
+    if state.region is not None or state.grad:
         return run(plan, inputs, params)
-    storage = make_storage(plan.pool, plan.rooms[0])
-    launch_plan(plan, (storage,), inputs, params)
-    return make_value(plan.outs[0], storage)
+    pool = plan.pool
+    storages = [make_storage(pool, room) for room in plan.rooms]
+    launch_plan(plan, storages, inputs, params)
+    if len(storages) == 1:
+        return make_value(plan.out, storages[0])
+    return [make_value(spec, storage) for spec, storage in zip(plan.outs, storages, strict=True)]
 
 
 def make_unary(op: Op, fallback: Callable[..., Any]) -> Callable[[Any], Any]:
     """`op(x)` for one tensor, the steps of `run` and `record` written out. See Note [Hot path]."""
     plans = op.plans
     get_state = STATE.get
+    last: Any = _NO_PLAN
 
     def function(x: Any) -> Any:
+        nonlocal last
+        plan = last
         try:
-            plan = plans[x.spec]
+            if plan.first is not x.spec:
+                plan = last = plans[x.spec]
         except (KeyError, AttributeError):
             return fallback(x)
         state = get_state()
         if state.region is not None or x.base is not None:
             return run(plan, (x,))
-        pool = plan.pool
-        room = plan.rooms[0]
-        blocks = pool.free.get(room)
+        blocks = plan.blocks
+        address = blocks.pop() if blocks else plan.pool.fresh(plan.room)
         storage = new(Storage)
-        storage.address = None
-        storage.address = address = blocks.pop() if blocks else pool.fresh(room)
-        storage.pool = pool
-        storage.room = room
+        storage.address = address
+        storage.blocks = blocks
+        storage.pool = pool = plan.pool
+        storage.room = room = plan.room
         storage.version = 0
+        storage.recipe = None
         live = pool.live = pool.live + room
         if live > pool.peak:
             pool.peak = live
         source = x.storage
         try:
-            plan.launch(address, source.address + x.offset, *plan.tail)
+            if plan.size is None:
+                plan.launch(address, source.address, *plan.tail)
+            else:
+                plan.launch(address, source.address, plan.size)
         except TypeError:
             launch_plan(plan, (storage,), (x,), ())
         out = new(Handle)
-        out.spec = plan.outs[0]
+        out.spec = plan.out
         out.storage = storage
         out.offset = 0
         out.base = None
@@ -223,6 +237,7 @@ def make_unary(op: Op, fallback: Callable[..., Any]) -> Callable[[Any], Any]:
             node.saved = ()
             node.version = 0
         node.outs = (storage,) if grad.saves_out else ()
+        node.hooks = node.dropped = None
         return out
 
     return function
@@ -232,45 +247,77 @@ def make_binary(op: Op, fallback: Callable[..., Any]) -> Callable[[Any, Any], An
     """`op(x, y)` for two tensors, written out as in `make_unary`; other operands go to `fallback`."""
     plans = op.plans
     get_state = STATE.get
+    last: Any = _NO_PLAN
 
     def function(x: Any, y: Any) -> Any:
-        kind = y.__class__
-        if kind is float or kind is int:
-            return fallback(x, y)
+        nonlocal last
+        plan = last
         try:
-            plan = plans[x.spec, y.spec]
+            if plan.first is not x.spec or plan.second is not y.spec:
+                plan = last = plans[x.spec, y.spec]
         except (KeyError, AttributeError):
             return fallback(x, y)
         state = get_state()
         if state.region is not None or x.base is not None or y.base is not None:
             return run(plan, (x, y))
-        pool = plan.pool
-        room = plan.rooms[0]
-        blocks = pool.free.get(room)
+        blocks = plan.blocks
+        address = blocks.pop() if blocks else plan.pool.fresh(plan.room)
         storage = new(Storage)
-        storage.address = None
-        storage.address = address = blocks.pop() if blocks else pool.fresh(room)
-        storage.pool = pool
-        storage.room = room
+        storage.address = address
+        storage.blocks = blocks
+        storage.pool = pool = plan.pool
+        storage.room = room = plan.room
         storage.version = 0
+        storage.recipe = None
         live = pool.live = pool.live + room
         if live > pool.peak:
             pool.peak = live
         try:
-            plan.launch(address, x.storage.address + x.offset, y.storage.address + y.offset, *plan.tail)
+            if plan.size is None:
+                plan.launch(address, x.storage.address, y.storage.address, *plan.tail)
+            else:
+                plan.launch(address, x.storage.address, y.storage.address, plan.size)
         except TypeError:
             launch_plan(plan, (storage,), (x, y), ())
         out = new(Handle)
-        out.spec = plan.outs[0]
+        out.spec = plan.out
         out.storage = storage
         out.offset = 0
         out.base = None
         first = x.node
         second = y.node
-        if (first is None and second is None) or not state.grad:
+        if first is None and second is None or not state.grad or not plan.out.differentiable:
             out.node = None
             return out
-        out.node = record(plan, (x, y), (), (storage,))
+        needs = (first is not None) | (second is not None) << 1
+        grad = plan.grads.get(needs) or plan.grad(needs)
+        out.node = node = new(Node)
+        node.plan = plan
+        node.params = ()
+        node.edges = (first, second)
+        node.grad = grad
+        saves = grad.saves_in
+        if not saves:
+            node.saved = ()
+            node.version = 0
+        elif len(saves) == 2:
+            node.saved = (x, y)
+            node.version = x.storage.version + y.storage.version
+        else:
+            kept = y if saves[0] else x
+            node.saved = (kept,)
+            node.version = kept.storage.version
+        node.outs = (storage,) if grad.saves_out else ()
+        node.hooks = node.dropped = None
         return out
 
     return function
+
+
+class _NoPlan:
+    """Stands in a call site's cache before the first call: it matches no operands."""
+
+    first = second = object()
+
+
+_NO_PLAN = _NoPlan()

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from rushlight.core.shapes import Shape, Spec
-from rushlight.tape.value import Value
+from rushlight.tape.value import Value, history_of
 
 
 class Needed:
@@ -35,4 +35,4 @@ def refresh_view(value: Value) -> None:
     assert base is not None
     fresh = Needed.view_of(base, value.spec, value.offset - base.offset)
     value.node = fresh.node
-    value.history = base.history
+    value.history = history_of(base)

@@ -38,7 +38,25 @@ class Op:
 class Plan:
     """Everything about a call that does not change from call to call with the same operands' specs."""
 
-    __slots__ = ("cost", "grads", "ins", "launch", "offsets", "op", "outs", "pool", "rooms", "static", "tail")
+    __slots__ = (
+        "blocks",  # of the first output: the pool's list of cached blocks of that size
+        "cost",
+        "first",  # the first and second input's spec, and the first output's: tuples cost time in the hot path
+        "grads",
+        "ins",
+        "launch",
+        "offsets",
+        "op",
+        "out",
+        "outs",
+        "pool",
+        "room",
+        "rooms",
+        "second",
+        "size",  # the one number that follows the addresses, where it is one; else None
+        "static",
+        "tail",
+    )
 
     def __init__(
         self,
@@ -61,6 +79,12 @@ class Plan:
         self.pool: Pool = outs[0].device  # type: ignore[assignment]
         self.rooms = tuple(room_for(spec.nbytes) for spec in outs)
         self.grads: dict[int, Grad] = {}
+        self.first = ins[0] if ins else None
+        self.second = ins[1] if len(ins) > 1 else None
+        self.out = outs[0]
+        self.room = self.rooms[0]
+        self.blocks = self.pool.blocks(self.room)
+        self.size = tail[0] if len(tail) == 1 else None
         # The work of one call in elements touched or multiplied: what a budget weighs against bytes.
         self.cost = cost if cost is not None else float(sum(s.numel for s in (*ins, *outs)))
 
@@ -75,19 +99,25 @@ class Grad:
     """The derivative of a plan for the inputs in the bit mask `needs`.
 
     `rule(grads, values, params)` gets a gradient per output (or None), a value per input and then per output (a `Shadow`
-    where it was not saved) and gives a gradient per input (None where not asked). `shapes` are what they must have after
-    un-broadcasting.
+    where it was not saved) and gives a gradient per input (None where not asked). `direct(g, node)` does the same for a node with
+    one output, with fewer steps; every gradient it gives is either `g` itself or has a buffer of its own.
     """
 
-    __slots__ = ("needs", "rule", "saves_in", "saves_out")
+    __slots__ = ("direct", "needs", "rule", "saves_in", "saves_out")
 
     def __init__(
-        self, needs: int, saves_in: tuple[int, ...], saves_out: tuple[int, ...], rule: Callable[..., Any]
+        self,
+        needs: int,
+        saves_in: tuple[int, ...],
+        saves_out: tuple[int, ...],
+        rule: Callable[..., Any],
+        direct: Callable[..., Any] | None = None,
     ) -> None:
         self.needs = needs
         self.saves_in = saves_in
         self.saves_out = saves_out
         self.rule = rule
+        self.direct = direct
 
 
 class Shadow:

@@ -28,13 +28,12 @@ class Value:
     offset: int  # bytes from the start of the storage
     node: Any  # Node | Output | Leaf | None
     base: Value | None  # the value this one is a view of
-    history: int  # how often the base's record was rewritten when this view was made
+    history: int  # how often the base's record was rewritten when this view was made; unset means 0
 
-    def __getattr__(self, name: str) -> Any:
-        # A slot that most values never use is left unset; this is its default.
-        if name == "history":
-            return 0
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+def history_of(value: Value) -> int:
+    # A `__getattr__` with the default would make every read of every slot slow.
+    return getattr(value, "history", 0)
 
 
 class Leaf:
@@ -71,7 +70,7 @@ class Node:
         "outs",  # saved output storages, in order of grad.saves_out
         "params",
         "plan",
-        "dropped",  # True when a checkpoint dropped some of the saves
+        "dropped",  # the checkpoints that dropped some of the saves, or None
         "saved",  # saved input values; None when freed
         "version",  # the sum of the saves' storage versions when they were saved
     )
@@ -81,11 +80,10 @@ class Node:
     params: tuple[Any, ...]
     saved: tuple[Value, ...] | None
     outs: tuple[Storage, ...]
-
-    def __getattr__(self, name: str) -> Any:
-        if name in ("hooks", "dropped"):
-            return None
-        raise AttributeError(f"'Node' object has no attribute {name!r}")
+    grad: Any
+    version: int
+    hooks: dict[int, dict[int, Callable[[Any], Any]]] | None
+    dropped: tuple[Any, ...] | None
 
     def __repr__(self) -> str:
         return f"<{self.plan.op.name}>"

@@ -8,8 +8,8 @@ from __future__ import annotations
 import ctypes
 import platform
 
-from rushlight.core.dtypes import ALL
 from rushlight.core.config import debug_level
+from rushlight.core.dtypes import ALL
 from rushlight.devices.cpu import blas, memory, stub, threads
 from rushlight.devices.protocol import Launch, Limits
 from rushlight.emit import llvm

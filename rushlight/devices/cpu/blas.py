@@ -8,7 +8,7 @@ import os
 from functools import cache
 
 from rushlight.core.dtypes import DType, float32, float64
-from rushlight.devices.cpu import gemm, stub
+from rushlight.devices.cpu import gemm, memory, stub
 from rushlight.devices.protocol import Launch
 from rushlight.emit.llvm import arguments
 from rushlight.kernel.shapes import Contract
@@ -40,8 +40,7 @@ def build(kernel: Contract, runner: int) -> Launch | None:
     if found is None:
         return _matmul(kernel)
     name = "scipy_cblas_sgemm64_" if kernel.compute is float32 else "scipy_cblas_dgemm64_"
-    libc = ctypes.CDLL(None)
-    pointers = [_address(found, name), _address(libc, "malloc"), _address(libc, "free")]
+    pointers = [_address(found, name), *(_address(memory.library, n) for n in ("malloc", "free"))]
     return stub.callable_of(gemm.text(kernel), arguments(kernel), "contract", runner, {"blas": pointers})
 
 
@@ -59,7 +58,7 @@ def _matmul(kernel: Contract) -> Launch | None:
     def view(address: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: DType) -> numpy.ndarray:
         count = 1 + sum((n - 1) * s for n, s in zip(shape, strides, strict=True))
         block = (ctypes.c_char * (count * dtype.itemsize)).from_address(address)
-        flat = numpy.frombuffer(block, dtype.name)
+        flat = numpy.frombuffer(memoryview(block), dtype.name)
         return numpy.lib.stride_tricks.as_strided(flat, shape, [s * dtype.itemsize for s in strides])
 
     def launch(*numbers: int) -> None:

@@ -10,8 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rushlight.core.dtypes import DType, float32
+from rushlight.emit.llvm import module
 from rushlight.emit.llvm_body import cast, first_lanes, load, pointer, store
-from rushlight.emit.llvm_text import COMPUTE, Arguments, Writer
+from rushlight.emit.llvm_text import COMPUTE, FUNCTION, Arguments, Writer
 from rushlight.kernel.shapes import Contract
 
 ROW_MAJOR, COLUMN_MAJOR = "101", "102"
@@ -38,14 +39,9 @@ def text(kernel: Contract) -> str:
     declared: set[str] = set()
     body, counts = Writer(declared), Writer(declared)
     _write_kernel(body, kernel)
-    tasks, work = _write_counts(counts)
-    parts = [
-        "@blas = global [3 x ptr] zeroinitializer",
-        body.function("define internal void @kernel(ptr readonly %args, i64 %begin, i64 %end)"),
-        counts.function("define internal i64 @tasks(ptr readonly %args)", f"i64 {tasks}"),
-        counts.function("define internal i64 @work(ptr readonly %args)", f"i64 {work}"),
-    ]
-    return "\n".join([*parts, *sorted(declared), ""])
+    numbers = _write_counts(counts)
+    kernel_text = body.function(FUNCTION.format(name="kernel"))
+    return "@blas = global [3 x ptr] zeroinitializer\n" + module([kernel_text], counts, numbers)
 
 
 def _blocks(writer: Writer, sizes: list[str]) -> tuple[str, str, str, str]:
@@ -117,9 +113,7 @@ def _corner(
     return pointer(writer, base, dtype, offset)
 
 
-def _matrix(
-    writer: Writer, kernel: Contract, place: str, sizes: tuple[str, str], strides: tuple[str, str]
-) -> Matrix:
+def _matrix(writer: Writer, kernel: Contract, place: str, sizes: tuple[str, str], strides: tuple[str, str]) -> Matrix:
     """Look at the strides; afterwards sizes and strides are in the order in which the matrix is walked."""
     unit = []
     for size, stride in zip(sizes, strides, strict=True):

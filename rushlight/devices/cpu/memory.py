@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import ctypes
-import ctypes.util
 import sys
+from typing import Any
 
 from rushlight.core.errors import OutOfMemoryError
 
@@ -13,14 +13,14 @@ HUGE_PAGE = 1 << 21
 LARGE = 1 << 22
 MADV_HUGEPAGE = 14
 
-_libc = ctypes.CDLL("msvcrt" if sys.platform == "win32" else None)
+library = ctypes.CDLL("msvcrt" if sys.platform == "win32" else None)
 _size, _pointer = ctypes.c_size_t, ctypes.c_void_p
 
 
-def _bind(name: str, result: object, *types: object) -> ctypes._CFuncPtr:
-    function = getattr(_libc, name)
+def _bind(name: str, result: Any, *types: Any) -> Any:
+    function = getattr(library, name)
     function.restype, function.argtypes = result, types
-    return function  # type: ignore[no-any-return]
+    return function
 
 
 if sys.platform == "win32":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 from dataclasses import dataclass
 from functools import cache
@@ -44,7 +45,7 @@ def optimised(text: str) -> llvm.ModuleRef:
     module.verify()
     module.triple = host.target.triple
     module.data_layout = str(host.target.target_data)
-    # The text is vectorised, unrolled and hoisted already: a few passes do what the standard pipeline takes 10 to 50 ms for.
+    # The text is vectorised, unrolled and hoisted already; the standard pipeline takes 10 to 50 ms to find that out.
     passes = llvm.create_new_module_pass_manager()
     passes.add_sroa_pass()
     passes.add_simplify_cfg_pass()
@@ -84,3 +85,9 @@ def load(text: str, *names: str) -> list[int]:
     engine.detach()
     assert all(found), f"{names} are at {found}"
     return found
+
+
+def fill(table: int, pointers: list[int]) -> None:
+    """Write addresses into a table of a loaded module."""
+    for i, pointer in enumerate(pointers):
+        ctypes.c_void_p.from_address(table + i * ctypes.sizeof(ctypes.c_void_p)).value = pointer

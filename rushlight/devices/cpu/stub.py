@@ -1,4 +1,4 @@
-"""The CPython side of a kernel, in LLVM IR: a METH_FASTCALL builtin that reads numbers, runs the tasks and returns None.
+"""The CPython side of a kernel, in LLVM IR: a METH_FASTCALL builtin that reads numbers, runs tasks and returns None.
 
 The stub reaches CPython and the thread pool through a table of addresses (`api`) that is filled after loading, so that
 object code holds no address of this process and can be kept on disk.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 
-from rushlight.devices.cpu.native import load
+from rushlight.devices.cpu.native import fill, load
 from rushlight.devices.protocol import Launch
 
 FASTCALL = 0x0080  # METH_FASTCALL
@@ -70,7 +70,7 @@ shared:
   %restore = load ptr, ptr getelementptr (ptr, ptr @api, i64 6)
   %runner = load ptr, ptr getelementptr (ptr, ptr @api, i64 9)
   %state = call ptr %save()
-  call void %runner(ptr @kernel, ptr %args, i64 %tasks, i64 %work)
+  call void @launch(ptr %args, ptr %runner, i64 %tasks, i64 %work)
   call void %restore(ptr %state)
   br label %done
 done:
@@ -130,23 +130,17 @@ def _read_text(i: int, letter: str) -> str:
 _KEPT: list[MethodDef] = []  # CPython keeps pointers into these
 
 
-def callable_of(
-    text: str, letters: str, name: str, runner: int, tables: dict[str, list[int]] | None = None
-) -> Launch:
+def callable_of(text: str, letters: str, name: str, runner: int, tables: dict[str, list[int]] | None = None) -> Launch:
     """The builtin for a kernel module.
 
-    `runner` is the address of run_tasks(kernel, args, tasks, work); `tables` fills the module's own tables of addresses.
+    `runner` is the address of run_tasks(kernel, args, tasks, work); `tables` fills the module's own address tables.
     """
     tables = tables or {}
     entry, api, *others = load(text + stub_text(letters), "entry", "api", *tables)
-    _fill(api, [runner if symbol == "run_tasks" else symbol_address(symbol) for symbol in API])
+    fill(api, [runner if symbol == "run_tasks" else symbol_address(symbol) for symbol in API])
     for place, pointers in zip(others, tables.values(), strict=True):
-        _fill(place, pointers)
+        fill(place, pointers)
     return builtin(entry, name)
-
-
-def _fill(table: int, pointers: list[int]) -> None:
-    (ctypes.c_void_p * len(pointers)).from_address(table)[:] = pointers
 
 
 _SYMBOLS: dict[str, int] = {}

@@ -1,0 +1,114 @@
+"""Every op as a function, with PyTorch's signatures. The names come from the registry of ops."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rushlight.core.dtypes import DType
+from rushlight.core.errors import RushlightError
+from rushlight.ops import composite, convolution, indexing, inplace as writes, normalise
+from rushlight.ops import elementwise as e
+from rushlight.ops.registry import REGISTRY
+from rushlight.tensor import Tensor
+
+globals().update({name: entry.function for name, entry in REGISTRY.items() if not name.startswith("to_")})
+
+# Below: functions of which PyTorch's signature says more than the op's.
+
+
+def _unsupported(op: str, option: str) -> RushlightError:
+    return RushlightError(f"{op}: {option} is not supported yet; leave it at its default")
+
+
+def relu(input: Tensor, inplace: bool = False) -> Tensor:  # noqa: A002
+    """x where positive, else 0."""
+    return writes.apply_inplace(e.relu.op, input) if inplace else e.relu(input)  # type: ignore[attr-defined,return-value]
+
+
+def silu(input: Tensor, inplace: bool = False) -> Tensor:  # noqa: A002
+    """x * sigmoid(x)."""
+    return writes.copy_(input, e.silu(input)) if inplace else e.silu(input)  # type: ignore[return-value]
+
+
+def leaky_relu(input: Tensor, negative_slope: float = 0.01, inplace: bool = False) -> Tensor:  # noqa: A002
+    """x where positive, else negative_slope * x."""
+    result = composite.leaky_relu(input, negative_slope)
+    return writes.copy_(input, result) if inplace else result  # type: ignore[return-value]
+
+
+def sigmoid(input: Tensor) -> Tensor:  # noqa: A002
+    """1 / (1 + exp(-x))."""
+    return e.sigmoid(input)  # type: ignore[no-any-return]
+
+
+def tanh(input: Tensor) -> Tensor:  # noqa: A002
+    """The hyperbolic tangent."""
+    return e.tanh(input)  # type: ignore[no-any-return]
+
+
+def softmax(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: DType | None = None) -> Tensor:  # noqa: A002
+    """exp(x) / sum(exp(x)) along a dimension."""
+    return normalise.softmax(input, dim, dtype)  # type: ignore[no-any-return]
+
+
+def log_softmax(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: DType | None = None) -> Tensor:  # noqa: A002
+    """log(softmax(x)) along a dimension."""
+    return normalise.log_softmax(input, dim, dtype)  # type: ignore[no-any-return]
+
+
+def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:  # noqa: A002
+    """Zero each element with probability p and scale the others by 1 / (1 - p); itself when not training."""
+    result = composite.dropout(input, p, training)
+    return writes.copy_(input, result) if inplace and result is not input else result  # type: ignore[return-value]
+
+
+def embedding(
+    input: Tensor,  # noqa: A002
+    weight: Tensor,
+    padding_idx: int | None = None,
+    max_norm: float | None = None,
+    norm_type: float = 2.0,
+    scale_grad_by_freq: bool = False,
+    sparse: bool = False,
+) -> Tensor:
+    """Rows of `weight` by index; the row `padding_idx` gets no gradient."""
+    for given, option in ((max_norm, "max_norm"), (scale_grad_by_freq, "scale_grad_by_freq"), (sparse, "sparse")):
+        if given:
+            raise _unsupported("embedding", option)
+    return indexing.embedding(input, weight, padding_idx)  # type: ignore[no-any-return]
+
+
+def max_pool2d(
+    input: Tensor,  # noqa: A002
+    kernel_size: int | Sequence[int],
+    stride: int | Sequence[int] | None = None,
+    padding: int | Sequence[int] = 0,
+    dilation: int | Sequence[int] = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+) -> Tensor:
+    """The largest element of each window."""
+    for given, option in ((ceil_mode, "ceil_mode"), (return_indices, "return_indices")):
+        if given:
+            raise _unsupported("max_pool2d", option)
+    return convolution.max_pool2d(input, kernel_size, stride, padding, dilation)  # type: ignore[no-any-return]
+
+
+def avg_pool2d(
+    input: Tensor,  # noqa: A002
+    kernel_size: int | Sequence[int],
+    stride: int | Sequence[int] | None = None,
+    padding: int | Sequence[int] = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+) -> Tensor:
+    """The mean of each window, padding counted as zeros."""
+    for given, option in ((ceil_mode, "ceil_mode"), (not count_include_pad, "count_include_pad")):
+        if given:
+            raise _unsupported("avg_pool2d", option)
+    return convolution.avg_pool2d(input, kernel_size, stride, padding)  # type: ignore[no-any-return]
+
+
+def __getattr__(name: str) -> Any:  # for type checkers, which do not see the names from the registry
+    raise AttributeError(f"rushlight.nn.functional has no {name!r}")

@@ -1,0 +1,69 @@
+"""Linear layers, and the layers that only pass on or reshape."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from rushlight.core.dtypes import DType
+from rushlight.nn import init
+from rushlight.nn.module import Module
+from rushlight.nn.parameter import Parameter
+from rushlight.ops import creation, views
+from rushlight.ops.matmul import linear
+from rushlight.tensor import Tensor
+
+
+class Linear(Module):
+    """input @ weight.T + bias, both drawn from +-1 / sqrt(in_features)."""
+
+    weight: Parameter
+    bias: Parameter | None
+
+    def __init__(
+        self, in_features: int, out_features: int, bias: bool = True, device: Any = None, dtype: DType | None = None
+    ) -> None:
+        super().__init__()
+        self.in_features = in_features
+        self.out_features = out_features
+        self.weight = Parameter(creation.empty(out_features, in_features, device=device, dtype=dtype))  # type: ignore[arg-type]
+        made = creation.empty(out_features, device=device, dtype=dtype) if bias else None
+        self.register_parameter("bias", None if made is None else Parameter(made))  # type: ignore[arg-type]
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        bound = 1 / math.sqrt(self.in_features) if self.in_features else 0.0
+        init.uniform_(self.weight, -bound, bound)
+        if self.bias is not None:
+            init.uniform_(self.bias, -bound, bound)
+
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002 (PyTorch's name, as in every layer)
+        return linear(input, self.weight, self.bias)  # type: ignore[no-any-return]
+
+    def extra_repr(self) -> str:
+        return f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}"
+
+
+class Identity(Module):
+    """Its input, whatever it was made with."""
+
+    def __init__(self, *args: Any, **named: Any) -> None:
+        super().__init__()
+
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
+        return input
+
+
+class Flatten(Module):
+    """Several dimensions as one; by default all but the batch."""
+
+    def __init__(self, start_dim: int = 1, end_dim: int = -1) -> None:
+        super().__init__()
+        self.start_dim = start_dim
+        self.end_dim = end_dim
+
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
+        return views.flatten(input, self.start_dim, self.end_dim)  # type: ignore[no-any-return]
+
+    def extra_repr(self) -> str:
+        return f"start_dim={self.start_dim}, end_dim={self.end_dim}"

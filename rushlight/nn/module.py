@@ -1,0 +1,332 @@
+"""Module: named parameters, buffers and submodules around a `forward`."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from rushlight.core import dtypes
+from rushlight.core.dtypes import DType
+from rushlight.nn.members import BUFFER, MODULE, PARAMETER, Members, check_name
+from rushlight.nn.parameter import Parameter, replace_content
+from rushlight.nn.showing import show_module
+from rushlight.nn.states import LoadedKeys, load_state, persistent_members
+from rushlight.tape.state import no_grad
+from rushlight.tensor import Handle, Tensor
+
+M = TypeVar("M", bound="Module")
+_hook_numbers = itertools.count()
+
+
+class Module:
+    """The base of layers and models: assign parameters and modules as attributes, define `forward`."""
+
+    training: bool
+    _kinds: dict[str, str]  # see Note [Members]
+    _non_persistent_buffers_set: set[str]
+    _forward_pre_hooks: dict[int, tuple[Callable[..., Any], bool]]  # the hook, and whether it takes keyword arguments
+    _forward_hooks: dict[int, tuple[Callable[..., Any], bool]]
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any: ...
+
+    def __init__(self) -> None:
+        self.__dict__.update(
+            training=True,
+            _kinds={},
+            _non_persistent_buffers_set=set(),
+            _forward_pre_hooks={},
+            _forward_hooks={},
+        )
+
+    def forward(self, *args: Any, **named: Any) -> Any:
+        raise NotImplementedError(f"{type(self).__name__} defines no forward")
+
+    def __call__(self, *args: Any, **named: Any) -> Any:
+        if self._forward_hooks or self._forward_pre_hooks:
+            return self._call_with_hooks(args, named)
+        return self.forward(*args, **named)
+
+    def _call_with_hooks(self, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        for hook, takes_named in list(self._forward_pre_hooks.values()):
+            if takes_named:
+                changed = hook(self, args, named)
+                args, named = (args, named) if changed is None else changed
+            else:
+                changed = hook(self, args)
+                if changed is not None:
+                    args = changed if isinstance(changed, tuple) else (changed,)
+        result = self.forward(*args, **named)
+        for hook, takes_named in list(self._forward_hooks.values()):
+            changed = hook(self, args, named, result) if takes_named else hook(self, args, result)
+            result = result if changed is None else changed
+        return result
+
+    def register_forward_pre_hook(self, hook: Callable[..., Any], *, with_kwargs: bool = False) -> Handle:
+        """Call `hook(module, args)` before forward; what it returns, if anything, takes the place of args."""
+        key = next(_hook_numbers)
+        self._forward_pre_hooks[key] = (hook, with_kwargs)
+        return Handle(self._forward_pre_hooks, key)
+
+    def register_forward_hook(self, hook: Callable[..., Any], *, with_kwargs: bool = False) -> Handle:
+        """Call `hook(module, args, result)` after forward; what it returns, if anything, takes the place of the result."""
+        key = next(_hook_numbers)
+        self._forward_hooks[key] = (hook, with_kwargs)
+        return Handle(self._forward_hooks, key)
+
+    # ---- members ----
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        kind = PARAMETER if isinstance(value, Parameter) else MODULE if isinstance(value, Module) else None
+        kinds = self.__dict__.get("_kinds")
+        if kinds is None:
+            if kind is not None:
+                raise AttributeError(f"{type(self).__name__}: call super().__init__() before assigning {name!r}")
+            object.__setattr__(self, name, value)
+            return
+        present = kinds.get(name)
+        if kind is not None:
+            kinds[name] = kind
+            self._non_persistent_buffers_set.discard(name)
+            self.__dict__[name] = value
+        elif present is None:
+            object.__setattr__(self, name, value)
+        elif value is None or (present == BUFFER and isinstance(value, Tensor)):
+            self.__dict__[name] = value
+        else:
+            wanted = {PARAMETER: "an nn.Parameter", BUFFER: "a tensor", MODULE: "a Module"}[present]
+            raise TypeError(
+                f"{type(self).__name__}.{name} is a {present}: assign {wanted} or None, got {type(value).__name__}"
+            )
+
+    def __delattr__(self, name: str) -> None:
+        object.__delattr__(self, name)
+        self._kinds.pop(name, None)
+        self._non_persistent_buffers_set.discard(name)
+
+    def register_parameter(self, name: str, param: Parameter | None) -> None:
+        check_name(self, name, PARAMETER)
+        if param is not None and not isinstance(param, Parameter):
+            raise TypeError(f"register_parameter: {name!r} must be an nn.Parameter or None, got {type(param).__name__}")
+        self._parameters[name] = param
+
+    def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:
+        """A tensor that is part of the state but is not learned; `persistent=False` keeps it out of state_dict."""
+        check_name(self, name, BUFFER)
+        if tensor is not None and not isinstance(tensor, Tensor):
+            raise TypeError(f"register_buffer: {name!r} must be a tensor or None, got {type(tensor).__name__}")
+        self._buffers[name] = tensor
+        self._non_persistent_buffers_set.discard(name)
+        if not persistent:
+            self._non_persistent_buffers_set.add(name)
+
+    def add_module(self, name: str, module: Module | None) -> None:
+        check_name(self, name, MODULE)
+        if module is not None and not isinstance(module, Module):
+            raise TypeError(f"add_module: {name!r} must be a Module or None, got {type(module).__name__}")
+        self._modules[name] = module
+
+    register_module = add_module
+
+    @property
+    def _parameters(self) -> Members:
+        return Members(self, PARAMETER)
+
+    @property
+    def _buffers(self) -> Members:
+        return Members(self, BUFFER)
+
+    @property
+    def _modules(self) -> Members:
+        return Members(self, MODULE)
+
+    def _members(self, kind: str) -> list[tuple[str, Any]]:
+        own = self.__dict__
+        return [(name, own[name]) for name, k in self._kinds.items() if k == kind]
+
+    # ---- walks ----
+
+    def named_modules(self, prefix: str = "", remove_duplicate: bool = True) -> Iterator[tuple[str, Module]]:
+        """This module and all below it, parents first."""
+        seen: set[int] = set()
+        stack: list[tuple[str, Module]] = [(prefix, self)]
+        while stack:
+            path, module = stack.pop()
+            if remove_duplicate:
+                if id(module) in seen:
+                    continue
+                seen.add(id(module))
+            yield path, module
+            dot = f"{path}." if path else ""
+            below = [(f"{dot}{name}", child) for name, child in module._members(MODULE) if child is not None]
+            stack.extend(reversed(below))
+
+    def modules(self) -> Iterator[Module]:
+        return (module for _, module in self.named_modules())
+
+    def named_children(self) -> Iterator[tuple[str, Module]]:
+        seen: set[int] = set()
+        for name, child in self._members(MODULE):
+            if child is not None and id(child) not in seen:
+                seen.add(id(child))
+                yield name, child
+
+    def children(self) -> Iterator[Module]:
+        return (child for _, child in self.named_children())
+
+    def _named(self, kind: str, prefix: str, recurse: bool, once: bool) -> Iterator[tuple[str, Any]]:
+        seen: set[int] = set()
+        for path, module in self.named_modules(prefix) if recurse else iter([(prefix, self)]):
+            dot = f"{path}." if path else ""
+            for name, value in module._members(kind):
+                if value is None or (once and id(value) in seen):
+                    continue
+                seen.add(id(value))
+                yield f"{dot}{name}", value
+
+    def named_parameters(
+        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, Parameter]]:
+        return self._named(PARAMETER, prefix, recurse, remove_duplicate)
+
+    def parameters(self, recurse: bool = True) -> Iterator[Parameter]:
+        return (value for _, value in self._named(PARAMETER, "", recurse, True))
+
+    def named_buffers(
+        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, Tensor]]:
+        return self._named(BUFFER, prefix, recurse, remove_duplicate)
+
+    def buffers(self, recurse: bool = True) -> Iterator[Tensor]:
+        return (value for _, value in self._named(BUFFER, "", recurse, True))
+
+    def get_submodule(self, target: str) -> Module:
+        """The module at a path such as "blocks.0.norm"; the empty path is this module."""
+        module: Module = self
+        for name in target.split(".") if target else ():
+            if module._kinds.get(name) != MODULE or module.__dict__[name] is None:
+                raise AttributeError(f"{type(module).__name__} has no submodule {name!r} (looking for {target!r})")
+            module = module.__dict__[name]
+        return module
+
+    def _get_member(self, target: str, kind: str) -> Any:
+        path, _, name = target.rpartition(".")
+        module = self.get_submodule(path)
+        if module._kinds.get(name) != kind:
+            raise AttributeError(f"{type(module).__name__} has no {kind} {name!r} (looking for {target!r})")
+        return module.__dict__[name]
+
+    def get_parameter(self, target: str) -> Parameter:
+        return self._get_member(target, PARAMETER)  # type: ignore[no-any-return]
+
+    def get_buffer(self, target: str) -> Tensor:
+        return self._get_member(target, BUFFER)  # type: ignore[no-any-return]
+
+    # ---- changes of the whole tree ----
+
+    def apply(self: M, fn: Callable[[Module], Any]) -> M:
+        """Call `fn` on every module below and then on this one."""
+        for child in self.children():
+            child.apply(fn)
+        fn(self)
+        return self
+
+    def train(self: M, mode: bool = True) -> M:
+        self.training = bool(mode)
+        for child in self.children():
+            child.train(mode)
+        return self
+
+    def eval(self: M) -> M:
+        return self.train(False)
+
+    def requires_grad_(self: M, requires_grad: bool = True) -> M:
+        for value in self.parameters():
+            value.requires_grad_(requires_grad)
+        return self
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        for value in self.parameters():
+            if value.grad is not None:
+                if set_to_none:
+                    value.grad = None
+                else:
+                    value.grad = value.grad.detach().zero_()
+
+    def _apply(self: M, fn: Callable[[Tensor], Tensor]) -> M:
+        """Give each parameter and buffer the content `fn` makes of it; the parameters stay the same objects."""
+        for child in self.children():
+            child._apply(fn)
+        with no_grad():
+            for _, value in self._members(PARAMETER):
+                if value is None:
+                    continue
+                gradient = value.grad
+                replace_content(value, fn(value.detach()))
+                if gradient is not None:
+                    value.grad = fn(gradient)
+            for name, value in self._members(BUFFER):
+                if value is not None:
+                    self.__dict__[name] = fn(value)
+        return self
+
+    def to(self: M, *args: Any, **named: Any) -> M:
+        """Move to a device, or cast the floating-point parameters and buffers: to(device), to(dtype), to(tensor)."""
+        dtype: DType | None = named.get("dtype")
+        where: Any = named.get("device")
+        for given in args:
+            if isinstance(given, DType):
+                dtype = given
+            elif isinstance(given, Tensor):
+                dtype, where = given.dtype, given.device
+            elif not isinstance(given, bool):  # non_blocking, which changes nothing here
+                where = given
+        if dtype is not None and dtype.kind != "f":
+            raise TypeError(f"Module.to: parameters are floating-point, got dtype {dtype!r}")
+
+        def convert(value: Tensor) -> Tensor:
+            return value.to(device=where, dtype=dtype if value.is_floating_point() else None)
+
+        return self._apply(convert)
+
+    def float(self: M) -> M:
+        return self.to(dtypes.float32)
+
+    def double(self: M) -> M:
+        return self.to(dtypes.float64)
+
+    def half(self: M) -> M:
+        return self.to(dtypes.float16)
+
+    def bfloat16(self: M) -> M:
+        return self.to(dtypes.bfloat16)
+
+    def cpu(self: M) -> M:
+        return self.to("cpu")
+
+    def cuda(self: M, device: Any = None) -> M:
+        return self.to("cuda" if device is None or isinstance(device, int) else device)
+
+    # ---- state ----
+
+    def state_dict(self, *, prefix: str = "", keep_vars: bool = False) -> dict[str, Tensor]:
+        """Parameters and persistent buffers by full name; they share the module's memory."""
+        return {name: v if keep_vars else v.detach() for name, v in persistent_members(self, prefix)}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> LoadedKeys:
+        """Copy values in by name (`assign`: take the given tensors themselves); strict: names must match exactly."""
+        return load_state(self, state_dict, strict, assign)
+
+    # ---- printing ----
+
+    def extra_repr(self) -> str:
+        """What stands between the parentheses before the submodules."""
+        return ""
+
+    def _get_name(self) -> str:
+        return type(self).__name__
+
+    def __repr__(self) -> str:
+        return show_module(self)

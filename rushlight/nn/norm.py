@@ -1,0 +1,129 @@
+"""Normalising layers: over the features of an element, or over the batch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rushlight.core.dtypes import DType, int64
+from rushlight.core.errors import ShapeError
+from rushlight.nn.module import Module
+from rushlight.nn.parameter import Parameter
+from rushlight.ops import creation, normalise
+from rushlight.tensor import Tensor
+
+
+def _scale(shape: Sequence[int], wanted: bool, device: Any, dtype: DType | None) -> Parameter | None:
+    return Parameter(creation.ones(tuple(shape), device=device, dtype=dtype)) if wanted else None  # type: ignore[arg-type]
+
+
+def _shift(shape: Sequence[int], wanted: bool, device: Any, dtype: DType | None) -> Parameter | None:
+    return Parameter(creation.zeros(tuple(shape), device=device, dtype=dtype)) if wanted else None  # type: ignore[arg-type]
+
+
+class LayerNorm(Module):
+    """The last dimensions with mean 0 and variance 1, then scaled and shifted."""
+
+    weight: Parameter | None
+    bias: Parameter | None
+
+    def __init__(
+        self,
+        normalized_shape: int | Sequence[int],
+        eps: float = 1e-5,
+        elementwise_affine: bool = True,
+        bias: bool = True,
+        device: Any = None,
+        dtype: DType | None = None,
+    ) -> None:
+        super().__init__()
+        shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
+        self.normalized_shape = shape
+        self.eps = eps
+        self.elementwise_affine = elementwise_affine
+        self.register_parameter("weight", _scale(shape, elementwise_affine, device, dtype))
+        self.register_parameter("bias", _shift(shape, elementwise_affine and bias, device, dtype))
+
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
+        return normalise.layer_norm(input, self.normalized_shape, self.weight, self.bias, self.eps)  # type: ignore[no-any-return]
+
+    def extra_repr(self) -> str:
+        return f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}"
+
+
+class _BatchNorm(Module):
+    """Each channel (dimension 1) with mean 0 and variance 1 over the batch, then scaled and shifted."""
+
+    weight: Parameter | None
+    bias: Parameter | None
+    running_mean: Tensor | None
+    running_var: Tensor | None
+    num_batches_tracked: Tensor | None
+    dimensions: tuple[int, ...] = ()
+
+    def __init__(
+        self,
+        num_features: int,
+        eps: float = 1e-5,
+        momentum: float | None = 0.1,
+        affine: bool = True,
+        track_running_stats: bool = True,
+        device: Any = None,
+        dtype: DType | None = None,
+    ) -> None:
+        super().__init__()
+        self.num_features = num_features
+        self.eps = eps
+        self.momentum = momentum
+        self.affine = affine
+        self.track_running_stats = track_running_stats
+        shape = (num_features,)
+        self.register_parameter("weight", _scale(shape, affine, device, dtype))
+        self.register_parameter("bias", _shift(shape, affine, device, dtype))
+        tracked: list[Any] = [None, None, None]
+        if track_running_stats:
+            mean = creation.zeros(shape, device=device, dtype=dtype)
+            count = creation.zeros((), device=device, dtype=int64)
+            tracked = [mean, creation.ones(shape, device=device, dtype=dtype), count]
+        for name, value in zip(("running_mean", "running_var", "num_batches_tracked"), tracked, strict=True):
+            self.register_buffer(name, value)
+
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
+        if len(input.shape) not in self.dimensions:
+            wanted = " or ".join(map(str, self.dimensions))
+            raise ShapeError(f"{type(self).__name__}: input must have {wanted} dimensions, got shape {list(input.shape)}")
+        return normalise.batch_norm(  # type: ignore[no-any-return]
+            input,
+            self.running_mean,
+            self.running_var,
+            self.weight,
+            self.bias,
+            self.training or self.running_mean is None,
+            self._share_of_batch() if self.training else 0.0,
+            self.eps,
+        )
+
+    def _share_of_batch(self) -> float:
+        """How far the running statistics move towards this batch's; without momentum they are a plain average."""
+        if self.num_batches_tracked is None:
+            return 0.0
+        self.num_batches_tracked.add_(1)
+        return 1 / float(self.num_batches_tracked) if self.momentum is None else self.momentum
+
+    def extra_repr(self) -> str:
+        return (
+            f"{self.num_features}, eps={self.eps}, momentum={self.momentum}, affine={self.affine}, "
+            f"track_running_stats={self.track_running_stats}"
+        )
+
+
+class BatchNorm1d(_BatchNorm):
+    """Batch normalisation of (batch, channels) or (batch, channels, length)."""
+
+    dimensions = (2, 3)
+
+
+class BatchNorm2d(_BatchNorm):
+    """Batch normalisation of (batch, channels, height, width)."""
+
+    dimensions = (4,)

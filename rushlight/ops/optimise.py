@@ -1,0 +1,82 @@
+"""Optimisers' formulas: a whole step of one parameter is one kernel, written into the parameter and its state.
+
+What changes from step to step (rates, bias corrections) is a launch parameter, worked out in float64 by the optimiser; what
+changes the formula (weight decay or none, ...) chooses another kernel.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from rushlight.devices.registry import opened
+from rushlight.ops.inplace import Update
+from rushlight.scalar import build as s
+from rushlight.scalar.ir import Expr
+from rushlight.tape import region
+from rushlight.tape.value import Value
+
+
+@functools.cache
+def adam(decoupled: bool, decays: bool, amsgrad: bool, maximize: bool) -> Update:
+    """p, exp_avg, exp_avg_sq, (max_exp_avg_sq,) g and the params of `body`; decoupled: `decay` scales p, else it adds to g."""
+
+    def body(p: Expr, m: Expr, v: Expr, *rest: Expr) -> tuple[Expr, ...]:
+        *top, g, towards_g, keep, towards_square, rate, correction, eps, decay = rest
+        if maximize:
+            g = -g
+        if decays and decoupled:
+            p = p * decay
+        elif decays:
+            g = g + p * decay
+        m = m + (g - m) * towards_g
+        v = v * keep + g * g * towards_square
+        top = [s.maximum(t, v) for t in top]
+        size = s.sqrt(top[0] if top else v) / correction + eps
+        return (p - rate * (m / size), m, v, *top)
+
+    name = "adamw" if decoupled else "adam"
+    return Update(name, body, 4 if amsgrad else 3, 7, "A step against the mean gradient over the root of its mean square.")
+
+
+@functools.cache
+def sgd(has_momentum: bool, nesterov: bool, decays: bool, maximize: bool) -> Update:
+    """p, (momentum_buffer,) g and the params of `body`."""
+
+    def body(p: Expr, *rest: Expr) -> tuple[Expr, ...]:
+        *buffers, g, rate, decay, momentum, share, ahead = rest
+        if maximize:
+            g = -g
+        if decays:
+            g = g + p * decay
+        if not has_momentum:
+            return (p - g * rate,)
+        buffer = buffers[0] * momentum + g * share
+        g = g + buffer * ahead if nesterov else buffer
+        return p - g * rate, buffer
+
+    return Update("sgd", body, 2 if has_momentum else 1, 5, "A step against the gradient, with momentum.")
+
+
+def nothing_dropped() -> bool:
+    """Whether no value on any device waits to be rebuilt: then a write disturbs nobody, and `advance` may take the short way."""
+    return not any(region.dropped(pool) for pool in opened())
+
+
+def advance(update: Update, values: tuple[Value, ...], params: tuple[float, ...], undisturbed: bool) -> None:
+    """`update(values, params)`; the short way does the same without looking for dropped values to rebuild first."""
+    plan: Any = update.plans.get(tuple([v.spec for v in values]))
+    if plan is None or not undisturbed:
+        update(values, params)
+        return
+    try:
+        addresses = [v.storage.address + v.offset for v in values]  # type: ignore[operator]
+    except TypeError:  # a dropped gradient; see Note [Hot path]
+        update(values, params)
+        return
+    targets = update.targets
+    plan.launch(*addresses[:targets], *addresses, *plan.tail, *params)
+    for value in values[:targets]:
+        storage = value.storage
+        storage.version += 1
+        storage.recipe = None

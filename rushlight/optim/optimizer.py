@@ -1,0 +1,134 @@
+"""Optimizer: groups of parameters, their options, and the state kept for each."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from rushlight.core.errors import RushlightError
+from rushlight.ops import elementwise as e
+from rushlight.ops.optimise import nothing_dropped
+from rushlight.tape.state import enable_grad, no_grad
+from rushlight.tensor import Tensor
+
+Group = dict[str, Any]
+
+
+class Optimizer:
+    """The base of optimisers: a subclass says how a group takes a step.
+
+    `param_groups` is a list of dicts: "params" and the options of that group. `state` is a dict per parameter.
+    """
+
+    def __init__(self, params: Iterable[Any], defaults: dict[str, Any]) -> None:
+        if isinstance(params, Tensor):
+            raise TypeError("an optimiser takes an iterable of parameters or of dicts; put the tensor in a list")
+        self.defaults = defaults
+        self.state: defaultdict[Tensor, dict[str, Any]] = defaultdict(dict)
+        self.param_groups: list[Group] = []
+        groups = list(params)
+        if not groups:
+            raise ValueError("an optimiser was given no parameters; was model.parameters() used up before?")
+        for group in groups if isinstance(groups[0], dict) else [{"params": groups}]:
+            self.add_param_group(group)
+
+    def add_param_group(self, param_group: Group) -> None:
+        """Take more parameters, with options of their own where they differ from the defaults."""
+        given = param_group["params"]
+        if isinstance(given, set):
+            raise TypeError("a group of parameters must have an order: a list, not a set")
+        listed = [given] if isinstance(given, Tensor) else [p[1] if isinstance(p, tuple) else p for p in given]
+        known = {id(p) for group in self.param_groups for p in group["params"]}
+        for p in listed:
+            if not isinstance(p, Tensor):
+                raise TypeError(f"an optimiser takes tensors, got {type(p).__name__}")
+            if not p.is_leaf:
+                raise ValueError(f"an optimiser takes leaves; a result of shape {list(p.shape)} has no gradient of its own")
+            if id(p) in known:
+                raise ValueError(f"a parameter of shape {list(p.shape)} is given twice; each belongs to one group, once")
+            known.add(id(p))
+        self.param_groups.append({**self.defaults, **param_group, "params": listed})
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Forget the gradients, or fill them with zeros."""
+        for group in self.param_groups:
+            for p in group["params"]:
+                if set_to_none:
+                    if p.node is not None:
+                        p.node.grad = None
+                elif p.grad is not None:
+                    with no_grad():
+                        p.grad = p.grad.detach().zero_()
+
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Change every parameter that has a gradient; `closure`, if given, computes the loss first and is returned."""
+        loss = None
+        if closure is not None:
+            with enable_grad():
+                loss = closure()
+        undisturbed = nothing_dropped()
+        for group in self.param_groups:
+            self.step_group(group, undisturbed)
+        return loss
+
+    def step_group(self, group: Group, undisturbed: bool) -> None:
+        raise NotImplementedError(f"{type(self).__name__} does not say how to step")
+
+    # ---- state ----
+
+    def state_dict(self) -> dict[str, Any]:
+        """The state by number of the parameter, and the groups with numbers in place of parameters."""
+        numbers: dict[int, int] = {}
+        groups = []
+        for group in self.param_groups:
+            for p in group["params"]:
+                numbers.setdefault(id(p), len(numbers))
+            groups.append({**group, "params": [numbers[id(p)] for p in group["params"]]})
+        state = {numbers[id(p)]: dict(kept) for p, kept in self.state.items() if id(p) in numbers}
+        return {"state": state, "param_groups": groups}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Copy a state in; parameters are matched by their order."""
+        groups = state_dict["param_groups"]
+        mine, given = ([len(g["params"]) for g in listed] for listed in (self.param_groups, groups))
+        if mine != given:
+            raise RushlightError(
+                f"load_state_dict: the state has groups of {given} parameters, this optimiser of {mine}; "
+                f"make it with the same parameters in the same order"
+            )
+        by_number: dict[Any, Tensor] = {}
+        for own, group in zip(self.param_groups, groups, strict=True):
+            by_number.update(zip(group["params"], own["params"], strict=True))
+        fresh: defaultdict[Tensor, dict[str, Any]] = defaultdict(dict)
+        for number, kept in state_dict["state"].items():
+            p = by_number[number]
+            fresh[p] = {name: _copied(name, value, p) for name, value in kept.items()}
+        self.state = fresh
+        for own, group in zip(self.param_groups, groups, strict=True):
+            own.update({name: value for name, value in group.items() if name != "params"})
+
+    def __repr__(self) -> str:
+        lines = [f"{type(self).__name__} ("]
+        for i, group in enumerate(self.param_groups):
+            lines.append(f"Parameter Group {i}")
+            lines.extend(f"    {name}: {group[name]}" for name in sorted(group) if name != "params")
+        return "\n".join([*lines, ")"])
+
+
+def _copied(name: str, value: Any, p: Tensor) -> Any:
+    """A piece of state for parameter `p`: tensors in its type and on its device, the step as a plain number."""
+    if not isinstance(value, Tensor):
+        return value
+    if name == "step":
+        return int(value.item())
+    with no_grad():
+        moved = value.detach().to(device=p.device, dtype=p.dtype if value.is_floating_point() else None)
+        return e.clone(moved)
+
+
+def check_options(**options: float) -> None:
+    """Refuse options that must not be negative."""
+    for name, value in options.items():
+        if not value >= 0:
+            raise ValueError(f"an optimiser's {name} must be at least 0, got {value}")

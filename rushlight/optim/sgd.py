@@ -1,0 +1,58 @@
+"""Stochastic gradient descent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from rushlight.ops import creation
+from rushlight.ops.optimise import advance, sgd
+from rushlight.optim.optimizer import Group, Optimizer, check_options
+
+
+class SGD(Optimizer):
+    """p <- p - lr * b, where b <- momentum * b + (1 - dampening) * g, and g itself the first time.
+
+    `nesterov` steps by g + momentum * b. `foreach` and `fused` are accepted for PyTorch's sake: every step is one fused
+    kernel per parameter.
+    """
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float = 1e-3,
+        momentum: float = 0.0,
+        dampening: float = 0.0,
+        weight_decay: float = 0.0,
+        nesterov: bool = False,
+        *,
+        maximize: bool = False,
+        foreach: bool | None = None,
+        fused: bool | None = None,
+    ) -> None:
+        check_options(lr=lr, momentum=momentum, weight_decay=weight_decay)
+        if nesterov and (momentum <= 0 or dampening != 0):
+            raise ValueError(f"SGD: nesterov needs momentum and no dampening, got {momentum} and {dampening}")
+        options = {"lr": lr, "momentum": momentum, "dampening": dampening, "weight_decay": weight_decay}
+        super().__init__(params, {**options, "nesterov": nesterov, "maximize": maximize})
+
+    def step_group(self, group: Group, undisturbed: bool) -> None:
+        lr, momentum, decay = float(group["lr"]), group["momentum"], group["weight_decay"]
+        update = sgd(momentum != 0, group["nesterov"], decay != 0, group["maximize"])
+        first = (lr, decay, 0.0, 1.0, momentum)
+        later = (lr, decay, momentum, 1 - group["dampening"], momentum)
+        states = self.state
+        for p in group["params"]:
+            leaf = p.node
+            if leaf is None or leaf.grad is None:
+                continue
+            if not momentum:
+                advance(update, (p, leaf.grad), later, undisturbed)
+                continue
+            state = states[p]
+            buffer = state.get("momentum_buffer")
+            if buffer is None:
+                state["momentum_buffer"] = buffer = creation.zeros_like(p)
+                advance(update, (p, buffer, leaf.grad), first, undisturbed)
+            else:
+                advance(update, (p, buffer, leaf.grad), later, undisturbed)

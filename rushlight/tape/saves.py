@@ -1,0 +1,39 @@
+"""What a node saved for its derivative, checked and, where a checkpoint dropped it, rebuilt."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rushlight.core.errors import GraphFreedError, InplaceError
+from rushlight.tape.call import make_value
+from rushlight.tape.region import restore_saves
+from rushlight.tape.value import Node, Output, Value
+
+
+def saves_of(node: Node) -> tuple[Sequence[Value], Sequence[Value]]:
+    """The saved outputs and the saved inputs, in the order of `grad.saves_out` and `grad.saves_in`."""
+    if node.saved is None:
+        raise GraphFreedError(
+            f"{node.plan.op.name}: backward a second time through a graph whose saved values were given back; "
+            f"pass retain_graph=True to the first backward"
+        )
+    if node.dropped is not None:
+        restore_saves(node)
+    version = 0
+    saved = node.saved
+    for value in saved:
+        version += value.storage.version
+    outs: Sequence[Value] = ()
+    if node.outs:
+        plan = node.plan
+        outs = []
+        for j, storage in zip(node.grad.saves_out, node.outs, strict=True):
+            version += storage.version
+            edge = node if len(plan.outs) == 1 else Output(node, j)
+            outs.append(make_value(plan.outs[j], storage, 0, edge))
+    if version != node.version:
+        raise InplaceError(
+            f"{node.plan.op.name}: a value saved for its backward was overwritten in place since (operands "
+            f"{', '.join(map(repr, node.plan.ins))}); write to a clone instead, or after backward"
+        )
+    return outs, saved
