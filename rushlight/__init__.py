@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rushlight import amp, autograd, memory, utils
+from rushlight import amp, autograd, memory, nn, optim, utils
 from rushlight import tensor as _tensor_module
 from rushlight.amp import autocast
 from rushlight.core import dtypes as _dtypes

@@ -224,7 +224,7 @@ class Tensor(Value):
         self.kept_grad = box
 
         def keep(g: Any) -> None:
-            box[0] = g
+            box[0] = g if box[0] is None else Needed.add(box[0], g)
 
         _hook_table(self.node, keep)
 
@@ -295,7 +295,7 @@ class Tensor(Value):
         return interop.to_list(self)[0]
 
     def tolist(self) -> Any:
-        return interop.to_numpy(self.detach(), copy=False).tolist()
+        return interop.to_numpy(self.detach(), copy=True).tolist()
 
     def __float__(self) -> Any:
         return dtypes_float(self.item())
@@ -509,7 +509,7 @@ def _seed(root: Value, gradient: Value | None) -> Value:
         return Needed.full(_dense(root), 1.0)
     if gradient.spec.shape != root.spec.shape:
         raise ShapeError(f"backward: a gradient {gradient.spec!r} does not fit the root {root.spec!r}")
-    return gradient
+    return Needed.cast(gradient, root.spec.dtype)
 
 
 def _dense(value: Value) -> Any:
@@ -544,7 +544,8 @@ def backward(
         return
     for leaf, part in zip(inputs, grad(roots, inputs, seeds, retain, create_graph, allow_unused=True), strict=True):
         if part is not None:
-            leaf.grad = part if leaf.grad is None else leaf.grad + part
+            # A buffer of its own: what `grad` gives may be shared between inputs.
+            leaf.grad = Needed.clone(part) if leaf.grad is None else leaf.grad + part
 
 
 def grad(

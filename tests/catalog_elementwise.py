@@ -70,7 +70,8 @@ def power(x, y):
 
 
 def sign(x):
-    return np.sign(x)
+    """PyTorch's: 0 for NaN."""
+    return np.where(np.isnan(x), 0, np.sign(x))
 
 
 def relu(x):
@@ -95,7 +96,7 @@ def divide(x, y, rounding_mode=None):
         return np.floor_divide(x, y)
     quotient = np.divide(np.asarray(x, np.float64), np.asarray(y, np.float64))
     if rounding_mode == "trunc":
-        return np.trunc(quotient).astype(np.asarray(x).dtype)
+        return np.trunc(quotient).astype(np.result_type(x, y))
     return quotient
 
 
@@ -173,9 +174,18 @@ def with_alpha(make: Make) -> Iterator[Sample]:
 
 def division(make: Make) -> Iterator[Sample]:
     yield from binary("", np.divide, divisors).samples(make)
-    if make.floats:
-        for mode in ("floor", "trunc"):
-            yield at(*quotients(make, (3, 4), (4,)), rounding_mode=mode)
+
+
+def rounded_division(make: Make) -> Iterator[Sample]:
+    for mode in ("floor", "trunc"):
+        yield at(*quotients(make, (3, 4), (4,)), rounding_mode=mode)
+        yield at(quotients(make, (5,), ())[0], 4, rounding_mode=mode)
+
+
+def remainders(make: Make) -> Iterator[Sample]:
+    yield from binary("", np.fmod, quotients, special=False, scalars=(2, 0.5)).samples(make)
+    if make.floats:  # 1 / 0.1 rounds up to 10, but ten times 0.1 is more than 1
+        yield rough(round_to([1.0, -1.0, 1.0, 6.0, 0.0], make.dtype), round_to([0.1, 0.1, -0.1, 0.1, 3.0], make.dtype))
 
 
 def selection(make: Make) -> Iterator[Sample]:
@@ -241,9 +251,8 @@ def any_value(make: Make) -> Iterator[Sample]:
 
 def cast_row(name: str) -> Row:
     target = by_name(name)
-    return Row(
-        f"to_{name}", cast_to(name), any_value, ALL, EXACT, always(target), differentiable=target.kind == "f"
-    )
+    smooth = target.kind == "f"
+    return Row(f"to_{name}", cast_to(name), any_value, ALL, EXACT, always(target), smooth, unrounded=np.copy)
 
 
 def comparison(name: str, reference) -> Row:
@@ -274,11 +283,12 @@ ROWS = [
     MUL,
     alias(MUL, "multiply"),
     DIV,
+    Row("div", divide, rounded_division, NUMBER, EXACT, variant="rounded"),
     alias(DIV, "divide"),
     alias(DIV, "true_divide"),
-    binary("floor_divide", np.floor_divide, quotients, EXACT, special=False),
-    binary("remainder", np.remainder, quotients, special=False),
-    binary("fmod", np.fmod, quotients, special=False),
+    Row("floor_divide", np.floor_divide, remainders, NUMBER, EXACT),
+    Row("remainder", np.remainder, remainders, NUMBER, ROUNDED),
+    Row("fmod", np.fmod, remainders, NUMBER, ROUNDED),
     binary("pow", power, powers, ELEMENTARY, special=False),
     binary("maximum", np.maximum, apart, EXACT, ALL),
     binary("minimum", np.minimum, apart, EXACT, ALL),

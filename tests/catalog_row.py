@@ -170,9 +170,11 @@ class Row:
     makes: bool = False  # a creation: gets dtype= and device=, takes no tensor
     call: Callable[..., Any] = field(default=lambda op, *args, **named: op(*args, **named))
     layouts: bool = True  # also run on transposed and strided tensors
+    unrounded: Callable[..., Any] | None = None  # what differences are taken of, where the reference rounds
+    variant: str = ""  # a second row of an op whose result type depends on an argument
 
     def __repr__(self) -> str:
-        return self.name
+        return f"{self.name}-{self.variant}" if self.variant else self.name
 
 
 def always(dtype: DType) -> Callable[[DType], DType]:

@@ -32,6 +32,8 @@ BEFORE = r"""
 #define __forceinline__ inline
 #define __launch_bounds__(...)
 #define __builtin_amdgcn_wave_barrier() emulated::pause()
+#define __builtin_amdgcn_wavefrontsize() 32
+#define __popc(x) __builtin_popcount(x)
 #define __syncthreads() emulated::pause()
 #define __threadfence()
 struct Dim { unsigned x, y, z; };
@@ -75,6 +77,15 @@ template <typename T> static T __shfl_xor(const T value, const int mask, int) {
     std::memcpy(&other, &emulated::slots[me ^ (unsigned)mask], sizeof(T));
     emulated::pause();
     return other;
+}
+static unsigned long long __ballot(const int test) {
+    const unsigned me = threadIdx.x;
+    emulated::slots[me] = test ? 1.0 : 0.0;
+    emulated::pause();
+    unsigned long long found = 0;
+    for (unsigned l = 0; l < 32; ++l) found |= (unsigned long long)(emulated::slots[(me & ~31u) + l] != 0.0) << l;
+    emulated::pause();
+    return found;
 }
 template <typename A, typename B> static A bits_of(const B b) { A a; std::memcpy(&a, &b, sizeof a); return a; }
 static float __uint_as_float(unsigned x) { return bits_of<float>(x); }

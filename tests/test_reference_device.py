@@ -231,22 +231,22 @@ def test_contract_over_nothing_gives_zeros(machine):
 @pytest.mark.parametrize("index_dtype", [int32, int64])
 def test_gather(machine, index_dtype):
     source = random(2, 5, 3)
-    index = np.random.default_rng(1).integers(-5, 5, (2, 4, 3)).astype(index_dtype.name)
+    index = np.random.default_rng(1).integers(0, 5, (2, 4, 3)).astype(index_dtype.name)
     out = np.empty((2, 4, 3), np.float32)
     status = machine.status_word("gather")
     strides = (12, 3, 1, 15, 3, 1, 12, 3, 1)
     machine.build(Gather(float32, index_dtype))(at(out), at(source), at(index), status, 2, 4, 3, 5, *strides)
-    np.testing.assert_array_equal(out, np.take_along_axis(source, index % 5, 1))
+    np.testing.assert_array_equal(out, np.take_along_axis(source, index, 1))
     machine.synchronize()
 
 
 def test_a_bad_index_stores_zero_and_is_told_once(machine):
-    source, index = random(5), np.array([1, 5, -6, -1])
-    out = np.ones(4, np.float32)
+    source, index = random(5), np.array([1, 5, -6, -1, 4])
+    out = np.ones(5, np.float32)
     machine.status_word("other")
     status = machine.status_word("index_select")
-    machine.build(Gather(float32, int64))(at(out), at(source), at(index), status, 1, 4, 1, 5, 0, 1, 0, 0, 1, 0, 0, 1, 0)
-    np.testing.assert_array_equal(out, [source[1], 0, 0, source[4]])
+    machine.build(Gather(float32, int64))(at(out), at(source), at(index), status, 1, 5, 1, 5, 0, 1, 0, 0, 1, 0, 0, 1, 0)
+    np.testing.assert_array_equal(out, [source[1], 0, 0, 0, source[4]])
     with pytest.raises(IndexError, match=r"^index_select"):
         machine.synchronize()
     machine.synchronize()
@@ -265,8 +265,8 @@ def test_scatter_add_repeats_and_skips_bad_indices(machine):
     source, index = random(4, 3), np.array([1, 1, -1, 9])
     out = random(5, 3, seed=2)
     want = out.copy()
-    for k, place in enumerate([1, 1, 4]):
-        want[place] += source[k]
+    for k in (0, 1):
+        want[1] += source[k]
     status = machine.status_word("scatter_add")
     strides = (0, 3, 1, 0, 3, 1, 0, 1, 0)
     machine.build(ScatterAdd(float32, int64))(at(out), at(source), at(index), status, 1, 4, 3, 5, *strides)

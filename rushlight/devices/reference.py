@@ -244,10 +244,9 @@ class NumpyMachine:
 
 
 def _resolve(index: Array, limit: int) -> tuple[Array, Array]:
-    """Which indices are outside [-limit, limit), and all of them counted from the start (0 for the bad)."""
-    bad = (index < -limit) | (index >= limit)
-    place = np.where(index < 0, index + limit, index)
-    return bad, np.where(bad, 0, place)
+    """Which indices are outside [0, limit), and all of them with 0 for the bad."""
+    bad = (index < 0) | (index >= limit)
+    return bad, np.where(bad, 0, index)
 
 
 # ---- the device ----

@@ -8,7 +8,7 @@ from pathlib import Path
 from rushlight.core.errors import DeviceUnavailable
 from rushlight.devices.allocator import Pool
 
-_NOT_DEVICES = {"__init__", "allocator", "protocol", "registry"}
+_NOT_DEVICES = {"__init__", "allocator", "cache", "protocol", "registry"}
 _POOLS: dict[str, Pool] = {}
 
 
@@ -29,6 +29,11 @@ def pool_of(name: str) -> Pool:
         module = importlib.import_module(f"rushlight.devices.{name}")
         pool = _POOLS[name] = Pool(module.open_device())
     return pool
+
+
+def reopen(name: str) -> None:
+    """Forget the device: whoever asks next opens it anew, as after a lost GPU. What lies on the old one stays there."""
+    _POOLS.pop(name, None)
 
 
 def opened() -> list[Pool]:

@@ -1,8 +1,8 @@
 """Kernel -> CUDA C. See Note [CUDA C] in cuda_scalar.py for what the text may contain.
 
 The entry point's arguments are those of Note [Kernel arguments], in that order: addresses as pointers, sizes and
-strides as long long, params in their own type. Rowwise kernels take a few more, which the launcher adds (see Note
-[Rows on CUDA]).
+strides as long long, params in their own type. Rowwise and scatter kernels take a few more, which the launcher adds (see
+Note [Rows on CUDA] and Note [Indices on CUDA]).
 """
 
 from __future__ import annotations
@@ -34,4 +34,4 @@ def emit(kernel: Kernel) -> str:
         return f"{PRELUDE}{PACK}\n{rowwise(kernel)}"
     if isinstance(kernel, Contract):
         return f"{PRELUDE}\n{contract(kernel)}"
-    return f"{PRELUDE}\n{gather(kernel) if isinstance(kernel, Gather) else scatter_add(kernel)}"
+    return f"{PRELUDE}{PACK}\n{gather(kernel) if isinstance(kernel, Gather) else scatter_add(kernel)}"

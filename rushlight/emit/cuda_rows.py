@@ -1,8 +1,9 @@
 """Rowwise kernels as CUDA C.
 
 # Note [Rows on CUDA]
-1. `lanes` threads walk one row. With vector "axis" they are a warp or a block and take chunks of neighbouring elements;
-   otherwise a block is 32 columns (neighbouring threads, neighbouring columns) by `lanes`, or each thread has its own
+1. `lanes` threads walk one row. With vector "axis" they are a part of a warp, a warp or a block and take chunks of
+   neighbouring elements (a part of a warp that finds no row left walks the last one again, and stores nothing, since a
+   shuffle needs all of a warp); otherwise a block is 32 columns (neighbouring threads, neighbouring columns) by `lanes`, or each thread has its own
    column when `lanes` is 1.
 2. A long row is cut into segments of `length` elements. A segment is folded thread by thread in ascending order, then
    across threads by a fixed tree; segment s goes to lane s % lanes, in ascending order, and the lanes are folded again.
@@ -85,6 +86,7 @@ def _fold_function(kernel: Rowwise, number: int, step: Reduce) -> str:
         within = f"""\
     #pragma unroll
     for (int mask = 16; mask > 0; mask >>= 1) {{
+        if (mask >= lanes) continue;
         const {kind} other = SHUFFLE(v, mask);
         v = {both};
     }}
@@ -214,7 +216,7 @@ def _last_ticket(kernel: Rowwise, slot: str, owner: str, ticket: str, among: str
     ]
 
 
-# ---- vector "axis": a warp or a block per row ----
+# ---- vector "axis": part of a warp, a warp or a block per row ----
 
 
 def _wide_inputs(kernel: Rowwise, read: list[int], chunk: int) -> tuple[list[str], list[str]]:
@@ -300,7 +302,7 @@ def _axis_elements(kernel: Rowwise, chunk: int) -> list[str]:
             written += ["#pragma unroll", f"{each} q{k}[(i + j) * k{k}_1] = x{k}.v[j];"]
     scalar = f"{compute(_element_loads(kernel, read, 'i + j'))} {' '.join(direct)}"
     return [
-        f"for (i64 i = lane * {chunk}; i < axis; i += lanes * {chunk}) {{",
+        f"if (inside) for (i64 i = lane * {chunk}; i < axis; i += lanes * {chunk}) {{",
         f"    if (wide && i + {chunk} <= axis) {{",
         *("        " + line for line in packs),
         *(f"        {pack(kernel.outputs[k], chunk)} x{k};" for k in outputs),
@@ -333,7 +335,7 @@ def _axis(kernel: Rowwise) -> str:
     if rows:
         rows = [
             "if (lanes > 32) __syncthreads(); else SYNC_WARP();",
-            "if (lane == 0) {",
+            "if (inside && lane == 0) {",
             *("    " + r for r in rows),
             "}",
         ]
@@ -344,10 +346,13 @@ extern "C" __global__ void __launch_bounds__({MOST_THREADS}) rowwise_axis({_decl
     const int lanes = (int)lanes_;
     const int lane = (int)threadIdx.x & (lanes - 1);
     const i64 segments = axis <= length ? 1 : (axis + length - 1) / length;
-    const i64 first = ((i64)blockIdx.x * blockDim.x + threadIdx.x) / lanes;
+    const int place = lanes < 32 ? ((int)threadIdx.x & 31) / lanes : 0;
+    const i64 first = ((i64)blockIdx.x * blockDim.x + threadIdx.x) / lanes - place;
     const i64 step = (i64)gridDim.x * blockDim.x / lanes;
     const bool wide = {_axis_aligned(kernel, chunk)};
-{indent(_axis_split(kernel, chunk), 1)}    for (i64 o = first; o < outer; o += step) {{
+{indent(_axis_split(kernel, chunk), 1)}    for (i64 row = first; row < outer; row += step) {{
+        const bool inside = row + place < outer;
+        const i64 o = inside ? row + place : outer - 1;
 {indent(body, 2)}    }}
 }}
 """
@@ -382,7 +387,7 @@ def _column_segment(kernel: Rowwise, number: int) -> list[str]:
     return [
         f"v = {identity(step.kind, dtype)};",
         "if (inside) {",
-        "    #pragma unroll 4",
+        "    #pragma unroll 8",
         "    for (i64 i = begin + lane; i < end; i += lanes) {",
         f"        const {kind} other = {value};",
         f"        v = {combine(step.kind, dtype, 'v', 'other')};",

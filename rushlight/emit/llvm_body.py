@@ -154,7 +154,7 @@ def _high_word(writer: Writer, names: list[str], width: int) -> str:
 
 
 def extreme(writer: Writer, op: str, kind: DType, a: str, b: str, width: int) -> str:
-    """min or max; for floats the machine's own instruction (which gives b if there is a NaN), and NaN where a is one."""
+    """min or max; for floats the machine's own instruction (which gives b if one is NaN), and NaN where a is one."""
     scalar = COMPUTE[kind]
     type_, flags = vector(scalar, width), vector("i1", width)
     if kind.kind != "f":

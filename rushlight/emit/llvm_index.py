@@ -9,7 +9,7 @@ from rushlight.emit.llvm_body import first_lanes, load, pointer, store
 from rushlight.emit.llvm_text import COMPUTE, STORED, Arguments, Slot, Writer, vector
 from rushlight.kernel.shapes import Gather, ScatterAdd
 
-COLUMNS = 256
+COLUMNS = 128
 
 
 @dataclass
@@ -71,13 +71,11 @@ def _corner(writer: Writer, base: str, dtype: DType, strides: list[str], o: str,
 
 
 def _read_index(writer: Writer, frame: Frame, place: str) -> tuple[str, str]:
-    """The index, counted from the front, and whether it is inside; reports it when it is not."""
-    raw = load(writer, place, frame.index_dtype, "1", "1", 1, None)
+    """The index, and whether it is inside; reports it when it is not."""
+    index = load(writer, place, frame.index_dtype, "1", "1", 1, None)
     if frame.index_dtype.itemsize == 4:
-        raw = writer.value(f"sext i32 {raw} to i64")
-    negative = writer.value(f"icmp slt i64 {raw}, 0")
-    index = writer.value(f"select i1 {negative}, i64 {writer.add(raw, frame.limit)}, i64 {raw}")
-    inside = writer.value(f"icmp ult i64 {index}, {frame.limit}")
+        index = writer.value(f"sext i32 {index} to i64")
+    inside = writer.value(f"icmp ult i64 {index}, {frame.limit}")  # a negative index is a large one here
     with writer.when(writer.value(f"xor i1 {inside}, true")):
         writer.line(f"store i32 1, ptr {frame.status}, align 4")
     return index, inside

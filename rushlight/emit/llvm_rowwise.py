@@ -21,6 +21,7 @@ from rushlight.emit.llvm_text import COMPUTE, Arguments, Slot, Writer, constant,
 from rushlight.kernel.shapes import Reduce, Rowwise
 from rushlight.scalar.ir import Expr, arg, rebuild, topological
 
+ROW_WORK = 16  # what a pass costs besides its elements
 LARGE_BODY = 12  # instructions from which on a body is written once, not unrolled
 
 
@@ -117,8 +118,8 @@ def read_sizes(writer: Writer, kernel: Rowwise) -> tuple[list[str], str]:
     arguments.next = len(kernel.outputs) + len(kernel.inputs)
     sizes = arguments.words(3)
     weight = max(1, len(expressions(kernel)) // 4)
-    work = writer.mul(writer.mul(writer.mul(sizes[0], sizes[1]), sizes[2]), str(weight))
-    return sizes, work
+    each = writer.add(writer.mul(sizes[1], str(weight)), str(ROW_WORK * len(kernel.passes)))
+    return sizes, writer.mul(writer.mul(sizes[0], sizes[2]), each)
 
 
 # ---- reductions -------------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """Gather and ScatterAdd kernels in WGSL.
 
-An index is read as words: it is in range when its high word only repeats the sign and its low word is below the limit,
-so int64 indices need no int64 arithmetic.
+An index is read as words: it is in range when its low word is below the limit and its high word, if any, is 0, so int64
+indices need no int64 arithmetic.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ _BAD = "0xffffffffu"
 def _index_function(module: Module, wide: bool) -> str:
     access = module.access[2]
     if wide:
-        words = f"    let low = {access.word('here * 2u')};\n    let high = {access.word('here * 2u + 1u')};\n"
+        words = f"    let low = {access.word('here * 2u')};\n"
+        inside = f"{access.word('here * 2u + 1u')} == 0u && low < launch.size3"
     else:
-        words = f"    let low = {access.word('here')};\n    let high = select(0u, {_BAD}, (low >> 31u) == 1u);\n"
+        words = f"    let low = {access.word('here')};\n"
+        inside = "low < launch.size3"  # a negative index is a large one here
     return (
         "fn place(at: u32) -> u32 {\n    let here = launch.offset2 + at;\n"
         f"{words}"
-        "    if (high == 0u && low < launch.size3) { return low; }\n"
-        f"    if (high == {_BAD} && low >= 0u - launch.size3 && launch.size3 > 0u) {{ return low + launch.size3; }}\n"
-        f"    return {_BAD};\n}}\n"
+        f"    return select({_BAD}, low, {inside});\n}}\n"
     )
 
 

@@ -91,9 +91,8 @@ class Gather:
     """out[o, k, i] = source[o, index[o, k, i], i].
 
     Addresses: out, source, index, status. Sizes are (outer, count, inner, limit), `limit` being the length of the
-    source's indexed axis. Strides are out, source, index, three each (outer, axis, inner). A negative index counts
-    from the end. An index outside [-limit, limit) stores 0 and sets the int32 at `status` to 1.
-    `index_dtype` is int32 or int64.
+    source's indexed axis. Strides are out, source, index, three each (outer, axis, inner). An index outside
+    [0, limit), so also a negative one, stores 0 and sets the int32 at `status` to 1. `index_dtype` is int32 or int64.
     """
 
     dtype: DType
@@ -105,7 +104,8 @@ class ScatterAdd:
     """out[o, index[o, k, i], i] += source[o, k, i], k ascending: deterministic, without atomics.
 
     Arguments as for Gather: out, source, index, status; sizes (outer, count, inner, limit), where `limit` is the length of
-    out's indexed axis; strides out, source, index. Halves are added in float32 and rounded once per addition.
+    out's indexed axis; strides out, source, index. An index outside [0, limit) adds nothing and sets `status`.
+    Halves are added in float32 and rounded once per addition.
     """
 
     dtype: DType

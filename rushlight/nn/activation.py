@@ -22,14 +22,14 @@ class _MaybeInPlace(Module):
 class ReLU(_MaybeInPlace):
     """x where positive, else 0."""
 
-    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
+    def forward(self, input: Tensor) -> Tensor:
         return functional.relu(input, self.inplace)
 
 
 class SiLU(_MaybeInPlace):
     """x * sigmoid(x)."""
 
-    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
+    def forward(self, input: Tensor) -> Tensor:
         return functional.silu(input, self.inplace)
 
 
@@ -40,8 +40,8 @@ class GELU(Module):
         super().__init__()
         self.approximate = approximate
 
-    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
-        return composite.gelu(input, self.approximate)  # type: ignore[no-any-return]
+    def forward(self, input: Tensor) -> Tensor:
+        return composite.gelu(input, self.approximate)
 
     def extra_repr(self) -> str:
         return f"approximate={self.approximate!r}"
@@ -50,14 +50,14 @@ class GELU(Module):
 class Sigmoid(Module):
     """1 / (1 + exp(-x))."""
 
-    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
+    def forward(self, input: Tensor) -> Tensor:
         return functional.sigmoid(input)
 
 
 class Tanh(Module):
     """The hyperbolic tangent."""
 
-    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
+    def forward(self, input: Tensor) -> Tensor:
         return functional.tanh(input)
 
 
@@ -68,7 +68,7 @@ class Softmax(Module):
         super().__init__()
         self.dim = dim
 
-    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
+    def forward(self, input: Tensor) -> Tensor:
         return functional.softmax(input, self.dim)
 
     def extra_repr(self) -> str:

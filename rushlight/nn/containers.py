@@ -72,11 +72,11 @@ class Sequential(_Numbered):
         else:
             self.extend(args)
 
-    def forward(self, input: Any) -> Any:  # noqa: A002 (PyTorch's name)
+    def forward(self, input: Any) -> Any:
         own = self.__dict__
         for name, kind in self._kinds.items():
             if kind == MODULE:
-                input = own[name](input)  # noqa: A001
+                input = own[name](input)
         return input
 
 
@@ -106,7 +106,7 @@ class ModuleDict(Module):
             self[name] = module
 
     def __getitem__(self, name: str) -> Module:
-        return self._modules[name]  # type: ignore[no-any-return]
+        return self._modules[name]
 
     def __setitem__(self, name: str, module: Module) -> None:
         self.add_module(name, module)

@@ -36,7 +36,9 @@ class Conv2d(Module):
     ) -> None:
         super().__init__()
         if padding_mode != "zeros":
-            raise ValueError(f"Conv2d: padding_mode {padding_mode!r} is not supported yet; pad the input and use padding=0")
+            raise ValueError(
+                f"Conv2d: padding_mode {padding_mode!r} is not supported yet; pad the input and use padding=0"
+            )
         if in_channels % groups or out_channels % groups:
             raise ValueError(f"Conv2d: {in_channels} and {out_channels} channels do not divide into {groups} groups")
         self.in_channels, self.out_channels, self.groups = in_channels, out_channels, groups
@@ -45,9 +47,9 @@ class Conv2d(Module):
         self.padding = padding if isinstance(padding, str) else convolution.pair(padding, "Conv2d", "padding")
         self.dilation = convolution.pair(dilation, "Conv2d", "dilation")
         shape = (out_channels, in_channels // groups, *self.kernel_size)
-        self.weight = Parameter(creation.empty(shape, device=device, dtype=dtype))  # type: ignore[arg-type]
+        self.weight = Parameter(creation.empty(shape, device=device, dtype=dtype))
         made = creation.empty(out_channels, device=device, dtype=dtype) if bias else None
-        self.register_parameter("bias", None if made is None else Parameter(made))  # type: ignore[arg-type]
+        self.register_parameter("bias", None if made is None else Parameter(made))
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -57,10 +59,8 @@ class Conv2d(Module):
         if self.bias is not None:
             init.uniform_(self.bias, -bound, bound)
 
-    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
-        return convolution.conv2d(  # type: ignore[no-any-return]
-            input, self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups
-        )
+    def forward(self, input: Tensor) -> Tensor:
+        return convolution.conv2d(input, self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups)
 
     def extra_repr(self) -> str:
         text = f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}, stride={self.stride}"

@@ -33,7 +33,7 @@ class Embedding(Module):
         self.num_embeddings = num_embeddings
         self.embedding_dim = embedding_dim
         self.padding_idx = None if padding_idx is None else padding_idx % num_embeddings
-        self.weight = Parameter(creation.empty(num_embeddings, embedding_dim, device=device, dtype=dtype))  # type: ignore[arg-type]
+        self.weight = Parameter(creation.empty(num_embeddings, embedding_dim, device=device, dtype=dtype))
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -42,7 +42,7 @@ class Embedding(Module):
             with no_grad():
                 self.weight[self.padding_idx] = 0
 
-    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
+    def forward(self, input: Tensor) -> Tensor:
         return functional.embedding(input, self.weight, self.padding_idx)
 
     def extra_repr(self) -> str:

@@ -7,8 +7,7 @@ from typing import Any
 
 from rushlight.core.dtypes import DType
 from rushlight.core.errors import RushlightError
-from rushlight.ops import composite, convolution, indexing, inplace as writes, normalise
-from rushlight.ops import elementwise as e
+from rushlight.ops import composite, convolution, elementwise as e, indexing, normalise
 from rushlight.ops.registry import REGISTRY
 from rushlight.tensor import Tensor
 
@@ -21,50 +20,50 @@ def _unsupported(op: str, option: str) -> RushlightError:
     return RushlightError(f"{op}: {option} is not supported yet; leave it at its default")
 
 
-def relu(input: Tensor, inplace: bool = False) -> Tensor:  # noqa: A002
+def relu(input: Tensor, inplace: bool = False) -> Tensor:
     """x where positive, else 0."""
-    return writes.apply_inplace(e.relu.op, input) if inplace else e.relu(input)  # type: ignore[attr-defined,return-value]
+    return input.relu_() if inplace else e.relu(input)
 
 
-def silu(input: Tensor, inplace: bool = False) -> Tensor:  # noqa: A002
+def silu(input: Tensor, inplace: bool = False) -> Tensor:
     """x * sigmoid(x)."""
-    return writes.copy_(input, e.silu(input)) if inplace else e.silu(input)  # type: ignore[return-value]
+    return input.copy_(e.silu(input)) if inplace else e.silu(input)
 
 
-def leaky_relu(input: Tensor, negative_slope: float = 0.01, inplace: bool = False) -> Tensor:  # noqa: A002
+def leaky_relu(input: Tensor, negative_slope: float = 0.01, inplace: bool = False) -> Tensor:
     """x where positive, else negative_slope * x."""
     result = composite.leaky_relu(input, negative_slope)
-    return writes.copy_(input, result) if inplace else result  # type: ignore[return-value]
+    return input.copy_(result) if inplace else result
 
 
-def sigmoid(input: Tensor) -> Tensor:  # noqa: A002
+def sigmoid(input: Tensor) -> Tensor:
     """1 / (1 + exp(-x))."""
-    return e.sigmoid(input)  # type: ignore[no-any-return]
+    return e.sigmoid(input)
 
 
-def tanh(input: Tensor) -> Tensor:  # noqa: A002
+def tanh(input: Tensor) -> Tensor:
     """The hyperbolic tangent."""
-    return e.tanh(input)  # type: ignore[no-any-return]
+    return e.tanh(input)
 
 
-def softmax(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: DType | None = None) -> Tensor:  # noqa: A002
+def softmax(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: DType | None = None) -> Tensor:
     """exp(x) / sum(exp(x)) along a dimension."""
-    return normalise.softmax(input, dim, dtype)  # type: ignore[no-any-return]
+    return normalise.softmax(input, dim, dtype)
 
 
-def log_softmax(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: DType | None = None) -> Tensor:  # noqa: A002
+def log_softmax(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: DType | None = None) -> Tensor:
     """log(softmax(x)) along a dimension."""
-    return normalise.log_softmax(input, dim, dtype)  # type: ignore[no-any-return]
+    return normalise.log_softmax(input, dim, dtype)
 
 
-def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:  # noqa: A002
+def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
     """Zero each element with probability p and scale the others by 1 / (1 - p); itself when not training."""
     result = composite.dropout(input, p, training)
-    return writes.copy_(input, result) if inplace and result is not input else result  # type: ignore[return-value]
+    return input.copy_(result) if inplace and result is not input else result
 
 
 def embedding(
-    input: Tensor,  # noqa: A002
+    input: Tensor,
     weight: Tensor,
     padding_idx: int | None = None,
     max_norm: float | None = None,
@@ -76,11 +75,11 @@ def embedding(
     for given, option in ((max_norm, "max_norm"), (scale_grad_by_freq, "scale_grad_by_freq"), (sparse, "sparse")):
         if given:
             raise _unsupported("embedding", option)
-    return indexing.embedding(input, weight, padding_idx)  # type: ignore[no-any-return]
+    return indexing.embedding(input, weight, padding_idx)
 
 
 def max_pool2d(
-    input: Tensor,  # noqa: A002
+    input: Tensor,
     kernel_size: int | Sequence[int],
     stride: int | Sequence[int] | None = None,
     padding: int | Sequence[int] = 0,
@@ -92,11 +91,11 @@ def max_pool2d(
     for given, option in ((ceil_mode, "ceil_mode"), (return_indices, "return_indices")):
         if given:
             raise _unsupported("max_pool2d", option)
-    return convolution.max_pool2d(input, kernel_size, stride, padding, dilation)  # type: ignore[no-any-return]
+    return convolution.max_pool2d(input, kernel_size, stride, padding, dilation)
 
 
 def avg_pool2d(
-    input: Tensor,  # noqa: A002
+    input: Tensor,
     kernel_size: int | Sequence[int],
     stride: int | Sequence[int] | None = None,
     padding: int | Sequence[int] = 0,
@@ -107,7 +106,7 @@ def avg_pool2d(
     for given, option in ((ceil_mode, "ceil_mode"), (not count_include_pad, "count_include_pad")):
         if given:
             raise _unsupported("avg_pool2d", option)
-    return convolution.avg_pool2d(input, kernel_size, stride, padding)  # type: ignore[no-any-return]
+    return convolution.avg_pool2d(input, kernel_size, stride, padding)
 
 
 def __getattr__(name: str) -> Any:  # for type checkers, which do not see the names from the registry

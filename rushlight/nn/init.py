@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 
 from rushlight.core.errors import ShapeError
-from rushlight.ops import elementwise as e
-from rushlight.ops import random
+from rushlight.ops import elementwise as e, random
 from rushlight.ops.random import Generator
 from rushlight.tape.state import no_grad
 from rushlight.tensor import Tensor

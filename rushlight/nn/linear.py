@@ -26,9 +26,9 @@ class Linear(Module):
         super().__init__()
         self.in_features = in_features
         self.out_features = out_features
-        self.weight = Parameter(creation.empty(out_features, in_features, device=device, dtype=dtype))  # type: ignore[arg-type]
+        self.weight = Parameter(creation.empty(out_features, in_features, device=device, dtype=dtype))
         made = creation.empty(out_features, device=device, dtype=dtype) if bias else None
-        self.register_parameter("bias", None if made is None else Parameter(made))  # type: ignore[arg-type]
+        self.register_parameter("bias", None if made is None else Parameter(made))
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -37,8 +37,8 @@ class Linear(Module):
         if self.bias is not None:
             init.uniform_(self.bias, -bound, bound)
 
-    def forward(self, input: Tensor) -> Tensor:  # noqa: A002 (PyTorch's name, as in every layer)
-        return linear(input, self.weight, self.bias)  # type: ignore[no-any-return]
+    def forward(self, input: Tensor) -> Tensor:
+        return linear(input, self.weight, self.bias)
 
     def extra_repr(self) -> str:
         return f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}"
@@ -50,7 +50,7 @@ class Identity(Module):
     def __init__(self, *args: Any, **named: Any) -> None:
         super().__init__()
 
-    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
+    def forward(self, input: Tensor) -> Tensor:
         return input
 
 
@@ -62,8 +62,8 @@ class Flatten(Module):
         self.start_dim = start_dim
         self.end_dim = end_dim
 
-    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
-        return views.flatten(input, self.start_dim, self.end_dim)  # type: ignore[no-any-return]
+    def forward(self, input: Tensor) -> Tensor:
+        return views.flatten(input, self.start_dim, self.end_dim)
 
     def extra_repr(self) -> str:
         return f"start_dim={self.start_dim}, end_dim={self.end_dim}"

@@ -25,10 +25,8 @@ class CrossEntropyLoss(Module):
         self.reduction = reduction
         self.label_smoothing = label_smoothing
 
-    def forward(self, input: Tensor, target: Tensor) -> Tensor:  # noqa: A002
-        return losses.cross_entropy(  # type: ignore[no-any-return]
-            input, target, self.weight, self.ignore_index, self.reduction, self.label_smoothing
-        )
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
+        return losses.cross_entropy(input, target, self.weight, self.ignore_index, self.reduction, self.label_smoothing)
 
 
 class MSELoss(Module):
@@ -38,5 +36,5 @@ class MSELoss(Module):
         super().__init__()
         self.reduction = reduction
 
-    def forward(self, input: Tensor, target: Tensor) -> Tensor:  # noqa: A002
-        return composite.mse_loss(input, target, self.reduction)  # type: ignore[no-any-return]
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
+        return composite.mse_loss(input, target, self.reduction)

@@ -1,8 +1,8 @@
 """What a module has by name: its parameters, buffers and submodules.
 
 # Note [Members]
-1. A member's value is an ordinary attribute, so that reading it costs no Python call; `Module._kinds` says which names are
-   members and of which kind, in the order in which they were registered.
+1. A member's value is an ordinary attribute, so that reading it costs no Python call; `Module._kinds` says which names
+   are members and of which kind, in the order in which they were registered.
 2. `_parameters`, `_buffers` and `_modules` are views of that, not stores: writing to one writes the attribute.
 """
 

@@ -71,7 +71,7 @@ class Module:
         return Handle(self._forward_pre_hooks, key)
 
     def register_forward_hook(self, hook: Callable[..., Any], *, with_kwargs: bool = False) -> Handle:
-        """Call `hook(module, args, result)` after forward; what it returns, if anything, takes the place of the result."""
+        """Call `hook(module, args, result)` after forward; what it returns, if anything, takes the result's place."""
         key = next(_hook_numbers)
         self._forward_hooks[key] = (hook, with_kwargs)
         return Handle(self._forward_hooks, key)
@@ -219,10 +219,10 @@ class Module:
         return module.__dict__[name]
 
     def get_parameter(self, target: str) -> Parameter:
-        return self._get_member(target, PARAMETER)  # type: ignore[no-any-return]
+        return self._get_member(target, PARAMETER)
 
     def get_buffer(self, target: str) -> Tensor:
-        return self._get_member(target, BUFFER)  # type: ignore[no-any-return]
+        return self._get_member(target, BUFFER)
 
     # ---- changes of the whole tree ----
 

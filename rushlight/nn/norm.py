@@ -14,11 +14,11 @@ from rushlight.tensor import Tensor
 
 
 def _scale(shape: Sequence[int], wanted: bool, device: Any, dtype: DType | None) -> Parameter | None:
-    return Parameter(creation.ones(tuple(shape), device=device, dtype=dtype)) if wanted else None  # type: ignore[arg-type]
+    return Parameter(creation.ones(tuple(shape), device=device, dtype=dtype)) if wanted else None
 
 
 def _shift(shape: Sequence[int], wanted: bool, device: Any, dtype: DType | None) -> Parameter | None:
-    return Parameter(creation.zeros(tuple(shape), device=device, dtype=dtype)) if wanted else None  # type: ignore[arg-type]
+    return Parameter(creation.zeros(tuple(shape), device=device, dtype=dtype)) if wanted else None
 
 
 class LayerNorm(Module):
@@ -44,8 +44,8 @@ class LayerNorm(Module):
         self.register_parameter("weight", _scale(shape, elementwise_affine, device, dtype))
         self.register_parameter("bias", _shift(shape, elementwise_affine and bias, device, dtype))
 
-    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
-        return normalise.layer_norm(input, self.normalized_shape, self.weight, self.bias, self.eps)  # type: ignore[no-any-return]
+    def forward(self, input: Tensor) -> Tensor:
+        return normalise.layer_norm(input, self.normalized_shape, self.weight, self.bias, self.eps)
 
     def extra_repr(self) -> str:
         return f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}"
@@ -88,11 +88,13 @@ class _BatchNorm(Module):
         for name, value in zip(("running_mean", "running_var", "num_batches_tracked"), tracked, strict=True):
             self.register_buffer(name, value)
 
-    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
+    def forward(self, input: Tensor) -> Tensor:
         if len(input.shape) not in self.dimensions:
             wanted = " or ".join(map(str, self.dimensions))
-            raise ShapeError(f"{type(self).__name__}: input must have {wanted} dimensions, got shape {list(input.shape)}")
-        return normalise.batch_norm(  # type: ignore[no-any-return]
+            raise ShapeError(
+                f"{type(self).__name__}: input must have {wanted} dimensions, got shape {list(input.shape)}"
+            )
+        return normalise.batch_norm(
             input,
             self.running_mean,
             self.running_var,

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rushlight.core.errors import RushlightError
-from rushlight.ops import creation
-from rushlight.ops import elementwise as e
+from rushlight.ops import creation, elementwise as e
 from rushlight.tape.value import Leaf
 from rushlight.tensor import Tensor
 
@@ -21,7 +20,9 @@ class Parameter(Tensor):
     def __new__(cls, data: Tensor | None = None, requires_grad: bool = True) -> Parameter:
         source = creation.empty(0) if data is None else data
         if not isinstance(source, Tensor):
-            raise TypeError(f"Parameter: made of a tensor, got {type(source).__name__}; wrap it in rushlight.tensor(...)")
+            raise TypeError(
+                f"Parameter: made of a tensor, got {type(source).__name__}; wrap it in rushlight.tensor(...)"
+            )
         made = object.__new__(cls)
         made.spec, made.storage, made.offset = source.spec, source.storage, source.offset
         made.node = None
@@ -38,7 +39,7 @@ class Parameter(Tensor):
     def __deepcopy__(self, memo: dict[Any, Any]) -> Parameter:
         known = memo.get(id(self))
         if known is not None:
-            return known  # type: ignore[no-any-return]
+            return known
         if not self.is_leaf:
             raise RushlightError("only leaves can be deep-copied; .detach() or .clone() a result")
         out = type(self)(e.clone(self.detach()), self.requires_grad)

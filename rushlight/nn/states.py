@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from rushlight.core.errors import RushlightError
 from rushlight.nn.members import BUFFER, PARAMETER
+from rushlight.nn.parameter import Parameter
 from rushlight.tape.state import no_grad
 from rushlight.tensor import Tensor
 
@@ -68,6 +69,6 @@ def _store(module: Any, name: str, value: Tensor, given: Tensor, assign: bool) -
         return
     path, _, last = name.rpartition(".")
     holder = module.get_submodule(path)
-    if holder._kinds[last] == PARAMETER and not isinstance(given, type(value)):
-        given = type(value)(given, value.requires_grad)  # type: ignore[call-arg]
+    if isinstance(value, Parameter) and not isinstance(given, Parameter):
+        given = Parameter(given, value.requires_grad)
     setattr(holder, last, given)

@@ -48,6 +48,8 @@ def div(x: Any, other: Any, *, rounding_mode: str | None = None) -> Value:
     if rounding_mode == "floor":
         return e.floor_divide(x, other)  # type: ignore[no-any-return]
     if rounding_mode == "trunc":
+        if not any(isinstance(v, float) or (isinstance(v, Value) and v.spec.dtype.kind == "f") for v in (x, other)):
+            return e.floor_divide(e.sub(x, e.fmod(x, other)), other)  # type: ignore[no-any-return]
         return e.trunc(e.div(x, other))  # type: ignore[no-any-return]
     raise ValueError(f"div: rounding_mode is None, 'trunc' or 'floor', got {rounding_mode!r}")
 

@@ -16,11 +16,17 @@ def _is_bool(x: Expr) -> bool:
 
 
 def _floor_div(x: Expr, y: Expr) -> Expr:
-    if x.dtype.kind == "f":
-        return s.floor(x / y)
-    quotient = x / y
-    inexact = s.remainder_c(x, y).ne(0) & ((x < 0) ^ (y < 0))
-    return s.where(inexact, quotient - 1, quotient)
+    rest = s.remainder_c(x, y)
+    past = rest.ne(0) & ((rest < 0) ^ (y < 0))
+    if x.dtype.kind != "f":
+        quotient = x / y
+        return s.where(past, quotient - 1, quotient)
+    # As Python's: x / y may have been rounded up to a whole number that it does not reach, x - rest is exact.
+    quotient = (x - rest) / y
+    quotient = s.where(past, quotient - 1, quotient)
+    down = s.floor(quotient)
+    nearest = s.where(quotient - down > 0.5, down + 1, down)
+    return s.where(y.eq(0), x / y, nearest)
 
 
 def _remainder(x: Expr, y: Expr) -> Expr:
@@ -74,8 +80,8 @@ minimum = elementwise(
 abs = elementwise("abs", lambda x: s.absolute(x), "Absolute value.")  # noqa: A001
 sign = elementwise(
     "sign",
-    lambda x: s.where(x > 0, const(1, x.dtype), s.where(x < 0, const(-1, x.dtype), x - x if x.dtype.kind == "f" else x)),
-    "-1, 0 or 1.",
+    lambda x: s.where(x > 0, const(1, x.dtype), s.where(x < 0, const(-1, x.dtype), const(0, x.dtype))),
+    "-1, 0 or 1; of NaN 0, as in PyTorch.",
     vjp=lambda g, out, x: None,
 )
 square = elementwise("square", lambda x: x * x, "x * x.", vjp=lambda g, out, x: g * (x * 2))

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Sequence
 from typing import Any
 
-from rushlight.core.dtypes import FLOAT, INTEGER
+from rushlight.core.dtypes import FLOAT, INTEGER, int64
 from rushlight.core.errors import DTypeError, ShapeError
 from rushlight.core.shapes import Spec
 from rushlight.kernel.shapes import Gather
@@ -26,6 +26,7 @@ from rushlight.tape.value import Value
 
 
 def _body(r: Rows, x: Expr, target: Expr, ignored: int) -> tuple[Expr, Expr]:
+    target = s.cast(target, int64)  # the type of positions
     top = r.max(x, constant=True)
     level = s.log(r.sum(s.exp(x - top))) + top
     hit = r.sum(s.where(r.index.eq(target), x, const(0, x.dtype)))
@@ -33,6 +34,7 @@ def _body(r: Rows, x: Expr, target: Expr, ignored: int) -> tuple[Expr, Expr]:
 
 
 def _vjp(r: Rows, g: Expr, g_level: Expr, loss: Expr, level: Expr, x: Expr, target: Expr, ignored: int) -> Expr:
+    target = s.cast(target, int64)
     share = s.exp(x - level)
     at_target = s.where(r.index.eq(target), const(1, x.dtype), const(0, x.dtype))
     return s.where(target.eq(ignored), const(0, x.dtype), g * (share - at_target)) + g_level * share
@@ -156,7 +158,7 @@ def cross_entropy(
 def _smooth(x: Value, level: Value, loss: Value, kept: Value, weight: Value | None, share: float) -> Value:
     away = e.sub(views.unsqueeze(level, 1), x)
     spread = reductions.mean(away, 1) if weight is None else e.div(reductions.sum(e.mul(away, weight), 1), float(x.spec.shape[1]))
-    spread = e.mul(spread, e.cast(kept, x.spec.dtype))
+    spread = e.cast(e.mul(spread, e.cast(kept, x.spec.dtype)), loss.spec.dtype)  # `level` of halves is float32
     return e.add(e.mul(loss, 1 - share), e.mul(spread, share))  # type: ignore[no-any-return]
 
 

@@ -1,7 +1,7 @@
 """Optimisers' formulas: a whole step of one parameter is one kernel, written into the parameter and its state.
 
-What changes from step to step (rates, bias corrections) is a launch parameter, worked out in float64 by the optimiser; what
-changes the formula (weight decay or none, ...) chooses another kernel.
+What changes from step to step (rates, bias corrections) is a launch parameter, worked out in float64 by the optimiser;
+what changes the formula (weight decay or none, ...) chooses another kernel.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from rushlight.tape.value import Value
 
 @functools.cache
 def adam(decoupled: bool, decays: bool, amsgrad: bool, maximize: bool) -> Update:
-    """p, exp_avg, exp_avg_sq, (max_exp_avg_sq,) g and the params of `body`; decoupled: `decay` scales p, else it adds to g."""
+    """On p, exp_avg, exp_avg_sq, (max_exp_avg_sq,) g. Decoupled decay scales p, the other adds to g."""
 
     def body(p: Expr, m: Expr, v: Expr, *rest: Expr) -> tuple[Expr, ...]:
         *top, g, towards_g, keep, towards_square, rate, correction, eps, decay = rest
@@ -36,12 +36,12 @@ def adam(decoupled: bool, decays: bool, amsgrad: bool, maximize: bool) -> Update
         return (p - rate * (m / size), m, v, *top)
 
     name = "adamw" if decoupled else "adam"
-    return Update(name, body, 4 if amsgrad else 3, 7, "A step against the mean gradient over the root of its mean square.")
+    return Update(name, body, 4 if amsgrad else 3, 7, "Mean gradient over the root of its mean square.")
 
 
 @functools.cache
 def sgd(has_momentum: bool, nesterov: bool, decays: bool, maximize: bool) -> Update:
-    """p, (momentum_buffer,) g and the params of `body`."""
+    """On p, (momentum_buffer,) g."""
 
     def body(p: Expr, *rest: Expr) -> tuple[Expr, ...]:
         *buffers, g, rate, decay, momentum, share, ahead = rest
@@ -59,7 +59,7 @@ def sgd(has_momentum: bool, nesterov: bool, decays: bool, maximize: bool) -> Upd
 
 
 def nothing_dropped() -> bool:
-    """Whether no value on any device waits to be rebuilt: then a write disturbs nobody, and `advance` may take the short way."""
+    """Whether no value on any device waits to be rebuilt: a write then disturbs nobody, and may take the short way."""
     return not any(region.dropped(pool) for pool in opened())
 
 

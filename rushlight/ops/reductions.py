@@ -7,14 +7,16 @@ from typing import Any
 
 from rushlight.core.dtypes import ALL, FLOAT, NUMBER, DType, bool_, get_default, int32, int64
 from rushlight.core.errors import DTypeError, ShapeError
-from rushlight.core.shapes import Shape, numel, wrap_dim
+from rushlight.core.shapes import Shape, Spec, numel, wrap_dim
 from rushlight.ops import elementwise as e
 from rushlight.ops import views
+from rushlight.ops.creation import full_spec
 from rushlight.ops.family.declare import rowwise
-from rushlight.ops.family.rowwise import Rows
+from rushlight.ops.family.rowwise import DeclaredRow, Rows, call_rows
 from rushlight.ops.registry import composite
 from rushlight.scalar import build as s
 from rushlight.scalar.ir import Expr, const
+from rushlight.tape.op import Grad, Plan
 from rushlight.tape.value import Value
 
 Dims = int | Sequence[int] | None
@@ -38,9 +40,51 @@ _sum_int = rowwise(
     kinds=("row",),
     results=(int64,),
 )
-_prod = rowwise("prod", lambda r, x: r.prod(x), "Product along an axis.", NUMBER, kinds=("row",))
 _amax = rowwise("amax", lambda r, x: r.max(x), "Largest; ties share the gradient.", NUMBER, kinds=("row",))
 _amin = rowwise("amin", lambda r, x: r.min(x), "Smallest; ties share the gradient.", NUMBER, kinds=("row",))
+
+
+def _others(x: Value, dim: int) -> Value:
+    """For each element the product of the others along a dimension, by halves: no division, so zeros are no matter."""
+    size = x.spec.shape[dim]
+    if size < 2:
+        return full_spec(Spec.of(x.spec.device, x.spec.dtype, x.spec.shape), 1.0)
+    half = size // 2
+    left, right = views.slice_dim(x, dim, 0, half), views.slice_dim(x, dim, half, half)
+    paired = e.mul(left, right)
+    if size % 2:
+        paired = views.cat([paired, views.slice_dim(x, dim, size - 1, 1)], dim)
+    rest = _others(paired, dim)
+    shared = views.slice_dim(rest, dim, 0, half)
+    parts = [e.mul(shared, right), e.mul(shared, left)]
+    return views.cat(parts + [views.slice_dim(rest, dim, half, 1)] * (size % 2), dim)
+
+
+class Product(DeclaredRow):
+    """The product of a row; its derivative is made of ops, so the next order follows."""
+
+    __slots__ = ()
+
+    def make_grad(self, plan: Plan, needs: int) -> Grad:
+        dim, keepdim = plan.static
+
+        def rule(grads: list[Any], values: list[Any], params: tuple[Any, ...]) -> list[Any]:
+            x = values[0]
+            return [e.mul(_spread(grads[0], x.spec, dim, keepdim), _others(x, dim))]
+
+        return Grad(needs, (0,), (), rule)
+
+
+_product = Product(
+    "prod", lambda r, x: r.prod(x), None, NUMBER, (), ("row",), (None,), None, "Product along an axis."
+)
+
+
+def _prod(x: Value, dim: int = -1, keepdim: bool = False) -> Value:
+    return call_rows(_product, (x,), dim, keepdim)  # type: ignore[no-any-return]
+
+
+_prod.__name__ = "prod"
 
 
 def _position(r: Rows, x: Expr, best: Expr) -> Expr:

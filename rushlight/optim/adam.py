@@ -13,10 +13,10 @@ from rushlight.tensor import Tensor
 
 
 class Adam(Optimizer):
-    """m <- mean of g, v <- mean of g * g, both running and corrected for their start at 0; p <- p - lr * m / (sqrt(v) + eps).
+    """p <- p - lr * m / (sqrt(v) + eps), m and v the running means of g and g * g, corrected for their start at 0.
 
-    `weight_decay` adds to the gradient; `amsgrad` divides by the largest v so far. `foreach` and `fused` are accepted for
-    PyTorch's sake: every step is one fused kernel per parameter.
+    `weight_decay` adds to the gradient; `amsgrad` divides by the largest v so far. `foreach` and `fused` are accepted
+    for PyTorch's sake: every step is one fused kernel per parameter.
     """
 
     decoupled = False  # AdamW: weight decay scales the parameter instead
@@ -46,7 +46,9 @@ class Adam(Optimizer):
         update = adam(self.decoupled, weight_decay != 0, amsgrad, group["maximize"])
         decay = 1 - lr * weight_decay if self.decoupled else weight_decay
         states = self.state
-        count, params = 0, ()
+        count = 0
+        params: tuple[float, ...] = ()
+        values: tuple[Tensor, ...]
         for p in group["params"]:
             leaf = p.node
             if leaf is None or leaf.grad is None:
@@ -59,11 +61,11 @@ class Adam(Optimizer):
                 count = step
                 rate = lr / (1 - beta**step)
                 correction = math.sqrt(1 - beta_square**step)
-                params = (1 - beta, beta_square, 1 - beta_square, rate, correction, eps, decay)  # type: ignore[assignment]
+                params = (1 - beta, beta_square, 1 - beta_square, rate, correction, eps, decay)
             if amsgrad:
                 values = (p, state["exp_avg"], state["exp_avg_sq"], state["max_exp_avg_sq"], leaf.grad)
             else:
-                values = (p, state["exp_avg"], state["exp_avg_sq"], leaf.grad)  # type: ignore[assignment]
+                values = (p, state["exp_avg"], state["exp_avg_sq"], leaf.grad)
             advance(update, values, params, undisturbed)
 
 

@@ -79,7 +79,7 @@ class StepLR(LRScheduler):
 class CosineAnnealingLR(LRScheduler):
     """From the starting rate down to `eta_min` in `T_max` epochs, along half a cosine."""
 
-    def __init__(self, optimizer: Optimizer, T_max: int, eta_min: float = 0.0, last_epoch: int = -1) -> None:  # noqa: N803
+    def __init__(self, optimizer: Optimizer, T_max: int, eta_min: float = 0.0, last_epoch: int = -1) -> None:
         self.T_max = T_max
         self.eta_min = eta_min
         super().__init__(optimizer, last_epoch)

@@ -44,9 +44,9 @@ class Optimizer:
             if not isinstance(p, Tensor):
                 raise TypeError(f"an optimiser takes tensors, got {type(p).__name__}")
             if not p.is_leaf:
-                raise ValueError(f"an optimiser takes leaves; a result of shape {list(p.shape)} has no gradient of its own")
+                raise ValueError(f"an optimiser takes leaves; a result (shape {list(p.shape)}) has no .grad")
             if id(p) in known:
-                raise ValueError(f"a parameter of shape {list(p.shape)} is given twice; each belongs to one group, once")
+                raise ValueError(f"a parameter of shape {list(p.shape)} is given twice; each belongs to one group")
             known.add(id(p))
         self.param_groups.append({**self.defaults, **param_group, "params": listed})
 

@@ -118,40 +118,68 @@ class _Walk:
             self.owned.add(key)
 
     def run(self) -> None:
-        waiting = self.waiting
-        arrive = self.arrive
+        waiting, sums, owned = self.waiting, self.sums, self.owned
+        in_place, retain, all_leaves = not self.create, self.retain, self.wanted is None
+        add_into = Needed.add_into
         ready = [n for n in self.roots if not waiting[n]]
         while ready:
             node = ready.pop()
             if node.__class__ is Leaf:
                 self._finish_leaf(node)
                 continue
-            parts, fresh = self._run_node(node)
-            for edge, part in zip(node.edges, parts, strict=True):
+            direct = node.grad.direct
+            if direct is None or not all_leaves or node.hooks is not None or node not in sums:
+                self._pass_on(node, ready)
+                continue
+            # What `_pass_on` does, written out for elementwise calls: they are most of a graph.
+            g = sums.pop(node)
+            parts = direct(g, node)
+            if not retain:
+                node.saved = None
+                node.outs = ()
+            for edge, part, spec in zip(node.edges, parts, node.plan.ins):  # noqa: B905 (equal by construction)
                 if edge is None:
                     continue
-                if part is not None:
-                    arrive(edge, part, part.storage in fresh)
+                mine = part is not g
+                if part is not None and part.spec is not spec and not _fits(part, spec):
+                    part = _fitted(part, spec)
+                    mine = mine or part.storage is not g.storage
                 target = edge.node if edge.__class__ is Output else edge
-                left = waiting[target] - 1
-                waiting[target] = left
-                if not left:
+                left = waiting[target]
+                if left == 1:
                     ready.append(target)
+                else:
+                    waiting[target] = left - 1
+                if part is None:
+                    continue
+                if edge not in sums and edge is target:
+                    sums[edge] = part
+                    if mine and (left > 1 or edge.__class__ is Leaf):
+                        owned.add(edge)
+                elif in_place and edge in owned:
+                    add_into(sums[edge], part)
+                else:
+                    self.arrive(edge, part, mine)
+
+    def _pass_on(self, node: Node, ready: list[Any]) -> None:
+        parts, fresh = self._run_node(node)
+        for edge, part in zip(node.edges, parts, strict=True):
+            if edge is None:
+                continue
+            if part is not None:
+                self.arrive(edge, part, part.storage in fresh)
+            target = edge.node if edge.__class__ is Output else edge
+            self.waiting[target] -= 1
+            if not self.waiting[target]:
+                ready.append(target)
 
     def _run_node(self, node: Node) -> tuple[Sequence[Value | None], Sequence[Storage]]:
         """The gradient per input, and the storages among them that nobody else sees."""
-        grad = node.grad
-        g = self.sums.pop(node, None)
-        plain = g is not None and node.hooks is None and self.wanted is None
-        if plain and grad.direct is not None:
-            parts = grad.direct(g, node)
-            fresh = [p.storage for p in parts if p is not None and p is not g]
-        else:
-            grads = [g] if g is not None else self._collect_outputs(node)
-            if not self._prepare(node, grads):
-                return (None,) * len(node.edges), ()
-            parts = grad.rule(grads, saved_values(node), node.params)
-            fresh = _fresh(parts, grads)
+        grads = self._collect_outputs(node)
+        if not self._prepare(node, grads):
+            return (None,) * len(node.edges), ()
+        parts = node.grad.rule(grads, saved_values(node), node.params)
+        fresh = _fresh(parts, grads)
         if not self.retain:
             node.saved = None
             node.outs = ()
@@ -159,7 +187,7 @@ class _Walk:
 
     def _collect_outputs(self, node: Node) -> list[Value | None]:
         if len(node.plan.outs) == 1:
-            return [None]
+            return [self.sums.pop(node, None)]
         return [self.sums.pop((node, i), None) for i in range(len(node.plan.outs))]
 
     def _prepare(self, node: Node, grads: list[Value | None]) -> bool:
@@ -186,9 +214,9 @@ class _Walk:
             if leaf in self.wanted:
                 self.found[leaf] = g
             return
-        owned = leaf in self.owned and g is arrived
+        owned = leaf in self.owned and not leaf.hooks  # a hook may have kept what it saw
         if leaf.grad is None:
-            leaf.grad = g if self.create or (owned and g.spec.contiguous) else Needed.clone(g)
+            leaf.grad = g if owned and g.spec.contiguous else Needed.clone(g)
         elif self.create:
             leaf.grad = Needed.add(leaf.grad, g)
         else:
@@ -222,19 +250,22 @@ def _fit(node: Node, parts: Any, fresh: list[Storage]) -> tuple[Sequence[Value |
     if len(parts) != len(ins):
         raise RushlightError(f"{node.plan.op.name}: its derivative gave {len(parts)} gradients for {len(ins)} inputs")
     for i, part in enumerate(parts):
-        if part is None or part.spec is ins[i]:
-            continue
-        spec: Spec = ins[i]
-        if part.spec.shape != spec.shape or part.spec.dtype is not spec.dtype:
-            fitted = part
-            if fitted.spec.shape != spec.shape:
-                fitted = Needed.sum_to(fitted, spec.shape)
-            if fitted.spec.dtype is not spec.dtype:
-                fitted = Needed.cast(fitted, spec.dtype)
+        if part is not None and not _fits(part, ins[i]):
+            fitted = _fitted(part, ins[i])
             parts = [*parts[:i], fitted, *parts[i + 1 :]]
-            if fitted is not part and fitted.storage is not part.storage:
+            if fitted.storage is not part.storage:
                 fresh.append(fitted.storage)
     return parts, fresh
+
+
+def _fits(part: Value, spec: Spec) -> bool:
+    return part.spec.shape == spec.shape and part.spec.dtype is spec.dtype
+
+
+def _fitted(part: Value, spec: Spec) -> Value:
+    if part.spec.shape != spec.shape:
+        part = Needed.sum_to(part, spec.shape)
+    return part if part.spec.dtype is spec.dtype else Needed.cast(part, spec.dtype)
 
 
 def saved_values(node: Node) -> list[Any]:

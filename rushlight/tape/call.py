@@ -39,13 +39,15 @@ def plan_for(op: Op, inputs: Sequence[Value], static: Static) -> Plan:
 def make_storage(pool: Any, room: int) -> Storage:
     """A new storage; the same as Storage(pool, room), written out for speed in `call_*`."""
     blocks = pool.free.get(room)
+    if blocks is None:
+        blocks = pool.blocks(room)
     address = blocks.pop() if blocks else pool.fresh(room)
     live = pool.live = pool.live + room
     if live > pool.peak:
         pool.peak = live
     storage = new(Storage)
     storage.address = address
-    storage.blocks = pool.blocks(room)
+    storage.blocks = blocks
     storage.pool = pool
     storage.room = room
     storage.version = 0
@@ -64,8 +66,20 @@ def make_value(spec: Any, storage: Storage, offset: int = 0, node: Any = None) -
 
 
 def detached(value: Value) -> Value:
-    """The same memory without a record."""
-    return make_view(value, value.spec, value.offset)
+    """The same memory without a record, now and after later writes to what it was a view of."""
+    return rooted(make_value(value.spec, value.storage, value.offset))
+
+
+def rooted(value: Value) -> Value:
+    """A value that is nobody's view may have gaps; then it becomes a view of all the memory it spans.
+
+    So a base is always contiguous, which is what a write to one of its views counts on (Note [In-place writes]).
+    """
+    spec = value.spec
+    if not spec.contiguous:
+        span = 1 + sum((n - 1) * step for n, step in zip(spec.shape, spec.strides, strict=True))
+        value.base = make_value(type(spec).of(spec.device, spec.dtype, (span,)), value.storage, value.offset)
+    return value
 
 
 def call(op: Op, inputs: Sequence[Value], static: Static = (), params: tuple[Any, ...] = ()) -> Any:
@@ -170,31 +184,66 @@ def call_map(op: Op, inputs: Sequence[Value], params: tuple[Any, ...]) -> Any:
     state = STATE.get()
     if state.region is not None or state.grad:
         return run(plan, inputs, params)
+    try:
+        ins = [v.storage.address + v.offset for v in inputs]  # type: ignore[operator]
+    except TypeError:
+        ins = replay.addresses(inputs)
+    return launch_at(plan, ins, params)
+
+
+def launch_at(plan: Plan, ins: Sequence[int], params: tuple[Any, ...]) -> Any:
+    """Run a plan on input addresses, outside regions, without a record; one value, or several."""
     pool = plan.pool
-    storages = [make_storage(pool, room) for room in plan.rooms]
-    launch_plan(plan, storages, inputs, params)
-    if len(storages) == 1:
-        return make_value(plan.out, storages[0])
-    return [make_value(spec, storage) for spec, storage in zip(plan.outs, storages, strict=True)]
+    blocks = plan.blocks
+    address = blocks.pop() if blocks else pool.fresh(plan.room)
+    storage = new(Storage)
+    storage.address = address
+    storage.blocks = blocks
+    storage.pool = pool
+    storage.room = room = plan.room
+    storage.version = 0
+    storage.recipe = None
+    live = pool.live = pool.live + room
+    if live > pool.peak:
+        pool.peak = live
+    count = len(plan.outs)
+    if count == 2:
+        other = make_storage(pool, plan.rooms[1])
+        plan.launch(address, other.address, *ins, *plan.tail, *params)  # type: ignore[misc]
+        return make_value(plan.out, storage), make_value(plan.outs[1], other)
+    if count > 2:
+        storages = [storage, *[make_storage(pool, room) for room in plan.rooms[1:]]]
+        plan.launch(*[s.address for s in storages], *ins, *plan.tail, *params)  # type: ignore[misc]
+        return [make_value(spec, s) for spec, s in zip(plan.outs, storages, strict=True)]
+    plan.launch(address, *ins, *plan.tail, *params)  # type: ignore[misc]
+    out = new(Handle)
+    out.spec = plan.out
+    out.storage = storage
+    out.offset = 0
+    out.node = None
+    out.base = None
+    return out
 
 
-def make_unary(op: Op, fallback: Callable[..., Any]) -> Callable[[Any], Any]:
-    """`op(x)` for one tensor, the steps of `run` and `record` written out. See Note [Hot path]."""
-    plans = op.plans
+def make_unary(plans: dict[Any, Plan], fallback: Callable[..., Any]) -> Callable[..., Any]:
+    """`op(x)`, or `op(x, number)`: the steps of `run` and `record` written out. See Note [Hot path].
+
+    `plans` is keyed by x's spec; `fallback` fills it.
+    """
     get_state = STATE.get
     last: Any = _NO_PLAN
 
-    def function(x: Any) -> Any:
+    def function(x: Any, *params: Any) -> Any:
         nonlocal last
         plan = last
         try:
             if plan.first is not x.spec:
                 plan = last = plans[x.spec]
         except (KeyError, AttributeError):
-            return fallback(x)
+            return fallback(x, *params)
         state = get_state()
         if state.region is not None or x.base is not None:
-            return run(plan, (x,))
+            return run(plan, (x,), params)
         blocks = plan.blocks
         address = blocks.pop() if blocks else plan.pool.fresh(plan.room)
         storage = new(Storage)
@@ -209,25 +258,22 @@ def make_unary(op: Op, fallback: Callable[..., Any]) -> Callable[[Any], Any]:
             pool.peak = live
         source = x.storage
         try:
-            if plan.size is None:
-                plan.launch(address, source.address, *plan.tail)
-            else:
-                plan.launch(address, source.address, plan.size)
+            plan.launch(address, source.address, *plan.tail, *params)
         except TypeError:
-            launch_plan(plan, (storage,), (x,), ())
+            launch_plan(plan, (storage,), (x,), params)
         out = new(Handle)
         out.spec = plan.out
         out.storage = storage
         out.offset = 0
         out.base = None
         edge = x.node
-        if edge is None or not state.grad:
+        if edge is None or not state.grad or not plan.out.differentiable:
             out.node = None
             return out
         grad = plan.grads.get(1) or plan.grad(1)
         out.node = node = new(Node)
         node.plan = plan
-        node.params = ()
+        node.params = params
         node.edges = (edge,)
         node.grad = grad
         if grad.saves_in:
@@ -248,10 +294,14 @@ def make_binary(op: Op, fallback: Callable[..., Any]) -> Callable[[Any, Any], An
     plans = op.plans
     get_state = STATE.get
     last: Any = _NO_PLAN
+    numbers = {kind: make_unary(table, fallback) for kind, table in op.number_plans.items()}
 
     def function(x: Any, y: Any) -> Any:
         nonlocal last
         plan = last
+        kind = y.__class__
+        if kind is float or kind is int:
+            return numbers[kind](x, y)
         try:
             if plan.first is not x.spec or plan.second is not y.spec:
                 plan = last = plans[x.spec, y.spec]

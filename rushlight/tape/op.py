@@ -15,12 +15,14 @@ Static = tuple[Any, ...]
 class Op:
     """A named, pure function of arrays. Families (in `ops/`) fill in `make_plan` and `make_grad`."""
 
-    __slots__ = ("doc", "name", "plans")
+    __slots__ = ("doc", "name", "number_plans", "plans")
 
     def __init__(self, name: str, doc: str) -> None:
         self.name = name
         self.doc = doc
         self.plans: dict[Any, Plan] = {}
+        # Plans of op(tensor, number), by the number's type and the tensor's spec.
+        self.number_plans: dict[type, dict[Any, Plan]] = {float: {}, int: {}}
 
     def make_plan(self, ins: Sequence[Spec], static: Static) -> Plan:
         raise NotDifferentiable(self.name)  # a family overrides this

@@ -13,24 +13,25 @@ from rushlight.tape.value import Node, Output, Value
 def saves_of(node: Node) -> tuple[Sequence[Value], Sequence[Value]]:
     """The saved outputs and the saved inputs, in the order of `grad.saves_out` and `grad.saves_in`."""
     if node.saved is None:
+        if not (node.grad.saves_in or node.grad.saves_out):
+            return (), ()  # nothing was saved, so nothing is missing
         raise GraphFreedError(
             f"{node.plan.op.name}: backward a second time through a graph whose saved values were given back; "
             f"pass retain_graph=True to the first backward"
         )
     if node.dropped is not None:
         restore_saves(node)
-    version = 0
     saved = node.saved
+    outs: Sequence[Value] = ()
+    version = 0
     for value in saved:
         version += value.storage.version
-    outs: Sequence[Value] = ()
     if node.outs:
         plan = node.plan
         outs = []
         for j, storage in zip(node.grad.saves_out, node.outs, strict=True):
             version += storage.version
-            edge = node if len(plan.outs) == 1 else Output(node, j)
-            outs.append(make_value(plan.outs[j], storage, 0, edge))
+            outs.append(make_value(plan.outs[j], storage, 0, node if len(plan.outs) == 1 else Output(node, j)))
     if version != node.version:
         raise InplaceError(
             f"{node.plan.op.name}: a value saved for its backward was overwritten in place since (operands "

@@ -53,11 +53,10 @@ class Changed:
         return inside  # type: ignore[return-value]
 
 
-class no_grad(Changed):  # noqa: N801 (PyTorch's name)
-    """Nothing is recorded for backward inside."""
+class _Mode(Changed):
+    """A fixed grad mode; `@no_grad` decorates as `@no_grad()` does."""
 
-    def __init__(self, function: Callable[..., Any] | None = None) -> None:
-        super().__init__(grad=False)
+    grad: bool
 
     def __new__(cls, function: Callable[..., Any] | None = None) -> Any:
         made = super().__new__(cls)
@@ -66,12 +65,20 @@ class no_grad(Changed):  # noqa: N801 (PyTorch's name)
         made.__init__()  # type: ignore[misc]
         return made(function)
 
+    def __init__(self, function: Callable[..., Any] | None = None) -> None:
+        super().__init__(grad=self.grad)
 
-class enable_grad(Changed):  # noqa: N801
+
+class no_grad(_Mode):  # noqa: N801 (PyTorch's name)
+    """Nothing is recorded for backward inside."""
+
+    grad = False
+
+
+class enable_grad(_Mode):  # noqa: N801
     """Recording is on inside, also within `no_grad`."""
 
-    def __init__(self) -> None:
-        super().__init__(grad=True)
+    grad = True
 
 
 class set_grad_enabled(Changed):  # noqa: N801
@@ -84,6 +91,12 @@ class set_grad_enabled(Changed):  # noqa: N801
     def __enter__(self) -> None:
         if not self.tokens:
             super().__enter__()
+
+    def __call__(self, function: F) -> F:
+        # As a decorator it switches inside the function only.
+        if self.tokens:
+            STATE.reset(self.tokens.pop())
+        return super().__call__(function)
 
 
 def is_grad_enabled() -> bool:

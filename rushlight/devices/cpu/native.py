@@ -10,7 +10,7 @@ from functools import cache
 import llvmlite
 import llvmlite.binding as llvm
 
-from rushlight.devices.cpu.cache import read_object, write_object
+from rushlight.devices.cache import read_object, write_object
 
 CACHE_VERSION = 1
 
@@ -60,10 +60,10 @@ def optimised(text: str) -> llvm.ModuleRef:
 def object_code(text: str) -> bytes:
     """Machine code for the text, from the disk cache where it is there."""
     key = hashlib.sha256(f"{machine().identity}\n{text}".encode()).hexdigest()
-    found = read_object(key)
+    found = read_object("cpu", key)
     if found is None:
         found = machine().target.emit_object(optimised(text))
-        write_object(key, found)
+        write_object("cpu", key, found)
     return found
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import hashlib
 import importlib
 import sys
 from collections.abc import Callable
@@ -10,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rushlight.core.errors import DeviceError, DeviceUnavailable
+from rushlight.devices.cache import read_object, write_object
 from rushlight.devices.cuda.stub import Driver
 
 _INSTALL = (
@@ -18,6 +20,10 @@ _INSTALL = (
 # The legacy default stream: CuPy's and PyTorch's default too, so that work of all three is in order.
 DEFAULT_STREAM = 0
 _OUT_OF_MEMORY = 2  # cudaErrorMemoryAllocation, hipErrorOutOfMemory
+_CACHE_VERSION = 1
+# Rule 2 of Note [CUDA C], and every float32 operation rounded as IEEE says, subnormals included.
+_OPTIONS = ("--std=c++14", "--fmad=false", "--ftz=false", "--prec-div=true", "--prec-sqrt=true")
+_HIP_OPTIONS = ("-ffp-contract=off",)
 
 
 @dataclass(frozen=True)
@@ -29,6 +35,7 @@ class Session:
     driver: Driver
     bind: Callable[[ctypes.c_void_p], int]
     is_hip: bool
+    target: str  # the GPU's architecture and the compiler, by which binaries are kept
 
 
 def _import_cupy() -> Any:
@@ -82,20 +89,40 @@ def open_session() -> Session:
     if code or not context.value:
         raise DeviceUnavailable("cuda", f"the driver gives no context (error {code})", "Check `nvidia-smi`.")
     driver = Driver(address_of(library, launch), address_of(library, setter), context.value, DEFAULT_STREAM)
-    return Session(cupy, runtime, driver, getattr(library, setter), is_hip)
+    target = f"{cupy.cuda.Device().compute_capability}, compiler {cupy.cuda.nvrtc.getVersion()}, hip {is_hip}"
+    return Session(cupy, runtime, driver, getattr(library, setter), is_hip, target)
 
 
 def compile_kernel(session: Session, source: str, name: str) -> tuple[object, int]:
-    """The loaded module, which must be kept, and the function's handle. CuPy keeps binaries on disk."""
-    # See rule 2 of Note [CUDA C].
-    options = ("-ffp-contract=off",) if session.is_hip else ("--fmad=false",)
+    """The loaded module, which must be kept, and the function's handle."""
     session.bind(ctypes.c_void_p(session.driver.context))  # loading a module needs it, on whatever thread this is
-    try:
-        module = session.cupy.RawModule(code=source, options=options, backend="nvrtc")
-        function = module.get_function(name).kernel
-    except session.cupy.cuda.compiler.CompileException as error:
-        raise DeviceError(f"the GPU's compiler refused kernel {name}: {error}") from error
+    module = session.cupy.cuda.function.Module()
+    module.load(_binary(session, source, name))
+    function = module.get_function(name)
     return (module, function), int(function.ptr)
+
+
+def _binary(session: Session, source: str, name: str) -> bytes:
+    """The source, compiled, from the disk cache where it is there.
+
+    Not by cupy.RawModule: that appends -ftz=true, which would flush subnormals.
+    """
+    options = _HIP_OPTIONS if session.is_hip else _OPTIONS
+    identity = f"{_CACHE_VERSION} {session.target} {' '.join(options)}"
+    key = hashlib.sha256(f"{identity}\n{source}".encode()).hexdigest()
+    code = read_object("cuda", key)
+    if code is None:
+        compiler = session.cupy.cuda.compiler
+        try:
+            code, _ = compiler.compile_using_nvrtc(source, options, filename=f"{name}.cu", cache_in_memory=True)
+        except compiler.CompileException as error:
+            raise DeviceError(f"the GPU's compiler refused kernel {name}: {error}") from error
+        if not session.is_hip and not code.startswith(b"\x7fELF"):  # PTX, where the compiler is older than the GPU
+            linker = session.cupy.cuda.function.LinkState()
+            linker.add_ptr_data(code, f"{name}.ptx")
+            code = linker.complete()
+        write_object("cuda", key, code)
+    return bytes(code)
 
 
 def is_out_of_memory(error: Any) -> bool:

@@ -24,12 +24,14 @@ SCRATCH_SLOTS = 1 << 18  # of 8 bytes: partial results of split reductions
 TICKETS = 1 << 14
 MOST_SEGMENTS = 1024
 
-SHORT_AXIS = 1024  # up to here a warp walks a row
+TINY_AXIS = 128  # up to here 8 threads walk a row
+SHORT_AXIS = 1024  # up to here a warp does
 LONG_AXIS = 16384  # from here a block of 1024 does; also the least length of a segment
 FEW_DEEP = 16  # columns shorter than this have a thread each
 DEEP = 256
 COLUMN_SEGMENT = 1024
 MOST_SLICES = 32
+OWNER_BLOCKS = 256  # two for each multiprocessor of a large GPU
 
 
 class Geometry(NamedTuple):
@@ -94,7 +96,8 @@ def _rows(splittable: bool, scratch: tuple[int, int], b: ir.IRBuilder, sizes: Se
     outer, axis, inner = sizes
     rows = b.mul(outer, inner)
     long = b.select(_up_to(b, axis, LONG_AXIS), const(256), const(1024))
-    lanes = b.select(_up_to(b, axis, SHORT_AXIS), const(32), long)
+    short = b.select(_up_to(b, axis, TINY_AXIS), const(8), const(32))
+    lanes = b.select(_up_to(b, axis, SHORT_AXIS), short, long)
     threads = _most(b, lanes, const(256))
     length, segments = _segments(b, axis, LONG_AXIS)
     blocks = _least(b, _ceil(b, b.mul(rows, lanes), threads), const(MOST_BLOCKS))
@@ -129,19 +132,18 @@ def _contract(b: ir.IRBuilder, sizes: Sequence[Value]) -> Geometry:
     return Geometry(tiles, _least(b, tiles, const(MOST_BLOCKS)), const(1), const(cuda_contract.THREADS))
 
 
-def _gather(b: ir.IRBuilder, sizes: Sequence[Value]) -> Geometry:
-    total = _product(b, sizes[:3])
-    threads = const(cuda_index.THREADS)
-    return Geometry(total, _least(b, _ceil(b, total, threads), const(MOST_BLOCKS)), const(1), threads)
-
-
-def _scatter(b: ir.IRBuilder, sizes: Sequence[Value]) -> Geometry:
+def _scatter(chunk: int, b: ir.IRBuilder, sizes: Sequence[Value]) -> Geometry:
+    """Blocks for the cases 3 and 4 of Note [Indices on CUDA]; which of them it is, the kernel finds from its strides."""
     outer, count, inner, limit = sizes
+    threads, few = const(cuda_index.THREADS), _ceil(b, count, const(2 * cuda_index.WARPS))
+    across = b.mul(outer, _ceil(b, inner, const(32 * chunk)))
+    # Each owner reads every index, so more of them than fill the GPU cost more than they hide.
+    owners = _least(b, _most(b, b.udiv(const(OWNER_BLOCKS), _most(b, across, const(1))), const(1)), few)
     columns = b.mul(outer, inner)
-    threads = const(cuda_index.THREADS)
-    # Each slice reads every index, so more of them than a few dozen costs more than it hides.
-    slices = _least(b, _least(b, _ceil(b, count, const(16)), const(MOST_SLICES)), _most(b, limit, const(1)))
-    return Geometry(b.mul(columns, count), _ceil(b, columns, threads), slices, threads)
+    slices = _least(b, _least(b, few, const(MOST_SLICES)), _most(b, limit, const(1)))
+    blocks = _most(b, b.mul(across, owners), b.mul(_ceil(b, columns, threads), slices))
+    work = b.mul(columns, count)
+    return Geometry(work, _least(b, blocks, const(MOST_BLOCKS)), const(1), threads, (owners, slices))
 
 
 def rule_of(kernel: Kernel, scratch: tuple[int, int]) -> tuple[tuple[object, ...], Rule]:
@@ -158,4 +160,7 @@ def rule_of(kernel: Kernel, scratch: tuple[int, int]) -> tuple[tuple[object, ...
         return (rule.__name__, splittable, scratch), partial(rule, splittable, scratch)
     if isinstance(kernel, Contract):
         return ("contract",), _contract
-    return (type(kernel).__name__,), _gather if isinstance(kernel, Gather) else _scatter
+    chunk = cuda_map.chunk_of([kernel.dtype])
+    if isinstance(kernel, Gather):
+        return ("gather", chunk), lambda b, sizes: _elements(chunk, b, sizes[:3])
+    return ("scatter", chunk), partial(_scatter, chunk)

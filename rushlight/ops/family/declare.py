@@ -35,9 +35,11 @@ def apply(op: Elementwise, *operands: Any) -> Any:
     if not tensors:
         raise DTypeError(f"{op.name}: at least one operand must be a tensor, got {operands!r}")
     plan = call.plan_for(op, tensors, tuple(pattern))
+    specs = [t.spec for t in tensors]
     if not numbers:
-        specs = [t.spec for t in tensors]
         op.plans[specs[0] if len(specs) == 1 else tuple(specs)] = plan
+    elif len(operands) == 2 and operands[1].__class__ in op.number_plans:
+        op.number_plans[operands[1].__class__][specs[0]] = plan
     return call.run(plan, tensors, tuple(numbers))
 
 
@@ -65,7 +67,7 @@ def elementwise(
 
     function: Callable[..., Any]
     if arity == 1:
-        function = call.make_unary(op, fallback)
+        function = call.make_unary(op.plans, fallback)
     elif arity == 2:
         function = call.make_binary(op, fallback)
     else:

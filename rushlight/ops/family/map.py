@@ -23,10 +23,10 @@ from rushlight.scalar import build as s
 from rushlight.scalar.derive import gradients
 from rushlight.scalar.ir import Expr, arg, param, rebuild, topological
 from rushlight.tape import call
+from rushlight.tape.direct import any_direct
 from rushlight.tape.needed import Needed
 from rushlight.tape.op import Grad, Op, Plan, Static, check_devices, check_dtypes
-from rushlight.tape.saves import saves_of
-from rushlight.tape.value import Node, Value
+from rushlight.tape.value import Value
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,44 +239,8 @@ def make_map_grad(op: MapOp, plan: Plan, needs: int) -> Grad:
     grad_op = MapGrad(f"{op.name}_grad", fixed) if computed else None
     flat = [i for i in range(n) if needs >> i & 1 and parts[i] is None]
     rule = _map_rule(n, grad_op, computed, through, flat, used_gs, saves_in, saves_out)
-    direct = _direct_rule(n, grad_op, computed, through) if m == 1 and not flat and (not computed or used_gs == [0]) else None
+    direct = any_direct(plan, grad_op, n, computed, through, bool(saves_out)) if m == 1 and not flat and (not computed or used_gs == [0]) else None
     return Grad(needs, saves_in, saves_out, rule, direct)
-
-
-def _direct_rule(
-    n: int, grad_op: MapGrad | None, computed: list[int], through: dict[int, int]
-) -> Callable[[Value, Node], Sequence[Value | None]] | None:
-    """The rule for one output whose gradient is there: no shadows, no lists of absent values."""
-    if grad_op is None:
-
-        def passed(g: Value, node: Node) -> Sequence[Value | None]:
-            if node.saved is None:
-                saves_of(node)  # raises: the graph was freed
-            return [g if i in through else None for i in range(n)]
-
-        if len(through) == n:
-            return lambda g, node: (g,) * n if node.saved is not None else saves_of(node)  # type: ignore[return-value]
-        return passed
-    map_grad = grad_op
-
-    def computed_parts(g: Value, node: Node) -> Sequence[Value | None]:
-        outs, ins = saves_of(node)
-        results = call.call_map(map_grad, (g, *outs, *ins), node.params)
-        if n == 1:
-            return (results,)
-        if len(computed) == n:
-            return results  # type: ignore[no-any-return]
-        parts: list[Value | None] = [None] * n
-        for i in through:
-            parts[i] = g
-        if len(computed) == 1:
-            parts[computed[0]] = results
-        else:
-            for i, part in zip(computed, results, strict=True):
-                parts[i] = part
-        return parts
-
-    return computed_parts
 
 
 def _map_rule(

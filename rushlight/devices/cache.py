@@ -1,4 +1,4 @@
-"""Object code on disk. A file is its content's hash and the content; anything else is ignored and written anew."""
+"""Built code on disk, a folder per device. A file is its content's hash and the content; others are ignored."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from rushlight.core.config import cache_folder
 HASH_BYTES = 32
 
 
-def _path(key: str) -> Path | None:
+def _path(device: str, key: str) -> Path | None:
     folder = cache_folder()
-    return None if folder is None else folder / "cpu" / f"{key}.o"
+    return None if folder is None else folder / device / f"{key}.o"
 
 
-def read_object(key: str) -> bytes | None:
-    """The object code kept under `key`, if it is there and whole."""
-    path = _path(key)
+def read_object(device: str, key: str) -> bytes | None:
+    """The code kept under `key`, if it is there and whole."""
+    path = _path(device, key)
     if path is None:
         return None
     try:
@@ -30,9 +30,9 @@ def read_object(key: str) -> bytes | None:
     return code if code and hashlib.sha256(code).digest() == digest else None
 
 
-def write_object(key: str, code: bytes) -> None:
-    """Keep object code; a disk that refuses only costs time at the next start."""
-    path = _path(key)
+def write_object(device: str, key: str, code: bytes) -> None:
+    """Keep code; a disk that refuses only costs time at the next start."""
+    path = _path(device, key)
     if path is None:
         return
     try:

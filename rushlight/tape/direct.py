@@ -1,0 +1,90 @@
+"""The hot path of backward: the derivative of an elementwise call with one result, as one launch.
+
+The gradient's plan is known from the call's own plan as long as the gradient has the layout of the result, which it nearly
+always has; then nothing is looked up. Everything else goes the general way. See Note [Hot path].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from rushlight.tape import call
+from rushlight.tape.op import Op, Plan
+from rushlight.tape.saves import saves_of
+from rushlight.tape.state import STATE
+from rushlight.tape.value import Node, Value
+
+Direct = Callable[[Value, Node], Sequence[Value | None]]
+
+
+def pass_through(n: int, through: Sequence[int]) -> Direct:
+    """Every asked gradient is `g` itself."""
+    places = [i in through for i in range(n)]
+
+    def direct(g: Value, node: Node) -> Sequence[Value | None]:
+        return (g,) * n if every else [g if here else None for here in places]
+
+    every = all(places)
+    return direct
+
+
+def one_launch(
+    plan: Plan, grad_op: Op, n: int, computed: Sequence[int], through: Sequence[int], saves_out: bool
+) -> Direct:
+    """One kernel for the gradients of `computed`; those of `through` are `g` itself."""
+    get_state = STATE.get
+    out = plan.out
+    known: Plan | None = None
+    in_order = list(computed) == list(range(n))
+    several = len(computed) > 1
+    only_first = n == 2 and list(computed) == [0] and not through
+
+    def general(g: Value, node: Node) -> Any:
+        nonlocal known
+        outs, saved = saves_of(node)
+        operands = (g, *outs, *saved)
+        if g.spec is out and known is None:
+            known = grad_op.make_plan([v.spec for v in operands], ())
+        return call.call_map(grad_op, operands, node.params)
+
+    def direct(g: Any, node: Any) -> Sequence[Value | None]:
+        state = get_state()
+        results = None
+        if known is not None and g.spec is out and state.region is None and not state.grad:
+            try:
+                ins = [g.storage.address + g.offset]
+                version = 0
+                if saves_out:
+                    result = node.outs[0]
+                    version = result.version
+                    ins.append(result.address)
+                for value in node.saved:
+                    storage = value.storage
+                    version += storage.version
+                    ins.append(storage.address + value.offset)
+                if version == node.version:
+                    results = call.launch_at(known, ins, node.params)
+            except TypeError:  # freed, or dropped: an address or the tuple is None; the general way tells
+                results = None
+        if results is None:
+            results = general(g, node)
+        if in_order:
+            return results if several else (results,)  # type: ignore[no-any-return]
+        if only_first:
+            return (results, None)
+        spread: list[Value | None] = [None] * n
+        for i in through:
+            spread[i] = g
+        for i, part in zip(computed, results if several else (results,), strict=True):
+            spread[i] = part
+        return spread
+
+    return direct
+
+
+def any_direct(
+    plan: Plan, grad_op: Op | None, n: int, computed: Sequence[int], through: dict[int, int], saves_out: bool
+) -> Direct:
+    places = list(through)
+    return pass_through(n, places) if grad_op is None else one_launch(plan, grad_op, n, computed, places, saves_out)

@@ -1,0 +1,105 @@
+"""The LLVM printer: text that LLVM accepts, with vectors, without anything that would bend NaN or rounding."""
+
+import re
+from dataclasses import replace
+
+import pytest
+
+from rushlight import scalar as s
+from rushlight.core.dtypes import ALL, FLOAT, INTEGER, compute_type, float32, float64, int64
+from rushlight.devices.cpu import native, stub
+from rushlight.emit import llvm
+from rushlight.emit.llvm_rowwise import plan
+from rushlight.kernel.interpret import signature
+from rushlight.kernel.shapes import Contract, Gather, Map, Reduce, Rowwise, ScatterAdd
+from rushlight.scalar.philox import normal
+
+X, Y = s.arg(0, float32), s.arg(1, float32)
+ROW = s.row(0, float32)
+SOFTMAX = Rowwise(
+    (float32,), ("element",), (float32,), (), (Reduce("max", X), Reduce("sum", s.exp(X - ROW))),
+    (s.exp(X - ROW) / s.row(1, float32),), "axis", ("1", "1"),
+)  # fmt: skip
+
+
+def kernels():
+    yield "add", Map((float32,), (float32, float32), (), (X + Y,), 0, ("1",) * 3)
+    yield (
+        "scaled",
+        Map((float32,), (float32, float32), (float32, int64), (X * Y + s.param(0, float32),), 0, ("1", "1", "0")),
+    )
+    for op in (s.exp, s.log, s.sin, s.cos, s.tanh, s.erf):
+        yield op.__name__, Map((float32,), (float32,), (), (op(X),), 0, ("1",) * 2)
+        yield f"{op.__name__} of float64", Map((float64,), (float64,), (), (op(s.arg(0, float64)),), 0, ("1",) * 2)
+    yield "normal", Map((float32,), (), (int64,), (normal(s.param(0, int64), s.index()),), 0, ("1",))
+    for rank in (1, 2, 5):
+        yield f"strided {rank}", Map((float32,), (float32, float32), (), (X - Y,), rank, ("1", "n", "0"))
+        yield f"scattered {rank}", Map((float32,), (float32, float32), (), (X - Y,), rank, ("n", "n", "1"))
+    for dtype in ALL:
+        body = s.arg(0, compute_type(dtype))
+        yield f"copy {dtype.name}", Map((dtype,), (dtype,), (), (body,), 3, ("1", "n"))
+        yield f"gather {dtype.name}", Gather(dtype, int64)
+    for vector, steps in (("axis", ("1", "1")), ("inner", ("1", "1")), ("any", ("n", "n"))):
+        yield f"softmax {vector}", replace(SOFTMAX, vector=vector, steps=steps)
+        for dtype in (*FLOAT, *INTEGER):
+            body, row = s.arg(0, compute_type(dtype)), s.row(0, compute_type(dtype))
+            for kind in ("sum", "prod", "max", "min"):
+                yield (
+                    f"{kind} {dtype.name} {vector}",
+                    Rowwise((dtype,), ("row",), (dtype,), (), (Reduce(kind, body),), (row,), vector, steps),
+                )
+    for dtype in (*FLOAT, *INTEGER):
+        yield f"contract {dtype.name}", Contract(dtype, compute_type(dtype))
+        yield f"scatter {dtype.name}", ScatterAdd(dtype, int64)
+
+
+KERNELS = dict(kernels())
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_llvm_accepts_the_text(name):
+    kernel = KERNELS[name]
+    letters = llvm.arguments(kernel)
+    assert len(letters) == signature(kernel).total
+    native.optimised(llvm.emit(kernel) + stub.stub_text(letters))
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_nothing_is_assumed_about_numbers(name):
+    """Rule 4 and rule 5 of Note [Scalar instructions]."""
+    text = llvm.emit(KERNELS[name])
+    assert not re.search(r"\b(fast|nnan|ninf|nsz|arcp|contract|afn|reassoc|nsw|nuw)\b", text)
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_the_text_is_the_same_each_time(name):
+    """It is the cache's key."""
+    assert llvm.emit(KERNELS[name]) == llvm.emit(KERNELS[name])
+
+
+@pytest.mark.parametrize("name", ["add", "exp", "softmax axis", "softmax inner", "sum float32 axis", "copy bfloat16"])
+def test_wide_registers_are_used_where_there_are_any(name):
+    if "+avx512f" not in native.machine().identity:
+        pytest.skip("limit: no AVX-512 on this processor")
+    kernel = KERNELS[name]
+    assert "%zmm" in native.assembly(llvm.emit(kernel) + stub.stub_text(llvm.arguments(kernel)))
+
+
+def test_no_function_is_called_for_elementary_functions():
+    for name in ("exp", "log", "sin", "tanh", "erf", "normal"):
+        outside = re.findall(r"declare .*@([\w.]+)\(", llvm.emit(KERNELS[name]))
+        assert all(found.startswith("llvm.") for found in outside)
+        assert not any(found.startswith(("llvm.exp", "llvm.log", "llvm.sin", "llvm.cos")) for found in outside)
+
+
+def test_softmax_computes_each_exponential_once():
+    planned = plan(llvm.lowered(SOFTMAX))
+    assert planned.kept == 0
+    assert repr(planned.kernel.stores[0]) == "div(arg1, row1)"
+
+
+def test_a_pass_is_not_kept_when_the_store_needs_its_input_again():
+    store = s.exp(X - ROW) * X
+    assert plan(llvm.lowered(replace(SOFTMAX, stores=(store,)))).kept is None
+    halves = replace(SOFTMAX, outputs=(FLOAT[0],))
+    assert plan(llvm.lowered(halves)).kept is None
