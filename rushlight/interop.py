@@ -145,7 +145,10 @@ def from_data(data: Any, dtype: DType | None, pool: Pool) -> Value:
     if hasattr(data, "__array__"):
         array = np.asarray(data)
     else:
-        array = np.array(_numbers(data))
+        try:
+            array = np.array(_numbers(data))
+        except ValueError:
+            array = np.empty(0, object)
         if dtype is None and array.dtype == np.float64:
             array = array.astype(numpy_dtype(dtypes.get_default()))
         if array.dtype == object:

@@ -48,6 +48,7 @@ class budget(Region):  # noqa: N801 (used as a function)
         self.state = Changed(region=self)
 
     def __enter__(self) -> budget:
+        super().__init__()  # its place is where it is entered, not where it was made
         pools = {default_pool(), *opened()} if self.device is None else {resolve_pool(self.device)}
         self.before = {pool: pool.limit for pool in pools}
         for pool in pools:

@@ -484,6 +484,7 @@ def index_cases(rng: np.random.Generator) -> Iterator[Case]:
     back.add(float32, draw(rng, (1, 300, 64), float32))
     back.add(int64, rng.integers(0, 50, 300), (0, 1, 0))
     yield back
+    yield from scatter_row_cases(rng)
     for kernel in (Gather(float32, int64), ScatterAdd(float32, int64)):
         bad = Case(f"bad index {type(kernel).__name__}", kernel, (1, 3, 2, 4), status=True, bad_index=True)
         shapes = ((1, 3, 2), (1, 4, 2)) if isinstance(kernel, Gather) else ((1, 4, 2), (1, 3, 2))
@@ -491,6 +492,27 @@ def index_cases(rng: np.random.Generator) -> Iterator[Case]:
             bad.add(float32, draw(rng, shape, float32))
         bad.add(int64, np.array([1, 4, -1]), (0, 1, 0))
         yield bad
+
+
+def scatter_row_cases(rng: np.random.Generator) -> Iterator[Case]:
+    """One index per row: aligned and not, many for one target, more indices than a queue holds, narrow and wide."""
+    shapes = [(1, 1000, 64, 7), (1, 700, 300, 500), (2, 40, 8, 5), (3, 600, 1, 4), (1, 900, 1, 400), (1, 5, 3000, 4)]
+    for dtype in (float32, float16, bfloat16, int64):
+        for outer, count, inner, limit in shapes:
+            for offset in (GUARD, 1):
+                name = f"scatter row {dtype.name} {(outer, count, inner, limit)} offset={offset}"
+                case = Case(name, ScatterAdd(dtype, int64), (outer, count, inner, limit), status=True)
+                case.add(dtype, draw(rng, (outer, limit, inner), dtype), offset=offset)
+                case.add(dtype, draw(rng, (outer, count, inner), dtype), offset=offset)
+                picks = rng.integers(0, limit, (outer, count))
+                picks[:, count // 3 : count // 2] = limit - 1
+                case.add(int64, picks, (count, 1, 0))
+                yield case
+                gather = Case(name.replace("scatter", "gather"), Gather(dtype, int64), case.sizes, status=True)
+                gather.add(dtype, stored(np.ones((outer, count, inner)), dtype), offset=offset)
+                gather.add(dtype, draw(rng, (outer, limit, inner), dtype), offset=offset)
+                gather.add(int64, picks, (count, 1, 0))
+                yield gather
 
 
 def every_case(seed: int = 7) -> Iterator[Case]:

@@ -39,8 +39,8 @@ def is_contiguous(shape: Shape, strides: Shape) -> bool:
     return True
 
 
-def broadcast_shapes(shapes: Sequence[Shape], op: str) -> Shape:
-    """The common shape of `shapes`, aligned at the right."""
+def broadcast_shapes(shapes: Sequence[Shape], op: str, operands: Sequence[object] = ()) -> Shape:
+    """The common shape of `shapes`, aligned at the right; an error shows `operands` where they are given."""
     rank = max((len(s) for s in shapes), default=0)
     result = [1] * rank
     for shape in shapes:
@@ -48,7 +48,7 @@ def broadcast_shapes(shapes: Sequence[Shape], op: str) -> Shape:
             if size == result[i] or size == 1:
                 continue
             if result[i] != 1:
-                listed = ", ".join(str(s) for s in shapes)
+                listed = ", ".join(map(repr, operands)) or ", ".join(str(list(s)) for s in shapes)
                 raise ShapeError(
                     f"{op}: shapes {listed} do not broadcast: sizes {result[i]} and {size} meet at "
                     f"dimension {i - rank}; make them equal or one of them 1"

@@ -1,4 +1,4 @@
-"""Finding devices by name. The name is the registration: `devices/<name>.py` or `devices/<name>/` has an `open_device()`."""
+"""Finding devices by name. `devices/<name>.py` or `devices/<name>/` with an `open_device()` is the registration."""
 
 from __future__ import annotations
 

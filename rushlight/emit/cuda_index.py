@@ -1,8 +1,8 @@
 """Gather and scatter-add as CUDA C, without float atomics.
 
 # Note [Indices on CUDA]
-1. One index for a whole row (its inner stride is 0, as in an embedding) is the case to be fast in: rows are then moved in
-   chunks of 16 bytes where addresses, strides and sizes allow it, which a branch that is the same for every thread decides.
+1. One index for a whole row (its inner stride is 0, as in an embedding) is the case to be fast in: rows are then moved
+   in chunks of 16 bytes where addresses, strides and sizes allow it. A branch that is the same for all threads decides.
 2. Scatter-add: each target has one owner, who looks at every index in ascending order and adds what is for it. So the
    additions to a target come in the order of k, whatever the number of owners.
 3. Where rows have one index, owners are warps, by a hash of the target: a warp reads 32 indices at once and puts those
@@ -20,6 +20,7 @@ from rushlight.kernel.shapes import Gather, ScatterAdd
 THREADS = 256
 WARPS = THREADS // 32
 STRIPS = 8  # of 32 indices, loaded by a warp at once
+QUEUE = 32 * (STRIPS + 1)
 AT_ONCE = 4  # queued rows that are loaded before they are added
 
 BALLOT = """\
@@ -149,11 +150,11 @@ template <int N> __device__ __forceinline__ void add_queued(
 
 def _add_rows(dtype: DType, index_dtype: DType) -> str:
     return f"""\
-template <int N> __device__ __forceinline__ void add_rows({_declared(dtype, index_dtype)}, const i64 owners) {{
-    __shared__ i64 queued_rows[{WARPS}][64], queued_targets[{WARPS}][64];
+template <int N> __device__ __forceinline__ void add_rows(
+    {_declared(dtype, index_dtype)}, const i64 owners, i64* const queue) {{
     const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
-    i64* const rows = queued_rows[warp];
-    i64* const targets = queued_targets[warp];
+    i64* const rows = queue + warp * {2 * QUEUE};
+    i64* const targets = rows + {QUEUE};
     const i64 across = (inner + 32 * N - 1) / (32 * N);
     for (i64 job = blockIdx.x; job < outer * across * owners; job += gridDim.x) {{
         const u32 owner = (u32)(job % owners) * {WARPS}u + (u32)warp;
@@ -177,23 +178,19 @@ template <int N> __device__ __forceinline__ void add_rows({_declared(dtype, inde
                 const u32 hashed = __umulhi((u32)at[s] * 2654435761u, (u32)owners * {WARPS}u);
                 const bool mine = k < count && !bad && hashed == owner;
                 const u32 found = BALLOT(mine);
-                if (found == 0u) continue;
                 if (mine) {{
                     const int place = queued + __popc(found & ((1u << lane) - 1u));
                     rows[place] = k;
                     targets[place] = at[s];
                 }}
                 queued += __popc(found);
-                SYNC_WARP();
-                if (queued >= 32) {{
-                    add_queued<N>(to, from, o_k, s_k, rows, targets, queued, inside);
-                    queued = 0;
-                    SYNC_WARP();
-                }}
             }}
+            if (queued < 32 && begin + 32 * {STRIPS} < count) continue;
+            SYNC_WARP();
+            add_queued<N>(to, from, o_k, s_k, rows, targets, queued, inside);
+            SYNC_WARP();
+            queued = 0;
         }}
-        add_queued<N>(to, from, o_k, s_k, rows, targets, queued, inside);
-        SYNC_WARP();
     }}
 }}
 """
@@ -234,9 +231,10 @@ def scatter_add(kernel: ScatterAdd) -> str:
         + f"""
 extern "C" __global__ void __launch_bounds__({THREADS}) scatter_add(
     {declared}, const i64 owners, const i64 slices) {{
+    __shared__ i64 queue[{WARPS * 2 * QUEUE}];
     if (i_i != 0 && inner > 1) add_columns({_names()}, slices);
-    else if ({_whole_chunks(chunk)}) add_rows<{chunk}>({_names()}, owners);
-    else add_rows<1>({_names()}, owners);
+    else if ({_whole_chunks(chunk)}) add_rows<{chunk}>({_names()}, owners, queue);
+    else add_rows<1>({_names()}, owners, queue);
 }}
 """
     )

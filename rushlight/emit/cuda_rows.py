@@ -2,9 +2,9 @@
 
 # Note [Rows on CUDA]
 1. `lanes` threads walk one row. With vector "axis" they are a part of a warp, a warp or a block and take chunks of
-   neighbouring elements (a part of a warp that finds no row left walks the last one again, and stores nothing, since a
-   shuffle needs all of a warp); otherwise a block is 32 columns (neighbouring threads, neighbouring columns) by `lanes`, or each thread has its own
-   column when `lanes` is 1.
+   neighbouring elements; otherwise a block is 32 columns (neighbouring threads, neighbouring columns) by `lanes`, or
+   each thread has its own column when `lanes` is 1. A shuffle needs all of a warp, so a part of one that finds no row left
+   walks the last row again and stores nothing.
 2. A long row is cut into segments of `length` elements. A segment is folded thread by thread in ascending order, then
    across threads by a fixed tree; segment s goes to lane s % lanes, in ascending order, and the lanes are folded again.
 3. `lanes` and `length` are functions of the axis length alone (devices/cuda/grid.py), and so is the order of a fold.
@@ -350,9 +350,9 @@ extern "C" __global__ void __launch_bounds__({MOST_THREADS}) rowwise_axis({_decl
     const i64 first = ((i64)blockIdx.x * blockDim.x + threadIdx.x) / lanes - place;
     const i64 step = (i64)gridDim.x * blockDim.x / lanes;
     const bool wide = {_axis_aligned(kernel, chunk)};
-{indent(_axis_split(kernel, chunk), 1)}    for (i64 row = first; row < outer; row += step) {{
-        const bool inside = row + place < outer;
-        const i64 o = inside ? row + place : outer - 1;
+{indent(_axis_split(kernel, chunk), 1)}    for (i64 near = first; near < outer; near += step) {{
+        const bool inside = near + place < outer;
+        const i64 o = inside ? near + place : outer - 1;
 {indent(body, 2)}    }}
 }}
 """

@@ -7,6 +7,7 @@ from typing import Any
 
 from rushlight.core.dtypes import bool_, int64
 from rushlight.core.errors import DTypeError, ShapeError
+from rushlight.core.shapes import broadcast_shapes
 from rushlight.ops import creation
 from rushlight.ops import elementwise as e
 from rushlight.ops import reductions, views
@@ -16,8 +17,8 @@ from rushlight.ops.random import dropout
 from rushlight.ops.registry import REGISTRY, composite, register
 from rushlight.tape.value import Value
 
-# The kernels `add`, `sub` and `div` have two operands; the public functions take PyTorch's keywords too.
-for _name in ("add", "sub", "div"):
+# The kernels are plain functions of their operands; the public functions below take PyTorch's keywords and check more.
+for _name in ("add", "sub", "div", "where"):
     del REGISTRY[_name]
 
 
@@ -80,6 +81,7 @@ def masked_fill(x: Value, mask: Value, value: Any) -> Value:
         if value.spec.shape:
             raise ShapeError(f"masked_fill: the value must be a number or 0-dim, got {value.spec!r}")
         value = e.cast(value, x.spec.dtype)
+    broadcast_shapes([mask.spec.shape, x.spec.shape], "masked_fill", [mask.spec, x.spec])
     filled = e.select(mask, value, x)
     return e.cast(filled, x.spec.dtype)
 
@@ -96,7 +98,8 @@ def clamp(x: Value, min: Any = None, max: Any = None) -> Value:  # noqa: A002
 
 def _triangle(x: Value, diagonal: int, lower: bool) -> Value:
     if len(x.spec.shape) < 2:
-        raise ShapeError(f"tril/triu: at least 2 dimensions are needed, got {x.spec!r}")
+        op = "tril" if lower else "triu"
+        raise ShapeError(f"{op}: at least 2 dimensions are needed, got {x.spec!r}; add one with .unsqueeze(0)")
     n, m = x.spec.shape[-2:]
     device = x.spec.device.device.name  # type: ignore[attr-defined]
     row = views.unsqueeze(creation.arange(n, device=device), 1)
@@ -135,6 +138,7 @@ def leaky_relu(input: Value, negative_slope: float = 0.01) -> Value:  # noqa: A0
 @composite("mse_loss", method=False, top=False)
 def mse_loss(input: Value, target: Value, reduction: str = "mean") -> Value:  # noqa: A002
     """Squared differences, averaged, summed or as they are."""
+    broadcast_shapes([input.spec.shape, target.spec.shape], "mse_loss", [input.spec, target.spec])
     return reduced(e.square(e.sub(input, target)), reduction, "mse_loss")
 
 
@@ -159,7 +163,13 @@ def scaled_dot_product_attention(
     scale: float | None = None,
 ) -> Value:
     """softmax(query @ key.T * scale + mask) @ value over the last two dimensions."""
-    scale = 1 / math.sqrt(query.spec.shape[-1]) if scale is None else scale
+    q, k, v = (operand.spec.shape for operand in (query, key, value))
+    if min(map(len, (q, k, v))) < 2 or q[-1] != k[-1] or k[-2] != v[-2]:
+        raise ShapeError(
+            f"scaled_dot_product_attention: query {query.spec!r} (..., L, E), key {key.spec!r} (..., S, E) and value "
+            f"{value.spec!r} (..., S, V) do not fit"
+        )
+    scale = 1 / math.sqrt(q[-1]) if scale is None else scale
     scores = e.mul(matmul(query, views.transpose(key, -1, -2)), scale)
     if is_causal:
         if attn_mask is not None:

@@ -117,13 +117,17 @@ def pad_sides(x: Value, padding: Pair, value: float) -> Value:
     return call.call(views.write_view, (border, x), seen)  # type: ignore[no-any-return]
 
 
-def _check_conv(x: Value, weight: Value, kernel: Pair, padding: Pair, dilation: Pair, groups: int) -> None:
+def _check_conv(
+    x: Value, weight: Value, bias: Value | None, kernel: Pair, padding: Pair, dilation: Pair, groups: int
+) -> None:
     shape, wanted = x.spec.shape, weight.spec.shape
     if len(shape) != 4 or len(wanted) != 4 or shape[1] != wanted[1] * groups or wanted[0] % groups:
         raise ShapeError(
             f"conv2d: input {x.spec!r} (batch, channels, height, width) and weight {weight.spec!r} "
             f"(out, channels / groups, kh, kw) do not fit with groups={groups}"
         )
+    if bias is not None and bias.spec.shape != wanted[:1]:
+        raise ShapeError(f"conv2d: bias {bias.spec!r} must have one number for each output channel of {weight.spec!r}")
     for n, k, p, d in zip(shape[2:], kernel, padding, dilation, strict=True):
         if n + 2 * p < d * (k - 1) + 1:
             raise ShapeError(
@@ -149,7 +153,7 @@ def conv2d(
     kernel = (weight.spec.shape[2], weight.spec.shape[3]) if len(weight.spec.shape) == 4 else (1, 1)
     steps, spread = pair(stride, "conv2d", "stride"), pair(dilation, "conv2d", "dilation")
     border = _border(padding, kernel, steps, spread)
-    _check_conv(input, weight, kernel, border, spread, groups)
+    _check_conv(input, weight, bias, kernel, border, spread, groups)
     x, w = autocast(input, weight)
     n, channels = x.spec.shape[:2]
     outs = w.spec.shape[0]

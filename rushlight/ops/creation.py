@@ -125,6 +125,8 @@ def full(
     requires_grad: bool = False,
 ) -> Value:
     """One value everywhere; its type is that of the value."""
+    if not hasattr(fill_value, "__float__"):
+        raise DTypeError(f"full: the value must be a number, got {type(fill_value).__name__}")
     return _filled(fill_value, (tuple(size),), dtype or scalar_dtype(fill_value), device, requires_grad)
 
 
@@ -184,7 +186,7 @@ def arange(
 def eye(n: int, m: int | None = None, *, dtype: DType | None = None, device: Any = None) -> Value:
     """Ones on the diagonal, zeros elsewhere."""
     columns = n if m is None else m
-    spec = Spec.of(resolve_pool(device), dtype or get_default(), (n, columns))
+    spec = Spec.of(resolve_pool(device), dtype or get_default(), shape_of((n, columns)))
     return call.call(_eye, (), (spec,), (columns,))  # type: ignore[no-any-return]
 
 

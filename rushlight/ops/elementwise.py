@@ -144,7 +144,7 @@ isfinite = elementwise(
 )
 
 select = elementwise(
-    "select_where",
+    "where",
     lambda c, x, y: s.where(s.cast(c, bool_), x, y),
     "x where the condition holds, else y.",
     ALL,

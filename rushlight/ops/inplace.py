@@ -73,7 +73,7 @@ def _plan_onto(op: MapOp, tensors: Sequence[Value], static: Static, out: Spec, n
     plan = op.plans.get(key)
     if plan is None:
         check_devices(name, [out, *specs])
-        shape = broadcast_shapes([out.shape, *(spec.shape for spec in specs)], name)
+        shape = broadcast_shapes([out.shape, *(spec.shape for spec in specs)], name, [out, *specs])
         if shape != out.shape:
             raise ShapeError(f"{name}: a result of shape {list(shape)} does not fit into {out!r} in place")
         formula = op.formula(specs, static)

@@ -113,16 +113,19 @@ def _class_last(input: Value, target: Value) -> tuple[Value, Value]:  # noqa: A0
     return views.reshape(input, (-1, shape[1])), views.reshape(target, (-1,))
 
 
-def _check(input: Value, target: Value) -> None:  # noqa: A002
+def _check(op: str, input: Value, target: Value, weight: Value | None) -> None:  # noqa: A002
     shape, wanted = input.spec.shape, target.spec.shape
     expected = shape[:1] + shape[2:] if len(shape) > 1 else ()
     if not shape or wanted != expected:
         raise ShapeError(
-            f"cross_entropy: input {input.spec!r} (batch, classes, ...) needs a target of shape {list(expected)}, "
+            f"{op}: input {input.spec!r} (batch, classes, ...) needs a target of shape {list(expected)}, "
             f"got {target.spec!r}"
         )
     if target.spec.dtype not in INTEGER:
-        raise DTypeError(f"cross_entropy: the target must hold class indices (int64), got {target.spec!r}")
+        raise DTypeError(f"{op}: the target must hold class indices (int64), got {target.spec!r}; cast with .long()")
+    classes = shape[1] if len(shape) > 1 else shape[0]
+    if weight is not None and weight.spec.shape != (classes,):
+        raise ShapeError(f"{op}: weight {weight.spec!r} must have one number for each of the {classes} classes")
 
 
 @composite("cross_entropy", method=False, top=False)
@@ -137,7 +140,7 @@ def cross_entropy(
     """Negative log likelihood of the target classes under softmax(input) along dimension 1."""
     if target.spec.dtype.kind == "f":
         return _soft_cross_entropy(input, target, weight, reduction, label_smoothing)
-    _check(input, target)
+    _check("cross_entropy", input, target, weight)
     x, classes = _class_last(input, target)
     loss, level = call_rows(_cross_entropy(ignore_index), (x, views.unsqueeze(classes, 1)), 1, False)
     kept = e.ne(classes, ignore_index)
@@ -188,7 +191,7 @@ def nll_loss(
     reduction: str = "mean",
 ) -> Value:
     """Negative log likelihood of the target classes, given log probabilities along dimension 1."""
-    _check(input, target)
+    _check("nll_loss", input, target, weight)
     x, classes = _class_last(input, target)
     kept = e.ne(classes, ignore_index)
     safe = e.select(kept, classes, 0)

@@ -45,7 +45,7 @@ def contract(pool: Any, dtype: Any, batch: Shape, m: int, n: int, k: int, stride
 
 
 def _batch(ins: Sequence[Spec]) -> Shape:
-    return broadcast_shapes([spec.shape[:-2] for spec in ins], "matmul")
+    return broadcast_shapes([spec.shape[:-2] for spec in ins], "matmul", ins)
 
 
 def _plan_matmul(op: Op, ins: Sequence[Spec], static: Static) -> Plan:
@@ -83,7 +83,7 @@ _matmul = KernelOp(
 
 
 def _product(a: Value, b: Value) -> Value:
-    batch = broadcast_shapes([a.spec.shape[:-2], b.spec.shape[:-2]], "matmul")
+    batch = broadcast_shapes([a.spec.shape[:-2], b.spec.shape[:-2]], "matmul", (a.spec, b.spec))
     return call.call(_matmul, [_mergeable(v, batch) for v in (a, b)])
 
 
@@ -135,7 +135,7 @@ def _plan_linear(op: Op, ins: Sequence[Spec], static: Static) -> Plan:
     _check_types("linear", ins)
     x, w = ins[:2]
     check_device_dtype("linear", pool, x.dtype)
-    n, k = w.shape
+    n, k = w.shape if len(w.shape) == 2 else (-1, -1)
     if not x.shape or x.shape[-1] != k or (len(ins) > 2 and ins[2].shape != (n,)):
         raise ShapeError(
             f"linear: input {x!r}, weight {w!r}{', bias ' + repr(ins[2]) if len(ins) > 2 else ''} do not fit: "

@@ -17,7 +17,7 @@ from rushlight.ops.family.rowwise import COMPUTE, DeclaredRow, Rows, call_rows, 
 from rushlight.ops.registry import composite
 from rushlight.scalar import build as s
 from rushlight.scalar.ir import Expr
-from rushlight.tape.op import Grad, Plan
+from rushlight.tape.op import Grad, Plan, check_dtypes
 from rushlight.tape.value import Value
 
 
@@ -140,6 +140,12 @@ def _norm(eps: float) -> Norm:
     return Norm("norm", body, None, FLOAT, (), ("element", "row", "row"), (None, COMPUTE, COMPUTE), None, doc)
 
 
+def _check_each(op: str, x: Value, shape: tuple[int, ...], *vectors: Value | None) -> None:
+    for v in vectors:
+        if v is not None and v.spec.shape != shape:
+            raise ShapeError(f"{op}: weights and statistics of {x.spec!r} have shape {list(shape)}, got {v.spec!r}")
+
+
 @composite("layer_norm", method=False)
 def layer_norm(
     input: Value,  # noqa: A002
@@ -153,6 +159,8 @@ def layer_norm(
     shape = input.spec.shape
     if not inner or shape[len(shape) - len(inner) :] != inner:
         raise ShapeError(f"layer_norm: input {input.spec!r} does not end in normalized_shape {list(inner)}")
+    check_dtypes("layer_norm", [input.spec], FLOAT)
+    _check_each("layer_norm", input, inner, weight, bias)
     size = numel(inner)
     x = input if len(inner) == 1 else views.reshape(input, (*shape[: len(shape) - len(inner)], size))
     like = x.spec.dtype
@@ -188,7 +196,9 @@ def batch_norm(
     shape = input.spec.shape
     if len(shape) < 2:
         raise ShapeError(f"batch_norm: input needs at least 2 dimensions (batch, channel, ...), got {input.spec!r}")
+    check_dtypes("batch_norm", [input.spec], FLOAT)
     channels = shape[1]
+    _check_each("batch_norm", input, (channels,), weight, bias, running_mean, running_var)
     column = (1, channels) + (1,) * (len(shape) - 2)
     if not training:
         if running_mean is None or running_var is None:

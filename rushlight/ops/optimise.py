@@ -9,11 +9,10 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from rushlight.devices.registry import opened
 from rushlight.ops.inplace import Update
 from rushlight.scalar import build as s
 from rushlight.scalar.ir import Expr
-from rushlight.tape import region
+from rushlight.tape.recipe import nothing_watched
 from rushlight.tape.value import Value
 
 
@@ -59,8 +58,8 @@ def sgd(has_momentum: bool, nesterov: bool, decays: bool, maximize: bool) -> Upd
 
 
 def nothing_dropped() -> bool:
-    """Whether no value on any device waits to be rebuilt: a write then disturbs nobody, and may take the short way."""
-    return not any(region.dropped(pool) for pool in opened())
+    """Whether no value on any device could have to be rebuilt: a write then disturbs nobody, and may take the short way."""
+    return nothing_watched()
 
 
 def advance(update: Update, values: tuple[Value, ...], params: tuple[float, ...], undisturbed: bool) -> None:

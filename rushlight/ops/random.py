@@ -7,7 +7,7 @@ moves on after the op has run; seed and position are the record's parameters, so
 
 from __future__ import annotations
 
-import secrets
+import os
 from typing import Any
 
 from rushlight.core.dtypes import FLOAT, DType, compute_type, float32, get_default, int64
@@ -26,11 +26,15 @@ from rushlight.tape.op import Static, check_dtypes
 from rushlight.tape.value import Value
 
 
+def _fresh_seed() -> int:
+    return int.from_bytes(os.urandom(8), "little") >> 2
+
+
 class Generator:
     """A stream of random numbers: seed and position, nothing else."""
 
     def __init__(self, device: Any = None) -> None:
-        self.seed_value = secrets.randbits(62)
+        self.seed_value = _fresh_seed()
         self.position = 0
 
     def manual_seed(self, seed: int) -> Generator:
@@ -42,7 +46,7 @@ class Generator:
         return self.seed_value
 
     def seed(self) -> int:
-        self.manual_seed(secrets.randbits(62))
+        self.manual_seed(_fresh_seed())
         return self.seed_value
 
     def get_state(self) -> tuple[int, int]:

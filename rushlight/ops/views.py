@@ -383,7 +383,7 @@ def cat(tensors: Sequence[Value], dim: int = 0) -> Value:
     for v in values:
         shape = v.spec.shape
         if len(shape) != len(first) or shape[:dim] + shape[dim + 1 :] != first[:dim] + first[dim + 1 :]:
-            listed = ", ".join(str(list(w.spec.shape)) for w in values)
+            listed = ", ".join(repr(w.spec) for w in values)
             raise ShapeError(f"cat: shapes {listed} must agree in every dimension but {dim}")
     common = values[0].spec.dtype
     for v in values[1:]:
@@ -396,6 +396,8 @@ def cat(tensors: Sequence[Value], dim: int = 0) -> Value:
 @composite("stack", method=False)
 def stack(tensors: Sequence[Value], dim: int = 0) -> Value:
     """Values side by side along a new dimension."""
+    if len({v.spec.shape for v in tensors}) > 1:
+        raise ShapeError(f"stack: all shapes must be equal, got {', '.join(repr(v.spec) for v in tensors)}")
     return cat([unsqueeze(v, dim) for v in tensors], dim)
 
 

@@ -17,6 +17,7 @@ from rushlight.core.shapes import Spec
 from rushlight.devices.allocator import Storage
 from rushlight.tape.needed import Needed
 from rushlight.tape.op import Shadow
+from rushlight.tape.replay import keep
 from rushlight.tape.saves import saves_of
 from rushlight.tape.state import Changed
 from rushlight.tape.value import Leaf, Node, Output, Value
@@ -221,6 +222,8 @@ class _Walk:
             leaf.grad = Needed.add(leaf.grad, g)
         else:
             Needed.add_into(leaf.grad, g)
+        if leaf.grad.storage.recipe is not None:
+            keep(leaf.grad.storage)  # a gradient that is kept must not keep the whole step's recipes
         if leaf.post_hooks:
             handle = leaf.handle()
             for hook in list(leaf.post_hooks.values()) if handle is not None else ():

@@ -29,10 +29,19 @@ def provide(**functions: Any) -> None:
         setattr(Needed, name, staticmethod(function))
 
 
+def edge_of(value: Value) -> Any:
+    """The value's node, brought up to date where it is a view of what was written to since."""
+    base = value.base
+    if base is not None and history_of(value) != history_of(base):
+        refresh_view(value)
+    return value.node
+
+
 def refresh_view(value: Value) -> None:
     """Record a view again, from the base's present record: the base was written to since the view was made."""
     base = value.base
     assert base is not None
-    fresh = Needed.view_of(base, value.spec, value.offset - base.offset)
+    with Changed(grad=True):  # somebody may only be asking, under no_grad
+        fresh = Needed.view_of(base, value.spec, value.offset - base.offset)
     value.node = fresh.node
     value.history = history_of(base)

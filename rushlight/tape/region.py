@@ -6,17 +6,16 @@ A checkpoint drops what its calls saved when it ends; a budget drops what the al
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from rushlight.devices.allocator import Pool, Storage
 from rushlight.tape import call, replay
-from rushlight.tape.replay import Counters, Pins, Recipe
+from rushlight.tape.op import Plan
+from rushlight.tape.recipe import Mark, Recipe, make_plain, watched
+from rushlight.tape.replay import Counters, Pins
 from rushlight.tape.state import STATE
 from rushlight.tape.value import Node, Value
-
-# Storages that have a recipe, by pool and identity; an entry goes when its storage does.
-_WATCHED: dict[Pool, dict[int, weakref.ref[Storage]]] = {}
 
 # Dropping a block smaller than this frees too little to be worth a rebuild.
 _SMALLEST_DROP = 4096
@@ -27,12 +26,15 @@ class Region:
 
     def __init__(self) -> None:
         self.outer: Region | None = STATE.get().region
+        self.mark = Mark(None if self.outer is None else self.outer.mark)
 
-    def watch(self, storage: Storage) -> None:
-        table = _WATCHED.setdefault(storage.pool, {})
-        key = id(storage)
-        table[key] = weakref.ref(storage, lambda _: table.pop(key, None))
-        storage.pool.reclaim = reclaim
+    def watch(self, pool: Pool) -> None:
+        """Hear of a recipe on this pool."""
+        pool.reclaim = reclaim
+
+    def rebuilds(self, plan: Plan) -> bool:
+        """Whether the results of a plan could be dropped here; else they need no recipe."""
+        return max(plan.rooms) >= _SMALLEST_DROP or (self.outer is not None and self.outer.rebuilds(plan))
 
     def note(self, node: Node) -> None:
         """Hear of a recorded node."""
@@ -41,24 +43,11 @@ class Region:
 
     def use(self, storage: Storage) -> None:
         """Hear of a storage that a call in the region reads."""
+        if self.outer is not None:
+            self.outer.use(storage)
 
     def made_here(self, storage: Storage) -> bool:
-        recipe = storage.recipe
-        region = None if recipe is None else recipe.region
-        while region is not None and region is not self:
-            region = region.outer
-        return region is self
-
-
-def watched(pool: Pool) -> Iterator[Storage]:
-    for reference in list(_WATCHED.get(pool, {}).values()):
-        storage = reference()
-        if storage is not None:
-            yield storage
-
-
-def dropped(pool: Pool) -> list[Storage]:
-    return [s for s in watched(pool) if s.address is None]
+        return storage.recipe is not None and storage.recipe.mark.within(self.mark)
 
 
 def reclaim(pool: Pool, room: int) -> bool:
@@ -66,9 +55,7 @@ def reclaim(pool: Pool, room: int) -> bool:
     with replay.LOCK:
         want = room if pool.limit is None else pool.held + room - pool.limit
         costs: dict[Recipe, float] = {}
-        ranked = sorted(
-            (_score(s, costs), i, s) for i, s in enumerate(watched(pool)) if _droppable(s)
-        )
+        ranked = sorted((_score(s, costs), i, s) for i, s in enumerate(watched(pool)) if _droppable(s))
         freed = 0
         for _, _, storage in ranked:
             if freed >= want:
@@ -85,9 +72,7 @@ def drop(storage: Storage) -> None:
 
 
 def _droppable(storage: Storage) -> bool:
-    if storage.address is None or storage.recipe is None or storage.room < _SMALLEST_DROP or storage in Pins.counts:
-        return False
-    return all(source.intact() for source in storage.recipe.sources)
+    return storage.address is not None and storage.room >= _SMALLEST_DROP and storage not in Pins.counts
 
 
 def _score(storage: Storage, costs: dict[Recipe, float]) -> float:
@@ -103,9 +88,7 @@ def rebuild_cost(recipe: Recipe, costs: dict[Recipe, float]) -> float:
         if step in costs:
             stack.pop()
             continue
-        missing = [
-            s.recipe for s in step.sources if s.recipe is not None and s.recipe.present(s.index) is None
-        ]
+        missing = step.missing()
         waiting = [r for r in missing if r not in costs]
         if waiting:
             stack.extend(waiting)
@@ -124,9 +107,18 @@ class Checkpoint(Region):
         self.entries: list[tuple[weakref.ref[Node], bool, int, Any]] = []
         # What came in from outside: a rebuild starts from here, not from further up.
         self.entered: set[Storage] = set()
+        self.results: list[weakref.ref[Storage]] = []
         self.inner: list[Checkpoint] = []
-        if isinstance(self.outer, Checkpoint):
-            self.outer.inner.append(self)
+        self.around = self._checkpoint_around()
+
+    def _checkpoint_around(self) -> Checkpoint | None:
+        region = self.outer
+        while region is not None and not isinstance(region, Checkpoint):
+            region = region.outer
+        return region
+
+    def rebuilds(self, plan: Plan) -> bool:
+        return True
 
     def note(self, node: Node) -> None:
         self.nodes.append(node)
@@ -135,18 +127,37 @@ class Checkpoint(Region):
     def use(self, storage: Storage) -> None:
         if not self.made_here(storage):
             self.entered.add(storage)
+            super().use(storage)
 
     def close(self, kept: Iterable[Storage]) -> None:
         """Drop what the interior nodes saved, except storages in `kept` (the results)."""
         keep = set(kept)
         for node in self.nodes:
             self._drop_saves(node, keep)
-        self.nodes.clear()
         for region in self.inner:
             region.entered = {s for s in region.entered if s in keep or not self.made_here(s)}
+        if self.around is not None:
+            self.around.inner.extend([self, *self.inner])
+        self.results = [weakref.ref(s) for s in keep if self.made_here(s)]
+        self.nodes.clear()
         self.inner.clear()
         if not self.entries:
-            self.entered.clear()
+            self._finish()
+
+    def give_up(self) -> None:
+        """The stretch ended by an error: nothing of it is wanted any more."""
+        self.nodes.clear()
+        self.inner.clear()
+        self.entered.clear()
+
+    def _finish(self) -> None:
+        self.entered.clear()
+        for reference in self.results if self.outer is None else ():
+            # Nothing will drop a result any more, so it need not keep what it was made from.
+            storage = reference()
+            if storage is not None and storage.address is not None:
+                make_plain(storage)
+        self.results.clear()
 
     def _drop_saves(self, node: Node, keep: set[Storage]) -> None:
         if node.saved is None:
@@ -168,17 +179,21 @@ class Checkpoint(Region):
 
     def restore(self) -> None:
         """Rebuild every dropped save of nodes that still need theirs, each recipe once."""
-        entries, self.entries = self.entries, []
-        for reference, is_input, position, entry in entries:
-            node = reference()
-            if node is None or node.saved is None:
-                continue
+        needed = [(node, *rest) for reference, *rest in self.entries if _still_needs(node := reference())]
+        with replay.LOCK:
+            storages = replay.refill([entry.key for _, _, _, entry in needed])
+        self.entries = []
+        for (node, is_input, position, entry), storage in zip(needed, storages, strict=True):
             if is_input:
-                node.saved = _placed(node.saved, position, entry.restore())
+                node.saved = _placed(node.saved, position, entry.restored(storage))
             else:
-                node.outs = _placed(node.outs, position, entry.restore())
+                node.outs = _placed(node.outs, position, entry.restored(storage))
             node.dropped = tuple(r for r in node.dropped or () if r is not self) or None
-        self.entered.clear()
+        self._finish()
+
+
+def _still_needs(node: Node | None) -> bool:
+    return node is not None and node.saved is not None
 
 
 def _placed(items: Sequence[Any], position: int, item: Any) -> tuple[Any, ...]:
@@ -188,34 +203,31 @@ def _placed(items: Sequence[Any], position: int, item: Any) -> tuple[Any, ...]:
 class DroppedStorage:
     """What is left of a saved storage: its recipe."""
 
-    __slots__ = ("index", "recipe", "version")
+    __slots__ = ("key", "version")
 
     def __init__(self, storage: Storage) -> None:
-        self.recipe: Recipe = storage.recipe
-        self.index = next(i for i, r in enumerate(self.recipe.outs) if r is not None and r() is storage)
+        self.key: tuple[Recipe, int] = storage.recipe, storage.recipe.place_of(storage)
         self.version = storage.version
 
-    def restore(self) -> Storage:
-        with replay.LOCK:
-            storage = replay.refill(self.recipe, self.index)
+    def restored(self, storage: Storage) -> Storage:
         # The bits are those that were saved, so the version is too.
         storage.version = self.version
         return storage
 
 
-class DroppedValue:
+class DroppedValue(DroppedStorage):
     """What is left of a saved value: its storage's recipe, and how it was seen."""
 
-    __slots__ = ("node", "offset", "spec", "storage")
+    __slots__ = ("node", "offset", "spec")
 
     def __init__(self, value: Value) -> None:
-        self.storage = DroppedStorage(value.storage)
+        super().__init__(value.storage)
         self.spec = value.spec
         self.offset = value.offset
         self.node = value.node
 
-    def restore(self) -> Value:
-        return call.make_value(self.spec, self.storage.restore(), self.offset, self.node)
+    def restored(self, storage: Storage) -> Value:  # type: ignore[override]
+        return call.make_value(self.spec, super().restored(storage), self.offset, self.node)
 
 
 def restore_saves(node: Node) -> None:

@@ -37,8 +37,12 @@ def checkpoint(
     record and repeat exactly. `use_reentrant` and `preserve_rng_state` are accepted for PyTorch's sake: replay needs neither.
     """
     region = Checkpoint()
-    with Changed(region=region):
-        result = function(*args, **named)
+    try:
+        with Changed(region=region):
+            result = function(*args, **named)
+    except BaseException:
+        region.give_up()
+        raise
     kept: set[Storage] = {t.storage for t in _tensors((result, args, named))}
     region.close(kept)
     return result

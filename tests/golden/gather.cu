@@ -35,23 +35,36 @@ template <typename T> __device__ __forceinline__ T divide(const T a, const T b) 
 template <typename T> __device__ __forceinline__ T remainder_of(const T a, const T b) {
     return b == 0 || b == (T)-1 ? (T)0 : (T)(a % b);
 }
+template <typename T, int N> struct alignas(sizeof(T) * N < 16 ? sizeof(T) * N : 16) Pack { T v[N]; };
 
-template <typename I> __device__ __forceinline__ void pick(
-    const I position, float* out, const float* source, const i64* picks, i32* status, const i64 outer, const i64 count, const i64 inner, const i64 limit, const i64 o_o, const i64 o_k, const i64 o_i, const i64 s_o, const i64 s_k, const i64 s_i, const i64 i_o, const i64 i_k, const i64 i_i) {
+template <typename I> __device__ __forceinline__ void pick(const I position, float* out, const float* source, const i64* picks, i32* status, const i64 outer, const i64 count, const i64 inner, const i64 limit, const i64 o_o, const i64 o_k, const i64 o_i, const i64 s_o, const i64 s_k, const i64 s_i, const i64 i_o, const i64 i_k, const i64 i_i) {
     const i64 i = (i64)(position % (I)inner), rest = (i64)(position / (I)inner);
     const i64 k = (i64)((I)rest % (I)count), o = (i64)((I)rest / (I)count);
-    i64 at = (i64)picks[o * i_o + k * i_k + i * i_i];
-    const bool bad = at < -limit || at >= limit;
-    if (at < 0) at += limit;
+    const i64 at = (i64)picks[o * i_o + k * i_k + i * i_i];
+    const bool bad = (u64)at >= (u64)limit;
     if (bad) *status = 1;
     out[o * o_o + k * o_k + i * o_i] = bad ? (float)0 : source[o * s_o + at * s_k + i * s_i];
 }
 
 extern "C" __global__ void __launch_bounds__(256) gather(float* out, const float* source, const i64* picks, i32* status, const i64 outer, const i64 count, const i64 inner, const i64 limit, const i64 o_o, const i64 o_k, const i64 o_i, const i64 s_o, const i64 s_k, const i64 s_i, const i64 i_o, const i64 i_k, const i64 i_i) {
+    typedef Pack<float, 4> Chunk;
     const i64 first = (i64)blockIdx.x * blockDim.x + threadIdx.x;
     const i64 stride = (i64)gridDim.x * blockDim.x;
     const i64 total = outer * count * inner;
-    if (total < 0x7fffffffLL) {
+    if (total < 0x7fffffffLL && i_i == 0 && o_i == 1 && s_i == 1 && (inner | o_o | o_k | s_o | s_k) % 4 == 0 && ((u64)out | (u64)source) % 16 == 0) {
+        const u32 across = (u32)inner / 4u;
+        for (i64 p = first; p < total / 4; p += stride) {
+            const u32 row = (u32)p / across;
+            const i64 i = (i64)((u32)p % across) * 4;
+            const i64 o = (i64)(row / (u32)count), k = (i64)(row % (u32)count);
+            const i64 at = (i64)picks[o * i_o + k * i_k];
+            const bool bad = (u64)at >= (u64)limit;
+            if (bad) *status = 1;
+            Chunk found = {};
+            if (!bad) found = *(const Chunk*)(source + o * s_o + at * s_k + i);
+            *(Chunk*)(out + o * o_o + k * o_k + i) = found;
+        }
+    } else if (total < 0x7fffffffLL) {
         for (i64 p = first; p < total; p += stride) pick<u32>((u32)p, out, source, picks, status, outer, count, inner, limit, o_o, o_k, o_i, s_o, s_k, s_i, i_o, i_k, i_i);
     } else {
         for (i64 p = first; p < total; p += stride) pick<i64>(p, out, source, picks, status, outer, count, inner, limit, o_o, o_k, o_i, s_o, s_k, s_i, i_o, i_k, i_i);

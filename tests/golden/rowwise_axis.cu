@@ -43,6 +43,7 @@ __device__ __forceinline__ float pass0(const i64 index, const i64 extent, const 
 __device__ __forceinline__ float fold0(float v, u64* room, const int lanes) {
     #pragma unroll
     for (int mask = 16; mask > 0; mask >>= 1) {
+        if (mask >= lanes) continue;
         const float other = SHUFFLE(v, mask);
         v = (v > other || v != v ? v : other);
     }
@@ -66,6 +67,7 @@ __device__ __forceinline__ float pass1(const i64 index, const i64 extent, const 
 __device__ __forceinline__ float fold1(float v, u64* room, const int lanes) {
     #pragma unroll
     for (int mask = 16; mask > 0; mask >>= 1) {
+        if (mask >= lanes) continue;
         const float other = SHUFFLE(v, mask);
         v = v + other;
     }
@@ -93,10 +95,13 @@ extern "C" __global__ void __launch_bounds__(1024) rowwise_axis(float* p0, const
     const int lanes = (int)lanes_;
     const int lane = (int)threadIdx.x & (lanes - 1);
     const i64 segments = axis <= length ? 1 : (axis + length - 1) / length;
-    const i64 first = ((i64)blockIdx.x * blockDim.x + threadIdx.x) / lanes;
+    const int place = lanes < 32 ? ((int)threadIdx.x & 31) / lanes : 0;
+    const i64 first = ((i64)blockIdx.x * blockDim.x + threadIdx.x) / lanes - place;
     const i64 step = (i64)gridDim.x * blockDim.x / lanes;
     const bool wide = (u64)p0 % 16 == 0 && (outer == 1 || k0_0 % 4 == 0) && (u64)p1 % 16 == 0 && (outer == 1 || k1_0 % 4 == 0);
-    for (i64 o = first; o < outer; o += step) {
+    for (i64 near = first; near < outer; near += step) {
+        const bool inside = near + place < outer;
+        const i64 o = inside ? near + place : outer - 1;
         float* const q0 = p0 + o * k0_0;
         const float* const q1 = p1 + o * k1_0;
         float r0 = __uint_as_float(0xff800000u);
@@ -177,7 +182,7 @@ extern "C" __global__ void __launch_bounds__(1024) rowwise_axis(float* p0, const
             }
             r1 = segments == 1 ? v : fold1(total, room, lanes);
         }
-        for (i64 i = lane * 4; i < axis; i += lanes * 4) {
+        if (inside) for (i64 i = lane * 4; i < axis; i += lanes * 4) {
             if (wide && i + 4 <= axis) {
                 const Pack<float, 4> w1 = *(const Pack<float, 4>*)(q1 + i);
                 Pack<float, 4> x0;

@@ -78,7 +78,7 @@ extern "C" __global__ void __launch_bounds__(1024) rowwise_columns(float* p0, co
         float v;
         v = 0.0f;
         if (inside) {
-            #pragma unroll 4
+            #pragma unroll 8
             for (i64 i = begin + lane; i < end; i += lanes) {
                 const float other = pass0(i, axis, q1[(i) * k1_1]);
                 v = v + other;
@@ -121,7 +121,7 @@ extern "C" __global__ void __launch_bounds__(1024) rowwise_columns(float* p0, co
                 const i64 end = begin + length < axis ? begin + length : axis;
                 v = 0.0f;
                 if (inside) {
-                    #pragma unroll 4
+                    #pragma unroll 8
                     for (i64 i = begin + lane; i < end; i += lanes) {
                         const float other = pass0(i, axis, q1[(i) * k1_1]);
                         v = v + other;

@@ -133,7 +133,7 @@ def _contract(b: ir.IRBuilder, sizes: Sequence[Value]) -> Geometry:
 
 
 def _scatter(chunk: int, b: ir.IRBuilder, sizes: Sequence[Value]) -> Geometry:
-    """Blocks for the cases 3 and 4 of Note [Indices on CUDA]; which of them it is, the kernel finds from its strides."""
+    """Blocks for cases 3 and 4 of Note [Indices on CUDA]: the kernel decides which it is, from its strides."""
     outer, count, inner, limit = sizes
     threads, few = const(cuda_index.THREADS), _ceil(b, count, const(2 * cuda_index.WARPS))
     across = b.mul(outer, _ceil(b, inner, const(32 * chunk)))

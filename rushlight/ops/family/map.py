@@ -59,7 +59,7 @@ class MapOp(Op):
     def make_plan(self, ins: Sequence[Spec], static: Static) -> Plan:
         pool = check_devices(self.name, ins)
         formula = self.formula(ins, static)
-        shape = broadcast_shapes([spec.shape for spec in ins], self.name)
+        shape = broadcast_shapes([spec.shape for spec in ins], self.name, ins)
         outs = []
         for dtype in formula.outputs:
             check_device_dtype(self.name, pool, dtype)

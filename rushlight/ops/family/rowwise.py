@@ -107,7 +107,7 @@ class RowOp(Op):
     def make_plan(self, ins: Sequence[Spec], static: Static) -> Plan:
         dim, keepdim = static
         pool = check_devices(self.name, ins)
-        shape = broadcast_shapes([spec.shape for spec in ins], self.name)
+        shape = broadcast_shapes([spec.shape for spec in ins], self.name, ins)
         formula = self.formula(ins, self.moving(ins, dim))
         reduced = shape[:dim] + ((1,) if keepdim else ()) + shape[dim + 1 :]
         outs = []

@@ -1,0 +1,70 @@
+"""Timing two libraries against each other in one process: alternating blocks, the best of each.
+
+Blocks alternate so that whatever else the machine does hits both; the best block is the one least disturbed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+Work = Callable[[], object]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table: seconds per unit of work for both, and the bar their ratio must stay under."""
+
+    name: str
+    ours: float
+    theirs: float
+    bar: float
+
+    @property
+    def ratio(self) -> float:
+        return self.ours / self.theirs
+
+    @property
+    def reached(self) -> bool:
+        return self.ratio <= self.bar
+
+
+def block(work: Work, calls: int) -> float:
+    start = time.perf_counter()
+    for _ in range(calls):
+        work()
+    return (time.perf_counter() - start) / calls
+
+
+def compare(name: str, ours: Work, theirs: Work, bar: float, units: int = 1, seconds: float = 3.0) -> Row:
+    """Time both for about `seconds`; `units` is how many ops one call of the work does."""
+    for work in (ours, theirs):
+        work()
+        work()
+    once = max(block(ours, 1), block(theirs, 1))
+    blocks = 12
+    calls = max(1, int(seconds / (2 * blocks) / once))
+    best = [float("inf"), float("inf")]
+    for number in range(blocks):
+        pair = (ours, theirs) if number % 2 else (theirs, ours)
+        for work in pair:
+            place = 0 if work is ours else 1
+            best[place] = min(best[place], block(work, calls))
+    return Row(name, best[0] / units, best[1] / units, bar)
+
+
+def show_time(seconds: float) -> str:
+    for unit, scale in (("us", 1e6), ("ms", 1e3)):
+        if seconds * scale < 1000:
+            return f"{seconds * scale:.3g} {unit}"
+    return f"{seconds:.3g} s"
+
+
+def table(rows: list[Row], theirs: str) -> str:
+    lines = [f"| | Rushlight | {theirs} | ratio | bar | |", "|---|---|---|---|---|---|"]
+    lines += [
+        f"| {r.name} | {show_time(r.ours)} | {show_time(r.theirs)} | {r.ratio:.2f} | {r.bar} | {'ok' if r.reached else 'over'} |"
+        for r in rows
+    ]
+    return "\n".join(lines)
