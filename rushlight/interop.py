@@ -103,9 +103,7 @@ def to_numpy(value: Value, copy: bool) -> Any:
     spec = value.spec
     pool: Any = spec.device
     if pool.device.limits.host_memory and not copy and spec.numel:
-        storage = value.storage
-        replay.ensure(storage)
-        storage.recipe = None  # somebody outside sees the memory now: it must stay
+        replay.keep(value.storage)  # somebody outside sees the memory now
         return np.asarray(_Block(value)).view(numpy_dtype(spec.dtype))
     return np.frombuffer(to_bytes(value), dtype=numpy_dtype(spec.dtype)).reshape(spec.shape)
 

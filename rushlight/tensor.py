@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any
 from rushlight import interop, printing
 from rushlight.core import dtypes
 from rushlight.core.dtypes import DType
-from rushlight.core.errors import NotDifferentiable, RushlightError, ShapeError
+from rushlight.core.errors import RushlightError, ShapeError
 from rushlight.devices.registry import pool_of
 from rushlight.ops import composite, creation, inplace, subscript, views, wiring
 from rushlight.ops import elementwise as e
 from rushlight.ops.matmul import matmul
 from rushlight.ops.registry import REGISTRY
 from rushlight.tape import call
-from rushlight.tape.backward import run_backward
-from rushlight.tape.needed import Needed
+from rushlight.tape.roots import backward
+from rushlight.tape.needed import Needed, edge_of
 from rushlight.tape.value import Leaf, Node, Output, Value
 
 __all__ = ["Size", "Tensor", "device", "tensor", "wiring"]
@@ -130,7 +130,7 @@ class Tensor(Value):
 
     @property
     def requires_grad(self) -> bool:
-        return self.node is not None
+        return edge_of(self) is not None
 
     @requires_grad.setter
     def requires_grad(self, wanted: bool) -> None:
@@ -147,11 +147,12 @@ class Tensor(Value):
 
     @property
     def is_leaf(self) -> bool:
-        return self.node is None or type(self.node) is Leaf
+        edge = edge_of(self)
+        return edge is None or type(edge) is Leaf
 
     @property
     def grad_fn(self) -> Node | None:
-        edge = self.node
+        edge = edge_of(self)
         if edge is None or type(edge) is Leaf:
             return None
         return edge.node if type(edge) is Output else edge
@@ -198,11 +199,15 @@ class Tensor(Value):
     def data(self, value: Tensor) -> None:
         if value.spec.shape != self.spec.shape or value.spec.dtype is not self.spec.dtype:
             raise ShapeError(f"data: {value.spec!r} cannot take the place of {self.spec!r}")
-        self.spec, self.storage, self.offset = value.spec, value.storage, value.offset
+        if value.storage is not self.storage:
+            # Whoever saved this tensor finds out by the version that its bits are others now.
+            value.storage.version += self.storage.version + 1
+        self.spec, self.storage, self.offset, self.base = value.spec, value.storage, value.offset, None
+        call.rooted(self)
 
     def register_hook(self, hook: Callable[[Any], Any]) -> Handle:
         """Call `hook` with the summed gradient of this value; what it returns, if anything, takes its place."""
-        if self.node is None:
+        if edge_of(self) is None:
             raise RushlightError("register_hook: the tensor does not require gradients")
         return Handle(*_hook_table(self.node, hook))
 
@@ -216,7 +221,7 @@ class Tensor(Value):
 
     def retain_grad(self) -> None:
         """Keep the gradient of a value that is not a leaf in its `.grad`."""
-        if self.node is None:
+        if edge_of(self) is None:
             raise RushlightError("retain_grad: the tensor does not require gradients")
         if type(self.node) is Leaf:
             return
@@ -497,82 +502,3 @@ def tensor(data: Any, *, dtype: DType | None = None, device: Any = None, require
     """A new tensor with a copy of `data`: numbers, nested lists, arrays, tensors."""
     made = interop.from_data(data, dtype, creation.resolve_pool(device))
     return creation.requiring(made, requires_grad)  # type: ignore[return-value]
-
-
-def _seed(root: Value, gradient: Value | None) -> Value:
-    if gradient is None:
-        if root.spec.numel != 1:
-            raise RushlightError(
-                f"backward: a gradient must be given for a root that is not one number, here {root.spec!r}; "
-                f"pass gradient=, or reduce with .sum() or .mean()"
-            )
-        return Needed.full(_dense(root), 1.0)
-    if gradient.spec.shape != root.spec.shape:
-        raise ShapeError(f"backward: a gradient {gradient.spec!r} does not fit the root {root.spec!r}")
-    return Needed.cast(gradient, root.spec.dtype)
-
-
-def _dense(value: Value) -> Any:
-    spec = value.spec
-    return type(spec).of(spec.device, spec.dtype, spec.shape)
-
-
-def _checked_roots(roots: Sequence[Value]) -> None:
-    for root in roots:
-        if root.node is None:
-            raise NotDifferentiable(
-                f"backward: the root {root.spec!r} does not require gradients: it was made from constants, under no_grad(), "
-                f"or after .detach()"
-            )
-
-
-def backward(
-    tensors: Any,
-    grad_tensors: Sequence[Any] | None = None,
-    retain_graph: bool | None = None,
-    create_graph: bool = False,
-    inputs: Sequence[Tensor] | None = None,
-) -> None:
-    """Sum the gradients of the roots into the leaves' `.grad`."""
-    roots = [tensors] if isinstance(tensors, Value) else list(tensors)
-    _checked_roots(roots)
-    given = [None] * len(roots) if grad_tensors is None else list(grad_tensors)
-    seeds = [_seed(r, g) for r, g in zip(roots, given, strict=True)]
-    retain = create_graph if retain_graph is None else retain_graph
-    if inputs is None:
-        run_backward(roots, seeds, retain, create_graph)
-        return
-    for leaf, part in zip(inputs, grad(roots, inputs, seeds, retain, create_graph, allow_unused=True), strict=True):
-        if part is not None:
-            # A buffer of its own: what `grad` gives may be shared between inputs.
-            leaf.grad = Needed.clone(part) if leaf.grad is None else leaf.grad + part
-
-
-def grad(
-    outputs: Any,
-    inputs: Any,
-    grad_outputs: Any = None,
-    retain_graph: bool | None = None,
-    create_graph: bool = False,
-    allow_unused: bool = False,
-) -> tuple[Tensor | None, ...]:
-    """The gradients of the outputs' sum with respect to the inputs; `.grad` is not touched."""
-    roots = [outputs] if isinstance(outputs, Value) else list(outputs)
-    wanted = [inputs] if isinstance(inputs, Value) else list(inputs)
-    _checked_roots(roots)
-    if any(v.node is None for v in wanted):
-        raise NotDifferentiable("grad: one of the inputs does not require gradients")
-    given = [None] * len(roots) if grad_outputs is None else (
-        [grad_outputs] if isinstance(grad_outputs, Value) else list(grad_outputs)
-    )
-    seeds = [_seed(r, g) for r, g in zip(roots, given, strict=True)]
-    retain = create_graph if retain_graph is None else retain_graph
-    found = run_backward(roots, seeds, retain, create_graph, wanted)
-    result = []
-    for i, value in enumerate(wanted):
-        edge = value.node
-        part = found.get((edge.node, edge.index) if type(edge) is Output else edge)
-        if part is None and not allow_unused:
-            raise NotDifferentiable(f"grad: input {i} ({value.spec!r}) was not used in the outputs; pass allow_unused=True")
-        result.append(part)
-    return tuple(result)  # type: ignore[arg-type]

@@ -327,7 +327,6 @@ ROWS = [
     unary("isnan", np.isnan, EXACT, ALL, always(bool_), differentiable=False),
     unary("isinf", np.isinf, EXACT, ALL, always(bool_), differentiable=False),
     unary("isfinite", np.isfinite, EXACT, ALL, always(bool_), differentiable=False),
-    Row("select_where", np.where, selection, ALL, EXACT),
     Row("where", np.where, selection, ALL, EXACT),
     Row("masked_fill", lambda x, mask, value: np.where(mask, np.asarray(value).astype(x.dtype), x), masking, ALL, EXACT),
     Row("clamp", clamp, clamping, NUMBER, EXACT),

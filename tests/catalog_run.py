@@ -126,7 +126,7 @@ def forward_errors(row: Row, dtype: DType, device: str) -> Iterator[tuple[str, f
     """(where, error in epsilons) for every sample; wrong shape or type counts as infinite."""
     result = row.result(dtype)
     for number, sample in enumerate(samples_of(row, dtype)):
-        layouts = LAYOUTS if number == 0 and row.layouts and not row.makes else LAYOUTS[:1]
+        layouts = LAYOUTS if number < 2 and row.layouts and not row.makes else LAYOUTS[:1]
         wants = None if row.reference is None else expected(row, sample)
         for layout in layouts:
             where = f"{row.name}{sample} {dtype.name} {layout}"

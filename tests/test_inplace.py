@@ -15,7 +15,7 @@ def gradients(function, *numbers: list[float], device: str = "cpu") -> list[list
     out = function(*leaves)
     weights = rl.arange(1, out.numel() + 1, dtype=rl.float32, device=device).reshape(out.shape)
     (out * weights).sum().backward()
-    return [x.grad.tolist() if x.grad is not None else None for x in leaves]
+    return [[0.0] * x.numel() if x.grad is None else x.grad.tolist() for x in leaves]
 
 
 def same_gradients(written, pure, *numbers: list[float], device: str = "cpu") -> None:

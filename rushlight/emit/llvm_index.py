@@ -33,10 +33,11 @@ class Frame:
 
 def read_frame(writer: Writer, kernel: Gather | ScatterAdd) -> Frame:
     arguments = Arguments(writer)
-    addresses = [arguments.address() for _ in range(4)]
-    sizes = arguments.words(4)
-    strides = [arguments.words(3) for _ in range(3)]
-    return Frame(kernel.dtype, kernel.index_dtype, *addresses, *sizes, *strides)
+    out, source, index, status = (arguments.address() for _ in range(4))
+    outer, count, inner, limit = arguments.words(4)
+    steps = [arguments.words(3) for _ in range(3)]
+    types = (kernel.dtype, kernel.index_dtype)
+    return Frame(*types, out, source, index, status, outer, count, inner, limit, steps[0], steps[1], steps[2])
 
 
 def write_counts(writer: Writer, kernel: Gather | ScatterAdd) -> tuple[str, str]:

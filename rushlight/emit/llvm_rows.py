@@ -228,7 +228,8 @@ def _kernel_function(plan: Plan, declared: set[str]) -> str:
     row = Row(writer, plan, "0", [])
     with writer.loop("%begin", "%end") as o:
         row.move_to(o)
-        row.rows, made = [], []
+        row.rows = []
+        made: list[tuple[str, str]] = []
         for p, reduce in enumerate(plan.kernel.passes):
             total = Total(writer, reduce, 1)
             result = COMPUTE[reduce.body.dtype]

@@ -6,6 +6,7 @@ from typing import Any
 
 from rushlight.core.errors import RushlightError
 from rushlight.ops import creation, elementwise as e
+from rushlight.tape import call
 from rushlight.tape.value import Leaf
 from rushlight.tensor import Tensor
 
@@ -27,6 +28,7 @@ class Parameter(Tensor):
         made.spec, made.storage, made.offset = source.spec, source.storage, source.offset
         made.node = None
         made.base = None
+        call.rooted(made)
         creation.requiring(made, requires_grad)
         return made
 
@@ -49,6 +51,7 @@ class Parameter(Tensor):
 
 def replace_content(target: Tensor, source: Tensor) -> None:
     """Give a leaf the bytes, type and device of another tensor; the handle stays, so an optimiser still knows it."""
-    target.spec, target.storage, target.offset = source.spec, source.storage, source.offset
+    target.spec, target.storage, target.offset, target.base = source.spec, source.storage, source.offset, None
+    call.rooted(target)
     if type(target.node) is Leaf:
         target.node.spec = source.spec

@@ -6,8 +6,10 @@
 2. A write to a view also writes its base: the base's record becomes `write_view(old base, new view)` and its `history` goes
    up, so that other views of it are recorded anew when they are next used.
 3. A leaf that requires gradients is written to only where nothing is recorded.
-4. In a region, dropped values that read the old bits are rebuilt first; the storage itself has no recipe from then on and
-   is kept. Recipes that made its old bits can still make them, elsewhere.
+4. What the record of a write saves of the old bits is copied first. A write to a view whose record is wanted is the pure op
+   followed by an assignment, which saves nothing.
+5. In a region, what was made from the old bits is settled first (Note [Recipes]). Recipes that made the old bits can still
+   make them, elsewhere.
 """
 
 from __future__ import annotations
@@ -21,19 +23,23 @@ from rushlight.core.shapes import Spec, broadcast_shapes
 from rushlight.ops import elementwise as e
 from rushlight.ops import views
 from rushlight.ops.creation import full_spec
+from rushlight.ops.family.declare import apply
 from rushlight.ops.family.map import Elementwise, Formula, MapOp, map_plan
 from rushlight.scalar import build as s
 from rushlight.scalar.ir import Expr, arg, param
-from rushlight.tape import call, region, replay
+from rushlight.tape import call, replay
+from rushlight.tape.needed import edge_of
 from rushlight.tape.op import Plan, Static, check_devices
-from rushlight.tape.state import STATE
+from rushlight.tape.recipe import Recipe, Source, make_plain
+from rushlight.tape.state import STATE, Changed
 from rushlight.tape.value import Leaf, Node, Value, history_of
 
 
 def check_writable(target: Value, op: str) -> None:
-    if type(target.node) is Leaf and STATE.get().grad:
+    base = target if target.base is None else target.base
+    if Leaf in (type(target.node), type(base.node)) and STATE.get().grad:
         raise InplaceError(
-            f"{op}: a leaf that requires gradients ({target.spec!r}) is written to in place; "
+            f"{op}: a leaf that requires gradients ({base.spec!r}), or a view of it, is written to in place; "
             f"do it under no_grad(), or use the op without the underscore"
         )
     spec = target.spec
@@ -54,7 +60,12 @@ def apply_inplace(op: Elementwise, target: Value, *others: Any) -> Value:
         else:
             pattern.append(scalar_dtype(other))
             numbers.append(other)
-    write(target, _plan_onto(op, tensors, tuple(pattern), target.spec, name), tensors, tuple(numbers))
+    plan = _plan_onto(op, tensors, tuple(pattern), target.spec, name)
+    is_part = target.base is not None or target.offset
+    if is_part and STATE.get().grad and any(edge_of(t) is not None for t in tensors):
+        old = e.clone(target)
+        return copy_(target, apply(op, *[old if other is target else other for other in (target, *others)]))
+    write(target, plan, tensors, tuple(numbers))
     return target
 
 
@@ -90,22 +101,33 @@ def _plan_onto(op: MapOp, tensors: Sequence[Value], static: Static, out: Spec, n
 def write(target: Value, plan: Plan, inputs: Sequence[Value], params: tuple[Any, ...]) -> None:
     """Run `plan` into target's memory and rewrite target's record. See Note [In-place writes]."""
     state = STATE.get()
+    if not state.grad:
+        write_into([target], plan, inputs, params)
+        return
+    had_record = edge_of(target) is not None
     # The old value gets a handle of its own: a record must not refer to the handle that receives it.
-    sources = [_old(v) if v is target else v for v in inputs]
-    recorded = state.grad and any(v.node is not None for v in inputs)
-    version = target.storage.version
-    write_into([target], plan, inputs, params)
-    node = None
-    if recorded:
-        target.storage.version = version  # what the record saved of the old bits, it saved before the write
-        node = call.record(plan, sources, params, (target.storage,))
-        target.storage.version = version + 1
+    node = call.record(plan, [_old(v) if v is target else v for v in inputs], params, (target.storage,))
     if node is not None:
-        node.version += len(node.outs)  # saved results are the new bits
-        if state.region is not None:
-            state.region.note(node)
-    if state.grad and (recorded or target.node is not None):
+        _save_old_bits(node, target)
+    write_into([target], plan, inputs, params)
+    if node is not None and state.region is not None:
+        state.region.note(node)
+    if node is not None or had_record:
         _rebase(target, node)
+
+
+def _save_old_bits(node: Node, target: Value) -> None:
+    """Copy what the record saved of the memory that is about to be written."""
+    assert node.saved is not None
+    saved = list(node.saved)
+    for i, value in enumerate(saved):
+        if value.storage is target.storage:
+            with Changed(grad=False):
+                copy = e.clone(value)
+            saved[i] = call.make_value(copy.spec, copy.storage, copy.offset, value.node)
+    node.saved = tuple(saved)
+    # Saved results are the new bits, which the write makes one version younger.
+    node.version = sum(v.storage.version for v in saved) + sum(s.version + 1 for s in node.outs)
 
 
 def write_into(targets: Sequence[Value], plan: Plan, inputs: Sequence[Value], params: tuple[Any, ...]) -> None:
@@ -115,13 +137,30 @@ def write_into(targets: Sequence[Value], plan: Plan, inputs: Sequence[Value], pa
     with replay.LOCK, replay.Pins([*storages, *(v.storage for v in inputs)]):
         for storage in storages:
             replay.ensure(storage)
-            replay.before_write(storage, region.dropped(storage.pool))
+            replay.before_write(storage)
         ins = replay.addresses(inputs)
+        recipe = _recipe_of_write(targets, plan, inputs, params)
         outs = [t.storage.address + t.offset for t in targets]  # type: ignore[operator]
         plan.launch(*outs, *ins, *plan.tail, *params)
-    for storage in storages:
-        storage.version += 1
-        storage.recipe = None
+        for storage in storages:
+            storage.version += 1
+            make_plain(storage)
+        if recipe is not None:
+            replay.adopt_all(recipe, storages, STATE.get().region)
+
+
+def _recipe_of_write(
+    targets: Sequence[Value], plan: Plan, inputs: Sequence[Value], params: tuple[Any, ...]
+) -> Recipe | None:
+    """How the new bits can be made elsewhere: where all of a storage is written that could be dropped before."""
+    region = STATE.get().region
+    target = targets[0]
+    storage = target.storage
+    if region is None or storage.recipe is None or len(targets) > 1 or target.offset or not target.spec.contiguous:
+        return None
+    if plan.rooms[0] != storage.room:
+        return None
+    return Recipe(plan, params, tuple(Source(v) for v in inputs), region.mark)
 
 
 def _old(target: Value) -> Value:
@@ -139,8 +178,6 @@ def _rebase(target: Value, node: Node | None) -> None:
         target.node = node
         target.history = history_of(target) + 1
         return
-    if type(base.node) is Leaf:
-        raise InplaceError("a view of a leaf that requires gradients was written to in place; do it under no_grad()")
     target.node = node
     spec = target.spec
     seen = (spec.shape, spec.strides, (target.offset - base.offset) // spec.dtype.itemsize)

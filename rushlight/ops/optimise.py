@@ -12,7 +12,6 @@ from typing import Any
 from rushlight.ops.inplace import Update
 from rushlight.scalar import build as s
 from rushlight.scalar.ir import Expr
-from rushlight.tape.recipe import nothing_watched
 from rushlight.tape.value import Value
 
 
@@ -57,13 +56,8 @@ def sgd(has_momentum: bool, nesterov: bool, decays: bool, maximize: bool) -> Upd
     return Update("sgd", body, 2 if has_momentum else 1, 5, "A step against the gradient, with momentum.")
 
 
-def nothing_dropped() -> bool:
-    """Whether no value on any device could have to be rebuilt: a write then disturbs nobody, and may take the short way."""
-    return nothing_watched()
-
-
 def advance(update: Update, values: tuple[Value, ...], params: tuple[float, ...], undisturbed: bool) -> None:
-    """`update(values, params)`; the short way does the same without looking for dropped values to rebuild first."""
+    """`update(values, params)`; `undisturbed`: nothing has a recipe, so the writes need no preparation."""
     plan: Any = update.plans.get(tuple([v.spec for v in values]))
     if plan is None or not undisturbed:
         update(values, params)

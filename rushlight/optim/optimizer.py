@@ -8,7 +8,7 @@ from typing import Any
 
 from rushlight.core.errors import RushlightError
 from rushlight.ops import elementwise as e
-from rushlight.ops.optimise import nothing_dropped
+from rushlight.tape.recipe import nothing_watched
 from rushlight.tape.state import enable_grad, no_grad
 from rushlight.tensor import Tensor
 
@@ -67,7 +67,7 @@ class Optimizer:
         if closure is not None:
             with enable_grad():
                 loss = closure()
-        undisturbed = nothing_dropped()
+        undisturbed = nothing_watched()
         for group in self.param_groups:
             self.step_group(group, undisturbed)
         return loss

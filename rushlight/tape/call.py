@@ -71,14 +71,15 @@ def detached(value: Value) -> Value:
 
 
 def rooted(value: Value) -> Value:
-    """A value that is nobody's view may have gaps; then it becomes a view of all the memory it spans.
+    """A value that is nobody's view may start late in its storage or have gaps: it becomes a view of all it spans.
 
-    So a base is always contiguous, which is what a write to one of its views counts on (Note [In-place writes]).
+    So what has no base is contiguous and at offset 0. The hot path counts on it, and so do writes to views.
     """
     spec = value.spec
-    if not spec.contiguous:
-        span = 1 + sum((n - 1) * step for n, step in zip(spec.shape, spec.strides, strict=True))
-        value.base = make_value(type(spec).of(spec.device, spec.dtype, (span,)), value.storage, value.offset)
+    if value.offset or not spec.contiguous:
+        reach = sum((n - 1) * step for n, step in zip(spec.shape, spec.strides, strict=True)) if spec.numel else -1
+        span = value.offset // spec.dtype.itemsize + reach + 1
+        value.base = make_value(type(spec).of(spec.device, spec.dtype, (span,)), value.storage)
     return value
 
 

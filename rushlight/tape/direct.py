@@ -65,7 +65,7 @@ def one_launch(
                     ins.append(storage.address + value.offset)
                 if version == node.version:
                     results = call.launch_at(known, ins, node.params)
-            except TypeError:  # freed, or dropped: an address or the tuple is None; the general way tells
+            except (TypeError, IndexError, AttributeError):  # freed or dropped: the general way tells
                 results = None
         if results is None:
             results = general(g, node)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from rushlight.core.shapes import Shape, Spec
+from rushlight.tape.state import Changed
 from rushlight.tape.value import Value, history_of
 
 

@@ -132,7 +132,7 @@ def watched(pool: Pool) -> Iterator[Storage]:
     """The storages of a pool that have a recipe."""
     for reference in list(_WATCHED.get(pool, {}).values()):
         storage = reference()
-        if storage is not None:
+        if storage is not None and storage.recipe is not None:
             yield storage
 
 

@@ -227,7 +227,7 @@ class DroppedValue(DroppedStorage):
         self.node = value.node
 
     def restored(self, storage: Storage) -> Value:  # type: ignore[override]
-        return call.make_value(self.spec, super().restored(storage), self.offset, self.node)
+        return call.rooted(call.make_value(self.spec, super().restored(storage), self.offset, self.node))
 
 
 def restore_saves(node: Node) -> None:

@@ -27,10 +27,7 @@ struct Launch {
 fn place(at: u32) -> u32 {
     let here = launch.offset2 + at;
     let low = buffer2[here * 2u];
-    let high = buffer2[here * 2u + 1u];
-    if (high == 0u && low < launch.size3) { return low; }
-    if (high == 0xffffffffu && low >= 0u - launch.size3 && launch.size3 > 0u) { return low + launch.size3; }
-    return 0xffffffffu;
+    return select(0xffffffffu, low, buffer2[here * 2u + 1u] == 0u && low < launch.size3);
 }
 fn load1(at: u32) -> f32 {
     let here = launch.offset1 + at;

@@ -27,10 +27,7 @@ struct Launch {
 fn place(at: u32) -> u32 {
     let here = launch.offset2 + at;
     let low = buffer2[here];
-    let high = select(0u, 0xffffffffu, (low >> 31u) == 1u);
-    if (high == 0u && low < launch.size3) { return low; }
-    if (high == 0xffffffffu && low >= 0u - launch.size3 && launch.size3 > 0u) { return low + launch.size3; }
-    return 0xffffffffu;
+    return select(0xffffffffu, low, low < launch.size3);
 }
 fn f32_of_float16(bits: u32) -> f32 {
     let sign = (bits & 0x8000u) << 16u;

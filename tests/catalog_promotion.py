@@ -1,0 +1,49 @@
+"""PyTorch's type promotion as tables, read off torch.result_type of PyTorch 2.13.
+
+A letter per type: b bool, i int32, l int64, h float16, w bfloat16, f float32, d float64. A row per type of the first
+operand, a column per type of the second.
+"""
+
+from __future__ import annotations
+
+from rushlight.core.dtypes import DType, bfloat16, bool_, float16, float32, float64, int32, int64
+
+LETTERS = {"b": bool_, "i": int32, "l": int64, "h": float16, "w": bfloat16, "f": float32, "d": float64}
+
+# Two tensors of equal standing: both have dimensions, or both are 0-dim.
+EQUAL = """
+    bilhwfd
+    iilhwfd
+    lllhwfd
+    hhhhffd
+    wwwfwfd
+    ffffffd
+    ddddddd
+"""
+# A tensor with dimensions and a 0-dim tensor: the second counts only by its kind.
+WITH_NUMBER = """
+    bilhwfd
+    iiihwfd
+    lllhwfd
+    hhhhhhh
+    wwwwwww
+    fffffff
+    ddddddd
+"""
+# A tensor, of any dimensions, and a Python True, 1 or 1.5.
+WITH_PYTHON = """
+    blf
+    iif
+    llf
+    hhh
+    www
+    fff
+    ddd
+"""
+PYTHON_NUMBERS = (True, 1, 1.5)
+
+
+def table(text: str) -> list[tuple[DType, int, DType]]:
+    """(first type, column, result type) for each entry."""
+    rows = zip(LETTERS.values(), text.split(), strict=True)
+    return [(first, column, LETTERS[letter]) for first, row in rows for column, letter in enumerate(row)]

@@ -1,0 +1,32 @@
+"""The documentation that runs, runs."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+
+
+def run(*command: str) -> str:
+    done = subprocess.run([sys.executable, *command], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_from_scratch() -> None:
+    assert "the whole way down and back" in run("docs/from_scratch.py")
+
+
+def test_readme_example() -> None:
+    """The README's first example prints what the README says it prints."""
+    code, printed = re.search(r"```python\n(.*?)```\n+```text\n(.*?)```", (ROOT / "README.md").read_text(), re.S).groups()
+    assert run("-c", code).strip() == printed.strip()
+
+
+def test_import_is_light() -> None:
+    """Importing the package opens no device and loads no driver or compiler."""
+    code = "import sys, rushlight; print([m for m in ('numpy', 'llvmlite', 'wgpu', 'cupy') if m in sys.modules])"
+    assert run("-c", code).strip() == "[]"
