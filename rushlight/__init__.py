@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from rushlight import amp, autograd, memory, nn, optim, utils
-from rushlight import tensor as _tensor_module
+from rushlight import amp, autograd, memory, nn, optim, tensor as _tensor_module, utils
 from rushlight.amp import autocast
 from rushlight.core import dtypes as _dtypes
-from rushlight.core.dtypes import DType as dtype  # noqa: N813 (PyTorch's name)
 from rushlight.core.dtypes import (
+    DType as dtype,
     bfloat16,
+    bool_ as bool,
     float16,
     float32,
     float64,
+    get_default as get_default_dtype,
     int32,
     int64,
     promote as promote_types,
+    set_default as set_default_dtype,
 )
-from rushlight.core.dtypes import bool_ as bool  # noqa: A004
-from rushlight.core.dtypes import get_default as get_default_dtype
-from rushlight.core.dtypes import set_default as set_default_dtype
 from rushlight.core.errors import (
     BudgetError,
     DeviceError,
@@ -42,10 +41,10 @@ device = _tensor_module.device
 Size = _tensor_module.Size
 tensor = _tensor_module.tensor
 
-float = float32  # noqa: A001
+float = float32
 double = float64
 half = float16
-int = int32  # noqa: A001
+int = int32
 long = int64
 
 globals().update({name: entry.function for name, entry in _REGISTRY.items() if entry.top})

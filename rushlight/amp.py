@@ -7,7 +7,7 @@ from rushlight.core.errors import DTypeError
 from rushlight.tape.state import Changed
 
 
-class autocast(Changed):  # noqa: N801 (PyTorch's name)
+class autocast(Changed):
     """Inside, matmul, linear and conv2d take float32 operands in `dtype`; the casts are recorded like any op."""
 
     def __init__(self, device_type: str = "cpu", dtype: DType = bfloat16, enabled: bool = True) -> None:

@@ -16,8 +16,7 @@ from rushlight.core.errors import DTypeError
 from rushlight.core.shapes import Spec, is_contiguous
 from rushlight.devices.allocator import Pool
 from rushlight.devices.registry import pool_of
-from rushlight.ops import creation
-from rushlight.ops import elementwise as e
+from rushlight.ops import creation, elementwise as e
 from rushlight.ops.family.build import check_device_dtype
 from rushlight.tape import call, replay
 from rushlight.tape.op import Grad, Op, Plan

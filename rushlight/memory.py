@@ -29,7 +29,7 @@ def parse_bytes(size: int | str) -> int:
     return int(float(match[1]) * _UNITS[match[2].lower()])
 
 
-class budget(Region):  # noqa: N801 (used as a function)
+class budget(Region):
     """`with budget("64MiB"):` holds device memory under a limit.
 
     Inside, every call leaves a recipe. When a request would cross the limit, cached blocks are given back, then values

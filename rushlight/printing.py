@@ -21,7 +21,7 @@ def _style(shown: Any) -> dict[str, Any]:
     whole = bool(np.all(shown[np.isfinite(shown)] == np.round(shown[np.isfinite(shown)])))
     if whole and (not finite.size or finite.max() < 1e8):
         return {"float": lambda v: f"{v:.0f}." if np.isfinite(v) else str(v)}
-    far = finite.size > 0 and (finite.max() >= 1e8 or finite.max() / finite.min() > 1e3 and finite.max() >= 1e4)
+    far = finite.size > 0 and (finite.max() >= 1e8 or (finite.max() / finite.min() > 1e3 and finite.max() >= 1e4))
     if finite.size and (far or finite.min() < 1e-4):
         return {"float": lambda v: f"{v:.4e}" if np.isfinite(v) else str(v)}
     return {"float": lambda v: f"{v:.4f}" if np.isfinite(v) else str(v)}

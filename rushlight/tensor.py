@@ -14,13 +14,12 @@ from rushlight.core import dtypes
 from rushlight.core.dtypes import DType
 from rushlight.core.errors import RushlightError, ShapeError
 from rushlight.devices.registry import pool_of
-from rushlight.ops import composite, creation, inplace, subscript, views, wiring
-from rushlight.ops import elementwise as e
+from rushlight.ops import composite, creation, elementwise as e, inplace, subscript, views, wiring
 from rushlight.ops.matmul import matmul
 from rushlight.ops.registry import REGISTRY
 from rushlight.tape import call
-from rushlight.tape.roots import backward
 from rushlight.tape.needed import Needed, edge_of
+from rushlight.tape.roots import backward
 from rushlight.tape.value import Leaf, Node, Output, Value
 
 __all__ = ["Size", "Tensor", "device", "tensor", "wiring"]
@@ -29,7 +28,7 @@ Size = tuple
 _numbers = itertools.count()
 
 
-class device:  # noqa: N801 (PyTorch's name)
+class device:
     """A device by name, as PyTorch writes it: device("cuda"), device("cuda:0")."""
 
     __slots__ = ("index", "type")
@@ -354,11 +353,11 @@ class Tensor(Value):
     # ---- shape shorthands ----
 
     @property
-    def T(self) -> Any:  # noqa: N802
+    def T(self) -> Any:
         return views.permute(self, tuple(reversed(range(self.ndim))))
 
     @property
-    def mT(self) -> Any:  # noqa: N802
+    def mT(self) -> Any:
         return views.transpose(self, -1, -2)
 
     def t(self) -> Any:
@@ -484,7 +483,7 @@ def _install() -> None:
         setattr(Tensor, f"__{symbol}__", getattr(Tensor, f"{name}_"))
 
 
-def _clamp_(self: Tensor, min: Any = None, max: Any = None) -> Tensor:  # noqa: A002
+def _clamp_(self: Tensor, min: Any = None, max: Any = None) -> Tensor:
     return inplace.copy_(self, composite.clamp(self, min, max))  # type: ignore[return-value]
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from rushlight.core.dtypes import by_name
 from tests.catalog_row import (
     ALL,
     COMPOSED,
@@ -31,7 +32,6 @@ from tests.catalog_row import (
     round_to,
     unary,
 )
-from rushlight.core.dtypes import by_name
 
 erf = np.vectorize(math.erf, otypes=[np.float64])
 

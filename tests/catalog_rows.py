@@ -15,7 +15,6 @@ from tests.catalog_row import (
     EXACT,
     FLOAT,
     NUMBER,
-    ROUNDED,
     SUMMED,
     Make,
     Row,

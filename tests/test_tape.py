@@ -495,3 +495,22 @@ def test_backward_works_under_no_grad():
         y.backward()
     assert x.grad.item() == 4.0
     assert not x.grad.requires_grad
+
+
+# ---- handles on the middle of a storage ----
+
+
+@pytest.mark.parametrize("make", ["detach", "data", "parameter"])
+def test_a_handle_that_starts_late_in_its_storage(make):
+    x = rl.arange(10, dtype=rl.float32)
+    if make == "detach":
+        y = x[4:6].detach()
+    elif make == "data":
+        y = rl.zeros(2)
+        y.data = x[4:6]
+    else:
+        y = rl.nn.Parameter(x[4:6])
+    for _ in range(3):  # the second call of an op takes a shorter way than the first
+        assert (y + 1).tolist() == [5.0, 6.0]
+        assert (y * y).tolist() == [16.0, 25.0]
+        assert y.neg().tolist() == [-4.0, -5.0]

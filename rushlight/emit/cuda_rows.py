@@ -3,8 +3,8 @@
 # Note [Rows on CUDA]
 1. `lanes` threads walk one row. With vector "axis" they are a part of a warp, a warp or a block and take chunks of
    neighbouring elements; otherwise a block is 32 columns (neighbouring threads, neighbouring columns) by `lanes`, or
-   each thread has its own column when `lanes` is 1. A shuffle needs all of a warp, so a part of one that finds no row left
-   walks the last row again and stores nothing.
+   each thread has its own column when `lanes` is 1. A shuffle needs all of a warp, so a part of one that finds no row
+   left walks the last row again and stores nothing.
 2. A long row is cut into segments of `length` elements. A segment is folded thread by thread in ascending order, then
    across threads by a fixed tree; segment s goes to lane s % lanes, in ascending order, and the lanes are folded again.
 3. `lanes` and `length` are functions of the axis length alone (devices/cuda/grid.py), and so is the order of a fold.

@@ -8,9 +8,7 @@ from typing import Any
 from rushlight.core.dtypes import bool_, int64
 from rushlight.core.errors import DTypeError, ShapeError
 from rushlight.core.shapes import broadcast_shapes
-from rushlight.ops import creation
-from rushlight.ops import elementwise as e
-from rushlight.ops import reductions, views
+from rushlight.ops import creation, elementwise as e, reductions, views
 from rushlight.ops.matmul import matmul
 from rushlight.ops.normalise import softmax
 from rushlight.ops.random import dropout
@@ -60,7 +58,7 @@ for _alias, _function in (("subtract", sub), ("multiply", e.mul), ("divide", div
 
 
 @composite("where", method=False)
-def where(condition: Value, input: Any = None, other: Any = None) -> Value:  # noqa: A002
+def where(condition: Value, input: Any = None, other: Any = None) -> Value:
     """input where the condition holds, else other."""
     if not isinstance(condition, Value) or condition.spec.dtype is not bool_:
         got = repr(condition.spec) if isinstance(condition, Value) else type(condition).__name__
@@ -68,7 +66,7 @@ def where(condition: Value, input: Any = None, other: Any = None) -> Value:  # n
     if not isinstance(input, Value) and not isinstance(other, Value):
         kind = float if isinstance(input, float) or isinstance(other, float) else int
         like = condition.spec.device.device.name  # type: ignore[attr-defined]
-        input = creation.full((), kind(input), device=like)  # noqa: A001
+        input = creation.full((), kind(input), device=like)
     return e.select(condition, input, other)  # type: ignore[no-any-return]
 
 
@@ -87,7 +85,7 @@ def masked_fill(x: Value, mask: Value, value: Any) -> Value:
 
 
 @composite("clamp")
-def clamp(x: Value, min: Any = None, max: Any = None) -> Value:  # noqa: A002
+def clamp(x: Value, min: Any = None, max: Any = None) -> Value:
     """x no smaller than min and no larger than max; the gradient passes at the bounds."""
     if min is None and max is None:
         raise ValueError("clamp: at least one of min and max must be given")
@@ -122,7 +120,7 @@ def triu(x: Value, diagonal: int = 0) -> Value:
 
 
 @composite("gelu", method=False, top=False)
-def gelu(input: Value, approximate: str = "none") -> Value:  # noqa: A002
+def gelu(input: Value, approximate: str = "none") -> Value:
     """x times the normal distribution function of x, exactly or by tanh."""
     if approximate not in ("none", "tanh"):
         raise ValueError(f"gelu: approximate is 'none' or 'tanh', got {approximate!r}")
@@ -130,13 +128,13 @@ def gelu(input: Value, approximate: str = "none") -> Value:  # noqa: A002
 
 
 @composite("leaky_relu", method=False, top=False)
-def leaky_relu(input: Value, negative_slope: float = 0.01) -> Value:  # noqa: A002
+def leaky_relu(input: Value, negative_slope: float = 0.01) -> Value:
     """x where positive, else negative_slope * x."""
     return e.select(e.gt(input, 0), input, e.mul(input, negative_slope))  # type: ignore[no-any-return]
 
 
 @composite("mse_loss", method=False, top=False)
-def mse_loss(input: Value, target: Value, reduction: str = "mean") -> Value:  # noqa: A002
+def mse_loss(input: Value, target: Value, reduction: str = "mean") -> Value:
     """Squared differences, averaged, summed or as they are."""
     broadcast_shapes([input.spec.shape, target.spec.shape], "mse_loss", [input.spec, target.spec])
     return reduced(e.square(e.sub(input, target)), reduction, "mse_loss")

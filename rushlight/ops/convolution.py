@@ -9,8 +9,7 @@ from typing import Any
 from rushlight.core.dtypes import compute_type
 from rushlight.core.errors import ShapeError
 from rushlight.core.shapes import Shape, Spec, collapse, contiguous_strides
-from rushlight.ops import elementwise as e
-from rushlight.ops import reductions, views
+from rushlight.ops import elementwise as e, reductions, views
 from rushlight.ops.creation import full_spec
 from rushlight.ops.family.build import built
 from rushlight.ops.family.kernel_op import KernelOp
@@ -138,7 +137,7 @@ def _check_conv(
 
 @composite("conv2d", method=False)
 def conv2d(
-    input: Value,  # noqa: A002
+    input: Value,
     weight: Value,
     bias: Value | None = None,
     stride: int | Sequence[int] = 1,
@@ -201,7 +200,7 @@ def _pool_windows(x: Value, kernel: Any, stride: Any, padding: Any, dilation: An
 
 @composite("max_pool2d", method=False)
 def max_pool2d(
-    input: Value,  # noqa: A002
+    input: Value,
     kernel_size: int | Sequence[int],
     stride: int | Sequence[int] | None = None,
     padding: int | Sequence[int] = 0,
@@ -215,7 +214,7 @@ def max_pool2d(
 
 @composite("avg_pool2d", method=False, top=False)
 def avg_pool2d(
-    input: Value,  # noqa: A002
+    input: Value,
     kernel_size: int | Sequence[int],
     stride: int | Sequence[int] | None = None,
     padding: int | Sequence[int] = 0,

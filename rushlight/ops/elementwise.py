@@ -63,7 +63,7 @@ remainder = elementwise(
     vjp=lambda g, out, x, y: (g, -g * s.floor(x / y)),
 )
 fmod = elementwise("fmod", lambda x, y: s.remainder_c(x, y), "Remainder with the sign of the dividend.")
-pow = elementwise("pow", _power, "Power, x ** y.")  # noqa: A001
+pow = elementwise("pow", _power, "Power, x ** y.")
 neg = elementwise("neg", lambda x: -x, "Negative, -x.")
 maximum = elementwise(
     "maximum",
@@ -77,7 +77,7 @@ minimum = elementwise(
     "The smaller of two; NaN wins; a tie shares the gradient.",
     ALL,
 )
-abs = elementwise("abs", lambda x: s.absolute(x), "Absolute value.")  # noqa: A001
+abs = elementwise("abs", lambda x: s.absolute(x), "Absolute value.")
 sign = elementwise(
     "sign",
     lambda x: s.where(x > 0, const(1, x.dtype), s.where(x < 0, const(-1, x.dtype), const(0, x.dtype))),
@@ -100,7 +100,7 @@ erf = elementwise("erf", lambda x: s.erf(x), "Error function.", FLOAT)
 floor = elementwise("floor", lambda x: s.floor(x) if x.dtype.kind == "f" else x, "Round down.")
 ceil = elementwise("ceil", lambda x: s.ceil(x) if x.dtype.kind == "f" else x, "Round up.")
 trunc = elementwise("trunc", lambda x: s.trunc(x) if x.dtype.kind == "f" else x, "Round towards zero.")
-round = elementwise(  # noqa: A001
+round = elementwise(
     "round", lambda x: s.round_even(x) if x.dtype.kind == "f" else x, "Round to the nearest, halves to even."
 )
 

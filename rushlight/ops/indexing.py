@@ -9,8 +9,7 @@ from rushlight.core.dtypes import INTEGER
 from rushlight.core.errors import DTypeError, ShapeError
 from rushlight.core.shapes import Shape, Spec, collapse, numel, wrap_dim
 from rushlight.kernel.shapes import Gather, ScatterAdd
-from rushlight.ops import elementwise as e
-from rushlight.ops import views
+from rushlight.ops import elementwise as e, views
 from rushlight.ops.creation import full_spec
 from rushlight.ops.family.build import built
 from rushlight.ops.family.kernel_op import KernelOp
@@ -255,7 +254,7 @@ def rows(table: Value, index: Value) -> Value:
 
 
 @composite("embedding", method=False, top=False)
-def embedding(input: Value, weight: Value, padding_idx: int | None = None) -> Value:  # noqa: A002
+def embedding(input: Value, weight: Value, padding_idx: int | None = None) -> Value:
     """Rows of `weight` at the indices `input`; the row `padding_idx` gets no gradient."""
     check_index("embedding", input)
     if len(weight.spec.shape) != 2:

@@ -20,8 +20,7 @@ from typing import Any
 from rushlight.core.dtypes import DType, compute_type, scalar_dtype
 from rushlight.core.errors import DTypeError, InplaceError, ShapeError
 from rushlight.core.shapes import Spec, broadcast_shapes
-from rushlight.ops import elementwise as e
-from rushlight.ops import views
+from rushlight.ops import elementwise as e, views
 from rushlight.ops.creation import full_spec
 from rushlight.ops.family.declare import apply
 from rushlight.ops.family.map import Elementwise, Formula, MapOp, map_plan

@@ -10,8 +10,7 @@ from rushlight.core.dtypes import FLOAT, INTEGER, int64
 from rushlight.core.errors import DTypeError, ShapeError
 from rushlight.core.shapes import Spec
 from rushlight.kernel.shapes import Gather
-from rushlight.ops import elementwise as e
-from rushlight.ops import reductions, views
+from rushlight.ops import elementwise as e, reductions, views
 from rushlight.ops.composite import reduced
 from rushlight.ops.family.build import built
 from rushlight.ops.family.map import Formula, map_kernel
@@ -102,18 +101,18 @@ def _cross_entropy(ignored: int) -> CrossEntropy:
     return op
 
 
-def _class_last(input: Value, target: Value) -> tuple[Value, Value]:  # noqa: A002
+def _class_last(input: Value, target: Value) -> tuple[Value, Value]:
     """(N, C, ...) and (N, ...) as (rows, C) and (rows,)."""
     shape = input.spec.shape
     if len(shape) == 1:
         return views.unsqueeze(input, 0), views.reshape(target, (1,))
     if len(shape) > 2:
         order = (0, *range(2, len(shape)), 1)
-        input = views.permute(input, order)  # noqa: A001
+        input = views.permute(input, order)
     return views.reshape(input, (-1, shape[1])), views.reshape(target, (-1,))
 
 
-def _check(op: str, input: Value, target: Value, weight: Value | None) -> None:  # noqa: A002
+def _check(op: str, input: Value, target: Value, weight: Value | None) -> None:
     shape, wanted = input.spec.shape, target.spec.shape
     expected = shape[:1] + shape[2:] if len(shape) > 1 else ()
     if not shape or wanted != expected:
@@ -130,7 +129,7 @@ def _check(op: str, input: Value, target: Value, weight: Value | None) -> None: 
 
 @composite("cross_entropy", method=False, top=False)
 def cross_entropy(
-    input: Value,  # noqa: A002
+    input: Value,
     target: Value,
     weight: Value | None = None,
     ignore_index: int = -100,
@@ -184,7 +183,7 @@ def _soft_cross_entropy(x: Value, target: Value, weight: Value | None, reduction
 
 @composite("nll_loss", method=False, top=False)
 def nll_loss(
-    input: Value,  # noqa: A002
+    input: Value,
     target: Value,
     weight: Value | None = None,
     ignore_index: int = -100,

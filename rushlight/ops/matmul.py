@@ -9,8 +9,7 @@ from rushlight.core.dtypes import NUMBER, compute_type
 from rushlight.core.errors import DTypeError, ShapeError
 from rushlight.core.shapes import Shape, Spec, broadcast_shapes, broadcast_strides, collapse, numel
 from rushlight.kernel.shapes import Contract
-from rushlight.ops import elementwise as e
-from rushlight.ops import reductions, views
+from rushlight.ops import elementwise as e, reductions, views
 from rushlight.ops.family.build import built, check_device_dtype
 from rushlight.ops.family.kernel_op import KernelOp
 from rushlight.ops.family.map import Formula, map_kernel
@@ -185,7 +184,7 @@ def matmul_plain(g: Value, w: Value) -> Value:
 
 
 @composite("linear", method=False, top=False)
-def linear(input: Value, weight: Value, bias: Value | None = None) -> Value:  # noqa: A002 (PyTorch's name)
+def linear(input: Value, weight: Value, bias: Value | None = None) -> Value:
     """input @ weight.T + bias."""
     operands = autocast(input, weight) if bias is None else autocast(input, weight, bias)
     x = operands[0]

@@ -9,8 +9,7 @@ from typing import Any
 from rushlight.core.dtypes import FLOAT, DType
 from rushlight.core.errors import ShapeError
 from rushlight.core.shapes import Spec, numel, wrap_dim
-from rushlight.ops import elementwise as e
-from rushlight.ops import inplace, views
+from rushlight.ops import elementwise as e, inplace, views
 from rushlight.ops.creation import full_spec
 from rushlight.ops.family.declare import rowwise
 from rushlight.ops.family.rowwise import COMPUTE, DeclaredRow, Rows, call_rows, make_row_grad
@@ -148,7 +147,7 @@ def _check_each(op: str, x: Value, shape: tuple[int, ...], *vectors: Value | Non
 
 @composite("layer_norm", method=False)
 def layer_norm(
-    input: Value,  # noqa: A002
+    input: Value,
     normalized_shape: Sequence[int] | int,
     weight: Value | None = None,
     bias: Value | None = None,
@@ -180,7 +179,7 @@ def _zeros(x: Value, shape: tuple[int, ...]) -> Value:
 
 @composite("batch_norm", method=False)
 def batch_norm(
-    input: Value,  # noqa: A002
+    input: Value,
     running_mean: Value | None,
     running_var: Value | None,
     weight: Value | None = None,

@@ -11,7 +11,6 @@ import os
 from typing import Any
 
 from rushlight.core.dtypes import FLOAT, DType, compute_type, float32, get_default, int64
-from rushlight.core.errors import DTypeError
 from rushlight.core.shapes import Spec
 from rushlight.ops import elementwise as e
 from rushlight.ops.creation import Constant, requiring, resolve_pool, shape_of
@@ -182,7 +181,7 @@ _dropout = Dropout("dropout", "Some elements zeroed, the others scaled up.")
 
 
 @composite("dropout", method=False)
-def dropout(input: Value, p: float = 0.5, training: bool = True, inplace: bool = False) -> Value:  # noqa: A002
+def dropout(input: Value, p: float = 0.5, training: bool = True, inplace: bool = False) -> Value:
     """Zero each element with probability p and scale the others by 1 / (1 - p); itself when not training."""
     if not 0 <= p <= 1:
         raise ValueError(f"dropout: the probability must lie in [0, 1], got {p}")
@@ -195,7 +194,7 @@ def dropout(input: Value, p: float = 0.5, training: bool = True, inplace: bool =
 
 
 @composite("bernoulli")
-def bernoulli(input: Value, *, generator: Generator | None = None) -> Value:  # noqa: A002
+def bernoulli(input: Value, *, generator: Generator | None = None) -> Value:
     """1 with the probability that each element says, else 0."""
     chance = rand(input.spec.shape, dtype=input.spec.dtype, device=input.spec.device.device.name, generator=generator)  # type: ignore[attr-defined]
     return e.cast(e.lt(chance, input), input.spec.dtype)

@@ -8,8 +8,7 @@ from typing import Any
 from rushlight.core.dtypes import ALL, FLOAT, NUMBER, DType, bool_, get_default, int32, int64
 from rushlight.core.errors import DTypeError, ShapeError
 from rushlight.core.shapes import Shape, Spec, numel, wrap_dim
-from rushlight.ops import elementwise as e
-from rushlight.ops import views
+from rushlight.ops import elementwise as e, views
 from rushlight.ops.creation import full_spec
 from rushlight.ops.family.declare import rowwise
 from rushlight.ops.family.rowwise import DeclaredRow, Rows, call_rows
@@ -164,7 +163,7 @@ def _kept(shape: Shape, dims: tuple[int, ...]) -> Shape:
 
 
 @composite("sum")
-def sum(x: Value, dim: Dims = None, keepdim: bool = False, *, dtype: DType | None = None) -> Value:  # noqa: A001
+def sum(x: Value, dim: Dims = None, keepdim: bool = False, *, dtype: DType | None = None) -> Value:
     """Sum over dimensions; integers sum in int64. Halves add up in float32. The order is fixed."""
     if dtype is not None:
         x = e.cast(x, dtype)

@@ -6,8 +6,7 @@ from typing import Any
 
 from rushlight.core.dtypes import INTEGER, bool_
 from rushlight.core.errors import DTypeError
-from rushlight.ops import elementwise as e
-from rushlight.ops import indexing, inplace, views
+from rushlight.ops import elementwise as e, indexing, inplace, views
 from rushlight.tape.value import Value
 
 Key = Any

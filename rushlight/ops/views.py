@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from rushlight.core.dtypes import DType, compute_type, promote
 from rushlight.core.errors import ShapeError
 from rushlight.core.shapes import (
     Shape,
@@ -24,7 +25,6 @@ from rushlight.ops.family.map import Formula, map_kernel
 from rushlight.ops.family.view import View
 from rushlight.ops.registry import composite
 from rushlight.scalar.ir import arg, const
-from rushlight.core.dtypes import DType, compute_type, promote
 from rushlight.tape import call
 from rushlight.tape.op import Op, Plan, Static
 from rushlight.tape.value import Value

@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
-from rushlight.ops import composite, convolution, indexing, losses, matmul, normalise, random
-from rushlight.ops import elementwise as e
-from rushlight.ops import inplace, reductions, views
+from rushlight.ops import (
+    composite,
+    convolution,
+    elementwise as e,
+    indexing,
+    inplace,
+    losses,
+    matmul,
+    normalise,
+    random,
+    reductions,
+    views,
+)
 from rushlight.ops.creation import full_spec
 from rushlight.tape.needed import provide
 

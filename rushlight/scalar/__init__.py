@@ -6,6 +6,7 @@ Never: knows arrays, loops, memory or devices.
 """
 
 from rushlight.scalar.build import (
+    absolute as abs,
     bits_to,
     cast,
     ceil,
@@ -28,7 +29,6 @@ from rushlight.scalar.build import (
     trunc,
     where,
 )
-from rushlight.scalar.build import absolute as abs  # noqa: A004
 from rushlight.scalar.ir import Expr, arg, const, extent, index, param, row
 
 __all__ = [

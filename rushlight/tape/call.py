@@ -337,7 +337,7 @@ def make_binary(op: Op, fallback: Callable[..., Any]) -> Callable[[Any, Any], An
         out.base = None
         first = x.node
         second = y.node
-        if first is None and second is None or not state.grad or not plan.out.differentiable:
+        if (first is None and second is None) or not state.grad or not plan.out.differentiable:
             out.node = None
             return out
         needs = (first is not None) | (second is not None) << 1

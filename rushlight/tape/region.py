@@ -129,16 +129,15 @@ class Checkpoint(Region):
             self.entered.add(storage)
             super().use(storage)
 
-    def close(self, kept: Iterable[Storage]) -> None:
-        """Drop what the interior nodes saved, except storages in `kept` (the results)."""
-        keep = set(kept)
+    def close(self, results: Iterable[Storage]) -> None:
+        """Let go of what the interior nodes saved. A result that somebody still holds is found again by its recipe."""
         for node in self.nodes:
-            self._drop_saves(node, keep)
+            self._drop_saves(node)
         for region in self.inner:
-            region.entered = {s for s in region.entered if s in keep or not self.made_here(s)}
+            region.entered = {s for s in region.entered if not self.made_here(s)}
         if self.around is not None:
             self.around.inner.extend([self, *self.inner])
-        self.results = [weakref.ref(s) for s in keep if self.made_here(s)]
+        self.results = [weakref.ref(s) for s in results if self.made_here(s)]
         self.nodes.clear()
         self.inner.clear()
         if not self.entries:
@@ -159,18 +158,18 @@ class Checkpoint(Region):
                 make_plain(storage)
         self.results.clear()
 
-    def _drop_saves(self, node: Node, keep: set[Storage]) -> None:
+    def _drop_saves(self, node: Node) -> None:
         if node.saved is None:
             return
         saved: list[Any] = list(node.saved)
         outs: list[Any] = list(node.outs)
         before = len(self.entries)
         for i, value in enumerate(saved):
-            if isinstance(value, Value) and value.storage not in keep and self.made_here(value.storage):
+            if isinstance(value, Value) and self.made_here(value.storage):
                 saved[i] = None
                 self.entries.append((weakref.ref(node), True, i, DroppedValue(value)))
         for i, storage in enumerate(outs):
-            if isinstance(storage, Storage) and storage not in keep and self.made_here(storage):
+            if isinstance(storage, Storage) and self.made_here(storage):
                 outs[i] = None
                 self.entries.append((weakref.ref(node), False, i, DroppedStorage(storage)))
         if len(self.entries) > before:

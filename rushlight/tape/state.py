@@ -69,19 +69,19 @@ class _Mode(Changed):
         super().__init__(grad=self.grad)
 
 
-class no_grad(_Mode):  # noqa: N801 (PyTorch's name)
+class no_grad(_Mode):
     """Nothing is recorded for backward inside."""
 
     grad = False
 
 
-class enable_grad(_Mode):  # noqa: N801
+class enable_grad(_Mode):
     """Recording is on inside, also within `no_grad`."""
 
     grad = True
 
 
-class set_grad_enabled(Changed):  # noqa: N801
+class set_grad_enabled(Changed):
     """Turns recording on or off, at once; as a `with` block, until its end."""
 
     def __init__(self, mode: bool) -> None:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from rushlight.devices.allocator import Storage
 from rushlight.tape.region import Checkpoint
 from rushlight.tape.state import Changed
 from rushlight.tape.value import Value
 
 
 def _tensors(thing: Any) -> Iterator[Value]:
-    """The tensors in any nesting of tuples, lists and dicts."""
+    """The tensors in any nesting of tuples, lists, sets, dicts and dataclasses."""
     stack = [thing]
     while stack:
         item = stack.pop()
@@ -22,6 +22,8 @@ def _tensors(thing: Any) -> Iterator[Value]:
             stack.extend(item.values())
         elif isinstance(item, (list, tuple, set)):
             stack.extend(item)
+        elif dataclasses.is_dataclass(item) and not isinstance(item, type):
+            stack.extend(vars(item).values())
 
 
 def checkpoint(
@@ -43,12 +45,11 @@ def checkpoint(
     except BaseException:
         region.give_up()
         raise
-    kept: set[Storage] = {t.storage for t in _tensors((result, args, named))}
-    region.close(kept)
+    region.close({tensor.storage for tensor in _tensors(result)})
     return result
 
 
-def checkpoint_sequential(functions: Any, segments: int, input: Any, **named: Any) -> Any:  # noqa: A002
+def checkpoint_sequential(functions: Any, segments: int, input: Any, **named: Any) -> Any:
     """Run a chain of functions, checkpointing it in `segments` parts; the last part is kept."""
     steps: Sequence[Callable[..., Any]] = list(functions)
     if segments < 1:
@@ -65,6 +66,6 @@ def checkpoint_sequential(functions: Any, segments: int, input: Any, **named: An
 
     at = 0
     for _ in range(segments - 1):
-        input = checkpoint(run(at, at + size), input)  # noqa: A001
+        input = checkpoint(run(at, at + size), input)
         at += size
     return run(at, len(steps))(input)

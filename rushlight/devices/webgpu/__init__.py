@@ -2,6 +2,10 @@
 
 Owns: the adapter, buffers behind virtual addresses, pipelines and bind groups, the stream of queued dispatches.
 Takes: kernels and numbers. Gives: callables that queue their work. Never: touches the driver before `open_device()`.
+
+# Note [Subnormals on WebGPU]
+WGSL lets a driver take a float32 subnormal (below 2^-126) for 0, as an operand or as a result. NVIDIA's Vulkan driver
+does, Mesa's software adapter does not. Halves are converted by their bits, so float16 subnormals are always kept.
 """
 
 from __future__ import annotations

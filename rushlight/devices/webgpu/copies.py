@@ -6,6 +6,7 @@ import struct
 from typing import TYPE_CHECKING, Any
 
 from rushlight.core.errors import DeviceError
+from rushlight.devices.webgpu.stream import REOPEN
 
 if TYPE_CHECKING:
     from rushlight.devices.webgpu.device import WebGPUDevice
@@ -49,7 +50,7 @@ class Copies:
             try:
                 self.device.gpu.queue.write_buffer(buffer, first, middle)
             except self.device.errors as error:
-                raise DeviceError(f"webgpu: copy to the device failed: {error}") from error
+                raise DeviceError(f"webgpu: copy to the device failed: {error}; {REOPEN}") from error
         if end > last:
             self._patch_word(buffer, last, source[last - offset :])
 
@@ -61,7 +62,7 @@ class Copies:
         pipeline, group_layout = self._patch
         blocks = {"buffer": device.stream.blocks, "offset": 0, "size": 16}
         entries = [{"binding": 0, "resource": blocks}, {"binding": 1, "resource": {"buffer": buffer}}]
-        group = device.gpu.create_bind_group(layout=group_layout, entries=entries)
+        group = device.bind_group(group_layout, entries)
         shift = offset % 4 * 8
         mask = ((1 << (8 * len(source))) - 1) << shift
         value = int.from_bytes(source, "little") << shift
@@ -95,4 +96,4 @@ class Copies:
             return self._staging.read_mapped(0, size, copy=False)
         except self.device.errors as error:
             self._staging = None
-            raise DeviceError(f"webgpu: copy from the device failed: {error}") from error
+            raise DeviceError(f"webgpu: copy from the device failed: {error}; {REOPEN}") from error

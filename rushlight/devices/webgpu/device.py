@@ -12,7 +12,7 @@ from rushlight.devices.webgpu.adapter import Opened
 from rushlight.devices.webgpu.copies import Copies
 from rushlight.devices.webgpu.launch import MOST_BINDINGS, NUMBER_BITS, OFFSET_MASK, Built, Key, build_launch
 from rushlight.devices.webgpu.probe import probe_fma
-from rushlight.devices.webgpu.stream import Stream
+from rushlight.devices.webgpu.stream import REOPEN, Stream
 from rushlight.emit.wgsl import emit
 from rushlight.emit.wgsl_types import FUSED, NATIVE_FLOAT64
 from rushlight.kernel.shapes import Kernel
@@ -66,7 +66,13 @@ class WebGPUDevice:
             stage = {"module": module, "entry_point": "main"}
             return self.gpu.create_compute_pipeline(layout=layout, compute=stage), group_layout
         except self.errors as error:
-            raise DeviceError(f"webgpu: a kernel does not compile: {error}\n{text}") from error
+            raise DeviceError(f"webgpu: a kernel does not compile: {error}; {REOPEN}\n{text}") from error
+
+    def bind_group(self, layout: Any, entries: list[dict[str, Any]]) -> Any:
+        try:
+            return self.gpu.create_bind_group(layout=layout, entries=entries)
+        except self.errors as error:
+            raise DeviceError(f"webgpu: buffers cannot be bound: {error}; {REOPEN}") from error
 
     def buffer(self, number: int) -> Any:
         found = self._buffers.get(number)

@@ -56,7 +56,7 @@ class Built:
         ]
         for number, buffer in enumerate(distinct):
             entries.append({"binding": number + 1, "resource": {"buffer": device.buffer(buffer)}})
-        found = pipeline, device.gpu.create_bind_group(layout=group_layout, entries=entries)
+        found = pipeline, device.bind_group(group_layout, entries)
         if len(self.bindings) >= KEPT_GROUPS:
             self.forget(next(iter(self.bindings)))
         self.bindings[buffers, form] = found

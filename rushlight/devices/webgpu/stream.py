@@ -19,6 +19,7 @@ BATCH = 256  # dispatches in one submit
 BLOCKS = 1 << 17  # bytes of launch blocks
 MOST_GROUPS = 65535  # workgroups per dimension
 MOST_WORK = 1 << 35  # steps in one submit: watchdogs end long ones
+REOPEN = "if the GPU was lost, rushlight.devices.registry.reopen('webgpu') opens it anew, without what lay on it"
 
 
 class Stream:
@@ -73,7 +74,7 @@ class Stream:
                 self.gpu.queue.write_buffer(self.blocks, 0, self._bytes, 0, -(-used // 4) * 4)
                 self.gpu.queue.submit([commands])
             except self.errors as error:
-                raise DeviceError(f"webgpu: queued work failed: {error}") from error
+                raise DeviceError(f"webgpu: queued work failed: {error}; {REOPEN}") from error
         for buffer in self.doomed:
             buffer.destroy()
         self.doomed.clear()
