@@ -52,7 +52,7 @@ class GPT(nn.Module):
         layers: int = 4,
         width: int = 128,
         heads: int = 4,
-        dropout: float = 0.1,
+        dropout: float = 0.05,
     ) -> None:
         super().__init__()
         self.context = context
@@ -62,7 +62,6 @@ class GPT(nn.Module):
         self.blocks = nn.Sequential(*[Block(width, heads, dropout) for _ in range(layers)])
         self.norm = nn.LayerNorm(width)
         self.head = nn.Linear(width, characters, bias=False)
-        self.apply(start_small)
 
     def forward(self, indices: Tensor) -> Tensor:
         time = indices.shape[1]
@@ -72,13 +71,6 @@ class GPT(nn.Module):
     def loss(self, indices: Tensor, following: Tensor) -> Tensor:
         logits = self(indices)
         return F.cross_entropy(logits.flatten(0, 1), following.flatten())
-
-
-def start_small(module: nn.Module) -> None:
-    if isinstance(module, nn.Linear | nn.Embedding):
-        nn.init.normal_(module.weight, std=0.02)
-    if isinstance(module, nn.Linear) and module.bias is not None:
-        nn.init.zeros_(module.bias)
 
 
 @torch.no_grad()

@@ -1,6 +1,6 @@
 """Train a small GPT twice: freely, then inside half of the memory its activations want; both give the same bits.
 
-    python examples/train_gpt.py [--device cpu|cuda|webgpu] [--steps 1000] [--batch 16] [--budget 30MiB] [--seed 1] [--out out]
+python examples/train_gpt.py [--device cpu|cuda|webgpu] [--steps 1000] [--batch 16] [--budget 30MiB] [--seed 1] [--out out]
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from rushlight.devices.registry import pool_of
 
 TEXT = Path(__file__).parent / "data" / "moby_dick.txt"
 STEPS, STEPS_IN_SOFTWARE = 1000, 40
-LEARNING_RATE, WARMUP = 4e-3, 60
+LEARNING_RATE, WARMUP = 6e-3, 40
 MIB = 1 << 20
 
 
@@ -161,7 +161,9 @@ def is_software(device: str) -> bool:
 
 
 def best_device() -> str:
-    os.environ.setdefault("XDG_RUNTIME_DIR", tempfile.gettempdir())  # without it, Mesa writes complaints to the terminal
+    os.environ.setdefault(
+        "XDG_RUNTIME_DIR", tempfile.gettempdir()
+    )  # without it, Mesa writes complaints to the terminal
     for name in ("cuda", "webgpu"):
         with contextlib.suppress(torch.DeviceUnavailable):
             pool_of(name)
@@ -196,7 +198,9 @@ def main() -> None:
     if steps is None:
         steps = STEPS_IN_SOFTWARE if is_software(options.device) else STEPS
         if is_software(options.device):
-            print(f"This adapter is software, so only {steps} steps are taken: the loss will stay high. --steps takes more.")
+            print(
+                f"This adapter is software, so only {steps} steps are taken: the loss will stay high. --steps takes more."
+            )
     start = time.perf_counter()
     train(text, options, None, "building kernels", 1)
     print(f"Kernels ready in {time.perf_counter() - start:.1f} s.")
@@ -214,7 +218,8 @@ def main() -> None:
     print(f"\nThe two runs gave {'the same bits' if same else 'DIFFERENT bits'}: every loss and every parameter.")
     show_memory("without limit", free)
     show_memory("under budget", tight)
-    print(f"  loss {free.losses[0]:.2f} -> {smooth(free.losses)[-1]:.2f}, on text held out {held_out_loss(tight.model, text, options):.2f}")
+    unseen = held_out_loss(tight.model, text, options)
+    print(f"  loss {free.losses[0]:.2f} -> {smooth(free.losses)[-1]:.2f}, on text held out {unseen:.2f}")
     prompt = text.held_out[: tight.model.context].tolist()
     print(f"\nThe model goes on after {text.read(prompt)!r}:\n")
     print(text.read(write(tight.model, prompt, 400, 0.8, options.device)))

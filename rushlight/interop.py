@@ -14,7 +14,7 @@ from rushlight.core import dtypes
 from rushlight.core.dtypes import DType
 from rushlight.core.errors import DTypeError
 from rushlight.core.shapes import Spec, is_contiguous
-from rushlight.devices.allocator import Pool
+from rushlight.devices.allocator import Lent, Pool
 from rushlight.devices.registry import pool_of
 from rushlight.ops import creation, elementwise as e
 from rushlight.ops.family.build import check_device_dtype
@@ -43,7 +43,7 @@ def numpy_dtype(dtype: DType) -> Any:
 
 
 def from_numpy_dtype(dtype: Any) -> DType:
-    name = str(dtype)
+    name = str(dtype.newbyteorder("="))
     known = {"bool": dtypes.bool_, "int32": dtypes.int32, "int64": dtypes.int64, "bfloat16": dtypes.bfloat16}
     known |= {d.name: d for d in dtypes.FLOAT}
     if name not in known:
@@ -82,7 +82,7 @@ class _Block:
 
     def __init__(self, value: Value) -> None:
         spec = value.spec
-        self.value = value
+        self.storage = value.storage  # not the handle, which may be given other memory
         size = spec.dtype.itemsize
         address = replay.ensure(value.storage) + value.offset
         # bfloat16 has no code in the array interface; it travels as 2-byte integers and is seen anew.
@@ -123,7 +123,7 @@ def to_list(value: Value) -> list[Any]:
 def from_array(array: Any, pool: Pool) -> Value:
     import numpy as np
 
-    dense = np.ascontiguousarray(array).reshape(array.shape)
+    dense = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("=")).reshape(array.shape)
     dtype = from_numpy_dtype(array.dtype)
     check_device_dtype("tensor", pool, dtype)
     value = creation.empty_spec(Spec.of(pool, dtype, tuple(array.shape)))
@@ -135,7 +135,7 @@ def from_data(data: Any, dtype: DType | None, pool: Pool) -> Value:
     if isinstance(data, Value):
         moved = move(e.clone(_without_record(data)), pool)
         return moved if dtype is None else e.cast(moved, dtype)
-    if isinstance(data, (bool, int, float)):
+    if isinstance(data, (bool, int, float)) and not hasattr(data, "dtype"):
         return creation.full_spec(Spec.of(pool, dtype or dtypes.scalar_dtype(data), ()), data)
     import numpy as np
 
@@ -169,8 +169,23 @@ def _without_record(value: Value) -> Value:
 
 
 def from_numpy(array: Any) -> Value:
-    """A tensor with a copy of the array's elements on the CPU."""
-    return from_array(array, pool_of("cpu"))
+    """The array's memory as a tensor on the CPU: a write to one is seen by the other.
+
+    What a tensor cannot be laid over is copied: read-only or unaligned memory, reversed order, foreign byte order.
+    """
+    import numpy as np
+
+    if not isinstance(array, np.ndarray):
+        raise TypeError(f"from_numpy: expected a NumPy array, got {type(array).__name__}; use tensor(...)")
+    pool = pool_of("cpu")
+    dtype = from_numpy_dtype(array.dtype)
+    size = dtype.itemsize
+    fits = array.flags.writeable and array.flags.aligned and all(st >= 0 and st % size == 0 for st in array.strides)
+    if not fits or not array.size or not array.dtype.isnative:
+        return from_array(array, pool)
+    spec = Spec.of(pool, dtype, array.shape, tuple(st // size for st in array.strides))
+    room = size + sum((n - 1) * st for n, st in zip(array.shape, array.strides, strict=True))
+    return call.rooted(call.make_value(spec, Lent(pool, array.ctypes.data, room, array)))
 
 
 def from_pickle(raw: bytes, dtype: DType, shape: tuple[int, ...], device: str, requires_grad: bool) -> Value:

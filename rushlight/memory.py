@@ -34,8 +34,8 @@ class budget(Region):
 
     Inside, every call leaves a recipe. When a request would cross the limit, cached blocks are given back, then values
     that can be rebuilt are dropped, those with the least work per byte and staleness first; they are rebuilt when next
-    needed, with the same bits. What cannot be done raises BudgetError, whose `least` is the least limit for that request.
-    The limit holds for each device that is in use, or for `device` alone.
+    needed, with the same bits. What cannot be done raises BudgetError, whose `least` is the least limit for that
+    request. The limit holds for each device that is in use, or for `device` alone.
     """
 
     def __init__(self, limit: int | str, device: Any = None) -> None:

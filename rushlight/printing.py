@@ -1,80 +1,127 @@
-"""Tensors as text, as readable as PyTorch's."""
+"""Tensors as text, laid out as PyTorch lays them out."""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from rushlight.core import dtypes
 from rushlight.interop import to_numpy
 from rushlight.tape import call
+from rushlight.tape.needed import edge_of
 from rushlight.tape.value import Leaf, Output, Value
 
-_EDGE = 3
-_THRESHOLD = 1000
+_EDGE = 3  # elements shown at each end of a long dimension
+_THRESHOLD = 1000  # elements above which long dimensions are cut
+_LINE = 80
+_DIGITS = 4
 
 
-def _style(shown: Any) -> dict[str, Any]:
+class _Style:
     """One format for all elements: whole numbers as `1.`, others with four digits, far ranges in scientific form."""
-    import numpy as np
 
-    finite = np.abs(shown[np.isfinite(shown) & (shown != 0)])
-    whole = bool(np.all(shown[np.isfinite(shown)] == np.round(shown[np.isfinite(shown)])))
-    if whole and (not finite.size or finite.max() < 1e8):
-        return {"float": lambda v: f"{v:.0f}." if np.isfinite(v) else str(v)}
-    far = finite.size > 0 and (finite.max() >= 1e8 or (finite.max() / finite.min() > 1e3 and finite.max() >= 1e4))
-    if finite.size and (far or finite.min() < 1e-4):
-        return {"float": lambda v: f"{v:.4e}" if np.isfinite(v) else str(v)}
-    return {"float": lambda v: f"{v:.4f}" if np.isfinite(v) else str(v)}
+    def __init__(self, shown: list[Any], is_float: bool) -> None:
+        self.is_float = is_float
+        self.whole = self.scientific = False
+        if is_float:
+            shown = [v for v in shown if math.isfinite(v) and v != 0]
+            self._choose([abs(v) for v in shown])
+        self.width = max([1, *[len(self._bare(v)) for v in shown]])
+
+    def _choose(self, sizes: list[float]) -> None:
+        if not sizes:
+            self.whole = True
+            return
+        least, most = min(sizes), max(sizes)
+        self.whole = all(v == math.ceil(v) for v in sizes)
+        far = most / least > 1e3 or most > 1e8
+        self.scientific = far or (not self.whole and least < 1e-4)
+
+    def _bare(self, value: Any) -> str:
+        if not self.is_float:
+            return str(value)
+        if self.scientific:
+            return f"{value:.{_DIGITS}e}"
+        if not self.whole:
+            return f"{value:.{_DIGITS}f}"
+        return f"{value:.0f}." if math.isfinite(value) else f"{value:.0f}"
+
+    def text(self, value: Any) -> str:
+        return self._bare(value).rjust(self.width)
 
 
-def show(value: Value) -> str:
-    import numpy as np
+def _flat(rows: Any) -> list[Any]:
+    return [v for row in rows for v in _flat(row)] if isinstance(rows, list) else [rows]
 
-    array = to_numpy(call.detached(value), copy=True)
-    if value.spec.dtype.kind == "f":
-        array = array.astype(np.float64)
+
+def _lay_out(rows: Any, style: _Style, indent: int, cut: bool) -> str:
+    if not isinstance(rows, list):
+        return style.text(rows)
+    deepest = not rows or not isinstance(rows[0], list)
+    parts = [style.text(v) if deepest else _lay_out(v, style, indent + 1, cut) for v in _ends(rows, cut)]
+    if cut and len(rows) > 2 * _EDGE:
+        parts.insert(_EDGE, " ..." if deepest else "...")
+    margin = " " * (indent + 1)
+    if not deepest:
+        depth = _depth(rows)
+        return "[" + ("," + "\n" * (depth - 1) + margin).join(parts) + "]"
+    per_line = max(1, (_LINE - indent) // (style.width + 2))
+    lines = [", ".join(parts[i : i + per_line]) for i in range(0, len(parts), per_line)]
+    return "[" + (",\n" + margin).join(lines) + "]"
+
+
+def _ends(rows: list[Any], cut: bool) -> list[Any]:
+    return rows[:_EDGE] + rows[-_EDGE:] if cut and len(rows) > 2 * _EDGE else rows
+
+
+def _shown(rows: Any, cut: bool) -> Any:
+    """What will be printed: the format is chosen for these elements alone."""
+    return [_shown(row, cut) for row in _ends(rows, cut)] if isinstance(rows, list) else rows
+
+
+def _depth(rows: Any) -> int:
+    return 1 + _depth(rows[0]) if isinstance(rows, list) and rows else 0
+
+
+def _notes(value: Value) -> list[str]:
     spec = value.spec
-    text = _array_text(array)
     notes = []
-    default = {dtypes.get_default(), dtypes.int64, dtypes.bool_}
-    if not spec.numel and spec.shape != (0,):
-        notes.append(f"size={spec.shape}")
-    if spec.dtype not in default:
-        notes.append(f"dtype={spec.dtype!r}")
     pool: Any = spec.device
     if pool.device.name != "cpu":
         notes.append(f"device='{pool.device.name}'")
-    edge = value.node
+    if not spec.numel and len(spec.shape) != 1:
+        notes.append(f"size={spec.shape}")
+    usual = {dtypes.get_default()} if not spec.numel else {dtypes.get_default(), dtypes.int64, dtypes.bool_}
+    if spec.dtype not in usual:
+        notes.append(f"dtype={spec.dtype!r}")
+    edge = edge_of(value)
     if type(edge) is Leaf:
         notes.append("requires_grad=True")
     elif edge is not None:
         notes.append(f"grad_fn={(edge.node if type(edge) is Output else edge)!r}")
-    return f"tensor({', '.join([text, *notes])})"
+    return notes
 
 
-def _array_text(array: Any) -> str:
-    import numpy as np
+def show(value: Value) -> str:
+    """tensor([...], dtype=..., ...), wrapped at 80 columns."""
+    start = "tensor("
+    text = start + _elements(value, len(start))
+    last = len(text) - text.rfind("\n") - 1
+    for note in _notes(value):
+        if last + len(note) + 2 > _LINE:
+            text += ",\n" + " " * len(start) + note
+            last = len(start) + len(note)
+        else:
+            text += ", " + note
+            last += len(note) + 2
+    return text + ")"
 
-    if not array.size:
+
+def _elements(value: Value, indent: int) -> str:
+    if not value.spec.numel:
         return "[]"
-    formatter = _style(array) if array.dtype.kind == "f" else {}
-    if array.dtype.kind == "f":
-        width = max(len(formatter["float"](v)) for v in _visible(array))
-        plain = formatter["float"]
-        formatter = {"float": lambda v: plain(v).rjust(width)}
-    if array.ndim == 0:
-        return formatter["float"](array.item()) if formatter else str(array.item())
-    text = np.array2string(
-        array, separator=", ", threshold=_THRESHOLD, edgeitems=_EDGE, formatter=formatter or None, prefix="tensor("
-    )
-    return text.replace("\n ", "\n ")
-
-
-def _visible(array: Any) -> Any:
-    """The elements that will be printed, as far as widths go."""
-    import numpy as np
-
-    if array.size <= _THRESHOLD:
-        return array.reshape(-1)
-    index = [np.r_[:_EDGE, n - _EDGE : n] if n > 2 * _EDGE else np.arange(n) for n in array.shape]
-    return array[np.ix_(*index)].reshape(-1)
+    is_float = value.spec.dtype.kind == "f"
+    array = to_numpy(call.detached(value), copy=True)
+    rows = (array.astype("float64") if is_float else array).tolist()
+    cut = value.spec.numel > _THRESHOLD
+    return _lay_out(rows, _Style(_flat(_shown(rows, cut)), is_float), indent, cut)

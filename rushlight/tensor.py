@@ -290,7 +290,11 @@ class Tensor(Value):
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
         array = self.numpy()
-        return array if dtype is None else array.astype(dtype)
+        if dtype is not None and array.dtype != dtype:
+            if copy is False:
+                raise ValueError(f"__array__: {array.dtype} as {dtype} needs a copy")
+            return array.astype(dtype)
+        return array.copy() if copy else array
 
     def item(self) -> Any:
         """The one element as a Python number."""
@@ -347,6 +351,8 @@ class Tensor(Value):
             raise RushlightError("only leaves can be deep-copied; .detach() or .clone() a result")
         out = e.clone(call.detached(self))
         creation.requiring(out, self.requires_grad)
+        if self.grad is not None:
+            out.grad = e.clone(self.grad)
         memo[id(self)] = out
         return out  # type: ignore[return-value]
 
@@ -399,6 +405,7 @@ class Tensor(Value):
     # ---- operators ----
 
     __hash__ = object.__hash__
+    __array_priority__ = 1000  # NumPy's numbers leave `number * tensor` to the tensor
     __add__ = e.add
     __mul__ = e.mul
     __truediv__ = e.div

@@ -328,7 +328,9 @@ ROWS = [
     unary("isinf", np.isinf, EXACT, ALL, always(bool_), differentiable=False),
     unary("isfinite", np.isfinite, EXACT, ALL, always(bool_), differentiable=False),
     Row("where", np.where, selection, ALL, EXACT),
-    Row("masked_fill", lambda x, mask, value: np.where(mask, np.asarray(value).astype(x.dtype), x), masking, ALL, EXACT),
+    Row(
+        "masked_fill", lambda x, mask, value: np.where(mask, np.asarray(value).astype(x.dtype), x), masking, ALL, EXACT
+    ),
     Row("clamp", clamp, clamping, NUMBER, EXACT),
     unary("relu", relu, EXACT, NUMBER, same, kink=np.abs),
     unary("sigmoid", wide(sigmoid), low=-6, high=6),

@@ -86,7 +86,7 @@ def rough(*args: Any, **named: Any) -> Sample:
 
 
 def round_to(values: Any, dtype: DType) -> Array:
-    """float64 values rounded to what `dtype` holds, to nearest even; NumPy has no bfloat16, so its bits are cut here."""
+    """float64 values rounded to what `dtype` holds, to nearest even; bfloat16, which NumPy lacks, by its bits."""
     wide = np.asarray(values, np.float64)
     with np.errstate(over="ignore"):
         if dtype is not bfloat16:
@@ -121,7 +121,9 @@ class Make:
     def nonzero(self, *shape: int, high: float = 3) -> Array:
         """Between 0.5 and high, with either sign; of integers from 1."""
         sizes = self(*shape, low=1 if self.dtype.kind == "i" else 0.5, high=high)
-        return sizes | True if self.dtype is bool_ else sizes * np.asarray(self.random.choice([-1, 1], shape), sizes.dtype)
+        return (
+            sizes | True if self.dtype is bool_ else sizes * np.asarray(self.random.choice([-1, 1], shape), sizes.dtype)
+        )
 
     def lattice(self, *shape: int, shift: float = 0) -> Array:
         """Small integers plus `shift`, so that lattices of different shifts are never near each other."""

@@ -322,7 +322,9 @@ def attentions(make: Make) -> Iterator[Sample]:
 
 
 def windows(x, kernel, stride, padding, dilation, fill):
-    (kh, kw), (sh, sw), (ph, pw), (dh, dw) = (p if isinstance(p, tuple) else (p, p) for p in (kernel, stride, padding, dilation))
+    (kh, kw), (sh, sw), (ph, pw), (dh, dw) = (
+        p if isinstance(p, tuple) else (p, p) for p in (kernel, stride, padding, dilation)
+    )
     border = [(0, 0)] * (x.ndim - 2) + [(ph, ph), (pw, pw)]
     padded = np.pad(x, border, constant_values=fill)
     spans = (dh * (kh - 1) + 1, dw * (kw - 1) + 1)
@@ -455,5 +457,12 @@ ROWS = [
     Row("scatter_add", scatter_add, scatters, NUMBER, SUMMED),
     Row("embedding", lambda i, w: w[i], tables, FLOAT, EXACT),
     Row("index_select", lambda x, dim, i: np.take(x, i, dim), choices, ALL, EXACT),
-    Row("one_hot", lambda i, num_classes: np.eye(num_classes)[i].astype(np.int64), hot, (int64,), EXACT, differentiable=False),
+    Row(
+        "one_hot",
+        lambda i, num_classes: np.eye(num_classes)[i].astype(np.int64),
+        hot,
+        (int64,),
+        EXACT,
+        differentiable=False,
+    ),
 ]

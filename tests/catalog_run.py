@@ -51,7 +51,11 @@ def to_tensor(array: Array, dtype: DType, device: str, layout: str = "plain") ->
     kept = dtype if array.dtype == np.float64 else interop.from_numpy_dtype(array.dtype)
     if layout == "transposed":
         order = tuple(reversed(range(array.ndim)))
-        return dense(np.ascontiguousarray(array.transpose()), kept, device).permute(order) if order else dense(array, kept, device)
+        return (
+            dense(np.ascontiguousarray(array.transpose()), kept, device).permute(order)
+            if order
+            else dense(array, kept, device)
+        )
     if layout == "strided":
         # What lies between must not be read: NaN, or an index far out of range.
         filler = math.nan if array.dtype.kind == "f" else array.dtype.type(0 if array.dtype.kind == "b" else 1 << 30)
@@ -73,7 +77,7 @@ def to_array(tensor: Tensor) -> Array:
 
 
 def as_tensors(value: Any, dtype: DType, device: str, layout: str, leaves: list[Tensor] | None = None) -> Any:
-    """The argument with arrays replaced by tensors; with `leaves`, float ones require gradients and are listed there."""
+    """Arrays replaced by tensors; with `leaves`, those of floats require gradients and are listed there."""
     if isinstance(value, list) and value and isinstance(value[0], Array):
         return [as_tensors(item, dtype, device, layout, leaves) for item in value]
     if not isinstance(value, Array):

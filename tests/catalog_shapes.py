@@ -11,7 +11,9 @@ import numpy as np
 from tests.catalog_row import ALL, EXACT, FLOAT, NUMBER, ROUNDED, Make, Row, Sample, at, bool_, int64
 
 
-def view(name: str, reference: Callable[..., Any], *calls: tuple[tuple[int, ...], tuple[Any, ...], dict[str, Any]]) -> Row:
+def view(
+    name: str, reference: Callable[..., Any], *calls: tuple[tuple[int, ...], tuple[Any, ...], dict[str, Any]]
+) -> Row:
     """Samples are (shape, arguments, keywords)."""
 
     def samples(make: Make) -> Iterator[Sample]:
@@ -128,7 +130,9 @@ ROWS = [
     Row("view", to_shape, lambda make: iter([at(make(3, 4), 2, 6), at(make(6), -1, 2)]), ALL, EXACT, layouts=False),
     view("permute", permute, case((2, 3, 4), 2, 0, 1), case((2, 3), (1, 0)), case((0, 3), 1, 0)),
     view("transpose", np.swapaxes, case((3, 4), 0, 1), case((2, 3, 4), -1, 0), case((0, 2), 0, 1)),
-    view("expand", expand, case((3, 1), 3, 4), case((1, 4), (2, 3, 4)), case((), 3), case((3, 1), -1, 5), case((1,), 0)),
+    view(
+        "expand", expand, case((3, 1), 3, 4), case((1, 4), (2, 3, 4)), case((), 3), case((3, 1), -1, 5), case((1,), 0)
+    ),
     view("narrow", narrow, case((5, 4), 0, 1, 3), case((3, 7), 1, -4, 2), case((3, 4), -1, 0, 4), case((3,), 0, 1, 0)),
     view("select", lambda x, dim, i: np.take(x, i, dim), case((3, 4), 0, 1), case((3, 4), 1, -1), case((5,), 0, 2)),
     view("unsqueeze", np.expand_dims, case((3, 4), 0), case((3, 4), -1), case((), 0), case((0, 2), 1)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import contextvars
 import gc
 import threading
@@ -313,7 +314,7 @@ def test_the_function_runs_once():
 
 def residual(w: list[rl.Tensor], x: rl.Tensor, run) -> rl.Tensor:
     for part in w:
-        x = x + run(lambda t, part=part: F.dropout((t @ part).tanh().exp(), 0.1).sigmoid(), x)
+        x = x + run(lambda t, part=part: (F.dropout((t @ part).tanh().square(), 0.1) @ part).sigmoid(), x)
     return x
 
 
@@ -326,7 +327,7 @@ def test_recomputation_is_linear_in_depth():
         residual(w, x, checkpoint).sum().backward()
         calls.append((memory.recomputed()["calls"] - before) / depth)
     assert calls[0] == calls[1] == calls[2]
-    assert calls[0] <= 6
+    assert calls[0] <= 7
 
 
 def test_no_call_is_repeated_twice():
@@ -415,10 +416,8 @@ def test_an_error_inside_restores_everything():
                 h.sum()
                 raise ValueError("inside")
 
-        try:
+        with contextlib.suppress(ValueError):
             checkpoint(fail, x)
-        except ValueError:
-            pass
         assert memory.allocated() == start
     finally:
         gc.enable()

@@ -339,6 +339,86 @@ def test_only_its_own_types_go_to_cublas():
     assert not gemm.takes(Contract(float32, float64))
 
 
+# ---- the compiler and the disk cache, on a CuPy that only records ----
+
+
+class FakeCupy:
+    """As much of CuPy as `compile_kernel` asks for."""
+
+    def __init__(self, code: bytes) -> None:
+        self.compiled: list[tuple[str, tuple[str, ...]]] = []
+        self.linked: list[bytes] = []
+        self.loaded: list[bytes] = []
+        outer = self
+
+        class Module:
+            def load(self, code: bytes) -> None:
+                outer.loaded.append(code)
+
+            def get_function(self, name: str) -> object:
+                return type("Function", (), {"ptr": 0x1234})
+
+        class LinkState:
+            def add_ptr_data(self, code: bytes, name: str) -> None:
+                outer.linked.append(code)
+
+            def complete(self) -> bytes:
+                return b"\x7fELF linked"
+
+        class Refused(Exception):
+            pass
+
+        def compile_using_nvrtc(source, options=(), arch=None, filename="kern.cu", **more):
+            outer.compiled.append((source, options))
+            if "refuse" in source:
+                raise Refused("expected a ;")
+            return code, None
+
+        compiler = type("compiler", (), {"CompileException": Refused})
+        compiler.compile_using_nvrtc = staticmethod(compile_using_nvrtc)
+        function = type("function", (), {"Module": Module, "LinkState": LinkState})
+        self.cuda = type("cuda", (), {"compiler": compiler, "function": function})
+
+    def session(self, target: str = "90", is_hip: bool = False) -> driver.Session:
+        return driver.Session(self, None, Driver(0, 0, 0xC0, 0), lambda context: 0, is_hip, target)
+
+
+@pytest.fixture
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("RUSHLIGHT_CACHE", str(tmp_path / "kernels"))
+    return tmp_path / "kernels" / "cuda"
+
+
+def test_a_binary_is_compiled_once_per_source_and_target(own_cache: Path):
+    fake = FakeCupy(b"\x7fELF code")
+    for _ in range(2):
+        assert driver.compile_kernel(fake.session(), "source", "map_flat")[1] == 0x1234
+    assert len(fake.compiled) == 1 and fake.loaded == [b"\x7fELF code"] * 2
+    driver.compile_kernel(fake.session("100"), "source", "map_flat")
+    driver.compile_kernel(fake.session(), "other source", "map_flat")
+    driver.compile_kernel(fake.session(is_hip=True), "source", "map_flat")
+    assert len(fake.compiled) == 4 == len(list(own_cache.iterdir()))
+
+
+def test_subnormals_are_kept_and_nothing_is_fused(own_cache: Path):
+    fake = FakeCupy(b"\x7fELF")
+    driver.compile_kernel(fake.session(), "source", "map_flat")
+    ((_, options),) = fake.compiled
+    assert {"--fmad=false", "--ftz=false", "--prec-div=true", "--prec-sqrt=true"} <= set(options)
+
+
+def test_what_is_no_binary_yet_is_linked(own_cache: Path):
+    fake = FakeCupy(b".version 8.0")
+    driver.compile_kernel(fake.session(), "source", "map_flat")
+    assert fake.linked == [b".version 8.0"] and fake.loaded == [b"\x7fELF linked"]
+
+
+def test_a_refused_source_names_the_kernel(own_cache: Path):
+    with pytest.raises(DeviceError, match="refused kernel map_flat: expected a ;"):
+        driver.compile_kernel(FakeCupy(b"").session(), "refuse this", "map_flat")
+    assert not own_cache.exists()
+
+
 # ---- absence ----
 
 

@@ -21,7 +21,9 @@ def gradients(function, *numbers: list[float], device: str = "cpu") -> list[list
 def same_gradients(written, pure, *numbers: list[float], device: str = "cpu") -> None:
     leaves = [rl.tensor(n, device=device) for n in numbers]
     np.testing.assert_allclose(written(*leaves).tolist(), pure(*leaves).tolist(), rtol=1e-6)
-    for got, want in zip(gradients(written, *numbers, device=device), gradients(pure, *numbers, device=device), strict=True):
+    for got, want in zip(
+        gradients(written, *numbers, device=device), gradients(pure, *numbers, device=device), strict=True
+    ):
         np.testing.assert_allclose(got, want, rtol=1e-5)
 
 
@@ -349,7 +351,12 @@ def test_replaced_data_is_found():
 
 def test_a_leaf_that_requires_gradients_is_not_written():
     x = rl.ones(3, requires_grad=True)
-    for write in (lambda: x.add_(1.0), lambda: x[0].zero_(), lambda: x.__setitem__(0, 2.0), lambda: x.copy_(rl.zeros(3))):
+    for write in (
+        lambda: x.add_(1.0),
+        lambda: x[0].zero_(),
+        lambda: x.__setitem__(0, 2.0),
+        lambda: x.copy_(rl.zeros(3)),
+    ):
         with pytest.raises(InplaceError, match="leaf"):
             write()
     assert x.tolist() == [1.0, 1.0, 1.0]

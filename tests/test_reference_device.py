@@ -99,6 +99,19 @@ def test_bfloat16_conversion_is_that_of_ml_dtypes():
     np.testing.assert_array_equal(widen(words), words.view(ml_dtypes.bfloat16).astype(np.float32))
 
 
+@pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan, 1e300])
+def test_constants_that_are_no_integers(machine, value):
+    a, out = random(4), np.empty(4, np.float32)
+    with np.errstate(over="ignore"):
+        wide = np.float32(value)
+    machine.build(Map((float32,), (float32,), (), (s.minimum(X, value),), 0, ("1", "1")))(at(out), at(a), 4)
+    np.testing.assert_array_equal(out, np.minimum(a, wide))
+    passes, stores = (Reduce("max", s.minimum(X, value)),), (s.maximum(s.row(0, float32), value),)
+    kernel = Rowwise((float32,), ("row",), (float32,), (), passes, stores, "axis", ("0", "1"))
+    machine.build(kernel)(at(out), at(a), 1, 4, 1, 0, 0, 0, 4, 1, 0)
+    np.testing.assert_array_equal(out[0], np.maximum(np.minimum(a, wide).max(), wide))
+
+
 def test_bool_memory_is_bytes(machine):
     kernel = Map((bool_,), (bool_, float32), (), (s.arg(0, bool_) | (s.arg(1, float32) > 0),), 0, ("1",) * 3)
     a, b = random(50) > 0.5, random(50, seed=1)

@@ -69,6 +69,8 @@ def broadcast_strides(shape: Shape, strides: Shape, target: Shape) -> Shape:
 
 def collapse(shape: Shape, operands: Sequence[Shape]) -> tuple[Shape, tuple[Shape, ...]]:
     """Merge neighbouring dimensions that every operand walks as one, and drop those of size 1."""
+    if 0 in shape:  # nothing to walk, so any strides will do
+        return (0,), ((1,),) * len(operands)
     sizes: list[int] = []
     steps: list[list[int]] = [[] for _ in operands]
     for dim, size in enumerate(shape):

@@ -127,3 +127,21 @@ class Storage:
         if self.address is not None:
             self.pool.live -= self.room
             self.blocks.append(self.address)
+
+
+class Lent(Storage):
+    """Memory that somebody else owns and that lives while this does: a NumPy array's. It is not counted."""
+
+    __slots__ = ("owner",)
+
+    def __init__(self, pool: Pool, address: int, room: int, owner: object) -> None:
+        self.address = address
+        self.blocks = []
+        self.pool = pool
+        self.room = room
+        self.version = 0
+        self.recipe = None
+        self.owner = owner
+
+    def __del__(self) -> None:
+        """Nothing to give back."""

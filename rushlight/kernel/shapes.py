@@ -11,7 +11,7 @@ except that a reduction over nothing gives its identity. Operands are aligned to
 # Note [Steps]
 `steps` says, per operand (outputs first), how it moves along the dimension that a vector unit would walk:
 "1" next element, "0" stays (one element is used again), "n" any stride, given at launch.
-Strides are passed for every operand whatever its step, so that the argument list depends on the shape of the loop alone.
+Strides are passed for every operand whatever its step: the argument list depends on the shape of the loop alone.
 """
 
 from __future__ import annotations
@@ -103,8 +103,8 @@ class Gather:
 class ScatterAdd:
     """out[o, index[o, k, i], i] += source[o, k, i], k ascending: deterministic, without atomics.
 
-    Arguments as for Gather: out, source, index, status; sizes (outer, count, inner, limit), where `limit` is the length of
-    out's indexed axis; strides out, source, index. An index outside [0, limit) adds nothing and sets `status`.
+    Arguments as for Gather: out, source, index, status; sizes (outer, count, inner, limit), where `limit` is the length
+    of out's indexed axis; strides out, source, index. An index outside [0, limit) adds nothing and sets `status`.
     Halves are added in float32 and rounded once per addition.
     """
 

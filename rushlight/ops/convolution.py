@@ -20,7 +20,7 @@ from rushlight.ops.matmul import autocast, matmul
 from rushlight.ops.registry import composite
 from rushlight.scalar.ir import arg
 from rushlight.tape import call
-from rushlight.tape.op import Op, Plan, Static
+from rushlight.tape.op import Op, Plan, Static, check_devices
 from rushlight.tape.value import Value
 
 Pair = tuple[int, int]
@@ -120,6 +120,7 @@ def _check_conv(
     x: Value, weight: Value, bias: Value | None, kernel: Pair, padding: Pair, dilation: Pair, groups: int
 ) -> None:
     shape, wanted = x.spec.shape, weight.spec.shape
+    check_devices("conv2d", [v.spec for v in (x, weight, bias) if v is not None])
     if len(shape) != 4 or len(wanted) != 4 or shape[1] != wanted[1] * groups or wanted[0] % groups:
         raise ShapeError(
             f"conv2d: input {x.spec!r} (batch, channels, height, width) and weight {weight.spec!r} "

@@ -3,13 +3,13 @@
 # Note [In-place writes]
 1. A write is the pure op it stands for, whose result takes the place of the old bits: the record shows the pure op, the
    storage's version goes up, and whoever saved the old bits finds out when it needs them.
-2. A write to a view also writes its base: the base's record becomes `write_view(old base, new view)` and its `history` goes
-   up, so that other views of it are recorded anew when they are next used.
+2. A write to a view also writes its base: the base's record becomes `write_view(old base, new view)` and its `history`
+   goes up, so that other views of it are recorded anew when they are next used.
 3. A leaf that requires gradients is written to only where nothing is recorded.
-4. What the record of a write saves of the old bits is copied first. A write to a view whose record is wanted is the pure op
-   followed by an assignment, which saves nothing.
-5. In a region, what was made from the old bits is settled first (Note [Recipes]). Recipes that made the old bits can still
-   make them, elsewhere.
+4. What the record of a write saves of the old bits is copied first. A write to a view whose record is wanted is the
+   pure op followed by an assignment, which saves nothing.
+5. In a region, what was made from the old bits is settled first (Note [Recipes]). Recipes that made the old bits can
+   still make them, elsewhere.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from rushlight.core.errors import DTypeError, InplaceError, ShapeError
 from rushlight.core.shapes import Spec, broadcast_shapes
 from rushlight.ops import elementwise as e, views
 from rushlight.ops.creation import full_spec
-from rushlight.ops.family.declare import apply
+from rushlight.ops.family.declare import apply, as_operand
 from rushlight.ops.family.map import Elementwise, Formula, MapOp, map_plan
 from rushlight.scalar import build as s
 from rushlight.scalar.ir import Expr, arg, param
@@ -52,7 +52,7 @@ def apply_inplace(op: Elementwise, target: Value, *others: Any) -> Value:
     check_writable(target, name)
     pattern: list[DType | None] = [None]
     tensors, numbers = [target], []
-    for other in others:
+    for other in map(as_operand, others):
         if isinstance(other, Value):
             pattern.append(None)
             tensors.append(_apart(other, target))
@@ -278,7 +278,9 @@ def _statistics_body(
     return running_mean + (mean - running_mean) * momentum, running_var + (variance - running_var) * momentum
 
 
-_statistics = Update("batch_norm_statistics", _statistics_body, 2, 3, "Running mean and variance moved towards the batch's.")
+_statistics = Update(
+    "batch_norm_statistics", _statistics_body, 2, 3, "Running mean and variance moved towards the batch's."
+)
 
 
 def update_statistics(

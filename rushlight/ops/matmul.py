@@ -7,7 +7,7 @@ from typing import Any
 
 from rushlight.core.dtypes import NUMBER, compute_type
 from rushlight.core.errors import DTypeError, ShapeError
-from rushlight.core.shapes import Shape, Spec, broadcast_shapes, broadcast_strides, collapse, numel
+from rushlight.core.shapes import Shape, Spec, broadcast_shapes, broadcast_strides, collapse, contiguous_strides, numel
 from rushlight.kernel.shapes import Contract
 from rushlight.ops import elementwise as e, reductions, views
 from rushlight.ops.family.build import built, check_device_dtype
@@ -47,6 +47,11 @@ def _batch(ins: Sequence[Spec]) -> Shape:
     return broadcast_shapes([spec.shape[:-2] for spec in ins], "matmul", ins)
 
 
+def _walk(spec: Spec, shape: Shape) -> Shape:
+    """Strides over a broadcast operand; those of an empty one matter only in that they merge."""
+    return broadcast_strides(spec.shape, spec.strides, shape) if spec.numel else contiguous_strides(shape)
+
+
 def _plan_matmul(op: Op, ins: Sequence[Spec], static: Static) -> Plan:
     pool = check_devices("matmul", ins)
     _check_types("matmul", ins)
@@ -61,7 +66,7 @@ def _plan_matmul(op: Op, ins: Sequence[Spec], static: Static) -> Plan:
         )
     batch = _batch(ins)
     out = Spec.of(pool, a.dtype, (*batch, m, n))
-    strides = [out.strides, *(broadcast_strides(s.shape, s.strides, (*batch, *s.shape[-2:])) for s in ins)]
+    strides = [out.strides, *(_walk(s, (*batch, *s.shape[-2:])) for s in ins)]
     launch = contract(pool, a.dtype, batch, m, n, k, strides)
     if launch is None:
         raise ShapeError(f"matmul: the batch dimensions of {a!r} and {b!r} do not merge; make them contiguous")
@@ -117,7 +122,7 @@ def matmul(x: Value, other: Value) -> Value:
     b = views.unsqueeze(other, 1) if len(right) == 1 else other
     if len(left) > 2 and len(b.spec.shape) == 2:
         # One matrix for the whole batch: its rows are the batch's.
-        flat = _product(views.reshape(a, (-1, left[-1])), b) if left[-1] == b.spec.shape[0] else _product(a, b)
+        flat = _product(views.reshape(a, (numel(left[:-1]), left[-1])), b) if left[-1] == b.spec.shape[0] else _product(a, b)
         out = views.reshape(flat, (*left[:-1], b.spec.shape[1]))
     else:
         out = _product(a, b)
@@ -162,7 +167,7 @@ def _plan_linear(op: Op, ins: Sequence[Spec], static: Static) -> Plan:
 
 
 def _rows(x: Value) -> Value:
-    return views.reshape(x, (-1, x.spec.shape[-1]))
+    return views.reshape(x, (numel(x.spec.shape[:-1]), x.spec.shape[-1]))
 
 
 _linear = KernelOp(

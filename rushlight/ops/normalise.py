@@ -16,7 +16,7 @@ from rushlight.ops.family.rowwise import COMPUTE, DeclaredRow, Rows, call_rows, 
 from rushlight.ops.registry import composite
 from rushlight.scalar import build as s
 from rushlight.scalar.ir import Expr
-from rushlight.tape.op import Grad, Plan, check_dtypes
+from rushlight.tape.op import Grad, Plan, check_devices, check_dtypes
 from rushlight.tape.value import Value
 
 
@@ -141,7 +141,10 @@ def _norm(eps: float) -> Norm:
 
 def _check_each(op: str, x: Value, shape: tuple[int, ...], *vectors: Value | None) -> None:
     for v in vectors:
-        if v is not None and v.spec.shape != shape:
+        if v is None:
+            continue
+        check_devices(op, (x.spec, v.spec))
+        if v.spec.shape != shape:
             raise ShapeError(f"{op}: weights and statistics of {x.spec!r} have shape {list(shape)}, got {v.spec!r}")
 
 

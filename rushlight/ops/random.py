@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from rushlight.core.dtypes import FLOAT, DType, compute_type, float32, get_default, int64
+from rushlight.core.dtypes import FLOAT, DType, bfloat16, compute_type, float16, float32, float64, get_default, int64
 from rushlight.core.shapes import Spec
 from rushlight.ops import elementwise as e
 from rushlight.ops.creation import Constant, requiring, resolve_pool, shape_of
@@ -83,12 +83,18 @@ def _float_type(compute: DType) -> DType:
     return compute if compute.kind == "f" else float32
 
 
-_uniform = Constant(
-    "rand",
-    lambda compute, seed, position: uniform(seed, position + index(), _float_type(compute)),
-    (int64, int64),
-    "Uniform in [0, 1).",
-)
+def _uniform(bits: int | None) -> Constant:
+    """Numbers of so many bits where the type has fewer than float32: rounding must not make a 1 of them."""
+
+    def body(compute: DType, seed: Expr, position: Expr) -> Expr:
+        number = uniform(seed, position + index(), _float_type(compute))
+        return number if bits is None else s.floor(number * float(1 << bits)) * (1 / (1 << bits))
+
+    return Constant("rand", body, (int64, int64), "Uniform in [0, 1).")
+
+
+_whole, _half, _brain = _uniform(None), _uniform(11), _uniform(8)
+_UNIFORM = {float16: _half, bfloat16: _brain, float32: _whole, float64: _whole}
 _normal = Constant(
     "randn",
     lambda compute, seed, position: normal(seed, position + index(), _float_type(compute)),
@@ -122,7 +128,7 @@ def rand(
     """Uniform numbers in [0, 1)."""
     spec = _spec(size, dtype, device)
     check_dtypes("rand", [spec], FLOAT)
-    return requiring(_draw(_uniform, (), (spec,), (), spec.numel, generator), requires_grad)
+    return requiring(_draw(_UNIFORM[spec.dtype], (), (spec,), (), spec.numel, generator), requires_grad)
 
 
 @composite("randn", method=False)

@@ -6,6 +6,7 @@ from typing import Any
 
 from rushlight.core.dtypes import INTEGER, bool_
 from rushlight.core.errors import DTypeError
+from rushlight.core.shapes import numel
 from rushlight.ops import elementwise as e, indexing, inplace, views
 from rushlight.tape.value import Value
 
@@ -86,12 +87,16 @@ def _several(x: Value, left: list[tuple[int, Value]]) -> Value:
     sizes = [x.spec.shape[d] for d in dims]
     together = dims == list(range(dims[0], dims[0] + len(dims)))
     flat: Value | None = None
+    outside: Value | None = None
     for size, (_, index) in zip(sizes, left, strict=True):
         place = indexing.from_end(index, size)
+        wrong = e.bitwise_or(e.lt(place, 0), e.ge(place, size))
         flat = place if flat is None else e.add(e.mul(flat, size), place)
-    assert flat is not None
+        outside = wrong if outside is None else e.bitwise_or(outside, wrong)
+    # An index beyond its own dimension may lie inside the merged one; -1 lies in none.
+    flat = e.select(outside, -1, flat)
     moved = views.permute(x, (*dims, *rest))
-    merged = views.reshape(moved, (-1, *(x.spec.shape[d] for d in rest)))
+    merged = views.reshape(moved, (numel(sizes), *(x.spec.shape[d] for d in rest)))
     picked = indexing.rows(merged, flat)
     if not together or dims[0] == 0:
         return picked

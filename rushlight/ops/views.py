@@ -26,7 +26,7 @@ from rushlight.ops.family.view import View
 from rushlight.ops.registry import composite
 from rushlight.scalar.ir import arg, const
 from rushlight.tape import call
-from rushlight.tape.op import Op, Plan, Static
+from rushlight.tape.op import Op, Plan, Static, check_devices
 from rushlight.tape.value import Value
 
 View3 = tuple[Shape, Shape, int]
@@ -327,7 +327,7 @@ def write_zero(g: Value, seen: Any) -> Value:
 
 def _plan_cat(op: Op, ins: Sequence[Spec], static: Static) -> Plan:
     dim, shape = static
-    out = Spec.of(ins[0].device, ins[0].dtype, shape)
+    out = Spec.of(check_devices("cat", ins), ins[0].dtype, shape)
     steps = []
     at = 0
     for spec in ins:

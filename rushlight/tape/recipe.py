@@ -1,11 +1,11 @@
 """Recipes: how the bytes of a storage were made, so that they can be dropped and made again.
 
 # Note [Recipes]
-1. In a region (a checkpoint or a budget) each call leaves a `Recipe` on the storages it fills: plan, parameters, and for
-   each input either the recipe of the storage it came from or, where there is none, the storage itself ("plain").
-2. A recipe is pure: running it again gives the same bits. Random positions and autocast casts are in plan and parameters.
-   An in-place write to all of a storage that has a recipe leaves a new one, whose source is the old; any other write makes
-   the storage plain.
+1. In a region (a checkpoint or a budget) each call leaves a `Recipe` on the storages it fills: plan, parameters, and
+   for each input either the recipe of the storage it came from or, where there is none, the storage itself ("plain").
+2. A recipe is pure: running it again gives the same bits. Random positions and autocast casts are in plan and
+   parameters. An in-place write to all of a storage that has a recipe leaves a new one, whose source is the old; any
+   other write makes the storage plain.
 3. A recipe keeps other recipes alive, and plain storages, but no storage that has a recipe. A chain of recipes ends at
    plain storages: inputs, parameters, gradients of leaves, small results of a budget, and every `LONGEST`-th result.
 4. A plain storage that a recipe reads must keep its bits. Before a write to it, everything that has been made from it

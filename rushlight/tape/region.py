@@ -53,7 +53,8 @@ class Region:
 def reclaim(pool: Pool, room: int) -> bool:
     """Drop rebuildable values, cheapest per byte and staleness first, until `room` fits; whether any was dropped."""
     with replay.LOCK:
-        want = room if pool.limit is None else pool.held + room - pool.limit
+        over = 0 if pool.limit is None else pool.held + room - pool.limit
+        want = over if over > 0 else room  # the device itself is full
         costs: dict[Recipe, float] = {}
         ranked = sorted((_score(s, costs), i, s) for i, s in enumerate(watched(pool)) if _droppable(s))
         freed = 0
@@ -183,10 +184,13 @@ class Checkpoint(Region):
             storages = replay.refill([entry.key for _, _, _, entry in needed])
         self.entries = []
         for (node, is_input, position, entry), storage in zip(needed, storages, strict=True):
+            # The bits are those that were saved, so the version is too.
+            storage.version = entry.version
             if is_input:
-                node.saved = _placed(node.saved, position, entry.restored(storage))
+                edge = node.edges[node.grad.saves_in[position]]
+                node.saved = _placed(node.saved, position, entry.seen(storage, edge))
             else:
-                node.outs = _placed(node.outs, position, entry.restored(storage))
+                node.outs = _placed(node.outs, position, storage)
             node.dropped = tuple(r for r in node.dropped or () if r is not self) or None
         self._finish()
 
@@ -208,25 +212,22 @@ class DroppedStorage:
         self.key: tuple[Recipe, int] = storage.recipe, storage.recipe.place_of(storage)
         self.version = storage.version
 
-    def restored(self, storage: Storage) -> Storage:
-        # The bits are those that were saved, so the version is too.
-        storage.version = self.version
-        return storage
-
 
 class DroppedValue(DroppedStorage):
-    """What is left of a saved value: its storage's recipe, and how it was seen."""
+    """What is left of a saved value: its storage's recipe, and how it was seen.
 
-    __slots__ = ("node", "offset", "spec")
+    Its node is an edge of the node that saved it; to keep it here as well would close a circle.
+    """
+
+    __slots__ = ("offset", "spec")
 
     def __init__(self, value: Value) -> None:
         super().__init__(value.storage)
         self.spec = value.spec
         self.offset = value.offset
-        self.node = value.node
 
-    def restored(self, storage: Storage) -> Value:  # type: ignore[override]
-        return call.rooted(call.make_value(self.spec, super().restored(storage), self.offset, self.node))
+    def seen(self, storage: Storage, edge: Any) -> Value:
+        return call.rooted(call.make_value(self.spec, storage, self.offset, edge))
 
 
 def restore_saves(node: Node) -> None:

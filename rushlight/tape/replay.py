@@ -1,11 +1,11 @@
 """Rebuilding dropped storage from its recipe.
 
 # Note [Replay]
-1. A storage whose bytes are dropped has address None. `refill` makes them from the nearest ancestors that are there, each
-   recipe at most once, without recursion. What is needed only on the way is let go as soon as its last user has run.
+1. A storage whose bytes are dropped has address None. `refill` makes them from the nearest ancestors that are there,
+   each recipe at most once, without recursion. What is needed only on the way is let go after its last use.
 2. What a call or a rebuild still has to read is pinned, so that making room for its results does not drop it.
-3. A block becomes a storage's bytes only after the kernel that fills it was launched: an error on the way leaves dropped
-   what was dropped.
+3. A block becomes a storage's bytes only after the kernel that fills it was launched: an error on the way leaves
+   dropped what was dropped.
 """
 
 from __future__ import annotations
@@ -176,8 +176,8 @@ def _order(targets: Iterable[Recipe]) -> list[Recipe]:
             seen.add(step)
             if not all(source.intact() for source in step.sources):
                 raise InplaceError(
-                    f"{step.plan.op.name}: a dropped result must be rebuilt, but one of its inputs was overwritten in place "
-                    f"since; write to a clone instead, or leave the budget or checkpoint first"
+                    f"{step.plan.op.name}: a dropped result must be rebuilt, but one of its inputs was overwritten "
+                    f"in place since; write to a clone instead, or leave the budget or checkpoint first"
                 )
             stack.append((step, True))
             stack.extend((recipe, False) for recipe in step.missing())

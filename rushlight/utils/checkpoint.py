@@ -23,7 +23,7 @@ def _tensors(thing: Any) -> Iterator[Value]:
         elif isinstance(item, (list, tuple, set)):
             stack.extend(item)
         elif dataclasses.is_dataclass(item) and not isinstance(item, type):
-            stack.extend(vars(item).values())
+            stack.extend(getattr(item, field.name) for field in dataclasses.fields(item))
 
 
 def checkpoint(
@@ -31,12 +31,14 @@ def checkpoint(
     *args: Any,
     use_reentrant: bool | None = None,
     preserve_rng_state: bool = True,
+    determinism_check: str = "default",
+    debug: bool = False,
     **named: Any,
 ) -> Any:
     """`function(*args)` without keeping what its interior saved for backward: that is rebuilt when first needed.
 
-    The function itself runs once, so prints, hooks and statistics happen once; dropout masks and autocast decisions are in the
-    record and repeat exactly. `use_reentrant` and `preserve_rng_state` are accepted for PyTorch's sake: replay needs neither.
+    The function itself runs once, so prints, hooks and statistics happen once; dropout masks and autocast decisions are
+    in the record and repeat exactly. PyTorch's other arguments are accepted for its sake: replay needs none of them.
     """
     region = Checkpoint()
     try:

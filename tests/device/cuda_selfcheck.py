@@ -379,28 +379,28 @@ def time_indices(bench: Bench) -> None:
     device = bench.device
     count, wide, limit = 8192, 1024, 50000
     table_block, rows = bench.block(limit * wide * 4), bench.block(count * wide * 4)
-    picks = device.alloc(count * 8)
-    bench.blocks.append(picks)
-    device.copy_in(picks, memoryview(np.random.default_rng(2).integers(0, limit, count)).cast("B"))
+    rng = np.random.default_rng(2)
+    even, skewed = rng.integers(0, limit, count), np.minimum(rng.zipf(1.2, count), limit) - 1
+    picks, words = bench.block(count * 8, False), bench.block(count * 8, False)
+    device.copy_in(picks, memoryview(even).cast("B"))
+    device.copy_in(words, memoryview(skewed).cast("B"))
     status = device.status_word("timing")
     sizes, flat = (1, count, wide, limit), (0, wide, 1)
     gather = device.build(Gather(float32, int64))
     own = timed(device, lambda: gather(rows, table_block, picks, status, *sizes, *flat, *flat, 0, 1, 0))
-    compare("gather 8192 rows of 1024", own, bench.rival(lambda t: _torch_index(t, count, wide, limit, False)))
+    compare("gather 8192 rows of 1024", own, bench.rival(lambda t: _torch_index(t, even, wide, limit, False)))
     scatter = device.build(ScatterAdd(float32, int64))
-    own = timed(device, lambda: scatter(table_block, rows, picks, status, *sizes, *flat, *flat, 0, 1, 0))
-    compare(
-        "scatter-add 8192 rows",
-        own,
-        bench.rival(lambda t: _torch_index(t, count, wide, limit, True)),
-        note="torch's with atomics",
-    )
+    for name, at, chosen in (("", picks, even), (", like words", words, skewed)):
+        own = timed(device, lambda at=at: scatter(table_block, rows, at, status, *sizes, *flat, *flat, 0, 1, 0))
+        rival = bench.rival(lambda t, chosen=chosen: _torch_index(t, chosen, wide, limit, True))
+        note = f"torch's with atomics; most for one row: {np.bincount(chosen).max()}"
+        compare(f"scatter-add 8192 rows{name}", own, rival, note=note)
     bench.clear()
 
 
-def _torch_index(torch, count: int, wide: int, limit: int, back: bool):
-    x, y = torch.zeros(limit, wide, device="cuda"), torch.zeros(count, wide, device="cuda")
-    picks = torch.randint(0, limit, (count,), device="cuda")
+def _torch_index(torch, chosen: np.ndarray, wide: int, limit: int, back: bool):
+    x, y = torch.zeros(limit, wide, device="cuda"), torch.zeros(chosen.size, wide, device="cuda")
+    picks = torch.from_numpy(chosen).cuda()
     return (lambda: x.index_add_(0, picks, y)) if back else (lambda: x.index_select(0, picks))
 
 

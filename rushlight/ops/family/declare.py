@@ -15,12 +15,19 @@ from rushlight.tape import call
 from rushlight.tape.value import Value
 
 
+def as_operand(operand: Any) -> Any:
+    """A NumPy number counts as a Python one."""
+    is_number = hasattr(operand, "dtype") and not isinstance(operand, Value) and operand.shape == ()
+    return operand.item() if is_number else operand
+
+
 def apply(op: Elementwise, *operands: Any) -> Any:
     """Call an elementwise op on tensors and Python numbers in any mixture."""
     tensors: list[Value] = []
     pattern: list[DType | None] = []
     numbers: list[Any] = []
     for operand in operands:
+        operand = as_operand(operand)
         if isinstance(operand, Value):
             tensors.append(operand)
             pattern.append(None)
