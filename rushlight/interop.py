@@ -127,7 +127,7 @@ def from_array(array: Any, pool: Pool) -> Value:
     dtype = from_numpy_dtype(array.dtype)
     check_device_dtype("tensor", pool, dtype)
     value = creation.empty_spec(Spec.of(pool, dtype, tuple(array.shape)))
-    copy_in(value, memoryview(dense.reshape(-1).view(np.uint8)))
+    copy_in(value, memoryview(dense.reshape(-1).view(np.uint8).data))
     return value
 
 
@@ -243,4 +243,4 @@ def move(value: Value, pool: Pool) -> Value:
         return value
     if not is_contiguous(value.spec.shape, value.spec.strides):
         value = e.clone(value)
-    return call.call(_move, (value,), (pool,))  # type: ignore[no-any-return]
+    return call.call(_move, (value,), (pool,))

@@ -82,7 +82,7 @@ class Tensor(Value):
 
     @property
     def device(self) -> Any:
-        return device(self.spec.device.device.name)  # type: ignore[attr-defined]
+        return device(self.spec.device.device.name)
 
     @property
     def ndim(self) -> int:
@@ -162,7 +162,7 @@ class Tensor(Value):
         if type(edge) is Leaf:
             return edge.grad  # type: ignore[return-value]
         try:
-            return object.__getattribute__(self, "kept_grad")[0]  # type: ignore[no-any-return]
+            return object.__getattribute__(self, "kept_grad")[0]
         except AttributeError:
             return None
 
@@ -242,7 +242,7 @@ class Tensor(Value):
             if isinstance(given, DType):
                 dtype = given
             elif isinstance(given, Value):
-                dtype, where = given.spec.dtype, given.spec.device.device.name  # type: ignore[attr-defined]
+                dtype, where = given.spec.dtype, given.spec.device.device.name
             elif isinstance(given, (str, device)):
                 where = given
         out: Value = self if dtype is None else e.cast(self, dtype)
@@ -354,7 +354,7 @@ class Tensor(Value):
         if self.grad is not None:
             out.grad = e.clone(self.grad)
         memo[id(self)] = out
-        return out  # type: ignore[return-value]
+        return out
 
     # ---- shape shorthands ----
 
@@ -394,7 +394,7 @@ class Tensor(Value):
     # ---- in place ----
 
     def copy_(self, source: Any, non_blocking: Any = False) -> Tensor:
-        return inplace.copy_(self, interop.move(source, self.spec.device) if isinstance(source, Value) else source)  # type: ignore[return-value,arg-type]
+        return inplace.copy_(self, interop.move(source, self.spec.device) if isinstance(source, Value) else source)  # type: ignore[return-value]
 
     def zero_(self) -> Tensor:
         return inplace.copy_(self, 0)  # type: ignore[return-value]
@@ -414,8 +414,8 @@ class Tensor(Value):
     __pow__ = e.pow
     __neg__ = e.neg
     __abs__ = e.abs
-    __eq__ = e.eq  # type: ignore[assignment]
-    __ne__ = e.ne  # type: ignore[assignment]
+    __eq__ = e.eq
+    __ne__ = e.ne
     __lt__ = e.lt
     __le__ = e.le
     __gt__ = e.gt

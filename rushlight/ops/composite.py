@@ -23,7 +23,7 @@ for _name in ("add", "sub", "div", "where"):
 @composite("add")
 def add(x: Any, other: Any, *, alpha: float = 1) -> Value:
     """x + alpha * other."""
-    return e.add(x, other if alpha == 1 else e.mul(other, alpha))  # type: ignore[no-any-return]
+    return e.add(x, other if alpha == 1 else e.mul(other, alpha))
 
 
 def _no_bools(x: Any, other: Any, op: str) -> None:
@@ -36,20 +36,20 @@ def _no_bools(x: Any, other: Any, op: str) -> None:
 def sub(x: Any, other: Any, *, alpha: float = 1) -> Value:
     """x - alpha * other."""
     _no_bools(x, other, "sub")
-    return e.sub(x, other if alpha == 1 else e.mul(other, alpha))  # type: ignore[no-any-return]
+    return e.sub(x, other if alpha == 1 else e.mul(other, alpha))
 
 
 @composite("div")
 def div(x: Any, other: Any, *, rounding_mode: str | None = None) -> Value:
     """x / other, rounded towards zero ("trunc") or down ("floor") if asked."""
     if rounding_mode is None:
-        return e.div(x, other)  # type: ignore[no-any-return]
+        return e.div(x, other)
     if rounding_mode == "floor":
-        return e.floor_divide(x, other)  # type: ignore[no-any-return]
+        return e.floor_divide(x, other)
     if rounding_mode == "trunc":
         if not any(isinstance(v, float) or (isinstance(v, Value) and v.spec.dtype.kind == "f") for v in (x, other)):
-            return e.floor_divide(e.sub(x, e.fmod(x, other)), other)  # type: ignore[no-any-return]
-        return e.trunc(e.div(x, other))  # type: ignore[no-any-return]
+            return e.floor_divide(e.sub(x, e.fmod(x, other)), other)
+        return e.trunc(e.div(x, other))
     raise ValueError(f"div: rounding_mode is None, 'trunc' or 'floor', got {rounding_mode!r}")
 
 
@@ -65,9 +65,9 @@ def where(condition: Value, input: Any = None, other: Any = None) -> Value:
         raise DTypeError(f"where: the condition must be a bool tensor, got {got}; compare or cast with .bool()")
     if not isinstance(input, Value) and not isinstance(other, Value):
         kind = float if isinstance(input, float) or isinstance(other, float) else int
-        like = condition.spec.device.device.name  # type: ignore[attr-defined]
+        like = condition.spec.device.device.name
         input = creation.full((), kind(input), device=like)
-    return e.select(condition, input, other)  # type: ignore[no-any-return]
+    return e.select(condition, input, other)
 
 
 @composite("masked_fill")
@@ -91,7 +91,7 @@ def clamp(x: Value, min: Any = None, max: Any = None) -> Value:
         raise ValueError("clamp: at least one of min and max must be given")
     if min is not None:
         x = e.select(e.lt(x, min), min, x)
-    return x if max is None else e.select(e.gt(x, max), max, x)  # type: ignore[no-any-return]
+    return x if max is None else e.select(e.gt(x, max), max, x)
 
 
 def _triangle(x: Value, diagonal: int, lower: bool) -> Value:
@@ -99,12 +99,12 @@ def _triangle(x: Value, diagonal: int, lower: bool) -> Value:
         op = "tril" if lower else "triu"
         raise ShapeError(f"{op}: at least 2 dimensions are needed, got {x.spec!r}; add one with .unsqueeze(0)")
     n, m = x.spec.shape[-2:]
-    device = x.spec.device.device.name  # type: ignore[attr-defined]
+    device = x.spec.device.device.name
     row = views.unsqueeze(creation.arange(n, device=device), 1)
     away = e.sub(creation.arange(m, device=device), row)
     keep = e.le(away, diagonal) if lower else e.ge(away, diagonal)
     zero = creation.full((), 0, dtype=x.spec.dtype, device=device)
-    return e.select(keep, x, zero)  # type: ignore[no-any-return]
+    return e.select(keep, x, zero)
 
 
 @composite("tril")
@@ -124,13 +124,13 @@ def gelu(input: Value, approximate: str = "none") -> Value:
     """x times the normal distribution function of x, exactly or by tanh."""
     if approximate not in ("none", "tanh"):
         raise ValueError(f"gelu: approximate is 'none' or 'tanh', got {approximate!r}")
-    return e.gelu_tanh(input) if approximate == "tanh" else e.gelu_exact(input)  # type: ignore[no-any-return]
+    return e.gelu_tanh(input) if approximate == "tanh" else e.gelu_exact(input)
 
 
 @composite("leaky_relu", method=False, top=False)
 def leaky_relu(input: Value, negative_slope: float = 0.01) -> Value:
     """x where positive, else negative_slope * x."""
-    return e.select(e.gt(input, 0), input, e.mul(input, negative_slope))  # type: ignore[no-any-return]
+    return e.select(e.gt(input, 0), input, e.mul(input, negative_slope))
 
 
 @composite("mse_loss", method=False, top=False)
@@ -173,7 +173,7 @@ def scaled_dot_product_attention(
         if attn_mask is not None:
             raise ValueError("scaled_dot_product_attention: pass attn_mask or is_causal, not both")
         n, m = scores.spec.shape[-2:]
-        attn_mask = tril(creation.ones(n, m, dtype=bool_, device=scores.spec.device.device.name))  # type: ignore[attr-defined]
+        attn_mask = tril(creation.ones(n, m, dtype=bool_, device=scores.spec.device.device.name))
     if attn_mask is not None and attn_mask.spec.dtype is bool_:
         scores = e.select(attn_mask, scores, -math.inf)
     elif attn_mask is not None:
@@ -187,6 +187,6 @@ def one_hot(tensor: Value, num_classes: int = -1) -> Value:
     """1 at the index, 0 elsewhere, along a new last dimension; num_classes must be given on a device."""
     if num_classes < 0:
         raise ValueError("one_hot: pass num_classes; finding it would read the tensor back")
-    device = tensor.spec.device.device.name  # type: ignore[attr-defined]
+    device = tensor.spec.device.device.name
     return e.cast(e.eq(views.unsqueeze(tensor, -1), creation.arange(num_classes, device=device)), int64)
 

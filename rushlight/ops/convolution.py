@@ -51,7 +51,7 @@ def windows_of(shape: Shape, strides: Shape, kernel: Pair, stride: Pair, dilatio
 _windows = View(
     "windows",
     windows_of,
-    lambda g, x, *static: call.call(_fold, (g,), (x.shape, *static)),
+    lambda g, x, *static: fold(g, x.shape, static),
     "Every window of the last two dimensions, as a view.",
 )
 
@@ -98,8 +98,12 @@ _fold = KernelOp(
 )
 
 
+def fold(g: Value, shape: Shape, static: Any) -> Value:
+    return call.call(_fold, (g,), (shape, *static))
+
+
 def windows(x: Value, kernel: Pair, stride: Pair, dilation: Pair) -> Value:
-    return call.call(_windows, (x,), (kernel, stride, dilation))  # type: ignore[no-any-return]
+    return call.call(_windows, (x,), (kernel, stride, dilation))
 
 
 def pad_sides(x: Value, padding: Pair, value: float) -> Value:
@@ -113,7 +117,7 @@ def pad_sides(x: Value, padding: Pair, value: float) -> Value:
     if value == 0:
         return views.place_view(x, shape, seen)
     border = full_spec(Spec.of(x.spec.device, x.spec.dtype, shape), value)
-    return call.call(views.write_view, (border, x), seen)  # type: ignore[no-any-return]
+    return call.call(views.write_view, (border, x), seen)
 
 
 def _check_conv(
@@ -166,7 +170,7 @@ def conv2d(
     out = views.reshape(matmul(table, block), (n, outs, rows, columns))
     if bias is None:
         return out
-    return e.add(out, views.reshape(e.cast(bias, out.spec.dtype), (outs, 1, 1)))  # type: ignore[no-any-return]
+    return e.add(out, views.reshape(e.cast(bias, out.spec.dtype), (outs, 1, 1)))
 
 
 def _border(padding: int | Sequence[int] | str, kernel: Pair, stride: Pair, dilation: Pair) -> Pair:

@@ -79,7 +79,7 @@ _arange = Constant("arange", _range_body, (None, None), "start + step * i.")
 def full_spec(spec: Spec, value: float) -> Value:
     if spec.dtype is bool_:
         value = bool(value)
-    return call.call(_full, (), (spec,), (value,))  # type: ignore[no-any-return]
+    return call.call(_full, (), (spec,), (value,))
 
 
 def requiring(value: Value, requires_grad: bool) -> Value:
@@ -134,7 +134,7 @@ def full(
 def empty(*size: Any, dtype: DType | None = None, device: Any = None, requires_grad: bool = False) -> Value:
     """Memory with whatever is in it; to be written before it is read."""
     spec = Spec.of(resolve_pool(device), dtype or get_default(), shape_of(size))
-    check_device_dtype("empty", spec.device, spec.dtype)  # type: ignore[arg-type]
+    check_device_dtype("empty", spec.device, spec.dtype)
     return requiring(empty_spec(spec), requires_grad)
 
 
@@ -144,7 +144,7 @@ def empty_spec(spec: Spec) -> Value:
 
 
 def _like(x: Value, value: float, dtype: DType | None, device: Any, requires_grad: bool) -> Value:
-    return _filled(value, (x.spec.shape,), dtype or x.spec.dtype, device or x.spec.device.device.name, requires_grad)  # type: ignore[attr-defined]
+    return _filled(value, (x.spec.shape,), dtype or x.spec.dtype, device or x.spec.device.device.name, requires_grad)
 
 
 @composite("zeros_like", method=False)
@@ -187,7 +187,7 @@ def eye(n: int, m: int | None = None, *, dtype: DType | None = None, device: Any
     """Ones on the diagonal, zeros elsewhere."""
     columns = n if m is None else m
     spec = Spec.of(resolve_pool(device), dtype or get_default(), shape_of((n, columns)))
-    return call.call(_eye, (), (spec,), (columns,))  # type: ignore[no-any-return]
+    return call.call(_eye, (), (spec,), (columns,))
 
 
 def _eye_body(compute: DType, columns: Expr) -> Expr:

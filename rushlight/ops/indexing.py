@@ -110,7 +110,7 @@ def gather(x: Value, dim: int, index: Value) -> Value:
     for i, n in enumerate(wanted):
         if i != dim:
             x = views.slice_dim(x, i, 0, n)
-    return call.call(_gather, (merges(x, dim), merges(index, dim)), (dim,))  # type: ignore[no-any-return]
+    return call.call(_gather, (merges(x, dim), merges(index, dim)), (dim,))
 
 
 # ---- scatter-add ----
@@ -178,7 +178,7 @@ def scatter_add(x: Value, dim: int, index: Value, src: Value) -> Value:
     # The kernel walks index and out with merged dimensions; a smaller index needs the full shape around it.
     if any(n != k for i, (n, k) in enumerate(zip(wanted, shape, strict=True)) if i != dim):
         return _scatter_part(x, dim, index, src)
-    return call.call(_scatter_add, (x, merges(index, dim), merges(src, dim)), (dim,))  # type: ignore[no-any-return]
+    return call.call(_scatter_add, (x, merges(index, dim), merges(src, dim)), (dim,))
 
 
 def _scatter_part(x: Value, dim: int, index: Value, src: Value) -> Value:
@@ -189,7 +189,7 @@ def _scatter_part(x: Value, dim: int, index: Value, src: Value) -> Value:
             part = views.slice_dim(part, i, 0, n)
     added = call.call(_scatter_add, (e.clone(part), merges(index, dim), merges(src, dim)), (dim,))
     seen = (part.spec.shape, views.contiguous(x).spec.strides, 0)
-    return call.call(views.write_view, (views.contiguous(x), added), seen)  # type: ignore[no-any-return]
+    return call.call(views.write_view, (views.contiguous(x), added), seen)
 
 
 def _scatter_zero(g: Value, index: Value, dim: int, shape: Shape) -> Value:
@@ -250,7 +250,7 @@ _rows = KernelOp(
 
 def rows(table: Value, index: Value) -> Value:
     """table[index] along the first dimension."""
-    return call.call(_rows, (views.contiguous(table), views.contiguous(index)))  # type: ignore[no-any-return]
+    return call.call(_rows, (views.contiguous(table), views.contiguous(index)))
 
 
 @composite("embedding", method=False, top=False)
@@ -264,7 +264,7 @@ def embedding(input: Value, weight: Value, padding_idx: int | None = None) -> Va
         return out
     padding = padding_idx % weight.spec.shape[0]
     at = views.unsqueeze(e.eq(input, padding), -1)
-    return e.select(at, call.detached(out), out)  # type: ignore[no-any-return]
+    return e.select(at, call.detached(out), out)
 
 
 @composite("index_select")
@@ -282,5 +282,5 @@ def index_select(x: Value, dim: int, index: Value) -> Value:
 
 def from_end(index: Value, size: int) -> Value:
     """An index in which negative entries count from the end."""
-    return e.select(e.lt(index, 0), e.add(index, size), index)  # type: ignore[no-any-return]
+    return e.select(e.lt(index, 0), e.add(index, size), index)
 

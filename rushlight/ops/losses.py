@@ -32,7 +32,7 @@ def _body(r: Rows, x: Expr, target: Expr, ignored: int) -> tuple[Expr, Expr]:
     return s.where(target.eq(ignored), const(0, x.dtype), level - hit), level
 
 
-def _vjp(r: Rows, g: Expr, g_level: Expr, loss: Expr, level: Expr, x: Expr, target: Expr, ignored: int) -> Expr:
+def _vjp(r: Rows, g: Expr, g_level: Expr, level: Expr, x: Expr, target: Expr, ignored: int) -> Expr:
     target = s.cast(target, int64)
     share = s.exp(x - level)
     at_target = s.where(r.index.eq(target), const(1, x.dtype), const(0, x.dtype))
@@ -43,6 +43,8 @@ class CrossEntropy(DeclaredRow):
     """loss[i] = log(sum(exp(x[i]))) - x[i, target[i]], and the first term; checks the targets' range."""
 
     __slots__ = ("ignored",)
+
+    ignored: int  # the target that counts for nothing
 
     def make_plan(self, ins: Sequence[Spec], static: Static) -> Plan:
         plan = super().make_plan(ins, static)
@@ -89,7 +91,7 @@ def _cross_entropy(ignored: int) -> CrossEntropy:
     op = CrossEntropy(
         "cross_entropy",
         lambda r, x, target: _body(r, x, target, ignored),
-        lambda r, *leaves: _vjp(r, *leaves, ignored),
+        lambda r, g, g_level, loss, level, x, target: _vjp(r, g, g_level, level, x, target, ignored),
         FLOAT,
         (1,),
         ("row", "row"),
@@ -152,7 +154,7 @@ def cross_entropy(
         loss = _smooth(x, level, loss, kept, weight, label_smoothing)
     if reduction == "mean":
         total = reductions.sum(e.cast(kept, x.spec.dtype) if scale is None else scale)
-        return e.div(reductions.sum(loss), total)  # type: ignore[no-any-return]
+        return e.div(reductions.sum(loss), total)
     loss = views.reshape(loss, target.spec.shape)
     return reduced(loss, reduction, "cross_entropy")
 
@@ -161,7 +163,7 @@ def _smooth(x: Value, level: Value, loss: Value, kept: Value, weight: Value | No
     away = e.sub(views.unsqueeze(level, 1), x)
     spread = reductions.mean(away, 1) if weight is None else e.div(reductions.sum(e.mul(away, weight), 1), float(x.spec.shape[1]))
     spread = e.cast(e.mul(spread, e.cast(kept, x.spec.dtype)), loss.spec.dtype)  # `level` of halves is float32
-    return e.add(e.mul(loss, 1 - share), e.mul(spread, share))  # type: ignore[no-any-return]
+    return e.add(e.mul(loss, 1 - share), e.mul(spread, share))
 
 
 def _soft_cross_entropy(x: Value, target: Value, weight: Value | None, reduction: str, smoothing: float) -> Value:
@@ -177,7 +179,7 @@ def _soft_cross_entropy(x: Value, target: Value, weight: Value | None, reduction
         likelihood = e.mul(likelihood, views.reshape(weight, shape))
     loss = e.neg(reductions.sum(e.mul(likelihood, target), dim))
     if reduction == "mean" and loss.spec.shape:
-        return e.div(reductions.sum(loss), float(loss.spec.numel))  # type: ignore[no-any-return]
+        return e.div(reductions.sum(loss), float(loss.spec.numel))
     return reduced(loss, reduction, "cross_entropy")
 
 
@@ -200,7 +202,7 @@ def nll_loss(
     picked = views.squeeze(gather(x, 1, views.unsqueeze(safe, 1)), 1)
     loss = e.neg(e.mul(picked, scale))
     if reduction == "mean":
-        return e.div(reductions.sum(loss), reductions.sum(scale))  # type: ignore[no-any-return]
+        return e.div(reductions.sum(loss), reductions.sum(scale))
     return reduced(views.reshape(loss, target.spec.shape), reduction, "nll_loss")
 
 

@@ -54,7 +54,7 @@ def _along(kernel: Any, x: Value, dim: int | None, dtype: DType | None, op: str)
         raise TypeError(f"{op}: pass dim, the dimension along which the result sums to one")
     if not x.spec.shape:
         return views.reshape(kernel(views.reshape(x, (1,)), dim=0), ())
-    return kernel(x, dim=wrap_dim(dim, len(x.spec.shape), op))  # type: ignore[no-any-return]
+    return kernel(x, dim=wrap_dim(dim, len(x.spec.shape), op))
 
 
 @composite("softmax")

@@ -80,7 +80,7 @@ _product = Product(
 
 
 def _prod(x: Value, dim: int = -1, keepdim: bool = False) -> Value:
-    return call_rows(_product, (x,), dim, keepdim)  # type: ignore[no-any-return]
+    return call_rows(_product, (x,), dim, keepdim)
 
 
 _prod.__name__ = "prod"

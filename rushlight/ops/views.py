@@ -245,7 +245,7 @@ def broadcast_copy(x: Value, shape: Shape) -> Value:
 
 as_strided = View(
     "as_strided",
-    lambda shape, strides, *seen: seen,  # type: ignore[arg-type,return-value]
+    lambda shape, strides, *seen: seen,
     lambda g, x, *seen: place_view(g, x.shape, seen),
     "A view by shape, strides and offset.",
 )
@@ -260,7 +260,7 @@ def _plan_place(op: Op, ins: Sequence[Spec], static: Static) -> Plan:
     (g,) = ins
     shape, (seen_shape, seen_strides, skip) = static
     out = Spec.of(g.device, g.dtype, shape)
-    fill = built(g.device, fill_kernel(g.dtype))  # type: ignore[arg-type]
+    fill = built(g.device, fill_kernel(g.dtype))
     source = broadcast_strides(g.shape, g.strides, seen_shape)
     copy, tail = copy_into(g.device, g.dtype, seen_shape, seen_strides, source)
     nbytes = skip * g.dtype.itemsize

@@ -226,8 +226,9 @@ class _Walk:
             keep(leaf.grad.storage)  # a gradient that is kept must not keep the whole step's recipes
         if leaf.post_hooks:
             handle = leaf.handle()
-            for hook in list(leaf.post_hooks.values()) if handle is not None else ():
-                hook(handle)
+            if handle is not None:
+                for hook in list(leaf.post_hooks.values()):
+                    hook(handle)
 
 
 def _key(edge: Any) -> Any:

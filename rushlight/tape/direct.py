@@ -70,7 +70,7 @@ def one_launch(
         if results is None:
             results = general(g, node)
         if in_order:
-            return results if several else (results,)  # type: ignore[no-any-return]
+            return results if several else (results,)
         if only_first:
             return (results, None)
         spread: list[Value | None] = [None] * n

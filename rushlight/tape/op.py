@@ -78,7 +78,7 @@ class Plan:
         self.static = static
         self.tail = tail
         self.offsets = offsets
-        self.pool: Pool = outs[0].device  # type: ignore[assignment]
+        self.pool: Pool = outs[0].device
         self.rooms = tuple(room_for(spec.nbytes) for spec in outs)
         self.grads: dict[int, Grad] = {}
         self.first = ins[0] if ins else None
@@ -156,7 +156,7 @@ def check_devices(name: str, specs: Sequence[Spec]) -> Pool:
                 f"{name}: operands are on {first.device.name} and {other.device.name} ({describe(specs)}); "
                 f"move one with .to({first.device.name!r})"
             )
-    return first  # type: ignore[no-any-return]
+    return first
 
 
 def check_dtypes(name: str, specs: Sequence[Spec], accepted: Sequence[Any]) -> None:

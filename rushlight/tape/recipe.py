@@ -88,7 +88,7 @@ class Recipe:
         self.mark = mark
         self.outs: list[weakref.ref[Storage] | None] = [None] * len(plan.outs)
         self.used = 0  # the tick of the last use, for staleness
-        self.length = 1 + max([s.recipe.length for s in sources if s.recipe is not None], default=0)
+        self.length: int = 1 + max([s.recipe.length for s in sources if s.recipe is not None], default=0)
 
     def holder(self, index: int) -> Storage | None:
         """The storage that stands for result `index`, its bytes there or dropped, unless it was overwritten."""

@@ -32,7 +32,7 @@ STATE: ContextVar[State] = ContextVar("rushlight_state", default=State())  # noq
 class Changed:
     """A change of state for a `with` block or a decorated function."""
 
-    def __init__(self, **changes: object) -> None:
+    def __init__(self, **changes: Any) -> None:
         self.changes = changes
         self.tokens: list[Token[State]] = []
 

@@ -78,7 +78,7 @@ def map_plan(op: Op, formula: Formula, ins: Sequence[Spec], outs: Sequence[Spec]
     kernel, tail = map_kernel(formula, sizes, steps, len(outs))
     instructions = len(topological(list(formula.body)))
     cost = outs[0].numel * (len(ins) + len(outs) + 0.1 * instructions)
-    launch = built(outs[0].device, kernel)  # type: ignore[arg-type]
+    launch = built(outs[0].device, kernel)
     if outs[0].numel == 0:
         launch = _nothing
     return Plan(op, ins, outs, launch, static, tail, cost)
@@ -97,13 +97,13 @@ def map_kernel(
         and all(st[0] in (0, 1) for st in strides)
         and all(st[0] == 1 for st in strides[:n_outs])
     )
+    tail: tuple[int, ...]
     if flat:
-        n = sizes[0] if sizes else 1
+        rank, tail = 0, (sizes[0] if sizes else 1,)
         steps = tuple("1" if not sizes else step_of(st[0]) for st in strides)
-        rank, tail = 0, (n,)
     else:
-        steps = tuple(step_of(st[-1]) for st in strides)
         rank, tail = len(sizes), (*sizes, *(step for st in strides for step in st))
+        steps = tuple(step_of(st[-1]) for st in strides)
     return Map(formula.outputs, formula.inputs, formula.params, formula.body, rank, steps), tail
 
 
@@ -239,8 +239,14 @@ def make_map_grad(op: MapOp, plan: Plan, needs: int) -> Grad:
     grad_op = MapGrad(f"{op.name}_grad", fixed) if computed else None
     flat = [i for i in range(n) if needs >> i & 1 and parts[i] is None]
     rule = _map_rule(n, grad_op, computed, through, flat, used_gs, saves_in, saves_out)
-    direct = any_direct(plan, grad_op, n, computed, through, bool(saves_out)) if m == 1 and not flat and (not computed or used_gs == [0]) else None
+    direct = None
+    if m == 1 and not flat and (not computed or used_gs == [0]):
+        direct = any_direct(plan, grad_op, n, computed, through, bool(saves_out))
     return Grad(needs, saves_in, saves_out, rule, direct)
+
+
+def _or_zero(g: Value | None, spec: Spec) -> Value:
+    return Needed.full(spec, 0.0) if g is None else g
 
 
 def _map_rule(
@@ -263,8 +269,9 @@ def _map_rule(
             parts[i] = Needed.full(values[i].spec, 0.0)
         if grad_op is None:
             return parts
-        gs = [grads[j] if grads[j] is not None else Needed.full(values[n + j].spec, 0.0) for j in used_gs]
-        results = call.call_map(grad_op, gs + [values[k] for k in saved], params)
+        operands: list[Any] = [_or_zero(grads[j], values[n + j].spec) for j in used_gs]
+        operands += [values[k] for k in saved]
+        results = call.call_map(grad_op, operands, params)
         if len(computed) == 1:
             parts[computed[0]] = results
         else:

@@ -136,7 +136,7 @@ def row_plan(op: Op, formula: RowFormula, ins: Sequence[Spec], outs: Sequence[Sp
         launch = _long_launch(formula, pool, block, strides)
         return Plan(op, ins, outs, launch, static, (), cost)
     kernel, tail = row_kernel(formula, block, strides)
-    return Plan(op, ins, outs, built(pool, kernel), static, tail, cost)  # type: ignore[arg-type]
+    return Plan(op, ins, outs, built(pool, kernel), static, tail, cost)
 
 
 def _all_exprs(formula: RowFormula) -> list[Expr]:
@@ -165,7 +165,7 @@ def _block_strides(out: Spec, kind: str, shape: Shape, dim: int) -> tuple[int, i
 def row_kernel(
     formula: RowFormula, block: tuple[int, int, int], strides: Sequence[tuple[int, int, int]]
 ) -> tuple[Rowwise, tuple[int, ...]]:
-    _, axis, inner = block
+    inner = block[2]
     along = [st[1] for st in strides]
     across = [st[2] for st in strides]
     if inner == 1 and all(st in (0, 1) for st in along):
