@@ -231,5 +231,5 @@ class DroppedValue(DroppedStorage):
 
 
 def restore_saves(node: Node) -> None:
-    for region in node.dropped:
+    for region in node.dropped or ():
         region.restore()

@@ -1,6 +1,7 @@
 """The catalog on one device, as one table: python tests/device/catalog_table.py cuda [--only exp,sum] [> table.txt]
 
-For a GPU machine: needs NumPy and the package's own dependencies, not pytest, not ml_dtypes. Forward errors are in
+For a GPU machine: needs NumPy and the package's own dependencies, not pytest, not ml_dtypes. Most of the time goes to
+compiling some thousands of kernels, so rows are shared out to processes. Forward errors are in
 epsilons of the result's type (the allowed number in parentheses), the gradient's is relative to 1 + |g|, of float32
 against the cpu's float64. The exit code is 1 when a row fails.
 """
@@ -9,10 +10,15 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import functools
 import math
+import multiprocessing
+import os
 import platform
 import sys
 import time
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -36,12 +42,16 @@ WIDTH = 13
 
 @dataclass
 class Line:
-    """What the table says of one row."""
+    """What the table says of one row; the number travels between processes, the row's lambdas do not."""
 
-    row: Row
+    number: int
     forward: dict[DType, str] = field(default_factory=dict)
     gradient: str = ""
     problems: list[str] = field(default_factory=list)
+
+    @property
+    def row(self) -> Row:
+        return ROWS[self.number]
 
 
 def run_forward(line: Line, dtype: DType, device: str) -> None:
@@ -95,8 +105,9 @@ def run_random(line: Line, dtype: DType, device: str) -> None:
         line.problems.append(f"{line.row.name} {dtype.name}: differs from the reference by {away:.3g}")
 
 
-def run_row(row: Row, device: str) -> Line:
-    line = Line(row)
+def run_row(device: str, number: int) -> Line:
+    line = Line(number)
+    row = line.row
     for dtype in dtypes_on(row, device):
         (run_random if row.random else run_forward)(line, dtype, device)
     if row.differentiable and float32 in pool_of(device).device.limits.dtypes:
@@ -116,10 +127,22 @@ def show(line: Line, dtypes: list[DType]) -> str:
     return f"{row!r:30.30}{''.join(cells)}{line.gradient:>10}  {verdict}"
 
 
+def run_rows(device: str, numbers: list[int], jobs: int) -> Iterator[Line]:
+    """The lines in order, as they are ready."""
+    if jobs == 1:
+        yield from (run_row(device, n) for n in numbers)
+        return
+    os.environ.setdefault("RUSHLIGHT_THREADS", "1")
+    context = multiprocessing.get_context("spawn")  # a GPU's context does not survive a fork
+    with ProcessPoolExecutor(jobs, mp_context=context) as workers:
+        yield from workers.map(functools.partial(run_row, device), numbers)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("device", help="cpu, reference, webgpu or cuda")
     parser.add_argument("--only", default="", help="names of ops, with commas")
+    parser.add_argument("--jobs", type=int, default=max(1, min(8, (os.cpu_count() or 1) // 2)), help="processes")
     chosen = parser.parse_args()
     try:
         limits = pool_of(chosen.device).device.limits
@@ -134,11 +157,10 @@ def main() -> int:
     print(f"\n{'op':30}{heads}{'gradient':>10}")
     only = set(filter(None, chosen.only.split(",")))
     lines = []
-    for row in ROWS:
-        if only and row.name not in only:
-            continue
-        lines.append(run_row(row, chosen.device))
-        print(show(lines[-1], dtypes), flush=True)
+    numbers = [n for n, row in enumerate(ROWS) if not only or row.name in only]
+    for line in run_rows(chosen.device, numbers, chosen.jobs):
+        lines.append(line)
+        print(show(line, dtypes), flush=True)
     problems = [text for line in lines for text in line.problems]
     print("\n" + "\n".join(problems) + "\n" if problems else "")
     failed = sum(bool(line.problems) for line in lines)
