@@ -45,6 +45,7 @@ class budget(Region):
             raise ValueError(f"budget: the limit must be positive, got {limit!r}")
         self.device = device
         self.before: dict[Pool, int | None] = {}
+        self.opening: int | None = None
         self.state = Changed(region=self)
 
     def __enter__(self) -> budget:
@@ -55,13 +56,17 @@ class budget(Region):
             pool.limit = self.limit if pool.limit is None else min(self.limit, pool.limit)
             if pool.held > pool.limit:
                 pool.trim(pool.held - pool.limit)
+        self.opening = Pool.opening_limit
+        if self.device is None:
+            Pool.opening_limit = self.limit if self.opening is None else min(self.limit, self.opening)
         self.state.__enter__()
         return self
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.state.__exit__(kind, error, trace)
-        for pool, limit in self.before.items():
-            pool.limit = limit
+        Pool.opening_limit = self.opening
+        for pool in opened() if self.device is None else self.before:
+            pool.limit = self.before.get(pool, self.opening)
 
 
 def allocated(device: Any = None) -> int:

@@ -10,6 +10,7 @@ import pytest
 import rushlight as rl
 import rushlight.nn.functional as F
 from rushlight import BudgetError, memory
+from rushlight.devices import registry
 from rushlight.devices.allocator import Pool
 from rushlight.ops.creation import resolve_pool
 from rushlight.utils.checkpoint import checkpoint
@@ -372,3 +373,14 @@ def test_recomputed_counts_calls_and_bytes():
     after = memory.recomputed()
     assert after["calls"] - before["calls"] == 3  # ones, mul, exp
     assert after["bytes"] - before["bytes"] == 3 * 64 * 64 * 4
+
+
+def test_a_device_opened_inside_a_budget_is_limited(monkeypatch):
+    monkeypatch.delitem(registry._POOLS, "null", raising=False)
+    start = memory.allocated()
+    with memory.budget(start + 8 * MIB):
+        assert registry.pool_of("null").limit == start + 8 * MIB
+    assert registry.pool_of("null").limit is None
+    monkeypatch.delitem(registry._POOLS, "null")
+    with memory.budget(start + 8 * MIB, "cpu"):
+        assert registry.pool_of("null").limit is None

@@ -23,23 +23,23 @@ def drop_everything() -> None:
 
 
 STEPS = [
-    lambda x, y, pick: x + y,
-    lambda x, y, pick: x * y,
-    lambda x, y, pick: x.tanh(),
-    lambda x, y, pick: (x @ y).mul_(0.1),
-    lambda x, y, pick: F.dropout(x, 0.5) + y,
-    lambda x, y, pick: rl.layer_norm(x, (SIZE,)),
-    lambda x, y, pick: rl.cat([x[:10], y[10:]]),
-    lambda x, y, pick: x.t().detach() * y,
-    lambda x, y, pick: checkpoint(lambda t: (t @ t).tanh().mul_(0.5), x),
-    lambda x, y, pick: x[:, 1:].sum(1, keepdim=True) + y,
-    lambda x, y, pick: x.add_(y),
-    lambda x, y, pick: x.mul_(0.5),
-    lambda x, y, pick: x[1:3].add_(y[:2]),
-    lambda x, y, pick: x.__setitem__(0, y[1]),
-    lambda x, y, pick: x.t()[1:].copy_(y[1:]),
-    lambda x, y, pick: x.tanh_(),
-    lambda x, y, pick: rl.bernoulli(x.detach().sigmoid()) * y,
+    lambda x, y: x + y,
+    lambda x, y: x * y,
+    lambda x, y: x.tanh(),
+    lambda x, y: (x @ y).mul_(0.1),
+    lambda x, y: F.dropout(x, 0.5) + y,
+    lambda x, y: rl.layer_norm(x, (SIZE,)),
+    lambda x, y: rl.cat([x[:10], y[10:]]),
+    lambda x, y: x.t().detach() * y,
+    lambda x, y: checkpoint(lambda t: (t @ t).tanh().mul_(0.5), x),
+    lambda x, y: x[:, 1:].sum(1, keepdim=True) + y,
+    lambda x, y: x.add_(y),
+    lambda x, y: x.mul_(0.5),
+    lambda x, y: x[1:3].add_(y[:2]),
+    lambda x, y: x.__setitem__(0, y[1]),
+    lambda x, y: x.t()[1:].copy_(y[1:]),
+    lambda x, y: x.tanh_(),
+    lambda x, y: rl.bernoulli(x.detach().sigmoid()) * y,
 ]
 
 
@@ -52,7 +52,7 @@ def program(seed: int, disturb: bool) -> list[bytes | None] | str:
         for _ in range(choose.randint(4, 14)):
             step = choose.choice(STEPS)
             x, y = choose.choice(values), choose.choice(values)
-            made = step(x, y, choose)
+            made = step(x, y)
             if made is not None and made.shape == (SIZE, SIZE) and all(made is not v for v in values):
                 values.append(made)
             if disturb:

@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 from rushlight.core.errors import BudgetError, OutOfMemoryError
 from rushlight.devices.protocol import Device
@@ -30,13 +30,15 @@ class Pool:
 
     __slots__ = ("device", "free", "held", "limit", "live", "peak", "reclaim")
 
+    opening_limit: ClassVar[int | None] = None  # what a budget on every device asks of one that is opened inside it
+
     def __init__(self, device: Device) -> None:
         self.device = device
         self.free: dict[int, list[int]] = {}
         self.live = 0
         self.peak = 0
         self.held = 0
-        self.limit: int | None = None
+        self.limit = Pool.opening_limit
         self.reclaim: Callable[[Pool, int], bool] | None = None
 
     def blocks(self, room: int) -> list[int]:

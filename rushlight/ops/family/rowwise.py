@@ -469,6 +469,9 @@ def _with_axis(value: Value, dim: int) -> Value:
 
 def call_rows(op: RowOp, inputs: Sequence[Value], dim: int, keepdim: bool) -> Any:
     """Call a rowwise op, copying inputs whose dimensions do not merge around the axis."""
+    known = op.plans.get(((dim, keepdim), *[v.spec for v in inputs]))
+    if known is not None:
+        return call.run(known, inputs)
     shape = broadcast_shapes([v.spec.shape for v in inputs], op.name)
     ready = [v if axis_strides(v.spec, shape, dim) is not None else Needed.contiguous(v, shape) for v in inputs]
     return call.call(op, ready, (dim, keepdim))
