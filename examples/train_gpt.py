@@ -9,7 +9,6 @@ import argparse
 import contextlib
 import math
 import os
-import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -180,7 +179,6 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--out", type=Path, default=Path("out"))
     options = parser.parse_args()
     # Without it, Mesa's driver writes complaints between the progress bars.
-    os.environ.setdefault("XDG_RUNTIME_DIR", tempfile.gettempdir())
     options.device = options.device or best_device()
     steps, batch, options.written = IN_SOFTWARE if is_software(options.device) else (STEPS, BATCH, WRITTEN)
     options.steps = options.steps or steps

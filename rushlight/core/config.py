@@ -41,3 +41,8 @@ def required_devices() -> tuple[str, ...]:
 def debug_level() -> int:
     """RUSHLIGHT_DEBUG=1 prints each kernel as it is built, 2 its source too."""
     return int(os.environ.get("RUSHLIGHT_DEBUG", "0"))
+
+
+def give_runtime_folder() -> None:
+    """Mesa's drivers complain on the terminal where XDG_RUNTIME_DIR is unset; any folder quiets them."""
+    os.environ.setdefault("XDG_RUNTIME_DIR", "/tmp")

@@ -15,7 +15,7 @@ from rushlight.scalar.ir import Expr, topological
 
 Leaf = Callable[[Expr], str]
 
-_INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/", "rem": "%", "and": "&", "or": "|", "xor": "^"}
+_INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/", "and": "&", "or": "|", "xor": "^"}
 _COMPARE = {"eq": "==", "lt": "<", "le": "<="}
 _CALLS = ("abs", "floor", "ceil", "round", "trunc", "sqrt")
 
@@ -135,8 +135,11 @@ class Printer:
 
     def _integer(self, op: str, dtype: DType, args: list[str]) -> str:
         zero = self.number(0, dtype)
-        if op in ("div", "rem"):
-            return f"select({args[0]} {_INFIX[op]} {args[1]}, {zero}, {args[1]} == {zero})"
+        if op == "div":
+            return f"select({args[0]} / {args[1]}, {zero}, {args[1]} == {zero})"
+        if op == "rem":
+            # Not `%`: Vulkan leaves the remainder of negative numbers to the driver, and NVIDIA's differs.
+            return f"select({args[0]} - ({args[0]} / {args[1]}) * {args[1]}, {zero}, {args[1]} == {zero})"
         if op in _INFIX:
             return f"{args[0]} {_INFIX[op]} {args[1]}"
         if op in _COMPARE:

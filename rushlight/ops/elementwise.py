@@ -202,7 +202,7 @@ softplus = elementwise(
 )
 clone = elementwise("clone", lambda x: x, "A copy in memory of its own.", ALL)
 _CASTS = {
-    dtype: elementwise(f"to_{dtype.name}", lambda x: x, f"Cast to {dtype.name}.", ALL, result=dtype, top=False)
+    dtype: elementwise(f"to_{dtype.name}", lambda x: x, f"Cast to {dtype.name}.", ALL, result=dtype, method=False, top=False)
     for dtype in ALL
 }
 

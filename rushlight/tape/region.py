@@ -21,6 +21,10 @@ from rushlight.tape.value import Node, Value
 _SMALLEST_DROP = 4096
 
 
+# How much dearer a drop is taken to be when its block does not have the size that is asked for.
+_OTHER_SIZE = 4.0
+
+
 class Region:
     """Where recipes are left; the base of checkpoints and budgets."""
 
@@ -56,13 +60,21 @@ def reclaim(pool: Pool, room: int) -> bool:
         over = 0 if pool.limit is None else pool.held + room - pool.limit
         want = over if over > 0 else room  # the device itself is full
         costs: dict[Recipe, float] = {}
-        ranked = sorted((_score(s, costs), i, s) for i, s in enumerate(watched(pool)) if _droppable(s))
+        # Of two values about as cheap, the one whose block has the very size that is asked for: it is used again as it is,
+        # where others go back to the system and come again page by page.
+        ranked = sorted(
+            (_score(s, costs) * (1.0 if s.room == room else _OTHER_SIZE), i, s)
+            for i, s in enumerate(watched(pool))
+            if _droppable(s)
+        )
         freed = 0
         for _, _, storage in ranked:
             if freed >= want:
                 break
             drop(storage)
             freed += storage.room
+            if storage.room == room:
+                break  # the request is met by this block
         return freed > 0
 
 

@@ -6,6 +6,7 @@ import importlib
 from dataclasses import dataclass
 from typing import Any
 
+from rushlight.core import config
 from rushlight.core.errors import DeviceUnavailable
 from rushlight.emit.wgsl_types import NATIVE_FLOAT64, NATIVE_INT64
 
@@ -39,7 +40,7 @@ def open_adapter(without: frozenset[str]) -> Opened:
         wgpu = importlib.import_module("wgpu")
     except ImportError as error:
         raise DeviceUnavailable("webgpu", f"the package wgpu does not import ({error})", "pip install wgpu") from error
-    _leave_out_opengl()
+    config.give_runtime_folder()
     try:
         adapter = wgpu.gpu.request_adapter_sync(power_preference="high-performance")
     except (RuntimeError, OSError) as error:
@@ -55,15 +56,6 @@ def open_adapter(without: frozenset[str]) -> Opened:
     except (RuntimeError, wgpu.GPUError) as error:
         raise DeviceUnavailable("webgpu", f"the adapter gives no device: {error}", _FIX) from error
     return Opened(gpu, wgpu, features, dict(gpu.limits), _describe(adapter.info, features))
-
-
-def _leave_out_opengl() -> None:
-    """Look for compute adapters only; wgpu's OpenGL backend writes complaints to the terminal where there is no display."""
-    try:
-        extras = importlib.import_module("wgpu.backends.wgpu_native.extras")
-        extras.set_instance_extras(backends=("Vulkan", "Metal", "DX12"))
-    except (ImportError, AttributeError, RuntimeError):
-        return  # another version of wgpu, or its instance is in use already: it only finds more
 
 
 def _describe(facts: Any, features: frozenset[str]) -> str:
