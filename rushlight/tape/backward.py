@@ -128,7 +128,8 @@ class _Walk:
             if node.__class__ is Leaf:
                 self._finish_leaf(node)
                 continue
-            direct = node.grad.direct
+            grad = node.grad
+            direct = grad.direct
             if direct is None or not all_leaves or node.hooks is not None or node not in sums:
                 self._pass_on(node, ready)
                 continue
@@ -138,7 +139,17 @@ class _Walk:
             if not retain:
                 node.saved = None
                 node.outs = ()
-            for edge, part, spec in zip(node.edges, parts, node.plan.ins):  # noqa: B905 (equal by construction)
+            only = grad.only
+            if only < 0:
+                arrivals = zip(node.edges, parts, node.plan.ins)  # noqa: B905 (equal by construction)
+            else:
+                edge, spec = node.edges[only], node.plan.ins[only]
+                if edge.__class__ is Node and waiting[edge] == 1 and parts.spec is spec and edge not in sums:
+                    sums[edge] = parts  # the only gradient that node will get
+                    ready.append(edge)
+                    continue
+                arrivals = ((edge, parts, spec),)
+            for edge, part, spec in arrivals:
                 if edge is None:
                     continue
                 mine = part is not g

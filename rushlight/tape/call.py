@@ -340,7 +340,7 @@ def make_binary(op: Op, fallback: Callable[..., Any]) -> Callable[[Any, Any], An
         if (first is None and second is None) or not state.grad or not plan.out.differentiable:
             out.node = None
             return out
-        needs = (first is not None) | (second is not None) << 1
+        needs = 1 if second is None else 2 if first is None else 3
         grad = plan.grads.get(needs) or plan.grad(needs)
         out.node = node = new(Node)
         node.plan = plan

@@ -15,30 +15,25 @@ from rushlight.tape.saves import saves_of
 from rushlight.tape.state import STATE
 from rushlight.tape.value import Node, Value
 
-Direct = Callable[[Value, Node], Sequence[Value | None]]
+Direct = Callable[[Value, Node], Any]  # see Grad.direct
 
 
 def pass_through(n: int, through: Sequence[int]) -> Direct:
     """Every asked gradient is `g` itself."""
+    if len(through) == 1:
+        return lambda g, node: g
+    if len(through) == n:
+        return lambda g, node: (g,) * n
     places = [i in through for i in range(n)]
-
-    def direct(g: Value, node: Node) -> Sequence[Value | None]:
-        return (g,) * n if every else [g if here else None for here in places]
-
-    every = all(places)
-    return direct
+    return lambda g, node: [g if here else None for here in places]
 
 
-def one_launch(
-    plan: Plan, grad_op: Op, n: int, computed: Sequence[int], through: Sequence[int], saves_out: bool
-) -> Direct:
+def one_launch(plan: Plan, grad_op: Op, n: int, computed: Sequence[int], through: Sequence[int], saves_out: bool) -> Direct:
     """One kernel for the gradients of `computed`; those of `through` are `g` itself."""
     get_state = STATE.get
     out = plan.out
-    known: Plan | None = None
-    in_order = list(computed) == list(range(n))
-    several = len(computed) > 1
-    only_first = n == 2 and list(computed) == [0] and not through
+    known: Any = None
+    ready_made = not through and len(computed) in (1, n)  # the kernel's results are what is asked for, as they are
 
     def general(g: Value, node: Node) -> Any:
         nonlocal known
@@ -48,35 +43,36 @@ def one_launch(
             known = grad_op.make_plan([v.spec for v in operands], ())
         return call.call_map(grad_op, operands, node.params)
 
-    def direct(g: Any, node: Any) -> Sequence[Value | None]:
+    def quick(g: Any, node: Any) -> Any:
+        """The launch from addresses alone, or None where something is not as usual."""
+        ins = [g.storage.address + g.offset]
+        version = 0
+        if saves_out:
+            result = node.outs[0]
+            version = result.version
+            ins.append(result.address)
+        for value in node.saved:
+            storage = value.storage
+            version += storage.version
+            ins.append(storage.address + value.offset)
+        return call.launch_at(known, ins, node.params) if version == node.version else None
+
+    def direct(g: Any, node: Any) -> Any:
         state = get_state()
         results = None
         if known is not None and g.spec is out and state.region is None and not state.grad:
             try:
-                ins = [g.storage.address + g.offset]
-                version = 0
-                if saves_out:
-                    result = node.outs[0]
-                    version = result.version
-                    ins.append(result.address)
-                for value in node.saved:
-                    storage = value.storage
-                    version += storage.version
-                    ins.append(storage.address + value.offset)
-                if version == node.version:
-                    results = call.launch_at(known, ins, node.params)
+                results = quick(g, node)
             except (TypeError, IndexError, AttributeError):  # freed or dropped: the general way tells
                 results = None
         if results is None:
             results = general(g, node)
-        if in_order:
-            return results if several else (results,)
-        if only_first:
-            return (results, None)
+        if ready_made:
+            return results
         spread: list[Value | None] = [None] * n
         for i in through:
             spread[i] = g
-        for i, part in zip(computed, results if several else (results,), strict=True):
+        for i, part in zip(computed, results if len(computed) > 1 else (results,), strict=True):
             spread[i] = part
         return spread
 

@@ -102,10 +102,11 @@ class Grad:
 
     `rule(grads, values, params)` gets a gradient per output (or None), a value per input and then per output (a `Shadow`
     where it was not saved) and gives a gradient per input (None where not asked). `direct(g, node)` does the same for a node with
-    one output, with fewer steps; every gradient it gives is either `g` itself or has a buffer of its own.
+    one output, with fewer steps: it gives the gradient of the input `only`, or one per input where several are asked.
+    Each is either `g` itself or has a buffer of its own.
     """
 
-    __slots__ = ("direct", "needs", "rule", "saves_in", "saves_out")
+    __slots__ = ("direct", "needs", "only", "rule", "saves_in", "saves_out")
 
     def __init__(
         self,
@@ -120,6 +121,7 @@ class Grad:
         self.saves_out = saves_out
         self.rule = rule
         self.direct = direct
+        self.only = needs.bit_length() - 1 if needs.bit_count() == 1 else -1  # the one input asked for
 
 
 class Shadow:
