@@ -335,6 +335,7 @@ ROWS = [
     unary("relu", relu, EXACT, NUMBER, same, kink=np.abs),
     unary("sigmoid", wide(sigmoid), low=-6, high=6),
     unary("silu", lambda x: x * sigmoid(x), ELEMENTARY, FLOAT, low=-6, high=6, special=False),
+    unary("softsign", lambda x: x / (1 + np.abs(x)), ELEMENTARY, FLOAT, special=False, kink=np.abs),
     unary("softplus", softplus, ELEMENTARY, FLOAT, low=-6, high=6),
     unary("gelu_exact", gelu, COMPOSED, FLOAT, low=-4, high=4, special=False),
     unary("gelu_tanh", lambda x: gelu(x, "tanh"), COMPOSED, FLOAT, low=-4, high=4, special=False),

@@ -200,6 +200,9 @@ softplus = elementwise(
     method=False,
     top=False,
 )
+softsign = elementwise(
+    "softsign", lambda x: x / (1 + s.absolute(x)), "x / (1 + |x|).", FLOAT, method=False, top=False
+)
 clone = elementwise("clone", lambda x: x, "A copy in memory of its own.", ALL)
 _CASTS = {
     dtype: elementwise(f"to_{dtype.name}", lambda x: x, f"Cast to {dtype.name}.", ALL, result=dtype, method=False, top=False)
