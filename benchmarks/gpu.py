@@ -1,6 +1,6 @@
 """The GPU table: Rushlight on `cuda` (and `webgpu`) against PyTorch on the same GPU, in one run.
 
-    python benchmarks/gpu.py [--webgpu]      needs an NVIDIA GPU, CuPy and PyTorch; exit code 1 if a bar is missed
+python benchmarks/gpu.py [--webgpu]      needs an NVIDIA GPU, CuPy and PyTorch; exit code 1 if a bar is missed
 """
 
 from __future__ import annotations
@@ -88,7 +88,9 @@ def main() -> int:
     for name, curve in curves.items():
         away = max(abs(x - y) for x, y in zip(curve, curves["cpu"], strict=True))
         right = right and away < 1e-3 * curves["cpu"][0]
-        print(f"{name}: {' '.join(f'{x:.5f}' for x in curve[::5])} ... {curve[-1]:.5f}; at most {away:.1e} from the CPU's")
+        print(
+            f"{name}: {' '.join(f'{x:.5f}' for x in curve[::5])} ... {curve[-1]:.5f}; at most {away:.1e} from the CPU's"
+        )
     return 0 if right else 1
 
 

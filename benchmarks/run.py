@@ -1,6 +1,6 @@
 """The speed table: Rushlight against PyTorch in the same run, two threads each.
 
-    python benchmarks/run.py [name ...]      prints a Markdown table; exit code 1 if a bar is missed
+python benchmarks/run.py [name ...]      prints a Markdown table; exit code 1 if a bar is missed
 """
 
 from __future__ import annotations

@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import math
-import os
 import time
 from dataclasses import dataclass
 from pathlib import Path

@@ -22,7 +22,9 @@ def test_from_scratch() -> None:
 
 def test_readme_example() -> None:
     """The README's first example prints what the README says it prints."""
-    code, printed = re.search(r"```python\n(.*?)```\n+```text\n(.*?)```", (ROOT / "README.md").read_text(), re.S).groups()
+    code, printed = re.search(
+        r"```python\n(.*?)```\n+```text\n(.*?)```", (ROOT / "README.md").read_text(), re.S
+    ).groups()
     assert run("-c", code).strip() == printed.strip()
 
 

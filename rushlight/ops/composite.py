@@ -189,4 +189,3 @@ def one_hot(tensor: Value, num_classes: int = -1) -> Value:
         raise ValueError("one_hot: pass num_classes; finding it would read the tensor back")
     device = tensor.spec.device.device.name
     return e.cast(e.eq(views.unsqueeze(tensor, -1), creation.arange(num_classes, device=device)), int64)
-

@@ -40,9 +40,7 @@ def pair(value: int | Sequence[int], op: str, name: str) -> Pair:
 def windows_of(shape: Shape, strides: Shape, kernel: Pair, stride: Pair, dilation: Pair) -> tuple[Shape, Shape, int]:
     """(..., H, W) seen as (..., rows, columns, kh, kw): every window, without a copy."""
     lead, sizes = shape[:-2], shape[-2:]
-    counts = tuple(
-        (n - d * (k - 1) - 1) // s + 1 for n, k, s, d in zip(sizes, kernel, stride, dilation, strict=True)
-    )
+    counts = tuple((n - d * (k - 1) - 1) // s + 1 for n, k, s, d in zip(sizes, kernel, stride, dilation, strict=True))
     steps = tuple(st * s for st, s in zip(strides[-2:], stride, strict=True))
     inside = tuple(st * d for st, d in zip(strides[-2:], dilation, strict=True))
     return (*lead, *counts, *kernel), (*strides[:-2], *steps, *inside), 0
@@ -165,7 +163,9 @@ def conv2d(
     rows, columns = seen.spec.shape[2:4]
     each = channels // groups
     # n, groups, c, kh, kw, rows, columns: a column of the matrix is one window
-    block = views.reshape(views.permute(seen, (0, 1, 4, 5, 2, 3)), (n, groups, each * kernel[0] * kernel[1], rows * columns))
+    block = views.reshape(
+        views.permute(seen, (0, 1, 4, 5, 2, 3)), (n, groups, each * kernel[0] * kernel[1], rows * columns)
+    )
     table = views.reshape(w, (1, groups, outs // groups, each * kernel[0] * kernel[1]))
     out = views.reshape(matmul(table, block), (n, outs, rows, columns))
     if bias is None:
@@ -181,7 +181,9 @@ def _border(padding: int | Sequence[int] | str, kernel: Pair, stride: Pair, dila
             raise ShapeError(f"conv2d: padding='same' goes with stride 1, got {list(stride)}")
         total = tuple(d * (k - 1) for k, d in zip(kernel, dilation, strict=True))
         if any(t % 2 for t in total):
-            raise ShapeError(f"conv2d: padding='same' with an even kernel {list(kernel)} pads unevenly; pad the input first")
+            raise ShapeError(
+                f"conv2d: padding='same' with an even kernel {list(kernel)} pads unevenly; pad the input first"
+            )
         return total[0] // 2, total[1] // 2
     if isinstance(padding, str):
         raise ShapeError(f"conv2d: padding is a number, two numbers, 'same' or 'valid', got {padding!r}")

@@ -47,9 +47,7 @@ def _power(x: Expr, y: Expr) -> Expr:
     return s.where(y < 0, tiny, result)
 
 
-add = elementwise(
-    "add", lambda x, y: x | y if _is_bool(x) else x + y, "Sum, x + y.", ALL, method=False, top=False
-)
+add = elementwise("add", lambda x, y: x | y if _is_bool(x) else x + y, "Sum, x + y.", ALL, method=False, top=False)
 sub = elementwise("sub", lambda x, y: x - y, "Difference, x - y.", method=False, top=False)
 mul = elementwise("mul", lambda x, y: x & y if _is_bool(x) else x * y, "Product, x * y.", ALL)
 div = elementwise("div", lambda x, y: x / y, "Quotient, x / y; integers give floats.", FLOAT, method=False, top=False)
@@ -200,12 +198,12 @@ softplus = elementwise(
     method=False,
     top=False,
 )
-softsign = elementwise(
-    "softsign", lambda x: x / (1 + s.absolute(x)), "x / (1 + |x|).", FLOAT, method=False, top=False
-)
+softsign = elementwise("softsign", lambda x: x / (1 + s.absolute(x)), "x / (1 + |x|).", FLOAT, method=False, top=False)
 clone = elementwise("clone", lambda x: x, "A copy in memory of its own.", ALL)
 _CASTS = {
-    dtype: elementwise(f"to_{dtype.name}", lambda x: x, f"Cast to {dtype.name}.", ALL, result=dtype, method=False, top=False)
+    dtype: elementwise(
+        f"to_{dtype.name}", lambda x: x, f"Cast to {dtype.name}.", ALL, result=dtype, method=False, top=False
+    )
     for dtype in ALL
 }
 

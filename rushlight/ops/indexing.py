@@ -283,4 +283,3 @@ def index_select(x: Value, dim: int, index: Value) -> Value:
 def from_end(index: Value, size: int) -> Value:
     """An index in which negative entries count from the end."""
     return e.select(e.lt(index, 0), e.add(index, size), index)
-

@@ -161,7 +161,11 @@ def cross_entropy(
 
 def _smooth(x: Value, level: Value, loss: Value, kept: Value, weight: Value | None, share: float) -> Value:
     away = e.sub(views.unsqueeze(level, 1), x)
-    spread = reductions.mean(away, 1) if weight is None else e.div(reductions.sum(e.mul(away, weight), 1), float(x.spec.shape[1]))
+    spread = (
+        reductions.mean(away, 1)
+        if weight is None
+        else e.div(reductions.sum(e.mul(away, weight), 1), float(x.spec.shape[1]))
+    )
     spread = e.cast(e.mul(spread, e.cast(kept, x.spec.dtype)), loss.spec.dtype)  # `level` of halves is float32
     return e.add(e.mul(loss, 1 - share), e.mul(spread, share))
 
@@ -204,5 +208,3 @@ def nll_loss(
     if reduction == "mean":
         return e.div(reductions.sum(loss), reductions.sum(scale))
     return reduced(views.reshape(loss, target.spec.shape), reduction, "nll_loss")
-
-

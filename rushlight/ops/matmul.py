@@ -89,7 +89,7 @@ _matmul = KernelOp(
 def _product(a: Value, b: Value) -> Value:
     known = _matmul.plans.get(((), a.spec, b.spec))
     if known is not None:
-        return call.run(known, (a, b))  # type: ignore[no-any-return]
+        return call.run(known, (a, b))
     batch = broadcast_shapes([a.spec.shape[:-2], b.spec.shape[:-2]], "matmul", (a.spec, b.spec))
     return call.call(_matmul, [_mergeable(v, batch) for v in (a, b)])
 
@@ -125,7 +125,11 @@ def matmul(x: Value, other: Value) -> Value:
     b = views.unsqueeze(other, 1) if len(right) == 1 else other
     if len(left) > 2 and len(b.spec.shape) == 2:
         # One matrix for the whole batch: its rows are the batch's.
-        flat = _product(views.reshape(a, (numel(left[:-1]), left[-1])), b) if left[-1] == b.spec.shape[0] else _product(a, b)
+        flat = (
+            _product(views.reshape(a, (numel(left[:-1]), left[-1])), b)
+            if left[-1] == b.spec.shape[0]
+            else _product(a, b)
+        )
         out = views.reshape(flat, (*left[:-1], b.spec.shape[1]))
     else:
         out = _product(a, b)
@@ -197,7 +201,7 @@ def linear(input: Value, weight: Value, bias: Value | None = None) -> Value:
     operands = autocast(input, weight) if bias is None else autocast(input, weight, bias)
     known = _linear.plans.get(((), *[v.spec for v in operands]))
     if known is not None:
-        return call.run(known, operands)  # type: ignore[no-any-return]
+        return call.run(known, operands)
     x = operands[0]
     shape = x.spec.shape
     sizes, _ = collapse(shape[:-1], (x.spec.strides[:-1],)) if shape else ((), ())

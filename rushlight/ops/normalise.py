@@ -123,7 +123,9 @@ class Norm(DeclaredRow):
                 parts[0] = _norm_grad(g, x, w, mean, rstd, dim=dim)
             if needs & 6:
                 size = x.spec.shape[dim]
-                flat = [views.reshape(v, (-1, size)) for v in (g, x)] + [views.reshape(v, (-1, 1)) for v in (mean, rstd)]
+                flat = [views.reshape(v, (-1, size)) for v in (g, x)] + [
+                    views.reshape(v, (-1, 1)) for v in (mean, rstd)
+                ]
                 parts[1:] = _norm_grad_weights(*flat, dim=0)
             return [p if needs >> i & 1 else None for i, p in enumerate(parts)]
 

@@ -72,7 +72,9 @@ def set_rng_state(state: tuple[int, int]) -> None:
     default_generator.set_state(state)
 
 
-def _draw(op: Any, inputs: tuple[Value, ...], static: Static, more: tuple[Any, ...], count: int, g: Generator | None) -> Any:
+def _draw(
+    op: Any, inputs: tuple[Value, ...], static: Static, more: tuple[Any, ...], count: int, g: Generator | None
+) -> Any:
     generator = g or default_generator
     result = call.call(op, inputs, static, (generator.seed_value, generator.position, *more))
     generator.position += count  # only now: a call that failed drew nothing
@@ -203,4 +205,3 @@ def bernoulli(input: Value, *, generator: Generator | None = None) -> Value:
     """1 with the probability that each element says, else 0."""
     chance = rand(input.spec.shape, dtype=input.spec.dtype, device=input.spec.device.device.name, generator=generator)
     return e.cast(e.lt(chance, input), input.spec.dtype)
-

@@ -74,9 +74,7 @@ class Product(DeclaredRow):
         return Grad(needs, (0,), (), rule)
 
 
-_product = Product(
-    "prod", lambda r, x: r.prod(x), None, NUMBER, (), ("row",), (None,), None, "Product along an axis."
-)
+_product = Product("prod", lambda r, x: r.prod(x), None, NUMBER, (), ("row",), (None,), None, "Product along an axis.")
 
 
 def _prod(x: Value, dim: int = -1, keepdim: bool = False) -> Value:
@@ -244,7 +242,9 @@ def all_(x: Value, dim: Dims = None, keepdim: bool = False) -> Value:
 
 
 @composite("var")
-def var(x: Value, dim: Dims = None, *, correction: float = 1, unbiased: bool | None = None, keepdim: bool = False) -> Value:
+def var(
+    x: Value, dim: Dims = None, *, correction: float = 1, unbiased: bool | None = None, keepdim: bool = False
+) -> Value:
     """Variance over dimensions; divides by n - correction."""
     if unbiased is not None:
         correction = 1 if unbiased else 0

@@ -112,5 +112,7 @@ def set_item(x: Value, key: Key, value: Any) -> None:
     inplace.check_writable(x, "x[...] = value")
     seen, left = basic(x, _expanded(x, key))
     if left:
-        raise TypeError("x[...] = value: with an index tensor use scatter_add or where; ints and slices can be assigned")
+        raise TypeError(
+            "x[...] = value: with an index tensor use scatter_add or where; ints and slices can be assigned"
+        )
     inplace.copy_(seen, value)

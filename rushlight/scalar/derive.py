@@ -31,9 +31,7 @@ RULES: dict[str, Rule] = {
     "div": lambda g, out, x, y: (g / y, -(g * out) / y),
     "rem": lambda g, out, x, y: (g, -g * s.trunc(x / y)),
     "neg": lambda g, out, x: (-g,),
-    "abs": lambda g, out, x: (
-        s.where(x > 0, g, s.where(x < 0, -g, s.where(s.isnan(x), x, const(0, x.dtype)))),
-    ),
+    "abs": lambda g, out, x: (s.where(x > 0, g, s.where(x < 0, -g, s.where(s.isnan(x), x, const(0, x.dtype)))),),
     "fma": lambda g, out, x, y, z: (g * y, g * x, g),
     "min": lambda g, out, x, y: (_pick(g, x, y, x < y), _pick(g, x, y, y < x)),
     "max": lambda g, out, x, y: (_pick(g, x, y, x > y), _pick(g, x, y, y > x)),

@@ -117,9 +117,7 @@ def launch_plan(plan: Plan, storages: Sequence[Storage], inputs: Sequence[Value]
 
 def wrap(plan: Plan, inputs: Sequence[Value], storages: Sequence[Storage], offset: int, node: Node | None) -> Any:
     if plan.launch is None:
-        values = [
-            make_view(inputs[0], spec, offset + step) for spec, step in zip(plan.outs, plan.offsets, strict=True)
-        ]
+        values = [make_view(inputs[0], spec, offset + step) for spec, step in zip(plan.outs, plan.offsets, strict=True)]
     else:
         values = [make_value(spec, s) for spec, s in zip(plan.outs, storages, strict=True)]
     if len(values) == 1:

@@ -28,7 +28,9 @@ def pass_through(n: int, through: Sequence[int]) -> Direct:
     return lambda g, node: [g if here else None for here in places]
 
 
-def one_launch(plan: Plan, grad_op: Op, n: int, computed: Sequence[int], through: Sequence[int], saves_out: bool) -> Direct:
+def one_launch(
+    plan: Plan, grad_op: Op, n: int, computed: Sequence[int], through: Sequence[int], saves_out: bool
+) -> Direct:
     """One kernel for the gradients of `computed`; those of `through` are `g` itself."""
     get_state = STATE.get
     out = plan.out

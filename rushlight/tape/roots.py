@@ -73,8 +73,10 @@ def grad(
     _checked_roots(roots)
     if any(edge_of(v) is None for v in wanted):
         raise NotDifferentiable("grad: one of the inputs does not require gradients")
-    given = [None] * len(roots) if grad_outputs is None else (
-        [grad_outputs] if isinstance(grad_outputs, Value) else list(grad_outputs)
+    given = (
+        [None] * len(roots)
+        if grad_outputs is None
+        else ([grad_outputs] if isinstance(grad_outputs, Value) else list(grad_outputs))
     )
     seeds = [_seed(r, g) for r, g in zip(roots, given, strict=True)]
     retain = create_graph if retain_graph is None else retain_graph
@@ -84,6 +86,8 @@ def grad(
         edge = value.node
         part = found.get((edge.node, edge.index) if type(edge) is Output else edge)
         if part is None and not allow_unused:
-            raise NotDifferentiable(f"grad: input {i} ({value.spec!r}) was not used in the outputs; pass allow_unused=True")
+            raise NotDifferentiable(
+                f"grad: input {i} ({value.spec!r}) was not used in the outputs; pass allow_unused=True"
+            )
         result.append(part)
     return tuple(result)

@@ -88,14 +88,10 @@ def _nothing(*_: object) -> None:
     """Stands for a kernel over no elements."""
 
 
-def map_kernel(
-    formula: Formula, sizes: Shape, strides: Sequence[Shape], n_outs: int
-) -> tuple[Map, tuple[int, ...]]:
+def map_kernel(formula: Formula, sizes: Shape, strides: Sequence[Shape], n_outs: int) -> tuple[Map, tuple[int, ...]]:
     """The kernel for a layout, and the numbers that follow the addresses."""
     flat = len(sizes) == 0 or (
-        len(sizes) == 1
-        and all(st[0] in (0, 1) for st in strides)
-        and all(st[0] == 1 for st in strides[:n_outs])
+        len(sizes) == 1 and all(st[0] in (0, 1) for st in strides) and all(st[0] == 1 for st in strides[:n_outs])
     )
     tail: tuple[int, ...]
     if flat:

@@ -125,7 +125,9 @@ def _size_along(shape: Shape, rank: int, dim: int) -> int:
     return shape[place] if place >= 0 and shape else 1
 
 
-def row_plan(op: Op, formula: RowFormula, ins: Sequence[Spec], outs: Sequence[Spec], shape: Shape, static: Static) -> Plan:
+def row_plan(
+    op: Op, formula: RowFormula, ins: Sequence[Spec], outs: Sequence[Spec], shape: Shape, static: Static
+) -> Plan:
     dim = static[0]
     pool = outs[0].device
     block = (numel(shape[:dim]), shape[dim] if shape else 1, numel(shape[dim + 1 :]))
@@ -174,9 +176,7 @@ def row_kernel(
         vector, steps = "inner", tuple(step_of(st) for st in across)
     else:
         vector, steps = "any", ("n",) * len(strides)
-    kernel = Rowwise(
-        formula.outputs, formula.kinds, formula.inputs, (), formula.passes, formula.stores, vector, steps
-    )
+    kernel = Rowwise(formula.outputs, formula.kinds, formula.inputs, (), formula.passes, formula.stores, vector, steps)
     return kernel, (*block, *(step for st in strides for step in st))
 
 
@@ -197,7 +197,9 @@ def _long_launch(
     chunks, rest = divmod(n, CHUNK)
     first = formula.passes[0]
     accumulator = first.body.dtype
-    part = RowFormula(formula.inputs, formula.moving, (accumulator,), ("row",), (first,), (False,), (row(0, accumulator),))
+    part = RowFormula(
+        formula.inputs, formula.moving, (accumulator,), ("row",), (first,), (False,), (row(0, accumulator),)
+    )
     last = RowFormula(
         (accumulator,),
         (True,),
@@ -280,9 +282,7 @@ class DeclaredRow(RowOp):
         stores = _as_tuple(self.body(builder, *(arg(i, compute_type(d)) for i, d in enumerate(inputs))))
         outputs = tuple(compute_type(inputs[0]) if d is COMPUTE else d or inputs[0] for d in self.results)
         stores = tuple(s.cast(e, compute_type(d)) for e, d in zip(stores, outputs, strict=True))
-        return RowFormula(
-            inputs, moving, outputs, self.kinds, tuple(builder.passes), tuple(builder.constant), stores
-        )
+        return RowFormula(inputs, moving, outputs, self.kinds, tuple(builder.passes), tuple(builder.constant), stores)
 
     def vjp_formula(
         self, formula: RowFormula, needs: int
@@ -404,9 +404,7 @@ def _numbered(
         renumbered.append(Reduce(step.kind, rebuild([step.body], renamed)[0]))
         renamed[row(old, step.body.dtype)] = row(len(renumbered) - 1, step.body.dtype)
     outputs = tuple(formula.inputs[i] for i in computed)
-    stores = tuple(
-        s.cast(e, compute_type(d)) for e, d in zip(rebuild(exprs, renamed), outputs, strict=True)
-    )
+    stores = tuple(s.cast(e, compute_type(d)) for e, d in zip(rebuild(exprs, renamed), outputs, strict=True))
     fixed = RowFormula(
         tuple(every[old] for old in order),
         tuple(moving[old] for old in order),
@@ -475,4 +473,3 @@ def call_rows(op: RowOp, inputs: Sequence[Value], dim: int, keepdim: bool) -> An
     shape = broadcast_shapes([v.spec.shape for v in inputs], op.name)
     ready = [v if axis_strides(v.spec, shape, dim) is not None else Needed.contiguous(v, shape) for v in inputs]
     return call.call(op, ready, (dim, keepdim))
-
