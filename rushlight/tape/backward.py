@@ -9,7 +9,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from rushlight.core.errors import RushlightError
@@ -140,6 +140,7 @@ class _Walk:
                 node.saved = None
                 node.outs = ()
             only = grad.only
+            arrivals: Iterable[Any]
             if only < 0:
                 arrivals = zip(node.edges, parts, node.plan.ins)  # noqa: B905 (equal by construction)
             else:
