@@ -15,6 +15,7 @@ from rushlight.core.dtypes import DType
 from rushlight.core.errors import RushlightError, ShapeError
 from rushlight.devices.registry import pool_of
 from rushlight.ops import composite, creation, elementwise as e, inplace, subscript, views, wiring
+from rushlight.ops.family.map import Elementwise
 from rushlight.ops.matmul import matmul
 from rushlight.ops.registry import REGISTRY
 from rushlight.tape import call
@@ -471,9 +472,16 @@ def _hook_table(edge: Any, hook: Callable[[Any], Any]) -> tuple[dict[int, Any], 
     return table, key
 
 
-def _inplace_method(op: Any) -> Callable[..., Any]:
+def _inplace_method(op: Elementwise) -> Callable[..., Any]:
     def method(self: Tensor, *others: Any) -> Any:
         return inplace.apply_inplace(op, self, *others)
+
+    return method
+
+
+def _scaled_inplace(op: Elementwise) -> Callable[..., Any]:
+    def method(self: Tensor, other: Any, *, alpha: Any = 1) -> Any:
+        return inplace.apply_inplace(op, self, other if alpha == 1 else e.mul(other, alpha))
 
     return method
 
@@ -483,9 +491,12 @@ def _install() -> None:
     for name, entry in REGISTRY.items():
         if entry.method and name not in Tensor.__dict__:
             setattr(Tensor, name, entry.function)
-    for name in ("add", "sub", "mul", "div", "pow", "neg", "exp", "log", "sqrt", "relu", "sigmoid", "tanh", "abs", "round",
-                 "floor", "ceil", "square", "rsqrt", "reciprocal", "remainder", "floor_divide"):  # fmt: skip
-        setattr(Tensor, f"{name}_", _inplace_method(getattr(e, name).op))
+        op = getattr(entry.function, "op", None)
+        if entry.method and isinstance(op, Elementwise) and op.result is None and not op.conditions and name != "clone":
+            setattr(Tensor, f"{name}_", _inplace_method(op))
+    for name in ("add", "sub"):
+        setattr(Tensor, f"{name}_", _scaled_inplace(getattr(e, name).op))
+    Tensor.div_ = _inplace_method(e.div.op)  # type: ignore[attr-defined]
     for symbol, name in (("iadd", "add"), ("isub", "sub"), ("imul", "mul"), ("itruediv", "div")):
         setattr(Tensor, f"__{symbol}__", getattr(Tensor, f"{name}_"))
 
