@@ -10,14 +10,15 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from rushlight.core.errors import InplaceError
+from rushlight.core.errors import BudgetError, InplaceError
 from rushlight.devices.allocator import Storage
-from rushlight.tape.op import Plan
+from rushlight.tape.op import Plan, describe
 from rushlight.tape.recipe import LONGEST, Recipe, Source, make_plain, readers
 from rushlight.tape.value import Value
 
@@ -71,12 +72,23 @@ def _change(counts: dict[Storage, int], storage: Storage, times: int) -> None:
 def run_in_region(plan: Plan, inputs: Sequence[Value], params: tuple[Any, ...], region: Any) -> list[Storage]:
     """Fill new storages by `plan`, with the inputs pinned and a recipe left on the results."""
     with LOCK, Pins(v.storage for v in inputs):
-        ins = _addresses(inputs)
-        storages = [Storage(plan.pool, room) for room in plan.rooms]
-        assert plan.launch is not None
-        plan.launch(*[s.address for s in storages], *ins, *plan.tail, *params)
+        try:
+            ins = _addresses(inputs)
+            storages = [Storage(plan.pool, room) for room in plan.rooms]
+            assert plan.launch is not None
+            plan.launch(*[s.address for s in storages], *ins, *plan.tail, *params)
+        except BudgetError as error:
+            raise BudgetError(f"{plan.op.name} of {describe(plan.ins)}, {user_line()}: {error}", error.least) from None
         leave_recipe(plan, inputs, params, storages, region)
     return storages
+
+
+def user_line() -> str:
+    """Where the program called in: the innermost frame outside the package."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").split(".")[0] == "rushlight":
+        frame = frame.f_back
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
 
 
 def leave_recipe(

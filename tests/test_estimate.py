@@ -1,0 +1,39 @@
+"""The null device: memory is counted, nothing is computed."""
+
+from __future__ import annotations
+
+import pytest
+
+import rushlight
+from rushlight import memory, nn, optim
+from rushlight.core.errors import BudgetError
+
+
+def peak_of_a_step(device: str) -> tuple[int, int]:
+    """Bytes before and at the peak of a training step."""
+    rushlight.manual_seed(0)
+    model = nn.Sequential(nn.Linear(40, 300), nn.GELU(), nn.LayerNorm(300), nn.Linear(300, 7)).to(device)
+    optimizer = optim.AdamW(model.parameters())
+    x = rushlight.ones(64, 40, device=device)
+    target = rushlight.zeros(64, dtype=rushlight.int64, device=device)
+    for _ in range(2):
+        before = memory.allocated(device)
+        memory.reset_peak(device)
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(x), target).backward()
+        optimizer.step()
+    start = memory.allocated(device) - before
+    return start, memory.peak(device) - before
+
+
+def test_null_counts_the_bytes_of_a_step() -> None:
+    assert peak_of_a_step("null") == peak_of_a_step("cpu")
+
+
+def test_budget_error_names_op_and_line() -> None:
+    x = rushlight.ones(1 << 18)
+    message = r"exp of float32\[262144\], .*test_estimate\.py:\d+: budget of"
+    with pytest.raises(BudgetError, match=message) as caught, memory.budget(memory.reserved() + (1 << 16)):
+        rushlight.exp(x)
+    with memory.budget(caught.value.least):
+        assert rushlight.exp(x).numel() == 1 << 18
