@@ -31,6 +31,7 @@ from rushlight.core.errors import (
     ShapeError,
 )
 from rushlight.interop import from_numpy
+from rushlight.io import load, save
 from rushlight.ops.creation import set_default_device
 from rushlight.ops.random import Generator, default_generator, get_rng_state, manual_seed, set_rng_state
 from rushlight.ops.registry import REGISTRY as _REGISTRY

@@ -1,0 +1,11 @@
+"""Tensors in files.
+
+Owns: `save` and `load` of nested Python containers of tensors, safetensors files.
+Takes: tensors, dicts, lists, numbers, strings; paths or file objects. Gives: the same back.
+Never: runs code that a file brings, unless it is told to.
+"""
+
+from rushlight.io.pickled import load, save
+from rushlight.io.safe import load_file, save_file
+
+__all__ = ["load", "load_file", "save", "save_file"]
