@@ -39,8 +39,6 @@ NOT_A_DEVICE = {"allocator", "protocol", "registry"}  # what other rooms may imp
 CHARTER = ("Owns:", "Takes:", "Gives:", "Never:")
 FILE_LINES = 600
 FUNCTION_LINES = 60
-# Written out for speed, where a Python call costs as much as the rest: see Note [Hot path].
-WRITTEN_OUT = {"make_unary", "make_binary"}
 NOT_NAMES = {"helper", "helpers", "info", "manager", "misc", "stuff", "util", "utils"}
 PYTORCH_NAMES = {"utils"}  # a room's name that is PyTorch's own
 NUMBERED = re.compile(r"[a-z]_?[23]$")
@@ -161,8 +159,7 @@ def sizes_stay_readable(module: Module) -> Iterator[tuple[int, str]]:
         yield lines, f"{lines} lines, over {FILE_LINES}: split it by idea"
     for function in functions(module.tree):
         length = function.end_lineno - function.lineno + 1
-        nested = function.name == "function" and module.name == "rushlight.tape.call"
-        if length > FUNCTION_LINES and function.name not in WRITTEN_OUT and not nested:
+        if length > FUNCTION_LINES:
             yield function.lineno, f"{function.name} has {length} lines, over {FUNCTION_LINES}"
 
 

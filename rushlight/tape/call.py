@@ -224,6 +224,25 @@ def launch_at(plan: Plan, ins: Sequence[int], params: tuple[Any, ...]) -> Any:
     return out
 
 
+def make_node(
+    plan: Plan, params: tuple[Any, ...], edges: tuple[Any, ...], grad: Any, saved: tuple[Any, ...], storage: Storage
+) -> Node:
+    """The record of a call with one result, which is new: its version is 0."""
+    node = new(Node)
+    node.plan = plan
+    node.params = params
+    node.edges = edges
+    node.grad = grad
+    node.saved = saved
+    version = 0
+    for value in saved:
+        version += value.storage.version
+    node.version = version
+    node.outs = (storage,) if grad.saves_out else ()
+    node.hooks = node.dropped = None
+    return node
+
+
 def make_unary(plans: dict[Any, Plan], fallback: Callable[..., Any]) -> Callable[..., Any]:
     """`op(x)`, or `op(x, number)`: the steps of `run` and `record` written out. See Note [Hot path].
 
@@ -270,19 +289,8 @@ def make_unary(plans: dict[Any, Plan], fallback: Callable[..., Any]) -> Callable
             out.node = None
             return out
         grad = plan.grads.get(1) or plan.grad(1)
-        out.node = node = new(Node)
-        node.plan = plan
-        node.params = params
-        node.edges = (edge,)
-        node.grad = grad
-        if grad.saves_in:
-            node.saved = (x,)
-            node.version = source.version
-        else:
-            node.saved = ()
-            node.version = 0
-        node.outs = (storage,) if grad.saves_out else ()
-        node.hooks = node.dropped = None
+        saved = (x,) if grad.saves_in else ()
+        out.node = make_node(plan, params, (edge,), grad, saved, storage)
         return out
 
     return function
@@ -340,24 +348,9 @@ def make_binary(op: Op, fallback: Callable[..., Any]) -> Callable[[Any, Any], An
             return out
         needs = 1 if second is None else 2 if first is None else 3
         grad = plan.grads.get(needs) or plan.grad(needs)
-        out.node = node = new(Node)
-        node.plan = plan
-        node.params = ()
-        node.edges = (first, second)
-        node.grad = grad
         saves = grad.saves_in
-        if not saves:
-            node.saved = ()
-            node.version = 0
-        elif len(saves) == 2:
-            node.saved = (x, y)
-            node.version = x.storage.version + y.storage.version
-        else:
-            kept = y if saves[0] else x
-            node.saved = (kept,)
-            node.version = kept.storage.version
-        node.outs = (storage,) if grad.saves_out else ()
-        node.hooks = node.dropped = None
+        saved = () if not saves else (x, y) if len(saves) == 2 else (y,) if saves[0] else (x,)
+        out.node = make_node(plan, (), (first, second), grad, saved, storage)
         return out
 
     return function
