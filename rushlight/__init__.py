@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from rushlight import amp, autograd, memory, nn, optim, tensor as _tensor_module, utils
+import math
+
+from rushlight import amp, autograd, linalg, memory, nn, optim, random, special, tensor as _tensor_module, utils
 from rushlight.amp import autocast
 from rushlight.core import dtypes as _dtypes
 from rushlight.core.dtypes import (
@@ -32,21 +34,58 @@ from rushlight.core.errors import (
 )
 from rushlight.interop import from_numpy
 from rushlight.io import load, save
-from rushlight.ops.creation import set_default_device
-from rushlight.ops.random import Generator, default_generator, get_rng_state, manual_seed, set_rng_state
+from rushlight.ops.creation import (
+    channels_last,
+    channels_last_3d,
+    contiguous_format,
+    preserve_format,
+    set_default_device,
+    strided,
+)
+from rushlight.ops.queries import (
+    broadcast_shapes,
+    default_device_name as _default_device_name,
+    finfo,
+    iinfo,
+    is_floating_point,
+    is_tensor,
+    numel,
+)
 from rushlight.ops.registry import REGISTRY as _REGISTRY
+from rushlight.random import (
+    Generator,
+    default_generator,
+    get_rng_state,
+    initial_seed,
+    manual_seed,
+    seed,
+    set_rng_state,
+)
 from rushlight.tape.state import enable_grad, is_grad_enabled, no_grad, set_grad_enabled
 
 Tensor = _tensor_module.Tensor
 device = _tensor_module.device
 Size = _tensor_module.Size
 tensor = _tensor_module.tensor
+as_tensor = _tensor_module.as_tensor
+
+pi = math.pi
+inf = math.inf
+nan = math.nan
+e = math.e
+newaxis = None
 
 float = float32
 double = float64
 half = float16
 int = int32
 long = int64
+
+
+def get_default_device() -> device:
+    """The device on which new tensors are made."""
+    return device(_default_device_name())
+
 
 globals().update({name: entry.function for name, entry in _REGISTRY.items() if entry.top})
 

@@ -16,7 +16,7 @@ from rushlight.core.errors import DTypeError
 from rushlight.core.shapes import Spec, is_contiguous
 from rushlight.devices.allocator import Lent, Pool
 from rushlight.devices.registry import pool_of
-from rushlight.ops import creation, elementwise as e
+from rushlight.ops import compaction, creation, elementwise as e
 from rushlight.ops.family.build import check_device_dtype
 from rushlight.tape import call, replay
 from rushlight.tape.op import Grad, Op, Plan
@@ -118,6 +118,9 @@ def to_list(value: Value) -> list[Any]:
         words = struct.unpack(f"={value.spec.numel}H", raw)
         return [struct.unpack("=f", struct.pack("=I", w << 16))[0] for w in words]
     return list(struct.unpack(f"={value.spec.numel}{code[dtype.name]}", raw))
+
+
+compaction.provide_reader(to_list)
 
 
 def from_array(array: Any, pool: Pool) -> Value:

@@ -14,7 +14,19 @@ from rushlight.core import dtypes
 from rushlight.core.dtypes import DType
 from rushlight.core.errors import RushlightError, ShapeError
 from rushlight.devices.registry import pool_of
-from rushlight.ops import composite, creation, elementwise as e, inplace, subscript, views, wiring
+from rushlight.ops import (
+    composite,
+    creation,
+    draws,
+    elementwise as e,
+    inplace,
+    making,
+    pointwise,
+    selection,
+    subscript,
+    views,
+    wiring,
+)
 from rushlight.ops.family.map import Elementwise
 from rushlight.ops.matmul import matmul
 from rushlight.ops.registry import REGISTRY
@@ -115,8 +127,12 @@ class Tensor(Value):
     def itemsize(self) -> int:
         return self.spec.dtype.itemsize
 
-    def is_contiguous(self) -> bool:
+    def is_contiguous(self, memory_format: Any = None) -> bool:
         return self.spec.contiguous
+
+    @property
+    def is_cuda(self) -> bool:
+        return self.spec.device.device.name == "cuda"
 
     def is_floating_point(self) -> bool:
         return self.spec.dtype.kind == "f"
@@ -237,50 +253,59 @@ class Tensor(Value):
 
     def to(self, *args: Any, **named: Any) -> Tensor:
         """Another type or device: to(dtype), to(device), to(other), to(device, dtype)."""
-        dtype: DType | None = named.get("dtype")
-        where: Any = named.get("device")
-        for given in args:
+        dtype: DType | None = named.pop("dtype", None)
+        where: Any = named.pop("device", None)
+        copy = named.pop("copy", False)
+        given_other = named.pop("other", None)
+        creation.take("to", named)
+        flags: list[Any] = []  # non_blocking, copy
+        for given in args if given_other is None else (*args, given_other):
             if isinstance(given, DType):
                 dtype = given
             elif isinstance(given, Value):
                 dtype, where = given.spec.dtype, given.spec.device.device.name
             elif isinstance(given, (str, device)):
                 where = given
+            elif isinstance(given, dtypes_bool):
+                flags.append(given)
+            elif given is not None:
+                raise TypeError(f"to(): takes a type, a device or a tensor, got {type(given).__name__}")
+        copy = flags[1] if len(flags) > 1 else copy
         out: Value = self if dtype is None else e.cast(self, dtype)
         if where is not None:
             out = interop.move(out, pool_of(creation.device_name(where)))
-        if named.get("copy") and out is self:
+        if copy and out is self:
             out = e.clone(self)
         return out  # type: ignore[return-value]
 
-    def type(self, dtype: DType | None = None) -> Any:
+    def type(self, dtype: DType | None = None, non_blocking: Any = False) -> Any:
         return repr(self.spec.dtype) if dtype is None else self.to(dtype)
 
-    def float(self) -> Tensor:
+    def float(self, memory_format: Any = None) -> Tensor:
         return self.to(dtypes.float32)
 
-    def double(self) -> Tensor:
+    def double(self, memory_format: Any = None) -> Tensor:
         return self.to(dtypes.float64)
 
-    def half(self) -> Tensor:
+    def half(self, memory_format: Any = None) -> Tensor:
         return self.to(dtypes.float16)
 
-    def bfloat16(self) -> Tensor:
+    def bfloat16(self, memory_format: Any = None) -> Tensor:
         return self.to(dtypes.bfloat16)
 
-    def int(self) -> Tensor:
+    def int(self, memory_format: Any = None) -> Tensor:
         return self.to(dtypes.int32)
 
-    def long(self) -> Tensor:
+    def long(self, memory_format: Any = None) -> Tensor:
         return self.to(dtypes.int64)
 
-    def bool(self) -> Tensor:
+    def bool(self, memory_format: Any = None) -> Tensor:
         return self.to(dtypes.bool_)
 
-    def cpu(self) -> Tensor:
+    def cpu(self, memory_format: Any = None) -> Tensor:
         return self.to("cpu")
 
-    def cuda(self) -> Tensor:
+    def cuda(self, device: Any = None, non_blocking: Any = False, memory_format: Any = None) -> Tensor:
         return self.to("cuda")
 
     def numpy(self, *, force: Any = False) -> Any:
@@ -367,22 +392,17 @@ class Tensor(Value):
     def mT(self) -> Any:
         return views.transpose(self, -1, -2)
 
-    def t(self) -> Any:
-        if self.ndim > 2:
-            raise ShapeError(f"t(): at most 2 dimensions, got {self.spec!r}; use .mT or .transpose(...)")
-        return self if self.ndim < 2 else views.transpose(self, 0, 1)
-
-    def view_as(self, other: Tensor) -> Any:
-        return views.view(self, other.spec.shape)
-
-    def expand_as(self, other: Tensor) -> Any:
-        return views.expand(self, other.spec.shape)
-
     def new_zeros(self, *size: Any, **named: Any) -> Any:
         return creation.zeros(*size, **{"dtype": self.dtype, "device": self.device, **named})
 
     def new_ones(self, *size: Any, **named: Any) -> Any:
         return creation.ones(*size, **{"dtype": self.dtype, "device": self.device, **named})
+
+    def new_tensor(self, data: Any, **named: Any) -> Tensor:
+        return tensor(data, **{"dtype": self.dtype, "device": self.device, **named})
+
+    def where(self, condition: Tensor, other: Any) -> Any:
+        return composite.where(condition, self, other)
 
     # ---- indexing ----
 
@@ -479,6 +499,18 @@ def _inplace_method(op: Elementwise) -> Callable[..., Any]:
     return method
 
 
+def _stored(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The in-place form of an op made of others: its result takes the place of the tensor."""
+
+    def method(self: Tensor, *others: Any, **named: Any) -> Any:
+        result = function(self, *others, **named)
+        if result.spec.shape != self.spec.shape:
+            raise ShapeError(f"{function.__name__}_: a result {result.spec!r} does not fit into {self.spec!r} in place")
+        return inplace.copy_(self, result)
+
+    return method
+
+
 def _scaled_inplace(op: Elementwise) -> Callable[..., Any]:
     def method(self: Tensor, other: Any, *, alpha: Any = 1) -> Any:
         return inplace.apply_inplace(op, self, other if alpha == 1 else e.mul(other, alpha))
@@ -494,8 +526,17 @@ def _install() -> None:
         op = getattr(entry.function, "op", None)
         if entry.method and isinstance(op, Elementwise) and op.result is None and not op.conditions and name != "clone":
             setattr(Tensor, f"{name}_", _inplace_method(op))
+    for method in (*draws.FILLS, *making.METHODS):
+        setattr(Tensor, method.__name__, method)
+    for name in ("addmm", "addmv", "addr", "addbmm", "baddbmm", "cumprod", "cumsum", "renorm"):
+        setattr(Tensor, f"{name}_", _stored(REGISTRY[name].function))
     for name in ("add", "sub"):
         setattr(Tensor, f"{name}_", _scaled_inplace(getattr(e, name).op))
+    for name in pointwise.STORED:
+        setattr(Tensor, f"{name}_", _stored(REGISTRY[name].function))
+    for symbol, name in (("lshift", "bitwise_left_shift"), ("rshift", "bitwise_right_shift")):
+        setattr(Tensor, f"__{symbol}__", REGISTRY[name].function)
+        setattr(Tensor, f"__i{symbol}__", getattr(Tensor, f"{name}_"))
     Tensor.div_ = _inplace_method(e.div.op)  # type: ignore[attr-defined]
     for symbol, name in (("iadd", "add"), ("isub", "sub"), ("imul", "mul"), ("itruediv", "div")):
         setattr(Tensor, f"__{symbol}__", getattr(Tensor, f"{name}_"))
@@ -509,13 +550,45 @@ def _masked_fill_(self: Tensor, mask: Tensor, value: Any) -> Tensor:
     return inplace.copy_(self, composite.masked_fill(self, mask, value))  # type: ignore[return-value]
 
 
+def _written_method(function: Callable[..., Any]) -> Callable[..., Any]:
+    def method(self: Tensor, *args: Any, **named: Any) -> Any:
+        inplace.check_writable(self, f"{function.__name__}_")
+        return inplace.copy_(self, function(self, *args, **named))
+
+    return method
+
+
+def _install_written() -> None:
+    for name in selection.WRITTEN:
+        if f"{name}_" not in Tensor.__dict__:
+            setattr(Tensor, f"{name}_", _written_method(REGISTRY[name].function))
+
+
 _install()
+_install_written()
 Tensor.clamp_ = _clamp_  # type: ignore[attr-defined]
 Tensor.masked_fill_ = _masked_fill_  # type: ignore[attr-defined]
 call.set_handle(Tensor)
 
 
-def tensor(data: Any, *, dtype: DType | None = None, device: Any = None, requires_grad: bool = False) -> Tensor:
+def tensor(
+    data: Any,
+    *,
+    dtype: DType | None = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    pin_memory: bool = False,
+) -> Tensor:
     """A new tensor with a copy of `data`: numbers, nested lists, arrays, tensors."""
     made = interop.from_data(data, dtype, creation.resolve_pool(device))
     return creation.requiring(made, requires_grad)  # type: ignore[return-value]
+
+
+def as_tensor(data: Any, dtype: DType | None = None, device: Any = None) -> Tensor:
+    """`data` as a tensor: itself or the same memory where type and device allow, else a copy."""
+    if isinstance(data, Tensor):
+        return data.to(device, dtype)
+    is_array = hasattr(data, "__array_interface__") and data.ndim > 0
+    if is_array and creation.resolve_pool(device) is pool_of("cpu"):
+        return interop.from_numpy(data).to(dtype)  # type: ignore[attr-defined]
+    return tensor(data, dtype=dtype, device=device)

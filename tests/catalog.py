@@ -2,7 +2,31 @@
 
 from __future__ import annotations
 
-from tests import catalog_elementwise, catalog_rows, catalog_shapes
+from tests import (
+    catalog_cumulative,
+    catalog_elementwise,
+    catalog_images,
+    catalog_making,
+    catalog_pointwise,
+    catalog_products,
+    catalog_rows,
+    catalog_selection,
+    catalog_shapes,
+    catalog_statistics,
+    catalog_windows,
+)
 
-ROWS = [*catalog_elementwise.ROWS, *catalog_rows.ROWS, *catalog_shapes.ROWS]
+ROWS = [
+    *catalog_cumulative.ROWS,
+    *catalog_elementwise.ROWS,
+    *catalog_pointwise.ROWS,
+    *catalog_rows.ROWS,
+    *catalog_selection.ROWS,
+    *catalog_shapes.ROWS,
+    *catalog_products.ROWS,
+    *catalog_windows.ROWS,
+    *catalog_images.ROWS,
+    *catalog_statistics.ROWS,
+    *catalog_making.ROWS,
+]
 BY_NAME = {row.name: row for row in ROWS}

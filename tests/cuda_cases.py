@@ -28,7 +28,7 @@ from rushlight.core.dtypes import (
 )
 from rushlight.core.shapes import contiguous_strides
 from rushlight.devices.reference import narrow, widen
-from rushlight.kernel.shapes import Contract, Gather, Kernel, Map, Reduce, Rowwise, ScatterAdd
+from rushlight.kernel.shapes import Contract, Gather, Kernel, Map, Reduce, Rowwise, Scan, ScatterAdd
 from rushlight.scalar import build as s
 from rushlight.scalar.ir import arg, binary, const, extent, index, param, row
 from rushlight.scalar.philox import normal, uniform
@@ -515,12 +515,96 @@ def scatter_row_cases(rng: np.random.Generator) -> Iterator[Case]:
                 yield gather
 
 
+# ---- scans ----
+
+
+def scan_kernel(kind: str, dtype: DType, output: DType | None = None) -> Scan:
+    """A running fold; "linear" is state * second input + first, "log" the log of a sum of exponentials."""
+    output = output or dtype
+    wide = compute_type(output)
+    state, x = row(0, wide), s.cast(arg(0, compute_type(dtype)), wide)
+    top = 1 << (wide.itemsize * 8 - 1)
+    low, high = (-math.inf, math.inf) if wide.kind == "f" else (-top, top - 1)
+    if kind == "linear":
+        return Scan(output, (dtype, dtype), const(0, wide), state * s.cast(arg(1, compute_type(dtype)), wide) + x)
+    if kind == "log":
+        larger, gap = s.maximum(state, x), s.absolute(state - x)
+        return Scan(output, (dtype,), const(low, wide), larger + s.log(1 + s.exp(-s.where(s.isnan(gap), 0.0, gap))))
+    body = {"sum": state + x, "prod": state * x, "max": s.maximum(state, x), "min": s.minimum(state, x)}[kind]
+    return Scan(output, (dtype,), const({"sum": 0, "prod": 1, "max": low, "min": high}[kind], wide), body)
+
+
+def scan_case(
+    rng: np.random.Generator, name: str, kernel: Scan, shape: tuple[int, ...], offset: int = GUARD, **more: object
+) -> Case:
+    case = Case(f"scan {name}", kernel, shape, **more)
+    case.add(kernel.output, stored(np.ones(shape), kernel.output), offset=offset)
+    for dtype in kernel.inputs:
+        case.add(dtype, draw(rng, shape, dtype), offset=offset)
+    return case
+
+
+def scan_cases(rng: np.random.Generator) -> Iterator[Case]:
+    shapes = [(3, 37, 1), (2, 9, 70), (1, 5, 1000), (200, 3, 1), (2, 4, 5), (0, 3, 2), (2, 0, 3), (2, 3, 0)]
+    for dtype in (*FLOAT, *INTEGER):
+        for kind in ("sum", "prod", "max", "min", "linear"):
+            for shape in shapes:
+                yield scan_case(rng, f"{kind} {dtype.name} {shape}", scan_kernel(kind, dtype), shape, offset=1)
+    for given, output in ((bool_, int64), (int32, int64), (float16, float32), (float32, bfloat16), (bool_, float32)):
+        yield scan_case(rng, f"{given.name} to {output.name}", scan_kernel("sum", given, output), (2, 30, 7))
+    for dtype in FLOAT:
+        for shape in ((2, 30, 7), (21, 30, 1), (1, 9, 1), (3, 5, 40)):
+            yield scan_case(rng, f"log {dtype.name} {shape}", scan_kernel("log", dtype), shape, tolerance=60)
+    for dtype in (float32, float16, int64):
+        x, best = arg(0, compute_type(dtype)), arg(1, compute_type(dtype))
+        body = s.where(x < best, index(), row(0, int64))
+        kernel = Scan(int64, (dtype, dtype), const(0, int64), body)
+        for shape in ((3, 37, 1), (2, 9, 70)):
+            yield scan_case(rng, f"place {dtype.name} {shape}", kernel, shape)
+    yield from odd_scan_cases(rng)
+
+
+def odd_scan_cases(rng: np.random.Generator) -> Iterator[Case]:
+    """NaN and infinities, other layouts, from the end, in place."""
+    for kind in ("sum", "prod", "max", "min", "log"):
+        for dtype in (float32, float16):
+            case = Case(
+                f"scan special {kind} {dtype.name}", scan_kernel(kind, dtype), (1, 6, len(SPECIAL)), tolerance=60
+            )
+            case.add(dtype, stored(np.ones((6, len(SPECIAL))), dtype), (0, len(SPECIAL), 1))
+            case.add(dtype, stored(np.stack([rng.permutation(SPECIAL) for _ in range(6)]), dtype), (0, len(SPECIAL), 1))
+            yield case
+    for dtype in (float32, bfloat16, int64):
+        kernel = scan_kernel("linear", dtype)
+        strided = scan_case(rng, f"strided {dtype.name}", kernel, (3, 8, 20))
+        strided.operands[0].strides, strided.operands[1].strides = (1, 3, 24), (8, 1, 24)
+        yield strided
+        if dtype.kind == "f":
+            large = scan_case(rng, f"strided log {dtype.name}", scan_kernel("log", dtype), (3, 8, 20), tolerance=60)
+            large.operands[0].strides, large.operands[1].strides = (1, 3, 24), (8, 1, 24)
+            yield large
+        spread = scan_case(rng, f"one coefficient {dtype.name}", kernel, (3, 8, 20))
+        spread.operands[2].strides = (0, 0, 0)
+        yield spread
+        back = scan_case(rng, f"from the end {dtype.name}", kernel, (3, 8, 20))
+        for operand in back.operands:
+            operand.offset += 7 * 20
+            operand.strides = (160, -20, 1)
+        yield back
+        for shape in ((3, 8, 20), (5, 40, 1)):
+            within = Case(f"scan in place {dtype.name} {shape}", scan_kernel("sum", dtype), shape)
+            buffer = within.add(dtype, draw(rng, shape, dtype))
+            within.share(buffer, within.operands[0])
+            yield within
+
+
 def every_case(seed: int = 7) -> Iterator[Case]:
     rng = np.random.default_rng(seed)
     yield from map_cases(rng)
     yield from row_cases(rng)
     yield from contract_cases(rng)
     yield from index_cases(rng)
+    yield from scan_cases(rng)
 
 
 def emulated_cases(seed: int = 7) -> Iterator[Case]:
@@ -563,4 +647,9 @@ def emulated_cases(seed: int = 7) -> Iterator[Case]:
             yield case
     for case in index_cases(rng):
         if "bfloat16" not in case.name and "bool" not in case.name:
+            yield case
+    for case in scan_cases(rng):
+        if case.name.startswith(("scan special", "scan log", "scan in place", "scan bool")) or (
+            "prod" not in case.name and ("float32" in case.name or "int64" in case.name)
+        ):
             yield case

@@ -27,7 +27,7 @@ def cuda(require_device: Callable[[str], str]) -> CudaDevice:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("group", ["map_cases", "row_cases", "contract_cases", "index_cases"])
+@pytest.mark.parametrize("group", ["map_cases", "row_cases", "contract_cases", "index_cases", "scan_cases"])
 def test_kernels_agree_with_the_reference(cuda: CudaDevice, group: str):
     wrong, reference, built = [], ReferenceDevice(), {}
     for case in getattr(cases, group)(np.random.default_rng(7)):

@@ -32,6 +32,7 @@ KERNELS = {
     "map_strided": Map((float16,), (float16, bool_), (), (s.where(arg(1, bool_), X, -X),), 2, ("1", "n", "1")),
     "rowwise_axis": cases.softmax(float32, "axis", ("1", "1")),
     "rowwise_columns": cases.fold("sum", float32, "inner"),
+    "scan": cases.scan_kernel("sum", bool_, float16),
     "contract": Contract(int32, int32),
     "gather": Gather(float32, int64),
     "scatter_add": ScatterAdd(float16, int32),
@@ -52,7 +53,7 @@ def kernels_to_compile() -> Iterator[tuple[str, str]]:
     for case in cases.every_case():
         # Every kind of kernel in every type, and one map per group of instructions.
         if case.kernel not in seen and case.name.startswith(
-            ("flat", "strided", "row", "contract plain", "gather", "scatter")
+            ("flat", "strided", "row", "contract plain", "gather", "scatter", "scan")
         ):
             seen.add(case.kernel)
             yield case.name, emit(case.kernel)

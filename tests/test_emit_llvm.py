@@ -13,6 +13,7 @@ from rushlight.emit.llvm_rowwise import plan
 from rushlight.kernel.interpret import signature
 from rushlight.kernel.shapes import Contract, Gather, Map, Reduce, Rowwise, ScatterAdd
 from rushlight.scalar.philox import normal
+from tests.cuda_cases import scan_kernel
 
 X, Y = s.arg(0, float32), s.arg(1, float32)
 ROW = s.row(0, float32)
@@ -51,6 +52,9 @@ def kernels():
     for dtype in (*FLOAT, *INTEGER):
         yield f"contract {dtype.name}", Contract(dtype, compute_type(dtype))
         yield f"scatter {dtype.name}", ScatterAdd(dtype, int64)
+        for kind in ("sum", "prod", "max", "min", "linear"):
+            yield f"scan {kind} {dtype.name}", scan_kernel(kind, dtype)
+    yield "scan log", scan_kernel("log", float32)
 
 
 KERNELS = dict(kernels())
@@ -77,7 +81,9 @@ def test_the_text_is_the_same_each_time(name):
     assert llvm.emit(KERNELS[name]) == llvm.emit(KERNELS[name])
 
 
-@pytest.mark.parametrize("name", ["add", "exp", "softmax axis", "softmax inner", "sum float32 axis", "copy bfloat16"])
+@pytest.mark.parametrize(
+    "name", ["add", "exp", "softmax axis", "softmax inner", "sum float32 axis", "scan sum float32", "copy bfloat16"]
+)
 def test_wide_registers_are_used_where_there_are_any(name):
     if "+avx512f" not in native.machine().identity:
         pytest.skip("limit: no AVX-512 on this processor")

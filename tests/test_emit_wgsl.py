@@ -16,6 +16,7 @@ from rushlight.emit.wgsl_types import FUSED, literal
 from rushlight.kernel.shapes import Contract, Gather, Kernel, Map, Reduce, Rowwise, ScatterAdd
 from rushlight.scalar import build as s
 from rushlight.scalar.ir import arg, index, make, param, row
+from tests.cuda_cases import scan_kernel
 
 GOLDEN = Path(__file__).parent / "golden"
 NATIVE = frozenset({"shader-int64", "shader-f64", FUSED})
@@ -46,6 +47,7 @@ CASES: dict[str, tuple[Kernel, frozenset[str], tuple[int, ...] | None, str]] = {
     "rowwise_partial": (CENTRED, PLAIN, None, "256/partial/0"),
     "contract_tiled": (Contract(t.float32, t.float32), PLAIN, None, "tiled"),
     "contract_plain": (Contract(t.bfloat16, t.float32), PLAIN, None, ""),
+    "scan": (scan_kernel("sum", t.int32, t.int64), PLAIN, None, ""),
     "gather": (Gather(t.float32, t.int64), PLAIN, None, ""),
     "scatter_add": (ScatterAdd(t.float16, t.int32), PLAIN, None, ""),
 }

@@ -5,7 +5,7 @@ import pytest
 from rushlight import scalar as s
 from rushlight.core.dtypes import bfloat16, bool_, float16, float32, float64, int32, int64, uint32
 from rushlight.kernel.interpret import signature, sort_arguments
-from rushlight.kernel.shapes import Contract, Gather, Map, Reduce, Rowwise, ScatterAdd
+from rushlight.kernel.shapes import Contract, Gather, Map, Reduce, Rowwise, Scan, ScatterAdd
 from rushlight.kernel.show import show
 from rushlight.kernel.verify import verify
 from rushlight.scalar.ir import make
@@ -58,6 +58,7 @@ GOOD = [
     Contract(int64, int64),
     Gather(bool_, int32),
     ScatterAdd(float16, int64),
+    Scan(float16, (float32, bool_), s.const(0.0, float32), s.where(s.arg(1, bool_), TOP + X, TOP)),
 ]
 
 
@@ -107,6 +108,14 @@ BAD = {
     "contract bool": (Contract(bool_, int32), "cannot be bool"),
     "contract narrow": (Contract(float64, float32), "float64 cannot be summed in float32"),
     "float index": (Gather(float32, float32), "indices are int32 or int64"),
+    "scan memory": (Scan(uint32, (), s.const(0, uint32), s.row(0, uint32)), "scan: memory cannot hold uint32"),
+    "scan state": (Scan(float64, (float32,), s.const(0.0, float32), TOP + X), "takes float64, its body is float32"),
+    "scan start": (Scan(float32, (float32,), X, TOP + X), "start is arg0, not a constant"),
+    "scan start type": (Scan(float32, (float32,), s.const(0, int64), TOP + X), "start is int64, the state float32"),
+    "scan start range": (Scan(int32, (int32,), s.const(2**40, int32), s.row(0, int32) + N), "is not a int32"),
+    "scan arg": (Scan(float32, (float32,), s.const(0.0, float32), TOP + Y), "there is no arg1: 1 known"),
+    "scan row": (Scan(float32, (float32,), s.const(0.0, float32), s.row(1, float32) + X), "there is no row1"),
+    "scan extent": (Scan(int64, (), s.const(0, int64), s.row(0, int64) + s.extent()), "extent has no meaning here"),
     "scatter bool": (ScatterAdd(bool_, int64), "scatter_add: elements cannot be bool"),
 }
 
@@ -145,6 +154,19 @@ def test_show_rowwise():
     )
 
 
+def test_show_scan():
+    shared = s.exp(X)
+    kernel = Scan(float16, (float32, bool_), s.const(0.0, float32), TOP * shared + shared)
+    assert show(kernel) == (
+        "scan (out0: float16; arg0: float32; arg1: bool)\n"
+        "  for outer, inner:\n"
+        "    row0 = 0.0\n"
+        "    for axis:\n"
+        "      t0: float32 = exp(arg0)\n"
+        "      out0 = row0 = (row0 * t0) + t0\n"
+    )
+
+
 def test_show_keeps_parentheses_that_matter():
     assert "= (arg0 + arg1) * (arg0 - arg1)\n" in show(body((X + Y) * (X - Y)))
     assert "= arg0 - (arg1 - arg0)\n" in show(body(X - (Y - X)))
@@ -168,6 +190,7 @@ def test_signatures():
     assert signature(Map((float32,), (float32,), (float32,), (X,), 3, ("1", "1"))).total == 2 + 3 + 6 + 1
     assert signature(SOFTMAX).total == 2 + 3 + 6
     assert signature(Contract(float32, float32)).total == 3 + 5 + 12
+    assert signature(Scan(float32, (float32,), s.const(0.0, float32), TOP + X)).total == 2 + 3 + 6
     assert signature(Gather(float32, int64)).total == 4 + 4 + 9
 
 

@@ -12,7 +12,8 @@ from rushlight.emit.cuda_index import gather, scatter_add
 from rushlight.emit.cuda_map import PACK, flat, strided
 from rushlight.emit.cuda_rows import rowwise
 from rushlight.emit.cuda_scalar import PRELUDE
-from rushlight.kernel.shapes import Contract, Gather, Kernel, Map, Rowwise
+from rushlight.emit.cuda_scan import scan
+from rushlight.kernel.shapes import Contract, Gather, Kernel, Map, Rowwise, Scan
 
 
 def entry_name(kernel: Kernel) -> str:
@@ -21,6 +22,8 @@ def entry_name(kernel: Kernel) -> str:
         return "map_strided" if kernel.rank else "map_flat"
     if isinstance(kernel, Rowwise):
         return "rowwise_axis" if kernel.vector == "axis" else "rowwise_columns"
+    if isinstance(kernel, Scan):
+        return "scan"
     if isinstance(kernel, Contract):
         return "contract"
     return "gather" if isinstance(kernel, Gather) else "scatter_add"
@@ -32,6 +35,8 @@ def emit(kernel: Kernel) -> str:
         return f"{PRELUDE}{PACK}\n{strided(kernel) if kernel.rank else flat(kernel)}"
     if isinstance(kernel, Rowwise):
         return f"{PRELUDE}{PACK}\n{rowwise(kernel)}"
+    if isinstance(kernel, Scan):
+        return f"{PRELUDE}\n{scan(kernel)}"
     if isinstance(kernel, Contract):
         return f"{PRELUDE}\n{contract(kernel)}"
     return f"{PRELUDE}{PACK}\n{gather(kernel) if isinstance(kernel, Gather) else scatter_add(kernel)}"

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from rushlight.emit import llvm_columns, llvm_contract, llvm_index, llvm_map, llvm_rows
+from rushlight.emit import llvm_columns, llvm_contract, llvm_index, llvm_map, llvm_rows, llvm_scan
 from rushlight.emit.llvm_text import FUNCTION, LAUNCH, Writer
-from rushlight.kernel.shapes import Contract, Gather, Kernel, Map, Reduce, Rowwise, ScatterAdd
+from rushlight.kernel.shapes import Contract, Gather, Kernel, Map, Reduce, Rowwise, Scan, ScatterAdd
 from rushlight.scalar.elementary import lower
 
 TASKS = "define internal i64 @tasks(ptr readonly %args)"
@@ -31,6 +31,9 @@ def emit(kernel: Kernel) -> str:
     if isinstance(kernel, Map):
         llvm_map.write_kernel(body, kernel)
         numbers = llvm_map.write_counts(counts, kernel)
+    elif isinstance(kernel, Scan):
+        llvm_scan.write_kernel(body, kernel)
+        numbers = llvm_scan.write_counts(counts, kernel)
     elif isinstance(kernel, Contract):
         llvm_contract.write_kernel(body, kernel)
         numbers = llvm_contract.write_counts(counts)
@@ -60,6 +63,8 @@ def lowered(kernel: Kernel) -> Kernel:
         count = len(kernel.passes)
         passes = tuple(Reduce(p.kind, body) for p, body in zip(kernel.passes, roots[:count], strict=True))
         return replace(kernel, passes=passes, stores=roots[count:])
+    if isinstance(kernel, Scan):
+        return replace(kernel, body=lower((kernel.body,))[0])
     return kernel
 
 
@@ -70,6 +75,8 @@ def arguments(kernel: Kernel) -> str:
         words = operands + max(kernel.rank, 1) + operands * kernel.rank
     elif isinstance(kernel, Rowwise):
         words = 4 * (len(kernel.outputs) + len(kernel.inputs)) + 3
+    elif isinstance(kernel, Scan):
+        return "i" * (4 * (1 + len(kernel.inputs)) + 3)
     elif isinstance(kernel, Contract):
         return "i" * (3 + 5 + 12)
     else:

@@ -17,8 +17,9 @@ from rushlight.emit.wgsl_layout import Aliases, Layout, layout_of, separate, wit
 from rushlight.emit.wgsl_map import map_text, packed_map_text, packed_run
 from rushlight.emit.wgsl_module import GROUP, Module
 from rushlight.emit.wgsl_rows import CHUNK, Rows
+from rushlight.emit.wgsl_scan import scan_text
 from rushlight.emit.wgsl_types import Features
-from rushlight.kernel.shapes import Contract, Gather, Kernel, Map, Rowwise, ScatterAdd
+from rushlight.kernel.shapes import Contract, Gather, Kernel, Map, Rowwise, Scan, ScatterAdd
 from rushlight.scalar.elementary import lower
 
 # A row this long is walked by many invocations at once, and one that long by many workgroups: Note [Rows in WGSL].
@@ -49,6 +50,8 @@ def emit(kernel: Kernel, features: Features, aliases: Aliases | None = None, for
         return packed_map_text(module, kernel) if form == "packed" else map_text(module, kernel)
     if isinstance(kernel, Rowwise):
         return _rowwise_text(module, kernel, form)
+    if isinstance(kernel, Scan):
+        return scan_text(module, kernel)
     if isinstance(kernel, Contract):
         return tiled_contract_text(module, kernel) if form == "tiled" else plain_contract_text(module, kernel)
     if isinstance(kernel, Gather):
@@ -90,6 +93,8 @@ def lower_bodies(kernel: Kernel) -> Kernel:
     if isinstance(kernel, Rowwise):
         passes = tuple(replace(p, body=lower((p.body,))[0]) for p in kernel.passes)
         return replace(kernel, passes=passes, stores=lower(kernel.stores))
+    if isinstance(kernel, Scan):
+        return replace(kernel, body=lower((kernel.body,))[0])
     return kernel
 
 
@@ -103,7 +108,7 @@ def schedule(kernel: Kernel) -> Schedule:
         return _schedule_contract(kernel)
     if isinstance(kernel, Gather):
         return lambda sizes, _: (Step("", -(-(sizes[0] * sizes[1] * sizes[2]) // GROUP), GROUP),)
-    assert isinstance(kernel, ScatterAdd)
+    assert isinstance(kernel, Scan | ScatterAdd)
     return lambda sizes, _: (Step("", -(-(sizes[0] * sizes[2]) // GROUP) if sizes[1] else 0, GROUP * sizes[1]),)
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rushlight.core.dtypes import DType, compute_type, int32, uint32
-from rushlight.kernel.shapes import Contract, Gather, Kernel, Map, Rowwise, ScatterAdd
+from rushlight.kernel.shapes import Contract, Gather, Kernel, Map, Rowwise, Scan, ScatterAdd
 
 Aliases = tuple[int, ...]
 
@@ -69,6 +69,8 @@ def layout_of(kernel: Kernel) -> Layout:
         return Layout(_arrays(kernel.outputs, kernel.inputs, kernel.rank), max(kernel.rank, 1), kernel.params)
     if isinstance(kernel, Rowwise):
         return Layout(_arrays(kernel.outputs, kernel.inputs, 3), 3, kernel.params)
+    if isinstance(kernel, Scan):
+        return Layout(_arrays((kernel.output,), kernel.inputs, 3), 3, ())
     if isinstance(kernel, Contract):
         return Layout(_arrays((kernel.dtype,), (kernel.dtype, kernel.dtype), 4), 5, ())
     assert isinstance(kernel, Gather | ScatterAdd)

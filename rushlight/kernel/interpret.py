@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from rushlight.core.dtypes import DType, compute_type, int32
-from rushlight.kernel.shapes import Contract, Gather, Kernel, Map, Rowwise, ScatterAdd
+from rushlight.kernel.shapes import Contract, Gather, Kernel, Map, Rowwise, Scan, ScatterAdd
 from rushlight.scalar.interpret import Arithmetic, evaluate
 from rushlight.scalar.ir import Expr
 
@@ -40,6 +40,9 @@ def signature(kernel: Kernel) -> Signature:
     if isinstance(kernel, Rowwise):
         operands = len(kernel.outputs) + len(kernel.inputs)
         return Signature(operands, 3, (3,) * operands, len(kernel.params))
+    if isinstance(kernel, Scan):
+        operands = 1 + len(kernel.inputs)
+        return Signature(operands, 3, (3,) * operands, 0)
     if isinstance(kernel, Contract):
         return Signature(3, 5, (4, 4, 4), 0)
     return Signature(4, 4, (3, 3, 3), 0)
@@ -103,6 +106,8 @@ def interpret(kernel: Kernel, call: Call, machine: Machine) -> None:
         _map(kernel, call, machine)
     elif isinstance(kernel, Rowwise):
         _rowwise(kernel, call, machine)
+    elif isinstance(kernel, Scan):
+        _scan(kernel, call, machine)
     elif isinstance(kernel, Contract):
         _contract(kernel, call, machine)
     else:
@@ -172,6 +177,32 @@ def _rowwise(kernel: Rowwise, call: Call, machine: Machine) -> None:
         sizes = call.sizes if kind == "element" else (outer, 1, inner)
         view = machine.view(call.addresses[number], dtype, sizes, call.strides[number])
         machine.store(dtype, view, results[number])
+
+
+def _scan(kernel: Scan, call: Call, machine: Machine) -> None:
+    outer, axis, inner = call.sizes
+    dtypes = (kernel.output, *kernel.inputs)
+    assert kernel.start.value is not None
+    state = machine.number(kernel.start.dtype, kernel.start.value)
+
+    def slice_at(number: int, a: int) -> Any:
+        dtype, strides = dtypes[number], call.strides[number]
+        place = call.addresses[number] + a * strides[1] * dtype.itemsize
+        return machine.view(place, dtype, (outer, 1, inner), strides)
+
+    def leaf(expr: Expr) -> Any:
+        if expr.op == "row":
+            return state
+        if expr.op == "index":
+            return machine.number(expr.dtype, a)
+        if expr.op != "arg":
+            return _number(expr, call, machine)
+        number = int(expr.value or 0)
+        return machine.load(kernel.inputs[number], slice_at(1 + number, a))
+
+    for a in range(axis):
+        (state,) = evaluate((kernel.body,), leaf, machine.arithmetic)
+        machine.store(kernel.output, slice_at(0, a), state)
 
 
 def _contract(kernel: Contract, call: Call, machine: Machine) -> None:

@@ -87,6 +87,23 @@ class Contract:
 
 
 @dataclass(frozen=True, slots=True)
+class Scan:
+    """A running fold: out[o, a, i] = state = body(state, in[o, a, i], ...), a ascending from 0, for each (o, i).
+
+    Sizes are (outer, axis, inner); each operand has three strides, which may be negative (then an address is that of
+    the last element: so a fold goes from the end). In `body`, `row 0` is the state before this position, `start`, a
+    constant, before the first; `arg`s are the inputs' elements, `index` is a. The state has the body's type, which is the output's
+    compute type: halves are folded in float32 and rounded where they are stored, the state is not.
+    The order is strictly ascending on every device.
+    """
+
+    output: DType
+    inputs: tuple[DType, ...]
+    start: Expr
+    body: Expr
+
+
+@dataclass(frozen=True, slots=True)
 class Gather:
     """out[o, k, i] = source[o, index[o, k, i], i].
 
@@ -112,4 +129,4 @@ class ScatterAdd:
     index_dtype: DType
 
 
-Kernel = Map | Rowwise | Contract | Gather | ScatterAdd
+Kernel = Map | Rowwise | Scan | Contract | Gather | ScatterAdd

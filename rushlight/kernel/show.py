@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from rushlight.core.dtypes import DType
-from rushlight.kernel.shapes import Contract, Gather, Kernel, Map, Rowwise
+from rushlight.kernel.shapes import Contract, Gather, Kernel, Map, Rowwise, Scan
 from rushlight.scalar.ir import LEAVES, Expr, topological
 
 _INFIX = {
@@ -35,6 +35,8 @@ def show(kernel: Kernel) -> str:
         return _map(kernel)
     if isinstance(kernel, Rowwise):
         return _rowwise(kernel)
+    if isinstance(kernel, Scan):
+        return _scan(kernel)
     if isinstance(kernel, Contract):
         return (
             f"contract {kernel.dtype.name} in {kernel.compute.name}\n"
@@ -65,6 +67,14 @@ def _rowwise(kernel: Rowwise) -> str:
         named, (text,) = bind((store,))
         lines.append("    for axis:" if kind == "element" else "    once:")
         lines += [f"      {line}" for line in (*named, f"out{number} = {text}")]
+    return "\n".join(lines) + "\n"
+
+
+def _scan(kernel: Scan) -> str:
+    inputs = "".join(f"; arg{i}: {dtype.name}" for i, dtype in enumerate(kernel.inputs))
+    named, (text,) = bind((kernel.body,))
+    lines = [f"scan (out0: {kernel.output.name}{inputs})", "  for outer, inner:", f"    row0 = {kernel.start!r}"]
+    lines += ["    for axis:", *(f"      {line}" for line in (*named, f"out0 = row0 = {text}"))]
     return "\n".join(lines) + "\n"
 
 

@@ -17,7 +17,7 @@ from rushlight.core.dtypes import (
     int64,
     uint32,
 )
-from rushlight.kernel.shapes import Contract, Kernel, Map, Rowwise, ScatterAdd
+from rushlight.kernel.shapes import Contract, Kernel, Map, Rowwise, Scan, ScatterAdd
 from rushlight.scalar.ir import COMPARISON, ELEMENTARY, INSTRUCTIONS, LEAVES, ROUNDING, TYPES, Expr, topological
 
 REDUCTIONS = ("sum", "prod", "max", "min")
@@ -44,6 +44,8 @@ def verify(kernel: Kernel) -> None:
         _map(kernel)
     elif isinstance(kernel, Rowwise):
         _rowwise(kernel)
+    elif isinstance(kernel, Scan):
+        _scan(kernel)
     elif isinstance(kernel, Contract):
         _contract(kernel)
     else:
@@ -91,7 +93,7 @@ def _map(kernel: Map) -> None:
         _need(step != "0" or i >= len(kernel.outputs), f"map: output {i} does not move and would be overwritten")
     _stored("map", kernel.outputs, kernel.body)
     for i, body in enumerate(kernel.body):
-        _expressions(f"map: body {i}", body, _leaves(kernel, ("index",), ()))
+        _expressions(f"map: body {i}", body, _leaves(kernel.inputs, kernel.params, ("index",), ()))
 
 
 def _rowwise(kernel: Rowwise) -> None:
@@ -106,13 +108,13 @@ def _rowwise(kernel: Rowwise) -> None:
     for k, step in enumerate(kernel.passes):
         _need(step.kind in REDUCTIONS, f"rowwise: pass {k} is {step.kind!r}, not one of {', '.join(REDUCTIONS)}")
         _need(step.body.dtype is not bool_, f"rowwise: pass {k} reduces bool; cast it to int32")
-        _expressions(f"rowwise: pass {k}", step.body, _leaves(kernel, ("index", "extent"), rows))
+        _expressions(f"rowwise: pass {k}", step.body, _leaves(kernel.inputs, kernel.params, ("index", "extent"), rows))
         rows.append(step.body.dtype)
     _stored("rowwise", kernel.outputs, kernel.stores)
     for i, (kind, store) in enumerate(zip(kernel.kinds, kernel.stores, strict=True)):
         _need(kind in ("element", "row"), f"rowwise: kind {i} is {kind!r}, not element or row")
         allowed = ("index", "extent") if kind == "element" else ("extent",)
-        _expressions(f"rowwise: {kind} store {i}", store, _leaves(kernel, allowed, rows))
+        _expressions(f"rowwise: {kind} store {i}", store, _leaves(kernel.inputs, kernel.params, allowed, rows))
         if kind == "row":
             _row_store(kernel, i, store)
         else:
@@ -128,6 +130,17 @@ def _row_store(kernel: Rowwise, number: int, store: Expr) -> None:
             _need(step != "1", f"rowwise: row store {number} uses {expr!r}, which moves along the axis")
 
 
+def _scan(kernel: Scan) -> None:
+    for dtype in (kernel.output, *kernel.inputs):
+        _need(dtype in ALL, f"scan: memory cannot hold {dtype.name}")
+    _stored("scan", (kernel.output,), (kernel.body,))
+    state = kernel.body.dtype
+    _need(kernel.start.op == "const", f"scan: the start is {kernel.start!r}, not a constant")
+    _need(kernel.start.dtype is state, f"scan: the start is {kernel.start.dtype.name}, the state {state.name}")
+    _expressions("scan: start", kernel.start, _leaves((), (), (), ()))
+    _expressions("scan: body", kernel.body, _leaves(kernel.inputs, (), ("index",), (state,)))
+
+
 def _contract(kernel: Contract) -> None:
     _need(kernel.dtype in NUMBER, f"contract: elements cannot be {kernel.dtype.name}")
     least = compute_type(kernel.dtype)
@@ -140,8 +153,10 @@ def _contract(kernel: Contract) -> None:
 LeafRule = Callable[[Expr], str]  # what is wrong with a leaf, or nothing
 
 
-def _leaves(kernel: Map | Rowwise, positions: Sequence[str], rows: Sequence[DType]) -> LeafRule:
-    known = {"arg": [compute_type(d) for d in kernel.inputs], "param": kernel.params, "row": tuple(rows)}
+def _leaves(
+    inputs: Sequence[DType], params: Sequence[DType], positions: Sequence[str], rows: Sequence[DType]
+) -> LeafRule:
+    known = {"arg": [compute_type(d) for d in inputs], "param": params, "row": tuple(rows)}
 
     def wrong(expr: Expr) -> str:
         if expr.op == "const":

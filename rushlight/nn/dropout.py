@@ -1,9 +1,12 @@
-"""Dropout."""
+"""Dropout of elements, of whole channels, and the one that goes with SELU."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from rushlight.nn import functional
 from rushlight.nn.module import Module
+from rushlight.ops import dropouts
 from rushlight.tensor import Tensor
 
 
@@ -13,7 +16,7 @@ class Dropout(Module):
     def __init__(self, p: float = 0.5, inplace: bool = False) -> None:
         super().__init__()
         if not 0 <= p <= 1:
-            raise ValueError(f"Dropout: the probability must lie in [0, 1], got {p}")
+            raise ValueError(f"{type(self).__name__}: the probability must lie in [0, 1], got {p}")
         self.p = p
         self.inplace = inplace
 
@@ -22,3 +25,41 @@ class Dropout(Module):
 
     def extra_repr(self) -> str:
         return f"p={self.p}, inplace={self.inplace}"
+
+
+class _DropoutOf(Dropout):
+    function: Callable[..., Tensor]
+
+    def forward(self, input: Tensor) -> Tensor:
+        drop = type(self).function
+        return drop(input, self.p, self.training, self.inplace)
+
+
+class Dropout1d(_DropoutOf):
+    """In training, zero whole channels of (batch, channel, length)."""
+
+    function = staticmethod(dropouts.dropout1d)
+
+
+class Dropout2d(_DropoutOf):
+    """In training, zero whole channels of (batch, channel, height, width)."""
+
+    function = staticmethod(dropouts.dropout2d)
+
+
+class Dropout3d(_DropoutOf):
+    """In training, zero whole channels of (batch, channel, depth, height, width)."""
+
+    function = staticmethod(dropouts.dropout3d)
+
+
+class AlphaDropout(_DropoutOf):
+    """In training, dropout that keeps mean 0 and variance 1."""
+
+    function = staticmethod(dropouts.alpha_dropout)
+
+
+class FeatureAlphaDropout(_DropoutOf):
+    """In training, AlphaDropout of whole channels."""
+
+    function = staticmethod(dropouts.feature_alpha_dropout)

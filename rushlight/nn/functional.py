@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from rushlight.core.dtypes import DType
 from rushlight.core.errors import RushlightError
-from rushlight.ops import composite, convolution, elementwise as e, indexing, normalise
+from rushlight.ops import composite, elementwise as e, indexing, normalise, shuffle
 from rushlight.ops.registry import REGISTRY
+from rushlight.ops.windows import Given
 from rushlight.tensor import Tensor
 
 globals().update({name: entry.function for name, entry in REGISTRY.items() if not name.startswith("to_")})
@@ -78,35 +78,9 @@ def embedding(
     return indexing.embedding(input, weight, padding_idx)
 
 
-def max_pool2d(
-    input: Tensor,
-    kernel_size: int | Sequence[int],
-    stride: int | Sequence[int] | None = None,
-    padding: int | Sequence[int] = 0,
-    dilation: int | Sequence[int] = 1,
-    ceil_mode: bool = False,
-    return_indices: bool = False,
-) -> Tensor:
-    """The largest element of each window."""
-    for given, option in ((ceil_mode, "ceil_mode"), (return_indices, "return_indices")):
-        if given:
-            raise _unsupported("max_pool2d", option)
-    return convolution.max_pool2d(input, kernel_size, stride, padding, dilation)
-
-
-def avg_pool2d(
-    input: Tensor,
-    kernel_size: int | Sequence[int],
-    stride: int | Sequence[int] | None = None,
-    padding: int | Sequence[int] = 0,
-    ceil_mode: bool = False,
-    count_include_pad: bool = True,
-) -> Tensor:
-    """The mean of each window, padding counted as zeros."""
-    for given, option in ((ceil_mode, "ceil_mode"), (not count_include_pad, "count_include_pad")):
-        if given:
-            raise _unsupported("avg_pool2d", option)
-    return convolution.avg_pool2d(input, kernel_size, stride, padding)
+def unfold(input: Tensor, kernel_size: Given, dilation: Given = 1, padding: Given = 0, stride: Given = 1) -> Tensor:
+    """The windows of an image as columns; `Tensor.unfold` is another op, windows of one dimension as a view."""
+    return shuffle.im2col(input, kernel_size, dilation, padding, stride)
 
 
 def __getattr__(name: str) -> Any:  # for type checkers, which do not see the names from the registry

@@ -129,3 +129,9 @@ class BatchNorm2d(_BatchNorm):
     """Batch normalisation of (batch, channels, height, width)."""
 
     dimensions = (4,)
+
+
+class BatchNorm3d(_BatchNorm):
+    """Batch normalisation of (batch, channels, depth, height, width)."""
+
+    dimensions = (5,)

@@ -1,23 +1,28 @@
-"""Pooling over windows."""
+"""Pooling over windows of a length, an image or a volume."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
+from typing import Any
 
-from rushlight.nn import functional
 from rushlight.nn.module import Module
+from rushlight.ops import adaptive, pooling
+from rushlight.ops.adaptive import Wanted
+from rushlight.ops.windows import Given
 from rushlight.tensor import Tensor
 
 
-class MaxPool2d(Module):
+class _MaxPool(Module):
     """The largest element of each window; the windows touch unless a stride is given."""
+
+    function: Callable[..., Any]
 
     def __init__(
         self,
-        kernel_size: int | Sequence[int],
-        stride: int | Sequence[int] | None = None,
-        padding: int | Sequence[int] = 0,
-        dilation: int | Sequence[int] = 1,
+        kernel_size: Given,
+        stride: Given | None = None,
+        padding: Given = 0,
+        dilation: Given = 1,
         return_indices: bool = False,
         ceil_mode: bool = False,
     ) -> None:
@@ -29,8 +34,9 @@ class MaxPool2d(Module):
         self.return_indices = return_indices
         self.ceil_mode = ceil_mode
 
-    def forward(self, input: Tensor) -> Tensor:
-        return functional.max_pool2d(
+    def forward(self, input: Tensor) -> Any:
+        pool = type(self).function
+        return pool(
             input, self.kernel_size, self.stride, self.padding, self.dilation, self.ceil_mode, self.return_indices
         )
 
@@ -41,14 +47,32 @@ class MaxPool2d(Module):
         )
 
 
-class AvgPool2d(Module):
-    """The mean of each window; the windows touch unless a stride is given."""
+class MaxPool1d(_MaxPool):
+    """The largest element of each window of a length."""
+
+    function = staticmethod(pooling.max_pool1d)
+
+
+class MaxPool2d(_MaxPool):
+    """The largest element of each window of height and width."""
+
+    function = staticmethod(pooling.max_pool2d)
+
+
+class MaxPool3d(_MaxPool):
+    """The largest element of each window of depth, height and width."""
+
+    function = staticmethod(pooling.max_pool3d)
+
+
+class AvgPool1d(Module):
+    """The mean of each window of a length; the windows touch unless a stride is given."""
 
     def __init__(
         self,
-        kernel_size: int | Sequence[int],
-        stride: int | Sequence[int] | None = None,
-        padding: int | Sequence[int] = 0,
+        kernel_size: Given,
+        stride: Given | None = None,
+        padding: Given = 0,
         ceil_mode: bool = False,
         count_include_pad: bool = True,
     ) -> None:
@@ -60,9 +84,148 @@ class AvgPool2d(Module):
         self.count_include_pad = count_include_pad
 
     def forward(self, input: Tensor) -> Tensor:
-        return functional.avg_pool2d(
+        return pooling.avg_pool1d(
             input, self.kernel_size, self.stride, self.padding, self.ceil_mode, self.count_include_pad
         )
 
     def extra_repr(self) -> str:
         return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
+
+
+class _AvgPool(AvgPool1d):
+    function: Callable[..., Tensor]
+
+    def __init__(
+        self,
+        kernel_size: Given,
+        stride: Given | None = None,
+        padding: Given = 0,
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
+        divisor_override: int | None = None,
+    ) -> None:
+        super().__init__(kernel_size, stride, padding, ceil_mode, count_include_pad)
+        self.divisor_override = divisor_override
+
+    def forward(self, input: Tensor) -> Tensor:
+        pool = type(self).function
+        edges = (self.ceil_mode, self.count_include_pad, self.divisor_override)
+        return pool(input, self.kernel_size, self.stride, self.padding, *edges)
+
+
+class AvgPool2d(_AvgPool):
+    """The mean of each window of height and width; the windows touch unless a stride is given."""
+
+    function = staticmethod(pooling.avg_pool2d)
+
+
+class AvgPool3d(_AvgPool):
+    """The mean of each window of depth, height and width; the windows touch unless a stride is given."""
+
+    function = staticmethod(pooling.avg_pool3d)
+
+
+class _LPPool(Module):
+    """The p-norm of each window."""
+
+    function: Callable[..., Tensor]
+
+    def __init__(
+        self, norm_type: float, kernel_size: Given, stride: Given | None = None, ceil_mode: bool = False
+    ) -> None:
+        super().__init__()
+        self.norm_type = norm_type
+        self.kernel_size = kernel_size
+        self.stride = stride
+        self.ceil_mode = ceil_mode
+
+    def forward(self, input: Tensor) -> Tensor:
+        pool = type(self).function
+        return pool(input, float(self.norm_type), self.kernel_size, self.stride, self.ceil_mode)
+
+    def extra_repr(self) -> str:
+        return (
+            f"norm_type={self.norm_type}, kernel_size={self.kernel_size}, stride={self.stride}, "
+            f"ceil_mode={self.ceil_mode}"
+        )
+
+
+class LPPool1d(_LPPool):
+    """The p-norm of each window of a length."""
+
+    function = staticmethod(pooling.lp_pool1d)
+
+
+class LPPool2d(_LPPool):
+    """The p-norm of each window of height and width."""
+
+    function = staticmethod(pooling.lp_pool2d)
+
+
+class LPPool3d(_LPPool):
+    """The p-norm of each window of depth, height and width."""
+
+    function = staticmethod(pooling.lp_pool3d)
+
+
+class _Adaptive(Module):
+    """As many windows as the wanted size says."""
+
+    function: Callable[..., Any]
+
+    def __init__(self, output_size: Wanted) -> None:
+        super().__init__()
+        self.output_size = output_size
+
+    def forward(self, input: Tensor) -> Any:
+        pool = type(self).function
+        return pool(input, self.output_size)
+
+    def extra_repr(self) -> str:
+        return f"output_size={self.output_size}"
+
+
+class AdaptiveAvgPool1d(_Adaptive):
+    """Means of as many windows of a length as are asked for."""
+
+    function = staticmethod(adaptive.adaptive_avg_pool1d)
+
+
+class AdaptiveAvgPool2d(_Adaptive):
+    """Means of as many windows of height and width as are asked for."""
+
+    function = staticmethod(adaptive.adaptive_avg_pool2d)
+
+
+class AdaptiveAvgPool3d(_Adaptive):
+    """Means of as many windows of depth, height and width as are asked for."""
+
+    function = staticmethod(adaptive.adaptive_avg_pool3d)
+
+
+class _AdaptiveMax(_Adaptive):
+    def __init__(self, output_size: Wanted, return_indices: bool = False) -> None:
+        super().__init__(output_size)
+        self.return_indices = return_indices
+
+    def forward(self, input: Tensor) -> Any:
+        pool = type(self).function
+        return pool(input, self.output_size, self.return_indices)
+
+
+class AdaptiveMaxPool1d(_AdaptiveMax):
+    """The largest of as many windows of a length as are asked for."""
+
+    function = staticmethod(adaptive.adaptive_max_pool1d)
+
+
+class AdaptiveMaxPool2d(_AdaptiveMax):
+    """The largest of as many windows of height and width as are asked for."""
+
+    function = staticmethod(adaptive.adaptive_max_pool2d)
+
+
+class AdaptiveMaxPool3d(_AdaptiveMax):
+    """The largest of as many windows of depth, height and width as are asked for."""
+
+    function = staticmethod(adaptive.adaptive_max_pool3d)

@@ -13,10 +13,11 @@ from rushlight.ops.matmul import matmul
 from rushlight.ops.normalise import softmax
 from rushlight.ops.random import dropout
 from rushlight.ops.registry import REGISTRY, composite, register
+from rushlight.ops.selection import nonzero
 from rushlight.tape.value import Value
 
 # The kernels are plain functions of their operands; the public functions below take PyTorch's keywords and check more.
-for _name in ("add", "sub", "div", "where"):
+for _name in ("add", "sub", "div", "where", "square"):
     del REGISTRY[_name]
 
 
@@ -59,7 +60,9 @@ for _alias, _function in (("subtract", sub), ("multiply", e.mul), ("divide", div
 
 @composite("where", method=False)
 def where(condition: Value, input: Any = None, other: Any = None) -> Value:
-    """input where the condition holds, else other."""
+    """input where the condition holds, else other; with the condition alone, an index vector per dimension of it."""
+    if input is None and other is None:
+        return nonzero(condition, as_tuple=True)
     if not isinstance(condition, Value) or condition.spec.dtype is not bool_:
         got = repr(condition.spec) if isinstance(condition, Value) else type(condition).__name__
         raise DTypeError(f"where: the condition must be a bool tensor, got {got}; compare or cast with .bool()")
@@ -68,6 +71,15 @@ def where(condition: Value, input: Any = None, other: Any = None) -> Value:
         like = condition.spec.device.device.name
         input = creation.full((), kind(input), device=like)
     return e.select(condition, input, other)
+
+
+@composite("square")
+def square(x: Value) -> Value:
+    """x * x; truth values count as 0 and 1, in int64."""
+    return e.square(e.cast(x, int64) if x.spec.dtype is bool_ else x)
+
+
+square.op = e.square.op  # type: ignore[attr-defined]  # from which `square_` is made
 
 
 @composite("masked_fill")
@@ -184,8 +196,15 @@ def scaled_dot_product_attention(
 
 @composite("one_hot", method=False, top=False)
 def one_hot(tensor: Value, num_classes: int = -1) -> Value:
-    """1 at the index, 0 elsewhere, along a new last dimension; num_classes must be given on a device."""
-    if num_classes < 0:
-        raise ValueError("one_hot: pass num_classes; finding it would read the tensor back")
+    """1 at the index, 0 elsewhere, along a new last dimension; without num_classes the largest index is read back."""
+    if tensor.spec.dtype is not int64:
+        raise DTypeError(f"one_hot: the indices must be int64, got {tensor.spec!r}; cast with .long()")
+    if num_classes == -1:
+        if not tensor.spec.numel:
+            raise ShapeError(f"one_hot: {tensor.spec!r} has no elements to count the classes of; pass num_classes")
+        largest: Any = reductions.amax(tensor)
+        num_classes = largest.item() + 1
+    if num_classes < 1:
+        raise ShapeError(f"one_hot: num_classes must be positive, got {num_classes}")
     device = tensor.spec.device.device.name
     return e.cast(e.eq(views.unsqueeze(tensor, -1), creation.arange(num_classes, device=device)), int64)

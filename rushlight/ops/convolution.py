@@ -1,141 +1,120 @@
-"""Convolution and pooling in two dimensions: windows, which are views, and contractions over them."""
+"""Convolution in one, two and three dimensions: windows, which are views, and contractions over them.
+
+The transposed convolution is the contraction first and then the transpose of windows.
+"""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
-from typing import Any
-
-from rushlight.core.dtypes import compute_type
 from rushlight.core.errors import ShapeError
-from rushlight.core.shapes import Shape, Spec, collapse, contiguous_strides
-from rushlight.ops import elementwise as e, reductions, views
-from rushlight.ops.creation import full_spec
-from rushlight.ops.family.build import built
-from rushlight.ops.family.kernel_op import KernelOp
-from rushlight.ops.family.map import Formula, map_kernel
-from rushlight.ops.family.view import View
-from rushlight.ops.indexing import gather
+from rushlight.core.shapes import numel
+from rushlight.ops import elementwise as e, views
 from rushlight.ops.matmul import autocast, matmul
 from rushlight.ops.registry import composite
-from rushlight.scalar.ir import arg
-from rushlight.tape import call
-from rushlight.tape.op import Op, Plan, Static, check_devices
+from rushlight.ops.windows import Given, Sides, Sizes, bordered, check_fits, each, fold, windows
+from rushlight.tape.op import check_devices
 from rushlight.tape.value import Value
 
-Pair = tuple[int, int]
+_SPATIAL = {1: "length", 2: "height, width", 3: "depth, height, width"}
 
 
-def pair(value: int | Sequence[int], op: str, name: str) -> Pair:
-    if isinstance(value, int):
-        return value, value
-    both = tuple(int(v) for v in value)
-    if len(both) == 1:
-        return both[0], both[0]
-    if len(both) != 2:
-        raise ShapeError(f"{op}: {name} must be one number or two, got {list(both)}")
-    return both[0], both[1]
-
-
-def windows_of(shape: Shape, strides: Shape, kernel: Pair, stride: Pair, dilation: Pair) -> tuple[Shape, Shape, int]:
-    """(..., H, W) seen as (..., rows, columns, kh, kw): every window, without a copy."""
-    lead, sizes = shape[:-2], shape[-2:]
-    counts = tuple((n - d * (k - 1) - 1) // s + 1 for n, k, s, d in zip(sizes, kernel, stride, dilation, strict=True))
-    steps = tuple(st * s for st, s in zip(strides[-2:], stride, strict=True))
-    inside = tuple(st * d for st, d in zip(strides[-2:], dilation, strict=True))
-    return (*lead, *counts, *kernel), (*strides[:-2], *steps, *inside), 0
-
-
-_windows = View(
-    "windows",
-    windows_of,
-    lambda g, x, *static: fold(g, x.shape, static),
-    "Every window of the last two dimensions, as a view.",
-)
-
-
-def _plan_fold(op: Op, ins: Sequence[Spec], static: Static) -> Plan:
-    """The transpose of windows: each window's elements added back where they came from, in a fixed order."""
-    (g,) = ins
-    shape, kernel, stride, dilation = static
-    pool: Any = g.device
-    out = Spec.of(pool, g.dtype, shape)
-    strides = contiguous_strides(shape)
-    seen_shape, seen_strides, _ = windows_of(shape, strides, kernel, stride, dilation)
-    compute = compute_type(g.dtype)
-    formula = Formula((g.dtype, g.dtype), (), (g.dtype,), (arg(0, compute) + arg(1, compute),))
-    layers = [st[:-2] for st in (seen_strides, seen_strides, g.strides)]
-    sizes, steps = collapse(seen_shape[:-2], layers)
-    kernel_, tail = map_kernel(formula, sizes, steps, 1)
-    add, fill = built(pool, kernel_), built(pool, views.fill_kernel(g.dtype))
-    size = g.dtype.itemsize
-    places = [
-        (
-            (i * seen_strides[-2] + j * seen_strides[-1]) * size,
-            (i * g.strides[-2] + j * g.strides[-1]) * size,
-        )
-        for i in range(kernel[0])
-        for j in range(kernel[1])
-    ]
-
-    def launch(target: int, gradient: int) -> None:
-        fill(target, out.numel)
-        if g.numel:
-            for at, source in places:
-                add(target + at, target + at, gradient + source, *tail)
-
-    return Plan(op, ins, [out], launch, static)
-
-
-_fold = KernelOp(
-    "fold_windows",
-    _plan_fold,
-    [lambda g, out, x, shape, *static: call.call(_windows, (g,), static)],
-    [()],
-    "Windows added back where they came from.",
-)
-
-
-def fold(g: Value, shape: Shape, static: Any) -> Value:
-    return call.call(_fold, (g,), (shape, *static))
-
-
-def windows(x: Value, kernel: Pair, stride: Pair, dilation: Pair) -> Value:
-    return call.call(_windows, (x,), (kernel, stride, dilation))
-
-
-def pad_sides(x: Value, padding: Pair, value: float) -> Value:
-    """The last two dimensions with a border of `value`."""
-    if padding == (0, 0):
-        return x
-    *lead, h, w = x.spec.shape
-    shape = (*lead, h + 2 * padding[0], w + 2 * padding[1])
-    strides = contiguous_strides(shape)
-    seen = (x.spec.shape, strides, padding[0] * strides[-2] + padding[1])
-    if value == 0:
-        return views.place_view(x, shape, seen)
-    border = full_spec(Spec.of(x.spec.device, x.spec.dtype, shape), value)
-    return call.call(views.write_view, (border, x), seen)
-
-
-def _check_conv(
-    x: Value, weight: Value, bias: Value | None, kernel: Pair, padding: Pair, dilation: Pair, groups: int
-) -> None:
+def _check(op: str, rank: int, x: Value, weight: Value, bias: Value | None, groups: int, into: int, outs: int) -> None:
+    """`into` and `outs`: the channels that the weight takes and gives."""
+    check_devices(op, [v.spec for v in (x, weight, bias) if v is not None])
     shape, wanted = x.spec.shape, weight.spec.shape
-    check_devices("conv2d", [v.spec for v in (x, weight, bias) if v is not None])
-    if len(shape) != 4 or len(wanted) != 4 or shape[1] != wanted[1] * groups or wanted[0] % groups:
+    if len(shape) != rank + 2 or shape[1] != into or outs % groups:
         raise ShapeError(
-            f"conv2d: input {x.spec!r} (batch, channels, height, width) and weight {weight.spec!r} "
-            f"(out, channels / groups, kh, kw) do not fit with groups={groups}"
+            f"{op}: input {x.spec!r} (batch, channels, {_SPATIAL[rank]}) and weight {weight.spec!r} do not fit with "
+            f"groups={groups}"
         )
-    if bias is not None and bias.spec.shape != wanted[:1]:
-        raise ShapeError(f"conv2d: bias {bias.spec!r} must have one number for each output channel of {weight.spec!r}")
-    for n, k, p, d in zip(shape[2:], kernel, padding, dilation, strict=True):
-        if n + 2 * p < d * (k - 1) + 1:
-            raise ShapeError(
-                f"conv2d: a kernel of {k} (dilation {d}) is larger than the padded input of {n + 2 * p}; "
-                f"input {x.spec!r}, weight {weight.spec!r}"
-            )
+    if bias is not None and bias.spec.shape != (outs,):
+        raise ShapeError(f"{op}: bias {bias.spec!r} must have one number for each of the {outs} output channels")
+    if min(wanted[2:]) < 1:
+        raise ShapeError(f"{op}: the window of weight {weight.spec!r} has no elements")
+
+
+def _positive(op: str, **given: Sizes) -> None:
+    for name, sizes in given.items():
+        if min(sizes) < 1:
+            raise ShapeError(f"{op}: {name} must be positive, got {list(sizes)}")
+
+
+def _borders(op: str, padding: Given | str, kernel: Sizes, stride: Sizes, dilation: Sizes) -> Sides:
+    rank = len(kernel)
+    if padding == "valid":
+        return ((0, 0),) * rank
+    if padding == "same":
+        if any(s != 1 for s in stride):
+            raise ShapeError(f"{op}: padding='same' goes with stride 1, got {list(stride)}")
+        # An odd total puts one element more behind than before.
+        totals = [d * (k - 1) for k, d in zip(kernel, dilation, strict=True)]
+        return tuple((t // 2, t - t // 2) for t in totals)
+    if isinstance(padding, str):
+        raise ShapeError(f"{op}: padding is a number, {rank} numbers, 'same' or 'valid', got {padding!r}")
+    both = each(padding, rank, op, "padding")
+    if min(both) < 0:
+        raise ShapeError(f"{op}: padding must not be negative, got {list(both)}")
+    return tuple((p, p) for p in both)
+
+
+def _check_weight(op: str, rank: int, weight: Value, groups: int) -> None:
+    if len(weight.spec.shape) != rank + 2:
+        raise ShapeError(f"{op}: the weight must have {rank + 2} dimensions, got {weight.spec!r}")
+    if groups < 1:
+        raise ShapeError(f"{op}: groups must be positive, got {groups}")
+
+
+def _with_bias(out: Value, bias: Value | None) -> Value:
+    if bias is None:
+        return out
+    column = (bias.spec.shape[0],) + (1,) * (len(out.spec.shape) - 2)
+    return e.add(out, views.reshape(e.cast(bias, out.spec.dtype), column))
+
+
+def _convolve(
+    op: str,
+    rank: int,
+    input: Value,
+    weight: Value,
+    bias: Value | None,
+    stride: Given,
+    padding: Given | str,
+    dilation: Given,
+    groups: int,
+) -> Value:
+    if len(input.spec.shape) == rank + 1:
+        batch = views.unsqueeze(input, 0)
+        return views.squeeze(_convolve(op, rank, batch, weight, bias, stride, padding, dilation, groups), 0)
+    _check_weight(op, rank, weight, groups)
+    outs, given, *window = weight.spec.shape
+    kernel = tuple(window)
+    steps, spread = each(stride, rank, op, "stride"), each(dilation, rank, op, "dilation")
+    _check(op, rank, input, weight, bias, groups, given * groups, outs)
+    _positive(op, stride=steps, dilation=spread)
+    sides = _borders(op, padding, kernel, steps, spread)
+    x, w = autocast(input, weight)
+    padded = bordered(x, sides, 0.0)
+    check_fits(op, (input, weight), padded.spec.shape[2:], kernel, spread)
+    seen = windows(padded, kernel, steps, spread)  # n, c, rows, columns, kh, kw
+    n, counts = x.spec.shape[0], seen.spec.shape[2 : 2 + rank]
+    # n, groups, c, kh, kw, rows, columns: a column of the matrix is one window
+    order = (0, 1, *range(2 + rank, 2 + 2 * rank), *range(2, 2 + rank))
+    block = views.reshape(views.permute(seen, order), (n, groups, given * numel(kernel), numel(counts)))
+    table = views.reshape(w, (1, groups, outs // groups, given * numel(kernel)))
+    return _with_bias(views.reshape(matmul(table, block), (n, outs, *counts)), bias)
+
+
+@composite("conv1d", method=False)
+def conv1d(
+    input: Value,
+    weight: Value,
+    bias: Value | None = None,
+    stride: Given = 1,
+    padding: Given | str = 0,
+    dilation: Given = 1,
+    groups: int = 1,
+) -> Value:
+    """Cross-correlation of (batch, channels, length) with (out, channels / groups, k)."""
+    return _convolve("conv1d", 1, input, weight, bias, stride, padding, dilation, groups)
 
 
 @composite("conv2d", method=False)
@@ -143,89 +122,120 @@ def conv2d(
     input: Value,
     weight: Value,
     bias: Value | None = None,
-    stride: int | Sequence[int] = 1,
-    padding: int | Sequence[int] | str = 0,
-    dilation: int | Sequence[int] = 1,
+    stride: Given = 1,
+    padding: Given | str = 0,
+    dilation: Given = 1,
     groups: int = 1,
 ) -> Value:
     """Cross-correlation of (batch, channels, height, width) with (out, channels / groups, kh, kw)."""
-    if len(input.spec.shape) == 3:
-        batch = conv2d(views.unsqueeze(input, 0), weight, bias, stride, padding, dilation, groups)
-        return views.squeeze(batch, 0)
-    kernel = (weight.spec.shape[2], weight.spec.shape[3]) if len(weight.spec.shape) == 4 else (1, 1)
-    steps, spread = pair(stride, "conv2d", "stride"), pair(dilation, "conv2d", "dilation")
-    border = _border(padding, kernel, steps, spread)
-    _check_conv(input, weight, bias, kernel, border, spread, groups)
+    return _convolve("conv2d", 2, input, weight, bias, stride, padding, dilation, groups)
+
+
+@composite("conv3d", method=False)
+def conv3d(
+    input: Value,
+    weight: Value,
+    bias: Value | None = None,
+    stride: Given = 1,
+    padding: Given | str = 0,
+    dilation: Given = 1,
+    groups: int = 1,
+) -> Value:
+    """Cross-correlation of (batch, channels, depth, height, width) with (out, channels / groups, kd, kh, kw)."""
+    return _convolve("conv3d", 3, input, weight, bias, stride, padding, dilation, groups)
+
+
+def _cropped(out: Value, padding: Sizes, extra: Sizes) -> Value:
+    """Without `padding` at both ends, then `extra` more at the far end, which is zeros where nothing was written."""
+    rank = len(padding)
+    out = bordered(out, tuple((0, max(0, more - p)) for p, more in zip(padding, extra, strict=True)), 0.0)
+    lead = len(out.spec.shape) - rank
+    for i, (p, more) in enumerate(zip(padding, extra, strict=True)):
+        size = out.spec.shape[lead + i] - p - max(0, p - more)
+        if size < 1:
+            raise ShapeError(f"conv_transpose{rank}d: padding {list(padding)} leaves nothing of {out.spec!r}")
+        out = views.slice_dim(out, lead + i, p, size)
+    return out
+
+
+def _convolve_back(
+    rank: int,
+    input: Value,
+    weight: Value,
+    bias: Value | None,
+    stride: Given,
+    padding: Given,
+    output_padding: Given,
+    groups: int,
+    dilation: Given,
+) -> Value:
+    op = f"conv_transpose{rank}d"
+    if len(input.spec.shape) == rank + 1:
+        batch = views.unsqueeze(input, 0)
+        whole = _convolve_back(rank, batch, weight, bias, stride, padding, output_padding, groups, dilation)
+        return views.squeeze(whole, 0)
+    _check_weight(op, rank, weight, groups)
+    given, shared, *window = weight.spec.shape
+    kernel, outs = tuple(window), shared * groups
+    steps, spread = each(stride, rank, op, "stride"), each(dilation, rank, op, "dilation")
+    border, extra = each(padding, rank, op, "padding"), each(output_padding, rank, op, "output_padding")
+    _check(op, rank, input, weight, bias, groups, given, outs)
+    _positive(op, stride=steps, dilation=spread)
+    if given % groups or min(border) < 0 or min(extra) < 0:
+        raise ShapeError(f"{op}: {given} channels in {groups} groups, padding {list(border)} and {list(extra)}")
+    if any(more >= max(s, d) for more, s, d in zip(extra, steps, spread, strict=True)):
+        raise ShapeError(f"{op}: output_padding {list(extra)} must be smaller than stride or dilation")
     x, w = autocast(input, weight)
-    n, channels = x.spec.shape[:2]
-    outs = w.spec.shape[0]
-    seen = windows(pad_sides(x, border, 0.0), kernel, steps, spread)  # n, c, rows, columns, kh, kw
-    rows, columns = seen.spec.shape[2:4]
-    each = channels // groups
-    # n, groups, c, kh, kw, rows, columns: a column of the matrix is one window
-    block = views.reshape(
-        views.permute(seen, (0, 1, 4, 5, 2, 3)), (n, groups, each * kernel[0] * kernel[1], rows * columns)
-    )
-    table = views.reshape(w, (1, groups, outs // groups, each * kernel[0] * kernel[1]))
-    out = views.reshape(matmul(table, block), (n, outs, rows, columns))
-    if bias is None:
-        return out
-    return e.add(out, views.reshape(e.cast(bias, out.spec.dtype), (outs, 1, 1)))
+    n, *sizes = x.spec.shape[:1] + x.spec.shape[2:]
+    table = views.transpose(views.reshape(w, (1, groups, given // groups, shared * numel(kernel))), -1, -2)
+    block = matmul(table, views.reshape(x, (n, groups, given // groups, numel(sizes))))
+    parts = views.reshape(block, (n, outs, *kernel, *sizes))
+    order = (0, 1, *range(2 + rank, 2 + 2 * rank), *range(2, 2 + rank))
+    reach = [(m - 1) * s + d * (k - 1) + 1 for m, s, d, k in zip(sizes, steps, spread, kernel, strict=True)]
+    out = fold(views.permute(parts, order), (n, outs, *reach), kernel, steps, spread)
+    return _with_bias(_cropped(out, border, extra), bias)
 
 
-def _border(padding: int | Sequence[int] | str, kernel: Pair, stride: Pair, dilation: Pair) -> Pair:
-    if padding == "valid":
-        return 0, 0
-    if padding == "same":
-        if stride != (1, 1):
-            raise ShapeError(f"conv2d: padding='same' goes with stride 1, got {list(stride)}")
-        total = tuple(d * (k - 1) for k, d in zip(kernel, dilation, strict=True))
-        if any(t % 2 for t in total):
-            raise ShapeError(
-                f"conv2d: padding='same' with an even kernel {list(kernel)} pads unevenly; pad the input first"
-            )
-        return total[0] // 2, total[1] // 2
-    if isinstance(padding, str):
-        raise ShapeError(f"conv2d: padding is a number, two numbers, 'same' or 'valid', got {padding!r}")
-    return pair(padding, "conv2d", "padding")
-
-
-def _pool_windows(x: Value, kernel: Any, stride: Any, padding: Any, dilation: Any, fill: float, op: str) -> Value:
-    size = pair(kernel, op, "kernel_size")
-    step = size if stride is None else pair(stride, op, "stride")
-    border, spread = pair(padding, op, "padding"), pair(dilation, op, "dilation")
-    if len(x.spec.shape) not in (3, 4):
-        raise ShapeError(f"{op}: input must be (batch, channels, height, width), got {x.spec!r}")
-    if any(2 * p > k for p, k in zip(border, size, strict=True)):
-        raise ShapeError(f"{op}: padding {list(border)} must be at most half of the kernel {list(size)}")
-    for n, k, p, d in zip(x.spec.shape[-2:], size, border, spread, strict=True):
-        if n + 2 * p < d * (k - 1) + 1:
-            raise ShapeError(f"{op}: a window of {k} (dilation {d}) is larger than the padded input; {x.spec!r}")
-    seen = windows(pad_sides(x, border, fill), size, step, spread)
-    return views.reshape(seen, (*seen.spec.shape[:-2], size[0] * size[1]))
-
-
-@composite("max_pool2d", method=False)
-def max_pool2d(
+@composite("conv_transpose1d", method=False)
+def conv_transpose1d(
     input: Value,
-    kernel_size: int | Sequence[int],
-    stride: int | Sequence[int] | None = None,
-    padding: int | Sequence[int] = 0,
-    dilation: int | Sequence[int] = 1,
+    weight: Value,
+    bias: Value | None = None,
+    stride: Given = 1,
+    padding: Given = 0,
+    output_padding: Given = 0,
+    groups: int = 1,
+    dilation: Given = 1,
 ) -> Value:
-    """The largest element of each window; the gradient goes to the first of equals."""
-    flat = _pool_windows(input, kernel_size, stride, padding, dilation, -math.inf, "max_pool2d")
-    best = reductions.argmax(flat, -1, True)
-    return views.squeeze(gather(flat, -1, best), -1)
+    """The transpose of conv1d, with a weight of (channels, out / groups, k)."""
+    return _convolve_back(1, input, weight, bias, stride, padding, output_padding, groups, dilation)
 
 
-@composite("avg_pool2d", method=False, top=False)
-def avg_pool2d(
+@composite("conv_transpose2d", method=False)
+def conv_transpose2d(
     input: Value,
-    kernel_size: int | Sequence[int],
-    stride: int | Sequence[int] | None = None,
-    padding: int | Sequence[int] = 0,
+    weight: Value,
+    bias: Value | None = None,
+    stride: Given = 1,
+    padding: Given = 0,
+    output_padding: Given = 0,
+    groups: int = 1,
+    dilation: Given = 1,
 ) -> Value:
-    """The mean of each window, padding counted as zeros."""
-    flat = _pool_windows(input, kernel_size, stride, padding, 1, 0.0, "avg_pool2d")
-    return reductions.mean(flat, -1)
+    """The transpose of conv2d, with a weight of (channels, out / groups, kh, kw)."""
+    return _convolve_back(2, input, weight, bias, stride, padding, output_padding, groups, dilation)
+
+
+@composite("conv_transpose3d", method=False)
+def conv_transpose3d(
+    input: Value,
+    weight: Value,
+    bias: Value | None = None,
+    stride: Given = 1,
+    padding: Given = 0,
+    output_padding: Given = 0,
+    groups: int = 1,
+    dilation: Given = 1,
+) -> Value:
+    """The transpose of conv3d, with a weight of (channels, out / groups, kd, kh, kw)."""
+    return _convolve_back(3, input, weight, bias, stride, padding, output_padding, groups, dilation)

@@ -8,7 +8,7 @@ from typing import Any
 
 from rushlight.core import config
 from rushlight.core.dtypes import DType, bool_, compute_type, get_default, int64, scalar_dtype
-from rushlight.core.errors import DTypeError, ShapeError
+from rushlight.core.errors import DTypeError, RushlightError, ShapeError
 from rushlight.core.shapes import Shape, Spec
 from rushlight.devices.allocator import Pool, room_for
 from rushlight.devices.registry import pool_of
@@ -77,6 +77,9 @@ _arange = Constant("arange", _range_body, (None, None), "start + step * i.")
 
 
 def full_spec(spec: Spec, value: float) -> Value:
+    """One value everywhere, row by row in memory whatever strides `spec` has: those may span more than its elements."""
+    if not spec.contiguous:
+        spec = Spec.of(spec.device, spec.dtype, spec.shape)
     if spec.dtype is bool_:
         value = bool(value)
     return call.call(_full, (), (spec,), (value,))
@@ -88,6 +91,48 @@ def requiring(value: Value, requires_grad: bool) -> Value:
             raise DTypeError(f"only floating-point tensors can require gradients, got {value.spec.dtype!r}")
         value.node = Leaf(value)
     return value
+
+
+class MemoryFormat:
+    """A name of a memory layout. New tensors lie row by row: the argument is taken so that PyTorch's calls run."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __repr__(self) -> str:
+        return f"rushlight.{self.name}"
+
+
+contiguous_format = MemoryFormat("contiguous_format")
+preserve_format = MemoryFormat("preserve_format")
+channels_last = MemoryFormat("channels_last")
+channels_last_3d = MemoryFormat("channels_last_3d")
+strided = MemoryFormat("strided")
+
+# Arguments about where and how bytes lie that say nothing about values.
+_TAKEN = ("layout", "pin_memory", "memory_format", "non_blocking", "names")
+
+
+def take(op: str, named: dict[str, Any]) -> None:
+    """Take the keyword arguments that change no value, refuse all others."""
+    for name in named:
+        if name not in _TAKEN:
+            raise TypeError(f"{op}() got an unexpected keyword argument {name!r}")
+    if named.get("layout") not in (None, strided):
+        raise RushlightError(f"{op}: only the strided layout is supported, got {named['layout']!r}")
+
+
+def sizes_of(op: str, size: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, ...]:
+    """The sizes given as arguments or as `size=`; other keyword arguments are taken or refused."""
+    if "size" in named and not size:
+        size = (tuple(named.pop("size")),)
+    take(op, named)
+    return size
+
+
+def number_of(value: Any) -> Any:
+    """A Python number; a tensor of one element is read."""
+    return value.item() if isinstance(value, Value) else value  # type: ignore[attr-defined]
 
 
 def shape_of(size: tuple[Any, ...]) -> Shape:
@@ -104,15 +149,19 @@ def _filled(value: float, size: tuple[Any, ...], dtype: DType | None, device: An
 
 
 @composite("zeros", method=False)
-def zeros(*size: Any, dtype: DType | None = None, device: Any = None, requires_grad: bool = False) -> Value:
+def zeros(
+    *size: Any, dtype: DType | None = None, device: Any = None, requires_grad: bool = False, **named: Any
+) -> Value:
     """Zeros of a shape."""
-    return _filled(0, size, dtype, device, requires_grad)
+    return _filled(0, sizes_of("zeros", size, named), dtype, device, requires_grad)
 
 
 @composite("ones", method=False)
-def ones(*size: Any, dtype: DType | None = None, device: Any = None, requires_grad: bool = False) -> Value:
+def ones(
+    *size: Any, dtype: DType | None = None, device: Any = None, requires_grad: bool = False, **named: Any
+) -> Value:
     """Ones of a shape."""
-    return _filled(1, size, dtype, device, requires_grad)
+    return _filled(1, sizes_of("ones", size, named), dtype, device, requires_grad)
 
 
 @composite("full", method=False)
@@ -123,17 +172,21 @@ def full(
     dtype: DType | None = None,
     device: Any = None,
     requires_grad: bool = False,
+    **named: Any,
 ) -> Value:
     """One value everywhere; its type is that of the value."""
+    take("full", named)
     if not hasattr(fill_value, "__float__"):
         raise DTypeError(f"full: the value must be a number, got {type(fill_value).__name__}")
     return _filled(fill_value, (tuple(size),), dtype or scalar_dtype(fill_value), device, requires_grad)
 
 
 @composite("empty", method=False)
-def empty(*size: Any, dtype: DType | None = None, device: Any = None, requires_grad: bool = False) -> Value:
+def empty(
+    *size: Any, dtype: DType | None = None, device: Any = None, requires_grad: bool = False, **named: Any
+) -> Value:
     """Memory with whatever is in it; to be written before it is read."""
-    spec = Spec.of(resolve_pool(device), dtype or get_default(), shape_of(size))
+    spec = Spec.of(resolve_pool(device), dtype or get_default(), shape_of(sizes_of("empty", size, named)))
     check_device_dtype("empty", spec.device, spec.dtype)
     return requiring(empty_spec(spec), requires_grad)
 
@@ -143,33 +196,42 @@ def empty_spec(spec: Spec) -> Value:
     return call.make_value(spec, call.make_storage(pool, room_for(spec.nbytes)))
 
 
-def _like(x: Value, value: float, dtype: DType | None, device: Any, requires_grad: bool) -> Value:
+def like(x: Value, value: float, dtype: DType | None, device: Any, requires_grad: bool) -> Value:
     return _filled(value, (x.spec.shape,), dtype or x.spec.dtype, device or x.spec.device.device.name, requires_grad)
 
 
 @composite("zeros_like", method=False)
-def zeros_like(x: Value, *, dtype: DType | None = None, device: Any = None, requires_grad: bool = False) -> Value:
+def zeros_like(
+    input: Value, *, dtype: DType | None = None, device: Any = None, requires_grad: bool = False, **named: Any
+) -> Value:
     """Zeros with another tensor's shape, type and device."""
-    return _like(x, 0, dtype, device, requires_grad)
+    take("zeros_like", named)
+    return like(input, 0, dtype, device, requires_grad)
 
 
 @composite("ones_like", method=False)
-def ones_like(x: Value, *, dtype: DType | None = None, device: Any = None, requires_grad: bool = False) -> Value:
+def ones_like(
+    input: Value, *, dtype: DType | None = None, device: Any = None, requires_grad: bool = False, **named: Any
+) -> Value:
     """Ones with another tensor's shape, type and device."""
-    return _like(x, 1, dtype, device, requires_grad)
+    take("ones_like", named)
+    return like(input, 1, dtype, device, requires_grad)
 
 
 @composite("arange", method=False)
 def arange(
-    start: float,
-    end: float | None = None,
-    step: float = 1,
+    start: Any = 0,
+    end: Any = None,
+    step: Any = 1,
     *,
     dtype: DType | None = None,
     device: Any = None,
     requires_grad: bool = False,
+    **named: Any,
 ) -> Value:
     """start, start + step, ... up to but without end."""
+    take("arange", named)
+    start, end, step = (number_of(n) for n in (start, end, step))
     if end is None:
         start, end = 0, start
     if step == 0 or (end - start) * step < 0:
@@ -183,11 +245,20 @@ def arange(
 
 
 @composite("eye", method=False)
-def eye(n: int, m: int | None = None, *, dtype: DType | None = None, device: Any = None) -> Value:
+def eye(
+    n: int,
+    m: int | None = None,
+    *,
+    dtype: DType | None = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    **named: Any,
+) -> Value:
     """Ones on the diagonal, zeros elsewhere."""
+    take("eye", named)
     columns = n if m is None else m
     spec = Spec.of(resolve_pool(device), dtype or get_default(), shape_of((n, columns)))
-    return call.call(_eye, (), (spec,), (columns,))
+    return requiring(call.call(_eye, (), (spec,), (columns,)), requires_grad)
 
 
 def _eye_body(compute: DType, columns: Expr) -> Expr:

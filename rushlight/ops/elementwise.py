@@ -47,6 +47,10 @@ def _power(x: Expr, y: Expr) -> Expr:
     return s.where(y < 0, tiny, result)
 
 
+def _sign(x: Expr) -> Expr:
+    return s.where(x > 0, const(1, x.dtype), s.where(x < 0, const(-1, x.dtype), const(0, x.dtype)))
+
+
 add = elementwise("add", lambda x, y: x | y if _is_bool(x) else x + y, "Sum, x + y.", ALL, method=False, top=False)
 sub = elementwise("sub", lambda x, y: x - y, "Difference, x - y.", method=False, top=False)
 mul = elementwise("mul", lambda x, y: x & y if _is_bool(x) else x * y, "Product, x * y.", ALL)
@@ -78,8 +82,9 @@ minimum = elementwise(
 abs = elementwise("abs", lambda x: s.absolute(x), "Absolute value.")
 sign = elementwise(
     "sign",
-    lambda x: s.where(x > 0, const(1, x.dtype), s.where(x < 0, const(-1, x.dtype), const(0, x.dtype))),
+    lambda x: x if _is_bool(x) else _sign(x),
     "-1, 0 or 1; of NaN 0, as in PyTorch.",
+    ALL,
     vjp=lambda g, out, x: None,
 )
 square = elementwise("square", lambda x: x * x, "x * x.", vjp=lambda g, out, x: g * (x * 2))
@@ -186,15 +191,6 @@ gelu_tanh = elementwise(
     lambda x: x * 0.5 * (1 + s.tanh((x + x * x * x * 0.044715) * math.sqrt(2 / math.pi))),
     "The tanh approximation of gelu.",
     FLOAT,
-    method=False,
-    top=False,
-)
-softplus = elementwise(
-    "softplus",
-    lambda x: s.maximum(x, 0) + s.log(1 + s.exp(-s.absolute(x))),
-    "log(1 + exp(x)).",
-    FLOAT,
-    vjp=lambda g, out, x: g / (1 + s.exp(-x)),
     method=False,
     top=False,
 )

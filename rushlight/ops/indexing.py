@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from rushlight.core.dtypes import INTEGER
+from rushlight.core.dtypes import INTEGER, bool_, int32
 from rushlight.core.errors import DTypeError, ShapeError
 from rushlight.core.shapes import Shape, Spec, collapse, numel, wrap_dim
 from rushlight.kernel.shapes import Gather, ScatterAdd
@@ -96,12 +96,21 @@ _gather = KernelOp(
 )
 
 
+def _lifted(x: Value) -> Value:
+    return x if x.spec.shape else views.reshape(x, (1,))
+
+
 @composite("gather")
 def gather(x: Value, dim: int, index: Value) -> Value:
     """out[i][j] = x[index[i][j]][j] for dim 0, and so on."""
     dim = wrap_dim(dim, len(x.spec.shape), "gather")
     check_index("gather", index)
+    if not x.spec.shape or not index.spec.shape:  # a 0-dim operand counts as one of 1 element
+        return views.reshape(gather(_lifted(x), dim, _lifted(index)), index.spec.shape)
     shape, wanted = x.spec.shape, index.spec.shape
+    if index.spec.numel == 0:
+        # Of no elements, but with a record: a gradient may come back, of no elements too.
+        return views.reshape(views.slice_dim(views.reshape(x, (x.spec.numel,)), 0, 0, 0), wanted)
     if len(shape) != len(wanted) or any(n > m for i, (n, m) in enumerate(zip(wanted, shape, strict=True)) if i != dim):
         raise ShapeError(
             f"gather: index {index.spec!r} must have as many dimensions as {x.spec!r} and be no larger except in "
@@ -162,6 +171,11 @@ def scatter_add(x: Value, dim: int, index: Value, src: Value) -> Value:
     """x with src added at the places index names along a dimension; equal places add up in order."""
     dim = wrap_dim(dim, len(x.spec.shape), "scatter_add")
     check_index("scatter_add", index)
+    if not (x.spec.shape and index.spec.shape and src.spec.shape):
+        whole = scatter_add(_lifted(x), dim, _lifted(index), _lifted(src))
+        return views.reshape(whole, x.spec.shape)
+    if index.spec.numel == 0:
+        return e.clone(x)
     shape, wanted, given = x.spec.shape, index.spec.shape, src.spec.shape
     same_rank = len(shape) == len(wanted) == len(given)
     if not same_rank or any(
@@ -173,6 +187,8 @@ def scatter_add(x: Value, dim: int, index: Value, src: Value) -> Value:
         )
     if src.spec.dtype is not x.spec.dtype:
         raise DTypeError(f"scatter_add: src {src.spec!r} must have the dtype of {x.spec!r}; cast with .to(dtype)")
+    if x.spec.dtype is bool_:
+        return e.cast(scatter_add(e.cast(x, int32), dim, index, e.cast(src, int32)), bool_)
     for i, n in enumerate(wanted):
         src = views.slice_dim(src, i, 0, n)
     # The kernel walks index and out with merged dimensions; a smaller index needs the full shape around it.
@@ -274,7 +290,11 @@ def index_select(x: Value, dim: int, index: Value) -> Value:
     check_index("index_select", index)
     if len(index.spec.shape) > 1:
         raise ShapeError(f"index_select: the index must have one dimension, got {index.spec!r}")
-    index = views.reshape(index, (-1,))
+    if not x.spec.shape:
+        if index.spec.numel != 1:
+            raise ShapeError(f"index_select: a 0-dim tensor takes an index of 1 element, got {index.spec!r}")
+        return views.reshape(index_select(views.reshape(x, (1,)), 0, index), ())
+    index = views.reshape(index, (index.spec.numel,))
     if dim == 0:
         return rows(x, index)
     return views.transpose(rows(views.transpose(x, 0, dim), index), 0, dim)

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from rushlight.core.dtypes import DType, compute_type, scalar_dtype
+from rushlight.core.dtypes import DType, bool_, compute_type, scalar_dtype
 from rushlight.core.errors import DTypeError, InplaceError, ShapeError
 from rushlight.core.shapes import Spec, broadcast_shapes
 from rushlight.ops import elementwise as e, views
@@ -209,9 +209,21 @@ def copy_(target: Value, source: Any) -> Value:
     if not isinstance(source, Value):
         source = full_spec(Spec.of(target.spec.device, target.spec.dtype, ()), source)
     source = _apart(source, target)
+    if STATE.get().grad and edge_of(target) is not None and edge_of(source) is None:
+        return _overwrite(target, source)
     # Assignment casts freely, as in PyTorch; `_plan_onto` would refuse a float result for an integer target.
     plan = _plan_onto(_assign, (source,), (target.spec.dtype,), target.spec, "copy_")
     write(target, plan, (source,), ())
+    return target
+
+
+def _overwrite(target: Value, source: Value) -> Value:
+    """Store what has no record where something with a record was: that one's gradient is zero, not absent."""
+    op: Elementwise = e.select.op  # type: ignore[attr-defined]
+    never = full_spec(Spec.of(target.spec.device, bool_, ()), 0)
+    inputs = (never, target, e.cast(source, target.spec.dtype))
+    plan = _plan_onto(op, inputs, (None, None, None), target.spec, "copy_")
+    write(target, plan, inputs, ())
     return target
 
 

@@ -198,6 +198,8 @@ def batch_norm(
     Running statistics are updated in place, outside the record: a replay never repeats that.
     """
     shape = input.spec.shape
+    if input.spec.numel == 0 and (training or len(shape) == 1):
+        return e.clone(input)  # no elements: nothing to normalise, and no statistics to learn from
     if len(shape) < 2:
         raise ShapeError(f"batch_norm: input needs at least 2 dimensions (batch, channel, ...), got {input.spec!r}")
     check_dtypes("batch_norm", [input.spec], FLOAT)

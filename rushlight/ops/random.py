@@ -13,7 +13,7 @@ from typing import Any
 from rushlight.core.dtypes import FLOAT, DType, bfloat16, compute_type, float16, float32, float64, get_default, int64
 from rushlight.core.shapes import Spec
 from rushlight.ops import elementwise as e
-from rushlight.ops.creation import Constant, requiring, resolve_pool, shape_of
+from rushlight.ops.creation import Constant, requiring, resolve_pool, shape_of, sizes_of, take
 from rushlight.ops.family.build import check_device_dtype
 from rushlight.ops.family.map import Formula, MapOp
 from rushlight.ops.registry import composite
@@ -126,9 +126,10 @@ def rand(
     device: Any = None,
     requires_grad: bool = False,
     generator: Generator | None = None,
+    **named: Any,
 ) -> Value:
     """Uniform numbers in [0, 1)."""
-    spec = _spec(size, dtype, device)
+    spec = _spec(sizes_of("rand", size, named), dtype, device)
     check_dtypes("rand", [spec], FLOAT)
     return requiring(_draw(_UNIFORM[spec.dtype], (), (spec,), (), spec.numel, generator), requires_grad)
 
@@ -140,32 +141,38 @@ def randn(
     device: Any = None,
     requires_grad: bool = False,
     generator: Generator | None = None,
+    **named: Any,
 ) -> Value:
     """Normal numbers with mean 0 and deviation 1."""
-    spec = _spec(size, dtype, device)
+    spec = _spec(sizes_of("randn", size, named), dtype, device)
     check_dtypes("randn", [spec], FLOAT)
     return requiring(_draw(_normal, (), (spec,), (), 2 * spec.numel, generator), requires_grad)
 
 
 @composite("randint", method=False)
 def randint(
-    low: int,
+    low: Any = 0,
     high: Any = None,
     size: tuple[int, ...] | None = None,
     *,
     dtype: DType | None = None,
     device: Any = None,
+    requires_grad: bool = False,
     generator: Generator | None = None,
+    **named: Any,
 ) -> Value:
     """Integers from low to high - 1."""
+    take("randint", named)
     if size is None and not isinstance(high, int):
         low, high, size = 0, low, high
+    elif high is None:
+        low, high = 0, low
     if not isinstance(high, int) or size is None:
         raise TypeError("randint: call it as randint(high, size) or randint(low, high, size)")
     if high <= low:
         raise ValueError(f"randint: there is no integer from {low} to {high} - 1")
     spec = _spec((tuple(size),), dtype or int64, device)
-    return _draw(_integer, (), (spec,), (low, high - low), 2 * spec.numel, generator)
+    return requiring(_draw(_integer, (), (spec,), (low, high - low), 2 * spec.numel, generator), requires_grad)
 
 
 class Dropout(MapOp):
@@ -201,7 +208,11 @@ def dropout(input: Value, p: float = 0.5, training: bool = True, inplace: bool =
 
 
 @composite("bernoulli")
-def bernoulli(input: Value, *, generator: Generator | None = None) -> Value:
-    """1 with the probability that each element says, else 0."""
-    chance = rand(input.spec.shape, dtype=input.spec.dtype, device=input.spec.device.device.name, generator=generator)
-    return e.cast(e.lt(chance, input), input.spec.dtype)
+def bernoulli(input: Value, p: float | None = None, *, generator: Generator | None = None) -> Value:
+    """1 with the probability that each element says, or with probability p; else 0."""
+    spec = input.spec
+    if p is not None and not 0 <= p <= 1:
+        raise ValueError(f"bernoulli: the probability must lie in [0, 1], got {p}")
+    drawn = spec.dtype if p is None else float32
+    chance = rand(spec.shape, dtype=drawn, device=spec.device.device.name, generator=generator)
+    return e.cast(e.lt(chance, input if p is None else float(p)), spec.dtype)

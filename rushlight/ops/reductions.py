@@ -165,7 +165,8 @@ def sum(x: Value, dim: Dims = None, keepdim: bool = False, *, dtype: DType | Non
     """Sum over dimensions; integers sum in int64. Halves add up in float32. The order is fixed."""
     if dtype is not None:
         x = e.cast(x, dtype)
-    return reduce_dims(_sum if x.spec.dtype.kind == "f" else _sum_int, x, dim, keepdim)
+    total = reduce_dims(_sum if x.spec.dtype.kind == "f" else _sum_int, x, dim, keepdim)
+    return total if dtype is None else e.cast(total, dtype)
 
 
 @composite("mean")
@@ -183,22 +184,27 @@ def mean(x: Value, dim: Dims = None, keepdim: bool = False, *, dtype: DType | No
 
 def _needs_elements(x: Value, dim: Dims, op: str) -> None:
     dims = wrap_dims(dim, len(x.spec.shape), op)
-    if any(x.spec.shape[d] == 0 for d in dims):
+    if x.spec.numel == 0 and any(x.spec.shape[d] == 0 for d in dims):
         raise IndexError(f"{op}: the reduced dimension of {x.spec!r} has no elements, so there is no extreme")
+
+
+def _extreme(kernel: Callable[..., Value], x: Value, dim: Dims, keepdim: bool) -> Value:
+    _needs_elements(x, dim, kernel.__name__)
+    if x.spec.dtype is bool_:  # the instructions order numbers only
+        return e.cast(reduce_dims(kernel, e.cast(x, int32), dim, keepdim), bool_)
+    return reduce_dims(kernel, x, dim, keepdim)
 
 
 @composite("amax")
 def amax(x: Value, dim: Dims = (), keepdim: bool = False) -> Value:
     """Largest element over dimensions; ties share the gradient."""
-    _needs_elements(x, dim, "amax")
-    return reduce_dims(_amax, x, dim, keepdim)
+    return _extreme(_amax, x, dim, keepdim)
 
 
 @composite("amin")
 def amin(x: Value, dim: Dims = (), keepdim: bool = False) -> Value:
     """Smallest element over dimensions; ties share the gradient."""
-    _needs_elements(x, dim, "amin")
-    return reduce_dims(_amin, x, dim, keepdim)
+    return _extreme(_amin, x, dim, keepdim)
 
 
 @composite("prod")
@@ -243,11 +249,19 @@ def all_(x: Value, dim: Dims = None, keepdim: bool = False) -> Value:
 
 @composite("var")
 def var(
-    x: Value, dim: Dims = None, *, correction: float = 1, unbiased: bool | None = None, keepdim: bool = False
+    x: Value,
+    dim: Dims | bool = None,
+    unbiased: bool | None = None,
+    keepdim: bool = False,
+    *,
+    correction: float | None = None,
 ) -> Value:
-    """Variance over dimensions; divides by n - correction."""
+    """Variance over dimensions; divides by n - correction, which is 1 unless given."""
+    if isinstance(dim, bool):  # var(x, unbiased)
+        dim, unbiased = None, dim
     if unbiased is not None:
         correction = 1 if unbiased else 0
+    correction = 1 if correction is None else correction
     dims = wrap_dims(dim, len(x.spec.shape), "var")
     count = numel([x.spec.shape[d] for d in dims])
     away = e.sub(x, mean(x, dims, True))

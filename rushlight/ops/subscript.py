@@ -1,30 +1,92 @@
-"""Indexing with brackets, reading and writing."""
+"""Indexing with brackets, reading and writing.
+
+# Note [Subscripts]
+1. Ints, slices, None and ... are views and come first; what is left are index tensors and the dimensions they stand at.
+2. A list is an index tensor. A bool mask of n dimensions stands for n index vectors, those of its true elements. A bool,
+   Python's or 0-dim, stands for a new dimension, taken once or not at all.
+3. Index tensors broadcast against each other. Where they stand side by side their dimensions take that place, else they
+   come first.
+4. A 0-dim integer tensor takes its dimension away at once, as an int does; written to, it is read off the device first.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from rushlight.core.dtypes import INTEGER, bool_
-from rushlight.core.errors import DTypeError
-from rushlight.core.shapes import numel
-from rushlight.ops import elementwise as e, indexing, inplace, views
+from rushlight.core.dtypes import INTEGER, bool_, int64
+from rushlight.core.errors import DTypeError, ShapeError
+from rushlight.core.shapes import Shape, Spec, broadcast_shapes, numel
+from rushlight.ops import compaction, elementwise as e, indexing, inplace, selection, views
+from rushlight.ops.creation import full_spec
+from rushlight.ops.registry import composite
 from rushlight.tape.value import Value
 
 Key = Any
+Left = list[tuple[int, Value]]
+
+
+def _from_list(x: Value, key: Any) -> Value:
+    """A list of numbers, lists and tensors as an index tensor on x's device."""
+    if isinstance(key, Value):
+        return key
+    if isinstance(key, (bool, int)) or hasattr(key, "__index__"):
+        number = key if isinstance(key, bool) else int(key)
+        return full_spec(Spec.of(x.spec.device, bool_ if isinstance(key, bool) else int64, ()), number)
+    if not isinstance(key, (list, tuple)) and hasattr(key, "tolist"):
+        key = key.tolist()
+    if not isinstance(key, (list, tuple)):
+        raise IndexError(f"index: a list of indices holds integers and bools, got {type(key).__name__}")
+    if not key:
+        return full_spec(Spec.of(x.spec.device, int64, (0,)), 0)
+    parts = [_from_list(x, item) for item in key]
+    if any(part.spec.shape != parts[0].spec.shape for part in parts):
+        raise IndexError("index: nested lists of indices must have equal lengths at each level")
+    return views.stack(parts, 0)
+
+
+def _is_index(key: Any) -> bool:
+    """An int, a tensor of no dimensions excepted: NumPy's integers too."""
+    return not isinstance(key, (bool, Value)) and hasattr(key, "__index__") and not hasattr(key, "tolist")
+
+
+def _normal(x: Value, key: Any) -> Any:
+    """One entry of a key as int, slice, None, Ellipsis, bool or tensor."""
+    if type(key) is int or key is None or key is Ellipsis or isinstance(key, (bool, slice, Value)):
+        return key
+    if _is_index(key):
+        return int(key.__index__())
+    if hasattr(key, "tolist") and getattr(key, "shape", None) == ():  # a NumPy number
+        return key.item()
+    if isinstance(key, (list, tuple)) or hasattr(key, "tolist"):
+        return _from_list(x, key)
+    kind = TypeError if isinstance(key, str) else IndexError
+    raise kind(
+        "index: only integers, slices (`:`), ellipsis (`...`), None and integer or bool tensors or lists of them are "
+        f"valid indices, got {type(key).__name__}"
+    )
+
+
+def _width(key: Any) -> int:
+    """How many dimensions an entry uses."""
+    if key is None or key is Ellipsis or isinstance(key, bool):
+        return 0
+    return len(key.spec.shape) if isinstance(key, Value) and key.spec.dtype is bool_ else 1
 
 
 def _expanded(x: Value, key: Key) -> list[Any]:
     """The key as a list with an entry per dimension, Ellipsis filled in."""
-    keys = list(key) if isinstance(key, tuple) else [key]
-    used = sum(1 for k in keys if k is not None and k is not Ellipsis)
+    keys = [_normal(x, k) for k in key] if isinstance(key, tuple) else [_normal(x, key)]
+    used = sum(map(_width, keys))
     rank = len(x.spec.shape)
     if used > rank:
-        raise IndexError(f"index: {used} indices for a tensor of {rank} dimensions ({x.spec!r})")
+        raise IndexError(f"index: too many indices, {used}, for a tensor of dimension {rank} ({x.spec!r})")
     fill = [slice(None)] * (rank - used)
-    if any(k is Ellipsis for k in keys):
-        at = next(i for i, k in enumerate(keys) if k is Ellipsis)
-        return keys[:at] + fill + keys[at + 1 :]
-    return keys + fill
+    dots = [i for i, k in enumerate(keys) if k is Ellipsis]
+    if not dots:
+        return keys + fill
+    rest = [k for k in keys[dots[0] + 1 :] if k is not Ellipsis]  # further ones stand for no dimension
+    return keys[: dots[0]] + fill + rest
 
 
 def _slice(x: Value, dim: int, key: slice) -> Value:
@@ -35,32 +97,60 @@ def _slice(x: Value, dim: int, key: slice) -> Value:
     return views.slice_dim(x, dim, start, max(0, -(-(stop - start) // step)), step)
 
 
-def basic(x: Value, keys: list[Any]) -> tuple[Value, list[tuple[int, Value]]]:
-    """Apply ints, slices and None as views; what is left are tensors and their dimensions."""
-    left: list[tuple[int, Value]] = []
+def _mask(x: Value, dim: int, mask: Value, left: Left) -> tuple[Value, int]:
+    """A bool mask as index vectors, put on `left`; x and the dimension after it."""
+    shape = mask.spec.shape
+    if not shape:
+        left.append((dim, compaction.chosen(views.reshape(mask, (1,)))))
+        return views.unsqueeze(x, dim), dim + 1
+    seen = x.spec.shape[dim : dim + len(shape)]
+    if seen != shape:
+        raise IndexError(
+            f"index: the shape of the mask {list(shape)} does not match the shape of the indexed tensor "
+            f"{list(x.spec.shape)} at index {dim}"
+        )
+    left.extend((dim + i, index) for i, index in enumerate(selection.nonzero_each(mask)))
+    return x, dim + len(shape)
+
+
+def _picked(x: Value, dim: int, index: Value) -> Value:
+    """One index of a dimension, named by a 0-dim tensor: the dimension goes away and nothing is read."""
+    place = views.reshape(indexing.from_end(index, x.spec.shape[dim]), (1,))
+    shape = x.spec.shape
+    return views.reshape(indexing.index_select(x, dim, place), shape[:dim] + shape[dim + 1 :])
+
+
+def basic(x: Value, keys: list[Any], writing: bool = False) -> tuple[Value, Left]:
+    """Apply ints, slices and None as views; what is left are tensors and their dimensions. Note [Subscripts]."""
+    left: Left = []
     dim = 0
     for key in keys:
+        if writing and isinstance(key, Value) and key.spec.dtype in INTEGER and not key.spec.shape:
+            key = int(compaction.read(key)[0])
         if key is None:
             x = views.unsqueeze(x, dim)
+            dim += 1
+        elif isinstance(key, bool):
+            x = views.unsqueeze(x, dim)
+            left.append((dim, full_spec(Spec.of(x.spec.device, int64, (int(key),)), 0)))
             dim += 1
         elif isinstance(key, slice):
             x = _slice(x, dim, key)
             dim += 1
-        elif isinstance(key, int) and not isinstance(key, bool):
+        elif isinstance(key, int):
             size = x.spec.shape[dim]
             if not -size <= key < size:
                 raise IndexError(f"index: {key} is out of range for dimension {dim} of size {size} ({x.spec!r})")
             x = views.select(x, dim, key)
-        elif isinstance(key, Value) and key.spec.dtype in INTEGER:
+        elif key.spec.dtype is bool_:
+            x, dim = _mask(x, dim, key, left)
+        elif key.spec.dtype in INTEGER and not key.spec.shape:
+            x = _picked(x, dim, key)
+        elif key.spec.dtype in INTEGER:
             left.append((dim, key))
             dim += 1
-        elif isinstance(key, Value) and key.spec.dtype is bool_:
-            raise DTypeError(
-                "index: a bool mask as an index gives a result whose size depends on values; "
-                "use where, masked_fill or an integer index"
-            )
         else:
-            raise TypeError(f"index: use ints, slices, None, ... and integer tensors, got {type(key).__name__}")
+            raise IndexError(f"index: tensors used as indices must be int64, int32 or bool, got {key.spec!r}")
     return x, left
 
 
@@ -70,49 +160,167 @@ def get_item(x: Value, key: Key) -> Value:
     if not left:
         # A view even when everything is taken, so that writing to it writes to x and the handle is new.
         return seen if seen is not x else views.view(x, x.spec.shape)
-    if len(left) > 1:
-        return _several(seen, left)
+    return read_at(seen, left)
+
+
+class Places:
+    """Index tensors on several dimensions as one index into those dimensions merged."""
+
+    def __init__(self, x: Value, left: Left) -> None:
+        shape = x.spec.shape
+        self.dims = [d for d, _ in left]
+        self.rest = [d for d in range(len(shape)) if d not in self.dims]
+        self.sizes = tuple(shape[d] for d in self.dims)
+        self.kept = tuple(shape[d] for d in self.rest)
+        try:
+            self.shape = broadcast_shapes([i.spec.shape for _, i in left], "index", [i.spec for _, i in left])
+        except ShapeError as error:
+            raise IndexError(f"index: the index tensors do not broadcast against each other: {error}") from None
+        together = self.dims == list(range(self.dims[0], self.dims[0] + len(self.dims)))
+        self.before = self.dims[0] if together else 0
+        flat = self._merged([index for _, index in left])
+        self.flat = views.reshape(views.expand(flat, self.shape), (numel(self.shape),))
+
+    def _merged(self, indices: list[Value]) -> Value:
+        """One index into the merged dimensions."""
+        if len(indices) == 1:
+            return indexing.from_end(indices[0], self.sizes[0])
+        flat: Value | None = None
+        outside: Value | None = None
+        for size, index in zip(self.sizes, indices, strict=True):
+            place = indexing.from_end(index, size)
+            wrong = e.bitwise_or(e.lt(place, 0), e.ge(place, size))
+            flat = place if flat is None else e.add(e.mul(flat, size), place)
+            outside = wrong if outside is None else e.bitwise_or(outside, wrong)
+        # An index beyond its own dimension may lie inside the merged one; -1 lies in none.
+        return e.select(outside, -1, flat)
+
+    def merged(self, x: Value) -> Value:
+        """x with the indexed dimensions as its first one."""
+        return views.reshape(views.permute(x, (*self.dims, *self.rest)), (numel(self.sizes), *self.kept))
+
+    def restored(self, merged: Value) -> Value:
+        """The inverse of `merged`."""
+        order = (*self.dims, *self.rest)
+        whole = views.reshape(merged, (*self.sizes, *self.kept))
+        return views.permute(whole, tuple(order.index(i) for i in range(len(order))))
+
+    def result_shape(self) -> Shape:
+        return (*self.kept[: self.before], *self.shape, *self.kept[self.before :])
+
+    def placed(self, picked: Value) -> Value:
+        """Slices of the merged tensor in the shape of the result."""
+        whole = views.reshape(picked, (*self.shape, *self.kept))
+        count, before = len(self.shape), self.before
+        if not before or not count:
+            return whole
+        rank = len(whole.spec.shape)
+        return views.permute(whole, (*range(count, count + before), *range(count), *range(count + before, rank)))
+
+    def unplaced(self, result: Value) -> Value:
+        """The inverse of `placed`."""
+        count, before = len(self.shape), self.before
+        if before and count:
+            rank = len(result.spec.shape)
+            order = (*range(before, before + count), *range(before), *range(before + count, rank))
+            result = views.permute(result, order)
+        return views.reshape(result, (numel(self.shape), *self.kept))
+
+
+def _check_empty(places: Places) -> None:
+    if numel(places.shape) and not numel(places.sizes):
+        raise IndexError(f"index: a dimension of size 0 is indexed ({list(places.sizes)}); there is nothing to take")
+
+
+def read_at(x: Value, left: Left) -> Value:
     dim, index = left[0]
-    size = seen.spec.shape[dim]
-    flat = views.reshape(indexing.from_end(index, size), (-1,))
-    picked = indexing.index_select(seen, dim, flat)
-    shape = seen.spec.shape
-    return views.reshape(picked, (*shape[:dim], *index.spec.shape, *shape[dim + 1 :]))
+    if len(left) == 1 and len(index.spec.shape) == 1 and index.spec.numel and x.spec.numel:
+        return indexing.index_select(x, dim, indexing.from_end(index, x.spec.shape[dim]))
+    places = Places(x, left)
+    _check_empty(places)
+    if not numel(places.result_shape()):
+        return views.reshape(views.slice_dim(views.reshape(x, (x.spec.numel,)), 0, 0, 0), places.result_shape())
+    return places.placed(indexing.rows(places.merged(x), places.flat))
 
 
-def _several(x: Value, left: list[tuple[int, Value]]) -> Value:
-    """Index tensors on several dimensions, broadcast against each other: one index into the merged dimensions."""
-    dims = [d for d, _ in left]
-    rest = [d for d in range(len(x.spec.shape)) if d not in dims]
-    sizes = [x.spec.shape[d] for d in dims]
-    together = dims == list(range(dims[0], dims[0] + len(dims)))
-    flat: Value | None = None
-    outside: Value | None = None
-    for size, (_, index) in zip(sizes, left, strict=True):
-        place = indexing.from_end(index, size)
-        wrong = e.bitwise_or(e.lt(place, 0), e.ge(place, size))
-        flat = place if flat is None else e.add(e.mul(flat, size), place)
-        outside = wrong if outside is None else e.bitwise_or(outside, wrong)
-    # An index beyond its own dimension may lie inside the merged one; -1 lies in none.
-    flat = e.select(outside, -1, flat)
-    moved = views.permute(x, (*dims, *rest))
-    merged = views.reshape(moved, (numel(sizes), *(x.spec.shape[d] for d in rest)))
-    picked = indexing.rows(merged, flat)
-    if not together or dims[0] == 0:
-        return picked
-    # Adjacent indices keep their place: bring the picked dimensions behind those that stood before them.
-    count = len(flat.spec.shape)
-    before = dims[0]
-    order = (*range(count, count + before), *range(count), *range(count + before, len(picked.spec.shape)))
-    return views.permute(picked, order)
+def write_at(x: Value, left: Left, values: Value, accumulate: bool) -> Value:
+    """x with values, broadcast, at the places that index tensors name, or added there."""
+    places = Places(x, left)
+    _check_empty(places)
+    shape = places.result_shape()
+    if not numel(shape):
+        return e.clone(x)
+    given = values.spec.shape
+    while len(given) > len(shape) and given[0] == 1:  # PyTorch drops leading dimensions of 1
+        given = given[1:]
+    if broadcast_shapes([shape, given], "index", [x.spec, values.spec]) != shape:
+        raise ShapeError(f"index: values {values.spec!r} do not broadcast to the indexing result {list(shape)}")
+    merged = places.merged(x)
+    if numel(given) == 1 and not accumulate:
+        # One value everywhere: which of equal places is last does not matter.
+        chosen = e.gt(selection.hits(places.flat, 0, merged.spec.shape[:1]), 0)
+        chosen = views.reshape(chosen, merged.spec.shape[:1] + (1,) * len(places.kept))
+        return places.restored(e.select(chosen, views.reshape(values, ()), merged))
+    new = places.unplaced(views.expand(views.reshape(values, given), shape))
+    if accumulate:
+        return places.restored(selection.added_slices(merged, 0, places.flat, new))
+    return places.restored(selection.written_slices(merged, 0, places.flat, new))
+
+
+def _mask_over(x: Value, keys: list[Any]) -> Value | None:
+    """A single mask with only whole slices around it, shaped to broadcast against x."""
+    masks = [(i, k) for i, k in enumerate(keys) if isinstance(k, Value) and k.spec.dtype is bool_ and k.spec.shape]
+    plain = all(isinstance(k, slice) and k == slice(None) for k in keys if not isinstance(k, Value))
+    if len(masks) != 1 or not plain or len([k for k in keys if isinstance(k, Value)]) != 1:
+        return None
+    at, mask = masks[0]
+    shape = mask.spec.shape
+    if x.spec.shape[at : at + len(shape)] != shape:
+        return None
+    return views.reshape(mask, shape + (1,) * (len(x.spec.shape) - at - len(shape)))
 
 
 def set_item(x: Value, key: Key, value: Any) -> None:
     """x[key] = value."""
     inplace.check_writable(x, "x[...] = value")
-    seen, left = basic(x, _expanded(x, key))
+    keys = _expanded(x, key)
+    if not isinstance(value, Value):
+        value = _number(x, value)
+    mask = _mask_over(x, keys) if value.spec.numel == 1 else None
+    if mask is not None:
+        new = e.cast(views.reshape(value, ()), x.spec.dtype)
+        inplace.copy_(x, e.select(mask, new, x))
+        return
+    seen, left = basic(x, keys, writing=True)
     if left:
-        raise TypeError(
-            "x[...] = value: with an index tensor use scatter_add or where; ints and slices can be assigned"
-        )
+        value = write_at(seen, left, e.cast(value, x.spec.dtype), accumulate=False)
+    elif len(value.spec.shape) > len(seen.spec.shape):
+        drop = len(value.spec.shape) - len(seen.spec.shape)
+        if all(n == 1 for n in value.spec.shape[:drop]):
+            value = views.reshape(value, value.spec.shape[drop:])
     inplace.copy_(seen, value)
+
+
+def _number(x: Value, value: Any) -> Value:
+    if hasattr(value, "item") and getattr(value, "shape", None) == ():
+        value = value.item()
+    if not isinstance(value, (bool, int, float)):
+        raise TypeError(f"x[...] = value: the value must be a tensor or a number, got {type(value).__name__}")
+    return full_spec(Spec.of(x.spec.device, x.spec.dtype, ()), value)
+
+
+@composite("index_put")
+def index_put(input: Value, indices: Sequence[Value | None], values: Value, accumulate: bool = False) -> Value:
+    """The input with values at the places that index tensors name (None: all of a dimension), or added there."""
+    if values.spec.dtype is not input.spec.dtype:
+        raise DTypeError(
+            f"index_put: values {values.spec!r} must have the dtype of {input.spec!r}; cast with .to(dtype)"
+        )
+    keys = [slice(None) if k is None else k for k in indices]
+    if len(keys) > len(input.spec.shape):
+        raise IndexError(f"index_put: {len(keys)} indices for a tensor of dimension {len(input.spec.shape)}")
+    if any(isinstance(k, Value) and k.spec.dtype in INTEGER and not k.spec.shape for k in keys):
+        # Here a 0-dim index is a tensor among others, not an int.
+        keys = [views.reshape(k, (1,)) if isinstance(k, Value) and not k.spec.shape else k for k in keys]
+    seen, left = basic(input, _expanded(input, tuple(keys)))
+    return write_at(seen, left, values, accumulate) if left else e.clone(values)

@@ -23,7 +23,7 @@ from rushlight.scalar.ir import Expr, const
 TANH_SMALL = 0.55  # tanh(0.55) is just above a half: beyond, 1 - small loses nothing
 
 
-def _reduce_exp(x: Expr) -> tuple[Expr, Expr]:
+def reduce_exp(x: Expr) -> tuple[Expr, Expr]:
     """(whole n, e^r - 1) with x = n log 2 + r."""
     kind = format_of(x)
     n = s.round_even(x * kind.log2_e)
@@ -33,23 +33,23 @@ def _reduce_exp(x: Expr) -> tuple[Expr, Expr]:
 
 
 def exp(x: Expr) -> Expr:
-    n, less_one = _reduce_exp(clamp(x, *format_of(x).exp_range))
+    n, less_one = reduce_exp(clamp(x, *format_of(x).exp_range))
     return scale(less_one + 1.0, n)
 
 
 def _exp_moderate(x: Expr) -> Expr:
     """exp where the result is known to be normal."""
-    n, less_one = _reduce_exp(x)
+    n, less_one = reduce_exp(x)
     return (less_one + 1.0) * power_of_two(n, x)
 
 
 def expm1(x: Expr) -> Expr:
     """e^x - 1 without the loss near 0."""
     kind = format_of(x)
-    n, less_one = _reduce_exp(clamp(x, *kind.exp_range))
-    # Half the result first: 2^n itself may overflow. Below -1 the power may vanish, which is right.
-    lowest = const(2 - kind.bias, n.dtype)
-    half = power_of_two(s.where(n < lowest, lowest, n) - 1, x)
+    # Far below 0 it is -1, long before -60.
+    n, less_one = reduce_exp(clamp(x, -60.0, kind.exp_range[1]))
+    # Half the result first: 2^n itself may overflow.
+    half = power_of_two(n - 1, x)
     result = s.fma(less_one, half, half - 0.5) * 2.0
     return s.where(s.absolute(x) < kind.tiny, x, result)
 

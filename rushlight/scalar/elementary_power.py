@@ -40,7 +40,7 @@ def power(x: Expr, y: Expr) -> Expr:
     return s.where(y.eq(0.0) | x.eq(1.0), const(1.0, x.dtype), result)
 
 
-def _cut(x: Expr) -> Expr:
+def cut(x: Expr) -> Expr:
     """x without the lower half of its mantissa."""
     return s.bits_to(bits(x) & (-1 << format_of(x).split), x.dtype)
 
@@ -55,24 +55,24 @@ def _log2(x: Expr) -> tuple[Expr, Expr]:
     whole = to_float(k, x)
     above, below = m - 1.0, m + 1.0
     ratio = above / below
-    ratio_high = _cut(ratio)
-    below_high = _cut(below)
+    ratio_high = cut(ratio)
+    below_high = cut(below)
     below_low = m - (below_high - 1.0)
     ratio_low = ((above - ratio_high * below_high) - ratio_high * below_low) / below
     # 3 + t^2 + t^4 P in two parts.
     square = ratio * ratio
     high_square = ratio_high * ratio_high
     tail = square * square * horner(square, kind.pow_tail) + ratio_low * (ratio_high + ratio)
-    series = _cut(high_square + 3.0 + tail)
+    series = cut(high_square + 3.0 + tail)
     series_low = tail - ((series - 3.0) - high_square)
     # t times it, then c times that.
     product = ratio_high * series
     product_low = ratio_low * series + series_low * ratio
-    head = _cut(product + product_low)
+    head = cut(product + product_low)
     head_low = product_low - (head - product)
     scaled = head * kind.pow_scale[0]
     scaled_low = head * kind.pow_scale[1] + head_low * sum(kind.pow_scale)
-    high = _cut((scaled + scaled_low) + whole)
+    high = cut((scaled + scaled_low) + whole)
     return high, scaled_low - ((high - whole) - scaled)
 
 
@@ -80,7 +80,7 @@ def _exp2_product(y: Expr, high: Expr, low: Expr) -> Expr:
     """2^(y * (high + low)); an infinite y counts as a very large one, so that 0 * inf does not arise."""
     kind = format_of(y)
     y = clamp(y, -(2.0**100), 2.0**100)
-    y_high = _cut(y)
+    y_high = cut(y)
     main = y_high * high
     rest = (y - y_high) * high + y * low
     exponent = main + rest

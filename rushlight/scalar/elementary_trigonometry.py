@@ -11,12 +11,12 @@ from rushlight.scalar.ir import Expr, const
 
 
 def sin(x: Expr) -> Expr:
-    quarter, sine, cosine = _turn(s.absolute(x))
+    quarter, sine, cosine = turn(s.absolute(x))
     return _pick(x, quarter, sine, cosine, sign_bit(x))
 
 
 def cos(x: Expr) -> Expr:
-    quarter, sine, cosine = _turn(s.absolute(x))
+    quarter, sine, cosine = turn(s.absolute(x))
     return _pick(x, quarter + 1, sine, cosine, const(0, format_of(x).integer))
 
 
@@ -28,7 +28,7 @@ def _pick(x: Expr, quarter: Expr, sine: Expr, cosine: Expr, sign: Expr) -> Expr:
     return s.where(s.absolute(x) < math.inf, flip(value, half ^ sign), const(math.nan, x.dtype))
 
 
-def _turn(size: Expr) -> tuple[Expr, Expr, Expr]:
+def turn(size: Expr) -> tuple[Expr, Expr, Expr]:
     """(quarter, sin r, cos r) with size = quarter * pi/2 + r."""
     kind = format_of(size)
     quarter, r = reduce_quarters(size)

@@ -14,6 +14,7 @@
 9. Leaves: `arg i` is input i's element; `param i` a launch-time number; `index` the element's position (int64):
    in a map the linear position in the output, in a rowwise kernel the position along the axis; `extent` the
    axis length (int64); `row k` the result of the k-th reduction.
+   In a scan, `index` is the position along the axis too, and `row 0` the state before it.
 """
 
 from __future__ import annotations

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 
 from llvmlite import ir
 
-from rushlight.emit import cuda_contract, cuda_index, cuda_map
+from rushlight.emit import cuda_contract, cuda_index, cuda_map, cuda_scan
 from rushlight.emit.cuda_rows import is_splittable
-from rushlight.kernel.shapes import Contract, Gather, Kernel, Map, Rowwise
+from rushlight.kernel.shapes import Contract, Gather, Kernel, Map, Rowwise, Scan
 
 Value = Any  # an llvmlite value of type i64
 I64 = ir.IntType(64)
@@ -132,6 +132,13 @@ def _contract(b: ir.IRBuilder, sizes: Sequence[Value]) -> Geometry:
     return Geometry(tiles, _least(b, tiles, const(MOST_BLOCKS)), const(1), const(cuda_contract.THREADS))
 
 
+def _scan(b: ir.IRBuilder, sizes: Sequence[Value]) -> Geometry:
+    outer, axis, inner = sizes
+    rows, threads = b.mul(outer, inner), const(cuda_scan.THREADS)
+    blocks = _least(b, _ceil(b, rows, threads), const(MOST_BLOCKS))
+    return Geometry(b.mul(rows, axis), blocks, const(1), threads)
+
+
 def _scatter(chunk: int, b: ir.IRBuilder, sizes: Sequence[Value]) -> Geometry:
     """Blocks for cases 3 and 4 of Note [Indices on CUDA]: the kernel decides which it is, from its strides."""
     outer, count, inner, limit = sizes
@@ -158,6 +165,8 @@ def rule_of(kernel: Kernel, scratch: tuple[int, int]) -> tuple[tuple[object, ...
         splittable = is_splittable(kernel)
         rule = _rows if kernel.vector == "axis" else _columns
         return (rule.__name__, splittable, scratch), partial(rule, splittable, scratch)
+    if isinstance(kernel, Scan):
+        return ("scan",), _scan
     if isinstance(kernel, Contract):
         return ("contract",), _contract
     chunk = cuda_map.chunk_of([kernel.dtype])

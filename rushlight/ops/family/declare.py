@@ -60,11 +60,13 @@ def elementwise(
     conditions: tuple[int, ...] = (),
     method: bool = True,
     top: bool = True,
+    listed: bool = True,
 ) -> Callable[..., Any]:
     """Declare an elementwise op; the number of operands is that of the body.
 
     `accepts` are the types it is computed in: integers go to the default float where only floats are accepted.
     `conditions` are operands that take no part in type promotion. `result` is the output's type, if not the common one.
+    One that is not `listed` is a kernel of composites, no public name.
     """
     op = Elementwise(name, body, vjp, accepts, result, conditions, doc)
     arity = body.__code__.co_argcount
@@ -80,7 +82,7 @@ def elementwise(
     else:
         function = fallback
     function.op = op  # type: ignore[attr-defined]
-    return register(name, function, doc, method, top)
+    return register(name, function, doc, method, top) if listed else function
 
 
 def rowwise(

@@ -1,0 +1,22 @@
+"""Scan kernels in WGSL: one invocation per (outer, inner), serial along the axis."""
+
+from __future__ import annotations
+
+from rushlight.emit.wgsl_module import GROUP, Module
+from rushlight.kernel.shapes import Scan
+
+
+def scan_text(module: Module, kernel: Scan) -> str:
+    inputs = {j: module.at(1 + j, ["o", "a", "i"]) for j in range(len(kernel.inputs))}
+    lines, (result,) = module.printer.block([kernel.body], module.leaves(1, inputs, "a"), "t", "        ")
+    put = module.store(0, module.at(0, ["o", "a", "i"]), "row0")
+    return module.text(
+        GROUP,
+        f"    let here = group * {GROUP}u + lane;\n"
+        "    let i = here % launch.size2;\n"
+        "    let o = here / launch.size2;\n"
+        "    if (o >= launch.size0) { return; }\n"
+        f"    var row0 = {module.printer.constant(kernel.start)};\n"
+        "    for (var a = 0u; a < launch.size1; a += 1u) {\n"
+        f"{lines}        row0 = {result};\n        {put}\n    }}\n",
+    )

@@ -1,0 +1,140 @@
+"""Normalising layers over groups of channels, over instances, by mean square, and over neighbouring channels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rushlight.core.dtypes import DType
+from rushlight.core.errors import ShapeError
+from rushlight.nn.module import Module
+from rushlight.nn.norm import _BatchNorm, _scale, _shift
+from rushlight.nn.parameter import Parameter
+from rushlight.ops import norms, views
+from rushlight.tensor import Tensor
+
+
+class GroupNorm(Module):
+    """Groups of channels with mean 0 and variance 1 in each instance, then scaled and shifted."""
+
+    weight: Parameter | None
+    bias: Parameter | None
+
+    def __init__(
+        self,
+        num_groups: int,
+        num_channels: int,
+        eps: float = 1e-5,
+        affine: bool = True,
+        device: Any = None,
+        dtype: DType | None = None,
+    ) -> None:
+        super().__init__()
+        if num_groups < 1 or num_channels % num_groups:
+            raise ValueError(f"GroupNorm: {num_channels} channels do not divide into {num_groups} groups")
+        self.num_groups, self.num_channels = num_groups, num_channels
+        self.eps = eps
+        self.affine = affine
+        self.register_parameter("weight", _scale((num_channels,), affine, device, dtype))
+        self.register_parameter("bias", _shift((num_channels,), affine, device, dtype))
+
+    def forward(self, input: Tensor) -> Tensor:
+        return norms.group_norm(input, self.num_groups, self.weight, self.bias, self.eps)
+
+    def extra_repr(self) -> str:
+        return f"{self.num_groups}, {self.num_channels}, eps={self.eps}, affine={self.affine}"
+
+
+class RMSNorm(Module):
+    """The last dimensions divided by the root of their mean square, then scaled."""
+
+    weight: Parameter | None
+
+    def __init__(
+        self,
+        normalized_shape: int | Sequence[int],
+        eps: float | None = None,
+        elementwise_affine: bool = True,
+        device: Any = None,
+        dtype: DType | None = None,
+    ) -> None:
+        super().__init__()
+        shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
+        self.normalized_shape = shape
+        self.eps = eps
+        self.elementwise_affine = elementwise_affine
+        self.register_parameter("weight", _scale(shape, elementwise_affine, device, dtype))
+
+    def forward(self, input: Tensor) -> Tensor:
+        return norms.rms_norm(input, self.normalized_shape, self.weight, self.eps)
+
+    def extra_repr(self) -> str:
+        return f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}"
+
+
+class LocalResponseNorm(Module):
+    """Each element divided by a power of the mean square over neighbouring channels."""
+
+    def __init__(self, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0) -> None:
+        super().__init__()
+        self.size, self.alpha, self.beta, self.k = size, alpha, beta, k
+
+    def forward(self, input: Tensor) -> Tensor:
+        return norms.local_response_norm(input, self.size, self.alpha, self.beta, self.k)
+
+    def extra_repr(self) -> str:
+        return f"{self.size}, alpha={self.alpha}, beta={self.beta}, k={self.k}"
+
+
+class _InstanceNorm(_BatchNorm):
+    """Each channel of each instance with mean 0 and variance 1; running statistics and weights only if asked for."""
+
+    def __init__(
+        self,
+        num_features: int,
+        eps: float = 1e-5,
+        momentum: float = 0.1,
+        affine: bool = False,
+        track_running_stats: bool = False,
+        device: Any = None,
+        dtype: DType | None = None,
+    ) -> None:
+        super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype)
+
+    def forward(self, input: Tensor) -> Tensor:
+        rank = self.dimensions[0]
+        if len(input.shape) not in (rank - 1, rank):
+            wanted = f"{rank - 1} or {rank}"
+            raise ShapeError(
+                f"{type(self).__name__}: input must have {wanted} dimensions, got shape {list(input.shape)}"
+            )
+        batch = input if len(input.shape) == rank else views.unsqueeze(input, 0)
+        y = norms.instance_norm(
+            batch,
+            self.running_mean,
+            self.running_var,
+            self.weight,
+            self.bias,
+            self.training or not self.track_running_stats,
+            0.0 if self.momentum is None else self.momentum,
+            self.eps,
+        )
+        return y if batch is input else views.squeeze(y, 0)
+
+
+class InstanceNorm1d(_InstanceNorm):
+    """Instance normalisation of (batch, channels, length)."""
+
+    dimensions = (3,)
+
+
+class InstanceNorm2d(_InstanceNorm):
+    """Instance normalisation of (batch, channels, height, width)."""
+
+    dimensions = (4,)
+
+
+class InstanceNorm3d(_InstanceNorm):
+    """Instance normalisation of (batch, channels, depth, height, width)."""
+
+    dimensions = (5,)

@@ -1,0 +1,103 @@
+"""Which elements are chosen, as places: running counts, and the one kind of op that reads a number off the device.
+
+# Note [Reading counts]
+The size of `nonzero`, `masked_select`, `x[mask]` and `repeat_interleave` depends on elements. The count is one number
+that is copied to the host; `interop` gives the function that does it (`provide_reader`), so it is counted as every
+other transfer. Ops whose result has a size known beforehand (`nonzero_static`, `where`, assigning a number under a mask,
+`repeat_interleave` with output_size) read nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from rushlight.core.dtypes import int64
+from rushlight.core.errors import ShapeError
+from rushlight.core.shapes import Spec
+from rushlight.ops import creation, elementwise as e, indexing, reductions, views
+from rushlight.ops.creation import full_spec
+from rushlight.tape import call
+from rushlight.tape.value import Value
+
+_BLOCK = 256
+_reader: list[Callable[[Value], list[Any]]] = []
+
+
+def provide_reader(reader: Callable[[Value], list[Any]]) -> None:
+    _reader[:] = [reader]
+
+
+def read(x: Value) -> list[Any]:
+    """All elements as Python numbers, on the host. See Note [Reading counts]."""
+    return _reader[0](call.detached(x))
+
+
+def _running_rows(x: Value) -> Value:
+    """Sums of everything up to each element, along the last of two dimensions, by doubling."""
+    width = x.spec.shape[1]
+    step = 1
+    while step < width:
+        head, tail = views.slice_dim(x, 1, 0, step), views.slice_dim(x, 1, step, width - step)
+        x = views.cat([head, e.add(tail, views.slice_dim(x, 1, 0, width - step))], 1)
+        step *= 2
+    return x
+
+
+def running(x: Value) -> Value:
+    """Sums of everything up to each element of an int64 vector: in blocks, then over the blocks' totals."""
+    n = x.spec.numel
+    if n <= _BLOCK:
+        return views.reshape(_running_rows(views.reshape(x, (1, n))), (n,))
+    blocks = -(-n // _BLOCK)
+    if n % _BLOCK:
+        rest = full_spec(Spec.of(x.spec.device, x.spec.dtype, (blocks * _BLOCK - n,)), 0)
+        x = views.cat([x, rest])
+    inside = _running_rows(views.reshape(x, (blocks, _BLOCK)))
+    totals = views.reshape(views.slice_dim(inside, 1, _BLOCK - 1, 1), (blocks,))
+    before = e.sub(running(totals), totals)
+    whole = e.add(inside, views.reshape(before, (blocks, 1)))
+    return views.slice_dim(views.reshape(whole, (blocks * _BLOCK,)), 0, 0, n)
+
+
+def places(mask: Value, count: int, fill: int = 0) -> Value:
+    """Where the first `count` true elements are, counted in rows; `fill` where there are fewer."""
+    flat = views.reshape(mask, (mask.spec.numel,))
+    device = mask.spec.device
+    out = full_spec(Spec.of(device, int64, (count + 1,)), fill)
+    if flat.spec.numel and count:
+        number = e.sub(running(e.cast(flat, int64)), 1)
+        # What is not chosen, or beyond the count, goes to a last place that is cut off.
+        target = e.select(e.bitwise_and(flat, e.lt(number, count)), number, count)
+        where = creation.arange(flat.spec.numel, device=device.device.name)
+        out = indexing.scatter_add(out, 0, target, where if fill == 0 else e.sub(where, fill))
+    return views.slice_dim(out, 0, 0, count)
+
+
+def count_of(mask: Value) -> int:
+    """How many elements are true: read off the device."""
+    return int(read(reductions.sum(mask))[0]) if mask.spec.numel else 0
+
+
+def chosen(mask: Value) -> Value:
+    """Where the true elements are, counted in rows."""
+    return places(mask, count_of(mask))
+
+
+def repeated_places(counts: Value, output_size: int | None) -> Value:
+    """0 counts[0] times, 1 counts[1] times, ..."""
+    if len(counts.spec.shape) != 1 or counts.spec.dtype.kind != "i":
+        raise ShapeError(f"repeat_interleave: repeats must be an integer vector, got {counts.spec!r}")
+    whole = e.cast(counts, int64)
+    device = counts.spec.device
+    total = int(read(reductions.sum(whole))[0]) if output_size is None else output_size
+    if not counts.spec.numel:
+        return full_spec(Spec.of(device, counts.spec.dtype, (0,)), 0)
+    ends = running(whole)
+    marks = indexing.scatter_add(
+        full_spec(Spec.of(device, int64, (total + 1,)), 0),
+        0,
+        ends,
+        full_spec(Spec.of(device, int64, ends.spec.shape), 1),
+    )
+    return e.cast(views.slice_dim(running(marks), 0, 0, total), counts.spec.dtype)

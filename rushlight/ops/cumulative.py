@@ -1,0 +1,265 @@
+"""Running sums, products, extremes along a dimension.
+
+# Note [Derivatives of running folds]
+All are made of running folds again, so every order follows, and none divides, so zeros are no matter. The recurrence
+s[a] = b[a] * s[a-1] + c[a] carries them: the gradient of c is the recurrence from the other end with b moved by one,
+the gradient of b is that of c times s[a-1]. cumprod: what is behind position k adds up to s[k] = g[k] + x[k+1] * s[k+1],
+what is before it is the product before. logcumsumexp: s[k] = g[k] + exp(out[k] - out[k+1]) * s[k+1], no power above 1.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from rushlight.core.dtypes import FLOAT, DType, bool_, compute_type, int32, int64
+from rushlight.core.errors import DTypeError
+from rushlight.core.shapes import Spec, collapse, numel, wrap_dim
+from rushlight.kernel.shapes import Scan
+from rushlight.ops import elementwise as e, views
+from rushlight.ops.creation import full_spec
+from rushlight.ops.family.build import built, check_device_dtype
+from rushlight.ops.family.kernel_op import KernelOp, Vjp
+from rushlight.ops.indexing import gather, merges
+from rushlight.ops.registry import composite
+from rushlight.scalar import build as s, elementary
+from rushlight.scalar.ir import Expr, arg, const, index, row
+from rushlight.tape import call
+from rushlight.tape.needed import edge_of
+from rushlight.tape.op import Grad, Op, Plan, Static, check_devices
+from rushlight.tape.state import STATE
+from rushlight.tape.value import Value
+
+Fold = Callable[..., Expr]  # of the state before, and of the inputs' elements
+
+
+class CumMax(NamedTuple):
+    """What cummax gives."""
+
+    values: Any
+    indices: Any
+
+
+class CumMin(NamedTuple):
+    """What cummin gives."""
+
+    values: Any
+    indices: Any
+
+
+# ---- one launch ----
+
+
+def _steps(spec: Spec, dim: int, reverse: bool) -> tuple[int, tuple[int, int, int]]:
+    """Bytes to where the fold starts, and the (outer, axis, inner) strides; dimensions merge on both sides."""
+    ends = []
+    for part in (slice(0, dim), slice(dim + 1, None)):
+        steps = collapse(spec.shape[part], (spec.strides[part],))[1][0]
+        ends.append(steps[0] if steps else 0)
+    along, size = spec.strides[dim], spec.shape[dim]
+    if not reverse:
+        return 0, (ends[0], along, ends[1])
+    return max(size - 1, 0) * along * spec.dtype.itemsize, (ends[0], -along, ends[1])
+
+
+def _scan_kernel(output: DType, inputs: Sequence[DType], start: float, fold: Fold) -> Scan:
+    wide = compute_type(output)
+    if wide.kind == "i" and math.isinf(start):
+        bits = wide.itemsize * 8 - 1
+        start = -(1 << bits) if start < 0 else (1 << bits) - 1
+    elements = [arg(i, compute_type(d)) for i, d in enumerate(inputs)]
+    return Scan(output, tuple(inputs), const(start, wide), fold(row(0, wide), *elements))
+
+
+class Running(KernelOp):
+    """One scan; static is (dim, reverse, the output's dtype)."""
+
+    __slots__ = ("fold", "start")
+
+    def __init__(
+        self,
+        name: str,
+        start: float,
+        fold: Fold,
+        doc: str,
+        vjp: Vjp | None = None,
+        saves: Sequence[int | str] = (),
+    ) -> None:
+        super().__init__(name, _plan, [vjp], [saves], doc)
+        self.start = start
+        self.fold = fold
+
+
+def _plan(op: Op, ins: Sequence[Spec], static: Static) -> Plan:
+    assert isinstance(op, Running)
+    dim, reverse, dtype = static
+    pool = check_devices(op.name, ins)
+    check_device_dtype(op.name, pool, dtype)
+    out = Spec.of(pool, dtype, ins[0].shape)
+    run = built(pool, _scan_kernel(dtype, [spec.dtype for spec in ins], op.start, op.fold))
+    skips, strides = zip(*(_steps(spec, dim, reverse) for spec in (out, *ins)), strict=True)
+    shape = out.shape
+    tail = (numel(shape[:dim]), shape[dim], numel(shape[dim + 1 :]), *(n for three in strides for n in three))
+    if not any(skips):
+        return Plan(op, ins, [out], lambda *addresses: run(*addresses, *tail), static)
+
+    def launch(*addresses: int) -> None:
+        run(*(a + skip for a, skip in zip(addresses, skips, strict=True)), *tail)
+
+    return Plan(op, ins, [out], launch, static)
+
+
+def _run(op: Running, inputs: Sequence[Value], dim: int, reverse: bool, dtype: DType) -> Value:
+    """`dim` is wrapped; a 0-dim tensor counts as one of 1 element."""
+    if not inputs[0].spec.shape:
+        return views.reshape(_run(op, [views.reshape(x, (1,)) for x in inputs], 0, reverse, dtype), ())
+    return call.call(op, [merges(x, dim) for x in inputs], (dim, reverse, dtype))
+
+
+# ---- the folds ----
+
+
+class Recurrence(Running):
+    """See Note [Derivatives of running folds]; inputs are c and b."""
+
+    __slots__ = ()
+
+    def make_grad(self, plan: Plan, needs: int) -> Grad:
+        dim, reverse, _ = plan.static
+        back = 1 if reverse else -1
+
+        def rule(grads: list[Any], values: list[Any], params: tuple[Any, ...]) -> list[Any]:
+            of_c = _recur(grads[0], _moved(values[1], dim, back, 0.0), dim, not reverse)
+            return [of_c, e.mul(of_c, _moved(values[2], dim, -back, 0.0)) if needs & 2 else None]
+
+        return Grad(needs, (1,), (0,) if needs & 2 else (), rule)
+
+
+_recurrence = Recurrence("recurrence", 0.0, lambda state, c, b: state * b + c, "s[a] = b[a] * s[a-1] + c[a].")
+
+
+def _recur(c: Value, b: Value, dim: int, reverse: bool) -> Value:
+    return _run(_recurrence, (c, b), dim, reverse, c.spec.dtype)
+
+
+def _moved(x: Value, dim: int, by: int, fill: float) -> Value:
+    """x one place on (`by` 1) or back (-1) along a dimension, with `fill` at the end that is left."""
+    size, spec = x.spec.shape[dim], x.spec
+    if size == 0:
+        return x
+    kept = views.slice_dim(x, dim, 0 if by > 0 else 1, size - 1)
+    end = full_spec(Spec.of(spec.device, spec.dtype, (*spec.shape[:dim], 1, *spec.shape[dim + 1 :])), fill)
+    return views.cat([end, kept] if by > 0 else [kept, end], dim)
+
+
+def _cumprod_grad(g: Value, out: Value, x: Value, dim: int, reverse: bool, dtype: DType) -> Value:
+    on, back = (-1, 1) if reverse else (1, -1)
+    behind = _recur(g, _moved(x, dim, back, 0.0), dim, not reverse)
+    return e.mul(_moved(out, dim, on, 1.0), behind)
+
+
+def _add_in_logs(state: Expr, x: Expr) -> Expr:
+    gap = s.absolute(state - x)
+    # The gap of two infinities is NaN; a NaN operand is in the maximum.
+    return s.maximum(state, x) + elementary.log1p(s.exp(-s.where(s.isnan(gap), 0.0, gap)))
+
+
+def _logcumsumexp_grad(g: Value, out: Value, x: Value, dim: int, reverse: bool, dtype: DType) -> Value:
+    size = x.spec.shape[dim]
+    if size == 0:
+        return g
+    before, after = views.slice_dim(out, dim, 0, size - 1), views.slice_dim(out, dim, 1, size - 1)
+    if reverse:
+        before, after = after, before
+    stuck = e.logical_and(e.eq(before, after), e.eq(e.abs(before), math.inf))
+    ratio = e.exp(e.select(stuck, 0.0, e.sub(before, after)))
+    end = full_spec(Spec.of(g.spec.device, g.spec.dtype, (*g.spec.shape[:dim], 1, *g.spec.shape[dim + 1 :])), 0.0)
+    behind = _recur(g, views.cat([end, ratio] if reverse else [ratio, end], dim), dim, not reverse)
+    part = e.select(e.eq(out, -math.inf), -math.inf, e.sub(x, out))
+    return e.mul(e.exp(part), behind)
+
+
+def _cumsum_grad(g: Value, out: Value, x: Value, dim: int, reverse: bool, dtype: DType) -> Value:
+    return _run(_cumsum, (g,), dim, not reverse, dtype)
+
+
+_cumsum = Running("cumsum", 0.0, lambda state, x: state + s.cast(x, state.dtype), "Running sum.", _cumsum_grad)
+_cumprod = Running(
+    "cumprod", 1.0, lambda state, x: state * s.cast(x, state.dtype), "Running product.", _cumprod_grad, (0, "out")
+)
+
+
+def _last_place(state: Expr, x: Expr, best: Expr) -> Expr:
+    hit = x.eq(best)
+    if x.dtype.kind == "f":  # from a NaN on the extreme is NaN, last held by the last of them
+        hit = hit | s.isnan(x)
+    return s.where(hit, index(), state)
+
+
+_cummax = Running("cummax", -math.inf, lambda state, x: s.maximum(state, x), "Running maximum.")
+_cummin = Running("cummin", math.inf, lambda state, x: s.minimum(state, x), "Running minimum.")
+_place = Running("place", 0, _last_place, "Where the running extreme was last held.")
+_logcumsumexp = Running(
+    "logcumsumexp", -math.inf, _add_in_logs, "Running log of the sum of exponentials.", _logcumsumexp_grad, (0, "out")
+)
+
+
+# ---- the public names ----
+
+
+def _accumulated(op: Running, x: Value, dim: int, dtype: DType | None) -> Value:
+    dim = wrap_dim(dim, len(x.spec.shape), op.name)
+    if dtype is bool_:
+        raise DTypeError(f"{op.name}: cannot accumulate in bool; ask for dtype=rushlight.int64")
+    if dtype is not None:
+        x = e.cast(x, dtype)
+    return _run(op, (x,), dim, False, x.spec.dtype if dtype or x.spec.dtype.kind == "f" else int64)
+
+
+@composite("cumsum")
+def cumsum(input: Value, dim: int, *, dtype: DType | None = None) -> Value:
+    """Sum of the elements up to each along a dimension; integers add in int64, halves in float32."""
+    return _accumulated(_cumsum, input, dim, dtype)
+
+
+@composite("cumprod")
+def cumprod(input: Value, dim: int, *, dtype: DType | None = None) -> Value:
+    """Product of the elements up to each along a dimension; integers multiply in int64, halves in float32."""
+    return _accumulated(_cumprod, input, dim, dtype)
+
+
+@composite("logcumsumexp")
+def logcumsumexp(input: Value, dim: int) -> Value:
+    """log of the sum of exp of the elements up to each along a dimension, without overflow."""
+    if input.spec.dtype not in FLOAT:
+        raise DTypeError(f"logcumsumexp: takes floating point, got {input.spec!r}; cast with .float() first")
+    return _run(_logcumsumexp, (input,), wrap_dim(dim, len(input.spec.shape), "logcumsumexp"), False, input.spec.dtype)
+
+
+def _extremes(op: Running, x: Value, dim: int) -> tuple[Value, Value]:
+    """The running extreme and the last place that holds it, of which the gradient is."""
+    dim = wrap_dim(dim, len(x.spec.shape), op.name)
+    if not x.spec.shape:
+        values, places = _extremes(op, views.reshape(x, (1,)), 0)
+        return views.reshape(values, ()), views.reshape(places, ())
+    seen = call.detached(x)
+    if x.spec.dtype is bool_:  # the instructions order numbers only
+        seen = e.cast(seen, int32)
+    best = _run(op, (seen,), dim, False, seen.spec.dtype)
+    places = _run(_place, (seen, best), dim, False, int64)
+    if STATE.get().grad and edge_of(x) is not None:
+        return gather(x, dim, places), places
+    return e.cast(best, x.spec.dtype), places
+
+
+@composite("cummax")
+def cummax(input: Value, dim: int) -> CumMax:
+    """Largest element up to each along a dimension, and its last place; NaN is largest."""
+    return CumMax(*_extremes(_cummax, input, dim))
+
+
+@composite("cummin")
+def cummin(input: Value, dim: int) -> CumMin:
+    """Smallest element up to each along a dimension, and its last place; NaN is smallest."""
+    return CumMin(*_extremes(_cummin, input, dim))

@@ -1,0 +1,55 @@
+"""Distances between tensors and rows, and rows cut to a length."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rushlight.core.errors import DTypeError, RushlightError, ShapeError
+from rushlight.core.shapes import wrap_dim
+from rushlight.ops import elementwise as e, views
+from rushlight.ops.registry import composite
+from rushlight.ops.statistics import vector_norm
+from rushlight.tape.value import Value
+
+
+@composite("dist")
+def dist(input: Value, other: Value, p: float = 2) -> Value:
+    """The p-norm of the difference."""
+    return vector_norm(e.sub(input, other), p)
+
+
+@composite("cdist", method=False)
+def cdist(
+    x1: Value, x2: Value, p: float = 2.0, compute_mode: str | None = "use_mm_for_euclid_dist_if_necessary"
+) -> Value:
+    """The p-norm of the difference of each row of x1 and each of x2.
+
+    It is always taken of the differences themselves, which no `compute_mode` can make more exact.
+    """
+    left, right = x1.spec.shape, x2.spec.shape
+    if len(left) < 2 or len(right) < 2 or left[-1] != right[-1]:
+        raise ShapeError(f"cdist: {x1.spec!r} and {x2.spec!r} need rows of one length")
+    if x1.spec.dtype.kind != "f" or x2.spec.dtype.kind != "f":
+        raise DTypeError(f"cdist: takes floating point, got {x1.spec!r} and {x2.spec!r}")
+    if p < 0:
+        raise RushlightError(f"cdist: p must not be negative, got {p}")
+    away = e.sub(views.unsqueeze(x1, -2), views.unsqueeze(x2, -3))
+    if left[-1] == 0:  # rows without elements are nowhere apart
+        return vector_norm(away, 2, -1)
+    return vector_norm(away, p, -1)
+
+
+@composite("renorm")
+def renorm(input: Value, p: float, dim: int, maxnorm: float) -> Value:
+    """Each slice along `dim` whose p-norm is above maxnorm scaled down to it."""
+    rank = len(input.spec.shape)
+    if rank < 2:
+        raise RushlightError(f"renorm: at least 2 dimensions are needed, got {input.spec!r}")
+    if p <= 0 or maxnorm < 0:
+        raise RushlightError(f"renorm: p must be positive and maxnorm not negative, got {p} and {maxnorm}")
+    place = wrap_dim(dim, rank, "renorm")
+    others: Any = [i for i in range(rank) if i != place]
+    length = vector_norm(input, p, others, True)
+    # The small term is PyTorch's: a slice just cut is not cut again.
+    scale = e.select(e.gt(length, maxnorm), e.div(float(maxnorm), e.add(length, 1e-7)), 1)
+    return e.mul(input, e.cast(scale, input.spec.dtype))

@@ -1,0 +1,208 @@
+"""Random numbers of given distributions: functions, and methods that fill a tensor in place."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from rushlight.core.dtypes import DType, float32, float64, get_default
+from rushlight.core.errors import DTypeError, RushlightError
+from rushlight.core.shapes import Shape, broadcast_shapes
+from rushlight.ops import creation, elementwise as e, inplace, reductions, views
+from rushlight.ops.random import Generator, rand, randint, randn
+from rushlight.ops.registry import composite
+from rushlight.tape import call
+from rushlight.tape.value import Value
+
+
+def _open_uniform(shape: Shape, dtype: DType, device: Any, generator: Generator | None) -> Value:
+    """Uniform in (0, 1): logarithms are taken of it."""
+    u = rand(shape, dtype=dtype, device=device, generator=generator)
+    return e.select(e.eq(u, 0), 2.0**-25, u)
+
+
+def _drawn_in(target: Value) -> DType:
+    return float64 if target.spec.dtype is float64 else float32
+
+
+def _fill(target: Value, draw: Callable[[Shape, DType, Any], Value]) -> Value:
+    spec = target.spec
+    return inplace.copy_(target, draw(spec.shape, _drawn_in(target), spec.device.device.name))
+
+
+def _floats_only(op: str, target: Value) -> None:
+    if target.spec.dtype.kind != "f":
+        raise DTypeError(f"{op}: only floating-point tensors are filled, got {target.spec!r}")
+
+
+def normal_(self: Value, mean: float = 0, std: float = 1, *, generator: Generator | None = None) -> Value:
+    """Fill with normal numbers."""
+    _floats_only("normal_", self)
+    if std < 0:
+        raise RushlightError(f"normal_: the deviation must not be negative, got {std}")
+    return _fill(
+        self,
+        lambda shape, dtype, device: e.add(
+            e.mul(randn(shape, dtype=dtype, device=device, generator=generator), float(std)), float(mean)
+        ),
+    )
+
+
+def log_normal_(self: Value, mean: float = 1, std: float = 2, *, generator: Generator | None = None) -> Value:
+    """Fill with numbers whose logarithms are normal."""
+    _floats_only("log_normal_", self)
+    if std <= 0:
+        raise RushlightError(f"log_normal_: the deviation must be positive, got {std}")
+    return _fill(
+        self,
+        lambda shape, dtype, device: e.exp(
+            e.add(e.mul(randn(shape, dtype=dtype, device=device, generator=generator), float(std)), float(mean))
+        ),
+    )
+
+
+def _bounds(op: str, bounds: tuple[Any, ...], named: dict[str, Any], low: Any, high: Any) -> tuple[Any, Any]:
+    """`from` and `to`, by place or by name: the first is a word of Python's."""
+    given = dict(zip(("from", "to"), bounds, strict=False)) | named
+    if len(bounds) > 2 or set(given) - {"from", "to"}:
+        raise TypeError(f"{op}: takes from and to, got {bounds} and {named}")
+    return given.get("from", low), given.get("to", high)
+
+
+def uniform_(self: Value, *bounds: float, generator: Generator | None = None, **named: float) -> Value:
+    """Fill with uniform numbers: uniform_(from=0, to=1)."""
+    _floats_only("uniform_", self)
+    low, high = _bounds("uniform_", bounds, named, 0.0, 1.0)
+    if low > high:
+        raise RushlightError(f"uniform_: from {low} to {high} there is nothing")
+    spec = self.spec
+    # In the type itself, so that rounding does not reach the upper bound of (0, 1).
+    u = rand(spec.shape, dtype=spec.dtype, device=spec.device.device.name, generator=generator)
+    return inplace.copy_(self, u if (low, high) == (0, 1) else e.add(e.mul(u, float(high - low)), float(low)))
+
+
+def random_(self: Value, *bounds: int, generator: Generator | None = None, **named: int) -> Value:
+    """Fill with integers from `from` to `to` - 1: random_(from, to) or random_(to)."""
+    if len(bounds) == 1 and "to" not in named:
+        bounds = (0, *bounds)
+    low, high = _bounds("random_", bounds, named, 0, None)
+    spec = self.spec
+    if high is None:  # whole numbers that every element of the type holds
+        high = {2: 1 << 8, 4: 1 << 24, 8: 1 << 31}[spec.dtype.itemsize] if spec.dtype.kind == "f" else 1 << 31
+        high = 2 if spec.dtype.kind == "b" else high
+    return inplace.copy_(self, randint(low, high, spec.shape, device=spec.device.device.name, generator=generator))
+
+
+def bernoulli_(self: Value, p: Any = 0.5, *, generator: Generator | None = None) -> Value:
+    """Fill with 1 with probability p, else 0; p is a number or a tensor."""
+    if not isinstance(p, Value) and not 0 <= p <= 1:
+        raise RushlightError(f"bernoulli_: the probability must lie in [0, 1], got {p}")
+    chance = call.detached(p) if isinstance(p, Value) else float(p)
+    return _fill(
+        self,
+        lambda shape, dtype, device: e.lt(rand(shape, dtype=dtype, device=device, generator=generator), chance),
+    )
+
+
+def exponential_(self: Value, lambd: float = 1, *, generator: Generator | None = None) -> Value:
+    """Fill with exponential numbers of rate lambd."""
+    _floats_only("exponential_", self)
+    if lambd <= 0:
+        raise RushlightError(f"exponential_: the rate must be positive, got {lambd}")
+    return _fill(
+        self,
+        lambda shape, dtype, device: e.div(e.log(_open_uniform(shape, dtype, device, generator)), -float(lambd)),
+    )
+
+
+def geometric_(self: Value, p: float, *, generator: Generator | None = None) -> Value:
+    """Fill with the number of trials, each of probability p, up to the first success."""
+    if not 0 < p < 1:
+        raise RushlightError(f"geometric_: the probability must lie in (0, 1), got {p}")
+    return _fill(
+        self,
+        lambda shape, dtype, device: e.ceil(
+            e.div(e.log(_open_uniform(shape, dtype, device, generator)), math.log1p(-p))
+        ),
+    )
+
+
+def cauchy_(self: Value, median: float = 0, sigma: float = 1, *, generator: Generator | None = None) -> Value:
+    """Fill with numbers of a Cauchy distribution."""
+    _floats_only("cauchy_", self)
+    if sigma <= 0:
+        raise RushlightError(f"cauchy_: sigma must be positive, got {sigma}")
+
+    def draw(shape: Shape, dtype: DType, device: Any) -> Value:
+        angle = e.mul(e.sub(_open_uniform(shape, dtype, device, generator), 0.5), math.pi)
+        return e.add(e.mul(e.div(e.sin(angle), e.cos(angle)), float(sigma)), float(median))
+
+    return _fill(self, draw)
+
+
+FILLS = (normal_, log_normal_, uniform_, random_, bernoulli_, exponential_, geometric_, cauchy_)
+
+
+# ---- functions ----
+
+
+@composite("normal", method=False)
+def normal(
+    mean: Any,
+    std: Any = 1.0,
+    size: Sequence[int] | None = None,
+    *,
+    generator: Generator | None = None,
+    dtype: DType | None = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    **named: Any,
+) -> Value:
+    """Normal numbers: of means and deviations that are tensors, or of numbers and a size."""
+    creation.take("normal", named)
+    tensors = [call.detached(v) for v in (mean, std) if isinstance(v, Value)]
+    if not tensors and size is None:
+        raise TypeError("normal: pass a size, or a tensor of means or deviations")
+    if not isinstance(std, Value) and std < 0:
+        raise RushlightError(f"normal: the deviation must not be negative, got {std}")
+    shape = tuple(size) if size is not None else broadcast_shapes([v.spec.shape for v in tensors], "normal")
+    if tensors:
+        dtype, device = dtype or tensors[0].spec.dtype, tensors[0].spec.device.device.name
+    noise = randn(shape, dtype=dtype or get_default(), device=device, generator=generator)
+    mean, std = (call.detached(v) if isinstance(v, Value) else float(v) for v in (mean, std))
+    return creation.requiring(e.add(e.mul(noise, std), mean), requires_grad)
+
+
+@composite("multinomial")
+def multinomial(
+    input: Value, num_samples: int, replacement: bool = False, *, generator: Generator | None = None
+) -> Value:
+    """Positions drawn with the weights of each row.
+
+    The position of the largest weight / exponential is distributed as the weights; without replacement the
+    next largest follow.
+    """
+    shape = input.spec.shape
+    if input.spec.dtype.kind != "f" or len(shape) not in (1, 2):
+        raise RushlightError(f"multinomial: weights are floats in 1 or 2 dimensions, got {input.spec!r}")
+    if num_samples <= 0 or (not replacement and num_samples > shape[-1]):
+        raise RushlightError(f"multinomial: {num_samples} samples cannot be drawn from {shape[-1]} places")
+    weights = call.detached(input)
+    weights = e.cast(weights, float32) if weights.spec.dtype.itemsize == 2 else weights
+    device = input.spec.device.device.name
+
+    def race(sizes: Shape) -> Value:
+        waits = e.neg(e.log(_open_uniform(sizes, weights.spec.dtype, device, generator)))
+        rows = views.unsqueeze(weights, -2) if len(sizes) > len(shape) else weights
+        return e.div(rows, waits)
+
+    if replacement:
+        return reductions.argmax(race((*shape[:-1], num_samples, shape[-1])), -1)
+    score, found = race(shape), []
+    place = creation.arange(shape[-1], device=device)
+    for _ in range(num_samples):
+        best = reductions.argmax(score, -1, True)
+        found.append(best)
+        score = e.select(e.eq(place, best), -1, score)
+    return views.cat(found, -1)

@@ -1,0 +1,154 @@
+"""grid_sample: an image read at given points, between its elements and beyond its edges."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+
+from rushlight.core.dtypes import float32, int64
+from rushlight.core.errors import DTypeError, ShapeError
+from rushlight.ops import elementwise as e, views
+from rushlight.ops.pooling import picked
+from rushlight.ops.registry import composite
+from rushlight.ops.resample import cubic_weights
+from rushlight.tape.op import check_devices
+from rushlight.tape.value import Value
+
+_MODES = ("bilinear", "nearest", "bicubic")
+_PADDINGS = ("zeros", "border", "reflection")
+
+# A tap along one dimension: the index it reads, as a whole number in floating point, and its weight.
+Tap = tuple[Value, Value]
+
+
+def _clipped(place: Value, n: int) -> Value:
+    """Between the first and the last element; outside, and on the edge, nothing moves with the point."""
+    place = e.select(e.gt(place, 0), place, 0.0)
+    return e.select(e.lt(place, n - 1), place, float(n - 1))
+
+
+def _reflected(place: Value, n: int, align: bool) -> Value:
+    """Mirrored at the first and last element, or at the outer edges of both."""
+    low, span = (0.0, float(n - 1)) if align else (-0.5, float(n))
+    if span == 0:
+        return e.mul(place, 0)
+    away = e.abs(e.sub(place, low))
+    times = e.floor(e.div(away, span))
+    rest = e.sub(away, e.mul(times, span))
+    odd = e.ne(e.remainder(times, 2), 0)
+    return e.add(e.select(odd, e.sub(span, rest), rest), low)
+
+
+def _inside(place: Value, n: int, padding: str, align: bool) -> Value:
+    if padding == "border":
+        return _clipped(place, n)
+    return _clipped(_reflected(place, n, align), n) if padding == "reflection" else place
+
+
+def _taps(point: Value, n: int, mode: str, padding: str, align: bool) -> list[Tap]:
+    """Where along a dimension of n elements a coordinate between -1 and 1 reads."""
+    place = e.mul(e.add(point, 1), (n - 1) / 2) if align else e.div(e.sub(e.mul(e.add(point, 1), n), 1), 2)
+    if mode == "bicubic":
+        low = e.floor(place)
+        weights = cubic_weights(e.sub(place, low))
+        return [(_inside(e.add(low, i - 1), n, padding, align), w) for i, w in enumerate(weights)]
+    place = _inside(place, n, padding, align)
+    if mode == "nearest":
+        # A weight of one that depends on the point: so its gradient is zero, not absent.
+        return [(e.round(place), e.select(e.lt(point, -math.inf), point, 1.0))]
+    low = e.floor(place)
+    share = e.sub(place, low)
+    return [(low, e.sub(1, share)), (e.add(low, 1), share)]
+
+
+def _read(x: Value, taps: Sequence[Tap]) -> Value:
+    """One tap along each dimension: the elements there (zero outside), times the taps' weights."""
+    sizes = x.spec.shape[2:]
+    flat: Value | None = None
+    inside: Value | None = None
+    weight: Value | None = None
+    for n, (place, share) in zip(sizes, taps, strict=True):
+        here = e.logical_and(e.ge(place, 0), e.le(place, n - 1))
+        index = e.cast(e.select(here, place, 0.0), int64)
+        flat = index if flat is None else e.add(e.mul(flat, n), index)
+        inside = here if inside is None else e.logical_and(inside, here)
+        weight = share if weight is None else e.mul(weight, share)
+    assert flat is not None and inside is not None and weight is not None
+    count, channels, *points = (x.spec.shape[0], x.spec.shape[1], *flat.spec.shape[1:])
+    wide = views.expand(views.unsqueeze(flat, 1), (count, channels, *points))
+    seen = e.select(views.unsqueeze(inside, 1), picked(x, wide, len(sizes)), 0.0)
+    return e.mul(seen, views.unsqueeze(weight, 1))
+
+
+def _check(x: Value, grid: Value, mode: str, padding: str) -> None:
+    check_devices("grid_sample", [x.spec, grid.spec])
+    if x.spec.dtype is not grid.spec.dtype or x.spec.dtype.kind != "f":
+        raise DTypeError(f"grid_sample: input {x.spec!r} and grid {grid.spec!r} must have one floating-point type")
+    rank = len(x.spec.shape) - 2
+    fits = rank in (2, 3) and len(grid.spec.shape) == rank + 2 and grid.spec.shape[-1] == rank
+    if not fits or x.spec.shape[0] != grid.spec.shape[0] or 0 in x.spec.shape[2:]:
+        raise ShapeError(
+            f"grid_sample: input {x.spec!r} (batch, channel, 2 or 3 sizes) and grid {grid.spec!r} (batch, as many sizes, "
+            f"coordinates) do not fit"
+        )
+    if mode not in _MODES or (mode == "bicubic" and rank == 3):
+        raise ValueError(f"grid_sample: mode is bilinear, nearest or, of images, bicubic, got {mode!r}")
+    if padding not in _PADDINGS:
+        raise ValueError(f"grid_sample: padding_mode is one of {_PADDINGS}, got {padding!r}")
+
+
+@composite("grid_sample", method=False, top=False)
+def grid_sample(
+    input: Value,
+    grid: Value,
+    mode: str = "bilinear",
+    padding_mode: str = "zeros",
+    align_corners: bool | None = None,
+) -> Value:
+    """The image at points whose coordinates, the last dimension's first, go from -1 to 1 across it."""
+    _check(input, grid, mode, padding_mode)
+    if input.spec.dtype.itemsize == 2:  # places and weights of halves would be too coarse
+        wide = grid_sample(e.cast(input, float32), e.cast(grid, float32), mode, padding_mode, align_corners)
+        return e.cast(wide, input.spec.dtype)
+    sizes = input.spec.shape[2:]
+    rank = len(sizes)
+    if not grid.spec.numel or not input.spec.numel:
+        shape = (*input.spec.shape[:2], *grid.spec.shape[1:-1])
+        return _nothing(input, shape)
+    along = []
+    for i, n in enumerate(sizes):
+        point = views.select(grid, rank + 1, rank - 1 - i)
+        along.append(_taps(point, n, mode, padding_mode, bool(align_corners)))
+    total: Value | None = None
+    for taps in itertools.product(*along):
+        part = _read(input, taps)
+        total = part if total is None else e.add(total, part)
+    assert total is not None
+    return total
+
+
+def _nothing(x: Value, shape: Sequence[int]) -> Value:
+    return views.reshape(e.mul(views.slice_dim(views.reshape(x, (x.spec.numel,)), 0, 0, 0), 0), tuple(shape))
+
+
+def _by_number(op: str, rank: int, input: Value, grid: Value, mode: int, padding: int, align_corners: bool) -> Value:
+    if len(input.spec.shape) != rank + 2:
+        raise ShapeError(f"{op}: input must have {rank + 2} dimensions, got {input.spec!r}")
+    return grid_sample(input, grid, _MODES[mode], _PADDINGS[padding], align_corners)
+
+
+@composite("grid_sampler_2d", method=False)
+def grid_sampler_2d(
+    input: Value, grid: Value, interpolation_mode: int, padding_mode: int, align_corners: bool
+) -> Value:
+    """grid_sample of images, the modes by number."""
+    return _by_number("grid_sampler_2d", 2, input, grid, interpolation_mode, padding_mode, align_corners)
+
+
+@composite("grid_sampler_3d", method=False)
+def grid_sampler_3d(
+    input: Value, grid: Value, interpolation_mode: int, padding_mode: int, align_corners: bool
+) -> Value:
+    """grid_sample of volumes, the modes by number."""
+    return _by_number("grid_sampler_3d", 3, input, grid, interpolation_mode, padding_mode, align_corners)

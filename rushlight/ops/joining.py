@@ -1,0 +1,328 @@
+"""Joining and splitting under NumPy's names, grids, and the views that are written into a copy of their base."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from rushlight.core.dtypes import DType, int64, promote
+from rushlight.core.errors import DTypeError, ShapeError
+from rushlight.core.shapes import contiguous_strides, wrap_dim
+from rushlight.ops import compaction, creation, elementwise as e, indexing, reshaping, views
+from rushlight.ops.registry import REGISTRY, composite, register
+from rushlight.tape import call
+from rushlight.tape.value import Value
+
+# ---- splitting ----
+
+
+def _cuts(x: Value, given: Any, op: str) -> int | tuple[int, ...]:
+    """A number of parts, or the places to cut at; a tensor of either is read."""
+    if isinstance(given, Value):
+        if given.spec.dtype is not int64 or len(given.spec.shape) > 1:
+            raise DTypeError(f"{op}: places must be an int64 tensor of at most one dimension, got {given.spec!r}")
+        numbers = compaction.read(given)
+        return tuple(numbers) if given.spec.shape else int(numbers[0])
+    return given if isinstance(given, int) else tuple(given)
+
+
+@composite("tensor_split")
+def tensor_split(input: Value, indices_or_sections: Any, dim: int = 0) -> tuple[Value, ...]:
+    """A dimension in so many parts, the first ones larger by one where needed, or cut at places; views."""
+    if not input.spec.shape:
+        raise ShapeError("tensor_split: at least one dimension is needed, got a 0-dim tensor")
+    dim = wrap_dim(dim, len(input.spec.shape), "tensor_split")
+    size = input.spec.shape[dim]
+    cuts = _cuts(input, indices_or_sections, "tensor_split")
+    if isinstance(cuts, int):
+        if cuts <= 0:
+            raise ShapeError(f"tensor_split: the number of parts must be positive, got {cuts}")
+        small, more = divmod(size, cuts)
+        cuts = tuple(i * small + min(i, more) for i in range(1, cuts))
+    ends = [slice(None, c).indices(size)[1] for c in cuts]
+    spans = zip([0, *ends], [*ends, size], strict=True)
+    return tuple(views.slice_dim(input, dim, start, max(0, end - start)) for start, end in spans)
+
+
+def _split_along(name: str, least: int, dim_of: Callable[[int], int]) -> None:
+    def function(input: Value, indices_or_sections: Any) -> tuple[Value, ...]:
+        rank = len(input.spec.shape)
+        if rank < least:
+            raise ShapeError(f"{name}: at least {least} dimensions are needed, got {input.spec!r}")
+        dim = dim_of(rank)
+        if isinstance(indices_or_sections, int):
+            parts = indices_or_sections
+            if parts <= 0 or input.spec.shape[dim] % parts:
+                raise ShapeError(f"{name}: dimension {dim} of {input.spec!r} does not split into {parts} equal parts")
+        return tensor_split(input, indices_or_sections, dim)
+
+    register(name, function, "Equal parts of a dimension, or parts cut at places; views.")
+
+
+_split_along("hsplit", 1, lambda rank: 0 if rank == 1 else 1)
+_split_along("vsplit", 2, lambda rank: 0)
+_split_along("dsplit", 3, lambda rank: 2)
+
+
+@composite("split_with_sizes")
+def split_with_sizes(input: Value, split_sizes: Sequence[int], dim: int = 0) -> tuple[Value, ...]:
+    """Parts of the given sizes; views."""
+    return views.split(input, list(split_sizes), dim)
+
+
+@composite("unsafe_split")
+def unsafe_split(input: Value, split_size: int, dim: int = 0) -> tuple[Value, ...]:
+    """`split`; here it is always safe to write to a part."""
+    return views.split(input, split_size, dim)
+
+
+@composite("unsafe_chunk")
+def unsafe_chunk(input: Value, chunks: int, dim: int = 0) -> tuple[Value, ...]:
+    """`chunk`; here it is always safe to write to a part."""
+    return views.chunk(input, chunks, dim)
+
+
+# ---- joining ----
+
+
+def _grown(name: str, tensors: Sequence[Value]) -> list[Value]:
+    if not len(tensors):
+        raise ShapeError(f"{name}: expected at least one tensor, got an empty list")
+    return [REGISTRY[name].function(v) for v in tensors]
+
+
+@composite("hstack", method=False)
+def hstack(tensors: Sequence[Value]) -> Value:
+    """Side by side: along the first dimension of vectors, the second of others."""
+    values = _grown("atleast_1d", tensors)
+    return views.cat(values, 0 if len(values[0].spec.shape) == 1 else 1)
+
+
+@composite("vstack", method=False)
+def vstack(tensors: Sequence[Value]) -> Value:
+    """One below the other; vectors are rows."""
+    return views.cat(_grown("atleast_2d", tensors), 0)
+
+
+@composite("row_stack", method=False)
+def row_stack(tensors: Sequence[Value]) -> Value:
+    """`vstack` under another name."""
+    return vstack(tensors)
+
+
+@composite("dstack", method=False)
+def dstack(tensors: Sequence[Value]) -> Value:
+    """One behind the other: along the third dimension."""
+    return views.cat(_grown("atleast_3d", tensors), 2)
+
+
+@composite("column_stack", method=False)
+def column_stack(tensors: Sequence[Value]) -> Value:
+    """Side by side; vectors are columns."""
+    values = [v if len(v.spec.shape) > 1 else views.reshape(v, (v.spec.numel, 1)) for v in tensors]
+    return hstack(values)
+
+
+for _alias in ("concat", "concatenate"):
+    register(
+        _alias,
+        lambda tensors, dim=0: views.cat(tensors, dim),
+        "Values one after another along a dimension; another name of cat.",
+        method=False,
+    )
+
+
+@composite("block_diag", method=False)
+def block_diag(*tensors: Value) -> Value:
+    """Matrices along a diagonal, zeros elsewhere; vectors are rows."""
+    blocks = [REGISTRY["atleast_2d"].function(v) for v in tensors] or [creation.zeros(1, 0)]
+    common = blocks[0].spec.dtype
+    for v in blocks:
+        if len(v.spec.shape) != 2:
+            raise ShapeError(f"block_diag: blocks have at most 2 dimensions, got {v.spec!r}")
+        common = promote(common, v.spec.dtype)
+    rows, columns = sum(v.spec.shape[0] for v in blocks), sum(v.spec.shape[1] for v in blocks)
+    strips = []
+    at = 0
+    for v in blocks:
+        n, m = v.spec.shape
+        seen = ((n, m), (columns, 1), at)
+        strips.append(views.place_view(e.cast(v, common), (n, columns), seen if n * m else ((n, m), (columns, 1), 0)))
+        at += m
+    out = views.cat(strips, 0)
+    assert out.spec.shape == (rows, columns)
+    return out
+
+
+# ---- grids ----
+
+
+@composite("meshgrid", method=False)
+def meshgrid(*tensors: Any, indexing: str | None = None) -> tuple[Value, ...]:
+    """Vectors as coordinates of a grid: "ij" (rows first) or "xy"; views."""
+    values = [reshaping.ravel(v) if len(v.spec.shape) < 2 else v for v in reshaping.listed(tensors)]
+    if not values or any(len(v.spec.shape) != 1 for v in values):
+        raise ShapeError("meshgrid: takes at least one tensor, each a vector or a number")
+    if indexing not in (None, "ij", "xy"):
+        raise ShapeError(f"meshgrid: indexing is 'ij' or 'xy', got {indexing!r}")
+    swap = indexing == "xy" and len(values) > 1
+    if swap:
+        values[:2] = values[1::-1]
+    shape = tuple(v.spec.numel for v in values)
+    lines = (views.reshape(v, (1,) * i + (-1,) + (1,) * (len(values) - i - 1)) for i, v in enumerate(values))
+    grids = [views.expand(line, shape) for line in lines]
+    if swap:
+        grids[:2] = grids[1::-1]
+    return tuple(grids)
+
+
+@composite("cartesian_prod", method=False)
+def cartesian_prod(*tensors: Value) -> Value:
+    """All tuples of elements of several vectors, as rows."""
+    if any(len(v.spec.shape) != 1 for v in tensors):
+        raise ShapeError("cartesian_prod: takes vectors")
+    if len(tensors) == 1:
+        return tensors[0]
+    return views.stack([views.reshape(grid, (grid.spec.numel,)) for grid in meshgrid(*tensors)], 1)
+
+
+@composite("combinations")
+def combinations(input: Value, r: int = 2, with_replacement: bool = False) -> Value:
+    """All combinations of r elements of a vector, as rows in the order of their places."""
+    if len(input.spec.shape) != 1 or r < 0:
+        raise ShapeError(f"combinations: takes a vector and r >= 0, got {input.spec!r} and r = {r}")
+    device = reshaping.device_of(input)
+    n = input.spec.numel
+    count = (math.comb(n + r - 1, r) if n else 0) if with_replacement else math.comb(n, r)
+    if r == 0 or count == 0:
+        return views.reshape(views.slice_dim(input, 0, 0, 0), (0,) if r == 0 else (0, r))
+    grids = meshgrid(*[creation.arange(n, device=device)] * r)
+    wanted = creation.full((n,) * r, True, device=device)
+    for before, after in itertools.pairwise(grids):
+        wanted = e.bitwise_and(wanted, (e.le if with_replacement else e.lt)(before, after))
+    places = compaction.places(wanted, count)
+    columns = [indexing.rows(reshaping.ravel(grid), places) for grid in grids]
+    return indexing.rows(input, views.stack(columns, 1))
+
+
+def _triangle_places(op: str, row: int, col: int, offset: int, lower: bool, dtype: DType, device: Any) -> Value:
+    if row < 0 or col < 0:
+        raise ShapeError(f"{op}: sizes must not be negative, got {row} and {col}")
+    widths = [min(col, max(0, i + offset + 1)) if lower else col - min(col, max(0, i + offset)) for i in range(row)]
+    count = sum(widths)
+    if count == 0:
+        return creation.empty(2, 0, dtype=dtype, device=device)
+    rows = views.reshape(creation.arange(row, device=device), (row, 1))
+    away = e.sub(creation.arange(col, device=device), rows)
+    places = compaction.places((e.le if lower else e.ge)(away, offset), count)
+    return e.cast(views.stack([e.floor_divide(places, col), e.remainder(places, col)], 0), dtype)
+
+
+@composite("tril_indices", method=False)
+def tril_indices(
+    row: int, col: int, offset: int = 0, *, dtype: DType | None = None, device: Any = None, layout: Any = None
+) -> Value:
+    """Rows and columns of the lower triangle, row by row."""
+    return _triangle_places("tril_indices", row, col, offset, True, dtype or int64, device)
+
+
+@composite("triu_indices", method=False)
+def triu_indices(
+    row: int, col: int, offset: int = 0, *, dtype: DType | None = None, device: Any = None, layout: Any = None
+) -> Value:
+    """Rows and columns of the upper triangle, row by row."""
+    return _triangle_places("triu_indices", row, col, offset, False, dtype or int64, device)
+
+
+# ---- a copy of the input with a view of it replaced ----
+
+
+def _replaced(op: str, x: Value, src: Value, seen: views.View3) -> Value:
+    if src.spec.shape != tuple(seen[0]):
+        raise ShapeError(f"{op}: src {src.spec!r} must have the shape {list(seen[0])} of what it replaces")
+    return call.call(views.write_view, (views.contiguous(x), e.cast(src, x.spec.dtype)), tuple(seen))
+
+
+@composite("diagonal_scatter")
+def diagonal_scatter(input: Value, src: Value, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Value:
+    """The input with a diagonal replaced."""
+    shape = input.spec.shape
+    first, second = (wrap_dim(d, len(shape), "diagonal_scatter") for d in (dim1, dim2))
+    seen = reshaping.diagonal_of(shape, contiguous_strides(shape), offset, first, second)
+    return _replaced("diagonal_scatter", input, src, seen)
+
+
+@composite("select_scatter")
+def select_scatter(input: Value, src: Value, dim: int, index: int) -> Value:
+    """The input with one index of a dimension replaced."""
+    shape = input.spec.shape
+    dim = wrap_dim(dim, len(shape), "select_scatter")
+    size = shape[dim] if shape else 0
+    if not -size <= index < size:
+        raise IndexError(f"select_scatter: index {index} is out of range for dimension {dim} of size {size}")
+    return _replaced("select_scatter", input, src, views.selected(shape, contiguous_strides(shape), dim, index % size))
+
+
+@composite("slice_scatter")
+def slice_scatter(
+    input: Value, src: Value, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
+) -> Value:
+    """The input with every step-th index of a dimension, from start to end, replaced."""
+    shape = input.spec.shape
+    dim = wrap_dim(dim, len(shape), "slice_scatter")
+    if step <= 0:
+        raise ShapeError(f"slice_scatter: the step must be positive, got {step}")
+    first, last, _ = slice(start, end, step).indices(shape[dim])
+    count = max(0, -(-(last - first) // step))
+    seen = views.sliced(shape, contiguous_strides(shape), dim, first, count, step)
+    return _replaced("slice_scatter", input, src, seen)
+
+
+@composite("as_strided_scatter")
+def as_strided_scatter(
+    input: Value, src: Value, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None
+) -> Value:
+    """The input with what as_strided would see of it replaced."""
+    whole = e.clone(input)
+    seen = reshaping.layout_of("as_strided_scatter", whole, size, stride, storage_offset)
+    return _replaced("as_strided_scatter", whole, src, seen)
+
+
+# ---- views as copies ----
+
+
+def _copying(name: str) -> None:
+    seen = REGISTRY[name].function
+
+    def function(*args: Any, **named: Any) -> Any:
+        out = seen(*args, **named)
+        return tuple(e.clone(v) for v in out) if isinstance(out, tuple) else e.clone(out)
+
+    register(f"{name}_copy", function, f"What {name} gives, in memory of its own.", method=name == "narrow")
+
+
+COPYING = (
+    "as_strided",
+    "diagonal",
+    "expand",
+    "narrow",
+    "permute",
+    "split_with_sizes",
+    "squeeze",
+    "t",
+    "transpose",
+    "unbind",
+    "unfold",
+    "unsqueeze",
+    "view",
+)
+for _name in COPYING:
+    _copying(_name)
+
+
+@composite("alias_copy", method=False)
+def alias_copy(input: Value) -> Value:
+    """A copy."""
+    return e.clone(input)

@@ -1,0 +1,173 @@
+"""Norms over groups of channels, over each instance, by the root of the mean square, and over neighbouring channels."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+
+from rushlight.core.dtypes import FLOAT, DType, bfloat16, float16, float32, float64
+from rushlight.core.errors import ShapeError
+from rushlight.core.shapes import Spec, numel
+from rushlight.ops import elementwise as e, inplace, reductions, views
+from rushlight.ops.creation import full_spec
+from rushlight.ops.family.declare import rowwise
+from rushlight.ops.family.rowwise import Rows, call_rows
+from rushlight.ops.normalise import _norm as normalising, batch_norm, layer_norm
+from rushlight.ops.pooling import avg_pool1d
+from rushlight.ops.registry import composite
+from rushlight.ops.windows import bordered
+from rushlight.scalar import build as s
+from rushlight.scalar.ir import Expr
+from rushlight.tape import call
+from rushlight.tape.op import check_dtypes
+from rushlight.tape.state import Changed
+from rushlight.tape.value import Value
+
+# The distance from 1 to the next number: what rms_norm adds under the root when no eps is given.
+_EPSILON: dict[DType, float] = {float16: 2.0**-10, bfloat16: 2.0**-7, float32: 2.0**-23, float64: 2.0**-52}
+
+
+def _per_channel(op: str, y: Value, weight: Value | None, bias: Value | None) -> Value:
+    """Scaled and shifted by a number for each channel, which is dimension 1."""
+    channels = y.spec.shape[1]
+    column = (channels,) + (1,) * (len(y.spec.shape) - 2)
+    for v in (weight, bias):
+        if v is not None and v.spec.shape != (channels,):
+            raise ShapeError(
+                f"{op}: weight and bias must have a number for each of {channels} channels, got {v.spec!r}"
+            )
+    if weight is not None:
+        y = e.mul(y, e.cast(views.reshape(weight, column), y.spec.dtype))
+    return y if bias is None else e.add(y, e.cast(views.reshape(bias, column), y.spec.dtype))
+
+
+@composite("group_norm", method=False)
+def group_norm(
+    input: Value, num_groups: int, weight: Value | None = None, bias: Value | None = None, eps: float = 1e-5
+) -> Value:
+    """Normalise groups of channels (dimension 1) of each instance to mean 0 and variance 1, then scale and shift."""
+    shape = input.spec.shape
+    if len(shape) < 2:
+        raise ShapeError(f"group_norm: input needs at least 2 dimensions (batch, channel, ...), got {input.spec!r}")
+    check_dtypes("group_norm", [input.spec], FLOAT)
+    if num_groups < 1 or shape[1] % num_groups:
+        raise ShapeError(f"group_norm: {shape[1]} channels of {input.spec!r} do not divide into {num_groups} groups")
+    size = numel(shape[1:]) // num_groups
+    if not input.spec.numel:
+        return _per_channel("group_norm", e.clone(input), weight, bias)
+    rows = views.reshape(input, (shape[0] * num_groups, size))
+    return _per_channel("group_norm", views.reshape(layer_norm(rows, (size,), eps=eps), shape), weight, bias)
+
+
+def _repeated(v: Value, times: int) -> Value:
+    """A vector, several times over."""
+    size = v.spec.shape[0]
+    return views.reshape(views.expand(views.unsqueeze(v, 0), (times, size)), (times * size,))
+
+
+@composite("instance_norm", method=False, top=False)
+def instance_norm(
+    input: Value,
+    running_mean: Value | None = None,
+    running_var: Value | None = None,
+    weight: Value | None = None,
+    bias: Value | None = None,
+    use_input_stats: bool = True,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> Value:
+    """Normalise each channel of each instance, by its own statistics or by running ones, then scale and shift."""
+    shape = input.spec.shape
+    if len(shape) < 3:
+        raise ShapeError(f"instance_norm: input must be (batch, channel, length, ...), got {input.spec!r}")
+    if use_input_stats and numel(shape[2:]) == 1:
+        raise ShapeError(f"instance_norm: more than one value per instance and channel is needed, got {input.spec!r}")
+    n, channels = shape[:2]
+    flat = views.reshape(input, (1, n * channels, *shape[2:]))
+    with Changed(grad=False):
+        mean = None if running_mean is None else e.clone(_repeated(running_mean, n))
+        var = None if running_var is None else e.clone(_repeated(running_var, n))
+    y = batch_norm(flat, mean, var, None, None, use_input_stats, momentum, eps)
+    if use_input_stats and n:
+        with Changed(grad=False):
+            for running, moved in ((running_mean, mean), (running_var, var)):
+                if running is not None and moved is not None:
+                    inplace.copy_(running, reductions.mean(views.reshape(moved, (n, channels)), 0))
+    return _per_channel("instance_norm", views.reshape(y, shape), weight, bias)
+
+
+@functools.cache
+def _rms(eps: float) -> Callable[..., Value]:
+    def body(r: Rows, x: Expr) -> Expr:
+        return x * (1 / s.sqrt(r.sum(x * x) / r.extent(x.dtype) + eps))
+
+    return rowwise("rms_norm", body, "Rows divided by the root of their mean square.")
+
+
+@composite("rms_norm", method=False)
+def rms_norm(
+    input: Value, normalized_shape: Sequence[int] | int, weight: Value | None = None, eps: float | None = None
+) -> Value:
+    """Divide the last dimensions by the root of their mean square, then scale."""
+    inner = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
+    shape = input.spec.shape
+    if not inner or shape[len(shape) - len(inner) :] != inner:
+        raise ShapeError(f"rms_norm: input {input.spec!r} does not end in normalized_shape {list(inner)}")
+    if weight is not None and weight.spec.shape != inner:
+        raise ShapeError(f"rms_norm: weight {weight.spec!r} must have the shape {list(inner)}")
+    check_dtypes("rms_norm", [input.spec], FLOAT)
+    added = _EPSILON[input.spec.dtype] if eps is None else float(eps)
+    rows = views.reshape(input, (*shape[: len(shape) - len(inner)], numel(inner)))
+    y = views.reshape(_rms(added)(rows, dim=-1), shape) if input.spec.numel else e.clone(input)
+    return y if weight is None else e.mul(y, weight)
+
+
+@composite("local_response_norm", method=False, top=False)
+def local_response_norm(input: Value, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0) -> Value:
+    """x / (k + alpha * mean of squares over `size` neighbouring channels) ** beta."""
+    shape = input.spec.shape
+    if len(shape) < 3:
+        raise ShapeError(f"local_response_norm: input needs at least 3 dimensions, got {input.spec!r}")
+    if not input.spec.numel:
+        return e.clone(input)
+    # Channels last, as rows of a length; the window of even size reaches further back than forth.
+    squares = views.reshape(e.mul(input, input), (shape[0], shape[1], numel(shape[2:])))
+    rows = bordered(views.transpose(squares, 1, 2), ((size // 2, (size - 1) // 2),), 0.0)
+    level = views.reshape(views.transpose(avg_pool1d(rows, size, 1), 1, 2), shape)
+    return e.div(input, e.pow(e.add(e.mul(level, alpha), k), beta))
+
+
+# ---- PyTorch's own inner functions: the result with the statistics that made it ----
+
+
+def _rows_with_statistics(rows: Value, eps: float) -> tuple[Value, Value, Value]:
+    """Rows with mean 0 and variance 1, each row's mean and 1 / deviation."""
+    ones, zeros = (full_spec(Spec.of(rows.spec.device, rows.spec.dtype, rows.spec.shape[-1:]), v) for v in (1.0, 0.0))
+    y, mean, rstd = call_rows(normalising(float(eps)), (rows, ones, zeros), len(rows.spec.shape) - 1, True)
+    return y, e.cast(mean, y.spec.dtype), e.cast(rstd, y.spec.dtype)  # those of halves are float32
+
+
+@composite("native_layer_norm", method=False)
+def native_layer_norm(
+    input: Value, normalized_shape: Sequence[int], weight: Value | None, bias: Value | None, eps: float
+) -> tuple[Value, Value, Value]:
+    """layer_norm, the means and the reciprocal deviations."""
+    y = layer_norm(input, normalized_shape, weight, bias, eps)
+    shape = input.spec.shape
+    lead = shape[: len(shape) - len(normalized_shape)]
+    # As in PyTorch no gradient passes the statistics here (in native_group_norm it does).
+    rows = views.reshape(call.detached(input), (*lead, numel(normalized_shape)))
+    _, mean, rstd = _rows_with_statistics(rows, eps)
+    kept = (*lead, *(1,) * len(normalized_shape))
+    return y, views.reshape(mean, kept), views.reshape(rstd, kept)
+
+
+@composite("native_group_norm", method=False)
+def native_group_norm(
+    input: Value, weight: Value | None, bias: Value | None, N: int, C: int, HxW: int, group: int, eps: float
+) -> tuple[Value, Value, Value]:
+    """group_norm, the means and the reciprocal deviations of each instance's groups."""
+    y = group_norm(input, group, weight, bias, eps)
+    rows = views.reshape(input, (N, group, C // group * HxW))
+    _, mean, rstd = _rows_with_statistics(rows, eps)
+    return y, views.reshape(mean, (N, group)), views.reshape(rstd, (N, group))

@@ -1,0 +1,185 @@
+"""Images in another size: the nearest element, or a weighted sum of two or four neighbours along each dimension."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from rushlight.core.dtypes import DType, float32, int64
+from rushlight.core.errors import RushlightError, ShapeError
+from rushlight.ops import creation, elementwise as e, views
+from rushlight.ops.adaptive import adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d, take
+from rushlight.ops.registry import composite
+from rushlight.tape.value import Value
+
+_AREA = {1: adaptive_avg_pool1d, 2: adaptive_avg_pool2d, 3: adaptive_avg_pool3d}
+_RANKS = {"linear": 1, "bilinear": 2, "bicubic": 2, "trilinear": 3}
+_CUBIC = -0.75  # the free parameter of cubic convolution that PyTorch and OpenCV chose
+
+# Source positions of one dimension: how many elements there are, how many are wanted, elements per wanted one.
+Along = tuple[int, int, float]
+
+
+def _limited(index: Value, n: int) -> Value:
+    index = e.select(e.lt(index, 0), 0, index)
+    return e.select(e.gt(index, n - 1), n - 1, index)
+
+
+def _steps(x: Value, count: int, dtype: DType) -> Value:
+    return creation.arange(count, dtype=dtype, device=x.spec.device.device.name)
+
+
+def _nearest(x: Value, dim: int, along: Along, exact: bool) -> Value:
+    n, m, scale = along
+    if n == m and scale == 1:
+        return x
+    place = _steps(x, m, float32)
+    place = e.mul(e.add(place, 0.5) if exact else place, scale)
+    return take(x, dim, _limited(e.cast(e.floor(place), int64), n))
+
+
+def _source(x: Value, along: Along, align: bool) -> Value:
+    """Where each wanted element lies among the given ones."""
+    n, m, scale = along
+    steps = _steps(x, m, x.spec.dtype)
+    if align:
+        return e.mul(steps, (n - 1) / (m - 1) if m > 1 else 0.0)
+    return e.sub(e.mul(e.add(steps, 0.5), scale), 0.5)
+
+
+def _weighted(x: Value, dim: int, n: int, parts: Sequence[tuple[Value, Value]]) -> Value:
+    """Sum of weight * x[index] along a dimension."""
+    total: Value | None = None
+    behind = (1,) * (len(x.spec.shape) - dim - 1)
+    for index, weight in parts:
+        column = views.reshape(weight, (-1, *behind))
+        part = e.mul(take(x, dim, _limited(index, n)), column)
+        total = part if total is None else e.add(total, part)
+    assert total is not None
+    return total
+
+
+def _linear(x: Value, dim: int, along: Along, align: bool) -> Value:
+    place = _source(x, along, align)
+    place = e.select(e.lt(place, 0), 0.0, place)
+    low = e.floor(place)
+    share = e.sub(place, low)
+    first = e.cast(low, int64)
+    return _weighted(x, dim, along[0], [(first, e.sub(1, share)), (e.add(first, 1), share)])
+
+
+def cubic_weights(t: Value) -> tuple[Value, Value, Value, Value]:
+    """Weights of the elements at -1, 0, 1 and 2 for a point at t between 0 and 1."""
+
+    def near(d: Value) -> Value:  # distance up to 1
+        return e.add(e.mul(e.mul(e.sub(e.mul(d, _CUBIC + 2), _CUBIC + 3), d), d), 1)
+
+    def far(d: Value) -> Value:  # distance from 1 to 2
+        inner = e.add(e.mul(e.sub(e.mul(d, _CUBIC), 5 * _CUBIC), d), 8 * _CUBIC)
+        return e.sub(e.mul(inner, d), 4 * _CUBIC)
+
+    return far(e.add(t, 1)), near(t), near(e.sub(1, t)), far(e.sub(2, t))
+
+
+def _cubic(x: Value, dim: int, along: Along, align: bool) -> Value:
+    place = _source(x, along, align)
+    low = e.floor(place)
+    first = e.cast(low, int64)
+    weights = cubic_weights(e.sub(place, low))
+    return _weighted(x, dim, along[0], [(e.add(first, i - 1), w) for i, w in enumerate(weights)])
+
+
+def _sizes(
+    x: Value, size: Any, scale_factor: Any, recompute: bool | None
+) -> tuple[tuple[int, ...], tuple[float, ...] | None]:
+    """The wanted sizes, and the scales where they are to be used as given."""
+    given = x.spec.shape[2:]
+    rank = len(given)
+    if (size is None) == (scale_factor is None):
+        raise ValueError("interpolate: pass either size or scale_factor")
+    if size is not None:
+        if recompute:
+            raise ValueError("interpolate: recompute_scale_factor goes with scale_factor, not with size")
+        wanted = (size,) * rank if isinstance(size, int) else tuple(int(n) for n in size)
+        if len(wanted) != rank or min(wanted) < 1:
+            raise ShapeError(f"interpolate: size {list(wanted)} must be {rank} positive numbers for {x.spec!r}")
+        return wanted, None
+    many = isinstance(scale_factor, (tuple, list))
+    scales = tuple(float(f) for f in scale_factor) if many else (float(scale_factor),) * rank
+    if len(scales) != rank:
+        raise ShapeError(f"interpolate: scale_factor {list(scales)} must be one number or {rank} for {x.spec!r}")
+    wanted = tuple(int(n * f) for n, f in zip(given, scales, strict=True))
+    if min(wanted) < 1:
+        raise ShapeError(f"interpolate: scale_factor {list(scales)} leaves nothing of {x.spec!r}")
+    return wanted, None if recompute else scales
+
+
+@composite("interpolate", method=False, top=False)
+def interpolate(
+    input: Value,
+    size: int | Sequence[int] | None = None,
+    scale_factor: float | Sequence[float] | None = None,
+    mode: str = "nearest",
+    align_corners: bool | None = None,
+    recompute_scale_factor: bool | None = None,
+    antialias: bool = False,
+) -> Value:
+    """(batch, channel, ...) in another size: nearest, nearest-exact, linear, bilinear, trilinear, bicubic or area."""
+    rank = len(input.spec.shape) - 2
+    if (
+        mode not in (*_RANKS, "nearest", "nearest-exact", "area")
+        or not 1 <= rank <= 3
+        or _RANKS.get(mode, rank) != rank
+    ):
+        raise NotImplementedError(f"interpolate: mode {mode!r} does not go with {input.spec!r}")
+    if align_corners is not None and mode not in _RANKS:
+        raise ValueError(f"interpolate: align_corners goes with linear, bilinear, bicubic and trilinear, got {mode!r}")
+    if antialias:
+        raise RushlightError("interpolate: antialias is not supported yet; leave it at its default")
+    wanted, scales = _sizes(input, size, scale_factor, recompute_scale_factor)
+    if mode == "area":
+        return _AREA[rank](input, wanted)
+    x = input
+    wide = x.spec.dtype.itemsize == 2 and x.spec.dtype.kind == "f" and mode in _RANKS
+    x = e.cast(x, float32) if wide else x
+    # From the last dimension to the first, the order in which PyTorch adds up.
+    for i in reversed(range(rank)):
+        n, m = x.spec.shape[2 + i], wanted[i]
+        along = (n, m, n / m if scales is None else 1 / scales[i])
+        x = _one_dimension(mode)(x, 2 + i, along, bool(align_corners))
+    x = e.cast(x, input.spec.dtype)
+    return e.clone(x) if x is input else x
+
+
+def _one_dimension(mode: str) -> Callable[[Value, int, Along, bool], Value]:
+    if mode.startswith("nearest"):
+        return lambda x, dim, along, _: _nearest(x, dim, along, mode == "nearest-exact")
+    return _cubic if mode == "bicubic" else _linear
+
+
+@composite("upsample", method=False, top=False)
+def upsample(
+    input: Value,
+    size: int | Sequence[int] | None = None,
+    scale_factor: float | Sequence[float] | None = None,
+    mode: str = "nearest",
+    align_corners: bool | None = None,
+) -> Value:
+    """The older name of interpolate."""
+    return interpolate(input, size, scale_factor, mode, align_corners)
+
+
+@composite("upsample_nearest", method=False, top=False)
+def upsample_nearest(
+    input: Value, size: int | Sequence[int] | None = None, scale_factor: float | Sequence[float] | None = None
+) -> Value:
+    """interpolate with mode nearest."""
+    return interpolate(input, size, scale_factor, "nearest")
+
+
+@composite("upsample_bilinear", method=False, top=False)
+def upsample_bilinear(
+    input: Value, size: int | Sequence[int] | None = None, scale_factor: float | Sequence[float] | None = None
+) -> Value:
+    """interpolate with mode bilinear and the corners aligned."""
+    return interpolate(input, size, scale_factor, "bilinear", True)

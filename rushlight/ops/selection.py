@@ -1,0 +1,434 @@
+"""Reading and writing the elements that an index or a mask names.
+
+# Note [Equal places]
+Where several elements are written to one place, the last one stays, on every device: `writers` finds it without a kernel
+of its own, bit by bit of the elements' numbers, from the highest: of those that agree in the bits so far, the ones with
+the bit set win where there are any. That takes log2(n) rounds of counting and looking up.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rushlight.core.dtypes import bool_, int32, int64
+from rushlight.core.errors import DTypeError, ShapeError
+from rushlight.core.shapes import Shape, broadcast_shapes, contiguous_strides, numel, wrap_dim
+from rushlight.ops import compaction, creation, elementwise as e, indexing, reductions, views
+from rushlight.ops.folding import LOWEST, extreme, filled, folded
+from rushlight.ops.registry import REGISTRY, composite
+from rushlight.ops.reshaping import device_of, pick, ravel
+from rushlight.tape import call
+from rushlight.tape.value import Value
+
+
+def lifted(x: Value) -> Value:
+    return x if x.spec.shape else views.reshape(x, (1,))
+
+
+def _numbers(index: Value, dim: int) -> Value:
+    """The number of each element along a dimension."""
+    shape = index.spec.shape
+    line = creation.arange(shape[dim], dtype=int32, device=device_of(index))
+    return views.expand(views.reshape(line, (-1,) + (1,) * (len(shape) - dim - 1)), shape)
+
+
+def writers(index: Value, dim: int, shape: Shape) -> Value:
+    """For each place of `shape` 1 + the number of the last element that index puts there, else 0. Note [Equal places]."""
+    number = _numbers(index, dim)
+    alive: Value | None = None
+    for bit in reversed(range((index.spec.shape[dim] - 1).bit_length())):
+        has = e.ne(e.bitwise_and(number, 1 << bit), 0)
+        asks = has if alive is None else e.bitwise_and(has, alive)
+        counts = indexing.scatter_add(filled(index, int32, shape, 0), dim, index, e.cast(asks, int32))
+        wins = e.eq(has, e.gt(indexing.gather(counts, dim, index), 0))
+        alive = wins if alive is None else e.bitwise_and(alive, wins)
+    number = e.add(number, 1)
+    if alive is not None:
+        number = e.select(alive, number, 0)
+    return indexing.scatter_add(filled(index, int32, shape, 0), dim, index, number)
+
+
+def hits(index: Value, dim: int, shape: Shape) -> Value:
+    """How often index names each place of `shape`, in int32."""
+    ones = filled(index, int32, index.spec.shape, 1)
+    return indexing.scatter_add(filled(index, int32, shape, 0), dim, index, ones)
+
+
+def _written(x: Value, dim: int, index: Value, src: Value) -> Value:
+    """x with src at the places that index names; the index covers x in every other dimension."""
+    shape = x.spec.shape
+    number = writers(index, dim, shape)
+    source = indexing.gather(src, dim, e.maximum(e.sub(number, 1), 0))
+    return e.select(e.gt(number, 0), source, x)
+
+
+def _corner(x: Value, dim: int, index: Value) -> Value:
+    """What of x an index can reach: the index may be smaller than x in every other dimension."""
+    for i, n in enumerate(index.spec.shape):
+        if i != dim:
+            x = views.slice_dim(x, i, 0, n)
+    return x
+
+
+def _joined(x: Value, part: Value) -> Value:
+    """x with its first corner replaced."""
+    if part.spec.shape == x.spec.shape:
+        return part
+    seen = (part.spec.shape, contiguous_strides(x.spec.shape), 0)
+    return call.call(views.write_view, (views.contiguous(x), part), seen)
+
+
+def _check_scatter(op: str, x: Value, dim: int, index: Value, src: Value | None) -> None:
+    indexing.check_index(op, index)
+    shape, wanted = x.spec.shape, index.spec.shape
+    fits = len(shape) == len(wanted) and all(
+        n <= m for i, (n, m) in enumerate(zip(wanted, shape, strict=True)) if i != dim
+    )
+    if src is not None:
+        given = src.spec.shape
+        fits = fits and len(given) == len(wanted) and all(n <= m for n, m in zip(wanted, given, strict=True))
+        if src.spec.dtype is not x.spec.dtype:
+            raise DTypeError(f"{op}: src {src.spec!r} must have the dtype of {x.spec!r}; cast with .to(dtype)")
+    if not fits:
+        between = "" if src is None else f"src {src.spec!r} and, except in dimension {dim}, "
+        raise ShapeError(f"{op}: index {index.spec!r} must fit into {between}{x.spec!r}")
+
+
+@composite("scatter")
+def scatter(
+    input: Value, dim: int, index: Value, src: Any = None, *, value: Any = None, reduce: str | None = None
+) -> Value:
+    """The input with src, a tensor or a number, at the places that index names along a dimension."""
+    src = value if src is None else src
+    if not isinstance(src, (Value, bool, int, float)):
+        raise DTypeError(f"scatter: src must be a tensor or a number, got {type(src).__name__}")
+    dim = wrap_dim(dim, len(input.spec.shape), "scatter")
+    x, at = lifted(input), lifted(index)
+    number: Value | None = None
+    if not isinstance(src, Value):
+        number = filled(input, input.spec.dtype, (), src if input.spec.dtype.kind == "f" else int(src))
+        src = views.expand(number, at.spec.shape)
+    src = lifted(src)
+    if at.spec.numel == 0:
+        indexing.check_index("scatter", index)
+        return e.clone(input)
+    _check_scatter("scatter", x, dim, at, src)
+    if reduce is not None:
+        kinds = {"add": "sum", "multiply": "prod"}
+        if reduce not in kinds:
+            raise ShapeError(f"scatter: reduce is 'add' or 'multiply', got {reduce!r}")
+        return scatter_reduce(input, dim, index, src, kinds[reduce])
+    part = _corner(x, dim, at)
+    if number is not None:  # which of equal places is last does not matter
+        new = e.select(e.gt(hits(at, dim, part.spec.shape), 0), number, part)
+    else:
+        for i, n in enumerate(at.spec.shape):
+            src = views.slice_dim(src, i, 0, n)
+        new = _written(part, dim, at, src)
+    return views.reshape(_joined(x, new), input.spec.shape)
+
+
+def _reduced(x: Value, dim: int, index: Value, src: Value, reduce: str, include_self: bool) -> Value:
+    shape, dtype = x.spec.shape, x.spec.dtype
+    counts = hits(index, dim, shape)
+    if not include_self:
+        start = extreme(dtype, LOWEST[reduce]) if reduce in LOWEST else int(reduce == "prod")
+        x = e.select(e.gt(counts, 0), filled(x, dtype, (), start), x)
+    if reduce not in ("sum", "mean"):
+        return folded(x, dim, index, src, reduce)
+    total = indexing.scatter_add(x, dim, index, src)
+    if reduce == "sum":
+        return total
+    parts = e.add(counts, 1) if include_self else e.maximum(counts, 1)
+    if dtype.kind == "f":
+        return e.div(total, e.cast(parts, dtype))
+    return e.cast(e.floor_divide(total, e.cast(parts, int64)), dtype)
+
+
+@composite("scatter_reduce")
+def scatter_reduce(
+    input: Value, dim: int, index: Value, src: Value, reduce: str, *, include_self: bool = True
+) -> Value:
+    """The input reduced with src where index puts it: sum, prod, mean, amax or amin; equal ones share a gradient."""
+    if reduce not in ("sum", "prod", "mean", "amax", "amin"):
+        raise ShapeError(f"scatter_reduce: reduce is sum, prod, mean, amax or amin, got {reduce!r}")
+    dim = wrap_dim(dim, len(input.spec.shape), "scatter_reduce")
+    x, at, given = lifted(input), lifted(index), lifted(src)
+    if at.spec.numel == 0:
+        return e.clone(input)
+    _check_scatter("scatter_reduce", x, dim, at, given)
+    for i, n in enumerate(at.spec.shape):
+        given = views.slice_dim(given, i, 0, n)
+    if x.spec.dtype is bool_:
+        x, given = e.cast(x, int32), e.cast(given, int32)
+    part = _reduced(_corner(x, dim, at), dim, at, given, reduce, include_self)
+    return views.reshape(e.cast(_joined(x, part), input.spec.dtype), input.spec.shape)
+
+
+# ---- slices of a dimension ----
+
+
+def _slices(op: str, x: Value, dim: int, index: Value, source: Value | None) -> tuple[int, Value, Value | None]:
+    """(dim, the 1-d index spread over x's other dimensions, the source), checked."""
+    dim = wrap_dim(dim, len(x.spec.shape), op)
+    indexing.check_index(op, index)
+    if len(index.spec.shape) > 1:
+        raise IndexError(f"{op}: the index must have one dimension, got {index.spec!r}")
+    wide, count = lifted(x).spec.shape, index.spec.numel
+    shape = (*wide[:dim], count, *wide[dim + 1 :])
+    if source is not None:
+        source = lifted(source)
+        if source.spec.dtype is not x.spec.dtype:
+            raise DTypeError(f"{op}: source {source.spec!r} must have the dtype of {x.spec!r}; cast with .to(dtype)")
+        if source.spec.shape != shape:
+            raise ShapeError(f"{op}: source {source.spec!r} must have the shape {list(shape)} for {x.spec!r}")
+    line = views.reshape(index, (count,) + (1,) * (len(wide) - dim - 1))
+    return dim, views.expand(line, shape), source
+
+
+@composite("index_add")
+def index_add(input: Value, dim: int, index: Value, source: Value, *, alpha: float = 1) -> Value:
+    """The input with slices of source, times alpha, added to those that index names."""
+    dim, _, given = _slices("index_add", input, dim, index, source)
+    assert given is not None
+    given = given if alpha == 1 else e.mul(given, alpha)
+    out = added_slices(lifted(input), dim, index, e.cast(given, input.spec.dtype))
+    return views.reshape(out, input.spec.shape)
+
+
+@composite("index_copy")
+def index_copy(input: Value, dim: int, index: Value, source: Value) -> Value:
+    """The input with the slices that index names replaced by those of source."""
+    dim, at, given = _slices("index_copy", input, dim, index, source)
+    assert given is not None
+    x = lifted(input)
+    if at.spec.numel == 0:
+        return e.clone(input)
+    shape, line = x.spec.shape, views.reshape(index, (index.spec.numel,))
+    return views.reshape(written_slices(x, dim, line, given), shape if input.spec.shape else ())
+
+
+def written_slices(x: Value, dim: int, index: Value, source: Value) -> Value:
+    """x with the slices of a dimension that a vector names replaced; the last of equal ones stays."""
+    shape = x.spec.shape
+    number = writers(index, 0, (shape[dim],))
+    new = pick(source, dim, e.maximum(e.sub(number, 1), 0))
+    chosen = views.reshape(e.gt(number, 0), (shape[dim],) + (1,) * (len(shape) - dim - 1))
+    return e.select(chosen, new, x)
+
+
+def added_slices(x: Value, dim: int, index: Value, source: Value) -> Value:
+    """x with slices added to those of a dimension that a vector names; bools are added as `or`."""
+    dim, at, _ = _slices("index", x, dim, index, None)
+    if x.spec.dtype is not bool_:
+        return indexing.scatter_add(x, dim, at, source)
+    return e.cast(indexing.scatter_add(e.cast(x, int32), dim, at, e.cast(source, int32)), bool_)
+
+
+@composite("index_fill")
+def index_fill(input: Value, dim: int, index: Value, value: Any) -> Value:
+    """The input with the slices that index names filled with a number or a 0-dim tensor."""
+    if isinstance(value, Value) and value.spec.shape:
+        raise ShapeError(f"index_fill: the value must be a number or 0-dim, got {value.spec!r}")
+    dim, _, _ = _slices("index_fill", input, dim, index, None)
+    x = lifted(input)
+    shape = x.spec.shape
+    line = indexing.from_end(views.reshape(index, (index.spec.numel,)), shape[dim])
+    chosen = e.gt(hits(line, 0, (shape[dim],)), 0)
+    chosen = views.reshape(chosen, (shape[dim],) + (1,) * (len(shape) - dim - 1))
+    new = value if isinstance(value, Value) else filled(input, input.spec.dtype, (), value)
+    return views.reshape(e.select(chosen, e.cast(new, input.spec.dtype), x), input.spec.shape)
+
+
+@composite("index_reduce")
+def index_reduce(
+    input: Value, dim: int, index: Value, source: Value, reduce: str, *, include_self: bool = True
+) -> Value:
+    """The input with slices of source reduced into those that index names: prod, mean, amax or amin."""
+    if reduce not in ("prod", "mean", "amax", "amin"):
+        raise ShapeError(f"index_reduce: reduce is prod, mean, amax or amin, got {reduce!r}")
+    dim, at, given = _slices("index_reduce", input, dim, index, source)
+    assert given is not None
+    return views.reshape(
+        scatter_reduce(lifted(input), dim, at, given, reduce, include_self=include_self), input.spec.shape
+    )
+
+
+# ---- single elements ----
+
+
+@composite("take")
+def take(input: Value, index: Value) -> Value:
+    """The elements at places counted in rows; negative ones count from the end."""
+    indexing.check_index("take", index)
+    flat = ravel(input)
+    at = indexing.from_end(views.reshape(index, (index.spec.numel,)), flat.spec.numel)
+    return views.reshape(indexing.gather(flat, 0, at), index.spec.shape)
+
+
+@composite("put")
+def put(input: Value, index: Value, source: Value, accumulate: bool = False) -> Value:
+    """The input with source at places counted in rows, or added there."""
+    indexing.check_index("put", index)
+    if source.spec.dtype is not input.spec.dtype:
+        raise DTypeError(f"put: source {source.spec!r} must have the dtype of {input.spec!r}; cast with .to(dtype)")
+    if source.spec.numel != index.spec.numel:
+        raise IndexError(f"put: source {source.spec!r} must have as many elements as index {index.spec!r}")
+    if not index.spec.numel:
+        return e.clone(input)
+    flat, new = ravel(input), ravel(source)
+    at = indexing.from_end(ravel(index), flat.spec.numel)
+    if not accumulate:
+        return views.reshape(_written(flat, 0, at, new), input.spec.shape)
+    if flat.spec.dtype is bool_:
+        flat, new = e.cast(flat, int32), e.cast(new, int32)
+    out = e.cast(indexing.scatter_add(flat, 0, at, new), input.spec.dtype)
+    return views.reshape(out, input.spec.shape)
+
+
+@composite("take_along_dim")
+def take_along_dim(input: Value, indices: Value, dim: int | None = None) -> Value:
+    """`gather` with an index that broadcasts against the input in the other dimensions."""
+    indexing.check_index("take_along_dim", indices)
+    if dim is None:
+        return indexing.gather(ravel(input), 0, indexing.from_end(ravel(indices), input.spec.numel))
+    rank = len(input.spec.shape)
+    if len(indices.spec.shape) != rank:
+        raise ShapeError(f"take_along_dim: {indices.spec!r} and {input.spec!r} must have equally many dimensions")
+    dim = wrap_dim(dim, rank, "take_along_dim")
+    shape, wanted = list(input.spec.shape), list(indices.spec.shape)
+    size, count = shape[dim], wanted[dim]
+    shape[dim] = wanted[dim] = 1
+    common = list(broadcast_shapes([tuple(shape), tuple(wanted)], "take_along_dim", [input.spec, indices.spec]))
+    wide = views.expand(input, (*common[:dim], size, *common[dim + 1 :]))
+    at = views.expand(indexing.from_end(indices, size), (*common[:dim], count, *common[dim + 1 :]))
+    return indexing.gather(wide, dim, at)
+
+
+# ---- masks ----
+
+
+def check_mask(op: str, mask: Value) -> Value:
+    if mask.spec.dtype is not bool_:
+        raise DTypeError(f"{op}: the mask must be bool, got {mask.spec!r}; cast with .bool()")
+    return mask
+
+
+@composite("masked_select")
+def masked_select(input: Value, mask: Value) -> Value:
+    """The elements where the mask is true, as a vector; their number is read off the device."""
+    check_mask("masked_select", mask)
+    shape = broadcast_shapes([input.spec.shape, mask.spec.shape], "masked_select", [input.spec, mask.spec])
+    flat = views.reshape(views.expand(input, shape), (numel(shape),))
+    return indexing.gather(flat, 0, compaction.chosen(views.expand(mask, shape)))
+
+
+@composite("masked_scatter")
+def masked_scatter(input: Value, mask: Value, source: Value) -> Value:
+    """The input with the first elements of source, in order, where the mask is true."""
+    check_mask("masked_scatter", mask)
+    if source.spec.dtype is not input.spec.dtype:
+        raise DTypeError(f"masked_scatter: source {source.spec!r} must have the dtype of {input.spec!r}")
+    shape = broadcast_shapes([input.spec.shape, mask.spec.shape], "masked_scatter", [input.spec, mask.spec])
+    if not numel(shape):
+        return e.clone(views.expand(input, shape))
+    chosen = views.expand(mask, shape)
+    flat = views.reshape(chosen, (numel(shape),))
+    number = e.sub(compaction.running(e.cast(flat, int64)), 1)
+    # A place beyond the source is an index out of range there, which raises; what is not chosen reads the first.
+    at = e.select(flat, number, 0)
+    given = ravel(source) if source.spec.numel else filled(source, source.spec.dtype, (1,), 0)
+    new = views.reshape(indexing.gather(given, 0, at), shape)
+    return e.select(chosen, new, views.expand(input, shape))
+
+
+def _coordinates(places: Value, shape: Shape, missing: int | None = None) -> list[Value]:
+    """Places counted in rows as an index per dimension."""
+    found = []
+    for size, step in zip(shape, contiguous_strides(shape), strict=True):
+        found.append(e.remainder(e.floor_divide(places, max(step, 1)), max(size, 1)))
+    return found if missing is None else [e.select(e.lt(places, 0), missing, c) for c in found]
+
+
+def nonzero_each(x: Value) -> list[Value]:
+    """An index vector per dimension of the elements that are not zero; their number is read off the device."""
+    return _coordinates(compaction.chosen(e.cast(x, bool_)), x.spec.shape)
+
+
+@composite("nonzero")
+def nonzero(input: Value, *, as_tuple: bool = False) -> Any:
+    """Where elements are not zero: a row of coordinates each, or an index vector per dimension."""
+    if as_tuple:
+        return tuple(nonzero_each(lifted(input)))
+    if not input.spec.shape:
+        count = compaction.count_of(e.cast(input, bool_))
+        return filled(input, int64, (count, 0), 0)
+    return views.stack(nonzero_each(input), 1)
+
+
+@composite("argwhere")
+def argwhere(input: Value) -> Value:
+    """Where elements are not zero: a row of coordinates each."""
+    return nonzero(input)
+
+
+@composite("nonzero_static")
+def nonzero_static(input: Value, *, size: int, fill_value: int = -1) -> Value:
+    """`nonzero` cut or filled up to `size` rows: nothing is read off the device."""
+    if size < 0:
+        raise ShapeError(f"nonzero_static: size must not be negative, got {size}")
+    shape = input.spec.shape
+    if not shape or not size:
+        return filled(input, int64, (size, len(shape)), fill_value)
+    places = compaction.places(e.cast(input, bool_), size, -1)
+    return views.stack(_coordinates(places, shape, fill_value), 1)
+
+
+# ---- answers about elements ----
+
+
+@composite("isin", method=False)
+def isin(elements: Any, test_elements: Any, *, assume_unique: bool = False, invert: bool = False) -> Value:
+    """Whether each element is among the others; each is compared with each."""
+    known = elements if isinstance(elements, Value) else test_elements
+    if not isinstance(known, Value):
+        raise DTypeError("isin: at least one of elements and test_elements must be a tensor")
+    if not isinstance(elements, Value):
+        elements = filled(known, known.spec.dtype, (), elements)
+    if not isinstance(test_elements, Value):
+        found = e.eq(elements, test_elements)
+    else:
+        found = reductions.any_(e.eq(views.unsqueeze(elements, -1), ravel(test_elements)), -1)
+    return e.logical_not(found) if invert else found
+
+
+@composite("equal")
+def equal(input: Value, other: Value) -> bool:
+    """Whether shapes and all elements are equal; the answer is read off the device."""
+    if input.spec.shape != other.spec.shape:
+        return False
+    return bool(compaction.read(reductions.all_(e.eq(input, other)))[0])
+
+
+@composite("allclose")
+def allclose(input: Value, other: Value, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> bool:
+    """Whether all elements are close; the answer is read off the device."""
+    close = REGISTRY["isclose"].function(input, other, rtol, atol, equal_nan)
+    return bool(compaction.read(reductions.all_(close))[0])
+
+
+# Ops that also write their result into their first operand, as a method with an underscore.
+WRITTEN = (
+    "index_add",
+    "index_copy",
+    "index_fill",
+    "index_put",
+    "index_reduce",
+    "masked_scatter",
+    "put",
+    "scatter",
+    "scatter_add",
+    "scatter_reduce",
+    "tril",
+    "triu",
+)

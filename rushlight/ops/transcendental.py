@@ -1,0 +1,256 @@
+"""Trigonometric, hyperbolic, exponential and error functions, and their inverses.
+
+A body that is not made of differentiable instructions has its derivative declared, of instructions that have one.
+"""
+
+from __future__ import annotations
+
+import math
+
+from rushlight.core.dtypes import FLOAT, float32
+from rushlight.ops.family.declare import elementwise
+from rushlight.ops.registry import composite, register
+from rushlight.scalar import build as s, elementary, hyperbolic, inverse
+from rushlight.scalar.ir import Expr, const
+from rushlight.tape.value import Value
+
+_LN2, _LN10 = math.log(2), math.log(10)
+
+
+def _zero(like: Expr) -> Expr:
+    return const(0, like.dtype)
+
+
+# ---- trigonometric and hyperbolic functions, and their inverses ----
+
+sinh = elementwise(
+    "sinh",
+    lambda x: hyperbolic.sinh(x),
+    "Hyperbolic sine.",
+    FLOAT,
+    vjp=lambda g, out, x: g * (s.exp(x) * 0.5 + s.exp(-x) * 0.5),
+)
+cosh = elementwise(
+    "cosh",
+    lambda x: hyperbolic.cosh(x),
+    "Hyperbolic cosine.",
+    FLOAT,
+    vjp=lambda g, out, x: g * (s.exp(x) * 0.5 - s.exp(-x) * 0.5),
+)
+tan = elementwise("tan", lambda x: hyperbolic.tan(x), "Tangent.", FLOAT, vjp=lambda g, out, x: g * (out * out + 1))
+asin = elementwise(
+    "asin", lambda x: inverse.asin(x), "Inverse sine.", FLOAT, vjp=lambda g, out, x: g / s.sqrt(1 - x * x)
+)
+acos = elementwise(
+    "acos", lambda x: inverse.acos(x), "Inverse cosine.", FLOAT, vjp=lambda g, out, x: -g / s.sqrt(1 - x * x)
+)
+atan = elementwise("atan", lambda x: inverse.atan(x), "Inverse tangent.", FLOAT, vjp=lambda g, out, x: g / (x * x + 1))
+asinh = elementwise(
+    "asinh",
+    lambda x: inverse.asinh(x),
+    "Inverse hyperbolic sine.",
+    FLOAT,
+    vjp=lambda g, out, x: g / s.sqrt(x * x + 1),
+)
+acosh = elementwise(
+    "acosh",
+    lambda x: inverse.acosh(x),
+    "Inverse hyperbolic cosine.",
+    FLOAT,
+    vjp=lambda g, out, x: g / s.sqrt(x * x - 1),
+)
+atanh = elementwise(
+    "atanh",
+    lambda x: inverse.atanh(x),
+    "Inverse hyperbolic tangent.",
+    FLOAT,
+    vjp=lambda g, out, x: g / (1 - x * x),
+)
+
+
+def _atan2_vjp(g: Expr, out: Expr, y: Expr, x: Expr) -> tuple[Expr, Expr]:
+    scaled = g / (x * x + y * y)
+    return scaled * x, -scaled * y
+
+
+atan2 = elementwise(
+    "atan2", lambda y, x: inverse.atan2(y, x), "Angle of the point (x, y), from -pi to pi.", FLOAT, vjp=_atan2_vjp
+)
+
+
+def _hypot(x: Expr, y: Expr) -> Expr:
+    size, other = s.absolute(x), s.absolute(y)
+    top = s.maximum(size, other)
+    # Squares of what is very large or very small leave the range: lifted by a power of two first.
+    far = 2.0**60 if x.dtype is float32 else 2.0**500
+    one = const(1, x.dtype)
+    lift = s.where(top > far, const(1 / far, x.dtype), s.where(top < 1 / far, const(far, x.dtype), one))
+    size, other = size * lift, other * lift
+    length = s.sqrt(s.fma(size, size, other * other)) / lift
+    return s.where(s.absolute(x).eq(math.inf) | s.absolute(y).eq(math.inf), const(math.inf, x.dtype), length)
+
+
+hypot = elementwise(
+    "hypot",
+    _hypot,
+    "Length of the hypotenuse, sqrt(x * x + y * y), without overflow in between.",
+    FLOAT,
+    vjp=lambda g, out, x, y: (g * (x / out), g * (y / out)),
+)
+deg2rad = elementwise("deg2rad", lambda x: x * (math.pi / 180), "Degrees to radians.", FLOAT)
+rad2deg = elementwise("rad2deg", lambda x: x * (180 / math.pi), "Radians to degrees.", FLOAT)
+
+
+def _sinc_parts(x: Expr) -> tuple[Expr, Expr]:
+    """(x is 0, pi x or 1): a division by 0 that is not chosen would still make a gradient NaN."""
+    zero = x.eq(0)
+    return zero, s.where(zero, const(1, x.dtype), x * math.pi)
+
+
+def _sinc(x: Expr) -> Expr:
+    zero, angle = _sinc_parts(x)
+    return s.where(zero, const(1, x.dtype), s.sin(angle) / angle)
+
+
+def _sinc_vjp(g: Expr, out: Expr, x: Expr) -> Expr:
+    zero, angle = _sinc_parts(x)
+    slope = (s.cos(angle) - s.sin(angle) / angle) / angle * math.pi
+    return s.where(zero, _zero(g), g * slope)
+
+
+sinc = elementwise("sinc", _sinc, "sin(pi x) / (pi x), and 1 at 0.", FLOAT, vjp=_sinc_vjp)
+
+# ---- exponentials and logarithms ----
+
+exp2 = elementwise("exp2", lambda x: hyperbolic.exp2(x), "2 to the x.", FLOAT, vjp=lambda g, out, x: g * (out * _LN2))
+expm1 = elementwise(
+    "expm1",
+    lambda x: elementary.expm1(x),
+    "exp(x) - 1 without the loss near 0.",
+    FLOAT,
+    vjp=lambda g, out, x: g * (out + 1),
+)
+log1p = elementwise(
+    "log1p",
+    lambda x: elementary.log1p(x),
+    "log(1 + x) without the loss near 0.",
+    FLOAT,
+    vjp=lambda g, out, x: g / (x + 1),
+)
+log10 = elementwise(
+    "log10",
+    lambda x: s.log(x) * (1 / _LN10),
+    "Logarithm to base 10.",
+    FLOAT,
+    vjp=lambda g, out, x: g / (x * _LN10),
+)
+
+
+def _log_sum(x: Expr, y: Expr, base: float) -> Expr:
+    top = s.maximum(x, y)
+    rest = s.where(x < y, x - y, y - x)
+    small = s.exp(rest) if base == 1 else hyperbolic.exp2(rest)
+    result = top + elementary.log1p(small) * (1 / base)
+    # Equal infinities: their difference is NaN, their sum is not.
+    return s.where(x.eq(y) & s.absolute(x).eq(math.inf), x, result)
+
+
+def _log_sum_vjp(g: Expr, x: Expr, y: Expr, base: float) -> tuple[Expr, Expr]:
+    return g / (s.exp((y - x) * base) + 1), g / (s.exp((x - y) * base) + 1)
+
+
+logaddexp = elementwise(
+    "logaddexp",
+    lambda x, y: _log_sum(x, y, 1),
+    "log(exp(x) + exp(y)).",
+    FLOAT,
+    vjp=lambda g, out, x, y: _log_sum_vjp(g, x, y, 1),
+)
+logaddexp2 = elementwise(
+    "logaddexp2",
+    lambda x, y: _log_sum(x, y, _LN2),
+    "log2(2 ** x + 2 ** y).",
+    FLOAT,
+    vjp=lambda g, out, x, y: _log_sum_vjp(g, x, y, _LN2),
+)
+
+
+def _times_log(x: Expr, y: Expr, log: Expr) -> Expr:
+    nan = const(math.nan, x.dtype)
+    return s.where(s.isnan(y), nan, s.where(x.eq(0), _zero(x), x * log))
+
+
+def _xlogy_vjp(g: Expr, out: Expr, x: Expr, y: Expr) -> tuple[Expr, Expr]:
+    flat = x.eq(0) & (y <= 0)
+    by_x = s.where(flat, _zero(g), g * s.log(s.where(flat, const(1, y.dtype), y)))
+    return by_x, g * x / y
+
+
+xlogy = elementwise(
+    "xlogy", lambda x, y: _times_log(x, y, s.log(y)), "x * log(y), and 0 where x is 0.", FLOAT, vjp=_xlogy_vjp
+)
+
+
+def _xlog1py_vjp(g: Expr, out: Expr, x: Expr, y: Expr) -> tuple[Expr, Expr]:
+    flat = x.eq(0) & (y <= -1)
+    by_x = s.where(flat, _zero(g), g * s.log(s.where(flat, const(1, y.dtype), y + 1)))
+    return by_x, g * x / (y + 1)
+
+
+xlog1py = elementwise(
+    "xlog1py",
+    lambda x, y: _times_log(x, y, elementary.log1p(y)),
+    "x * log(1 + y), and 0 where x is 0.",
+    FLOAT,
+    vjp=_xlog1py_vjp,
+    method=False,
+    top=False,
+)
+_logit = elementwise("logit", lambda x: s.log(x / (1 - x)), "log(x / (1 - x)).", FLOAT, listed=False)
+_logit_within = elementwise(
+    "logit",
+    lambda x, eps: s.log(_within(x, eps) / (1 - _within(x, eps))),
+    "logit of x held between eps and 1 - eps.",
+    FLOAT,
+    listed=False,
+)
+
+
+def _within(x: Expr, eps: Expr) -> Expr:
+    return s.where(x < eps, eps, s.where(x > 1 - eps, 1 - eps, x))
+
+
+@composite("logit")
+def logit(input: Value, eps: float | None = None) -> Value:
+    """log(x / (1 - x)), of x held between eps and 1 - eps if eps is given."""
+    return _logit(input) if eps is None else _logit_within(input, eps)
+
+
+# ---- the error function ----
+
+erfc = elementwise(
+    "erfc",
+    lambda x: hyperbolic.erfc(x),
+    "1 - erf(x), also where that is tiny.",
+    FLOAT,
+    vjp=lambda g, out, x: -g * (s.exp(-(x * x)) * (2 / math.sqrt(math.pi))),
+)
+erfinv = elementwise(
+    "erfinv",
+    lambda x: inverse.erfinv(x),
+    "Inverse of erf.",
+    FLOAT,
+    vjp=lambda g, out, x: g * (s.exp(out * out) * (math.sqrt(math.pi) / 2)),
+)
+
+for _alias, _function in (
+    ("arcsin", asin),
+    ("arccos", acos),
+    ("arctan", atan),
+    ("arctan2", atan2),
+    ("arcsinh", asinh),
+    ("arccosh", acosh),
+    ("arctanh", atanh),
+):
+    _made = register(_alias, lambda *a, _f=_function: _f(*a), _function.__doc__ or "")
+    _made.op = _function.op  # type: ignore[attr-defined]

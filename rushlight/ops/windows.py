@@ -1,0 +1,124 @@
+"""Windows of the last dimensions as views, their transpose, and borders: what convolution and pooling are made of."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+from rushlight.core.dtypes import compute_type
+from rushlight.core.errors import ShapeError
+from rushlight.core.shapes import Shape, Spec, collapse, contiguous_strides
+from rushlight.ops import views
+from rushlight.ops.creation import full_spec
+from rushlight.ops.family.build import built
+from rushlight.ops.family.kernel_op import KernelOp
+from rushlight.ops.family.map import Formula, map_kernel
+from rushlight.ops.family.view import View
+from rushlight.scalar.ir import arg
+from rushlight.tape import call
+from rushlight.tape.op import Op, Plan, Static
+from rushlight.tape.value import Value
+
+Sizes = tuple[int, ...]
+Given = int | Sequence[int]  # one number for every spatial dimension, or one for each
+Sides = tuple[tuple[int, int], ...]  # elements before and after, for each of the last dimensions
+
+
+def each(value: Given, rank: int, op: str, name: str) -> Sizes:
+    """A number for each of `rank` spatial dimensions."""
+    if isinstance(value, int):
+        return (value,) * rank
+    listed = tuple(int(v) for v in value)
+    if len(listed) == 1:
+        return listed * rank
+    if len(listed) != rank:
+        raise ShapeError(f"{op}: {name} must be one number or {rank}, got {list(listed)}")
+    return listed
+
+
+def windows_of(shape: Shape, strides: Shape, kernel: Sizes, stride: Sizes, dilation: Sizes) -> tuple[Shape, Shape, int]:
+    """(..., H, W) seen as (..., rows, columns, kh, kw): every window, without a copy; any number of dimensions."""
+    lead = len(shape) - len(kernel)
+    sizes, inner = shape[lead:], strides[lead:]
+    counts = tuple((n - d * (k - 1) - 1) // s + 1 for n, k, s, d in zip(sizes, kernel, stride, dilation, strict=True))
+    steps = tuple(st * s for st, s in zip(inner, stride, strict=True))
+    inside = tuple(st * d for st, d in zip(inner, dilation, strict=True))
+    return (*shape[:lead], *counts, *kernel), (*strides[:lead], *steps, *inside), 0
+
+
+_windows = View(
+    "windows",
+    windows_of,
+    lambda g, x, *static: fold(g, x.shape, *static),
+    "Every window of the last dimensions, as a view.",
+)
+
+
+def _plan_fold(op: Op, ins: Sequence[Spec], static: Static) -> Plan:
+    """The transpose of windows: each window's elements added back where they came from, in a fixed order."""
+    (g,) = ins
+    shape, kernel, stride, dilation = static
+    pool: Any = g.device
+    out = Spec.of(pool, g.dtype, shape)
+    seen_shape, seen_strides, _ = windows_of(shape, contiguous_strides(shape), kernel, stride, dilation)
+    inner = len(seen_shape) - len(kernel)
+    compute = compute_type(g.dtype)
+    formula = Formula((g.dtype, g.dtype), (), (g.dtype,), (arg(0, compute) + arg(1, compute),))
+    sizes, steps = collapse(seen_shape[:inner], [st[:inner] for st in (seen_strides, seen_strides, g.strides)])
+    kernel_, tail = map_kernel(formula, sizes, steps, 1)
+    add, fill = built(pool, kernel_), built(pool, views.fill_kernel(g.dtype))
+
+    def place(at: tuple[int, ...], strides: Shape) -> int:
+        return sum(i * st for i, st in zip(at, strides[inner:], strict=True)) * g.dtype.itemsize
+
+    places = [(place(at, seen_strides), place(at, g.strides)) for at in itertools.product(*map(range, kernel))]
+
+    def launch(target: int, gradient: int) -> None:
+        fill(target, out.numel)
+        if g.numel:
+            for at, source in places:
+                add(target + at, target + at, gradient + source, *tail)
+
+    return Plan(op, ins, [out], launch, static)
+
+
+_fold = KernelOp(
+    "fold_windows",
+    _plan_fold,
+    [lambda g, out, x, shape, *static: call.call(_windows, (g,), static)],
+    [()],
+    "Windows added back where they came from.",
+)
+
+
+def fold(g: Value, shape: Shape, kernel: Sizes, stride: Sizes, dilation: Sizes) -> Value:
+    return call.call(_fold, (g,), (tuple(shape), kernel, stride, dilation))
+
+
+def windows(x: Value, kernel: Sizes, stride: Sizes, dilation: Sizes) -> Value:
+    return call.call(_windows, (x,), (kernel, stride, dilation))
+
+
+def bordered(x: Value, sides: Sides, value: float) -> Value:
+    """The last dimensions with a border of `value`; no side is negative."""
+    if not any(map(any, sides)):
+        return x
+    lead = len(x.spec.shape) - len(sides)
+    grown = tuple(n + a + b for n, (a, b) in zip(x.spec.shape[lead:], sides, strict=True))
+    shape = (*x.spec.shape[:lead], *grown)
+    strides = contiguous_strides(shape)
+    skip = sum(a * st for (a, _), st in zip(sides, strides[lead:], strict=True))
+    seen = (x.spec.shape, strides, skip)
+    if value == 0:
+        return views.place_view(x, shape, seen)
+    border = full_spec(Spec.of(x.spec.device, x.spec.dtype, shape), value)
+    return call.call(views.write_view, (border, x), seen)
+
+
+def check_fits(op: str, shown: Sequence[Value], sizes: Sizes, kernel: Sizes, dilation: Sizes) -> None:
+    """Every padded size holds a window; `shown` are the operands that an error names."""
+    for n, k, d in zip(sizes, kernel, dilation, strict=True):
+        if n < d * (k - 1) + 1:
+            named = ", ".join(repr(v.spec) for v in shown)
+            raise ShapeError(f"{op}: a window of {k} (dilation {d}) is larger than the padded input of {n}; {named}")

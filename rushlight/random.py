@@ -1,0 +1,36 @@
+"""Streams of random numbers: seeds, states, and a block that leaves the stream as it was."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+from rushlight.ops.random import (
+    Generator as Generator,
+    default_generator as default_generator,
+    get_rng_state as get_rng_state,
+    manual_seed as manual_seed,
+    set_rng_state as set_rng_state,
+)
+
+
+def seed() -> int:
+    """Start the default stream at a seed that nobody chose, and give that seed."""
+    return default_generator.seed()
+
+
+def initial_seed() -> int:
+    """The seed of the default stream."""
+    return default_generator.initial_seed()
+
+
+@contextlib.contextmanager
+def fork_rng(devices: Any = None, enabled: bool = True, **named: Any) -> Iterator[None]:
+    """Leave the default stream after the block as it was before; there is one for all devices."""
+    state = get_rng_state()
+    try:
+        yield
+    finally:
+        if enabled:
+            set_rng_state(state)
