@@ -580,7 +580,8 @@ def odd_scan_cases(rng: np.random.Generator) -> Iterator[Case]:
         strided.operands[0].strides, strided.operands[1].strides = (1, 3, 24), (8, 1, 24)
         yield strided
         if dtype.kind == "f":
-            large = scan_case(rng, f"strided log {dtype.name}", scan_kernel("log", dtype), (3, 8, 20), tolerance=60)
+            # Near a zero of the result the error is that of the operands, so it is many units of the result.
+            large = scan_case(rng, f"strided log {dtype.name}", scan_kernel("log", dtype), (3, 8, 20), tolerance=1000)
             large.operands[0].strides, large.operands[1].strides = (1, 3, 24), (8, 1, 24)
             yield large
         spread = scan_case(rng, f"one coefficient {dtype.name}", kernel, (3, 8, 20))

@@ -84,6 +84,15 @@ def run_gradient(line: Line, device: str) -> None:
         line.problems.append(f"gradient of {where}: error {worst:.3g}, allowed {SINGLE_TOLERANCE:g}")
 
 
+# How the random rows that take more than a tensor, or one of another shape, are called.
+SHAPES = {"dropout1d": (3, 9, 37), "dropout2d": (3, 9, 37, 1), "dropout3d": (3, 9, 37, 1, 1)}
+SHAPES |= {"feature_dropout": (27, 37, 1), "feature_alpha_dropout": (27, 37, 1)}
+MORE = {"randint_like": (-5, 1000), "normal": (0.5,), "multinomial": (20,), "feature_dropout": (0.5, True)}
+MORE |= {"alpha_dropout": (0.5, True), "feature_alpha_dropout": (0.5, True)}
+# Made with log, cos or scaling: as near as these are rounded. The others give the same bits.
+ROUNDED = ("randn", "randn_like", "normal", "alpha_dropout", "feature_alpha_dropout")
+
+
 def draw(row: Row, dtype: DType, device: str) -> np.ndarray:
     """Numbers of a random row; the same seed gives the same on every device."""
     rushlight.manual_seed(77)
@@ -92,14 +101,15 @@ def draw(row: Row, dtype: DType, device: str) -> np.ndarray:
         return to_array(op(-5, 1000, (999,), device=device))
     if row.makes:
         return to_array(op(999, dtype=dtype, device=device))
-    return to_array(op(to_tensor(np.linspace(0.25, 0.75, 999), dtype, device)))
+    chances = np.linspace(0.25, 0.75, 999).reshape(SHAPES.get(row.name, (999,)))
+    return to_array(op(to_tensor(chances, dtype, device), *MORE.get(row.name, ())))
 
 
 def run_random(line: Line, dtype: DType, device: str) -> None:
-    """Against the reference device: the same bits, but for randn, whose log and cos are rounded."""
+    """Against the reference device."""
     here, there = (draw(line.row, dtype, name) for name in (device, "reference"))
     away = float(np.abs(here - there).max())
-    allowed = 1e-5 if line.row.name == "randn" and dtype.itemsize > 2 else 0.05 if line.row.name == "randn" else 0.0
+    allowed = (1e-5 if dtype.itemsize > 2 else 0.05) if line.row.name in ROUNDED else 0.0
     line.forward[dtype] = "same" if away == 0 else f"{away:.0e}"
     if not away <= allowed:
         line.problems.append(f"{line.row.name} {dtype.name}: differs from the reference by {away:.3g}")
