@@ -503,6 +503,7 @@ def _stored(function: Callable[..., Any]) -> Callable[..., Any]:
     """The in-place form of an op made of others: its result takes the place of the tensor."""
 
     def method(self: Tensor, *others: Any, **named: Any) -> Any:
+        inplace.check_writable(self, f"{function.__name__}_")
         result = function(self, *others, **named)
         if result.spec.shape != self.spec.shape:
             raise ShapeError(f"{function.__name__}_: a result {result.spec!r} does not fit into {self.spec!r} in place")
@@ -528,12 +529,11 @@ def _install() -> None:
             setattr(Tensor, f"{name}_", _inplace_method(op))
     for method in (*draws.FILLS, *making.METHODS):
         setattr(Tensor, method.__name__, method)
-    for name in ("addmm", "addmv", "addr", "addbmm", "baddbmm", "cumprod", "cumsum", "renorm"):
+    stored = ("addmm", "addmv", "addr", "addbmm", "baddbmm", "clamp", "cumprod", "cumsum", "masked_fill", "renorm")
+    for name in (*stored, *pointwise.STORED, *selection.WRITTEN):
         setattr(Tensor, f"{name}_", _stored(REGISTRY[name].function))
     for name in ("add", "sub"):
         setattr(Tensor, f"{name}_", _scaled_inplace(getattr(e, name).op))
-    for name in pointwise.STORED:
-        setattr(Tensor, f"{name}_", _stored(REGISTRY[name].function))
     for symbol, name in (("lshift", "bitwise_left_shift"), ("rshift", "bitwise_right_shift")):
         setattr(Tensor, f"__{symbol}__", REGISTRY[name].function)
         setattr(Tensor, f"__i{symbol}__", getattr(Tensor, f"{name}_"))
@@ -542,32 +542,7 @@ def _install() -> None:
         setattr(Tensor, f"__{symbol}__", getattr(Tensor, f"{name}_"))
 
 
-def _clamp_(self: Tensor, min: Any = None, max: Any = None) -> Tensor:
-    return inplace.copy_(self, composite.clamp(self, min, max))  # type: ignore[return-value]
-
-
-def _masked_fill_(self: Tensor, mask: Tensor, value: Any) -> Tensor:
-    return inplace.copy_(self, composite.masked_fill(self, mask, value))  # type: ignore[return-value]
-
-
-def _written_method(function: Callable[..., Any]) -> Callable[..., Any]:
-    def method(self: Tensor, *args: Any, **named: Any) -> Any:
-        inplace.check_writable(self, f"{function.__name__}_")
-        return inplace.copy_(self, function(self, *args, **named))
-
-    return method
-
-
-def _install_written() -> None:
-    for name in selection.WRITTEN:
-        if f"{name}_" not in Tensor.__dict__:
-            setattr(Tensor, f"{name}_", _written_method(REGISTRY[name].function))
-
-
 _install()
-_install_written()
-Tensor.clamp_ = _clamp_  # type: ignore[attr-defined]
-Tensor.masked_fill_ = _masked_fill_  # type: ignore[attr-defined]
 call.set_handle(Tensor)
 
 
