@@ -24,6 +24,7 @@ torch.set_num_threads(2)
 PAIRS = {
     "a + b, 8 floats": (w.small_add, 0.6, 100),
     "chain of 100 ops, forward and backward, per op": (w.chain, 0.6, 100),
+    "the same, every op reading the leaf again (no bar is set)": (w.leaf_chain, float("inf"), 100),
     "add, 2^20": (w.add_large, 1.0, 1),
     "exp, 2^20": (w.exp_large, 1.0, 1),
     "softmax 1024x1024, forward and backward": (w.softmax, 1.0, 1),

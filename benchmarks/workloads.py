@@ -40,6 +40,21 @@ def chain(lib: Any, device: str = "cpu") -> Work:
     return work
 
 
+def leaf_chain(lib: Any) -> Work:
+    """100 ops on 8 floats, each of which reads the leaf again, so that backward also sums 100 gradients into it."""
+    g = lib.ones(8)
+
+    def work() -> None:
+        x = lib.ones(8, requires_grad=True)
+        y = x
+        for _ in range(50):
+            y = y * x
+            y = y + x
+        y.backward(g)
+
+    return work
+
+
 def add_large(lib: Any) -> Work:
     a, b = lib.rand(1 << 20), lib.rand(1 << 20)
     return lambda: a + b

@@ -25,7 +25,7 @@ class LRScheduler:
 
     def rate_at(self, start: float, group: int) -> float:
         """The rate of a group in epoch `last_epoch`."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} does not say what the rates are")
 
     def get_lr(self) -> list[float]:
         return [self.rate_at(start, i) for i, start in enumerate(self.base_lrs)]
