@@ -12,7 +12,7 @@ class DType:
 
     def __init__(self, name: str, kind: str, itemsize: int, rank: int) -> None:
         self.name = name
-        self.kind = kind  # "b" bool, "i" signed, "u" unsigned, "f" float
+        self.kind = kind  # "b" bool, "i" signed, "u" unsigned, "f" float, "c" complex
         self.itemsize = itemsize
         self.rank = rank  # order of promotion inside one kind
 
@@ -28,30 +28,39 @@ class DType:
 
     @property
     def is_complex(self) -> bool:
-        return False
+        return self.kind == "c"
 
     @property
     def is_signed(self) -> bool:
-        return self.kind in "if"
+        return self.kind in "ifc"
 
 
 bool_ = DType("bool", "b", 1, 0)
-int32 = DType("int32", "i", 4, 1)
-int64 = DType("int64", "i", 8, 2)
-# Random bits are made of 32-bit words; tensors of this type do not exist.
-uint32 = DType("uint32", "u", 4, 0)
+uint8 = DType("uint8", "u", 1, 0)
+uint16 = DType("uint16", "u", 2, 1)
+uint32 = DType("uint32", "u", 4, 2)
+uint64 = DType("uint64", "u", 8, 3)
+int8 = DType("int8", "i", 1, 0)
+int16 = DType("int16", "i", 2, 1)
+int32 = DType("int32", "i", 4, 2)
+int64 = DType("int64", "i", 8, 3)
 bfloat16 = DType("bfloat16", "f", 2, 1)
 float16 = DType("float16", "f", 2, 1)
 float32 = DType("float32", "f", 4, 2)
 float64 = DType("float64", "f", 8, 3)
+complex64 = DType("complex64", "c", 8, 2)
+complex128 = DType("complex128", "c", 16, 3)
 
 ALL = (bool_, int32, int64, float16, bfloat16, float32, float64)
 FLOAT = (float16, bfloat16, float32, float64)
+COMPLEX = (complex64, complex128)
+SIGNED = (int8, int16, int32, int64)
+UNSIGNED = (uint8, uint16, uint32, uint64)
 INTEGER = (int32, int64)
 NUMBER = INTEGER + FLOAT
 
-_BY_NAME = {d.name: d for d in (*ALL, uint32)}
-_KIND_ORDER = "buif"
+_BY_NAME = {d.name: d for d in (bool_, *SIGNED, *UNSIGNED, *FLOAT, *COMPLEX)}
+_CATEGORY = {"b": 0, "u": 1, "i": 1, "f": 2, "c": 3}
 
 
 def by_name(name: str) -> DType:
@@ -59,16 +68,34 @@ def by_name(name: str) -> DType:
 
 
 def compute_type(dtype: DType) -> DType:
-    """The type arithmetic is done in: halves are storage formats and compute in float32."""
-    return float32 if dtype.kind == "f" and dtype.itemsize == 2 else dtype
+    """The type arithmetic is done in: halves and small integers are storage formats and compute in 32 bits."""
+    if dtype.itemsize >= 4 or dtype is bool_:
+        return dtype
+    return float32 if dtype.kind == "f" else int32
+
+
+def real_type(dtype: DType) -> DType:
+    """The type of a complex number's parts; any other type itself."""
+    return {complex64: float32, complex128: float64}.get(dtype, dtype)
+
+
+def complex_type(dtype: DType) -> DType:
+    """The complex type with parts as precise as `dtype`."""
+    return dtype if dtype.kind == "c" else complex128 if dtype is float64 else complex64
 
 
 def promote(a: DType, b: DType) -> DType:
     """The common type of two operands of equal standing."""
     if a is b:
         return a
+    if _CATEGORY[a.kind] != _CATEGORY[b.kind]:
+        low, high = (a, b) if _CATEGORY[a.kind] < _CATEGORY[b.kind] else (b, a)
+        return complex_type(promote(real_type(high), low)) if high.kind == "c" and low.kind == "f" else high
     if a.kind != b.kind:
-        return a if _KIND_ORDER.index(a.kind) > _KIND_ORDER.index(b.kind) else b
+        signed, unsigned = (a, b) if a.kind == "i" else (b, a)
+        if unsigned is uint64:
+            raise TypeError(f"no type holds both {a.name} and {b.name}; cast one of them with .to(dtype)")
+        return SIGNED[max(signed.rank, unsigned.rank + 1)]
     if a.rank == b.rank:
         return float32  # float16 with bfloat16: neither holds the other
     return a if a.rank > b.rank else b
@@ -80,13 +107,14 @@ def scalar_dtype(value: object) -> DType:
         return bool_
     if isinstance(value, int):
         return int64
-    return _default
+    return complex_type(_default) if isinstance(value, complex) else _default
 
 
 def result_type(tensors: Iterable[tuple[DType, int]], scalars: Iterable[DType] = ()) -> DType:
     """PyTorch's rule: tensors with dimensions, then 0-dim tensors, then Python numbers.
 
-    A later group changes the result only when its kind is higher than all groups before it.
+    A later group changes the result only when its category (bool, integer, float, complex) is
+    above all groups before it; a complex number then takes the precision of the floats it meets.
     """
     pairs = list(tensors)
     groups = (
@@ -101,8 +129,9 @@ def result_type(tensors: Iterable[tuple[DType, int]], scalars: Iterable[DType] =
             common = dtype if common is None else promote(common, dtype)
         if common is None:
             continue
-        if result is None or _KIND_ORDER.index(common.kind) > _KIND_ORDER.index(result.kind):
-            result = common
+        if result is None or _CATEGORY[common.kind] > _CATEGORY[result.kind]:
+            keeps_precision = result is not None and result.kind == "f" and common.kind == "c"
+            result = complex_type(result) if keeps_precision and result is not None else common
     assert result is not None
     return result
 
