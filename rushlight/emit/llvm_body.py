@@ -248,6 +248,13 @@ def splat(writer: Writer, x: str, dtype: DType, width: int) -> str:
     return writer.value(f"shufflevector {type_} {first}, {type_} poison, {lanes}")
 
 
+def lane_splat(writer: Writer, x: str, width: int) -> str:
+    """One i64 in every lane."""
+    longs = vector("i64", width)
+    first = writer.value(f"insertelement {longs} poison, i64 {x}, i64 0")
+    return writer.value(f"shufflevector {longs} {first}, {longs} poison, <{width} x i32> zeroinitializer")
+
+
 def lane_numbers(width: int, scalar: str = "i64") -> str:
     return "<" + ", ".join(f"{scalar} {i}" for i in range(width)) + ">"
 
@@ -260,9 +267,7 @@ def pointer(writer: Writer, base: str, dtype: DType, offset: str) -> str:
 def _pointers(writer: Writer, place: str, dtype: DType, stride: str, width: int) -> str:
     """The addresses of `width` elements that lie `stride` apart."""
     longs = vector("i64", width)
-    first = writer.value(f"insertelement {longs} poison, i64 {stride}, i64 0")
-    strides = writer.value(f"shufflevector {longs} {first}, {longs} poison, <{width} x i32> zeroinitializer")
-    offsets = writer.value(f"mul {longs} {strides}, {lane_numbers(width)}")
+    offsets = writer.value(f"mul {longs} {lane_splat(writer, stride, width)}, {lane_numbers(width)}")
     return writer.value(f"getelementptr {STORED[dtype]}, ptr {place}, {longs} {offsets}")
 
 
@@ -309,7 +314,5 @@ def store(
 
 def first_lanes(writer: Writer, count: str, width: int) -> str:
     """A mask of the first `count` lanes (count may exceed the width)."""
-    longs = vector("i64", width)
-    first = writer.value(f"insertelement {longs} poison, i64 {count}, i64 0")
-    counts = writer.value(f"shufflevector {longs} {first}, {longs} poison, <{width} x i32> zeroinitializer")
-    return writer.value(f"icmp sgt {longs} {counts}, {lane_numbers(width)}")
+    counts = lane_splat(writer, count, width)
+    return writer.value(f"icmp sgt {vector('i64', width)} {counts}, {lane_numbers(width)}")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from rushlight.core.dtypes import DType, bool_, compute_type
 from rushlight.emit.llvm_body import first_lanes, load, pointer, store
+from rushlight.emit.llvm_gather import write_along
 from rushlight.emit.llvm_text import COMPUTE, STORED, Arguments, Slot, Writer, vector
 from rushlight.kernel.shapes import Gather, ScatterAdd
 
@@ -54,12 +56,32 @@ def write_counts(writer: Writer, kernel: Gather | ScatterAdd) -> tuple[str, str]
 
 def write_kernel(writer: Writer, kernel: Gather | ScatterAdd) -> None:
     frame = read_frame(writer, kernel)
+    if isinstance(kernel, Gather):
+        single = _is_single(writer, frame)
+        with writer.when(single):
+            addresses = [frame.out, frame.source, frame.index, frame.status]
+            steps = [frame.out_strides[0], frame.source_strides[0], frame.index_strides[0]]
+            write_along(writer, frame.dtype, frame.index_dtype, addresses, [frame.count, frame.limit, *steps])
+        with writer.when(writer.value(f"xor i1 {single}, true")):
+            _write_blocks(writer, frame, _write_gather)
+    else:
+        _write_blocks(writer, frame, _write_scatter)
+
+
+def _is_single(writer: Writer, frame: Frame) -> str:
+    """Whether rows are of single elements that lie next to each other."""
+    flag = writer.value(f"icmp eq i64 {frame.inner}, 1")
+    for strides in (frame.out_strides, frame.source_strides, frame.index_strides):
+        flag = writer.value(f"and i1 {flag}, {writer.value(f'icmp eq i64 {strides[1]}, 1')}")
+    return flag
+
+
+def _write_blocks(writer: Writer, frame: Frame, write: Callable[..., None]) -> None:
     same = writer.value(f"icmp eq i64 {frame.index_strides[2]}, 0")  # one index for the whole row
     dense = writer.value(f"icmp eq i64 {frame.out_strides[2]}, 1")
     dense = writer.value(f"and i1 {dense}, {writer.value(f'icmp eq i64 {frame.source_strides[2]}, 1')}")
     quick = writer.value(f"and i1 {same}, {dense}")
     slow = writer.value(f"xor i1 {quick}, true")
-    write = _write_gather if isinstance(kernel, Gather) else _write_scatter
     with writer.when(quick):
         write(writer, frame, quick=True)
     with writer.when(slow):
