@@ -12,6 +12,7 @@ from tests import (
     catalog_rows,
     catalog_selection,
     catalog_shapes,
+    catalog_sorting,
     catalog_statistics,
     catalog_windows,
 )
@@ -23,6 +24,7 @@ ROWS = [
     *catalog_rows.ROWS,
     *catalog_selection.ROWS,
     *catalog_shapes.ROWS,
+    *catalog_sorting.ROWS,
     *catalog_products.ROWS,
     *catalog_windows.ROWS,
     *catalog_images.ROWS,

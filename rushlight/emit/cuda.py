@@ -13,7 +13,7 @@ from rushlight.emit.cuda_map import PACK, flat, strided
 from rushlight.emit.cuda_rows import rowwise
 from rushlight.emit.cuda_scalar import PRELUDE
 from rushlight.emit.cuda_scan import scan
-from rushlight.kernel.shapes import Contract, Gather, Kernel, Map, Rowwise, Scan
+from rushlight.kernel.shapes import Contract, Gather, Kernel, Map, Rowwise, Scan, ScatterAdd
 
 
 def entry_name(kernel: Kernel) -> str:
@@ -39,4 +39,5 @@ def emit(kernel: Kernel) -> str:
         return f"{PRELUDE}\n{scan(kernel)}"
     if isinstance(kernel, Contract):
         return f"{PRELUDE}\n{contract(kernel)}"
+    assert isinstance(kernel, Gather | ScatterAdd)
     return f"{PRELUDE}{PACK}\n{gather(kernel) if isinstance(kernel, Gather) else scatter_add(kernel)}"

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from rushlight.emit import llvm_columns, llvm_contract, llvm_index, llvm_map, llvm_rows, llvm_scan
+from rushlight.emit import llvm_columns, llvm_contract, llvm_index, llvm_map, llvm_rows, llvm_scan, llvm_sort
 from rushlight.emit.llvm_text import FUNCTION, LAUNCH, Writer
-from rushlight.kernel.shapes import Contract, Gather, Kernel, Map, Reduce, Rowwise, Scan, ScatterAdd
+from rushlight.kernel.shapes import Contract, Gather, Kernel, Map, Reduce, Rowwise, Scan, ScatterAdd, Sort
 from rushlight.scalar.elementary import lower
 
 TASKS = "define internal i64 @tasks(ptr readonly %args)"
@@ -28,6 +28,8 @@ def emit(kernel: Kernel) -> str:
     if isinstance(kernel, Rowwise):
         walk = llvm_rows if kernel.vector == "axis" else llvm_columns
         return module(walk.functions(kernel, declared), counts, walk.write_counts(counts, kernel))
+    if isinstance(kernel, Sort):
+        return module(llvm_sort.functions(kernel, declared), counts, llvm_sort.write_counts(counts, kernel))
     if isinstance(kernel, Map):
         llvm_map.write_kernel(body, kernel)
         numbers = llvm_map.write_counts(counts, kernel)
@@ -79,6 +81,8 @@ def arguments(kernel: Kernel) -> str:
         return "i" * (4 * (1 + len(kernel.inputs)) + 3)
     elif isinstance(kernel, Contract):
         return "i" * (3 + 5 + 12)
+    elif isinstance(kernel, Sort):
+        return "i" * (4 + 4 + 9 + 2)  # see Note [Sorting on the CPU]
     else:
         assert isinstance(kernel, Gather | ScatterAdd)
         return "i" * (4 + 4 + 9)

@@ -56,6 +56,7 @@ def emit(kernel: Kernel, features: Features, aliases: Aliases | None = None, for
         return tiled_contract_text(module, kernel) if form == "tiled" else plain_contract_text(module, kernel)
     if isinstance(kernel, Gather):
         return gather_text(module, kernel)
+    assert isinstance(kernel, ScatterAdd)
     return scatter_add_text(module, kernel)
 
 

@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from rushlight.core.dtypes import DType, compute_type, int32
-from rushlight.kernel.shapes import Contract, Gather, Kernel, Map, Rowwise, Scan, ScatterAdd
+from rushlight.core.dtypes import DType, compute_type, int32, int64
+from rushlight.kernel.shapes import Contract, Gather, Kernel, Map, Rowwise, Scan, ScatterAdd, Sort
 from rushlight.scalar.interpret import Arithmetic, evaluate
 from rushlight.scalar.ir import Expr
 
@@ -45,6 +45,8 @@ def signature(kernel: Kernel) -> Signature:
         return Signature(operands, 3, (3,) * operands, 0)
     if isinstance(kernel, Contract):
         return Signature(3, 5, (4, 4, 4), 0)
+    if isinstance(kernel, Sort):
+        return Signature(3, 4, (3, 3, 3), 0)
     return Signature(4, 4, (3, 3, 3), 0)
 
 
@@ -98,6 +100,8 @@ class Machine(Protocol):
         """Copy what `index` picks along axis 1; True if an index was bad."""
 
     def scatter_add(self, dtype: DType, out: Any, source: Any, index: Any) -> bool: ...
+    def order(self, dtype: DType, source: Any, descending: bool) -> Any:
+        """int64 positions that sort memory along axis 1, stable, NaN the largest."""
 
 
 def interpret(kernel: Kernel, call: Call, machine: Machine) -> None:
@@ -110,6 +114,8 @@ def interpret(kernel: Kernel, call: Call, machine: Machine) -> None:
         _scan(kernel, call, machine)
     elif isinstance(kernel, Contract):
         _contract(kernel, call, machine)
+    elif isinstance(kernel, Sort):
+        _sort(kernel, call, machine)
     else:
         _indexed(kernel, call, machine)
 
@@ -212,6 +218,15 @@ def _contract(kernel: Contract, call: Call, machine: Machine) -> None:
     out, a, b = (machine.view(address, kernel.dtype, sizes, steps) for address, sizes, steps in operands)
     values = machine.contract(kernel.compute, machine.load(kernel.dtype, a), machine.load(kernel.dtype, b))
     machine.store(kernel.dtype, out, values)
+
+
+def _sort(kernel: Sort, call: Call, machine: Machine) -> None:
+    outer, axis, inner, keep = call.sizes
+    values = machine.view(call.addresses[0], kernel.dtype, (outer, keep, inner), call.strides[0])
+    positions = machine.view(call.addresses[1], int64, (outer, keep, inner), call.strides[1])
+    source = machine.view(call.addresses[2], kernel.dtype, (outer, axis, inner), call.strides[2])
+    machine.store(int64, positions, machine.order(kernel.dtype, source, kernel.descending)[:, :keep])
+    machine.gather(values, source, positions)
 
 
 def _indexed(kernel: Gather | ScatterAdd, call: Call, machine: Machine) -> None:

@@ -129,4 +129,17 @@ class ScatterAdd:
     index_dtype: DType
 
 
-Kernel = Map | Rowwise | Scan | Contract | Gather | ScatterAdd
+@dataclass(frozen=True, slots=True)
+class Sort:
+    """values[o, k, i] = source[o, p, i] and positions[o, k, i] = p, the axis in order, for the first `keep` k.
+
+    Addresses: values, positions (int64), source. Sizes are (outer, axis, inner, keep), keep <= axis < 2**31; strides are
+    values, positions, source, three each (outer, axis, inner). Ascending, or `descending`; equal elements in the order of
+    their positions either way. NaN is the largest element and equal to itself; -0.0 equals 0.0. No operand overlaps another.
+    """
+
+    dtype: DType
+    descending: bool
+
+
+Kernel = Map | Rowwise | Scan | Contract | Gather | ScatterAdd | Sort

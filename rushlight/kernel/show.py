@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from rushlight.core.dtypes import DType
-from rushlight.kernel.shapes import Contract, Gather, Kernel, Map, Rowwise, Scan
+from rushlight.kernel.shapes import Contract, Gather, Kernel, Map, Rowwise, Scan, Sort
 from rushlight.scalar.ir import LEAVES, Expr, topological
 
 _INFIX = {
@@ -42,6 +42,9 @@ def show(kernel: Kernel) -> str:
             f"contract {kernel.dtype.name} in {kernel.compute.name}\n"
             "  out[x, y, m, n] = sum over k: a[x, y, m, k] * b[x, y, k, n]\n"
         )
+    if isinstance(kernel, Sort):
+        way = "descending" if kernel.descending else "ascending"
+        return f"sort {kernel.dtype.name} {way}\n  values[o, k, i] = source[o, positions[o, k, i], i], in order\n"
     types = f"{kernel.dtype.name} by {kernel.index_dtype.name}"
     if isinstance(kernel, Gather):
         return f"gather {types}\n  out[o, k, i] = source[o, index[o, k, i], i]\n"

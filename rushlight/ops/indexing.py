@@ -46,7 +46,7 @@ def checked(pool: Any, launch: Any, label: str, limit: int) -> Any:
     return run
 
 
-def _sides(shape: Shape, strides: Shape, dim: int) -> Block:
+def sides_of(shape: Shape, strides: Shape, dim: int) -> Block:
     """(outer, axis, inner) strides of a layout whose dimensions merge on both sides of `dim`."""
     ends = []
     for part in (slice(0, dim), slice(dim + 1, None)):
@@ -66,7 +66,7 @@ def merges(value: Value, dim: int) -> Value:
     return value
 
 
-def _block(shape: Shape, dim: int) -> Block:
+def block_of(shape: Shape, dim: int) -> Block:
     return numel(shape[:dim]), shape[dim], numel(shape[dim + 1 :])
 
 
@@ -78,10 +78,10 @@ def _plan_gather(op: Op, ins: Sequence[Spec], static: Static) -> Plan:
     x, index = ins
     pool = check_devices("gather", ins)
     out = Spec.of(pool, x.dtype, index.shape)
-    outer, count, inner = _block(index.shape, dim)
+    outer, count, inner = block_of(index.shape, dim)
     limit = x.shape[dim]
-    strides = (*_sides(out.shape, out.strides, dim), *_sides(x.shape, x.strides, dim))
-    tail = (outer, count, inner, limit, *strides, *_sides(index.shape, index.strides, dim))
+    strides = (*sides_of(out.shape, out.strides, dim), *sides_of(x.shape, x.strides, dim))
+    tail = (outer, count, inner, limit, *strides, *sides_of(index.shape, index.strides, dim))
     run = built(pool, Gather(x.dtype, index.dtype))
     launch = checked(pool, lambda word, o, a, i: run(o, a, i, word, *tail), "gather", limit)
     return Plan(op, ins, [out], launch, static)
@@ -90,7 +90,7 @@ def _plan_gather(op: Op, ins: Sequence[Spec], static: Static) -> Plan:
 _gather = KernelOp(
     "gather",
     _plan_gather,
-    [lambda g, out, x, index, dim: _scatter_zero(g, index, dim, x.shape), None],
+    [lambda g, out, x, index, dim: scatter_zero(g, index, dim, x.shape), None],
     [(1,), ()],
     "The elements of x at index along a dimension.",
 )
@@ -143,12 +143,12 @@ def _plan_scatter(op: Op, ins: Sequence[Spec], static: Static) -> Plan:
 
 
 def scatter_launch(pool: Any, out: Spec, index: Spec, src: Spec, dim: int, label: str) -> Any:
-    outer, count, inner = _block(index.shape, dim)
+    outer, count, inner = block_of(index.shape, dim)
     limit = out.shape[dim]
     seen = tuple(out.strides)
     narrowed = tuple(n if i != dim else out.shape[dim] for i, n in enumerate(index.shape))
-    strides = (*_sides(narrowed, seen, dim), *_sides(src.shape, src.strides, dim))
-    tail = (outer, count, inner, limit, *strides, *_sides(index.shape, index.strides, dim))
+    strides = (*sides_of(narrowed, seen, dim), *sides_of(src.shape, src.strides, dim))
+    tail = (outer, count, inner, limit, *strides, *sides_of(index.shape, index.strides, dim))
     run = built(pool, ScatterAdd(out.dtype, index.dtype))
     return checked(pool, lambda word, o, i, a: run(o, a, i, word, *tail), label, limit)
 
@@ -208,7 +208,7 @@ def _scatter_part(x: Value, dim: int, index: Value, src: Value) -> Value:
     return call.call(views.write_view, (views.contiguous(x), added), seen)
 
 
-def _scatter_zero(g: Value, index: Value, dim: int, shape: Shape) -> Value:
+def scatter_zero(g: Value, index: Value, dim: int, shape: Shape) -> Value:
     zeros = full_spec(Spec.of(g.spec.device, g.spec.dtype, tuple(shape)), 0.0)
     return scatter_add(zeros, dim, index, g)
 

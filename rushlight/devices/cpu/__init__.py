@@ -10,10 +10,11 @@ import platform
 
 from rushlight.core.config import debug_level
 from rushlight.core.dtypes import ALL
-from rushlight.devices.cpu import blas, memory, stub, threads
+from rushlight.devices.cpu import blas, memory, sorting, stub, threads
 from rushlight.devices.protocol import Launch, Limits
+from rushlight.devices.registry import pool_of
 from rushlight.emit import llvm
-from rushlight.kernel.shapes import Contract, Kernel
+from rushlight.kernel.shapes import Contract, Kernel, Sort
 
 
 class CpuDevice:
@@ -39,6 +40,8 @@ class CpuDevice:
         launch = blas.build(kernel, runner) if isinstance(kernel, Contract) else None
         if launch is not None:
             return launch
+        if isinstance(kernel, Sort):
+            return sorting.build(kernel, runner, lambda: pool_of(self.name))
         text = llvm.emit(kernel)
         if debug_level() > 1:
             print(text)

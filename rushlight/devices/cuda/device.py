@@ -9,6 +9,7 @@ import numpy as np
 
 from rushlight.core.dtypes import ALL
 from rushlight.core.errors import DeviceError, OutOfMemoryError
+from rushlight.devices import sorting
 from rushlight.devices.allocator import Pool
 from rushlight.devices.cuda import gemm
 from rushlight.devices.cuda.driver import compile_kernel, is_out_of_memory, load_cublas, open_session
@@ -18,7 +19,7 @@ from rushlight.devices.protocol import Launch, Limits
 from rushlight.devices.registry import pool_of
 from rushlight.emit.cuda import emit, entry_name
 from rushlight.kernel.interpret import signature
-from rushlight.kernel.shapes import Contract, Gather, Kernel, Map, Rowwise, ScatterAdd
+from rushlight.kernel.shapes import Contract, Gather, Kernel, Map, Rowwise, ScatterAdd, Sort
 from rushlight.kernel.verify import verify
 
 _STATUS_WORDS = 1024
@@ -28,7 +29,6 @@ class CudaDevice:
     """One GPU. See the Device protocol for what each member promises."""
 
     name = "cuda"
-    emit = staticmethod(emit)
 
     def __init__(self) -> None:
         self.session = open_session()
@@ -64,8 +64,13 @@ class CudaDevice:
 
     # ---- kernels ----
 
+    def emit(self, kernel: Kernel) -> str:
+        return "\n".join(map(emit, sorting.parts(kernel))) if isinstance(kernel, Sort) else emit(kernel)
+
     def build(self, kernel: Kernel) -> Launch:
         verify(kernel)
+        if isinstance(kernel, Sort):
+            return sorting.build(kernel, self, self._pool)
         launch = self._build_own(kernel)
         if isinstance(kernel, Contract) and gemm.takes(kernel) and self.cublas is not None:
             copy = self._build_own(gemm.copy_kernel(kernel.dtype))

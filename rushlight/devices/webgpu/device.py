@@ -7,7 +7,9 @@ from typing import Any
 
 from rushlight.core.dtypes import bfloat16, bool_, float16, float32, float64, int32, int64
 from rushlight.core.errors import DeviceError, OutOfMemoryError
+from rushlight.devices import sorting
 from rushlight.devices.protocol import Launch, Limits
+from rushlight.devices.registry import pool_of
 from rushlight.devices.webgpu.adapter import Opened
 from rushlight.devices.webgpu.copies import Copies
 from rushlight.devices.webgpu.launch import MOST_BINDINGS, NUMBER_BITS, OFFSET_MASK, Built, Key, build_launch
@@ -15,7 +17,7 @@ from rushlight.devices.webgpu.probe import probe_fma
 from rushlight.devices.webgpu.stream import REOPEN, Stream
 from rushlight.emit.wgsl import emit
 from rushlight.emit.wgsl_types import FUSED, NATIVE_FLOAT64
-from rushlight.kernel.shapes import Kernel
+from rushlight.kernel.shapes import Kernel, Sort
 
 STATUS_WORDS = 4096
 
@@ -46,9 +48,13 @@ class WebGPUDevice:
             self.features |= {FUSED}
 
     def emit(self, kernel: Kernel) -> str:
+        if isinstance(kernel, Sort):
+            return "\n".join(self.emit(part) for part in sorting.parts(kernel))
         return emit(kernel, self.features)
 
     def build(self, kernel: Kernel) -> Launch:
+        if isinstance(kernel, Sort):
+            return sorting.build(kernel, self, lambda: pool_of(self.name))
         return build_launch(self, kernel)
 
     def compile(self, text: str, written: tuple[bool, ...], block_size: int) -> tuple[Any, Any]:

@@ -1,0 +1,36 @@
+"""Sort kernels on the CPU: how much scratch they need, taken from the pool for the time of a launch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from rushlight.devices.allocator import Pool, room_for
+from rushlight.devices.cpu import stub, threads
+from rushlight.devices.protocol import Launch
+from rushlight.emit import llvm
+from rushlight.emit.llvm_sort import record_bits
+from rushlight.kernel.shapes import Sort
+
+_LEAST_ROOM = 256  # records of a buffer for choosing
+_LONG = 1 << 16  # rows from which on there is no more than one part for each thread
+
+
+def build(kernel: Sort, runner: int, pool: Callable[[], Pool]) -> Launch:
+    native = stub.callable_of(llvm.emit(kernel), llvm.arguments(kernel), "sort", runner)
+    record = record_bits(kernel.dtype) // 8
+
+    def launch(values: int, positions: int, source: int, *numbers: int) -> None:
+        outer, axis, inner, keep = numbers[:4]
+        rows = outer * inner
+        if not rows or not keep:
+            return
+        room = axis if keep * 4 > axis else min(axis, max(2 * keep, _LEAST_ROOM))
+        parts = min(rows, threads.count() * (1 if room > _LONG else 4))
+        here, size = pool(), room_for(2 * room * record * parts)
+        scratch = here.take(size)
+        try:
+            native(values, positions, source, scratch, *numbers, room, parts)
+        finally:
+            here.give(scratch, size)
+
+    return launch

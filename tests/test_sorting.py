@@ -1,0 +1,161 @@
+"""Sort kernels on every device against the reference, the network as CUDA C, scratch, and sorting as ops."""
+
+from __future__ import annotations
+
+import math
+import shutil
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+import rushlight as rl
+from rushlight.core.dtypes import ALL, DType, bfloat16, float32, float64, int32, int64
+from rushlight.core.errors import BudgetError
+from rushlight.devices import sorting
+from rushlight.devices.cpu import open_device as open_cpu, threads
+from rushlight.devices.reference import ReferenceDevice
+from rushlight.devices.registry import pool_of
+from rushlight.kernel.shapes import Sort
+from tests.cuda_emulation import Emulator
+
+NAN, INF = math.nan, math.inf
+SHAPES = [(1, 1, 1), (2, 5, 1), (3, 49, 2), (2, 256, 3), (1, 1500, 1)]  # one element, insertion, radix
+
+
+def words(rng: np.random.Generator, dtype: DType, count: int) -> np.ndarray:
+    """Elements' bits: random ones, so every kind of number and NaN, and few distinct ones."""
+    size = 1 if dtype.kind == "b" else dtype.itemsize
+    kind = f"uint{8 * size}"
+    if dtype.kind == "b":
+        return rng.integers(0, 2, count).astype(np.uint8)
+    wild = rng.integers(0, 256, count * size, dtype=np.uint8).view(kind)
+    known = np.array([0.0, -0.0, 1.0, -1.0, INF, -INF, NAN, -NAN], np.float32)
+    if dtype is bfloat16:
+        few = (known.view(np.uint32) >> 16).astype(np.uint16)
+    else:
+        with np.errstate(invalid="ignore"):
+            few = np.nan_to_num(known, nan=7).astype(dtype.name) if dtype.kind == "i" else known.astype(dtype.name)
+    return np.where(rng.random(count) < 0.5, wild, rng.choice(few.view(kind), count))
+
+
+def run(build, kernel: Sort, x: np.ndarray, shape: tuple[int, int, int], keep: int, across: bool = False):
+    """values and positions; `across` has the axis outermost in memory."""
+    outer, axis, inner = shape
+    values = np.zeros(outer * keep * inner, x.dtype)
+    places = np.full(outer * keep * inner, -1, np.int64)
+    out = (inner, outer * inner, 1) if across else (keep * inner, inner, 1)
+    into = (inner, outer * inner, 1) if across else (axis * inner, inner, 1)
+    addresses = [a.ctypes.data for a in (values, places, x)]
+    build(kernel)(*addresses, outer, axis, inner, keep, *out, *out, *into)
+    return values, places
+
+
+def check(build, dtypes, shapes=SHAPES):
+    reference = ReferenceDevice().build
+    rng = np.random.default_rng(3)
+    for dtype in dtypes:
+        for number, shape in enumerate(shapes):
+            x = words(rng, dtype, math.prod(shape))
+            for descending in (False, True):
+                kernel = Sort(dtype, descending)
+                for keep in {shape[1], max(1, shape[1] // 9)}:
+                    got = run(build, kernel, x, shape, keep, bool(number % 2))
+                    want = run(reference, kernel, x, shape, keep, bool(number % 2))
+                    what = f"{kernel} {shape} keep {keep}"
+                    np.testing.assert_array_equal(got[1], want[1], err_msg=what)
+                    assert got[0].tobytes() == want[0].tobytes(), what
+
+
+@pytest.mark.parametrize("descending", [False, True])
+def test_the_reference_sorts_as_numpy_does(descending):
+    x = np.array([2.0, NAN, -0.0, 1.0, 0.0, -INF, NAN, INF, 1.0], np.float32)
+    values, places = run(ReferenceDevice().build, Sort(float32, descending), x, (1, 9, 1), 9)
+    want = [1, 6, 7, 0, 3, 8, 2, 4, 5] if descending else [5, 2, 4, 3, 8, 0, 7, 1, 6]
+    assert places.tolist() == want
+    assert values.tobytes() == x[want].tobytes()  # the sign of a zero stays with its element
+
+
+@pytest.mark.parametrize("dtype", ALL, ids=str)
+def test_cpu_agrees_with_the_reference(dtype):
+    check(open_cpu().build, [dtype])
+
+
+def test_the_sorted_and_the_equal():
+    """Rows that lead choosing and radix passes to their ends: ascending, descending, all alike, alike but for one byte."""
+    steps = np.arange(2000, dtype=np.int64)
+    reference, cpu = ReferenceDevice().build, open_cpu().build
+    for x in (steps, steps[::-1].copy(), steps * 0, (steps % 7) << 40, -steps):
+        for keep in (1, 3, 130, 499, 2000):
+            kernel = Sort(int64, False)
+            got, want = (run(b, kernel, x, (1, 2000, 1), keep) for b in (cpu, reference))
+            np.testing.assert_array_equal(got[1], want[1])
+            np.testing.assert_array_equal(got[0], want[0])
+
+
+def test_bits_do_not_depend_on_threads():
+    cpu, x = open_cpu(), np.random.default_rng(0).integers(-9, 9, 30 * 700).astype(np.int32)
+    results, before = set(), threads.count()
+    for count in (1, 3, before):
+        cpu.set_num_threads(count)
+        results.add(run(cpu.build, Sort(int32, True), x, (10, 700, 3), 700)[1].tobytes())
+    assert len(results) == 1
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="limit: the emulation needs g++")
+def test_the_network_as_cuda_text(tmp_path):
+    emulator, built = Emulator(tmp_path), {}
+    host = ReferenceDevice()
+
+    def build_part(kernel):
+        if kernel not in built:
+            built[kernel] = emulator.build(kernel)
+        return built[kernel]
+
+    device = SimpleNamespace(build=build_part, status_word=host.status_word)
+    check(
+        lambda kernel: sorting.build(kernel, device, lambda: pool_of("reference")),
+        [float32, float64, bfloat16],
+        [(1, 1, 1), (2, 5, 3), (1, 64, 2)],
+    )
+
+
+# ---- ops ----
+
+
+def test_named_results(device):
+    x = rl.tensor([[3.0, 1.0, 2.0]], device=device)
+    got = rl.sort(x, descending=True)
+    assert got.values.tolist() == [[3, 2, 1]] and got.indices.tolist() == [[0, 2, 1]]
+    values, indices = x.topk(2, largest=False)
+    assert values.tolist() == [[1, 2]] and indices.tolist() == [[1, 2]] and indices.dtype is rl.int64
+
+
+def test_gradients_go_where_elements_came_from():
+    x = rl.tensor([3.0, 1.0, 2.0], requires_grad=True)
+    (rl.sort(x).values * rl.tensor([1.0, 10.0, 100.0])).sum().backward()
+    assert x.grad.tolist() == [100, 1, 10]
+    x.grad = None
+    (x.topk(2).values ** 3).sum().backward()
+    assert x.grad.tolist() == [27, 0, 12]
+    assert not rl.argsort(x).requires_grad
+
+
+def test_scratch_is_counted():
+    pool = pool_of("cpu")
+    x = rl.ones(1 << 16, device="cpu")
+    live, pool.peak = pool.live, pool.live
+    kept = rl.sort(x)
+    assert pool.live == live + (1 << 16) * 12  # values and positions
+    assert pool.peak == pool.live + (1 << 16) * 16  # two buffers of records
+    del kept
+    with pytest.raises(BudgetError), rl.memory.budget(x.nbytes * 4):
+        rl.sort(x)
+    assert pool.live == live
+
+
+def test_errors():
+    with pytest.raises(RuntimeError, match=r"topk: k must lie in 0 to 3.*float32\[3\]"):
+        rl.topk(rl.ones(3), 4)
+    with pytest.raises(IndexError, match="sort"):
+        rl.sort(rl.ones(3), 1)
