@@ -42,6 +42,7 @@ from rushlight.ops.creation import (
     set_default_device,
     strided,
 )
+from rushlight.ops.pytorch_names import TOP_IN_PLACE as _TOP_IN_PLACE
 from rushlight.ops.queries import (
     broadcast_shapes,
     default_device_name as _default_device_name,
@@ -88,5 +89,6 @@ def get_default_device() -> device:
 
 
 globals().update({name: entry.function for name, entry in _REGISTRY.items() if entry.top})
+globals().update({f"{name}_": getattr(Tensor, f"{name}_") for name in _TOP_IN_PLACE if hasattr(Tensor, f"{name}_")})
 
 __version__ = "0.1.0"

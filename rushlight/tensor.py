@@ -9,26 +9,12 @@ import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from rushlight import interop, printing
+from rushlight import interop, methods, printing
 from rushlight.core import dtypes
 from rushlight.core.dtypes import DType
 from rushlight.core.errors import RushlightError, ShapeError
 from rushlight.devices.registry import pool_of
-from rushlight.ops import (
-    composite,
-    creation,
-    draws,
-    elementwise as e,
-    inplace,
-    making,
-    pointwise,
-    selection,
-    subscript,
-    views,
-    wiring,
-)
-from rushlight.ops.family.map import Elementwise
-from rushlight.ops.matmul import matmul
+from rushlight.ops import composite, creation, elementwise as e, inplace, inplace_views, layouts, subscript, wiring
 from rushlight.ops.registry import REGISTRY
 from rushlight.tape import call
 from rushlight.tape.needed import Needed, edge_of
@@ -106,36 +92,6 @@ class Tensor(Value):
 
     def size(self, dim: int | None = None) -> Any:
         return self.spec.shape if dim is None else self.spec.shape[dim]
-
-    def numel(self) -> int:
-        return self.spec.numel
-
-    def stride(self, dim: int | None = None) -> Any:
-        return self.spec.strides if dim is None else self.spec.strides[dim]
-
-    def storage_offset(self) -> int:
-        return self.offset // self.spec.dtype.itemsize
-
-    def element_size(self) -> int:
-        return self.spec.dtype.itemsize
-
-    @property
-    def nbytes(self) -> int:
-        return self.spec.nbytes
-
-    @property
-    def itemsize(self) -> int:
-        return self.spec.dtype.itemsize
-
-    def is_contiguous(self, memory_format: Any = None) -> bool:
-        return self.spec.contiguous
-
-    @property
-    def is_cuda(self) -> bool:
-        return self.spec.device.device.name == "cuda"
-
-    def is_floating_point(self) -> bool:
-        return self.spec.dtype.kind == "f"
 
     def __len__(self) -> int:
         if not self.spec.shape:
@@ -215,11 +171,7 @@ class Tensor(Value):
     def data(self, value: Tensor) -> None:
         if value.spec.shape != self.spec.shape or value.spec.dtype is not self.spec.dtype:
             raise ShapeError(f"data: {value.spec!r} cannot take the place of {self.spec!r}")
-        if value.storage is not self.storage:
-            # Whoever saved this tensor finds out by the version that its bits are others now.
-            value.storage.version += self.storage.version + 1
-        self.spec, self.storage, self.offset, self.base = value.spec, value.storage, value.offset, None
-        call.rooted(self)
+        inplace_views.adopt(self, call.detached(value))
 
     def register_hook(self, hook: Callable[[Any], Any]) -> Handle:
         """Call `hook` with the summed gradient of this value; what it returns, if anything, takes its place."""
@@ -256,6 +208,7 @@ class Tensor(Value):
         dtype: DType | None = named.pop("dtype", None)
         where: Any = named.pop("device", None)
         copy = named.pop("copy", False)
+        memory_format = named.pop("memory_format", None)
         given_other = named.pop("other", None)
         creation.take("to", named)
         flags: list[Any] = []  # non_blocking, copy
@@ -276,7 +229,7 @@ class Tensor(Value):
             out = interop.move(out, pool_of(creation.device_name(where)))
         if copy and out is self:
             out = e.clone(self)
-        return out  # type: ignore[return-value]
+        return layouts.contiguous(out, memory_format) if memory_format in layouts.ORDERS else out  # type: ignore[return-value]
 
     def type(self, dtype: DType | None = None, non_blocking: Any = False) -> Any:
         return repr(self.spec.dtype) if dtype is None else self.to(dtype)
@@ -306,7 +259,7 @@ class Tensor(Value):
         return self.to("cpu")
 
     def cuda(self, device: Any = None, non_blocking: Any = False, memory_format: Any = None) -> Tensor:
-        return self.to("cuda")
+        return self.to("cuda" if device is None else f"cuda:{device}" if isinstance(device, dtypes_int) else device)
 
     def numpy(self, *, force: Any = False) -> Any:
         """The elements as a NumPy array: the same memory on the CPU."""
@@ -342,6 +295,9 @@ class Tensor(Value):
             raise TypeError(f"only integer tensors of one element can be an index, got {self.spec!r}")
         return dtypes_int(self.item())
 
+    def __complex__(self) -> complex:
+        return complex(self.item())
+
     def __bool__(self) -> Any:
         if self.spec.numel != 1:
             raise RushlightError(
@@ -353,6 +309,10 @@ class Tensor(Value):
         if not self.spec.shape:
             raise TypeError("a 0-dim tensor cannot be iterated over")
         return (self[i] for i in range(self.spec.shape[0]))
+
+    def __reversed__(self) -> Any:
+        """The elements in reverse order along every dimension."""
+        return REGISTRY["flip"].function(self, tuple(range(self.ndim))) if self.ndim else self
 
     def __contains__(self, value: Any) -> Any:
         return bool((self == value).any())
@@ -383,14 +343,6 @@ class Tensor(Value):
         return out
 
     # ---- shape shorthands ----
-
-    @property
-    def T(self) -> Any:
-        return views.permute(self, tuple(reversed(range(self.ndim))))
-
-    @property
-    def mT(self) -> Any:
-        return views.transpose(self, -1, -2)
 
     def new_zeros(self, *size: Any, **named: Any) -> Any:
         return creation.zeros(*size, **{"dtype": self.dtype, "device": self.device, **named})
@@ -441,11 +393,7 @@ class Tensor(Value):
     __le__ = e.le
     __gt__ = e.gt
     __ge__ = e.ge
-    __and__ = e.bitwise_and
-    __or__ = e.bitwise_or
-    __xor__ = e.bitwise_xor
     __invert__ = e.bitwise_not
-    __matmul__ = matmul
 
     def __pos__(self) -> Tensor:
         return self
@@ -492,57 +440,7 @@ def _hook_table(edge: Any, hook: Callable[[Any], Any]) -> tuple[dict[int, Any], 
     return table, key
 
 
-def _inplace_method(op: Elementwise) -> Callable[..., Any]:
-    def method(self: Tensor, *others: Any) -> Any:
-        return inplace.apply_inplace(op, self, *others)
-
-    return method
-
-
-def _stored(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The in-place form of an op made of others: its result takes the place of the tensor."""
-
-    def method(self: Tensor, *others: Any, **named: Any) -> Any:
-        inplace.check_writable(self, f"{function.__name__}_")
-        result = function(self, *others, **named)
-        if result.spec.shape != self.spec.shape:
-            raise ShapeError(f"{function.__name__}_: a result {result.spec!r} does not fit into {self.spec!r} in place")
-        return inplace.copy_(self, result)
-
-    return method
-
-
-def _scaled_inplace(op: Elementwise) -> Callable[..., Any]:
-    def method(self: Tensor, other: Any, *, alpha: Any = 1) -> Any:
-        return inplace.apply_inplace(op, self, other if alpha == 1 else e.mul(other, alpha))
-
-    return method
-
-
-def _install() -> None:
-    """Give Tensor its ops as methods, and the in-place form of each elementwise one."""
-    for name, entry in REGISTRY.items():
-        if entry.method and name not in Tensor.__dict__:
-            setattr(Tensor, name, entry.function)
-        op = getattr(entry.function, "op", None)
-        if entry.method and isinstance(op, Elementwise) and op.result is None and not op.conditions and name != "clone":
-            setattr(Tensor, f"{name}_", _inplace_method(op))
-    for method in (*draws.FILLS, *making.METHODS):
-        setattr(Tensor, method.__name__, method)
-    stored = ("addmm", "addmv", "addr", "addbmm", "baddbmm", "clamp", "cumprod", "cumsum", "masked_fill", "renorm")
-    for name in (*stored, *pointwise.STORED, *selection.WRITTEN):
-        setattr(Tensor, f"{name}_", _stored(REGISTRY[name].function))
-    for name in ("add", "sub"):
-        setattr(Tensor, f"{name}_", _scaled_inplace(getattr(e, name).op))
-    for symbol, name in (("lshift", "bitwise_left_shift"), ("rshift", "bitwise_right_shift")):
-        setattr(Tensor, f"__{symbol}__", REGISTRY[name].function)
-        setattr(Tensor, f"__i{symbol}__", getattr(Tensor, f"{name}_"))
-    Tensor.div_ = _inplace_method(e.div.op)  # type: ignore[attr-defined]
-    for symbol, name in (("iadd", "add"), ("isub", "sub"), ("imul", "mul"), ("itruediv", "div")):
-        setattr(Tensor, f"__{symbol}__", getattr(Tensor, f"{name}_"))
-
-
-_install()
+methods.install(Tensor)
 call.set_handle(Tensor)
 
 

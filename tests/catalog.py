@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests import (
+    catalog_aliases,
     catalog_cumulative,
     catalog_elementwise,
     catalog_images,
@@ -18,6 +19,7 @@ from tests import (
 )
 
 ROWS = [
+    *catalog_aliases.ROWS,
     *catalog_cumulative.ROWS,
     *catalog_elementwise.ROWS,
     *catalog_pointwise.ROWS,

@@ -23,7 +23,7 @@ ROOMS = (
     ("devices",),
     ("tape",),
     ("ops",),
-    ("tensor", "interop", "printing"),
+    ("tensor", "methods", "interop", "printing"),
     ("compile",),
     (
         "nn",

@@ -233,7 +233,7 @@ def _spread(op: str, shape: Shape, strides: Shape, dtype: DType | None, device: 
     check_device_dtype(op, spec.device, spec.dtype)
     last = 1 + sum((n - 1) * st for n, st in zip(shape, strides, strict=True)) if all(shape) else 0
     pool: Any = spec.device
-    return call.make_value(spec, call.make_storage(pool, room_for(last * spec.dtype.itemsize)))
+    return call.rooted(call.make_value(spec, call.make_storage(pool, room_for(last * spec.dtype.itemsize))))
 
 
 @composite("empty_strided", method=False)
@@ -390,16 +390,6 @@ def new_empty_strided(self: Value, size: Sequence[int], stride: Sequence[int], *
     return empty_strided(size, stride, **_as(self, named))
 
 
-def contiguous(self: Value, memory_format: Any = None) -> Value:
-    """The tensor itself where it is laid out row by row, else a copy that is."""
-    return views.contiguous(self)
-
-
-def clone(self: Value, *, memory_format: Any = None) -> Value:
-    """A copy in memory of its own."""
-    return e.clone(self)
-
-
 def type_as(self: Value, other: Value) -> Value:
     """This tensor in the type of another."""
     return e.cast(self, other.spec.dtype)
@@ -415,4 +405,4 @@ def is_pinned(self: Value, device: Any = None) -> bool:
     return False
 
 
-METHODS = (new_full, new_empty, new_empty_strided, contiguous, clone, type_as, pin_memory, is_pinned)
+METHODS = (new_full, new_empty, new_empty_strided, type_as, pin_memory, is_pinned)

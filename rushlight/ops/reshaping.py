@@ -464,7 +464,7 @@ def _strided_grad(g: Value, x: Any, size: Shape, stride: Shape, skip: int, old: 
     return strided_grad(g, room, x.shape, old, -low, seen)
 
 
-_as_strided = View(
+as_strided_view = View(
     "as_strided",
     lambda shape, strides, size, stride, skip, old: (size, stride, skip),
     _strided_grad,
@@ -494,4 +494,4 @@ def layout_of(
 def as_strided(input: Value, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None) -> Value:
     """The input's memory by sizes, strides and offset; a view."""
     seen = layout_of("as_strided", input, size, stride, storage_offset)
-    return call.call(_as_strided, (input,), (*seen, input.spec.strides))
+    return call.call(as_strided_view, (input,), (*seen, input.spec.strides))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from rushlight.ops import (
     activations,
     adaptive,
+    aliases,
     composite,
     convolution,
     covariance,
@@ -44,11 +45,13 @@ from rushlight.ops import (
     views,
 )
 from rushlight.ops.creation import full_spec
+from rushlight.tape import call
 from rushlight.tape.needed import provide
 
 DECLARED = (
     activations,
     adaptive,
+    aliases,
     composite,
     convolution,
     covariance,
@@ -93,6 +96,7 @@ provide(
     clone=e.clone,
     cast=e.cast,
     sum_to=reductions.sum_to,
+    rooted=call.rooted,
     full=full_spec,
     view_of=views.view_of,
     reshape=views.reshape,

@@ -22,6 +22,7 @@ class Needed:
     view_of: Callable[[Value, Spec, int], Value]  # a view of a base by spec and byte offset, recorded
     reshape: Callable[[Value, Shape], Value]
     contiguous: Callable[[Value, Shape], Value]  # a contiguous copy, broadcast where its size is 1
+    rooted: Callable[[Value], Value]  # a value that is nobody's view any more
     write_view: Any  # the op (base, value) -> base with a view replaced
 
 
@@ -42,6 +43,14 @@ def refresh_view(value: Value) -> None:
     """Record a view again, from the base's present record: the base was written to since the view was made."""
     base = value.base
     assert base is not None
+    if base.base is not None or base.storage is not value.storage:  # See Note [Views in place]
+        root = base.base
+        if root is None or root.storage is not value.storage:
+            value.base = None
+            Needed.rooted(value)
+            value.history = 0
+            return
+        base = value.base = root
     with Changed(grad=True):  # somebody may only be asking, under no_grad
         fresh = Needed.view_of(base, value.spec, value.offset - base.offset)
     value.node = fresh.node

@@ -1,0 +1,135 @@
+"""Gives Tensor its methods: ops by their names, their in-place forms, operators, and small questions.
+
+What an op is stands in `ops/`; which forms PyTorch gives it stands in `ops/pytorch_names.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from rushlight.core.errors import DTypeError, ShapeError
+from rushlight.ops import draws, elementwise as e, inplace, inplace_views, layouts, making, questions
+from rushlight.ops.family.map import Elementwise
+from rushlight.ops.pytorch_names import IN_PLACE
+from rushlight.ops.registry import REGISTRY
+from rushlight.tape.value import Value
+
+Method = Callable[..., Any]
+
+# Operators by the op they are; `x <op>= y` is the op's in-place form.
+_REFLECTED = {
+    "and": "bitwise_and",
+    "or": "bitwise_or",
+    "xor": "bitwise_xor",
+    "lshift": "bitwise_left_shift",
+    "rshift": "bitwise_right_shift",
+    "matmul": "matmul",
+}
+_IN_PLACE = {
+    "add": "add",
+    "sub": "sub",
+    "mul": "mul",
+    "truediv": "div",
+    "floordiv": "floor_divide",
+    "mod": "remainder",
+    "pow": "pow",
+    "and": "bitwise_and",
+    "or": "bitwise_or",
+    "xor": "bitwise_xor",
+    "lshift": "bitwise_left_shift",
+    "rshift": "bitwise_right_shift",
+}
+
+
+def _elementwise(name: str, op: Elementwise) -> Method:
+    keyword = "exponent" if name == "pow" else "other"
+
+    def method(self: Value, *others: Any, **named: Any) -> Any:
+        if named:
+            others = (*others, _only(named, keyword, name))
+        return inplace.apply_inplace(op, self, *others)
+
+    return method
+
+
+def _only(named: dict[str, Any], keyword: str, name: str) -> Any:
+    if set(named) != {keyword}:
+        raise TypeError(f"{name}_() takes the keyword {keyword!r}, got {sorted(named)}")
+    return named[keyword]
+
+
+def _stored(name: str, function: Callable[..., Any]) -> Method:
+    """The in-place form of an op made of others: its result takes the place of the tensor."""
+
+    def method(self: Value, *others: Any, **named: Any) -> Any:
+        inplace.check_writable(self, f"{name}_")
+        result = function(self, *others, **named)
+        if result.spec.shape != self.spec.shape:
+            raise ShapeError(f"{name}_: a result {result.spec!r} does not fit into {self.spec!r} in place")
+        if result.spec.dtype.kind in "fc" and self.spec.dtype.kind not in "fc":
+            raise DTypeError(f"{name}_: a {result.spec.dtype.name} result cannot be stored in {self.spec!r}")
+        return inplace.copy_(self, result)
+
+    return method
+
+
+def _scaled(op: Elementwise) -> Method:
+    def method(self: Value, other: Any, *, alpha: Any = 1) -> Any:
+        return inplace.apply_inplace(op, self, other if alpha == 1 else e.mul(other, alpha))
+
+    return method
+
+
+def _divided(self: Value, other: Any, *, rounding_mode: str | None = None) -> Any:
+    if rounding_mode is None:
+        return inplace.apply_inplace(e.div.op, self, other)  # type: ignore[attr-defined]
+    return _stored("div", REGISTRY["div"].function)(self, other, rounding_mode=rounding_mode)
+
+
+def _in_place_form(name: str) -> Method:
+    function = REGISTRY[name].function
+    op = getattr(function, "op", None)
+    if isinstance(op, Elementwise) and not op.conditions:
+        return _elementwise(name, op)
+    return _stored(name, function)
+
+
+def _in_place_forms() -> dict[str, Method]:
+    forms: dict[str, Method] = {"div": _divided, "divide": _divided, "true_divide": _divided}
+    forms |= {"add": _scaled(e.add.op), "sub": _scaled(e.sub.op), "subtract": _scaled(e.sub.op)}  # type: ignore[attr-defined]
+    forms |= {name: inplace_views.in_place_view(name) for name in inplace_views.VIEWS}
+    written = {method.__name__.removesuffix("_") for method in (*draws.FILLS, *inplace_views.METHODS)}
+    by_hand = {"copy", "fill", "zero", "requires_grad"}  # in tensor.py
+    for name in IN_PLACE - forms.keys() - written - by_hand:
+        if name in REGISTRY:
+            forms[name] = _in_place_form(name)
+    return forms
+
+
+def _reflected(function: Callable[..., Any]) -> Method:
+    def method(self: Value, other: Any) -> Any:
+        return function(other, self) if isinstance(other, (Value, int, float)) else NotImplemented
+
+    return method
+
+
+def install(tensor: type[Value]) -> None:
+    """Set every method that is not written in the class itself."""
+    made: dict[str, Method] = {name: entry.function for name, entry in REGISTRY.items() if entry.method}
+    made |= {f"{name}_": form for name, form in _in_place_forms().items()}
+    made |= {method.__name__: method for method in (*draws.FILLS, *inplace_views.METHODS)}
+    for name, method in made.items():
+        if name not in tensor.__dict__:
+            setattr(tensor, name, method)
+    named: tuple[Method, ...] = (*making.METHODS, *layouts.METHODS, *questions.METHODS)
+    for method in named:
+        setattr(tensor, method.__name__, method)
+    for name, question in questions.PROPERTIES.items():
+        setattr(tensor, name, property(question))
+    for symbol, name in _REFLECTED.items():
+        function = REGISTRY[name].function
+        setattr(tensor, f"__{symbol}__", function)
+        setattr(tensor, f"__r{symbol}__", _reflected(function))
+    for symbol, name in _IN_PLACE.items():
+        setattr(tensor, f"__i{symbol}__", getattr(tensor, f"{name}_"))

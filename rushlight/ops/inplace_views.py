@@ -1,0 +1,206 @@
+"""Views in place: the handle itself sees its memory in another way, or sees other memory.
+
+# Note [Views in place]
+1. `x.t_()` gives x the spec, the place and the record of `x.t()`. The version goes up although no byte changes: who saved
+   the handle for a derivative would find it in another shape.
+2. What x was until then goes on as a hidden root of which x is now a view, and the older views of x find it: their count
+   of rewrites is behind x's, so the next use of their record puts them on the root (`tape.needed.refresh_view`).
+3. A leaf that requires gradients changes only where nothing is recorded; it stays a leaf, in its new shape.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from rushlight.core.dtypes import int32
+from rushlight.core.errors import InplaceError, RushlightError, ShapeError
+from rushlight.core.shapes import Shape, Spec, contiguous_strides, numel
+from rushlight.devices.allocator import Lent, Storage, room_for
+from rushlight.ops import inplace, reshaping, views
+from rushlight.ops.creation import shape_of
+from rushlight.ops.registry import REGISTRY
+from rushlight.tape import call, replay
+from rushlight.tape.needed import edge_of
+from rushlight.tape.recipe import make_plain
+from rushlight.tape.state import STATE
+from rushlight.tape.value import Leaf, Value, history_of
+
+
+def _is_leaf(x: Value) -> bool:
+    return type(edge_of(x)) is Leaf
+
+
+def _root_of(x: Value, spec: Spec) -> Value:
+    """What x, which is nobody's view, was until now: the base of x and of its older views from now on."""
+    root = call.make_value(spec, x.storage, 0, x.node)
+    root.history = history_of(x) + 1
+    return root
+
+
+def see_as(x: Value, view: Callable[..., Any], name: str, *args: Any, **named: Any) -> Value:
+    """Give x what `view(x, ...)` sees. See Note [Views in place]."""
+    leaf = x.node if _is_leaf(x) else None
+    if leaf is not None and STATE.get().grad:
+        raise InplaceError(
+            f"{name}: a leaf that requires gradients ({x.spec!r}) changes in place; do it under no_grad(), "
+            f"or use the op without the underscore"
+        )
+    seen = view(x, *args, **named)
+    if seen is x:
+        return x
+    if x.base is None:
+        x.base = _root_of(x, x.spec)
+    else:
+        edge_of(x)
+    x.spec, x.offset, x.node = seen.spec, seen.offset, seen.node
+    x.history = history_of(x.base)
+    x.storage.version += 1
+    if leaf is not None:
+        leaf.spec = x.spec
+        x.node = leaf
+    return x
+
+
+def in_place_view(name: str) -> Callable[..., Any]:
+    """The method `<name>_` of a view op."""
+    view = REGISTRY[name].function
+
+    def method(self: Value, *args: Any, **named: Any) -> Value:
+        return see_as(self, view, f"{name}_", *args, **named)
+
+    return method
+
+
+# ---- other memory, or more of it ----
+
+
+def _no_record(x: Value, name: str) -> None:
+    if edge_of(x) is not None:
+        raise RushlightError(f"{name}: {x.spec!r} requires gradients, and this has none; use .detach() first")
+
+
+def _grow(storage: Storage, room: int, name: str) -> None:
+    """Give a storage a larger block with the old bytes at its start; every handle on it goes on."""
+    if isinstance(storage, Lent):
+        raise RushlightError(f"{name}: the memory belongs to somebody else (NumPy or a capsule); .clone() it first")
+    with replay.LOCK, replay.Pins([storage]):
+        old = replay.ensure(storage)
+        replay.before_write(storage)
+        pool: Any = storage.pool
+        address, old_room = pool.take(room), storage.room
+        copy, tail = views.copy_into(pool, int32, (old_room // 4,), (1,), (1,))
+        copy(address, old, *tail)
+        storage.address, storage.room, storage.blocks = address, room, pool.blocks(room)
+        pool.give(old, old_room)
+        make_plain(storage)
+
+
+def resize_(self: Value, *sizes: Any, memory_format: Any = None) -> Value:
+    """Another shape over the same memory, row by row, with more of it where needed; what is new is not set."""
+    _no_record(self, "resize_")
+    shape = shape_of(sizes)
+    if shape == self.spec.shape:
+        return self
+    spec = Spec.of(self.spec.device, self.spec.dtype, shape)
+    size = spec.dtype.itemsize
+    base = self.base
+    span = self.offset // size + numel(shape)
+    if base is not None and span > base.offset // size + base.spec.numel and edge_of(base) is not None:
+        raise RushlightError(
+            f"resize_: {self.spec!r} is part of a tensor with gradients and {list(shape)} reaches beyond it; "
+            f"use .clone() first"
+        )
+    if span * size > self.storage.room:
+        _grow(self.storage, room_for(span * size), "resize_")
+    if base is None and not self.spec.contiguous:
+        base = self.base = _root_of(self, self.spec)
+    if base is None:
+        whole = Spec.of(spec.device, spec.dtype, (max(span, self.spec.numel),))
+        self.base = _root_of(self, whole)
+    elif span > base.offset // size + base.spec.numel:
+        self.base = _root_of(self, Spec.of(spec.device, spec.dtype, (span,)))
+    assert self.base is not None
+    self.spec = spec
+    self.history = history_of(self.base)
+    self.storage.version += 1
+    return self
+
+
+def resize_as_(self: Value, the_template: Value, memory_format: Any = None) -> Value:
+    """`resize_` to the shape of another tensor."""
+    return resize_(self, the_template.spec.shape, memory_format=memory_format)
+
+
+def set_(
+    self: Value,
+    source: Any = None,
+    storage_offset: int = 0,
+    size: Sequence[int] | None = None,
+    stride: Sequence[int] | None = None,
+) -> Value:
+    """See the memory of another tensor (or of a storage, by offset, size and stride); without one, no memory."""
+    _no_record(self, "set_")
+    device: Any = self.spec.device
+    if source is None:
+        fresh = Spec.of(device, self.spec.dtype, (0,))
+        return adopt(self, call.make_value(fresh, call.make_storage(device, room_for(0))))
+    if isinstance(source, Value) and size is None:
+        if source.spec.dtype is not self.spec.dtype or source.spec.device is not device:
+            raise RushlightError(f"set_: the source {source.spec!r} must have the type and device of {self.spec!r}")
+        return adopt(self, call.detached(source))
+    storage = source.storage
+    itemsize = self.spec.dtype.itemsize
+    shape: Shape = (storage.room // itemsize,) if size is None else shape_of((tuple(size),))
+    strides = contiguous_strides(shape) if stride is None else tuple(int(n) for n in stride)
+    reach = 1 + sum((n - 1) * st for n, st in zip(shape, strides, strict=True)) if numel(shape) else 0
+    if storage_offset < 0 or min(strides, default=0) < 0 or (storage_offset + reach) * itemsize > storage.room:
+        raise ShapeError(f"set_: sizes {list(shape)}, strides {list(strides)} from {storage_offset} reach too far")
+    spec = Spec.of(storage.pool, self.spec.dtype, shape, strides)
+    return adopt(self, call.rooted(call.make_value(spec, storage, storage_offset * itemsize)))
+
+
+def adopt(x: Value, other: Value) -> Value:
+    """x sees what `other`, a fresh handle, sees; older views of x keep the memory they have."""
+    if other.storage is not x.storage:
+        # Whoever saved this tensor finds out by the version that its bits are others now.
+        other.storage.version += x.storage.version + 1
+    x.spec, x.storage, x.offset, x.base = other.spec, other.storage, other.offset, other.base
+    x.history = history_of(x) + 1
+    if x.base is not None:
+        x.base.history = x.history
+    return x
+
+
+def detach_(self: Value) -> Value:
+    """Forget the record: from here on a tensor without gradients."""
+    if self.base is not None and edge_of(self) is not None:
+        raise RushlightError("detach_: a view cannot be detached in place; use .detach()")
+    self.node = None
+    return self
+
+
+def _strided(x: Value, count: int, row: int) -> Value:
+    """`count` elements down the diagonal from the start of a row."""
+    strides = x.spec.strides
+    return call.call(reshaping.as_strided_view, (x,), ((count,), (sum(strides),), row * strides[0], strides))
+
+
+def fill_diagonal_(self: Value, fill_value: float, wrap: bool = False) -> Value:
+    """One value where all indices are equal; `wrap`: of a tall matrix, again below each square."""
+    shape = self.spec.shape
+    if len(shape) < 2 or (len(shape) > 2 and len(set(shape)) > 1):
+        raise ShapeError(f"fill_diagonal_: a matrix, or equal sizes in all dimensions, are needed, got {self.spec!r}")
+    rows, columns = shape[0], shape[1]
+    least = min(shape)
+    inplace.copy_(_strided(self, least, 0), fill_value)
+    if wrap and len(shape) == 2 and rows > columns + 1:
+        step = columns + 1
+        for start in range(step, rows, step):
+            count = min(rows - start, columns)
+            inplace.copy_(_strided(self, count, start), fill_value)
+    return self
+
+
+METHODS = (resize_, resize_as_, set_, detach_, fill_diagonal_)
+VIEWS = ("as_strided", "squeeze", "swapaxes", "swapdims", "t", "transpose", "unsqueeze")

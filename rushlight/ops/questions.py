@@ -1,0 +1,137 @@
+"""Questions a tensor answers from what it is, without a kernel: methods and properties of Tensor."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from rushlight.core.errors import RushlightError
+from rushlight.ops import compaction, creation, views
+from rushlight.tape.needed import edge_of
+from rushlight.tape.value import Output, Value
+
+
+def _device(x: Value) -> str:
+    name: str = x.spec.device.device.name
+    return name
+
+
+def numel(self: Value) -> int:
+    """The number of elements."""
+    return self.spec.numel
+
+
+def nelement(self: Value) -> int:
+    """The number of elements."""
+    return self.spec.numel
+
+
+def ndimension(self: Value) -> int:
+    """The number of dimensions."""
+    return len(self.spec.shape)
+
+
+def is_floating_point(self: Value) -> bool:
+    """Whether the elements are of floating point."""
+    return self.spec.dtype.kind == "f"
+
+
+def is_complex(self: Value) -> bool:
+    """Whether the elements are complex numbers."""
+    return self.spec.dtype.kind == "c"
+
+
+def is_signed(self: Value) -> bool:
+    """Whether the elements can be negative."""
+    return self.spec.dtype.is_signed
+
+
+def is_same_size(self: Value, other: Value) -> bool:
+    """Whether another tensor has the same shape."""
+    return self.spec.shape == other.spec.shape
+
+
+def is_set_to(self: Value, tensor: Value) -> bool:
+    """Whether another tensor sees the very same elements in the same way."""
+    return self.storage is tensor.storage and self.offset == tensor.offset and self.spec is tensor.spec
+
+
+def is_nonzero(self: Value) -> bool:
+    """Whether the one element is not zero; it is read off the device."""
+    if self.spec.numel != 1:
+        raise RushlightError(f"is_nonzero: one element is needed, got {self.spec!r}; use .any() or .all()")
+    return bool(compaction.read(self)[0])
+
+
+def is_shared(self: Value) -> bool:
+    """Whether other processes see the memory: never."""
+    return False
+
+
+def is_conj(self: Value) -> bool:
+    """Whether a conjugate is still to be taken: never, it is taken at once."""
+    return False
+
+
+def is_neg(self: Value) -> bool:
+    """Whether a negative is still to be taken: never, it is taken at once."""
+    return False
+
+
+def get_device(self: Value) -> int:
+    """The number of the device: 0, and -1 for the host."""
+    return -1 if self.spec.device.device.limits.host_memory else 0
+
+
+def _mT(self: Value) -> Value:
+    if len(self.spec.shape) < 2:
+        raise RushlightError(f"mT: a matrix or a stack of them is needed, got {self.spec!r}")
+    return views.transpose(self, -1, -2)
+
+
+def _T(self: Value) -> Value:
+    return views.permute(self, tuple(reversed(range(len(self.spec.shape)))))
+
+
+def _output_number(self: Value) -> int:
+    edge = edge_of(self)
+    return edge.index if type(edge) is Output else 0
+
+
+METHODS = (
+    numel,
+    nelement,
+    ndimension,
+    is_floating_point,
+    is_complex,
+    is_signed,
+    is_same_size,
+    is_set_to,
+    is_nonzero,
+    is_shared,
+    is_conj,
+    is_neg,
+    get_device,
+)
+
+PROPERTIES: dict[str, Callable[[Any], Any]] = {
+    "T": _T,
+    "mT": _mT,
+    "nbytes": lambda x: x.spec.nbytes,
+    "itemsize": lambda x: x.spec.dtype.itemsize,
+    "is_cuda": lambda x: _device(x) == "cuda",
+    "is_cpu": lambda x: _device(x) == "cpu",
+    "is_meta": lambda x: False,
+    "is_mps": lambda x: False,
+    "is_xpu": lambda x: False,
+    "is_xla": lambda x: False,
+    "is_mkldnn": lambda x: False,
+    "is_sparse": lambda x: False,
+    "is_sparse_csr": lambda x: False,
+    "is_quantized": lambda x: False,
+    "is_nested": lambda x: False,
+    "layout": lambda x: creation.strided,
+    "output_nr": _output_number,
+    "_version": lambda x: x.storage.version,
+    "_base": lambda x: x.base,
+}
