@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rushlight.core.dtypes import DType
-from rushlight.core.errors import RushlightError
-from rushlight.ops import composite, elementwise as e, indexing, normalise, shuffle
+from rushlight.ops import composite, elementwise as e, normalise, shuffle
 from rushlight.ops.registry import REGISTRY
 from rushlight.ops.windows import Given
 from rushlight.tensor import Tensor
@@ -14,10 +13,6 @@ from rushlight.tensor import Tensor
 globals().update({name: entry.function for name, entry in REGISTRY.items() if not name.startswith("to_")})
 
 # Below: functions of which PyTorch's signature says more than the op's.
-
-
-def _unsupported(op: str, option: str) -> RushlightError:
-    return RushlightError(f"{op}: {option} is not supported yet; leave it at its default")
 
 
 def relu(input: Tensor, inplace: bool = False) -> Tensor:
@@ -60,22 +55,6 @@ def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool 
     """Zero each element with probability p and scale the others by 1 / (1 - p); itself when not training."""
     result = composite.dropout(input, p, training)
     return input.copy_(result) if inplace and result is not input else result
-
-
-def embedding(
-    input: Tensor,
-    weight: Tensor,
-    padding_idx: int | None = None,
-    max_norm: float | None = None,
-    norm_type: float = 2.0,
-    scale_grad_by_freq: bool = False,
-    sparse: bool = False,
-) -> Tensor:
-    """Rows of `weight` by index; the row `padding_idx` gets no gradient."""
-    for given, option in ((max_norm, "max_norm"), (scale_grad_by_freq, "scale_grad_by_freq"), (sparse, "sparse")):
-        if given:
-            raise _unsupported("embedding", option)
-    return indexing.embedding(input, weight, padding_idx)
 
 
 def unfold(input: Tensor, kernel_size: Given, dilation: Given = 1, padding: Given = 0, stride: Given = 1) -> Tensor:

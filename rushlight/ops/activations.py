@@ -9,6 +9,7 @@ from rushlight.core.dtypes import FLOAT, DType
 from rushlight.core.errors import DTypeError, RushlightError, ShapeError
 from rushlight.core.shapes import broadcast_shapes, wrap_dim
 from rushlight.ops import elementwise as e, inplace as writing, reductions, views
+from rushlight.ops.creation import arange
 from rushlight.ops.family.declare import elementwise
 from rushlight.ops.normalise import softmax
 from rushlight.ops.pointwise import clamp_min
@@ -340,3 +341,31 @@ def cosine_similarity(x1: Value, x2: Value, dim: int = 1, eps: float = 1e-8) -> 
 def pairwise_distance(x1: Value, x2: Value, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False) -> Value:
     """The p-norm of x1 - x2 + eps along the last dimension."""
     return length(e.add(e.sub(x1, x2), eps), p, -1, keepdim)
+
+
+@composite("gumbel_softmax", method=False, top=False)
+def gumbel_softmax(logits: Value, tau: float = 1, hard: bool = False, eps: float = 1e-10, dim: int = -1) -> Value:
+    """softmax of logits with Gumbel noise over tau: samples of a category; `hard` ones are 0 and 1, with its gradient."""
+    drawn = rand(logits.spec.shape, dtype=logits.spec.dtype, device=logits.spec.device.device.name)
+    least = {8: 2.0**-53, 4: 2.0**-24}.get(logits.spec.dtype.itemsize, 2.0**-11)
+    noise = e.neg(e.log(e.neg(e.log(clamp_min(e.add(drawn, least / 2), least)))))
+    soft = softmax(e.div(e.add(logits, noise), float(tau)), dim)
+    if not hard:
+        return soft
+    best = reductions.argmax(soft, dim, True)
+    count = soft.spec.shape[dim] if soft.spec.shape else 1
+    line = arange(count, device=logits.spec.device.device.name)
+    behind = (1,) * (len(soft.spec.shape) - 1 - wrap_dim(dim, len(soft.spec.shape), "gumbel_softmax"))
+    chosen = e.cast(e.eq(best, views.reshape(line, (-1, *behind))), soft.spec.dtype)
+    # The value of the choice, the gradient of the share.
+    return _passed(soft, chosen)
+
+
+_passed = elementwise(
+    "straight_through",
+    lambda x, y: y,
+    "y, with the gradient going to x.",
+    FLOAT,
+    vjp=lambda g, out, x, y: (g, None),
+    listed=False,
+)

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from rushlight.core.dtypes import int64
 from rushlight.core.errors import DTypeError, RushlightError, ShapeError
 from rushlight.core.shapes import wrap_dim
-from rushlight.ops import elementwise as e, views
+from rushlight.ops import creation, elementwise as e, reductions, views
+from rushlight.ops.cumulative import cumsum
+from rushlight.ops.indexing import gather, rows
 from rushlight.ops.registry import composite
+from rushlight.ops.selection import hits
 from rushlight.ops.statistics import vector_norm
 from rushlight.tape.value import Value
 
@@ -53,3 +57,34 @@ def renorm(input: Value, p: float, dim: int, maxnorm: float) -> Value:
     # The small term is PyTorch's: a slice just cut is not cut again.
     scale = e.select(e.gt(length, maxnorm), e.div(float(maxnorm), e.add(length, 1e-7)), 1)
     return e.mul(input, e.cast(scale, input.spec.dtype))
+
+
+def _pairs(n: int, like: Value) -> tuple[Value, Value]:
+    """The numbers i < j of all pairs of n rows, in order of i, then j."""
+    count = n * (n - 1) // 2
+    k = creation.arange(count, device=like.spec.device.device.name)
+    lines = creation.arange(n, device=like.spec.device.device.name)
+    # Row i begins at i n - i (i + 1) / 2; the row of a pair is the number of beginnings up to it, less one.
+    begins = e.sub(e.mul(lines, n), e.floor_divide(e.mul(lines, e.add(lines, 1)), 2))
+    started = hits(views.slice_dim(begins, 0, 0, n - 1), 0, (count,))
+    first = e.sub(cumsum(started, 0, dtype=int64), 1)
+    second = e.add(e.add(e.sub(k, gather(begins, 0, first)), first), 1)
+    return first, second
+
+
+@composite("pdist", method=False)
+def pdist(input: Value, p: float = 2.0) -> Value:
+    """The p-norm of the difference of each pair of rows, in the order (0, 1), (0, 2), ..., (1, 2), ..."""
+    if len(input.spec.shape) != 2:
+        raise ShapeError(f"pdist: input must have 2 dimensions, got {input.spec!r}")
+    if input.spec.dtype.kind != "f":
+        raise DTypeError(f"pdist: takes floating point, got {input.spec!r}")
+    if p < 0:
+        raise RushlightError(f"pdist: p must not be negative, got {p}")
+    n, width = input.spec.shape
+    if n < 2:
+        return views.slice_dim(views.reshape(input, (input.spec.numel,)), 0, 0, 0)
+    first, second = _pairs(n, input)
+    if not width:
+        return reductions.sum(rows(input, first), 1)
+    return vector_norm(e.sub(rows(input, first), rows(input, second)), p, -1)

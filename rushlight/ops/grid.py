@@ -8,7 +8,10 @@ from collections.abc import Sequence
 
 from rushlight.core.dtypes import float32, int64
 from rushlight.core.errors import DTypeError, ShapeError
+from rushlight.core.shapes import Spec
 from rushlight.ops import elementwise as e, views
+from rushlight.ops.creation import arange, full_spec
+from rushlight.ops.matmul import matmul
 from rushlight.ops.pooling import picked
 from rushlight.ops.registry import composite
 from rushlight.ops.resample import cubic_weights
@@ -152,3 +155,33 @@ def grid_sampler_3d(
 ) -> Value:
     """grid_sample of volumes, the modes by number."""
     return _by_number("grid_sampler_3d", 3, input, grid, interpolation_mode, padding_mode, align_corners)
+
+
+def _centres(theta: Value, n: int, align: bool) -> Value:
+    """The coordinates, from -1 to 1, of the n elements of a dimension: of their centres, or ends on the corners."""
+    if n == 1:
+        return full_spec(Spec.of(theta.spec.device, theta.spec.dtype, (1,)), 0.0)
+    steps = arange(n, dtype=theta.spec.dtype, device=theta.spec.device.device.name)
+    return e.sub(e.mul(steps, 2 / (n - 1)), 1) if align else e.div(e.sub(e.mul(steps, 2), n - 1), n)
+
+
+@composite("affine_grid", method=False, top=False)
+def affine_grid(theta: Value, size: Sequence[int], align_corners: bool | None = None) -> Value:
+    """The points of an image of a size (batch, channel, ...) moved by matrices: what grid_sample reads at."""
+    if theta.spec.dtype.kind != "f":
+        raise DTypeError(f"affine_grid: theta must be floating point, got {theta.spec!r}; cast with .float()")
+    count, _, *sizes = (int(n) for n in size) if len(size) in (4, 5) else (0, 0)
+    rank = len(sizes)
+    if rank not in (2, 3) or theta.spec.shape != (count, rank, rank + 1) or min(size) < 1:
+        raise ShapeError(
+            f"affine_grid: a size (batch, channel, 2 or 3 positive sizes) needs matrices (batch, 2, 3) or (batch, 3, 4), got "
+            f"theta {theta.spec!r} and size {list(size)}"
+        )
+    ones = full_spec(Spec.of(theta.spec.device, theta.spec.dtype, tuple(sizes)), 1.0)
+    points = [ones]  # the last dimension's coordinate comes first
+    for i, n in enumerate(sizes):
+        line = views.reshape(_centres(theta, n, bool(align_corners)), (n,) + (1,) * (rank - 1 - i))
+        points.insert(0, views.expand(line, tuple(sizes)))
+    base = views.reshape(views.stack(points, rank), (-1, rank + 1))
+    moved = matmul(base, views.transpose(theta, 1, 2))
+    return views.reshape(moved, (count, *sizes, rank))

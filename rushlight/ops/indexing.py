@@ -1,4 +1,4 @@
-"""Reading and writing at computed places: gather, scatter, embedding."""
+"""Reading and writing at computed places: gather, scatter, rows of a table."""
 
 from __future__ import annotations
 
@@ -258,7 +258,7 @@ _rows_grad = KernelOp(
 _rows = KernelOp(
     "embedding",
     _plan_rows,
-    [lambda g, out, table, index: call.call(_rows_grad, (views.contiguous(g), index), (table.shape,)), None],
+    [lambda g, out, table, index: rows_grad(g, index, table.shape), None],
     [(1,), ()],
     "Rows of a table.",
 )
@@ -269,18 +269,9 @@ def rows(table: Value, index: Value) -> Value:
     return call.call(_rows, (views.contiguous(table), views.contiguous(index)))
 
 
-@composite("embedding", method=False, top=False)
-def embedding(input: Value, weight: Value, padding_idx: int | None = None) -> Value:
-    """Rows of `weight` at the indices `input`; the row `padding_idx` gets no gradient."""
-    check_index("embedding", input)
-    if len(weight.spec.shape) != 2:
-        raise ShapeError(f"embedding: weight must have 2 dimensions, got {weight.spec!r}")
-    out = rows(weight, input)
-    if padding_idx is None:
-        return out
-    padding = padding_idx % weight.spec.shape[0]
-    at = views.unsqueeze(e.eq(input, padding), -1)
-    return e.select(at, call.detached(out), out)
+def rows_grad(g: Value, index: Value, shape: Shape) -> Value:
+    """Rows added up in a table of zeros of a shape, in the order of the index."""
+    return call.call(_rows_grad, (views.contiguous(g), views.contiguous(index)), (tuple(shape),))
 
 
 @composite("index_select")

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rushlight.core.dtypes import FLOAT, INTEGER, int64
-from rushlight.core.errors import DTypeError, ShapeError
+from rushlight.core.errors import DTypeError, RushlightError, ShapeError
 from rushlight.core.shapes import Spec
 from rushlight.kernel.shapes import Gather
 from rushlight.ops import elementwise as e, reductions, views
@@ -16,6 +16,7 @@ from rushlight.ops.family.build import built
 from rushlight.ops.family.map import Formula, map_kernel
 from rushlight.ops.family.rowwise import COMPUTE, DeclaredRow, Rows, call_rows
 from rushlight.ops.indexing import checked, gather
+from rushlight.ops.matmul import matmul
 from rushlight.ops.normalise import log_softmax
 from rushlight.ops.registry import composite
 from rushlight.scalar import build as s
@@ -208,3 +209,39 @@ def nll_loss(
     if reduction == "mean":
         return e.div(reductions.sum(loss), reductions.sum(scale))
     return reduced(views.reshape(loss, target.spec.shape), reduction, "nll_loss")
+
+
+@composite("linear_cross_entropy", method=False, top=False)
+def linear_cross_entropy(
+    input: Value,
+    linear_weight: Value,
+    target: Value,
+    *,
+    linear_bias: Value | None = None,
+    weight: Value | None = None,
+    reduction: str = "mean",
+    ignore_index: int | None = None,
+    label_smoothing: float = 0.0,
+    options: Any = None,
+) -> Value:
+    """cross_entropy of a linear layer's logits, classes first in its weight.
+
+    `options` says in PyTorch how the batch is cut to save memory; it changes no value, and a budget does that work here.
+    """
+    op = "linear_cross_entropy"
+    shape, table = input.spec.shape, linear_weight.spec.shape
+    if len(shape) not in (1, 2) or len(table) < 2 or shape[-1] != table[-1] or (len(table) > 2 and len(shape) == 1):
+        raise ShapeError(
+            f"{op}: input {input.spec!r} (batch, features) and linear_weight {linear_weight.spec!r} (classes, ..., "
+            f"features) do not fit"
+        )
+    if linear_bias is not None and linear_bias.spec.shape != table[:-1]:
+        raise ShapeError(f"{op}: linear_bias {linear_bias.spec!r} must have the shape {list(table[:-1])}")
+    wanted = (*shape[:-1], *table[:-1])
+    if target.spec.shape == wanted and ignore_index is not None:
+        raise RushlightError(f"{op}: ignore_index does not go with a target of probabilities, {target.spec!r}")
+    logits = matmul(input, views.transpose(views.reshape(linear_weight, (-1, table[-1])), 0, 1))
+    if linear_bias is not None:
+        logits = e.add(logits, views.reshape(linear_bias, (-1,)))
+    ignored = -100 if ignore_index is None else ignore_index
+    return cross_entropy(views.reshape(logits, wanted), target, weight, ignored, reduction, label_smoothing)

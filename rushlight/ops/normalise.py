@@ -197,31 +197,47 @@ def batch_norm(
 
     Running statistics are updated in place, outside the record: a replay never repeats that.
     """
+    return batch_normalised("batch_norm", input, (running_mean, running_var), (weight, bias), training, momentum, eps)[
+        0
+    ]
+
+
+def batch_normalised(
+    op: str,
+    input: Value,
+    running: tuple[Value | None, Value | None],
+    affine: tuple[Value | None, Value | None],
+    training: bool,
+    momentum: float,
+    eps: float,
+) -> tuple[Value, Value | None, Value | None]:
+    """The result, and in training the mean and 1 / deviation of each channel."""
     shape = input.spec.shape
+    (running_mean, running_var), (weight, bias) = running, affine
     if input.spec.numel == 0 and (training or len(shape) == 1):
-        return e.clone(input)  # no elements: nothing to normalise, and no statistics to learn from
+        return e.clone(input), None, None  # no elements: nothing to normalise, and no statistics to learn from
     if len(shape) < 2:
-        raise ShapeError(f"batch_norm: input needs at least 2 dimensions (batch, channel, ...), got {input.spec!r}")
-    check_dtypes("batch_norm", [input.spec], FLOAT)
+        raise ShapeError(f"{op}: input needs at least 2 dimensions (batch, channel, ...), got {input.spec!r}")
+    check_dtypes(op, [input.spec], FLOAT)
     channels = shape[1]
-    _check_each("batch_norm", input, (channels,), weight, bias, running_mean, running_var)
+    _check_each(op, input, (channels,), weight, bias, running_mean, running_var)
     column = (1, channels) + (1,) * (len(shape) - 2)
     if not training:
         if running_mean is None or running_var is None:
-            raise ShapeError("batch_norm: running_mean and running_var are needed when not training")
+            raise ShapeError(f"{op}: running_mean and running_var are needed when not training")
         scale = e.rsqrt(e.add(running_var, eps))
         y = e.mul(e.sub(input, views.reshape(running_mean, column)), views.reshape(scale, column))
         if weight is not None:
             y = e.mul(y, views.reshape(weight, column))
-        return y if bias is None else e.add(y, views.reshape(bias, column))
+        return y if bias is None else e.add(y, views.reshape(bias, column)), None, None
     rows = views.reshape(views.transpose(input, 0, 1), (channels, -1))
     count = rows.spec.shape[1]
     if count < 2:
-        raise ShapeError(f"batch_norm: more than one value per channel is needed in training, got {input.spec!r}")
+        raise ShapeError(f"{op}: more than one value per channel is needed in training, got {input.spec!r}")
     w = _ones(rows, (channels, 1)) if weight is None else views.reshape(weight, (channels, 1))
     b = _zeros(rows, (channels, 1)) if bias is None else views.reshape(bias, (channels, 1))
     y, mean, rstd = call_rows(_norm(float(eps)), (rows, w, b), 1, True)
     if running_mean is not None and running_var is not None:
         inplace.update_statistics(running_mean, running_var, mean, rstd, momentum, eps, count)
     back = views.reshape(y, (channels, shape[0], *shape[2:]))
-    return views.transpose(back, 0, 1)
+    return views.transpose(back, 0, 1), mean, rstd

@@ -12,7 +12,7 @@ from rushlight.ops import elementwise as e, inplace, reductions, views
 from rushlight.ops.creation import full_spec
 from rushlight.ops.family.declare import rowwise
 from rushlight.ops.family.rowwise import Rows, call_rows
-from rushlight.ops.normalise import _norm as normalising, batch_norm, layer_norm
+from rushlight.ops.normalise import _norm as normalising, batch_norm, batch_normalised, layer_norm
 from rushlight.ops.pooling import avg_pool1d
 from rushlight.ops.registry import composite
 from rushlight.ops.windows import bordered
@@ -171,3 +171,24 @@ def native_group_norm(
     rows = views.reshape(input, (N, group, C // group * HxW))
     _, mean, rstd = _rows_with_statistics(rows, eps)
     return y, views.reshape(mean, (N, group)), views.reshape(rstd, (N, group))
+
+
+@composite("native_batch_norm", method=False)
+def native_batch_norm(
+    input: Value,
+    weight: Value | None,
+    bias: Value | None,
+    running_mean: Value | None,
+    running_var: Value | None,
+    training: bool,
+    momentum: float,
+    eps: float,
+) -> tuple[Value, Value, Value]:
+    """batch_norm, and in training the mean and 1 / deviation of each channel; else two empty tensors."""
+    op, running, affine = "native_batch_norm", (running_mean, running_var), (weight, bias)
+    y, *parts = batch_normalised(op, input, running, affine, training, momentum, eps)
+    size = 0 if parts[0] is None else input.spec.shape[1]
+    none = full_spec(Spec.of(input.spec.device, input.spec.dtype, (0,)), 0.0)
+    # No gradient passes the statistics, as in PyTorch.
+    mean, rstd = (none if v is None else views.reshape(call.detached(v), (size,)) for v in parts)
+    return y, mean, rstd

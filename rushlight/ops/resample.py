@@ -1,4 +1,4 @@
-"""Images in another size: the nearest element, or a weighted sum of two or four neighbours along each dimension."""
+"""Images in another size: the nearest element, or a weighted sum of neighbours along each dimension."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from rushlight.core.dtypes import DType, float32, int64
-from rushlight.core.errors import RushlightError, ShapeError
-from rushlight.ops import creation, elementwise as e, views
+from rushlight.core.errors import ShapeError
+from rushlight.ops import creation, elementwise as e, reductions, views
 from rushlight.ops.adaptive import adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d, take
+from rushlight.ops.matmul import matmul
 from rushlight.ops.registry import composite
 from rushlight.tape.value import Value
 
@@ -89,6 +90,35 @@ def _cubic(x: Value, dim: int, along: Along, align: bool) -> Value:
     return _weighted(x, dim, along[0], [(e.add(first, i - 1), w) for i, w in enumerate(weights)])
 
 
+def _triangle(away: Value) -> Value:
+    return e.select(e.lt(away, 1), e.sub(1, away), 0.0)
+
+
+def _hat(away: Value) -> Value:
+    """Cubic convolution of a distance, with the parameter that PyTorch and Pillow smooth with."""
+    a = -0.5
+    near = e.add(e.mul(e.mul(e.sub(e.mul(away, a + 2), a + 3), away), away), 1)
+    far = e.mul(e.sub(e.mul(e.add(e.mul(e.sub(away, 5), away), 8), away), 4), a)
+    return e.select(e.lt(away, 1), near, e.select(e.lt(away, 2), far, 0.0))
+
+
+def _smooth(x: Value, dim: int, along: Along, align: bool, cubic: bool) -> Value:
+    """A filter as wide as the elements that fall on one wanted element; its weights are a matrix."""
+    n, m, scale = along
+    if align:
+        scale = (n - 1) / (m - 1) if m > 1 else 0.0
+    reach = (2.0 if cubic else 1.0) * max(scale, 1.0)
+    centre = views.unsqueeze(e.mul(e.add(_steps(x, m, x.spec.dtype), 0.5), scale), 1)
+    place = _steps(x, n, x.spec.dtype)
+    away = e.div(e.abs(e.add(e.sub(place, centre), 0.5)), max(scale, 1.0))
+    first, last = (e.trunc(e.add(e.add(centre, side), 0.5)) for side in (-reach, reach))
+    seen = e.logical_and(e.ge(place, first), e.lt(place, last))
+    weights = e.select(seen, (_hat if cubic else _triangle)(away), 0.0)
+    weights = e.div(weights, reductions.sum(weights, 1, True))
+    moved = matmul(views.transpose(x, dim, -1), views.transpose(weights, 0, 1))
+    return views.transpose(moved, dim, -1)
+
+
 def _sizes(
     x: Value, size: Any, scale_factor: Any, recompute: bool | None
 ) -> tuple[tuple[int, ...], tuple[float, ...] | None]:
@@ -134,8 +164,8 @@ def interpolate(
         raise NotImplementedError(f"interpolate: mode {mode!r} does not go with {input.spec!r}")
     if align_corners is not None and mode not in _RANKS:
         raise ValueError(f"interpolate: align_corners goes with linear, bilinear, bicubic and trilinear, got {mode!r}")
-    if antialias:
-        raise RushlightError("interpolate: antialias is not supported yet; leave it at its default")
+    if antialias and mode not in ("bilinear", "bicubic"):
+        raise ValueError(f"interpolate: antialias goes with bilinear and bicubic, got {mode!r}")
     wanted, scales = _sizes(input, size, scale_factor, recompute_scale_factor)
     if mode == "area":
         return _AREA[rank](input, wanted)
@@ -146,7 +176,10 @@ def interpolate(
     for i in reversed(range(rank)):
         n, m = x.spec.shape[2 + i], wanted[i]
         along = (n, m, n / m if scales is None else 1 / scales[i])
-        x = _one_dimension(mode)(x, 2 + i, along, bool(align_corners))
+        if antialias:
+            x = _smooth(x, 2 + i, along, bool(align_corners), mode == "bicubic")
+        else:
+            x = _one_dimension(mode)(x, 2 + i, along, bool(align_corners))
     x = e.cast(x, input.spec.dtype)
     return e.clone(x) if x is input else x
 
