@@ -11,6 +11,8 @@ from rushlight.core.dtypes import (
     DType as dtype,
     bfloat16,
     bool_ as bool,
+    complex64,
+    complex128,
     float16,
     float32,
     float64,
@@ -48,7 +50,10 @@ from rushlight.ops.queries import (
     default_device_name as _default_device_name,
     finfo,
     iinfo,
+    is_complex,
+    is_conj,
     is_floating_point,
+    is_neg,
     is_tensor,
     numel,
 )
@@ -81,6 +86,8 @@ double = float64
 half = float16
 int = int32
 long = int64
+cfloat = complex64
+cdouble = complex128
 
 
 def get_default_device() -> device:

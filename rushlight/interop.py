@@ -45,7 +45,7 @@ def numpy_dtype(dtype: DType) -> Any:
 def from_numpy_dtype(dtype: Any) -> DType:
     name = str(dtype.newbyteorder("="))
     known = {"bool": dtypes.bool_, "int32": dtypes.int32, "int64": dtypes.int64, "bfloat16": dtypes.bfloat16}
-    known |= {d.name: d for d in dtypes.FLOAT}
+    known |= {d.name: d for d in dtypes.FIELD}
     if name not in known:
         raise DTypeError(f"tensor: NumPy's {name} has no counterpart here; convert it with .astype(...) first")
     return known[name]
@@ -117,6 +117,9 @@ def to_list(value: Value) -> list[Any]:
     if dtype is dtypes.bfloat16:
         words = struct.unpack(f"={value.spec.numel}H", raw)
         return [struct.unpack("=f", struct.pack("=I", w << 16))[0] for w in words]
+    if dtype.kind == "c":
+        parts = struct.unpack(f"={2 * value.spec.numel}{code[dtypes.real_type(dtype).name]}", raw)
+        return [complex(re, im) for re, im in zip(parts[::2], parts[1::2], strict=True)]
     return list(struct.unpack(f"={value.spec.numel}{code[dtype.name]}", raw))
 
 
@@ -138,7 +141,7 @@ def from_data(data: Any, dtype: DType | None, pool: Pool) -> Value:
     if isinstance(data, Value):
         moved = move(e.clone(_without_record(data)), pool)
         return moved if dtype is None else e.cast(moved, dtype)
-    if isinstance(data, (bool, int, float)) and not hasattr(data, "dtype"):
+    if isinstance(data, (bool, int, float, complex)) and not hasattr(data, "dtype"):
         return creation.full_spec(Spec.of(pool, dtype or dtypes.scalar_dtype(data), ()), data)
     import numpy as np
 
@@ -151,6 +154,8 @@ def from_data(data: Any, dtype: DType | None, pool: Pool) -> Value:
             array = np.empty(0, object)
         if dtype is None and array.dtype == np.float64:
             array = array.astype(numpy_dtype(dtypes.get_default()))
+        if dtype is None and array.dtype == np.complex128:
+            array = array.astype(numpy_dtype(dtypes.complex_type(dtypes.get_default())))
         if array.dtype == object:
             raise DTypeError("tensor: nested lists must be numbers and have equal lengths at each level")
     if dtype is not None:

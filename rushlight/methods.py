@@ -67,7 +67,7 @@ def _stored(name: str, function: Callable[..., Any]) -> Method:
         result = function(self, *others, **named)
         if result.spec.shape != self.spec.shape:
             raise ShapeError(f"{name}_: a result {result.spec!r} does not fit into {self.spec!r} in place")
-        if result.spec.dtype.kind in "fc" and self.spec.dtype.kind not in "fc":
+        if not inplace.holds(self.spec.dtype, result.spec.dtype):
             raise DTypeError(f"{name}_: a {result.spec.dtype.name} result cannot be stored in {self.spec!r}")
         return inplace.copy_(self, result)
 

@@ -6,6 +6,7 @@ Methods that are ops come from the registry; what is written here is what is not
 from __future__ import annotations
 
 import itertools
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,17 @@ from rushlight.core import dtypes
 from rushlight.core.dtypes import DType
 from rushlight.core.errors import RushlightError, ShapeError
 from rushlight.devices.registry import pool_of
-from rushlight.ops import composite, creation, elementwise as e, inplace, inplace_views, layouts, subscript, wiring
+from rushlight.ops import (
+    composite,
+    creation,
+    elementwise as e,
+    inplace,
+    inplace_views,
+    layouts,
+    parts,
+    subscript,
+    wiring,
+)
 from rushlight.ops.registry import REGISTRY
 from rushlight.tape import call
 from rushlight.tape.needed import Needed, edge_of
@@ -92,6 +103,22 @@ class Tensor(Value):
 
     def size(self, dim: int | None = None) -> Any:
         return self.spec.shape if dim is None else self.spec.shape[dim]
+
+    @property
+    def real(self) -> Any:
+        return parts.real_part(self)
+
+    @real.setter
+    def real(self, value: Any) -> None:
+        parts.real_part(self).copy_(value)  # type: ignore[attr-defined]
+
+    @property
+    def imag(self) -> Any:
+        return parts.imag_part(self)
+
+    @imag.setter
+    def imag(self, value: Any) -> None:
+        parts.imag_part(self).copy_(value)  # type: ignore[attr-defined]
 
     def __len__(self) -> int:
         if not self.spec.shape:
@@ -224,6 +251,8 @@ class Tensor(Value):
             elif given is not None:
                 raise TypeError(f"to(): takes a type, a device or a tensor, got {type(given).__name__}")
         copy = flags[1] if len(flags) > 1 else copy
+        if dtype is not None and self.spec.dtype.kind == "c" and dtype.kind not in "cb":
+            warnings.warn(f"to: complex numbers as {dtype.name} lose their imaginary parts", UserWarning, stacklevel=2)
         out: Value = self if dtype is None else e.cast(self, dtype)
         if where is not None:
             out = interop.move(out, pool_of(creation.device_name(where)))
@@ -255,6 +284,12 @@ class Tensor(Value):
     def bool(self, memory_format: Any = None) -> Tensor:
         return self.to(dtypes.bool_)
 
+    def cfloat(self, memory_format: Any = None) -> Tensor:
+        return self.to(dtypes.complex64)
+
+    def cdouble(self, memory_format: Any = None) -> Tensor:
+        return self.to(dtypes.complex128)
+
     def cpu(self, memory_format: Any = None) -> Tensor:
         return self.to("cpu")
 
@@ -284,6 +319,9 @@ class Tensor(Value):
     def tolist(self) -> Any:
         return interop.to_numpy(self.detach(), copy=True).tolist()
 
+    def __complex__(self) -> Any:
+        return dtypes_complex(self.item())
+
     def __float__(self) -> Any:
         return dtypes_float(self.item())
 
@@ -291,7 +329,7 @@ class Tensor(Value):
         return dtypes_int(self.item())
 
     def __index__(self) -> Any:
-        if self.spec.dtype.kind == "f":
+        if self.spec.differentiable:
             raise TypeError(f"only integer tensors of one element can be an index, got {self.spec!r}")
         return dtypes_int(self.item())
 
@@ -424,7 +462,7 @@ class Tensor(Value):
 
 
 # The class body above shadows these three names with PyTorch's cast methods.
-dtypes_float, dtypes_int, dtypes_bool = float, int, bool
+dtypes_float, dtypes_int, dtypes_bool, dtypes_complex = float, int, bool, complex
 
 
 def _hook_table(edge: Any, hook: Callable[[Any], Any]) -> tuple[dict[int, Any], int]:

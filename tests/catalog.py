@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests import (
     catalog_aliases,
     catalog_bags,
+    catalog_complex,
     catalog_cumulative,
     catalog_elementwise,
     catalog_images,
@@ -22,6 +23,7 @@ from tests import (
 ROWS = [
     *catalog_aliases.ROWS,
     *catalog_bags.ROWS,
+    *catalog_complex.ROWS,
     *catalog_cumulative.ROWS,
     *catalog_elementwise.ROWS,
     *catalog_pointwise.ROWS,

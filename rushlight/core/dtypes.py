@@ -58,6 +58,9 @@ SIGNED = (int8, int16, int32, int64)
 UNSIGNED = (uint8, uint16, uint32, uint64)
 INTEGER = (int32, int64)
 NUMBER = INTEGER + FLOAT
+ANY = ALL + COMPLEX
+FIELD = FLOAT + COMPLEX
+ARITHMETIC = NUMBER + COMPLEX
 
 _BY_NAME = {d.name: d for d in (bool_, *SIGNED, *UNSIGNED, *FLOAT, *COMPLEX)}
 _CATEGORY = {"b": 0, "u": 1, "i": 1, "f": 2, "c": 3}

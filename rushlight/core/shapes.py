@@ -138,7 +138,7 @@ class Spec:
     shape: Shape
     strides: Shape
     contiguous: bool
-    differentiable: bool  # a floating-point type
+    differentiable: bool  # a floating-point or complex type
     nbytes: int
     numel: int
 
@@ -152,7 +152,7 @@ class Spec:
             spec = Spec()
             spec.device, spec.dtype, spec.shape, spec.strides = key
             spec.numel = numel(shape)
-            spec.differentiable = dtype.kind == "f"
+            spec.differentiable = dtype.kind in "fc"
             spec.nbytes = spec.numel * dtype.itemsize
             spec.contiguous = is_contiguous(shape, strides)
             _SPECS[key] = spec

@@ -76,7 +76,7 @@ def _range_body(compute: DType, start: Expr, step: Expr) -> Expr:
 _arange = Constant("arange", _range_body, (None, None), "start + step * i.")
 
 
-def full_spec(spec: Spec, value: float) -> Value:
+def full_spec(spec: Spec, value: complex) -> Value:
     """One value everywhere, row by row in memory whatever strides `spec` has: those may span more than its elements."""
     if not spec.contiguous:
         spec = Spec.of(spec.device, spec.dtype, spec.shape)
@@ -87,8 +87,8 @@ def full_spec(spec: Spec, value: float) -> Value:
 
 def requiring(value: Value, requires_grad: bool) -> Value:
     if requires_grad:
-        if value.spec.dtype.kind != "f":
-            raise DTypeError(f"only floating-point tensors can require gradients, got {value.spec.dtype!r}")
+        if not value.spec.differentiable:
+            raise DTypeError(f"only floating-point and complex tensors can require gradients, got {value.spec.dtype!r}")
         value.node = Leaf(value)
     return value
 
@@ -143,7 +143,7 @@ def shape_of(size: tuple[Any, ...]) -> Shape:
     return shape
 
 
-def _filled(value: float, size: tuple[Any, ...], dtype: DType | None, device: Any, requires_grad: bool) -> Value:
+def _filled(value: complex, size: tuple[Any, ...], dtype: DType | None, device: Any, requires_grad: bool) -> Value:
     spec = Spec.of(resolve_pool(device), dtype or get_default(), shape_of(size))
     return requiring(full_spec(spec, value), requires_grad)
 
@@ -167,7 +167,7 @@ def ones(
 @composite("full", method=False)
 def full(
     size: Sequence[int],
-    fill_value: float,
+    fill_value: complex,
     *,
     dtype: DType | None = None,
     device: Any = None,
@@ -176,7 +176,7 @@ def full(
 ) -> Value:
     """One value everywhere; its type is that of the value."""
     take("full", named)
-    if not hasattr(fill_value, "__float__"):
+    if not hasattr(fill_value, "__float__") and not isinstance(fill_value, complex):
         raise DTypeError(f"full: the value must be a number, got {type(fill_value).__name__}")
     return _filled(fill_value, (tuple(size),), dtype or scalar_dtype(fill_value), device, requires_grad)
 
@@ -196,7 +196,7 @@ def empty_spec(spec: Spec) -> Value:
     return call.make_value(spec, call.make_storage(pool, room_for(spec.nbytes)))
 
 
-def like(x: Value, value: float, dtype: DType | None, device: Any, requires_grad: bool) -> Value:
+def like(x: Value, value: complex, dtype: DType | None, device: Any, requires_grad: bool) -> Value:
     return _filled(value, (x.spec.shape,), dtype or x.spec.dtype, device or x.spec.device.device.name, requires_grad)
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
-from rushlight.core.dtypes import ALL, FLOAT, INTEGER, DType, bool_
+from rushlight.core.dtypes import ALL, ANY, ARITHMETIC, FIELD, FLOAT, INTEGER, DType, bool_
 from rushlight.ops.family.declare import elementwise
 from rushlight.scalar import build as s
 from rushlight.scalar.ir import Expr, const
@@ -35,7 +36,7 @@ def _remainder(x: Expr, y: Expr) -> Expr:
 
 
 def _power(x: Expr, y: Expr) -> Expr:
-    if x.dtype.kind == "f":
+    if x.dtype.kind in "fc":
         return s.power(x, y)
     # Square and multiply over the bits of the exponent; a negative one gives 0, 1 or -1.
     result, base, left = const(1, x.dtype), x, y
@@ -51,10 +52,10 @@ def _sign(x: Expr) -> Expr:
     return s.where(x > 0, const(1, x.dtype), s.where(x < 0, const(-1, x.dtype), const(0, x.dtype)))
 
 
-add = elementwise("add", lambda x, y: x | y if _is_bool(x) else x + y, "Sum, x + y.", ALL, method=False, top=False)
-sub = elementwise("sub", lambda x, y: x - y, "Difference, x - y.", method=False, top=False)
-mul = elementwise("mul", lambda x, y: x & y if _is_bool(x) else x * y, "Product, x * y.", ALL)
-div = elementwise("div", lambda x, y: x / y, "Quotient, x / y; integers give floats.", FLOAT, method=False, top=False)
+add = elementwise("add", lambda x, y: x | y if _is_bool(x) else x + y, "Sum, x + y.", ANY, method=False, top=False)
+sub = elementwise("sub", lambda x, y: x - y, "Difference, x - y.", ARITHMETIC, method=False, top=False)
+mul = elementwise("mul", lambda x, y: x & y if _is_bool(x) else x * y, "Product, x * y.", ANY)
+div = elementwise("div", lambda x, y: x / y, "Quotient, x / y; integers give floats.", FIELD, method=False, top=False)
 floor_divide = elementwise(
     "floor_divide", _floor_div, "Quotient rounded down.", vjp=lambda g, out, x, y: (g * 0, g * 0)
 )
@@ -65,8 +66,8 @@ remainder = elementwise(
     vjp=lambda g, out, x, y: (g, -g * s.floor(x / y)),
 )
 fmod = elementwise("fmod", lambda x, y: s.remainder_c(x, y), "Remainder with the sign of the dividend.")
-pow = elementwise("pow", _power, "Power, x ** y.")
-neg = elementwise("neg", lambda x: -x, "Negative, -x.")
+pow = elementwise("pow", _power, "Power, x ** y.", ARITHMETIC)
+neg = elementwise("neg", lambda x: -x, "Negative, -x.", ARITHMETIC)
 maximum = elementwise(
     "maximum",
     lambda x, y: x | y if _is_bool(x) else s.maximum(x, y),
@@ -79,7 +80,7 @@ minimum = elementwise(
     "The smaller of two; NaN wins; a tie shares the gradient.",
     ALL,
 )
-abs = elementwise("abs", lambda x: s.absolute(x), "Absolute value.")
+abs = elementwise("abs", lambda x: s.absolute(x), "Absolute value.", ARITHMETIC)
 sign = elementwise(
     "sign",
     lambda x: x if _is_bool(x) else _sign(x),
@@ -87,18 +88,18 @@ sign = elementwise(
     ALL,
     vjp=lambda g, out, x: None,
 )
-square = elementwise("square", lambda x: x * x, "x * x.", vjp=lambda g, out, x: g * (x * 2))
-sqrt = elementwise("sqrt", lambda x: s.sqrt(x), "Square root.", FLOAT)
+square = elementwise("square", lambda x: x * x, "x * x.", ARITHMETIC, vjp=lambda g, out, x: g * (x * 2))
+sqrt = elementwise("sqrt", lambda x: s.sqrt(x), "Square root.", FIELD)
 rsqrt = elementwise(
-    "rsqrt", lambda x: 1 / s.sqrt(x), "1 / sqrt(x).", FLOAT, vjp=lambda g, out, x: g * (out * out * out * -0.5)
+    "rsqrt", lambda x: 1 / s.sqrt(x), "1 / sqrt(x).", FIELD, vjp=lambda g, out, x: g * (out * out * out * -0.5)
 )
-reciprocal = elementwise("reciprocal", lambda x: 1 / x, "1 / x.", FLOAT, vjp=lambda g, out, x: -g * (out * out))
-exp = elementwise("exp", lambda x: s.exp(x), "e ** x.", FLOAT)
-log = elementwise("log", lambda x: s.log(x), "Natural logarithm.", FLOAT)
-log2 = elementwise("log2", lambda x: s.log(x) * (1 / math.log(2)), "Logarithm to base 2.", FLOAT)
-sin = elementwise("sin", lambda x: s.sin(x), "Sine.", FLOAT)
-cos = elementwise("cos", lambda x: s.cos(x), "Cosine.", FLOAT)
-tanh = elementwise("tanh", lambda x: s.tanh(x), "Hyperbolic tangent.", FLOAT)
+reciprocal = elementwise("reciprocal", lambda x: 1 / x, "1 / x.", FIELD, vjp=lambda g, out, x: -g * (out * out))
+exp = elementwise("exp", lambda x: s.exp(x), "e ** x.", FIELD)
+log = elementwise("log", lambda x: s.log(x), "Natural logarithm.", FIELD)
+log2 = elementwise("log2", lambda x: s.log(x) * (1 / math.log(2)), "Logarithm to base 2.", FIELD)
+sin = elementwise("sin", lambda x: s.sin(x), "Sine.", FIELD)
+cos = elementwise("cos", lambda x: s.cos(x), "Cosine.", FIELD)
+tanh = elementwise("tanh", lambda x: s.tanh(x), "Hyperbolic tangent.", FIELD)
 erf = elementwise("erf", lambda x: s.erf(x), "Error function.", FLOAT)
 floor = elementwise("floor", lambda x: s.floor(x) if x.dtype.kind == "f" else x, "Round down.")
 ceil = elementwise("ceil", lambda x: s.ceil(x) if x.dtype.kind == "f" else x, "Round up.")
@@ -107,8 +108,8 @@ round = elementwise(
     "round", lambda x: s.round_even(x) if x.dtype.kind == "f" else x, "Round to the nearest, halves to even."
 )
 
-eq = elementwise("eq", lambda x, y: x.eq(y), "x == y.", ALL, result=bool_)
-ne = elementwise("ne", lambda x, y: x.ne(y), "x != y.", ALL, result=bool_)
+eq = elementwise("eq", lambda x, y: x.eq(y), "x == y.", ANY, result=bool_)
+ne = elementwise("ne", lambda x, y: x.ne(y), "x != y.", ANY, result=bool_)
 # False is less than True; the instruction `lt` has no order of bools.
 lt = elementwise("lt", lambda x, y: ~x & y if _is_bool(x) else x < y, "x < y.", ALL, result=bool_)
 le = elementwise("le", lambda x, y: ~x | y if _is_bool(x) else x <= y, "x <= y.", ALL, result=bool_)
@@ -120,29 +121,41 @@ def _truth(x: Expr) -> Expr:
     return s.cast(x, bool_)
 
 
-logical_and = elementwise("logical_and", lambda x, y: _truth(x) & _truth(y), "Both true.", ALL, result=bool_)
-logical_or = elementwise("logical_or", lambda x, y: _truth(x) | _truth(y), "Either true.", ALL, result=bool_)
-logical_xor = elementwise("logical_xor", lambda x, y: _truth(x) ^ _truth(y), "One of two true.", ALL, result=bool_)
-logical_not = elementwise("logical_not", lambda x: ~_truth(x), "Not true.", ALL, result=bool_)
+logical_and = elementwise("logical_and", lambda x, y: _truth(x) & _truth(y), "Both true.", ANY, result=bool_)
+logical_or = elementwise("logical_or", lambda x, y: _truth(x) | _truth(y), "Either true.", ANY, result=bool_)
+logical_xor = elementwise("logical_xor", lambda x, y: _truth(x) ^ _truth(y), "One of two true.", ANY, result=bool_)
+logical_not = elementwise("logical_not", lambda x: ~_truth(x), "Not true.", ANY, result=bool_)
 bitwise_and = elementwise("bitwise_and", lambda x, y: x & y, "Bitwise and.", (bool_, *INTEGER))
 bitwise_or = elementwise("bitwise_or", lambda x, y: x | y, "Bitwise or.", (bool_, *INTEGER))
 bitwise_xor = elementwise("bitwise_xor", lambda x, y: x ^ y, "Bitwise exclusive or.", (bool_, *INTEGER))
 bitwise_not = elementwise("bitwise_not", lambda x: ~x, "Bitwise not.", (bool_, *INTEGER))
 
 
+def _either_part(test: Callable[[Expr], Expr], x: Expr) -> Expr:
+    return test(s.real(x)) | test(s.imag(x)) if x.dtype.kind == "c" else test(x)
+
+
 def _is_inf(x: Expr) -> Expr:
     return s.absolute(x).eq(math.inf) if x.dtype.kind == "f" else const(False, bool_)
 
 
+def _is_finite(x: Expr) -> Expr:
+    return s.absolute(x) < math.inf if x.dtype.kind == "f" else const(True, bool_)
+
+
 isnan = elementwise(
-    "isnan", lambda x: s.isnan(x) if x.dtype.kind == "f" else const(False, bool_), "Is not a number.", ALL, result=bool_
+    "isnan",
+    lambda x: s.isnan(x) if x.dtype.kind in "fc" else const(False, bool_),
+    "Is not a number.",
+    ANY,
+    result=bool_,
 )
-isinf = elementwise("isinf", _is_inf, "Is infinite.", ALL, result=bool_)
+isinf = elementwise("isinf", lambda x: _either_part(_is_inf, x), "Is infinite.", ANY, result=bool_)
 isfinite = elementwise(
     "isfinite",
-    lambda x: (s.absolute(x) < math.inf) if x.dtype.kind == "f" else const(True, bool_),
+    lambda x: ~_either_part(lambda p: ~_is_finite(p), x),
     "Is neither infinite nor NaN.",
-    ALL,
+    ANY,
     result=bool_,
 )
 
@@ -150,7 +163,7 @@ select = elementwise(
     "where",
     lambda c, x, y: s.where(s.cast(c, bool_), x, y),
     "x where the condition holds, else y.",
-    ALL,
+    ANY,
     conditions=(0,),
     method=False,
     top=False,
@@ -165,7 +178,7 @@ sigmoid = elementwise(
     "sigmoid",
     lambda x: 1 / (1 + s.exp(-x)),
     "Logistic function, 1 / (1 + exp(-x)).",
-    FLOAT,
+    FIELD,
     vjp=lambda g, out, x: g * out * (1 - out),
 )
 
@@ -176,7 +189,7 @@ def _silu_vjp(g: Expr, out: Expr, x: Expr) -> Expr:
 
 
 silu = elementwise(
-    "silu", lambda x: x / (1 + s.exp(-x)), "x * sigmoid(x).", FLOAT, vjp=_silu_vjp, method=False, top=False
+    "silu", lambda x: x / (1 + s.exp(-x)), "x * sigmoid(x).", FIELD, vjp=_silu_vjp, method=False, top=False
 )
 gelu_exact = elementwise(
     "gelu_exact",
@@ -195,12 +208,12 @@ gelu_tanh = elementwise(
     top=False,
 )
 softsign = elementwise("softsign", lambda x: x / (1 + s.absolute(x)), "x / (1 + |x|).", FLOAT, method=False, top=False)
-clone = elementwise("clone", lambda x: x, "A copy in memory of its own.", ALL)
+clone = elementwise("clone", lambda x: x, "A copy in memory of its own.", ANY)
 _CASTS = {
     dtype: elementwise(
-        f"to_{dtype.name}", lambda x: x, f"Cast to {dtype.name}.", ALL, result=dtype, method=False, top=False
+        f"to_{dtype.name}", lambda x: x, f"Cast to {dtype.name}.", ANY, result=dtype, method=False, top=False
     )
-    for dtype in ALL
+    for dtype in ANY
 }
 
 

@@ -20,7 +20,7 @@ from typing import Any
 from rushlight.core.dtypes import DType, bool_, compute_type, scalar_dtype
 from rushlight.core.errors import DTypeError, InplaceError, ShapeError
 from rushlight.core.shapes import Spec, broadcast_shapes
-from rushlight.ops import elementwise as e, views
+from rushlight.ops import elementwise as e, parts
 from rushlight.ops.creation import full_spec
 from rushlight.ops.family.declare import apply, as_operand
 from rushlight.ops.family.map import Elementwise, Formula, MapOp, map_plan
@@ -76,6 +76,11 @@ def _apart(other: Value, target: Value) -> Value:
     return other if same else e.clone(other)
 
 
+def holds(target: DType, made: DType) -> bool:
+    """Whether a result of one type may be stored in place in a tensor of another: not what would lose its kind."""
+    return made.kind not in "fc" or target.kind == "c" or target.kind == made.kind
+
+
 def _plan_onto(op: MapOp, tensors: Sequence[Value], static: Static, out: Spec, name: str) -> Plan:
     """A plan for `op` whose result has the target's own layout and type."""
     specs = [t.spec for t in tensors]
@@ -89,7 +94,7 @@ def _plan_onto(op: MapOp, tensors: Sequence[Value], static: Static, out: Spec, n
         formula = op.formula(specs, static)
         made = formula.outputs[0]
         if made is not out.dtype:
-            if made.kind == "f" and out.dtype.kind != "f":
+            if not holds(out.dtype, made):
                 raise DTypeError(f"{name}: a {made.name} result cannot be stored in {out!r}; cast the operands")
             body = (s.cast(formula.body[0], compute_type(out.dtype)),)
             formula = Formula(formula.inputs, formula.params, (out.dtype,), body)
@@ -179,11 +184,9 @@ def _rebase(target: Value, node: Node | None) -> None:
         return
     target.node = node
     spec = target.spec
-    seen = (spec.shape, spec.strides, (target.offset - base.offset) // spec.dtype.itemsize)
     old_base = call.make_value(base.spec, base.storage, base.offset, base.node)
     new_view = call.make_value(spec, target.storage, target.offset, node)
-    plan = call.plan_for(views.write_view, (old_base, new_view), seen)
-    base.node = call.record(plan, (old_base, new_view), (), (base.storage,))
+    base.node = parts.record_write(old_base, new_view, spec, target.offset - base.offset)
     base.history = history_of(base) + 1
     target.history = base.history
 

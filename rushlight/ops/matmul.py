@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from rushlight.core.dtypes import NUMBER, compute_type
+from rushlight.core.dtypes import ARITHMETIC, compute_type
 from rushlight.core.errors import DTypeError, ShapeError
 from rushlight.core.shapes import Shape, Spec, broadcast_shapes, broadcast_strides, collapse, contiguous_strides, numel
 from rushlight.kernel.shapes import Contract
-from rushlight.ops import elementwise as e, reductions, views
+from rushlight.ops import complexes, elementwise as e, reductions, views
 from rushlight.ops.family.build import built, check_device_dtype
 from rushlight.ops.family.kernel_op import KernelOp
 from rushlight.ops.family.map import Formula, map_kernel
@@ -25,7 +25,7 @@ _COST_OF_PRODUCT = 0.02
 
 
 def _check_types(name: str, ins: Sequence[Spec]) -> None:
-    check_dtypes(name, ins, NUMBER)
+    check_dtypes(name, ins, ARITHMETIC)
     if any(spec.dtype is not ins[0].dtype for spec in ins):
         listed = ", ".join(map(repr, ins))
         raise DTypeError(f"{name}: operands must have one dtype, got {listed}; cast one with .to(dtype)")
@@ -78,8 +78,8 @@ _matmul = KernelOp(
     "matmul",
     _plan_matmul,
     [
-        lambda g, out, a, b: _product(g, views.transpose(b, -1, -2)),
-        lambda g, out, a, b: _product(views.transpose(a, -1, -2), g),
+        lambda g, out, a, b: _product(g, complexes.conjugate(views.transpose(b, -1, -2))),
+        lambda g, out, a, b: _product(complexes.conjugate(views.transpose(a, -1, -2)), g),
     ],
     [(1,), (0,)],
     "Matrix product over the last two dimensions, the others broadcast.",
@@ -181,8 +181,8 @@ _linear = KernelOp(
     "linear",
     _plan_linear,
     [
-        lambda g, out, x, w, *b: matmul_plain(g, w),
-        lambda g, out, x, w, *b: _product(views.transpose(_rows(g), 0, 1), _rows(x)),
+        lambda g, out, x, w, *b: matmul_plain(g, complexes.conjugate(w)),
+        lambda g, out, x, w, *b: _product(views.transpose(_rows(g), 0, 1), complexes.conjugate(_rows(x))),
         lambda g, out, x, w, *b: reductions.sum(_rows(g), 0),
     ],
     [(1,), (0,), ()],

@@ -11,7 +11,7 @@ from rushlight.core.errors import DTypeError, RushlightError
 from rushlight.ops import elementwise as e
 from rushlight.ops.composite import clamp
 from rushlight.ops.family.declare import elementwise
-from rushlight.ops.registry import composite, register
+from rushlight.ops.registry import composite
 from rushlight.scalar import build as s
 from rushlight.scalar.elementary_formats import bits, flip, sign_bit
 from rushlight.scalar.hyperbolic import negative
@@ -193,8 +193,6 @@ nextafter = elementwise(
     (float32, float64),
     vjp=lambda g, out, x, y: (g, None),
 )
-sgn = register("sgn", lambda x: e.sign(x), "-1, 0 or 1; the sign of real numbers.")
-sgn.op = e.sign.op  # type: ignore[attr-defined]
 
 # ---- combinations ----
 

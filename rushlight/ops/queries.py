@@ -62,6 +62,21 @@ def is_floating_point(input: Value) -> bool:
     return input.spec.dtype.kind == "f"
 
 
+def is_complex(input: Value) -> bool:
+    """Whether the elements are complex."""
+    return input.spec.dtype.kind == "c"
+
+
+def is_conj(input: Value) -> bool:
+    """False: conjugates are never put off here."""
+    return False
+
+
+def is_neg(input: Value) -> bool:
+    """False: negatives are never put off here."""
+    return False
+
+
 def numel(input: Value) -> int:
     """The number of elements."""
     return input.spec.numel

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from rushlight.core.errors import RushlightError
-from rushlight.ops import compaction, creation, views
+from rushlight.ops import compaction, complexes, creation, views
 from rushlight.tape.needed import edge_of
 from rushlight.tape.value import Output, Value
 
@@ -93,6 +93,12 @@ def _T(self: Value) -> Value:
     return views.permute(self, tuple(reversed(range(len(self.spec.shape)))))
 
 
+def _H(self: Value) -> Value:
+    if len(self.spec.shape) not in (0, 2):
+        raise RushlightError(f"H: takes a matrix, got {self.spec!r}; use .mH for a stack of them")
+    return complexes.conjugate(_T(self))
+
+
 def _output_number(self: Value) -> int:
     edge = edge_of(self)
     return edge.index if type(edge) is Output else 0
@@ -117,6 +123,8 @@ METHODS = (
 PROPERTIES: dict[str, Callable[[Any], Any]] = {
     "T": _T,
     "mT": _mT,
+    "H": _H,
+    "mH": complexes.adjoint,
     "nbytes": lambda x: x.spec.nbytes,
     "itemsize": lambda x: x.spec.dtype.itemsize,
     "is_cuda": lambda x: _device(x) == "cuda",

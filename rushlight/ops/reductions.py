@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from rushlight.core.dtypes import ALL, FLOAT, NUMBER, DType, bool_, get_default, int32, int64
+from rushlight.core.dtypes import ANY, FIELD, FLOAT, NUMBER, DType, bool_, get_default, int32, int64
 from rushlight.core.errors import DTypeError, ShapeError
 from rushlight.core.shapes import Shape, Spec, numel, wrap_dim
 from rushlight.ops import elementwise as e, views
@@ -30,7 +30,7 @@ def _spread(g: Value, x: Any, dim: int, keepdim: bool) -> Value:
     return views.expand(g, x.shape)
 
 
-_sum = rowwise("sum", lambda r, x: r.sum(x), "Sum along an axis.", kinds=("row",), rule=_spread)
+_sum = rowwise("sum", lambda r, x: r.sum(x), "Sum along an axis.", FIELD, kinds=("row",), rule=_spread)
 _sum_int = rowwise(
     "sum_int",
     lambda r, x: r.sum(s.cast(x, int64)),
@@ -112,7 +112,7 @@ _any = rowwise(
     "any",
     lambda r, x: r.max(s.cast(s.cast(x, bool_), int32)) > 0,  # the largest of no numbers is below 0
     "Any true.",
-    ALL,
+    ANY,
     kinds=("row",),
     results=(bool_,),
 )
@@ -120,7 +120,7 @@ _all = rowwise(
     "all",
     lambda r, x: s.cast(r.min(s.cast(s.cast(x, bool_), int32)), bool_),
     "All true.",
-    ALL,
+    ANY,
     kinds=("row",),
     results=(bool_,),
 )
@@ -165,7 +165,7 @@ def sum(x: Value, dim: Dims = None, keepdim: bool = False, *, dtype: DType | Non
     """Sum over dimensions; integers sum in int64. Halves add up in float32. The order is fixed."""
     if dtype is not None:
         x = e.cast(x, dtype)
-    total = reduce_dims(_sum if x.spec.dtype.kind == "f" else _sum_int, x, dim, keepdim)
+    total = reduce_dims(_sum if x.spec.differentiable else _sum_int, x, dim, keepdim)
     return total if dtype is None else e.cast(total, dtype)
 
 
@@ -174,8 +174,8 @@ def mean(x: Value, dim: Dims = None, keepdim: bool = False, *, dtype: DType | No
     """Mean over dimensions."""
     if dtype is not None:
         x = e.cast(x, dtype)
-    if x.spec.dtype.kind != "f":
-        raise DTypeError(f"mean: takes floating point, got {x.spec!r}; cast with .float() first")
+    if not x.spec.differentiable:
+        raise DTypeError(f"mean: takes floating point or complex, got {x.spec!r}; cast with .float() first")
     dims = wrap_dims(dim, len(x.spec.shape), "mean")
     count = numel([x.spec.shape[d] for d in dims])
     total = reduce_dims(_sum, x, dim, keepdim)

@@ -88,12 +88,6 @@ def t(input: Value) -> Value:
     return views.view(input, input.spec.shape) if len(input.spec.shape) < 2 else views.transpose(input, 0, 1)
 
 
-@composite("adjoint")
-def adjoint(input: Value) -> Value:
-    """The last two dimensions exchanged (of real numbers the conjugate is the number)."""
-    return views.transpose(input, -2, -1)
-
-
 # ---- shapes ----
 
 

@@ -6,11 +6,12 @@ A body that is not made of differentiable instructions has its derivative declar
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
-from rushlight.core.dtypes import FLOAT, float32
+from rushlight.core.dtypes import FIELD, FLOAT
 from rushlight.ops.family.declare import elementwise
 from rushlight.ops.registry import composite, register
-from rushlight.scalar import build as s, elementary, hyperbolic, inverse
+from rushlight.scalar import build as s, complex as c, elementary, hyperbolic, inverse
 from rushlight.scalar.ir import Expr, const
 from rushlight.tape.value import Value
 
@@ -21,49 +22,61 @@ def _zero(like: Expr) -> Expr:
     return const(0, like.dtype)
 
 
+def _either(real: Callable[[Expr], Expr], pairs: Callable[[c.Pair], c.Pair]) -> Callable[[Expr], Expr]:
+    """One body for real and for complex numbers."""
+    on_complex = c.on_parts(pairs)
+
+    def body(x: Expr) -> Expr:
+        return on_complex(x) if x.dtype.kind == "c" else real(x)
+
+    return body
+
+
 # ---- trigonometric and hyperbolic functions, and their inverses ----
 
 sinh = elementwise(
     "sinh",
-    lambda x: hyperbolic.sinh(x),
+    _either(hyperbolic.sinh, c.sinh),
     "Hyperbolic sine.",
-    FLOAT,
+    FIELD,
     vjp=lambda g, out, x: g * (s.exp(x) * 0.5 + s.exp(-x) * 0.5),
 )
 cosh = elementwise(
     "cosh",
-    lambda x: hyperbolic.cosh(x),
+    _either(hyperbolic.cosh, c.cosh),
     "Hyperbolic cosine.",
-    FLOAT,
+    FIELD,
     vjp=lambda g, out, x: g * (s.exp(x) * 0.5 - s.exp(-x) * 0.5),
 )
-tan = elementwise("tan", lambda x: hyperbolic.tan(x), "Tangent.", FLOAT, vjp=lambda g, out, x: g * (out * out + 1))
+tan = elementwise("tan", _either(hyperbolic.tan, c.tan), "Tangent.", FIELD, vjp=lambda g, out, x: g * (out * out + 1))
 asin = elementwise(
-    "asin", lambda x: inverse.asin(x), "Inverse sine.", FLOAT, vjp=lambda g, out, x: g / s.sqrt(1 - x * x)
+    "asin", _either(inverse.asin, c.asin), "Inverse sine.", FIELD, vjp=lambda g, out, x: g / s.sqrt(1 - x * x)
 )
 acos = elementwise(
-    "acos", lambda x: inverse.acos(x), "Inverse cosine.", FLOAT, vjp=lambda g, out, x: -g / s.sqrt(1 - x * x)
+    "acos", _either(inverse.acos, c.acos), "Inverse cosine.", FIELD, vjp=lambda g, out, x: -g / s.sqrt(1 - x * x)
 )
-atan = elementwise("atan", lambda x: inverse.atan(x), "Inverse tangent.", FLOAT, vjp=lambda g, out, x: g / (x * x + 1))
+atan = elementwise(
+    "atan", _either(inverse.atan, c.atan), "Inverse tangent.", FIELD, vjp=lambda g, out, x: g / (x * x + 1)
+)
 asinh = elementwise(
     "asinh",
-    lambda x: inverse.asinh(x),
+    _either(inverse.asinh, c.asinh),
     "Inverse hyperbolic sine.",
-    FLOAT,
+    FIELD,
     vjp=lambda g, out, x: g / s.sqrt(x * x + 1),
 )
 acosh = elementwise(
     "acosh",
-    lambda x: inverse.acosh(x),
+    _either(inverse.acosh, c.acosh),
     "Inverse hyperbolic cosine.",
-    FLOAT,
-    vjp=lambda g, out, x: g / s.sqrt(x * x - 1),
+    FIELD,
+    vjp=lambda g, out, x: g / (s.sqrt(x - 1) * s.sqrt(x + 1)) if x.dtype.kind == "c" else g / s.sqrt(x * x - 1),
 )
 atanh = elementwise(
     "atanh",
-    lambda x: inverse.atanh(x),
+    _either(inverse.atanh, c.atanh),
     "Inverse hyperbolic tangent.",
-    FLOAT,
+    FIELD,
     vjp=lambda g, out, x: g / (1 - x * x),
 )
 
@@ -78,21 +91,9 @@ atan2 = elementwise(
 )
 
 
-def _hypot(x: Expr, y: Expr) -> Expr:
-    size, other = s.absolute(x), s.absolute(y)
-    top = s.maximum(size, other)
-    # Squares of what is very large or very small leave the range: lifted by a power of two first.
-    far = 2.0**60 if x.dtype is float32 else 2.0**500
-    one = const(1, x.dtype)
-    lift = s.where(top > far, const(1 / far, x.dtype), s.where(top < 1 / far, const(far, x.dtype), one))
-    size, other = size * lift, other * lift
-    length = s.sqrt(s.fma(size, size, other * other)) / lift
-    return s.where(s.absolute(x).eq(math.inf) | s.absolute(y).eq(math.inf), const(math.inf, x.dtype), length)
-
-
 hypot = elementwise(
     "hypot",
-    _hypot,
+    c.hypot,
     "Length of the hypotenuse, sqrt(x * x + y * y), without overflow in between.",
     FLOAT,
     vjp=lambda g, out, x, y: (g * (x / out), g * (y / out)),
@@ -118,30 +119,36 @@ def _sinc_vjp(g: Expr, out: Expr, x: Expr) -> Expr:
     return s.where(zero, _zero(g), g * slope)
 
 
-sinc = elementwise("sinc", _sinc, "sin(pi x) / (pi x), and 1 at 0.", FLOAT, vjp=_sinc_vjp)
+sinc = elementwise("sinc", _sinc, "sin(pi x) / (pi x), and 1 at 0.", FIELD, vjp=_sinc_vjp)
 
 # ---- exponentials and logarithms ----
 
-exp2 = elementwise("exp2", lambda x: hyperbolic.exp2(x), "2 to the x.", FLOAT, vjp=lambda g, out, x: g * (out * _LN2))
+exp2 = elementwise(
+    "exp2",
+    lambda x: s.exp(x * _LN2) if x.dtype.kind == "c" else hyperbolic.exp2(x),
+    "2 to the x.",
+    FIELD,
+    vjp=lambda g, out, x: g * (out * _LN2),
+)
 expm1 = elementwise(
     "expm1",
-    lambda x: elementary.expm1(x),
+    _either(elementary.expm1, c.expm1),
     "exp(x) - 1 without the loss near 0.",
-    FLOAT,
+    FIELD,
     vjp=lambda g, out, x: g * (out + 1),
 )
 log1p = elementwise(
     "log1p",
-    lambda x: elementary.log1p(x),
+    _either(elementary.log1p, c.log1p),
     "log(1 + x) without the loss near 0.",
-    FLOAT,
+    FIELD,
     vjp=lambda g, out, x: g / (x + 1),
 )
 log10 = elementwise(
     "log10",
     lambda x: s.log(x) * (1 / _LN10),
     "Logarithm to base 10.",
-    FLOAT,
+    FIELD,
     vjp=lambda g, out, x: g / (x * _LN10),
 )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rushlight.core.dtypes import DType
+from rushlight.core.dtypes import DType, complex_type, real_type
 from rushlight.scalar.ir import Expr, Number, binary, const, make, unary
 
 
@@ -101,7 +101,7 @@ def where(condition: Expr, x: Expr | Number, y: Expr | Number) -> Expr:
 def cast(x: Expr, dtype: DType) -> Expr:
     if x.dtype is dtype:
         return x
-    if x.op == "const":
+    if x.op == "const" and (x.dtype.kind != "c" or dtype.kind == "c"):
         assert x.value is not None
         return const(x.value, dtype)
     return make("cast", (x,), dtype)
@@ -110,3 +110,29 @@ def cast(x: Expr, dtype: DType) -> Expr:
 def bits_to(x: Expr, dtype: DType) -> Expr:
     """The same bits read as another type of the same width."""
     return x if x.dtype is dtype else make("bitcast", (x,), dtype)
+
+
+# ---- complex numbers ----
+
+
+def real(z: Expr) -> Expr:
+    """The real part; a real number itself."""
+    if z.dtype.kind != "c":
+        return z
+    return z.args[0] if z.op == "complex" else make("real", (z,), real_type(z.dtype))
+
+
+def imag(z: Expr) -> Expr:
+    return z.args[1] if z.op == "complex" else make("imag", (z,), real_type(z.dtype))
+
+
+def paired(re: Expr, im: Expr) -> Expr:
+    """The complex number with these parts."""
+    if re.op == "real" and im.op == "imag" and re.args == im.args:
+        return re.args[0]
+    return make("complex", (re, im), complex_type(re.dtype))
+
+
+def conj(z: Expr) -> Expr:
+    """The complex conjugate; a real number itself."""
+    return paired(real(z), -imag(z)) if z.dtype.kind == "c" else z

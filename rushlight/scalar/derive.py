@@ -48,8 +48,52 @@ RULES: dict[str, Rule] = {
         s.where(c, g, const(0, g.dtype)),
         s.where(c, const(0, g.dtype), g),
     ),
-    "cast": lambda g, out, x: (s.cast(g, x.dtype) if x.dtype.kind == "f" else None,),
+    "cast": lambda g, out, x: (s.cast(g, x.dtype) if x.dtype.kind in "fc" else None,),
 }
+
+
+def _complex_abs(g: Expr, out: Expr, x: Expr) -> tuple[Expr]:
+    zero = out.eq(0)
+    scaled = s.where(zero, const(0, g.dtype), g / s.where(zero, const(1, out.dtype), out))
+    return (s.paired(s.real(x) * scaled, s.imag(x) * scaled),)
+
+
+def _complex_pow(g: Expr, out: Expr, x: Expr, y: Expr) -> tuple[Expr, Expr]:
+    by_x = s.where(y.eq(0), const(0, x.dtype), g * s.conj(y * s.power(x, y - 1)))
+    flat = x.eq(0)
+    by_y = s.where(flat, const(0, x.dtype), g * s.conj(out * s.log(s.where(flat, const(1, x.dtype), x))))
+    return by_x, by_y
+
+
+# The gradient of a real loss by a complex number is (by its real part) + i (by its imaginary part), as in PyTorch. For what
+# has a complex derivative that is g * conj(derivative), so the rules above hold with g conjugated before and after.
+COMPLEX_RULES: dict[str, Rule] = {
+    "add": RULES["add"],
+    "sub": RULES["sub"],
+    "neg": RULES["neg"],
+    "select": RULES["select"],
+    "cast": RULES["cast"],
+    "mul": lambda g, out, x, y: (g * s.conj(y), g * s.conj(x)),
+    "abs": _complex_abs,
+    "pow": _complex_pow,
+    "real": lambda g, out, x: (s.paired(g, const(0, g.dtype)),),
+    "imag": lambda g, out, x: (s.paired(const(0, g.dtype), g),),
+    "complex": lambda g, out, re, im: (s.real(g), s.imag(g)),
+}
+
+
+def _rule_of(expr: Expr) -> Rule:
+    if all(e.dtype.kind != "c" for e in (expr, *expr.args)):
+        rule = RULES.get(expr.op)
+    else:
+        rule = COMPLEX_RULES.get(expr.op)
+        if rule is None and expr.op in RULES:
+            plain = RULES[expr.op]
+            return lambda g, *rest: tuple(p and s.conj(p) for p in plain(s.conj(g), *rest))
+    if rule is None:
+        raise ValueError(f"instruction {expr.op} has no derivative")
+    return rule
+
 
 # Constant almost everywhere: their derivative is zero, as PyTorch has it.
 FLAT = ("floor", "ceil", "round", "trunc", "eq", "ne", "lt", "le", "isnan", "and", "or", "xor", "not")
@@ -70,10 +114,7 @@ def gradients(outs: Sequence[Expr], seeds: Sequence[Expr], wrt: Sequence[Expr]) 
         g = sums.get(expr)
         if g is None or not expr.args or expr in wanted or expr.op in FLAT:
             continue
-        rule = RULES.get(expr.op)
-        if rule is None:
-            raise ValueError(f"instruction {expr.op} has no derivative")
-        for operand, part in zip(expr.args, rule(g, expr, *expr.args), strict=True):
-            if part is not None and operand in useful and operand.dtype.kind == "f":
+        for operand, part in zip(expr.args, _rule_of(expr)(g, expr, *expr.args), strict=True):
+            if part is not None and operand in useful and operand.dtype.kind in "fc":
                 sums[operand] = sums[operand] + part if operand in sums else part
     return [sums.get(w) for w in wrt]

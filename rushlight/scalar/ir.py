@@ -15,11 +15,13 @@
    in a map the linear position in the output, in a rowwise kernel the position along the axis; `extent` the
    axis length (int64); `row k` the result of the k-th reduction.
    In a scan, `index` is the position along the axis too, and `row 0` the state before it.
+10. A formula may also be of complex type; `real`, `imag` and `complex` go between the types. No kernel has such an
+    expression: `scalar/complex.py` makes pairs of real ones of them first.
 """
 
 from __future__ import annotations
 
-from rushlight.core.dtypes import DType, bool_, float32, float64, int32, int64, uint32
+from rushlight.core.dtypes import DType, bool_, float32, float64, int32, int64, real_type, uint32
 
 TYPES = (bool_, int32, int64, uint32, float32, float64)
 
@@ -33,6 +35,7 @@ ELEMENTARY = ("sqrt", "exp", "log", "sin", "cos", "tanh", "erf", "pow")
 INSTRUCTIONS = LEAVES + ARITHMETIC + ROUNDING + COMPARISON + BITWISE + CHOICE + ELEMENTARY
 
 Number = bool | int | float
+AnyNumber = Number | complex
 
 
 class Expr:
@@ -131,7 +134,10 @@ def make(op: str, args: tuple[Expr, ...], dtype: DType, value: Number | None = N
     return found
 
 
-def const(value: Number, dtype: DType) -> Expr:
+def const(value: AnyNumber, dtype: DType) -> Expr:
+    if dtype.kind == "c":
+        return make("const", (), dtype, complex(value))  # type: ignore[arg-type]  # in no kernel: rule 10
+    assert not isinstance(value, complex)
     if dtype.kind == "f":
         value = float(value)
     elif dtype.kind == "b":
@@ -182,7 +188,7 @@ def unary(op: str, x: Expr) -> Expr:
         return const(-x.value, x.dtype)
     if op == "not" and x.op == "not":
         return x.args[0]
-    return make(op, (x,), bool_ if op == "isnan" else x.dtype)
+    return make(op, (x,), bool_ if op == "isnan" else real_type(x.dtype) if op == "abs" else x.dtype)
 
 
 def binary(op: str, a: Expr | Number, b: Expr | Number) -> Expr:

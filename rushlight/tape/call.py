@@ -125,7 +125,7 @@ def wrap(plan: Plan, inputs: Sequence[Value], storages: Sequence[Storage], offse
         return values[0]
     if node is not None:
         for i, value in enumerate(values):
-            if value.spec.dtype.kind == "f":
+            if value.spec.differentiable:
                 value.node = Output(node, i)
     return tuple(values)
 

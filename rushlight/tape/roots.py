@@ -19,6 +19,11 @@ def _seed(root: Value, gradient: Value | None) -> Value:
                 f"backward: a gradient must be given for a root that is not one number, here {root.spec!r}; "
                 f"pass gradient=, or reduce with .sum() or .mean()"
             )
+        if root.spec.dtype.kind == "c":
+            raise RushlightError(
+                f"backward: a gradient must be given for a complex root, here {root.spec!r}; "
+                f"pass gradient=, or go from a real number such as .abs().sum()"
+            )
         return Needed.full(Spec.of(root.spec.device, root.spec.dtype, root.spec.shape), 1.0)
     if gradient.spec.shape != root.spec.shape:
         raise ShapeError(f"backward: a gradient {gradient.spec!r} does not fit the root {root.spec!r}")

@@ -5,19 +5,22 @@ from __future__ import annotations
 import sys
 
 from rushlight.core import config
-from rushlight.core.dtypes import DType
+from rushlight.core.dtypes import DType, real_type
 from rushlight.core.errors import DTypeError
 from rushlight.devices.allocator import Pool
 from rushlight.devices.protocol import Launch
 from rushlight.kernel.shapes import Kernel
 from rushlight.kernel.show import show
 from rushlight.kernel.verify import verify
+from rushlight.ops.family import pairs
 
 _BUILT: dict[tuple[Pool, Kernel], Launch] = {}
 
 
 def built(pool: Pool, kernel: Kernel) -> Launch:
     launch = _BUILT.get((pool, kernel))
+    if launch is None and pairs.is_complex(kernel):
+        launch = _BUILT[pool, kernel] = pairs.build(pool, kernel, built)
     if launch is None:
         verify(kernel)
         level = config.debug_level()
@@ -31,7 +34,7 @@ def built(pool: Pool, kernel: Kernel) -> Launch:
 
 def check_device_dtype(name: str, pool: Pool, dtype: DType) -> None:
     limits = pool.device.limits
-    if dtype not in limits.dtypes:
+    if real_type(dtype) not in limits.dtypes:
         listed = ", ".join(d.name for d in limits.dtypes)
         raise DTypeError(f"{name}: {pool.device.name} has no {dtype.name}; it has {listed}: cast with .to(dtype)")
 

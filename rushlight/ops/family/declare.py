@@ -31,7 +31,7 @@ def apply(op: Elementwise, *operands: Any) -> Any:
         if isinstance(operand, Value):
             tensors.append(operand)
             pattern.append(None)
-        elif isinstance(operand, (bool, int, float)):
+        elif isinstance(operand, (bool, int, float, complex)):
             pattern.append(scalar_dtype(operand))
             numbers.append(operand)
         else:

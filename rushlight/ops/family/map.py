@@ -137,7 +137,7 @@ class Elementwise(MapOp):
             if place not in self.conditions:
                 tensors.append((spec.dtype, len(spec.shape)))
         common = dtypes.result_type(tensors, scalars)
-        if common.kind != "f" and not any(d.kind != "f" for d in self.accepts):
+        if common.kind in "biu" and not any(d.kind in "biu" for d in self.accepts):
             common = dtypes.get_default()
         return common
 
@@ -161,9 +161,11 @@ class Elementwise(MapOp):
         common = self.common_type(ins, static)
         if common not in self.accepts:
             check_dtypes(self.name, [Spec.of(i.device, common, i.shape) for i in ins], self.accepts)
-        out = self.result or common
         leaves, params = self.operands(ins, static)
-        body = s.cast(self.body(*leaves), compute_type(out))
+        body = self.body(*leaves)
+        # Some formulas give a real number of complex ones, e.g. the absolute value, or the other way round.
+        out = self.result or (common if (body.dtype.kind == "c") == (common.kind == "c") else body.dtype)
+        body = s.cast(body, compute_type(out))
         return Formula(tuple(i.dtype for i in ins), params, (out,), (body,))
 
     def vjp_exprs(self, formula: Formula, static: Static, gs: list[Expr], outs: list[Expr]) -> list[Expr | None]:
@@ -173,14 +175,23 @@ class Elementwise(MapOp):
         leaves, _ = self.operands(ins, static)  # type: ignore[arg-type]
         # The formula speaks of the common type, whatever the tensors' own.
         common = next(leaf.dtype for i, leaf in enumerate(leaves) if i not in self.conditions)
-        parts = self.vjp(s.cast(gs[0], common), s.cast(outs[0], common), *leaves)
-        if not isinstance(parts, tuple):
-            parts = (parts,)
+        if formula.outputs[0].kind == "c":
+            # What is declared is g times a derivative; see COMPLEX_RULES.
+            parts = _as_tuple(self.vjp(s.conj(s.cast(gs[0], common)), s.cast(outs[0], common), *leaves))
+            parts = tuple(p if p is None else s.conj(p) for p in parts)
+        elif common.kind == "c":
+            parts = _as_tuple(self.vjp(gs[0], outs[0], *leaves))
+        else:
+            parts = _as_tuple(self.vjp(s.cast(gs[0], common), s.cast(outs[0], common), *leaves))
         tensors = [p for p, kind in zip(parts, static, strict=True) if kind is None]
         return [
-            None if p is None or d.kind != "f" else s.cast(p, compute_type(d))
+            None if p is None or d.kind not in "fc" else s.cast(p, compute_type(d))
             for p, d in zip(tensors, formula.inputs, strict=True)
         ]
+
+
+def _as_tuple(parts: Any) -> tuple[Expr | None, ...]:
+    return parts if isinstance(parts, tuple) else (parts,)
 
 
 class _TypeOnly:

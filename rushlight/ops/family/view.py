@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from rushlight.core.dtypes import DType
 from rushlight.core.shapes import Shape, Spec
 from rushlight.tape.op import Grad, Op, Plan, Static
 
@@ -13,20 +14,32 @@ ViewRule = Callable[..., tuple[Shape, Shape, int]]
 
 
 class View(Op):
-    """`rule` says what is seen; `vjp(g, x, *static)` gives the gradient of x, x being known by shape only."""
+    """`rule` says what is seen; `vjp(g, x, *static)` gives the gradient of x, x being known by shape only.
 
-    __slots__ = ("rule", "vjp")
+    `seen_as` is the type seen, where it is not x's own: strides and offset then count elements of that type.
+    """
 
-    def __init__(self, name: str, rule: ViewRule, vjp: Callable[..., Any], doc: str) -> None:
+    __slots__ = ("rule", "seen_as", "vjp")
+
+    def __init__(
+        self,
+        name: str,
+        rule: ViewRule,
+        vjp: Callable[..., Any],
+        doc: str,
+        seen_as: Callable[[DType], DType] | None = None,
+    ) -> None:
         super().__init__(name, doc)
         self.rule = rule
+        self.seen_as = seen_as
         self.vjp = vjp
 
     def make_plan(self, ins: Sequence[Spec], static: Static) -> Plan:
         (x,) = ins
         shape, strides, skip = self.rule(x.shape, x.strides, *static)
-        out = Spec.of(x.device, x.dtype, tuple(shape), tuple(strides))
-        return Plan(self, ins, [out], None, static, cost=0.0, offsets=(skip * x.dtype.itemsize,))
+        dtype = x.dtype if self.seen_as is None else self.seen_as(x.dtype)
+        out = Spec.of(x.device, dtype, tuple(shape), tuple(strides))
+        return Plan(self, ins, [out], None, static, cost=0.0, offsets=(skip * dtype.itemsize,))
 
     def make_grad(self, plan: Plan, needs: int) -> Grad:
         static, vjp = plan.static, self.vjp
