@@ -319,9 +319,6 @@ class Tensor(Value):
     def tolist(self) -> Any:
         return interop.to_numpy(self.detach(), copy=True).tolist()
 
-    def __complex__(self) -> Any:
-        return dtypes_complex(self.item())
-
     def __float__(self) -> Any:
         return dtypes_float(self.item())
 
@@ -462,7 +459,7 @@ class Tensor(Value):
 
 
 # The class body above shadows these three names with PyTorch's cast methods.
-dtypes_float, dtypes_int, dtypes_bool, dtypes_complex = float, int, bool, complex
+dtypes_float, dtypes_int, dtypes_bool = float, int, bool
 
 
 def _hook_table(edge: Any, hook: Callable[[Any], Any]) -> tuple[dict[int, Any], int]:

@@ -47,7 +47,9 @@ def build(pool: Any, kernel: Kernel, built: Build) -> Callable[..., None]:
         return _contract(pool, kernel, built)
     if isinstance(kernel, Scan):
         return _scan(pool, kernel, built)
-    return _indexed(pool, kernel, built)
+    if isinstance(kernel, Gather | ScatterAdd):
+        return _indexed(pool, kernel, built)
+    raise TypeError("complex numbers have no order to sort them by")
 
 
 def _parts(types: Sequence[DType]) -> tuple[DType, ...]:
