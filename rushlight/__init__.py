@@ -4,7 +4,20 @@ from __future__ import annotations
 
 import math
 
-from rushlight import amp, autograd, linalg, memory, nn, optim, random, special, tensor as _tensor_module, utils
+from rushlight import (
+    amp,
+    autograd,
+    linalg,
+    masked,
+    memory,
+    nn,
+    optim,
+    random,
+    signal,
+    special,
+    tensor as _tensor_module,
+    utils,
+)
 from rushlight.amp import autocast
 from rushlight.core import dtypes as _dtypes
 from rushlight.core.dtypes import (

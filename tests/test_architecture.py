@@ -39,6 +39,8 @@ ROOMS = (
         "random",
         "autograd",
         "array_api",
+        "masked",
+        "signal",
     ),
     ("rushlight",),  # the package's own __init__, which gathers all of the above
     ("report",),

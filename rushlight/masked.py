@@ -1,0 +1,244 @@
+"""Reductions and normalisations that look only at the elements a mask chooses, with PyTorch's signatures.
+
+A mask is broadcast to the input. What it leaves out is replaced by the value that changes nothing (0 for a sum, 1 for a
+product, -inf for a maximum); a row without chosen elements gives that value, or NaN where there is none.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from rushlight.core.dtypes import DType, bool_, float32, int64
+from rushlight.core.shapes import wrap_dim
+from rushlight.nn import functional
+from rushlight.ops import creation, elementwise as e, queries
+from rushlight.ops.statistics import vector_norm
+from rushlight.ops.views import expand
+from rushlight.tensor import Tensor
+
+Dims = int | Sequence[int] | None
+Mask = Tensor | None
+
+
+def _dims(op: str, dim: Dims, rank: int) -> tuple[int, ...]:
+    if dim is None or (not isinstance(dim, int) and not len(dim)):
+        return tuple(range(rank))
+    given = (dim,) if isinstance(dim, int) else tuple(dim)
+    dims = tuple(wrap_dim(d, rank, f"masked.{op}") for d in given)
+    if len(set(dims)) < len(dims):
+        raise RuntimeError(f"masked.{op}: a dimension appears twice in {list(given)}")
+    return tuple(sorted(dims))
+
+
+def _chosen(op: str, input: Tensor, mask: Tensor) -> Tensor:
+    """The mask in the input's shape, of bools."""
+    if mask.ndim > input.ndim:
+        raise IndexError(f"masked.{op}: the mask {mask.spec!r} has more dimensions than the input {input.spec!r}")
+    chosen: Any = e.cast(mask, bool_)
+    return chosen if mask.shape == input.shape else expand(chosen, input.shape)
+
+
+def _filled(op: str, input: Tensor, mask: Mask, value: float) -> Tensor:
+    """The input with a value where the mask is false."""
+    if mask is None:
+        return input
+    other = creation.full((), value, dtype=input.dtype, device=input.device)
+    return e.select(_chosen(op, input, mask), input, other)
+
+
+def _beyond(dtype: DType, lowest: bool) -> float:
+    if dtype.kind == "f":
+        return -math.inf if lowest else math.inf
+    limits = queries.iinfo(dtype)
+    return limits.min if lowest else limits.max
+
+
+def _summed_type(input: Tensor, dtype: DType | None) -> DType:
+    return dtype or (input.dtype if input.dtype.kind == "f" else int64)
+
+
+def sum(
+    input: Tensor, dim: Dims = None, *, keepdim: bool = False, dtype: DType | None = None, mask: Mask = None
+) -> Tensor:
+    """The sum of the chosen elements; 0 of none."""
+    dims = _dims("sum", dim, input.ndim)
+    return _filled("sum", input, mask, 0).sum(dims, bool(keepdim), dtype=_summed_type(input, dtype))
+
+
+def prod(
+    input: Tensor, dim: Dims = None, *, keepdim: bool = False, dtype: DType | None = None, mask: Mask = None
+) -> Tensor:
+    """The product of the chosen elements; 1 of none."""
+    result = _filled("prod", input, mask, 1).to(_summed_type(input, dtype))
+    for d in reversed(_dims("prod", dim, input.ndim)):
+        result = result.prod(d, bool(keepdim))
+    return result
+
+
+def cumsum(input: Tensor, dim: int, *, dtype: DType | None = None, mask: Mask = None) -> Tensor:
+    """Running sums; an element left out adds nothing."""
+    return _filled("cumsum", input, mask, 0).cumsum(dim, dtype=dtype or input.dtype)
+
+
+def cumprod(input: Tensor, dim: int, *, dtype: DType | None = None, mask: Mask = None) -> Tensor:
+    """Running products; an element left out is passed over."""
+    return _filled("cumprod", input, mask, 1).cumprod(dim, dtype=dtype or input.dtype)
+
+
+def amax(
+    input: Tensor, dim: Dims = None, *, keepdim: bool = False, dtype: DType | None = None, mask: Mask = None
+) -> Tensor:
+    """The largest of the chosen elements; the least number there is of none."""
+    seen = _filled("amax", input, mask, _beyond(input.dtype, True))
+    return seen.amax(_dims("amax", dim, input.ndim), bool(keepdim)).to(dtype or input.dtype)
+
+
+def amin(
+    input: Tensor, dim: Dims = None, *, keepdim: bool = False, dtype: DType | None = None, mask: Mask = None
+) -> Tensor:
+    """The smallest of the chosen elements; the largest number there is of none."""
+    seen = _filled("amin", input, mask, _beyond(input.dtype, False))
+    return seen.amin(_dims("amin", dim, input.ndim), bool(keepdim)).to(dtype or input.dtype)
+
+
+def argmax(
+    input: Tensor, dim: int | None = None, *, keepdim: bool = False, dtype: DType | None = None, mask: Mask = None
+) -> Tensor:
+    """Where the largest chosen element is, in the input's type unless another is asked for, as in PyTorch."""
+    seen = _filled("argmax", input, mask, _beyond(input.dtype, True))
+    return seen.argmax(dim, bool(keepdim)).to(dtype or input.dtype)
+
+
+def argmin(
+    input: Tensor, dim: int | None = None, *, keepdim: bool = False, dtype: DType | None = None, mask: Mask = None
+) -> Tensor:
+    """Where the smallest chosen element is, in the input's type unless another is asked for, as in PyTorch."""
+    seen = _filled("argmin", input, mask, _beyond(input.dtype, False))
+    return seen.argmin(dim, bool(keepdim)).to(dtype or input.dtype)
+
+
+def _counted(op: str, input: Tensor, dim: Dims, keepdim: bool, mask: Mask) -> Tensor:
+    """How many elements are chosen, in int64."""
+    ones = creation.ones(input.shape, dtype=int64, device=input.device)
+    return sum(ones, dim, keepdim=keepdim, mask=None if mask is None else _chosen(op, input, mask))
+
+
+def mean(
+    input: Tensor, dim: Dims = None, *, keepdim: bool = False, dtype: DType | None = None, mask: Mask = None
+) -> Tensor:
+    """The mean of the chosen elements; NaN of none."""
+    wanted = dtype or input.dtype
+    if wanted.kind != "f":
+        raise ValueError(f"masked.mean: gives floating point, got {input.spec!r}; pass dtype=rushlight.float32")
+    total = sum(input, dim, keepdim=keepdim, dtype=wanted, mask=mask)
+    return total / _counted("mean", input, dim, bool(keepdim), mask)
+
+
+def median(
+    input: Tensor, dim: int = -1, *, keepdim: bool = False, dtype: DType | None = None, mask: Mask = None
+) -> Tensor:
+    """The median of the chosen elements, the lower of two; NaN of none."""
+    if input.dtype.kind == "f":
+        return _filled("median", input, mask, math.nan).nanmedian(dim, keepdim).values
+    found = _filled("median", input.to(float32), mask, math.nan).nanmedian(dim, keepdim).values
+    if found.isnan().any().item():
+        raise ValueError(f"masked.median: a row of {input.spec!r} has no chosen element; integers have no NaN")
+    return found.to(dtype or input.dtype)
+
+
+def logsumexp(
+    input: Tensor, dim: Dims = None, *, keepdim: bool = False, dtype: DType | None = None, mask: Mask = None
+) -> Tensor:
+    """log(sum(exp(x))) of the chosen elements; -inf of none."""
+    seen = _filled("logsumexp", input, mask, _beyond(input.dtype, True))
+    return seen.logsumexp(_dims("logsumexp", dim, input.ndim), keepdim).to(dtype or input.dtype)
+
+
+def logaddexp(
+    input: Tensor, other: Tensor, *, dtype: DType | None = None, input_mask: Mask = None, other_mask: Mask = None
+) -> Tensor:
+    """log(exp(input) + exp(other)), each as far as its mask chooses."""
+    x = _filled("logaddexp", input, input_mask, _beyond(input.dtype, True))
+    y = _filled("logaddexp", other, other_mask, _beyond(other.dtype, True))
+    return x.logaddexp(y).to(dtype or input.dtype)
+
+
+def norm(
+    input: Tensor,
+    ord: float | None = 2.0,
+    dim: Dims = None,
+    *,
+    keepdim: bool = False,
+    dtype: DType | None = None,
+    mask: Mask = None,
+) -> Tensor:
+    """The ord-norm of the chosen elements."""
+    power = 2.0 if ord is None else float(ord)
+    seen: Any = _filled("norm", input, mask, math.inf if power == -math.inf else 0)
+    dims = _dims("norm", dim, input.ndim)
+    length: Any = vector_norm(seen, power, dims, bool(keepdim), dtype=dtype or input.dtype)
+    return length
+
+
+def var(
+    input: Tensor,
+    dim: Dims = None,
+    unbiased: bool | None = None,
+    *,
+    correction: float | None = None,
+    keepdim: bool = False,
+    dtype: DType | None = None,
+    mask: Mask = None,
+) -> Tensor:
+    """The variance of the chosen elements, over their number less the correction (1 unless said otherwise)."""
+    if unbiased is not None and correction is not None:
+        raise AssertionError("masked.var: pass unbiased or correction, not both")
+    less = float(correction) if correction is not None else 1.0 if unbiased in (None, True) else 0.0
+    wanted = dtype or (input.dtype if input.dtype.kind == "f" else float32)
+    compute = wanted if wanted.kind == "f" else float32
+    count = _counted("var", input, dim, True, mask)
+    away = input - sum(input, dim, keepdim=True, dtype=wanted, mask=mask) / count
+    total = sum(away * away, dim, keepdim=bool(keepdim), dtype=compute, mask=mask)
+    number = count.reshape(total.shape)
+    if less:
+        number = (number.to(compute) - less).clamp(min=0)
+    return (total / number).to(wanted)
+
+
+def std(
+    input: Tensor,
+    dim: Dims = None,
+    unbiased: bool | None = None,
+    *,
+    correction: float | None = None,
+    keepdim: bool = False,
+    dtype: DType | None = None,
+    mask: Mask = None,
+) -> Tensor:
+    """The square root of the variance of the chosen elements."""
+    return var(input, dim, unbiased, correction=correction, keepdim=keepdim, dtype=dtype, mask=mask).sqrt()
+
+
+def softmax(input: Tensor, dim: int, *, dtype: DType | None = None, mask: Mask = None) -> Tensor:
+    """exp(x) / sum(exp(x)) over the chosen elements; the others get 0."""
+    return functional.softmax(_filled("softmax", input, mask, -math.inf), dim, dtype=dtype or input.dtype)
+
+
+def log_softmax(input: Tensor, dim: int, *, dtype: DType | None = None, mask: Mask = None) -> Tensor:
+    """log(softmax(x)) over the chosen elements; the others get -inf."""
+    return functional.log_softmax(_filled("log_softmax", input, mask, -math.inf), dim, dtype=dtype or input.dtype)
+
+
+def softmin(input: Tensor, dim: int, *, dtype: DType | None = None, mask: Mask = None) -> Tensor:
+    """softmax(-x) over the chosen elements; the others get 0."""
+    return functional.softmax(-_filled("softmin", input, mask, math.inf), dim, dtype=dtype or input.dtype)
+
+
+def normalize(
+    input: Tensor, ord: float, dim: int, *, eps: float = 1e-12, dtype: DType | None = None, mask: Mask = None
+) -> Tensor:
+    """The chosen elements over their ord-norm, or over eps where that is larger; the others get 0."""
+    length = norm(input, ord, dim, keepdim=True, dtype=dtype or input.dtype, mask=mask)
+    return _filled("normalize", input, mask, 0) / e.maximum(length, eps)

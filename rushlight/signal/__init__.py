@@ -1,0 +1,12 @@
+"""Signal processing: the windows of `rushlight.signal.windows`.
+
+Owns: windows as functions of their length.
+Takes: numbers. Gives: tensors.
+Never: reaches below ops/.
+"""
+
+from __future__ import annotations
+
+from rushlight.signal import windows
+
+__all__ = ["windows"]
