@@ -305,7 +305,9 @@ def linear(x, weight, bias=None):
     return x @ weight.T + (0 if bias is None else bias)
 
 
-def attention(q, k, v, mask=None, is_causal=False, scale=None):
+def attention(q, k, v, mask=None, is_causal=False, scale=None, enable_gqa=False):
+    if enable_gqa:
+        k, v = (np.repeat(x, q.shape[-3] // x.shape[-3], -3) for x in (k, v))
     scores = q @ np.swapaxes(k, -1, -2) * (1 / math.sqrt(q.shape[-1]) if scale is None else scale)
     if is_causal:
         mask = np.tril(np.ones(scores.shape[-2:], bool))
@@ -319,6 +321,7 @@ def attentions(make: Make) -> Iterator[Sample]:
     yield at(make(2, 2, 5, 4), make(2, 2, 5, 4), make(2, 2, 5, 4), is_causal=True)
     yield at(make(3, 4), make(5, 4), make(5, 4), make.mask(3, 5) | (np.arange(5) == 1))
     yield at(make(3, 4), make(5, 4), make(5, 4), make(3, 5), scale=0.5)
+    yield at(make(1, 4, 3, 4), make(1, 2, 5, 4), make(1, 2, 5, 3), enable_gqa=True)
 
 
 def windows(x, kernel, stride, padding, dilation, fill):

@@ -232,7 +232,7 @@ def test_tiny_gpt_learns_as_in_pytorch(device):
 
 @pytest.mark.parametrize("name", ["cpu", "webgpu", "cuda"])
 def test_tiny_gpt_gives_the_same_bits(name, require_device):
-    """Plain, checkpointed and under a budget of half of its activations' peak; with dropout."""
+    """Plain, checkpointed and under a budget of three fifths of its activations' peak; with dropout."""
     device = require_device(name)
     memory = rushlight.memory
 
@@ -248,7 +248,7 @@ def test_tiny_gpt_gives_the_same_bits(name, require_device):
     checkpointed = run(run_block=checkpoint)
     persistent = 4 * sum(p.nbytes for p in plain.model.parameters())  # with gradients and two means
     again = memory.recomputed()["calls"]
-    with memory.budget(memory.allocated(device) + (persistent + plain.peak) // 2, device):
+    with memory.budget(memory.allocated(device) + (2 * persistent + 3 * plain.peak) // 5, device):
         limited = run()
     assert memory.recomputed()["calls"] > again
     assert checkpointed.peak < plain.peak

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rushlight.core.dtypes import DType
-from rushlight.ops import composite, elementwise as e, normalise, shuffle
+from rushlight.ops import composite, elementwise as e, normalise, random, shuffle
 from rushlight.ops.registry import REGISTRY
 from rushlight.ops.windows import Given
 from rushlight.tensor import Tensor
@@ -53,7 +53,7 @@ def log_softmax(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dty
 
 def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
     """Zero each element with probability p and scale the others by 1 / (1 - p); itself when not training."""
-    result = composite.dropout(input, p, training)
+    result = random.dropout(input, p, training)
     return input.copy_(result) if inplace and result is not input else result
 
 

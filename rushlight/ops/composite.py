@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from rushlight.core.dtypes import bool_, int64
 from rushlight.core.errors import DTypeError, ShapeError
 from rushlight.core.shapes import broadcast_shapes
 from rushlight.ops import creation, elementwise as e, reductions, views
-from rushlight.ops.matmul import matmul
-from rushlight.ops.normalise import softmax
-from rushlight.ops.random import dropout
 from rushlight.ops.registry import REGISTRY, composite, register
 from rushlight.ops.selection import nonzero
 from rushlight.tape.value import Value
@@ -160,38 +156,6 @@ def reduced(loss: Value, reduction: str, op: str) -> Value:
     if reduction == "none":
         return loss
     raise ValueError(f"{op}: reduction is 'mean', 'sum' or 'none', got {reduction!r}")
-
-
-@composite("scaled_dot_product_attention", method=False, top=False)
-def scaled_dot_product_attention(
-    query: Value,
-    key: Value,
-    value: Value,
-    attn_mask: Value | None = None,
-    dropout_p: float = 0.0,
-    is_causal: bool = False,
-    scale: float | None = None,
-) -> Value:
-    """softmax(query @ key.T * scale + mask) @ value over the last two dimensions."""
-    q, k, v = (operand.spec.shape for operand in (query, key, value))
-    if min(map(len, (q, k, v))) < 2 or q[-1] != k[-1] or k[-2] != v[-2]:
-        raise ShapeError(
-            f"scaled_dot_product_attention: query {query.spec!r} (..., L, E), key {key.spec!r} (..., S, E) and value "
-            f"{value.spec!r} (..., S, V) do not fit"
-        )
-    scale = 1 / math.sqrt(q[-1]) if scale is None else scale
-    scores = e.mul(matmul(query, views.transpose(key, -1, -2)), scale)
-    if is_causal:
-        if attn_mask is not None:
-            raise ValueError("scaled_dot_product_attention: pass attn_mask or is_causal, not both")
-        n, m = scores.spec.shape[-2:]
-        attn_mask = tril(creation.ones(n, m, dtype=bool_, device=scores.spec.device.device.name))
-    if attn_mask is not None and attn_mask.spec.dtype is bool_:
-        scores = e.select(attn_mask, scores, -math.inf)
-    elif attn_mask is not None:
-        scores = e.add(scores, attn_mask)
-    weights = softmax(scores, -1)
-    return matmul(dropout(weights, dropout_p) if dropout_p else weights, value)
 
 
 @composite("one_hot", method=False, top=False)

@@ -194,6 +194,11 @@ class Dropout(MapOp):
 _dropout = Dropout("dropout", "Some elements zeroed, the others scaled up.")
 
 
+def drop_again(input: Value, drawn: tuple[Any, ...]) -> Value:
+    """Dropout with numbers drawn before: seed, position, probability and factor."""
+    return call.call(_dropout, (input,), (), drawn)
+
+
 @composite("dropout", method=False)
 def dropout(input: Value, p: float = 0.5, training: bool = True, inplace: bool = False) -> Value:
     """Zero each element with probability p and scale the others by 1 / (1 - p); itself when not training."""
