@@ -2,9 +2,8 @@
 
 # Note [Folding]
 1. Where places times elements are few, each place looks at each element: one comparison and one reduction.
-2. Else the elements are brought into the order of their places (bit by bit, each round a running count), neighbours of
-   one place are joined at distances 1, 2, 4, ..., and the last of each place holds the result: memory for the elements
-   alone, a logarithm of rounds.
+2. Else the elements are sorted by their places, neighbours of one place are joined at distances 1, 2, 4, ..., and the last of
+   each place holds the result: memory for the elements alone, a logarithm of rounds.
 3. Equal extremes share the gradient evenly, as PyTorch has it. The second way finds the extreme without a record and
    gives it the gradient of the mean of all that equal it.
 """
@@ -17,9 +16,10 @@ from typing import Any
 
 from rushlight.core.dtypes import DType, int64
 from rushlight.core.shapes import Shape, Spec, numel
-from rushlight.ops import compaction, creation, elementwise as e, indexing, reductions, views
+from rushlight.ops import creation, elementwise as e, indexing, reductions, views
 from rushlight.ops.creation import full_spec
 from rushlight.ops.family.kernel_op import KernelOp
+from rushlight.ops.sorting import ordered
 from rushlight.tape import call
 from rushlight.tape.op import Op, Plan, Static
 from rushlight.tape.value import Value
@@ -66,22 +66,6 @@ def _dense(x: Value, index: Value, src: Value, kind: str) -> Value:
 # ---- in the order of places ----
 
 
-def _order_of(places: Value, limit: int) -> Value:
-    """The numbers of the elements in ascending order of their places, equal ones in their own."""
-    n = places.spec.numel
-    numbers = _counting(n, places)
-    order = numbers
-    for bit in range((limit - 1).bit_length()):
-        has = e.ne(e.bitwise_and(indexing.gather(places, 0, order), 1 << bit), 0)
-        ones = e.cast(has, int64)
-        upto = compaction.running(ones)
-        before = e.sub(upto, ones)
-        zeros = e.sub(n, views.slice_dim(upto, 0, n - 1, 1))
-        target = e.select(has, e.add(zeros, before), e.sub(numbers, before))
-        order = indexing.scatter_add(filled(places, int64, (n,), 0), 0, target, order)
-    return order
-
-
 def _joined(kind: str, a: Value, b: Value) -> Value:
     return {"prod": e.mul, "amax": e.maximum, "amin": e.minimum}[kind](a, b)
 
@@ -89,7 +73,7 @@ def _joined(kind: str, a: Value, b: Value) -> Value:
 def _at_places(x: Value, places: Value, src: Value, kind: str, most: int) -> Value:
     """x joined with all of src at their places, of which each gets at most `most`; all are vectors."""
     n, limit = places.spec.numel, x.spec.numel
-    order = _order_of(places, limit)
+    order = ordered(places, 0)[1]
     at, value = indexing.gather(places, 0, order), indexing.gather(src, 0, order)
     step = 1
     while step < most:
@@ -123,7 +107,7 @@ def _in_order(x: Value, index: Value, src: Value, kind: str) -> Value:
     equal = indexing.scatter_add(e.cast(here, dtype), 0, places, e.cast(there, dtype))
     total = indexing.scatter_add(e.select(here, flat, zero), 0, places, e.select(there, given, zero))
     mean = e.div(total, e.maximum(equal, 1.0))
-    return views.reshape(call.call(_stands_for, (best, mean)), shape)
+    return views.reshape(standing_for(best, mean), shape)
 
 
 def _plan_stand(op: Op, ins: Sequence[Spec], static: Static) -> Plan:
@@ -144,3 +128,8 @@ def _pass_on(g: Value, *_: Any) -> Value:
 _stands_for = KernelOp(
     "stands_for", _plan_stand, [None, _pass_on], [(), ()], "The first value, with the gradient of the second."
 )
+
+
+def standing_for(value: Value, other: Value) -> Value:
+    """The elements of `value`, which has no record, with the gradient of `other`."""
+    return call.call(_stands_for, (value, other))
