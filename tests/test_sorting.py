@@ -159,3 +159,66 @@ def test_errors():
         rl.topk(rl.ones(3), 4)
     with pytest.raises(IndexError, match="sort"):
         rl.sort(rl.ones(3), 1)
+    with pytest.raises(IndexError, match="median: dimension 0"):
+        rl.median(rl.ones(0, 3), 0)
+    with pytest.raises(RuntimeError, match=r"quantile: q must lie in \[0, 1\], got 1.5"):
+        rl.quantile(rl.ones(3), rl.tensor([0.5, 1.5]))
+    with pytest.raises(RuntimeError, match="float16"):
+        rl.quantile(rl.ones(3, dtype=rl.float16), 0.5)
+    with pytest.raises(RuntimeError, match=r"bincount.*-2"):
+        rl.bincount(rl.tensor([1, -2]))
+    with pytest.raises(RuntimeError, match=r"unique: .*size 0"):
+        rl.unique(rl.ones(3, 0), dim=0)
+    with pytest.raises(RuntimeError, match="searchsorted"):
+        rl.searchsorted(rl.ones(2, 3), rl.ones(3, 2))
+
+
+def test_elements_that_equal_the_median_of_all_share_its_gradient():
+    x = rl.tensor([2.0, 1.0, 2.0, 5.0, 2.0], requires_grad=True)
+    x.median().backward()
+    np.testing.assert_allclose(x.grad.numpy(), [1 / 3, 0, 1 / 3, 0, 1 / 3], rtol=1e-6)
+    x = rl.tensor([2.0, NAN, 1.0], requires_grad=True)
+    x.median().backward()
+    assert x.grad.tolist() == [0, 1, 0]
+    assert x.nanmedian().item() == 1
+    assert x.median(0).indices.item() == 1
+
+
+def test_quantile_passes_gradients_to_q():
+    q = rl.tensor([0.25, 0.6], requires_grad=True)
+    rl.quantile(rl.tensor([0.0, 1.0, 10.0, 100.0]), q).sum().backward()
+    np.testing.assert_allclose(q.grad.numpy(), [3 * 1, 3 * 9], rtol=1e-6)
+
+
+def test_unique_slices_of_many_columns(device):
+    rng = np.random.default_rng(0)
+    x = rng.integers(0, 2, (40, 5)).astype(np.int64)
+    want = np.unique(x, return_inverse=True, return_counts=True, axis=0)
+    got = rl.unique(rl.tensor(x, device=device), return_inverse=True, return_counts=True, dim=0)
+    for a, b in zip(got, want, strict=True):
+        np.testing.assert_array_equal(a.cpu().numpy(), b.reshape(a.shape))
+
+
+def test_permutations_are_the_same_everywhere(device):
+    got = rl.randperm(500, generator=rl.Generator().manual_seed(3), device=device).cpu().numpy()
+    assert sorted(got) == list(range(500)) and not np.array_equal(got, np.arange(500))
+    here = rl.randperm(500, generator=rl.Generator().manual_seed(3), device="reference").numpy()
+    np.testing.assert_array_equal(got, here)
+    assert rl.randperm(4, dtype=rl.int32, device=device).dtype is rl.int32
+
+
+def test_samples_without_replacement_are_distinct(device):
+    weights = rl.tensor([[0.0, 1.0, 2.0, 3.0], [4.0, 0.0, 1.0, 1.0]], device=device)
+    for row, zero in zip(rl.multinomial(weights, 3).tolist(), (0, 1), strict=True):
+        assert len(set(row)) == 3 and zero not in row
+
+
+def test_isin_of_many():
+    rng = np.random.default_rng(1)
+    for dtype in (np.int64, np.float32):
+        x, others = (rng.integers(0, 4000, n).astype(dtype) for n in ((60, 50), 700))
+        want = np.isin(x, others)
+        np.testing.assert_array_equal(rl.isin(rl.tensor(x), rl.tensor(others)).numpy(), want)
+        np.testing.assert_array_equal(rl.isin(rl.tensor(x), rl.tensor(others), invert=True).numpy(), ~want)
+    flags = rl.tensor(rng.random(3000) < 0.5)
+    assert rl.isin(flags, rl.zeros(500, dtype=rl.bool)).tolist() == [not f for f in flags.tolist()]

@@ -12,6 +12,7 @@ from rushlight.core.shapes import Shape, broadcast_shapes
 from rushlight.ops import creation, elementwise as e, inplace, reductions, views
 from rushlight.ops.random import Generator, rand, randint, randn
 from rushlight.ops.registry import composite
+from rushlight.ops.sorting import topk
 from rushlight.tape import call
 from rushlight.tape.value import Value
 
@@ -199,10 +200,4 @@ def multinomial(
 
     if replacement:
         return reductions.argmax(race((*shape[:-1], num_samples, shape[-1])), -1)
-    score, found = race(shape), []
-    place = creation.arange(shape[-1], device=device)
-    for _ in range(num_samples):
-        best = reductions.argmax(score, -1, True)
-        found.append(best)
-        score = e.select(e.eq(place, best), -1, score)
-    return views.cat(found, -1)
+    return topk(race(shape), num_samples).indices

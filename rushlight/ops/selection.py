@@ -17,8 +17,12 @@ from rushlight.ops import compaction, creation, elementwise as e, indexing, redu
 from rushlight.ops.folding import LOWEST, extreme, filled, folded
 from rushlight.ops.registry import REGISTRY, composite
 from rushlight.ops.reshaping import device_of, pick, ravel
+from rushlight.ops.searching import search
+from rushlight.ops.sorting import ordered
 from rushlight.tape import call
 from rushlight.tape.value import Value
+
+_MANY = 1 << 20  # comparisons
 
 
 def lifted(x: Value) -> Value:
@@ -389,7 +393,7 @@ def nonzero_static(input: Value, *, size: int, fill_value: int = -1) -> Value:
 
 @composite("isin", method=False)
 def isin(elements: Any, test_elements: Any, *, assume_unique: bool = False, invert: bool = False) -> Value:
-    """Whether each element is among the others; each is compared with each."""
+    """Whether each element is among the others: each is compared with each, or, where that is much, looked up in order."""
     known = elements if isinstance(elements, Value) else test_elements
     if not isinstance(known, Value):
         raise DTypeError("isin: at least one of elements and test_elements must be a tensor")
@@ -397,6 +401,11 @@ def isin(elements: Any, test_elements: Any, *, assume_unique: bool = False, inve
         elements = filled(known, known.spec.dtype, (), elements)
     if not isinstance(test_elements, Value):
         found = e.eq(elements, test_elements)
+    elif elements.spec.numel * test_elements.spec.numel > _MANY and test_elements.spec.numel > 64:
+        line = ordered(ravel(call.detached(test_elements)), 0, op="isin")[0]
+        wanted = ravel(call.detached(elements))
+        place = e.minimum(search(line, wanted, False), line.spec.numel - 1)
+        found = views.reshape(e.eq(indexing.gather(line, 0, place), wanted), elements.spec.shape)
     else:
         found = reductions.any_(e.eq(views.unsqueeze(elements, -1), ravel(test_elements)), -1)
     return e.logical_not(found) if invert else found

@@ -105,6 +105,4 @@ def topk(input: Value, k: int, dim: int = -1, largest: bool = True, sorted: bool
     size = input.spec.shape[dim] if input.spec.shape else 1
     if not 0 <= k <= size:
         raise RushlightError(f"topk: k must lie in 0 to {size}, the size of dimension {dim} of {input.spec!r}; got {k}")
-    if not input.spec.shape and k == 0:
-        input = views.reshape(input, (1,))
     return TopK(*ordered(input, dim, largest, k, "topk"))

@@ -41,6 +41,7 @@ from rushlight.ops import (
     reductions,
     resample,
     reshaping,
+    searching,
     selection,
     shuffle,
     slopes,
@@ -48,6 +49,7 @@ from rushlight.ops import (
     statistics,
     subscript,
     transcendental,
+    uniques,
     unpooling,
     views,
 )
@@ -93,6 +95,7 @@ DECLARED = (
     reductions,
     resample,
     reshaping,
+    searching,
     selection,
     shuffle,
     slopes,
@@ -100,6 +103,7 @@ DECLARED = (
     statistics,
     subscript,
     transcendental,
+    uniques,
     unpooling,
     views,
 )

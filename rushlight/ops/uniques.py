@@ -1,0 +1,146 @@
+"""Values without repetition.
+
+# Note [Ranks of rows]
+Slices along a dimension are ordered as words are, by their first elements that differ. Each column's elements get their rank in
+the column; two neighbouring columns become one of rank pairs, ranked again, until one column is left. So a table of n rows
+and m columns takes log2(m) + 1 sorts, of half as many columns each time.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rushlight.core.dtypes import int64
+from rushlight.core.errors import ShapeError
+from rushlight.core.shapes import numel, wrap_dim
+from rushlight.ops import compaction, elementwise as e, indexing, reductions, views
+from rushlight.ops.cumulative import cumsum
+from rushlight.ops.folding import filled
+from rushlight.ops.registry import composite
+from rushlight.ops.reshaping import pick, ravel
+from rushlight.ops.sorting import ordered
+from rushlight.tape import call
+from rushlight.tape.value import Value
+
+
+def _changes(x: Value) -> Value:
+    """Of a vector or the rows of a table: whether each is another than the one before; the first is."""
+    n = x.spec.shape[0]
+    other = e.ne(views.slice_dim(x, 0, 1, n - 1), views.slice_dim(x, 0, 0, n - 1))
+    if len(other.spec.shape) > 1:
+        other = reductions.any_(other, 1)
+    return views.cat([filled(x, other.spec.dtype, (1,), 1), other])
+
+
+def _answer(values: Value, inverse: Value | None, counts: Value | None) -> Any:
+    parts = [values, *(part for part in (inverse, counts) if part is not None)]
+    return tuple(parts) if len(parts) > 1 else values
+
+
+def _lengths(starts: Value, n: int) -> Value:
+    """How far each start is from the next, the last from n."""
+    return e.sub(
+        views.cat([views.slice_dim(starts, 0, 1, starts.spec.numel - 1), filled(starts, int64, (1,), n)]), starts
+    )
+
+
+def _runs(new: Value) -> tuple[Value, Value]:
+    """Where runs start, and the number of each element's run."""
+    return compaction.chosen(new), e.sub(cumsum(new, 0), 1)
+
+
+def _nothing(x: Value, return_inverse: bool, return_counts: bool, dim: int | None = None) -> Any:
+    none = filled(x, int64, (0,), 0)
+    values = filled(x, x.spec.dtype, x.spec.shape if dim is not None else (0,), 0)
+    inverse = none if dim is not None else filled(x, int64, x.spec.shape, 0)
+    return _answer(values, inverse if return_inverse else None, none if return_counts else None)
+
+
+def _rank_columns(x: Value) -> Value:
+    """For each column of a table (n, m) the elements' ranks, equal ones alike."""
+    n = x.spec.shape[0]
+    values, places = ordered(x, 0)
+    other = e.ne(views.slice_dim(values, 0, 1, n - 1), views.slice_dim(values, 0, 0, n - 1))
+    zeros = filled(x, int64, (1, x.spec.shape[1]), 0)
+    ranks = cumsum(views.cat([zeros, e.cast(other, int64)], 0), 0)
+    return indexing.scatter_add(filled(x, int64, x.spec.shape, 0), 0, places, ranks)
+
+
+def _rank_rows(x: Value) -> Value:
+    """The ranks of a table's rows; see Note [Ranks of rows]."""
+    n, m = x.spec.shape
+    ranks = _rank_columns(x)
+    while m > 1:
+        if m % 2:
+            ranks = views.cat([ranks, filled(x, int64, (n, 1), 0)], 1)
+        m = (m + 1) // 2
+        first, second = (views.slice_dim(ranks, 1, k, m, 2) for k in (0, 1))
+        ranks = _rank_columns(e.add(e.mul(first, n), second))
+    return ravel(ranks)
+
+
+def _table(op: str, x: Value, dim: int) -> Value:
+    """The slices along a dimension as rows."""
+    shape = x.spec.shape
+    rest = numel((*shape[:dim], *shape[dim + 1 :]))
+    if not rest:
+        raise ShapeError(
+            f"{op}: {x.spec!r} has other dimensions of size 0 than {dim}, so its slices cannot be told apart"
+        )
+    return views.reshape(views.transpose(x, 0, dim), (shape[dim], rest))
+
+
+def _unique_along(x: Value, dim: int, return_inverse: bool, return_counts: bool) -> Any:
+    if not x.spec.shape[dim]:
+        return _nothing(x, return_inverse, return_counts, dim)
+    # Rows in which only columns before `dim` moved are compared in the dimensions' own order.
+    order = [dim, *(i for i in range(len(x.spec.shape)) if i != dim)]
+    table = _table("unique", views.permute(x, order), 0)
+    ranks = _rank_rows(table)
+    values, places = ordered(ranks, 0)
+    starts = compaction.chosen(_changes(values))
+    found = pick(x, dim, indexing.gather(places, 0, starts))
+    counts = _lengths(starts, x.spec.shape[dim]) if return_counts else None
+    return _answer(found, ranks if return_inverse else None, counts)
+
+
+@composite("unique")
+def unique(
+    input: Value, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None
+) -> Any:
+    """The distinct elements (or slices of a dimension) in order; with them, if asked, where each went, how many each was."""
+    x = call.detached(input)
+    if dim is not None and x.spec.shape:
+        return _unique_along(x, wrap_dim(dim, len(x.spec.shape), "unique"), return_inverse, return_counts)
+    if not x.spec.numel:
+        return _nothing(x, return_inverse, return_counts)
+    values, places = ordered(ravel(x), 0, op="unique")
+    starts, runs = _runs(_changes(values))
+    inverse = None
+    if return_inverse:
+        zeros = filled(x, int64, (x.spec.numel,), 0)
+        inverse = views.reshape(indexing.scatter_add(zeros, 0, places, runs), x.spec.shape)
+    counts = _lengths(starts, x.spec.numel) if return_counts else None
+    return _answer(indexing.gather(values, 0, starts), inverse, counts)
+
+
+@composite("unique_consecutive")
+def unique_consecutive(
+    input: Value, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None
+) -> Any:
+    """The elements (or slices of a dimension) without those that equal the one before."""
+    x = call.detached(input)
+    shape = x.spec.shape
+    if dim is not None and shape:
+        dim = wrap_dim(dim, len(shape), "unique_consecutive")
+        if not shape[dim]:
+            return _nothing(x, return_inverse, return_counts, dim)
+        lines = _table("unique_consecutive", x, dim)
+    elif not x.spec.numel:
+        return _nothing(x, return_inverse, return_counts)
+    else:
+        lines, dim = ravel(x), None
+    starts, runs = _runs(_changes(lines))
+    inverse = (runs if dim is not None else views.reshape(runs, shape)) if return_inverse else None
+    counts = _lengths(starts, lines.spec.shape[0]) if return_counts else None
+    return _answer(indexing.gather(lines, 0, starts) if dim is None else pick(x, dim, starts), inverse, counts)
