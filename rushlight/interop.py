@@ -1,8 +1,8 @@
 """Elements in and out: Python numbers, lists, NumPy arrays, other devices, pickles.
 
 # Note [Transfers]
-A copy between host and a device whose memory the host cannot read is counted (`rushlight.memory.transfers`). Nothing
-else moves elements off a device.
+A copy between host and a device whose memory the host cannot read is counted (`rushlight.memory.transfers`). Besides
+what is here, only ops computed by a host library (`devices/library`) move elements off a device; they count and warn.
 """
 
 from __future__ import annotations
@@ -16,20 +16,12 @@ from rushlight.core.errors import DTypeError
 from rushlight.core.shapes import Spec, is_contiguous
 from rushlight.devices.allocator import Lent, Pool
 from rushlight.devices.registry import pool_of
+from rushlight.devices.transfers import count_copy
 from rushlight.ops import compaction, creation, elementwise as e
 from rushlight.ops.family.build import check_device_dtype
 from rushlight.tape import call, replay
 from rushlight.tape.op import Grad, Op, Plan
 from rushlight.tape.value import Value
-
-
-class Transfers:
-    """Copies across the bus since the last reset."""
-
-    to_device = 0
-    to_host = 0
-    bytes_to_device = 0
-    bytes_to_host = 0
 
 
 def numpy_dtype(dtype: DType) -> Any:
@@ -57,9 +49,7 @@ def copy_in(value: Value, source: memoryview) -> None:
         return
     address = replay.ensure(value.storage) + value.offset
     device.device.copy_in(address, source)
-    if not device.device.limits.host_memory:
-        Transfers.to_device += 1
-        Transfers.bytes_to_device += source.nbytes
+    count_copy(device.device, source.nbytes, to_host=False)
 
 
 def to_bytes(value: Value) -> bytearray:
@@ -71,9 +61,7 @@ def to_bytes(value: Value) -> bytearray:
     if spec.nbytes:
         pool: Any = spec.device
         pool.device.copy_out(replay.ensure(value.storage) + value.offset, memoryview(target))
-        if not pool.device.limits.host_memory:
-            Transfers.to_host += 1
-            Transfers.bytes_to_host += spec.nbytes
+        count_copy(pool.device, spec.nbytes, to_host=True)
     return target
 
 
@@ -224,12 +212,8 @@ class Move(Op):
             view = memoryview(block).cast("B")
             source_pool.device.copy_out(source, view)
             pool.device.copy_in(target, view)
-            if not source_pool.device.limits.host_memory:
-                Transfers.to_host += 1
-                Transfers.bytes_to_host += spec.nbytes
-            if not pool.device.limits.host_memory:
-                Transfers.to_device += 1
-                Transfers.bytes_to_device += spec.nbytes
+            count_copy(source_pool.device, spec.nbytes, to_host=True)
+            count_copy(pool.device, spec.nbytes, to_host=False)
 
         return Plan(self, ins, [out], launch, static)
 

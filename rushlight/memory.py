@@ -8,7 +8,7 @@ from typing import Any
 
 from rushlight.devices.allocator import Pool
 from rushlight.devices.registry import opened
-from rushlight.interop import Transfers
+from rushlight.devices.transfers import Transfers
 from rushlight.ops.creation import default_pool, resolve_pool
 from rushlight.tape.region import Region
 from rushlight.tape.replay import Counters

@@ -9,6 +9,7 @@ from tests import (
     catalog_cumulative,
     catalog_elementwise,
     catalog_images,
+    catalog_linalg,
     catalog_making,
     catalog_pointwise,
     catalog_products,
@@ -36,5 +37,6 @@ ROWS = [
     *catalog_images.ROWS,
     *catalog_statistics.ROWS,
     *catalog_making.ROWS,
+    *catalog_linalg.ROWS,
 ]
 BY_NAME = {row.name: row for row in ROWS}

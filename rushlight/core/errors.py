@@ -41,6 +41,14 @@ class BudgetError(OutOfMemoryError):
         self.least = least
 
 
+class LinAlgError(RushlightError):
+    """A matrix that a factorisation cannot handle: singular, not positive definite, not converging."""
+
+
+class RushlightWarning(UserWarning):
+    """Something works, but not as a reader of the program would expect: an op left its device, for one."""
+
+
 class NotDifferentiable(RushlightError):
     """A gradient reached an op that has no derivative."""
 

@@ -15,9 +15,10 @@ import numpy as np
 
 from rushlight.core.dtypes import ALL, DType, bfloat16, float32
 from rushlight.core.errors import OutOfMemoryError
+from rushlight.devices import library
 from rushlight.devices.protocol import Launch, Limits
 from rushlight.kernel.interpret import Sizes, interpret, sort_arguments
-from rushlight.kernel.shapes import Kernel
+from rushlight.kernel.shapes import Kernel, Library
 from rushlight.kernel.show import show
 from rushlight.kernel.verify import verify
 from rushlight.scalar.interpret import Arithmetic
@@ -294,6 +295,8 @@ class ReferenceDevice:
 
     def build(self, kernel: Kernel) -> Launch:
         verify(kernel)
+        if isinstance(kernel, Library):
+            return library.build(self, kernel)
         machine = NumpyMachine()
 
         def launch(*numbers: bool | int | float) -> None:

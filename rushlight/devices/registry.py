@@ -8,7 +8,7 @@ from pathlib import Path
 from rushlight.core.errors import DeviceUnavailable
 from rushlight.devices.allocator import Pool
 
-_NOT_DEVICES = {"__init__", "allocator", "cache", "protocol", "registry", "sorting"}
+_NOT_DEVICES = {"__init__", "allocator", "cache", "library", "protocol", "registry", "sorting", "transfers"}
 _POOLS: dict[str, Pool] = {}
 
 

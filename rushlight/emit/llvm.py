@@ -40,6 +40,7 @@ def emit(kernel: Kernel) -> str:
         llvm_contract.write_kernel(body, kernel)
         numbers = llvm_contract.write_counts(counts)
     else:
+        assert isinstance(kernel, Gather | ScatterAdd)
         llvm_index.write_kernel(body, kernel)
         numbers = llvm_index.write_counts(counts, kernel)
     return module([body.function(FUNCTION.format(name="kernel"))], counts, numbers)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from rushlight.core.dtypes import DType, compute_type, int32, int64
-from rushlight.kernel.shapes import Contract, Gather, Kernel, Map, Rowwise, Scan, ScatterAdd, Sort
+from rushlight.kernel.shapes import Contract, Gather, Kernel, Library, Map, Rowwise, Scan, ScatterAdd, Sort
 from rushlight.scalar.interpret import Arithmetic, evaluate
 from rushlight.scalar.ir import Expr
 
@@ -47,6 +47,8 @@ def signature(kernel: Kernel) -> Signature:
         return Signature(3, 5, (4, 4, 4), 0)
     if isinstance(kernel, Sort):
         return Signature(3, 4, (3, 3, 3), 0)
+    if isinstance(kernel, Library):
+        return Signature(len(kernel.ranks), sum(kernel.ranks), (), 0)
     return Signature(4, 4, (3, 3, 3), 0)
 
 
@@ -116,6 +118,8 @@ def interpret(kernel: Kernel, call: Call, machine: Machine) -> None:
         _contract(kernel, call, machine)
     elif isinstance(kernel, Sort):
         _sort(kernel, call, machine)
+    elif isinstance(kernel, Library):
+        raise TypeError(f"{kernel.function} is a library's function, which devices/library calls; it has no loop")
     else:
         _indexed(kernel, call, machine)
 

@@ -142,4 +142,21 @@ class Sort:
     descending: bool
 
 
-Kernel = Map | Rowwise | Scan | Contract | Gather | ScatterAdd | Sort
+@dataclass(frozen=True, slots=True)
+class Library:
+    """A function of a host library (LAPACK, a Fourier transform), by name: whole arrays in, whole arrays out.
+
+    Every operand is contiguous; `ranks` has the number of dimensions of each, outputs first, and sizes are all their
+    dimensions one after another. No strides. `options` are the function's own switches, fixed when it is built.
+    The function may raise: it runs on the host, so its result is known when a launch returns.
+    """
+
+    library: str
+    function: str
+    outputs: tuple[DType, ...]
+    inputs: tuple[DType, ...]
+    ranks: tuple[int, ...]
+    options: tuple[object, ...] = ()
+
+
+Kernel = Map | Rowwise | Scan | Contract | Gather | ScatterAdd | Sort | Library

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from rushlight.core.dtypes import DType
-from rushlight.kernel.shapes import Contract, Gather, Kernel, Map, Rowwise, Scan, Sort
+from rushlight.kernel.shapes import Contract, Gather, Kernel, Library, Map, Rowwise, Scan, Sort
 from rushlight.scalar.ir import LEAVES, Expr, topological
 
 _INFIX = {
@@ -45,6 +45,14 @@ def show(kernel: Kernel) -> str:
     if isinstance(kernel, Sort):
         way = "descending" if kernel.descending else "ascending"
         return f"sort {kernel.dtype.name} {way}\n  values[o, k, i] = source[o, positions[o, k, i], i], in order\n"
+    if isinstance(kernel, Library):
+        names = [
+            f"{d.name}[{', '.join('n' * r)}]" for d, r in zip(kernel.outputs + kernel.inputs, kernel.ranks, strict=True)
+        ]
+        split = len(kernel.outputs)
+        options = f" with {', '.join(map(repr, kernel.options))}" if kernel.options else ""
+        called = f"{kernel.library}.{kernel.function}({', '.join(names[split:])}){options}"
+        return f"library\n  {', '.join(names[:split])} = {called}\n"
     types = f"{kernel.dtype.name} by {kernel.index_dtype.name}"
     if isinstance(kernel, Gather):
         return f"gather {types}\n  out[o, k, i] = source[o, index[o, k, i], i]\n"

@@ -10,7 +10,7 @@ from rushlight.ops.registry import REGISTRY
 from rushlight.ops.windows import Given
 from rushlight.tensor import Tensor
 
-globals().update({name: entry.function for name, entry in REGISTRY.items() if not name.startswith("to_")})
+globals().update({name: entry.function for name, entry in REGISTRY.items() if not name.startswith(("to_", "linalg_"))})
 
 # Below: functions of which PyTorch's signature says more than the op's.
 

@@ -8,7 +8,7 @@ from typing import Any
 from rushlight.core.dtypes import bool_
 from rushlight.core.errors import DTypeError, RushlightError, ShapeError
 from rushlight.core.shapes import broadcast_shapes, numel, wrap_dim
-from rushlight.ops import creation, elementwise as e, reductions, views
+from rushlight.ops import elementwise as e, reductions, views
 from rushlight.ops.matmul import autocast, matmul
 from rushlight.ops.registry import composite
 from rushlight.tape.value import Value
@@ -235,30 +235,6 @@ def chain_matmul(*matrices: Value) -> Value:
     for matrix in given[1:]:
         out = matmul(out, matrix)
     return out
-
-
-@composite("matrix_power")
-def matrix_power(input: Value, n: int) -> Value:
-    """The n-th power of square matrices, by squaring; n must not be negative."""
-    shape = input.spec.shape
-    if len(shape) < 2 or shape[-1] != shape[-2]:
-        raise ShapeError(f"matrix_power: square matrices are needed, got {input.spec!r}")
-    if n < 0:
-        raise RushlightError("matrix_power: negative powers need an inverse, which is not supported yet")
-    if n == 0:
-        where = {"device": input.spec.device.device.name}
-        one = creation.eye(shape[-1], dtype=input.spec.dtype, **where)
-        return e.select(creation.full((), True, **where), one, input)  # on the tape, with gradient 0
-    out: Value | None = None
-    square = input
-    while True:
-        if n & 1:
-            out = square if out is None else matmul(out, square)
-        n >>= 1
-        if not n:
-            assert out is not None
-            return e.clone(out) if out is input else out
-        square = matmul(square, square)
 
 
 @composite("bilinear", method=False)

@@ -227,13 +227,3 @@ def _empty_extreme(x: Value, dim: Dims, keepdim: bool) -> Value:
     if any(x.spec.shape[d] == 0 for d in dims):
         raise RushlightError(f"vector_norm: {x.spec!r} has no elements along {list(dims)}, so there is no largest")
     return reductions.amax(e.abs(x), dim, keepdim)
-
-
-@composite("norm")
-def norm(input: Value, p: Any = "fro", dim: Dims = None, keepdim: bool = False, dtype: DType | None = None) -> Value:
-    """The p-norm of the elements over dimensions; "fro" and None mean 2."""
-    if p == "nuc":
-        raise RushlightError("norm: the nuclear norm needs singular values, which are not supported yet")
-    if p is not None and p != "fro" and not isinstance(p, (int, float)):
-        raise RushlightError(f"norm: p is a number, 'fro' or 'nuc', got {p!r}")
-    return vector_norm(input, 2 if p is None or p == "fro" else p, dim, keepdim, dtype=dtype)

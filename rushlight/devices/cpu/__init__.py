@@ -10,11 +10,13 @@ import platform
 
 from rushlight.core.config import debug_level
 from rushlight.core.dtypes import ALL
+from rushlight.devices import library
 from rushlight.devices.cpu import blas, memory, sorting, stub, threads
 from rushlight.devices.protocol import Launch, Limits
 from rushlight.devices.registry import pool_of
 from rushlight.emit import llvm
-from rushlight.kernel.shapes import Contract, Kernel, Sort
+from rushlight.kernel.shapes import Contract, Kernel, Library, Sort
+from rushlight.kernel.show import show
 
 
 class CpuDevice:
@@ -33,9 +35,11 @@ class CpuDevice:
         self._status: dict[str, ctypes.c_int32] = {}
 
     def emit(self, kernel: Kernel) -> str:
-        return llvm.emit(kernel)
+        return show(kernel) if isinstance(kernel, Library) else llvm.emit(kernel)
 
     def build(self, kernel: Kernel) -> Launch:
+        if isinstance(kernel, Library):
+            return library.build(self, kernel)
         runner = threads.runner()
         launch = blas.build(kernel, runner) if isinstance(kernel, Contract) else None
         if launch is not None:

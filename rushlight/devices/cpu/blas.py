@@ -3,33 +3,13 @@
 from __future__ import annotations
 
 import ctypes
-import glob
-import os
-from functools import cache
 
 from rushlight.core.dtypes import DType, float32, float64
 from rushlight.devices.cpu import gemm, memory, stub
+from rushlight.devices.library.openblas import library
 from rushlight.devices.protocol import Launch
 from rushlight.emit.llvm import arguments
 from rushlight.kernel.shapes import Contract
-
-
-@cache
-def library() -> ctypes.CDLL | None:
-    """The OpenBLAS that came with NumPy, set to one thread: the pool of this package does the splitting."""
-    import numpy
-
-    home = os.path.dirname(numpy.__file__)
-    patterns = ("../numpy.libs/*openblas64_*", ".libs/*openblas64_*", ".dylibs/*openblas64_*")
-    for pattern in patterns:
-        for path in glob.glob(os.path.join(home, pattern)):
-            try:
-                found = ctypes.CDLL(os.path.realpath(path))
-                found.scipy_openblas_set_num_threads64_(1)
-            except (OSError, AttributeError):
-                continue
-            return found
-    return None
 
 
 def build(kernel: Contract, runner: int) -> Launch | None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from rushlight.core.dtypes import bfloat16, bool_, float16, float32, float64, int32, int64
 from rushlight.core.errors import DeviceError, OutOfMemoryError
-from rushlight.devices import sorting
+from rushlight.devices import library, sorting
 from rushlight.devices.protocol import Launch, Limits
 from rushlight.devices.registry import pool_of
 from rushlight.devices.webgpu.adapter import Opened
@@ -17,7 +17,8 @@ from rushlight.devices.webgpu.probe import probe_fma
 from rushlight.devices.webgpu.stream import REOPEN, Stream
 from rushlight.emit.wgsl import emit
 from rushlight.emit.wgsl_types import FUSED, NATIVE_FLOAT64
-from rushlight.kernel.shapes import Kernel, Sort
+from rushlight.kernel.shapes import Kernel, Library, Sort
+from rushlight.kernel.show import show
 
 STATUS_WORDS = 4096
 
@@ -48,11 +49,15 @@ class WebGPUDevice:
             self.features |= {FUSED}
 
     def emit(self, kernel: Kernel) -> str:
+        if isinstance(kernel, Library):
+            return show(kernel)
         if isinstance(kernel, Sort):
             return "\n".join(self.emit(part) for part in sorting.parts(kernel))
         return emit(kernel, self.features)
 
     def build(self, kernel: Kernel) -> Launch:
+        if isinstance(kernel, Library):
+            return library.build(self, kernel)
         if isinstance(kernel, Sort):
             return sorting.build(kernel, self, lambda: pool_of(self.name))
         return build_launch(self, kernel)

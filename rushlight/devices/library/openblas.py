@@ -1,0 +1,26 @@
+"""The OpenBLAS that came with NumPy: all of BLAS and LAPACK, with 64-bit integers, called by name."""
+
+from __future__ import annotations
+
+import ctypes
+import glob
+import os
+from functools import cache
+
+
+@cache
+def library() -> ctypes.CDLL | None:
+    """The library, set to one thread: the pool of this package does the splitting. None where NumPy has another."""
+    import numpy
+
+    home = os.path.dirname(numpy.__file__)
+    patterns = ("../numpy.libs/*openblas64_*", ".libs/*openblas64_*", ".dylibs/*openblas64_*")
+    for pattern in patterns:
+        for path in glob.glob(os.path.join(home, pattern)):
+            try:
+                found = ctypes.CDLL(os.path.realpath(path))
+                found.scipy_openblas_set_num_threads64_(1)
+            except (OSError, AttributeError):
+                continue
+            return found
+    return None

@@ -1,0 +1,464 @@
+"""Rows of linear algebra. Where a factorisation is free up to signs, what does not depend on them is compared."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+import rushlight
+from tests.catalog_row import Array, Make, Row, Sample, Tolerance, always, at, float32, float64, int64
+
+SOLVED = Tolerance("elimination of matrices up to 5 x 5 with condition below 100", 2000, 0)
+TYPES = (float32, float64)
+SHAPES = ((3, 3), (2, 4, 4), (2, 1, 1), (0, 0), (0, 3, 3))
+
+
+def t(a: Array) -> Array:
+    return np.swapaxes(a, -1, -2)
+
+
+def regular(make: Make, *shape: int) -> Array:
+    """Matrices far from singular, with singular values far from each other."""
+    m, n = shape[-2:]
+    spread = np.zeros((m, n))
+    np.fill_diagonal(spread, 2.0 + 1.5 * np.arange(min(m, n)))
+    return make(*shape, low=-0.5, high=0.5) + spread
+
+
+def definite(make: Make, *shape: int) -> Array:
+    a = regular(make, *shape)
+    return (a + t(a)) / 2
+
+
+def triangle(make: Make, *shape: int) -> Array:
+    return np.tril(regular(make, *shape))
+
+
+def over(draw: Callable[..., Array], shapes: Any = SHAPES, **named: Any) -> Callable[[Make], Iterator[Sample]]:
+    """A sample of each shape."""
+
+    def samples(make: Make) -> Iterator[Sample]:
+        for shape in shapes:
+            yield at(draw(make, *shape), **named)
+
+    return samples
+
+
+def row(
+    name: str,
+    reference: Callable[..., Any],
+    samples: Callable[[Make], Iterator[Sample]],
+    call: Callable[..., Any] | None = None,
+    **more: Any,
+) -> Row:
+    found = Row(name, reference, samples, TYPES, SOLVED, **more)
+    return found if call is None else replace(found, call=call)
+
+
+def first(op: Any, *args: Any, **named: Any) -> Any:
+    return op(*args, **named)[0]
+
+
+def both(samples: Callable[[Make], Iterator[Sample]], **named: Any) -> Callable[[Make], Iterator[Sample]]:
+    """The samples, and once more with keywords."""
+
+    def doubled(make: Make) -> Iterator[Sample]:
+        yield from samples(make)
+        for sample in samples(make):
+            yield Sample(sample.args, sample.named | named, sample.smooth)
+
+    return doubled
+
+
+# ---- solving ----
+
+
+def systems(make: Make) -> Iterator[Sample]:
+    yield at(regular(make, 3, 3), make(3, 2))
+    yield at(regular(make, 2, 4, 4), make(4, 3))
+    yield at(regular(make, 3, 3), make(3))
+    yield at(regular(make, 2, 3, 3), make(2, 3, 2))
+    yield at(regular(make, 0, 0), make(0, 2))
+
+
+def solved(a: Array, b: Array, left: bool = True) -> Array:
+    if b.ndim == 1 or (a.ndim == 3 and b.ndim == 2 and b.shape == a.shape[:-1]):
+        return np.linalg.solve(a, b[..., None])[..., 0]
+    return np.linalg.solve(a, b) if left else t(np.linalg.solve(t(a), t(b)))
+
+
+def triangles(make: Make) -> Iterator[Sample]:
+    for upper in (False, True):
+        for unit in (False, True):
+            yield at(regular(make, 3, 3), make(2, 3, 2), upper=upper, unitriangular=unit)
+    yield at(regular(make, 3, 3), make(2, 3), upper=True, left=False)
+
+
+def triangle_solved(a: Array, b: Array, upper: bool, left: bool = True, unitriangular: bool = False) -> Array:
+    kept = np.triu(a) if upper else np.tril(a)
+    if unitriangular:
+        kept = np.where(np.eye(kept.shape[-1], dtype=bool), 1.0, kept)
+    return np.linalg.solve(kept, b) if left else t(np.linalg.solve(t(kept), t(b)))
+
+
+def old_triangles(make: Make) -> Iterator[Sample]:
+    yield at(make(3, 2), regular(make, 3, 3))
+    yield at(make(2, 3, 2), regular(make, 3, 3), upper=False, transpose=True)
+
+
+def old_triangle_solved(b: Array, a: Array, upper: bool = True, transpose: bool = False) -> Array:
+    kept = np.triu(a) if upper else np.tril(a)
+    return np.linalg.solve(t(kept) if transpose else kept, b)
+
+
+def eliminated(a: Array, **_: Any) -> tuple[Array, Array]:
+    """LU with the largest pivot of each column, and the order of the rows."""
+    if a.ndim > 2:
+        parts = [eliminated(matrix) for matrix in a]
+        return np.stack([p[0] for p in parts]), np.stack([p[1] for p in parts])
+    a = a.copy()
+    order = np.arange(len(a))
+    for k in range(min(a.shape)):
+        best = k + int(np.abs(a[k:, k]).argmax())
+        a[[k, best]], order[[k, best]] = a[[best, k]], order[[best, k]]
+        a[k + 1 :, k] /= a[k, k]
+        a[k + 1 :, k + 1 :] -= np.outer(a[k + 1 :, k], a[k, k + 1 :])
+    return a, order
+
+
+def parts_of(a: Array, **_: Any) -> tuple[Array, Array, Array]:
+    lu, order = eliminated(a)
+    k = min(a.shape[-2:])
+    p = np.eye(a.shape[-2])[..., order] if a.ndim == 2 else np.stack([np.eye(a.shape[-2])[:, o] for o in order])
+    return p, np.tril(lu[..., :k], -1) + np.eye(a.shape[-2], k), np.triu(lu[..., :k, :])
+
+
+SQUARE = ((3, 3), (2, 4, 4))
+FACTORED = ((3, 3), (2, 4, 4), (2, 2, 4), (4, 2))
+
+
+def packed(make: Make) -> Iterator[Sample]:
+    for shape in FACTORED:
+        lu, _ = eliminated(regular(make, *shape))
+        yield at(lu, np.broadcast_to(np.arange(1, min(shape[-2:]) + 1, dtype=np.int32), (*shape[:-2], min(shape[-2:]))))
+
+
+def unpacked(lu: Array, pivots: Array) -> tuple[Array, Array, Array]:
+    k = min(lu.shape[-2:])
+    p = np.broadcast_to(np.eye(lu.shape[-2]), (*lu.shape[:-2], *[lu.shape[-2]] * 2))
+    return p, np.tril(lu[..., :k], -1) + np.eye(lu.shape[-2], k), np.triu(lu[..., :k, :])
+
+
+EXCHANGED = np.array([3, 2, 3], np.int32)  # row 1 with 3
+
+
+def with_lu(make: Make) -> Iterator[Sample]:
+    yield at(regular(make, 3, 3), EXCHANGED, make(3, 2))
+    yield at(regular(make, 3, 3), EXCHANGED, make(2, 3, 2), adjoint=True)
+    yield at(regular(make, 3, 3), EXCHANGED, make(2, 3), left=False)
+    yield at(regular(make, 3, 3), EXCHANGED, make(2, 3), left=False, adjoint=True)
+
+
+def lu_solved(lu: Array, pivots: Array, b: Array, left: bool = True, adjoint: bool = False) -> Array:
+    a = np.eye(3)[:, [2, 1, 0]] @ (np.tril(lu, -1) + np.eye(3)) @ np.triu(lu)
+    return solved(t(a) if adjoint else a, b, left)
+
+
+def symmetric_systems(make: Make) -> Iterator[Sample]:
+    yield at(definite(make, 3, 3), make(3, 2))
+    yield at(definite(make, 2, 4, 4), make(2, 4, 1))
+
+
+def from_ldl(op: Any, a: Any, b: Any) -> Any:
+    return op(*rushlight.linalg.ldl_factor(a.detach()), b.detach())
+
+
+def ldl_product(op: Any, a: Any) -> Any:
+    """A again; these matrices need no exchanges, so D is a diagonal."""
+    ld = op(a.detach()).LD
+    lower = ld.tril(-1) + rushlight.eye(ld.shape[-1], dtype=ld.dtype, device=ld.device)
+    return lower @ ld.diagonal(0, -2, -1).diag_embed() @ lower.mT
+
+
+def tensors(make: Make) -> Iterator[Sample]:
+    yield at(regular(make, 6, 6).reshape(2, 3, 3, 2))
+
+
+def tensor_systems(make: Make) -> Iterator[Sample]:
+    yield at(regular(make, 6, 6).reshape(2, 3, 3, 2), make(2, 3))
+    yield at(np.moveaxis(regular(make, 6, 6).reshape(2, 3, 6), 1, 2), make(2, 3), dims=(1,))
+
+
+def tensor_solved(a: Array, b: Array, dims: tuple[int, ...] | None = None) -> Array:
+    a = a if dims is None else np.moveaxis(a, dims[0], -1)
+    return np.linalg.solve(a.reshape(b.size, b.size), b.ravel()).reshape(a.shape[b.ndim :])
+
+
+def least(make: Make) -> Iterator[Sample]:
+    yield at(regular(make, 4, 2), make(4, 3))
+    yield at(regular(make, 2, 2, 4), make(2, 2, 1))
+    yield at(regular(make, 3, 3), make(3))
+
+
+def least_squares(a: Array, b: Array) -> Array:
+    return np.linalg.pinv(a) @ b
+
+
+SOLVING = [
+    row("linalg_solve", solved, systems),
+    row("linalg_solve_ex", solved, systems, first),
+    row("linalg_inv", np.linalg.inv, over(regular)),
+    row("linalg_inv_ex", np.linalg.inv, over(regular), first),
+    row("inverse", np.linalg.inv, over(regular)),
+    row("linalg_solve_triangular", triangle_solved, triangles),
+    row("triangular_solve", old_triangle_solved, old_triangles, first),
+    row("linalg_lu_factor", lambda a: eliminated(a)[0], over(regular, FACTORED), first),
+    row("linalg_lu_factor_ex", lambda a: eliminated(a)[0], over(regular, FACTORED), first),
+    row("lu", lambda a: eliminated(a)[0], over(regular, FACTORED), first),
+    row("linalg_lu", parts_of, over(regular, FACTORED)),
+    row("lu_unpack", unpacked, packed),
+    row("linalg_lu_solve", lu_solved, with_lu),
+    row(
+        "lu_solve",
+        lambda b, lu, pivots: lu_solved(lu, pivots, b),
+        lambda make: iter([at(make(3, 2), regular(make, 3, 3), EXCHANGED)]),
+    ),
+    row("det", np.linalg.det, over(regular)),
+    row("slogdet", lambda a: tuple(np.linalg.slogdet(a)), over(regular)),
+    row("logdet", lambda a: np.linalg.slogdet(a)[1], over(regular)),
+    row("linalg_lstsq", least_squares, least, first),
+    row("linalg_ldl_factor", lambda a: a, over(definite, SQUARE), ldl_product, differentiable=False),
+    row("linalg_ldl_factor_ex", lambda a: a, over(definite, SQUARE), ldl_product, differentiable=False),
+    row("linalg_ldl_solve", solved, symmetric_systems, from_ldl, differentiable=False),
+    row("linalg_tensorinv", np.linalg.tensorinv, tensors),
+    row("linalg_tensorsolve", tensor_solved, tensor_systems),
+]
+
+# ---- factorisations ----
+
+
+def symmetric(op: Any, a: Any, **named: Any) -> Any:
+    """The op of the symmetric part, as PyTorch's derivative takes it."""
+    return op((a + a.mT) / 2, **named)
+
+
+def square_root(a: Array, upper: bool = False) -> Array:
+    lower = np.linalg.cholesky((a + t(a)) / 2)
+    return t(lower) if upper else lower
+
+
+def factors(make: Make) -> Iterator[Sample]:
+    yield at(triangle(make, 3, 3))
+    yield at(triangle(make, 2, 4, 4))
+    yield at(t(triangle(make, 2, 2)), upper=True)
+
+
+def times_itself(factor: Array, upper: bool = False) -> Array:
+    return t(factor) @ factor if upper else factor @ t(factor)
+
+
+def with_factors(make: Make) -> Iterator[Sample]:
+    yield at(make(3, 2), triangle(make, 3, 3))
+    yield at(make(3, 2), t(triangle(make, 2, 3, 3)), upper=True)
+
+
+def cholesky_solved(b: Array, factor: Array, upper: bool = False) -> Array:
+    return np.linalg.solve(times_itself(factor, upper), b)
+
+
+RECTANGLES = ((3, 3), (2, 4, 2), (2, 4), (2, 0, 3), (3, 0))
+
+
+def projections(q: Any) -> Any:
+    """Columns times a number each, times the columns: whatever the columns' signs."""
+    return (q * _ramp(q)) @ t_of(q)
+
+
+def _ramp(q: Any) -> Any:
+    count = 1.0 + np.arange(q.shape[-1])
+    return count if isinstance(q, Array) else rushlight.tensor(count, dtype=q.dtype, device=q.device)
+
+
+def t_of(q: Any) -> Any:
+    return t(q) if isinstance(q, Array) else q.mT
+
+
+def free_qr(op: Any, *args: Any, **named: Any) -> Any:
+    q, r = op(*args, **named)
+    return q @ r, projections(q), (r * r).sum(-1)
+
+
+def numpy_qr(a: Array, mode: str = "reduced", some: bool = True) -> Any:
+    q, r = np.linalg.qr(a, mode if some else "complete")
+    return q @ r, projections(q), (r * r).sum(-1)
+
+
+def free_svd(op: Any, *args: Any, **named: Any) -> Any:
+    u, s, vh = op(*args, **named)
+    return invariants(u, s, vh.mT)
+
+
+def free_old_svd(op: Any, *args: Any, **named: Any) -> Any:
+    return invariants(*op(*args, **named))
+
+
+def invariants(u: Any, s: Any, v: Any) -> Any:
+    k = s.shape[-1]
+    u, v = u[..., :k], v[..., :k]
+    return projections(u), s, projections(v), (u * _ramp(u)) @ v.mT
+
+
+def numpy_svd(a: Array, full_matrices: bool = True, some: bool = True) -> Any:
+    u, s, vh = np.linalg.svd(a, full_matrices=False)
+    return projections(u), s, projections(t(vh)), (u * _ramp(u)) @ vh
+
+
+def free_eigh(op: Any, a: Any, **named: Any) -> Any:
+    values, vectors = symmetric(op, a, **named)
+    return values, projections(vectors)
+
+
+def numpy_eigh(a: Array, UPLO: str = "L") -> Any:
+    values, vectors = np.linalg.eigh((a + t(a)) / 2)
+    return values, projections(vectors)
+
+
+def reflections(make: Make) -> Iterator[Sample]:
+    yield at(make(4, 3), make(3))
+    yield at(make(2, 3, 2), make(2, 2))
+    yield at(make(3, 3), make(2))
+
+
+def reflected(a: Array, tau: Array) -> Array:
+    """The product of 1 - tau v v^T in full."""
+    m, n = a.shape[-2:]
+    whole = np.broadcast_to(np.eye(m), (*a.shape[:-2], m, m))
+    vectors = np.tril(a, -1) + np.eye(m, n)
+    for i in range(tau.shape[-1]):
+        v = vectors[..., :, i : i + 1]
+        whole = whole @ (np.eye(m) - tau[..., i, None, None] * v @ t(v))
+    return whole
+
+
+def applied(make: Make) -> Iterator[Sample]:
+    for left in (True, False):
+        for transpose in (True, False):
+            shape = (3, 2) if left else (2, 3)
+            yield at(make(2, 3, 2), make(2, 2), make(2, *shape), left=left, transpose=transpose)
+
+
+def reflected_product(a: Array, tau: Array, other: Array, left: bool, transpose: bool) -> Array:
+    q = reflected(a, tau)
+    q = t(q) if transpose else q
+    return q @ other if left else other @ q
+
+
+def q_of_geqrf(op: Any, a: Any) -> Any:
+    found, tau = op(a.detach())
+    k = tau.shape[-1]
+    return rushlight.linalg.householder_product(found[..., :k], tau) @ found[..., :k, :].triu()
+
+
+DECOMPOSITIONS = [
+    row("linalg_cholesky", square_root, both(over(definite), upper=True), symmetric),
+    row("linalg_cholesky_ex", square_root, over(definite), lambda op, a: symmetric(op, a).L),
+    row("cholesky", square_root, both(over(definite, SQUARE), upper=True), symmetric),
+    row("cholesky_inverse", lambda f, upper=False: np.linalg.inv(times_itself(f, upper)), factors),
+    row("cholesky_solve", cholesky_solved, with_factors),
+    row("linalg_qr", numpy_qr, over(regular, RECTANGLES), free_qr),
+    row("qr", numpy_qr, over(regular, RECTANGLES), free_qr),
+    row("linalg_svd", numpy_svd, both(over(regular, RECTANGLES), full_matrices=False), free_svd),
+    row("svd", numpy_svd, over(regular, RECTANGLES), free_old_svd),
+    row("linalg_svdvals", lambda a: np.linalg.svd(a, compute_uv=False), over(regular, RECTANGLES)),
+    row("linalg_eigh", numpy_eigh, both(over(definite), UPLO="U"), free_eigh),
+    row("linalg_eigvalsh", lambda a: np.linalg.eigvalsh((a + t(a)) / 2), over(definite), symmetric),
+    row("linalg_householder_product", lambda a, tau: reflected(a, tau)[..., : a.shape[-1]], reflections),
+    row("orgqr", lambda a, tau: reflected(a, tau)[..., : a.shape[-1]], reflections),
+    row("ormqr", reflected_product, applied),
+    row("geqrf", lambda a: a, over(regular, RECTANGLES[:3]), q_of_geqrf, differentiable=False),
+]
+
+# ---- functions of matrices ----
+
+
+def norms(make: Make) -> Iterator[Sample]:
+    for order in ("fro", "nuc", 2, -2, 1, -1, np.inf, -np.inf):
+        yield at(regular(make, 3, 4), order)
+    yield at(regular(make, 2, 3, 3), "nuc", (0, 2), True)
+
+
+def matrix_norm(a: Array, ord: Any = "fro", dim: tuple[int, int] = (-2, -1), keepdim: bool = False) -> Array:
+    return np.linalg.norm(a, ord, dim, keepdim)
+
+
+def any_norms(make: Make) -> Iterator[Sample]:
+    yield at(make.nonzero(2, 3))
+    yield at(make.nonzero(5), 3)
+    yield at(regular(make, 3, 2), "nuc")
+    yield at(make.nonzero(2, 3), 1, 1, True)
+
+
+def norm_of(a: Array, ord: Any = None, dim: Any = None, keepdim: bool = False) -> Array:
+    return np.linalg.norm(a, ord, dim, keepdim)
+
+
+def conditions(make: Make) -> Iterator[Sample]:
+    yield at(regular(make, 2, 3, 2))
+    for order in (2, -2, "fro", 1, -1, np.inf, -np.inf, "nuc"):
+        yield at(regular(make, 3, 3), order)
+
+
+def condition(a: Array, p: Any = None) -> Array:
+    if a.ndim == 2 and p not in (None, 2, -2):
+        return np.linalg.norm(a, p) * np.linalg.norm(np.linalg.inv(a), p)
+    s = np.linalg.svd(a, compute_uv=False)
+    return s[..., -1] / s[..., 0] if p == -2 else s[..., 0] / s[..., -1]
+
+
+def ranks(make: Make) -> Iterator[Sample]:
+    yield at(regular(make, 3, 4))
+    yield at(np.zeros((2, 3, 3)))
+    yield at(np.diag([1.0, 2.0, 0.0]), hermitian=True)
+    yield at(np.diag([1.0, 2.0, 4.0]), atol=1.5)
+    yield at(np.diag([1.0, 2.0, 4.0]), rtol=0.3)
+    yield at(np.zeros((0, 3)))
+
+
+def rank(a: Array, hermitian: bool = False, atol: float = 1e-4, rtol: float = 0.0) -> Array:
+    s = np.linalg.svd(a, compute_uv=False)
+    return (s > np.maximum(atol, rtol * s.max(-1, initial=0))[..., None]).sum(-1)
+
+
+def exponents(make: Make) -> Iterator[Sample]:
+    yield at(make(3, 3, low=-0.5, high=0.5))
+    yield at(make(2, 2, 2, low=-3, high=3))
+    yield at(make(1, 1))
+    yield at(make(0, 2, 2))
+
+
+def exponential(a: Array) -> Array:
+    """A long series of a small part, squared."""
+    n = a.shape[-1]
+    small = a / 256
+    x = np.broadcast_to(np.eye(n), a.shape)
+    for k in range(20, 0, -1):
+        x = np.eye(n) + small @ x / k
+    for _ in range(8):
+        x = x @ x
+    return x
+
+
+FUNCTIONS = [
+    row("linalg_pinv", lambda a, hermitian=False: np.linalg.pinv(a), over(regular, RECTANGLES[:3])),
+    row("pinverse", np.linalg.pinv, over(regular, RECTANGLES)),
+    row("linalg_matrix_norm", matrix_norm, norms),
+    row("linalg_norm", norm_of, any_norms),
+    row("linalg_cond", condition, conditions),
+    row("linalg_matrix_rank", rank, ranks, result=always(int64), differentiable=False),
+    row("matrix_exp", exponential, exponents),
+]
+
+ROWS = [*SOLVING, *DECOMPOSITIONS, *FUNCTIONS]
