@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests import (
     catalog_aliases,
+    catalog_attention,
     catalog_bags,
     catalog_complex,
     catalog_cumulative,
@@ -23,6 +24,7 @@ from tests import (
 
 ROWS = [
     *catalog_aliases.ROWS,
+    *catalog_attention.ROWS,
     *catalog_bags.ROWS,
     *catalog_complex.ROWS,
     *catalog_cumulative.ROWS,

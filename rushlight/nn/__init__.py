@@ -7,6 +7,7 @@ Never: reaches below ops/, launches a kernel, keeps state that is not in a param
 
 from rushlight.nn import functional, init, utils
 from rushlight.nn.activation import GELU, ReLU, Sigmoid, SiLU, Softmax, Tanh
+from rushlight.nn.attention import MultiheadAttention
 from rushlight.nn.containers import ModuleDict, ModuleList, Sequential
 from rushlight.nn.conv import Conv1d, Conv2d, Conv3d, ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
 from rushlight.nn.dropout import AlphaDropout, Dropout, Dropout1d, Dropout2d, Dropout3d, FeatureAlphaDropout
@@ -68,6 +69,13 @@ from rushlight.nn.resample import (
     UpsamplingBilinear2d,
     UpsamplingNearest2d,
 )
+from rushlight.nn.transformer import (
+    Transformer,
+    TransformerDecoder,
+    TransformerDecoderLayer,
+    TransformerEncoder,
+    TransformerEncoderLayer,
+)
 
 __all__ = [
     "GELU",
@@ -124,6 +132,7 @@ __all__ = [
     "Module",
     "ModuleDict",
     "ModuleList",
+    "MultiheadAttention",
     "Parameter",
     "PixelShuffle",
     "PixelUnshuffle",
@@ -140,6 +149,11 @@ __all__ = [
     "Sigmoid",
     "Softmax",
     "Tanh",
+    "Transformer",
+    "TransformerDecoder",
+    "TransformerDecoderLayer",
+    "TransformerEncoder",
+    "TransformerEncoderLayer",
     "Unfold",
     "Upsample",
     "UpsamplingBilinear2d",
