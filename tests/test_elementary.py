@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 
+import rushlight
 from benchmarks import ulp
 from rushlight import scalar as s
 from rushlight.core.dtypes import bool_, float32, float64, int32, uint32
@@ -24,16 +25,22 @@ def kind_of(dtype):
 @pytest.mark.parametrize("dtype", DTYPES, ids=lambda d: d.name)
 @pytest.mark.parametrize("name", NAMES)
 def test_error_is_within_its_bound(name, dtype):
-    worst, _, where = ulp.measure(name, dtype, 20_000)
-    assert worst <= elementary.BOUNDS[name][DTYPES.index(dtype)], where
+    measured = ulp.measure(name, dtype, 10_000)
+    if measured is None:
+        pytest.skip("its truth needs mpmath")
+    worst, _, where = measured
+    assert worst <= ulp.BOUNDS[name][DTYPES.index(dtype)], where
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", DTYPES, ids=lambda d: d.name)
 @pytest.mark.parametrize("name", NAMES)
 def test_error_is_within_its_bound_on_many_points(name, dtype):
-    worst, _, where = ulp.measure(name, dtype, 1_000_000)
-    assert worst <= elementary.BOUNDS[name][DTYPES.index(dtype)], where
+    measured = ulp.measure(name, dtype, 300_000)
+    if measured is None:
+        pytest.skip("its truth needs mpmath")
+    worst, _, where = measured
+    assert worst <= ulp.BOUNDS[name][DTYPES.index(dtype)], where
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -47,8 +54,8 @@ def test_float32_needs_no_wide_types(name):
 def test_float32_without_a_true_fma(name, monkeypatch):
     """Where fma rounds twice, half an ulp may be lost, not the result."""
     monkeypatch.setitem(ulp.ARITHMETIC, "fma", lambda dtype, a, b, c: a * b + c)
-    worst, _, where = ulp.measure(name, float32, 20_000)
-    assert worst <= elementary.BOUNDS[name][0] + 0.5, where
+    worst, _, where = ulp.measure(name, float32, 10_000)
+    assert worst <= ulp.BOUNDS[name][0] + 0.5, where
 
 
 SPECIAL = {
@@ -97,16 +104,29 @@ def test_subnormal_results_are_rounded_once():
     assert np.abs(off).max() <= 1
 
 
+@pytest.mark.parametrize("dtype", DTYPES, ids=lambda d: d.name)
+def test_log2_is_exact_at_powers_of_two(dtype):
+    n = np.arange(*((-149, 128) if dtype is float32 else (-1074, 1024)))
+    assert np.array_equal(ulp.run(ulp.formula("log2", dtype), np.ldexp(kind_of(dtype)(1), n)), n)
+
+
+def test_halves_are_rounded_once_from_float32():
+    x = rushlight.linspace(-3, 3, 4001).to(rushlight.float16)
+    for name in ("exp", "tanh", "erf", "sin"):
+        got = getattr(rushlight, name)(x)
+        assert rushlight.equal(got, getattr(rushlight, name)(x.float()).to(rushlight.float16)), name
+
+
 # The numbers of each type that lie closest to a multiple of pi/2.
 CLOSEST = [(float32, 16367173 * 2.0**72), (float64, 6381956970095103 * 2.0**797)]
 
 
 @pytest.mark.parametrize(("dtype", "x"), CLOSEST, ids=lambda v: getattr(v, "name", ""))
-@pytest.mark.parametrize("name", ["sin", "cos"])
+@pytest.mark.parametrize("name", ["sin", "cos", "tan"])
 def test_reduction_at_the_hardest_arguments(name, dtype, x):
     got = ulp.run(ulp.formula(name, dtype), np.array([x, -x], kind_of(dtype)))
     wide = np.array([x, -x], np.longdouble)
-    assert ulp.errors(got, getattr(np, name)(wide)).max() <= elementary.BOUNDS[name][0]
+    assert ulp.errors(got, getattr(np, name)(wide)).max() <= ulp.BOUNDS[name][0]
 
 
 def test_sin_and_cos_share_their_reduction():

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from rushlight.core.dtypes import ALL, ANY, ARITHMETIC, FIELD, FLOAT, INTEGER, DType, bool_
 from rushlight.ops.family.declare import elementwise
-from rushlight.scalar import build as s
+from rushlight.scalar import build as s, elementary
 from rushlight.scalar.ir import Expr, const
 from rushlight.tape.value import Value
 
@@ -96,7 +96,13 @@ rsqrt = elementwise(
 reciprocal = elementwise("reciprocal", lambda x: 1 / x, "1 / x.", FIELD, vjp=lambda g, out, x: -g * (out * out))
 exp = elementwise("exp", lambda x: s.exp(x), "e ** x.", FIELD)
 log = elementwise("log", lambda x: s.log(x), "Natural logarithm.", FIELD)
-log2 = elementwise("log2", lambda x: s.log(x) * (1 / math.log(2)), "Logarithm to base 2.", FIELD)
+log2 = elementwise(
+    "log2",
+    lambda x: s.log(x) * (1 / math.log(2)) if x.dtype.kind == "c" else elementary.log2(x),
+    "Logarithm to base 2.",
+    FIELD,
+    vjp=lambda g, out, x: g / (x * math.log(2)),
+)
 sin = elementwise("sin", lambda x: s.sin(x), "Sine.", FIELD)
 cos = elementwise("cos", lambda x: s.cos(x), "Cosine.", FIELD)
 tanh = elementwise("tanh", lambda x: s.tanh(x), "Hyperbolic tangent.", FIELD)
@@ -174,9 +180,23 @@ relu = elementwise(
     "max(x, 0).",
     vjp=lambda g, out, x: s.where(out > 0, g, const(0, g.dtype)),
 )
+
+
+def _sigmoid(x: Expr) -> Expr:
+    if x.dtype.kind == "c":
+        return 1 / (1 + s.exp(-x))
+    # Of -|x|, so that nothing overflows and small results keep their digits.
+    below = x < 0
+    small = s.exp(s.where(below, x, -x))
+    total = small + 1
+    result = s.where(below, small, const(1, x.dtype)) / total
+    # What the sum lost; 1 / (1 + small) is about 1 - small / 2.
+    return s.fma(result * ((total - 1) - small), s.fma(small, -0.5, 1), result)
+
+
 sigmoid = elementwise(
     "sigmoid",
-    lambda x: 1 / (1 + s.exp(-x)),
+    _sigmoid,
     "Logistic function, 1 / (1 + exp(-x)).",
     FIELD,
     vjp=lambda g, out, x: g * out * (1 - out),

@@ -23,15 +23,30 @@ lgamma = elementwise(
     lambda x: gamma.lgamma(x),
     "Logarithm of the size of the gamma function.",
     FLOAT,
-    vjp=lambda g, out, x: g * gamma.digamma(x),
+    vjp=lambda g, out, x: g * gamma.digamma_steps(x),
 )
-digamma = elementwise("digamma", lambda x: gamma.digamma(x), "Derivative of lgamma.", FLOAT)
+
+
+def trigamma(x: Expr) -> Expr:
+    """The derivative of digamma."""
+    slope = gradients((gamma.digamma_steps(x),), (const(1, x.dtype),), (x,))[0]
+    assert slope is not None
+    return s.where(x.eq(0), const(math.inf, x.dtype), slope)
+
+
+digamma = elementwise(
+    "digamma",
+    lambda x: gamma.digamma(x),
+    "Derivative of lgamma.",
+    FLOAT,
+    vjp=lambda g, out, x: g * trigamma(x),
+)
 
 
 @functools.cache
 def _polygamma(n: int) -> Callable[..., Any]:
     def body(x: Expr) -> Expr:
-        result: Expr = gamma.digamma(x)
+        result: Expr = gamma.digamma_steps(x)
         for _ in range(n):
             found = gradients((result,), (const(1, x.dtype),), (x,))[0]
             assert found is not None

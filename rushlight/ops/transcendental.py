@@ -109,6 +109,8 @@ def _sinc_parts(x: Expr) -> tuple[Expr, Expr]:
 
 
 def _sinc(x: Expr) -> Expr:
+    if x.dtype.kind != "c":
+        return hyperbolic.sinc(x)
     zero, angle = _sinc_parts(x)
     return s.where(zero, const(1, x.dtype), s.sin(angle) / angle)
 
@@ -146,7 +148,7 @@ log1p = elementwise(
 )
 log10 = elementwise(
     "log10",
-    lambda x: s.log(x) * (1 / _LN10),
+    lambda x: s.log(x) * (1 / _LN10) if x.dtype.kind == "c" else elementary.log10(x),
     "Logarithm to base 10.",
     FIELD,
     vjp=lambda g, out, x: g / (x * _LN10),

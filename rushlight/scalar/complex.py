@@ -31,8 +31,9 @@ def _far(x: Expr) -> float:
 def _lift(top: Expr) -> Expr:
     """A power of two that brings what is as large as `top` to where squares stay in range."""
     far = _far(top)
+    step = 2.0**80 if top.dtype is float32 else 2.0**600  # the square of the largest number over it is in range
     one = const(1, top.dtype)
-    return s.where(top > far, const(1 / far, top.dtype), s.where(top < 1 / far, const(far, top.dtype), one))
+    return s.where(top > far, const(1 / step, top.dtype), s.where(top < 1 / far, const(step, top.dtype), one))
 
 
 def hypot(x: Expr, y: Expr) -> Expr:

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from rushlight.scalar.elementary_exponential import erf, exp, expm1, log, log1p, tanh
+from rushlight.scalar.elementary_exponential import erf, exp, expm1, log, log1p, log2, log10, tanh
 from rushlight.scalar.elementary_power import power
 from rushlight.scalar.elementary_trigonometry import cos, sin
 from rushlight.scalar.ir import Expr, const, make, topological
 
-__all__ = ["BOUNDS", "cos", "erf", "exp", "expm1", "log", "log1p", "lower", "power", "sin", "tanh"]
+__all__ = ["BOUNDS", "cos", "erf", "exp", "expm1", "log", "log1p", "log2", "log10", "lower", "power", "sin", "tanh"]
 
 # Units in the last place that the error stays below, as (float32, float64). A device whose fma rounds twice may
 # exceed those of float32 by half a unit.
@@ -29,6 +29,8 @@ BOUNDS: dict[str, tuple[float, float]] = {
     "pow": (1.5, 1.5),
     "expm1": (2.0, 2.0),
     "log1p": (1.0, 1.0),
+    "log2": (1.75, 1.75),
+    "log10": (1.75, 1.75),
 }
 
 

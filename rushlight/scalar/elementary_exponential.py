@@ -32,6 +32,14 @@ def reduce_exp(x: Expr) -> tuple[Expr, Expr]:
     return to_integer(n), s.fma(r * r, horner(r, kind.exp_tail), r)
 
 
+def reduce_exp_sum(high: Expr, low: Expr) -> tuple[Expr, Expr]:
+    """(whole n, e^r - 1) with high + low = n log 2 + r; low is small, and high has few enough bits to be reduced exactly."""
+    kind = format_of(high)
+    n = s.round_even((high + low) * kind.log2_e)
+    r = s.fma(n, -kind.ln2[1], s.fma(n, -kind.ln2[0], high)) + low
+    return to_integer(n), s.fma(r * r, horner(r, kind.exp_tail), r)
+
+
 def exp(x: Expr) -> Expr:
     n, less_one = reduce_exp(clamp(x, *format_of(x).exp_range))
     return scale(less_one + 1.0, n)
@@ -113,6 +121,40 @@ def log(x: Expr) -> Expr:
     f = m - 1.0
     tail = s.fma(whole, kind.ln2[1], _log_tail(f))
     return _log_domain(x, s.fma(whole, kind.ln2[0], f + tail))
+
+
+def _log_mantissa(x: Expr) -> tuple[Expr, Expr]:
+    """(k as a float, log m) with x = 2^k m."""
+    k, m = split_exponent(x)
+    f = m - 1.0
+    return to_float(k, x), f + _log_tail(f)
+
+
+def log2(x: Expr) -> Expr:
+    """Exact at powers of two."""
+    high, low = format_of(x).log2_parts
+    whole, rest = _log_mantissa(x)
+    return _log_domain(x, s.fma(rest, high, s.fma(rest, low, whole)))
+
+
+def log10(x: Expr) -> Expr:
+    kind = format_of(x)
+    whole, rest = _log_mantissa(x)
+    small = s.fma(rest, kind.log10_parts[0], s.fma(whole, kind.two_parts[1], rest * kind.log10_parts[1]))
+    return _log_domain(x, s.fma(whole, kind.two_parts[0], small))
+
+
+def log_parts(x: Expr, taken: float) -> tuple[Expr, Expr]:
+    """log x - taken in two parts, for finite x so large that the logarithm is at least twice `taken`, a whole number."""
+    kind = format_of(x)
+    k, m = split_exponent(x)
+    whole = to_float(k, x)
+    f = m - 1.0
+    tail = s.fma(whole, kind.ln2[1], _log_tail(f))
+    small = f + tail
+    large = s.fma(whole, kind.ln2[0], -taken)
+    total = large + small
+    return total, ((large - total) + small) + ((f - small) + tail)
 
 
 def log1p(x: Expr) -> Expr:

@@ -29,6 +29,9 @@ class Format:
     smallest_normal: float
     log2_e: float
     ln2: tuple[float, float]
+    log2_parts: tuple[float, float]  # 1 / log 2
+    log10_parts: tuple[float, float]  # 1 / log 10
+    two_parts: tuple[float, float]  # log10 2
     exp_range: tuple[float, float]  # outside it, exp is 0 or inf
     exp_tail: Polynomial  # (e^r - 1 - r) / r^2
     exp2_tail: Polynomial  # (2^r - 1) / r
@@ -57,6 +60,9 @@ SINGLE = Format(
     smallest_normal=2.0**-126,
     log2_e=1.4426950216293335,
     ln2=(0.693145751953125, 1.428606765330187e-06),
+    log2_parts=(1.4426950216293335, 1.925963033500011e-08),
+    log10_parts=(0.4342944920063019, -1.0103049952192578e-08),
+    two_parts=(0.301025390625, 4.605039066518657e-06),
     exp_range=(-104.0, 89.0),
     exp_tail=(
         0.4999999403953552,
@@ -131,6 +137,9 @@ DOUBLE = Format(
     smallest_normal=2.0**-1022,
     log2_e=1.4426950408889634,
     ln2=(0.6931471805592082, 7.371002565167799e-13),
+    log2_parts=(1.4426950408889634, 2.0355273740931033e-17),
+    log10_parts=(0.4342944819032518, 1.098319650216765e-17),
+    two_parts=(0.30102999566395283, 2.8363394551044964e-14),
     exp_range=(-746.0, 710.0),
     exp_tail=(
         0.5,

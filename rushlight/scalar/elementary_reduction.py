@@ -43,22 +43,32 @@ _LONG_QUARTER = (3.4061215800865545e-19, 1.3277647201629795e-35)  # pi/2 * 2^-62
 _WORD = 0xFFFFFFFF
 
 
-def reduce_quarters(size: Expr) -> tuple[Expr, Expr]:
-    """(quarter, r) with size = quarter * pi/2 + r, size >= 0; only the quarter's two low bits matter (int32)."""
+def reduce_quarters(size: Expr) -> tuple[Expr, Expr, Expr]:
+    """(quarter, r, low) with size = quarter * pi/2 + r + low, size >= 0; r is rounded, and low is what it lost.
+
+    Only the quarter's two low bits matter (int32).
+    """
     kind = format_of(size)
-    quarter, r = _narrow(size)
-    wide_quarter, wide_r = _wide_single(size) if kind is SINGLE else _wide_double(size)
+    narrow = _narrow(size)
+    wide = _wide_single(size) if kind is SINGLE else _wide_double(size)
     near = size < kind.narrow_end
-    return s.where(near, quarter, wide_quarter), s.where(near, r, wide_r)
+    quarter, r, low = (s.where(near, x, y) for x, y in zip(narrow, wide, strict=True))
+    return quarter, r, low
 
 
-def _narrow(size: Expr) -> tuple[Expr, Expr]:
+def _narrow(size: Expr) -> tuple[Expr, Expr, Expr]:
     kind = format_of(size)
     n = s.round_even(size * kind.two_over_pi)
-    r = size
-    for part in kind.half_pi:
-        r = s.fma(n, -part, r)
-    return s.cast(n, int32), r
+    exact = s.fma(n, -kind.half_pi[0], size)
+    middle = s.fma(n, -kind.half_pi[1], exact)
+    r = s.fma(n, -kind.half_pi[2], middle)
+    # What was lost: the second product and its difference once more, each with its rounding error.
+    product = n * kind.half_pi[1]
+    rest = exact - product
+    taken = rest - exact
+    lost = (exact - (rest - taken)) - (product + taken) - s.fma(n, kind.half_pi[1], -product)
+    low = (rest - r) + s.fma(n, -kind.half_pi[2], lost)
+    return s.cast(n, int32), r, low
 
 
 def _window(words: tuple[int, ...], start: Expr, dtype: DType) -> list[Expr]:
@@ -86,7 +96,7 @@ def _halve(word: Expr) -> Expr:
     return (word >> 1) & ((1 << 63) - 1) if word.dtype is int64 else word >> 1
 
 
-def _wide_single(size: Expr) -> tuple[Expr, Expr]:
+def _wide_single(size: Expr) -> tuple[Expr, Expr, Expr]:
     """For size >= 2^3."""
     raw = s.bits_to(size, uint32)
     mantissa = (raw & 0x7FFFFF) | 0x800000
@@ -103,11 +113,14 @@ def _wide_single(size: Expr) -> tuple[Expr, Expr]:
     # The upper bits alone are exact in float32; the product with pi/2 is made of the parts.
     upper = s.cast(whole & -256, float32)
     lower = s.fma(s.cast(s.cast(part >> 1, int32), float32), 2.0**-31, s.cast(whole & 255, float32))
-    r = s.fma(upper, _SHORT_QUARTER[0], s.fma(upper, _SHORT_QUARTER[1], lower * _SHORT_QUARTER[0]))
-    return s.cast(quarter, int32), flip(r, negative & (-1 << 31))
+    small = s.fma(upper, _SHORT_QUARTER[1], lower * _SHORT_QUARTER[0])
+    r = s.fma(upper, _SHORT_QUARTER[0], small)
+    low = s.fma(upper, _SHORT_QUARTER[0], -r) + small
+    sign = negative & (-1 << 31)
+    return s.cast(quarter, int32), flip(r, sign), flip(low, sign)
 
 
-def _wide_double(size: Expr) -> tuple[Expr, Expr]:
+def _wide_double(size: Expr) -> tuple[Expr, Expr, Expr]:
     """For size >= 2^10; the words of the product stand in int64, 32 bits in each."""
     raw = bits(size)
     window = _window(_LONG, (raw >> 52) - 1033, int64)
@@ -120,8 +133,11 @@ def _wide_double(size: Expr) -> tuple[Expr, Expr]:
     part = ((product[2] << 31) | (product[3] >> 1)) ^ (negative & ((1 << 63) - 1))
     upper = s.cast(whole & -1024, float64)
     lower = s.fma(s.cast(part, float64), 2.0**-63, s.cast(whole & 1023, float64))
-    r = s.fma(upper, _LONG_QUARTER[0], s.fma(upper, _LONG_QUARTER[1], lower * _LONG_QUARTER[0]))
-    return s.cast(quarter, int32), flip(r, negative & (-1 << 63))
+    small = s.fma(upper, _LONG_QUARTER[1], lower * _LONG_QUARTER[0])
+    r = s.fma(upper, _LONG_QUARTER[0], small)
+    low = s.fma(upper, _LONG_QUARTER[0], -r) + small
+    sign = negative & (-1 << 63)
+    return s.cast(quarter, int32), flip(r, sign), flip(low, sign)
 
 
 def _upper(word: Expr) -> Expr:

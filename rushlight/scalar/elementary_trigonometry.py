@@ -31,7 +31,7 @@ def _pick(x: Expr, quarter: Expr, sine: Expr, cosine: Expr, sign: Expr) -> Expr:
 def turn(size: Expr) -> tuple[Expr, Expr, Expr]:
     """(quarter, sin r, cos r) with size = quarter * pi/2 + r."""
     kind = format_of(size)
-    quarter, r = reduce_quarters(size)
+    quarter, r, _ = reduce_quarters(size)
     z = r * r
     sine = s.fma(r * z, horner(z, kind.sin_tail), r)
     cosine = s.fma(z * z, horner(z, kind.cos_tail), s.fma(z, -0.5, 1.0))

@@ -1,7 +1,7 @@
 """log |gamma| and its derivative, branch-free.
 
-`digamma` is made of differentiable instructions only, so that every polygamma follows from it. Polynomials interpolate
-at Chebyshev points (40 digits). Near the zeros of either function the error is small against 1, not against the result.
+Every polygamma is a derivative of `digamma_steps`. Polynomials interpolate at Chebyshev points (40 digits). About the
+zeros below 0 the error is small against 1, not against the result.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ import math
 
 from rushlight.core.dtypes import float64
 from rushlight.scalar import build as s
-from rushlight.scalar.elementary import log1p
+from rushlight.scalar.elementary import cos, log, sin
+from rushlight.scalar.elementary_exponential import log_parts
 from rushlight.scalar.elementary_formats import Polynomial, horner
 from rushlight.scalar.ir import Expr, const
 
@@ -50,6 +51,95 @@ _GAMMA_DOUBLE = (
     -3.1314285360886705e-08,
     1.4963573191192003e-08,
 )
+# lgamma(1 + t) / (t (t - 1)) for |t| <= 1/2
+_GAMMA_LOW_SINGLE = (
+    0.5772156649015329,
+    -0.24525130984493104,
+    0.15543421062638585,
+    -0.11515306227828252,
+    0.09224514562205555,
+    -0.07711366526010667,
+    0.06653925044419441,
+    -0.06148026419173829,
+    0.055099105419578645,
+    -0.030716833189203107,
+    0.027585303202672135,
+    -0.08653274240410874,
+    0.08076458505018069,
+)
+_GAMMA_LOW_DOUBLE = (
+    0.5772156649015329,
+    -0.2452513685225803,
+    0.15543426586395104,
+    -0.1151465425638577,
+    0.09223900846486405,
+    -0.07731816852855389,
+    0.06673172823237797,
+    -0.05877794159837892,
+    0.05255632488226146,
+    -0.04754311942143399,
+    0.043410871085662106,
+    -0.039943325032720044,
+    0.03698991835462524,
+    -0.034436692145567833,
+    0.032218815048872314,
+    -0.03035945377828152,
+    0.02862978653237747,
+    -0.026270026294447774,
+    0.02490778264077449,
+    -0.028951157038668355,
+    0.027688536184191183,
+    -0.0024327669275136083,
+    0.002052495676344135,
+    -0.0779261344606791,
+    0.07547948080594057,
+    0.08532809667377311,
+    -0.08300985443081176,
+    -0.1142806060495023,
+    0.11085899735141698,
+)
+# digamma(x) / (x - its zero), of x - 3/2, for 1 <= x <= 2
+_DIGAMMA_SINGLE = (
+    0.9510558760318328,
+    -0.42362749747529066,
+    0.24054253501497624,
+    -0.1483988613883281,
+    0.09498468507487738,
+    -0.062055980386091954,
+    0.040850026740824504,
+    -0.025786883631264544,
+    0.01711498899971067,
+    -0.016373620255320655,
+    0.010902588672572695,
+)
+_DIGAMMA_DOUBLE = (
+    0.9510558760318328,
+    -0.4236274212814606,
+    0.24054248424078697,
+    -0.14840492305388092,
+    0.09498872445289039,
+    -0.06192213327548831,
+    0.040760833940846085,
+    -0.026975796659787055,
+    0.017907248317313294,
+    -0.011908220105959716,
+    0.007927021796868154,
+    -0.005279937255532708,
+    0.003518106563802472,
+    -0.0023454947397380833,
+    0.0015633696313653504,
+    -0.0010364584817312839,
+    0.0006909255761282986,
+    -0.00048595039220036254,
+    0.00032395945401345196,
+    -0.00014480643368061614,
+    9.653646261410062e-05,
+    -0.0001782188548855923,
+    0.00011881232908510335,
+)
+# The zero of digamma in two parts.
+_ZERO_SINGLE = (1.4616321325302124, 1.243815006546356e-08)
+_ZERO_DOUBLE = (1.4616321449683622, 9.549995429965697e-17)
 # x (lgamma(x) - (x - 1/2) log x + x - log(2 pi) / 2), of 1 / x^2, for x >= 8
 _STIRLING_SINGLE = (
     0.08333333326463777,
@@ -68,53 +158,100 @@ _STIRLING_DOUBLE = (
 )
 # Bernoulli numbers: log x - 1 / (2x) - digamma(x) is the sum of them over (2k x^2k), for x >= 10.
 _BERNOULLI = (1 / 12, -1 / 120, 1 / 252, -1 / 240, 1 / 132, -691 / 32760, 1 / 12)
-_FAR = 8.0  # from here on Stirling's series
+_FAR, _FARTHER = 8.0, 10.0  # from here on the series of lgamma, of digamma
 
 
 def _table(x: Expr, single: Polynomial, double: Polynomial) -> Polynomial:
     return double if x.dtype is float64 else single
 
 
-def _sine_of_pi(size: Expr) -> Expr:
-    """|sin(pi size)|, exact at whole numbers."""
-    return s.absolute(s.sin((size - s.round_even(size)) * math.pi))
+def _low(t: Expr) -> Expr:
+    """lgamma(1 + t) / (t (t - 1))."""
+    return horner(t, _table(t, _GAMMA_LOW_SINGLE, _GAMMA_LOW_DOUBLE))
 
 
-def _above_zero(x: Expr) -> Expr:
-    """lgamma of x >= 0."""
-    small, far = x < 0.5, x >= _FAR
-    one = const(1.0, x.dtype)
-    near = s.where(far, one + one, x)
-    whole = s.round_even(near)
-    below = near < 1.5
-    # near = 2 + t, or 1 + t below 1.5, or t below a half; beyond 2.5 a product of what lies between.
-    t = s.where(small, near, s.where(below, near - 1.0, near - whole))
-    t = s.where(~below & (whole < 2.0), near - 2.0, t)
-    product = one
-    for k in range(6):
-        product = s.where(whole > k + 2.5, product * (t + (k + 2.0)), product)
-    outer = s.log(s.where(far, x, s.where(small, x, product)))
-    central = t * horner(t, _table(x, _GAMMA_SINGLE, _GAMMA_DOUBLE))
-    zero = const(0.0, x.dtype)
-    inner = s.where(below, log1p(s.where(below, t, zero)), zero)
-    middle = central - inner + s.where(small, -outer, outer)
+def _stirling(x: Expr) -> Expr:
+    """lgamma of x >= 8, the product with the logarithm in two parts."""
     square = 1.0 / (x * x)
     tail = horner(square, _table(x, _STIRLING_SINGLE, _STIRLING_DOUBLE)) / x
-    stirling = (x - 0.5) * (outer - 1.0) + (tail + (0.5 * math.log(2 * math.pi) - 0.5))
-    return s.where(far, s.where(x < math.inf, stirling, x), middle)
+    high, low = log_parts(x, 1.0)
+    factor = x - 0.5
+    product = factor * high
+    rest = s.fma(factor, high, -product) + factor * low
+    total = product + (rest + (tail + (0.5 * math.log(2 * math.pi) - 0.5)))
+    return s.where(product < math.inf, total, product)
+
+
+def _above_half(x: Expr) -> Expr:
+    """lgamma of x >= 1/2."""
+    far, low = x >= _FAR, x < 1.5
+    two = const(2.0, x.dtype)
+    near = s.where(far, two, x)
+    whole = s.maximum(s.round_even(near), 2.0)
+    # near = 1 + t below 1.5, else 2 + t; beyond 2.5 a product of what lies between.
+    t = near - whole
+    product = const(1.0, x.dtype)
+    for k in range(6):
+        product = s.where(whole > k + 2.5, product * (t + (k + 2.0)), product)
+    below = near - 1.0
+    other = near - 2.0
+    square = below * other
+    lost = s.fma(below, other, -square) + below * ((near - other) - 2.0)
+    inner = _low(below)
+    first = s.fma(square, inner, lost * inner) + 0.0  # +0 at 1
+    middle = s.fma(t, horner(t, _table(x, _GAMMA_SINGLE, _GAMMA_DOUBLE)), log(product))
+    end = s.where(x < math.inf, _stirling(x), x)
+    return s.where(far, end, s.where(low, first, middle))
 
 
 def lgamma(x: Expr) -> Expr:
     size = s.absolute(x)
-    above = _above_zero(size)
-    # gamma(-x) gamma(x) = -pi / (x sin(pi x)); infinite at whole numbers.
-    mirrored = s.log(math.pi / (size * _sine_of_pi(size))) - above
-    mirrored = s.where(size.eq(math.inf) | size.eq(0.0), const(math.inf, x.dtype), mirrored)
-    return s.where(x > 0.0, above, s.where(s.isnan(x), x, mirrored))
+    # gamma(1 + x) = x gamma(x) about 0; below it, gamma(-x) gamma(x) = -pi / (x sin(pi x)), infinite at whole numbers.
+    near = size < 0.5
+    t = s.where(near, x, const(0.5, x.dtype))
+    central = s.fma(t * (t - 1.0), _low(t), -log(size))
+    safe = s.where(near, const(0.5, x.dtype), size)
+    above = _above_half(safe)
+    mirrored = log(math.pi / (safe * s.absolute(sin((safe - s.round_even(safe)) * math.pi)))) - above
+    mirrored = s.where(s.floor(safe).eq(safe), const(math.inf, x.dtype), mirrored)
+    return s.where(near, central, s.where(s.isnan(x), x, s.where(x > 0.0, above, mirrored)))
 
 
 def digamma(x: Expr) -> Expr:
-    """The derivative of lgamma: steps up to 10 by 1 / x, the series there, and the mirror image below 0."""
+    """The derivative of lgamma: about its zero a polynomial, reached by steps of 1 / x, and Stirling's series beyond 10.
+
+    Below 0 it is the mirror image. Its own derivatives are those of `digamma_steps`.
+    """
+    below = x < 0.0
+    size = s.where(below, 1.0 - x, x)
+    far = size >= _FARTHER
+    low = size < 1.0
+    inner = s.where(far, const(1.5, x.dtype), s.where(low, size + 1.0, size))
+    start = inner - s.maximum(s.floor(inner) - 1.0, 0.0)
+    zero = _table(x, _ZERO_SINGLE, _ZERO_DOUBLE)
+    slope = horner(start - 1.5, _table(x, _DIGAMMA_SINGLE, _DIGAMMA_DOUBLE))
+    middle = ((start - zero[0]) - zero[1]) * slope
+    for k in range(1, int(_FARTHER) - 1):
+        middle = s.where(inner >= k + 1.0, middle + 1.0 / (start + (k - 1.0)), middle)
+    middle = s.where(low, middle - 1.0 / size, middle)
+    square = 1.0 / (size * size)
+    series = log(size) - (0.5 / size + square * horner(square, _BERNOULLI))
+    result = s.where(far, series, middle)
+    angle = (x - s.round_even(x)) * math.pi
+    result = s.where(below, result - cos(angle) / sin(angle) * math.pi, result)
+    return _ends(x, below, result)
+
+
+def _ends(x: Expr, below: Expr, result: Expr) -> Expr:
+    """digamma with its poles: NaN at negative whole numbers, infinite at 0."""
+    pole = below & s.floor(x).eq(x)
+    ends = s.where(pole, const(math.nan, x.dtype), result)
+    at_zero = s.where(1.0 / x < 0.0, const(math.inf, x.dtype), const(-math.inf, x.dtype))
+    return s.where(x.eq(math.inf), x, s.where(x.eq(0.0), at_zero, ends))
+
+
+def digamma_steps(x: Expr) -> Expr:
+    """digamma of differentiable instructions only: steps up to 10 by 1 / x, the series there, and the mirror image below 0."""
     below = x < 0.0
     size = s.where(below, 1.0 - x, x)
     near = size < 10.0
@@ -130,7 +267,4 @@ def digamma(x: Expr) -> Expr:
     angle = s.where(below, x - s.round_even(x), const(0.25, x.dtype)) * math.pi
     turned = s.cos(angle) / s.sin(angle) * math.pi
     result = result - s.where(below, turned, const(0.0, x.dtype))
-    pole = below & s.floor(x).eq(x)
-    ends = s.where(pole, const(math.nan, x.dtype), result)
-    at_zero = s.where(1.0 / x < 0.0, const(math.inf, x.dtype), const(-math.inf, x.dtype))
-    return s.where(x.eq(math.inf), x, s.where(x.eq(0.0), at_zero, ends))
+    return _ends(x, below, result)

@@ -20,17 +20,27 @@ from rushlight.scalar.ir import Expr, const
 BOUNDS: dict[str, tuple[float, float]] = {
     "sinh": (2.0, 2.0),
     "cosh": (2.0, 2.0),
-    "tan": (3.5, 3.5),
+    "tan": (1.75, 1.75),
     "exp2": (1.0, 1.0),
     "asin": (1.0, 1.0),
     "acos": (1.5, 1.5),
     "atan": (2.0, 2.0),
     "asinh": (2.0, 2.0),
-    "acosh": (2.5, 2.5),
+    "acosh": (2.0, 2.0),
     "atanh": (2.0, 2.0),
     "atan2": (2.0, 2.0),
-    "erfc": (5.0, 4.0),
-    "erfinv": (4.0, 4.0),
+    "erfc": (1.75, 1.75),
+    "erfinv": (1.75, 1.75),
+    "sinc": (1.75, 1.75),
+    "hypot": (1.5, 1.5),
+    "sigmoid": (2.0, 2.0),
+    "sqrt": (0.5, 0.5),
+    "rsqrt": (1.5, 1.5),
+    "lgamma": (2.75, 2.75),
+    # Small against 1 near a zero: units of max(1, |result|).
+    "lgamma, x < 0": (8.0, 8.0),
+    "digamma": (3.0, 3.0),
+    "logaddexp": (1.5, 1.5),
 }
 
 # (asin(x) - x) / x^3, of x^2, for x <= 1/2
@@ -188,9 +198,10 @@ def atan2(y: Expr, x: Expr) -> Expr:
     both = size.eq(math.inf) & other.eq(math.inf)
     one = const(1.0, x.dtype)
     size, other = s.where(both, one, size), s.where(both, one, other)
-    # A quarter of each where the sum could overflow; twice subnormal ones lose nothing either.
-    large = s.maximum(size, other) > 2.0 ** (format_of(x).bias - 1)
-    factor = s.where(large, const(0.25, x.dtype), one)
+    # A quarter of each where the sum could overflow, a multiple where half of one could lose a bit.
+    top, end = s.maximum(size, other), format_of(x).bias - 1
+    factor = s.where(top < 2.0 ** (3 - end), const(2.0**30, x.dtype), one)
+    factor = s.where(top > 2.0**end, const(0.25, x.dtype), factor)
     count, rest = _arc(size * factor, other * factor)
     behind = negative(x)
     count, rest = s.where(behind, 4.0 - count, count), s.where(behind, -rest, rest)
@@ -245,8 +256,11 @@ def asinh(x: Expr) -> Expr:
 def acosh(x: Expr) -> Expr:
     large = _large(x)
     above = s.where(large, const(1.0, x.dtype), x - 1.0)
-    middle = above + s.sqrt(above * 2.0 + above * above)
-    result = log1p(s.where(large, x - 1.0, middle)) + s.where(large, const(math.log(2), x.dtype), const(0.0, x.dtype))
+    root = s.sqrt(s.fma(above, above, above * 2.0))
+    middle = above + root
+    lost = ((root - middle) + above) / (middle + 1.0)
+    rest = s.where(large, const(math.log(2), x.dtype), lost)
+    result = log1p(s.where(large, x - 1.0, middle)) + rest
     return s.where(x < 1.0, const(math.nan, x.dtype), result)
 
 
