@@ -30,10 +30,13 @@ from rushlight.core.dtypes import (
     float32,
     float64,
     get_default as get_default_dtype,
+    int8,
+    int16,
     int32,
     int64,
     promote as promote_types,
     set_default as set_default_dtype,
+    uint8,
 )
 from rushlight.core.errors import (
     BudgetError,
@@ -49,6 +52,19 @@ from rushlight.core.errors import (
 )
 from rushlight.interop import from_numpy
 from rushlight.io import load, save
+from rushlight.legacy import (
+    BFloat16Tensor,
+    BoolTensor,
+    ByteTensor,
+    CharTensor,
+    DoubleTensor,
+    FloatTensor,
+    HalfTensor,
+    IntTensor,
+    LongTensor,
+    ShortTensor,
+    set_default_tensor_type,
+)
 from rushlight.ops.creation import (
     channels_last,
     channels_last_3d,
@@ -97,6 +113,7 @@ newaxis = None
 float = float32
 double = float64
 half = float16
+short = int16
 int = int32
 long = int64
 cfloat = complex64

@@ -36,8 +36,7 @@ def numpy_dtype(dtype: DType) -> Any:
 
 def from_numpy_dtype(dtype: Any) -> DType:
     name = str(dtype.newbyteorder("="))
-    known = {"bool": dtypes.bool_, "int32": dtypes.int32, "int64": dtypes.int64, "bfloat16": dtypes.bfloat16}
-    known |= {d.name: d for d in dtypes.FIELD}
+    known = {d.name: d for d in dtypes.ANY}
     if name not in known:
         raise DTypeError(f"tensor: NumPy's {name} has no counterpart here; convert it with .astype(...) first")
     return known[name]
@@ -95,20 +94,35 @@ def to_numpy(value: Value, copy: bool) -> Any:
     return np.frombuffer(to_bytes(value), dtype=numpy_dtype(spec.dtype)).reshape(spec.shape)
 
 
+_CODES = {
+    "bool": "?",
+    "uint8": "B",
+    "uint16": "H",
+    "uint32": "I",
+    "uint64": "Q",
+    "int8": "b",
+    "int16": "h",
+    "int32": "i",
+    "int64": "q",
+    "float16": "e",
+    "float32": "f",
+    "float64": "d",
+}
+
+
 def to_list(value: Value) -> list[Any]:
     """All elements as Python numbers; one number without NumPy."""
     import struct
 
-    code = {"bool": "?", "int32": "i", "int64": "q", "float16": "e", "float32": "f", "float64": "d"}
     dtype = value.spec.dtype
     raw = to_bytes(value)
     if dtype is dtypes.bfloat16:
         words = struct.unpack(f"={value.spec.numel}H", raw)
         return [struct.unpack("=f", struct.pack("=I", w << 16))[0] for w in words]
     if dtype.kind == "c":
-        parts = struct.unpack(f"={2 * value.spec.numel}{code[dtypes.real_type(dtype).name]}", raw)
+        parts = struct.unpack(f"={2 * value.spec.numel}{_CODES[dtypes.real_type(dtype).name]}", raw)
         return [complex(re, im) for re, im in zip(parts[::2], parts[1::2], strict=True)]
-    return list(struct.unpack(f"={value.spec.numel}{code[dtype.name]}", raw))
+    return list(struct.unpack(f"={value.spec.numel}{_CODES[dtype.name]}", raw))
 
 
 compaction.provide_reader(to_list)
@@ -130,7 +144,9 @@ def from_data(data: Any, dtype: DType | None, pool: Pool) -> Value:
         moved = move(e.clone(_without_record(data)), pool)
         return moved if dtype is None else e.cast(moved, dtype)
     if isinstance(data, (bool, int, float, complex)) and not hasattr(data, "dtype"):
-        return creation.full_spec(Spec.of(pool, dtype or dtypes.scalar_dtype(data), ()), data)
+        dtype = dtype or dtypes.scalar_dtype(data)
+        creation.check_holds("tensor", data, data, dtype)
+        return creation.full_spec(Spec.of(pool, dtype, ()), data)
     import numpy as np
 
     if hasattr(data, "__array__"):
@@ -144,6 +160,8 @@ def from_data(data: Any, dtype: DType | None, pool: Pool) -> Value:
             array = array.astype(numpy_dtype(dtypes.get_default()))
         if dtype is None and array.dtype == np.complex128:
             array = array.astype(numpy_dtype(dtypes.complex_type(dtypes.get_default())))
+        if dtype is not None and array.size and array.dtype.kind in "iuf":
+            creation.check_holds("tensor", array.min().item(), array.max().item(), dtype)
         if array.dtype == object:
             raise DTypeError("tensor: nested lists must be numbers and have equal lengths at each level")
     if dtype is not None:

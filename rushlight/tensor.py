@@ -260,8 +260,12 @@ class Tensor(Value):
             out = e.clone(self)
         return layouts.contiguous(out, memory_format) if memory_format in layouts.ORDERS else out  # type: ignore[return-value]
 
-    def type(self, dtype: DType | None = None, non_blocking: Any = False) -> Any:
-        return repr(self.spec.dtype) if dtype is None else self.to(dtype)
+    def type(self, dtype: Any = None, non_blocking: Any = False) -> Any:
+        """The type's name in words (torch.FloatTensor), or the tensor as another type."""
+        if dtype is None:
+            word = dtypes.WORDS.get(self.spec.dtype, self.spec.dtype.name)
+            return f"torch.{'cuda.' if self.device.type == 'cuda' else ''}{word}Tensor"
+        return self.to(dtypes.by_word(dtype) if isinstance(dtype, str) else getattr(dtype, "dtype", dtype))
 
     def float(self, memory_format: Any = None) -> Tensor:
         return self.to(dtypes.float32)
@@ -274,6 +278,15 @@ class Tensor(Value):
 
     def bfloat16(self, memory_format: Any = None) -> Tensor:
         return self.to(dtypes.bfloat16)
+
+    def byte(self, memory_format: Any = None) -> Tensor:
+        return self.to(dtypes.uint8)
+
+    def char(self, memory_format: Any = None) -> Tensor:
+        return self.to(dtypes.int8)
+
+    def short(self, memory_format: Any = None) -> Tensor:
+        return self.to(dtypes.int16)
 
     def int(self, memory_format: Any = None) -> Tensor:
         return self.to(dtypes.int32)

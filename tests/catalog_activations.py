@@ -7,7 +7,21 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from tests.catalog_row import COMPOSED, ELEMENTARY, FLOAT, NUMBER, ROUNDED, Array, Make, Row, Sample, at, rough, unary
+from tests.catalog_row import (
+    COMPOSED,
+    ELEMENTARY,
+    FLOAT,
+    NUMBER,
+    ROUNDED,
+    SIGNED,
+    Array,
+    Make,
+    Row,
+    Sample,
+    at,
+    rough,
+    unary,
+)
 
 
 def sigmoid(x):
@@ -170,6 +184,7 @@ ROWS = [
         shaped({}, {"min_val": -2, "max_val": 3}, kink=from_points(-2, -1, 1, 3)),
         NUMBER,
         ROUNDED,
+        small=SIGNED,
     ),
     Row("relu6", lambda x: clip(x, 0, 6), shaped(kink=from_points(0, 6), size=8), NUMBER, ROUNDED),
     Row("hardsigmoid", gate, shaped(kink=from_points(-3, 3)), FLOAT, COMPOSED),

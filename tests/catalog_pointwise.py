@@ -222,7 +222,7 @@ ATAN = angle_row("atan", np.arctan, -4, 4)
 ASINH = angle_row("asinh", np.arcsinh, -4, 4)
 ACOSH = angle_row("acosh", np.arccosh, 1.25, 5)
 ATANH = angle_row("atanh", np.arctanh, -0.9, 0.9)
-ATAN2 = binary("atan2", np.arctan2, away_from_zero, ELEMENTARY, NUMBER, as_float)
+ATAN2 = binary("atan2", wide(np.arctan2), away_from_zero, ELEMENTARY, NUMBER, as_float)
 COUNT = (3,)
 POLES = Tolerance("the recurrence subtracts numbers a few times the result", 32, 2)
 
@@ -244,7 +244,7 @@ ROWS = [
     alias(ASINH, "arcsinh"),
     alias(ACOSH, "arccosh"),
     alias(ATANH, "arctanh"),
-    binary("hypot", np.hypot, away_from_zero, ELEMENTARY, NUMBER, as_float),
+    binary("hypot", wide(np.hypot), away_from_zero, ELEMENTARY, NUMBER, as_float),
     unary("deg2rad", wide(np.deg2rad), ROUNDED, low=-180, high=180),
     unary("rad2deg", wide(np.rad2deg), ROUNDED),
     unary("sinc", wide(np.sinc), ELEMENTARY, kink=np.abs, special=False),

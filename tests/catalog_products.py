@@ -13,6 +13,7 @@ from tests.catalog_row import (
     FLOAT,
     NUMBER,
     ROUNDED,
+    SIGNED,
     Make,
     Row,
     Sample,
@@ -144,12 +145,12 @@ ROWS = [
     Row("inner", np.inner, of_shapes(((4,), (4,)), ((2, 3, 4), (5, 4)), ((), (3,)), ((2, 3), ())), NUMBER, CONTRACTED),
     Row("outer", np.outer, of_shapes(((4,), (3,)), ((0,), (3,)), ((70,), (33,))), ALL, ROUNDED),
     Row("ger", np.outer, of_shapes(((4,), (3,)), ((0,), (3,)), ((70,), (33,))), ALL, ROUNDED),
-    Row("addmm", plus(np.matmul), added((3, 5), (3, 4), (4, 5)), NUMBER, CONTRACTED),
-    Row("addmv", plus(np.matmul), added((3,), (3, 4), (4,)), NUMBER, CONTRACTED),
-    Row("addr", plus(np.outer), added((3, 4), (3,), (4,)), NUMBER, CONTRACTED),
-    Row("baddbmm", plus(np.matmul), added((2, 3, 5), (2, 3, 4), (2, 4, 5)), NUMBER, CONTRACTED),
+    Row("addmm", plus(np.matmul), added((3, 5), (3, 4), (4, 5)), NUMBER, CONTRACTED, small=SIGNED),
+    Row("addmv", plus(np.matmul), added((3,), (3, 4), (4,)), NUMBER, CONTRACTED, small=SIGNED),
+    Row("addr", plus(np.outer), added((3, 4), (3,), (4,)), NUMBER, CONTRACTED, small=SIGNED),
+    Row("baddbmm", plus(np.matmul), added((2, 3, 5), (2, 3, 4), (2, 4, 5)), NUMBER, CONTRACTED, small=SIGNED),
     Row(
-        "addbmm", plus(lambda a, b: np.matmul(a, b).sum(0)), added((3, 5), (2, 3, 4), (2, 4, 5)), NUMBER, CONTRACTED
+        "addbmm", plus(lambda a, b: np.matmul(a, b).sum(0)), added((3, 5), (2, 3, 4), (2, 4, 5)), NUMBER, CONTRACTED, small=SIGNED
     ),
     Row("tensordot", tensordot, tensordots, NUMBER, CONTRACTED),
     Row("einsum", np.einsum, einsums, NUMBER, CHAINED),

@@ -5,7 +5,8 @@ Note [Catalog samples]
    exactly, so the reference and the op see the same numbers; a float64 array becomes a tensor of the dtype under test,
    every other array keeps its own type (indices are int64, masks bool).
 2. A sample with `smooth=True` is clear of kinks by far more than a difference step: gradients are checked there.
-3. References are NumPy in float64, or exact integers. They share nothing with the package.
+3. Integers of an unsigned type are drawn from 0 on.
+4. References are NumPy in float64, or exact integers. They share nothing with the package.
 """
 
 from __future__ import annotations
@@ -17,21 +18,27 @@ from typing import Any
 import numpy as np
 
 from rushlight.core.dtypes import (
-    ALL,
     FLOAT,
-    INTEGER,
-    NUMBER,
     DType,
     bfloat16,
     bool_,
     float16,
     float32,
     float64,
+    int8,
+    int16,
     int32,
     int64,
+    uint8,
 )
 
 Array = np.ndarray
+# What rows name; a row with int32 is run on one of SMALL too, another on each device (catalog_run.dtypes_on).
+INTEGER = (int32, int64)
+NUMBER = INTEGER + FLOAT
+ALL = (bool_, *NUMBER)
+SMALL = (uint8, int8, int16)
+SIGNED = (int8, int16)  # for rows with negative numbers among their arguments
 EPSILON = {float16: 2.0**-10, bfloat16: 2.0**-7, float32: 2.0**-23, float64: 2.0**-52}
 LARGEST = {float16: 65504.0, bfloat16: 3.3895313892515355e38, float32: 3.4028234663852886e38, float64: 1.797e308}
 GAP = 0.1  # how far smooth samples stay from a kink
@@ -110,9 +117,10 @@ class Make:
         """Even between low and high; `kink(x)` is the distance to the nearest kink, kept above GAP for floats."""
         if self.dtype is bool_:
             return self.mask(*shape)
-        if self.dtype.kind == "i":
-            whole = self.random.integers(int(np.ceil(low)), int(np.floor(high)) + 1, shape)
-            return np.asarray(whole, self.dtype.name)
+        if self.dtype.kind in "iu":
+            first = int(np.ceil(low)) if self.dtype.kind == "i" else max(0, int(np.ceil(low)))
+            whole = self.random.integers(first, max(first, int(np.floor(high))) + 1, shape)
+            return np.asarray(whole).astype(self.dtype.name)
         values = round_to(self.random.uniform(low, high, shape), self.dtype)
         while kink is not None and (near := kink(values) < GAP).any():
             values = np.where(near, round_to(self.random.uniform(low, high, shape), self.dtype), values)
@@ -120,10 +128,10 @@ class Make:
 
     def nonzero(self, *shape: int, high: float = 3) -> Array:
         """Between 0.5 and high, with either sign; of integers from 1."""
-        sizes = self(*shape, low=1 if self.dtype.kind == "i" else 0.5, high=high)
-        return (
-            sizes | True if self.dtype is bool_ else sizes * np.asarray(self.random.choice([-1, 1], shape), sizes.dtype)
-        )
+        sizes = self(*shape, low=0.5 if self.floats else 1, high=high)
+        if self.dtype.kind in "bu":
+            return sizes | True if self.dtype is bool_ else sizes
+        return sizes * np.asarray(self.random.choice([-1, 1], shape), sizes.dtype)
 
     def lattice(self, *shape: int, shift: float = 0) -> Array:
         """Small integers plus `shift`, so that lattices of different shifts are never near each other."""
@@ -134,7 +142,9 @@ class Make:
     def distinct(self, *shape: int) -> Array:
         """No two elements alike: steps of 1/8 in random order (exact in every float type up to 256 of them)."""
         count = int(np.prod(shape))
-        order = np.asarray(self.random.permutation(count).reshape(shape) - count // 2)
+        order = np.asarray(
+            self.random.permutation(count).reshape(shape) - (0 if self.dtype.kind == "u" else count // 2)
+        )
         return np.asarray(order / 8.0) if self.dtype.kind == "f" else order.astype(self.dtype.name)
 
     def index(self, *shape: int, limit: int) -> Array:
@@ -172,6 +182,7 @@ class Row:
     makes: bool = False  # a creation: gets dtype= and device=, takes no tensor
     call: Callable[..., Any] = field(default=lambda op, *args, **named: op(*args, **named))
     layouts: bool = True  # also run on transposed and strided tensors
+    small: tuple[DType, ...] = SMALL  # integers of 8 and 16 bits that are as good as int32
     unrounded: Callable[..., Any] | None = None  # what differences are taken of, where the reference rounds
     variant: str = ""  # a second row of an op whose result type depends on an argument
 
@@ -261,6 +272,8 @@ __all__ = [
     "LARGEST",
     "NUMBER",
     "ROUNDED",
+    "SIGNED",
+    "SMALL",
     "SUMMED",
     "Array",
     "DType",

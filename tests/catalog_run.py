@@ -14,7 +14,7 @@ import numpy as np
 
 import rushlight
 from rushlight import interop
-from rushlight.core.dtypes import DType, bfloat16
+from rushlight.core.dtypes import DType, bfloat16, int32
 from rushlight.devices.registry import pool_of
 from rushlight.ops.registry import REGISTRY
 from rushlight.tensor import Tensor
@@ -33,7 +33,11 @@ def samples_of(row: Row, dtype: DType) -> list[Sample]:
 
 
 def dtypes_on(row: Row, device: str) -> list[DType]:
-    return [d for d in row.dtypes if d in pool_of(device).device.limits.dtypes]
+    """The row's own types that the device has, and one small integer type, by turns over rows and devices."""
+    wanted = row.dtypes
+    if int32 in wanted and row.small:
+        wanted += (row.small[(seed_of(row) + len(device)) % len(row.small)],)
+    return [d for d in wanted if d in pool_of(device).device.limits.dtypes]
 
 
 # ---- in and out ----
@@ -44,6 +48,10 @@ def dense(array: Array, dtype: DType, device: str) -> Tensor:
         words = (np.ascontiguousarray(array, np.float32).view(np.uint32) >> 16).astype(np.uint16)
         return interop.from_pickle(words.tobytes(), dtype, array.shape, device, False)
     return rushlight.tensor(array.astype(dtype.name), device=device)
+
+
+def _far(dtype: Any) -> Any:
+    return dtype.type(0 if dtype.kind == "b" else min(1 << 30, np.iinfo(dtype).max))
 
 
 def to_tensor(array: Array, dtype: DType, device: str, layout: str = "plain") -> Tensor:
@@ -58,7 +66,7 @@ def to_tensor(array: Array, dtype: DType, device: str, layout: str = "plain") ->
         )
     if layout == "strided":
         # What lies between must not be read: NaN, or an index far out of range.
-        filler = math.nan if array.dtype.kind == "f" else array.dtype.type(0 if array.dtype.kind == "b" else 1 << 30)
+        filler = math.nan if array.dtype.kind == "f" else _far(array.dtype)
         room = np.full([2 * n + 1 for n in array.shape] or [2], filler, array.dtype)
         inside = tuple(slice(1, 2 * n, 2) for n in array.shape) or 1
         room[inside] = array

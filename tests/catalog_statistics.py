@@ -13,6 +13,7 @@ from tests.catalog_row import (
     EXACT,
     FLOAT,
     NUMBER,
+    SIGNED,
     SUMMED,
     Make,
     Row,
@@ -262,7 +263,7 @@ def sum_to_size(x, *size):
     return x.sum(dims, keepdims=True).reshape(shape)
 
 
-AREAS = Row("trapezoid", trapezoid, heights, NUMBER, ROOTED, as_float)
+AREAS = Row("trapezoid", trapezoid, heights, NUMBER, ROOTED, as_float, small=SIGNED)
 
 ROWS = [
     Row("max", extreme(np.max, np.maximum), extremes, NUMBER, EXACT, call=values_of),
@@ -293,5 +294,5 @@ ROWS = [
     alias(AREAS, "trapz"),
     Row("gradient", gradient, slopes, FLOAT, ROOTED),
     Row("sum_to_size", sum_to_size, smaller, NUMBER, SUMMED, as_int64),
-    Row("cumulative_trapezoid", running_area, heights, NUMBER, ROOTED, as_float),
+    Row("cumulative_trapezoid", running_area, heights, NUMBER, ROOTED, as_float, small=SIGNED),
 ]

@@ -23,7 +23,7 @@ ROOMS = (
     ("devices",),
     ("tape",),
     ("ops",),
-    ("tensor", "methods", "interop", "printing"),
+    ("tensor", "methods", "interop", "printing", "legacy"),
     ("compile",),
     (
         "nn",

@@ -70,7 +70,7 @@ def sample(dtype: DType, shape: tuple[int, ...] | int, seed: int = 0) -> Array:
     random = np.random.default_rng(seed)
     if dtype.kind == "b":
         return random.integers(0, 2, shape).astype(bool)
-    if dtype.kind == "i":
+    if dtype.kind in "iu":
         return random.integers(-40, 40, shape).astype(dtype.name)
     return random.standard_normal(shape).astype(NUMPY[dtype.name])
 

@@ -51,13 +51,14 @@ float64 = DType("float64", "f", 8, 3)
 complex64 = DType("complex64", "c", 8, 2)
 complex128 = DType("complex128", "c", 16, 3)
 
-ALL = (bool_, int32, int64, float16, bfloat16, float32, float64)
 FLOAT = (float16, bfloat16, float32, float64)
 COMPLEX = (complex64, complex128)
 SIGNED = (int8, int16, int32, int64)
 UNSIGNED = (uint8, uint16, uint32, uint64)
-INTEGER = (int32, int64)
+INDEX = (int32, int64)  # what positions are told in
+INTEGER = (uint8, int8, int16, int32, int64)
 NUMBER = INTEGER + FLOAT
+ALL = (bool_, *NUMBER)
 ANY = ALL + COMPLEX
 FIELD = FLOAT + COMPLEX
 ARITHMETIC = NUMBER + COMPLEX
@@ -68,6 +69,35 @@ _CATEGORY = {"b": 0, "u": 1, "i": 1, "f": 2, "c": 3}
 
 def by_name(name: str) -> DType:
     return _BY_NAME[name]
+
+
+def integer_range(dtype: DType) -> tuple[int, int]:
+    """The least and the largest number of an integer type."""
+    bits = 8 * dtype.itemsize
+    return (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if dtype.kind == "i" else (0, (1 << bits) - 1)
+
+
+# What PyTorch calls a tensor of each type where it names types by a word: torch.FloatTensor.
+WORDS = {
+    bool_: "Bool",
+    uint8: "Byte",
+    int8: "Char",
+    int16: "Short",
+    int32: "Int",
+    int64: "Long",
+    float16: "Half",
+    bfloat16: "BFloat16",
+    float32: "Float",
+    float64: "Double",
+}
+
+
+def by_word(name: str) -> DType:
+    """The type of a name such as "torch.FloatTensor" or "torch.cuda.LongTensor"."""
+    found = [d for d, word in WORDS.items() if name.rpartition(".")[2] == f"{word}Tensor"]
+    if not found:
+        raise ValueError(f"no type is called {name!r}; known are {', '.join(f'{w}Tensor' for w in WORDS.values())}")
+    return found[0]
 
 
 def compute_type(dtype: DType) -> DType:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from rushlight.core.dtypes import ALL, DType, bfloat16, float32
+from rushlight.core.dtypes import ALL, DType, bfloat16, compute_type, float32
 from rushlight.core.errors import OutOfMemoryError
 from rushlight.devices import library
 from rushlight.devices.protocol import Launch, Limits
@@ -197,7 +197,7 @@ class NumpyMachine:
     def load(self, dtype: DType, view: Array) -> Array:
         if dtype is bfloat16:
             return widen(view)
-        return view.astype(np.float32) if dtype.name == "float16" else view
+        return view.astype(numpy_dtype(compute_type(dtype)), copy=False)
 
     def store(self, dtype: DType, view: Array, values: Array) -> None:
         view[...] = narrow(values) if dtype is bfloat16 else np.asarray(values).astype(view.dtype)

@@ -15,7 +15,22 @@ import math
 import struct
 from collections.abc import Callable, Sequence
 
-from rushlight.core.dtypes import DType, bfloat16, bool_, compute_type, float16, float32, float64, int32, int64, uint32
+from rushlight.core.dtypes import (
+    DType,
+    bfloat16,
+    bool_,
+    compute_type,
+    float16,
+    float32,
+    float64,
+    int8,
+    int16,
+    int32,
+    int64,
+    uint8,
+    uint16,
+    uint32,
+)
 from rushlight.scalar.ir import Expr, topological
 
 PRELUDE = """\
@@ -25,6 +40,8 @@ typedef long long i64;
 typedef unsigned long long u64;
 typedef unsigned short u16;
 typedef unsigned char u8;
+typedef short i16;
+typedef signed char i8;
 
 #if defined(__HIP__) || defined(__HIPCC_RTC__)
 #define SHUFFLE(value, mask) __shfl_xor(value, mask, 32)
@@ -61,6 +78,11 @@ template <typename T> __device__ __forceinline__ T remainder_of(const T a, const
 # What is in memory, and what arithmetic is done in.
 STORED = {
     bool_: "u8",
+    uint8: "u8",
+    int8: "i8",
+    uint16: "u16",
+    int16: "i16",
+    uint32: "u32",
     int32: "i32",
     int64: "i64",
     float16: "u16",
@@ -82,7 +104,9 @@ def load(dtype: DType, text: str) -> str:
         return f"widen_f16({text})"
     if dtype is bfloat16:
         return f"widen_bf16({text})"
-    return f"({text} != 0)" if dtype is bool_ else text
+    if dtype is bool_:
+        return f"({text} != 0)"
+    return text if dtype.itemsize >= 4 else f"(i32)({text})"
 
 
 def store(dtype: DType, text: str) -> str:
@@ -91,7 +115,9 @@ def store(dtype: DType, text: str) -> str:
         return f"narrow_f16({text})"
     if dtype is bfloat16:
         return f"narrow_bf16({text})"
-    return f"(u8)({text} ? 1 : 0)" if dtype is bool_ else text
+    if dtype is bool_:
+        return f"(u8)({text} ? 1 : 0)"
+    return text if dtype.itemsize >= 4 else f"({STORED[dtype]})({text})"
 
 
 # ---- constants ----
@@ -262,6 +288,8 @@ def identity(kind: str, dtype: DType) -> str:
         return constant(1 if kind == "prod" else 0, dtype)
     if dtype.kind == "f":
         return constant(math.inf if kind == "min" else -math.inf, dtype)
+    if dtype.kind == "u":
+        return constant((1 << dtype.itemsize * 8) - 1 if kind == "min" else 0, dtype)
     top = 1 << (dtype.itemsize * 8 - 1)
     return constant(top - 1 if kind == "min" else -top, dtype)
 

@@ -205,11 +205,13 @@ def from_stored(writer: Writer, x: str, dtype: DType, width: int) -> str:
         wide = writer.value(f"zext {type_} {x} to {words}")
         high = writer.value(f"shl {words} {wide}, {_word(16, width)}")
         return writer.value(f"bitcast {words} {high} to {vector('float', width)}")
+    if dtype.itemsize < 4:
+        return writer.value(f"{'sext' if dtype.kind == 'i' else 'zext'} {type_} {x} to {vector('i32', width)}")
     return x
 
 
 def to_stored(writer: Writer, x: str, dtype: DType, width: int) -> str:
-    """A value of the compute type, as it lies in memory: halves round to nearest, ties to even."""
+    """A value of the compute type, as it lies in memory: halves round to nearest even, small integers wrap."""
     type_ = vector(STORED[dtype], width)
     if dtype is bool_:
         return writer.value(f"zext {vector('i1', width)} {x} to {type_}")
@@ -217,6 +219,8 @@ def to_stored(writer: Writer, x: str, dtype: DType, width: int) -> str:
         return writer.value(f"fptrunc {vector('float', width)} {x} to {type_}")
     if dtype is bfloat16:
         return _to_bfloat16(writer, x, width)
+    if dtype.itemsize < 4:
+        return writer.value(f"trunc {vector('i32', width)} {x} to {type_}")
     return x
 
 

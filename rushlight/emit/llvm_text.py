@@ -11,10 +11,26 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from rushlight.core.dtypes import DType, bfloat16, bool_, compute_type, float16, float32, float64, int32, int64, uint32
+from rushlight.core.dtypes import (
+    DType,
+    bfloat16,
+    bool_,
+    compute_type,
+    float16,
+    float32,
+    float64,
+    int8,
+    int16,
+    int32,
+    int64,
+    uint8,
+    uint16,
+    uint32,
+)
 
 COMPUTE = {bool_: "i1", int32: "i32", uint32: "i32", int64: "i64", float32: "float", float64: "double"}
-STORED = {**COMPUTE, bool_: "i8", float16: "half", bfloat16: "i16"}
+_SMALL = {uint8: "i8", int8: "i8", uint16: "i16", int16: "i16"}
+STORED = {**COMPUTE, **_SMALL, bool_: "i8", float16: "half", bfloat16: "i16"}
 
 
 # A function over tasks, and what a device calls for large work: `runner(function, args, tasks, work)` shares tasks out.

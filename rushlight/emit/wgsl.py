@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from rushlight.core.dtypes import compute_type
 from rushlight.emit.wgsl_contract import TILE, plain_contract_text, tiled_contract_text
 from rushlight.emit.wgsl_index import gather_text, scatter_add_text
 from rushlight.emit.wgsl_layout import Aliases, Layout, layout_of, separate, with_scratch
@@ -156,7 +157,11 @@ def _schedule_rowwise(kernel: Rowwise) -> Schedule:
 
 
 def _schedule_contract(kernel: Contract) -> Schedule:
-    small = kernel.compute.itemsize == 4 and kernel.compute.kind in "if" and kernel.dtype.kind == kernel.compute.kind
+    small = (
+        kernel.compute.itemsize == 4
+        and kernel.compute.kind in "if"
+        and compute_type(kernel.dtype).kind == kernel.compute.kind
+    )
 
     def choose(sizes: Sequence[int], _: Sequence[int]) -> Sequence[Step]:
         x, y, m, n, k = sizes

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from rushlight.core.dtypes import DType
+from rushlight.core.dtypes import DType, compute_type
 from rushlight.core.errors import DeviceError
 from rushlight.emit.wgsl_types import FUSED, NATIVE_FLOAT64, NATIVE_INT64, Features, literal, prefix_of, type_name
 from rushlight.scalar.ir import Expr, topological
@@ -173,7 +173,8 @@ class Printer:
         return self.call(f"i64_{op}", *args)
 
     def cast(self, x: str, old: DType, new: DType) -> str:
-        """The value `x` of type `old` as `new`; halves count as float32."""
+        """The value `x` of type `old` as `new`, both in their compute types."""
+        old, new = compute_type(old), compute_type(new)
         if prefix_of(old) == prefix_of(new):
             return x
         if new.kind == "b":

@@ -6,6 +6,7 @@ indices need no int64 arithmetic.
 
 from __future__ import annotations
 
+from rushlight.core.dtypes import compute_type
 from rushlight.emit.wgsl_module import GROUP, Module
 from rushlight.kernel.shapes import Gather, ScatterAdd
 
@@ -52,7 +53,7 @@ def scatter_add_text(module: Module, kernel: ScatterAdd) -> str:
     out = module.at(0, ["o", "to_k", "i"])
     old = module.load(0, out)
     new = module.load(1, module.at(1, ["o", "k", "i"]))
-    put = module.store(0, out, module.printer.apply("add", kernel.dtype, [old, new]))
+    put = module.store(0, out, module.printer.apply("add", compute_type(kernel.dtype), [old, new]))
     flag = module.store(3, "0u", "1i")
     module.globals += _index_function(module, kernel.index_dtype.itemsize == 8)
     return module.text(

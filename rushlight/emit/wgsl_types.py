@@ -11,7 +11,7 @@ launch word that is always zero and that no compiler knows. `fma` may be unfused
 out when it opens, and then a function of the library does it: through float64, or by splitting.
 
 # Note [Sub-word memory]
-Halves and bools lie packed in u32 words. An element of a word that other invocations may write too is stored by
+Halves, small integers and bools lie packed in u32 words. An element of a word that other invocations may write too is stored by
 `atomicXor` with (old ^ new) in the element's own bits: nobody else changes those, so the load before it is no race.
 """
 
@@ -49,7 +49,7 @@ def literal(value: bool | int | float, dtype: DType, features: Features) -> tupl
         return _float_literal(float(value), compute_type(dtype))
     if dtype.kind == "b":
         return ("true" if value else "false"), ()
-    number = int(value)
+    number, dtype = int(value), compute_type(dtype)
     if dtype.name == "uint32":
         return f"{number & 0xFFFFFFFF}u", ()
     if dtype.name == "int32":
@@ -138,6 +138,12 @@ class Access:
         if size == 4:
             word = self.word("here")
             return (word if self.dtype.kind == "u" else f"bitcast<{type_name(self.dtype, self.features)}>({word})"), ()
+        if self.dtype.kind in "iu":
+            per = 4 // size
+            shifted = f"({self.word(f'here >> {per // 2}u')} >> ((here & {per - 1}u) * {8 * size}u))"
+            room = 32 - 8 * size
+            signed = f"bitcast<i32>({shifted} << {room}u) >> {room}u"
+            return (signed if self.dtype.kind == "i" else f"bitcast<i32>({shifted} & {(1 << 8 * size) - 1:#x}u)"), ()
         if size == 2:
             bits = f"({self.word('here >> 1u')} >> ((here & 1u) * 16u)) & 0xffffu"
             helper = f"f32_of_{self.dtype.name}"
@@ -145,7 +151,9 @@ class Access:
         return f"(({self.word('here >> 2u')} >> ((here & 3u) * 8u)) & 0xffu) != 0u", ()
 
     def encoded(self, value: str) -> tuple[str, tuple[str, ...]]:
-        """A sub-word value as the low bits of a u32."""
+        """A sub-word value as the low bits of a u32, the others being 0."""
+        if self.dtype.kind in "iu":
+            return f"(bitcast<u32>({value}) & {(1 << 8 * self.dtype.itemsize) - 1:#x}u)", ()
         if self.dtype.itemsize == 2:
             helper = f"{self.dtype.name}_of_f32"
             return f"{helper}({value})", (helper,)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from rushlight.core.dtypes import (
     ALL,
-    INTEGER,
+    INDEX,
     NUMBER,
     DType,
     bool_,
@@ -56,7 +56,7 @@ def verify(kernel: Kernel) -> None:
         _need(len(kernel.ranks) == count, f"{kernel.function}: {count} operands but {len(kernel.ranks)} ranks")
     else:
         name = "scatter_add" if isinstance(kernel, ScatterAdd) else "gather"
-        _need(kernel.index_dtype in INTEGER, f"{name}: indices are int32 or int64, not {kernel.index_dtype.name}")
+        _need(kernel.index_dtype in INDEX, f"{name}: indices are int32 or int64, not {kernel.index_dtype.name}")
         allowed = NUMBER if isinstance(kernel, ScatterAdd) else ALL
         _need(kernel.dtype in allowed, f"{name}: elements cannot be {kernel.dtype.name}")
 

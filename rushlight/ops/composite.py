@@ -87,6 +87,7 @@ def masked_fill(x: Value, mask: Value, value: Any) -> Value:
         if value.spec.shape:
             raise ShapeError(f"masked_fill: the value must be a number or 0-dim, got {value.spec!r}")
         value = e.cast(value, x.spec.dtype)
+    creation.check_holds("masked_fill", value, value, x.spec.dtype)
     broadcast_shapes([mask.spec.shape, x.spec.shape], "masked_fill", [mask.spec, x.spec])
     filled = e.select(mask, value, x)
     return e.cast(filled, x.spec.dtype)
@@ -97,6 +98,9 @@ def clamp(x: Value, min: Any = None, max: Any = None) -> Value:
     """x no smaller than min and no larger than max; the gradient passes at the bounds."""
     if min is None and max is None:
         raise ValueError("clamp: at least one of min and max must be given")
+    for bound in (min, max):
+        if isinstance(bound, int):
+            creation.check_holds("clamp", bound, bound, x.spec.dtype)
     if min is not None:
         x = e.select(e.lt(x, min), min, x)
     return x if max is None else e.select(e.gt(x, max), max, x)

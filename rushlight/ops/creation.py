@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rushlight.core import config
-from rushlight.core.dtypes import DType, bool_, compute_type, get_default, int64, scalar_dtype
+from rushlight.core.dtypes import DType, bool_, compute_type, get_default, int64, integer_range, scalar_dtype
 from rushlight.core.errors import DTypeError, RushlightError, ShapeError
 from rushlight.core.shapes import Shape, Spec
 from rushlight.devices.allocator import Pool, room_for
@@ -74,6 +74,17 @@ def _range_body(compute: DType, start: Expr, step: Expr) -> Expr:
 
 
 _arange = Constant("arange", _range_body, (None, None), "start + step * i.")
+
+
+def check_holds(op: str, least: Any, most: Any, dtype: DType) -> None:
+    """Refuse Python numbers that an integer type cannot hold; negative ones count from the end of an unsigned type."""
+    if dtype.kind not in "iu" or not all(isinstance(n, (int, float)) for n in (least, most)):
+        return
+    low, high = integer_range(dtype)
+    whole = all(isinstance(n, int) for n in (least, most))
+    for number in (least, most):
+        if not (-high if dtype.kind == "u" and whole else low) <= number <= high:
+            raise RushlightError(f"{op}: {number} does not fit into {dtype.name}, which holds {low} to {high}")
 
 
 def full_spec(spec: Spec, value: complex) -> Value:
@@ -145,6 +156,7 @@ def shape_of(size: tuple[Any, ...]) -> Shape:
 
 def _filled(value: complex, size: tuple[Any, ...], dtype: DType | None, device: Any, requires_grad: bool) -> Value:
     spec = Spec.of(resolve_pool(device), dtype or get_default(), shape_of(size))
+    check_holds("full", value, value, spec.dtype)
     return requiring(full_spec(spec, value), requires_grad)
 
 
@@ -178,7 +190,8 @@ def full(
     take("full", named)
     if not hasattr(fill_value, "__float__") and not isinstance(fill_value, complex):
         raise DTypeError(f"full: the value must be a number, got {type(fill_value).__name__}")
-    return _filled(fill_value, (tuple(size),), dtype or scalar_dtype(fill_value), device, requires_grad)
+    dtype = dtype or scalar_dtype(fill_value)
+    return _filled(fill_value, (tuple(size),), dtype, device, requires_grad)
 
 
 @composite("empty", method=False)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from rushlight.core.dtypes import FLOAT, INTEGER
+from rushlight.core.dtypes import FLOAT, INDEX
 from rushlight.core.errors import DTypeError, RushlightError, ShapeError
 from rushlight.ops import elementwise as e, reductions, views
 from rushlight.ops.activations import logsigmoid, pairwise_distance
@@ -392,7 +392,7 @@ def triplet_margin_with_distance_loss(
 def _rows(op: str, input: Value, target: Value) -> tuple[Value, Value]:
     """(rows, classes) and (rows,)."""
     shape = input.spec.shape
-    if len(shape) > 2 or target.spec.dtype not in INTEGER:
+    if len(shape) > 2 or target.spec.dtype not in INDEX:
         raise DTypeError(f"{op}: input {input.spec!r} (batch, classes) needs class indices, got {target.spec!r}")
     if len(shape) < 2:
         input = views.reshape(input, (1, input.spec.numel))
@@ -450,7 +450,7 @@ def multilabel_margin_loss(
 ) -> Value:
     """The sum over target classes t and other classes i of max(0, 1 - (x[t] - x[i])) over their number; -1 ends t."""
     _same_shapes("multilabel_margin_loss", input, target)
-    if target.spec.dtype not in INTEGER:
+    if target.spec.dtype not in INDEX:
         raise DTypeError(f"multilabel_margin_loss: the target must hold class indices, got {target.spec!r}")
     rows = input.spec.shape[:-1]
     count = input.spec.shape[-1] if input.spec.shape else 1

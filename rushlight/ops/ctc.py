@@ -15,7 +15,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from rushlight.core.dtypes import FLOAT, INTEGER, float32, int64
+from rushlight.core.dtypes import FLOAT, INDEX, float32, int64
 from rushlight.core.errors import DTypeError, RushlightError, ShapeError
 from rushlight.ops import compaction, creation, elementwise as e, reductions, views
 from rushlight.ops.composite import reduced
@@ -83,7 +83,7 @@ _finish = elementwise("ctc_end", _end, "-log(exp(a) + exp(b)).", FLOAT, vjp=_end
 def _lengths(name: str, given: Any, count: int, most: int, like: Value) -> tuple[list[int], Value]:
     """Lengths as numbers and as a tensor beside `like`."""
     if isinstance(given, Value):
-        if given.spec.dtype not in INTEGER:
+        if given.spec.dtype not in INDEX:
             raise DTypeError(f"ctc_loss: {name} must be integers, got {given.spec!r}; cast with .long()")
         numbers = compaction.read(given)
     else:
@@ -161,7 +161,7 @@ def _checked(log_probs: Value, targets: Value, blank: int) -> None:
         raise ShapeError(
             f"ctc_loss: log_probs must be (time, batch, classes) or (time, classes), got {log_probs.spec!r}"
         )
-    if targets.spec.dtype not in INTEGER:
+    if targets.spec.dtype not in INDEX:
         raise DTypeError(
             f"ctc_loss: the targets must be class indices (int64), got {targets.spec!r}; cast with .long()"
         )

@@ -40,7 +40,7 @@ def _power(x: Expr, y: Expr) -> Expr:
         return s.power(x, y)
     # Square and multiply over the bits of the exponent; a negative one gives 0, 1 or -1.
     result, base, left = const(1, x.dtype), x, y
-    for _ in range(6):
+    for _ in range(8 * x.dtype.itemsize - 1):
         result = s.where((left & 1).ne(0), result * base, result)
         base, left = base * base, left >> 1
     odd = (y & 1).ne(0)

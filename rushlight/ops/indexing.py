@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from rushlight.core.dtypes import INTEGER, bool_, int32
+from rushlight.core.dtypes import INDEX, bool_, int32
 from rushlight.core.errors import DTypeError, ShapeError
 from rushlight.core.shapes import Shape, Spec, collapse, numel, wrap_dim
 from rushlight.kernel.shapes import Gather, ScatterAdd
@@ -22,7 +22,7 @@ Block = tuple[int, int, int]
 
 
 def check_index(op: str, index: Value) -> Value:
-    if not isinstance(index, Value) or index.spec.dtype not in INTEGER:
+    if not isinstance(index, Value) or index.spec.dtype not in INDEX:
         got = repr(index.spec) if isinstance(index, Value) else type(index).__name__
         raise DTypeError(f"{op}: the index must be an int64 or int32 tensor, got {got}; cast with .long()")
     return index

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Sequence
 from typing import Any
 
-from rushlight.core.dtypes import FLOAT, INTEGER, int64
+from rushlight.core.dtypes import FLOAT, INDEX, int64
 from rushlight.core.errors import DTypeError, RushlightError, ShapeError
 from rushlight.core.shapes import Spec
 from rushlight.kernel.shapes import Gather
@@ -123,7 +123,7 @@ def _check(op: str, input: Value, target: Value, weight: Value | None) -> None:
             f"{op}: input {input.spec!r} (batch, classes, ...) needs a target of shape {list(expected)}, "
             f"got {target.spec!r}"
         )
-    if target.spec.dtype not in INTEGER:
+    if target.spec.dtype not in INDEX:
         raise DTypeError(f"{op}: the target must hold class indices (int64), got {target.spec!r}; cast with .long()")
     classes = shape[1] if len(shape) > 1 else shape[0]
     if weight is not None and weight.spec.shape != (classes,):

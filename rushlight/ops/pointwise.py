@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from rushlight.core.dtypes import ALL, FLOAT, INTEGER, DType, bool_, float16, float32, float64, int64
+from rushlight.core.dtypes import ALL, FLOAT, INTEGER, DType, bool_, float16, float32, float64, get_default, int64
 from rushlight.core.errors import DTypeError, RushlightError
 from rushlight.ops import elementwise as e
 from rushlight.ops.composite import clamp
@@ -139,6 +139,8 @@ def isclose(input: Value, other: Value, rtol: float = 1e-05, atol: float = 1e-08
         close = e.logical_or(close, e.logical_and(e.isnan(input), e.isnan(other)))
     if (rtol == 0 and atol == 0) or input.spec.dtype is bool_:
         return close
+    if other.spec.dtype.kind != "f":  # a difference of integers could wrap
+        other = e.cast(other, get_default())
     allowed = e.add(e.abs(e.mul(other, rtol)), atol)
     away = e.abs(e.sub(input, other))
     return e.logical_or(close, e.logical_and(e.isfinite(away), e.le(away, allowed)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rushlight.core.dtypes import DType, bfloat16, float16, float32, float64, get_default, int32
+from rushlight.core.dtypes import DType, bfloat16, float16, float32, float64, get_default, int32, integer_range
 from rushlight.core.shapes import Shape, broadcast_shapes as _broadcast
 from rushlight.ops import creation
 from rushlight.tape.value import Value
@@ -45,8 +45,7 @@ class iinfo:
             raise TypeError(f"iinfo: an integer type is needed, got {type!r}; use finfo for floating point")
         self.dtype = type.name
         self.bits = type.itemsize * 8
-        self.max = (1 << (self.bits - (type.kind == "i"))) - 1
-        self.min = -self.max - 1 if type.kind == "i" else 0
+        self.min, self.max = integer_range(type)
 
     def __repr__(self) -> str:
         return f"iinfo(min={self.min}, max={self.max}, dtype={self.dtype})"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from rushlight.core.dtypes import ANY, FIELD, FLOAT, NUMBER, DType, bool_, get_default, int32, int64
+from rushlight.core.dtypes import ANY, FIELD, FLOAT, INTEGER, NUMBER, DType, bool_, get_default, int32, int64, uint8
 from rushlight.core.errors import DTypeError, ShapeError
 from rushlight.core.shapes import Shape, Spec, numel, wrap_dim
 from rushlight.ops import elementwise as e, views
@@ -35,7 +35,7 @@ _sum_int = rowwise(
     "sum_int",
     lambda r, x: r.sum(s.cast(x, int64)),
     "Sum of integers or of truth values, in int64.",
-    (bool_, int32, int64),
+    (bool_, *INTEGER),
     kinds=("row",),
     results=(int64,),
 )
@@ -237,14 +237,18 @@ def argmin(x: Value, dim: int | None = None, keepdim: bool = False) -> Value:
 
 @composite("any")
 def any_(x: Value, dim: Dims = None, keepdim: bool = False) -> Value:
-    """Whether any element is true."""
-    return reduce_dims(_any, x, dim, keepdim)
+    """Whether any element is true; of uint8 the answer is 0 or 1 in uint8, as in PyTorch."""
+    return _told(reduce_dims(_any, x, dim, keepdim), x)
 
 
 @composite("all")
 def all_(x: Value, dim: Dims = None, keepdim: bool = False) -> Value:
-    """Whether all elements are true."""
-    return reduce_dims(_all, x, dim, keepdim)
+    """Whether all elements are true; of uint8 the answer is 0 or 1 in uint8, as in PyTorch."""
+    return _told(reduce_dims(_all, x, dim, keepdim), x)
+
+
+def _told(answer: Value, x: Value) -> Value:
+    return e.cast(answer, uint8) if x.spec.dtype is uint8 else answer
 
 
 @composite("var")

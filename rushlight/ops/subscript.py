@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from rushlight.core.dtypes import INTEGER, bool_, int64
+from rushlight.core.dtypes import INDEX, bool_, int64, uint8
 from rushlight.core.errors import DTypeError, ShapeError
 from rushlight.core.shapes import Shape, Spec, broadcast_shapes, numel
 from rushlight.ops import compaction, elementwise as e, indexing, inplace, selection, views
@@ -52,7 +52,9 @@ def _is_index(key: Any) -> bool:
 
 def _normal(x: Value, key: Any) -> Any:
     """One entry of a key as int, slice, None, Ellipsis, bool or tensor."""
-    if type(key) is int or key is None or key is Ellipsis or isinstance(key, (bool, slice, Value)):
+    if isinstance(key, Value):
+        return e.cast(key, bool_) if key.spec.dtype is uint8 else key  # a mask, as PyTorch has it
+    if type(key) is int or key is None or key is Ellipsis or isinstance(key, (bool, slice)):
         return key
     if _is_index(key):
         return int(key.__index__())
@@ -125,7 +127,7 @@ def basic(x: Value, keys: list[Any], writing: bool = False) -> tuple[Value, Left
     left: Left = []
     dim = 0
     for key in keys:
-        if writing and isinstance(key, Value) and key.spec.dtype in INTEGER and not key.spec.shape:
+        if writing and isinstance(key, Value) and key.spec.dtype in INDEX and not key.spec.shape:
             key = int(compaction.read(key)[0])
         if key is None:
             x = views.unsqueeze(x, dim)
@@ -144,9 +146,9 @@ def basic(x: Value, keys: list[Any], writing: bool = False) -> tuple[Value, Left
             x = views.select(x, dim, key)
         elif key.spec.dtype is bool_:
             x, dim = _mask(x, dim, key, left)
-        elif key.spec.dtype in INTEGER and not key.spec.shape:
+        elif key.spec.dtype in INDEX and not key.spec.shape:
             x = _picked(x, dim, key)
-        elif key.spec.dtype in INTEGER:
+        elif key.spec.dtype in INDEX:
             left.append((dim, key))
             dim += 1
         else:
@@ -319,7 +321,7 @@ def index_put(input: Value, indices: Sequence[Value | None], values: Value, accu
     keys = [slice(None) if k is None else k for k in indices]
     if len(keys) > len(input.spec.shape):
         raise IndexError(f"index_put: {len(keys)} indices for a tensor of dimension {len(input.spec.shape)}")
-    if any(isinstance(k, Value) and k.spec.dtype in INTEGER and not k.spec.shape for k in keys):
+    if any(isinstance(k, Value) and k.spec.dtype in INDEX and not k.spec.shape for k in keys):
         # Here a 0-dim index is a tensor among others, not an int.
         keys = [views.reshape(k, (1,)) if isinstance(k, Value) and not k.spec.shape else k for k in keys]
     seen, left = basic(input, _expanded(input, tuple(keys)))

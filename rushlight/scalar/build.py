@@ -107,6 +107,14 @@ def cast(x: Expr, dtype: DType) -> Expr:
     return make("cast", (x,), dtype)
 
 
+def wrapped(x: Expr, dtype: DType) -> Expr:
+    """An int32 as the small integer type would hold it: what a store and a load would make of it."""
+    if dtype.kind not in "iu" or dtype.itemsize >= 4:
+        return x
+    bits = 8 * dtype.itemsize
+    return x & ((1 << bits) - 1) if dtype.kind == "u" else (x << (32 - bits)) >> (32 - bits)
+
+
 def bits_to(x: Expr, dtype: DType) -> Expr:
     """The same bits read as another type of the same width."""
     return x if x.dtype is dtype else make("bitcast", (x,), dtype)

@@ -1,7 +1,8 @@
 """Expressions: the nouns of the scalar instruction set.
 
 # Note [Scalar instructions]
-1. Types are bool, int32, int64, uint32, float32, float64. Halves are loaded as float32 and rounded when stored.
+1. Types are bool, int32, int64, uint32, float32, float64. Halves are loaded as float32 and rounded when stored,
+   integers of 8 and 16 bits as int32 and cut when stored.
 2. Both operands of an arithmetic instruction have one type; `cast` is the only conversion.
 3. Integer arithmetic wraps. Integer `div` truncates towards zero and `rem` has the sign of the dividend;
    by zero both give 0 (an op that must raise checks first). Shifts count modulo the width; `shr` keeps the sign of int types.

@@ -4,6 +4,8 @@ typedef long long i64;
 typedef unsigned long long u64;
 typedef unsigned short u16;
 typedef unsigned char u8;
+typedef short i16;
+typedef signed char i8;
 
 #if defined(__HIP__) || defined(__HIPCC_RTC__)
 #define SHUFFLE(value, mask) __shfl_xor(value, mask, 32)

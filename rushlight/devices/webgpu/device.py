@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-from rushlight.core.dtypes import bfloat16, bool_, float16, float32, float64, int32, int64
+from rushlight.core.dtypes import ALL, float64
 from rushlight.core.errors import DeviceError, OutOfMemoryError
 from rushlight.devices import library, sorting
 from rushlight.devices.protocol import Launch, Limits
@@ -179,9 +179,9 @@ class WebGPUDevice:
 
 def _limits(opened: Opened) -> Limits:
     largest = min(opened.limits["max-storage-buffer-binding-size"], opened.limits["max-buffer-size"], 1 << 31)
-    wide = (float64,) if NATIVE_FLOAT64 in opened.features else ()
+    wide = NATIVE_FLOAT64 in opened.features
     return Limits(
-        dtypes=(bool_, int32, int64, float16, bfloat16, float32, *wide),
+        dtypes=tuple(d for d in ALL if d is not float64 or wide),
         host_memory=False,
         asynchronous=True,
         largest_block=largest // 64 * 64,

@@ -149,11 +149,16 @@ class Elementwise(MapOp):
         tensors = 0
         for place, kind in enumerate(static):
             if kind is not None:
-                leaves.append(param(len(params), compute))
+                leaves.append(s.wrapped(param(len(params), compute), common))
                 params.append(compute)
             else:
-                leaf = arg(tensors, compute_type(ins[tensors].dtype))
-                leaves.append(leaf if place in self.conditions else s.cast(leaf, compute))
+                own = ins[tensors].dtype
+                leaf = arg(tensors, compute_type(own))
+                if place not in self.conditions:
+                    leaf = s.cast(leaf, compute)
+                    # A 0-dim operand may be of a wider type; it counts as what the common type holds of it.
+                    leaf = s.wrapped(leaf, common) if own.itemsize >= common.itemsize and own is not common else leaf
+                leaves.append(leaf)
                 tensors += 1
         return leaves, tuple(params)
 

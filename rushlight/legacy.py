@@ -1,0 +1,46 @@
+"""PyTorch's older spellings of types: rushlight.FloatTensor(2, 3), isinstance(x, rushlight.LongTensor)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rushlight.core import dtypes
+from rushlight.core.dtypes import DType
+from rushlight.ops import creation
+from rushlight.tensor import Tensor, tensor
+
+
+class _Kind(type):
+    """A class per element type, of which every tensor of the type on the host counts as an instance."""
+
+    dtype: DType
+
+    def __instancecheck__(cls, given: Any) -> bool:
+        return isinstance(given, Tensor) and given.dtype is cls.dtype
+
+    def __call__(cls, *args: Any) -> Any:
+        """Memory of a shape (sizes), or a copy of data (a list, an array or a tensor of the type)."""
+        if len(args) == 1 and not isinstance(args[0], int):
+            return tensor(args[0], dtype=cls.dtype)
+        return creation.empty(*(args or (0,)), dtype=cls.dtype)
+
+
+def _kind(dtype: DType) -> Any:
+    return _Kind(f"{dtypes.WORDS[dtype]}Tensor", (), {"dtype": dtype, "__doc__": f"Tensors of {dtype.name}."})
+
+
+BoolTensor = _kind(dtypes.bool_)
+ByteTensor = _kind(dtypes.uint8)
+CharTensor = _kind(dtypes.int8)
+ShortTensor = _kind(dtypes.int16)
+IntTensor = _kind(dtypes.int32)
+LongTensor = _kind(dtypes.int64)
+HalfTensor = _kind(dtypes.float16)
+BFloat16Tensor = _kind(dtypes.bfloat16)
+FloatTensor = _kind(dtypes.float32)
+DoubleTensor = _kind(dtypes.float64)
+
+
+def set_default_tensor_type(t: Any) -> None:
+    """New tensors of floats have the type of a class above, or of its name ("torch.DoubleTensor")."""
+    dtypes.set_default(dtypes.by_word(t) if isinstance(t, str) else t.dtype)

@@ -1,0 +1,219 @@
+"""Integers of 8 and 16 bits at the edges of their ranges, and the names PyTorch has for types."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import rushlight
+from rushlight.core.dtypes import int8, int16, uint8
+from tests.catalog_run import to_array
+
+SMALL = (uint8, int8, int16)
+
+
+def edges(dtype):
+    """Every pair of these meets: both ends of the range, their neighbours, and small numbers."""
+    limits = np.iinfo(dtype.name)
+    numbers = sorted({limits.min, limits.min + 1, -2, -1, 0, 1, 2, 3, 7, 100, limits.max - 1, limits.max})
+    return np.array([n for n in numbers if limits.min <= n <= limits.max], dtype.name)
+
+
+def wide(array):
+    return array.astype(np.int64)
+
+
+def quotient(x, y):
+    return np.where(y == 0, 0, wide(x) // np.where(y == 0, 1, wide(y)))
+
+
+def rest(x, y):
+    return np.where(y == 0, 0, wide(x) % np.where(y == 0, 1, wide(y)))
+
+
+PAIRS = {
+    "add": lambda x, y: wide(x) + wide(y),
+    "sub": lambda x, y: wide(x) - wide(y),
+    "mul": lambda x, y: wide(x) * wide(y),
+    "floor_divide": quotient,
+    "remainder": rest,
+    "maximum": np.maximum,
+    "minimum": np.minimum,
+    "bitwise_and": np.bitwise_and,
+    "bitwise_xor": np.bitwise_xor,
+    "lt": np.less,
+    "eq": np.equal,
+    "gcd": lambda x, y: np.gcd(wide(x), wide(y)),
+}
+ONES = {
+    "neg": lambda x: -wide(x),
+    "abs": lambda x: np.abs(wide(x)),
+    "bitwise_not": np.invert,
+    "square": lambda x: wide(x) ** 2,
+    "sign": np.sign,
+    "logical_not": np.logical_not,
+}
+
+
+@pytest.mark.parametrize("dtype", SMALL, ids=lambda d: d.name)
+def test_results_wrap(dtype, device):
+    x = edges(dtype)
+    column, line = (rushlight.tensor(a, device=device) for a in (np.repeat(x, x.size), np.tile(x, x.size)))
+    for name, reference in PAIRS.items():
+        got = to_array(getattr(rushlight, name)(column, line))
+        want = np.asarray(reference(to_array(column), to_array(line))).astype(got.dtype)
+        assert np.array_equal(got, want), name
+    for name, reference in ONES.items():
+        got = to_array(getattr(rushlight, name)(column))
+        assert np.array_equal(got, np.asarray(reference(to_array(column))).astype(got.dtype)), name
+
+
+@pytest.mark.parametrize("dtype", SMALL, ids=lambda d: d.name)
+def test_shifts_and_powers(dtype, device):
+    x = edges(dtype)
+    given = rushlight.tensor(x, device=device)
+    for count in (0, 1, 7, 8, 15, 16, 31, 32, 40):
+        assert np.array_equal(to_array(given << count), (wide(x) << count).astype(x.dtype)), count
+        assert np.array_equal(to_array(given >> count), wide(x) >> count), count
+    for exponent in (0, 1, 2, 5, 64, 100):
+        want = np.array([pow(int(n), exponent) % (1 << 64) for n in x], np.uint64).astype(x.dtype)
+        assert np.array_equal(to_array(given**exponent), want), exponent
+
+
+def test_a_number_counts_as_the_type_holds_it(device):
+    x = rushlight.tensor([0, 1, 200, 255], dtype=uint8, device=device)
+    for number in (300, rushlight.tensor(300, device=device)):
+        assert (x + number).tolist() == [44, 45, 244, 43]
+        assert (x < number).tolist() == [True, True, False, False]
+    assert (x == 256).tolist() == [True, False, False, False]
+    x += rushlight.tensor([1000, -1, 56, 1], device=device)
+    assert x.tolist() == [232, 0, 0, 0]
+
+
+def test_casts(device):
+    wide_numbers = np.array([256, -256, 0, 1, -1, 65536, 40000, 1 << 40])
+    given = rushlight.tensor(wide_numbers, device=device)
+    for dtype in SMALL:
+        assert np.array_equal(to_array(given.to(dtype)), wide_numbers.astype(dtype.name)), dtype
+    assert given.bool().tolist() == [True, True, False, True, True, True, True, True]
+    small = rushlight.tensor([-1, -128, 127], dtype=int8, device=device)
+    assert small.to(uint8).tolist() == [255, 128, 127]
+    assert small.short().tolist() == [-1, -128, 127]
+    assert small.byte().char().tolist() == [-1, -128, 127]
+    assert small.float().tolist() == [-1.0, -128.0, 127.0]
+    assert rushlight.tensor([3.9, -3.9, 200.0, -1.0], device=device).to(uint8).tolist() == [3, 253, 200, 255]
+
+
+def test_neighbours_in_a_word_survive(device):
+    """Bytes that share a word of memory with others: offsets, strides, scattered writes."""
+    for dtype in SMALL:
+        x = rushlight.zeros(41, dtype=dtype, device=device)
+        x[1::2] = 1
+        x[3:9] += 5
+        x[::5] = 7
+        want = np.zeros(41, dtype.name)
+        want[1::2] = 1
+        want[3:9] += 5
+        want[::5] = 7
+        assert np.array_equal(to_array(x), want), dtype
+        places = np.arange(41) % 3
+        ones = rushlight.full((41,), 100, dtype=dtype, device=device)
+        total = rushlight.zeros(3, dtype=dtype, device=device)
+        total = total.scatter_add(0, rushlight.tensor(places, device=device), ones)
+        assert np.array_equal(to_array(total), (np.bincount(places) * 100).astype(dtype.name)), dtype
+
+
+def test_products_of_matrices_wrap(device):
+    random = np.random.default_rng(5)
+    for dtype in SMALL:
+        limits = np.iinfo(dtype.name)
+        a, b = (random.integers(limits.min, limits.max + 1, s).astype(dtype.name) for s in ((37, 70), (70, 33)))
+        got = rushlight.tensor(a, device=device) @ rushlight.tensor(b, device=device)
+        assert got.dtype is dtype
+        assert np.array_equal(to_array(got), (wide(a) @ wide(b)).astype(dtype.name)), dtype
+
+
+def test_sums_are_wide_and_extremes_are_not(device):
+    x = rushlight.full((1000,), 200, dtype=uint8, device=device)
+    assert x.sum().dtype is rushlight.int64
+    assert x.sum().item() == 200000
+    assert x.cumsum(0)[-1].item() == 200000
+    assert x.sum(dtype=uint8).item() == 200000 % 256
+    low = rushlight.tensor([-128, 5, -128], dtype=int8, device=device)
+    assert (low.amin().item(), low.max().item(), low.argmin().item()) == (-128, 5, 0)
+    assert low.all().dtype is rushlight.bool
+    assert x.all().dtype is uint8
+    with pytest.raises(rushlight.DTypeError, match="mean"):
+        x.mean()
+
+
+def test_masks_and_indices(device):
+    x = rushlight.arange(4, device=device)
+    assert x[rushlight.tensor([1, 0, 2, 0], dtype=uint8, device=device)].tolist() == [0, 2]
+    with pytest.raises(IndexError, match="int8"):
+        x[rushlight.tensor([1], dtype=int8, device=device)]
+    with pytest.raises(rushlight.DTypeError, match="gather"):
+        x.gather(0, rushlight.tensor([1], dtype=uint8, device=device))
+
+
+def test_numbers_that_do_not_fit_are_refused():
+    for call in (
+        lambda: rushlight.tensor([300], dtype=uint8),
+        lambda: rushlight.tensor(-129, dtype=int8),
+        lambda: rushlight.full((2,), 40000, dtype=int16),
+        lambda: rushlight.ones(3, dtype=uint8).clamp(max=300),
+        lambda: rushlight.ones(3, dtype=uint8).masked_fill(rushlight.tensor([True, False, True]), 300),
+        lambda: rushlight.tensor([-1.5], dtype=uint8),
+    ):
+        with pytest.raises(RuntimeError, match="does not fit"):
+            call()
+    assert rushlight.tensor([-1], dtype=uint8).tolist() == [255]
+    assert rushlight.full((1,), -1, dtype=uint8).tolist() == [255]
+
+
+def test_creation(device):
+    for dtype in SMALL:
+        assert rushlight.arange(2, 9, 3, dtype=dtype, device=device).tolist() == [2, 5, 8]
+        assert rushlight.eye(2, dtype=dtype, device=device).tolist() == [[1, 0], [0, 1]]
+        drawn = rushlight.randint(3, 9, (50,), dtype=dtype, device=device)
+        assert drawn.dtype is dtype
+        assert 3 <= drawn.min().item() <= drawn.max().item() < 9
+
+
+def test_numpy_shares_memory_and_prints():
+    for dtype in SMALL:
+        array = edges(dtype)
+        shared = rushlight.from_numpy(array)
+        assert shared.dtype is dtype
+        shared[0] = 9
+        assert array[0] == 9
+        assert np.array_equal(shared.numpy(), array)
+        assert shared.tolist() == array.tolist()
+    assert repr(rushlight.tensor([1, 20], dtype=uint8)) == "tensor([ 1, 20], dtype=rushlight.uint8)"
+
+
+def test_older_names_of_types():
+    assert rushlight.ByteTensor([1, 2]).dtype is uint8
+    assert rushlight.FloatTensor(2, 3).shape == (2, 3)
+    assert rushlight.LongTensor().shape == (0,)
+    x = rushlight.ones(2)
+    assert isinstance(x, rushlight.FloatTensor)
+    assert not isinstance(x, rushlight.HalfTensor)
+    assert x.type() == "torch.FloatTensor"
+    assert x.type("torch.CharTensor").dtype is int8
+    assert x.type(rushlight.ShortTensor).dtype is int16
+    assert x.type(rushlight.int64).dtype is rushlight.int64
+    with pytest.raises(ValueError, match="NoSuchTensor"):
+        x.type("torch.NoSuchTensor")
+    rushlight.set_default_tensor_type("torch.DoubleTensor")
+    try:
+        assert rushlight.ones(1).dtype is rushlight.float64
+    finally:
+        rushlight.set_default_tensor_type(rushlight.FloatTensor)
+
+
+def test_what_types_can_hold():
+    told = {d: (rushlight.iinfo(d).min, rushlight.iinfo(d).max, rushlight.iinfo(d).bits) for d in SMALL}
+    assert told == {uint8: (0, 255, 8), int8: (-128, 127, 8), int16: (-32768, 32767, 16)}
+    assert rushlight.short is int16
+    assert not uint8.is_signed
