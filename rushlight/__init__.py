@@ -65,6 +65,7 @@ from rushlight.legacy import (
     ShortTensor,
     set_default_tensor_type,
 )
+from rushlight.ops import out as _out, pytorch_names as _names
 from rushlight.ops.creation import (
     channels_last,
     channels_last_3d,
@@ -73,7 +74,6 @@ from rushlight.ops.creation import (
     set_default_device,
     strided,
 )
-from rushlight.ops.pytorch_names import TOP_IN_PLACE as _TOP_IN_PLACE
 from rushlight.ops.queries import (
     broadcast_shapes,
     default_device_name as _default_device_name,
@@ -126,6 +126,12 @@ def get_default_device() -> device:
 
 
 globals().update({name: entry.function for name, entry in _REGISTRY.items() if entry.top})
-globals().update({f"{name}_": getattr(Tensor, f"{name}_") for name in _TOP_IN_PLACE if hasattr(Tensor, f"{name}_")})
+_out.accept(globals(), _names.OUT_TOP)
+_out.accept(vars(linalg), _names.OUT_LINALG)
+_out.accept(vars(special), _names.OUT_SPECIAL)
+_out.accept(vars(nn.functional), _names.OUT_FUNCTIONAL)
+globals().update(
+    {f"{name}_": getattr(Tensor, f"{name}_") for name in _names.TOP_IN_PLACE if hasattr(Tensor, f"{name}_")}
+)
 
 __version__ = "0.1.0"

@@ -134,6 +134,13 @@ def promote(a: DType, b: DType) -> DType:
     return a if a.rank > b.rank else b
 
 
+def can_cast(source: DType, target: DType) -> bool:
+    """Whether a result may be stored as `target`: no category (bool, integer, float, complex) is lost, nor a sign."""
+    if source.is_signed and source.kind == "i" and target.kind == "u":
+        return False
+    return _CATEGORY[source.kind] <= _CATEGORY[target.kind]
+
+
 def scalar_dtype(value: object) -> DType:
     """The type a bare Python number stands for."""
     if isinstance(value, bool):

@@ -10,6 +10,8 @@ from rushlight.core.shapes import broadcast_shapes
 from rushlight.ops import creation, elementwise as e, reductions, views
 from rushlight.ops.registry import REGISTRY, composite, register
 from rushlight.ops.selection import nonzero
+from rushlight.tape import call
+from rushlight.tape.needed import Needed
 from rushlight.tape.value import Value
 
 # The kernels are plain functions of their operands; the public functions below take PyTorch's keywords and check more.
@@ -18,9 +20,11 @@ for _name in ("add", "sub", "div", "where", "square"):
 
 
 @composite("add")
-def add(x: Any, other: Any, *, alpha: float = 1) -> Value:
-    """x + alpha * other."""
-    return e.add(x, other if alpha == 1 else e.mul(other, alpha))
+def add(input: Any, other: Any, _: Any = None, alpha: float = 1, out: Any = None) -> Value:
+    """input + alpha * other."""
+    if _ is not out:
+        return call.stored(add, (input, other if alpha == 1 else e.mul(other, alpha)), _, out)
+    return e.add(input, other if alpha == 1 else e.mul(other, alpha))
 
 
 def _no_bools(x: Any, other: Any, op: str) -> None:
@@ -30,17 +34,22 @@ def _no_bools(x: Any, other: Any, op: str) -> None:
 
 
 @composite("sub")
-def sub(x: Any, other: Any, *, alpha: float = 1) -> Value:
-    """x - alpha * other."""
-    _no_bools(x, other, "sub")
-    return e.sub(x, other if alpha == 1 else e.mul(other, alpha))
+def sub(input: Any, other: Any, _: Any = None, alpha: float = 1, out: Any = None) -> Value:
+    """input - alpha * other."""
+    _no_bools(input, other, "sub")
+    if _ is not out:
+        return call.stored(sub, (input, other if alpha == 1 else e.mul(other, alpha)), _, out)
+    return e.sub(input, other if alpha == 1 else e.mul(other, alpha))
 
 
 @composite("div")
-def div(x: Any, other: Any, *, rounding_mode: str | None = None) -> Value:
-    """x / other, rounded towards zero ("trunc") or down ("floor") if asked."""
-    if rounding_mode is None:
-        return e.div(x, other)
+def div(input: Any, other: Any, *, rounding_mode: str | None = None, out: Any = None) -> Value:
+    """input / other, rounded towards zero ("trunc") or down ("floor") if asked."""
+    result = e.div(input, other) if rounding_mode is None else _rounded_quotient(input, other, rounding_mode)
+    return result if out is None else Needed.store_out("div", out, result)
+
+
+def _rounded_quotient(x: Any, other: Any, rounding_mode: str) -> Value:
     if rounding_mode == "floor":
         return e.floor_divide(x, other)
     if rounding_mode == "trunc":
@@ -50,6 +59,8 @@ def div(x: Any, other: Any, *, rounding_mode: str | None = None) -> Value:
     raise ValueError(f"div: rounding_mode is None, 'trunc' or 'floor', got {rounding_mode!r}")
 
 
+for _short in (add, sub, div):
+    _short.takes_out = True  # type: ignore[attr-defined]
 for _alias, _function in (("subtract", sub), ("multiply", e.mul), ("divide", div), ("true_divide", div)):
     register(_alias, lambda *a, _f=_function, **k: _f(*a, **k), _function.__doc__ or "")
 

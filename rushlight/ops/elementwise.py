@@ -66,7 +66,7 @@ remainder = elementwise(
     vjp=lambda g, out, x, y: (g, -g * s.floor(x / y)),
 )
 fmod = elementwise("fmod", lambda x, y: s.remainder_c(x, y), "Remainder with the sign of the dividend.")
-pow = elementwise("pow", _power, "Power, x ** y.", ARITHMETIC)
+pow = elementwise("pow", _power, "Power, x ** y.", ARITHMETIC, second="exponent")
 neg = elementwise("neg", lambda x: -x, "Negative, -x.", ARITHMETIC)
 maximum = elementwise(
     "maximum",

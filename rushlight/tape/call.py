@@ -246,22 +246,25 @@ def make_node(
 def make_unary(plans: dict[Any, Plan], fallback: Callable[..., Any]) -> Callable[..., Any]:
     """`op(x)`, or `op(x, number)`: the steps of `run` and `record` written out. See Note [Hot path].
 
-    `plans` is keyed by x's spec; `fallback` fills it.
+    `plans` is keyed by x's spec; `fallback` fills it. `out` is no keyword-only parameter because that costs more than
+    the test for it.
     """
     get_state = STATE.get
     last: Any = _NO_PLAN
 
-    def function(x: Any, *params: Any) -> Any:
+    def function(input: Any, number: Any = None, out: Any = None) -> Any:
         nonlocal last
         plan = last
+        if out is not None:
+            return stored(fallback, (input,), number, out)
         try:
-            if plan.first is not x.spec:
-                plan = last = plans[x.spec]
+            if plan.first is not input.spec:
+                plan = last = plans[input.spec]
         except (KeyError, AttributeError):
-            return fallback(x, *params)
+            return fallback(input) if number is None else fallback(input, number)
         state = get_state()
-        if state.region is not None or x.base is not None:
-            return run(plan, (x,), params)
+        if state.region is not None or input.base is not None:
+            return run(plan, (input,), () if number is None else (number,))
         blocks = plan.blocks
         address = blocks.pop() if blocks else plan.pool.fresh(plan.room)
         storage = new(Storage)
@@ -274,49 +277,64 @@ def make_unary(plans: dict[Any, Plan], fallback: Callable[..., Any]) -> Callable
         live = pool.live = pool.live + room
         if live > pool.peak:
             pool.peak = live
-        source = x.storage
+        source = input.storage
         try:
-            plan.launch(address, source.address, *plan.tail, *params)
+            if number is None:
+                plan.launch(address, source.address, *plan.tail)
+            else:
+                plan.launch(address, source.address, *plan.tail, number)
         except TypeError:
-            launch_plan(plan, (storage,), (x,), params)
+            launch_plan(plan, (storage,), (input,), () if number is None else (number,))
         out = new(Handle)
         out.spec = plan.out
         out.storage = storage
         out.offset = 0
         out.base = None
-        edge = x.node
+        edge = input.node
         if edge is None or not state.grad or not plan.out.differentiable:
             out.node = None
             return out
         grad = plan.grads.get(1) or plan.grad(1)
-        saved = (x,) if grad.saves_in else ()
-        out.node = make_node(plan, params, (edge,), grad, saved, storage)
+        saved = (input,) if grad.saves_in else ()
+        out.node = make_node(plan, () if number is None else (number,), (edge,), grad, saved, storage)
         return out
 
     return function
 
 
+def stored(fallback: Callable[..., Any], operands: tuple[Any, ...], extra: Any, out: Any) -> Any:
+    """A call with `out=`, or with an operand too many. See Note [Out arguments]."""
+    if extra is not None:
+        raise TypeError(f"{fallback.__name__}() takes {len(operands)} operands, got one more: {type(extra).__name__}")
+    return needed.Needed.store_out(fallback.__name__, out, fallback(*operands))
+
+
 def make_binary(op: Op, fallback: Callable[..., Any]) -> Callable[[Any, Any], Any]:
-    """`op(x, y)` for two tensors, written out as in `make_unary`; other operands go to `fallback`."""
+    """`op(x, y)` for two tensors, written out as in `make_unary`; other operands go to `fallback`.
+
+    A third operand is refused: it stands before `out`, which is given by name.
+    """
     plans = op.plans
     get_state = STATE.get
     last: Any = _NO_PLAN
     numbers = {kind: make_unary(table, fallback) for kind, table in op.number_plans.items()}
 
-    def function(x: Any, y: Any) -> Any:
+    def function(input: Any, other: Any, _: Any = None, out: Any = None) -> Any:
         nonlocal last
         plan = last
-        kind = y.__class__
+        if _ is not out:
+            return stored(fallback, (input, other), _, out)
+        kind = other.__class__
         if kind is float or kind is int:
-            return numbers[kind](x, y)
+            return numbers[kind](input, other)
         try:
-            if plan.first is not x.spec or plan.second is not y.spec:
-                plan = last = plans[x.spec, y.spec]
+            if plan.first is not input.spec or plan.second is not other.spec:
+                plan = last = plans[input.spec, other.spec]
         except (KeyError, AttributeError):
-            return fallback(x, y)
+            return fallback(input, other)
         state = get_state()
-        if state.region is not None or x.base is not None or y.base is not None:
-            return run(plan, (x, y))
+        if state.region is not None or input.base is not None or other.base is not None:
+            return run(plan, (input, other))
         blocks = plan.blocks
         address = blocks.pop() if blocks else plan.pool.fresh(plan.room)
         storage = new(Storage)
@@ -331,25 +349,25 @@ def make_binary(op: Op, fallback: Callable[..., Any]) -> Callable[[Any, Any], An
             pool.peak = live
         try:
             if plan.size is None:
-                plan.launch(address, x.storage.address, y.storage.address, *plan.tail)
+                plan.launch(address, input.storage.address, other.storage.address, *plan.tail)
             else:
-                plan.launch(address, x.storage.address, y.storage.address, plan.size)
+                plan.launch(address, input.storage.address, other.storage.address, plan.size)
         except TypeError:
-            launch_plan(plan, (storage,), (x, y), ())
+            launch_plan(plan, (storage,), (input, other), ())
         out = new(Handle)
         out.spec = plan.out
         out.storage = storage
         out.offset = 0
         out.base = None
-        first = x.node
-        second = y.node
+        first = input.node
+        second = other.node
         if (first is None and second is None) or not state.grad or not plan.out.differentiable:
             out.node = None
             return out
         needs = 1 if second is None else 2 if first is None else 3
         grad = plan.grads.get(needs) or plan.grad(needs)
         saves = grad.saves_in
-        saved = () if not saves else (x, y) if len(saves) == 2 else (y,) if saves[0] else (x,)
+        saved = () if not saves else (input, other) if len(saves) == 2 else (other,) if saves[0] else (input,)
         out.node = make_node(plan, (), (first, second), grad, saved, storage)
         return out
 

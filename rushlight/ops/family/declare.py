@@ -61,12 +61,13 @@ def elementwise(
     method: bool = True,
     top: bool = True,
     listed: bool = True,
+    second: str = "other",
 ) -> Callable[..., Any]:
     """Declare an elementwise op; the number of operands is that of the body.
 
     `accepts` are the types it is computed in: integers go to the default float where only floats are accepted.
     `conditions` are operands that take no part in type promotion. `result` is the output's type, if not the common one.
-    One that is not `listed` is a kernel of composites, no public name.
+    One that is not `listed` is a kernel of composites, no public name. `second` is the keyword of the second operand.
     """
     op = Elementwise(name, body, vjp, accepts, result, conditions, doc)
     arity = body.__code__.co_argcount
@@ -74,14 +75,20 @@ def elementwise(
     def fallback(*operands: Any) -> Any:
         return apply(op, *operands)
 
+    fallback.__name__ = name
+
     function: Callable[..., Any]
     if arity == 1:
         function = call.make_unary(op.plans, fallback)
     elif arity == 2:
         function = call.make_binary(op, fallback)
+        code = function.__code__
+        function.__code__ = code.replace(co_varnames=(code.co_varnames[0], second, *code.co_varnames[2:]))
     else:
         function = fallback
     function.op = op  # type: ignore[attr-defined]
+    if arity < 3:
+        function.takes_out = True  # type: ignore[attr-defined]
     return register(name, function, doc, method, top) if listed else function
 
 

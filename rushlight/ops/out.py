@@ -1,0 +1,115 @@
+"""`out=`: a result stored in tensors that are there already.
+
+# Note [Out arguments]
+1. Only functions of a module take `out`, never methods: which ones is a fact about PyTorch (`ops/pytorch_names.py`).
+   `accept` gives a module's functions the keyword, once, when the package is made.
+2. The elementwise call sites and the short composites take `out` themselves (`takes_out`), because a function around
+   them would cost a tenth of the call. All others are called by a function that looks for the keyword.
+3. The result is made first and then stored, so `out` may overlap the inputs. It is resized where its shape is another,
+   with PyTorch's warning where it had elements, and cast where PyTorch would.
+"""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from rushlight.core.dtypes import can_cast
+from rushlight.core.errors import DeviceError, RushlightError
+from rushlight.ops import inplace
+from rushlight.ops.inplace_views import resize_
+from rushlight.tape.needed import edge_of
+from rushlight.tape.state import STATE, Changed
+from rushlight.tape.value import Value
+
+# New tensors: `out` says their type and device where no argument does.
+_MAKING = frozenset(
+    [
+        "arange",
+        "empty",
+        "eye",
+        "full",
+        "linspace",
+        "logspace",
+        "ones",
+        "rand",
+        "randint",
+        "randn",
+        "randperm",
+        "range",
+        "zeros",
+    ]
+)
+
+
+def store(name: str, out: Any, result: Any) -> Any:
+    """Put a result, or one for each of several outs, where it is wanted; what is given back is `out`."""
+    if isinstance(result, Value):
+        return _store_one(name, out, result)
+    if not isinstance(result, (tuple, list)) or not isinstance(out, (tuple, list)) or len(out) != len(result):
+        wanted = f"a tuple of {len(result)} tensors" if isinstance(result, (tuple, list)) else "no tensor"
+        raise TypeError(f"{name}(): out must be {wanted}, got {type(out).__name__}")
+    stored = [_store_one(name, place, part) for place, part in zip(out, result, strict=True)]
+    several: Any = type(result)
+    return several(*stored) if hasattr(result, "_fields") else tuple(stored)
+
+
+def _store_one(name: str, out: Any, result: Value) -> Value:
+    if not isinstance(out, Value):
+        raise TypeError(f"{name}(): out must be a tensor, got {type(out).__name__}")
+    if STATE.get().grad and (edge_of(out) is not None or edge_of(result) is not None):
+        raise RushlightError(
+            f"{name}(): functions with out=... arguments don't support automatic differentiation, but one of the "
+            f"arguments requires grad; use no_grad(), or the result without out"
+        )
+    if out.spec.device is not result.spec.device:
+        raise DeviceError(f"{name}(): out {out.spec!r} is on another device than the result {result.spec!r}")
+    if not can_cast(result.spec.dtype, out.spec.dtype):
+        raise RushlightError(
+            f"{name}(): result type {result.spec.dtype.name} can't be cast to the desired output type "
+            f"{out.spec.dtype.name}; give an out of type {result.spec.dtype.name}"
+        )
+    with Changed(grad=False):
+        if out.spec.shape != result.spec.shape:
+            _resize(name, out, result)
+        return inplace.copy_(out, result)
+
+
+def _resize(name: str, out: Value, result: Value) -> None:
+    if out.spec.numel:
+        warnings.warn(
+            f"{name}(): An output with one or more elements was resized since it had shape {list(out.spec.shape)}, "
+            f"which does not match the required output shape {list(result.spec.shape)}. Resize it with "
+            f"out.resize_(0) first to reuse it for another shape.",
+            stacklevel=5,
+        )
+    resize_(out, result.spec.shape)
+
+
+def with_out(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function with an `out` keyword."""
+    makes = name in _MAKING
+
+    @functools.wraps(function)
+    def called(*args: Any, **named: Any) -> Any:
+        out = named.pop("out", None) if named else None
+        if out is None:
+            return function(*args, **named)
+        if makes and isinstance(out, Value):
+            if named.get("dtype") not in (None, out.spec.dtype):
+                raise RushlightError(f"{name}(): dtype {named['dtype']!r} does not match that of out, {out.spec!r}")
+            named |= {"dtype": out.spec.dtype, "device": out.spec.device.device.name}
+        return store(name, out, function(*args, **named))
+
+    called.takes_out = True  # type: ignore[attr-defined]
+    return called
+
+
+def accept(module: dict[str, Any], names: Iterable[str]) -> None:
+    """Give the functions of a module that are among `names` the keyword `out`."""
+    for name in names:
+        function = module.get(name)
+        if function is not None and not hasattr(function, "takes_out"):
+            module[name] = with_out(name, function)

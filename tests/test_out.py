@@ -1,0 +1,112 @@
+"""`out=`: the result where it is wanted, as PyTorch stores it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import rushlight as rl
+from rushlight import DTypeError, RushlightError
+from rushlight.ops.pytorch_names import OUT_LINALG, OUT_SPECIAL, OUT_TOP
+
+X, Y = rl.tensor([[1.0, -2.0, 3.0], [0.5, 4.0, -1.0]]), rl.tensor([2.0, 4.0, 0.5])
+
+CALLS = {
+    "add": (lambda **k: rl.add(X, Y, **k)),
+    "add alpha": (lambda **k: rl.add(X, Y, alpha=3, **k)),
+    "sub": (lambda **k: rl.sub(X, 2, **k)),
+    "div": (lambda **k: rl.div(X, Y, rounding_mode="floor", **k)),
+    "mul": (lambda **k: rl.mul(X, Y, **k)),
+    "mul by a number": (lambda **k: rl.mul(X, 2.0, **k)),
+    "exp": (lambda **k: rl.exp(X, **k)),
+    "gt": (lambda **k: rl.gt(X, Y, **k)),
+    "sum": (lambda **k: rl.sum(X, 1, **k)),
+    "matmul": (lambda **k: rl.matmul(X, Y, **k)),
+    "cat": (lambda **k: rl.cat([X, X], 1, **k)),
+    "where": (lambda **k: rl.where(X > 0, X, Y, **k)),
+    "clamp": (lambda **k: rl.clamp(X, -1, 1, **k)),
+    "cumsum": (lambda **k: rl.cumsum(X, 0, **k)),
+    "vector_norm": (lambda **k: rl.linalg.vector_norm(X, **k)),
+    "expit": (lambda **k: rl.special.expit(X, **k)),
+    "round": (lambda **k: rl.round(X, decimals=1, **k)),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_out_takes_the_result_and_is_given_back(name):
+    call = CALLS[name]
+    want = call()
+    empty = rl.empty(0, dtype=want.dtype)
+    assert call(out=empty) is empty
+    assert empty.shape == want.shape
+    np.testing.assert_array_equal(empty.numpy(), want.numpy())
+    spaced = rl.zeros(*want.shape, 2, dtype=want.dtype)[..., 0]
+    call(out=spaced)
+    np.testing.assert_array_equal(spaced.numpy(), want.numpy())
+
+
+def test_several_results_take_several_outs():
+    values, indices = rl.empty(0), rl.empty(0, dtype=rl.int64)
+    got = rl.max(X, 1, out=(values, indices))
+    assert got[0] is values
+    assert got[1] is indices
+    assert values.tolist() == [3.0, 4.0]
+    assert indices.tolist() == [2, 1]
+    with pytest.raises(TypeError, match="tuple of 2"):
+        rl.max(X, 1, out=values)
+
+
+def test_out_may_overlap_the_operands():
+    x = rl.arange(5.0)
+    rl.add(x[:-1], x[1:], out=x[1:])
+    assert x.tolist() == [0, 1, 3, 5, 7]
+
+
+def test_a_tensor_with_elements_is_resized_with_a_warning():
+    out = rl.zeros(2, 2)
+    with pytest.warns(UserWarning, match=r"shape \[2, 2\]"):
+        rl.exp(rl.zeros(3), out=out)
+    assert out.tolist() == [1, 1, 1]
+
+
+def test_types():
+    out = rl.empty(0, dtype=rl.float64)
+    assert rl.add(X, Y, out=out).dtype is rl.float64
+    with pytest.raises(RushlightError, match="can't be cast"):
+        rl.add(X, Y, out=rl.empty(0, dtype=rl.int64))
+    assert rl.zeros(3, out=rl.empty(0, dtype=rl.int32)).dtype is rl.int32
+    with pytest.raises(RushlightError, match="dtype"):
+        rl.zeros(3, dtype=rl.float32, out=rl.empty(0, dtype=rl.int32))
+    with pytest.raises(TypeError, match="tensor"):
+        rl.exp(X, out=3)
+
+
+def test_out_does_not_differentiate():
+    leaf = rl.ones(3, requires_grad=True)
+    for inputs, out in ((leaf, rl.empty(3)), (Y, rl.ones(3, requires_grad=True))):
+        with pytest.raises(RushlightError, match="automatic differentiation"):
+            rl.exp(inputs, out=out)
+        with pytest.raises(RushlightError, match="automatic differentiation"):
+            rl.cumsum(inputs, 0, out=out)
+    with rl.no_grad():
+        assert rl.exp(leaf, out=rl.empty(3)).requires_grad is False
+
+
+def test_an_operand_too_many_is_no_out():
+    for name in ("mul", "add", "sub"):
+        with pytest.raises(TypeError, match="2 operands"):
+            getattr(rl, name)(Y, Y, Y)
+    with pytest.raises((TypeError, DTypeError)):
+        rl.exp(Y, Y)
+
+
+def test_keywords_of_pytorch():
+    assert rl.mul(input=Y, other=2).tolist() == (Y * 2).tolist()
+    assert rl.pow(Y, exponent=2).tolist() == Y.pow(exponent=2).tolist() == (Y * Y).tolist()
+    assert rl.exp(input=Y).tolist() == Y.exp().tolist()
+    assert rl.add(input=Y, other=Y, alpha=2).tolist() == (Y * 3).tolist()
+
+
+def test_every_name_takes_out():
+    for module, names in ((rl, OUT_TOP), (rl.linalg, OUT_LINALG), (rl.special, OUT_SPECIAL)):
+        assert not [n for n in names if hasattr(module, n) and not hasattr(getattr(module, n), "takes_out")]
