@@ -310,10 +310,7 @@ def stored(fallback: Callable[..., Any], operands: tuple[Any, ...], extra: Any, 
 
 
 def make_binary(op: Op, fallback: Callable[..., Any]) -> Callable[[Any, Any], Any]:
-    """`op(x, y)` for two tensors, written out as in `make_unary`; other operands go to `fallback`.
-
-    A third operand is refused: it stands before `out`, which is given by name.
-    """
+    """`op(x, y)` for two tensors, written out as in `make_unary`; other operands go to `fallback`."""
     plans = op.plans
     get_state = STATE.get
     last: Any = _NO_PLAN
@@ -322,7 +319,7 @@ def make_binary(op: Op, fallback: Callable[..., Any]) -> Callable[[Any, Any], An
     def function(input: Any, other: Any, _: Any = None, out: Any = None) -> Any:
         nonlocal last
         plan = last
-        if _ is not out:
+        if _ is not out:  # `_` is there so that a third operand is not taken for `out`
             return stored(fallback, (input, other), _, out)
         kind = other.__class__
         if kind is float or kind is int:
