@@ -484,7 +484,7 @@ def test_losses_are_the_functions():
     weight = rushlight.tensor([1.0, 2.0, 3.0])
     loss = nn.CrossEntropyLoss(weight, ignore_index=1, label_smoothing=0.1)
     assert loss(x, y).item() == F.cross_entropy(x, y, weight, ignore_index=1, label_smoothing=0.1).item()
-    assert nn.MSELoss("sum")(x, x + 2).item() == pytest.approx(48.0, rel=1e-5)
+    assert nn.MSELoss(reduction="sum")(x, x + 2).item() == pytest.approx(48.0, rel=1e-5)
 
 
 def test_batch_norm_wants_a_batch():

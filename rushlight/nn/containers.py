@@ -1,4 +1,4 @@
-"""Modules that hold modules: a chain, a list, a dict."""
+"""Modules that hold modules or parameters: a chain, lists, dicts."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from typing import Any
 
 from rushlight.nn.members import MODULE
 from rushlight.nn.module import Module
+from rushlight.nn.parameter import Parameter
 from rushlight.nn.showing import show_list
+from rushlight.tensor import Tensor
 
 
 class _Numbered(Module):
@@ -131,3 +133,170 @@ class ModuleDict(Module):
 
     def items(self) -> Iterable[tuple[str, Module]]:
         return self._modules.items()
+
+    def pop(self, name: str) -> Module:
+        module = self[name]
+        del self[name]
+        return module
+
+    def clear(self) -> None:
+        for name in list(self):
+            del self[name]
+
+
+def _as_parameter(value: Any) -> Any:
+    """A tensor becomes a parameter; anything else stays what it is."""
+    return Parameter(value) if isinstance(value, Tensor) and not isinstance(value, Parameter) else value
+
+
+class ParameterList(Module):
+    """A list of parameters; what is no tensor is kept too, but is not part of the state."""
+
+    _size: int
+
+    def __init__(self, values: Iterable[Any] | None = None) -> None:
+        super().__init__()
+        self._size = 0
+        self.extend(values or ())
+
+    def _name(self, at: int) -> str:
+        at = operator.index(at)
+        if not -self._size <= at < self._size:
+            raise IndexError(f"ParameterList: index {at} is out of range for {self._size} entries")
+        return str(at % self._size)
+
+    def __getitem__(self, at: Any) -> Any:
+        if isinstance(at, slice):
+            return type(self)(self[i] for i in range(*at.indices(self._size)))
+        return getattr(self, self._name(at))
+
+    def __setitem__(self, at: int, value: Any) -> None:
+        setattr(self, self._name(at), _as_parameter(value))
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter([self[i] for i in range(self._size)])
+
+    def __iadd__(self, values: Iterable[Any]) -> ParameterList:
+        return self.extend(values)
+
+    def __dir__(self) -> list[str]:
+        return [name for name in super().__dir__() if not name.isdigit()]
+
+    def append(self, value: Any) -> ParameterList:
+        self._size += 1
+        self[self._size - 1] = value
+        return self
+
+    def extend(self, values: Iterable[Any]) -> ParameterList:
+        if isinstance(values, Tensor) or not isinstance(values, Iterable):
+            raise TypeError(f"ParameterList.extend: takes a list of parameters, got {type(values).__name__}")
+        for value in values:
+            self.append(value)
+        return self
+
+    def extra_repr(self) -> str:
+        return "\n".join(f"({i}): {_shown(value)}" for i, value in enumerate(self))
+
+
+class ParameterDict(Module):
+    """Parameters by name; what is no tensor is kept too, but is not part of the state."""
+
+    _names: dict[str, None]
+
+    def __init__(self, parameters: Any = None) -> None:
+        super().__init__()
+        self._names = {}
+        self.update(parameters or {})
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._names:
+            raise KeyError(name)
+        return getattr(self, name)
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        if not isinstance(name, str):
+            raise TypeError(f"ParameterDict: the name of a parameter must be a string, got {type(name).__name__}")
+        if name not in self._names and hasattr(self, name):
+            raise KeyError(f"ParameterDict: it already has an attribute {name!r}; choose another name")
+        self._names[name] = None
+        setattr(self, name, _as_parameter(value))
+
+    def __delitem__(self, name: str) -> None:
+        del self._names[name]
+        delattr(self, name)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __reversed__(self) -> Iterator[str]:
+        return reversed(list(self._names))
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._names
+
+    def __or__(self, other: Mapping[str, Any] | ParameterDict) -> ParameterDict:
+        made = self.copy()
+        made.update(other)
+        return made
+
+    def __ior__(self, other: Mapping[str, Any] | ParameterDict) -> ParameterDict:
+        self.update(other)
+        return self
+
+    def keys(self) -> Iterable[str]:
+        return self._names.keys()
+
+    def values(self) -> Iterable[Any]:
+        return [self[name] for name in self._names]
+
+    def items(self) -> Iterable[tuple[str, Any]]:
+        return [(name, self[name]) for name in self._names]
+
+    def get(self, name: str, default: Any = None) -> Any:
+        return self[name] if name in self._names else default
+
+    def setdefault(self, name: str, default: Any = None) -> Any:
+        if name not in self._names:
+            self[name] = default
+        return self[name]
+
+    def update(self, parameters: Any) -> None:
+        pairs = parameters.items() if hasattr(parameters, "items") else parameters
+        for name, value in pairs:
+            self[name] = value
+
+    def pop(self, name: str) -> Any:
+        value = self[name]
+        del self[name]
+        return value
+
+    def popitem(self) -> tuple[str, Any]:
+        name = next(reversed(self._names))
+        return name, self.pop(name)
+
+    def clear(self) -> None:
+        for name in list(self._names):
+            del self[name]
+
+    def copy(self) -> ParameterDict:
+        return type(self)(self.items())
+
+    def fromkeys(self, keys: Iterable[str], default: Any = None) -> ParameterDict:
+        return type(self)((name, default) for name in keys)
+
+    def extra_repr(self) -> str:
+        return "\n".join(f"({name}): {_shown(value)}" for name, value in self.items())
+
+
+def _shown(value: Any) -> str:
+    if not isinstance(value, Tensor):
+        return f"Object of type: {type(value).__name__}"
+    kind = "Parameter" if isinstance(value, Parameter) else "Tensor"
+    size = "x".join(map(str, value.shape))
+    return f"{kind} containing: [{value.dtype!r} of size {size}]"

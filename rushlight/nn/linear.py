@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 from rushlight.core.dtypes import DType
@@ -11,6 +12,7 @@ from rushlight.nn.module import Module
 from rushlight.nn.parameter import Parameter
 from rushlight.ops import creation, views
 from rushlight.ops.matmul import linear
+from rushlight.ops.reshaping import unflatten
 from rushlight.tensor import Tensor
 
 
@@ -67,3 +69,22 @@ class Flatten(Module):
 
     def extra_repr(self) -> str:
         return f"start_dim={self.start_dim}, end_dim={self.end_dim}"
+
+
+class Unflatten(Module):
+    """One dimension as several."""
+
+    def __init__(self, dim: int, unflattened_size: Sequence[int]) -> None:
+        super().__init__()
+        if not isinstance(dim, int) or isinstance(unflattened_size, int):
+            raise TypeError(
+                f"Unflatten: a dimension by number and a list of sizes are needed, got {dim!r} and {unflattened_size!r}"
+            )
+        self.dim = dim
+        self.unflattened_size = tuple(unflattened_size)
+
+    def forward(self, input: Tensor) -> Tensor:
+        return unflatten(input, self.dim, self.unflattened_size)
+
+    def extra_repr(self) -> str:
+        return f"dim={self.dim}, unflattened_size={self.unflattened_size}"

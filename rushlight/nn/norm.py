@@ -135,3 +135,36 @@ class BatchNorm3d(_BatchNorm):
     """Batch normalisation of (batch, channels, depth, height, width)."""
 
     dimensions = (5,)
+
+
+class SyncBatchNorm(_BatchNorm):
+    """Batch normalisation over all processes; with one process, which is what there is here, over its batch."""
+
+    dimensions = (2, 3, 4, 5)
+
+    def __init__(
+        self,
+        num_features: int,
+        eps: float = 1e-5,
+        momentum: float | None = 0.1,
+        affine: bool = True,
+        track_running_stats: bool = True,
+        process_group: Any = None,
+        device: Any = None,
+        dtype: DType | None = None,
+    ) -> None:
+        super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype)
+        self.process_group = process_group
+
+    @classmethod
+    def convert_sync_batchnorm(cls, module: Module, process_group: Any = None) -> Module:
+        """The module with every batch norm in it replaced by one of these, which takes over its state."""
+        made: Module = module
+        if isinstance(module, _BatchNorm) and not isinstance(module, cls):
+            sizes = (module.num_features, module.eps, module.momentum, module.affine, module.track_running_stats)
+            made = cls(*sizes, process_group)
+            made.load_state_dict(module.state_dict(), assign=True)
+            made.train(module.training)
+        for name, child in list(module.named_children()):
+            made.add_module(name, cls.convert_sync_batchnorm(child, process_group))
+        return made

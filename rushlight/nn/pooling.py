@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from rushlight.nn import functional
 from rushlight.nn.module import Module
 from rushlight.ops import adaptive, pooling
 from rushlight.ops.adaptive import Wanted
@@ -229,3 +230,80 @@ class AdaptiveMaxPool3d(_AdaptiveMax):
     """The largest of as many windows of depth, height and width as are asked for."""
 
     function = staticmethod(adaptive.adaptive_max_pool3d)
+
+
+class _FractionalMaxPool(Module):
+    """The largest element of windows whose steps are random: as many as asked for, to the edge."""
+
+    function: str
+
+    def __init__(
+        self,
+        kernel_size: Given,
+        output_size: Given | None = None,
+        output_ratio: Any = None,
+        return_indices: bool = False,
+        _random_samples: Tensor | None = None,
+    ) -> None:
+        super().__init__()
+        if (output_size is None) == (output_ratio is None):
+            raise ValueError(f"{type(self).__name__}: pass either output_size or output_ratio")
+        self.kernel_size = kernel_size
+        self.output_size = output_size
+        self.output_ratio = output_ratio
+        self.return_indices = return_indices
+        self.register_buffer("_random_samples", _random_samples)
+
+    def forward(self, input: Tensor) -> Any:
+        pool = getattr(functional, self.function)
+        size, ratio = self.output_size, self.output_ratio
+        return pool(input, self.kernel_size, size, ratio, self.return_indices, self._random_samples)
+
+
+class FractionalMaxPool2d(_FractionalMaxPool):
+    """The largest element of windows of an image at random steps."""
+
+    function = "fractional_max_pool2d"
+
+
+class FractionalMaxPool3d(_FractionalMaxPool):
+    """The largest element of windows of a volume at random steps."""
+
+    function = "fractional_max_pool3d"
+
+
+class _MaxUnpool(Module):
+    """Elements put back where max pooling found them, zeros elsewhere."""
+
+    function: str
+
+    def __init__(self, kernel_size: Given, stride: Given | None = None, padding: Given = 0) -> None:
+        super().__init__()
+        self.kernel_size = kernel_size
+        self.stride = kernel_size if stride is None else stride
+        self.padding = padding
+
+    def forward(self, input: Tensor, indices: Tensor, output_size: Any = None) -> Tensor:
+        unpool = getattr(functional, self.function)
+        return unpool(input, indices, self.kernel_size, self.stride, self.padding, output_size)
+
+    def extra_repr(self) -> str:
+        return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
+
+
+class MaxUnpool1d(_MaxUnpool):
+    """The inverse of MaxPool1d."""
+
+    function = "max_unpool1d"
+
+
+class MaxUnpool2d(_MaxUnpool):
+    """The inverse of MaxPool2d."""
+
+    function = "max_unpool2d"
+
+
+class MaxUnpool3d(_MaxUnpool):
+    """The inverse of MaxPool3d."""
+
+    function = "max_unpool3d"

@@ -156,11 +156,11 @@ def leaky_relu(input: Value, negative_slope: float = 0.01) -> Value:
     return e.select(e.gt(input, 0), input, e.mul(input, negative_slope))
 
 
-@composite("mse_loss", method=False, top=False)
-def mse_loss(input: Value, target: Value, reduction: str = "mean") -> Value:
-    """Squared differences, averaged, summed or as they are."""
-    broadcast_shapes([input.spec.shape, target.spec.shape], "mse_loss", [input.spec, target.spec])
-    return reduced(e.square(e.sub(input, target)), reduction, "mse_loss")
+def chosen(size_average: bool | None, reduce: bool | None, reduction: str) -> str:
+    """The reduction; `size_average` and `reduce` are PyTorch's older way to say it."""
+    if size_average is None and reduce is None:
+        return reduction
+    return "none" if reduce is False else "sum" if size_average is False else "mean"
 
 
 def reduced(loss: Value, reduction: str, op: str) -> Value:

@@ -8,9 +8,10 @@ from typing import Any
 
 from rushlight.core.dtypes import FLOAT, INDEX
 from rushlight.core.errors import DTypeError, RushlightError, ShapeError
+from rushlight.core.shapes import broadcast_shapes
 from rushlight.ops import elementwise as e, reductions, views
 from rushlight.ops.activations import logsigmoid, pairwise_distance
-from rushlight.ops.composite import one_hot, reduced
+from rushlight.ops.composite import chosen, one_hot, reduced
 from rushlight.ops.creation import arange
 from rushlight.ops.family.declare import elementwise
 from rushlight.ops.indexing import gather
@@ -31,9 +32,7 @@ def _finish(
     loss: Value, op: str, size_average: Flag, reduce: Flag, reduction: str, weight: Value | None = None
 ) -> Value:
     """The loss reduced; `size_average` and `reduce` are PyTorch's older way to say how."""
-    if size_average is not None or reduce is not None:
-        each = reduce is False
-        reduction = "none" if each else "sum" if size_average is False else "mean"
+    reduction = chosen(size_average, reduce, reduction)
     if weight is None:
         return reduced(loss, reduction, op)
     loss = e.mul(loss, weight)
@@ -84,6 +83,20 @@ def l1_loss(
 ) -> Value:
     """|input - target|."""
     return _finish(_absolute(input, target), "l1_loss", size_average, reduce, reduction, weight)
+
+
+@composite("mse_loss", method=False, top=False)
+def mse_loss(
+    input: Value,
+    target: Value,
+    size_average: Flag = None,
+    reduce: Flag = None,
+    reduction: str = "mean",
+    weight: Value | None = None,
+) -> Value:
+    """Squared differences, averaged, summed or as they are."""
+    broadcast_shapes([input.spec.shape, target.spec.shape], "mse_loss", [input.spec, target.spec])
+    return _finish(e.square(e.sub(input, target)), "mse_loss", size_average, reduce, reduction, weight)
 
 
 @composite("smooth_l1_loss", method=False, top=False)

@@ -11,7 +11,7 @@ from rushlight.core.errors import DTypeError, RushlightError, ShapeError
 from rushlight.core.shapes import Spec
 from rushlight.kernel.shapes import Gather
 from rushlight.ops import elementwise as e, reductions, views
-from rushlight.ops.composite import reduced
+from rushlight.ops.composite import chosen, reduced
 from rushlight.ops.family.build import built
 from rushlight.ops.family.map import Formula, map_kernel
 from rushlight.ops.family.rowwise import COMPUTE, DeclaredRow, Rows, call_rows
@@ -135,11 +135,14 @@ def cross_entropy(
     input: Value,
     target: Value,
     weight: Value | None = None,
+    size_average: bool | None = None,
     ignore_index: int = -100,
+    reduce: bool | None = None,
     reduction: str = "mean",
     label_smoothing: float = 0.0,
 ) -> Value:
     """Negative log likelihood of the target classes under softmax(input) along dimension 1."""
+    reduction = chosen(size_average, reduce, reduction)
     if target.spec.dtype.kind == "f":
         return _soft_cross_entropy(input, target, weight, reduction, label_smoothing)
     _check("cross_entropy", input, target, weight)
@@ -193,10 +196,13 @@ def nll_loss(
     input: Value,
     target: Value,
     weight: Value | None = None,
+    size_average: bool | None = None,
     ignore_index: int = -100,
+    reduce: bool | None = None,
     reduction: str = "mean",
 ) -> Value:
     """Negative log likelihood of the target classes, given log probabilities along dimension 1."""
+    reduction = chosen(size_average, reduce, reduction)
     _check("nll_loss", input, target, weight)
     x, classes = _class_last(input, target)
     kept = e.ne(classes, ignore_index)
@@ -244,4 +250,11 @@ def linear_cross_entropy(
     if linear_bias is not None:
         logits = e.add(logits, views.reshape(linear_bias, (-1,)))
     ignored = -100 if ignore_index is None else ignore_index
-    return cross_entropy(views.reshape(logits, wanted), target, weight, ignored, reduction, label_smoothing)
+    return cross_entropy(
+        views.reshape(logits, wanted),
+        target,
+        weight,
+        ignore_index=ignored,
+        reduction=reduction,
+        label_smoothing=label_smoothing,
+    )
