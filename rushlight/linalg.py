@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from rushlight.core.errors import LinAlgError, RushlightError
 from rushlight.ops import decompositions, making, matrix_functions, products, solving
-from rushlight.ops.decompositions import cholesky_ex, eigh, eigvalsh, householder_product, svdvals
+from rushlight.ops.decompositions import cholesky_ex, eig, eigh, eigvals, eigvalsh, householder_product, svdvals
 from rushlight.ops.matmul import matmul
 from rushlight.ops.matrix_functions import (
     cond,
@@ -48,7 +48,9 @@ __all__ = [
     "cross",
     "det",
     "diagonal",
+    "eig",
     "eigh",
+    "eigvals",
     "eigvalsh",
     "householder_product",
     "inv",

@@ -362,6 +362,25 @@ def q_of_geqrf(op: Any, a: Any) -> Any:
     return rushlight.linalg.householder_product(found[..., :k], tau) @ found[..., :k, :].triu()
 
 
+def eig_power(op: Any, a: Any) -> Any:
+    """A cubed, out of its eigenvectors: whatever their order, length and angle."""
+    values, vectors = op(a)
+    return ((vectors * (values**3).unsqueeze(-2)) @ rushlight.linalg.inv(vectors)).real
+
+
+def power_of(a: Array) -> Array:
+    return a @ a @ a
+
+
+def eigval_traces(op: Any, a: Any) -> Any:
+    values = op(a)
+    return values.sum(-1).real, (values * values).sum(-1).real
+
+
+def traces(a: Array) -> Any:
+    return np.trace(a, axis1=-2, axis2=-1), np.trace(a @ a, axis1=-2, axis2=-1)
+
+
 DECOMPOSITIONS = [
     row("linalg_cholesky", square_root, both(over(definite), upper=True), symmetric),
     row("linalg_cholesky_ex", square_root, over(definite), lambda op, a: symmetric(op, a).L),
@@ -375,6 +394,8 @@ DECOMPOSITIONS = [
     row("linalg_svdvals", lambda a: np.linalg.svd(a, compute_uv=False), over(regular, RECTANGLES)),
     row("linalg_eigh", numpy_eigh, both(over(definite), UPLO="U"), free_eigh),
     row("linalg_eigvalsh", lambda a: np.linalg.eigvalsh((a + t(a)) / 2), over(definite), symmetric),
+    row("linalg_eig", power_of, over(regular), eig_power),
+    row("linalg_eigvals", traces, over(regular), eigval_traces),
     row("linalg_householder_product", lambda a, tau: reflected(a, tau)[..., : a.shape[-1]], reflections),
     row("orgqr", lambda a, tau: reflected(a, tau)[..., : a.shape[-1]], reflections),
     row("ormqr", reflected_product, applied),
@@ -451,7 +472,29 @@ def exponential(a: Array) -> Array:
     return x
 
 
+def again(op: Any, a: Any, **named: Any) -> Any:
+    """U S V^H; with all singular values it is the matrix, whatever was drawn."""
+    u, s, v = op(a, **named)
+    return (u * s.unsqueeze(-2)) @ v.mT
+
+
+def centred(a: Array, q: int, center: bool = True) -> Array:
+    return a - a.mean(-2, keepdims=True) if center else a
+
+
+def some_values(make: Make) -> Iterator[Sample]:
+    yield at(regular(make, 4, 3), q=3)
+    yield at(regular(make, 2, 2, 4), q=2)
+
+
+def components(make: Make) -> Iterator[Sample]:
+    yield at(regular(make, 5, 3), q=3)
+    yield at(regular(make, 2, 3, 3), q=3, center=False)
+
+
 FUNCTIONS = [
+    row("svd_lowrank", lambda a, q: a, some_values, again),
+    row("pca_lowrank", centred, components, again),
     row("linalg_pinv", lambda a, hermitian=False: np.linalg.pinv(a), over(regular, RECTANGLES[:3])),
     row("pinverse", np.linalg.pinv, over(regular, RECTANGLES)),
     row("linalg_matrix_norm", matrix_norm, norms),

@@ -142,3 +142,13 @@ def test_a_factor_without_openblas(monkeypatch):
         assert np.allclose(one, other, atol=1e-12)
     with pytest.raises(LinAlgError, match="install NumPy from PyPI"):
         linalg.ldl_factor(rushlight.eye(2))
+
+
+def test_orthogonal_matrices():
+    for shape in ((5, 3), (3, 5), (4, 2, 3)):
+        w = rushlight.nn.init.orthogonal_(rushlight.empty(*shape), gain=2)
+        flat = to_array(w).reshape(shape[0], -1)
+        square = flat @ flat.T if flat.shape[0] <= flat.shape[1] else flat.T @ flat
+        assert np.allclose(square, 4 * np.eye(len(square)), atol=1e-5)
+    with pytest.raises(ShapeError, match="2 dimensions"):
+        rushlight.nn.init.orthogonal_(rushlight.empty(3))

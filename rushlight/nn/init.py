@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from rushlight.core.errors import ShapeError
-from rushlight.ops import elementwise as e, random
+from rushlight.ops import decompositions, elementwise as e, random, reshaping
 from rushlight.ops.random import Generator
 from rushlight.tape.state import no_grad
 from rushlight.tensor import Tensor
@@ -91,3 +91,19 @@ def kaiming_normal_(
     generator: Generator | None = None,
 ) -> Tensor:
     return normal_(tensor, 0.0, calculate_gain(nonlinearity, a) / math.sqrt(_fan(tensor, mode)), generator)
+
+
+@no_grad()
+def orthogonal_(tensor: Tensor, gain: float = 1, generator: Generator | None = None) -> Tensor:
+    """Rows or columns, the fewer of them, orthonormal times gain; later dimensions count as columns."""
+    if tensor.ndim < 2:
+        raise ShapeError(f"orthogonal_: at least 2 dimensions are needed, got shape {list(tensor.shape)}")
+    if not tensor.numel():
+        return tensor
+    rows, columns = tensor.shape[0], tensor.numel() // tensor.shape[0]
+    drawn = random.randn((rows, columns), dtype=tensor.dtype, device=tensor.device, generator=generator)
+    q, r = decompositions.linalg_qr(drawn.mT if rows < columns else drawn)
+    # With R's diagonal positive every orthogonal matrix is as likely as any other.
+    q = e.mul(q, e.sign(reshaping.diagonal(r)))
+    q = q.mT if rows < columns else q
+    return tensor.copy_(e.mul(q, float(gain)).reshape(tensor.shape))

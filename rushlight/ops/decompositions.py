@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from rushlight.core.dtypes import DType, int32, real_type
+from rushlight.core.dtypes import DType, complex_type, int32, real_type
 from rushlight.core.errors import RushlightError, ShapeError
 from rushlight.core.shapes import Spec
-from rushlight.ops import elementwise as e, views
+from rushlight.ops import elementwise as e, parts, views
 from rushlight.ops.family.library import LibraryOp, call_library
 from rushlight.ops.matrices import (
     adjoint,
@@ -31,7 +31,7 @@ from rushlight.ops.matrices import (
 )
 from rushlight.ops.registry import composite
 from rushlight.ops.reshaping import diag_embed
-from rushlight.ops.solving import right_triangular, triangular
+from rushlight.ops.solving import right_triangular, solve_ex, triangular
 from rushlight.tape.needed import edge_of
 from rushlight.tape.state import STATE
 from rushlight.tape.value import Value
@@ -457,3 +457,51 @@ def eigvalsh(A: Value, UPLO: str = "L") -> Value:
     if _recorded(A):
         return eigh(A, UPLO).eigenvalues
     return unflat(call_library(_eigvalsh_op, (flat(A),), triangle), A.spec.shape[:-2])
+
+
+def _eig_grad(needs: int, grads: list[Any], ins: list[Any], outs: list[Any]) -> list[Value | None]:
+    """Eigenvectors have length 1, so what would stretch them is taken off; their angle must not matter."""
+    (g_values, g_vectors), (values, v) = grads, outs
+    turned = adjoint(v)
+    if g_vectors is None:
+        inner = e.mul(column(g_values), turned)
+    else:
+        moved = product(turned, g_vectors)
+        stretch = parts.real_part(diagonal_of(moved))
+        moved = e.sub(moved, e.mul(product(turned, v), row(stretch)))
+        gaps = on_diagonal(conj(e.sub(row(values), column(values))), 1.0)
+        inner = on_diagonal(e.div(moved, gaps), 0.0)
+        if g_values is not None:
+            inner = e.add(inner, diag_embed(g_values))
+        inner = product(inner, turned)
+    of_a = solve_ex(turned, inner).result
+    return [of_a if ins[0].dtype.kind == "c" else parts.real_part(of_a)]
+
+
+_eig_op = LibraryOp(
+    "lapack",
+    "eig",
+    lambda ins: [(complex_type(ins[0].dtype), ins[0].shape[:2]), (complex_type(ins[0].dtype), ins[0].shape)],
+    "Eigenvalues and eigenvectors.",
+    _eig_grad,
+    ((), (0, 1)),
+)
+_eigvals_op = LibraryOp(
+    "lapack", "eigvals", lambda ins: [(complex_type(ins[0].dtype), ins[0].shape[:2])], "Eigenvalues."
+)
+
+
+@composite("linalg_eig", method=False, top=False)
+def eig(A: Value) -> Eigh:
+    """Eigenvalues and eigenvectors of square matrices, complex, in no order."""
+    check_matrices("linalg.eig", A, square=True)
+    return Eigh(*(unflat(x, A.spec.shape[:-2]) for x in call_library(_eig_op, (flat(A),))))
+
+
+@composite("linalg_eigvals", method=False, top=False)
+def eigvals(A: Value) -> Value:
+    """Eigenvalues of square matrices, complex, in no order."""
+    check_matrices("linalg.eigvals", A, square=True)
+    if _recorded(A):
+        return eig(A).eigenvalues
+    return unflat(call_library(_eigvals_op, (flat(A),)), A.spec.shape[:-2])

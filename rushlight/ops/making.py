@@ -118,7 +118,7 @@ def powers(x: Value, count: int, increasing: bool) -> Value:
     """x ** 0 to x ** (count - 1) along a new last dimension, or the other way round."""
     place = creation.arange(count, device=x.spec.device.device.name)
     exponent = place if increasing else e.sub(count - 1, place)
-    base = e.cast(x, int64) if x.spec.dtype.kind != "f" else x
+    base = e.cast(x, int64) if x.spec.dtype.kind not in "fc" else x
     return e.pow(views.unsqueeze(base, -1), e.cast(exponent, base.spec.dtype) if base.spec.dtype is int64 else exponent)
 
 

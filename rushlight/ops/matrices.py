@@ -8,11 +8,13 @@ from rushlight.core.dtypes import COMPLEX, DType, bool_, float32, float64
 from rushlight.core.errors import DTypeError, ShapeError
 from rushlight.core.shapes import Shape, broadcast_shapes, numel
 from rushlight.ops import composite, creation, elementwise as e, views
+from rushlight.ops.complexes import conjugate
 from rushlight.ops.matmul import _product
 from rushlight.ops.reshaping import diagonal
 from rushlight.tape.value import Value
 
 LAPACK = (float32, float64, *COMPLEX)
+conj = conjugate
 product = _product  # matmul without its casts: derivatives are not under autocast
 
 
@@ -61,18 +63,13 @@ def batched(op: str, *values: Value) -> tuple[Shape, list[Value]]:
 # ---- parts ----
 
 
-def conj(x: Value) -> Value:
-    """The conjugate; of real numbers themselves."""
-    return x
-
-
 def transposed(x: Value) -> Value:
     return views.transpose(x, -1, -2)
 
 
 def adjoint(x: Value) -> Value:
     """The conjugate transpose."""
-    return conj(views.transpose(x, -1, -2))
+    return conjugate(views.transpose(x, -1, -2))
 
 
 def eye(n: int, like: Value, m: int | None = None, dtype: DType | None = None) -> Value:

@@ -9,6 +9,7 @@ from rushlight.core.dtypes import bool_
 from rushlight.core.errors import DTypeError, RushlightError, ShapeError
 from rushlight.core.shapes import broadcast_shapes, numel, wrap_dim
 from rushlight.ops import elementwise as e, reductions, views
+from rushlight.ops.complexes import conjugate
 from rushlight.ops.matmul import autocast, matmul
 from rushlight.ops.registry import composite
 from rushlight.tape.value import Value
@@ -61,7 +62,7 @@ def dot(input: Value, tensor: Value) -> Value:
 def vdot(input: Value, other: Value) -> Value:
     """Sum of the products of two vectors, the first conjugated: real numbers are their own conjugates."""
     _check_ranks("vdot", ("input", input, 1), ("other", other, 1))
-    return matmul(input, other)
+    return matmul(conjugate(input), other)
 
 
 @composite("inner")
@@ -254,8 +255,8 @@ def bilinear(input1: Value, input2: Value, weight: Value, bias: Value | None = N
 
 
 def vecdot(x: Value, y: Value, dim: int = -1) -> Value:
-    """Sum of products along a dimension, the others broadcast: linalg.vecdot."""
-    product = e.mul(x, y)
+    """Sum of products along a dimension, the first conjugated, the others broadcast: linalg.vecdot."""
+    product = e.mul(conjugate(x), y)
     if product.spec.dtype is bool_:
         raise DTypeError(f"vecdot: does not take bool, got {x.spec!r} and {y.spec!r}")
     return reductions.sum(product, dim, dtype=product.spec.dtype)

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from rushlight.core.dtypes import DType, int32, real_type
 from rushlight.core.errors import DTypeError, RushlightError, ShapeError
 from rushlight.core.shapes import Spec, numel
-from rushlight.ops import elementwise as e, reductions, views
+from rushlight.ops import complexes, elementwise as e, parts, reductions, views
 from rushlight.ops.family.library import LibraryOp, call_library
 from rushlight.ops.matrices import (
     adjoint,
@@ -401,6 +401,10 @@ def det(A: Value) -> Value:
 
 def _slogdet_grad(needs: int, grads: list[Any], ins: list[Any], outs: list[Any]) -> list[Value | None]:
     g = grads[1]
+    if ins[0].spec.dtype.kind == "c" and grads[0] is not None:  # the angle moves too
+        turn = parts.imag_part(e.mul(conj(grads[0]), outs[0]))
+        size = e.mul(turn, 0) if g is None else g
+        g = complexes.complex(size, e.neg(turn))
     if g is None:
         return [None]
     return [e.mul(adjoint(_inverted(ins[0], "")[0]), column(column(g)))]

@@ -201,9 +201,11 @@ def vector_norm(
     x: Value, ord: float = 2, dim: Dims = None, keepdim: bool = False, *, dtype: DType | None = None
 ) -> Value:
     """The ord-norm of the elements over dimensions: linalg.vector_norm."""
-    if x.spec.dtype.kind != "f":
-        raise DTypeError(f"vector_norm: takes floating point, got {x.spec!r}; cast with .float() first")
+    if x.spec.dtype.kind not in "fc" or (dtype is not None and dtype.kind != x.spec.dtype.kind):
+        what = "" if dtype is None else f" with dtype {dtype.name}"
+        raise DTypeError(f"vector_norm: takes floating point or complex, got {x.spec!r}{what}; cast with .to(dtype)")
     x = x if dtype is None else e.cast(x, dtype)
+    x = e.abs(x) if x.spec.dtype.kind == "c" else x
     ord = float(ord)
     if ord == 2:
         return reductions.reduce_dims(_length, x, dim, keepdim)

@@ -17,7 +17,7 @@ from dataclasses import fields
 from typing import Any
 
 from rushlight.core.dtypes import DType, compute_type, real_type
-from rushlight.kernel.shapes import Contract, Gather, Kernel, Map, Reduce, Rowwise, Scan, ScatterAdd
+from rushlight.kernel.shapes import Contract, Gather, Kernel, Library, Map, Reduce, Rowwise, Scan, ScatterAdd
 from rushlight.scalar.complex import lower
 from rushlight.scalar.ir import Expr, arg, param, rebuild, row, topological
 
@@ -25,7 +25,9 @@ Build = Callable[[Any, Kernel], Callable[..., None]]
 
 
 def is_complex(kernel: Kernel) -> bool:
-    """Whether a kernel names a complex type anywhere."""
+    """Whether a kernel names a complex type anywhere; a library's function takes them as they are."""
+    if isinstance(kernel, Library):
+        return False
     for field in fields(kernel):
         value = getattr(kernel, field.name)
         for item in value if isinstance(value, tuple) else (value,):
