@@ -17,6 +17,7 @@ from rushlight.core.errors import ShapeError
 from rushlight.core.shapes import Spec
 from rushlight.ops import creation, elementwise as e, indexing, reductions, views
 from rushlight.ops.creation import full_spec
+from rushlight.ops.cumulative import cumsum
 from rushlight.tape import call
 from rushlight.tape.value import Value
 
@@ -33,27 +34,19 @@ def read(x: Value) -> list[Any]:
     return _reader[0](call.detached(x))
 
 
-def _running_rows(x: Value) -> Value:
-    """Sums of everything up to each element, along the last of two dimensions, by doubling."""
-    width = x.spec.shape[1]
-    step = 1
-    while step < width:
-        head, tail = views.slice_dim(x, 1, 0, step), views.slice_dim(x, 1, step, width - step)
-        x = views.cat([head, e.add(tail, views.slice_dim(x, 1, 0, width - step))], 1)
-        step *= 2
-    return x
-
-
 def running(x: Value) -> Value:
-    """Sums of everything up to each element of an int64 vector: in blocks, then over the blocks' totals."""
+    """Sums of everything up to each element of a vector of integers or truth values, in int64.
+
+    In blocks, then over the blocks' totals: a scan is serial along its row, and one row would leave a GPU idle.
+    """
     n = x.spec.numel
     if n <= _BLOCK:
-        return views.reshape(_running_rows(views.reshape(x, (1, n))), (n,))
+        return cumsum(x, 0)
     blocks = -(-n // _BLOCK)
     if n % _BLOCK:
         rest = full_spec(Spec.of(x.spec.device, x.spec.dtype, (blocks * _BLOCK - n,)), 0)
         x = views.cat([x, rest])
-    inside = _running_rows(views.reshape(x, (blocks, _BLOCK)))
+    inside = cumsum(views.reshape(x, (blocks, _BLOCK)), 1)
     totals = views.reshape(views.slice_dim(inside, 1, _BLOCK - 1, 1), (blocks,))
     before = e.sub(running(totals), totals)
     whole = e.add(inside, views.reshape(before, (blocks, 1)))
@@ -66,7 +59,7 @@ def places(mask: Value, count: int, fill: int = 0) -> Value:
     device = mask.spec.device
     out = full_spec(Spec.of(device, int64, (count + 1,)), fill)
     if flat.spec.numel and count:
-        number = e.sub(running(e.cast(flat, int64)), 1)
+        number = e.sub(running(flat), 1)
         # What is not chosen, or beyond the count, goes to a last place that is cut off.
         target = e.select(e.bitwise_and(flat, e.lt(number, count)), number, count)
         where = creation.arange(flat.spec.numel, device=device.device.name)

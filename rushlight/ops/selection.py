@@ -1,9 +1,8 @@
 """Reading and writing the elements that an index or a mask names.
 
 # Note [Equal places]
-Where several elements are written to one place, the last one stays, on every device: `writers` finds it without a kernel
-of its own, bit by bit of the elements' numbers, from the highest: of those that agree in the bits so far, the ones with
-the bit set win where there are any. That takes log2(n) rounds of counting and looking up.
+Where several elements are written to one place, the last one stays, on every device: `writers` sorts the elements by their
+places, stable, and the last of each place is the writer. So no two write to one place, and the order of writing is no matter.
 """
 
 from __future__ import annotations
@@ -13,10 +12,10 @@ from typing import Any
 from rushlight.core.dtypes import bool_, int32, int64
 from rushlight.core.errors import DTypeError, ShapeError
 from rushlight.core.shapes import Shape, broadcast_shapes, contiguous_strides, numel, wrap_dim
-from rushlight.ops import compaction, creation, elementwise as e, indexing, reductions, views
+from rushlight.ops import compaction, elementwise as e, indexing, reductions, views
 from rushlight.ops.folding import LOWEST, extreme, filled, folded
 from rushlight.ops.registry import REGISTRY, composite
-from rushlight.ops.reshaping import device_of, pick, ravel
+from rushlight.ops.reshaping import pick, ravel
 from rushlight.ops.searching import search
 from rushlight.ops.sorting import ordered
 from rushlight.tape import call
@@ -29,27 +28,15 @@ def lifted(x: Value) -> Value:
     return x if x.spec.shape else views.reshape(x, (1,))
 
 
-def _numbers(index: Value, dim: int) -> Value:
-    """The number of each element along a dimension."""
-    shape = index.spec.shape
-    line = creation.arange(shape[dim], dtype=int32, device=device_of(index))
-    return views.expand(views.reshape(line, (-1,) + (1,) * (len(shape) - dim - 1)), shape)
-
-
 def writers(index: Value, dim: int, shape: Shape) -> Value:
     """For each place of `shape` 1 + the number of the last element that index puts there, else 0. Note [Equal places]."""
-    number = _numbers(index, dim)
-    alive: Value | None = None
-    for bit in reversed(range((index.spec.shape[dim] - 1).bit_length())):
-        has = e.ne(e.bitwise_and(number, 1 << bit), 0)
-        asks = has if alive is None else e.bitwise_and(has, alive)
-        counts = indexing.scatter_add(filled(index, int32, shape, 0), dim, index, e.cast(asks, int32))
-        wins = e.eq(has, e.gt(indexing.gather(counts, dim, index), 0))
-        alive = wins if alive is None else e.bitwise_and(alive, wins)
-    number = e.add(number, 1)
-    if alive is not None:
-        number = e.select(alive, number, 0)
-    return indexing.scatter_add(filled(index, int32, shape, 0), dim, index, number)
+    n = index.spec.shape[dim]
+    places, numbers = ordered(index, dim)
+    before, after = views.slice_dim(places, dim, 0, n - 1), views.slice_dim(places, dim, 1, n - 1)
+    ends = filled(index, bool_, (*index.spec.shape[:dim], 1, *index.spec.shape[dim + 1 :]), 1)
+    last = views.cat([e.ne(before, after), ends], dim)
+    numbers = e.select(last, e.cast(e.add(numbers, 1), int32), 0)
+    return indexing.scatter_add(filled(index, int32, shape, 0), dim, places, numbers)
 
 
 def hits(index: Value, dim: int, shape: Shape) -> Value:

@@ -46,7 +46,7 @@ def _lengths(starts: Value, n: int) -> Value:
 
 def _runs(new: Value) -> tuple[Value, Value]:
     """Where runs start, and the number of each element's run."""
-    return compaction.chosen(new), e.sub(cumsum(new, 0), 1)
+    return compaction.chosen(new), e.sub(compaction.running(new), 1)
 
 
 def _nothing(x: Value, return_inverse: bool, return_counts: bool, dim: int | None = None) -> Any:
@@ -62,7 +62,8 @@ def _rank_columns(x: Value) -> Value:
     values, places = ordered(x, 0)
     other = e.ne(views.slice_dim(values, 0, 1, n - 1), views.slice_dim(values, 0, 0, n - 1))
     zeros = filled(x, int64, (1, x.spec.shape[1]), 0)
-    ranks = cumsum(views.cat([zeros, e.cast(other, int64)], 0), 0)
+    steps = views.cat([zeros, e.cast(other, int64)], 0)
+    ranks = cumsum(steps, 0) if x.spec.shape[1] > 1 else views.reshape(compaction.running(ravel(steps)), (n, 1))
     return indexing.scatter_add(filled(x, int64, x.spec.shape, 0), 0, places, ranks)
 
 
