@@ -4,15 +4,15 @@
 1. Each row becomes records in scratch, padded to a power of two with records above all others. A record is a signed key in the
    elements' order, and the position; keys of 32 bits share one int64 with it (key above position), wider ones have an array
    beside that of the positions. No two records are equal, so the order is the stable one.
-2. A stage compares places `far` apart: views (pairs of runs, far) of the scratch, in place. `index` counts the pairs; blocks of
-   twice the runs being merged go up and down in turn, told by the bit `turn` of it (0 in the last merge: all go up).
+2. A stage compares places `far` apart. Several stages, of distances 4d, 2d and d say, are one kernel over the views (runs of 8d,
+   one of the 8 pieces, d) of the scratch, in place. `index` counts what is walked; blocks of twice the runs being merged go
+   up and down in turn, told by the bit `turn` of it (0 in the last merge: all go up).
 3. Stages follow each other on the device's stream; scratch goes back to the pool as soon as the last is asked for.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from rushlight.core.dtypes import DType, compute_type, int32, int64
 from rushlight.devices.allocator import Pool, room_for
@@ -67,19 +67,29 @@ def _pad_kernel(wide: bool) -> Map:
     )
 
 
-def _stage_kernel(wide: bool, step: str) -> Map:
-    """The smaller record first, or last where the bit of `index` says so."""
+def _stage_kernel(wide: bool, stages: int, step: str) -> Map:
+    """The smaller of two records first, or last where the bit of `index` says so; distances go down by halves."""
+    count = 1 << stages
     down = (index() & param(0, int64)).ne(const(0, int64))
-    a, b = arg(0, int64), arg(1, int64)
-    if not wide:
-        swap = (b < a).ne(down)
-        pair = (s.where(swap, b, a), s.where(swap, a, b))
-        return Map((int64,) * 2, (int64,) * 2, (int64,), pair, 2, (step,) * 4)
-    at_a, at_b = arg(2, int32), arg(3, int32)
-    swap = ((b < a) | (b.eq(a) & (at_b < at_a))).ne(down)
-    bodies = (s.where(swap, b, a), s.where(swap, a, b), s.where(swap, at_b, at_a), s.where(swap, at_a, at_b))
-    types = (int64, int64, int32, int32)
-    return Map(types, types, (int64,), bodies, 2, (step,) * 8)
+    keys = [arg(i, int64) for i in range(count)]
+    places = [arg(count + i, int32) for i in range(count)] if wide else []
+    for stage in reversed(range(stages)):
+        far = 1 << stage
+        for a in range(count):
+            b = a + far
+            if a & far:
+                continue
+            less = keys[b] < keys[a]
+            if wide:
+                less = less | (keys[b].eq(keys[a]) & (places[b] < places[a]))
+                places[a], places[b] = _swapped(less.ne(down), places[a], places[b])
+            keys[a], keys[b] = _swapped(less.ne(down), keys[a], keys[b])
+    types = (int64,) * count + (int32,) * len(places)
+    return Map(types, types, (int64,), (*keys, *places), 2, (step,) * (2 * len(types)))
+
+
+def _swapped(swap: Expr, a: Expr, b: Expr) -> tuple[Expr, Expr]:
+    return s.where(swap, b, a), s.where(swap, a, b)
 
 
 def _end_kernel(wide: bool) -> Map:
@@ -89,26 +99,34 @@ def _end_kernel(wide: bool) -> Map:
     return Map((int64,), (int64,), (), (arg(0, int64) & 0xFFFFFFFF,), 3, ("n", "n"))
 
 
+def _most_stages(wide: bool) -> int:
+    """Stages of one kernel: more take more registers and operands."""
+    return 2 if wide else 3
+
+
 def parts(kernel: Sort) -> tuple[Kernel, ...]:
-    """The kernels that the network is made of: start, padding, near stages, far stages, end, and the copy of values."""
+    """The kernels that the network may use: start, padding, end, the copy of values, and stages."""
     wide = _is_wide(kernel.dtype)
-    stages = _stage_kernel(wide, "n"), _stage_kernel(wide, "1")
-    return _start_kernel(kernel), _pad_kernel(wide), *stages, _end_kernel(wide), Gather(kernel.dtype, int64)
+    stages = [_stage_kernel(wide, n, step) for step in "n1" for n in range(1, _most_stages(wide) + 1)]
+    return _start_kernel(kernel), _pad_kernel(wide), _end_kernel(wide), Gather(kernel.dtype, int64), *stages
 
 
-@dataclass(frozen=True)
 class Network:
-    """A built Sort."""
+    """A built Sort; stages are built when they are first met, once for all element types of a width."""
 
-    wide: bool
-    start: Launch
-    pad: Launch
-    near: Launch
-    far: Launch
-    end: Launch
-    gather: Launch
-    status: int
-    pool: Callable[[], Pool]
+    def __init__(self, kernel: Sort, device: Device, pool: Callable[[], Pool]) -> None:
+        self.wide = _is_wide(kernel.dtype)
+        self.device = device
+        self.pool = pool
+        self.start, self.pad, self.end, self.gather = (_built(device, part) for part in parts(kernel)[:4])
+        self.stages: dict[tuple[int, str], Launch] = {}
+        self.status = device.status_word("sort")
+
+    def stage(self, stages: int, step: str) -> Launch:
+        found = self.stages.get((stages, step))
+        if found is None:
+            found = self.stages[stages, step] = _built(self.device, _stage_kernel(self.wide, stages, step))
+        return found
 
     def __call__(self, values: int, positions: int, source: int, *numbers: int) -> None:
         outer, axis, inner, keep = numbers[:4]
@@ -142,16 +160,36 @@ class Network:
     def _sort(self, records: tuple[int, ...], count: int, padded: int) -> None:
         run = 1  # sorted so far
         while run < padded:
-            turn = run if 2 * run < padded else 0
-            far = run
-            while far:
-                both = [a for start, size in zip(records, (8, 4), strict=False) for a in (start, start + far * size)]
-                launch = self.far if far > 1 else self.near
-                launch(*both, *both, count // (2 * far), far, *(2 * far, 1) * (2 * len(both)), turn)
-                far //= 2
+            left = run.bit_length()  # stages of this merge
+            while left:
+                stages = min(left, _most_stages(self.wide))
+                left -= stages
+                pieces, apart = 1 << stages, 1 << left
+                turn = 2 * run // pieces if 2 * run < padded else 0
+                self._merge(records, count, pieces, apart, turn)
             run *= 2
+
+    def _merge(self, records: tuple[int, ...], count: int, pieces: int, apart: int, turn: int) -> None:
+        """One launch: distances from apart * pieces / 2 down to `apart`."""
+        operands = [
+            start + i * apart * size for start, size in zip(records, (8, 4), strict=False) for i in range(pieces)
+        ]
+        runs, stages = count // (pieces * apart), pieces.bit_length() - 1
+        if apart == 1:  # one long row of pieces that lie side by side
+            self.stage(stages, "n")(*operands, *operands, 1, runs, *(0, pieces) * (2 * len(operands)), turn)
+        else:
+            self.stage(stages, "1")(*operands, *operands, runs, apart, *(pieces * apart, 1) * (2 * len(operands)), turn)
+
+
+_BUILT: dict[tuple[Device, Kernel], Launch] = {}
+
+
+def _built(device: Device, kernel: Kernel) -> Launch:
+    found = _BUILT.get((device, kernel))
+    if found is None:
+        found = _BUILT[device, kernel] = device.build(kernel)
+    return found
 
 
 def build(kernel: Sort, device: Device, pool: Callable[[], Pool]) -> Launch:
-    start, pad, near, far, end, gather = (device.build(part) for part in parts(kernel))
-    return Network(_is_wide(kernel.dtype), start, pad, near, far, end, gather, device.status_word("sort"), pool)
+    return Network(kernel, device, pool)
