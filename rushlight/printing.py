@@ -50,11 +50,24 @@ class _Style:
         return self._bare(value).rjust(self.width)
 
 
+class _Pairs:
+    """Complex numbers: a format for the real parts and one for the imaginary ones."""
+
+    def __init__(self, shown: list[complex]) -> None:
+        self.real = _Style([v.real for v in shown], True)
+        self.imag = _Style([v.imag for v in shown], True)
+        self.width = self.real.width + self.imag.width + 1
+
+    def text(self, value: complex) -> str:
+        imag = self.imag.text(value.imag).lstrip() + "j"
+        return self.real.text(value.real) + ("" if imag[0] in "+-" else "+") + imag
+
+
 def _flat(rows: Any) -> list[Any]:
     return [v for row in rows for v in _flat(row)] if isinstance(rows, list) else [rows]
 
 
-def _lay_out(rows: Any, style: _Style, indent: int, cut: bool) -> str:
+def _lay_out(rows: Any, style: _Style | _Pairs, indent: int, cut: bool) -> str:
     if not isinstance(rows, list):
         return style.text(rows)
     deepest = not rows or not isinstance(rows[0], list)
@@ -91,7 +104,8 @@ def _notes(value: Value) -> list[str]:
         notes.append(f"device='{pool.device.name}'")
     if not spec.numel and len(spec.shape) != 1:
         notes.append(f"size={spec.shape}")
-    usual = {dtypes.get_default()} if not spec.numel else {dtypes.get_default(), dtypes.int64, dtypes.bool_}
+    default = dtypes.get_default()
+    usual = {default, dtypes.complex_type(default), dtypes.int64, dtypes.bool_} if spec.numel else {default}
     if spec.dtype not in usual:
         notes.append(f"dtype={spec.dtype!r}")
     edge = edge_of(value)
@@ -124,4 +138,6 @@ def _elements(value: Value, indent: int) -> str:
     array = to_numpy(call.detached(value), copy=True)
     rows = (array.astype("float64") if is_float else array).tolist()
     cut = value.spec.numel > _THRESHOLD
-    return _lay_out(rows, _Style(_flat(_shown(rows, cut)), is_float), indent, cut)
+    shown = _flat(_shown(rows, cut))
+    style = _Pairs(shown) if value.spec.dtype.kind == "c" else _Style(shown, is_float)
+    return _lay_out(rows, style, indent, cut)

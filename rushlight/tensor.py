@@ -333,7 +333,8 @@ class Tensor(Value):
         return interop.to_numpy(self.detach(), copy=True).tolist()
 
     def __float__(self) -> Any:
-        return dtypes_float(self.item())
+        value = self.item()
+        return dtypes_float(value.real if isinstance(value, complex) and not value.imag else value)
 
     def __int__(self) -> Any:
         return dtypes_int(self.item())

@@ -166,6 +166,33 @@ def matrices(make: Make) -> Iterator[Sample]:
         yield at(make(*a, 2), make(*b, 2))
 
 
+def indexed(make: Make) -> Iterator[Sample]:
+    yield at(make(5, 3, 2), 0, make.index(4, 3, limit=5))
+    yield at(make(2, 5, 3, 2), 1, make.index(2, 4, 3, limit=5))
+
+
+def gathered(x: Array, dim: int, index: Array) -> Array:
+    return np.take_along_axis(x, index, dim)
+
+
+def selected(make: Make) -> Iterator[Sample]:
+    yield at(make(3, 5, 2), 1, make.index(7, limit=5))
+
+
+def sources(make: Make) -> Iterator[Sample]:
+    yield at(make(5, 3, 2), 0, make.index(4, 3, limit=5), make(4, 3, 2))
+
+
+def scattered(x: Array, dim: int, index: Array, src: Array) -> Array:
+    out = x.copy()
+    np.add.at(out, (index, np.arange(x.shape[1])), src)
+    return out
+
+
+def chosen(make: Make) -> Iterator[Sample]:
+    yield at(make.mask(3, 4), make(3, 4, 2), make(4, 2))
+
+
 def whole(x: Array) -> Array:
     return x
 
@@ -239,5 +266,32 @@ ROWS = [
     binary("ne", np.not_equal, EXACT, result=always(bool_), differentiable=False),
     row("sum", lambda x, dim=None: x.sum(dim), case((3, 5, 4), dim=1), SUMMED),
     row("mean", lambda x, dim=None: x.mean(dim), case((3, 5, 4), dim=(0, 2)), SUMMED),
+    row("prod", lambda x, dim=None: x.prod(dim), case((2, 5, 3), dim=1), CONTRACTED),
+    row("cumsum", lambda x, dim: x.cumsum(dim), case((3, 5), 1), SUMMED),
+    row("cumprod", lambda x, dim: x.cumprod(dim), case((3, 5), 1), CONTRACTED),
+    row("var", lambda x, dim=None: x.var(dim, ddof=1), case((3, 5), dim=1), SUMMED),
+    row("std", lambda x, dim=None: x.std(dim, ddof=1), case((3, 5), dim=1), SUMMED),
+    row("norm", lambda x, p=2, dim=None: np.linalg.norm(x, p, dim), case((3, 5), p=3, dim=1), SUMMED),
+    row("logsumexp", lambda x, dim: np.log(np.exp(x).sum(dim)), case((3, 5), 1), CONTRACTED),
+    row("lerp", lambda x, y, w: x + w * (y - x), case((3, 5), (3, 5), 0.25), COMPOSED),
+    row("addcmul", lambda x, y, z, value=1: x + value * y * z, case((3, 5), (5,), (3, 1), value=2 - 1j), COMPOSED),
+    row("addcdiv", lambda x, y, z, value=1: x + value * y / z, case((3, 5), (5,), (3, 1), value=2 - 1j), CONTRACTED),
+    unary("softsign", lambda x: x / (1 + np.abs(x)), low=0.25),
+    unary("tanhshrink", lambda x: x - np.tanh(x), low=0.25, high=1.25),
+    row(
+        "cat", lambda xs, dim=0: np.concatenate(xs, dim), lambda make: iter([at([make(2, 3, 2), make(4, 3, 2)])]), EXACT
+    ),
+    row("gather", gathered, indexed, EXACT),
+    row("index_select", lambda x, dim, index: np.take(x, index, dim), selected, EXACT),
+    row("scatter_add", scattered, sources, ROUNDED),
+    row("where", np.where, chosen, EXACT),
+    row("tril", np.tril, case((4, 4)), EXACT),
+    row("flip", np.flip, case((3, 4), [0, 1]), EXACT),
+    row("vdot", np.vdot, case((7,), (7,)), CONTRACTED),
+    row("outer", np.outer, case((3,), (4,)), ROUNDED),
+    row("bmm", np.matmul, case((2, 3, 4), (2, 4, 3)), CONTRACTED),
+    row("einsum", lambda rule, *xs: np.einsum(rule, *xs), case("ij,kj->ik", (3, 4), (2, 4)), CONTRACTED),
+    row("linear", lambda x, w, b: x @ w.T + b, case((3, 4), (5, 4), (5,)), CONTRACTED),
+    row("cov", np.cov, case((3, 6)), SUMMED),
     row("matmul", np.matmul, matrices, CONTRACTED),
 ]

@@ -120,7 +120,7 @@ DTYPES = [
     ("add", lambda t: t(2) + "x", "str rushlight.tensor"),
     ("add", lambda t: rushlight.add(t(2), [1, 2]), "list rushlight.tensor"),
     ("tensor", lambda t: rushlight.tensor([[1, 2], [3]], device=t.device), "equal lengths"),
-    ("tensor", lambda t: rushlight.tensor(np.zeros(2, complex), device=t.device), "complex128 .astype"),
+    ("tensor", lambda t: rushlight.tensor(np.zeros(2, "datetime64[s]"), device=t.device), "datetime64[s] .astype"),
     ("full", lambda t: rushlight.full((2,), "a", device=t.device), "number str"),
     ("requires_grad", lambda t: t(2, dtype=int64, grad=True), "int64 floating-point"),
 ]

@@ -30,6 +30,12 @@ class DType:
     def is_complex(self) -> bool:
         return self.kind == "c"
 
+    def to_complex(self) -> DType:
+        return complex_type(self)
+
+    def to_real(self) -> DType:
+        return real_type(self)
+
     @property
     def is_signed(self) -> bool:
         return self.kind in "ifc"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from rushlight.core.dtypes import FLOAT, DType
+from rushlight.core.dtypes import FIELD, FLOAT, DType, real_type
 from rushlight.core.errors import DTypeError, RushlightError, ShapeError
 from rushlight.core.shapes import broadcast_shapes, wrap_dim
 from rushlight.ops import elementwise as e, inplace as writing, reductions, views
@@ -169,7 +169,7 @@ def hardshrink(input: Value, lambd: float = 0.5) -> Value:
     return _hardshrink(_floats("hardshrink", input), float(lambd))
 
 
-tanhshrink = elementwise("tanhshrink", lambda x: x - s.tanh(x), "x - tanh(x).", FLOAT, method=False, top=False)
+tanhshrink = elementwise("tanhshrink", lambda x: x - s.tanh(x), "x - tanh(x).", FIELD, method=False, top=False)
 
 
 @composite("threshold", method=False)
@@ -309,7 +309,7 @@ _root = elementwise(
 def length(x: Value, p: float, dim: int, keepdim: bool = False) -> Value:
     """The p-norm along a dimension."""
     if p == 2:
-        return _root(reductions.sum(e.square(x), dim, keepdim))
+        return _root(reductions.sum(reductions.size_squared(x), dim, keepdim))
     if p == math.inf:
         return reductions.amax(e.abs(x), dim, keepdim)
     if p == -math.inf:
@@ -317,7 +317,7 @@ def length(x: Value, p: float, dim: int, keepdim: bool = False) -> Value:
     if p == 1:
         return reductions.sum(e.abs(x), dim, keepdim)
     if p == 0:
-        return reductions.sum(e.cast(e.ne(x, 0), x.spec.dtype), dim, keepdim)
+        return reductions.sum(e.cast(e.ne(x, 0), real_type(x.spec.dtype)), dim, keepdim)
     return e.pow(reductions.sum(e.pow(e.abs(x), float(p)), dim, keepdim), 1.0 / p)
 
 

@@ -74,7 +74,7 @@ def where(condition: Value, input: Any = None, other: Any = None) -> Value:
         got = repr(condition.spec) if isinstance(condition, Value) else type(condition).__name__
         raise DTypeError(f"where: the condition must be a bool tensor, got {got}; compare or cast with .bool()")
     if not isinstance(input, Value) and not isinstance(other, Value):
-        kind = float if isinstance(input, float) or isinstance(other, float) else int
+        kind: Any = next((k for k in (complex, float) if isinstance(input, k) or isinstance(other, k)), int)
         like = condition.spec.device.device.name
         input = creation.full((), kind(input), device=like)
     return e.select(condition, input, other)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from rushlight.core.dtypes import INTEGER, bool_, get_default
+from rushlight.core.dtypes import INTEGER, bool_, get_default, real_type
 from rushlight.core.errors import DTypeError, RushlightError, ShapeError
 from rushlight.core.shapes import wrap_dim
-from rushlight.ops import elementwise as e, reductions, views
+from rushlight.ops import complexes, elementwise as e, parts, reductions, views
 from rushlight.ops.cumulative import cumsum
 from rushlight.ops.einsum import einsum
 from rushlight.ops.matmul import matmul
@@ -30,7 +30,7 @@ def cov(input: Value, *, correction: float = 1, fweights: Value | None = None, a
     """Covariances of variables (rows) over observations (columns), which may be counted and weighted."""
     if len(input.spec.shape) > 2 or input.spec.dtype is bool_:
         raise RushlightError(f"cov: takes numbers in at most 2 dimensions, got {input.spec!r}")
-    dtype = input.spec.dtype if input.spec.dtype.kind == "f" else get_default()
+    dtype = input.spec.dtype if input.spec.differentiable else get_default()
     x = e.cast(views.reshape(input, (1, -1)) if len(input.spec.shape) < 2 else input, dtype)
     count = x.spec.shape[1]
     _checked_weights("fweights", fweights, count, True)
@@ -41,13 +41,13 @@ def cov(input: Value, *, correction: float = 1, fweights: Value | None = None, a
         away = e.sub(x, e.div(reductions.sum(x, 1, True), total))
         left, rest = away, math.nan if count == 0 else max(total - correction, 0.0)
     else:
-        weights = e.cast(weights, dtype)
+        weights = e.cast(weights, real_type(dtype))
         total = reductions.sum(weights)
         away = e.sub(x, e.div(reductions.sum(e.mul(x, weights), 1, True), total))
         left = e.mul(away, weights)
         rest = e.sub(total, correction if aweights is None else _weighted(aweights, weights, total, correction))
         rest = e.relu(rest)
-    out = e.div(matmul(left, views.transpose(away, 0, 1)), rest)
+    out = e.div(matmul(left, complexes.adjoint(away)), rest)
     return views.reshape(out, ()) if x.spec.shape[0] == 1 else out
 
 
@@ -63,10 +63,16 @@ def corrcoef(input: Value) -> Value:
     if not c.spec.shape:
         return e.div(c, c)
     n = c.spec.shape[0]
-    spread = e.sqrt(views.reshape(_diagonal(c), (n, 1)))
+    spread = e.sqrt(views.reshape(parts.real_part(_diagonal(c)), (n, 1)))
     out = e.div(e.div(c, spread), views.reshape(spread, (1, n)))
-    out = e.select(e.gt(out, 1), 1, out)
-    return e.select(e.lt(out, -1), -1, out)
+    if out.spec.dtype.kind == "c":
+        return complexes.complex(_within_one(parts.real_part(out)), _within_one(parts.imag_part(out)))
+    return _within_one(out)
+
+
+def _within_one(x: Value) -> Value:
+    x = e.select(e.gt(x, 1), 1, x)
+    return e.select(e.lt(x, -1), -1, x)
 
 
 def _diagonal(x: Value) -> Value:

@@ -93,6 +93,10 @@ def full_spec(spec: Spec, value: complex) -> Value:
         spec = Spec.of(spec.device, spec.dtype, spec.shape)
     if spec.dtype is bool_:
         value = bool(value)
+    if isinstance(value, complex) and spec.dtype.kind not in "cb":
+        if value.imag:
+            raise DTypeError(f"full: the complex number {value} does not fit into {spec!r}")
+        value = value.real
     return call.call(_full, (), (spec,), (value,))
 
 
@@ -250,6 +254,8 @@ def arange(
     if step == 0 or (end - start) * step < 0:
         raise ShapeError(f"arange: from {start} to {end} there is no way by steps of {step}")
     count = max(0, math.ceil((end - start) / step))
+    if dtype is not None and dtype.kind == "c":
+        raise DTypeError("arange: there are no complex ranges; use linspace, or cast with .to(dtype)")
     if dtype is None:
         whole = all(isinstance(n, int) for n in (start, end, step))
         dtype = int64 if whole else get_default()

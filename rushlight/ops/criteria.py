@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from rushlight.core.dtypes import FLOAT, INDEX
+from rushlight.core.dtypes import FIELD, FLOAT, INDEX
 from rushlight.core.errors import DTypeError, RushlightError, ShapeError
 from rushlight.core.shapes import broadcast_shapes
 from rushlight.ops import elementwise as e, reductions, views
@@ -48,7 +48,7 @@ def _same_shapes(op: str, input: Value, target: Value) -> None:
 
 # ---- distances of numbers ----
 
-_absolute = elementwise("l1_loss", lambda x, y: s.absolute(x - y), "|x - y|.", FLOAT, listed=False)
+_absolute = elementwise("l1_loss", lambda x, y: s.absolute(x - y), "|x - y|.", FIELD, listed=False)
 
 
 def _bent(x: Expr, y: Expr, delta: Expr) -> tuple[Expr, Expr, Expr]:

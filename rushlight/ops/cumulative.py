@@ -23,6 +23,7 @@ from rushlight.ops.family.build import built, check_device_dtype
 from rushlight.ops.family.kernel_op import KernelOp, Vjp
 from rushlight.ops.indexing import gather, merges
 from rushlight.ops.registry import composite
+from rushlight.ops.transcendental import logaddexp
 from rushlight.scalar import build as s, elementary
 from rushlight.scalar.ir import Expr, arg, const, index, row
 from rushlight.tape import call
@@ -208,13 +209,25 @@ _logcumsumexp = Running(
 # ---- the public names ----
 
 
+def _doubled(fold: Callable[[Value, Value], Value], x: Value, dim: int, op: str) -> Value:
+    """A running fold of complex numbers, which no scan carries: in rounds, each over twice the distance."""
+    dim = wrap_dim(dim, len(x.spec.shape), op)
+    size = x.spec.shape[dim] if x.spec.shape else 1
+    step, out = 1, x
+    while step < size:
+        before, here = views.slice_dim(out, dim, 0, size - step), views.slice_dim(out, dim, step, size - step)
+        out = views.cat([views.slice_dim(out, dim, 0, step), fold(before, here)], dim)
+        step *= 2
+    return e.clone(x) if out is x else out
+
+
 def _accumulated(op: Running, x: Value, dim: int, dtype: DType | None) -> Value:
     dim = wrap_dim(dim, len(x.spec.shape), op.name)
     if dtype is bool_:
         raise DTypeError(f"{op.name}: cannot accumulate in bool; ask for dtype=rushlight.int64")
     if dtype is not None:
         x = e.cast(x, dtype)
-    return _run(op, (x,), dim, False, x.spec.dtype if dtype or x.spec.dtype.kind == "f" else int64)
+    return _run(op, (x,), dim, False, x.spec.dtype if dtype or x.spec.differentiable else int64)
 
 
 @composite("cumsum")
@@ -226,12 +239,16 @@ def cumsum(input: Value, dim: int, *, dtype: DType | None = None) -> Value:
 @composite("cumprod")
 def cumprod(input: Value, dim: int, *, dtype: DType | None = None) -> Value:
     """Product of the elements up to each along a dimension; integers multiply in int64, halves in float32."""
+    if (dtype or input.spec.dtype).kind == "c":
+        return _doubled(e.mul, e.cast(input, dtype or input.spec.dtype), dim, "cumprod")
     return _accumulated(_cumprod, input, dim, dtype)
 
 
 @composite("logcumsumexp")
 def logcumsumexp(input: Value, dim: int) -> Value:
     """log of the sum of exp of the elements up to each along a dimension, without overflow."""
+    if input.spec.dtype.kind == "c":
+        return _doubled(logaddexp, input, dim, "logcumsumexp")
     if input.spec.dtype not in FLOAT:
         raise DTypeError(f"logcumsumexp: takes floating point, got {input.spec!r}; cast with .float() first")
     return _run(_logcumsumexp, (input,), wrap_dim(dim, len(input.spec.shape), "logcumsumexp"), False, input.spec.dtype)

@@ -9,7 +9,7 @@ from typing import Any
 from rushlight.core.dtypes import DType, float32, float64, get_default
 from rushlight.core.errors import DTypeError, RushlightError
 from rushlight.core.shapes import Shape, broadcast_shapes
-from rushlight.ops import creation, elementwise as e, inplace, reductions, views
+from rushlight.ops import creation, elementwise as e, inplace, parts, reductions, views
 from rushlight.ops.random import Generator, rand, randint, randn
 from rushlight.ops.registry import composite
 from rushlight.ops.sorting import topk
@@ -38,7 +38,10 @@ def _floats_only(op: str, target: Value) -> None:
 
 
 def normal_(self: Value, mean: float = 0, std: float = 1, *, generator: Generator | None = None) -> Value:
-    """Fill with normal numbers."""
+    """Fill with normal numbers; the parts of complex ones have half the variance each."""
+    if self.spec.dtype.kind == "c":
+        normal_(parts.split(self), mean, std * math.sqrt(0.5), generator=generator)
+        return self
     _floats_only("normal_", self)
     if std < 0:
         raise RushlightError(f"normal_: the deviation must not be negative, got {std}")
@@ -72,7 +75,10 @@ def _bounds(op: str, bounds: tuple[Any, ...], named: dict[str, Any], low: Any, h
 
 
 def uniform_(self: Value, *bounds: float, generator: Generator | None = None, **named: float) -> Value:
-    """Fill with uniform numbers: uniform_(from=0, to=1)."""
+    """Fill with uniform numbers: uniform_(from=0, to=1); of complex ones both parts."""
+    if self.spec.dtype.kind == "c":
+        uniform_(parts.split(self), *bounds, generator=generator, **named)
+        return self
     _floats_only("uniform_", self)
     low, high = _bounds("uniform_", bounds, named, 0.0, 1.0)
     if low > high:

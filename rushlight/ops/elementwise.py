@@ -227,7 +227,9 @@ gelu_tanh = elementwise(
     method=False,
     top=False,
 )
-softsign = elementwise("softsign", lambda x: x / (1 + s.absolute(x)), "x / (1 + |x|).", FLOAT, method=False, top=False)
+softsign = elementwise(
+    "softsign", lambda x: x / s.cast(1 + s.absolute(x), x.dtype), "x / (1 + |x|).", FIELD, method=False, top=False
+)
 clone = elementwise("clone", lambda x: x, "A copy in memory of its own.", ANY)
 _CASTS = {
     dtype: elementwise(

@@ -50,6 +50,8 @@ def apply_inplace(op: Elementwise, target: Value, *others: Any) -> Value:
     """target = op(target, *others), into target's own memory."""
     name = f"{op.name}_"
     check_writable(target, name)
+    if op.name == "abs" and target.spec.dtype.kind == "c":
+        raise DTypeError(f"abs_: sizes of complex numbers are real and do not fit into {target.spec!r}; use .abs()")
     pattern: list[DType | None] = [None]
     tensors, numbers = [target], []
     for other in map(as_operand, others):

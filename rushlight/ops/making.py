@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from rushlight.core.dtypes import DType, float32, float64, get_default, int64
+from rushlight.core.dtypes import DType, complex_type, float32, float64, get_default, int64
 from rushlight.core.errors import DTypeError, RushlightError, ShapeError
 from rushlight.core.shapes import Shape, Spec
 from rushlight.devices.allocator import room_for
@@ -41,7 +41,8 @@ def _widest(pool: Any) -> DType:
 
 
 def _line(op: str, start: Any, end: Any, steps: Any, dtype: DType, device: Any) -> Value:
-    first, last, count = float(number_of(start)), float(number_of(end)), number_of(steps)
+    kind = complex if dtype.kind == "c" else float
+    first, last, count = kind(number_of(start)), kind(number_of(end)), number_of(steps)
     if not isinstance(count, int):
         raise TypeError(f"{op}: steps must be an integer, got {type(count).__name__}")
     if count < 0:
@@ -49,7 +50,7 @@ def _line(op: str, start: Any, end: Any, steps: Any, dtype: DType, device: Any) 
     spec = Spec.of(resolve_pool(device), dtype, (count,))
     step = (last - first) / (count - 1) if count > 1 else 0.0
     last = last if count > 1 else first
-    if dtype.kind == "f":
+    if dtype.kind in "fc":
         kernel = _steps
     else:  # whole numbers are what is left of fractions
         kernel = _steps_double if _widest(spec.device) is float64 else _steps_single
@@ -59,6 +60,13 @@ def _line(op: str, start: Any, end: Any, steps: Any, dtype: DType, device: Any) 
 def _device_of(device: Any, *values: Any) -> Any:
     found = [v.spec.device.device.name for v in values if isinstance(v, Value)]
     return found[0] if device is None and found else device
+
+
+def _type_of_ends(start: Any, end: Any) -> DType:
+    has_complex = any(
+        isinstance(v, complex) or (isinstance(v, Value) and v.spec.dtype.kind == "c") for v in (start, end)
+    )
+    return complex_type(get_default()) if has_complex else get_default()
 
 
 @composite("linspace", method=False)
@@ -74,7 +82,8 @@ def linspace(
 ) -> Value:
     """`steps` numbers from start to end, both included, in even steps."""
     take("linspace", named)
-    line = _line("linspace", start, end, steps, dtype or get_default(), _device_of(device, start, end))
+    dtype = dtype or _type_of_ends(start, end)
+    line = _line("linspace", start, end, steps, dtype, _device_of(device, start, end))
     return requiring(line, requires_grad)
 
 
@@ -92,11 +101,11 @@ def logspace(
 ) -> Value:
     """base ** start to base ** end, the exponents in even steps."""
     take("logspace", named)
-    dtype = dtype or get_default()
+    dtype = dtype or _type_of_ends(start, end)
     device = _device_of(device, start, end)
-    wide = dtype if dtype.itemsize > 2 and dtype.kind == "f" else _widest(resolve_pool(device))
+    wide = dtype if dtype.itemsize > 2 and dtype.kind in "fc" else _widest(resolve_pool(device))
     power = e.pow(float(base), _line("logspace", start, end, steps, wide, device))
-    if dtype.kind != "f":  # a power that is whole but for rounding counts as whole
+    if dtype.kind not in "fc":  # a power that is whole but for rounding counts as whole
         whole = e.round(power)
         near = e.le(e.abs(e.sub(power, whole)), e.mul(e.abs(whole), 1e-12 if wide is float64 else 1e-6))
         power = e.select(near, whole, power)
@@ -118,7 +127,7 @@ def powers(x: Value, count: int, increasing: bool) -> Value:
     """x ** 0 to x ** (count - 1) along a new last dimension, or the other way round."""
     place = creation.arange(count, device=x.spec.device.device.name)
     exponent = place if increasing else e.sub(count - 1, place)
-    base = e.cast(x, int64) if x.spec.dtype.kind not in "fc" else x
+    base = x if x.spec.differentiable else e.cast(x, int64)
     return e.pow(views.unsqueeze(base, -1), e.cast(exponent, base.spec.dtype) if base.spec.dtype is int64 else exponent)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 
-from rushlight.core.dtypes import FLOAT, DType, bfloat16, float16, float32, float64
+from rushlight.core.dtypes import FIELD, FLOAT, DType, bfloat16, float16, float32, float64, real_type
 from rushlight.core.errors import ShapeError
 from rushlight.core.shapes import Spec, numel
 from rushlight.ops import elementwise as e, inplace, reductions, views
@@ -115,8 +115,12 @@ def rms_norm(
         raise ShapeError(f"rms_norm: input {input.spec!r} does not end in normalized_shape {list(inner)}")
     if weight is not None and weight.spec.shape != inner:
         raise ShapeError(f"rms_norm: weight {weight.spec!r} must have the shape {list(inner)}")
-    check_dtypes("rms_norm", [input.spec], FLOAT)
-    added = _EPSILON[input.spec.dtype] if eps is None else float(eps)
+    check_dtypes("rms_norm", [input.spec], FIELD)
+    added = _EPSILON[real_type(input.spec.dtype)] if eps is None else float(eps)
+    if input.spec.dtype.kind == "c":
+        dims = tuple(range(len(shape) - len(inner), len(shape)))
+        y = e.mul(input, e.rsqrt(e.add(reductions.mean(e.square(input), dims, True), added)))
+        return y if weight is None else e.mul(y, weight)
     rows = views.reshape(input, (*shape[: len(shape) - len(inner)], numel(inner)))
     y = views.reshape(_rms(added)(rows, dim=-1), shape) if input.spec.numel else e.clone(input)
     return y if weight is None else e.mul(y, weight)

@@ -6,7 +6,21 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from rushlight.core.dtypes import ALL, FLOAT, INTEGER, DType, bool_, float16, float32, float64, get_default, int64
+from rushlight.core.dtypes import (
+    ALL,
+    ARITHMETIC,
+    FIELD,
+    FLOAT,
+    INTEGER,
+    DType,
+    bool_,
+    complex128,
+    float16,
+    float32,
+    float64,
+    get_default,
+    int64,
+)
 from rushlight.core.errors import DTypeError, RushlightError
 from rushlight.ops import elementwise as e
 from rushlight.ops.composite import clamp
@@ -209,7 +223,7 @@ _lerp = elementwise(
     "lerp",
     _between,
     "start + weight * (end - start).",
-    FLOAT,
+    FIELD,
     vjp=lambda g, out, start, end, weight: (g * (1 - weight), g * weight, g * (end - start)),
     listed=False,
 )
@@ -222,8 +236,10 @@ def lerp(input: Value, end: Value, weight: Any) -> Value:
     return _lerp(input, end, weight)
 
 
-_addcmul = elementwise("addcmul", lambda x, y, z, value: x + value * (y * z), "x + value * y * z.", listed=False)
-_addcdiv = elementwise("addcdiv", lambda x, y, z, value: x + value * (y / z), "x + value * y / z.", FLOAT, listed=False)
+_addcmul = elementwise(
+    "addcmul", lambda x, y, z, value: x + value * (y * z), "x + value * y * z.", ARITHMETIC, listed=False
+)
+_addcdiv = elementwise("addcdiv", lambda x, y, z, value: x + value * (y / z), "x + value * y / z.", FIELD, listed=False)
 
 
 @composite("addcmul")
@@ -235,7 +251,7 @@ def addcmul(input: Value, tensor1: Value, tensor2: Value, *, value: float = 1) -
 @composite("addcdiv")
 def addcdiv(input: Value, tensor1: Value, tensor2: Value, *, value: float = 1) -> Value:
     """input + value * tensor1 / tensor2; of floats only."""
-    if all(v.spec.dtype.kind != "f" for v in (tensor1, tensor2)):
+    if not any(v.spec.differentiable for v in (tensor1, tensor2)):
         raise DTypeError("addcdiv: integers are not divided; use input + value * trunc(tensor1 / tensor2), or cast")
     return _addcdiv(input, tensor1, tensor2, value)
 
@@ -254,8 +270,11 @@ def ldexp(input: Value, other: Any) -> Value:
 
 @composite("float_power")
 def float_power(input: Any, exponent: Any) -> Value:
-    """input ** exponent in float64."""
-    wide = [e.cast(v, float64) if isinstance(v, Value) else float(v) for v in (input, exponent)]
+    """input ** exponent in float64, or complex128 where either is complex."""
+    both = (input, exponent)
+    has_complex = any(v.spec.dtype.kind == "c" if isinstance(v, Value) else isinstance(v, complex) for v in both)
+    dtype, number = (complex128, complex) if has_complex else (float64, float)
+    wide = [e.cast(v, dtype) if isinstance(v, Value) else number(v) for v in both]
     return e.pow(*wide)
 
 

@@ -98,8 +98,8 @@ def ger(input: Value, vec2: Value) -> Value:
 # ---- beta * input + alpha * product ----
 
 
-def _scaled(value: Value, factor: float) -> Value:
-    if value.spec.dtype.kind != "f":
+def _scaled(value: Value, factor: Any) -> Value:
+    if not value.spec.differentiable:
         factor = int(factor)  # as PyTorch does: the fraction is dropped
     return value if factor == 1 else e.mul(value, factor)
 
@@ -133,7 +133,7 @@ def addmv(input: Value, mat: Value, vec: Value, *, beta: float = 1, alpha: float
 def addr(input: Value, vec1: Value, vec2: Value, *, beta: Any = 1, alpha: Any = 1) -> Value:
     """beta * input + alpha * outer(vec1, vec2)."""
     _check_ranks("addr", ("vec1", vec1, 1), ("vec2", vec2, 1))
-    if input.spec.dtype.kind != "f" and (isinstance(beta, float) or isinstance(alpha, float)):
+    if not input.spec.differentiable and (isinstance(beta, float) or isinstance(alpha, float)):
         raise DTypeError(f"addr: beta and alpha of {input.spec!r} are integers, got {beta} and {alpha}")
     return _plus("addr", input, _outer(vec1, vec2), beta, alpha)
 

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from rushlight.core.dtypes import DType, bfloat16, float16, float32, float64, get_default, int32, integer_range
+from rushlight.core.dtypes import (
+    DType,
+    bfloat16,
+    float16,
+    float32,
+    float64,
+    get_default,
+    int32,
+    integer_range,
+    real_type,
+)
 from rushlight.core.shapes import Shape, broadcast_shapes as _broadcast
 from rushlight.ops import creation
 from rushlight.tape.value import Value
@@ -18,7 +28,7 @@ class finfo:
     """What a floating-point type can hold."""
 
     def __init__(self, type: DType | None = None) -> None:
-        dtype = get_default() if type is None else type
+        dtype = get_default() if type is None else real_type(type)
         if dtype not in _SHAPES:
             raise TypeError(f"finfo: a floating-point type is needed, got {dtype!r}; use iinfo for integers")
         bits, lowest = _SHAPES[dtype]

@@ -7,12 +7,24 @@ moves on after the op has run; seed and position are the record's parameters, so
 
 from __future__ import annotations
 
+import math
 import os
 from typing import Any
 
-from rushlight.core.dtypes import FLOAT, DType, bfloat16, compute_type, float16, float32, float64, get_default, int64
+from rushlight.core.dtypes import (
+    FLOAT,
+    DType,
+    bfloat16,
+    compute_type,
+    float16,
+    float32,
+    float64,
+    get_default,
+    int64,
+    real_type,
+)
 from rushlight.core.shapes import Spec
-from rushlight.ops import elementwise as e
+from rushlight.ops import elementwise as e, parts
 from rushlight.ops.creation import Constant, requiring, resolve_pool, shape_of, sizes_of, take
 from rushlight.ops.family.build import check_device_dtype
 from rushlight.ops.family.map import Formula, MapOp
@@ -130,6 +142,9 @@ def rand(
 ) -> Value:
     """Uniform numbers in [0, 1)."""
     spec = _spec(sizes_of("rand", size, named), dtype, device)
+    if spec.dtype.kind == "c":
+        pairs = rand((*spec.shape, 2), dtype=real_type(spec.dtype), device=device, generator=generator)
+        return requiring(call.detached(parts.joined(pairs)), requires_grad)
     check_dtypes("rand", [spec], FLOAT)
     return requiring(_draw(_UNIFORM[spec.dtype], (), (spec,), (), spec.numel, generator), requires_grad)
 
@@ -145,6 +160,9 @@ def randn(
 ) -> Value:
     """Normal numbers with mean 0 and deviation 1."""
     spec = _spec(sizes_of("randn", size, named), dtype, device)
+    if spec.dtype.kind == "c":  # variance 1 in all: a half for each part
+        pairs = randn((*spec.shape, 2), dtype=real_type(spec.dtype), device=device, generator=generator)
+        return requiring(call.detached(parts.joined(e.mul(pairs, math.sqrt(0.5)))), requires_grad)
     check_dtypes("randn", [spec], FLOAT)
     return requiring(_draw(_normal, (), (spec,), (), 2 * spec.numel, generator), requires_grad)
 

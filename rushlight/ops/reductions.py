@@ -5,16 +5,30 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from rushlight.core.dtypes import ANY, FIELD, FLOAT, INTEGER, NUMBER, DType, bool_, get_default, int32, int64, uint8
+from rushlight.core.dtypes import (
+    ANY,
+    COMPLEX,
+    FIELD,
+    FLOAT,
+    INTEGER,
+    NUMBER,
+    DType,
+    bool_,
+    get_default,
+    int32,
+    int64,
+    uint8,
+)
 from rushlight.core.errors import DTypeError, ShapeError
 from rushlight.core.shapes import Shape, Spec, numel, wrap_dim
-from rushlight.ops import elementwise as e, views
+from rushlight.ops import elementwise as e, parts, views
 from rushlight.ops.creation import full_spec
-from rushlight.ops.family.declare import rowwise
+from rushlight.ops.family.declare import elementwise, rowwise
 from rushlight.ops.family.rowwise import DeclaredRow, Rows, call_rows
 from rushlight.ops.registry import composite
 from rushlight.scalar import build as s
 from rushlight.scalar.ir import Expr, const
+from rushlight.tape import call
 from rushlight.tape.op import Grad, Plan
 from rushlight.tape.value import Value
 
@@ -82,6 +96,24 @@ def _prod(x: Value, dim: int = -1, keepdim: bool = False) -> Value:
 
 
 _prod.__name__ = "prod"
+
+
+def _complex_prod(x: Value, dim: int = -1, keepdim: bool = False) -> Value:
+    """By halves: the parts of a product of complex numbers are not products."""
+    while (size := x.spec.shape[dim]) > 1:
+        half = size // 2
+        paired = e.mul(views.slice_dim(x, dim, 0, half), views.slice_dim(x, dim, half, half))
+        x = views.cat([paired, views.slice_dim(x, dim, size - 1, 1)], dim) if size % 2 else paired
+    shape = x.spec.shape
+    if not shape[dim]:
+        one = Spec.of(x.spec.device, x.spec.dtype, (*shape[:dim], 1, *shape[dim + 1 :]))
+        x = e.add(full_spec(one, 1), sum(x, dim, True))  # on the tape
+    else:
+        x = e.clone(x)
+    return x if keepdim else views.squeeze(x, dim)
+
+
+_complex_prod.__name__ = "prod"
 
 
 def _position(r: Rows, x: Expr, best: Expr) -> Expr:
@@ -176,10 +208,15 @@ def mean(x: Value, dim: Dims = None, keepdim: bool = False, *, dtype: DType | No
         x = e.cast(x, dtype)
     if not x.spec.differentiable:
         raise DTypeError(f"mean: takes floating point or complex, got {x.spec!r}; cast with .float() first")
-    dims = wrap_dims(dim, len(x.spec.shape), "mean")
-    count = numel([x.spec.shape[d] for d in dims])
+    count = _count(x, dim, "mean")
     total = reduce_dims(_sum, x, dim, keepdim)
     return e.div(total, float(count)) if count else e.mul(total, float("nan"))
+
+
+def _count(x: Value, dim: Dims, op: str) -> int:
+    """How many elements each result is made of."""
+    dims = wrap_dims(dim, len(x.spec.shape), op)
+    return numel([x.spec.shape[d] for d in dims]) if x.spec.shape else 1
 
 
 def _needs_elements(x: Value, dim: Dims, op: str) -> None:
@@ -210,6 +247,8 @@ def amin(x: Value, dim: Dims = (), keepdim: bool = False) -> Value:
 @composite("prod")
 def prod(x: Value, dim: int | None = None, keepdim: bool = False) -> Value:
     """Product over a dimension or all; integers multiply in int64."""
+    if x.spec.dtype.kind == "c":
+        return reduce_dims(_complex_prod, x, dim, keepdim)
     if x.spec.dtype.kind != "f":
         x = e.cast(x, int64)
     return reduce_dims(_prod, x, dim, keepdim)
@@ -251,6 +290,15 @@ def _told(answer: Value, x: Value) -> Value:
     return e.cast(answer, uint8) if x.spec.dtype is uint8 else answer
 
 
+_size_squared = elementwise(
+    "size_squared", lambda x: s.real(x) * s.real(x) + s.imag(x) * s.imag(x), "|x| squared.", COMPLEX, listed=False
+)
+
+
+def size_squared(x: Value) -> Value:
+    return _size_squared(x) if x.spec.dtype.kind == "c" else e.mul(x, x)
+
+
 @composite("var")
 def var(
     x: Value,
@@ -266,16 +314,24 @@ def var(
     if unbiased is not None:
         correction = 1 if unbiased else 0
     correction = 1 if correction is None else correction
-    dims = wrap_dims(dim, len(x.spec.shape), "var")
-    count = numel([x.spec.shape[d] for d in dims])
-    away = e.sub(x, mean(x, dims, True))
-    total = sum(e.mul(away, away), dims, keepdim)
+    count = _count(x, dim, "var")
+    away = e.sub(x, mean(x, dim, True))
+    total = sum(size_squared(away), dim, keepdim)
     return e.div(total, float(count - correction)) if count > correction else e.mul(total, float("nan"))
 
 
 @composite("logsumexp")
 def logsumexp(x: Value, dim: Dims, keepdim: bool = False) -> Value:
     """log(sum(exp(x))) without overflow."""
+    if x.spec.dtype.kind == "c":
+        top = call.detached(amax(parts.real_part(x), dim, True))
+        top = e.select(e.isfinite(top), top, 0.0)
+        total = e.add(e.log(sum(e.exp(e.sub(x, top)), dim, True)), top)
+        return (
+            total
+            if keepdim
+            else views.reshape(total, _kept(x.spec.shape, wrap_dims(dim, len(x.spec.shape), "logsumexp")))
+        )
     dtype = x.spec.dtype if x.spec.dtype in FLOAT else get_default()
     return reduce_dims(_logsumexp, e.cast(x, dtype), dim, keepdim)
 

@@ -91,13 +91,14 @@ def scatter(
 ) -> Value:
     """The input with src, a tensor or a number, at the places that index names along a dimension."""
     src = value if src is None else src
-    if not isinstance(src, (Value, bool, int, float)):
+    if not isinstance(src, (Value, bool, int, float, complex)):
         raise DTypeError(f"scatter: src must be a tensor or a number, got {type(src).__name__}")
     dim = wrap_dim(dim, len(input.spec.shape), "scatter")
     x, at = lifted(input), lifted(index)
     number: Value | None = None
     if not isinstance(src, Value):
-        number = filled(input, input.spec.dtype, (), src if input.spec.dtype.kind == "f" else int(src))
+        given: Any = src
+        number = filled(input, input.spec.dtype, (), given if input.spec.differentiable else int(given))
         src = views.expand(number, at.spec.shape)
     src = lifted(src)
     if at.spec.numel == 0:
@@ -131,7 +132,7 @@ def _reduced(x: Value, dim: int, index: Value, src: Value, reduce: str, include_
     if reduce == "sum":
         return total
     parts = e.add(counts, 1) if include_self else e.maximum(counts, 1)
-    if dtype.kind == "f":
+    if dtype.kind in "fc":
         return e.div(total, e.cast(parts, dtype))
     return e.cast(e.floor_divide(total, e.cast(parts, int64)), dtype)
 

@@ -136,7 +136,7 @@ def std_mean(
 
 
 def _numbers_only(x: Value) -> Value:
-    return e.select(e.isnan(x), 0, x) if x.spec.dtype.kind == "f" else x
+    return e.select(e.isnan(x), 0, x) if x.spec.differentiable else x
 
 
 @composite("nansum")

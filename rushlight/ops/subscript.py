@@ -306,7 +306,7 @@ def set_item(x: Value, key: Key, value: Any) -> None:
 def _number(x: Value, value: Any) -> Value:
     if hasattr(value, "item") and getattr(value, "shape", None) == ():
         value = value.item()
-    if not isinstance(value, (bool, int, float)):
+    if not isinstance(value, (bool, int, float, complex)):
         raise TypeError(f"x[...] = value: the value must be a tensor or a number, got {type(value).__name__}")
     return full_spec(Spec.of(x.spec.device, x.spec.dtype, ()), value)
 

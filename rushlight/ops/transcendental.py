@@ -156,6 +156,10 @@ log10 = elementwise(
 
 
 def _log_sum(x: Expr, y: Expr, base: float) -> Expr:
+    if x.dtype.kind == "c":
+        ahead = s.real(x) >= s.real(y)
+        top, low = s.where(ahead, x, y), s.where(ahead, y, x)
+        return top + c.on_parts(c.log1p)(s.exp(low - top))
     top = s.maximum(x, y)
     rest = s.where(x < y, x - y, y - x)
     small = s.exp(rest) if base == 1 else hyperbolic.exp2(rest)
@@ -164,7 +168,9 @@ def _log_sum(x: Expr, y: Expr, base: float) -> Expr:
     return s.where(x.eq(y) & s.absolute(x).eq(math.inf), x, result)
 
 
-def _log_sum_vjp(g: Expr, x: Expr, y: Expr, base: float) -> tuple[Expr, Expr]:
+def _log_sum_vjp(g: Expr, out: Expr, x: Expr, y: Expr, base: float) -> tuple[Expr, Expr]:
+    if x.dtype.kind == "c":
+        return g * s.exp(x - out), g * s.exp(y - out)
     return g / (s.exp((y - x) * base) + 1), g / (s.exp((x - y) * base) + 1)
 
 
@@ -172,15 +178,15 @@ logaddexp = elementwise(
     "logaddexp",
     lambda x, y: _log_sum(x, y, 1),
     "log(exp(x) + exp(y)).",
-    FLOAT,
-    vjp=lambda g, out, x, y: _log_sum_vjp(g, x, y, 1),
+    FIELD,
+    vjp=lambda g, out, x, y: _log_sum_vjp(g, out, x, y, 1),
 )
 logaddexp2 = elementwise(
     "logaddexp2",
     lambda x, y: _log_sum(x, y, _LN2),
     "log2(2 ** x + 2 ** y).",
     FLOAT,
-    vjp=lambda g, out, x, y: _log_sum_vjp(g, x, y, _LN2),
+    vjp=lambda g, out, x, y: _log_sum_vjp(g, out, x, y, _LN2),
 )
 
 

@@ -28,18 +28,21 @@ def _far(x: Expr) -> float:
     return 2.0**60 if x.dtype is float32 else 2.0**500
 
 
-def _lift(top: Expr) -> Expr:
-    """A power of two that brings what is as large as `top` to where squares stay in range."""
-    far = _far(top)
-    step = 2.0**80 if top.dtype is float32 else 2.0**600  # the square of the largest number over it is in range
-    one = const(1, top.dtype)
-    return s.where(top > far, const(1 / step, top.dtype), s.where(top < 1 / far, const(step, top.dtype), one))
+def _lift(top: Expr) -> tuple[Expr, Expr]:
+    """A power of four that brings what is as large as `top` to where squares stay in range, and the root of its inverse."""
+    far, by = _far(top), 2.0**50 if top.dtype is float32 else 2.0**300
+
+    def chosen(large: float, small: float) -> Expr:
+        inside = s.where(top < 1 / far, const(small, top.dtype), const(1, top.dtype))
+        return s.where(top > far, const(large, top.dtype), inside)
+
+    return chosen(1 / by / by, by * by), chosen(by, 1 / by)
 
 
 def hypot(x: Expr, y: Expr) -> Expr:
     """sqrt(x * x + y * y) without overflow in between; infinite where either is."""
     size, other = s.absolute(x), s.absolute(y)
-    lift = _lift(s.maximum(size, other))
+    lift, _ = _lift(s.maximum(size, other))
     size, other = size * lift, other * lift
     length = s.sqrt(s.fma(size, size, other * other)) / lift
     return s.where(s.absolute(x).eq(math.inf) | s.absolute(y).eq(math.inf), const(math.inf, x.dtype), length)
@@ -99,13 +102,7 @@ def absolute(z: Pair) -> Expr:
 
 def sqrt(z: Pair) -> Pair:
     re, im = z
-    far = _far(re)
-    top = s.maximum(s.absolute(re), s.absolute(im))
-    large, small = top > far, top < 1 / far
-    one = const(1, re.dtype)
-    # The powers of two are squares, so that their roots are exact.
-    lift = s.where(large, const(1 / far, re.dtype), s.where(small, const(far, re.dtype), one))
-    back = s.where(large, const(math.sqrt(far), re.dtype), s.where(small, const(1 / math.sqrt(far), re.dtype), one))
+    lift, back = _lift(s.maximum(s.absolute(re), s.absolute(im)))
     x, y = s.absolute(re) * lift, s.absolute(im) * lift
     root = s.sqrt((hypot(x, y) + x) * 0.5)
     rest = s.where(root.eq(0), y, y / (root * 2))
@@ -142,6 +139,7 @@ def exp(z: Pair) -> Pair:
     gone = re.eq(-math.inf)
     zero = const(0, re.dtype)
     a = s.where(gone, zero, size * s.cos(im) * again)
+    a = s.where(re.eq(math.inf) & ~(s.absolute(im) < math.inf), re, a)
     b = s.where(gone, zero, size * s.sin(im) * again)
     return a, s.where(im.eq(0), im, b)
 

@@ -17,6 +17,7 @@ from dataclasses import fields
 from typing import Any
 
 from rushlight.core.dtypes import DType, compute_type, real_type
+from rushlight.core.errors import DTypeError
 from rushlight.kernel.shapes import Contract, Gather, Kernel, Library, Map, Reduce, Rowwise, Scan, ScatterAdd
 from rushlight.scalar.complex import lower
 from rushlight.scalar.ir import Expr, arg, param, rebuild, row, topological
@@ -51,7 +52,7 @@ def build(pool: Any, kernel: Kernel, built: Build) -> Callable[..., None]:
         return _scan(pool, kernel, built)
     if isinstance(kernel, Gather | ScatterAdd):
         return _indexed(pool, kernel, built)
-    raise TypeError("complex numbers have no order to sort them by")
+    raise DTypeError("sort: complex numbers have no order; sort their .abs() or .real")
 
 
 def _parts(types: Sequence[DType]) -> tuple[DType, ...]:
@@ -178,7 +179,7 @@ def _rowwise(pool: Any, kernel: Rowwise, built: Build) -> Callable[..., None]:
         (body,) = lower([step.body], leaves)
         if isinstance(body, tuple):
             if step.kind != "sum":
-                raise TypeError(f"{step.kind} along an axis is not defined for complex numbers")
+                raise DTypeError(f"{step.kind} along an axis is not defined for complex numbers")
             at, part = len(passes), body[0].dtype
             leaves[row(k, step.body.dtype)] = (row(at, part), row(at + 1, part))
             passes += [Reduce("sum", body[0]), Reduce("sum", body[1])]
@@ -223,7 +224,7 @@ def _scan(pool: Any, kernel: Scan, built: Build) -> Callable[..., None]:
     alone = all(e.value == 0 for e in topological([re]) if e.op == "row")
     swap = {row(0, part): row(1, part)} | {v[0]: v[1] for v in leaves.values() if isinstance(v, tuple)}
     if not alone or rebuild([re], swap)[0] is not im or any(d.kind != "c" for d in kernel.inputs):
-        raise TypeError("this running fold is not defined for complex numbers")
+        raise DTypeError("this running fold is not defined for complex numbers")
     renumber = {leaves[arg(i, d)][0]: arg(i, real_type(d)) for i, d in enumerate(kernel.inputs)}
     inputs = tuple(real_type(d) for d in kernel.inputs)
     run = built(pool, Scan(real_type(kernel.output), inputs, start, rebuild([re], renumber)[0]))
