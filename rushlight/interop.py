@@ -21,6 +21,7 @@ from rushlight.ops import compaction, creation, elementwise as e
 from rushlight.ops.family.build import check_device_dtype
 from rushlight.tape import call, replay
 from rushlight.tape.op import Grad, Op, Plan
+from rushlight.tape.state import impure
 from rushlight.tape.value import Value
 
 
@@ -53,6 +54,7 @@ def copy_in(value: Value, source: memoryview) -> None:
 
 def to_bytes(value: Value) -> bytearray:
     """The elements in row-major order."""
+    impure()
     spec = value.spec
     if not spec.contiguous:
         value = e.clone(value)

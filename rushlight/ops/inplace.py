@@ -30,7 +30,7 @@ from rushlight.tape import call, replay
 from rushlight.tape.needed import edge_of
 from rushlight.tape.op import Plan, Static, check_devices
 from rushlight.tape.recipe import Recipe, Source, make_plain
-from rushlight.tape.state import STATE, Changed
+from rushlight.tape.state import STATE, Changed, impure
 from rushlight.tape.value import Leaf, Node, Value, history_of
 
 
@@ -139,6 +139,7 @@ def _save_old_bits(node: Node, target: Value) -> None:
 def write_into(targets: Sequence[Value], plan: Plan, inputs: Sequence[Value], params: tuple[Any, ...]) -> None:
     """Run `plan` with the targets' memory as its outputs; nothing is recorded."""
     assert plan.launch is not None
+    impure()
     storages = [t.storage for t in targets]
     with replay.LOCK, replay.Pins([*storages, *(v.storage for v in inputs)]):
         for storage in storages:
@@ -242,6 +243,7 @@ def add_into(target: Value, value: Value) -> None:
         op: Elementwise = e.add.op  # type: ignore[attr-defined]
         plan = _plan_onto(op, (target, value), (None, None), target.spec, "add_")
         _ADD_INTO[target.spec, value.spec] = plan
+    impure()
     storage, other = target.storage, value.storage
     if storage.recipe is None and other.recipe is None and STATE.get().region is None:
         at = storage.address + target.offset  # type: ignore[operator]

@@ -48,6 +48,7 @@ from rushlight.ops import (
     reshaping,
     searching,
     selection,
+    shortcuts,
     shuffle,
     slopes,
     solving,
@@ -132,3 +133,5 @@ provide(
     reshape=views.reshape,
     contiguous=views.broadcast_copy,
 )
+
+shortcuts.install()

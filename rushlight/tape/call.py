@@ -6,6 +6,7 @@
 3. A dropped storage has address None, which a kernel refuses with TypeError before anything runs; then the storage is
    rebuilt and the kernel called again. So the path has no test for it. A value without a base has offset 0.
 4. In a region (`state.region`) the longer way through `tape.replay` is taken, which pins and leaves recipes.
+   So it is wherever `state.special` says that something besides the grad mode is set.
 """
 
 from __future__ import annotations
@@ -103,7 +104,10 @@ def run(plan: Plan, inputs: Sequence[Value], params: tuple[Any, ...] = ()) -> An
     node = record(plan, inputs, params, storages) if state.grad else None
     if region is not None and node is not None:
         region.note(node)
-    return wrap(plan, inputs, storages, offset, node)
+    result = wrap(plan, inputs, storages, offset, node)
+    if state.watch is not None:
+        state.watch.append((plan, inputs, params, result, state.grad))
+    return result
 
 
 def launch_plan(plan: Plan, storages: Sequence[Storage], inputs: Sequence[Value], params: tuple[Any, ...]) -> None:
@@ -181,7 +185,7 @@ def call_map(op: Op, inputs: Sequence[Value], params: tuple[Any, ...]) -> Any:
     if plan is None:
         plan = op.plans[specs] = op.make_plan(specs, ())
     state = STATE.get()
-    if state.region is not None or state.grad:
+    if state.special or state.grad:
         return run(plan, inputs, params)
     try:
         ins = [v.storage.address + v.offset for v in inputs]  # type: ignore[operator]
@@ -263,7 +267,7 @@ def make_unary(plans: dict[Any, Plan], fallback: Callable[..., Any]) -> Callable
         except (KeyError, AttributeError):
             return fallback(input) if number is None else fallback(input, number)
         state = get_state()
-        if state.region is not None or input.base is not None:
+        if state.special or input.base is not None:
             return run(plan, (input,), () if number is None else (number,))
         blocks = plan.blocks
         address = blocks.pop() if blocks else plan.pool.fresh(plan.room)
@@ -330,7 +334,7 @@ def make_binary(op: Op, fallback: Callable[..., Any]) -> Callable[[Any, Any], An
         except (KeyError, AttributeError):
             return fallback(input, other)
         state = get_state()
-        if state.region is not None or input.base is not None or other.base is not None:
+        if state.special or input.base is not None or other.base is not None:
             return run(plan, (input, other))
         blocks = plan.blocks
         address = blocks.pop() if blocks else plan.pool.fresh(plan.room)
@@ -367,6 +371,28 @@ def make_binary(op: Op, fallback: Callable[..., Any]) -> Callable[[Any, Any], An
         saved = () if not saves else (input, other) if len(saves) == 2 else (other,) if saves[0] else (input,)
         out.node = make_node(plan, (), (first, second), grad, saved, storage)
         return out
+
+    return function
+
+
+def make_several(plans: dict[Any, Plan], fallback: Callable[..., Any]) -> Callable[..., Any]:
+    """`op(x, y, z, ...)` for tensors; `plans` is keyed by their specs. Numbers among them go to `fallback`."""
+    get_state = STATE.get
+
+    def function(*operands: Any) -> Any:
+        try:
+            plan = plans[tuple([v.spec for v in operands])]
+        except (KeyError, AttributeError):
+            return fallback(*operands)
+        if get_state().special:
+            return run(plan, operands)
+        ins = []
+        for value in operands:
+            address = value.storage.address
+            if value.node is not None or value.base is not None or address is None:
+                return run(plan, operands)
+            ins.append(address)
+        return launch_at(plan, ins, ())
 
     return function
 

@@ -6,15 +6,17 @@ The state is one immutable object in a context variable, so it travels to worker
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextvars import ContextVar, Token
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Any, TypeVar
 
 from rushlight.core.dtypes import DType
 
 F = TypeVar("F", bound=Callable[..., Any])
+# One call of an op: its plan, inputs, numbers, result and grad mode.
+Noted = tuple[Any, Sequence[Any], tuple[Any, ...], Any, bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,9 +26,22 @@ class State:
     grad: bool = True
     region: Any = None
     autocast: DType | None = None
+    watch: list[Noted | None] | None = None  # takes a note of every call; see Note [Shortcuts]
+    special: bool = field(init=False)  # something besides the grad mode is set
+
+    def __post_init__(self) -> None:
+        special = self.region is not None or self.autocast is not None or self.watch is not None
+        object.__setattr__(self, "special", special)
 
 
 STATE: ContextVar[State] = ContextVar("rushlight_state", default=State())  # noqa: B039 (State is immutable)
+
+
+def impure() -> None:
+    """Tell who watches that something happens here which is no call of an op."""
+    watch = STATE.get().watch
+    if watch is not None:
+        watch.append(None)
 
 
 class Changed:

@@ -85,7 +85,7 @@ def elementwise(
         code = function.__code__
         function.__code__ = code.replace(co_varnames=(code.co_varnames[0], second, *code.co_varnames[2:]))
     else:
-        function = fallback
+        function = call.make_several(op.plans, fallback)
     function.op = op  # type: ignore[attr-defined]
     if arity < 3:
         function.takes_out = True  # type: ignore[attr-defined]

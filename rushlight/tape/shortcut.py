@@ -1,0 +1,241 @@
+"""Composed ops without their Python: what a function called last time for operands like these is called again.
+
+# Note [Shortcuts]
+1. A pure function of tensors and static arguments makes the same calls whenever the operands' specs and the static
+   arguments are the same. Its first call is watched (`State.watch`): every call of an op goes through `call.run`, which
+   notes it. From the notes comes a `Program`; later calls run that and skip the checks and the choosing.
+2. A program runs its plans as `call.run` does: the same kernels, the same records, the same recipes in a region.
+   Where nothing is recorded it launches them directly.
+3. What the notes do not explain is not learned: a write in place or a read of elements (`impure`), an operand that is
+   neither an argument nor the result of a noted call, a step in another grad mode than the call's, a static argument
+   that is no plain number, text, type or tuple of those.
+4. Which functions get a shortcut is a list (`ops/shortcuts.py`), not a guess: random ops must not.
+5. Autocast chooses by its own state, so under it, as while watching, the function itself runs.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from rushlight.core.dtypes import DType
+from rushlight.tape import call
+from rushlight.tape.op import Plan
+from rushlight.tape.state import STATE, Changed, Noted
+from rushlight.tape.value import Value, history_of
+
+MOST = 2048  # programs per function; a program that sees ever new shapes starts over
+PLAIN = (int, float, bool, str, type(None), DType)
+
+new = object.__new__
+
+
+class Program:
+    """Steps over slots: the arguments' tensors first, then every step's results."""
+
+    __slots__ = ("only", "result", "steps")
+
+    def __init__(self, steps: Sequence[tuple[Plan, tuple[Any, ...], tuple[int, ...]]], result: Any) -> None:
+        self.steps = tuple(steps)
+        self.result = result  # a slot, or a maker and slots
+        alone = len(steps) == 1 and steps[0][2] == (0,) and result == 1 and len(steps[0][0].outs) == 1
+        self.only = steps[0][0] if alone and not steps[0][1] else None  # the one step op(x), without numbers
+
+
+def shortcut(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`function`, with a program per kind of call; for functions of any tensors."""
+    tables: tuple[dict[Any, Program], dict[Any, Program]] = ({}, {})
+
+    @functools.wraps(function)
+    def quick(*args: Any, **named: Any) -> Any:
+        state = STATE.get()
+        if state.special:
+            return function(*args, **named)
+        values: list[Value] = []
+        parts: list[Any] = []
+        for a in args:
+            if isinstance(a, Value):
+                values.append(a)
+                parts.append(a.spec)
+            elif a.__class__ is list or a.__class__ is tuple:
+                for b in a:
+                    if isinstance(b, Value):
+                        values.append(b)
+                        parts.append(b.spec)
+                    else:
+                        parts.append(b)
+                parts.append(len(a))
+            elif a.__class__ is bool or a.__class__ is float:  # 0, 0.0 and False are equal, and not the same
+                parts.append((a.__class__, a))
+            else:
+                parts.append(a)
+        for name, a in named.items():
+            if isinstance(a, Value):
+                values.append(a)
+                a = a.spec
+            parts.append((name, a.__class__, a))
+        key = tuple(parts)
+        table = tables[state.grad]
+        try:
+            found = table.get(key)
+        except TypeError:  # something in it has no hash
+            return function(*args, **named)
+        if found is None:
+            return learn(function, args, named, values, table, key)
+        return run_program(found, values, state.grad)
+
+    return quick
+
+
+def shortcut_of_one(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The same for functions whose one tensor comes first: views and reductions, where every tenth of a microsecond counts."""
+    tables: tuple[dict[Any, Program], dict[Any, Program]] = ({}, {})
+    get_state = STATE.get
+
+    @functools.wraps(function)
+    def quick(x: Any, *rest: Any, **named: Any) -> Any:
+        state = get_state()
+        if state.special:
+            return function(x, *rest, **named)
+        table = tables[state.grad]
+        try:
+            key = (x.spec, rest, *named.items()) if named else (x.spec, rest)
+            found = table[key]
+        except KeyError:
+            return learn(function, (x, *rest), named, [x], table, key)
+        except (AttributeError, TypeError):  # not a tensor, or something that has no hash
+            return function(x, *rest, **named)
+        plan = found.only
+        base = x.base
+        if plan is None or (state.grad and _is_stale(x, base)):
+            return run_program(found, [x], state.grad)
+        if plan.launch is None:
+            out = new(call.Handle)
+            out.spec = plan.out
+            out.storage = x.storage
+            out.offset = x.offset + plan.offsets[0]
+            out.base = x if base is None else base
+            out.history = history_of(x)
+        else:
+            source = x.storage.address
+            if source is None:
+                return call.run(plan, (x,))
+            out = call.launch_at(plan, (source + x.offset,), ())
+        edge = x.node
+        if edge is None or not state.grad or not plan.out.differentiable:
+            out.node = None
+            return out
+        grad = plan.grads.get(1) or plan.grad(1)
+        out.node = call.make_node(plan, (), (edge,), grad, (x,) if grad.saves_in else (), out.storage)
+        return out
+
+    return quick
+
+
+def _is_stale(x: Value, base: Value | None) -> bool:
+    """Whether the base was written to since x was made as a view of it: then x has a record after all, or a new one."""
+    return base is not None and history_of(x) != history_of(base)
+
+
+# ---- running ----
+
+
+def run_program(program: Program, values: list[Value], grad: bool) -> Any:
+    slots: list[Any] = list(values)
+    if grad and any(v.node is not None or _is_stale(v, v.base) for v in values):
+        for plan, params, sources in program.steps:
+            made = call.run(plan, [slots[s] for s in sources], params)
+            slots.extend(made if len(plan.outs) > 1 else (made,))
+    else:
+        for plan, params, sources in program.steps:
+            _step(slots, plan, params, sources)
+    result = program.result
+    if result.__class__ is int:
+        return slots[result]
+    make, numbers = result
+    return make([slots[i] for i in numbers])
+
+
+def _step(slots: list[Any], plan: Plan, params: tuple[Any, ...], sources: tuple[int, ...]) -> None:
+    """One step where nothing is recorded."""
+    if plan.launch is None:
+        x = slots[sources[0]]
+        for spec, skip in zip(plan.outs, plan.offsets, strict=True):
+            slots.append(call.make_view(x, spec, x.offset + skip))
+        return
+    ins = []
+    for s in sources:
+        value = slots[s]
+        address = value.storage.address
+        if address is None:  # dropped
+            made = call.run(plan, [slots[s] for s in sources], params)
+            slots.extend(made if len(plan.outs) > 1 else (made,))
+            return
+        ins.append(address + value.offset)
+    made = call.launch_at(plan, ins, params)
+    if len(plan.outs) > 1:
+        slots.extend(made)
+    else:
+        slots.append(made)
+
+
+# ---- learning ----
+
+
+def learn(
+    function: Callable[..., Any],
+    args: Sequence[Any],
+    named: dict[str, Any],
+    values: list[Value],
+    table: dict[Any, Program],
+    key: Any,
+) -> Any:
+    """Call the function, and keep a program of it where its calls explain its result."""
+    notes: list[Noted | None] = []
+    with Changed(watch=notes):
+        result = function(*args, **named)
+    if _all_plain(args) and _all_plain(named.values()):
+        program = _program(notes, values, result, STATE.get().grad)
+        if program is not None:
+            if len(table) >= MOST:
+                table.clear()
+            table[key] = program
+    return result
+
+
+def _all_plain(arguments: Any) -> bool:
+    for a in arguments:
+        if isinstance(a, (list, tuple)):
+            if not _all_plain(a):
+                return False
+        elif not isinstance(a, (Value, *PLAIN)):
+            return False
+    return True
+
+
+def _program(notes: list[Noted | None], values: list[Value], result: Any, grad: bool) -> Program | None:
+    slot_of: dict[int, int] = {}
+    for i, value in enumerate(values):
+        slot_of.setdefault(id(value), i)
+    steps = []
+    count = len(values)
+    for note in notes:
+        if note is None:
+            return None
+        plan, inputs, params, made, mode = note
+        sources = tuple([slot_of.get(id(v), -1) for v in inputs])
+        if mode is not grad or -1 in sources:
+            return None
+        steps.append((plan, params, sources))
+        for value in made if isinstance(made, tuple) else (made,):
+            slot_of[id(value)] = count
+            count += 1
+    if isinstance(result, Value):
+        place = slot_of.get(id(result), -1)
+        return None if place < 0 else Program(steps, place)
+    if not isinstance(result, (tuple, list)) or not all(isinstance(v, Value) for v in result):
+        return None
+    places = [slot_of.get(id(v), -1) for v in result]
+    maker: Any = getattr(type(result), "_make", type(result))
+    return None if -1 in places else Program(steps, (maker, tuple(places)))
