@@ -13,6 +13,8 @@ from rushlight.ops import draws, elementwise as e, inplace, inplace_views, layou
 from rushlight.ops.family.map import Elementwise
 from rushlight.ops.pytorch_names import IN_PLACE
 from rushlight.ops.registry import REGISTRY
+from rushlight.tape.needed import edge_of
+from rushlight.tape.state import STATE
 from rushlight.tape.value import Value
 
 Method = Callable[..., Any]
@@ -64,7 +66,9 @@ def _stored(name: str, function: Callable[..., Any]) -> Method:
 
     def method(self: Value, *others: Any, **named: Any) -> Any:
         inplace.check_writable(self, f"{name}_")
-        result = function(self, *others, **named)
+        # What the record saves of the old bits must outlive the write.
+        kept = e.clone(self) if STATE.get().grad and edge_of(self) is not None else self
+        result = function(kept, *others, **named)
         if result.spec.shape != self.spec.shape:
             raise ShapeError(f"{name}_: a result {result.spec!r} does not fit into {self.spec!r} in place")
         if not inplace.holds(self.spec.dtype, result.spec.dtype):

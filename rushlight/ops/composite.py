@@ -8,8 +8,11 @@ from rushlight.core.dtypes import bool_, int64
 from rushlight.core.errors import DTypeError, ShapeError
 from rushlight.core.shapes import broadcast_shapes
 from rushlight.ops import creation, elementwise as e, reductions, views
+from rushlight.ops.family.declare import elementwise
 from rushlight.ops.registry import REGISTRY, composite, register
 from rushlight.ops.selection import nonzero
+from rushlight.scalar import build as s
+from rushlight.scalar.ir import Expr
 from rushlight.tape import call
 from rushlight.tape.needed import Needed
 from rushlight.tape.value import Value
@@ -104,6 +107,25 @@ def masked_fill(x: Value, mask: Value, value: Any) -> Value:
     return e.cast(filled, x.spec.dtype)
 
 
+def _beyond(outside: Expr, bound: Expr, x: Expr) -> Expr:
+    """The bound where x is outside; at the bound it is x itself, so the gradient passes. A NaN bound gives NaN."""
+    if bound.dtype.kind == "f":
+        outside = outside | s.isnan(bound)
+    return s.where(outside, bound, x)
+
+
+_at_least = elementwise("clamp_min", lambda x, low: _beyond(x < low, low, x), "x from below.", listed=False)
+_at_most = elementwise("clamp_max", lambda x, high: _beyond(x > high, high, x), "x from above.", listed=False)
+
+
+def _between_body(x: Expr, low: Expr, high: Expr) -> Expr:
+    raised = _beyond(x < low, low, x)
+    return _beyond(raised > high, high, raised)
+
+
+_between = elementwise("clamp", _between_body, "x between two bounds.", listed=False)
+
+
 @composite("clamp")
 def clamp(x: Value, min: Any = None, max: Any = None) -> Value:
     """x no smaller than min and no larger than max; the gradient passes at the bounds."""
@@ -112,9 +134,11 @@ def clamp(x: Value, min: Any = None, max: Any = None) -> Value:
     for bound in (min, max):
         if isinstance(bound, int):
             creation.check_holds("clamp", bound, bound, x.spec.dtype)
-    if min is not None:
-        x = e.select(e.lt(x, min), min, x)
-    return x if max is None else e.select(e.gt(x, max), max, x)
+    if x.spec.dtype is bool_:
+        x = e.cast(x, int64)
+    if max is None:
+        return _at_least(x, min)
+    return _at_most(x, max) if min is None else _between(x, min, max)
 
 
 def _triangle(x: Value, diagonal: int, lower: bool) -> Value:

@@ -5,15 +5,15 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple
 
-from rushlight.core.dtypes import DType, bool_, float32, int32, int64
+from rushlight.core.dtypes import FLOAT, DType, bool_, float32, int32, int64
 from rushlight.core.errors import DTypeError, RushlightError
 from rushlight.core.shapes import broadcast_shapes, wrap_dim
 from rushlight.ops import creation, elementwise as e, indexing, reductions, views
-from rushlight.ops.family.declare import rowwise
+from rushlight.ops.family.declare import elementwise, rowwise
 from rushlight.ops.reductions import Dims, wrap_dims
 from rushlight.ops.registry import composite
 from rushlight.scalar import build as s
-from rushlight.scalar.ir import const
+from rushlight.scalar.ir import Expr, const
 from rushlight.tape.value import Value
 
 
@@ -84,10 +84,19 @@ def aminmax(input: Value, *, dim: int | None = None, keepdim: bool = False) -> M
 # ---- deviations ----
 
 
-def _root(x: Value) -> Value:
-    """The square root, whose gradient at 0 is 0."""
-    zero = e.eq(x, 0)
-    return e.select(zero, 0, e.sqrt(e.select(zero, 1, x)))
+def _slope_of_root(g: Expr, out: Expr, x: Expr) -> Expr:
+    zero = const(0, x.dtype)
+    return s.where(x.eq(0), zero, g / s.where(x.eq(0), const(1, x.dtype), out + out))
+
+
+_root = elementwise(
+    "root_of_variance",
+    lambda x: s.sqrt(x),
+    "The square root, whose gradient at 0 is 0.",
+    FLOAT,
+    _slope_of_root,
+    listed=False,
+)
 
 
 @composite("std")

@@ -145,8 +145,7 @@ def run_program(program: Program, values: list[Value], grad: bool) -> Any:
     slots: list[Any] = list(values)
     if grad and any(v.node is not None or _is_stale(v, v.base) for v in values):
         for plan, params, sources in program.steps:
-            made = call.run(plan, [slots[s] for s in sources], params)
-            slots.extend(made if len(plan.outs) > 1 else (made,))
+            _recorded_step(slots, plan, params, sources)
     else:
         for plan, params, sources in program.steps:
             _step(slots, plan, params, sources)
@@ -155,6 +154,18 @@ def run_program(program: Program, values: list[Value], grad: bool) -> Any:
         return slots[result]
     make, numbers = result
     return make([slots[i] for i in numbers])
+
+
+def _recorded_step(slots: list[Any], plan: Plan, params: tuple[Any, ...], sources: tuple[int, ...]) -> None:
+    inputs = [slots[s] for s in sources]
+    if len(plan.outs) > 1:
+        slots.extend(call.run(plan, inputs, params))
+        return
+    before = len(slots)
+    _step(slots, plan, params, sources)
+    made = slots[before]
+    if made.node is None:
+        made.node = call.record(plan, inputs, params, (made.storage,))
 
 
 def _step(slots: list[Any], plan: Plan, params: tuple[Any, ...], sources: tuple[int, ...]) -> None:

@@ -1,0 +1,106 @@
+"""Shortcuts do what the function does: the same values, records and errors. See Note [Shortcuts]."""
+
+import pytest
+
+import rushlight as rl
+from rushlight.nn import functional as F
+from rushlight.ops.registry import REGISTRY
+from rushlight.ops.shortcuts import ONE, SEVERAL
+from rushlight.utils.checkpoint import checkpoint
+
+
+def made(*shape):
+    return rl.arange(float(rl.zeros(shape).numel())).reshape(shape) / 7 - 1
+
+
+CALLS = {
+    "sum": lambda x: x.sum(1),
+    "sum of all": lambda x: x.sum(),
+    "mean": lambda x: x.mean(0, keepdim=True),
+    "std": lambda x: x.std(1),
+    "max": lambda x: x.max(1).values,
+    "softmax": lambda x: rl.softmax(x, 1),
+    "clamp": lambda x: x.clamp(-0.5, 0.25),
+    "view": lambda x: x.view(2, 6) * 2,
+    "chain of views": lambda x: x.t().unsqueeze(0).expand(2, 4, 3).reshape(-1) * 3,
+    "split": lambda x: x.split(2, 1)[1],
+    "cat": lambda x: rl.cat([x, x * 2], 0),
+    "stack": lambda x: rl.stack([x, x * x], 1),
+    "matmul": lambda x: x @ x.t(),
+    "tril": lambda x: rl.tril(x),
+    "layer_norm": lambda x: F.layer_norm(x, (4,)),
+    "cross_entropy": lambda x: F.cross_entropy(x, rl.tensor([1, 0, 3])),
+    "index_select": lambda x: x.index_select(1, rl.tensor([2, 2, 0])),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_later_calls_are_the_first(name, device):
+    act = CALLS[name]
+    results = []
+    for _ in range(3):
+        x = made(3, 4).to(device).requires_grad_(True)
+        out = act(x)
+        (first,) = rl.autograd.grad(out, x, rl.ones_like(out), create_graph=True)
+        results.append((out.detach().cpu(), first.detach().cpu()))
+    with rl.no_grad():
+        plain = [act(made(3, 4).to(device)) for _ in range(3)]
+    for out, gradient in results[1:]:
+        assert rl.equal(out, results[0][0]) and rl.equal(gradient, results[0][1])
+    for out in plain:
+        assert rl.equal(out.cpu(), results[0][0]) and not out.requires_grad
+
+
+def test_arguments_that_are_equal_but_not_the_same():
+    x = made(3, 4)
+    for _ in range(2):
+        assert x.std(0).shape == (4,) and x.std(False).shape == ()
+    whole = rl.arange(6)
+    for _ in range(2):
+        assert whole.clamp(1, 2).dtype is rl.int64 and whole.clamp(1.0, 2.0).dtype is rl.float32
+
+
+def test_an_error_stays_an_error():
+    x = made(3, 4)
+    for _ in range(3):
+        with pytest.raises(IndexError):
+            x.sum(2)
+        assert x.sum(1).shape == (3,)
+        with pytest.raises(RuntimeError):
+            rl.cat([x, made(2, 2)], 0)
+
+
+def test_a_view_made_by_a_shortcut_shares_memory_and_history():
+    for _ in range(2):
+        base = made(3, 4) * 1
+        seen = base.view(12)
+        base.mul_(2)
+        assert rl.equal(seen, base.reshape(-1))
+        source = rl.ones(3, 4, requires_grad=True)
+        grown = source * 3
+        part = grown.view(12)
+        grown.mul_(part.detach().view(3, 4))
+        part.sum().backward()
+        assert rl.equal(source.grad, rl.full((3, 4), 9.0))
+
+
+def test_autocast_is_not_bypassed():
+    a, b = made(4, 4), made(4, 4)
+    for _ in range(2):
+        assert (a @ b).dtype is rl.float32
+        with rl.autocast("cpu", dtype=rl.bfloat16):
+            assert (a @ b).dtype is rl.bfloat16
+
+
+def test_inside_a_checkpoint():
+    for _ in range(2):
+        x = made(3, 4).requires_grad_(True)
+        checkpoint(lambda v: rl.softmax(v.t().reshape(3, 4), 1).std(1).sum(), x, use_reentrant=False).backward()
+        again = made(3, 4).requires_grad_(True)
+        rl.softmax(again.t().reshape(3, 4), 1).std(1).sum().backward()
+        assert rl.equal(x.grad, again.grad)
+
+
+def test_every_listed_name_is_public():
+    assert not (set(ONE) & set(SEVERAL))
+    assert all(name in REGISTRY for name in (*ONE, *SEVERAL))
