@@ -23,6 +23,7 @@ from rushlight.ops import (
     inplace_views,
     layouts,
     parts,
+    shortcuts,
     subscript,
     wiring,
 )
@@ -408,7 +409,7 @@ class Tensor(Value):
     # ---- indexing ----
 
     def __getitem__(self, key: Any) -> Tensor:
-        return subscript.get_item(self, key)  # type: ignore[return-value]
+        return shortcuts.get_item(self, key)  # type: ignore[return-value]
 
     def __setitem__(self, key: Any, value: Any) -> None:
         subscript.set_item(self, key, value)

@@ -29,8 +29,8 @@ CALLS = {
     "matmul": lambda x: x @ x.t(),
     "tril": lambda x: rl.tril(x),
     "layer_norm": lambda x: F.layer_norm(x, (4,)),
-    "cross_entropy": lambda x: F.cross_entropy(x, rl.tensor([1, 0, 3])),
-    "index_select": lambda x: x.index_select(1, rl.tensor([2, 2, 0])),
+    "cross_entropy": lambda x: F.cross_entropy(x, rl.tensor([1, 0, 3], device=x.device)),
+    "index_select": lambda x: x.index_select(1, rl.tensor([2, 2, 0], device=x.device)),
 }
 
 

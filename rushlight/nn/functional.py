@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from rushlight.core.dtypes import DType
-from rushlight.ops import composite, elementwise as e, normalise, random, shuffle
+from rushlight.ops import composite, elementwise as e, random, shuffle
 from rushlight.ops.registry import REGISTRY
 from rushlight.ops.windows import Given
 from rushlight.tensor import Tensor
 
 globals().update({name: entry.function for name, entry in REGISTRY.items() if not name.startswith(("to_", "linalg_"))})
+
+_softmax, _log_softmax = REGISTRY["softmax"].function, REGISTRY["log_softmax"].function
 
 # Below: functions of which PyTorch's signature says more than the op's.
 
@@ -43,12 +45,12 @@ def tanh(input: Tensor) -> Tensor:
 
 def softmax(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: DType | None = None) -> Tensor:
     """exp(x) / sum(exp(x)) along a dimension."""
-    return normalise.softmax(input, dim, dtype)
+    return _softmax(input, dim, dtype)
 
 
 def log_softmax(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: DType | None = None) -> Tensor:
     """log(softmax(x)) along a dimension."""
-    return normalise.log_softmax(input, dim, dtype)
+    return _log_softmax(input, dim, dtype)
 
 
 def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:

@@ -7,9 +7,12 @@ on a default that can be set.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
+from rushlight.ops import subscript
 from rushlight.ops.registry import REGISTRY
 from rushlight.tape.shortcut import shortcut, shortcut_of_one
+from rushlight.tape.value import Value
 
 # Functions of one tensor, which comes first. Their static numbers are dimensions and sizes: 1 and True mean the same.
 ONE = (
@@ -23,7 +26,7 @@ ONE = (
 SEVERAL = (
     *("var", "std", "var_mean", "std_mean", "norm", "max", "min", "clamp"),
     *("cat", "stack", "hstack", "vstack", "index_select", "gather", "take_along_dim", "scatter_add", "masked_fill"),
-    *("matmul", "mm", "bmm", "mv", "dot", "outer", "addmm", "baddbmm", "linear"),
+    *("matmul", "mm", "bmm", "mv", "dot", "outer", "addmm", "baddbmm", "linear", "embedding"),
     *("layer_norm", "group_norm", "rms_norm", "cross_entropy", "mse_loss", "l1_loss", "nll_loss"),
 )
 
@@ -36,3 +39,37 @@ def install() -> None:
             if hasattr(entry.function, "op"):
                 function.op = entry.function.op  # type: ignore[attr-defined]
             REGISTRY[name] = replace(entry, function=function)
+
+
+# ---- brackets ----
+
+_SIMPLE = (int, type(None))
+
+
+def _as_part(key: Any) -> Any:
+    """An int, slice, None or ... of a key as something with a hash; False for any other."""
+    if key.__class__ is int or key is None:
+        return key
+    if key.__class__ is slice:
+        ends = (key.start, key.stop, key.step)
+        return ends if all(end.__class__ in _SIMPLE for end in ends) else False
+    return "..." if key is Ellipsis else False
+
+
+def _from_part(part: Any) -> Any:
+    return slice(*part) if isinstance(part, tuple) else Ellipsis if part == "..." else part
+
+
+@shortcut_of_one
+def _get_parts(x: Value, *parts: Any) -> Value:
+    return subscript.get_item(x, tuple([_from_part(p) for p in parts]))
+
+
+def get_item(x: Value, key: Any) -> Value:
+    """x[key]; ints and slices take the shortcut."""
+    if key.__class__ is int:
+        return _get_parts(x, key)  # type: ignore[no-any-return]
+    parts = [_as_part(k) for k in key] if key.__class__ is tuple else [_as_part(key)]
+    if any(part is False for part in parts):
+        return subscript.get_item(x, key)
+    return _get_parts(x, *parts)  # type: ignore[no-any-return]
