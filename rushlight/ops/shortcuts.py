@@ -68,8 +68,8 @@ def _get_parts(x: Value, *parts: Any) -> Value:
 def get_item(x: Value, key: Any) -> Value:
     """x[key]; ints and slices take the shortcut."""
     if key.__class__ is int:
-        return _get_parts(x, key)  # type: ignore[no-any-return]
+        return _get_parts(x, key)
     parts = [_as_part(k) for k in key] if key.__class__ is tuple else [_as_part(key)]
     if any(part is False for part in parts):
         return subscript.get_item(x, key)
-    return _get_parts(x, *parts)  # type: ignore[no-any-return]
+    return _get_parts(x, *parts)
