@@ -249,3 +249,19 @@ def test_questions():
     assert x.mT.shape == (3, 2)
     with pytest.raises(RushlightError, match="matrix"):
         rl.zeros(3).mT  # noqa: B018
+
+
+def test_the_derivative_of_a_constant_gradient_is_zero():
+    x = rl.rand(1, 1, 4, 4, requires_grad=True)
+    for function in (lambda v: rl.nn.functional.avg_pool2d(v, 2), lambda v: v * 3.0):
+        (g,) = rl.autograd.grad(function(x).sum(), [x], create_graph=True)
+        (second,) = rl.autograd.grad(g.sum(), [x])
+        assert second.tolist() == rl.zeros_like(x).tolist()
+
+
+def test_every_element_put_to_one_place_gets_its_gradient():
+    x = rl.tensor([[[1.0, 2.0, 3.0]]], requires_grad=True)
+    out = rl.nn.functional.max_unpool1d(x, rl.tensor([[[0, 2, 2]]]), 1, output_size=(3,))
+    assert out.tolist() == [[[1.0, 0.0, 3.0]]]
+    (out * rl.tensor([5.0, 6.0, 7.0])).sum().backward()
+    assert x.grad.tolist() == [[[5.0, 7.0, 7.0]]]

@@ -73,7 +73,7 @@ def block_of(shape: Shape, dim: int) -> Block:
 # ---- gather along a dimension ----
 
 
-def _plan_gather(op: Op, ins: Sequence[Spec], static: Static) -> Plan:
+def plan_gather(op: Op, ins: Sequence[Spec], static: Static) -> Plan:
     (dim,) = static
     x, index = ins
     pool = check_devices("gather", ins)
@@ -89,7 +89,7 @@ def _plan_gather(op: Op, ins: Sequence[Spec], static: Static) -> Plan:
 
 _gather = KernelOp(
     "gather",
-    _plan_gather,
+    plan_gather,
     [lambda g, out, x, index, dim: scatter_zero(g, index, dim, x.shape), None],
     [(1,), ()],
     "The elements of x at index along a dimension.",

@@ -233,6 +233,12 @@ def _overwrite(target: Value, source: Value) -> Value:
     return target
 
 
+def constant_in(value: Value, x: Value) -> Value:
+    """The value, recorded as a function of x whose derivative is zero."""
+    never = full_spec(Spec.of(x.spec.device, bool_, ()), 0)
+    return e.select(never, x, value)
+
+
 _ADD_INTO: dict[tuple[Spec, Spec], Plan] = {}
 
 

@@ -127,6 +127,7 @@ provide(
     cast=e.cast,
     sum_to=reductions.sum_to,
     rooted=call.rooted,
+    constant_in=inplace.constant_in,
     store_out=out.store,
     full=full_spec,
     view_of=parts.view_of,

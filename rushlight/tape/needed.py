@@ -23,6 +23,7 @@ class Needed:
     reshape: Callable[[Value, Shape], Value]
     contiguous: Callable[[Value, Shape], Value]  # a contiguous copy, broadcast where its size is 1
     rooted: Callable[[Value], Value]  # a value that is nobody's view any more
+    constant_in: Callable[[Value, Value], Value]  # the first, recorded as a function of the second that is constant
     store_out: Callable[[str, Any, Any], Any]  # a result put where `out` says
     write_view: Any  # the op (base, value) -> base with a view replaced
 

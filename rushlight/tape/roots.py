@@ -94,5 +94,7 @@ def grad(
             raise NotDifferentiable(
                 f"grad: input {i} ({value.spec!r}) was not used in the outputs; pass allow_unused=True"
             )
+        if create_graph and part is not None and edge_of(part) is None:
+            part = Needed.constant_in(part, value)  # its derivative is zero, not absent
         result.append(part)
     return tuple(result)
