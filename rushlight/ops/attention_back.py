@@ -15,8 +15,10 @@ from rushlight.ops.attention_tiles import (
     byte_offset,
     dense,
     most_scores,
+    pitch,
     random_position,
     scheme,
+    scores_steps,
     steps_of,
     tiles,
     turned,
@@ -44,10 +46,11 @@ class Backward:
             dtype, None if self.mask is None else self.mask.dtype, shapes.causal, shapes.dropout, outs[3] is not None
         )
         heads = numel(self.scheme.heads)
-        scores = heads * self.scheme.rows * shapes.keys
+        rows = heads * self.scheme.rows
+        scores = rows * pitch(shapes.keys)
         sums = heads * shapes.keys * max(shapes.width, shapes.depth) if self.scheme.rows < shapes.rows else 0
         whole = numel(shapes.batch) * shapes.rows
-        more = scores if outs[3] is not None else 0
+        more = rows * shapes.keys if outs[3] is not None else 0
         counts = (scores, scores, whole, sums, more, more)
         self.wanted = [*((count, dtype) for count in counts), (max(shapes.rows, shapes.keys), int32)]
 
@@ -85,7 +88,7 @@ class Backward:
         shapes, launches, at, heads = self.shapes, self.launches, tile.at, tile.at[:-1]
         scores, slopes, along, _, bare, _, numbers = blocks
         gradient, _, levels, query, key, value = addresses[:6]
-        here = dense(tile, tile.rows, tile.keys)
+        here = scores_steps(tile)
         launches.product(
             (*tile.heads, tile.rows, tile.keys, shapes.width),
             (scores, here),
@@ -102,7 +105,8 @@ class Backward:
         level = byte_offset(self.level, at)
         places = [scores, slopes, *([bare] if self.outs[3] is not None else [])]
         operands = [scores, slopes, levels + level, along + level]
-        strides = [here] * (len(places) + 2) + [row_steps, row_steps]
+        strides = [here, here, *([dense(tile, tile.rows, tile.keys)] if self.outs[3] is not None else [])]
+        strides += [here, here, row_steps, row_steps]
         numbers_given = [params[0]]
         if self.mask is not None:
             operands.append(addresses[6] + byte_offset(self.mask, at))
@@ -123,7 +127,7 @@ class Backward:
         shapes, at, heads = self.shapes, tile.at, tile.at[:-1]
         scores, slopes = blocks[:2]
         gradient, _, _, query, key, _ = addresses[:6]
-        here = dense(tile, tile.rows, tile.keys)
+        here = scores_steps(tile)
         if outs[0] is not None:
             assert self.outs[0] is not None
             self.launches.product(

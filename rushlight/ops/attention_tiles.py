@@ -31,7 +31,7 @@ from rushlight.ops import attention_formulas as f
 from rushlight.ops.family.build import built
 from rushlight.ops.family.map import Formula, map_kernel
 
-TILE = 1 << 19  # scores of a tile where launches are cheap
+TILE = 1 << 18  # scores of a tile where launches are cheap
 WIDE_TILE = 1 << 22  # where they are not: on devices that run behind
 LEAST_ROWS = 64
 CAUSAL_ROWS = 128  # a causal tile leaves out the keys after its last row, so fewer rows are less work
@@ -162,6 +162,17 @@ def dense(tile: Tile, *inner: int) -> Shape:
     return contiguous_strides((*tile.heads, *inner))
 
 
+def pitch(keys: int) -> int:
+    """How far apart rows of scores lie: not a power of two, or a column of them would fall on few lines of a cache."""
+    return keys if keys < 64 else -(-keys // 16) * 16 + 16
+
+
+def scores_steps(tile: Tile) -> Shape:
+    """Strides of a tile's scores in scratch."""
+    step = pitch(tile.keys)
+    return (tile.heads[1] * tile.rows * step, tile.rows * step, step, 1)
+
+
 def most_scores(pool: Any) -> int:
     return WIDE_TILE if pool.device.limits.asynchronous else TILE
 
@@ -186,7 +197,7 @@ class Forward:
         self.softmax = built(pool, f.softmax_kernel(dtype))
         rows = numel(self.scheme.heads) * self.scheme.rows
         counted = (max(shapes.rows, shapes.keys), int32)
-        self.wanted = [(rows * shapes.keys, dtype), (rows, dtype), (rows, dtype), counted]
+        self.wanted = [(rows * pitch(shapes.keys), dtype), (rows, dtype), (rows, dtype), counted]
 
     def __call__(self, *given: Any) -> None:
         addresses, params = given[: self.count], given[self.count :]
@@ -203,7 +214,7 @@ class Forward:
     def _weights(self, tile: Tile, blocks: list[int], addresses: Sequence[int], params: Sequence[Any]) -> None:
         """Into the first block: exp(score - the row's highest), after dropout."""
         scores, top, total, numbers = blocks
-        here = dense(tile, tile.rows, tile.keys)
+        here = scores_steps(tile)
         self.launches.product(
             (*tile.heads, tile.rows, tile.keys, self.shapes.width),
             (scores, here),
@@ -212,7 +223,8 @@ class Forward:
         )
         scale = self._hide(tile, scores, numbers, addresses[-1], params[0])
         count, keys = numel(tile.heads) * tile.rows, tile.keys
-        strides = (keys, 1, 1, 1, 0, 1, 1, 0, 1, keys, 1, 1)
+        step = pitch(keys)
+        strides = (step, 1, 1, 1, 0, 1, 1, 0, 1, step, 1, 1)
         self.softmax(scores, top, total, scores, count, keys, 1, *strides, scale)
         if self.shapes.dropout:
             seed, position, *rest = params[1:]
@@ -221,7 +233,7 @@ class Forward:
 
     def _hide(self, tile: Tile, scores: int, numbers: int, seen: int, scale: float) -> float:
         """Apply the mask; gives what is left to multiply scores by."""
-        steps, mask = dense(tile, tile.rows, tile.keys), self.mask
+        steps, mask = scores_steps(tile), self.mask
         if mask is not None:
             run = self.launches.map(f.mask_formula(self.dtype, mask.dtype), tile.sizes, steps, steps, steps_of(mask))
             run(scores, scores, seen + byte_offset(mask, tile.at), scale)
@@ -241,7 +253,7 @@ class Forward:
         self.launches.product(
             (*tile.heads, tile.rows, self.shapes.depth, tile.keys),
             (spot, steps),
-            (scores, dense(tile, tile.rows, tile.keys)),
+            (scores, scores_steps(tile)),
             (addresses[4] + byte_offset(self.v, tile.at[:-1]), steps_of(self.v)),
         )
         sizes = (*tile.heads, tile.rows, self.shapes.depth)

@@ -2,7 +2,8 @@
 
 A task is one block of one product. Blocks are chosen by the sizes alone, so that the bits do not depend on the
 number of threads; each is one call of gemm on one thread. A matrix with a unit stride either way goes to gemm in place
-(transposed, if need be); any other, and halves, go through a dense copy in the compute type.
+(transposed, if need be); any other, and halves, go through a dense copy in the compute type. Products with few columns or a
+short sum go to `tiles` where the processor allows it.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rushlight.core.dtypes import DType, float32
+from rushlight.devices.cpu import tiles
 from rushlight.emit.llvm import module
 from rushlight.emit.llvm_body import cast, first_lanes, load, pointer, store
 from rushlight.emit.llvm_text import COMPUTE, FUNCTION, Arguments, Writer
@@ -39,9 +41,29 @@ def text(kernel: Contract) -> str:
     declared: set[str] = set()
     body, counts = Writer(declared), Writer(declared)
     _write_kernel(body, kernel)
-    numbers = _write_counts(counts)
-    kernel_text = body.function(FUNCTION.format(name="kernel"))
-    return "@blas = global [3 x ptr] zeroinitializer\n" + module([kernel_text], counts, numbers)
+    small = tiles.usable(kernel.dtype, kernel.compute)
+    numbers = _write_counts(counts, small)
+    texts = [body.function(FUNCTION.format(name="products" if small else "kernel"))]
+    if small:
+        texts += [*tiles.functions(declared), _choice(declared)]
+    return "@blas = global [3 x ptr] zeroinitializer\n" + module(texts, counts, numbers)
+
+
+def _choice(declared: set[str]) -> str:
+    """The kernel: tiles in registers or the library, by sizes and strides."""
+    writer = Writer(declared)
+    chosen = _suited(writer)
+    for name, condition in (("tiles", chosen), ("products", writer.value(f"xor i1 {chosen}, true"))):
+        with writer.when(condition):
+            writer.line(f"call void @{name}(ptr %args, i64 %begin, i64 %end)")
+    return writer.function(FUNCTION.format(name="kernel"))
+
+
+def _suited(writer: Writer) -> str:
+    arguments = Arguments(writer)
+    arguments.next = 3
+    sizes = arguments.words(5)
+    return tiles.suited(writer, sizes, [arguments.words(4), arguments.words(4)])
 
 
 def _blocks(writer: Writer, sizes: list[str]) -> tuple[str, str, str, str]:
@@ -64,13 +86,15 @@ def _blocks(writer: Writer, sizes: list[str]) -> tuple[str, str, str, str]:
     return result[0], result[2], result[1], result[3]
 
 
-def _write_counts(writer: Writer) -> tuple[str, str]:
+def _write_counts(writer: Writer, small: bool) -> tuple[str, str]:
     arguments = Arguments(writer)
     arguments.next = 3
     sizes = arguments.words(5)
     x, y, m, n, k = sizes
     _, _, down, across = _blocks(writer, sizes)
     tasks = writer.mul(writer.mul(x, y), writer.mul(down, across))
+    if small:
+        tasks = writer.value(f"select i1 {_suited(writer)}, i64 {tiles.write_counts(writer, sizes)}, i64 {tasks}")
     products = writer.mul(writer.mul(writer.mul(x, y), m), writer.mul(n, k))
     return tasks, writer.value(f"lshr i64 {products}, 3")
 

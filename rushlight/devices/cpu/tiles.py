@@ -1,0 +1,220 @@
+"""A matrix product in registers, for shapes in which a BLAS spends its time on packing: few columns, or a short sum.
+
+A task is a panel of COLUMNS columns and some rows of one product. The panel of b is copied in pieces of DEPTH rows,
+transposed if need be, to where the first-level cache holds it. Then tiles of HEIGHT rows go over it: a tile's part of the
+result stays in registers while k runs, elements of a come one by one, whatever their strides. Each element of the result is one
+chain of fused multiply-adds, k ascending, so its bits depend on nothing else.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+import llvmlite.binding as llvm
+
+from rushlight.core.dtypes import DType, float32
+from rushlight.emit.llvm_body import first_lanes, load, pointer, splat, store
+from rushlight.emit.llvm_text import FUNCTION, Arguments, Writer, vector
+
+LANES, VECTORS, HEIGHT = 16, 4, 6  # 24 registers of results, 4 of b, 1 of a
+COLUMNS = LANES * VECTORS
+FEW_ROWS, MANY_ROWS, WIDE = 132, 264, 256  # rows of a task; many where a product has columns enough for other threads
+DEPTH = 128
+TYPE = vector("float", LANES)
+
+TILE = (
+    "define internal void @tile(ptr %a, i64 %a_row, i64 %a_step, ptr readonly %b, ptr %c, i64 %c_row, i64 %height, "
+    'i64 %width, i64 %k, i1 %more) noinline "prefer-vector-width"="512"'
+)
+
+
+@cache
+def available() -> bool:
+    """Whether the processor has the registers: 32 of 512 bits."""
+    return bool(llvm.get_host_cpu_features().get("avx512f"))
+
+
+def write_tile(declared: set[str]) -> str:
+    """c = a b, or c + a b with %more, for up to HEIGHT rows and %width columns; b is a panel of COLUMNS."""
+    writer = Writer(declared)
+    last = writer.sub("%height", "1")
+    rows = [writer.smaller(str(i), last) for i in range(HEIGHT)]  # rows past the end do the last one again
+    a = [writer.value(f"getelementptr float, ptr %a, i64 {writer.mul(r, '%a_row')}") for r in rows]
+    c = [writer.value(f"getelementptr float, ptr %c, i64 {writer.mul(r, '%c_row')}") for r in rows]
+    masks = [first_lanes(writer, writer.sub("%width", str(j * LANES)), LANES) for j in range(VECTORS)]
+    zero = "zeroinitializer"
+    sums = [[writer.slot(TYPE, zero) for _ in range(VECTORS)] for _ in range(HEIGHT)]
+    with writer.when("%more"):
+        for i in range(HEIGHT):
+            for j in range(VECTORS):
+                place = pointer(writer, c[i], float32, str(j * LANES))
+                writer.set(sums[i][j], load(writer, place, float32, "1", "1", LANES, masks[j]))
+    with writer.loop("0", "%k") as p:
+        start = writer.mul(p, str(COLUMNS))
+        columns = []
+        for j in range(VECTORS):
+            place = pointer(writer, "%b", float32, writer.add(start, str(j * LANES)))
+            columns.append(writer.value(f"load {TYPE}, ptr {place}, align 64"))
+        along = writer.mul(p, "%a_step")
+        for i in range(HEIGHT):
+            element = writer.value(f"load float, ptr {pointer(writer, a[i], float32, along)}, align 4")
+            spread = splat(writer, element, float32, LANES)
+            for j in range(VECTORS):
+                operands = [(TYPE, spread), (TYPE, columns[j]), (TYPE, writer.get(sums[i][j]))]
+                writer.set(sums[i][j], writer.call(TYPE, "llvm.fma.v16f32", operands))
+    for i in range(HEIGHT):
+        for j in range(VECTORS):
+            place = pointer(writer, c[i], float32, str(j * LANES))
+            store(writer, writer.get(sums[i][j]), place, float32, "1", "1", LANES, masks[j])
+    return writer.function(TILE)
+
+
+PACK = (
+    "define internal void @pack(ptr %b, i64 %b_row, i64 %b_column, i64 %depth, i64 %width, ptr %panel) noinline "
+    '"prefer-vector-width"="512"'
+)
+
+
+def write_pack(declared: set[str]) -> str:
+    """%depth rows and %width columns of b into a panel, zeros behind the last column."""
+    writer = Writer(declared)
+    unit = writer.value("icmp eq i64 %b_column, 1")
+    down = writer.value("icmp eq i64 %b_row, 1")
+    down = writer.value(f"and i1 {down}, {writer.value(f'xor i1 {unit}, true')}")
+    other = writer.value(f"xor i1 {writer.value(f'or i1 {unit}, {down}')}, true")
+    masks = [first_lanes(writer, writer.sub("%width", str(j * LANES)), LANES) for j in range(VECTORS)]
+    for step, chosen in (("1", unit), ("n", other)):
+        with writer.when(chosen), writer.loop("0", "%depth") as p:
+            far = pointer(writer, "%b", float32, writer.mul(p, "%b_row"))
+            near = pointer(writer, "%panel", float32, writer.mul(p, str(COLUMNS)))
+            for j in range(VECTORS):
+                offset = writer.mul("%b_column", str(j * LANES))
+                place = pointer(writer, far, float32, offset)
+                value = load(writer, place, float32, step, "%b_column", LANES, masks[j])
+                store(writer, value, pointer(writer, near, float32, str(j * LANES)), float32, "1", "1", LANES, None)
+    with writer.when(down):
+        _pack_columns(writer)
+    return writer.function(PACK)
+
+
+def _pack_columns(writer: Writer) -> None:
+    """b's columns are dense: squares of LANES x LANES are transposed."""
+    last = writer.sub("%width", "1")
+    with writer.loop("0", str(COLUMNS), str(LANES)) as left, writer.loop("0", "%depth", str(LANES)) as top:
+        rest = first_lanes(writer, writer.sub("%depth", top), LANES)
+        lines = []
+        for i in range(LANES):
+            column = writer.smaller(writer.add(left, str(i)), last)  # columns past the end are never stored
+            place = pointer(writer, "%b", float32, writer.add(writer.mul(column, "%b_column"), top))
+            lines.append(load(writer, place, float32, "1", "1", LANES, rest))
+        for i, line in enumerate(transposed(writer, lines)):
+            row = writer.add(top, str(i))
+            place = pointer(writer, "%panel", float32, writer.add(writer.mul(row, str(COLUMNS)), left))
+            writer.line(f"store {TYPE} {line}, ptr {place}, align 64")
+
+
+def transposed(writer: Writer, lines: list[str]) -> list[str]:
+    """LANES vectors of LANES as the rows of the transposed square: neighbours at distances 1, 2, 4, 8 swap halves."""
+    distance = 1
+    while distance < LANES:
+        lower = [i if not i & distance else i - distance + LANES for i in range(LANES)]
+        upper = [i + distance if not i & distance else i + LANES for i in range(LANES)]
+        made = list(lines)
+        for i in range(LANES):
+            if not i & distance:
+                made[i] = _shuffle(writer, lines[i], lines[i + distance], lower)
+                made[i + distance] = _shuffle(writer, lines[i], lines[i + distance], upper)
+        lines = made
+        distance *= 2
+    return lines
+
+
+def _shuffle(writer: Writer, a: str, b: str, chosen: list[int]) -> str:
+    order = ", ".join(f"i32 {i}" for i in chosen)
+    return writer.value(f"shufflevector {TYPE} {a}, {TYPE} {b}, <{LANES} x i32> <{order}>")
+
+
+def write_counts(writer: Writer, sizes: list[str]) -> str:
+    """How many tasks there are."""
+    x, y, m, n, _ = sizes
+    _, down = _rows(writer, m, n)
+    return writer.mul(writer.mul(x, y), writer.mul(down, writer.divided_up(n, COLUMNS)))
+
+
+def _rows(writer: Writer, m: str, n: str) -> tuple[str, str]:
+    """The rows of a task, and how many tasks there are down the product."""
+    wide = writer.value(f"icmp uge i64 {n}, {WIDE}")
+    rows = writer.value(f"select i1 {wide}, i64 {MANY_ROWS}, i64 {FEW_ROWS}")
+    return rows, writer.value(f"udiv i64 {writer.add(m, writer.sub(rows, '1'))}, {rows}")
+
+
+def suited(writer: Writer, sizes: list[str], steps: list[list[str]]) -> str:
+    """Whether tiles are the faster way: i1. `steps` are those of the result and of a."""
+    _, _, m, n, k = sizes
+    panels = writer.mul(writer.divided_up(n, COLUMNS), str(COLUMNS))
+    idle = writer.mul(writer.sub(panels, n), "8")
+    far = writer.value(f"and i64 {steps[1][3]}, 1023")  # columns of a that fall on one line of the cache
+    conditions = [
+        f"icmp eq i64 {steps[0][3]}, 1",
+        f"icmp uge i64 {m}, 48",
+        f"icmp ule i64 {idle}, {n}",
+        f"icmp uge i64 {k}, 1",
+        f"icmp ne i64 {far}, 0",
+    ]
+    short, narrow = writer.value(f"icmp ule i64 {k}, {DEPTH}"), writer.value(f"icmp ule i64 {n}, {2 * COLUMNS}")
+    chosen = writer.value(f"or i1 {short}, {narrow}")
+    for condition in conditions:
+        chosen = writer.value(f"and i1 {chosen}, {writer.value(condition)}")
+    return chosen
+
+
+def write_kernel(declared: set[str]) -> str:
+    """@tiles over tasks, called like @kernel."""
+    writer = Writer(declared)
+    arguments = Arguments(writer)
+    bases = [arguments.address() for _ in range(3)]
+    sizes = arguments.words(5)
+    steps = [arguments.words(4) for _ in range(3)]
+    _, y, m, n, k = sizes
+    across = writer.divided_up(n, COLUMNS)
+    rows, down = _rows(writer, m, n)
+    panel = writer.array("float", DEPTH * COLUMNS)
+    with writer.loop("%begin", "%end") as task:
+        rest, column = _divide(writer, task, across)
+        batch, row = _divide(writer, rest, down)
+        where = _divide(writer, batch, y)
+        corners = []
+        for base, step in zip(bases, steps, strict=True):
+            offset = writer.add(writer.mul(where[0], step[0]), writer.mul(where[1], step[1]))
+            corners.append(pointer(writer, base, float32, offset))
+        left, top = writer.mul(column, str(COLUMNS)), writer.mul(row, rows)
+        width = writer.smaller(writer.sub(n, left), str(COLUMNS))
+        end = writer.smaller(m, writer.add(top, rows))
+        with writer.loop("0", k, str(DEPTH)) as first:
+            depth = writer.smaller(writer.sub(k, first), str(DEPTH))
+            offset = writer.add(writer.mul(first, steps[2][2]), writer.mul(left, steps[2][3]))
+            source = pointer(writer, corners[2], float32, offset)
+            operands = f"ptr {source}, i64 {steps[2][2]}, i64 {steps[2][3]}, i64 {depth}, i64 {width}, ptr {panel}"
+            writer.line(f"call void @pack({operands})")
+            more = writer.value(f"icmp ne i64 {first}, 0")
+            with writer.loop(top, end, str(HEIGHT)) as r:
+                offset = writer.add(writer.mul(r, steps[1][2]), writer.mul(first, steps[1][3]))
+                a = pointer(writer, corners[1], float32, offset)
+                c = pointer(writer, corners[0], float32, writer.add(writer.mul(r, steps[0][2]), left))
+                height = writer.smaller(writer.sub(end, r), str(HEIGHT))
+                operands = f"ptr {a}, i64 {steps[1][2]}, i64 {steps[1][3]}, ptr {panel}, ptr {c}, i64 {steps[0][2]}"
+                operands += f", i64 {height}, i64 {width}, i64 {depth}, i1 {more}"
+                writer.line(f"call void @tile({operands})")
+    return writer.function(FUNCTION.format(name="tiles"))
+
+
+def _divide(writer: Writer, a: str, b: str) -> tuple[str, str]:
+    return writer.value(f"udiv i64 {a}, {b}"), writer.value(f"urem i64 {a}, {b}")
+
+
+def functions(declared: set[str]) -> list[str]:
+    return [write_tile(declared), write_pack(declared), write_kernel(declared)]
+
+
+def usable(dtype: DType, compute: DType) -> bool:
+    return dtype is float32 and compute is float32 and available()
