@@ -15,6 +15,7 @@ from tests import (
     catalog_pointwise,
     catalog_products,
     catalog_ranking,
+    catalog_recurrent,
     catalog_rows,
     catalog_selection,
     catalog_shapes,
@@ -23,6 +24,7 @@ from tests import (
 )
 
 ROWS = [
+    *catalog_recurrent.ROWS,
     *catalog_aliases.ROWS,
     *catalog_attention.ROWS,
     *catalog_bags.ROWS,

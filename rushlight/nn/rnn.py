@@ -1,0 +1,343 @@
+"""Recurrent networks over whole sequences: RNN, LSTM, GRU, in layers, forwards and both ways."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from rushlight.core.dtypes import DType
+from rushlight.core.errors import ShapeError
+from rushlight.nn import functional, init
+from rushlight.nn.module import Module
+from rushlight.nn.parameter import Parameter
+from rushlight.nn.utils.rnn import PackedSequence
+from rushlight.ops import creation, recurrent, views
+from rushlight.ops.recurrent import Weights
+from rushlight.tensor import Tensor
+
+_GATES = {"RNN_TANH": 1, "RNN_RELU": 1, "LSTM": 4, "GRU": 3}
+
+
+class RNNBase(Module):
+    """What the recurrent layers share: weights by layer and direction, layers over sequences, packed or not."""
+
+    mode: str
+
+    def __init__(
+        self,
+        mode: str,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        proj_size: int = 0,
+        device: Any = None,
+        dtype: DType | None = None,
+    ) -> None:
+        super().__init__()
+        if mode not in _GATES:
+            raise ValueError(f"RNNBase: mode is one of {', '.join(_GATES)}, got {mode!r}")
+        name = type(self).__name__
+        if not 0 <= dropout <= 1:
+            raise ValueError(f"{name}: dropout must lie between 0 and 1, got {dropout}")
+        if hidden_size <= 0 or num_layers <= 0:
+            raise ValueError(f"{name}: hidden_size and num_layers must be positive, got {hidden_size} and {num_layers}")
+        if not 0 <= proj_size < hidden_size or (proj_size and mode != "LSTM"):
+            raise ValueError(f"{name}: proj_size is of LSTM, and smaller than hidden_size, got {proj_size}")
+        self.mode = mode
+        self.input_size = input_size
+        self.hidden_size = hidden_size
+        self.num_layers = num_layers
+        self.bias = bias
+        self.batch_first = batch_first
+        self.dropout = float(dropout)
+        self.bidirectional = bidirectional
+        self.proj_size = proj_size
+        self._make_weights(device, dtype)
+        self.reset_parameters()
+
+    def _make_weights(self, device: Any, dtype: DType | None) -> None:
+        rows, shown = _GATES[self.mode] * self.hidden_size, self.proj_size or self.hidden_size
+        for number in range(self.num_layers):
+            width = self.input_size if number == 0 else shown * self._directions
+            for suffix in self._suffixes(number):
+                shapes: dict[str, tuple[int, ...]] = {"weight_ih": (rows, width), "weight_hh": (rows, shown)}
+                if self.bias:
+                    shapes |= {"bias_ih": (rows,), "bias_hh": (rows,)}
+                if self.proj_size:
+                    shapes["weight_hr"] = (self.proj_size, self.hidden_size)
+                for name, shape in shapes.items():
+                    setattr(self, name + suffix, Parameter(creation.empty(shape, device=device, dtype=dtype)))
+
+    @property
+    def _directions(self) -> int:
+        return 2 if self.bidirectional else 1
+
+    def _suffixes(self, number: int) -> list[str]:
+        return [f"_l{number}", f"_l{number}_reverse"][: self._directions]
+
+    def _weights(self, suffix: str) -> Weights:
+        names = ("weight_ih", "weight_hh", "bias_ih", "bias_hh", "weight_hr")
+        return Weights(*(getattr(self, name + suffix, None) for name in names))  # type: ignore[arg-type]
+
+    @property
+    def all_weights(self) -> list[list[Parameter]]:
+        names = ["weight_ih", "weight_hh", *(["bias_ih", "bias_hh"] if self.bias else [])]
+        names += ["weight_hr"] if self.proj_size else []
+        suffixes = [s for number in range(self.num_layers) for s in self._suffixes(number)]
+        return [[getattr(self, name + suffix) for name in names] for suffix in suffixes]
+
+    def reset_parameters(self) -> None:
+        bound = 1 / math.sqrt(self.hidden_size)
+        for weight in self.parameters():
+            init.uniform_(weight, -bound, bound)
+
+    def flatten_parameters(self) -> None:
+        """Nothing: weights need not lie together here."""
+
+    # ---- states ----
+
+    def _start(self, rows: Tensor, batch: int) -> tuple[Tensor, ...]:
+        layers = self.num_layers * self._directions
+        widths = [self.proj_size or self.hidden_size, self.hidden_size][: 2 if self.mode == "LSTM" else 1]
+        return tuple(creation.zeros(layers, batch, width, dtype=rows.dtype, device=rows.device) for width in widths)
+
+    def _given(self, hx: Any, rows: Tensor, batch: int, order: Tensor | None, alone: bool) -> tuple[Tensor, ...]:
+        """The starting states, in the order of the packed sequences."""
+        wanted = self._start(rows, batch)
+        if hx is None:
+            return wanted
+        given = tuple(hx) if self.mode == "LSTM" else (hx,)
+        if alone:
+            given = tuple(v.unsqueeze(1) for v in given)
+        for v, want in zip(given, wanted, strict=True):
+            if v.shape != want.shape:
+                raise ShapeError(
+                    f"{type(self).__name__}: the state must have the shape {list(want.shape)} (layers, batch, width), "
+                    f"got {v.spec!r}"
+                )
+        return given if order is None else tuple(v.index_select(1, order) for v in given)
+
+    # ---- the run ----
+
+    def _run(self, rows: Any, counts: list[int], states: tuple[Tensor, ...]) -> tuple[Any, list[Any]]:
+        """All layers: the last one's rows, and the final states of each layer and direction."""
+        finals = []
+        for number in range(self.num_layers):
+            shown = []
+            for d, suffix in enumerate(self._suffixes(number)):
+                at = number * self._directions + d
+                begin = tuple(views.select(v, 0, at) for v in states)
+                out, final = recurrent.layer(self.mode, rows, counts, begin, self._weights(suffix), d == 1)
+                shown.append(out)
+                finals.append(final)
+            rows = shown[0] if len(shown) == 1 else views.cat(shown, 1)
+            if self.dropout and self.training and number + 1 < self.num_layers:
+                rows = functional.dropout(rows, self.dropout)
+        return rows, [views.stack(list(parts)) for parts in zip(*finals, strict=True)]
+
+    def forward(self, input: Any, hx: Any = None) -> Any:
+        if isinstance(input, PackedSequence):
+            return self._forward_packed(input, hx)
+        alone = input.ndim == 2
+        if input.ndim not in (2, 3) or input.shape[-1] != self.input_size:
+            raise ShapeError(
+                f"{type(self).__name__}: input must be (time, batch, {self.input_size}), batch first if so made, or "
+                f"(time, {self.input_size}), got {input.spec!r}"
+            )
+        x = input.unsqueeze(1) if alone else input.transpose(0, 1) if self.batch_first else input
+        steps, batch, width = x.shape
+        if not steps:
+            raise ShapeError(f"{type(self).__name__}: a sequence must have at least one step, got {input.spec!r}")
+        states = self._given(hx, x, batch, None, alone)
+        out, finals = self._run(x.reshape(steps * batch, width), [batch] * steps, states)
+        out = out.reshape(steps, batch, -1)
+        if alone:
+            out, finals = out.squeeze(1), [v.squeeze(1) for v in finals]
+        elif self.batch_first:
+            out = out.transpose(0, 1)
+        return out, (tuple(finals) if self.mode == "LSTM" else finals[0])
+
+    def _forward_packed(self, packed: PackedSequence, hx: Any) -> Any:
+        counts = [int(n) for n in packed.batch_sizes.tolist()]
+        if packed.data.shape[-1] != self.input_size:
+            raise ShapeError(f"{type(self).__name__}: rows of {self.input_size} are needed, got {packed.data.spec!r}")
+        states = self._given(hx, packed.data, counts[0], packed.sorted_indices, False)
+        out, finals = self._run(packed.data, counts, states)
+        if packed.unsorted_indices is not None:
+            finals = [v.index_select(1, packed.unsorted_indices) for v in finals]
+        made = PackedSequence(out, packed.batch_sizes, packed.sorted_indices, packed.unsorted_indices)
+        return made, (tuple(finals) if self.mode == "LSTM" else finals[0])
+
+    def extra_repr(self) -> str:
+        told = [f"{self.input_size}, {self.hidden_size}"]
+        defaults = {"proj_size": 0, "num_layers": 1, "bias": True, "batch_first": False, "dropout": 0.0}
+        for name, value in (defaults | {"bidirectional": False}).items():
+            if getattr(self, name) != value:
+                told.append(f"{name}={getattr(self, name)}")
+        return ", ".join(told)
+
+
+class RNN(RNNBase):
+    """h <- tanh(x @ W_ih.T + b_ih + h @ W_hh.T + b_hh), or relu of it, from step to step."""
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        nonlinearity: str = "tanh",
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        device: Any = None,
+        dtype: DType | None = None,
+    ) -> None:
+        if nonlinearity not in ("tanh", "relu"):
+            raise ValueError(f"RNN: nonlinearity is 'tanh' or 'relu', got {nonlinearity!r}")
+        self.nonlinearity = nonlinearity
+        mode = f"RNN_{nonlinearity.upper()}"
+        sizes = (mode, input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, 0)
+        super().__init__(*sizes, device=device, dtype=dtype)
+
+
+class LSTM(RNNBase):
+    """Long short-term memory: a memory c that gates keep, add to and show as h."""
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        proj_size: int = 0,
+        device: Any = None,
+        dtype: DType | None = None,
+    ) -> None:
+        sizes = ("LSTM", input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, proj_size)
+        super().__init__(*sizes, device=device, dtype=dtype)
+
+
+class GRU(RNNBase):
+    """Gated recurrent units: a state that gates reset and mix with a new one."""
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        device: Any = None,
+        dtype: DType | None = None,
+    ) -> None:
+        sizes = ("GRU", input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, 0)
+        super().__init__(*sizes, device=device, dtype=dtype)
+
+
+class RNNCellBase(Module):
+    """One step of a recurrent network: weights named as those of a layer, without the number."""
+
+    gates = 1
+    weight_ih: Parameter
+    weight_hh: Parameter
+    bias_ih: Parameter | None
+    bias_hh: Parameter | None
+
+    def __init__(
+        self, input_size: int, hidden_size: int, bias: bool, device: Any = None, dtype: DType | None = None
+    ) -> None:
+        super().__init__()
+        self.input_size = input_size
+        self.hidden_size = hidden_size
+        self.bias = bias
+        rows = self.gates * hidden_size
+        self.weight_ih = Parameter(creation.empty(rows, input_size, device=device, dtype=dtype))
+        self.weight_hh = Parameter(creation.empty(rows, hidden_size, device=device, dtype=dtype))
+        for name in ("bias_ih", "bias_hh"):
+            made = Parameter(creation.empty(rows, device=device, dtype=dtype)) if bias else None
+            self.register_parameter(name, made)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        bound = 1 / math.sqrt(self.hidden_size) if self.hidden_size else 0.0
+        for weight in self.parameters():
+            init.uniform_(weight, -bound, bound)
+
+    def _state(self, input: Tensor, hx: Tensor | None) -> Tensor:
+        if input.ndim not in (1, 2):
+            raise ShapeError(f"{type(self).__name__}: input must be (batch, width) or (width,), got {input.spec!r}")
+        if hx is not None:
+            return hx
+        return creation.zeros(*input.shape[:-1], self.hidden_size, dtype=input.dtype, device=input.device)
+
+    @property
+    def _weights(self) -> tuple[Any, ...]:
+        return self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh
+
+    def extra_repr(self) -> str:
+        return f"{self.input_size}, {self.hidden_size}" + ("" if self.bias else f", bias={self.bias}")
+
+
+class RNNCell(RNNCellBase):
+    """One step: tanh or relu of input and state through their weights."""
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        bias: bool = True,
+        nonlinearity: str = "tanh",
+        device: Any = None,
+        dtype: DType | None = None,
+    ) -> None:
+        if nonlinearity not in ("tanh", "relu"):
+            raise ValueError(f"RNNCell: nonlinearity is 'tanh' or 'relu', got {nonlinearity!r}")
+        super().__init__(input_size, hidden_size, bias, device, dtype)
+        self.nonlinearity = nonlinearity
+
+    def forward(self, input: Tensor, hx: Tensor | None = None) -> Tensor:
+        step = recurrent.rnn_tanh_cell if self.nonlinearity == "tanh" else recurrent.rnn_relu_cell
+        return step(input, self._state(input, hx), *self._weights)
+
+    def extra_repr(self) -> str:
+        told = super().extra_repr()
+        return told if self.nonlinearity == "tanh" else f"{told}, nonlinearity={self.nonlinearity}"
+
+
+class GRUCell(RNNCellBase):
+    """One step of a gated recurrent unit."""
+
+    gates = 3
+
+    def __init__(
+        self, input_size: int, hidden_size: int, bias: bool = True, device: Any = None, dtype: DType | None = None
+    ) -> None:
+        super().__init__(input_size, hidden_size, bias, device, dtype)
+
+    def forward(self, input: Tensor, hx: Tensor | None = None) -> Tensor:
+        return recurrent.gru_cell(input, self._state(input, hx), *self._weights)
+
+
+class LSTMCell(RNNCellBase):
+    """One step of long short-term memory: (h, c) from (h, c)."""
+
+    gates = 4
+
+    def __init__(
+        self, input_size: int, hidden_size: int, bias: bool = True, device: Any = None, dtype: DType | None = None
+    ) -> None:
+        super().__init__(input_size, hidden_size, bias, device, dtype)
+
+    def forward(self, input: Tensor, hx: tuple[Tensor, Tensor] | None = None) -> tuple[Tensor, Tensor]:
+        h, c = (None, None) if hx is None else hx
+        return recurrent.lstm_cell(input, (self._state(input, h), self._state(input, c)), *self._weights)

@@ -1,0 +1,148 @@
+"""Recurrent layers against loops of their cells; packing and padding."""
+
+from __future__ import annotations
+
+import pytest
+
+import rushlight
+from rushlight import nn
+from rushlight.nn.utils import rnn
+
+KINDS = ["RNN", "LSTM", "GRU"]
+
+
+def cell_of(layer, suffix):
+    kind = getattr(nn, type(layer).__name__ + "Cell")
+    width = layer.input_size if "_l0" in suffix else layer.hidden_size * (1 + layer.bidirectional)
+    cell = kind(width, layer.hidden_size, bias=layer.bias).double()
+    cell.load_state_dict({name: getattr(layer, name + suffix) for name in cell.state_dict()})
+    return cell
+
+
+def looped(layer, suffix, sequence, reverse=False):
+    """One direction of one layer over one sequence (time, width), step by step; rows and the final state."""
+    cell, state, shown = cell_of(layer, suffix), None, []
+    for row in sequence.flip(0) if reverse else sequence:
+        state = cell(row, state)
+        shown.append(state[0] if isinstance(state, tuple) else state)
+    return rushlight.stack(shown[::-1] if reverse else shown), state
+
+
+def both_ways(layer, number, sequence):
+    parts = [looped(layer, f"_l{number}", sequence)]
+    if layer.bidirectional:
+        parts.append(looped(layer, f"_l{number}_reverse", sequence, reverse=True))
+    finals = [final if isinstance(final, tuple) else (final,) for _, final in parts]
+    return rushlight.cat([rows for rows, _ in parts], 1), finals
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("bidirectional", [False, True])
+def test_layers_are_loops_of_cells(kind, bidirectional):
+    layer = getattr(nn, kind)(3, 4, num_layers=2, bidirectional=bidirectional, batch_first=True).double()
+    x = rushlight.randn(2, 5, 3, dtype=rushlight.float64)
+    out, final = layer(x)
+    states = final if isinstance(final, tuple) else (final,)
+    for n in range(2):
+        rows, finals = x[n], []
+        for number in range(2):
+            rows, more = both_ways(layer, number, rows)
+            finals += more
+        assert rushlight.allclose(out[n], rows)
+        for at, parts in enumerate(finals):
+            for state, part in zip(states, parts, strict=True):
+                assert rushlight.allclose(state[at, n], part)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("lengths", [[5, 3, 3, 1], [2, 5, 1, 4]])
+def test_packed_sequences_are_each_alone(kind, lengths):
+    layer = getattr(nn, kind)(3, 4, num_layers=2, bidirectional=True).double()
+    sequences = [rushlight.randn(n, 3, dtype=rushlight.float64) for n in lengths]
+    packed = rnn.pack_sequence(sequences, enforce_sorted=False)
+    out, final = layer(packed)
+    padded, counts = rnn.pad_packed_sequence(out, batch_first=True, padding_value=7.0)
+    assert counts.tolist() == lengths
+    states = final if isinstance(final, tuple) else (final,)
+    for n, sequence in enumerate(sequences):
+        alone, ends = layer(sequence)
+        assert rushlight.allclose(padded[n, : lengths[n]], alone)
+        assert bool((padded[n, lengths[n] :] == 7).all())
+        for state, end in zip(states, ends if isinstance(ends, tuple) else (ends,), strict=True):
+            assert rushlight.allclose(state[:, n], end)
+
+
+def test_gradients_through_packing():
+    layer = nn.GRU(2, 3, bidirectional=True)
+    x = rushlight.randn(4, 3, 2).requires_grad_()
+    layer(rnn.pack_padded_sequence(x, [4, 2, 1]))[0].data.sum().backward()
+    inside = rushlight.tensor([[t < n for n in (4, 2, 1)] for t in range(4)])
+    assert rushlight.equal(x.grad.abs().sum(2) > 0, inside)
+    assert all(p.grad is not None and p.grad.any().item() for p in layer.parameters())
+
+
+def test_states_given_and_projected():
+    layer = nn.LSTM(3, 5, proj_size=2)
+    x, h, c = rushlight.randn(4, 2, 3), rushlight.randn(1, 2, 2), rushlight.randn(1, 2, 5)
+    out, (h_end, c_end) = layer(x, (h, c))
+    assert (out.shape, h_end.shape, c_end.shape) == ((4, 2, 2), (1, 2, 2), (1, 2, 5))
+    # Two halves with the state handed on are the whole.
+    first, state = layer(x[:2], (h, c))
+    second, _ = layer(x[2:], state)
+    assert rushlight.allclose(rushlight.cat([first, second]), out, atol=1e-6)
+
+
+def test_dropout_is_between_layers_in_training():
+    layer = nn.RNN(3, 8, num_layers=2, dropout=0.5)
+    x = rushlight.randn(4, 2, 3)
+    assert not rushlight.equal(layer(x)[0], layer(x)[0])
+    layer.eval()
+    assert rushlight.equal(layer(x)[0], layer(x)[0])
+
+
+def test_names_and_text():
+    layer = nn.GRU(3, 4, num_layers=2, bidirectional=True)
+    names = [f"{part}_l{k}{way}" for k in (0, 1) for way in ("", "_reverse") for part in
+             ("weight_ih", "weight_hh", "bias_ih", "bias_hh")]  # fmt: skip
+    assert list(layer.state_dict()) == names
+    assert [len(part) for part in layer.all_weights] == [4] * 4
+    assert repr(layer) == "GRU(3, 4, num_layers=2, bidirectional=True)"
+    assert repr(nn.LSTMCell(2, 3, bias=False)) == "LSTMCell(2, 3, bias=False)"
+
+
+@pytest.mark.parametrize(
+    ("call", "match"),
+    [
+        (lambda: nn.LSTM(3, 4)(rushlight.zeros(2, 2, 5)), r"LSTM: input must be \(time, batch, 3\)"),
+        (lambda: nn.GRU(3, 4)(rushlight.zeros(2, 2, 3), rushlight.zeros(1, 1, 4)), r"\[1, 2, 4\]"),
+        (lambda: nn.GRU(3, 4)(rushlight.zeros(0, 2, 3)), "at least one step"),
+        (lambda: nn.GRUCell(3, 4)(rushlight.zeros(2, 5)), "gru_cell"),
+        (lambda: nn.RNN(3, 4, nonlinearity="sin"), "'sin'"),
+        (lambda: nn.LSTM(3, 4, proj_size=4), "proj_size"),
+        (lambda: nn.LSTM(3, 4, dropout=2.0), "dropout"),
+        (lambda: rnn.pack_padded_sequence(rushlight.zeros(3, 2, 1), [1, 2]), "must go down"),
+        (lambda: rnn.pack_padded_sequence(rushlight.zeros(3, 2, 1), [4, 2]), "between 1 and 3"),
+        (lambda: rnn.pack_padded_sequence(rushlight.zeros(3, 2, 1), [3]), "1 lengths"),
+        (lambda: rnn.pad_sequence([rushlight.zeros(1, 2), rushlight.zeros(1, 3)]), "more than their length"),
+    ],
+)
+def test_bad_sequences(call, match):
+    with pytest.raises((RuntimeError, ValueError), match=match):
+        call()
+
+
+def test_padding():
+    a, b = rushlight.tensor([1, 2, 3]), rushlight.tensor([4])
+    assert rnn.pad_sequence([a, b]).tolist() == [[1, 4], [2, 0], [3, 0]]
+    assert rnn.pad_sequence([a, b], True, -1, "left").tolist() == [[1, 2, 3], [-1, -1, 4]]
+    back = rnn.unpad_sequence(rnn.pad_sequence([a, b]), rushlight.tensor([3, 1]))
+    assert [v.tolist() for v in back] == [[1, 2, 3], [4]]
+    packed = rnn.pack_sequence([b, a], enforce_sorted=False)
+    assert packed.data.tolist() == [1, 4, 2, 3] and packed.batch_sizes.tolist() == [2, 1, 1]
+    assert packed.sorted_indices.tolist() == [1, 0] and [v.tolist() for v in rnn.unpack_sequence(packed)] == [
+        [4],
+        [1, 2, 3],
+    ]
+    assert packed.float().data.dtype is rushlight.float32
+    longer, _ = rnn.pad_packed_sequence(packed, batch_first=True, total_length=5)
+    assert longer.shape == (2, 5)
