@@ -50,6 +50,7 @@ from rushlight.core.errors import (
     RushlightError,
     ShapeError,
 )
+from rushlight.dlpack import take as from_dlpack
 from rushlight.interop import from_numpy
 from rushlight.io import load, save
 from rushlight.legacy import (

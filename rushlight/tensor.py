@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from rushlight import interop, methods, printing
+from rushlight import dlpack, interop, methods, printing
 from rushlight.core import dtypes
 from rushlight.core.dtypes import DType
 from rushlight.core.errors import RushlightError, ShapeError
@@ -332,6 +332,14 @@ class Tensor(Value):
 
     def tolist(self) -> Any:
         return interop.to_numpy(self.detach(), copy=True).tolist()
+
+    def __dlpack__(
+        self, *, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: Any = None
+    ) -> Any:
+        return dlpack.give(self, stream, max_version, dl_device, copy)
+
+    def __dlpack_device__(self) -> tuple[Any, Any]:
+        return dlpack.device_pair(self)
 
     def __float__(self) -> Any:
         value = self.item()

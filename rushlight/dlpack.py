@@ -1,0 +1,287 @@
+"""DLPack: the same memory in another library, without a copy.
+
+# Note [Capsules]
+1. A capsule holds a pointer to a struct that says where elements lie and how to let go of them. It is called "dltensor" or,
+   since version 1 of the protocol, "dltensor_versioned"; who takes the elements over renames it to "used_...".
+2. What is given out stands in `_GIVEN` with the storage it keeps, until the taker calls the deleter, or the capsule dies
+   with its first name. What is taken in is a `Lent` storage whose owner calls the giver's deleter when it dies.
+3. Work on a GPU is in order on the legacy default stream, which is ours; for any other the giver waits.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+from rushlight import interop
+from rushlight.core import dtypes
+from rushlight.core.dtypes import DType
+from rushlight.core.shapes import Shape, Spec, contiguous_strides, numel
+from rushlight.devices.allocator import Lent, Pool
+from rushlight.devices.registry import pool_of
+from rushlight.ops import elementwise as e
+from rushlight.ops.creation import device_name
+from rushlight.ops.family.build import check_device_dtype
+from rushlight.tape import call, replay
+from rushlight.tape.needed import edge_of
+from rushlight.tape.value import Value
+
+CPU, CUDA, ROCM = 1, 2, 10
+READ_ONLY, COPIED = 1, 2  # bits of a versioned struct's flags
+LEGACY_STREAM = 1
+VERSION = (1, 0)
+
+_KINDS = {"i": 0, "u": 1, "f": 2, "c": 5, "b": 6}
+_BFLOAT = 4
+
+
+class _Device(ctypes.Structure):
+    _fields_ = (("kind", ctypes.c_int32), ("number", ctypes.c_int32))
+
+
+class _Type(ctypes.Structure):
+    _fields_ = (("code", ctypes.c_uint8), ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16))
+
+
+class _Elements(ctypes.Structure):
+    """Where elements lie: DLPack's DLTensor."""
+
+    _fields_ = (
+        ("address", ctypes.c_void_p),
+        ("device", _Device),
+        ("rank", ctypes.c_int32),
+        ("type", _Type),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("strides", ctypes.POINTER(ctypes.c_int64)),
+        ("skip", ctypes.c_uint64),
+    )
+
+
+_Deleter = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+
+
+class _Managed(ctypes.Structure):
+    """DLManagedTensor: elements and how to let go of them."""
+
+    _fields_ = (("elements", _Elements), ("context", ctypes.c_void_p), ("deleter", _Deleter))
+
+
+class _Versioned(ctypes.Structure):
+    """DLManagedTensorVersioned."""
+
+    _fields_ = (
+        ("major", ctypes.c_uint32),
+        ("minor", ctypes.c_uint32),
+        ("context", ctypes.c_void_p),
+        ("deleter", _Deleter),
+        ("flags", ctypes.c_uint64),
+        ("elements", _Elements),
+    )
+
+
+_NAMES: dict[Any, bytes] = {_Managed: b"dltensor", _Versioned: b"dltensor_versioned"}
+_USED: dict[Any, bytes] = {_Managed: b"used_dltensor", _Versioned: b"used_dltensor_versioned"}
+
+# A capsule is passed as an address: in its destructor it has no references left to count.
+_Name, _Address = ctypes.c_char_p, ctypes.c_void_p
+_new_capsule = ctypes.PYFUNCTYPE(ctypes.py_object, _Address, _Name, _Address)(("PyCapsule_New", ctypes.pythonapi))
+_is_named = ctypes.PYFUNCTYPE(ctypes.c_int, _Address, _Name)(("PyCapsule_IsValid", ctypes.pythonapi))
+_pointer_of = ctypes.PYFUNCTYPE(_Address, _Address, _Name)(("PyCapsule_GetPointer", ctypes.pythonapi))
+_rename = ctypes.PYFUNCTYPE(ctypes.c_int, _Address, _Name)(("PyCapsule_SetName", ctypes.pythonapi))
+
+_GIVEN: dict[int, Any] = {}  # by the struct's address: all that must live until it is let go
+
+
+@_Deleter
+def _let_go(address: int) -> None:
+    _GIVEN.pop(address, None)
+
+
+@_Deleter
+def _capsule_dies(capsule: int) -> None:
+    for kind, name in _NAMES.items():
+        if _is_named(capsule, name):  # nobody took it
+            kind.from_address(_pointer_of(capsule, name)).deleter(_pointer_of(capsule, name))
+
+
+# ---- giving ----
+
+
+def device_pair(value: Value) -> tuple[int, int]:
+    """`__dlpack_device__`: the kind of device and its number."""
+    pool: Any = value.spec.device
+    if pool.device.limits.host_memory:
+        return CPU, 0
+    if pool.device.name == "cuda":
+        return CUDA, 0
+    raise BufferError(f"__dlpack_device__: {pool.device.name} memory has no address others can read; use .cpu() first")
+
+
+def give(
+    value: Value,
+    stream: Any = None,
+    max_version: tuple[int, int] | None = None,
+    dl_device: tuple[Any, int] | None = None,
+    copy: bool | None = None,
+) -> Any:
+    """`__dlpack__`: a capsule over the value's memory."""
+    if edge_of(value) is not None:
+        raise BufferError("__dlpack__: the tensor requires gradients; use .detach() first")
+    kind, number = device_pair(value)
+    copied = bool(copy)
+    if dl_device is not None and (int(dl_device[0]), int(dl_device[1])) != (kind, number):
+        if int(dl_device[0]) != CPU or copy is False:
+            raise BufferError(f"__dlpack__: {value.spec!r} is on device {(kind, number)}, not on {tuple(dl_device)}")
+        value = interop.move(value, pool_of("cpu"))
+        kind, copied = CPU, True
+    elif copied:
+        value = e.clone(value)
+    _wait(value, kind, stream)
+    struct: Any = _Versioned() if max_version is not None and int(max_version[0]) >= 1 else _Managed()
+    if isinstance(struct, _Versioned):
+        struct.major, struct.minor = VERSION
+        struct.flags = COPIED if copied else 0
+    struct.deleter = _let_go
+    _describe(struct, value, kind, number)
+    name = _NAMES[type(struct)]
+    return _new_capsule(ctypes.addressof(struct), name, ctypes.cast(_capsule_dies, _Address))
+
+
+def _describe(struct: Any, value: Value, kind: int, number: int) -> None:
+    spec = value.spec
+    rank = len(spec.shape)
+    shape, strides = ((ctypes.c_int64 * rank)(*sizes) for sizes in (spec.shape, spec.strides))
+    replay.keep(value.storage)  # somebody outside sees the memory now
+    elements = struct.elements
+    elements.address = replay.ensure(value.storage) + value.offset
+    elements.device = _Device(kind, number)
+    elements.rank = rank
+    code = _BFLOAT if spec.dtype is dtypes.bfloat16 else _KINDS[spec.dtype.kind]
+    elements.type = _Type(code, 8 * spec.dtype.itemsize, 1)
+    elements.shape = ctypes.cast(shape, ctypes.POINTER(ctypes.c_int64))
+    elements.strides = ctypes.cast(strides, ctypes.POINTER(ctypes.c_int64))
+    _GIVEN[ctypes.addressof(struct)] = (struct, shape, strides, value.storage)
+
+
+def _wait(value: Value, kind: int, stream: Any) -> None:
+    if kind == CPU:
+        if stream is not None:
+            raise BufferError(f"__dlpack__: memory of the host has no stream; leave stream at None, got {stream!r}")
+    elif stream not in (None, -1, LEGACY_STREAM):
+        pool: Any = value.spec.device
+        pool.device.synchronize()
+
+
+# ---- taking ----
+
+
+class _Owner:
+    """Keeps what another library gave, and lets go of it when the last tensor over it dies."""
+
+    def __init__(self, struct: Any) -> None:
+        self.struct = struct
+
+    def __del__(self) -> None:
+        if self.struct.deleter:
+            self.struct.deleter(ctypes.addressof(self.struct))
+
+
+def _open(capsule: Any) -> Any:
+    """The struct in a capsule, which is ours from now on."""
+    place = id(capsule)
+    for kind, name in _NAMES.items():
+        if type(capsule).__name__ == "PyCapsule" and _is_named(place, name):
+            struct: Any = kind.from_address(_pointer_of(place, name))
+            if kind is _Versioned and struct.major > VERSION[0]:
+                raise BufferError(f"from_dlpack: the capsule is of version {struct.major}, 1 is understood")
+            _rename(place, _USED[kind])
+            return struct
+    raise BufferError("from_dlpack: a DLPack capsule that nobody has taken yet is needed, or an array that makes one")
+
+
+def _dtype_of(found: _Type) -> DType:
+    for dtype in dtypes.ANY:
+        code = _BFLOAT if dtype is dtypes.bfloat16 else _KINDS[dtype.kind]
+        if (found.code, found.bits, found.lanes) == (code, 8 * dtype.itemsize, 1):
+            return dtype
+    raise BufferError(
+        f"from_dlpack: elements of type (code {found.code}, {found.bits} bits, {found.lanes} lanes) have no counterpart "
+        f"here; convert them first"
+    )
+
+
+def _pool_of(device: _Device) -> Pool:
+    if device.kind == CPU:
+        return pool_of("cpu")
+    if device.kind in (CUDA, ROCM) and device.number == 0:
+        return pool_of("cuda")
+    raise BufferError(f"from_dlpack: no device here for memory of device {(device.kind, device.number)}; copy it first")
+
+
+def _ask(source: Any, device: Any, copy: bool | None) -> Any:
+    """The capsule of an array, asked for as its library understands."""
+    kind = int(source.__dlpack_device__()[0])
+    named: dict[str, Any] = {"max_version": VERSION}
+    if copy is not None:
+        named["copy"] = copy
+    if kind in (CUDA, ROCM):
+        named["stream"] = LEGACY_STREAM
+        if device is not None and device_name(device) == "cpu":
+            named |= {"dl_device": (CPU, 0)}
+            named.pop("stream")
+    try:
+        return source.__dlpack__(**named)
+    except TypeError:  # older than version 1
+        if copy is False:
+            return source.__dlpack__()
+        return source.__dlpack__(**{k: v for k, v in named.items() if k == "stream"})
+
+
+def take(ext_tensor: Any, *, device: Any = None, copy: bool | None = None) -> Value:
+    """A tensor over the memory of another library's array, or of a DLPack capsule; a copy where it cannot be shared."""
+    capsule = _ask(ext_tensor, device, copy) if hasattr(ext_tensor, "__dlpack__") else ext_tensor
+    owner = _Owner(_open(capsule))
+    elements = owner.struct.elements
+    value = _seen(owner, elements, copy)
+    if copy and not getattr(owner.struct, "flags", 0) & COPIED:
+        value = e.clone(value)
+    if device is None:
+        return value
+    pool = pool_of(device_name(device))
+    if copy is False and pool is not value.spec.device:
+        raise BufferError(
+            f"from_dlpack: {value.spec!r} is not on {device_name(device)!r}, and copy=False forbids a move"
+        )
+    return interop.move(value, pool)
+
+
+def _seen(owner: _Owner, elements: Any, copy: bool | None) -> Value:
+    dtype, pool, rank = _dtype_of(elements.type), _pool_of(elements.device), elements.rank
+    check_device_dtype("from_dlpack", pool, dtype)
+    shape: Shape = tuple(elements.shape[:rank])
+    strides = tuple(elements.strides[:rank]) if elements.strides else contiguous_strides(shape)
+    address = (elements.address or 0) + elements.skip
+    read_only = bool(getattr(owner.struct, "flags", 0) & READ_ONLY)
+    fits = not address % dtype.itemsize and all(st >= 0 for st, n in zip(strides, shape, strict=True) if n > 1)
+    if not numel(shape) or (fits and not read_only):
+        strides = tuple(st if n > 1 else max(st, 0) for st, n in zip(strides, shape, strict=True))
+        reach = 1 + sum((n - 1) * st for n, st in zip(shape, strides, strict=True)) if numel(shape) else 0
+        spec = Spec.of(pool, dtype, shape, strides)
+        return call.rooted(call.make_value(spec, Lent(pool, address, reach * dtype.itemsize, owner)))
+    if copy is False or not pool.device.limits.host_memory:
+        why = "read only" if read_only else "unaligned or in reversed order"
+        raise BufferError(f"from_dlpack: the memory is {why} and cannot be shared; allow a copy")
+    return interop.from_array(_array(address, dtype, shape, strides), pool)
+
+
+def _array(address: int, dtype: DType, shape: Shape, strides: Shape) -> Any:
+    """Memory of the host as a NumPy array, to be copied at once."""
+    import numpy as np
+
+    size = dtype.itemsize
+    low = sum((n - 1) * st for n, st in zip(shape, strides, strict=True) if st < 0) * size
+    high = sum((n - 1) * st for n, st in zip(shape, strides, strict=True) if st > 0) * size + size
+    memory: Any = (ctypes.c_char * (high - low)).from_address(address + low)
+    kind = interop.numpy_dtype(dtype)
+    steps = tuple(st * size for st in strides)
+    return np.ndarray(shape, kind, memory, -low, steps)
