@@ -247,12 +247,20 @@ def geqrf(input: Value) -> Geqrf:
     return Geqrf(unflat(a, input.spec.shape[:-2]), unflat(tau, input.spec.shape[:-2]))
 
 
-def _reflect(vectors: Value, tau: Value, x: Value, order: Sequence[int], turned: bool) -> Value:
-    """(1 - tau v v^H) times x for each reflector in order; `turned` takes their adjoints."""
-    for i in order:
-        v, factor = narrow(vectors, -1, i, i + 1), row(narrow(tau, -1, i, i + 1))
-        x = e.sub(x, e.mul(conj(factor) if turned else factor, product(v, product(adjoint(v), x))))
-    return x
+def _reflect(vectors: Value, tau: Value, x: Value, turned: bool) -> Value:
+    """Q x, or Q^H x if `turned`, where Q is the product of all 1 - tau v v^H: that is 1 - V T V^H.
+
+    T is triangular: 1 / T has 1 / tau on its diagonal and V^H V above it. Multiplied by tau nothing is divided by it.
+    """
+    k = tau.spec.shape[-1]
+    factors = column(tau)
+    inverse = e.add(e.mul(factors, triu(product(adjoint(vectors), vectors), 1)), eye(k, tau))
+    seen = product(adjoint(vectors), x)
+    if turned:
+        inner = e.mul(conj(factors), triangular(adjoint(inverse), seen, False, True))
+    else:
+        inner = triangular(inverse, e.mul(factors, seen), True, True)
+    return e.sub(x, product(vectors, inner))
 
 
 def _reflectors(op: str, a: Value, tau: Value) -> Value:
@@ -274,7 +282,7 @@ def householder_product(A: Value, tau: Value) -> Value:
     if m < n:
         raise ShapeError(f"linalg.householder_product: A needs at least as many rows as columns, got {A.spec!r}")
     start = views.expand(eye(m, A, n), A.spec.shape)
-    return _reflect(vectors, tau, start, range(tau.spec.shape[-1] - 1, -1, -1), False)
+    return _reflect(vectors, tau, start, False)
 
 
 @composite("orgqr")
@@ -292,8 +300,7 @@ def ormqr(input: Value, tau: Value, other: Value, left: bool = True, transpose: 
         return adjoint(ormqr(input, tau, adjoint(other), True, not transpose))
     if other.spec.shape[-2] != input.spec.shape[-2]:
         raise RushlightError(f"ormqr: {input.spec!r} and {other.spec!r} do not fit")
-    order = range(tau.spec.shape[-1])
-    return _reflect(vectors, tau, other, order if transpose else order[::-1], transpose)
+    return _reflect(vectors, tau, other, transpose)
 
 
 # ---- singular values ----

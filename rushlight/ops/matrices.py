@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 from rushlight.core.dtypes import COMPLEX, DType, bool_, float32, float64
 from rushlight.core.errors import DTypeError, ShapeError
-from rushlight.core.shapes import Shape, broadcast_shapes, numel
+from rushlight.core.shapes import Shape, Spec, broadcast_shapes, numel
 from rushlight.ops import composite, creation, elementwise as e, views
 from rushlight.ops.complexes import conjugate
+from rushlight.ops.creation import full_spec
 from rushlight.ops.matmul import _product
 from rushlight.ops.reshaping import diagonal
 from rushlight.tape.value import Value
@@ -58,6 +59,21 @@ def batched(op: str, *values: Value) -> tuple[Shape, list[Value]]:
     """The common batch shape, and each operand expanded to it."""
     batch = broadcast_shapes([x.spec.shape[:-2] for x in values], op, [x.spec for x in values])
     return batch, [views.expand(x, (*batch, *x.spec.shape[-2:])) for x in values]
+
+
+def one_each(x: Value, batch: Shape, own: Shape) -> Value:
+    """Of results for a batch that matrices of batch shape `own` were expanded to, one for each of the matrices."""
+    if own == batch:
+        return x
+    spec = x.spec
+    shape = (*own, *spec.shape[len(batch) :])
+    if not spec.numel or not numel(own):  # an expanded batch of none has found nothing
+        return full_spec(Spec.of(spec.device, spec.dtype, shape), 0)
+    for _ in range(len(batch) - len(own)):
+        x = views.select(x, 0, 0)
+    for dim, size in enumerate(own):
+        x = views.slice_dim(x, dim, 0, size)
+    return e.clone(x)
 
 
 # ---- parts ----

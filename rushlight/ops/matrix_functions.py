@@ -21,6 +21,7 @@ from rushlight.ops.matrices import (
     column,
     eye,
     flat,
+    one_each,
     product,
     row,
     unflat,
@@ -135,6 +136,8 @@ def lstsq(A: Value, B: Value, rcond: float | None = None, *, driver: str | None 
     driver = "gelsy" if driver is None else driver
     if driver not in ("gels", "gelsy", "gelsd", "gelss"):
         raise RushlightError(f"{name}: driver is 'gels', 'gelsy', 'gelsd' or 'gelss', got {driver!r}")
+    if not 0 <= len(A.spec.shape) - len(B.spec.shape) <= 1:
+        raise ShapeError(f"{name}: B has as many dimensions as A, or one less, got {A.spec!r} and {B.spec!r}")
     vector = len(A.spec.shape) - 1 == len(B.spec.shape) and A.spec.shape[:-1] == B.spec.shape
     b = column(B) if vector else B
     check_matrices(name, A, b)
@@ -145,9 +148,10 @@ def lstsq(A: Value, B: Value, rcond: float | None = None, *, driver: str | None 
     limit = _EPSILON[real_type(A.spec.dtype)] * max(m, n) if rcond is None else float(rcond)
     x, rank, values = call_library(_lstsq_op, (flat(a), flat(b)), limit)
     x, rank, values = unflat(x, batch), unflat(rank, batch), unflat(values, batch)
+    rank, values = (one_each(found, batch, A.spec.shape[:-2]) for found in (rank, values))
     nothing = views.reshape(eye(0, A, dtype=values.spec.dtype), (0,))
     residuals = nothing
-    if m > n and (driver == "gels" or min(read(rank), default=n) == n):
+    if m > n and driver != "gelsy" and (driver == "gels" or min(read(rank), default=n) == n):
         missed = e.abs(e.sub(product(a, x), b))
         residuals = reductions.sum(e.mul(missed, missed), -2)
     if driver == "gels":
@@ -180,7 +184,7 @@ def singular_norm(values: Value, ord: Any) -> Value:
         return reductions.sum(values, -1)
     if not values.spec.shape[-1]:
         if ord == -2:
-            raise RushlightError("matrix_norm: there are no singular values, so none is the smallest")
+            raise IndexError("matrix_norm: there are no singular values, so none is the smallest")
         return reductions.sum(values, -1)
     return (reductions.amax if ord == 2 else reductions.amin)(values, -1)
 
@@ -214,6 +218,8 @@ def matrix_norm(
         raise RushlightError(f"matrix_norm: ord is 'fro', 'nuc', 1, -1, 2, -2, inf or -inf, got {ord!r}")
     along, sought = (rows, columns) if abs(ord) == 1 else (columns, rows)
     sums = reductions.sum(e.abs(A), along, True)
+    if ord > 0 and not spec.shape[sought]:
+        return reductions.sum(sums, (rows, columns), keepdim)  # nothing is larger than 0
     best = (reductions.amax if ord > 0 else reductions.amin)(sums, sought, True)
     return best if keepdim else reductions.sum(best, (rows, columns))
 
@@ -264,9 +270,14 @@ def cond(A: Value, p: Any = None) -> Value:
         return e.div(smallest, largest) if p == -2 else e.div(largest, smallest)
     if A.spec.shape[-1] != A.spec.shape[-2]:
         raise RushlightError(f"linalg.cond: with p={p!r} square matrices are needed, got {A.spec!r}")
+    if p not in ("fro", "nuc", 1, -1, math.inf, -math.inf):
+        raise RushlightError(f"linalg.cond: p is None, 'fro', 'nuc', 1, -1, 2, -2, inf or -inf, got {p!r}")
+    if not A.spec.shape[-1]:
+        return reductions.sum(e.abs(A), (-2, -1))
     other, info = inv_ex(A)
-    found = e.mul(matrix_norm(A, p), matrix_norm(other, p))
-    return e.select(e.eq(info, 0), found, math.inf)
+    regular = e.eq(info, 0)
+    found = e.mul(matrix_norm(A, p), matrix_norm(e.select(column(column(regular)), other, 0), p))
+    return e.select(regular, found, math.inf)
 
 
 # ---- powers and the exponential ----
@@ -304,7 +315,8 @@ _TERMS = 18
 def matrix_exp(A: Value) -> Value:
     """The exponential of square matrices: a Taylor series of A / 2^s, squared s times."""
     shape = A.spec.shape
-    check_matrices("linalg.matrix_exp", A, square=True)
+    if A.spec.dtype.kind not in "fc" or len(shape) < 2 or shape[-1] != shape[-2]:
+        raise ShapeError(f"matrix_exp: square matrices of floating point or complex numbers are needed, got {A.spec!r}")
     n = shape[-1]
     if not A.spec.numel:
         return e.clone(A)
@@ -332,10 +344,16 @@ def _scaled_series(a: Value, one: Value, largest: Value, most: int, batch: tuple
 
 
 def _series(a: Value, one: Value) -> Value:
-    """1 + a (1 + a / 2 (1 + a / 3 (...)))."""
-    x = e.add(one, e.mul(a, 1 / _TERMS))
-    for k in range(_TERMS - 1, 0, -1):
-        x = e.add(one, e.mul(product(a, x), 1 / k))
+    """The sum of a^k / k!, four powers at a time: few products (Paterson and Stockmeyer)."""
+    square = product(a, a)
+    powers = (one, a, square, product(square, a))
+    step = product(square, square)
+    x: Value | None = None
+    for start in range(_TERMS - _TERMS % 4, -1, -4):
+        for k in range(start, min(start + 4, _TERMS + 1)):
+            part = e.mul(powers[k - start], 1 / math.factorial(k))
+            x = part if x is None else e.add(x, part) if k > start else e.add(product(step, x), part)
+    assert x is not None
     return x
 
 

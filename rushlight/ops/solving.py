@@ -26,6 +26,7 @@ from rushlight.ops.matrices import (
     eye,
     flat,
     narrow,
+    one_each,
     product,
     transposed,
     tril,
@@ -91,11 +92,12 @@ def _solved(a: Value, b: Value, left: bool, label: str) -> tuple[Value, Value]:
     a, b = (a, b) if left else (transposed(a), transposed(b))
     if a.spec.shape[-1] != b.spec.shape[-2]:
         raise ShapeError(f"{op}: A {a.spec!r} and B {b.spec!r} do not fit; they need as many rows")
+    own = a.spec.shape[:-2]
     batch, (a, b) = batched(op, a, b)
     x, info = _solve(flat(a), flat(b), label)
     x = unflat(x, batch)
     x = views.squeeze(x, -1) if vector else x if left else transposed(x)
-    return x, views.reshape(info, batch)
+    return x, one_each(views.reshape(info, batch), batch, own)
 
 
 @composite("linalg_solve", method=False, top=False)
@@ -296,7 +298,7 @@ def lu_factor(A: Value, *, pivot: bool = True) -> LUFactor:
 def lu(A: Value, pivot: bool = True, get_infos: bool = False) -> Any:
     """L and U in one matrix, the exchanged rows, and the info if asked for."""
     found = _lu_factored(A, pivot, "lu", "" if get_infos else "linalg.lu_factor")
-    return tuple(found) if get_infos else tuple(found[:2])
+    return found if get_infos else LUFactor(*found[:2])
 
 
 @composite("lu_unpack", method=False)

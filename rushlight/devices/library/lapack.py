@@ -187,6 +187,8 @@ def cholesky(outs: Arrays, ins: Arrays, upper: bool, label: str) -> None:
         for i, matrix in enumerate(below):
             info[i] = _first_bad_minor(matrix)
             factor[i] = np.nan if info[i] else np.linalg.cholesky(matrix)
+    bad = np.isnan(np.diagonal(factor, 0, -2, -1))  # what is not a number is not positive
+    info[...] = np.where((info == 0) & bad.any(-1), bad.argmax(-1) + 1 if bad.shape[-1] else 0, info)
     out[...] = _adjoint(factor) if upper else factor
     text = "the leading minor of order {k} is not positive-definite"
     _complain(
