@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from rushlight.core.dtypes import DType, bool_, float32, int64
+from rushlight.core.dtypes import DType, bool_, float32, int64, real_type
 from rushlight.core.shapes import wrap_dim
 from rushlight.nn import functional
 from rushlight.ops import creation, elementwise as e, queries
@@ -49,14 +49,14 @@ def _filled(op: str, input: Tensor, mask: Mask, value: float) -> Tensor:
 
 
 def _beyond(dtype: DType, lowest: bool) -> float:
-    if dtype.kind == "f":
+    if dtype.kind in "fc":
         return -math.inf if lowest else math.inf
     limits = queries.iinfo(dtype)
     return limits.min if lowest else limits.max
 
 
 def _summed_type(input: Tensor, dtype: DType | None) -> DType:
-    return dtype or (input.dtype if input.dtype.kind == "f" else int64)
+    return dtype or (input.dtype if input.dtype.kind in "fc" else int64)
 
 
 def sum(
@@ -130,7 +130,7 @@ def mean(
 ) -> Tensor:
     """The mean of the chosen elements; NaN of none."""
     wanted = dtype or input.dtype
-    if wanted.kind != "f":
+    if wanted.kind not in "fc":
         raise ValueError(f"masked.mean: gives floating point, got {input.spec!r}; pass dtype=rushlight.float32")
     total = sum(input, dim, keepdim=keepdim, dtype=wanted, mask=mask)
     return total / _counted("mean", input, dim, bool(keepdim), mask)
@@ -196,14 +196,14 @@ def var(
     if unbiased is not None and correction is not None:
         raise AssertionError("masked.var: pass unbiased or correction, not both")
     less = float(correction) if correction is not None else 1.0 if unbiased in (None, True) else 0.0
-    wanted = dtype or (input.dtype if input.dtype.kind == "f" else float32)
-    compute = wanted if wanted.kind == "f" else float32
+    wanted = dtype or (input.dtype if input.dtype.kind in "fc" else float32)
+    compute = wanted if wanted.kind in "fc" else float32
     count = _counted("var", input, dim, True, mask)
     away = input - sum(input, dim, keepdim=True, dtype=wanted, mask=mask) / count
-    total = sum(away * away, dim, keepdim=bool(keepdim), dtype=compute, mask=mask)
+    total = sum(away * away.conj(), dim, keepdim=bool(keepdim), dtype=compute, mask=mask)
     number = count.reshape(total.shape)
     if less:
-        number = (number.to(compute) - less).clamp(min=0)
+        number = (number.to(real_type(compute)) - less).clamp(min=0)
     return (total / number).to(wanted)
 
 

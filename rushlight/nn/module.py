@@ -273,7 +273,7 @@ class Module:
         return self
 
     def to(self: M, *args: Any, **named: Any) -> M:
-        """Move to a device, or cast the floating-point parameters and buffers: to(device), to(dtype), to(tensor)."""
+        """Move to a device, or cast the floating-point and complex parameters and buffers: to(device), to(dtype), to(tensor)."""
         dtype: DType | None = named.get("dtype")
         where: Any = named.get("device")
         for given in args:
@@ -283,11 +283,11 @@ class Module:
                 dtype, where = given.dtype, given.device
             elif not isinstance(given, bool):  # non_blocking, which changes nothing here
                 where = given
-        if dtype is not None and dtype.kind != "f":
-            raise TypeError(f"Module.to: parameters are floating-point, got dtype {dtype!r}")
+        if dtype is not None and dtype.kind not in "fc":
+            raise TypeError(f"Module.to: parameters are floating-point or complex, got dtype {dtype!r}")
 
         def convert(value: Tensor) -> Tensor:
-            return value.to(device=where, dtype=dtype if value.is_floating_point() else None)
+            return value.to(device=where, dtype=dtype if value.dtype.kind in "fc" else None)
 
         return self._apply(convert)
 

@@ -284,7 +284,10 @@ class Update(MapOp):
         return Formula(tuple(spec.dtype for spec in ins), (compute,) * self.n_params, outputs, body)
 
     def __call__(self, inputs: Sequence[Value], params: tuple[float, ...]) -> None:
-        """Write the new values into the first inputs; nothing is recorded."""
+        """Write the new values into the first inputs; nothing is recorded. Complex numbers are updated part by part."""
+        if inputs[0].spec.dtype.kind == "c":
+            with Changed(grad=False):
+                inputs = [parts.split(v) for v in inputs]
         specs = tuple(v.spec for v in inputs)
         plan = self.plans.get(specs)
         if plan is None:

@@ -22,7 +22,7 @@ from rushlight.core.dtypes import (
     int64,
 )
 from rushlight.core.errors import DTypeError, RushlightError
-from rushlight.ops import elementwise as e
+from rushlight.ops import elementwise as e, parts
 from rushlight.ops.composite import clamp
 from rushlight.ops.family.declare import elementwise
 from rushlight.ops.registry import composite
@@ -131,6 +131,8 @@ def nan_to_num(
     input: Value, nan: float | None = None, posinf: float | None = None, neginf: float | None = None
 ) -> Value:
     """x with NaN replaced by `nan` (0), infinities by `posinf` and `neginf` (the largest and smallest numbers)."""
+    if input.spec.dtype.kind == "c":
+        return parts.joined(nan_to_num(parts.split(input), nan, posinf, neginf))
     if input.spec.dtype.kind != "f":
         return e.clone(input)
     most = _LARGEST.get(input.spec.dtype, _LARGEST_BFLOAT16)
@@ -149,11 +151,11 @@ def isclose(input: Value, other: Value, rtol: float = 1e-05, atol: float = 1e-08
     if rtol < 0 or atol < 0:
         raise RushlightError(f"isclose: rtol and atol must not be negative, got {rtol} and {atol}")
     close = e.eq(input, other)
-    if equal_nan and input.spec.dtype.kind == "f":
+    if equal_nan and input.spec.differentiable:
         close = e.logical_or(close, e.logical_and(e.isnan(input), e.isnan(other)))
     if (rtol == 0 and atol == 0) or input.spec.dtype is bool_:
         return close
-    if other.spec.dtype.kind != "f":  # a difference of integers could wrap
+    if not other.spec.differentiable:  # a difference of integers could wrap
         other = e.cast(other, get_default())
     allowed = e.add(e.abs(e.mul(other, rtol)), atol)
     away = e.abs(e.sub(input, other))

@@ -157,7 +157,7 @@ def nansum(input: Value, dim: Dims = None, keepdim: bool = False, *, dtype: DTyp
 @composite("nanmean")
 def nanmean(input: Value, dim: Dims = None, keepdim: bool = False, *, dtype: DType | None = None) -> Value:
     """Mean over dimensions of what is not NaN."""
-    if input.spec.dtype.kind != "f":
+    if not input.spec.differentiable:
         raise DTypeError(f"nanmean: takes floating point, got {input.spec!r}; cast with .float() first")
     count = reductions.sum(e.logical_not(e.isnan(input)), dim, keepdim)
     total = nansum(input, dim, keepdim, dtype=dtype)

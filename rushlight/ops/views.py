@@ -175,6 +175,7 @@ def narrow(x: Value, dim: int, start: int, length: int) -> Value:
     """`length` elements of a dimension, from `start`; a view."""
     dim = wrap_dim(dim, len(x.spec.shape), "narrow")
     size = x.spec.shape[dim]
+    start = int(start)  # a tensor of one element is read
     first = start + size if start < 0 else start
     if not 0 <= first <= first + length <= size:
         raise IndexError(f"narrow: {length} elements from {start} do not lie in dimension {dim} of size {size}")
