@@ -5,7 +5,7 @@ import pytest
 from rushlight import scalar as s
 from rushlight.core.dtypes import bfloat16, bool_, complex64, float16, float32, float64, int32, int64, uint32
 from rushlight.kernel.interpret import signature, sort_arguments
-from rushlight.kernel.shapes import Contract, Gather, Map, Reduce, Rowwise, Scan, ScatterAdd, Sort
+from rushlight.kernel.shapes import Contract, Gather, Map, Reduce, Rowwise, Scan, ScatterAdd, Search, Sort
 from rushlight.kernel.show import show
 from rushlight.kernel.verify import verify
 from rushlight.scalar.ir import make
@@ -59,6 +59,7 @@ GOOD = [
     Gather(bool_, int32),
     ScatterAdd(float16, int64),
     Sort(bfloat16, True),
+    Search(float16, False),
     Scan(float16, (float32, bool_), s.const(0.0, float32), s.where(s.arg(1, bool_), TOP + X, TOP)),
 ]
 
@@ -109,6 +110,7 @@ BAD = {
     "contract bool": (Contract(bool_, int32), "cannot be bool"),
     "contract narrow": (Contract(float64, float32), "float64 cannot be summed in float32"),
     "float index": (Gather(float32, float32), "indices are int32 or int64"),
+    "search memory": (Search(bool_, False), "search: elements cannot be bool"),
     "sort memory": (Sort(complex64, False), "sort: elements cannot be complex64"),
     "scan memory": (Scan(uint32, (), s.const(0, uint32), s.row(0, uint32)), "scan: memory cannot hold uint32"),
     "scan state": (Scan(float64, (float32,), s.const(0.0, float32), TOP + X), "takes float64, its body is float32"),
@@ -194,6 +196,7 @@ def test_signatures():
     assert signature(Contract(float32, float32)).total == 3 + 5 + 12
     assert signature(Scan(float32, (float32,), s.const(0.0, float32), TOP + X)).total == 2 + 3 + 6
     assert signature(Gather(float32, int64)).total == 4 + 4 + 9
+    assert signature(Search(float32, True)).total == 3 + 3 + 6
     assert signature(Sort(float32, False)).total == 3 + 4 + 9
 
 

@@ -11,11 +11,11 @@ import pytest
 import rushlight as rl
 from rushlight.core.dtypes import ALL, DType, bfloat16, float32, float64, int32, int64
 from rushlight.core.errors import BudgetError
-from rushlight.devices import sorting
+from rushlight.devices import composed
 from rushlight.devices.cpu import open_device as open_cpu, threads
 from rushlight.devices.reference import ReferenceDevice
 from rushlight.devices.registry import pool_of
-from rushlight.kernel.shapes import Sort
+from rushlight.kernel.shapes import Search, Sort
 from tests.cuda_emulation import Emulator
 
 NAN, INF = math.nan, math.inf
@@ -101,21 +101,69 @@ def test_bits_do_not_depend_on_threads():
     assert len(results) == 1
 
 
-@pytest.mark.skipif(shutil.which("g++") is None, reason="limit: the emulation needs g++")
-def test_the_network_as_cuda_text(tmp_path):
-    emulator = Emulator(tmp_path)
+def emulated(folder):
+    """A device that builds CUDA C for the host and has the host's memory."""
     host = ReferenceDevice()
 
     class Emulated:
-        build = staticmethod(emulator.build)
+        build = staticmethod(Emulator(folder).build)
         status_word = staticmethod(host.status_word)
 
-    device = Emulated()
+    return Emulated()
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="limit: the emulation needs g++")
+def test_the_network_as_cuda_text(tmp_path):
+    device = emulated(tmp_path)
     check(
-        lambda kernel: sorting.build(kernel, device, lambda: pool_of("reference")),
+        lambda kernel: composed.build(kernel, device, lambda: pool_of("reference")),
         [float32, float64, bfloat16],
         [(1, 1, 1), (2, 5, 3), (1, 64, 2)],
     )
+
+
+# ---- searching ----
+
+
+def check_search(build, dtypes):
+    reference, rng = ReferenceDevice().build, np.random.default_rng(4)
+    for dtype in dtypes:
+        for rows, count, length, shared in [(1, 5, 0, True), (1, 9, 1, True), (3, 1100, 37, True), (2, 21, 64, False)]:
+            kept = np.uint16 if dtype is bfloat16 else dtype.name
+            line, wanted = (rng.integers(-9, 9, (n, m)).astype(np.float32) for n, m in ((rows, length), (rows, count)))
+            line.sort(1)
+            if dtype.kind == "f":
+                wanted[:, ::7] = NAN
+            if dtype is bfloat16:
+                line, wanted = ((a.view(np.uint32) >> 16).astype(np.uint16) for a in (line, wanted))
+            line, wanted = (np.ascontiguousarray(a.astype(kept)) for a in (line, wanted))
+            for right in (False, True):
+                got, want = np.full((rows, count), -1), np.full((rows, count), -2)
+                for run_on, out in ((build, got), (reference, want)):
+                    steps = (count, 1, 0 if shared else length, 1, count, 1)
+                    addresses = (a.ctypes.data for a in (out, line, wanted))
+                    run_on(Search(dtype, right))(*addresses, rows, count, length, *steps)
+                np.testing.assert_array_equal(got, want, err_msg=f"{dtype} {right} {length}")
+
+
+def test_the_reference_searches_as_numpy_does():
+    line, wanted = np.array([[1, 3, 3, 7]], np.int64), np.array([[0, 1, 2, 3, 7, 9]], np.int64)
+    for right in (False, True):
+        out = np.zeros((1, 6), np.int64)
+        ReferenceDevice().build(Search(int64, right))(
+            out.ctypes.data, line.ctypes.data, wanted.ctypes.data, 1, 6, 4, 6, 1, 0, 1, 6, 1
+        )
+        np.testing.assert_array_equal(out[0], np.searchsorted(line[0], wanted[0], "right" if right else "left"))
+
+
+def test_cpu_searches_as_the_reference_does():
+    check_search(open_cpu().build, [d for d in ALL if d.kind != "b"])
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="limit: the emulation needs g++")
+def test_searching_by_steps_as_cuda_text(tmp_path):
+    device = emulated(tmp_path)
+    check_search(lambda kernel: composed.build(kernel, device, lambda: pool_of("reference")), [float32, bfloat16])
 
 
 # ---- ops ----

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from rushlight.core.dtypes import ALL
 from rushlight.core.errors import OutOfMemoryError
-from rushlight.devices import sorting
+from rushlight.devices import composed
 from rushlight.devices.protocol import Launch, Limits
 from rushlight.devices.registry import pool_of
 from rushlight.kernel.interpret import sort_arguments
-from rushlight.kernel.shapes import Kernel, Sort
+from rushlight.kernel.shapes import Kernel, Search, Sort
 from rushlight.kernel.show import show
 from rushlight.kernel.verify import verify
 
@@ -42,8 +42,8 @@ class NullDevice:
 
     def build(self, kernel: Kernel) -> Launch:
         verify(kernel)
-        if isinstance(kernel, Sort):
-            return sorting.build(kernel, self, lambda: pool_of(self.name))
+        if isinstance(kernel, Sort | Search):
+            return composed.build(kernel, self, lambda: pool_of(self.name))
 
         def launch(*numbers: bool | int | float) -> None:
             sort_arguments(kernel, numbers)

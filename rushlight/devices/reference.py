@@ -243,6 +243,16 @@ class NumpyMachine:
             out[spot] = narrow(total) if dtype is bfloat16 else total.astype(out.dtype)
         return bool(bad.any())
 
+    def search(self, line: Array, wanted: Array, right: bool) -> Array:
+        left = line.shape[1]
+        place = np.zeros(wanted.shape, np.int64)
+        while left:
+            step = max(left // 2, 1)
+            at = np.take_along_axis(line, place + step - 1, 1)
+            place = np.where(at > wanted if right else at >= wanted, place, place + step)
+            left -= step
+        return place
+
     def order(self, dtype: DType, source: Array, descending: bool) -> Array:
         keys = _order_keys(np.ascontiguousarray(source), dtype)
         return np.argsort(~keys if descending else keys, axis=1, kind="stable")

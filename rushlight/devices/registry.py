@@ -8,7 +8,18 @@ from pathlib import Path
 from rushlight.core.errors import DeviceUnavailable
 from rushlight.devices.allocator import Pool
 
-_NOT_DEVICES = {"__init__", "allocator", "cache", "library", "protocol", "registry", "sorting", "transfers"}
+_NOT_DEVICES = {
+    "__init__",
+    "allocator",
+    "cache",
+    "composed",
+    "library",
+    "protocol",
+    "registry",
+    "searching",
+    "sorting",
+    "transfers",
+}
 _POOLS: dict[str, Pool] = {}
 
 

@@ -11,9 +11,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from rushlight.emit import llvm_columns, llvm_contract, llvm_index, llvm_map, llvm_rows, llvm_scan, llvm_sort
+from rushlight.emit import (
+    llvm_columns,
+    llvm_contract,
+    llvm_index,
+    llvm_map,
+    llvm_rows,
+    llvm_scan,
+    llvm_search,
+    llvm_sort,
+)
 from rushlight.emit.llvm_text import FUNCTION, LAUNCH, Writer
-from rushlight.kernel.shapes import Contract, Gather, Kernel, Map, Reduce, Rowwise, Scan, ScatterAdd, Sort
+from rushlight.kernel.shapes import Contract, Gather, Kernel, Map, Reduce, Rowwise, Scan, ScatterAdd, Search, Sort
 from rushlight.scalar.elementary import lower
 
 TASKS = "define internal i64 @tasks(ptr readonly %args)"
@@ -36,6 +45,9 @@ def emit(kernel: Kernel) -> str:
     elif isinstance(kernel, Scan):
         llvm_scan.write_kernel(body, kernel)
         numbers = llvm_scan.write_counts(counts, kernel)
+    elif isinstance(kernel, Search):
+        llvm_search.write_kernel(body, kernel)
+        numbers = llvm_search.write_counts(counts, kernel)
     elif isinstance(kernel, Contract):
         llvm_contract.write_kernel(body, kernel)
         numbers = llvm_contract.write_counts(counts)
@@ -82,6 +94,8 @@ def arguments(kernel: Kernel) -> str:
         return "i" * (4 * (1 + len(kernel.inputs)) + 3)
     elif isinstance(kernel, Contract):
         return "i" * (3 + 5 + 12)
+    elif isinstance(kernel, Search):
+        return "i" * (3 + 3 + 6)
     elif isinstance(kernel, Sort):
         return "i" * (4 + 4 + 9 + 2)  # see Note [Sorting on the CPU]
     else:

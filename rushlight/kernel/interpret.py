@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from rushlight.core.dtypes import DType, compute_type, int32, int64
-from rushlight.kernel.shapes import Contract, Gather, Kernel, Library, Map, Rowwise, Scan, ScatterAdd, Sort
+from rushlight.kernel.shapes import Contract, Gather, Kernel, Library, Map, Rowwise, Scan, ScatterAdd, Search, Sort
 from rushlight.scalar.interpret import Arithmetic, evaluate
 from rushlight.scalar.ir import Expr
 
@@ -47,6 +47,8 @@ def signature(kernel: Kernel) -> Signature:
         return Signature(3, 5, (4, 4, 4), 0)
     if isinstance(kernel, Sort):
         return Signature(3, 4, (3, 3, 3), 0)
+    if isinstance(kernel, Search):
+        return Signature(3, 3, (2, 2, 2), 0)
     if isinstance(kernel, Library):
         return Signature(len(kernel.ranks), sum(kernel.ranks), (), 0)
     return Signature(4, 4, (3, 3, 3), 0)
@@ -102,6 +104,9 @@ class Machine(Protocol):
         """Copy what `index` picks along axis 1; True if an index was bad."""
 
     def scatter_add(self, dtype: DType, out: Any, source: Any, index: Any) -> bool: ...
+    def search(self, line: Any, wanted: Any, right: bool) -> Any:
+        """int64 counts, by the steps that `Search` tells of, of values in rows."""
+
     def order(self, dtype: DType, source: Any, descending: bool) -> Any:
         """int64 positions that sort memory along axis 1, stable, NaN the largest."""
 
@@ -118,6 +123,8 @@ def interpret(kernel: Kernel, call: Call, machine: Machine) -> None:
         _contract(kernel, call, machine)
     elif isinstance(kernel, Sort):
         _sort(kernel, call, machine)
+    elif isinstance(kernel, Search):
+        _search(kernel, call, machine)
     elif isinstance(kernel, Library):
         raise TypeError(f"{kernel.function} is a library's function, which devices/library calls; it has no loop")
     else:
@@ -231,6 +238,15 @@ def _sort(kernel: Sort, call: Call, machine: Machine) -> None:
     source = machine.view(call.addresses[2], kernel.dtype, (outer, axis, inner), call.strides[2])
     machine.store(int64, positions, machine.order(kernel.dtype, source, kernel.descending)[:, :keep])
     machine.gather(values, source, positions)
+
+
+def _search(kernel: Search, call: Call, machine: Machine) -> None:
+    rows, count, length = call.sizes
+    out = machine.view(call.addresses[0], int64, (rows, count), call.strides[0])
+    line = machine.view(call.addresses[1], kernel.dtype, (rows, length), call.strides[1])
+    wanted = machine.view(call.addresses[2], kernel.dtype, (rows, count), call.strides[2])
+    line, wanted = machine.load(kernel.dtype, line), machine.load(kernel.dtype, wanted)
+    machine.store(int64, out, machine.search(line, wanted, kernel.right))
 
 
 def _indexed(kernel: Gather | ScatterAdd, call: Call, machine: Machine) -> None:

@@ -159,4 +159,17 @@ class Library:
     options: tuple[object, ...] = ()
 
 
-Kernel = Map | Rowwise | Scan | Contract | Gather | ScatterAdd | Sort | Library
+@dataclass(frozen=True, slots=True)
+class Search:
+    """out[r, k] (int64) = how many elements of the sorted line[r, :] come before wanted[r, k]: below it, or (`right`) not above.
+
+    Addresses: out, line, wanted. Sizes are (rows, count, length); strides are out, line, wanted, two each (row, along).
+    Of n places left, n // 2 are passed if the last of them does not stop (it stops if it is not below; `right`: if it is above),
+    and n - n // 2 are left otherwise and else; the last one is passed or not. So a wanted NaN, which nothing stops, counts all.
+    """
+
+    dtype: DType
+    right: bool
+
+
+Kernel = Map | Rowwise | Scan | Contract | Gather | ScatterAdd | Sort | Search | Library

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from rushlight.core.dtypes import DType
-from rushlight.kernel.shapes import Contract, Gather, Kernel, Library, Map, Rowwise, Scan, Sort
+from rushlight.kernel.shapes import Contract, Gather, Kernel, Library, Map, Rowwise, Scan, Search, Sort
 from rushlight.scalar.ir import LEAVES, Expr, topological
 
 _INFIX = {
@@ -53,6 +53,9 @@ def show(kernel: Kernel) -> str:
         options = f" with {', '.join(map(repr, kernel.options))}" if kernel.options else ""
         called = f"{kernel.library}.{kernel.function}({', '.join(names[split:])}){options}"
         return f"library\n  {', '.join(names[:split])} = {called}\n"
+    if isinstance(kernel, Search):
+        passed = "line[r, :] <= wanted[r, k]" if kernel.right else "line[r, :] < wanted[r, k]"
+        return f"search {kernel.dtype.name}\n  out[r, k] = count of {passed}\n"
     types = f"{kernel.dtype.name} by {kernel.index_dtype.name}"
     if isinstance(kernel, Gather):
         return f"gather {types}\n  out[o, k, i] = source[o, index[o, k, i], i]\n"

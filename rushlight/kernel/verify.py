@@ -17,7 +17,7 @@ from rushlight.core.dtypes import (
     int64,
     uint32,
 )
-from rushlight.kernel.shapes import Contract, Kernel, Library, Map, Rowwise, Scan, ScatterAdd, Sort
+from rushlight.kernel.shapes import Contract, Kernel, Library, Map, Rowwise, Scan, ScatterAdd, Search, Sort
 from rushlight.scalar.ir import COMPARISON, ELEMENTARY, INSTRUCTIONS, LEAVES, ROUNDING, TYPES, Expr, topological
 
 REDUCTIONS = ("sum", "prod", "max", "min")
@@ -54,6 +54,8 @@ def verify(kernel: Kernel) -> None:
         count = len(kernel.outputs) + len(kernel.inputs)
         _need(len(kernel.outputs) > 0, f"{kernel.function}: there is no output")
         _need(len(kernel.ranks) == count, f"{kernel.function}: {count} operands but {len(kernel.ranks)} ranks")
+    elif isinstance(kernel, Search):
+        _need(kernel.dtype in NUMBER, f"search: elements cannot be {kernel.dtype.name}")
     else:
         name = "scatter_add" if isinstance(kernel, ScatterAdd) else "gather"
         _need(kernel.index_dtype in INDEX, f"{name}: indices are int32 or int64, not {kernel.index_dtype.name}")

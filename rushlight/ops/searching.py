@@ -1,14 +1,18 @@
-"""Places in sorted lines, and counts of elements: binary search as rounds of looking up, histograms on it."""
+"""Places in sorted lines, and counts of elements: binary search, and histograms on it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from rushlight.core.dtypes import FLOAT, DType, float32, float64, int32, int64
+from rushlight.core.dtypes import FLOAT, DType, bool_, float32, float64, int32, int64, result_type
 from rushlight.core.errors import DTypeError, RushlightError, ShapeError
+from rushlight.core.shapes import Spec
+from rushlight.kernel.shapes import Search
 from rushlight.ops import compaction, creation, elementwise as e, indexing, reductions, views
 from rushlight.ops.creation import requiring, resolve_pool, take
+from rushlight.ops.family.build import built, check_device_dtype
+from rushlight.ops.family.kernel_op import KernelOp
 from rushlight.ops.folding import filled
 from rushlight.ops.making import linspace
 from rushlight.ops.random import Generator, randint
@@ -16,6 +20,7 @@ from rushlight.ops.registry import composite
 from rushlight.ops.reshaping import device_of, ravel
 from rushlight.ops.sorting import argsort
 from rushlight.tape import call
+from rushlight.tape.op import Op, Plan, Static, check_devices
 from rushlight.tape.value import Value
 
 
@@ -36,22 +41,32 @@ class HistogramDD(NamedTuple):
 # ---- searching ----
 
 
-def search(line: Value, wanted: Value, right: bool) -> Value:
-    """How many elements of each sorted row come before each wanted one; rows (..., n) and wanted (..., m) fit.
+def _plan_search(op: Op, ins: Sequence[Spec], static: Static) -> Plan:
+    (right,) = static
+    line, wanted = ins
+    pool = check_devices(op.name, ins)
+    check_device_dtype(op.name, pool, line.dtype)
+    out = Spec.of(pool, int64, wanted.shape)
+    rows, count = wanted.shape
+    steps = (0 if line.shape[0] == 1 else line.strides[0], line.strides[1])
+    tail = (rows, count, line.shape[1], *out.strides, *steps, *wanted.strides)
+    cost = float(wanted.numel * max(line.shape[1], 1).bit_length())
+    return Plan(op, ins, [out], built(pool, Search(line.dtype, right)), static, tail, cost)
 
-    From the largest power of two down, a step is taken where what would be passed lies before. NaN is before nothing and
-    passes everything, as in PyTorch's comparisons.
-    """
-    n = line.spec.shape[-1]
-    place = filled(wanted, int64, wanted.spec.shape, 0)
-    step = 1 << n.bit_length() >> 1
-    while step:
-        ahead = e.add(place, step)
-        at = indexing.gather(line, -1, e.sub(e.minimum(ahead, n), 1))
-        stops = e.gt(at, wanted) if right else e.ge(at, wanted)
-        place = e.select(e.logical_or(stops, e.gt(ahead, n)), place, ahead)
-        step //= 2
-    return place
+
+_search = KernelOp("searchsorted", _plan_search, [None, None], [(), ()], "Places in sorted rows.")
+
+
+def search(line: Value, wanted: Value, right: bool) -> Value:
+    """How many elements of each sorted row (..., n), or of the one row (n,), come before each wanted one (..., m)."""
+    common = result_type([(v.spec.dtype, len(v.spec.shape)) for v in (line, wanted)])
+    common = int32 if common is bool_ else common
+    shape = wanted.spec.shape
+    rows = (1, line.spec.numel) if len(line.spec.shape) == 1 else (-1, line.spec.shape[-1])
+    if not wanted.spec.numel or not line.spec.numel:
+        return filled(wanted, int64, shape, 0)
+    sought = views.reshape(e.cast(wanted, common), (1, -1) if rows[0] == 1 else (-1, shape[-1]))
+    return views.reshape(call.call(_search, (views.reshape(e.cast(line, common), rows), sought), (bool(right),)), shape)
 
 
 @composite("searchsorted", method=False)
@@ -82,10 +97,7 @@ def searchsorted(
         if sorter.spec.shape != line.spec.shape or sorter.spec.dtype is not int64:
             raise RushlightError(f"{op}: the sorter must be int64 with the shape of {line.spec!r}, got {sorter.spec!r}")
         line = indexing.gather(line, -1, sorter)
-    wanted = call.detached(input)
-    if len(line.spec.shape) == 1:
-        wanted = ravel(wanted)
-    found = views.reshape(search(line, wanted, right) if line.spec.numel else filled(wanted, int64, shape, 0), shape)
+    found = search(line, call.detached(input), right)
     return e.cast(found, int32) if out_int32 else found
 
 

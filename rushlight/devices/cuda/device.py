@@ -9,7 +9,7 @@ import numpy as np
 
 from rushlight.core.dtypes import ALL
 from rushlight.core.errors import DeviceError, OutOfMemoryError
-from rushlight.devices import library, sorting
+from rushlight.devices import composed, library
 from rushlight.devices.allocator import Pool
 from rushlight.devices.cuda import gemm
 from rushlight.devices.cuda.driver import compile_kernel, is_out_of_memory, load_cublas, open_session
@@ -19,7 +19,7 @@ from rushlight.devices.protocol import Launch, Limits
 from rushlight.devices.registry import pool_of
 from rushlight.emit.cuda import emit, entry_name
 from rushlight.kernel.interpret import signature
-from rushlight.kernel.shapes import Contract, Gather, Kernel, Library, Map, Rowwise, ScatterAdd, Sort
+from rushlight.kernel.shapes import Contract, Gather, Kernel, Library, Map, Rowwise, ScatterAdd, Search, Sort
 from rushlight.kernel.show import show
 from rushlight.kernel.verify import verify
 
@@ -68,14 +68,14 @@ class CudaDevice:
     def emit(self, kernel: Kernel) -> str:
         if isinstance(kernel, Library):
             return show(kernel)
-        return "\n".join(map(emit, sorting.parts(kernel))) if isinstance(kernel, Sort) else emit(kernel)
+        return "\n".join(map(emit, composed.parts(kernel))) if isinstance(kernel, Sort | Search) else emit(kernel)
 
     def build(self, kernel: Kernel) -> Launch:
         verify(kernel)
         if isinstance(kernel, Library):
             return library.build(self, kernel)
-        if isinstance(kernel, Sort):
-            return sorting.build(kernel, self, self._pool)
+        if isinstance(kernel, Sort | Search):
+            return composed.build(kernel, self, self._pool)
         launch = self._build_own(kernel)
         if isinstance(kernel, Contract) and gemm.takes(kernel) and self.cublas is not None:
             copy = self._build_own(gemm.copy_kernel(kernel.dtype))

@@ -7,7 +7,7 @@ from typing import Any
 
 from rushlight.core.dtypes import ALL, float64
 from rushlight.core.errors import DeviceError, OutOfMemoryError
-from rushlight.devices import library, sorting
+from rushlight.devices import composed, library
 from rushlight.devices.protocol import Launch, Limits
 from rushlight.devices.registry import pool_of
 from rushlight.devices.webgpu.adapter import Opened
@@ -17,7 +17,7 @@ from rushlight.devices.webgpu.probe import probe_fma
 from rushlight.devices.webgpu.stream import REOPEN, Stream
 from rushlight.emit.wgsl import emit
 from rushlight.emit.wgsl_types import FUSED, NATIVE_FLOAT64
-from rushlight.kernel.shapes import Kernel, Library, Sort
+from rushlight.kernel.shapes import Kernel, Library, Search, Sort
 from rushlight.kernel.show import show
 
 STATUS_WORDS = 4096
@@ -51,15 +51,15 @@ class WebGPUDevice:
     def emit(self, kernel: Kernel) -> str:
         if isinstance(kernel, Library):
             return show(kernel)
-        if isinstance(kernel, Sort):
-            return "\n".join(self.emit(part) for part in sorting.parts(kernel))
+        if isinstance(kernel, Sort | Search):
+            return "\n".join(self.emit(part) for part in composed.parts(kernel))
         return emit(kernel, self.features)
 
     def build(self, kernel: Kernel) -> Launch:
         if isinstance(kernel, Library):
             return library.build(self, kernel)
-        if isinstance(kernel, Sort):
-            return sorting.build(kernel, self, lambda: pool_of(self.name))
+        if isinstance(kernel, Sort | Search):
+            return composed.build(kernel, self, lambda: pool_of(self.name))
         return build_launch(self, kernel)
 
     def compile(self, text: str, written: tuple[bool, ...], block_size: int) -> tuple[Any, Any]:

@@ -1,0 +1,21 @@
+"""Kernels that a device may make of other kernels: sorting and searching without an emitter for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from rushlight.devices import searching, sorting
+from rushlight.devices.allocator import Pool
+from rushlight.devices.protocol import Device, Launch
+from rushlight.kernel.shapes import Kernel, Search, Sort
+
+
+def parts(kernel: Sort | Search) -> tuple[Kernel, ...]:
+    """The kernels it is made of."""
+    return sorting.parts(kernel) if isinstance(kernel, Sort) else searching.parts(kernel)
+
+
+def build(kernel: Sort | Search, device: Device, pool: Callable[[], Pool]) -> Launch:
+    """`pool` gives the device's pool, from which scratch is taken for the time of a launch."""
+    made = sorting.build if isinstance(kernel, Sort) else searching.build
+    return made(kernel, device, pool)  # type: ignore[arg-type]
