@@ -492,8 +492,29 @@ def components(make: Make) -> Iterator[Sample]:
     yield at(regular(make, 2, 3, 3), q=3, center=False)
 
 
+def extreme_systems(make: Make) -> Iterator[Sample]:
+    yield at(definite(make, 8, 8), k=2)
+    yield at(definite(make, 2, 6, 6), k=1, largest=False)
+    yield at(definite(make, 8, 8), k=2, B=definite(make, 8, 8))
+
+
+def extreme_parts(op: Any, a: Any, B: Any = None, **named: Any) -> Any:
+    values, vectors = op((a + a.mT) / 2, B=None if B is None else (B + B.mT) / 2, tol=0.0, niter=60, **named)
+    return values, projections(vectors)
+
+
+def extremes(a: Array, k: int, largest: bool = True, B: Array | None = None) -> Any:
+    a = (a + t(a)) / 2
+    lower = np.eye(a.shape[-1]) if B is None else np.linalg.cholesky((B + t(B)) / 2)
+    values, vectors = np.linalg.eigh(np.linalg.inv(lower) @ a @ t(np.linalg.inv(lower)))
+    order = [-1 - i if largest else i for i in range(k)]
+    vectors = t(np.linalg.inv(lower)) @ vectors[..., order]
+    return values[..., order], projections(vectors)
+
+
 FUNCTIONS = [
     row("svd_lowrank", lambda a, q: a, some_values, again),
+    row("lobpcg", extremes, extreme_systems, extreme_parts),
     row("pca_lowrank", centred, components, again),
     row("linalg_pinv", lambda a, hermitian=False: np.linalg.pinv(a), over(regular, RECTANGLES[:3])),
     row("pinverse", np.linalg.pinv, over(regular, RECTANGLES)),
