@@ -17,6 +17,7 @@ from rushlight import (
     special,
     tensor as _tensor_module,
     utils,
+    version,
 )
 from rushlight.amp import autocast
 from rushlight.core import dtypes as _dtypes
@@ -88,6 +89,7 @@ from rushlight.ops.queries import (
     numel,
 )
 from rushlight.ops.registry import REGISTRY as _REGISTRY
+from rushlight.printing import set_printoptions
 from rushlight.random import (
     Generator,
     default_generator,
@@ -97,7 +99,34 @@ from rushlight.random import (
     seed,
     set_rng_state,
 )
-from rushlight.tape.state import enable_grad, is_grad_enabled, no_grad, set_grad_enabled
+from rushlight.settings import (
+    are_deterministic_algorithms_enabled,
+    asarray,
+    can_cast,
+    frombuffer,
+    get_autocast_cpu_dtype,
+    get_autocast_dtype,
+    get_autocast_gpu_dtype,
+    get_float32_matmul_precision,
+    is_autocast_cpu_enabled,
+    is_autocast_enabled,
+    is_nonzero,
+    is_same_size,
+    is_signed,
+    is_storage,
+    result_type,
+    set_float32_matmul_precision,
+    typename,
+    use_deterministic_algorithms,
+)
+from rushlight.tape.state import (
+    enable_grad,
+    inference_mode,
+    is_grad_enabled,
+    is_inference_mode_enabled,
+    no_grad,
+    set_grad_enabled,
+)
 
 Tensor = _tensor_module.Tensor
 device = _tensor_module.device
@@ -110,6 +139,8 @@ inf = math.inf
 nan = math.nan
 e = math.e
 newaxis = None
+memory_format = type(contiguous_format)
+layout = type(strided)
 
 float = float32
 double = float64
@@ -135,4 +166,4 @@ globals().update(
     {f"{name}_": getattr(Tensor, f"{name}_") for name in _names.TOP_IN_PLACE if hasattr(Tensor, f"{name}_")}
 )
 
-__version__ = "0.1.0"
+__version__ = version.__version__

@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from rushlight.tape.roots import backward, grad
-from rushlight.tape.state import enable_grad, no_grad, set_grad_enabled
+from rushlight.tape.state import enable_grad, inference_mode, no_grad, set_grad_enabled
 
-__all__ = ["backward", "enable_grad", "grad", "no_grad", "set_grad_enabled"]
+__all__ = ["backward", "enable_grad", "grad", "inference_mode", "no_grad", "set_grad_enabled"]

@@ -11,10 +11,52 @@ from rushlight.tape import call
 from rushlight.tape.needed import edge_of
 from rushlight.tape.value import Leaf, Output, Value
 
-_EDGE = 3  # elements shown at each end of a long dimension
-_THRESHOLD = 1000  # elements above which long dimensions are cut
-_LINE = 80
-_DIGITS = 4
+
+class _Options:
+    """What `set_printoptions` sets."""
+
+    edge = 3  # elements shown at each end of a long dimension
+    threshold: float = 1000  # elements above which long dimensions are cut
+    line = 80
+    digits = 4
+    scientific: bool | None = None  # None: where the elements ask for it
+
+
+_PROFILES: dict[str, dict[str, Any]] = {
+    "default": {"digits": 4, "threshold": 1000, "edge": 3, "line": 80},
+    "short": {"digits": 2, "threshold": 1000, "edge": 2, "line": 80},
+    "full": {"digits": 4, "threshold": math.inf, "edge": 3, "line": 80},
+}
+
+
+def set_printoptions(
+    precision: int | None = None,
+    threshold: float | None = None,
+    edgeitems: int | None = None,
+    linewidth: int | None = None,
+    profile: str | None = None,
+    sci_mode: bool | None = None,
+) -> None:
+    """How tensors are printed from now on; a profile is "default", "short" or "full"."""
+    if profile is not None and profile.lower() not in _PROFILES:
+        raise ValueError(f"set_printoptions: profile is 'default', 'short' or 'full', got {profile!r}")
+    chosen: dict[str, Any] = dict(_PROFILES[profile.lower()]) if profile is not None else {}
+    given = {"digits": precision, "threshold": threshold, "edge": edgeitems, "line": linewidth}
+    chosen |= {name: value for name, value in given.items() if value is not None}
+    for name, value in chosen.items():
+        setattr(_Options, name, value)
+    _Options.scientific = sci_mode
+
+
+def get_printoptions() -> dict[str, Any]:
+    """How tensors are printed."""
+    return {
+        "precision": _Options.digits,
+        "threshold": _Options.threshold,
+        "edgeitems": _Options.edge,
+        "linewidth": _Options.line,
+        "sci_mode": _Options.scientific,
+    }
 
 
 class _Style:
@@ -35,15 +77,16 @@ class _Style:
         least, most = min(sizes), max(sizes)
         self.whole = all(v == math.ceil(v) for v in sizes)
         far = most / least > 1e3 or most > 1e8
-        self.scientific = far or (not self.whole and least < 1e-4)
+        wanted = _Options.scientific
+        self.scientific = far or (not self.whole and least < 1e-4) if wanted is None else wanted
 
     def _bare(self, value: Any) -> str:
         if not self.is_float:
             return str(value)
         if self.scientific:
-            return f"{value:.{_DIGITS}e}"
+            return f"{value:.{_Options.digits}e}"
         if not self.whole:
-            return f"{value:.{_DIGITS}f}"
+            return f"{value:.{_Options.digits}f}"
         return f"{value:.0f}." if math.isfinite(value) else f"{value:.0f}"
 
     def text(self, value: Any) -> str:
@@ -72,19 +115,19 @@ def _lay_out(rows: Any, style: _Style | _Pairs, indent: int, cut: bool) -> str:
         return style.text(rows)
     deepest = not rows or not isinstance(rows[0], list)
     parts = [style.text(v) if deepest else _lay_out(v, style, indent + 1, cut) for v in _ends(rows, cut)]
-    if cut and len(rows) > 2 * _EDGE:
-        parts.insert(_EDGE, " ..." if deepest else "...")
+    if cut and len(rows) > 2 * _Options.edge:
+        parts.insert(_Options.edge, " ..." if deepest else "...")
     margin = " " * (indent + 1)
     if not deepest:
         depth = _depth(rows)
         return "[" + ("," + "\n" * (depth - 1) + margin).join(parts) + "]"
-    per_line = max(1, (_LINE - indent) // (style.width + 2))
+    per_line = max(1, (_Options.line - indent) // (style.width + 2))
     lines = [", ".join(parts[i : i + per_line]) for i in range(0, len(parts), per_line)]
     return "[" + (",\n" + margin).join(lines) + "]"
 
 
 def _ends(rows: list[Any], cut: bool) -> list[Any]:
-    return rows[:_EDGE] + rows[-_EDGE:] if cut and len(rows) > 2 * _EDGE else rows
+    return rows[: _Options.edge] + rows[-_Options.edge :] if cut and len(rows) > 2 * _Options.edge else rows
 
 
 def _shown(rows: Any, cut: bool) -> Any:
@@ -122,7 +165,7 @@ def show(value: Value) -> str:
     text = start + _elements(value, len(start))
     last = len(text) - text.rfind("\n") - 1
     for note in _notes(value):
-        if last + len(note) + 2 > _LINE:
+        if last + len(note) + 2 > _Options.line:
             text += ",\n" + " " * len(start) + note
             last = len(start) + len(note)
         else:
@@ -137,7 +180,7 @@ def _elements(value: Value, indent: int) -> str:
     is_float = value.spec.dtype.kind == "f"
     array = to_numpy(call.detached(value), copy=True)
     rows = (array.astype("float64") if is_float else array).tolist()
-    cut = value.spec.numel > _THRESHOLD
+    cut = value.spec.numel > _Options.threshold
     shown = _flat(_shown(rows, cut))
     style = _Pairs(shown) if value.spec.dtype.kind == "c" else _Style(shown, is_float)
     return _lay_out(rows, style, indent, cut)

@@ -39,6 +39,8 @@ ROOMS = (
         "random",
         "autograd",
         "array_api",
+        "settings",
+        "version",
         "masked",
         "signal",
     ),

@@ -26,6 +26,7 @@ class State:
     grad: bool = True
     region: Any = None
     autocast: DType | None = None
+    inference: bool = False
     watch: list[Noted | None] | None = None  # takes a note of every call; see Note [Shortcuts]
     special: bool = field(init=False)  # something besides the grad mode is set
 
@@ -94,6 +95,25 @@ class enable_grad(_Mode):
     """Recording is on inside, also within `no_grad`."""
 
     grad = True
+
+
+class inference_mode(Changed):
+    """Nothing is recorded inside, as in `no_grad`; with False, recording is on. `@inference_mode` decorates too."""
+
+    def __new__(cls, mode: Any = True) -> Any:
+        made = super().__new__(cls)
+        if not callable(mode):
+            return made
+        made.__init__()  # type: ignore[misc]
+        return made(mode)
+
+    def __init__(self, mode: Any = True) -> None:
+        super().__init__(grad=not mode, inference=bool(mode))
+
+
+def is_inference_mode_enabled() -> bool:
+    """Whether the call is inside `inference_mode`."""
+    return STATE.get().inference
 
 
 class set_grad_enabled(Changed):

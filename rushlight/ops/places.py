@@ -1,0 +1,23 @@
+"""Positions in a shape, from positions in the line of its elements."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rushlight.core.dtypes import INTEGER
+from rushlight.core.shapes import contiguous_strides
+from rushlight.ops import elementwise as e
+from rushlight.ops.registry import composite
+from rushlight.tape.value import Value
+
+
+@composite("unravel_index", method=False)
+def unravel_index(indices: Value, shape: int | Sequence[int]) -> tuple[Value, ...]:
+    """For each index into the flat elements of a shape, the index along each of its dimensions."""
+    if indices.spec.dtype not in INTEGER:
+        raise ValueError(f"unravel_index: indices must be integers, got {indices.spec!r}; cast with .long()")
+    sizes = (shape,) if isinstance(shape, int) else tuple(int(n) for n in shape)
+    if any(n < 0 for n in sizes):
+        raise ValueError(f"unravel_index: sizes must not be negative, got {list(sizes)}")
+    steps = contiguous_strides(sizes)
+    return tuple(e.remainder(e.floor_divide(indices, step), max(n, 1)) for n, step in zip(sizes, steps, strict=True))

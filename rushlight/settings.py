@@ -1,0 +1,158 @@
+"""Small functions of the package with PyTorch's names: types that meet, data as tensors, switches and what they are at.
+
+Results are always deterministic here and float32 products are always computed in float32: the switches for both are taken,
+so that PyTorch's programs run, and change nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rushlight import dlpack, interop
+from rushlight.core.dtypes import (
+    DType,
+    bfloat16,
+    can_cast as _can_cast,
+    float16,
+    get_default,
+    result_type as _common,
+    scalar_dtype,
+)
+from rushlight.core.errors import DTypeError
+from rushlight.ops import creation, elementwise as e, questions
+from rushlight.tape.state import STATE
+from rushlight.tape.value import Value
+from rushlight.tensor import Tensor, tensor
+
+
+def result_type(tensor1: Any, tensor2: Any) -> DType:
+    """The type of what an operator gives for two operands, tensors or numbers."""
+    operands = (tensor1, tensor2)
+    tensors = [(v.spec.dtype, len(v.spec.shape)) for v in operands if isinstance(v, Value)]
+    return _common(tensors, [scalar_dtype(v) for v in operands if not isinstance(v, Value)])
+
+
+def can_cast(from_: DType, to: DType) -> bool:
+    """Whether a result of one type may be stored as another: no category (bool, integer, float, complex) is lost."""
+    return _can_cast(from_, to)
+
+
+def is_nonzero(input: Tensor) -> bool:
+    """Whether the one element is not zero."""
+    return questions.is_nonzero(input)
+
+
+def is_same_size(input: Tensor, other: Tensor) -> bool:
+    """Whether two tensors have one shape."""
+    return questions.is_same_size(input, other)
+
+
+def is_signed(input: Tensor) -> bool:
+    """Whether the elements can be negative."""
+    return questions.is_signed(input)
+
+
+def is_storage(obj: Any) -> bool:
+    """Whether an object is a storage."""
+    return type(obj).__name__ == "UntypedStorage"
+
+
+def typename(obj: Any) -> str:
+    """The type of an object as text; of a tensor with its elements'."""
+    if isinstance(obj, Tensor):
+        return str(obj.type())
+    kind = obj if isinstance(obj, type) else type(obj)
+    return f"{kind.__module__}.{kind.__qualname__}"
+
+
+# ---- data ----
+
+
+def asarray(
+    obj: Any, *, dtype: DType | None = None, device: Any = None, copy: bool | None = None, requires_grad: bool = False
+) -> Tensor:
+    """Data as a tensor: the same memory where type and device allow (never with copy=True, always with copy=False)."""
+    made: Any
+    if isinstance(obj, Value):
+        made = obj
+    elif hasattr(obj, "__array_interface__") and getattr(obj, "ndim", False):
+        made = interop.from_numpy(obj)
+    elif hasattr(obj, "__dlpack__"):
+        made = dlpack.take(obj)
+    elif isinstance(obj, (bytes, bytearray, memoryview)):
+        made = frombuffer(obj, dtype=dtype or get_default())
+    else:
+        if copy is False:
+            raise ValueError(f"asarray: {type(obj).__name__} has no memory to share; leave copy at None")
+        made, copy = tensor(obj, dtype=dtype, device=device), None
+    moved = made.to(device, dtype)
+    if copy is False and moved is not made:
+        raise ValueError(f"asarray: {made.spec!r} as {moved.spec!r} needs a copy; leave copy at None")
+    if copy and moved is made:
+        moved = e.clone(made)
+    return moved.detach().requires_grad_() if requires_grad else moved
+
+
+def frombuffer(buffer: Any, *, dtype: DType, count: int = -1, offset: int = 0, requires_grad: bool = False) -> Tensor:
+    """The bytes of a buffer as a 1-dimensional tensor; the same memory where it can be written to."""
+    import numpy as np
+
+    size = dtype.itemsize
+    length = memoryview(buffer).nbytes
+    if not 0 <= offset < length:
+        raise ValueError(f"frombuffer: offset {offset} is not within a buffer of {length} bytes")
+    if count < 0 and (length - offset) % size:
+        raise ValueError(f"frombuffer: {length - offset} bytes are not a whole number of {dtype.name}; give count")
+    if count == 0 or (count > 0 and offset + count * size > length):
+        raise ValueError(f"frombuffer: {count} elements from {offset} do not lie in a buffer of {length} bytes")
+    array = np.frombuffer(buffer, interop.numpy_dtype(dtype), count, offset)
+    made: Any = interop.from_numpy(array)
+    return creation.requiring(made, requires_grad)  # type: ignore[return-value]
+
+
+# ---- switches ----
+
+
+def is_autocast_enabled(device_type: str | None = None) -> bool:
+    """Whether contractions take a lower type here."""
+    return STATE.get().autocast is not None
+
+
+def is_autocast_cpu_enabled() -> bool:
+    """Whether contractions take a lower type here."""
+    return STATE.get().autocast is not None
+
+
+def get_autocast_dtype(device_type: str) -> DType:
+    """The type contractions take under autocast."""
+    return STATE.get().autocast or (float16 if device_type == "cuda" else bfloat16)
+
+
+def get_autocast_cpu_dtype() -> DType:
+    """The type contractions take under autocast on the CPU."""
+    return get_autocast_dtype("cpu")
+
+
+def get_autocast_gpu_dtype() -> DType:
+    """The type contractions take under autocast on a GPU."""
+    return get_autocast_dtype("cuda")
+
+
+def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None:
+    """Taken; results are the same from run to run in any case."""
+
+
+def are_deterministic_algorithms_enabled() -> bool:
+    """Always: results are the same from run to run."""
+    return True
+
+
+def get_float32_matmul_precision() -> str:
+    """Products of float32 are computed in float32."""
+    return "highest"
+
+
+def set_float32_matmul_precision(precision: str) -> None:
+    """Taken; products of float32 are computed in float32 in any case, which is within every precision."""
+    if precision not in ("highest", "high", "medium"):
+        raise DTypeError(f"set_float32_matmul_precision: 'highest', 'high' or 'medium', got {precision!r}")
