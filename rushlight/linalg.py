@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from rushlight.core.errors import LinAlgError, RushlightError
 from rushlight.ops import decompositions, making, matrix_functions, products, solving
-from rushlight.ops.decompositions import cholesky_ex, eig, eigh, eigvals, eigvalsh, householder_product, svdvals
+from rushlight.ops.decompositions import cholesky_ex, householder_product, svdvals
+from rushlight.ops.eigenvalues import eig, eigh, eigvals, eigvalsh
 from rushlight.ops.matmul import matmul
 from rushlight.ops.matrix_functions import (
     cond,

@@ -8,6 +8,7 @@ from tests import (
     catalog_bags,
     catalog_complex,
     catalog_cumulative,
+    catalog_decompositions,
     catalog_elementwise,
     catalog_images,
     catalog_linalg,
@@ -44,5 +45,6 @@ ROWS = [
     *catalog_statistics.ROWS,
     *catalog_making.ROWS,
     *catalog_linalg.ROWS,
+    *catalog_decompositions.ROWS,
 ]
 BY_NAME = {row.name: row for row in ROWS}

@@ -13,6 +13,7 @@ from rushlight.core.errors import DTypeError, LinAlgError, NotDifferentiable, Ru
 from rushlight.devices import library as host_library
 from rushlight.devices.library import routines
 from rushlight.devices.registry import names, pool_of
+from rushlight.ops import products
 from tests.catalog_run import to_array
 
 SINGULAR = [[[2.0, 1.0], [1.0, 2.0]], [[1.0, 2.0], [2.0, 4.0]]]
@@ -152,3 +153,15 @@ def test_orthogonal_matrices():
         assert np.allclose(square, 4 * np.eye(len(square)), atol=1e-5)
     with pytest.raises(ShapeError, match="2 dimensions"):
         rushlight.nn.init.orthogonal_(rushlight.empty(3))
+
+
+def test_a_chain_is_multiplied_in_the_cheapest_order(monkeypatch):
+    shapes = [(2, 30), (30, 4), (4, 50), (50, 3)]
+    arrays = [np.random.default_rng(i).normal(size=shape) for i, shape in enumerate(shapes)]
+    made = []
+    plain = products.matmul
+    monkeypatch.setattr(products, "matmul", lambda a, b: made.append((a.shape, b.shape)) or plain(a, b))
+    out = linalg.multi_dot([rushlight.tensor(a) for a in arrays])
+    assert np.allclose(to_array(out), np.linalg.multi_dot(arrays))
+    work = sum(a[0] * a[1] * b[1] for a, b in made)
+    assert work == 2 * 30 * 4 + 4 * 50 * 3 + 2 * 4 * 3  # (A B) (C D); from left to right it is 940

@@ -11,12 +11,11 @@ from rushlight.core.dtypes import float32, real_type
 from rushlight.core.errors import RushlightError, ShapeError
 from rushlight.ops import elementwise as e, parts, random, reductions, statistics, views
 from rushlight.ops.compaction import read
-from rushlight.ops.decompositions import SVD, eigh, linalg_cholesky, linalg_qr, linalg_svd
+from rushlight.ops.decompositions import SVD, is_recorded, linalg_cholesky, linalg_qr, linalg_svd
+from rushlight.ops.eigenvalues import eigh
 from rushlight.ops.matrices import adjoint, check_matrices, diagonal_of, narrow, product, row
 from rushlight.ops.registry import composite
 from rushlight.ops.solving import right_triangular, triangular
-from rushlight.tape.needed import edge_of
-from rushlight.tape.state import STATE
 from rushlight.tape.value import Value
 
 
@@ -142,7 +141,7 @@ def lobpcg(
     most = largest is None or largest
     lower = None if B is None else linalg_cholesky(B)
     a = A if lower is None else right_triangular(triangular(lower, A, False), adjoint(lower), True)
-    if STATE.get().grad and any(edge_of(v) is not None for v in (A, B) if v is not None):
+    if any(is_recorded(v) for v in (A, B) if v is not None):
         values, vectors = _chosen(eigh(a), wanted, most)
     else:
         if X is None:

@@ -11,7 +11,8 @@ from rushlight.core.errors import DTypeError, RushlightError, ShapeError
 from rushlight.core.shapes import numel, wrap_dim
 from rushlight.ops import creation, elementwise as e, reductions, statistics, views
 from rushlight.ops.compaction import read
-from rushlight.ops.decompositions import eigvalsh, svdvals
+from rushlight.ops.decompositions import svdvals
+from rushlight.ops.eigenvalues import eigvalsh
 from rushlight.ops.family.library import LibraryOp, call_library
 from rushlight.ops.matmul import matmul
 from rushlight.ops.matrices import (

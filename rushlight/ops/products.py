@@ -227,15 +227,12 @@ def cross(input: Value, other: Value, dim: int | None = None) -> Value:
 
 @composite("chain_matmul", method=False)
 def chain_matmul(*matrices: Value) -> Value:
-    """Product of any number of matrices, from left to right."""
+    """Product of any number of matrices, in the order with the fewest multiplications."""
     given = matrices[0] if len(matrices) == 1 and not isinstance(matrices[0], Value) else matrices
     if not given:
         raise ValueError("chain_matmul: at least one matrix is needed")
     _check_ranks("chain_matmul", *((f"matrix {i}", m, 2) for i, m in enumerate(given)))
-    out = given[0]
-    for matrix in given[1:]:
-        out = matmul(out, matrix)
-    return out
+    return given[0] if len(given) == 1 else multi_dot(given)
 
 
 @composite("bilinear", method=False)
@@ -263,12 +260,46 @@ def vecdot(x: Value, y: Value, dim: int = -1) -> Value:
 
 
 def multi_dot(tensors: Sequence[Value]) -> Value:
-    """Product of a chain whose ends may be vectors, from left to right: linalg.multi_dot."""
+    """Product of a chain whose ends may be vectors, in the order with the fewest multiplications: linalg.multi_dot."""
     given = list(tensors)
     if len(given) < 2:
         raise RushlightError(f"multi_dot: at least two tensors are needed, got {len(given)}")
     _check_ranks("multi_dot", *((f"tensor {i + 1}", m, 2) for i, m in enumerate(given[1:-1])))
-    out = given[0]
-    for matrix in given[1:]:
-        out = matmul(out, matrix)
-    return out
+    for end in (given[0], given[-1]):
+        if len(end.spec.shape) not in (1, 2):
+            raise ShapeError(f"multi_dot: the first and last tensor are vectors or matrices, got {end.spec!r}")
+    if len(given) == 2:
+        return matmul(given[0], given[1])
+    row, column = len(given[0].spec.shape) == 1, len(given[-1].spec.shape) == 1
+    given[0] = views.unsqueeze(given[0], 0) if row else given[0]
+    given[-1] = views.unsqueeze(given[-1], 1) if column else given[-1]
+    out = _chained(given, _splits([m.spec.shape[0] for m in given] + [given[-1].spec.shape[1]]))
+    out = views.squeeze(out, 0) if row else out
+    return views.squeeze(out, -1) if column else out
+
+
+def _splits(sizes: Sequence[int]) -> dict[tuple[int, int], int]:
+    """Where to cut each stretch of a chain of matrices (sizes[i], sizes[i + 1]) for the fewest multiplications."""
+    count = len(sizes) - 1
+    cost = {(i, i): 0 for i in range(count)}
+    cuts: dict[tuple[int, int], int] = {}
+    for length in range(1, count):
+        for i in range(count - length):
+            j = i + length
+            options = {k: cost[i, k] + cost[k + 1, j] + sizes[i] * sizes[k + 1] * sizes[j + 1] for k in range(i, j)}
+            cuts[i, j] = min(options, key=options.__getitem__)
+            cost[i, j] = options[cuts[i, j]]
+    return cuts
+
+
+def _chained(matrices: Sequence[Value], cuts: dict[tuple[int, int], int]) -> Value:
+    """The products in the order of the cuts."""
+    parts: dict[tuple[int, int], Value] = {(i, i): m for i, m in enumerate(matrices)}
+    wanted = [(0, len(matrices) - 1)]
+    for i, j in wanted:  # it grows while it is walked
+        if i < j:
+            wanted += [(i, cuts[i, j]), (cuts[i, j] + 1, j)]
+    for i, j in reversed(wanted):
+        if i < j:
+            parts[i, j] = matmul(parts[i, cuts[i, j]], parts[cuts[i, j] + 1, j])
+    return parts[wanted[0]]
