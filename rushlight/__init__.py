@@ -38,6 +38,9 @@ from rushlight.core.dtypes import (
     promote as promote_types,
     set_default as set_default_dtype,
     uint8,
+    uint16,
+    uint32,
+    uint64,
 )
 from rushlight.core.errors import (
     BudgetError,

@@ -155,7 +155,7 @@ def from_data(data: Any, dtype: DType | None, pool: Pool) -> Value:
         array = np.asarray(data)
     else:
         try:
-            array = np.array(_numbers(data))
+            array = _array(_numbers(data), dtype)
         except ValueError:
             array = np.empty(0, object)
         if dtype is None and array.dtype == np.float64:
@@ -169,6 +169,18 @@ def from_data(data: Any, dtype: DType | None, pool: Pool) -> Value:
     if dtype is not None:
         array = array.astype(numpy_dtype(dtype))
     return from_array(array, pool)
+
+
+def _array(numbers: Any, dtype: DType | None) -> Any:
+    """Nested lists as an array; NumPy alone would make floats of integers on both sides of 2 ** 63."""
+    import numpy as np
+
+    if dtype is dtypes.uint64:
+        try:
+            return np.array(numbers, np.uint64)
+        except (OverflowError, TypeError):
+            pass
+    return np.array(numbers)
 
 
 def _numbers(data: Any) -> Any:

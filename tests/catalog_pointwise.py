@@ -82,13 +82,13 @@ def xlog1py(x, y):
 def shifted_left(x, count):
     width = 8 * x.dtype.itemsize
     inside = (count >= 0) & (count < width)
-    return np.where(inside, np.left_shift(x, np.where(inside, count, 0)), 0).astype(x.dtype)
+    return np.where(inside, np.left_shift(x, np.where(inside, count, 0).astype(x.dtype)), 0).astype(x.dtype)
 
 
 def shifted_right(x, count):
     width = 8 * x.dtype.itemsize
     inside = (count >= 0) & (count < width)
-    return np.right_shift(x, np.where(inside, count, width - 1)).astype(x.dtype)
+    return np.right_shift(x, np.where(inside, count, width - 1).astype(x.dtype)).astype(x.dtype)
 
 
 # ---- samples ----

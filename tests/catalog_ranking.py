@@ -12,6 +12,7 @@ from tests.catalog_row import (
     ALL,
     COMPOSED,
     EXACT,
+    MIXED,
     NUMBER,
     SUMMED,
     Array,
@@ -298,7 +299,7 @@ def orders(make: Make) -> Iterator[Sample]:
 
 
 ROWS += [
-    Row("searchsorted", searched, wanted, NUMBER, EXACT, always(int64), differentiable=False),
+    Row("searchsorted", searched, wanted, NUMBER, EXACT, always(int64), differentiable=False, small=MIXED),
     Row(
         "bucketize",
         lambda x, line, **named: searched(line, x, **named),
@@ -307,6 +308,7 @@ ROWS += [
         EXACT,
         always(int64),
         differentiable=False,
+        small=MIXED,
     ),
     Row("bincount", bins, lambda make: iter([*binned(make)][:1]), (int64,), EXACT, differentiable=False),
     Row("bincount", bins, lambda make: iter([*binned(make)][1:]), FLOATS, SUMMED, differentiable=False, variant="sums"),

@@ -30,14 +30,18 @@ from rushlight.core.dtypes import (
     int32,
     int64,
     uint8,
+    uint16,
+    uint32,
+    uint64,
 )
 
 Array = np.ndarray
-# What rows name; a row with int32 is run on one of SMALL too, another on each device (catalog_run.dtypes_on).
+# What rows name; a row with int32 is run on one of these too, another on each device (catalog_run.dtypes_on).
 INTEGER = (int32, int64)
 NUMBER = INTEGER + FLOAT
 ALL = (bool_, *NUMBER)
-SMALL = (uint8, int8, int16)
+SMALL = (uint8, uint64, int8, uint32, int16, uint16)
+MIXED = tuple(d for d in SMALL if d is not uint64)  # for rows that meet int64: no type holds both
 SIGNED = (int8, int16)  # for rows with negative numbers among their arguments
 EPSILON = {float16: 2.0**-10, bfloat16: 2.0**-7, float32: 2.0**-23, float64: 2.0**-52}
 LARGEST = {float16: 65504.0, bfloat16: 3.3895313892515355e38, float32: 3.4028234663852886e38, float64: 1.797e308}
@@ -182,7 +186,7 @@ class Row:
     makes: bool = False  # a creation: gets dtype= and device=, takes no tensor
     call: Callable[..., Any] = field(default=lambda op, *args, **named: op(*args, **named))
     layouts: bool = True  # also run on transposed and strided tensors
-    small: tuple[DType, ...] = SMALL  # integers of 8 and 16 bits that are as good as int32
+    small: tuple[DType, ...] = SMALL  # further integers that are as good as int32
     unrounded: Callable[..., Any] | None = None  # what differences are taken of, where the reference rounds
     variant: str = ""  # a second row of an op whose result type depends on an argument
 
@@ -270,6 +274,7 @@ __all__ = [
     "FLOAT",
     "INTEGER",
     "LARGEST",
+    "MIXED",
     "NUMBER",
     "ROUNDED",
     "SIGNED",

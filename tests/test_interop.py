@@ -158,7 +158,7 @@ def test_bfloat16():
 
 
 def test_what_numpy_has_and_tensors_have_not():
-    for array in (np.array(["a"]), np.zeros(2, "datetime64[s]")):
+    for array in (np.zeros(2, np.longdouble), np.array(["a"]), np.zeros(2, "datetime64[s]")):
         with pytest.raises(DTypeError, match="counterpart"):
             rl.tensor(array)
         with pytest.raises(DTypeError, match="counterpart"):

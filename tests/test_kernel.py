@@ -3,7 +3,7 @@
 import pytest
 
 from rushlight import scalar as s
-from rushlight.core.dtypes import bfloat16, bool_, complex64, float16, float32, float64, int32, int64, uint32
+from rushlight.core.dtypes import bfloat16, bool_, complex64, float16, float32, float64, int32, int64, uint64
 from rushlight.kernel.interpret import signature, sort_arguments
 from rushlight.kernel.shapes import Contract, Gather, Map, Reduce, Rowwise, Scan, ScatterAdd, Search, Sort
 from rushlight.kernel.show import show
@@ -74,7 +74,8 @@ BAD = {
     "missing body": (Map((float32, float32), (float32,), (), (X,), 0, ("1",) * 3), "2 outputs but 1 bodies"),
     "body type": (body(X, out=int64), "output 0 is int64 and takes int64, its body is float32"),
     "half body": (body(s.cast(X, float64), out=float16), "takes float32, its body is float64"),
-    "uint32 memory": (body(s.cast(X, uint32), out=uint32), "memory cannot hold uint32"),
+    "complex memory": (body(X, out=complex64), "memory cannot hold complex64"),
+    "wide mulhi": (body(s.cast(s.mulhi(s.const(1, uint64), s.const(2, uint64)), float32)), "mulhi takes uint32"),
     "few steps": (Map((float32,), (float32,), (), (X,), 0, ("1",)), "2 operands but 1 steps"),
     "unknown step": (Map((float32,), (float32,), (), (X,), 0, ("1", "2")), "step 1 is '2'"),
     "flat n": (Map((float32,), (float32,), (), (X,), 0, ("1", "n")), "passes no strides"),
@@ -112,7 +113,10 @@ BAD = {
     "float index": (Gather(float32, float32), "indices are int32 or int64"),
     "search memory": (Search(bool_, False), "search: elements cannot be bool"),
     "sort memory": (Sort(complex64, False), "sort: elements cannot be complex64"),
-    "scan memory": (Scan(uint32, (), s.const(0, uint32), s.row(0, uint32)), "scan: memory cannot hold uint32"),
+    "scan memory": (
+        Scan(complex64, (), s.const(0, complex64), s.row(0, complex64)),
+        "scan: memory cannot hold complex64",
+    ),
     "scan state": (Scan(float64, (float32,), s.const(0.0, float32), TOP + X), "takes float64, its body is float32"),
     "scan start": (Scan(float32, (float32,), X, TOP + X), "start is arg0, not a constant"),
     "scan start type": (Scan(float32, (float32,), s.const(0, int64), TOP + X), "start is int64, the state float32"),

@@ -1,4 +1,4 @@
-"""Integers of 8 and 16 bits at the edges of their ranges, and the names PyTorch has for types."""
+"""Integers of 8 and 16 bits and unsigned ones at the edges of their ranges, and the names PyTorch has for types."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 
 import rushlight
-from rushlight.core.dtypes import int8, int16, uint8
+from rushlight.core.dtypes import int8, int16, uint8, uint16, uint32, uint64
 from tests.catalog_run import to_array
 
 SMALL = (uint8, int8, int16)
+EVERY = (*SMALL, uint16, uint32, uint64)
 
 
 def edges(dtype):
@@ -20,15 +21,25 @@ def edges(dtype):
 
 
 def wide(array):
-    return array.astype(np.int64)
+    """Python's own integers."""
+    return array.astype(object)
+
+
+def wrapped(numbers, dtype):
+    """What a type holds of integers of any size."""
+    numbers = np.asarray(numbers)
+    if numbers.dtype != object:
+        return numbers.astype(dtype)
+    words = [int(n) % (1 << 64) for n in numbers.ravel()]
+    return np.array(words, np.uint64).reshape(numbers.shape).astype(dtype)
 
 
 def quotient(x, y):
-    return np.where(y == 0, 0, wide(x) // np.where(y == 0, 1, wide(y)))
+    return np.array([0 if b == 0 else int(a) // int(b) for a, b in zip(x, y, strict=True)], object)
 
 
 def rest(x, y):
-    return np.where(y == 0, 0, wide(x) % np.where(y == 0, 1, wide(y)))
+    return np.array([0 if b == 0 else int(a) % int(b) for a, b in zip(x, y, strict=True)], object)
 
 
 PAIRS = {
@@ -47,7 +58,7 @@ PAIRS = {
 }
 ONES = {
     "neg": lambda x: -wide(x),
-    "abs": lambda x: np.abs(wide(x)),
+    "abs": lambda x: abs(wide(x)),
     "bitwise_not": np.invert,
     "square": lambda x: wide(x) ** 2,
     "sign": np.sign,
@@ -55,29 +66,28 @@ ONES = {
 }
 
 
-@pytest.mark.parametrize("dtype", SMALL, ids=lambda d: d.name)
+@pytest.mark.parametrize("dtype", EVERY, ids=lambda d: d.name)
 def test_results_wrap(dtype, device):
     x = edges(dtype)
     column, line = (rushlight.tensor(a, device=device) for a in (np.repeat(x, x.size), np.tile(x, x.size)))
     for name, reference in PAIRS.items():
         got = to_array(getattr(rushlight, name)(column, line))
-        want = np.asarray(reference(to_array(column), to_array(line))).astype(got.dtype)
+        want = wrapped(reference(to_array(column), to_array(line)), got.dtype)
         assert np.array_equal(got, want), name
     for name, reference in ONES.items():
         got = to_array(getattr(rushlight, name)(column))
-        assert np.array_equal(got, np.asarray(reference(to_array(column))).astype(got.dtype)), name
+        assert np.array_equal(got, wrapped(reference(to_array(column)), got.dtype)), name
 
 
-@pytest.mark.parametrize("dtype", SMALL, ids=lambda d: d.name)
+@pytest.mark.parametrize("dtype", EVERY, ids=lambda d: d.name)
 def test_shifts_and_powers(dtype, device):
     x = edges(dtype)
     given = rushlight.tensor(x, device=device)
-    for count in (0, 1, 7, 8, 15, 16, 31, 32, 40):
-        assert np.array_equal(to_array(given << count), (wide(x) << count).astype(x.dtype)), count
-        assert np.array_equal(to_array(given >> count), wide(x) >> count), count
+    for count in (0, 1, 7, 8, 15, 16, 31, 32, 40, 63, 64):
+        assert np.array_equal(to_array(given << count), wrapped(wide(x) << count, x.dtype)), count
+        assert np.array_equal(to_array(given >> count), wrapped(wide(x) >> count, x.dtype)), count
     for exponent in (0, 1, 2, 5, 64, 100):
-        want = np.array([pow(int(n), exponent) % (1 << 64) for n in x], np.uint64).astype(x.dtype)
-        assert np.array_equal(to_array(given**exponent), want), exponent
+        assert np.array_equal(to_array(given**exponent), wrapped(wide(x) ** exponent, x.dtype)), exponent
 
 
 def test_a_number_counts_as_the_type_holds_it(device):
@@ -93,7 +103,7 @@ def test_a_number_counts_as_the_type_holds_it(device):
 def test_casts(device):
     wide_numbers = np.array([256, -256, 0, 1, -1, 65536, 40000, 1 << 40])
     given = rushlight.tensor(wide_numbers, device=device)
-    for dtype in SMALL:
+    for dtype in EVERY:
         assert np.array_equal(to_array(given.to(dtype)), wide_numbers.astype(dtype.name)), dtype
     assert given.bool().tolist() == [True, True, False, True, True, True, True, True]
     small = rushlight.tensor([-1, -128, 127], dtype=int8, device=device)
@@ -104,9 +114,43 @@ def test_casts(device):
     assert rushlight.tensor([3.9, -3.9, 200.0, -1.0], device=device).to(uint8).tolist() == [3, 253, 200, 255]
 
 
+def test_casts_of_wide_unsigned_types(device):
+    top = np.array([0, 1, (1 << 63) - 1, 1 << 63, (1 << 63) + 1025, (1 << 64) - 1, (1 << 53) + 1, 12345], np.uint64)
+    given = rushlight.tensor(top, device=device)
+    for dtype in (uint8, int16, rushlight.int32, uint32, rushlight.int64):
+        assert np.array_equal(to_array(given.to(dtype)), top.astype(dtype.name)), dtype
+    assert np.array_equal(to_array(given.float()), top.astype(np.float32))
+    assert given.bool().tolist() == [False] + [True] * 7
+    floats = rushlight.tensor([0.0, 1.9, 3e9, -1.0, 4294967040.0], device=device)
+    assert floats.to(uint32).tolist() == [0, 1, 3000000000, (1 << 32) - 1, 4294967040]
+    floats = rushlight.tensor([0.0, 1.9, -1.0, 2.0**62, 2.0**63, 1.5 * 2.0**63], device=device)
+    assert floats.to(uint64).tolist() == [0, 1, (1 << 64) - 1, 1 << 62, 1 << 63, 3 << 62]
+    assert rushlight.tensor([-1, 5], dtype=int8, device=device).to(uint64).tolist() == [(1 << 64) - 1, 5]
+    assert rushlight.tensor([(1 << 32) - 1], dtype=uint32, device=device).float().tolist() == [2.0**32]
+    assert rushlight.tensor([(1 << 32) - 1], dtype=uint32, device=device).long().tolist() == [(1 << 32) - 1]
+
+
+def test_wide_unsigned_numbers(device):
+    """Numbers above the signed range as parameters, in reductions, in sorting and in scans."""
+    most = (1 << 64) - 1
+    x = rushlight.full((3,), most, dtype=uint64, device=device)
+    assert (x - 1).tolist() == [most - 1] * 3
+    assert (x + most).tolist() == [most - 1] * 3
+    y = rushlight.tensor([5, most, 1 << 63, 0], dtype=uint64, device=device)
+    assert (y.amax().item(), y.amin().item(), y.argmax().item(), y.argmin().item()) == (most, 0, 1, 3)
+    assert y.sort().values.tolist() == [0, 5, 1 << 63, most]
+    assert y.cummax(0).values.tolist() == [5, most, most, most]
+    assert (y > (1 << 63)).tolist() == [False, True, False, False]
+    z = rushlight.tensor([5, (1 << 32) - 1, 1 << 31, 0], dtype=uint32, device=device)
+    assert (z.amax().item(), z.amin().item(), z.sum().item()) == ((1 << 32) - 1, 0, (1 << 32) + (1 << 31) + 4)
+    assert z.sort(descending=True).values.tolist() == [(1 << 32) - 1, 1 << 31, 5, 0]
+    with pytest.raises(TypeError, match="no type holds both"):
+        y + rushlight.tensor([1, 2, 3, 4], device=device)
+
+
 def test_neighbours_in_a_word_survive(device):
     """Bytes that share a word of memory with others: offsets, strides, scattered writes."""
-    for dtype in SMALL:
+    for dtype in (*SMALL, uint16):
         x = rushlight.zeros(41, dtype=dtype, device=device)
         x[1::2] = 1
         x[3:9] += 5
@@ -125,12 +169,12 @@ def test_neighbours_in_a_word_survive(device):
 
 def test_products_of_matrices_wrap(device):
     random = np.random.default_rng(5)
-    for dtype in SMALL:
+    for dtype in EVERY:
         limits = np.iinfo(dtype.name)
-        a, b = (random.integers(limits.min, limits.max + 1, s).astype(dtype.name) for s in ((37, 70), (70, 33)))
+        a, b = (random.integers(limits.min, limits.max, s, dtype.name, endpoint=True) for s in ((37, 70), (70, 33)))
         got = rushlight.tensor(a, device=device) @ rushlight.tensor(b, device=device)
         assert got.dtype is dtype
-        assert np.array_equal(to_array(got), (wide(a) @ wide(b)).astype(dtype.name)), dtype
+        assert np.array_equal(to_array(got), wrapped(wide(a) @ wide(b), dtype.name)), dtype
 
 
 def test_sums_are_wide_and_extremes_are_not(device):
@@ -172,7 +216,7 @@ def test_numbers_that_do_not_fit_are_refused():
 
 
 def test_creation(device):
-    for dtype in SMALL:
+    for dtype in EVERY:
         assert rushlight.arange(2, 9, 3, dtype=dtype, device=device).tolist() == [2, 5, 8]
         assert rushlight.eye(2, dtype=dtype, device=device).tolist() == [[1, 0], [0, 1]]
         drawn = rushlight.randint(3, 9, (50,), dtype=dtype, device=device)
@@ -181,7 +225,7 @@ def test_creation(device):
 
 
 def test_numpy_shares_memory_and_prints():
-    for dtype in SMALL:
+    for dtype in EVERY:
         array = edges(dtype)
         shared = rushlight.from_numpy(array)
         assert shared.dtype is dtype
@@ -215,5 +259,6 @@ def test_older_names_of_types():
 def test_what_types_can_hold():
     told = {d: (rushlight.iinfo(d).min, rushlight.iinfo(d).max, rushlight.iinfo(d).bits) for d in SMALL}
     assert told == {uint8: (0, 255, 8), int8: (-128, 127, 8), int16: (-32768, 32767, 16)}
+    assert rushlight.iinfo(uint64).max == (1 << 64) - 1
     assert rushlight.short is int16
     assert not uint8.is_signed

@@ -53,6 +53,8 @@ def test_casts(bench: Bench, dtype: DType, to: DType) -> None:
     need(bench, dtype)
     need(bench, to)
     x = sample(dtype, 77)
+    if dtype.kind == "f" and to.kind == "u":
+        x = np.abs(x)  # what becomes of a negative one is unspecified
     got = bench.flat(s.cast(arg(0, compute_type(dtype)), compute_type(to)), to, x)
     assert np.array_equal(got, x.astype(NUMPY[to.name]))
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from rushlight.core import dtypes as t
-from rushlight.core.dtypes import DType
+from rushlight.core.dtypes import DType, compute_type
 from rushlight.scalar import build as s
 from rushlight.scalar.elementary import BOUNDS
 from rushlight.scalar.ir import arg, const
@@ -144,6 +144,55 @@ def test_int64_casts(bench: Bench) -> None:
     unsigned = s.cast(s.bits_to(arg(0, t.int32), t.uint32), t.int64)
     i = np.array([-1, 5, -(2**31)], "i4")
     assert np.array_equal(bench.flat(unsigned, t.int64, i), i.view("u4").astype("i8"))
+
+
+def test_uint64_arithmetic(bench: Bench) -> None:
+    values = BIG.view("u8")
+    x, y = (g.ravel() for g in np.meshgrid(values, values))
+    a, b = arg(0, t.uint64), arg(1, t.uint64)
+    counts = y % np.uint64(64)
+    safe = np.maximum(y, np.uint64(1))
+    wants = [
+        (a + b, x + y),
+        (a * b, x * y),
+        (a / b, np.where(y == 0, 0, x // safe)),
+        (s.remainder_c(a, b), np.where(y == 0, 0, x % safe)),
+        (s.minimum(a, b), np.minimum(x, y)),
+        (s.maximum(a, b), np.maximum(x, y)),
+        (-a, np.uint64(0) - x),
+        (~a, ~x),
+    ]
+    for body, want in wants:
+        assert np.array_equal(bench.flat(body, t.uint64, x, y), want), body
+    assert np.array_equal(bench.flat(a << b, t.uint64, x, counts), x << counts)
+    assert np.array_equal(bench.flat(a >> b, t.uint64, x, counts), x >> counts)
+    assert np.array_equal(bench.flat(a >> 40, t.uint64, x), x >> np.uint64(40))
+    for body, truth in ((a.eq(b), x == y), (a < b, x < y), (a <= b, x <= y)):
+        assert np.array_equal(bench.flat(body, t.bool_, x, y), truth), body
+
+
+def test_uint64_casts(bench: Bench) -> None:
+    a = arg(0, t.uint64)
+    edges = [
+        2**24 + 1,
+        2**63,
+        2**63 + 2**39,
+        2**63 + 2**39 + 1,
+        2**63 + 3 * 2**39,
+        2**64 - 1,
+        2**64 - 2**39,
+        2**40 + 2**16,
+    ]
+    x = np.concatenate([BIG.view("u8"), np.array(edges, "u8")])
+    assert np.array_equal(bench.flat(s.cast(a, t.float32), t.float32, x), x.astype("f4"))
+    for to in (t.int32, t.uint32, t.int64, t.uint8):
+        assert np.array_equal(bench.flat(s.cast(a, compute_type(to)), to, x), x.astype(to.name)), to
+    assert np.array_equal(bench.flat(s.cast(a, t.bool_), t.bool_, x), x != 0)
+    f = np.array([0.5, 1.0, 1.99, 2.0**31, 2.0**62, 2.0**63, 1.75 * 2.0**63, 8388608.5, 1e-30], "f4")
+    assert np.array_equal(bench.flat(s.cast(arg(0, t.float32), t.uint64), t.uint64, f), f.astype("u8"))
+    for source in (t.int32, t.uint32, t.int64):
+        i = np.array([-1, 5, -(2**31), 2**31 - 1]).astype(source.name)
+        assert np.array_equal(bench.flat(s.cast(arg(0, source), t.uint64), t.uint64, i), i.astype("u8")), source
 
 
 def test_int32_division_and_shifts(bench: Bench) -> None:

@@ -71,7 +71,7 @@ def sample(dtype: DType, shape: tuple[int, ...] | int, seed: int = 0) -> Array:
     if dtype.kind == "b":
         return random.integers(0, 2, shape).astype(bool)
     if dtype.kind in "iu":
-        return random.integers(-40, 40, shape).astype(dtype.name)
+        return random.integers(-40 if dtype.kind == "i" else 0, 40, shape).astype(dtype.name)
     return random.standard_normal(shape).astype(NUMPY[dtype.name])
 
 

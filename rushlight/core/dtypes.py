@@ -62,7 +62,7 @@ COMPLEX = (complex64, complex128)
 SIGNED = (int8, int16, int32, int64)
 UNSIGNED = (uint8, uint16, uint32, uint64)
 INDEX = (int32, int64)  # what positions are told in
-INTEGER = (uint8, int8, int16, int32, int64)
+INTEGER = (uint8, uint16, uint32, uint64, int8, int16, int32, int64)
 NUMBER = INTEGER + FLOAT
 ALL = (bool_, *NUMBER)
 ANY = ALL + COMPLEX
@@ -87,6 +87,9 @@ def integer_range(dtype: DType) -> tuple[int, int]:
 WORDS = {
     bool_: "Bool",
     uint8: "Byte",
+    uint16: "UInt16",
+    uint32: "UInt32",
+    uint64: "UInt64",
     int8: "Char",
     int16: "Short",
     int32: "Int",

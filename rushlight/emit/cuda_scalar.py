@@ -30,6 +30,7 @@ from rushlight.core.dtypes import (
     uint8,
     uint16,
     uint32,
+    uint64,
 )
 from rushlight.scalar.ir import Expr, topological
 
@@ -83,6 +84,7 @@ STORED = {
     uint16: "u16",
     int16: "i16",
     uint32: "u32",
+    uint64: "u64",
     int32: "i32",
     int64: "i64",
     float16: "u16",
@@ -90,8 +92,16 @@ STORED = {
     float32: "float",
     float64: "double",
 }
-COMPUTED = {bool_: "bool", int32: "i32", int64: "i64", uint32: "u32", float32: "float", float64: "double"}
-_UNSIGNED = {int32: "u32", uint32: "u32", int64: "u64"}
+COMPUTED = {
+    bool_: "bool",
+    int32: "i32",
+    int64: "i64",
+    uint32: "u32",
+    uint64: "u64",
+    float32: "float",
+    float64: "double",
+}
+_UNSIGNED = {int32: "u32", uint32: "u32", int64: "u64", uint64: "u64"}
 
 
 def computed(dtype: DType) -> str:
@@ -148,8 +158,8 @@ def constant(value: bool | int | float, dtype: DType) -> str:
         return _double_constant(float(value))
     if dtype is bool_:
         return "true" if value else "false"
-    if dtype is uint32:
-        return f"{value}u"
+    if dtype.kind == "u":
+        return f"{value}u" if dtype is uint32 else f"{value}ull"
     least = -(1 << (dtype.itemsize * 8 - 1))
     suffix = "LL" if dtype is int64 else ""
     # The literal of the least integer would be the negation of one that does not fit.
@@ -170,6 +180,8 @@ _BITCASTS = {
     (float64, int64): "__double_as_longlong",
     (int64, float64): "__longlong_as_double",
     (int32, uint32): "(u32)",
+    (int64, uint64): "(u64)",
+    (uint64, int64): "(i64)",
     (uint32, int32): "(i32)",
 }
 
@@ -187,8 +199,8 @@ def _whole(op: str, dtype: DType, a: Sequence[str]) -> str:
         return f"({kind})(0 - ({wide}){a[0]})"
     if op == "abs":
         return f"({a[0]} < 0 ? ({kind})(0 - ({wide}){a[0]}) : {a[0]})" if dtype.kind == "i" else a[0]
-    if dtype is uint32:
-        return f"({a[1]} == 0u ? 0u : {a[0]} {'/' if op == 'div' else '%'} {a[1]})"
+    if dtype.kind == "u":
+        return f"({a[1]} == 0u ? ({kind})0u : {a[0]} {'/' if op == 'div' else '%'} {a[1]})"
     return f"{'divide' if op == 'div' else 'remainder_of'}<{kind}>({a[0]}, {a[1]})"
 
 

@@ -84,7 +84,7 @@ def lowered(kernel: Kernel) -> Kernel:
 
 
 def arguments(kernel: Kernel) -> str:
-    """One letter per launch argument: "i" an integer, "f" a float."""
+    """One letter per launch argument: "i" an integer, "u" an unsigned one, "f" a float."""
     if isinstance(kernel, Map):
         operands = len(kernel.outputs) + len(kernel.inputs)
         words = operands + max(kernel.rank, 1) + operands * kernel.rank
@@ -101,4 +101,4 @@ def arguments(kernel: Kernel) -> str:
     else:
         assert isinstance(kernel, Gather | ScatterAdd)
         return "i" * (4 + 4 + 9)
-    return "i" * words + "".join("f" if d.kind == "f" else "i" for d in kernel.params)
+    return "i" * words + "".join(d.kind if d.kind in "fu" else "i" for d in kernel.params)

@@ -131,7 +131,7 @@ def identity(kind: str, dtype: DType) -> float | int | bool:
     if dtype.kind == "f":
         return float("-inf") if kind == "max" else float("inf")
     if dtype.kind in "bu":
-        return 0 if kind == "max" else (1 << 32) - 1 if dtype.kind == "u" else True
+        return 0 if kind == "max" else (1 << 8 * dtype.itemsize) - 1 if dtype.kind == "u" else True
     bits = dtype.itemsize * 8 - 1
     return -(1 << bits) if kind == "max" else (1 << bits) - 1
 

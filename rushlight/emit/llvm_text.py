@@ -26,9 +26,10 @@ from rushlight.core.dtypes import (
     uint8,
     uint16,
     uint32,
+    uint64,
 )
 
-COMPUTE = {bool_: "i1", int32: "i32", uint32: "i32", int64: "i64", float32: "float", float64: "double"}
+COMPUTE = {bool_: "i1", int32: "i32", uint32: "i32", int64: "i64", uint64: "i64", float32: "float", float64: "double"}
 _SMALL = {uint8: "i8", int8: "i8", uint16: "i16", int16: "i16"}
 STORED = {**COMPUTE, **_SMALL, bool_: "i8", float16: "half", bfloat16: "i16"}
 
@@ -58,7 +59,8 @@ def number(value: float | int | bool, dtype: DType) -> str:
     if dtype.kind == "b":
         return "true" if value else "false"
     whole = int(value)
-    return str(whole - (1 << 32) if dtype is uint32 and whole >> 31 else whole)
+    bits = 8 * dtype.itemsize
+    return str(whole - (1 << bits) if dtype.kind == "u" and whole >> (bits - 1) else whole)
 
 
 def round_to_float32(value: float) -> float:
@@ -205,7 +207,7 @@ class Arguments:
         """The next argument as a scalar of the compute type; floats arrive as doubles."""
         word = self.word()
         dtype = compute_type(dtype)
-        if dtype is int64:
+        if dtype.kind in "iu" and dtype.itemsize == 8:
             return word
         if dtype.kind != "f":
             kind = COMPUTE[dtype]

@@ -159,7 +159,7 @@ def _schedule_rowwise(kernel: Rowwise) -> Schedule:
 def _schedule_contract(kernel: Contract) -> Schedule:
     small = (
         kernel.compute.itemsize == 4
-        and kernel.compute.kind in "if"
+        and kernel.compute.kind in "iuf"
         and compute_type(kernel.dtype).kind == kernel.compute.kind
     )
 

@@ -10,7 +10,16 @@ from collections.abc import Callable, Sequence
 
 from rushlight.core.dtypes import DType, compute_type
 from rushlight.core.errors import DeviceError
-from rushlight.emit.wgsl_types import FUSED, NATIVE_FLOAT64, NATIVE_INT64, Features, literal, prefix_of, type_name
+from rushlight.emit.wgsl_types import (
+    FUSED,
+    NATIVE_FLOAT64,
+    NATIVE_INT64,
+    Features,
+    is_long,
+    literal,
+    prefix_of,
+    type_name,
+)
 from rushlight.scalar.ir import Expr, topological
 
 Leaf = Callable[[Expr], str]
@@ -76,7 +85,8 @@ class Printer:
         if expr.op == "cast":
             return self.cast(args[0], expr.args[0].dtype, expr.dtype)
         if expr.op == "bitcast":
-            return f"bitcast<{type_name(expr.dtype, self.features)}>({args[0]})"
+            name = type_name(expr.dtype, self.features)
+            return args[0] if name == "vec2<u32>" else f"bitcast<{name}>({args[0]})"
         if expr.op == "select":
             return f"select({args[2]}, {args[1]}, {args[0]})"
         if expr.op in ("shl", "shr") and expr.args[1].op == "const" and expr.dtype.kind in "iu":
@@ -98,8 +108,8 @@ class Printer:
         """A shift by a constant, whose count is printed as the u32 that WGSL wants."""
         width = expr.dtype.itemsize * 8
         count = int(expr.args[1].value or 0) % width
-        if expr.dtype.name == "int64" and not self.wide:
-            return self.call(f"i64_{expr.op}", x, f"vec2<u32>({count}u, 0u)")
+        if is_long(expr.dtype) and not self.wide:
+            return self._emulated(expr.op, expr.dtype, [x, f"vec2<u32>({count}u, 0u)"])
         return f"{x} {'<<' if expr.op == 'shl' else '>>'} {count}u"
 
     def apply(self, op: str, dtype: DType, args: list[str]) -> str:
@@ -110,8 +120,8 @@ class Printer:
             return _bool(op, args)
         if dtype.kind == "f":
             return self._float(op, dtype, args)
-        if dtype.name == "int64" and not self.wide:
-            return self._emulated(op, args)
+        if is_long(dtype) and not self.wide:
+            return self._emulated(op, dtype, args)
         return self._integer(op, dtype, args)
 
     def _float(self, op: str, dtype: DType, args: list[str]) -> str:
@@ -161,7 +171,7 @@ class Printer:
             return self.call("u32_mulhi", *args)
         return _whole(op, dtype, args[0])
 
-    def _emulated(self, op: str, args: list[str]) -> str:
+    def _emulated(self, op: str, dtype: DType, args: list[str]) -> str:
         if op in ("and", "or", "xor"):
             return f"{args[0]} {_INFIX[op]} {args[1]}"
         if op == "not":
@@ -170,7 +180,9 @@ class Printer:
             return self.call("i64_add", self.call("i64_mul", *args[:2]), args[2])
         if op in ("floor", "ceil", "round", "trunc", "isnan"):
             return "false" if op == "isnan" else args[0]
-        return self.call(f"i64_{op}", *args)
+        # Where the sign does not matter, one function does for both.
+        unsigned = dtype.kind == "u" and op in ("div", "rem", "lt", "le", "min", "max", "shr")
+        return self.call(f"{'u64' if unsigned else 'i64'}_{op}", *args)
 
     def cast(self, x: str, old: DType, new: DType) -> str:
         """The value `x` of type `old` as `new`, both in their compute types."""
@@ -181,24 +193,38 @@ class Printer:
             return self._truth(x, old)
         if old.kind == "b":
             return f"select({self.number(0, new)}, {self.number(1, new)}, {x})"
-        if "int64" in (old.name, new.name) and not self.wide:
-            return self._cast_emulated(x, old, new)
-        if old.name == "int64" and new.kind in "iu":
-            return f"{prefix_of(new)}(u32(bitcast<u64>({x}) & 0xfffffffflu))"
-        if old.kind == "u" and new.name == "int64":
-            return f"bitcast<i64>(u64({x}))"  # naga extends the sign in i64(u32)
+        if is_long(old) or is_long(new):
+            return self._cast_long(x, old, new) if self.wide else self._cast_emulated(x, old, new)
+        return f"{prefix_of(new)}({x})"
+
+    def _cast_long(self, x: str, old: DType, new: DType) -> str:
+        if is_long(old) and is_long(new):
+            return f"bitcast<{prefix_of(new)}>({x})"
+        if is_long(old) and new.kind in "iu":
+            bits = x if old.kind == "u" else f"bitcast<u64>({x})"
+            return f"{prefix_of(new)}(u32({bits} & 0xfffffffflu))"
+        if old.name == "uint32":  # naga extends the sign in i64(u32)
+            return f"u64({x})" if new.kind == "u" else f"bitcast<i64>(u64({x}))"
+        if old.name == "int32" and new.kind == "u":
+            return f"bitcast<u64>(i64({x}))"
         return f"{prefix_of(new)}({x})"
 
     def _truth(self, x: str, old: DType) -> str:
-        if old.kind == "f" or (old.name == "int64" and not self.wide):
+        if is_long(old) and not self.wide:
+            return self.call("i64_truth", x)
+        if old.kind == "f":
             return self.call(f"{prefix_of(old)}_truth", x)
         return f"{x} != {self.number(0, old)}"
 
     def _cast_emulated(self, x: str, old: DType, new: DType) -> str:
-        if new.name == "int64":
-            return f"vec2<u32>({x}, 0u)" if old.kind == "u" else self.call(f"i64_of_{prefix_of(old)}", x)
+        if is_long(old) and is_long(new):
+            return x
+        if is_long(new):
+            if old.kind == "u":
+                return f"vec2<u32>({x}, 0u)"
+            return self.call(f"{'u64' if old.kind == 'f' and new.kind == 'u' else 'i64'}_of_{prefix_of(old)}", x)
         if new.kind == "f":
-            return self.call("f32_of_i64", x)
+            return self.call(f"f32_of_{prefix_of(old)}", x)
         return f"{x}.x" if new.kind == "u" else f"bitcast<i32>({x}.x)"
 
 

@@ -1,6 +1,7 @@
-"""int64 where the adapter has none: a vec2<u32> of low and high word.
+"""int64 and uint64 where the adapter has none: a vec2<u32> of low and high word.
 
-The functions are named after the instructions (`i64_add`, `i64_lt`); Note [Scalar instructions] rules them.
+The functions are named after the instructions (`i64_add`, `i64_lt`); Note [Scalar instructions] rules them. Those of uint64 are
+here as `u64_lt` where the sign matters.
 """
 
 INT64 = """
@@ -65,6 +66,36 @@ fn i64_rem(a: vec2<u32>, b: vec2<u32>) -> vec2<u32> {
     if (!i64_truth(b)) { return vec2<u32>(0u, 0u); }
     let rest = i64_divmod(i64_abs(a), i64_abs(b)).zw;
     return select(rest, i64_neg(rest), (a.y >> 31u) == 1u);
+}
+fn u64_lt(a: vec2<u32>, b: vec2<u32>) -> bool { return i64_below(a, b); }
+fn u64_le(a: vec2<u32>, b: vec2<u32>) -> bool { return !i64_below(b, a); }
+fn u64_max(a: vec2<u32>, b: vec2<u32>) -> vec2<u32> { return select(a, b, i64_below(a, b)); }
+fn u64_min(a: vec2<u32>, b: vec2<u32>) -> vec2<u32> { return select(a, b, i64_below(b, a)); }
+fn u64_shr(a: vec2<u32>, b: vec2<u32>) -> vec2<u32> {
+    let by = b.x & 63u;
+    if (by == 0u) { return a; }
+    if (by >= 32u) { return vec2<u32>(a.y >> (by - 32u), 0u); }
+    return vec2<u32>((a.x >> by) | (a.y << (32u - by)), a.y >> by);
+}
+fn u64_div(a: vec2<u32>, b: vec2<u32>) -> vec2<u32> {
+    if (!i64_truth(b)) { return vec2<u32>(0u, 0u); }
+    return i64_divmod(a, b).xy;
+}
+fn u64_rem(a: vec2<u32>, b: vec2<u32>) -> vec2<u32> {
+    if (!i64_truth(b)) { return vec2<u32>(0u, 0u); }
+    return i64_divmod(a, b).zw;
+}
+fn u64_of_f32(x: f32) -> vec2<u32> {
+    let bits = bitcast<u32>(x);
+    let exponent = (bits >> 23u) & 0xffu;
+    // From 2^63 on, where the numbers of int64 end.
+    if (exponent == 190u && (bits >> 31u) == 0u) { return vec2<u32>(0u, ((bits & 0x7fffffu) | 0x800000u) << 8u); }
+    return i64_of_f32(x);
+}
+fn f32_of_u64(a: vec2<u32>) -> f32 {
+    if ((a.y >> 31u) == 0u) { return f32_of_i64(a); }
+    // Half of it, its last bit kept so that rounding sees it, and twice the result.
+    return 2.0f * f32_of_i64(vec2<u32>((a.x >> 1u) | (a.y << 31u) | (a.x & 1u), a.y >> 1u));
 }
 fn i64_of_i32(x: i32) -> vec2<u32> { return vec2<u32>(bitcast<u32>(x), bitcast<u32>(x >> 31u)); }
 fn i64_of_f32(x: f32) -> vec2<u32> {

@@ -57,6 +57,7 @@ _PACK = {
     "int32": "i",
     "uint32": "I",
     "int64": "q",
+    "uint64": "Q",
     "float16": "f",
     "bfloat16": "f",
     "float32": "f",

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from rushlight.core.dtypes import DType, compute_type
 from rushlight.emit.wgsl_module import GROUP, Module
-from rushlight.emit.wgsl_types import NATIVE_INT64
+from rushlight.emit.wgsl_types import NATIVE_INT64, is_long
 from rushlight.kernel.shapes import Reduce, Rowwise
 
 CHUNK = 4096
@@ -173,7 +173,7 @@ class Rows:
         low, high = f"{self._scratch()}[{at}]", f"{self._scratch()}[{at} + 1u]"
         kind = self.module.type(dtype)
         if dtype.itemsize == 8:
-            if dtype.kind == "i" and NATIVE_INT64 not in self.module.features:
+            if is_long(dtype) and NATIVE_INT64 not in self.module.features:
                 return f"vec2<u32>({low}, {high})"
             return f"bitcast<{kind}>(u64({low}) | (u64({high}) << 32u))"
         return f"({low} != 0u)" if dtype.kind == "b" else f"bitcast<{kind}>({low})"
@@ -181,7 +181,7 @@ class Rows:
 
 def _words(module: Module, value: str, dtype: DType) -> tuple[str, str]:
     if dtype.itemsize == 8:
-        if dtype.kind == "i" and NATIVE_INT64 not in module.features:
+        if is_long(dtype) and NATIVE_INT64 not in module.features:
             return f"{value}.x", f"{value}.y"
         return f"u32(bitcast<u64>({value}) & 0xfffffffflu)", f"u32(bitcast<u64>({value}) >> 32u)"
     return (f"select(0u, 1u, {value})" if dtype.kind == "b" else f"bitcast<u32>({value})"), ""

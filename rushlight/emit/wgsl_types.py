@@ -33,14 +33,19 @@ _NAMES = {"bool": "bool", "int32": "i32", "uint32": "u32", "float32": "f32", "fl
 
 def type_name(dtype: DType, features: Features) -> str:
     """The WGSL type that arithmetic of `dtype` is done in."""
-    if dtype.name == "int64":
-        return "i64" if NATIVE_INT64 in features else "vec2<u32>"
+    if is_long(dtype):
+        return prefix_of(dtype) if NATIVE_INT64 in features else "vec2<u32>"
     return _NAMES[compute_type(dtype).name]
 
 
 def prefix_of(dtype: DType) -> str:
     """The prefix of the helper functions of a type."""
-    return "i64" if dtype.name == "int64" else _NAMES[compute_type(dtype).name]
+    return f"{dtype.kind}64" if is_long(dtype) else _NAMES[compute_type(dtype).name]
+
+
+def is_long(dtype: DType) -> bool:
+    """An integer of 64 bits, which not every adapter has."""
+    return dtype.kind in "iu" and dtype.itemsize == 8
 
 
 def literal(value: bool | int | float, dtype: DType, features: Features) -> tuple[str, tuple[str, ...]]:
@@ -55,6 +60,8 @@ def literal(value: bool | int | float, dtype: DType, features: Features) -> tupl
     if dtype.name == "int32":
         number = (number + (1 << 31)) % (1 << 32) - (1 << 31)
         return (f"{number}i" if number > -(1 << 31) else "i32(-2147483648)"), ()
+    if NATIVE_INT64 in features and dtype.kind == "u":
+        return f"{number % (1 << 64)}lu", ()
     if NATIVE_INT64 in features:
         least = -(1 << 63)
         return (f"{number}li" if number > least else "(-9223372036854775807li - 1li)"), ()
@@ -89,9 +96,10 @@ def round_to_float32(value: float) -> float:
 def param_text(i: int, dtype: DType, features: Features) -> str:
     """The value of a launch-time number."""
     name = f"launch.param{i}"
-    if dtype.name == "int64":
+    if is_long(dtype):
         if NATIVE_INT64 in features:
-            return f"bitcast<i64>(u64({name}_low) | (u64({name}_high) << 32u))"
+            bits = f"(u64({name}_low) | (u64({name}_high) << 32u))"
+            return bits if dtype.kind == "u" else f"bitcast<i64>{bits}"
         return f"vec2<u32>({name}_low, {name}_high)"
     if dtype.name == "float64":
         return f"bitcast<f64>(u64({name}_low) | (u64({name}_high) << 32u))"
@@ -131,10 +139,10 @@ class Access:
         size = self.dtype.itemsize
         if size == 8:
             low, high = self.word("here * 2u"), self.word("here * 2u + 1u")
-            if self.dtype.kind == "i" and NATIVE_INT64 not in self.features:
+            if is_long(self.dtype) and NATIVE_INT64 not in self.features:
                 return f"vec2<u32>({low}, {high})", ()
-            kind = type_name(self.dtype, self.features)
-            return f"bitcast<{kind}>(u64({low}) | (u64({high}) << 32u))", ()
+            bits = f"(u64({low}) | (u64({high}) << 32u))"
+            return (bits if self.dtype.kind == "u" else f"bitcast<{type_name(self.dtype, self.features)}>{bits}"), ()
         if size == 4:
             word = self.word("here")
             return (word if self.dtype.kind == "u" else f"bitcast<{type_name(self.dtype, self.features)}>({word})"), ()
@@ -170,10 +178,10 @@ class Access:
     def _store_lines(self) -> tuple[list[str], tuple[str, ...]]:
         size = self.dtype.itemsize
         if size == 8:
-            if self.dtype.kind == "i" and NATIVE_INT64 not in self.features:
+            if is_long(self.dtype) and NATIVE_INT64 not in self.features:
                 return [self.put("here * 2u", "value.x"), self.put("here * 2u + 1u", "value.y")], ()
             return [
-                "let bits = bitcast<u64>(value);",
+                "let bits = value;" if self.dtype.kind == "u" else "let bits = bitcast<u64>(value);",
                 self.put("here * 2u", "u32(bits & 0xfffffffflu)"),
                 self.put("here * 2u + 1u", "u32(bits >> 32u)"),
             ], ()

@@ -16,6 +16,7 @@ from rushlight.core.dtypes import (
     int32,
     int64,
     uint32,
+    uint64,
 )
 from rushlight.kernel.shapes import Contract, Kernel, Library, Map, Rowwise, Scan, ScatterAdd, Search, Sort
 from rushlight.scalar.ir import COMPARISON, ELEMENTARY, INSTRUCTIONS, LEAVES, ROUNDING, TYPES, Expr, topological
@@ -24,8 +25,8 @@ REDUCTIONS = ("sum", "prod", "max", "min")
 
 _UNARY = ("neg", "abs", "isnan", "not", "cast", "bitcast", *ROUNDING, *(e for e in ELEMENTARY if e != "pow"))
 _TERNARY = ("fma", "select")
-_SAME_BITS = {(float32, int32), (float32, uint32), (float64, int64), (int32, uint32)}
-_RANGES = {int32: (-(2**31), 2**31), int64: (-(2**63), 2**63), uint32: (0, 2**32)}
+_SAME_BITS = {(float32, int32), (float32, uint32), (float64, int64), (int32, uint32), (int64, uint64)}
+_RANGES = {int32: (-(2**31), 2**31), int64: (-(2**63), 2**63), uint32: (0, 2**32), uint64: (0, 2**64)}
 
 # The kinds of operand an instruction takes; the rest take any numbers.
 _KINDS = {
@@ -229,6 +230,8 @@ def _types(expr: Expr, args: Sequence[Expr]) -> str:
         return f"operands of {expr.op} differ in type: {listed}"
     if own.kind not in _KINDS.get(expr.op, "iuf"):
         return f"{expr.op} does not take {own.name}"
+    if expr.op == "mulhi" and own is not uint32:
+        return f"mulhi takes uint32, not {own.name}"
     result = bool_ if expr.op in COMPARISON else own
     if expr.dtype is not result:
         return f"{expr.op} of {listed} is {result.name}, not {expr.dtype.name}"

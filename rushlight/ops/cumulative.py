@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from rushlight.core.dtypes import FLOAT, DType, bool_, compute_type, int32, int64
+from rushlight.core.dtypes import FLOAT, DType, bool_, compute_type, int32, int64, integer_range
 from rushlight.core.errors import DTypeError
 from rushlight.core.shapes import Spec, collapse, numel, wrap_dim
 from rushlight.kernel.shapes import Scan
@@ -66,9 +66,8 @@ def _steps(spec: Spec, dim: int, reverse: bool) -> tuple[int, tuple[int, int, in
 
 def _scan_kernel(output: DType, inputs: Sequence[DType], start: float, fold: Fold) -> Scan:
     wide = compute_type(output)
-    if wide.kind == "i" and math.isinf(start):
-        bits = wide.itemsize * 8 - 1
-        start = -(1 << bits) if start < 0 else (1 << bits) - 1
+    if wide.kind in "iu" and math.isinf(start):
+        start = integer_range(wide)[0 if start < 0 else 1]
     elements = [arg(i, compute_type(d)) for i, d in enumerate(inputs)]
     return Scan(output, tuple(inputs), const(start, wide), fold(row(0, wide), *elements))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from rushlight.core.dtypes import ALL, ANY, ARITHMETIC, FIELD, FLOAT, INTEGER, DType, bool_
+from rushlight.core.dtypes import ALL, ANY, ARITHMETIC, FIELD, FLOAT, INTEGER, DType, bool_, int64, uint32, uint64
 from rushlight.ops.family.declare import elementwise
 from rushlight.scalar import build as s, elementary
 from rushlight.scalar.ir import Expr, const
@@ -40,7 +40,7 @@ def _power(x: Expr, y: Expr) -> Expr:
         return s.power(x, y)
     # Square and multiply over the bits of the exponent; a negative one gives 0, 1 or -1.
     result, base, left = const(1, x.dtype), x, y
-    for _ in range(8 * x.dtype.itemsize - 1):
+    for _ in range(8 * x.dtype.itemsize - (x.dtype.kind == "i")):
         result = s.where((left & 1).ne(0), result * base, result)
         base, left = base * base, left >> 1
     odd = (y & 1).ne(0)
@@ -231,9 +231,34 @@ softsign = elementwise(
     "softsign", lambda x: x / s.cast(1 + s.absolute(x), x.dtype), "x / (1 + |x|).", FIELD, method=False, top=False
 )
 clone = elementwise("clone", lambda x: x, "A copy in memory of its own.", ANY)
+_MIDDLE = 1 << 63
+
+
+def _to_unsigned(dtype: DType) -> Callable[[Expr], Expr]:
+    """Floats to a wide unsigned type by way of int64, so that negative ones wrap on every device."""
+
+    def body(x: Expr) -> Expr:
+        if x.dtype.kind != "f":
+            return x
+        whole = s.cast(s.cast(x, int64), dtype)
+        if dtype is not uint64:
+            return whole
+        upper = s.cast(s.cast(x - float(_MIDDLE), int64), dtype) ^ _MIDDLE
+        return s.where(x < float(_MIDDLE), whole, upper)
+
+    return body
+
+
+_CAST_BODIES = {dtype: _to_unsigned(dtype) for dtype in (uint32, uint64)}
 _CASTS = {
     dtype: elementwise(
-        f"to_{dtype.name}", lambda x: x, f"Cast to {dtype.name}.", ANY, result=dtype, method=False, top=False
+        f"to_{dtype.name}",
+        _CAST_BODIES.get(dtype, lambda x: x),
+        f"Cast to {dtype.name}.",
+        ANY,
+        result=dtype,
+        method=False,
+        top=False,
     )
     for dtype in ANY
 }

@@ -19,7 +19,6 @@ from rushlight.core.dtypes import (
     float32,
     float64,
     get_default,
-    int64,
 )
 from rushlight.core.errors import DTypeError, RushlightError
 from rushlight.ops import elementwise as e, parts
@@ -307,6 +306,10 @@ def _outside(x: Expr, count: Expr) -> Expr:
     return (count < 0) | (count >= 8 * x.dtype.itemsize)
 
 
+def _sign_bits(x: Expr) -> Expr:
+    return _zero(x) if x.dtype.kind == "u" else x >> (8 * x.dtype.itemsize - 1)
+
+
 bitwise_left_shift = elementwise(
     "bitwise_left_shift",
     lambda x, count: s.where(_outside(x, count), _zero(x), x << count),
@@ -315,7 +318,7 @@ bitwise_left_shift = elementwise(
 )
 bitwise_right_shift = elementwise(
     "bitwise_right_shift",
-    lambda x, count: s.where(_outside(x, count), x >> (8 * x.dtype.itemsize - 1), x >> count),
+    lambda x, count: s.where(_outside(x, count), _sign_bits(x), x >> count),
     "x shifted to the right by some bits, keeping its sign.",
     INTEGER,
 )
@@ -324,7 +327,7 @@ bitwise_right_shift = elementwise(
 def _gcd(x: Expr, y: Expr) -> Expr:
     """Euclid's steps, as many as two Fibonacci numbers of the width need."""
     x, y = s.absolute(x), s.absolute(y)
-    for _ in range(91 if x.dtype is int64 else 46):
+    for _ in range(91 if x.dtype.itemsize == 8 else 46):
         x, y = s.where(y.eq(0), x, y), s.remainder_c(x, y)  # by zero it gives 0
     return s.absolute(x)
 

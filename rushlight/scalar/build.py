@@ -35,7 +35,7 @@ def erf(x: Expr) -> Expr:
 
 
 def absolute(x: Expr) -> Expr:
-    return unary("abs", x)
+    return x if x.dtype.kind == "u" else unary("abs", x)
 
 
 def floor(x: Expr) -> Expr:

@@ -1,7 +1,7 @@
 """Expressions: the nouns of the scalar instruction set.
 
 # Note [Scalar instructions]
-1. Types are bool, int32, int64, uint32, float32, float64. Halves are loaded as float32 and rounded when stored,
+1. Types are bool, int32, int64, uint32, uint64, float32, float64. Halves are loaded as float32 and rounded when stored,
    integers of 8 and 16 bits as int32 and cut when stored.
 2. Both operands of an arithmetic instruction have one type; `cast` is the only conversion.
 3. Integer arithmetic wraps. Integer `div` truncates towards zero and `rem` has the sign of the dividend;
@@ -11,7 +11,8 @@
    in a vector body, in a tail and under any split over threads.
 6. float to int casts truncate; out of range and NaN are unspecified, as in C. int to bool is `!= 0`.
 7. Comparisons give bool; `and or xor not` take bool or integers; `select(c, a, b)` is `a if c else b`.
-8. `bitcast` keeps the bits: float32 <-> int32/uint32, float64 <-> int64. `mulhi` is the high word of uint32 * uint32.
+8. `bitcast` keeps the bits: float32 <-> int32/uint32, float64 <-> int64, int64 <-> uint64. `mulhi` is the high word of
+   uint32 * uint32.
 9. Leaves: `arg i` is input i's element; `param i` a launch-time number; `index` the element's position (int64):
    in a map the linear position in the output, in a rowwise kernel the position along the axis; `extent` the
    axis length (int64); `row k` the result of the k-th reduction.
@@ -22,9 +23,9 @@
 
 from __future__ import annotations
 
-from rushlight.core.dtypes import DType, bool_, float32, float64, int32, int64, real_type, uint32
+from rushlight.core.dtypes import DType, bool_, float32, float64, int32, int64, real_type, uint32, uint64
 
-TYPES = (bool_, int32, int64, uint32, float32, float64)
+TYPES = (bool_, int32, int64, uint32, uint64, float32, float64)
 
 LEAVES = ("const", "arg", "param", "index", "extent", "row")
 ARITHMETIC = ("add", "sub", "mul", "div", "rem", "min", "max", "neg", "abs", "fma")
@@ -145,8 +146,8 @@ def const(value: AnyNumber, dtype: DType) -> Expr:
         value = bool(value)
     else:
         value = int(value)
-        if dtype is uint32:
-            value &= 0xFFFFFFFF
+        if dtype.kind == "u":
+            value &= (1 << 8 * dtype.itemsize) - 1
     return make("const", (), dtype, value)
 
 

@@ -25,6 +25,7 @@ API = (
     "PyExc_TypeError",
     "_Py_NoneStruct",
     "run_tasks",
+    "PyLong_AsUnsignedLongLongMask",
 )
 
 STUB = """
@@ -45,6 +46,7 @@ wrong:
 read:
   %whole = load ptr, ptr @api
   %real = load ptr, ptr getelementptr (ptr, ptr @api, i64 1)
+  %bits = load ptr, ptr getelementptr (ptr, ptr @api, i64 10)
 {reads}
   br i1 %doubt, label %check, label %begin, !prof !0
 check:
@@ -115,8 +117,9 @@ def _read_text(i: int, letter: str) -> str:
         f"%object{i} = load ptr, ptr %from{i}",
         f"%to{i} = getelementptr i64, ptr %args, i64 {i}",
     ]
-    if letter == "i":
-        lines += [f"%word{i} = call i64 %whole(ptr %object{i})", f"%odd{i} = icmp eq i64 %word{i}, -1"]
+    if letter in "iu":
+        reader = "%whole" if letter == "i" else "%bits"
+        lines += [f"%word{i} = call i64 {reader}(ptr %object{i})", f"%odd{i} = icmp eq i64 %word{i}, -1"]
     else:
         lines += [
             f"%wide{i} = call double %real(ptr %object{i})",

@@ -128,6 +128,9 @@ class _Writer:
         if dtype.kind == "f":
             value = self.parse(position, "PyFloat_AsDouble", ir.DoubleType(), ir.Constant(ir.DoubleType(), -1.0))
             return b.fptrunc(value, ir.FloatType()) if compute_type(dtype).itemsize == 4 else value
+        if dtype.kind == "u":  # all 64 bits; what is beyond them, or below 0, wraps
+            value = self.parse(position, "PyLong_AsUnsignedLongLongMask", I64, const(-1))
+            return b.trunc(value, I32) if dtype.itemsize == 4 else value
         value = self.whole(position)
         if dtype.kind == "b":
             return b.zext(b.icmp_signed("!=", value, const(0)), I8)

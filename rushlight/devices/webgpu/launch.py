@@ -155,7 +155,7 @@ def _fitting(numbers: Sequence[Any], types: Sequence[DType]) -> list[Any]:
         if dtype.kind == "f":
             result.append(float(value) if dtype.itemsize == 8 else round_to_float32(float(value)))
         elif dtype.kind in "ub":
-            result.append(int(value) & 0xFFFFFFFF)
+            result.append(int(value) & ((1 << max(32, 8 * dtype.itemsize)) - 1))
         else:
             half = 1 << (dtype.itemsize * 8 - 1)
             result.append((int(value) + half) % (2 * half) - half)
