@@ -40,9 +40,8 @@ def emit(kernel: Kernel) -> str:
     if isinstance(kernel, Sort):
         return module(llvm_sort.functions(kernel, declared), counts, llvm_sort.write_counts(counts, kernel))
     if isinstance(kernel, Map):
-        llvm_map.write_kernel(body, kernel)
-        numbers = llvm_map.write_counts(counts, kernel)
-    elif isinstance(kernel, Scan):
+        return module(llvm_map.functions(kernel, declared), counts, llvm_map.write_counts(counts, kernel))
+    if isinstance(kernel, Scan):
         llvm_scan.write_kernel(body, kernel)
         numbers = llvm_scan.write_counts(counts, kernel)
     elif isinstance(kernel, Search):

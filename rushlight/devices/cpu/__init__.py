@@ -8,13 +8,14 @@ from __future__ import annotations
 import ctypes
 import platform
 
-from rushlight.core.config import debug_level
 from rushlight.core.dtypes import ALL
 from rushlight.devices import library
 from rushlight.devices.cpu import blas, memory, sorting, stub, threads
+from rushlight.devices.cpu.native import Source
 from rushlight.devices.protocol import Launch, Limits
 from rushlight.devices.registry import pool_of
 from rushlight.emit import llvm
+from rushlight.kernel.key import key_of
 from rushlight.kernel.shapes import Contract, Kernel, Library, Sort
 from rushlight.kernel.show import show
 
@@ -46,11 +47,8 @@ class CpuDevice:
             return launch
         if isinstance(kernel, Sort):
             return sorting.build(kernel, runner, lambda: pool_of(self.name))
-        text = llvm.emit(kernel)
-        if debug_level() > 1:
-            print(text)
-        name = type(kernel).__name__.lower()
-        return stub.callable_of(text, llvm.arguments(kernel), name, runner)
+        source = Source(key_of(kernel), lambda: llvm.emit(kernel))
+        return stub.callable_of(source, llvm.arguments(kernel), type(kernel).__name__.lower(), runner)
 
     def alloc(self, nbytes: int) -> int:
         return memory.allocate(nbytes)

@@ -6,9 +6,11 @@ import ctypes
 
 from rushlight.core.dtypes import DType, float32, float64
 from rushlight.devices.cpu import gemm, memory, stub
+from rushlight.devices.cpu.native import Source
 from rushlight.devices.library.openblas import library
 from rushlight.devices.protocol import Launch
 from rushlight.emit.llvm import arguments
+from rushlight.kernel.key import key_of
 from rushlight.kernel.shapes import Contract
 
 
@@ -21,7 +23,13 @@ def build(kernel: Contract, runner: int) -> Launch | None:
         return _matmul(kernel)
     name = "scipy_cblas_sgemm64_" if kernel.compute is float32 else "scipy_cblas_dgemm64_"
     pointers = [_address(found, name), *(_address(memory.library, n) for n in ("malloc", "free"))]
-    return stub.callable_of(gemm.text(kernel), arguments(kernel), "contract", runner, {"blas": pointers})
+    return stub.callable_of(
+        Source(f"blas {key_of(kernel)}", lambda: gemm.text(kernel)),
+        arguments(kernel),
+        "contract",
+        runner,
+        {"blas": pointers},
+    )
 
 
 def _address(library: ctypes.CDLL, name: str) -> int:

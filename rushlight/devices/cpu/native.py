@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 
 import llvmlite
 import llvmlite.binding as llvm
 
 from rushlight.devices.cache import read_object, write_object
 
-CACHE_VERSION = 1
+CACHE_VERSION = 2
 
 
 @dataclass(frozen=True)
@@ -31,7 +33,7 @@ def machine() -> Machine:
     cpu, features = llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
     triple = llvm.get_process_triple()
     target = llvm.Target.from_triple(triple).create_target_machine(
-        cpu=cpu, features=features, opt=2, reloc="pic", codemodel="small"
+        cpu=cpu, features=features, opt=1, reloc="pic", codemodel="small"
     )
     tuning = llvm.create_pipeline_tuning_options(speed_level=1)
     version = f"{CACHE_VERSION} llvmlite {llvmlite.__version__} llvm {llvm.llvm_version_info} {triple}"
@@ -57,12 +59,31 @@ def optimised(text: str) -> llvm.ModuleRef:
     return module
 
 
-def object_code(text: str) -> bytes:
-    """Machine code for the text, from the disk cache where it is there."""
-    key = hashlib.sha256(f"{machine().identity}\n{text}".encode()).hexdigest()
+@cache
+def emitters() -> str:
+    """A digest of the sources that turn a kernel into text: an object of other sources is another object."""
+    home = Path(__file__).parents[2]
+    found = hashlib.sha256()
+    for folder in ("core", "scalar", "kernel", "emit", "devices/cpu"):
+        for path in sorted((home / folder).glob("*.py")):
+            found.update(path.read_bytes())
+    return found.hexdigest()
+
+
+@dataclass(frozen=True)
+class Source:
+    """IR text that need not be written where its object is on disk; `key` stands for all that it is made from."""
+
+    key: str
+    text: Callable[[], str]
+
+
+def object_code(source: Source) -> bytes:
+    """Machine code for the source, from the disk cache where it is there."""
+    key = hashlib.sha256(f"{machine().identity}\n{emitters()}\n{source.key}".encode()).hexdigest()
     found = read_object("cpu", key)
     if found is None:
-        found = machine().target.emit_object(optimised(text))
+        found = machine().target.emit_object(optimised(source.text()))
         write_object("cpu", key, found)
     return found
 
@@ -73,13 +94,13 @@ def assembly(text: str) -> str:
     return listing
 
 
-def load(text: str, *names: str) -> list[int]:
-    """The addresses of functions and variables of the text, loaded as machine code.
+def load(source: Source, *names: str) -> list[int]:
+    """The addresses of functions and variables of the source, loaded as machine code.
 
     The code stays in memory until the process ends, whatever Python lets go of: worker threads may be in it.
     """
     engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine().target)
-    engine.add_object_file(llvm.object_file.ObjectFileRef.from_data(object_code(text)))
+    engine.add_object_file(llvm.object_file.ObjectFileRef.from_data(object_code(source)))
     engine.finalize_object()
     found = [engine.get_global_value_address(name) or engine.get_function_address(name) for name in names]
     engine.detach()

@@ -6,9 +6,11 @@ from collections.abc import Callable
 
 from rushlight.devices.allocator import Pool, room_for
 from rushlight.devices.cpu import stub, threads
+from rushlight.devices.cpu.native import Source
 from rushlight.devices.protocol import Launch
 from rushlight.emit import llvm
 from rushlight.emit.llvm_sort import record_bits
+from rushlight.kernel.key import key_of
 from rushlight.kernel.shapes import Sort
 
 _LEAST_ROOM = 256  # records of a buffer for choosing
@@ -16,7 +18,7 @@ _LONG = 1 << 16  # rows from which on there is no more than one part for each th
 
 
 def build(kernel: Sort, runner: int, pool: Callable[[], Pool]) -> Launch:
-    native = stub.callable_of(llvm.emit(kernel), llvm.arguments(kernel), "sort", runner)
+    native = stub.callable_of(Source(key_of(kernel), lambda: llvm.emit(kernel)), llvm.arguments(kernel), "sort", runner)
     record = record_bits(kernel.dtype) // 8
 
     def launch(values: int, positions: int, source: int, *numbers: int) -> None:

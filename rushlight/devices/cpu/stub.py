@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 
-from rushlight.devices.cpu.native import fill, load
+from rushlight.devices.cpu.native import Source, fill, load
 from rushlight.devices.protocol import Launch
 
 FASTCALL = 0x0080  # METH_FASTCALL
@@ -133,13 +133,16 @@ def _read_text(i: int, letter: str) -> str:
 _KEPT: list[MethodDef] = []  # CPython keeps pointers into these
 
 
-def callable_of(text: str, letters: str, name: str, runner: int, tables: dict[str, list[int]] | None = None) -> Launch:
-    """The builtin for a kernel module.
+def callable_of(
+    source: Source, letters: str, name: str, runner: int, tables: dict[str, list[int]] | None = None
+) -> Launch:
+    """The builtin for a kernel module, the letters of its arguments following from its key.
 
     `runner` is the address of run_tasks(kernel, args, tasks, work); `tables` fills the module's own address tables.
     """
     tables = tables or {}
-    entry, api, *others = load(text + stub_text(letters), "entry", "api", *tables)
+    whole = Source(source.key, lambda: source.text() + stub_text(letters))
+    entry, api, *others = load(whole, "entry", "api", *tables)
     fill(api, [runner if symbol == "run_tasks" else symbol_address(symbol) for symbol in API])
     for place, pointers in zip(others, tables.values(), strict=True):
         fill(place, pointers)

@@ -22,7 +22,7 @@ import platform
 import sys
 
 from rushlight.core.config import thread_count
-from rushlight.devices.cpu.native import fill, load
+from rushlight.devices.cpu.native import Source, fill, load
 from rushlight.devices.cpu.pool_text import MOST, pool_text
 
 _PTHREADS = (
@@ -45,8 +45,10 @@ class Pool:
     """The loaded pool: the address of run_tasks(kernel, args, tasks, work), and its knobs."""
 
     def __init__(self) -> None:
+        family = platform.machine()
+        source = Source(f"pool for {family}", lambda: pool_text(family))
         names = ("run_tasks", "reset", "wanted", "pthreads", "linux", "allowed")
-        self.run_tasks, reset, wanted, pthreads, linux, allowed = load(pool_text(platform.machine()), *names)
+        self.run_tasks, reset, wanted, pthreads, linux, allowed = load(source, *names)
         self._wanted = ctypes.c_int64.from_address(wanted)
         self._reset = ctypes.CFUNCTYPE(None)(reset)
         self.threads = sys.platform != "win32"
