@@ -16,8 +16,7 @@ import tempfile
 import time
 from collections.abc import Callable
 
-CACHE = tempfile.mkdtemp(prefix="rushlight-builds-")
-os.environ["RUSHLIGHT_CACHE"] = CACHE
+os.environ["RUSHLIGHT_CACHE"] = tempfile.mkdtemp(prefix="rushlight-builds-")
 
 import rushlight as rl
 import rushlight.nn.functional as F
@@ -76,15 +75,16 @@ def main() -> int:
                 build(kernel)
                 slowest.append((name, type(kernel).__name__, cold, time.thread_time() - start))
     finally:
-        shutil.rmtree(CACHE, ignore_errors=True)
+        shutil.rmtree(os.environ["RUSHLIGHT_CACHE"], ignore_errors=True)
     print("| first built by | kernel | cold | from disk |\n|---|---|---|---|")
     for name, kind, cold, warm in slowest:
         print(f"| {name} | {kind} | {cold * 1e3:.1f} ms | {warm * 1e3:.1f} ms |")
     for place, bar, title in ((2, COLD, "cold"), (3, WARM, "from disk")):
         times = [float(row[place]) for row in slowest]
         over = sum(t > bar for t in times)
+        middle, most = statistics.median(times) * 1e3, max(times) * 1e3
         print(
-            f"\n{title}: median {statistics.median(times) * 1e3:.1f} ms, largest {max(times) * 1e3:.1f} ms; {over} of {len(times)} over {bar * 1e3:.0f} ms"
+            f"\n{title}: median {middle:.1f} ms, largest {most:.1f} ms; {over} of {len(times)} over {bar * 1e3:.0f} ms"
         )
     return int(any(row[2] > COLD or row[3] > WARM for row in slowest))
 
