@@ -44,9 +44,9 @@ def _lengths(starts: Value, n: int) -> Value:
     )
 
 
-def _runs(new: Value) -> tuple[Value, Value]:
-    """Where runs start, and the number of each element's run."""
-    return compaction.chosen(new), e.sub(compaction.running(new), 1)
+def _runs(new: Value) -> Value:
+    """The number of each element's run, by where runs start."""
+    return e.sub(compaction.running(new), 1)
 
 
 def _nothing(x: Value, return_inverse: bool, return_counts: bool, dim: int | None = None) -> Any:
@@ -116,11 +116,12 @@ def unique(
     if not x.spec.numel:
         return _nothing(x, return_inverse, return_counts)
     values, places = ordered(ravel(x), 0, op="unique")
-    starts, runs = _runs(_changes(values))
+    new = _changes(values)
+    starts = compaction.chosen(new)
     inverse = None
     if return_inverse:
         zeros = filled(x, int64, (x.spec.numel,), 0)
-        inverse = views.reshape(indexing.scatter_add(zeros, 0, places, runs), x.spec.shape)
+        inverse = views.reshape(indexing.scatter_add(zeros, 0, places, _runs(new)), x.spec.shape)
     counts = _lengths(starts, x.spec.numel) if return_counts else None
     return _answer(indexing.gather(values, 0, starts), inverse, counts)
 
@@ -141,7 +142,8 @@ def unique_consecutive(
         return _nothing(x, return_inverse, return_counts)
     else:
         lines, dim = ravel(x), None
-    starts, runs = _runs(_changes(lines))
-    inverse = (runs if dim is not None else views.reshape(runs, shape)) if return_inverse else None
+    new = _changes(lines)
+    starts = compaction.chosen(new)
+    inverse = views.reshape(_runs(new), shape if dim is None else new.spec.shape) if return_inverse else None
     counts = _lengths(starts, lines.spec.shape[0]) if return_counts else None
     return _answer(indexing.gather(lines, 0, starts) if dim is None else pick(x, dim, starts), inverse, counts)
