@@ -7,12 +7,14 @@
 2. A stage compares places `far` apart. Several stages, of distances 4d, 2d and d say, are one kernel over the views (runs of 8d,
    one of the 8 pieces, d) of the scratch, in place. `index` counts what is walked; blocks of twice the runs being merged go
    up and down in turn, told by the bit `turn` of it (0 in the last merge: all go up).
-3. Stages follow each other on the device's stream; scratch goes back to the pool as soon as the last is asked for.
+3. Where few are kept, runs of that length (a power of two) are sorted, up and down in turn; then, until one run is left of a row,
+   the smaller halves of pairs of runs go to the other part of the scratch and are merged.
+4. Stages follow each other on the device's stream; scratch goes back to the pool as soon as the last is asked for.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from rushlight.core.dtypes import DType, compute_type, int32, int64
 from rushlight.devices.allocator import Pool, room_for
@@ -92,6 +94,17 @@ def _swapped(swap: Expr, a: Expr, b: Expr) -> tuple[Expr, Expr]:
     return s.where(swap, b, a), s.where(swap, a, b)
 
 
+def _half_kernel(wide: bool) -> Map:
+    """The smaller of two records."""
+    a, b = arg(0, int64), arg(1, int64)
+    if not wide:
+        return Map((int64,), (int64,) * 2, (), (s.minimum(a, b),), 2, ("1",) * 3)
+    at_a, at_b = arg(2, int32), arg(3, int32)
+    less = (b < a) | (b.eq(a) & (at_b < at_a))
+    types = (int64, int64, int32, int32)
+    return Map((int64, int32), types, (), (s.where(less, b, a), s.where(less, at_b, at_a)), 2, ("1",) * 6)
+
+
 def _end_kernel(wide: bool) -> Map:
     """Positions out of records; sizes (outer, keep, inner)."""
     if wide:
@@ -105,10 +118,11 @@ def _most_stages(wide: bool) -> int:
 
 
 def parts(kernel: Sort) -> tuple[Kernel, ...]:
-    """The kernels that the network may use: start, padding, end, the copy of values, and stages."""
+    """The kernels that the network may use: start, padding, end, halves, the copy of values, and stages."""
     wide = _is_wide(kernel.dtype)
     stages = [_stage_kernel(wide, n, step) for step in "n1" for n in range(1, _most_stages(wide) + 1)]
-    return _start_kernel(kernel), _pad_kernel(wide), _end_kernel(wide), Gather(kernel.dtype, int64), *stages
+    first = _start_kernel(kernel), _pad_kernel(wide), _end_kernel(wide), _half_kernel(wide)
+    return *first, Gather(kernel.dtype, int64), *stages
 
 
 class Network:
@@ -118,7 +132,7 @@ class Network:
         self.wide = _is_wide(kernel.dtype)
         self.device = device
         self.pool = pool
-        self.start, self.pad, self.end, self.gather = (_built(device, part) for part in parts(kernel)[:4])
+        self.start, self.pad, self.end, self.half, self.gather = (_built(device, part) for part in parts(kernel)[:5])
         self.stages: dict[tuple[int, str], Launch] = {}
         self.status = device.status_word("sort")
 
@@ -132,20 +146,33 @@ class Network:
         outer, axis, inner, keep = numbers[:4]
         if not outer * inner * keep:
             return
-        padded = 1 << (axis - 1).bit_length()
+        padded, kept = (1 << (n - 1).bit_length() for n in (axis, keep))
+        kept = kept if 4 * kept <= padded else padded
         count = outer * inner * padded
-        pool, room = self.pool(), room_for(count * (12 if self.wide else 8))
+        pool, each = self.pool(), 12 if self.wide else 8
+        room = room_for(count * each * (3 if kept < padded else 2) // 2)
         scratch = pool.take(room)
-        records = (scratch, scratch + 8 * count) if self.wide else (scratch,)
         try:
+            records = self._records(scratch, count)
             self._fill(records, source, (outer, axis, inner), numbers[10:13], padded)
-            self._sort(records, count, padded)
-            steps = (inner * padded, 1, padded)
+            for run in _doubling(1, kept):
+                self._merge(records, count, run, turning=2 * run < padded)
+            spare = self._records(scratch + count * each, count // 2)
+            for length in reversed(list(_doubling(kept, padded))):  # of a row afterwards
+                count //= 2
+                self._halve(spare, records, count, kept)
+                records, spare = spare, records
+                self._merge(records, count, kept // 2, turning=length > kept)
+            steps = (inner * kept, 1, kept)
             self.end(positions, records[-1], outer, keep, inner, *numbers[7:10], *steps)
         finally:
             pool.give(scratch, room)
         strides = (*numbers[4:7], *numbers[10:13], *numbers[7:10])
         self.gather(values, source, positions, self.status, outer, keep, inner, axis, *strides)
+
+    def _records(self, start: int, count: int) -> tuple[int, ...]:
+        """The addresses of the keys and, where they are apart, of the positions."""
+        return (start, start + 8 * count) if self.wide else (start,)
 
     def _fill(
         self, records: tuple[int, ...], source: int, sizes: tuple[int, int, int], steps: tuple[int, ...], padded: int
@@ -157,28 +184,31 @@ class Network:
             ends = (a + axis * size for a, size in zip(records, (8, 4), strict=False))
             self.pad(*ends, outer * inner, padded - axis, *(padded, 1) * len(records))
 
-    def _sort(self, records: tuple[int, ...], count: int, padded: int) -> None:
-        run = 1  # sorted so far
-        while run < padded:
-            left = run.bit_length()  # stages of this merge
-            while left:
-                stages = min(left, _most_stages(self.wide))
-                left -= stages
-                pieces, apart = 1 << stages, 1 << left
-                turn = 2 * run // pieces if 2 * run < padded else 0
-                self._merge(records, count, pieces, apart, turn)
-            run *= 2
+    def _merge(self, records: tuple[int, ...], count: int, run: int, turning: bool) -> None:
+        """Pairs of sorted runs, one up and one down, become one: up, or up and down in turn."""
+        left = run.bit_length()  # stages
+        while left:
+            stages = min(left, _most_stages(self.wide))
+            left -= stages
+            pieces, apart = 1 << stages, 1 << left
+            turn = 2 * run // pieces if turning else 0
+            operands = [a + i * apart * size for a, size in zip(records, (8, 4), strict=False) for i in range(pieces)]
+            runs, times = count // (pieces * apart), 2 * len(operands)
+            if apart == 1:  # one long row of pieces that lie side by side
+                self.stage(stages, "n")(*operands, *operands, 1, runs, *(0, pieces) * times, turn)
+            else:
+                self.stage(stages, "1")(*operands, *operands, runs, apart, *(pieces * apart, 1) * times, turn)
 
-    def _merge(self, records: tuple[int, ...], count: int, pieces: int, apart: int, turn: int) -> None:
-        """One launch: distances from apart * pieces / 2 down to `apart`."""
-        operands = [
-            start + i * apart * size for start, size in zip(records, (8, 4), strict=False) for i in range(pieces)
-        ]
-        runs, stages = count // (pieces * apart), pieces.bit_length() - 1
-        if apart == 1:  # one long row of pieces that lie side by side
-            self.stage(stages, "n")(*operands, *operands, 1, runs, *(0, pieces) * (2 * len(operands)), turn)
-        else:
-            self.stage(stages, "1")(*operands, *operands, runs, apart, *(pieces * apart, 1) * (2 * len(operands)), turn)
+    def _halve(self, out: tuple[int, ...], records: tuple[int, ...], count: int, run: int) -> None:
+        """The smaller halves of pairs of sorted runs, one up and one down."""
+        halves = [a + i * run * size for a, size in zip(records, (8, 4), strict=False) for i in range(2)]
+        self.half(*out, *halves, count // run, run, *(run, 1) * len(out), *(2 * run, 1) * len(halves))
+
+
+def _doubling(first: int, end: int) -> Iterator[int]:
+    while first < end:
+        yield first
+        first *= 2
 
 
 _BUILT: dict[tuple[Device, Kernel], Launch] = {}
