@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 
+from rushlight.core.dtypes import float32
 from rushlight.core.errors import ShapeError
-from rushlight.ops import decompositions, elementwise as e, random, reshaping
+from rushlight.ops import creation, decompositions, elementwise as e, random, reshaping
 from rushlight.ops.random import Generator
 from rushlight.tape.state import no_grad
 from rushlight.tensor import Tensor
@@ -43,7 +44,8 @@ def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
     if nonlinearity == "leaky_relu":
         slope = 0.01 if param is None else param
         return math.sqrt(2 / (1 + slope**2))
-    gains = {"linear": 1.0, "conv2d": 1.0, "sigmoid": 1.0, "tanh": 5 / 3, "relu": math.sqrt(2), "selu": 3 / 4}
+    gains = {"linear": 1.0, "sigmoid": 1.0, "tanh": 5 / 3, "relu": math.sqrt(2), "selu": 3 / 4}
+    gains |= {f"conv{way}{n}d": 1.0 for way in ("", "_transpose") for n in (1, 2, 3)}
     if nonlinearity not in gains:
         raise ValueError(f"calculate_gain: knows {', '.join([*gains, 'leaky_relu'])}, got {nonlinearity!r}")
     return gains[nonlinearity]
@@ -55,6 +57,9 @@ def fans(tensor: Tensor) -> tuple[int, int]:
         raise ShapeError(f"init: fans need a weight of at least 2 dimensions, got shape {list(tensor.shape)}")
     window = math.prod(tensor.shape[2:])
     return tensor.shape[1] * window, tensor.shape[0] * window
+
+
+_calculate_fan_in_and_fan_out = fans  # PyTorch's name, which models use although it is private
 
 
 def _fan(tensor: Tensor, mode: str) -> int:
@@ -107,3 +112,56 @@ def orthogonal_(tensor: Tensor, gain: float = 1, generator: Generator | None = N
     q = e.mul(q, e.sign(reshaping.diagonal(r)))
     q = q.mT if rows < columns else q
     return tensor.copy_(e.mul(q, float(gain)).reshape(tensor.shape))
+
+
+@no_grad()
+def trunc_normal_(
+    tensor: Tensor,
+    mean: float = 0.0,
+    std: float = 1.0,
+    a: float = -2.0,
+    b: float = 2.0,
+    generator: Generator | None = None,
+) -> Tensor:
+    """Normal numbers between a and b: a uniform number taken back through the distribution function."""
+    low, high = (math.erf((bound - mean) / (std * math.sqrt(2))) for bound in (a, b))
+    wide = tensor.dtype if tensor.dtype.itemsize > 2 else float32
+    drawn = random.rand(tensor.shape, dtype=wide, device=tensor.device, generator=generator)
+    normal = e.mul(e.add(e.mul(drawn, high - low), low).erfinv(), std * math.sqrt(2))
+    return tensor.copy_(e.add(normal, float(mean)).clamp(min=a, max=b))
+
+
+@no_grad()
+def eye_(tensor: Tensor) -> Tensor:
+    """Ones on the diagonal of a matrix, zeros elsewhere."""
+    if tensor.ndim != 2:
+        raise ValueError(f"eye_: a matrix is needed, got {tensor.spec!r}")
+    return tensor.copy_(creation.eye(*tensor.shape, dtype=tensor.dtype, device=tensor.device))
+
+
+@no_grad()
+def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
+    """A convolution's weight that passes each channel on, in each group, as far as there are channels."""
+    if tensor.ndim not in (3, 4, 5):
+        raise ValueError(f"dirac_: a weight of 3, 4 or 5 dimensions is needed, got {tensor.spec!r}")
+    out, inside = tensor.shape[:2]
+    if out % groups:
+        raise ValueError(f"dirac_: {out} output channels of {tensor.spec!r} do not divide by {groups} groups")
+    centre = tuple(n // 2 for n in tensor.shape[2:])
+    passing = creation.eye(out // groups, inside, dtype=tensor.dtype, device=tensor.device)
+    tensor.zero_()
+    tensor[(slice(None), slice(None), *centre)] = passing.repeat(groups, 1)
+    return tensor
+
+
+@no_grad()
+def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Generator | None = None) -> Tensor:
+    """Normal numbers, of which a share in each column of a matrix, chosen at random, is zero."""
+    if tensor.ndim != 2:
+        raise ValueError(f"sparse_: a matrix is needed, got {tensor.spec!r}")
+    zeros = math.ceil(sparsity * tensor.shape[0])
+    normal_(tensor, 0.0, std, generator)
+    if zeros:
+        order = random.rand(tensor.shape, device=tensor.device, generator=generator).argsort(0)
+        tensor.copy_(tensor.scatter(0, order[:zeros], 0.0))
+    return tensor

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rushlight.core import dtypes
 from rushlight.core.dtypes import DType
+from rushlight.nn.hooks import add_hook, call_with_hooks
 from rushlight.nn.members import BUFFER, MODULE, PARAMETER, Members, check_name
 from rushlight.nn.parameter import Parameter, replace_content
 from rushlight.nn.showing import show_module
-from rushlight.nn.states import LoadedKeys, load_state, persistent_members
+from rushlight.nn.states import LoadedKeys, load_state, read_state
+from rushlight.ops import making
 from rushlight.tape.state import no_grad
 from rushlight.tensor import Handle, Tensor
 
 M = TypeVar("M", bound="Module")
-_hook_numbers = itertools.count()
 
 
 class Module:
@@ -26,7 +27,11 @@ class Module:
     _kinds: dict[str, str]  # see Note [Members]
     _non_persistent_buffers_set: set[str]
     _forward_pre_hooks: dict[int, tuple[Callable[..., Any], bool]]  # the hook, and whether it takes keyword arguments
-    _forward_hooks: dict[int, tuple[Callable[..., Any], bool]]
+    _forward_hooks: dict[int, tuple[Callable[..., Any], bool, bool]]  # and whether it is called after an error too
+    _backward_hooks: dict[int, Callable[..., Any]]
+    _backward_pre_hooks: dict[int, Callable[..., Any]]
+    _state_hooks: dict[str, dict[int, Callable[..., Any]]]
+    _version = 1
 
     if TYPE_CHECKING:
 
@@ -39,42 +44,63 @@ class Module:
             _non_persistent_buffers_set=set(),
             _forward_pre_hooks={},
             _forward_hooks={},
+            _backward_hooks={},
+            _backward_pre_hooks={},
+            _state_hooks={},
         )
 
     def forward(self, *args: Any, **named: Any) -> Any:
         raise NotImplementedError(f"{type(self).__name__} defines no forward")
 
     def __call__(self, *args: Any, **named: Any) -> Any:
-        if self._forward_hooks or self._forward_pre_hooks:
-            return self._call_with_hooks(args, named)
+        if self._forward_hooks or self._forward_pre_hooks or self._backward_hooks or self._backward_pre_hooks:
+            return call_with_hooks(self, args, named)
         return self.forward(*args, **named)
 
-    def _call_with_hooks(self, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
-        for hook, takes_named in list(self._forward_pre_hooks.values()):
-            if takes_named:
-                changed = hook(self, args, named)
-                args, named = (args, named) if changed is None else changed
-            else:
-                changed = hook(self, args)
-                if changed is not None:
-                    args = changed if isinstance(changed, tuple) else (changed,)
-        result = self.forward(*args, **named)
-        for hook, takes_named in list(self._forward_hooks.values()):
-            changed = hook(self, args, named, result) if takes_named else hook(self, args, result)
-            result = result if changed is None else changed
-        return result
-
-    def register_forward_pre_hook(self, hook: Callable[..., Any], *, with_kwargs: bool = False) -> Handle:
+    def register_forward_pre_hook(
+        self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False
+    ) -> Handle:
         """Call `hook(module, args)` before forward; what it returns, if anything, takes the place of args."""
-        key = next(_hook_numbers)
-        self._forward_pre_hooks[key] = (hook, with_kwargs)
-        return Handle(self._forward_pre_hooks, key)
+        return add_hook(self._forward_pre_hooks, (hook, with_kwargs), prepend)
 
-    def register_forward_hook(self, hook: Callable[..., Any], *, with_kwargs: bool = False) -> Handle:
+    def register_forward_hook(
+        self,
+        hook: Callable[..., Any],
+        *,
+        prepend: bool = False,
+        with_kwargs: bool = False,
+        always_call: bool = False,
+    ) -> Handle:
         """Call `hook(module, args, result)` after forward; what it returns, if anything, takes the result's place."""
-        key = next(_hook_numbers)
-        self._forward_hooks[key] = (hook, with_kwargs)
-        return Handle(self._forward_hooks, key)
+        return add_hook(self._forward_hooks, (hook, with_kwargs, always_call), prepend)
+
+    def register_full_backward_hook(self, hook: Callable[..., Any], prepend: bool = False) -> Handle:
+        """Call `hook(module, grad_input, grad_output)` when the inputs' gradients are known; it may give others."""
+        return add_hook(self._backward_hooks, hook, prepend)
+
+    register_backward_hook = register_full_backward_hook
+
+    def register_full_backward_pre_hook(self, hook: Callable[..., Any], prepend: bool = False) -> Handle:
+        """Call `hook(module, grad_output)` when the results' gradients are known; it may give others."""
+        return add_hook(self._backward_pre_hooks, hook, prepend)
+
+    def register_state_dict_pre_hook(self, hook: Callable[..., Any]) -> Handle:
+        """Call `hook(module, prefix, keep_vars)` before the module's part of state_dict is read."""
+        return add_hook(self._state_hooks.setdefault("read", {}), hook)
+
+    def register_state_dict_post_hook(self, hook: Callable[..., Any]) -> Handle:
+        """Call `hook(module, state_dict, prefix, local_metadata)` after the module's part of state_dict is read."""
+        return add_hook(self._state_hooks.setdefault("was read", {}), hook)
+
+    _register_state_dict_hook = register_state_dict_post_hook
+
+    def register_load_state_dict_pre_hook(self, hook: Callable[..., Any]) -> Handle:
+        """Call `hook(module, state_dict, prefix, metadata, strict, missing, unexpected, errors)` before loading."""
+        return add_hook(self._state_hooks.setdefault("load", {}), hook)
+
+    def register_load_state_dict_post_hook(self, hook: Callable[..., Any]) -> Handle:
+        """Call `hook(module, incompatible_keys)` after loading; it may take keys off the lists."""
+        return add_hook(self._state_hooks.setdefault("was loaded", {}), hook)
 
     # ---- members ----
 
@@ -224,6 +250,18 @@ class Module:
     def get_buffer(self, target: str) -> Tensor:
         return self._get_member(target, BUFFER)
 
+    def set_submodule(self, target: str, module: Module, strict: bool = False) -> None:
+        """Put a module at a path; `strict`: one must be there already."""
+        path, _, name = target.rpartition(".")
+        if not name:
+            raise ValueError("set_submodule: the path must not be empty")
+        holder = self.get_submodule(path)
+        if strict and holder._kinds.get(name) != MODULE:
+            raise AttributeError(f"{type(holder).__name__} has no submodule {name!r} (looking for {target!r})")
+        if not isinstance(module, Module):
+            raise ValueError(f"set_submodule: {target!r} must be a Module, got {type(module).__name__}")
+        setattr(holder, name, module)
+
     # ---- changes of the whole tree ----
 
     def apply(self: M, fn: Callable[[Module], Any]) -> M:
@@ -255,9 +293,9 @@ class Module:
                 else:
                     value.grad = value.grad.detach().zero_()
 
-    def _apply(self: M, fn: Callable[[Tensor], Tensor]) -> M:
+    def _apply(self: M, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> M:
         """Give each parameter and buffer the content `fn` makes of it; the parameters stay the same objects."""
-        for child in self.children():
+        for child in self.children() if recurse else ():
             child._apply(fn)
         with no_grad():
             for _, value in self._members(PARAMETER):
@@ -291,6 +329,19 @@ class Module:
 
         return self._apply(convert)
 
+    def to_empty(self: M, *, device: Any, recurse: bool = True) -> M:
+        """Parameters and buffers anew on a device, with whatever is in the memory; to be filled before they are read."""
+        make = partial(making.empty_like, device=device)
+        return self._apply(make, recurse)
+
+    def type(self: M, dst_type: DType) -> M:
+        """Cast all parameters and buffers."""
+        return self._apply(lambda value: value.to(dst_type))
+
+    def share_memory(self: M) -> M:
+        """Nothing: one process holds the module."""
+        return self
+
     def float(self: M) -> M:
         return self.to(dtypes.float32)
 
@@ -311,9 +362,18 @@ class Module:
 
     # ---- state ----
 
-    def state_dict(self, *, prefix: str = "", keep_vars: bool = False) -> dict[str, Tensor]:
+    def get_extra_state(self) -> Any:
+        """What state_dict is to hold beside parameters and buffers: a class that has it defines this and the next."""
+        raise NotImplementedError(f"{type(self).__name__} has no extra state")
+
+    def set_extra_state(self, state: Any) -> None:
+        raise NotImplementedError(f"{type(self).__name__} has no extra state")
+
+    def state_dict(
+        self, *, destination: dict[str, Any] | None = None, prefix: str = "", keep_vars: bool = False
+    ) -> dict[str, Any]:
         """Parameters and persistent buffers by full name; they share the module's memory."""
-        return {name: v if keep_vars else v.detach() for name, v in persistent_members(self, prefix)}
+        return read_state(self, {} if destination is None else destination, prefix, keep_vars)
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> LoadedKeys:
         """Copy values in by name (`assign`: take the given tensors themselves); strict: names must match exactly."""

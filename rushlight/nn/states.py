@@ -24,36 +24,82 @@ class LoadedKeys(NamedTuple):
         return f"LoadedKeys(missing_keys={self.missing_keys}, unexpected_keys={self.unexpected_keys})"
 
 
-def persistent_members(module: Any, prefix: str = "") -> Iterator[tuple[str, Tensor]]:
-    """Every parameter and persistent buffer under its full name; tied ones under each of their names."""
-    for path, part in module.named_modules(prefix=prefix, remove_duplicate=False):
-        dot = f"{path}." if path else ""
-        for kind in (PARAMETER, BUFFER):
-            for name, value in part._members(kind):
-                if value is not None and name not in part._non_persistent_buffers_set:
-                    yield f"{dot}{name}", value
+EXTRA = "_extra_state"
 
 
-def load_state(module: Any, state: Mapping[str, Any], strict: bool, assign: bool) -> LoadedKeys:
-    own = dict(persistent_members(module))
-    missing = [name for name in own if name not in state]
-    unexpected = [name for name in state if name not in own]
-    problems = []
+def own_members(module: Any) -> Iterator[tuple[str, Tensor]]:
+    """A module's own parameters and persistent buffers."""
+    for kind in (PARAMETER, BUFFER):
+        for name, value in module._members(kind):
+            if value is not None and name not in module._non_persistent_buffers_set:
+                yield name, value
+
+
+def _has_extra(module: Any) -> bool:
+    """Whether its class says what else is part of the state."""
+    return any("get_extra_state" in kind.__dict__ for kind in type(module).__mro__[:-2])
+
+
+def parts_of(module: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Every module under the beginning of its names; tied ones under each of theirs."""
+    for path, part in module.named_modules(prefix=prefix.removesuffix("."), remove_duplicate=False):
+        yield f"{path}." if path else "", part
+
+
+def read_state(module: Any, state: dict[str, Any], prefix: str, keep_vars: bool) -> dict[str, Any]:
+    listed = list(parts_of(module, prefix))
+    for dot, part in listed:
+        for hook in list(part._state_hooks.get("read", {}).values()):
+            hook(part, dot, keep_vars)
+        for name, value in own_members(part):
+            state[f"{dot}{name}"] = value if keep_vars else value.detach()
+        if _has_extra(part):
+            state[f"{dot}{EXTRA}"] = part.get_extra_state()
+    for dot, part in reversed(listed):
+        for hook in list(part._state_hooks.get("was read", {}).values()):
+            changed = hook(part, state, dot, {})
+            state = state if changed is None else changed
+    return state
+
+
+def load_state(module: Any, given: Mapping[str, Any], strict: bool, assign: bool) -> LoadedKeys:
+    state = dict(given)
+    missing: list[str] = []
+    unexpected: list[str] = []
+    problems: list[str] = []
+    listed = list(parts_of(module))
+    for dot, part in listed:
+        for hook in list(part._state_hooks.get("load", {}).values()):
+            hook(part, state, dot, {}, strict, missing, unexpected, problems)
+    own = {f"{dot}{name}": value for dot, part in listed for name, value in own_members(part)}
+    extra = {f"{dot}{EXTRA}": part for dot, part in listed if _has_extra(part)}
+    missing += [name for name in (*own, *extra) if name not in state]
+    unexpected += [name for name in state if name not in own and name not in extra]
+    for name, value in own.items():
+        problems.extend(_misfit(name, value, state[name]) if name in state else ())
+    loaded = LoadedKeys(missing, unexpected)
+    # Nothing is changed by a state that does not fit, unless a hook may yet say that it does.
+    fits = not strict or not (missing or unexpected) or any(p._state_hooks.get("was loaded") for _, p in listed)
+    if fits and not problems:
+        with no_grad():
+            for name, value in own.items():
+                if name in state:
+                    _store(module, name, value, state[name], assign)
+        for name, part in extra.items():
+            if name in state:
+                part.set_extra_state(state[name])
+        for _, part in reversed(listed):
+            for hook in list(part._state_hooks.get("was loaded", {}).values()):
+                hook(part, loaded)
     if strict and unexpected:
         problems.append(f"unexpected keys: {', '.join(unexpected)}")
     if strict and missing:
         problems.append(f"missing keys: {', '.join(missing)}")
-    for name, value in own.items():
-        problems.extend(_misfit(name, value, state[name]) if name in state else ())
     if problems:
-        listed = "".join(f"\n    {problem}" for problem in problems)
+        lines = "".join(f"\n    {problem}" for problem in problems)
         fix = "\n  strict=False loads what fits by name" if strict and (missing or unexpected) else ""
-        raise RushlightError(f"load_state_dict: the state does not fit {type(module).__name__}:{listed}{fix}")
-    with no_grad():
-        for name, value in own.items():
-            if name in state:
-                _store(module, name, value, state[name], assign)
-    return LoadedKeys(missing, unexpected)
+        raise RushlightError(f"load_state_dict: the state does not fit {type(module).__name__}:{lines}{fix}")
+    return loaded
 
 
 def _misfit(name: str, value: Tensor, given: Any) -> Iterator[str]:

@@ -20,29 +20,65 @@ def _norm(values: Tensor, norm_type: float) -> Tensor:
     return e.pow(reductions.sum(e.pow(e.abs(values), norm_type)), 1 / norm_type)
 
 
+def _listed(tensors: Tensor | Iterable[Tensor]) -> list[Tensor]:
+    return [tensors] if isinstance(tensors, Tensor) else list(tensors)
+
+
+def _grads(parameters: Tensor | Iterable[Tensor]) -> list[Tensor]:
+    return [p.grad for p in _listed(parameters) if p.grad is not None]
+
+
 @no_grad()
+def get_total_norm(
+    tensors: Tensor | Iterable[Tensor],
+    norm_type: float = 2.0,
+    error_if_nonfinite: bool = False,
+    foreach: bool | None = None,
+) -> Tensor:
+    """The norm of all elements of tensors taken together."""
+    listed = _listed(tensors)
+    if not listed:
+        return creation.zeros(())
+    home = listed[0].device
+    norm_type = float(norm_type)
+    total = _norm(views.stack([_norm(t, norm_type).to(home) for t in listed]), norm_type)
+    if error_if_nonfinite and not math.isfinite(total.item()):
+        raise RushlightError(
+            f"clip_grad_norm_: the norm of order {norm_type} is {total.item()}; a gradient is not finite"
+        )
+    return total
+
+
+@no_grad()
+def clip_grads_with_norm_(
+    parameters: Tensor | Iterable[Tensor], max_norm: float, total_norm: Tensor, foreach: bool | None = None
+) -> None:
+    """Scale the gradients by max_norm / total_norm where that is below 1."""
+    share = clamp(e.div(float(max_norm), e.add(total_norm, 1e-6)), max=1.0)
+    for g in _grads(parameters):
+        g.mul_(share.to(g.device, g.dtype))
+
+
 def clip_grad_norm_(
     parameters: Tensor | Iterable[Tensor],
     max_norm: float,
     norm_type: float = 2.0,
     error_if_nonfinite: bool = False,
+    foreach: bool | None = None,
 ) -> Tensor:
     """Scale the gradients so that their norm, taken together, is at most `max_norm`; the norm before that.
 
     Nothing is read back to the host, unless `error_if_nonfinite` asks for it.
     """
-    listed = [parameters] if isinstance(parameters, Tensor) else list(parameters)
-    grads = [p.grad for p in listed if p.grad is not None]
-    if not grads:
-        return creation.zeros(())
-    home = grads[0].device
-    norm_type = float(norm_type)
-    total = _norm(views.stack([_norm(g, norm_type).to(home) for g in grads]), norm_type)
-    if error_if_nonfinite and not math.isfinite(total.item()):
-        raise RushlightError(
-            f"clip_grad_norm_: the norm of order {norm_type} is {total.item()}; a gradient is not finite"
-        )
-    share = clamp(e.div(float(max_norm), e.add(total, 1e-6)), max=1.0)
-    for g in grads:
-        g.mul_(share.to(g.device, g.dtype))
+    listed = _listed(parameters)
+    total = get_total_norm(_grads(listed), norm_type, error_if_nonfinite)
+    clip_grads_with_norm_(listed, max_norm, total)
     return total
+
+
+@no_grad()
+def clip_grad_value_(parameters: Tensor | Iterable[Tensor], clip_value: float, foreach: bool | None = None) -> None:
+    """Hold every element of the gradients between -clip_value and clip_value."""
+    bound = float(clip_value)
+    for g in _grads(parameters):
+        g.copy_(clamp(g, -bound, bound))
