@@ -34,7 +34,7 @@ from tests.catalog_row import (
 )
 
 PARTS = (float32, float64)
-POWERS = Tolerance("the exponential of a product: its relative error is the product's absolute one", 512, 4)
+POWERS = Tolerance("the exponential of a product: its relative error is the product's absolute one", 1024, 4)
 
 
 def number(pairs: Array) -> Array:

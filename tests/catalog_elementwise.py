@@ -330,7 +330,7 @@ ROWS = [
     unary("isnan", np.isnan, EXACT, ALL, always(bool_), differentiable=False),
     unary("isinf", np.isinf, EXACT, ALL, always(bool_), differentiable=False),
     unary("isfinite", np.isfinite, EXACT, ALL, always(bool_), differentiable=False),
-    Row("where", np.where, selection, ALL, EXACT),
+    Row("where", np.where, selection, ALL, EXACT, small=SIGNED),
     Row(
         "masked_fill", lambda x, mask, value: np.where(mask, np.asarray(value).astype(x.dtype), x), masking, ALL, EXACT
     ),

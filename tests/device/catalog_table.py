@@ -90,7 +90,7 @@ SHAPES |= {"feature_dropout": (27, 37, 1), "feature_alpha_dropout": (27, 37, 1)}
 MORE = {"randint_like": (-5, 1000), "normal": (0.5,), "multinomial": (20,), "feature_dropout": (0.5, True)}
 MORE |= {"alpha_dropout": (0.5, True), "feature_alpha_dropout": (0.5, True)}
 # Made with log, cos or scaling: as near as these are rounded. The others give the same bits.
-ROUNDED = ("randn", "randn_like", "normal", "alpha_dropout", "feature_alpha_dropout")
+ROUNDED = ("randn", "randn_like", "normal", "gumbel_softmax", "alpha_dropout", "feature_alpha_dropout")
 
 
 def draw(row: Row, dtype: DType, device: str) -> np.ndarray:
