@@ -31,6 +31,7 @@ from rushlight.ops.registry import REGISTRY
 from rushlight.tape import call
 from rushlight.tape.needed import Needed, edge_of
 from rushlight.tape.roots import backward
+from rushlight.tape.shortcut import PLAIN
 from rushlight.tape.value import Leaf, Node, Output, Value
 
 __all__ = ["Size", "Tensor", "device", "tensor", "wiring"]
@@ -500,6 +501,7 @@ def _hook_table(edge: Any, hook: Callable[[Any], Any]) -> tuple[dict[int, Any], 
 
 methods.install(Tensor)
 call.set_handle(Tensor)
+PLAIN.append(device)
 
 
 def tensor(

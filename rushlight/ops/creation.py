@@ -21,16 +21,16 @@ from rushlight.tape import call
 from rushlight.tape.op import Op, Plan, Static
 from rushlight.tape.value import Leaf, Value
 
-_current: list[str] = []
+chosen_device: list[str] = []  # what `set_default_device` set, if anything
 
 
 def default_pool() -> Pool:
-    return pool_of(_current[-1] if _current else config.default_device())
+    return pool_of(chosen_device[-1] if chosen_device else config.default_device())
 
 
 def set_default_device(device: Any) -> None:
     """New tensors are made on `device` from now on; None: as RUSHLIGHT_DEVICE says."""
-    _current[:] = [] if device is None else [device_name(device)]
+    chosen_device[:] = [] if device is None else [device_name(device)]
 
 
 def device_name(device: Any) -> str:

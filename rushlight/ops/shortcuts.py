@@ -1,15 +1,17 @@
 """The public ops that get a shortcut (Note [Shortcuts]): pure functions of tensors and static arguments.
 
-A name belongs here if its function draws no random numbers, reads no elements, writes to nothing, and does not depend
-on a default that can be set.
+A name belongs here if its function draws no random numbers, reads no elements, writes to nothing, and depends on
+nothing that can be set but the default type and device.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from rushlight.ops import subscript
+from rushlight.core.dtypes import get_default
+from rushlight.ops import creation, subscript
 from rushlight.ops.registry import REGISTRY
 from rushlight.tape.shortcut import shortcut, shortcut_of_one
 from rushlight.tape.value import Value
@@ -29,10 +31,16 @@ SEVERAL = (
     *("matmul", "mm", "bmm", "mv", "dot", "outer", "addmm", "baddbmm", "linear", "embedding"),
     *("layer_norm", "group_norm", "rms_norm", "cross_entropy", "mse_loss", "l1_loss", "nll_loss"),
 )
+# Functions of shapes and numbers, which ask for the defaults.
+MAKERS = ("zeros", "ones", "full", "arange", "eye", "zeros_like", "ones_like", "full_like")
+
+
+def _with_defaults(function: Callable[..., Any]) -> Callable[..., Any]:
+    return shortcut(function, lambda: (get_default(), *creation.chosen_device))
 
 
 def install() -> None:
-    for names, wrap in ((ONE, shortcut_of_one), (SEVERAL, shortcut)):
+    for names, wrap in ((ONE, shortcut_of_one), (SEVERAL, shortcut), (MAKERS, _with_defaults)):
         for name in names:
             entry = REGISTRY[name]
             function = wrap(entry.function)

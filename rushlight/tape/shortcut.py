@@ -23,10 +23,10 @@ from rushlight.core.dtypes import DType
 from rushlight.tape import call
 from rushlight.tape.op import Plan
 from rushlight.tape.state import STATE, Changed, Noted
-from rushlight.tape.value import Value, history_of
+from rushlight.tape.value import Leaf, Value, history_of
 
 MOST = 2048  # programs per function; a program that sees ever new shapes starts over
-PLAIN = (int, float, bool, str, type(None), DType)
+PLAIN: list[type] = [int, float, bool, str, type(None), DType]  # what static arguments may be; `Tensor` adds its device
 
 new = object.__new__
 
@@ -43,8 +43,11 @@ class Program:
         self.only = steps[0][0] if alone and not steps[0][1] else None  # the one step op(x), without numbers
 
 
-def shortcut(function: Callable[..., Any]) -> Callable[..., Any]:
-    """`function`, with a program per kind of call; for functions of any tensors."""
+def shortcut(function: Callable[..., Any], defaults: Callable[[], Any] | None = None) -> Callable[..., Any]:
+    """`function`, with a program per kind of call; for functions of any tensors.
+
+    `defaults` says on what else than its arguments the result depends.
+    """
     tables: tuple[dict[Any, Program], dict[Any, Program]] = ({}, {})
 
     @functools.wraps(function)
@@ -53,7 +56,7 @@ def shortcut(function: Callable[..., Any]) -> Callable[..., Any]:
         if state.special:
             return function(*args, **named)
         values: list[Value] = []
-        parts: list[Any] = []
+        parts: list[Any] = [] if defaults is None else [defaults()]
         for a in args:
             if isinstance(a, Value):
                 values.append(a)
@@ -220,7 +223,7 @@ def _all_plain(arguments: Any) -> bool:
         if isinstance(a, (list, tuple)):
             if not _all_plain(a):
                 return False
-        elif not isinstance(a, (Value, *PLAIN)):
+        elif not isinstance(a, Value) and a.__class__ not in PLAIN:
             return False
     return True
 
@@ -244,7 +247,8 @@ def _program(notes: list[Noted | None], values: list[Value], result: Any, grad: 
             count += 1
     if isinstance(result, Value):
         place = slot_of.get(id(result), -1)
-        return None if place < 0 else Program(steps, place)
+        made_a_leaf = place >= len(values) and type(result.node) is Leaf
+        return None if place < 0 or made_a_leaf else Program(steps, place)
     if not isinstance(result, (tuple, list)) or not all(isinstance(v, Value) for v in result):
         return None
     places = [slot_of.get(id(v), -1) for v in result]
