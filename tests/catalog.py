@@ -21,6 +21,7 @@ from tests import (
     catalog_rows,
     catalog_selection,
     catalog_shapes,
+    catalog_special,
     catalog_statistics,
     catalog_windows,
 )
@@ -42,6 +43,7 @@ ROWS = [
     *catalog_products.ROWS,
     *catalog_windows.ROWS,
     *catalog_images.ROWS,
+    *catalog_special.ROWS,
     *catalog_statistics.ROWS,
     *catalog_making.ROWS,
     *catalog_linalg.ROWS,

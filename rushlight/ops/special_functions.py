@@ -1,0 +1,139 @@
+"""What `special` adds to erf and gamma: scaled and inverse forms, Hurwitz's zeta function, the parts of a float."""
+
+from __future__ import annotations
+
+import math
+from collections import namedtuple
+from typing import Any
+
+from rushlight.core.dtypes import FLOAT, int32
+from rushlight.ops import compaction, elementwise as e, reductions
+from rushlight.ops.family.declare import elementwise
+from rushlight.ops.registry import composite
+from rushlight.scalar import build as s, special
+from rushlight.scalar.ir import Expr, const
+from rushlight.tape.value import Value
+
+_ROOT_HALF = math.sqrt(0.5)
+
+erfcx = elementwise(
+    "erfcx",
+    lambda x: special.erfcx(x),
+    "exp(x^2) erfc(x).",
+    FLOAT,
+    vjp=lambda g, out, x: g * (x * 2 * out - 2 / math.sqrt(math.pi)),
+    method=False,
+    top=False,
+)
+log_ndtr = elementwise(
+    "log_ndtr",
+    lambda x: special.log_ndtr(x),
+    "Logarithm of the normal distribution function.",
+    FLOAT,
+    vjp=lambda g, out, x: g * (s.exp(x * x * -0.5 - out) * (1 / math.sqrt(2 * math.pi))),
+    method=False,
+    top=False,
+)
+ndtri = elementwise(
+    "ndtri",
+    lambda x: special.ndtri(x),
+    "Inverse of the normal distribution function.",
+    FLOAT,
+    vjp=lambda g, out, x: g * (s.exp(out * out * 0.5) * math.sqrt(2 * math.pi)),
+    method=False,
+    top=False,
+)
+
+# ---- Hurwitz's zeta function: some terms, and the Euler-Maclaurin formula for the rest ----
+
+_TERMS = 10
+# 1 / (2k)! times the Bernoulli number 2k
+_EULER = (
+    1 / 12,
+    -1 / 720,
+    1 / 30240,
+    -1 / 1209600,
+    1 / 47900160,
+    -691 / 1307674368000,
+    1 / 74724249600,
+    -3617 / 10670622842880000,
+    43867 / 5109094217170944000,
+    -174611 / 802857662698291200000,
+)
+
+
+def _rest(x: Expr, base: Expr) -> Expr:
+    """The sum of (base + i) ** -x over all i >= 0, for base >= 10."""
+    power = s.power(base, -x)
+    total = power * base / (x - 1) + power * 0.5
+    factor, power = x, power / base
+    for k, coefficient in enumerate(_EULER):
+        total = total + factor * power * coefficient
+        factor = factor * (x + (2 * k + 1)) * (x + (2 * k + 2))
+        power = power / (base * base)
+    return total
+
+
+def _zeta_end(x: Expr, q: Expr, total: Expr, count: Expr) -> Expr:
+    result = total + _rest(x, q + count)
+    nan, inf = const(math.nan, x.dtype), const(math.inf, x.dtype)
+    below = s.where(s.floor(q).eq(q), inf, s.where(s.floor(x).eq(x), result, nan))
+    result = s.where(q > 0, result, s.where(s.isnan(q), nan, below))
+    return s.where(x.eq(1), inf, s.where(x > 1, result, nan))
+
+
+_zeta_begin = elementwise("zeta", lambda x, q: s.power(q, -x), "The first term of zeta.", FLOAT, listed=False)
+_zeta_add = elementwise(
+    "zeta", lambda x, q, total, i: total + s.power(q + i, -x), "One more term of zeta.", FLOAT, listed=False
+)
+_zeta_finish = elementwise("zeta", _zeta_end, "The rest of zeta.", FLOAT, listed=False)
+
+
+@composite("zeta", method=False, top=False)
+def zeta(input: Any, other: Any) -> Value:
+    """Hurwitz's zeta function: the sum of (other + i) ** -input over i >= 0.
+
+    A second operand that is a tensor is read for its smallest element (one transfer): below 0 there are more terms.
+    """
+    total = _zeta_begin(input, other)
+    least = other
+    if isinstance(other, Value):
+        least = compaction.read(reductions.amin(other))[0] if other.spec.numel else 0.0
+    count = _TERMS + (math.ceil(-least) if -1e4 < least < 0 else 0)
+    for i in range(1, count):
+        total = _zeta_add(input, other, total, float(i))
+    return _zeta_finish(input, other, total, float(count))
+
+
+# ---- the parts of a float ----
+
+_Frexp = namedtuple("_Frexp", ["mantissa", "exponent"])
+_exponent = elementwise(
+    "frexp",
+    lambda x: special.exponent(x),
+    "The exponent of x as a fraction from a half to 1 times a power of two.",
+    FLOAT,
+    result=int32,
+    listed=False,
+)
+_power_of_two = elementwise(
+    "frexp",
+    lambda n, like: special.small_power(s.cast(n, int32), like),
+    "2 ** n in the type of the second.",
+    FLOAT,
+    conditions=(0,),
+    vjp=lambda g, out, n, like: (None, None),
+    listed=False,
+)
+
+
+@composite("frexp")
+def frexp(input: Value) -> Any:
+    """(mantissa, exponent) with input = mantissa * 2 ** exponent and the mantissa's size from a half to 1."""
+    exponent = _exponent(input)
+    # In two steps: the power of two that a subnormal number needs is out of range.
+    half = e.floor_divide(exponent, 2)
+    mantissa = input
+    for part in (half, e.sub(exponent, half)):
+        mantissa = e.mul(mantissa, _power_of_two(e.neg(part), input))
+    return _Frexp(mantissa, exponent)
