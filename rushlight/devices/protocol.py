@@ -21,6 +21,7 @@ class Limits:
     asynchronous: bool  # launches return before the work is done
     largest_block: int  # bytes of one allocation
     description: str  # adapter, driver, features: for people
+    convolves: bool = False  # it builds Convolve, and gains by it
 
 
 class Device(Protocol):

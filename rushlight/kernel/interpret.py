@@ -12,7 +12,19 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from rushlight.core.dtypes import DType, compute_type, int32, int64
-from rushlight.kernel.shapes import Contract, Gather, Kernel, Library, Map, Rowwise, Scan, ScatterAdd, Search, Sort
+from rushlight.kernel.shapes import (
+    Contract,
+    Convolve,
+    Gather,
+    Kernel,
+    Library,
+    Map,
+    Rowwise,
+    Scan,
+    ScatterAdd,
+    Search,
+    Sort,
+)
 from rushlight.scalar.interpret import Arithmetic, evaluate
 from rushlight.scalar.ir import Expr
 
@@ -45,6 +57,8 @@ def signature(kernel: Kernel) -> Signature:
         return Signature(operands, 3, (3,) * operands, 0)
     if isinstance(kernel, Contract):
         return Signature(3, 5, (4, 4, 4), 0)
+    if isinstance(kernel, Convolve):
+        return Signature(3, 17, (), 0)
     if isinstance(kernel, Sort):
         return Signature(3, 4, (3, 3, 3), 0)
     if isinstance(kernel, Search):
@@ -125,6 +139,8 @@ def interpret(kernel: Kernel, call: Call, machine: Machine) -> None:
         _sort(kernel, call, machine)
     elif isinstance(kernel, Search):
         _search(kernel, call, machine)
+    elif isinstance(kernel, Convolve):
+        raise TypeError("Convolve is built by devices whose limits say so; elsewhere it is windows and Contract")
     elif isinstance(kernel, Library):
         raise TypeError(f"{kernel.function} is a library's function, which devices/library calls; it has no loop")
     else:

@@ -172,4 +172,21 @@ class Search:
     right: bool
 
 
-Kernel = Map | Rowwise | Scan | Contract | Gather | ScatterAdd | Sort | Search | Library
+@dataclass(frozen=True, slots=True)
+class Convolve:
+    """A convolution in two dimensions, or the gradient of its weights; for devices whose limits say that they have it.
+
+    With z the window of x at an output pixel: z[n, g, c, p, q, i, j] = x[n, g, c, i * si + p * di - ti, j * sj + q * dj - tj],
+    0 outside of x. `of` is
+    "image":   out[n, g, m, i, j] = sum over c, p, q of w[g, m, c, p, q] * z; addresses out, x, w;
+    "weights": out[s, g, c, p, q, m] = sum over i, j and the s-th of `parts` runs of n of y[n, g, m, i, j] * z; addresses out, y, x;
+    "depthwise", "depthwise weights": the same where a group has one channel in and one out; parts is 1.
+    Operands are contiguous. Sizes are (n, g, m, c, rows, columns, p, q, height, width, si, sj, di, dj, ti, tj, parts), height
+    and width being those of x; no strides. t may be negative. Sums run in an order fixed by the sizes.
+    """
+
+    dtype: DType
+    of: str
+
+
+Kernel = Map | Rowwise | Scan | Contract | Gather | ScatterAdd | Sort | Search | Library | Convolve

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from rushlight.core.dtypes import DType
-from rushlight.kernel.shapes import Contract, Gather, Kernel, Library, Map, Rowwise, Scan, Search, Sort
+from rushlight.kernel.shapes import Contract, Convolve, Gather, Kernel, Library, Map, Rowwise, Scan, Search, Sort
 from rushlight.scalar.ir import LEAVES, Expr, topological
 
 _INFIX = {
@@ -42,6 +42,8 @@ def show(kernel: Kernel) -> str:
             f"contract {kernel.dtype.name} in {kernel.compute.name}\n"
             "  out[x, y, m, n] = sum over k: a[x, y, m, k] * b[x, y, k, n]\n"
         )
+    if isinstance(kernel, Convolve):
+        return f"convolve {kernel.dtype.name}: {kernel.of}\n"
     if isinstance(kernel, Sort):
         way = "descending" if kernel.descending else "ascending"
         return f"sort {kernel.dtype.name} {way}\n  values[o, k, i] = source[o, positions[o, k, i], i], in order\n"

@@ -18,10 +18,11 @@ from rushlight.core.dtypes import (
     uint32,
     uint64,
 )
-from rushlight.kernel.shapes import Contract, Kernel, Library, Map, Rowwise, Scan, ScatterAdd, Search, Sort
+from rushlight.kernel.shapes import Contract, Convolve, Kernel, Library, Map, Rowwise, Scan, ScatterAdd, Search, Sort
 from rushlight.scalar.ir import COMPARISON, ELEMENTARY, INSTRUCTIONS, LEAVES, ROUNDING, TYPES, Expr, topological
 
 REDUCTIONS = ("sum", "prod", "max", "min")
+CONVOLUTIONS = ("image", "weights", "depthwise", "depthwise weights")
 
 _UNARY = ("neg", "abs", "isnan", "not", "cast", "bitcast", *ROUNDING, *(e for e in ELEMENTARY if e != "pow"))
 _TERNARY = ("fma", "select")
@@ -49,6 +50,9 @@ def verify(kernel: Kernel) -> None:
         _scan(kernel)
     elif isinstance(kernel, Contract):
         _contract(kernel)
+    elif isinstance(kernel, Convolve):
+        _need(kernel.dtype is float32, f"convolve: elements cannot be {kernel.dtype.name}")
+        _need(kernel.of in CONVOLUTIONS, f"convolve: of {kernel.of!r}, not one of {', '.join(CONVOLUTIONS)}")
     elif isinstance(kernel, Sort):
         _need(kernel.dtype in ALL, f"sort: elements cannot be {kernel.dtype.name}")
     elif isinstance(kernel, Library):

@@ -1,5 +1,7 @@
 """Convolution in one, two and three dimensions: windows, which are views, and contractions over them.
 
+Where a device has kernels for convolution, one and two dimensions go to those (`direct_convolution`).
+
 The transposed convolution is the contraction first and then the transpose of windows.
 """
 
@@ -7,7 +9,7 @@ from __future__ import annotations
 
 from rushlight.core.errors import ShapeError
 from rushlight.core.shapes import numel
-from rushlight.ops import elementwise as e, views
+from rushlight.ops import direct_convolution, elementwise as e, views
 from rushlight.ops.matmul import autocast, matmul
 from rushlight.ops.registry import composite
 from rushlight.ops.windows import Given, Sides, Sizes, bordered, check_fits, each, fold, windows
@@ -92,8 +94,12 @@ def _convolve(
     _positive(op, stride=steps, dilation=spread)
     sides = _borders(op, padding, kernel, steps, spread)
     x, w = autocast(input, weight)
+    grown = tuple(n + a + b for n, (a, b) in zip(x.spec.shape[2:], sides, strict=True))
+    check_fits(op, (input, weight), grown, kernel, spread)
+    plain = numel(kernel) == numel(steps) == 1 and grown == x.spec.shape[2:]  # one contraction, and no copy
+    if rank < 3 and not plain and direct_convolution.suits(x.spec, w.spec, steps, spread, groups):
+        return _with_bias(_direct(x, w, steps, sides, spread, groups), bias)
     padded = bordered(x, sides, 0.0)
-    check_fits(op, (input, weight), padded.spec.shape[2:], kernel, spread)
     seen = windows(padded, kernel, steps, spread)  # n, c, rows, columns, kh, kw
     n, counts = x.spec.shape[0], seen.spec.shape[2 : 2 + rank]
     # n, groups, c, kh, kw, rows, columns: a column of the matrix is one window
@@ -101,6 +107,15 @@ def _convolve(
     block = views.reshape(views.permute(seen, order), (n, groups, given * numel(kernel), numel(counts)))
     table = views.reshape(w, (1, groups, outs // groups, given * numel(kernel)))
     return _with_bias(views.reshape(matmul(table, block), (n, outs, *counts)), bias)
+
+
+def _direct(x: Value, w: Value, stride: Sizes, sides: Sides, dilation: Sizes, groups: int) -> Value:
+    """By a kernel of its own; one dimension is two, of which the first has one row."""
+    if len(stride) == 2:
+        static = direct_convolution.geometry(x.spec, w.spec, stride, sides, dilation, groups)
+        return direct_convolution.image(x, w, static)
+    flat = _direct(views.unsqueeze(x, 2), views.unsqueeze(w, 2), (1, *stride), ((0, 0), *sides), (1, *dilation), groups)
+    return views.squeeze(flat, 2)
 
 
 @composite("conv1d", method=False)

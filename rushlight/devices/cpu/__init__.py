@@ -10,13 +10,13 @@ import platform
 
 from rushlight.core.dtypes import ALL
 from rushlight.devices import library
-from rushlight.devices.cpu import blas, memory, sorting, stub, threads
+from rushlight.devices.cpu import blas, convolve, memory, sorting, stub, threads
 from rushlight.devices.cpu.native import Source
 from rushlight.devices.protocol import Launch, Limits
 from rushlight.devices.registry import pool_of
 from rushlight.emit import llvm
 from rushlight.kernel.key import key_of
-from rushlight.kernel.shapes import Contract, Kernel, Library, Sort
+from rushlight.kernel.shapes import Contract, Convolve, Kernel, Library, Sort
 from rushlight.kernel.show import show
 
 
@@ -32,16 +32,21 @@ class CpuDevice:
             asynchronous=False,
             largest_block=1 << 47,
             description=f"{platform.processor() or platform.machine()}, {threads.count()} threads",
+            convolves=convolve.available(),
         )
         self._status: dict[str, ctypes.c_int32] = {}
 
     def emit(self, kernel: Kernel) -> str:
+        if isinstance(kernel, Convolve):
+            return convolve.text(kernel)
         return show(kernel) if isinstance(kernel, Library) else llvm.emit(kernel)
 
     def build(self, kernel: Kernel) -> Launch:
         if isinstance(kernel, Library):
             return library.build(self, kernel)
         runner = threads.runner()
+        if isinstance(kernel, Convolve):
+            return convolve.build(kernel, runner)
         launch = blas.build(kernel, runner) if isinstance(kernel, Contract) else None
         if launch is not None:
             return launch
