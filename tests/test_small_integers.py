@@ -262,3 +262,33 @@ def test_what_types_can_hold():
     assert rushlight.iinfo(uint64).max == (1 << 64) - 1
     assert rushlight.short is int16
     assert not uint8.is_signed
+
+
+def test_the_same_bytes_as_another_type(device):
+    x = rushlight.tensor([[1.0, -2.0], [0.5, 3.0]], device=device)
+    words = to_array(x).astype(np.float32)
+    for dtype in (rushlight.int32, uint8, int16, uint64):
+        assert np.array_equal(to_array(x.view(dtype)), words.view(dtype.name)), dtype
+    assert np.array_equal(to_array(x[1:].view(uint8)), words[1:].view(np.uint8))
+    assert x.view(uint8).view(rushlight.float32).tolist() == x.tolist()
+    x.view(rushlight.int32)[0, 1] = 0
+    assert x.tolist() == [[1.0, 0.0], [0.5, 3.0]]
+    for bad, dtype in ((x.t(), uint8), (x[0, 0], uint8), (x.flatten()[:3], uint64)):
+        with pytest.raises(RuntimeError, match="cannot be seen as"):
+            bad.view(dtype)
+
+
+def test_bytes_have_no_gradient():
+    x = rushlight.ones(2, requires_grad=True)
+    for _ in range(3):
+        assert not x.view(rushlight.int32).requires_grad
+        assert not x.view(rushlight.float16).requires_grad
+        assert (x * 2).view(rushlight.float16).grad_fn is None
+
+
+def test_more_masks_and_indices(device):
+    x = rushlight.arange(3, device=device)
+    mask = rushlight.tensor([1, 0, 2], dtype=uint8, device=device)
+    assert rushlight.where(mask, x, -x).tolist() == [0, -1, 2]
+    assert x[rushlight.tensor(-1, dtype=int8, device=device)].item() == 2
+    assert x[rushlight.tensor(1, dtype=uint16, device=device)].item() == 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rushlight.core.dtypes import bool_, int64
+from rushlight.core.dtypes import bool_, int64, uint8
 from rushlight.core.errors import DTypeError, ShapeError
 from rushlight.core.shapes import broadcast_shapes
 from rushlight.ops import creation, elementwise as e, reductions, views
@@ -73,6 +73,8 @@ def where(condition: Value, input: Any = None, other: Any = None) -> Value:
     """input where the condition holds, else other; with the condition alone, an index vector per dimension of it."""
     if input is None and other is None:
         return nonzero(condition, as_tuple=True)
+    if isinstance(condition, Value) and condition.spec.dtype is uint8:  # as PyTorch still takes it
+        condition = e.cast(condition, bool_)
     if not isinstance(condition, Value) or condition.spec.dtype is not bool_:
         got = repr(condition.spec) if isinstance(condition, Value) else type(condition).__name__
         raise DTypeError(f"where: the condition must be a bool tensor, got {got}; compare or cast with .bool()")

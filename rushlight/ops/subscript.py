@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from rushlight.core.dtypes import INDEX, bool_, int64, uint8
+from rushlight.core.dtypes import INDEX, INTEGER, bool_, int64, uint8
 from rushlight.core.errors import DTypeError, ShapeError
 from rushlight.core.shapes import Shape, Spec, broadcast_shapes, numel
 from rushlight.ops import compaction, elementwise as e, indexing, inplace, selection, views
@@ -53,7 +53,9 @@ def _is_index(key: Any) -> bool:
 def _normal(x: Value, key: Any) -> Any:
     """One entry of a key as int, slice, None, Ellipsis, bool or tensor."""
     if isinstance(key, Value):
-        return e.cast(key, bool_) if key.spec.dtype is uint8 else key  # a mask, as PyTorch has it
+        if key.spec.dtype is uint8:
+            return e.cast(key, bool_)  # a mask, as PyTorch has it
+        return key if key.spec.shape or key.spec.dtype not in INTEGER else e.cast(key, int64)
     if type(key) is int or key is None or key is Ellipsis or isinstance(key, (bool, slice)):
         return key
     if _is_index(key):

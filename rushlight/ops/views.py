@@ -24,6 +24,7 @@ from rushlight.ops.family.kernel_op import KernelOp
 from rushlight.ops.family.map import Formula, map_kernel
 from rushlight.ops.family.view import View
 from rushlight.ops.registry import composite
+from rushlight.ops.retyping import retyped
 from rushlight.scalar.ir import arg, const
 from rushlight.tape import call
 from rushlight.tape.op import Op, Plan, Static, check_devices
@@ -89,7 +90,9 @@ def reshape(x: Value, *shape: Any) -> Value:
 
 @composite("view", top=False)
 def view(x: Value, *shape: Any) -> Value:
-    """The same memory in another shape; an error where that needs a copy."""
+    """The same memory in another shape, or as another type; an error where that needs a copy."""
+    if len(shape) == 1 and isinstance(shape[0], DType):
+        return retyped(x, shape[0])
     target = resolve_shape(_sizes(shape), x.spec.numel, "view", x.spec.shape)
     if view_strides(x.spec.shape, x.spec.strides, target) is None:
         raise ShapeError(
