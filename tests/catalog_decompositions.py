@@ -276,7 +276,7 @@ def extreme_systems(make: Make) -> Iterator[Sample]:
 
 
 def extreme_parts(op: Any, a: Any, B: Any = None, **named: Any) -> Any:
-    values, vectors = op((a + a.mT) / 2, B=None if B is None else (B + B.mT) / 2, tol=0.0, niter=60, **named)
+    values, vectors = op((a + a.mT) / 2, B=None if B is None else (B + B.mT) / 2, tol=0.0, niter=40, **named)
     return values, projections(vectors)
 
 

@@ -104,11 +104,11 @@ def test_inplace_products():
 def test_norms_of_matrices():
     x = np.arange(-5.0, 7.0).reshape(3, 4)
     t = rushlight.tensor(x)
-    for order in ("fro", 1, -1, np.inf, -np.inf):
+    for order in ("fro", "nuc", 1, -1, 2, -2, np.inf, -np.inf):
         want = np.linalg.norm(x, order)
         assert abs(rushlight.linalg.norm(t, order).item() - want) < 1e-5
         assert rushlight.linalg.matrix_norm(t, order, keepdim=True).shape == (1, 1)
     assert abs(rushlight.linalg.norm(t).item() - np.linalg.norm(x)) < 1e-5
     assert rushlight.linalg.vector_norm(t, 3, 1).shape == (3,)
-    with pytest.raises(RuntimeError):
-        rushlight.linalg.norm(t, "nuc")
+    with pytest.raises(RuntimeError, match="'nuc'"):
+        rushlight.linalg.norm(t.reshape(12), "nuc")
