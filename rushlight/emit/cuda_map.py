@@ -188,7 +188,7 @@ def _strided_chunk(kernel: Map, chunk: int) -> list[str]:
         kind = pack(dtype, chunk)
         if kernel.steps[k] == "1":
             lines.append(f"const {kind} w{k} = *(const {kind}*)(p{k} + e{k});")
-        elif kernel.steps[k] == "n":
+        elif kernel.steps[k] != "0":
             lines += [f"{kind} w{k};", "#pragma unroll", f"{each} w{k}.v[j] = p{k}[e{k} + j * k{k}_{last}];"]
         else:
             lines.append(f"const {computed(dtype)} a{k} = {load(dtype, f'p{k}[e{k}]')};")

@@ -316,6 +316,26 @@ def store(
     writer.call("void", name, [(type_, raw), (kind, where), ("i32", str(align)), (vector("i1", width), mask)])
 
 
+def load_parts(writer: Writer, place: str, dtype: DType, odd: bool, width: int) -> str:
+    """`width` elements, the even or the odd ones of twice as many from `place` on, as compute values."""
+    scalar = STORED[dtype]
+    both = vector(scalar, 2 * width)
+    raw = writer.value(f"load {both}, ptr {place}, align {dtype.itemsize}")
+    chosen = ", ".join(f"i32 {2 * k + odd}" for k in range(width))
+    mask = f"{vector('i32', width)} <{chosen}>"
+    return from_stored(writer, writer.value(f"shufflevector {both} {raw}, {both} poison, {mask}"), dtype, width)
+
+
+def store_parts(writer: Writer, even: str, odd: str, place: str, dtype: DType, width: int) -> None:
+    """The opposite of `load_parts`, of both."""
+    type_, both = vector(STORED[dtype], width), vector(STORED[dtype], 2 * width)
+    first, second = (to_stored(writer, x, dtype, width) for x in (even, odd))
+    chosen = ", ".join(f"i32 {k}, i32 {k + width}" for k in range(width))
+    mask = f"{vector('i32', 2 * width)} <{chosen}>"
+    raw = writer.value(f"shufflevector {type_} {first}, {type_} {second}, {mask}")
+    writer.line(f"store {both} {raw}, ptr {place}, align {dtype.itemsize}")
+
+
 def first_lanes(writer: Writer, count: str, width: int) -> str:
     """A mask of the first `count` lanes (count may exceed the width)."""
     counts = lane_splat(writer, count, width)

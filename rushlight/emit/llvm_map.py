@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from rushlight.emit.llvm_body import evaluate, first_lanes, invariants, lane_numbers, load, pointer, splat, store
+from rushlight.emit.llvm_body import (
+    evaluate,
+    first_lanes,
+    invariants,
+    lane_numbers,
+    load,
+    load_parts,
+    pointer,
+    splat,
+    store,
+)
 from rushlight.emit.llvm_frame import Frame, Operand, lanes, read_frame
 from rushlight.emit.llvm_text import COMPUTE, FUNCTION, Slot, Writer, vector
 from rushlight.emit.llvm_tiles import fits, task_count, tileable, write_tiles
@@ -189,6 +199,9 @@ class Row:
                 k = int(expr.value or 0)
                 operand = frame.inputs[k]
                 place = places[len(frame.outputs) + k]
+                if operand.step in "eo" and mask is None:
+                    first = place if operand.step == "e" else places[len(frame.outputs) + k - 1]
+                    return load_parts(writer, first, operand.dtype, operand.step == "o", width)
                 return load(writer, place, operand.dtype, operand.step, operand.inner, width, mask)
             assert expr.op == "index", f"{expr.op} in a map"
             first = splat(writer, writer.add(self.index, i), expr.dtype, width)

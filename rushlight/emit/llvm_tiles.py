@@ -19,6 +19,8 @@ def tileable(kernel: Map) -> bool:
     """Whether it may be worth it, as far as the kernel says; `fits` looks at the launch."""
     count = len(kernel.outputs)
     turned = kernel.steps[count:].count("n")
+    if "e" in kernel.steps:
+        return False
     return kernel.rank >= 2 and 1 <= turned <= 2 and all(step == "1" for step in kernel.steps[:count])
 
 

@@ -85,7 +85,9 @@ def _operands(name: str, kernel: Map | Rowwise) -> None:
     count = len(kernel.outputs) + len(kernel.inputs)
     _need(len(kernel.steps) == count, f"{name}: {count} operands but {len(kernel.steps)} steps")
     for i, step in enumerate(kernel.steps):
-        _need(step in ("0", "1", "n"), f"{name}: step {i} is {step!r}, not one of 0, 1, n")
+        _need(step in ("0", "1", "n", "e", "o"), f"{name}: step {i} is {step!r}, not one of 0, 1, n, e, o")
+    steps = "".join(kernel.steps).replace("eo", "")
+    _need("e" not in steps and "o" not in steps, f"{name}: steps e and o come in pairs, got {kernel.steps}")
 
 
 def _stored(name: str, outputs: Sequence[DType], bodies: Sequence[Expr]) -> None:
@@ -102,7 +104,7 @@ def _map(kernel: Map) -> None:
     _operands("map", kernel)
     _need(kernel.rank >= 0, f"map: rank {kernel.rank} is negative")
     for i, step in enumerate(kernel.steps):
-        _need(kernel.rank > 0 or step != "n", f"map: step {i} is n, but a flat map passes no strides")
+        _need(kernel.rank > 0 or step in "01", f"map: step {i} is {step}, but a flat map passes no strides")
         _need(step != "0" or i >= len(kernel.outputs), f"map: output {i} does not move and would be overwritten")
     _stored("map", kernel.outputs, kernel.body)
     for i, body in enumerate(kernel.body):
@@ -111,6 +113,7 @@ def _map(kernel: Map) -> None:
 
 def _rowwise(kernel: Rowwise) -> None:
     _operands("rowwise", kernel)
+    _need(not {"e", "o"} & set(kernel.steps), "rowwise: steps are 0, 1 or n")
     _need(kernel.vector in ("axis", "inner", "any"), f"rowwise: vector is {kernel.vector!r}, not axis, inner or any")
     if kernel.vector == "any":
         _need(set(kernel.steps) <= {"n"}, 'rowwise: vector is "any", so every step is n')

@@ -18,6 +18,7 @@ from typing import Any
 
 from rushlight.core.dtypes import DType, compute_type, real_type
 from rushlight.core.errors import DTypeError
+from rushlight.devices.allocator import room_for
 from rushlight.kernel.shapes import Contract, Gather, Kernel, Library, Map, Reduce, Rowwise, Scan, ScatterAdd
 from rushlight.scalar.complex import lower
 from rushlight.scalar.ir import Expr, arg, param, rebuild, row, topological
@@ -111,6 +112,8 @@ def _strides(given: Sequence[int], each: int, halves: Sequence[int]) -> list[int
 
 # ---- maps ----
 
+_PART_STEPS = {"1": ("e", "o"), "0": ("0", "0"), "n": ("n", "n")}
+
 
 def _map(pool: Any, kernel: Map, built: Build) -> Callable[..., None]:
     leaves = _leaves(arg, kernel.inputs) | _leaves(param, kernel.params)
@@ -123,7 +126,7 @@ def _map(pool: Any, kernel: Map, built: Build) -> Callable[..., None]:
     steps = tuple(
         step
         for step, half in zip(kernel.steps, halves, strict=True)
-        for step in (("n" if step == "1" else step,) * 2 if half else (step,))
+        for step in (_PART_STEPS[step] if half else (step,))
     )
     rank = max(kernel.rank, 1)
     real = Map(_parts(kernel.outputs), _parts(kernel.inputs), _parts(kernel.params), _flat(bodies), rank, steps)
@@ -235,12 +238,21 @@ def _scan(pool: Any, kernel: Scan, built: Build) -> Callable[..., None]:
 def _each_part(
     run: Callable[..., None], operands: Sequence[int], count: int, sizes: int, half: int
 ) -> Callable[..., None]:
-    """Run once for the real and once for the imaginary part of the named operands (3 strides each)."""
+    """Run for both parts of the named operands: at once where they lie along `inner`, the third size, else in turn."""
     places = set(operands)
 
     def launch(*given: int) -> None:
         at = count + sizes
-        strides = [2 * st if k // 3 in places else st for k, st in enumerate(given[at:])]
+        steps = given[at:]
+        inner = given[count + 2]
+        if inner == 1 or all(steps[k] == (1 if k // 3 in places else 0) for k in range(2, len(steps), 3)):
+            dense = [
+                st for k in range(0, len(steps), 3)
+                for st in ((2 * steps[k], 2 * steps[k + 1], 1) if k // 3 in places else (*steps[k : k + 2], 0))
+            ]  # fmt: skip
+            run(*given[: count + 2], 2 * inner, *given[count + 3 : at], *dense)
+            return
+        strides = [2 * st if k // 3 in places else st for k, st in enumerate(steps)]
         for skip in (0, half):
             addresses = [a + skip if i in places else a for i, a in enumerate(given[:count])]
             run(*addresses, *given[count:at], *strides)
@@ -268,7 +280,7 @@ def _contract(pool: Any, kernel: Contract, built: Build) -> Callable[..., None]:
     # Row 2k is (re, im) of b's row k, row 2k + 1 is (-im, re).
     blocks = built(
         pool,
-        Map((part,) * 4, (part,) * 2, (), (a0, arg(1, part), -arg(1, part), a0), 4, ("n",) * 6),
+        Map((part,) * 4, (part,) * 2, (), (a0, arg(1, part), -arg(1, part), a0), 4, (*"eoeo", "n", "n")),
     )
     size, half = part.itemsize, part.itemsize
 
@@ -280,7 +292,7 @@ def _contract(pool: Any, kernel: Contract, built: Build) -> Callable[..., None]:
         # A batch that one matrix serves has it once.
         ax, ay = (c if st else 1 for c, st in zip((x, y), a_steps[:2], strict=True))
         bx, by = (c if st else 1 for c, st in zip((x, y), b_steps[:2], strict=True))
-        a_room, b_room = (_room(count * size) for count in (ax * ay * m * k * 2, bx * by * k * n * 4))
+        a_room, b_room = (room_for(count * size) for count in (ax * ay * m * k * 2, bx * by * k * n * 4))
         copied = a_steps[3] != 1
         left = pool.take(a_room) if copied else a
         right = pool.take(b_room)
@@ -313,7 +325,3 @@ def _contract(pool: Any, kernel: Contract, built: Build) -> Callable[..., None]:
             pool.give(right, b_room)
 
     return launch
-
-
-def _room(nbytes: int) -> int:
-    return max(64, -(-nbytes // 64) * 64)
