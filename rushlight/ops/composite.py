@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rushlight.core.dtypes import bool_, int64, uint8
+from rushlight.core.dtypes import bool_, int32, int64, uint8
 from rushlight.core.errors import DTypeError, ShapeError
 from rushlight.core.shapes import broadcast_shapes
 from rushlight.ops import creation, elementwise as e, reductions, views
@@ -128,6 +128,10 @@ def _between_body(x: Expr, low: Expr, high: Expr) -> Expr:
 _between = elementwise("clamp", _between_body, "x between two bounds.", listed=False)
 
 
+def _is_bool(v: Any) -> bool:
+    return v.spec.dtype is bool_ if isinstance(v, Value) else isinstance(v, bool)
+
+
 @composite("clamp")
 def clamp(x: Value, min: Any = None, max: Any = None) -> Value:
     """x no smaller than min and no larger than max; the gradient passes at the bounds."""
@@ -136,6 +140,9 @@ def clamp(x: Value, min: Any = None, max: Any = None) -> Value:
     for bound in (min, max):
         if isinstance(bound, int):
             creation.check_holds("clamp", bound, bound, x.spec.dtype)
+    if all(_is_bool(v) for v in (x, min, max) if v is not None):
+        bounds = [e.cast(v, int32) if isinstance(v, Value) else v for v in (min, max)]
+        return e.cast(clamp(e.cast(x, int32), *bounds), bool_)
     if x.spec.dtype is bool_:
         x = e.cast(x, int64)
     if max is None:

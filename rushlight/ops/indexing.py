@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from rushlight.core.dtypes import INDEX, bool_, int32
+from rushlight.core.dtypes import INDEX, INTEGER, bool_, int32, int64
 from rushlight.core.errors import DTypeError, ShapeError
 from rushlight.core.shapes import Shape, Spec, collapse, numel, wrap_dim
 from rushlight.kernel.shapes import Gather, ScatterAdd
@@ -22,6 +22,8 @@ Block = tuple[int, int, int]
 
 
 def check_index(op: str, index: Value) -> Value:
+    if isinstance(index, Value) and index.spec.numel == 0 and index.spec.dtype in INTEGER:
+        return e.cast(index, int64)  # nothing is looked up, so PyTorch lets any integer type pass
     if not isinstance(index, Value) or index.spec.dtype not in INDEX:
         got = repr(index.spec) if isinstance(index, Value) else type(index).__name__
         raise DTypeError(f"{op}: the index must be an int64 or int32 tensor, got {got}; cast with .long()")
@@ -104,7 +106,7 @@ def _lifted(x: Value) -> Value:
 def gather(x: Value, dim: int, index: Value) -> Value:
     """out[i][j] = x[index[i][j]][j] for dim 0, and so on."""
     dim = wrap_dim(dim, len(x.spec.shape), "gather")
-    check_index("gather", index)
+    index = check_index("gather", index)
     if not x.spec.shape or not index.spec.shape:  # a 0-dim operand counts as one of 1 element
         return views.reshape(gather(_lifted(x), dim, _lifted(index)), index.spec.shape)
     shape, wanted = x.spec.shape, index.spec.shape

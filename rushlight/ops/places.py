@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rushlight.core.dtypes import INTEGER
+from rushlight.core.dtypes import INTEGER, int64
 from rushlight.core.shapes import contiguous_strides
 from rushlight.ops import elementwise as e
 from rushlight.ops.registry import composite
@@ -19,5 +19,6 @@ def unravel_index(indices: Value, shape: int | Sequence[int]) -> tuple[Value, ..
     sizes = (shape,) if isinstance(shape, int) else tuple(int(n) for n in shape)
     if any(n < 0 for n in sizes):
         raise ValueError(f"unravel_index: sizes must not be negative, got {list(sizes)}")
+    indices = e.cast(indices, int64)
     steps = contiguous_strides(sizes)
     return tuple(e.remainder(e.floor_divide(indices, step), max(n, 1)) for n, step in zip(sizes, steps, strict=True))
