@@ -631,6 +631,9 @@ def emulated_cases(seed: int = 7) -> Iterator[Case]:
         "flat normal",
         "div int32",
         "rem int64",
+        "flat add uint8 n=17",
+        "div uint64",
+        "shr int8",
     )
     for case in map_cases(rng):
         if case.name.startswith(kinds) or (case.name.startswith("strided") and "float32" in case.name):
