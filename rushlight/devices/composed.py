@@ -17,5 +17,6 @@ def parts(kernel: Sort | Search) -> tuple[Kernel, ...]:
 
 def build(kernel: Sort | Search, device: Device, pool: Callable[[], Pool]) -> Launch:
     """`pool` gives the device's pool, from which scratch is taken for the time of a launch."""
-    made = sorting.build if isinstance(kernel, Sort) else searching.build
-    return made(kernel, device, pool)  # type: ignore[arg-type]
+    if isinstance(kernel, Sort):
+        return sorting.build(kernel, device, pool)
+    return searching.build(kernel, device, pool)

@@ -54,9 +54,11 @@ def write_counts(writer: Writer, kernel: Sort) -> tuple[str, str]:
     arguments = Arguments(writer)
     arguments.next = 4
     outer, axis, inner = arguments.words(3)
-    arguments.next = 18
-    work = writer.mul(writer.mul(writer.mul(outer, axis), inner), str(4 * kernel.dtype.itemsize))
-    return arguments.word(), work
+    arguments.next = 17
+    room, parts = arguments.words(2)
+    few = writer.value(f"icmp slt i64 {room}, {axis}")
+    weight = writer.value(f"select i1 {few}, i64 12, i64 {4 * kernel.dtype.itemsize}")
+    return parts, writer.mul(writer.mul(writer.mul(outer, axis), inner), weight)
 
 
 def functions(kernel: Sort, declared: set[str]) -> list[str]:

@@ -110,10 +110,10 @@ def _plan(op: Op, ins: Sequence[Spec], static: Static) -> Plan:
     return Plan(op, ins, [out], launch, static)
 
 
-def _run(op: Running, inputs: Sequence[Value], dim: int, reverse: bool, dtype: DType) -> Value:
+def run_fold(op: Running, inputs: Sequence[Value], dim: int, reverse: bool, dtype: DType) -> Value:
     """`dim` is wrapped; a 0-dim tensor counts as one of 1 element."""
     if not inputs[0].spec.shape:
-        return views.reshape(_run(op, [views.reshape(x, (1,)) for x in inputs], 0, reverse, dtype), ())
+        return views.reshape(run_fold(op, [views.reshape(x, (1,)) for x in inputs], 0, reverse, dtype), ())
     return call.call(op, [merges(x, dim) for x in inputs], (dim, reverse, dtype))
 
 
@@ -140,7 +140,7 @@ _recurrence = Recurrence("recurrence", 0.0, lambda state, c, b: state * b + c, "
 
 
 def _recur(c: Value, b: Value, dim: int, reverse: bool) -> Value:
-    return _run(_recurrence, (c, b), dim, reverse, c.spec.dtype)
+    return run_fold(_recurrence, (c, b), dim, reverse, c.spec.dtype)
 
 
 def _moved(x: Value, dim: int, by: int, fill: float) -> Value:
@@ -181,7 +181,7 @@ def _logcumsumexp_grad(g: Value, out: Value, x: Value, dim: int, reverse: bool, 
 
 
 def _cumsum_grad(g: Value, out: Value, x: Value, dim: int, reverse: bool, dtype: DType) -> Value:
-    return _run(_cumsum, (g,), dim, not reverse, dtype)
+    return run_fold(_cumsum, (g,), dim, not reverse, dtype)
 
 
 _cumsum = Running("cumsum", 0.0, lambda state, x: state + s.cast(x, state.dtype), "Running sum.", _cumsum_grad)
@@ -226,7 +226,7 @@ def _accumulated(op: Running, x: Value, dim: int, dtype: DType | None) -> Value:
         raise DTypeError(f"{op.name}: cannot accumulate in bool; ask for dtype=rushlight.int64")
     if dtype is not None:
         x = e.cast(x, dtype)
-    return _run(op, (x,), dim, False, x.spec.dtype if dtype or x.spec.differentiable else int64)
+    return run_fold(op, (x,), dim, False, x.spec.dtype if dtype or x.spec.differentiable else int64)
 
 
 @composite("cumsum")
@@ -250,7 +250,9 @@ def logcumsumexp(input: Value, dim: int) -> Value:
         return _doubled(logaddexp, input, dim, "logcumsumexp")
     if input.spec.dtype not in FLOAT:
         raise DTypeError(f"logcumsumexp: takes floating point, got {input.spec!r}; cast with .float() first")
-    return _run(_logcumsumexp, (input,), wrap_dim(dim, len(input.spec.shape), "logcumsumexp"), False, input.spec.dtype)
+    return run_fold(
+        _logcumsumexp, (input,), wrap_dim(dim, len(input.spec.shape), "logcumsumexp"), False, input.spec.dtype
+    )
 
 
 def _extremes(op: Running, x: Value, dim: int) -> tuple[Value, Value]:
@@ -262,8 +264,8 @@ def _extremes(op: Running, x: Value, dim: int) -> tuple[Value, Value]:
     seen = call.detached(x)
     if x.spec.dtype is bool_:  # the instructions order numbers only
         seen = e.cast(seen, int32)
-    best = _run(op, (seen,), dim, False, seen.spec.dtype)
-    places = _run(_place, (seen, best), dim, False, int64)
+    best = run_fold(op, (seen,), dim, False, seen.spec.dtype)
+    places = run_fold(_place, (seen, best), dim, False, int64)
     if STATE.get().grad and edge_of(x) is not None:
         return gather(x, dim, places), places
     return e.cast(best, x.spec.dtype), places

@@ -12,13 +12,19 @@ from rushlight.core.dtypes import float32, float64, int64
 from rushlight.core.errors import DTypeError, RushlightError
 from rushlight.core.shapes import wrap_dim
 from rushlight.ops import compaction, creation, elementwise as e, indexing, reductions, views
-from rushlight.ops.cumulative import cummax
+from rushlight.ops.cumulative import Running, run_fold
+from rushlight.ops.family.declare import rowwise
+from rushlight.ops.family.rowwise import Rows
 from rushlight.ops.folding import filled, standing_for
 from rushlight.ops.pointwise import lerp
 from rushlight.ops.registry import composite
 from rushlight.ops.reshaping import device_of, ravel
 from rushlight.ops.sorting import ordered
+from rushlight.scalar import build as s
+from rushlight.scalar.ir import Expr
 from rushlight.tape import call
+from rushlight.tape.needed import edge_of
+from rushlight.tape.state import STATE
 from rushlight.tape.value import Value
 
 _ROUNDING = {"lower": e.floor, "higher": e.ceil, "nearest": e.round}
@@ -82,6 +88,29 @@ def kthvalue(input: Value, k: int, dim: int = -1, keepdim: bool = False) -> KthV
 # ---- medians ----
 
 
+def _missing(r: Rows, x: Expr) -> Expr:
+    return r.sum(s.cast(s.isnan(x), int64))
+
+
+def _median_rank(r: Rows, x: Expr) -> Expr:
+    """Of the first NaN, where there is one."""
+    size, missing = r.extent(int64), _missing(r, x)
+    return s.where(missing.eq(0), (size - 1) >> 1, size - missing)
+
+
+_ranks = {
+    "median": rowwise("median", _median_rank, "The median's rank.", kinds=("row",), results=(int64,)),
+    "nanmedian": rowwise(
+        "nanmedian",
+        lambda r, x: s.maximum(r.extent(int64) - _missing(r, x) - 1, 0) >> 1,
+        "The rank of the median of what is not NaN.",
+        kinds=("row",),
+        results=(int64,),
+    ),
+}
+_count_missing = rowwise("missing", _missing, "How many are NaN.", kinds=("row",), results=(int64,))
+
+
 def _middle(op: str, input: Value, dim: int, keepdim: bool, kind: Any) -> Any:
     """The lower median; of a row with NaN the first NaN, or (nanmedian) the median of the others."""
     x, dim = _line(op, input, dim)
@@ -91,11 +120,7 @@ def _middle(op: str, input: Value, dim: int, keepdim: bool, kind: Any) -> Any:
         values, places = (views.slice_dim(v, dim, half - 1, 1) for v in ordered(x, dim, keep=half, op=op))
         return _result(kind, input, dim, keepdim, values, places)
     values, places = ordered(x, dim, op=op)
-    numbers = e.sub(size, reductions.sum(e.isnan(call.detached(x)), dim, True))
-    if op == "median":
-        rank = e.select(e.eq(numbers, size), (size - 1) // 2, numbers)
-    else:
-        rank = e.floor_divide(e.maximum(e.sub(numbers, 1), 0), 2)
+    rank = _ranks[op](call.detached(x), dim=dim, keepdim=True)
     values, places = (indexing.gather(v, dim, rank) for v in (values, places))
     return _result(kind, input, dim, keepdim, values, places)
 
@@ -106,7 +131,7 @@ def _middle_of_all(op: str, input: Value, kind: Any) -> Value:
         return filled(input, input.spec.dtype, (), float("nan") if input.spec.dtype.kind == "f" else 0)
     flat = ravel(input)
     value = _middle(op, call.detached(flat), 0, False, kind).values
-    if input.spec.dtype.kind != "f":
+    if not STATE.get().grad or edge_of(input) is None:
         return value
     equal = e.logical_or(e.eq(flat, value), e.logical_and(e.isnan(flat), e.isnan(value)))
     equal = call.detached(equal)
@@ -180,7 +205,7 @@ def _at_quantiles(op: str, rows: Value, points: Value, interpolation: str) -> Va
     """(points, ...) of rows (..., n)."""
     ranked = ordered(rows, -1, op=op)[0]
     lead, size = ranked.spec.shape[:-1], ranked.spec.shape[-1]
-    bad = reductions.sum(e.isnan(call.detached(rows)), -1, True)
+    bad = _count_missing(call.detached(rows), dim=-1, keepdim=True)
     if op == "quantile":
         rank = e.select(e.gt(bad, 0), float(size - 1), e.mul(points, float(size - 1)))
     else:
@@ -217,6 +242,14 @@ def nanquantile(
 # ---- the most frequent ----
 
 
+_again = Running(
+    "again",
+    0,
+    lambda state, x, before: s.where(x.eq(before), state + 1, 0),
+    "How often an element came before without a break.",
+)
+
+
 @composite("mode")
 def mode(input: Value, dim: int = -1, keepdim: bool = False) -> Mode:
     """The most frequent element along a dimension (of several the smallest), and its last position."""
@@ -228,13 +261,9 @@ def mode(input: Value, dim: int = -1, keepdim: bool = False) -> Mode:
     size = x.spec.shape[dim]
     values, places = ordered(x, dim, op="mode")
     seen = call.detached(values)
-    line = views.reshape(creation.arange(size, device=device_of(x)), (size,) + (1,) * (len(x.spec.shape) - dim - 1))
-    line = views.expand(line, x.spec.shape)
-    # Where a run of equal elements starts: the element before is another.
-    other = e.ne(views.slice_dim(seen, dim, 1, size - 1), views.slice_dim(seen, dim, 0, size - 1))
     first = filled(x, int64, (*x.spec.shape[:dim], 1, *x.spec.shape[dim + 1 :]), 0)
-    starts = views.cat([first, e.select(other, views.slice_dim(line, dim, 1, size - 1), 0)], dim)
-    length = e.sub(line, cummax(starts, dim).values)
-    best = reductions.argmax(length, dim, True)  # the first to be as long is the last of its run
+    before, after = views.slice_dim(seen, dim, 0, size - 1), views.slice_dim(seen, dim, 1, size - 1)
+    again = views.cat([first, run_fold(_again, (after, before), dim, False, int64)], dim)
+    best = reductions.argmax(again, dim, True)  # the first to come so often is the last of its run
     values, places = (indexing.gather(v, dim, best) for v in (values, places))
     return _result(Mode, input, dim, keepdim, values, places)

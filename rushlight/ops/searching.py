@@ -59,14 +59,15 @@ _search = KernelOp("searchsorted", _plan_search, [None, None], [(), ()], "Places
 
 def search(line: Value, wanted: Value, right: bool) -> Value:
     """How many elements of each sorted row (..., n), or of the one row (n,), come before each wanted one (..., m)."""
-    common = result_type([(v.spec.dtype, len(v.spec.shape)) for v in (line, wanted)])
-    common = int32 if common is bool_ else common
+    if line.spec.dtype is not wanted.spec.dtype or line.spec.dtype is bool_:
+        common = result_type([(v.spec.dtype, len(v.spec.shape)) for v in (line, wanted)])
+        line, wanted = (e.cast(v, int32 if common is bool_ else common) for v in (line, wanted))
     shape = wanted.spec.shape
     rows = (1, line.spec.numel) if len(line.spec.shape) == 1 else (-1, line.spec.shape[-1])
     if not wanted.spec.numel or not line.spec.numel:
         return filled(wanted, int64, shape, 0)
-    sought = views.reshape(e.cast(wanted, common), (1, -1) if rows[0] == 1 else (-1, shape[-1]))
-    return views.reshape(call.call(_search, (views.reshape(e.cast(line, common), rows), sought), (bool(right),)), shape)
+    sought = views.reshape(wanted, (1, -1) if rows[0] == 1 else (-1, shape[-1]))
+    return views.reshape(call.call(_search, (views.reshape(line, rows), sought), (bool(right),)), shape)
 
 
 @composite("searchsorted", method=False)

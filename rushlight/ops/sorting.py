@@ -77,7 +77,8 @@ def ordered(x: Value, dim: int, descending: bool = False, keep: int | None = Non
         return views.reshape(values, ()), views.reshape(places, ())
     if shape[dim] > _LONGEST:
         raise ShapeError(f"{op}: a dimension of at most {_LONGEST} elements is sorted, got {x.spec!r}")
-    return call.call(_sort, (merges(x, dim),), (dim, bool(descending), shape[dim] if keep is None else keep))
+    x = x if x.spec.contiguous else merges(x, dim)
+    return call.call(_sort, (x,), (dim, bool(descending), shape[dim] if keep is None else keep))
 
 
 @composite("sort")

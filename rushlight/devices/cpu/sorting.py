@@ -9,11 +9,10 @@ from rushlight.devices.cpu import stub, threads
 from rushlight.devices.cpu.native import Source
 from rushlight.devices.protocol import Launch
 from rushlight.emit import llvm
-from rushlight.emit.llvm_sort import record_bits
+from rushlight.emit.llvm_sort import FEW, record_bits
 from rushlight.kernel.key import key_of
 from rushlight.kernel.shapes import Sort
 
-_LEAST_ROOM = 256  # records of a buffer for choosing
 _LONG = 1 << 16  # rows from which on there is no more than one part for each thread
 
 
@@ -26,7 +25,7 @@ def build(kernel: Sort, runner: int, pool: Callable[[], Pool]) -> Launch:
         rows = outer * inner
         if not rows or not keep:
             return
-        room = axis if keep * 4 > axis else min(axis, max(2 * keep, _LEAST_ROOM))
+        room = axis if keep * 4 > axis else min(axis, max(2 * keep, FEW))
         parts = min(rows, threads.count() * (1 if room > _LONG else 4))
         here, size = pool(), room_for(2 * room * record * parts)
         scratch = here.take(size)
