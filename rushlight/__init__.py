@@ -6,6 +6,7 @@ import math
 
 from rushlight import (
     amp,
+    array_api,
     autograd,
     linalg,
     masked,

@@ -1,0 +1,111 @@
+"""The Python array API standard, version 2024.12, strictly: its names, its signatures, its types, nothing else.
+
+Owns: Array and the standard's functions.
+Takes: arrays, tensors, Python numbers. Gives: arrays.
+Never: mixes kinds of types, or takes what the standard does not say.
+"""
+
+from __future__ import annotations
+
+import math as _math
+import sys as _sys
+
+from rushlight.array_api import array as _array, elementwise as _elementwise, linalg as linalg
+from rushlight.array_api.creation import (
+    arange,
+    asarray,
+    astype,
+    broadcast_arrays,
+    broadcast_to,
+    can_cast,
+    empty,
+    empty_like,
+    eye,
+    finfo,
+    from_dlpack,
+    full,
+    full_like,
+    iinfo,
+    isdtype,
+    linspace,
+    meshgrid,
+    ones,
+    ones_like,
+    result_type,
+    tril,
+    triu,
+    zeros,
+    zeros_like,
+)
+from rushlight.array_api.inspection import inspect_namespace as __array_namespace_info__
+from rushlight.array_api.linalg import matmul, matrix_transpose, tensordot, vecdot
+from rushlight.array_api.manipulation import (
+    concat,
+    expand_dims,
+    flip,
+    moveaxis,
+    permute_dims,
+    repeat,
+    reshape,
+    roll,
+    squeeze,
+    stack,
+    take,
+    take_along_axis,
+    tile,
+    unstack,
+)
+from rushlight.array_api.reductions import (
+    all,
+    any,
+    argmax,
+    argmin,
+    argsort,
+    count_nonzero,
+    cumulative_prod,
+    cumulative_sum,
+    diff,
+    max,
+    mean,
+    min,
+    nonzero,
+    prod,
+    searchsorted,
+    sort,
+    std,
+    sum,
+    unique_all,
+    unique_counts,
+    unique_inverse,
+    unique_values,
+    var,
+    where,
+)
+from rushlight.core.dtypes import (
+    bool_ as bool,
+    complex64,
+    complex128,
+    float32,
+    float64,
+    int8,
+    int16,
+    int32,
+    int64,
+    uint8,
+    uint16,
+    uint32,
+    uint64,
+)
+
+__array_api_version__ = "2024.12"
+
+e = _math.e
+inf = _math.inf
+nan = _math.nan
+newaxis = None
+pi = _math.pi
+
+globals().update(_elementwise.FUNCTIONS)
+_elementwise.install()
+linalg.install()
+_array.provide_namespace(_sys.modules[__name__])
