@@ -12,6 +12,7 @@ from rushlight.emit.llvm_body import (
     pointer,
     splat,
     store,
+    store_parts,
 )
 from rushlight.emit.llvm_frame import Frame, Operand, lanes, read_frame
 from rushlight.emit.llvm_text import COMPUTE, FUNCTION, Slot, Writer, vector
@@ -211,7 +212,11 @@ class Row:
             results = self._call([self.known.get(e) or leaf(e) for e in self.leaves])
         else:
             results = evaluate(writer, frame.kernel.body, width, leaf, self.known)
-        for operand, place, result in zip(frame.outputs, places, results, strict=False):
+        for k, (operand, place, result) in enumerate(zip(frame.outputs, places, results, strict=False)):
+            if operand.step in "eo" and mask is None:
+                if operand.step == "e":
+                    store_parts(writer, result, results[k + 1], place, operand.dtype, width)
+                continue
             store(writer, result, place, operand.dtype, operand.step, operand.inner, width, mask)
 
     def _call(self, values: list[str]) -> list[str]:
