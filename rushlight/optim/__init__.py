@@ -7,7 +7,25 @@ Never: reaches below ops/, reads a tensor back to the host, holds a formula (tho
 
 from rushlight.optim import lr_scheduler
 from rushlight.optim.adam import Adam, AdamW
+from rushlight.optim.adaptive import Adadelta, Adagrad, Adamax, NAdam, RAdam, RMSprop
+from rushlight.optim.averaged import ASGD, Rprop
+from rushlight.optim.lbfgs import LBFGS
 from rushlight.optim.optimizer import Optimizer
 from rushlight.optim.sgd import SGD
 
-__all__ = ["SGD", "Adam", "AdamW", "Optimizer", "lr_scheduler"]
+__all__ = [
+    "ASGD",
+    "LBFGS",
+    "SGD",
+    "Adadelta",
+    "Adagrad",
+    "Adam",
+    "AdamW",
+    "Adamax",
+    "NAdam",
+    "Optimizer",
+    "RAdam",
+    "RMSprop",
+    "Rprop",
+    "lr_scheduler",
+]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -10,9 +11,10 @@ from rushlight.core.errors import RushlightError
 from rushlight.ops import elementwise as e
 from rushlight.tape.recipe import nothing_watched
 from rushlight.tape.state import enable_grad, no_grad
-from rushlight.tensor import Tensor
+from rushlight.tensor import Handle, Tensor
 
 Group = dict[str, Any]
+_numbers = itertools.count()
 
 
 class Optimizer:
@@ -25,6 +27,7 @@ class Optimizer:
         if isinstance(params, Tensor):
             raise TypeError("an optimiser takes an iterable of parameters or of dicts; put the tensor in a list")
         self.defaults = defaults
+        self._hooks: dict[str, dict[int, Callable[..., Any]]] = {}
         self.state: defaultdict[Tensor, dict[str, Any]] = defaultdict(dict)
         self.param_groups: list[Group] = []
         groups = list(params)
@@ -63,6 +66,8 @@ class Optimizer:
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Change every parameter that has a gradient; `closure`, if given, computes the loss first and is returned."""
+        for hook in list(self._hooks.get("step", {}).values()):
+            hook(self, (closure,), {})
         loss = None
         if closure is not None:
             with enable_grad():
@@ -70,7 +75,38 @@ class Optimizer:
         undisturbed = nothing_watched()
         for group in self.param_groups:
             self.step_group(group, undisturbed)
+        for hook in list(self._hooks.get("stepped", {}).values()):
+            hook(self, (closure,), {})
         return loss
+
+    def _add_hook(self, when: str, hook: Callable[..., Any]) -> Handle:
+        key = next(_numbers)
+        self._hooks.setdefault(when, {})[key] = hook
+        return Handle(self._hooks[when], key)
+
+    def register_step_pre_hook(self, hook: Callable[..., Any]) -> Handle:
+        """Call `hook(optimizer, args, kwargs)` before each step."""
+        return self._add_hook("step", hook)
+
+    def register_step_post_hook(self, hook: Callable[..., Any]) -> Handle:
+        """Call `hook(optimizer, args, kwargs)` after each step."""
+        return self._add_hook("stepped", hook)
+
+    def register_state_dict_pre_hook(self, hook: Callable[..., Any], prepend: bool = False) -> Handle:
+        """Call `hook(optimizer)` before the state is read."""
+        return self._add_hook("read", hook)
+
+    def register_state_dict_post_hook(self, hook: Callable[..., Any], prepend: bool = False) -> Handle:
+        """Call `hook(optimizer, state_dict)` after the state is read; what it returns, if anything, takes its place."""
+        return self._add_hook("was read", hook)
+
+    def register_load_state_dict_pre_hook(self, hook: Callable[..., Any], prepend: bool = False) -> Handle:
+        """Call `hook(optimizer, state_dict)` before loading; what it returns, if anything, is loaded instead."""
+        return self._add_hook("load", hook)
+
+    def register_load_state_dict_post_hook(self, hook: Callable[..., Any], prepend: bool = False) -> Handle:
+        """Call `hook(optimizer)` after loading."""
+        return self._add_hook("was loaded", hook)
 
     def step_group(self, group: Group, undisturbed: bool) -> None:
         raise NotImplementedError(f"{type(self).__name__} does not say how to step")
@@ -79,6 +115,8 @@ class Optimizer:
 
     def state_dict(self) -> dict[str, Any]:
         """The state by number of the parameter, and the groups with numbers in place of parameters."""
+        for hook in list(self._hooks.get("read", {}).values()):
+            hook(self)
         numbers: dict[int, int] = {}
         groups = []
         for group in self.param_groups:
@@ -86,10 +124,17 @@ class Optimizer:
                 numbers.setdefault(id(p), len(numbers))
             groups.append({**group, "params": [numbers[id(p)] for p in group["params"]]})
         state = {numbers[id(p)]: dict(kept) for p, kept in self.state.items() if id(p) in numbers}
-        return {"state": state, "param_groups": groups}
+        made = {"state": state, "param_groups": groups}
+        for hook in list(self._hooks.get("was read", {}).values()):
+            changed = hook(self, made)
+            made = made if changed is None else changed
+        return made
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Copy a state in; parameters are matched by their order."""
+        for hook in list(self._hooks.get("load", {}).values()):
+            changed = hook(self, state_dict)
+            state_dict = state_dict if changed is None else changed
         groups = state_dict["param_groups"]
         mine, given = ([len(g["params"]) for g in listed] for listed in (self.param_groups, groups))
         if mine != given:
@@ -107,6 +152,8 @@ class Optimizer:
         self.state = fresh
         for own, group in zip(self.param_groups, groups, strict=True):
             own.update({name: value for name, value in group.items() if name != "params"})
+        for hook in list(self._hooks.get("was loaded", {}).values()):
+            hook(self)
 
     def __repr__(self) -> str:
         lines = [f"{type(self).__name__} ("]
@@ -118,6 +165,8 @@ class Optimizer:
 
 def _copied(name: str, value: Any, p: Tensor) -> Any:
     """A piece of state for parameter `p`: tensors in its type and on its device, the step as a plain number."""
+    if isinstance(value, list):
+        return [_copied(name, part, p) for part in value]
     if not isinstance(value, Tensor):
         return value
     if name == "step":

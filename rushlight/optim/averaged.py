@@ -1,0 +1,87 @@
+"""ASGD, whose parameters have a mean, and Rprop, which looks at signs alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from rushlight.ops import creation, descents
+from rushlight.ops.inplace import Update
+from rushlight.optim.fused import FusedOptimizer, State
+from rushlight.optim.optimizer import Group, check_options
+from rushlight.tensor import Tensor
+
+
+class ASGD(FusedOptimizer):
+    """Stochastic gradient descent with fading steps; `state[p]["ax"]` is the mean of p since step `t0`."""
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float = 1e-2,
+        lambd: float = 1e-4,
+        alpha: float = 0.75,
+        t0: float = 1e6,
+        weight_decay: float = 0,
+        foreach: bool | None = None,
+        maximize: bool = False,
+        differentiable: bool = False,
+        capturable: bool = False,
+    ) -> None:
+        check_options(lr=lr, weight_decay=weight_decay)
+        options = {"lr": lr, "lambd": lambd, "alpha": alpha, "t0": t0, "weight_decay": weight_decay}
+        super().__init__(params, {**options, "maximize": maximize})
+
+    def kept(self, group: Group) -> tuple[str, ...]:
+        return ("ax",)
+
+    def start(self, state: State, p: Tensor, group: Group) -> None:
+        super().start(state, p, group)
+        state["eta"] = float(group["lr"])
+        state["mu"] = 1.0
+
+    def update(self, group: Group, state: State) -> Update:
+        return descents.asgd(group["weight_decay"] != 0, group["maximize"])
+
+    def numbers(self, group: Group, state: State) -> tuple[float, ...]:
+        eta, mu = float(state["eta"]), float(state["mu"])
+        return 1 - group["lambd"] * eta, eta, mu, group["weight_decay"]
+
+    def after(self, group: Group, state: State) -> None:
+        lr, step = float(group["lr"]), state["step"]
+        state["eta"] = lr / (1 + group["lambd"] * lr * step) ** group["alpha"]
+        state["mu"] = 1 / max(1.0, step - group["t0"])
+
+
+class Rprop(FusedOptimizer):
+    """Each element has a step size of its own, which grows while its gradient keeps its sign and shrinks when it turns."""
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float = 1e-2,
+        etas: tuple[float, float] = (0.5, 1.2),
+        step_sizes: tuple[float, float] = (1e-6, 50),
+        *,
+        capturable: bool = False,
+        foreach: bool | None = None,
+        maximize: bool = False,
+        differentiable: bool = False,
+    ) -> None:
+        check_options(lr=lr)
+        if not 0 < etas[0] < 1 < etas[1]:
+            raise ValueError(f"Rprop: etas must be below and above 1, got {etas}")
+        super().__init__(params, {"lr": lr, "etas": etas, "step_sizes": step_sizes, "maximize": maximize})
+
+    def kept(self, group: Group) -> tuple[str, ...]:
+        return "prev", "step_size"
+
+    def start(self, state: State, p: Tensor, group: Group) -> None:
+        super().start(state, p, group)
+        state["step_size"] = creation.like(p, float(group["lr"]), None, None, False)
+
+    def update(self, group: Group, state: State) -> Update:
+        return descents.rprop(group["maximize"])
+
+    def numbers(self, group: Group, state: State) -> tuple[float, ...]:
+        return (*group["etas"], *group["step_sizes"])

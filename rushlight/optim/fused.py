@@ -1,0 +1,58 @@
+"""The base of optimisers whose step is one kernel on a parameter, its state and its gradient."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rushlight.ops import creation
+from rushlight.ops.inplace import Update
+from rushlight.ops.optimise import advance
+from rushlight.optim.optimizer import Group, Optimizer
+from rushlight.tensor import Tensor
+
+State = dict[str, Any]
+
+
+class FusedOptimizer(Optimizer):
+    """A subclass says what it keeps, which kernel it runs and with which numbers."""
+
+    def kept(self, group: Group) -> tuple[str, ...]:
+        """The names of the state's tensors, in the kernel's order."""
+        raise NotImplementedError(f"{type(self).__name__} does not say what it keeps")
+
+    def update(self, group: Group, state: State) -> Update:
+        """The kernel of this step."""
+        raise NotImplementedError(f"{type(self).__name__} does not say how to step")
+
+    def numbers(self, group: Group, state: State) -> tuple[float, ...]:
+        """The kernel's numbers for this step; `state["step"]` counts from 1."""
+        raise NotImplementedError(f"{type(self).__name__} does not say how to step")
+
+    def start(self, state: State, p: Tensor, group: Group) -> None:
+        state["step"] = 0
+        for name in self.kept(group):
+            state[name] = creation.zeros_like(p)
+
+    def after(self, group: Group, state: State) -> None:
+        """What changes between steps beside the kernel's tensors."""
+
+    def step_group(self, group: Group, undisturbed: bool) -> None:
+        names = self.kept(group)
+        for p in group["params"]:
+            leaf = p.node
+            if leaf is None or leaf.grad is None:
+                continue
+            state = self.state[p]
+            if not state:
+                self.start(state, p, group)
+            state["step"] += 1
+            values = (p, *(state[name] for name in names), leaf.grad)
+            advance(self.update(group, state), values, self.numbers(group, state), undisturbed)
+            self.after(group, state)
+
+
+def check_betas(name: str, betas: tuple[float, float]) -> tuple[float, float]:
+    if not all(0 <= beta < 1 for beta in betas):
+        raise ValueError(f"{name}: betas must lie in [0, 1), got {betas}")
+    first, second = betas
+    return first, second
