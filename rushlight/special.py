@@ -55,7 +55,14 @@ _SAME = (
     "xlogy",
     "zeta",
 )
-_RENAMED = {"expit": "sigmoid", "gammaln": "lgamma", "multigammaln": "mvlgamma", "psi": "digamma"}
+_RENAMED = {
+    "expit": "sigmoid",
+    "gammainc": "igamma",
+    "gammaincc": "igammac",
+    "gammaln": "lgamma",
+    "multigammaln": "mvlgamma",
+    "psi": "digamma",
+}
 
 globals().update({name: _REGISTRY[name].function for name in _SAME})
 globals().update({name: _REGISTRY[old].function for name, old in _RENAMED.items()})

@@ -39,6 +39,8 @@ STORED = (
     "clamp_min",
     "float_power",
     "heaviside",
+    "igamma",
+    "igammac",
     "ldexp",
     "lerp",
     "logit",

@@ -6,12 +6,14 @@ import math
 from collections import namedtuple
 from typing import Any
 
-from rushlight.core.dtypes import FLOAT, int32
-from rushlight.ops import compaction, elementwise as e, reductions
+from rushlight.core.dtypes import FLOAT, compute_type, get_default, int32, result_type
+from rushlight.core.errors import DTypeError, NotDifferentiable
+from rushlight.ops import compaction, elementwise as e, gammas, reductions
 from rushlight.ops.family.declare import elementwise
 from rushlight.ops.registry import composite
-from rushlight.scalar import build as s, special
+from rushlight.scalar import build as s, incomplete, special
 from rushlight.scalar.ir import Expr, const
+from rushlight.tape.needed import edge_of
 from rushlight.tape.value import Value
 
 _ROOT_HALF = math.sqrt(0.5)
@@ -103,6 +105,68 @@ def zeta(input: Any, other: Any) -> Value:
     for i in range(1, count):
         total = _zeta_add(input, other, total, float(i))
     return _zeta_finish(input, other, total, float(count))
+
+
+# ---- the incomplete gamma functions ----
+
+
+def _density(a: Expr, x: Expr, log_gamma: Expr) -> Expr:
+    """The derivative of P by x, x ** (a - 1) exp(-x) / gamma(a)."""
+    return s.exp((a - 1) * s.log(x) - x - s.cast(log_gamma, x.dtype)) * a
+
+
+_lower = elementwise(
+    "igamma",
+    lambda a, x, log_gamma: incomplete.regularised(a, x, s.cast(log_gamma, x.dtype))[0],
+    "The lower incomplete gamma function.",
+    FLOAT,
+    vjp=lambda g, out, a, x, log_gamma: (None, g * _density(a, x, log_gamma), None),
+    conditions=(2,),
+    listed=False,
+)
+_upper = elementwise(
+    "igammac",
+    lambda a, x, log_gamma: incomplete.regularised(a, x, s.cast(log_gamma, x.dtype))[1],
+    "The upper incomplete gamma function.",
+    FLOAT,
+    vjp=lambda g, out, a, x, log_gamma: (None, -g * _density(a, x, log_gamma), None),
+    conditions=(2,),
+    listed=False,
+)
+
+
+def _no_slope(*_: Expr) -> Any:
+    raise NotDifferentiable(
+        "igamma and igammac: there is no derivative by the first operand; use .detach() on it if none is meant"
+    )
+
+
+_held = elementwise(
+    "igamma", lambda a: a, "The operand by which there is no derivative.", FLOAT, _no_slope, listed=False
+)
+
+
+def _regularised(name: str, kernel: Any, a: Value, x: Value) -> Value:
+    if not isinstance(a, Value) or not isinstance(x, Value):
+        raise DTypeError(f"{name}: both operands must be tensors; make them with rushlight.tensor(...)")
+    if edge_of(a) is not None:
+        a = _held(a)
+    common = result_type([(v.spec.dtype, len(v.spec.shape)) for v in (a, x)], [])
+    common = common if common.kind == "f" else get_default()
+    # In the type that is computed in: a logarithm rounded to a half would lose the result.
+    return kernel(a, x, gammas.lgamma(e.add(e.cast(a, compute_type(common)), 1)))
+
+
+@composite("igamma")
+def igamma(input: Value, other: Value) -> Value:
+    """The regularised lower incomplete gamma function P(input, other)."""
+    return _regularised("igamma", _lower, input, other)
+
+
+@composite("igammac")
+def igammac(input: Value, other: Value) -> Value:
+    """The regularised upper incomplete gamma function Q(input, other)."""
+    return _regularised("igammac", _upper, input, other)
 
 
 # ---- the parts of a float ----

@@ -96,7 +96,7 @@ def split_exponent(x: Expr) -> tuple[Expr, Expr]:
     return k - s.where(small, const(kind.mantissa + 1, k.dtype), zero), m
 
 
-def _log_tail(f: Expr) -> Expr:
+def log_tail(f: Expr) -> Expr:
     """log(1 + f) - f for f from sqrt(1/2) - 1 to sqrt(2) - 1."""
     kind = format_of(f)
     square = f * f
@@ -119,7 +119,7 @@ def log(x: Expr) -> Expr:
     k, m = split_exponent(x)
     whole = to_float(k, x)
     f = m - 1.0
-    tail = s.fma(whole, kind.ln2[1], _log_tail(f))
+    tail = s.fma(whole, kind.ln2[1], log_tail(f))
     return _log_domain(x, s.fma(whole, kind.ln2[0], f + tail))
 
 
@@ -127,7 +127,7 @@ def _log_mantissa(x: Expr) -> tuple[Expr, Expr]:
     """(k as a float, log m) with x = 2^k m."""
     k, m = split_exponent(x)
     f = m - 1.0
-    return to_float(k, x), f + _log_tail(f)
+    return to_float(k, x), f + log_tail(f)
 
 
 def log2(x: Expr) -> Expr:
@@ -150,7 +150,7 @@ def log_parts(x: Expr, taken: float) -> tuple[Expr, Expr]:
     k, m = split_exponent(x)
     whole = to_float(k, x)
     f = m - 1.0
-    tail = s.fma(whole, kind.ln2[1], _log_tail(f))
+    tail = s.fma(whole, kind.ln2[1], log_tail(f))
     small = f + tail
     large = s.fma(whole, kind.ln2[0], -taken)
     total = large + small
@@ -166,6 +166,6 @@ def log1p(x: Expr) -> Expr:
     k, m = split_exponent(u)
     whole = to_float(k, x)
     f = m - 1.0
-    tail = s.fma(whole, kind.ln2[1], _log_tail(f)) + lost / u
+    tail = s.fma(whole, kind.ln2[1], log_tail(f)) + lost / u
     result = s.fma(whole, kind.ln2[0], f + tail)
     return s.where(s.absolute(x) < kind.tiny, x, _log_domain(u, result))

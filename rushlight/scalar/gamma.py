@@ -165,15 +165,19 @@ def _table(x: Expr, single: Polynomial, double: Polynomial) -> Polynomial:
     return double if x.dtype is float64 else single
 
 
-def _low(t: Expr) -> Expr:
+def low_polynomial(t: Expr) -> Expr:
     """lgamma(1 + t) / (t (t - 1))."""
     return horner(t, _table(t, _GAMMA_LOW_SINGLE, _GAMMA_LOW_DOUBLE))
 
 
+def stirling_tail(x: Expr) -> Expr:
+    """lgamma(x) less (x - 1/2) log x - x + log(2 pi) / 2, for x >= 8."""
+    return horner(1.0 / (x * x), _table(x, _STIRLING_SINGLE, _STIRLING_DOUBLE)) / x
+
+
 def _stirling(x: Expr) -> Expr:
     """lgamma of x >= 8, the product with the logarithm in two parts."""
-    square = 1.0 / (x * x)
-    tail = horner(square, _table(x, _STIRLING_SINGLE, _STIRLING_DOUBLE)) / x
+    tail = stirling_tail(x)
     high, low = log_parts(x, 1.0)
     factor = x - 0.5
     product = factor * high
@@ -197,7 +201,7 @@ def _above_half(x: Expr) -> Expr:
     other = near - 2.0
     square = below * other
     lost = s.fma(below, other, -square) + below * ((near - other) - 2.0)
-    inner = _low(below)
+    inner = low_polynomial(below)
     first = s.fma(square, inner, lost * inner) + 0.0  # +0 at 1
     middle = s.fma(t, horner(t, _table(x, _GAMMA_SINGLE, _GAMMA_DOUBLE)), log(product))
     end = s.where(x < math.inf, _stirling(x), x)
@@ -209,7 +213,7 @@ def lgamma(x: Expr) -> Expr:
     # gamma(1 + x) = x gamma(x) about 0; below it, gamma(-x) gamma(x) = -pi / (x sin(pi x)), infinite at whole numbers.
     near = size < 0.5
     t = s.where(near, x, const(0.5, x.dtype))
-    central = s.fma(t * (t - 1.0), _low(t), -log(size))
+    central = s.fma(t * (t - 1.0), low_polynomial(t), -log(size))
     safe = s.where(near, const(0.5, x.dtype), size)
     above = _above_half(safe)
     mirrored = log(math.pi / (safe * s.absolute(sin((safe - s.round_even(safe)) * math.pi)))) - above

@@ -1,4 +1,4 @@
-"""Scaled and inverse error functions, the exponent of a float, and the incomplete gamma functions' parts, branch-free.
+"""Scaled and inverse error functions, and the exponent of a float, branch-free.
 
 They are bodies of ops, not instructions: a derivative is declared by the op.
 """
@@ -10,7 +10,7 @@ import math
 from rushlight.core.dtypes import float64, int32
 from rushlight.scalar import build as s
 from rushlight.scalar.bessel_tables import TABLES
-from rushlight.scalar.elementary import log, log1p
+from rushlight.scalar.elementary import exp, log, log1p
 from rushlight.scalar.elementary_exponential import reduce_exp_sum, split_exponent
 from rushlight.scalar.elementary_formats import clamp, format_of, horner, power_of_two, scale
 from rushlight.scalar.elementary_power import cut
@@ -22,21 +22,26 @@ from rushlight.scalar.ir import Expr, const
 _ERFCX = (1.0, -0.5, 0.75, -1.875, 6.5625, -29.53125)
 
 
-def erfcx(x: Expr) -> Expr:
-    single = format_of(x).mantissa == 23
-    size = s.absolute(x)
-    far = size > (10.5 if single else 27.5)
+def erfcx_above(size: Expr) -> Expr:
+    """erfcx of size >= 0."""
+    kind = format_of(size)
+    far = size > (10.5 if kind.mantissa == 23 else 27.5)
     near = size < 0.5
-    one = const(1.0, x.dtype)
+    one = const(1.0, size.dtype)
     quotient, rest = scaled_erfc(s.where(far | near, one, size))
     safe = s.where(far, size, one)
-    square = 1.0 / (safe * safe)
-    tail = horner(square, _ERFCX) / (safe * math.sqrt(math.pi))
-    above = s.where(far, tail, quotient + rest)
-    grown = exp_square(size)
-    inner = s.where(near, x, const(0.0, x.dtype))
-    middle = exp_square(inner) * erfc(inner)
-    return s.where(near, middle, s.where(x < 0.0, grown * 2.0 - above, s.where(s.isnan(x), x, above)))
+    tail = horner(1.0 / (safe * safe), _ERFCX) / (safe * math.sqrt(math.pi))
+    inner = s.where(near, size, const(0.0, size.dtype))
+    square = inner * inner
+    middle = exp(square) * (1.0 - s.fma(inner, horner(square, kind.erf_body), inner))
+    return s.where(near, middle, s.where(far, tail, quotient + rest))
+
+
+def erfcx(x: Expr) -> Expr:
+    size = s.absolute(x)
+    above = erfcx_above(size)
+    value = s.where(x < 0.0, exp_square(size) * 2.0 - above, above)
+    return s.where(s.isnan(x), x, value)
 
 
 def exp_square(x: Expr) -> Expr:
