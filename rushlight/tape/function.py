@@ -1,0 +1,214 @@
+"""Functions whose derivative the user writes: PyTorch's `torch.autograd.Function`.
+
+# Note [User functions]
+1. The forward runs where nothing is recorded; its results get one node, whose derivative calls the user's backward.
+2. What is saved with `save_for_backward` is saved by the node like any op's saves: its version is checked, a region may drop
+   and rebuild it, and it is given back when the node has run. The saved come behind the inputs in the node's plan.
+3. A result that is saved is saved without its record, because a node never refers to its own results; in backward it gets
+   the record again.
+"""
+
+from __future__ import annotations
+
+import functools
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from rushlight.core.errors import InplaceError, RushlightError
+from rushlight.tape import call
+from rushlight.tape.needed import Needed, edge_of
+from rushlight.tape.op import Grad, Op, Plan
+from rushlight.tape.state import STATE, Changed
+from rushlight.tape.value import Leaf, Node, Output, Value, history_of
+
+
+class Context:
+    """What forward leaves for backward: tensors by `save_for_backward`, anything else as attributes."""
+
+    def __init__(self, needs_input_grad: tuple[bool, ...]) -> None:
+        self.needs_input_grad = needs_input_grad
+        self.materialize = True
+        self.to_save: tuple[Any, ...] = ()
+        self.dirty: tuple[Value, ...] = ()
+        self.constant: tuple[Value, ...] = ()
+        self.unpacked: tuple[Any, ...] | None = None
+
+    def save_for_backward(self, *tensors: Value | None) -> None:
+        """Keep tensors, inputs or results, for backward."""
+        self.to_save = tensors
+
+    def mark_dirty(self, *args: Value) -> None:
+        """Say which inputs the forward wrote into; they must be among the results."""
+        self.dirty = args
+
+    def mark_non_differentiable(self, *args: Value) -> None:
+        """Say which results have no gradient."""
+        self.constant = args
+
+    def set_materialize_grads(self, value: bool) -> None:
+        """Whether gradients that do not come are zeros (the default) or None."""
+        self.materialize = value
+
+    @property
+    def saved_tensors(self) -> tuple[Any, ...]:
+        if self.unpacked is None:
+            raise RushlightError("saved_tensors: they are there inside backward only")
+        return self.unpacked
+
+
+class Function:
+    """A function with a derivative of its own: static methods `forward` and `backward`, called by `apply`."""
+
+    @staticmethod
+    def forward(*args: Any, **named: Any) -> Any:
+        """forward(ctx, *args), or forward(*args) where there is a `setup_context`."""
+        raise NotImplementedError("Function: write a static method forward(ctx, ...)")
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        """What to keep for backward, where forward takes no ctx."""
+        raise NotImplementedError("Function: setup_context is not written")
+
+    @staticmethod
+    def backward(ctx: Any, *grad_outputs: Any) -> Any:
+        """The gradient of each argument of forward, None for those that have none."""
+        raise NotImplementedError("Function: write a static method backward(ctx, ...)")
+
+    @classmethod
+    def apply(cls, *args: Any) -> Any:
+        """Run forward and record it."""
+        edges = [edge_of(a) if isinstance(a, Value) else None for a in args]
+        ctx = Context(tuple(edge is not None for edge in edges))
+        versions = {id(a): a.storage.version for a in args if isinstance(a, Value)}
+        with Changed(grad=False):
+            if cls.setup_context is not Function.setup_context:
+                result = cls.forward(*args)
+                cls.setup_context(ctx, args, result)
+            else:
+                result = cls.forward(ctx, *args)
+        several = isinstance(result, (tuple, list))
+        results = tuple(result) if several else (result,)
+        for a in args:
+            written = isinstance(a, Value) and versions[id(a)] != a.storage.version
+            if written and not any(a is d for d in ctx.dirty):
+                raise InplaceError(f"{cls.__name__}: forward wrote into an input; say so with ctx.mark_dirty(...)")
+        if STATE.get().grad and any(edge is not None for edge in edges):
+            results = _recorded(cls, ctx, args, edges, results)
+        ctx.to_save = ()
+        return results if several else results[0]
+
+
+def _fresh_handle(value: Value) -> Value:
+    """A handle that may get a record without giving it to the input it was."""
+    return call.rooted(call.make_value(value.spec, value.storage, value.offset))
+
+
+def _recorded(
+    cls: type[Function], ctx: Context, args: tuple[Any, ...], edges: Sequence[Any], results: tuple[Any, ...]
+) -> tuple[Any, ...]:
+    places = [i for i, a in enumerate(args) if isinstance(a, Value)]
+    inputs = [args[i] for i in places]
+    kept = [v for v in ctx.to_save if v is not None]
+    own = {j: n for j, v in enumerate(kept) for n, r in enumerate(results) if v is r and not _is(v, inputs)}
+    values = [v for v in results if isinstance(v, Value)]
+    saved = tuple(
+        call.make_value(v.spec, v.storage, v.offset, None if j in own else v.node) for j, v in enumerate(kept)
+    )
+    ins = [v.spec for v in inputs] + [v.spec for v in saved]
+    plan = Plan(Op(cls.__name__, cls.__doc__ or ""), ins, [v.spec for v in values], _never)
+    node = call.new(Node)
+    node.plan, node.params = plan, ()
+    node.edges = (*[edges[i] for i in places], *[None] * len(saved))
+    node.saved = saved
+    node.version = sum(v.storage.version for v in saved)
+    node.outs = ()
+    node.hooks = node.dropped = None
+    given: list[Any] = []
+    for value in results:
+        if not isinstance(value, Value):
+            given.append(value)
+            continue
+        dirty = _is(value, ctx.dirty)
+        handle = value if dirty or not _is(value, inputs) else _fresh_handle(value)
+        if dirty:
+            _check_dirty(cls, value)
+            handle.history = history_of(handle) + 1
+        if value.spec.differentiable and not _is(value, ctx.constant):
+            handle.node = Output(node, len([g for g in given if isinstance(g, Value)])) if len(values) > 1 else node
+        given.append(handle)
+    order = [v is not None for v in ctx.to_save]
+    rule = _rule(cls, ctx, places, len(args), order, own, weakref.ref(node))
+    needs = sum(1 << k for k, i in enumerate(places) if edges[i] is not None)
+    node.grad = Grad(needs, tuple(range(len(inputs), len(ins))), (), rule)
+    region = STATE.get().region
+    if region is not None:
+        region.note(node)
+    return tuple(given)
+
+
+def _is(value: Value, among: Sequence[Any]) -> bool:
+    return any(value is other for other in among)
+
+
+def _never(*_: Any) -> None:
+    raise AssertionError("a user function is not run again")
+
+
+def _check_dirty(cls: type[Function], value: Value) -> None:
+    if type(value.node) is Leaf or value.base is not None:
+        raise InplaceError(f"{cls.__name__}: a leaf that requires gradients, or a view, is written to in place")
+
+
+def _rule(
+    cls: type[Function],
+    ctx: Context,
+    places: Sequence[int],
+    count: int,
+    order: Sequence[bool],
+    own: dict[int, int],
+    node: Callable[[], Any],
+) -> Callable[..., Any]:
+    def rule(grads: list[Any], values: list[Any], params: tuple[Any, ...]) -> list[Any]:
+        n = len(places)
+        outs = values[len(values) - len(grads) :]
+        if ctx.materialize:
+            grads = [Needed.full(out.spec, 0) if g is None else g for g, out in zip(grads, outs, strict=True)]
+        saved = list(values[n : len(values) - len(grads)])
+        for j, result in own.items():
+            saved[j].node = node() if len(grads) == 1 else Output(node(), result)
+        parts = iter(saved)
+        ctx.unpacked = tuple(next(parts) if there else None for there in order)
+        try:
+            found = cls.backward(ctx, *grads)
+        finally:
+            ctx.unpacked = None
+        found = tuple(found) if isinstance(found, (tuple, list)) else (found,)
+        if len(found) < count or any(v is not None for v in found[count:]):
+            raise RushlightError(
+                f"{cls.__name__}: backward gave {len(found)} gradients for {count} arguments of forward"
+            )
+        return [_shared(found[i]) for i in places] + [None] * len(saved)
+
+    return rule
+
+
+def _shared(part: Any) -> Any:
+    """The user's tensor as a view of itself: the walk must not add into memory that it does not own."""
+    if part is None:
+        return None
+    seen = call.make_value(part.spec, part.storage, part.offset, edge_of(part))
+    seen.base = part if part.base is None else part.base
+    seen.history = history_of(seen.base)
+    return seen
+
+
+def once_differentiable(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Of a backward: nothing is recorded inside, so its results are not differentiated again."""
+
+    @functools.wraps(function)
+    def called(ctx: Any, *grads: Any) -> Any:
+        with Changed(grad=False):
+            return function(ctx, *grads)
+
+    return called

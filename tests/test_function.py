@@ -1,0 +1,189 @@
+"""autograd.Function: gradients the user writes, to second order, with saves that are checked and given back."""
+
+from __future__ import annotations
+
+import pytest
+
+import rushlight as rl
+from rushlight import InplaceError, RushlightError
+from rushlight.autograd import Function, grad
+
+
+class Cube(Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * x * x
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return g * 3 * x * x
+
+
+class Exp(Function):
+    @staticmethod
+    def forward(x, factor):
+        return (x * factor).exp()
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.factor = inputs[1]
+        ctx.save_for_backward(output)
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * ctx.saved_tensors[0] * ctx.factor, None
+
+
+def test_gradients_to_second_order():
+    x = rl.tensor([1.0, 2.0], requires_grad=True)
+    y = Cube.apply(x)
+    assert y.tolist() == [1, 8]
+    (g,) = grad(y.sum(), x, create_graph=True)
+    assert g.tolist() == [3, 12]
+    (second,) = grad(g.sum(), x)
+    assert second.tolist() == [6, 12]
+
+
+def test_a_saved_result_and_a_number():
+    x = rl.tensor([0.5], requires_grad=True)
+    (g,) = grad(Exp.apply(x, 2.0).sum(), x, create_graph=True)
+    (second,) = grad(g.sum(), x)
+    assert second.item() == pytest.approx(4 * 2.718281828, rel=1e-6)
+
+
+def test_several_results_and_missing_gradients():
+    class Split(Function):
+        @staticmethod
+        def forward(ctx, x, y):
+            ctx.mark_non_differentiable(count := rl.tensor([1.0]))
+            return x + y, x - y, count
+
+        @staticmethod
+        def backward(ctx, a, b, c):
+            return a + b, a - b
+
+    x, y = rl.ones(2, requires_grad=True), rl.ones(2, requires_grad=True)
+    first, second, count = Split.apply(x, y)
+    assert not count.requires_grad
+    (first * 3).sum().backward()
+    assert x.grad.tolist() == [3, 3]
+    assert y.grad.tolist() == [3, 3]
+    assert second.requires_grad
+
+
+def test_gradients_that_do_not_come_may_be_none():
+    seen = []
+
+    class Pair(Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.set_materialize_grads(False)
+            return x * 1, x * 2
+
+        @staticmethod
+        def backward(ctx, a, b):
+            seen.append((a, b is None))
+            return a
+
+    x = rl.ones(2, requires_grad=True)
+    Pair.apply(x)[0].sum().backward()
+    assert seen[0][1]
+    assert x.grad.tolist() == [1, 1]
+
+
+def test_writes_are_said():
+    class Doubled(Function):
+        @staticmethod
+        def forward(ctx, x, honest):
+            if honest:
+                ctx.mark_dirty(x)
+            return x.mul_(2)
+
+        @staticmethod
+        def backward(ctx, g):
+            return g * 2, None
+
+    leaf = rl.ones(2, requires_grad=True)
+    h = leaf * 1
+    assert Doubled.apply(h, True) is h
+    (h * h).sum().backward()
+    assert leaf.grad.tolist() == [8, 8]
+    with pytest.raises(InplaceError, match="mark_dirty"):
+        Doubled.apply(leaf * 1, False)
+
+
+def test_an_input_handed_back_keeps_its_own_record():
+    class Scaled(Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x
+
+        @staticmethod
+        def backward(ctx, g):
+            return g * 10
+
+    x = rl.ones(2, requires_grad=True)
+    y = Scaled.apply(x)
+    assert y is not x
+    assert x.is_leaf
+    (y + x).sum().backward()
+    assert x.grad.tolist() == [11, 11]
+
+
+def test_gradients_are_not_added_into_the_users_memory():
+    class Passing(Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return x * 1
+
+        @staticmethod
+        def backward(ctx, g):
+            return ctx.saved_tensors[0]
+
+    x = rl.tensor([1.0, 2.0], requires_grad=True)
+    h = x * 1
+    (Passing.apply(h) + h * 3 + h).sum().backward()
+    assert h.tolist() == [1, 2]
+    assert x.grad.tolist() == [5, 6]
+
+
+def test_saves_are_checked_and_given_back():
+    x = rl.ones(2, requires_grad=True)
+    h = x * 1
+    y = Cube.apply(h)
+    h.mul_(2)
+    with pytest.raises(InplaceError):
+        y.sum().backward()
+    y = Cube.apply(x)
+    y.sum().backward()
+    with pytest.raises(RushlightError):
+        y.sum().backward()
+
+
+def test_errors():
+    class Short(Function):
+        @staticmethod
+        def forward(ctx, x, y):
+            return x * y
+
+        @staticmethod
+        def backward(ctx, g):
+            return g
+
+    x = rl.ones(2, requires_grad=True)
+    with pytest.raises(RushlightError, match="2 arguments"):
+        Short.apply(x, x).sum().backward()
+    with rl.no_grad():
+        assert not Cube.apply(x).requires_grad
+
+
+def test_in_a_checkpoint():
+    x = rl.tensor([1.0, 2.0], requires_grad=True)
+    y = rl.utils.checkpoint.checkpoint(lambda v: Cube.apply(v * 2).sin(), x)
+    (g,) = grad(y.sum(), x)
+    plain = x.detach().requires_grad_()
+    (want,) = grad(((plain * 2) ** 3).sin().sum(), plain)
+    assert g.tolist() == pytest.approx(want.tolist(), rel=1e-5)
