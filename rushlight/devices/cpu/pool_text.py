@@ -4,7 +4,7 @@ from __future__ import annotations
 
 MOST = 256
 SPINS = 3000  # about a tenth of a millisecond
-WAKE_WORK = 200_000
+WAKE_WORK = 60_000
 
 STATE = """
 @word = global i64 0, align 128
