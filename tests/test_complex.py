@@ -87,6 +87,16 @@ def test_a_write_to_complex_numbers_is_in_the_record_of_their_pairs(device):
     assert older.requires_grad
 
 
+def test_a_write_to_bytes_of_another_type_leaves_the_base_without_a_record():
+    w = rl.ones(3, requires_grad=True)
+    base = rl.zeros(3, dtype=rl.int32)
+    seen = base.view(rl.float32)
+    seen.copy_(w * 2)
+    seen.sum().backward()
+    assert to_array(w.grad).tolist() == [2, 2, 2]
+    assert not base.requires_grad
+
+
 def test_a_part_of_what_was_written_since(device):
     x = single([1 + 2j, 3 - 1j], device, requires_grad=True)
     y = x * 1

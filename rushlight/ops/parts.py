@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rushlight.core.dtypes import complex_type, float32, float64, real_type
+from rushlight.core.dtypes import DType, complex_type, float32, float64, real_type
 from rushlight.core.errors import DTypeError, ShapeError
 from rushlight.core.shapes import Shape, Spec
 from rushlight.ops import elementwise as e, views
@@ -86,11 +86,18 @@ def imag_part(x: Value) -> Value:
     return _part(x, 1)
 
 
+def _are_parts(a: DType, b: DType) -> bool:
+    """Whether one is a complex type and the other that of its parts."""
+    return a is not b and real_type(a) is real_type(b)
+
+
 def view_of(base: Value, spec: Spec, offset: int) -> Value:
     """The view of a base that has this spec and starts so many bytes in, recorded."""
     skip = offset // real_type(spec.dtype).itemsize
     if spec.dtype is base.spec.dtype:
         return views.view_of(base, spec, offset)
+    if not _are_parts(base.spec.dtype, spec.dtype):  # bytes seen as another type have no gradient
+        return call.make_view(base, spec, base.offset + offset)
     if base.spec.dtype.kind == "c":
         return call.call(views.as_strided, (split(base),), (spec.shape, spec.strides, skip))
     shape, strides, _ = _split(spec.shape, spec.strides)
@@ -103,6 +110,8 @@ def record_write(base: Value, view: Value, spec: Spec, offset: int) -> Node | No
     if of_base is of_view:
         seen = (spec.shape, spec.strides, offset // spec.dtype.itemsize)
         return _recorded(views.write_view, (base, view), seen).node
+    if not _are_parts(of_base, of_view):
+        return None
     # The write happens among the parts; where the base is complex they are its own, seen as such.
     pairs = _recorded(_as_real, (base,)) if of_base.kind == "c" else base
     new = _recorded(_as_real, (view,)) if of_view.kind == "c" else view

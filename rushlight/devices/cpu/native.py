@@ -99,8 +99,9 @@ def load(source: Source, *names: str) -> list[int]:
 
     The code stays in memory until the process ends, whatever Python lets go of: worker threads may be in it.
     """
+    code = llvm.object_file.ObjectFileRef.from_data(object_code(source))  # what can fail comes before the engine
     engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine().target)
-    engine.add_object_file(llvm.object_file.ObjectFileRef.from_data(object_code(source)))
+    engine.add_object_file(code)
     engine.finalize_object()
     found = [engine.get_global_value_address(name) or engine.get_function_address(name) for name in names]
     engine.detach()
