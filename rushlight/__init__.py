@@ -8,6 +8,7 @@ from rushlight import (
     amp,
     array_api,
     autograd,
+    fft,
     linalg,
     masked,
     memory,
@@ -164,6 +165,7 @@ def get_default_device() -> device:
 globals().update({name: entry.function for name, entry in _REGISTRY.items() if entry.top})
 _out.accept(globals(), _names.OUT_TOP)
 _out.accept(vars(linalg), _names.OUT_LINALG)
+_out.accept(vars(fft), _names.OUT_FFT)
 _out.accept(vars(special), _names.OUT_SPECIAL)
 _out.accept(vars(nn.functional), _names.OUT_FUNCTIONAL)
 globals().update(

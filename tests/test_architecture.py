@@ -31,6 +31,7 @@ ROOMS = (
         "amp",
         "utils",
         "linalg",
+        "fft",
         "special",
         "func",
         "io",
@@ -50,7 +51,7 @@ ROOMS = (
 )
 RANK = {room: rank for rank, rooms in enumerate(ROOMS) for room in rooms}
 WITHOUT_NUMPY = {"core", "scalar", "kernel"}
-ON_PUBLIC_OPS_ONLY = {"nn", "optim", "amp", "linalg", "func"}
+ON_PUBLIC_OPS_ONLY = {"nn", "optim", "amp", "linalg", "fft", "func"}
 BELOW_OPS = {"scalar", "kernel", "emit", "devices"}
 NOT_A_DEVICE = {"allocator", "protocol", "registry", "transfers"}  # what other rooms may import from devices/
 
