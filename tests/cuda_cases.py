@@ -272,11 +272,27 @@ def strided_cases(rng: np.random.Generator) -> Iterator[Case]:
     yield make("empty", (3, 0, 4), ("1",) * 3, [(0, 4, 1), (0, 4, 1), (0, 4, 1)], float32)
 
 
+def pair_cases(rng: np.random.Generator) -> Iterator[Case]:
+    """Products of complex numbers: even and odd elements of shared memory, also in place."""
+    a, b, c, d = (arg(i, float32) for i in range(4))
+    kernel = Map((float32,) * 2, (float32,) * 4, (), (a * c - b * d, a * d + b * c), 1, tuple("eoeoeo"))
+    for name, n, in_place in (("", 37, False), (" whole", 64, False), (" in place", 40, True)):
+        case = Case(f"strided float32 pairs{name}", kernel, (n,))
+        for buffer in [0, 0, 1] if in_place else [0, 1, 2]:
+            if buffer == len(case.buffers):
+                case.add(float32, draw(rng, 2 * n, float32), (2,))
+            else:
+                case.operands.append(Operand(buffer, GUARD, (2,)))
+            case.operands.append(Operand(buffer, GUARD + 1, (2,)))
+        yield case
+
+
 def map_cases(rng: np.random.Generator) -> Iterator[Case]:
     yield from unary_cases(rng)
     yield from binary_cases(rng)
     yield from flat_cases(rng)
     yield from strided_cases(rng)
+    yield from pair_cases(rng)
 
 
 # ---- rows ----
