@@ -21,7 +21,7 @@ from rushlight import (
     utils,
     version,
 )
-from rushlight.amp import autocast
+from rushlight.amp import GradScaler, autocast
 from rushlight.core import dtypes as _dtypes
 from rushlight.core.dtypes import (
     DType as dtype,
@@ -108,6 +108,7 @@ from rushlight.settings import (
     are_deterministic_algorithms_enabled,
     asarray,
     can_cast,
+    foreach_copy_ as _foreach_copy_,
     frombuffer,
     get_autocast_cpu_dtype,
     get_autocast_dtype,

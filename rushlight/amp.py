@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from rushlight.core.dtypes import DType, bfloat16, float16
-from rushlight.core.errors import DTypeError
-from rushlight.tape.state import Changed
+from rushlight.core.errors import DTypeError, RushlightError
+from rushlight.tape.state import Changed, no_grad
+from rushlight.tensor import Tensor
 
 
 class autocast(Changed):
@@ -14,3 +17,112 @@ class autocast(Changed):
         if dtype not in (bfloat16, float16):
             raise DTypeError(f"autocast: dtype is bfloat16 or float16, got {dtype!r}")
         super().__init__(autocast=dtype if enabled else None)
+
+
+class GradScaler:
+    """Scales a loss so that small gradients survive float16, and finds the scale by itself.
+
+    A step whose gradients have an inf or NaN is left out and makes the scale smaller; after `growth_interval` good steps
+    it grows. The check reads one number per optimiser off the device.
+    """
+
+    def __init__(
+        self,
+        device: str = "cuda",
+        init_scale: float = 65536.0,
+        growth_factor: float = 2.0,
+        backoff_factor: float = 0.5,
+        growth_interval: int = 2000,
+        enabled: bool = True,
+    ) -> None:
+        if growth_factor <= 1 or not 0 < backoff_factor < 1:
+            raise ValueError(
+                f"GradScaler: growth_factor must be above 1 and backoff_factor between 0 and 1, got {growth_factor} "
+                f"and {backoff_factor}"
+            )
+        self._scale = float(init_scale)
+        self._growth_factor = growth_factor
+        self._backoff_factor = backoff_factor
+        self._growth_interval = growth_interval
+        self._growth_tracker = 0
+        self._enabled = enabled
+        self._finite: dict[int, bool] = {}  # by optimiser whose gradients have been unscaled: are they all finite
+        self._stepped: set[int] = set()
+
+    def scale(self, outputs: Any) -> Any:
+        """A loss, or losses, times the scale."""
+        if not self._enabled:
+            return outputs
+        if isinstance(outputs, Tensor):
+            return outputs * self._scale
+        if isinstance(outputs, (list, tuple)):
+            return type(outputs)(self.scale(v) for v in outputs)
+        raise TypeError(f"GradScaler.scale: tensors are scaled, got {type(outputs).__name__}")
+
+    def unscale_(self, optimizer: Any) -> None:
+        """Divide the gradients of an optimiser's parameters by the scale, in place, before they are looked at or clipped."""
+        if not self._enabled:
+            return
+        if id(optimizer) in self._finite:
+            raise RushlightError("GradScaler.unscale_: already called for this optimiser since the last update()")
+        grads = [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
+        finite: Any = True
+        with no_grad():
+            for g in grads:
+                g.mul_(1.0 / self._scale)
+                finite = g.isfinite().all() & finite
+        self._finite[id(optimizer)] = bool(finite)
+
+    def step(self, optimizer: Any, *args: Any, **named: Any) -> Any:
+        """optimizer.step(...), unless its gradients have an inf or NaN."""
+        if not self._enabled:
+            return optimizer.step(*args, **named)
+        if id(optimizer) in self._stepped:
+            raise RushlightError("GradScaler.step: already called for this optimiser since the last update()")
+        if id(optimizer) not in self._finite:
+            self.unscale_(optimizer)
+        self._stepped.add(id(optimizer))
+        return optimizer.step(*args, **named) if self._finite[id(optimizer)] else None
+
+    def update(self, new_scale: float | Tensor | None = None) -> None:
+        """Make the scale smaller after a step that was left out, larger after many good ones, or what is given."""
+        if not self._enabled:
+            return
+        if new_scale is not None:
+            self._scale = float(new_scale)
+        elif not self._finite:
+            raise RushlightError("GradScaler.update: no gradients have been looked at; call step() or unscale_() first")
+        elif not all(self._finite.values()):
+            self._scale *= self._backoff_factor
+            self._growth_tracker = 0
+        else:
+            self._growth_tracker += 1
+            if self._growth_tracker == self._growth_interval:
+                self._scale *= self._growth_factor
+                self._growth_tracker = 0
+        self._finite.clear()
+        self._stepped.clear()
+
+    def get_scale(self) -> float:
+        """The scale; 1 where scaling is off."""
+        return self._scale if self._enabled else 1.0
+
+    def is_enabled(self) -> bool:
+        """Whether anything is scaled."""
+        return self._enabled
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a resumed run needs."""
+        names = ("scale", "growth_factor", "backoff_factor", "growth_interval", "_growth_tracker")
+        values = (self._scale, self._growth_factor, self._backoff_factor, self._growth_interval, self._growth_tracker)
+        return dict(zip(names, values, strict=True)) if self._enabled else {}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on from a state."""
+        if not self._enabled:
+            return
+        if not state_dict:
+            raise RushlightError("GradScaler.load_state_dict: the state is empty: it was saved with scaling off")
+        self._scale, self._growth_tracker = state_dict["scale"], state_dict["_growth_tracker"]
+        self._growth_factor, self._backoff_factor = state_dict["growth_factor"], state_dict["backoff_factor"]
+        self._growth_interval = state_dict["growth_interval"]

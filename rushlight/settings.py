@@ -6,6 +6,7 @@ so that PyTorch's programs run, and change nothing.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from rushlight import dlpack, interop
@@ -108,6 +109,14 @@ def frombuffer(buffer: Any, *, dtype: DType, count: int = -1, offset: int = 0, r
     array = np.frombuffer(buffer, interop.numpy_dtype(dtype), count, offset)
     made: Any = interop.from_numpy(array)
     return creation.requiring(made, requires_grad)  # type: ignore[return-value]
+
+
+def foreach_copy_(self: Sequence[Tensor], src: Sequence[Tensor], non_blocking: bool = False) -> None:
+    """Store each of the second list in its fellow of the first."""
+    if len(self) != len(src):
+        raise ValueError(f"_foreach_copy_: lists of one length are needed, got {len(self)} and {len(src)}")
+    for target, source in zip(self, src, strict=True):
+        target.copy_(source)
 
 
 # ---- switches ----

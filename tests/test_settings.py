@@ -111,3 +111,60 @@ def test_names():
     assert rl.are_deterministic_algorithms_enabled()
     rl.set_float32_matmul_precision("high")
     assert rl.get_float32_matmul_precision() == "highest"
+
+
+def test_lists_are_copied():
+    targets = [rl.zeros(2), rl.zeros(1)]
+    rl._foreach_copy_(targets, [rl.ones(2), rl.tensor([3.0])])
+    assert [t.tolist() for t in targets] == [[1, 1], [3]]
+    with pytest.raises(ValueError, match="length"):
+        rl._foreach_copy_(targets, [rl.ones(2)])
+
+
+# ---- GradScaler ----
+
+
+def scaled_step(scaler, parameter, optimizer, factor):
+    optimizer.zero_grad()
+    scaler.scale((parameter * factor).sum()).backward()
+    scaler.step(optimizer)
+    scaler.update()
+
+
+def test_a_scaled_step_is_the_step():
+    parameter = rl.ones(2, requires_grad=True)
+    optimizer = rl.optim.SGD([parameter], lr=0.5)
+    scaler = rl.amp.GradScaler("cpu", init_scale=1024.0, growth_interval=2)
+    scaled_step(scaler, parameter, optimizer, 3.0)
+    assert parameter.tolist() == [-0.5, -0.5]
+    assert scaler.get_scale() == 1024
+    scaled_step(scaler, parameter, optimizer, 3.0)
+    assert scaler.get_scale() == 2048
+    before = parameter.tolist()
+    scaled_step(scaler, parameter, optimizer, float("inf"))
+    assert parameter.tolist() == before
+    assert scaler.get_scale() == 1024
+    again = rl.amp.GradScaler("cpu")
+    again.load_state_dict(scaler.state_dict())
+    assert again.get_scale() == 1024
+
+
+def test_unscaled_gradients_are_seen_once():
+    parameter = rl.ones(2, requires_grad=True)
+    optimizer = rl.optim.SGD([parameter], lr=0.5)
+    scaler = rl.amp.GradScaler("cpu", init_scale=4.0)
+    with pytest.raises(rl.RushlightError, match="looked at"):
+        scaler.update()
+    scaler.scale(parameter.sum()).backward()
+    assert parameter.grad.tolist() == [4, 4]
+    scaler.unscale_(optimizer)
+    assert parameter.grad.tolist() == [1, 1]
+    with pytest.raises(rl.RushlightError, match="already"):
+        scaler.unscale_(optimizer)
+    scaler.step(optimizer)
+    assert parameter.tolist() == [0.5, 0.5]
+    with pytest.raises(rl.RushlightError, match="already"):
+        scaler.step(optimizer)
+    off = rl.amp.GradScaler(enabled=False)
+    assert off.scale(parameter) is parameter
+    assert (off.get_scale(), off.state_dict(), off.is_enabled()) == (1.0, {}, False)

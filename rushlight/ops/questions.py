@@ -83,6 +83,10 @@ def get_device(self: Value) -> int:
     return -1 if self.spec.device.device.limits.host_memory else 0
 
 
+def record_stream(self: Value, stream: Any) -> None:
+    """Taken; memory is given back in the order of the one stream there is."""
+
+
 def _mT(self: Value) -> Value:
     if len(self.spec.shape) < 2:
         raise RushlightError(f"mT: a matrix or a stack of them is needed, got {self.spec!r}")
@@ -118,6 +122,7 @@ METHODS = (
     is_conj,
     is_neg,
     get_device,
+    record_stream,
 )
 
 PROPERTIES: dict[str, Callable[[Any], Any]] = {
@@ -140,6 +145,7 @@ PROPERTIES: dict[str, Callable[[Any], Any]] = {
     "is_nested": lambda x: False,
     "layout": lambda x: creation.strided,
     "output_nr": _output_number,
+    "retains_grad": lambda x: hasattr(x, "kept_grad"),
     "_version": lambda x: x.storage.version,
     "_base": lambda x: x.base,
 }
