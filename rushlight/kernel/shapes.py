@@ -185,10 +185,12 @@ class Convolve:
     "depthwise", "depthwise weights": the same where a group has one channel in and one out; parts is 1.
     Operands are contiguous. Sizes are (n, g, m, c, rows, columns, p, q, height, width, si, sj, di, dj, ti, tj, parts), height
     and width being those of x; no strides. t may be negative. Sums run in an order fixed by the sizes.
+    `step` is sj where it is 1 or 2, else 0.
     """
 
     dtype: DType
     of: str
+    step: int
 
 
 Kernel = Map | Rowwise | Scan | Contract | Gather | ScatterAdd | Sort | Search | Library | Convolve

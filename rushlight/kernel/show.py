@@ -43,7 +43,7 @@ def show(kernel: Kernel) -> str:
             "  out[x, y, m, n] = sum over k: a[x, y, m, k] * b[x, y, k, n]\n"
         )
     if isinstance(kernel, Convolve):
-        return f"convolve {kernel.dtype.name}: {kernel.of}\n"
+        return f"convolve {kernel.dtype.name}: {kernel.of}, step {kernel.step or 'n'}\n"
     if isinstance(kernel, Sort):
         way = "descending" if kernel.descending else "ascending"
         return f"sort {kernel.dtype.name} {way}\n  values[o, k, i] = source[o, positions[o, k, i], i], in order\n"

@@ -52,6 +52,7 @@ def verify(kernel: Kernel) -> None:
         _contract(kernel)
     elif isinstance(kernel, Convolve):
         _need(kernel.dtype is float32, f"convolve: elements cannot be {kernel.dtype.name}")
+        _need(kernel.step in (0, 1, 2), f"convolve: the step is {kernel.step}, not 1, 2 or 0 for any other")
         _need(kernel.of in CONVOLUTIONS, f"convolve: of {kernel.of!r}, not one of {', '.join(CONVOLUTIONS)}")
     elif isinstance(kernel, Sort):
         _need(kernel.dtype in ALL, f"sort: elements cannot be {kernel.dtype.name}")

@@ -56,6 +56,10 @@ def _kinds(groups: int, outs: int, shared: int) -> tuple[str, str]:
     return ("depthwise", "depthwise weights") if each else ("image", "weights")
 
 
+def _step(stride: Pair) -> int:
+    return stride[1] if stride[1] <= 2 else 0
+
+
 def _cost(n: int, outs: int, shared: int, window: Pair, pixels: Pair) -> float:
     return n * outs * shared * window[0] * window[1] * pixels[0] * pixels[1] * _COST_OF_PRODUCT
 
@@ -65,7 +69,7 @@ def _plan_image(op: Op, ins: Sequence[Spec], static: Static) -> Plan:
     stride, before, dilation, groups, image, window, pixels = static
     n, outs, shared = x.shape[0], w.shape[0], w.shape[1]
     out = Spec.of(x.device, x.dtype, (n, outs, *pixels))
-    run = built(x.device, Convolve(x.dtype, _kinds(groups, outs, shared)[0]))
+    run = built(x.device, Convolve(x.dtype, _kinds(groups, outs, shared)[0], _step(stride)))
     sizes = (*pixels, *window, *image, *stride, *dilation, *before)
     tail = _numbers(n, groups, outs // groups, shared, sizes)
     return Plan(op, ins, [out], run, static, tail, _cost(n, outs, shared, window, pixels) + x.numel + out.numel)
@@ -123,7 +127,7 @@ def _plan_back(op: Op, ins: Sequence[Spec], static: Static) -> Plan:
     n, outs, shared = g.shape[0], w.shape[0], w.shape[1]
     channels = groups * shared
     out = Spec.of(pool, g.dtype, (n, channels, *image))
-    run = built(pool, Convolve(g.dtype, _kinds(groups, outs, shared)[0]))
+    run = built(pool, Convolve(g.dtype, _kinds(groups, outs, shared)[0], 1))
     fill = built(pool, views.fill_kernel(g.dtype))
     whole = stride == (1, 1)
     phases = [_Phase(static, r) for r in itertools.product(range(stride[0]), range(stride[1]))]
@@ -168,7 +172,7 @@ def _plan_weights(op: Op, ins: Sequence[Spec], static: Static) -> Plan:
     n, outs, shared = g.shape[0], g.shape[1], x.shape[1] // groups
     out = Spec.of(pool, g.dtype, (outs, shared, *window))
     kind = _kinds(groups, outs, shared)[1]
-    run = built(pool, Convolve(g.dtype, kind))
+    run = built(pool, Convolve(g.dtype, kind, _step(stride)))
     sizes = (*pixels, *window, *image, *stride, *dilation, *before)
     parts = min(n, MOST_PARTS)
     tail = _numbers(n, groups, outs // groups, shared, sizes, parts)

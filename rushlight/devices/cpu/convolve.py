@@ -10,7 +10,7 @@ from __future__ import annotations
 from rushlight.core.dtypes import float32
 from rushlight.devices.cpu import depthwise, stub, tiles
 from rushlight.devices.cpu.native import Source
-from rushlight.devices.cpu.unfold import Sizes, read_sizes, write_taps, write_unfold
+from rushlight.devices.cpu.unfold import MOST, Sizes, block_at, block_count, call_unfold, read_sizes, write_unfold
 from rushlight.devices.protocol import Launch
 from rushlight.emit.llvm import module
 from rushlight.emit.llvm_body import pointer
@@ -18,9 +18,9 @@ from rushlight.emit.llvm_text import FUNCTION, Writer
 from rushlight.kernel.key import key_of
 from rushlight.kernel.shapes import Convolve
 
-COLUMNS, HEIGHT, DEPTH = tiles.COLUMNS, tiles.HEIGHT, tiles.DEPTH
+COLUMNS, DEPTH = tiles.COLUMNS, tiles.DEPTH
 CHANNELS = 132  # of a task
-TAPS = 192  # of a task for weights
+TAPS = MOST  # of a task for weights
 LETTERS = "i" * (3 + 17)
 
 
@@ -38,11 +38,11 @@ def text(kernel: Convolve) -> str:
     counts = Writer(declared)
     if kernel.of in ("depthwise", "depthwise weights"):
         return module(depthwise.functions(kernel, declared), counts, depthwise.write_counts(counts, kernel))
-    texts = [tiles.write_tile(declared), write_taps(declared), write_unfold(declared)]
+    texts = [*tiles.write_tiles(declared, short=kernel.of == "image"), write_unfold(declared, kernel.step)]
     if kernel.of == "image":
         texts.append(_image(declared))
     else:
-        texts += [tiles.write_pack(declared), _weights(declared)]
+        texts += [tiles.write_pack(declared, rows=False), _weights(declared)]
     return module(texts, counts, _counts(counts, kernel))
 
 
@@ -61,7 +61,7 @@ def _counts(writer: Writer, kernel: Convolve) -> tuple[str, str]:
         blocks = writer.mul(_up(writer, z.m, CHANNELS), writer.divided_up(pixels, COLUMNS))
         tasks = writer.mul(writer.mul(z.n, z.groups), blocks)
     else:
-        tasks = writer.mul(writer.mul(z.parts, z.groups), _up(writer, taps, TAPS))
+        tasks = writer.mul(writer.mul(z.parts, z.groups), block_count(writer, z, TAPS)[0])
     products = writer.mul(writer.mul(writer.mul(z.n, z.groups), z.m), writer.mul(pixels, taps))
     return tasks, writer.value(f"lshr i64 {products}, 3")
 
@@ -70,26 +70,14 @@ def _divide(writer: Writer, a: str, b: str) -> tuple[str, str]:
     return writer.value(f"udiv i64 {a}, {b}"), writer.value(f"urem i64 {a}, {b}")
 
 
-def _call_tile(
-    writer: Writer, a: str, a_row: str, panel: str, c: str, c_row: str, sizes: tuple[str, str, str], more: str
-) -> None:
-    height, width, depth = sizes
-    operands = f"ptr {a}, i64 {a_row}, i64 1, ptr {panel}, ptr {c}, i64 {c_row}, i64 {height}, i64 {width}, i64 {depth}"
-    writer.line(f"call void @tile({operands}, i1 {more})")
-
-
-def _call_unfold(writer: Writer, x: str, table: str, taps: str, first: str, count: str, panel: str, pitch: int) -> None:
-    operands = f"ptr %args, ptr {x}, ptr {table}, i64 {taps}, i64 {first}, i64 {count}, ptr {panel}, i64 {pitch}"
-    writer.line(f"call void @unfold({operands})")
-
-
 def _image(declared: set[str]) -> str:
     writer = Writer(declared)
     (out, x, w), z = read_sizes(writer)
     pixels, taps = writer.mul(z.rows, z.columns), _tap_count(writer, z)
     blocks, panels = _up(writer, z.m, CHANNELS), writer.divided_up(pixels, COLUMNS)
     size = writer.mul(z.c, writer.mul(z.height, z.width))
-    panel, table = writer.array("float", DEPTH * COLUMNS), writer.array("i64", 3 * DEPTH)
+    panel = writer.array("float", DEPTH * COLUMNS)
+    pieces, many, cuts = block_count(writer, z, DEPTH)
     with writer.loop("%begin", "%end") as task:
         rest, number = _divide(writer, task, panels)
         which, block = _divide(writer, rest, blocks)
@@ -100,16 +88,14 @@ def _image(declared: set[str]) -> str:
         image = pointer(writer, x, float32, writer.mul(which, size))
         target = pointer(writer, out, float32, writer.add(writer.mul(writer.mul(which, z.m), pixels), first))
         weights = pointer(writer, w, float32, writer.mul(writer.mul(group, z.m), taps))
-        with writer.loop("0", taps, str(DEPTH)) as tap:
-            depth = writer.smaller(writer.sub(taps, tap), str(DEPTH))
-            writer.line(f"call void @taps(ptr %args, i64 {tap}, i64 {depth}, ptr {table})")
-            _call_unfold(writer, image, table, depth, first, width, panel, COLUMNS)
-            more = writer.value(f"icmp ne i64 {tap}, 0")
-            with writer.loop(channel, last, str(HEIGHT)) as m:
-                a = pointer(writer, weights, float32, writer.add(writer.mul(m, taps), tap))
+        with writer.loop("0", pieces) as piece:
+            part = block_at(writer, z, DEPTH, piece, many, cuts)
+            call_unfold(writer, z, image, part, first, width, panel, COLUMNS)
+            more = writer.value(f"icmp ne i64 {piece}, 0")
+            with tiles.rows(writer, channel, last) as (m, height):
+                a = pointer(writer, weights, float32, writer.add(writer.mul(m, taps), part.first))
                 c = pointer(writer, target, float32, writer.mul(m, pixels))
-                height = writer.smaller(writer.sub(last, m), str(HEIGHT))
-                _call_tile(writer, a, taps, panel, c, pixels, (height, width, depth), more)
+                tiles.call_tile(writer, (a, taps, "1"), panel, (c, pixels), (height, width, part.rows), more)
     return writer.function(FUNCTION.format(name="kernel"))
 
 
@@ -118,24 +104,22 @@ def _weights(declared: set[str]) -> str:
     writer = Writer(declared)
     (out, g, x), z = read_sizes(writer)
     pixels, taps = writer.mul(z.rows, z.columns), _tap_count(writer, z)
-    blocks = _up(writer, taps, TAPS)
+    blocks, many, cuts = block_count(writer, z, TAPS)
     size = writer.mul(z.c, writer.mul(z.height, z.width))
-    panel, table = writer.array("float", DEPTH * COLUMNS), writer.array("i64", 3 * TAPS)
+    panel = writer.array("float", DEPTH * COLUMNS)
     seen = writer.array("float", DEPTH * TAPS)
     with writer.loop("%begin", "%end") as task:
         rest, block = _divide(writer, task, blocks)
         part, group = _divide(writer, rest, z.groups)
-        tap = writer.mul(block, str(TAPS))
-        count = writer.smaller(writer.sub(taps, tap), str(TAPS))
-        writer.line(f"call void @taps(ptr %args, i64 {tap}, i64 {count}, ptr {table})")
+        rows = block_at(writer, z, TAPS, block, many, cuts)
         start = writer.value(f"udiv i64 {writer.mul(part, z.n)}, {z.parts}")
         end = writer.value(f"udiv i64 {writer.mul(writer.add(part, '1'), z.n)}, {z.parts}")
-        target = pointer(writer, out, float32, writer.mul(writer.add(writer.mul(rest, taps), tap), z.m))
+        target = pointer(writer, out, float32, writer.mul(writer.add(writer.mul(rest, taps), rows.first), z.m))
         with writer.loop(start, end) as n, writer.loop("0", pixels, str(DEPTH)) as first:
             depth = writer.smaller(writer.sub(pixels, first), str(DEPTH))
             which = writer.add(writer.mul(n, z.groups), group)
             image = pointer(writer, x, float32, writer.mul(which, size))
-            _call_unfold(writer, image, table, count, first, depth, seen, DEPTH)
+            call_unfold(writer, z, image, rows, first, depth, seen, DEPTH)
             begun = [writer.value(f"icmp ne i64 {a}, {b}") for a, b in ((n, start), (first, "0"))]
             more = writer.value(f"or i1 {begun[0]}, {begun[1]}")
             with writer.loop("0", z.m, str(COLUMNS)) as m:
@@ -144,9 +128,8 @@ def _weights(declared: set[str]) -> str:
                 source = pointer(writer, g, float32, offset)
                 operands = f"ptr {source}, i64 1, i64 {pixels}, i64 {depth}, i64 {width}, ptr {panel}"
                 writer.line(f"call void @pack({operands})")
-                with writer.loop("0", count, str(HEIGHT)) as row:
+                with tiles.rows(writer, "0", rows.rows) as (row, height):
                     a = pointer(writer, seen, float32, writer.mul(row, str(DEPTH)))
                     c = pointer(writer, target, float32, writer.add(writer.mul(row, z.m), m))
-                    height = writer.smaller(writer.sub(count, row), str(HEIGHT))
-                    _call_tile(writer, a, str(DEPTH), panel, c, z.m, (height, width, depth), more)
+                    tiles.call_tile(writer, (a, str(DEPTH), "1"), panel, (c, z.m), (height, width, depth), more)
     return writer.function(FUNCTION.format(name="kernel"))

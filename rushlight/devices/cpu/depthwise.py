@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from rushlight.core.dtypes import float32
-from rushlight.devices.cpu.unfold import FLAGS, FLOATS, LANES, Sizes, load_row, read_sizes
-from rushlight.emit.llvm_body import first_lanes, pointer, splat
+from rushlight.devices.cpu.tiles import first_lanes
+from rushlight.devices.cpu.unfold import FLAGS, FLOATS, LANES, Seen, Sizes, read_sizes
+from rushlight.emit.llvm_body import pointer, splat
 from rushlight.emit.llvm_rows import fold_lanes
 from rushlight.emit.llvm_text import FUNCTION, Slot, Writer
 from rushlight.kernel.shapes import Convolve
-
-STEPS = (1, 2, 0)  # strides with loops of their own; 0 is any other
 
 
 def write_counts(writer: Writer, kernel: Convolve) -> tuple[str, str]:
@@ -22,12 +21,9 @@ def write_counts(writer: Writer, kernel: Convolve) -> tuple[str, str]:
 def functions(kernel: Convolve, declared: set[str]) -> list[str]:
     writer = Writer(declared)
     bases, z = read_sizes(writer)
-    flags = [writer.value(f"icmp eq i64 {z.sj}, {step}") for step in STEPS[:2]]
-    flags.append(writer.value(f"xor i1 {writer.value(f'or i1 {flags[0]}, {flags[1]}')}, true"))
     write = _weights if kernel.of == "depthwise weights" else _image
-    for step, chosen in zip(STEPS, flags, strict=True):
-        with writer.when(chosen), writer.loop("%begin", "%end") as task:
-            write(writer, bases, z, task, step)
+    with writer.loop("%begin", "%end") as task:
+        write(writer, bases, z, task, kernel.step)
     return [writer.function(FUNCTION.format(name="kernel"))]
 
 
@@ -41,14 +37,13 @@ def _window_row(writer: Writer, z: Sizes, image: str, i: str, p: str) -> tuple[s
     row = writer.sub(writer.add(writer.mul(i, z.si), writer.mul(p, z.di)), z.ti)
     inside = writer.value(f"icmp ult i64 {row}, {z.height}")
     limit = writer.value(f"select i1 {inside}, i64 {z.width}, i64 0")
-    return pointer(writer, image, float32, writer.mul(row, z.width)), writer.value(f"trunc i64 {limit} to i32")
+    return pointer(writer, image, float32, writer.mul(row, z.width)), limit
 
 
 def _seen(writer: Writer, z: Sizes, line: str, limit: str, v: str, q: str, step: int, lanes: str) -> str:
     """What output columns v, v + 1, ... see under tap column q."""
     column = writer.sub(writer.add(writer.mul(v, z.sj), writer.mul(q, z.dj)), z.tj)
-    first = writer.value(f"trunc i64 {column} to i32")
-    return load_row(writer, pointer(writer, line, float32, column), first, limit, step, z.sj, lanes)
+    return Seen(writer, column, limit, step, z.sj, lanes).load(pointer(writer, line, float32, column))
 
 
 def _image(writer: Writer, bases: list[str], z: Sizes, task: str, step: int) -> None:
@@ -59,7 +54,7 @@ def _image(writer: Writer, bases: list[str], z: Sizes, task: str, step: int) -> 
     weights = pointer(writer, w, float32, writer.mul(group, writer.mul(z.p, z.q)))
     total = writer.slot(FLOATS, "zeroinitializer")
     with writer.loop("0", z.rows) as i, writer.loop("0", z.columns, str(LANES)) as v:
-        lanes = first_lanes(writer, writer.sub(z.columns, v), LANES)
+        lanes = first_lanes(writer, writer.sub(z.columns, v))
         writer.set(total, "zeroinitializer")
         with writer.loop("0", z.p) as p:
             line, limit = _window_row(writer, z, image, i, p)
@@ -88,7 +83,7 @@ def _weights(writer: Writer, bases: list[str], z: Sizes, task: str, step: int) -
             with writer.loop("0", z.rows) as i:
                 line, limit = _window_row(writer, z, image, i, p)
                 with writer.loop("0", z.columns, str(LANES)) as v:
-                    lanes = first_lanes(writer, writer.sub(z.columns, v), LANES)
+                    lanes = first_lanes(writer, writer.sub(z.columns, v))
                     place = pointer(writer, gradient, float32, writer.add(writer.mul(i, z.columns), v))
                     operands = [("ptr", place), ("i32", "4"), (FLAGS, lanes), (FLOATS, "zeroinitializer")]
                     slope = writer.call(FLOATS, "llvm.masked.load.v16f32.p0", operands)

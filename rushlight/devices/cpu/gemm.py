@@ -63,7 +63,7 @@ def _suited(writer: Writer) -> str:
     arguments = Arguments(writer)
     arguments.next = 3
     sizes = arguments.words(5)
-    return tiles.suited(writer, sizes, [arguments.words(4), arguments.words(4)])
+    return tiles.suited(writer, sizes, [arguments.words(4) for _ in range(3)])
 
 
 def _blocks(writer: Writer, sizes: list[str]) -> tuple[str, str, str, str]:

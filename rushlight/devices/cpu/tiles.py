@@ -8,12 +8,14 @@ chain of fused multiply-adds, k ascending, so its bits depend on nothing else.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 
 import llvmlite.binding as llvm
 
 from rushlight.core.dtypes import DType, float32
-from rushlight.emit.llvm_body import first_lanes, load, pointer, splat, store
+from rushlight.emit.llvm_body import load, pointer, splat, store
 from rushlight.emit.llvm_text import FUNCTION, Arguments, Writer, vector
 
 LANES, VECTORS, HEIGHT = 16, 4, 6  # 24 registers of results, 4 of b, 1 of a
@@ -22,10 +24,21 @@ FEW_ROWS, MANY_ROWS, WIDE = 132, 264, 256  # rows of a task; many where a produc
 DEPTH = 128
 TYPE = vector("float", LANES)
 
+SHORT = 4  # the height of a tile for the last few rows
 TILE = (
-    "define internal void @tile(ptr %a, i64 %a_row, i64 %a_step, ptr readonly %b, ptr %c, i64 %c_row, i64 %height, "
+    "define internal void @tile{rows}(ptr %a, i64 %a_row, i64 %a_step, ptr readonly %b, ptr %c, i64 %c_row, i64 %height, "
     'i64 %width, i64 %k, i1 %more) noinline "prefer-vector-width"="512"'
 )
+
+
+def first_lanes(writer: Writer, count: str) -> str:
+    """A mask of the first `count` lanes; |count| is below 2^31."""
+    words = vector("i32", LANES)
+    short = writer.value(f"trunc i64 {count} to i32")
+    one = writer.value(f"insertelement {words} poison, i32 {short}, i64 0")
+    spread = writer.value(f"shufflevector {words} {one}, {words} poison, <{LANES} x i32> zeroinitializer")
+    numbers = ", ".join(f"i32 {i}" for i in range(LANES))
+    return writer.value(f"icmp sgt {words} {spread}, <{numbers}>")
 
 
 @cache
@@ -34,18 +47,33 @@ def available() -> bool:
     return bool(llvm.get_host_cpu_features().get("avx512f"))
 
 
-def write_tile(declared: set[str]) -> str:
-    """c = a b, or c + a b with %more, for up to HEIGHT rows and %width columns; b is a panel of COLUMNS."""
+def write_tiles(declared: set[str], *, short: bool) -> list[str]:
+    """@tile for HEIGHT rows; with `short` also a tile of SHORT, and the choice between them."""
+    if not short:
+        return [_write_tile(declared, HEIGHT, "")]
+    choice = Writer(declared)
+    few = choice.value(f"icmp ule i64 %height, {SHORT}")
+    names = ["%a", "%a_row", "%a_step", "%b", "%c", "%c_row", "%height", "%width", "%k", "%more"]
+    types = ["ptr", "i64", "i64", "ptr", "ptr", "i64", "i64", "i64", "i64", "i1"]
+    operands = ", ".join(f"{kind} {name}" for kind, name in zip(types, names, strict=True))
+    for rows, chosen in ((SHORT, few), (HEIGHT, choice.value(f"xor i1 {few}, true"))):
+        with choice.when(chosen):
+            choice.line(f"call void @tile{rows}({operands})")
+    return [*(_write_tile(declared, n, str(n)) for n in (HEIGHT, SHORT)), choice.function(TILE.format(rows=""))]
+
+
+def _write_tile(declared: set[str], height: int, name: str) -> str:
+    """c = a b, or c + a b with %more, for up to `height` rows and %width columns; b is a panel of COLUMNS."""
     writer = Writer(declared)
     last = writer.sub("%height", "1")
-    rows = [writer.smaller(str(i), last) for i in range(HEIGHT)]  # rows past the end do the last one again
+    rows = [writer.smaller(str(i), last) for i in range(height)]  # rows past the end do the last one again
     a = [writer.value(f"getelementptr float, ptr %a, i64 {writer.mul(r, '%a_row')}") for r in rows]
     c = [writer.value(f"getelementptr float, ptr %c, i64 {writer.mul(r, '%c_row')}") for r in rows]
-    masks = [first_lanes(writer, writer.sub("%width", str(j * LANES)), LANES) for j in range(VECTORS)]
+    masks = [first_lanes(writer, writer.sub("%width", str(j * LANES))) for j in range(VECTORS)]
     zero = "zeroinitializer"
-    sums = [[writer.slot(TYPE, zero) for _ in range(VECTORS)] for _ in range(HEIGHT)]
+    sums = [[writer.slot(TYPE, zero) for _ in range(VECTORS)] for _ in range(height)]
     with writer.when("%more"):
-        for i in range(HEIGHT):
+        for i in range(height):
             for j in range(VECTORS):
                 place = pointer(writer, c[i], float32, str(j * LANES))
                 writer.set(sums[i][j], load(writer, place, float32, "1", "1", LANES, masks[j]))
@@ -56,17 +84,32 @@ def write_tile(declared: set[str]) -> str:
             place = pointer(writer, "%b", float32, writer.add(start, str(j * LANES)))
             columns.append(writer.value(f"load {TYPE}, ptr {place}, align 64"))
         along = writer.mul(p, "%a_step")
-        for i in range(HEIGHT):
+        for i in range(height):
             element = writer.value(f"load float, ptr {pointer(writer, a[i], float32, along)}, align 4")
             spread = splat(writer, element, float32, LANES)
             for j in range(VECTORS):
                 operands = [(TYPE, spread), (TYPE, columns[j]), (TYPE, writer.get(sums[i][j]))]
                 writer.set(sums[i][j], writer.call(TYPE, "llvm.fma.v16f32", operands))
-    for i in range(HEIGHT):
+    for i in range(height):
         for j in range(VECTORS):
             place = pointer(writer, c[i], float32, str(j * LANES))
             store(writer, writer.get(sums[i][j]), place, float32, "1", "1", LANES, masks[j])
-    return writer.function(TILE)
+    return writer.function(TILE.format(rows=name))
+
+
+@contextmanager
+def rows(writer: Writer, first: str, last: str) -> Iterator[tuple[str, str]]:
+    """A tile's first row and its height, tile by tile."""
+    with writer.loop(first, last, str(HEIGHT)) as row:
+        yield row, writer.smaller(writer.sub(last, row), str(HEIGHT))
+
+
+def call_tile(
+    writer: Writer, a: tuple[str, str, str], panel: str, c: tuple[str, str], sizes: tuple[str, str, str], more: str
+) -> None:
+    """c = a b, or c + a b: a is (place, step of rows, step of columns), c (place, step of rows), sizes (rows, columns, k)."""
+    operands = f"ptr {a[0]}, i64 {a[1]}, i64 {a[2]}, ptr {panel}, ptr {c[0]}, i64 {c[1]}"
+    writer.line(f"call void @tile({operands}, {', '.join(f'i64 {size}' for size in sizes)}, i1 {more})")
 
 
 PACK = (
@@ -75,63 +118,58 @@ PACK = (
 )
 
 
-def write_pack(declared: set[str]) -> str:
-    """%depth rows and %width columns of b into a panel, zeros behind the last column."""
+def write_pack(declared: set[str], *, rows: bool) -> str:
+    """%depth rows and %width columns of b into a panel: b's columns are dense, or, with `rows`, its rows may be.
+
+    Behind the last column is what does not matter.
+    """
     writer = Writer(declared)
+    if not rows:
+        _pack_columns(writer)
+        return writer.function(PACK)
     unit = writer.value("icmp eq i64 %b_column, 1")
-    down = writer.value("icmp eq i64 %b_row, 1")
-    down = writer.value(f"and i1 {down}, {writer.value(f'xor i1 {unit}, true')}")
-    other = writer.value(f"xor i1 {writer.value(f'or i1 {unit}, {down}')}, true")
-    masks = [first_lanes(writer, writer.sub("%width", str(j * LANES)), LANES) for j in range(VECTORS)]
-    for step, chosen in (("1", unit), ("n", other)):
-        with writer.when(chosen), writer.loop("0", "%depth") as p:
+    with writer.when(unit):
+        masks = [first_lanes(writer, writer.sub("%width", str(j * LANES))) for j in range(VECTORS)]
+        with writer.loop("0", "%depth") as p:
             far = pointer(writer, "%b", float32, writer.mul(p, "%b_row"))
             near = pointer(writer, "%panel", float32, writer.mul(p, str(COLUMNS)))
             for j in range(VECTORS):
-                offset = writer.mul("%b_column", str(j * LANES))
-                place = pointer(writer, far, float32, offset)
-                value = load(writer, place, float32, step, "%b_column", LANES, masks[j])
+                place = pointer(writer, far, float32, str(j * LANES))
+                value = load(writer, place, float32, "1", "1", LANES, masks[j])
                 store(writer, value, pointer(writer, near, float32, str(j * LANES)), float32, "1", "1", LANES, None)
-    with writer.when(down):
+    with writer.when(writer.value(f"xor i1 {unit}, true")):
         _pack_columns(writer)
     return writer.function(PACK)
 
 
 def _pack_columns(writer: Writer) -> None:
-    """b's columns are dense: squares of LANES x LANES are transposed."""
+    """b's columns are dense: LANES elements of four of them at a time become fours of LANES rows."""
     last = writer.sub("%width", "1")
-    with writer.loop("0", str(COLUMNS), str(LANES)) as left, writer.loop("0", "%depth", str(LANES)) as top:
-        rest = first_lanes(writer, writer.sub("%depth", top), LANES)
+    quads = range(0, LANES, 4)
+    pairs = [[q + i + s for q in quads for i in (at, at + 1) for s in (0, LANES)] for at in (0, 2)]
+    halves = [[q + at + i + s for q in quads for s in (0, LANES) for i in (0, 1)] for at in (0, 2)]
+    with writer.loop("0", str(COLUMNS), "4") as left, writer.loop("0", "%depth", str(LANES)) as top:
+        rest = first_lanes(writer, writer.sub("%depth", top))
         lines = []
-        for i in range(LANES):
+        for i in range(4):
             column = writer.smaller(writer.add(left, str(i)), last)  # columns past the end are never stored
             place = pointer(writer, "%b", float32, writer.add(writer.mul(column, "%b_column"), top))
             lines.append(load(writer, place, float32, "1", "1", LANES, rest))
-        for i, line in enumerate(transposed(writer, lines)):
-            row = writer.add(top, str(i))
-            place = pointer(writer, "%panel", float32, writer.add(writer.mul(row, str(COLUMNS)), left))
-            writer.line(f"store {TYPE} {line}, ptr {place}, align 64")
+        made = []
+        for way in pairs:
+            one, two = (_shuffle(writer, TYPE, lines[i], lines[i + 1], way) for i in (0, 2))
+            made += [_shuffle(writer, TYPE, one, two, half) for half in halves]
+        for q in quads:
+            for i in range(4):
+                four = _shuffle(writer, TYPE, made[i], "poison", [q + j for j in range(4)])
+                row = writer.mul(writer.add(top, str(q + i)), str(COLUMNS))
+                place = pointer(writer, "%panel", float32, writer.add(row, left))
+                writer.line(f"store <4 x float> {four}, ptr {place}, align 16")
 
 
-def transposed(writer: Writer, lines: list[str]) -> list[str]:
-    """LANES vectors of LANES as the rows of the transposed square: neighbours at distances 1, 2, 4, 8 swap halves."""
-    distance = 1
-    while distance < LANES:
-        lower = [i if not i & distance else i - distance + LANES for i in range(LANES)]
-        upper = [i + distance if not i & distance else i + LANES for i in range(LANES)]
-        made = list(lines)
-        for i in range(LANES):
-            if not i & distance:
-                made[i] = _shuffle(writer, lines[i], lines[i + distance], lower)
-                made[i + distance] = _shuffle(writer, lines[i], lines[i + distance], upper)
-        lines = made
-        distance *= 2
-    return lines
-
-
-def _shuffle(writer: Writer, a: str, b: str, chosen: list[int]) -> str:
+def _shuffle(writer: Writer, kind: str, a: str, b: str, chosen: list[int]) -> str:
     order = ", ".join(f"i32 {i}" for i in chosen)
-    return writer.value(f"shufflevector {TYPE} {a}, {TYPE} {b}, <{LANES} x i32> <{order}>")
+    return writer.value(f"shufflevector {kind} {a}, {kind} {b}, <{len(chosen)} x i32> <{order}>")
 
 
 def write_counts(writer: Writer, sizes: list[str]) -> str:
@@ -149,11 +187,12 @@ def _rows(writer: Writer, m: str, n: str) -> tuple[str, str]:
 
 
 def suited(writer: Writer, sizes: list[str], steps: list[list[str]]) -> str:
-    """Whether tiles are the faster way: i1. `steps` are those of the result and of a."""
+    """Whether tiles are the faster way: i1."""
     _, _, m, n, k = sizes
     panels = writer.mul(writer.divided_up(n, COLUMNS), str(COLUMNS))
     idle = writer.mul(writer.sub(panels, n), "8")
     far = writer.value(f"and i64 {steps[1][3]}, 1023")  # columns of a that fall on one line of the cache
+    dense = [writer.value(f"icmp eq i64 {step}, 1") for step in steps[2][2:]]  # rows or columns of b
     conditions = [
         f"icmp eq i64 {steps[0][3]}, 1",
         f"icmp uge i64 {m}, 48",
@@ -163,6 +202,7 @@ def suited(writer: Writer, sizes: list[str], steps: list[list[str]]) -> str:
     ]
     short, narrow = writer.value(f"icmp ule i64 {k}, {DEPTH}"), writer.value(f"icmp ule i64 {n}, {2 * COLUMNS}")
     chosen = writer.value(f"or i1 {short}, {narrow}")
+    chosen = writer.value(f"and i1 {chosen}, {writer.value(f'or i1 {dense[0]}, {dense[1]}')}")
     for condition in conditions:
         chosen = writer.value(f"and i1 {chosen}, {writer.value(condition)}")
     return chosen
@@ -177,7 +217,7 @@ def write_kernel(declared: set[str]) -> str:
     steps = [arguments.words(4) for _ in range(3)]
     _, y, m, n, k = sizes
     across = writer.divided_up(n, COLUMNS)
-    rows, down = _rows(writer, m, n)
+    each, down = _rows(writer, m, n)
     panel = writer.array("float", DEPTH * COLUMNS)
     with writer.loop("%begin", "%end") as task:
         rest, column = _divide(writer, task, across)
@@ -187,9 +227,9 @@ def write_kernel(declared: set[str]) -> str:
         for base, step in zip(bases, steps, strict=True):
             offset = writer.add(writer.mul(where[0], step[0]), writer.mul(where[1], step[1]))
             corners.append(pointer(writer, base, float32, offset))
-        left, top = writer.mul(column, str(COLUMNS)), writer.mul(row, rows)
+        left, top = writer.mul(column, str(COLUMNS)), writer.mul(row, each)
         width = writer.smaller(writer.sub(n, left), str(COLUMNS))
-        end = writer.smaller(m, writer.add(top, rows))
+        end = writer.smaller(m, writer.add(top, each))
         with writer.loop("0", k, str(DEPTH)) as first:
             depth = writer.smaller(writer.sub(k, first), str(DEPTH))
             offset = writer.add(writer.mul(first, steps[2][2]), writer.mul(left, steps[2][3]))
@@ -197,14 +237,11 @@ def write_kernel(declared: set[str]) -> str:
             operands = f"ptr {source}, i64 {steps[2][2]}, i64 {steps[2][3]}, i64 {depth}, i64 {width}, ptr {panel}"
             writer.line(f"call void @pack({operands})")
             more = writer.value(f"icmp ne i64 {first}, 0")
-            with writer.loop(top, end, str(HEIGHT)) as r:
+            with rows(writer, top, end) as (r, height):
                 offset = writer.add(writer.mul(r, steps[1][2]), writer.mul(first, steps[1][3]))
                 a = pointer(writer, corners[1], float32, offset)
                 c = pointer(writer, corners[0], float32, writer.add(writer.mul(r, steps[0][2]), left))
-                height = writer.smaller(writer.sub(end, r), str(HEIGHT))
-                operands = f"ptr {a}, i64 {steps[1][2]}, i64 {steps[1][3]}, ptr {panel}, ptr {c}, i64 {steps[0][2]}"
-                operands += f", i64 {height}, i64 {width}, i64 {depth}, i1 {more}"
-                writer.line(f"call void @tile({operands})")
+                call_tile(writer, (a, steps[1][2], steps[1][3]), panel, (c, steps[0][2]), (height, width, depth), more)
     return writer.function(FUNCTION.format(name="tiles"))
 
 
@@ -213,7 +250,7 @@ def _divide(writer: Writer, a: str, b: str) -> tuple[str, str]:
 
 
 def functions(declared: set[str]) -> list[str]:
-    return [write_tile(declared), write_pack(declared), write_kernel(declared)]
+    return [*write_tiles(declared, short=False), write_pack(declared, rows=True), write_kernel(declared)]
 
 
 def usable(dtype: DType, compute: DType) -> bool:

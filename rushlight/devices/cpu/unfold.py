@@ -9,11 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rushlight.core.dtypes import float32
-from rushlight.emit.llvm_body import first_lanes, pointer
+from rushlight.devices.cpu.tiles import first_lanes
+from rushlight.emit.llvm_body import pointer, store
 from rushlight.emit.llvm_text import Arguments, Writer, vector
 
 LANES = 16
+MOST = 192  # taps that are unfolded at once
 FLOATS, WORDS, FLAGS = vector("float", LANES), vector("i32", LANES), vector("i1", LANES)
+ZEROS = "zeroinitializer"
 NUMBERS = "<" + ", ".join(f"i32 {i}" for i in range(LANES)) + ">"
 
 
@@ -47,59 +50,57 @@ def read_sizes(writer: Writer) -> tuple[list[str], Sizes]:
     return bases, Sizes(*arguments.words(17))
 
 
-TAPS = "define internal void @taps(ptr readonly %args, i64 %first, i64 %count, ptr %table) noinline"
-
-
-def write_taps(declared: set[str]) -> str:
-    """For each of %count taps from %first on: offset in the image, rows down and columns to the right."""
-    writer = Writer(declared)
-    _, z = read_sizes(writer)
-    window = writer.mul(z.p, z.q)
-    rest = writer.value(f"urem i64 %first, {window}")
-    channel = writer.slot("i64", writer.value(f"udiv i64 %first, {window}"))
-    down = writer.slot("i64", writer.value(f"udiv i64 {rest}, {z.q}"))
-    right = writer.slot("i64", writer.value(f"urem i64 {rest}, {z.q}"))
-    area = writer.mul(z.height, z.width)
-    with writer.loop("0", "%count") as i:
-        c, p, q = (writer.get(s) for s in (channel, down, right))
-        rows, columns = writer.mul(p, z.di), writer.mul(q, z.dj)
-        offset = writer.add(writer.mul(c, area), writer.add(writer.mul(rows, z.width), columns))
-        place = writer.value(f"getelementptr i64, ptr %table, i64 {writer.mul(i, '3')}")
-        for number, value in enumerate((offset, rows, columns)):
-            spot = writer.value(f"getelementptr i64, ptr {place}, i64 {number}")
-            writer.line(f"store i64 {value}, ptr {spot}")
-        q, over = _next(writer, q, z.q)
-        p = writer.add(p, over)
-        fresh, over = _wrapped(writer, p, z.p)
-        for slot, value in ((right, q), (down, fresh), (channel, writer.add(c, over))):
-            writer.set(slot, value)
-    return writer.function(TAPS)
-
-
-def _next(writer: Writer, value: str, limit: str) -> tuple[str, str]:
-    return _wrapped(writer, writer.add(value, "1"), limit)
-
-
-def _wrapped(writer: Writer, value: str, limit: str) -> tuple[str, str]:
-    """0 in place of the limit, and 1 if it was reached."""
-    full = writer.value(f"icmp eq i64 {value}, {limit}")
-    return writer.value(f"select i1 {full}, i64 0, i64 {value}"), writer.value(f"zext i1 {full} to i64")
-
-
 UNFOLD = (
-    "define internal void @unfold(ptr readonly %args, ptr readonly %x, ptr readonly %table, i64 %taps, i64 %first, "
+    "define internal void @unfold(ptr readonly %args, ptr readonly %x, i64 %channels, i64 %tap, i64 %taps, i64 %first, "
     'i64 %count, ptr %panel, i64 %pitch) noinline "prefer-vector-width"="512"'
 )
 
 
-def write_unfold(declared: set[str]) -> str:
-    """%count pixels from %first on, of %taps taps, to rows of the panel that lie %pitch apart."""
+@dataclass
+class Block:
+    """Rows of unfolded windows: some channels, of each the same taps. A row's number is channel * taps + tap."""
+
+    channel: str
+    channels: str
+    tap: str
+    taps: str
+    rows: str  # channels * taps
+    first: str  # the first row's number among all channels and taps
+
+
+def block_count(writer: Writer, z: Sizes, most: int) -> tuple[str, str, str]:
+    """How many blocks of at most `most` rows there are, how many channels one has, and into how many a channel is cut."""
+    window = writer.mul(z.p, z.q)
+    channels = writer.value(f"udiv i64 {most}, {window}")
+    channels = writer.call("i64", "llvm.umax.i64", [("i64", channels), ("i64", "1")])
+    cuts = writer.value(f"udiv i64 {writer.add(window, str(most - 1))}, {most}")
+    groups = writer.value(f"udiv i64 {writer.add(z.c, writer.sub(channels, '1'))}, {channels}")
+    return writer.mul(groups, cuts), channels, cuts
+
+
+def block_at(writer: Writer, z: Sizes, most: int, number: str, channels: str, cuts: str) -> Block:
+    window = writer.mul(z.p, z.q)
+    group, cut = (writer.value(f"{op} i64 {number}, {cuts}") for op in ("udiv", "urem"))
+    channel, tap = writer.mul(group, channels), writer.mul(cut, str(most))
+    channels = writer.smaller(channels, writer.sub(z.c, channel))
+    taps = writer.smaller(str(most), writer.sub(window, tap))
+    first = writer.add(writer.mul(channel, window), tap)
+    return Block(channel, channels, tap, taps, writer.mul(channels, taps), first)
+
+
+def call_unfold(writer: Writer, z: Sizes, x: str, block: Block, first: str, count: str, panel: str, pitch: int) -> None:
+    """Unfold a block of the image at x for `count` pixels from `first` on."""
+    image = pointer(writer, x, float32, writer.mul(block.channel, writer.mul(z.height, z.width)))
+    operands = f"ptr %args, ptr {image}, i64 {block.channels}, i64 {block.tap}, i64 {block.taps}, i64 {first}"
+    writer.line(f"call void @unfold({operands}, i64 {count}, ptr {panel}, i64 {pitch})")
+
+
+def write_unfold(declared: set[str], step: int) -> str:
+    """%count pixels from %first on, of %channels channels and %taps taps, to rows of the panel that lie %pitch apart."""
     writer = Writer(declared)
     _, z = read_sizes(writer)
-    done = writer.slot("i64", "0")
-    kinds = [writer.value(f"icmp eq i64 {z.sj}, {step}") for step in (1, 2)]
-    other = writer.value(f"xor i1 {writer.value(f'or i1 {kinds[0]}, {kinds[1]}')}, true")
-    width = writer.value(f"trunc i64 {z.width} to i32")
+    done, span = writer.slot("i64", "0"), writer.slot("i64", "0")
+    # A step is the pixels of one row of the output.
     head, body, after = (writer.fresh(stem) for stem in ("head", "body", "done"))
     writer.line(f"br label %{head}")
     writer.label(head)
@@ -108,78 +109,109 @@ def write_unfold(declared: set[str]) -> str:
     writer.label(body)
     pixel = writer.add("%first", at)
     i, j = (writer.value(f"{op} i64 {pixel}, {z.columns}") for op in ("udiv", "urem"))
-    length = writer.smaller(writer.sub("%count", at), writer.sub(z.columns, j))
-    top = writer.sub(writer.mul(i, z.si), z.ti)
-    for step, chosen in ((1, kinds[0]), (2, kinds[1]), (0, other)):
-        with writer.when(chosen), writer.loop("0", length, str(LANES)) as v:
-            left = writer.sub(writer.mul(writer.add(j, v), z.sj), z.tj)
-            lanes = first_lanes(writer, writer.sub(length, v), LANES)
-            base = pointer(writer, "%x", float32, writer.add(writer.mul(top, z.width), left))
-            target = pointer(writer, "%panel", float32, writer.add(at, v))
-            with writer.loop("0", "%taps") as tap:
-                offset, down, right = _tap(writer, tap)
-                inside = writer.value(f"icmp ult i64 {writer.add(top, down)}, {z.height}")
-                limit = writer.value(f"select i1 {inside}, i32 {width}, i32 0")
-                source = pointer(writer, base, float32, offset)
-                first = writer.value(f"trunc i64 {writer.add(left, right)} to i32")
-                value = load_row(writer, source, first, limit, step, z.sj, lanes)
-                place = pointer(writer, target, float32, writer.mul(tap, "%pitch"))
-                operands = [(FLOATS, value), ("ptr", place), ("i32", "4"), (FLAGS, lanes)]
-                writer.call("void", "llvm.masked.store.v16f32.p0", operands)
-    writer.set(done, writer.add(at, length))
+    writer.set(span, writer.smaller(writer.sub("%count", at), writer.sub(z.columns, j)))
+    with writer.loop("0", writer.get(span), str(LANES)) as v:
+        lanes = first_lanes(writer, writer.sub(writer.get(span), v))
+        target = pointer(writer, "%panel", float32, writer.add(at, v))
+        # A whole vector may be stored where it stays in its row: what it writes too much is overwritten or never read.
+        fits = writer.value(f"icmp sle i64 {writer.add(writer.add(at, v), str(LANES))}, %pitch")
+        for condition, mask in ((fits, None), (writer.value(f"xor i1 {fits}, true"), lanes)):
+            with writer.when(condition):
+                _write_taps(writer, z, (i, writer.add(j, v)), target, (lanes, mask), step)
+    writer.set(done, writer.add(at, writer.get(span)))
     writer.line(f"br label %{head}")
     writer.label(after)
     return writer.function(UNFOLD)
 
 
-def _tap(writer: Writer, tap: str) -> list[str]:
-    place = writer.value(f"getelementptr i64, ptr %table, i64 {writer.mul(tap, '3')}")
-    found = []
-    for number in range(3):
-        spot = writer.value(f"getelementptr i64, ptr {place}, i64 {number}")
-        found.append(writer.value(f"load i64, ptr {spot}"))
-    return found
+def _write_taps(
+    writer: Writer, z: Sizes, pixel: tuple[str, str], target: str, masks: tuple[str, str | None], step: int
+) -> None:
+    """A vector of pixels, from `pixel` on, of every tap and channel; `masks` are those of loads and stores."""
+    masks_of, store_mask = masks
+    offsets, kept = writer.array("i64", MOST), [writer.array("i16", MOST) for _ in range(2)]
+    down, right = (writer.slot("i64", writer.value(f"{op} i64 %tap, {z.q}")) for op in ("udiv", "urem"))
+    top = writer.sub(writer.mul(pixel[0], z.si), z.ti)
+    left = writer.sub(writer.mul(pixel[1], z.sj), z.tj)
+    with writer.loop("0", "%taps") as tap:
+        p, q = writer.get(down), writer.get(right)
+        row = writer.add(top, writer.mul(p, z.di))
+        column = writer.add(left, writer.mul(q, z.dj))
+        inside = writer.value(f"icmp ult i64 {row}, {z.height}")
+        limit = writer.value(f"select i1 {inside}, i64 {z.width}, i64 0")
+        seen = Seen(writer, column, limit, step, z.sj, masks_of)
+        for room, mask in zip(kept, seen.masks, strict=False):
+            bits = writer.value(f"bitcast {FLAGS} {mask} to i16")
+            writer.line(f"store i16 {bits}, ptr {writer.value(f'getelementptr i16, ptr {room}, i64 {tap}')}")
+        place = writer.value(f"getelementptr i64, ptr {offsets}, i64 {tap}")
+        writer.line(f"store i64 {writer.add(writer.mul(row, z.width), column)}, ptr {place}")
+        following = writer.add(q, "1")
+        full = writer.value(f"icmp eq i64 {following}, {z.q}")
+        writer.set(right, writer.value(f"select i1 {full}, i64 0, i64 {following}"))
+        writer.set(down, writer.add(p, writer.value(f"zext i1 {full} to i64")))
+    area, far = writer.mul(z.height, z.width), writer.mul("%taps", "%pitch")
+    with writer.loop("0", "%channels") as c:
+        # A channel's taps one after another: they read the same few lines.
+        image = pointer(writer, "%x", float32, writer.mul(c, area))
+        place = pointer(writer, target, float32, writer.mul(c, far))
+        with writer.loop("0", "%taps") as tap:
+            found = writer.value(f"getelementptr i64, ptr {offsets}, i64 {tap}")
+            line = pointer(writer, image, float32, writer.value(f"load i64, ptr {found}"))
+            again = []
+            for room in kept[: len(seen.masks)]:
+                found = writer.value(f"getelementptr i16, ptr {room}, i64 {tap}")
+                bits = writer.value(f"load i16, ptr {found}")
+                again.append(writer.value(f"bitcast i16 {bits} to {FLAGS}"))
+            value = seen.load(line, again)
+            there = pointer(writer, place, float32, writer.mul(tap, "%pitch"))
+            store(writer, value, there, float32, "1", "1", LANES, store_mask)
 
 
-def spread(writer: Writer, word: str) -> str:
-    one = writer.value(f"insertelement {WORDS} poison, i32 {word}, i64 0")
-    return writer.value(f"shufflevector {WORDS} {one}, {WORDS} poison, {WORDS} zeroinitializer")
+class Seen:
+    """Which elements of an image's row a vector of output pixels sees: from `column` on, every `step`-th, if in [0, limit).
 
-
-def load_row(writer: Writer, source: str, first: str, limit: str, step: int, stride: str, lanes: str) -> str:
-    """Elements of an image's row from column `first` on (i32), every `step`-th; 0 outside [0, limit) and the lanes.
-
-    A step of 0 is any other stride, `stride` (i64).
+    A step of 0 is any other stride, `stride`. Lanes without an element are 0. The masks are made once, here.
     """
-    if step == 2:
-        halves = []
-        for half in (0, 1):
-            place = pointer(writer, source, float32, str(half * LANES))
-            column = writer.value(f"add i32 {first}, {half * LANES}")
-            halves.append(_masked(writer, place, _inside(writer, column, limit, None)))
+
+    def __init__(self, writer: Writer, column: str, limit: str, step: int, stride: str, lanes: str) -> None:
+        self.writer, self.step = writer, step
+        first, end = (writer.value(f"trunc i64 {word} to i32") for word in (column, limit))
+        if step == 2:  # two vectors, of which the even elements are taken
+            second = writer.value(f"add i32 {first}, {LANES}")
+            self.masks = [self._inside(start, end, NUMBERS) for start in (first, second)]
+            return
+        apart = NUMBERS
+        self.stride = stride
+        if step == 0:
+            apart = self._apart()
+        self.masks = [writer.value(f"and {FLAGS} {self._inside(first, end, apart)}, {lanes}")]
+
+    def _apart(self) -> str:
+        short = self.writer.value(f"trunc i64 {self.stride} to i32")
+        return self.writer.value(f"mul {WORDS} {self._spread(short)}, {NUMBERS}")
+
+    def _spread(self, word: str) -> str:
+        one = self.writer.value(f"insertelement {WORDS} poison, i32 {word}, i64 0")
+        return self.writer.value(f"shufflevector {WORDS} {one}, {WORDS} poison, {WORDS} zeroinitializer")
+
+    def _inside(self, first: str, limit: str, apart: str) -> str:
+        columns = self.writer.value(f"add {WORDS} {self._spread(first)}, {apart}")
+        return self.writer.value(f"icmp ult {WORDS} {columns}, {self._spread(limit)}")
+
+    def load(self, source: str, masks: list[str] | None = None) -> str:
+        """The elements, `source` being where the first of them is."""
+        writer, masks = self.writer, masks or self.masks
+        if self.step == 0:
+            offsets = writer.value(f"sext {WORDS} {self._apart()} to {vector('i64', LANES)}")
+            places = writer.value(f"getelementptr float, ptr {source}, {vector('i64', LANES)} {offsets}")
+            operands = [(vector("ptr", LANES), places), ("i32", "4"), (FLAGS, masks[0]), (FLOATS, ZEROS)]
+            return writer.call(FLOATS, "llvm.masked.gather.v16f32.v16p0", operands)
+        parts = []
+        for i, mask in enumerate(masks):
+            place = pointer(writer, source, float32, str(i * LANES))
+            operands = [("ptr", place), ("i32", "4"), (FLAGS, mask), (FLOATS, ZEROS)]
+            parts.append(writer.call(FLOATS, "llvm.masked.load.v16f32.p0", operands))
+        if self.step == 1:
+            return parts[0]
         even = ", ".join(f"i32 {2 * i}" for i in range(LANES))
-        return writer.value(f"shufflevector {FLOATS} {halves[0]}, {FLOATS} {halves[1]}, <{LANES} x i32> <{even}>")
-    if step == 1:
-        valid = _inside(writer, first, limit, None)
-        return _masked(writer, source, writer.value(f"and {FLAGS} {valid}, {lanes}"))
-    valid = _inside(writer, first, limit, writer.value(f"trunc i64 {stride} to i32"))
-    valid = writer.value(f"and {FLAGS} {valid}, {lanes}")
-    longs = vector("i64", LANES)
-    one = writer.value(f"insertelement {longs} poison, i64 {stride}, i64 0")
-    strides = writer.value(f"shufflevector {longs} {one}, {longs} poison, <{LANES} x i32> zeroinitializer")
-    numbers = "<" + ", ".join(f"i64 {i}" for i in range(LANES)) + ">"
-    offsets = writer.value(f"mul {longs} {strides}, {numbers}")
-    places = writer.value(f"getelementptr float, ptr {source}, {longs} {offsets}")
-    operands = [(vector("ptr", LANES), places), ("i32", "4"), (FLAGS, valid), (FLOATS, "zeroinitializer")]
-    return writer.call(FLOATS, "llvm.masked.gather.v16f32.v16p0", operands)
-
-
-def _inside(writer: Writer, first: str, limit: str, stride: str | None) -> str:
-    numbers = NUMBERS if stride is None else writer.value(f"mul {WORDS} {spread(writer, stride)}, {NUMBERS}")
-    columns = writer.value(f"add {WORDS} {spread(writer, first)}, {numbers}")
-    return writer.value(f"icmp ult {WORDS} {columns}, {spread(writer, limit)}")
-
-
-def _masked(writer: Writer, place: str, mask: str) -> str:
-    operands = [("ptr", place), ("i32", "4"), (FLAGS, mask), (FLOATS, "zeroinitializer")]
-    return writer.call(FLOATS, "llvm.masked.load.v16f32.p0", operands)
+        return writer.value(f"shufflevector {FLOATS} {parts[0]}, {FLOATS} {parts[1]}, <{LANES} x i32> <{even}>")
