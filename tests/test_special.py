@@ -155,3 +155,22 @@ def test_incomplete_gamma_has_a_gradient_by_its_second_operand_only():
     assert slope == pytest.approx(1.5**1.5 * math.exp(-1.5) / math.gamma(2.5), rel=1e-6)
     with pytest.raises(NotDifferentiable, match="no derivative by the first operand"):
         rushlight.igammac(a, x).sum().backward()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("n", [1, 2, 5, 20, 40])
+def test_polygamma_of_high_orders(n, kind):
+    x = np.geomspace(0.5, 100, 301).astype(kind)
+    want = special.polygamma(n, x.astype(np.float64))
+    kept = (np.abs(want) < np.finfo(kind).max) & (np.abs(want) > np.finfo(kind).tiny * 1e3)
+    error = np.abs(rushlight.polygamma(n, rushlight.tensor(x)).numpy()[kept] / want[kept] - 1)
+    assert error.max() <= (4 + 3 * n) * np.finfo(kind).eps
+
+
+def test_polygamma_below_zero_and_at_its_ends():
+    x = rushlight.tensor([-0.3, -5.25], dtype=rushlight.float64)
+    known = {1: [13.945160267805722, 19.565729569019783], 2: [67.63908119988317, 123.99508576890408]}  # mpmath
+    for n, want in known.items():
+        np.testing.assert_allclose(rushlight.polygamma(n, x).tolist(), want, rtol=1e-13)
+    assert rushlight.polygamma(2, rushlight.tensor([0.0, -1.0, INF])).tolist() == [-INF, -INF, 0]
+    assert rushlight.polygamma(1, rushlight.tensor([0.0, -1.0, INF])).tolist() == [INF, INF, 0]

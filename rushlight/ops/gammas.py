@@ -13,7 +13,6 @@ from rushlight.ops import elementwise as e
 from rushlight.ops.family.declare import elementwise
 from rushlight.ops.registry import composite
 from rushlight.scalar import build as s, gamma
-from rushlight.scalar.derive import gradients
 from rushlight.scalar.hyperbolic import erfc
 from rushlight.scalar.ir import Expr, const
 from rushlight.tape.value import Value
@@ -27,34 +26,25 @@ lgamma = elementwise(
 )
 
 
-def trigamma(x: Expr) -> Expr:
-    """The derivative of digamma."""
-    slope = gradients((gamma.digamma_steps(x),), (const(1, x.dtype),), (x,))[0]
-    assert slope is not None
-    return s.where(x.eq(0), const(math.inf, x.dtype), slope)
-
-
 digamma = elementwise(
     "digamma",
     lambda x: gamma.digamma(x),
     "Derivative of lgamma.",
     FLOAT,
-    vjp=lambda g, out, x: g * trigamma(x),
+    vjp=lambda g, out, x: g * gamma.polygamma(1, x),
 )
 
 
 @functools.cache
 def _polygamma(n: int) -> Callable[..., Any]:
-    def body(x: Expr) -> Expr:
-        result: Expr = gamma.digamma_steps(x)
-        for _ in range(n):
-            found = gradients((result,), (const(1, x.dtype),), (x,))[0]
-            assert found is not None
-            result = found
-        # At the pole the derivative of what is not chosen is NaN; the sign alternates.
-        return s.where(x.eq(0), const(math.inf if n % 2 else -math.inf, x.dtype), result)
-
-    return elementwise("polygamma", body, f"Derivative {n + 1} of lgamma.", FLOAT, listed=False)
+    return elementwise(
+        "polygamma",
+        lambda x: gamma.polygamma(n, x),
+        f"Derivative {n + 1} of lgamma.",
+        FLOAT,
+        vjp=lambda g, out, x: g * gamma.polygamma(n + 1, x),
+        listed=False,
+    )
 
 
 @composite("polygamma")

@@ -1,6 +1,6 @@
 """log |gamma| and its derivative, branch-free.
 
-Every polygamma is a derivative of `digamma_steps`. Polynomials interpolate at Chebyshev points (40 digits). About the
+Polynomials interpolate at Chebyshev points (40 digits). About the
 zeros below 0 the error is small against 1, not against the result.
 """
 
@@ -272,3 +272,74 @@ def digamma_steps(x: Expr) -> Expr:
     turned = s.cos(angle) / s.sin(angle) * math.pi
     result = result - s.where(below, turned, const(0.0, x.dtype))
     return _ends(x, below, result)
+
+
+# ---- higher derivatives ----
+
+# Bernoulli number 2k over (2k)!
+_EULER = tuple(
+    top / below
+    for top, below in (
+        (1, 12),
+        (-1, 720),
+        (1, 30240),
+        (-1, 1209600),
+        (1, 47900160),
+        (-691, 1307674368000),
+        (1, 74724249600),
+        (-3617, 10670622842880000),
+        (43867, 5109094217170944000),
+        (-174611, 802857662698291200000),
+    )
+)
+_LARGEST_FACTORIAL = 4  # beyond, n! is shared out over the factors of a power, lest that leave the range first
+
+
+def _whole_power(x: Expr, n: int) -> Expr:
+    result: Expr | None = None
+    while n:
+        if n & 1:
+            result = x if result is None else result * x
+        x, n = x * x, n >> 1
+    assert result is not None
+    return result
+
+
+def _slopes_of_cotangent(n: int) -> Polynomial:
+    """The n-th derivative of cot as a polynomial in cot: each is -(1 + c^2) times the one before, differentiated."""
+    found = [0.0, 1.0]
+    for _ in range(n):
+        slope = [k * c for k, c in enumerate(found)][1:]
+        found = [-(a + b) for a, b in zip([*slope, 0.0, 0.0], [0.0, 0.0, *slope], strict=True)]
+    return tuple(found)
+
+
+def polygamma(n: int, x: Expr) -> Expr:
+    """The n-th derivative of digamma, n >= 1, of differentiable instructions: ten terms of the sum of (-1)^(n+1) n! / (x + k)^(n+1)
+    and Euler and Maclaurin's formula for the rest; below 0 the mirror image.
+    """
+    order = n + 1
+    below = x < 0.0
+    size = s.where(below, 1.0 - x, x)
+    shared = n > _LARGEST_FACTORIAL
+    numerator = math.exp(math.lgamma(order) / order) if shared else 1.0
+    total = _whole_power(numerator / size, order)
+    for k in range(1, 10):
+        total = total + _whole_power(numerator / (size + float(k)), order)
+    end = size + 10.0
+    inverse = 1.0 / end
+    # Products of 2k - 1 factors from the order on, one more pair with each coefficient.
+    coefficients = []
+    rising = float(order)
+    for k, coefficient in enumerate(_EULER):
+        coefficients.append(coefficient * rising)
+        rising *= (order + 2 * k + 1) * (order + 2 * k + 2)
+    rest = s.fma(inverse, horner(inverse * inverse, tuple(coefficients)), 0.5) + end * (1 / n)
+    total = (total + _whole_power(numerator / end, order) * rest) * (1.0 if shared else float(math.factorial(n)))
+    above = total if n % 2 else -total
+    angle = s.where(below, x - s.round_even(x), const(0.25, x.dtype)) * math.pi
+    turned = horner(s.cos(angle) / s.sin(angle), _slopes_of_cotangent(n)) * math.pi**order
+    result = s.where(below, (-above if n % 2 else above) - turned, above)
+    pole = (x <= 0.0) & s.floor(x).eq(x)
+    result = s.where(pole, const(math.inf if n % 2 else -math.inf, x.dtype), result)
+    return s.where(x.eq(math.inf), const(0.0, x.dtype), result)
