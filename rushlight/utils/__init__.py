@@ -1,8 +1,8 @@
 """Small tools with PyTorch's names.
 
-Owns: checkpoint, capsules.
+Owns: checkpoint, capsules, datasets and loaders.
 Takes: user functions and tensors. Gives: the same, with less memory held.
 Never: reaches below the tape's public records.
 """
 
-from rushlight.utils import checkpoint as checkpoint, dlpack as dlpack
+from rushlight.utils import checkpoint as checkpoint, data as data, dlpack as dlpack

@@ -1,0 +1,58 @@
+"""Datasets, the order in which they are read, and loaders that read them in batches, in processes of their own if asked.
+
+Owns: what a dataset is, samplers, collating, workers.
+Takes: datasets and indices. Gives: batches.
+Never: reaches below ops/, moves tensors to a device.
+"""
+
+from __future__ import annotations
+
+from rushlight.utils.data import collate, dataloader, dataset, sampler
+from rushlight.utils.data.collate import default_collate, default_convert
+from rushlight.utils.data.dataloader import DataLoader
+from rushlight.utils.data.dataset import (
+    ChainDataset,
+    ConcatDataset,
+    Dataset,
+    IterableDataset,
+    StackDataset,
+    Subset,
+    TensorDataset,
+    random_split,
+)
+from rushlight.utils.data.sampler import (
+    BatchSampler,
+    DistributedSampler,
+    RandomSampler,
+    Sampler,
+    SequentialSampler,
+    SubsetRandomSampler,
+    WeightedRandomSampler,
+)
+from rushlight.utils.data.worker import get_worker_info
+
+__all__ = [
+    "BatchSampler",
+    "ChainDataset",
+    "ConcatDataset",
+    "DataLoader",
+    "Dataset",
+    "DistributedSampler",
+    "IterableDataset",
+    "RandomSampler",
+    "Sampler",
+    "SequentialSampler",
+    "StackDataset",
+    "Subset",
+    "SubsetRandomSampler",
+    "TensorDataset",
+    "WeightedRandomSampler",
+    "collate",
+    "dataloader",
+    "dataset",
+    "default_collate",
+    "default_convert",
+    "get_worker_info",
+    "random_split",
+    "sampler",
+]

@@ -1,0 +1,83 @@
+"""Samples put together into a batch: tensors stacked, numbers in a tensor, containers by their parts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from rushlight.core.dtypes import float64
+from rushlight.ops import views
+from rushlight.tensor import Tensor, as_tensor, tensor
+
+
+def _is_array(value: Any) -> bool:
+    """A NumPy array or number, told without importing NumPy."""
+    return type(value).__module__ == "numpy" and hasattr(value, "dtype")
+
+
+def _made_like(sample: Any, pairs: dict[Any, Any]) -> Any:
+    try:
+        return type(sample)(pairs)
+    except TypeError:
+        return pairs
+
+
+def _listed_like(sample: Any, parts: list[Any]) -> Any:
+    if isinstance(sample, tuple) and hasattr(sample, "_fields"):
+        return type(sample)(*parts)
+    try:
+        return parts if isinstance(sample, tuple) else type(sample)(parts)
+    except TypeError:
+        return parts
+
+
+def default_convert(data: Any) -> Any:
+    """NumPy arrays as tensors, inside containers too; anything else as it is."""
+    if isinstance(data, (Tensor, str, bytes)):
+        return data
+    if _is_array(data):
+        return data if data.dtype.kind in "SUO" else as_tensor(data)
+    if isinstance(data, Mapping):
+        return _made_like(data, {key: default_convert(value) for key, value in data.items()})
+    if isinstance(data, tuple) and not hasattr(data, "_fields"):
+        return [default_convert(value) for value in data]
+    if isinstance(data, Sequence):
+        return _listed_like(data, [default_convert(value) for value in data])
+    return data
+
+
+def collate(batch: Sequence[Any], *, collate_fn_map: Mapping[Any, Callable[..., Any]] | None = None) -> Any:
+    """One batch of samples; `collate_fn_map` says for further types how theirs are put together."""
+    first = batch[0]
+    for kind, function in (collate_fn_map or {}).items():
+        if isinstance(first, kind):
+            return function(batch, collate_fn_map=collate_fn_map)
+    if isinstance(first, Tensor):
+        return views.stack(list(batch))
+    if _is_array(first):
+        if first.dtype.kind in "SUO":
+            raise TypeError(f"default_collate: arrays of {first.dtype} cannot become a tensor")
+        return views.stack([as_tensor(value) for value in batch])
+    if isinstance(first, float):
+        return tensor(list(batch), dtype=float64)
+    if isinstance(first, (bool, int)):
+        return tensor(list(batch))
+    if isinstance(first, (str, bytes)):
+        return list(batch)
+    if isinstance(first, Mapping):
+        parts = {key: collate([sample[key] for sample in batch], collate_fn_map=collate_fn_map) for key in first}
+        return _made_like(first, parts)
+    if isinstance(first, Sequence):
+        if any(len(sample) != len(first) for sample in batch):
+            raise RuntimeError("default_collate: the samples of a batch must have equally many parts")
+        columns = [collate(column, collate_fn_map=collate_fn_map) for column in zip(*batch, strict=True)]
+        return _listed_like(first, columns)
+    raise TypeError(
+        "default_collate: a batch is made of tensors, NumPy arrays, numbers, strings, dicts and lists, got "
+        f"{type(first).__name__}; pass collate_fn"
+    )
+
+
+def default_collate(batch: Sequence[Any]) -> Any:
+    """What a loader puts batches together with, unless it is given another function."""
+    return collate(batch)

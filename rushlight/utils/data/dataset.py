@@ -1,0 +1,145 @@
+"""Datasets: samples by index, samples one after the other, and datasets made of others."""
+
+from __future__ import annotations
+
+import bisect
+import itertools
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Generic, TypeVar
+
+from rushlight.ops.random import Generator
+from rushlight.ops.searching import randperm
+from rushlight.tensor import Tensor
+
+T = TypeVar("T", covariant=True)
+
+
+class Dataset(Generic[T]):
+    """Samples by index: a subclass defines `__getitem__`, and `__len__` if it is to be sampled at random."""
+
+    def __getitem__(self, index: Any) -> T:
+        raise NotImplementedError(f"{type(self).__name__} defines no __getitem__")
+
+    def __add__(self, other: Dataset[Any]) -> ConcatDataset:
+        return ConcatDataset([self, other])
+
+
+class IterableDataset(Dataset[T], Iterable[T]):
+    """Samples one after the other: a subclass defines `__iter__`. Each worker runs it whole; `get_worker_info` tells which."""
+
+    def __add__(self, other: Dataset[Any]) -> Any:
+        return ChainDataset([self, other])
+
+
+class TensorDataset(Dataset[tuple[Tensor, ...]]):
+    """Tensors of which the first dimension counts samples."""
+
+    def __init__(self, *tensors: Tensor) -> None:
+        if len({t.shape[0] for t in tensors}) > 1:
+            raise AssertionError(f"TensorDataset: first sizes differ: {[t.shape[0] for t in tensors]}")
+        self.tensors = tensors
+
+    def __getitem__(self, index: Any) -> tuple[Tensor, ...]:
+        return tuple(tensor[index] for tensor in self.tensors)
+
+    def __len__(self) -> int:
+        return self.tensors[0].shape[0]
+
+
+class StackDataset(Dataset[Any]):
+    """Datasets side by side: a sample is a tuple of theirs, or a dict where they are named."""
+
+    def __init__(self, *args: Dataset[Any], **kwargs: Dataset[Any]) -> None:
+        if bool(args) == bool(kwargs):
+            raise ValueError("StackDataset: pass datasets, either all with names or all without")
+        self.datasets: Any = args or kwargs
+        sizes = [len(part) for part in args or kwargs.values()]  # type: ignore[arg-type]
+        if len(set(sizes)) > 1:
+            raise ValueError(f"StackDataset: sizes differ: {sizes}")
+        self._size = sizes[0]
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(self.datasets, dict):
+            return {name: part[index] for name, part in self.datasets.items()}
+        return tuple(part[index] for part in self.datasets)
+
+    def __len__(self) -> int:
+        return self._size
+
+
+class ConcatDataset(Dataset[Any]):
+    """Datasets one behind the other."""
+
+    def __init__(self, datasets: Iterable[Dataset[Any]]) -> None:
+        self.datasets = list(datasets)
+        if not self.datasets:
+            raise AssertionError("ConcatDataset: at least one dataset is needed")
+        if any(isinstance(part, IterableDataset) for part in self.datasets):
+            raise AssertionError("ConcatDataset: an IterableDataset has no indices; use ChainDataset")
+        self.cumulative_sizes = list(itertools.accumulate(len(part) for part in self.datasets))  # type: ignore[arg-type]
+
+    def __len__(self) -> int:
+        return self.cumulative_sizes[-1]
+
+    def __getitem__(self, index: int) -> Any:
+        if index < 0:
+            if -index > len(self):
+                raise ValueError(f"ConcatDataset: index {index} is out of range for {len(self)} samples")
+            index += len(self)
+        at = bisect.bisect_right(self.cumulative_sizes, index)
+        if at == len(self.datasets):
+            raise IndexError(f"ConcatDataset: index {index} is out of range for {len(self)} samples")
+        return self.datasets[at][index - (self.cumulative_sizes[at - 1] if at else 0)]
+
+
+class ChainDataset(IterableDataset[Any]):
+    """Iterable datasets one after the other."""
+
+    def __init__(self, datasets: Iterable[Any]) -> None:
+        self.datasets = datasets
+
+    def __iter__(self) -> Iterator[Any]:
+        return itertools.chain.from_iterable(self.datasets)
+
+    def __len__(self) -> int:
+        return sum(len(part) for part in self.datasets)
+
+
+class Subset(Dataset[Any]):
+    """Some samples of a dataset."""
+
+    def __init__(self, dataset: Any, indices: Sequence[int]) -> None:
+        self.dataset = dataset
+        self.indices = indices
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, list):
+            return self.dataset[[self.indices[i] for i in index]]
+        return self.dataset[self.indices[index]]
+
+    def __getitems__(self, indices: list[int]) -> list[Any]:
+        wanted = [self.indices[i] for i in indices]
+        if callable(getattr(self.dataset, "__getitems__", None)):
+            return self.dataset.__getitems__(wanted)
+        return [self.dataset[i] for i in wanted]
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+
+def random_split(dataset: Any, lengths: Sequence[float], generator: Generator | None = None) -> list[Subset]:
+    """Parts of a dataset with samples chosen at random: of given sizes, or of shares that add up to 1."""
+    total = len(dataset)
+    sizes = [int(n) for n in lengths]
+    if math.isclose(sum(lengths), 1) and sum(lengths) <= 1:
+        if any(not 0 <= share <= 1 for share in lengths):
+            raise ValueError(f"random_split: shares must lie between 0 and 1, got {list(lengths)}")
+        sizes = [math.floor(total * share) for share in lengths]
+        for i in range(total - sum(sizes)):  # what rounding left, one each
+            sizes[i % len(sizes)] += 1
+    if sum(sizes) != total:
+        raise ValueError(f"random_split: lengths {list(lengths)} do not add up to the {total} samples of the dataset")
+    order = randperm(total, generator=generator, device="cpu").tolist()
+    ends = itertools.accumulate(sizes)
+    return [Subset(dataset, order[end - size : end]) for end, size in zip(ends, sizes, strict=True)]
