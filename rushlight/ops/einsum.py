@@ -1,4 +1,4 @@
-"""Sums of products named by subscripts: `einsum`, pair by pair from left to right.
+"""Sums of products named by subscripts: `einsum`, pair by pair in the order that opt_einsum finds cheapest.
 
 # Note [Subscripts]
 1. A label is a letter, or a number from a sublist as the letter at its place in A-Za-z; dimensions under "..." get the labels
@@ -161,6 +161,39 @@ def _pair(a: Term, b: Term, wanted: set[Label]) -> Term:
     return Term(views.reshape(product, (*sizes[0], *sizes[1], *sizes[3])), [*batch, *rows, *columns])
 
 
+def _path(terms: Sequence[Term], result: Sequence[Label]) -> list[tuple[int, ...]]:
+    """Which terms to multiply next, by place; a product goes to the end of the list."""
+    if len(terms) < 3:
+        return [tuple(range(len(terms)))]
+    import opt_einsum  # takes a while, and most programs never come here
+
+    symbols: dict[Label, str] = {}
+    for term in terms:
+        for label in term.labels:
+            symbols.setdefault(label, opt_einsum.get_symbol(len(symbols)))
+    spelled = ["".join(symbols[label] for label in labels) for labels in (*(t.labels for t in terms), result)]
+    equation = f"{','.join(spelled[:-1])}->{spelled[-1]}"
+    shapes = [term.value.spec.shape for term in terms]
+    # Sizes that do not fit are told by the product itself, in our words.
+    if any(a != b and 1 not in (a, b) for a, b in _meeting(terms)):
+        return [tuple(range(len(terms)))]
+    path, _ = opt_einsum.contract_path(equation, *shapes, shapes=True, optimize="auto")
+    return [tuple(step) for step in path]
+
+
+def _meeting(terms: Sequence[Term]) -> list[tuple[int, int]]:
+    """Pairs of sizes that go by one label."""
+    sizes: dict[Label, int] = {}
+    pairs = []
+    for term in terms:
+        for label in term.labels:
+            size = term.size(label)
+            largest = sizes.get(label, 1)
+            pairs.append((largest, size))
+            sizes[label] = max(largest, size)
+    return pairs
+
+
 @composite("einsum", method=False)
 def einsum(*args: Any) -> Value:
     """Sums of products named by subscripts: einsum("ij,jk->ik", a, b), or einsum(a, [0, 1], b, [1, 2], [0, 2])."""
@@ -172,9 +205,13 @@ def einsum(*args: Any) -> Value:
     listed = [_operand_labels(part, value) for part, value in zip(subscripts, operands, strict=True)]
     result = _result_labels(given, listed)
     terms = [Term(*_without_repeats(value, labels)) for value, labels in zip(operands, listed, strict=True)]
-    out = terms[0]
-    for i, term in enumerate(terms[1:], 1):
-        later = {label for other in terms[i + 1 :] for label in other.labels}
-        out = _pair(out, term, later | set(result))
+    for places in _path(terms, result):
+        chosen = [terms[i] for i in places]
+        terms = [term for i, term in enumerate(terms) if i not in places]
+        while len(chosen) > 1:
+            wanted = {label for other in (*terms, *chosen[2:]) for label in other.labels}
+            chosen[:2] = [_pair(chosen[0], chosen[1], wanted | set(result))]
+        terms.append(chosen[0])
+    (out,) = terms
     out = out.without([label for label in out.labels if label not in result])
     return out.ordered(result)
