@@ -27,8 +27,8 @@ def to_numpy(array) -> np.ndarray:
 
 @pytest.mark.parametrize(
     ("module", "wanted"),
-    [(xp, standard.MAIN), (xp.linalg, standard.LINALG)],
-    ids=["main", "linalg"],
+    [(xp, standard.MAIN), (xp.linalg, standard.LINALG), (xp.fft, standard.FFT)],
+    ids=["main", "linalg", "fft"],
 )
 def test_every_function_has_the_signature_of_the_standard(module, wanted):
     wrong = {n: plain(getattr(module, n)) for n, s in wanted.items() if plain(getattr(module, n)) != s}

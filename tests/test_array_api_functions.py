@@ -101,6 +101,21 @@ CALLS = {
         p.linalg.trace(a(S), offset=1),
         p.linalg.diagonal(a(M)),
     ],
+    "fft": lambda p, a: [
+        p.fft.fft(a(M)),
+        p.fft.ifft(a(M), n=4, axis=0, norm="ortho"),
+        p.fft.rfft(a(M)),
+        p.fft.irfft(a(M + 0j), n=4),
+        p.fft.hfft(a(M + 0j), norm="forward"),
+        p.fft.ihfft(a(M)),
+        p.fft.fftn(a(M)),
+        p.fft.ifftn(a(M), axes=(0,)),
+        p.fft.rfftn(a(M), s=(2, 2), axes=(0, 1)),
+        p.fft.irfftn(a(M + 0j)),
+        p.fft.fftshift(a(M)),
+        p.fft.ifftshift(a(M), axes=1),
+    ],
+    "frequencies": lambda p, a: [p.fft.fftfreq(5, d=0.5), p.fft.rfftfreq(4)],
     "matrices": lambda p, a: [
         p.linalg.det(a(S)),
         p.linalg.inv(a(S)),
@@ -124,7 +139,7 @@ CALLS = {
 def test_against_numpy(name):
     got = CALLS[name](xp, lambda array: xp.asarray(array.copy()))
     want = CALLS[name](np, lambda array: array)
-    defaults = {"float64": "float32"} if name in ("arange", "linspace", "eye", "full", "like") else {}
+    defaults = {"float64": "float32"} if name in ("arange", "linspace", "eye", "full", "like", "frequencies") else {}
     for ours, theirs in zip(got, want, strict=True):
         theirs = np.asarray(theirs)
         assert ours.shape == theirs.shape
@@ -140,6 +155,14 @@ def test_decompositions():
     np.testing.assert_allclose(to_numpy(u * s @ vh), M, atol=1e-12)
     values, vectors = xp.linalg.eigh(xp.asarray(S))
     np.testing.assert_allclose(to_numpy(xp.asarray(S) @ vectors), to_numpy(vectors * values), atol=1e-12)
+
+
+def test_transforms_take_what_the_standard_says():
+    with pytest.raises(TypeError, match="real floating"):
+        xp.fft.rfft(xp.asarray(M + 0j))
+    with pytest.raises(ValueError, match="norm"):
+        xp.fft.fft(xp.asarray(M), norm="none")
+    assert xp.fft.fft(xp.asarray(M, dtype=xp.float32)).dtype is xp.complex64
 
 
 def test_descending_orders_are_stable():

@@ -7,7 +7,7 @@ import pytest
 
 import rushlight as rl
 from rushlight import DTypeError, RushlightError
-from rushlight.ops.pytorch_names import OUT_LINALG, OUT_SPECIAL, OUT_TOP
+from rushlight.ops.pytorch_names import OUT_FFT, OUT_LINALG, OUT_SPECIAL, OUT_TOP
 
 X, Y = rl.tensor([[1.0, -2.0, 3.0], [0.5, 4.0, -1.0]]), rl.tensor([2.0, 4.0, 0.5])
 
@@ -108,5 +108,5 @@ def test_keywords_of_pytorch():
 
 
 def test_every_name_takes_out():
-    for module, names in ((rl, OUT_TOP), (rl.linalg, OUT_LINALG), (rl.special, OUT_SPECIAL)):
+    for module, names in ((rl, OUT_TOP), (rl.linalg, OUT_LINALG), (rl.special, OUT_SPECIAL), (rl.fft, OUT_FFT)):
         assert not [n for n in names if hasattr(module, n) and not hasattr(getattr(module, n), "takes_out")]

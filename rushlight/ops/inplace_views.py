@@ -23,7 +23,7 @@ from rushlight.ops.registry import REGISTRY
 from rushlight.tape import call, replay
 from rushlight.tape.needed import edge_of
 from rushlight.tape.recipe import make_plain
-from rushlight.tape.state import STATE
+from rushlight.tape.state import STATE, impure
 from rushlight.tape.value import Leaf, Value, history_of
 
 
@@ -46,6 +46,7 @@ def see_as(x: Value, view: Callable[..., Any], name: str, *args: Any, **named: A
             f"{name}: a leaf that requires gradients ({x.spec!r}) changes in place; do it under no_grad(), "
             f"or use the op without the underscore"
         )
+    impure()
     seen = view(x, *args, **named)
     if seen is x:
         return x
@@ -98,6 +99,7 @@ def _grow(storage: Storage, room: int, name: str) -> None:
 
 def resize_(self: Value, *sizes: Any, memory_format: Any = None) -> Value:
     """Another shape over the same memory, row by row, with more of it where needed; what is new is not set."""
+    impure()
     _no_record(self, "resize_")
     shape = shape_of(sizes)
     if shape == self.spec.shape:
@@ -162,6 +164,7 @@ def set_(
 
 def adopt(x: Value, other: Value) -> Value:
     """x sees what `other`, a fresh handle, sees; older views of x keep the memory they have."""
+    impure()
     if other.storage is not x.storage:
         # Whoever saved this tensor finds out by the version that its bits are others now.
         other.storage.version += x.storage.version + 1

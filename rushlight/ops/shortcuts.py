@@ -12,6 +12,8 @@ from typing import Any
 
 from rushlight.core.dtypes import get_default
 from rushlight.ops import creation, subscript
+from rushlight.ops.out import with_out
+from rushlight.ops.pytorch_names import OUT_TOP
 from rushlight.ops.registry import REGISTRY
 from rushlight.tape.shortcut import shortcut, shortcut_of_one
 from rushlight.tape.value import Value
@@ -43,7 +45,8 @@ def install() -> None:
     for names, wrap in ((ONE, shortcut_of_one), (SEVERAL, shortcut), (MAKERS, _with_defaults)):
         for name in names:
             entry = REGISTRY[name]
-            function = wrap(entry.function)
+            # A call with `out` writes, so it is never learned and runs the function under the shortcut.
+            function = wrap(with_out(name, entry.function) if name in OUT_TOP else entry.function)
             if hasattr(entry.function, "op"):
                 function.op = entry.function.op  # type: ignore[attr-defined]
             REGISTRY[name] = replace(entry, function=function)
