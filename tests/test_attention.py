@@ -180,7 +180,7 @@ def test_no_matrix_of_scores_is_held(causal: bool) -> None:
     out = F.scaled_dot_product_attention(*operands, is_causal=causal)
     rows = 4 * time * width * 4
     tile = attention_tiles.TILE * 4
-    assert rushlight.memory.peak() - before < 2 * rows + 2 * tile
+    assert rushlight.memory.peak() - before < 2 * rows + 3 * tile
     out.sum().backward()
     assert rushlight.memory.peak() - before < 12 * rows + 3 * tile < 16 << 20
 

@@ -239,7 +239,7 @@ def _kernel_function(plan: Plan, declared: set[str]) -> str:
             row.rows.append(total.result())
             made.append((result, row.rows[-1]))
         values = row.row_values()
-        if row.frame.which("element"):
+        if row.frame.which("element") and not plan.finished:
             _call(writer, "void", "elements", o, "0", row.frame.axis, made)
         row.store_rows(values)
     return writer.function(FUNCTION.format(name="kernel"))
@@ -325,7 +325,7 @@ def _write_long_rows(writer: Writer, plan: Plan, outer: str, axis: str) -> None:
             row.rows.append(_long_pass(writer, job, p, reduce, partial, blocks))
             job.put(3 + p, COMPUTE[reduce.body.dtype], row.rows[-1])
         values = row.row_values()
-        if row.frame.which("element"):
+        if row.frame.which("element") and not plan.finished:
             job.put(2, "i64", "0")
             writer.line(f"call void %runner(ptr @part_elements, ptr {base}, i64 {blocks}, i64 %work)")
         row.store_rows(values)

@@ -63,6 +63,13 @@ class Plan:
     kernel: Rowwise
     kept: int | None
 
+    @property
+    def finished(self) -> bool:
+        """Whether the last pass has stored all elements as they are to be."""
+        return self.kept is not None and self.kernel.stores[self.kept] is arg(
+            len(self.kernel.inputs), self.kernel.outputs[self.kept]
+        )
+
 
 def plan(kernel: Rowwise) -> Plan:
     """See Note [Kept pass]. The output, read back, is one more input after the others."""

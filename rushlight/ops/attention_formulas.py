@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 from rushlight.core.dtypes import DType, bool_, compute_type, float32, int32, int64
 from rushlight.kernel.shapes import Reduce, Rowwise
 from rushlight.ops.family.map import Formula
@@ -21,17 +23,20 @@ def _seen(scores: Expr, mask: Expr | None) -> Expr:
     return scores + s.cast(mask, scores.dtype)
 
 
+@cache
 def mask_formula(dtype: DType, mask: DType) -> Formula:
     x = arg(0, dtype) * param(0, dtype)
     return Formula((dtype, mask), (dtype,), (dtype,), (_seen(x, arg(1, compute_type(mask))),))
 
 
+@cache
 def causal_formula(dtype: DType) -> Formula:
     """Hide the keys after the row: inputs are scores, the row's number and the key's."""
     body = s.where(arg(2, int32) <= arg(1, int32), arg(0, dtype), float("-inf"))
     return Formula((dtype, int32, int32), (), (dtype,), (body,))
 
 
+@cache
 def softmax_kernel(dtype: DType) -> Rowwise:
     """Scores to exp(scale * score - top), in place; top and the row's sum beside it."""
     x = arg(0, dtype) * param(0, dtype)
@@ -44,12 +49,14 @@ def softmax_kernel(dtype: DType) -> Rowwise:
     return Rowwise((dtype,) * 3, kinds, (dtype,), (dtype,), passes, stores, "axis", ("1", "0", "0", "1"))
 
 
+@cache
 def logsumexp_formula(dtype: DType) -> Formula:
     top, total = arg(0, dtype), arg(1, dtype)
     body = s.where(total.eq(0.0), 0.0, top + s.log(total))
     return Formula((dtype, dtype), (), (dtype,), (body,))
 
 
+@cache
 def divide_formula(dtype: DType) -> Formula:
     x, total = arg(0, dtype), arg(1, dtype)
     return Formula((dtype, dtype), (), (dtype,), (s.where(total.eq(0.0), 0.0, x / total),))
@@ -62,11 +69,13 @@ def _kept(dtype: DType, first: int) -> tuple[Expr, Expr]:
     return param(first + 2, float32) <= chance, s.cast(param(first + 3, float32), dtype)
 
 
+@cache
 def dropout_formula(dtype: DType) -> Formula:
     kept, more = _kept(dtype, 0)
     return Formula((dtype,), DROPOUT, (dtype,), (s.where(kept, arg(0, dtype) * more, 0.0),))
 
 
+@cache
 def gradient_formula(dtype: DType, mask: DType | None, causal: bool, dropout: bool, to_mask: bool) -> Formula:
     """From scores and the gradient of the probabilities to the probabilities and the gradient of the scores.
 
@@ -97,24 +106,29 @@ def gradient_formula(dtype: DType, mask: DType | None, causal: bool, dropout: bo
     return Formula(inputs, params, (dtype,) * len(bodies), bodies)
 
 
+@cache
 def along_kernel(dtype: DType) -> Rowwise:
     """The sum of a row's products."""
     passes = (Reduce("sum", arg(0, dtype) * arg(1, dtype)),)
     return Rowwise((dtype,), ("row",), (dtype, dtype), (), passes, (row(0, dtype),), "axis", ("0", "1", "1"))
 
 
+@cache
 def add_formula(dtype: DType) -> Formula:
     return Formula((dtype, dtype), (), (dtype,), (arg(0, dtype) + arg(1, dtype),))
 
 
+@cache
 def count_formula() -> Formula:
     return Formula((), (), (int32,), (s.cast(index(), int32),))
 
 
+@cache
 def cast_formula(source: DType, target: DType) -> Formula:
     return Formula((source,), (), (target,), (s.cast(arg(0, compute_type(source)), compute_type(target)),))
 
 
+@cache
 def batch_kernel(dtype: DType) -> Rowwise:
     """The sum over heads that share a mask."""
     passes = (Reduce("sum", arg(0, dtype)),)

@@ -31,7 +31,7 @@ from rushlight.ops import attention_formulas as f
 from rushlight.ops.family.build import built
 from rushlight.ops.family.map import Formula, map_kernel
 
-TILE = 1 << 18  # scores of a tile where launches are cheap
+TILE = 1 << 18  # scores of a tile in backward where launches are cheap
 WIDE_TILE = 1 << 22  # where they are not: on devices that run behind
 LEAST_ROWS = 64
 CAUSAL_ROWS = 128  # a causal tile leaves out the keys after its last row, so fewer rows are less work
@@ -109,6 +109,7 @@ def byte_offset(spec: Spec, at: tuple[int, ...]) -> int:
     return sum(i * step for i, step, n in moves if n > 1) * spec.dtype.itemsize
 
 
+@cache
 def steps_of(spec: Spec) -> Shape:
     """Strides of the last four dimensions, 0 where one element serves all."""
     return tuple(0 if n == 1 else step for n, step in zip(spec.shape[-4:], spec.strides[-4:], strict=True))
@@ -193,7 +194,7 @@ class Forward:
         self.mask = ins[3] if len(ins) > 3 else None
         self.dtype = dtype = self.q.dtype
         self.launches = Launches(pool, dtype)
-        self.scheme = scheme(shapes, most_scores(pool))
+        self.scheme = scheme(shapes, 2 * most_scores(pool))  # one matrix of scores where backward has two
         self.softmax = built(pool, f.softmax_kernel(dtype))
         rows = numel(self.scheme.heads) * self.scheme.rows
         counted = (max(shapes.rows, shapes.keys), int32)
