@@ -13,7 +13,7 @@ import numpy as np
 
 import rushlight
 from tests.catalog_complex import PARTS, number, on_pairs, parts_of
-from tests.catalog_making import made
+from tests.catalog_making import LENGTHS, made
 from tests.catalog_row import ALL, EXACT, Array, Make, Row, Sample, Tolerance, at
 
 TURNED = Tolerance("sums of up to 60 terms of size 2, along up to three dimensions", 128, 0)
@@ -139,6 +139,107 @@ def shifted(make: Make) -> Iterator[Sample]:
     yield at(make(0, 3))
 
 
+# ---- frames ----
+
+
+def frames(x: Array, size: int, hop: int) -> Array:
+    count = (x.shape[-1] - size) // hop + 1
+    return np.stack([x[..., i * hop : i * hop + size] for i in range(count)], -2)
+
+
+def spread(window: Array | None, size: int, width: int | None) -> Array:
+    """The window in the middle of a frame."""
+    width = width or size
+    before = (size - width) // 2
+    return np.pad(np.ones(width) if window is None else window, (before, size - width - before))
+
+
+def stft(
+    x: Array,
+    n_fft: int,
+    hop_length: int | None = None,
+    win_length: int | None = None,
+    window: Array | None = None,
+    center: bool = True,
+    pad_mode: str = "reflect",
+    normalized: bool = False,
+    onesided: bool = True,
+    return_complex: bool = True,
+    align_to_window: bool = False,
+) -> Any:
+    side = n_fft // 2 if center else 0
+    mode: Any = {"replicate": "edge", "circular": "wrap"}.get(pad_mode, pad_mode)
+    x = np.pad(x, [(0, 0)] * (x.ndim - 1) + [(side, side)], mode)
+    if align_to_window:
+        gap = n_fft - (win_length or n_fft)
+        x = np.pad(x, [(0, 0)] * (x.ndim - 1) + [(gap // 2, gap - gap // 2)])
+    seen = frames(x, n_fft, hop_length or n_fft // 4) * spread(window, n_fft, win_length)
+    out = turned(seen, seen.ndim - 1, -1) / (n_fft**0.5 if normalized else 1)
+    return parts_of(np.swapaxes(out[..., : n_fft // 2 + 1] if onesided else out, -1, -2))
+
+
+def signals(make: Make) -> Iterator[Sample]:
+    fine = {"return_complex": True}
+    yield at(make(2, 20), 8, None, None, make(8), **fine)
+    yield at(make(21), 7, 3, 5, make(5), normalized=True, **fine)
+    yield at(make(12), 6, 2, 6, make(6), pad_mode="constant", onesided=False, **fine)
+    yield at(make(1, 12), 4, 5, None, make(4), pad_mode="replicate", **fine)
+    yield at(make(12), 4, 1, None, make(4), pad_mode="circular", **fine)
+    yield at(make(14), 6, 2, 3, make(3), center=False, **fine)
+    yield at(make(14), 6, 2, 3, make(3), center=False, align_to_window=True, **fine)
+    yield at(make(0, 14), 6, 2, None, make(6), **fine)
+
+
+def istft(
+    x: Array,
+    n_fft: int,
+    hop_length: int | None = None,
+    win_length: int | None = None,
+    window: Array | None = None,
+    center: bool = True,
+    normalized: bool = False,
+    onesided: bool = True,
+    length: int | None = None,
+    return_complex: bool = False,
+) -> Any:
+    hop = hop_length or n_fft // 4
+    x = np.swapaxes(number(x), -1, -2)
+    axis = x.ndim - 1
+    if not return_complex:
+        x = mirrored(x[..., : n_fft // 2 + 1], axis, n_fft)
+    pieces = turned(x, axis, 1) / (n_fft**0.5 if normalized else n_fft)
+    pieces = pieces if return_complex else pieces.real
+    weights = spread(window, n_fft, win_length)
+    count = x.shape[-2]
+    total = n_fft + hop * (count - 1)
+    out, below = np.zeros((*x.shape[:-2], total), pieces.dtype), np.zeros(total)
+    for i in range(count):
+        out[..., i * hop : i * hop + n_fft] += pieces[..., i, :] * weights
+        below[i * hop : i * hop + n_fft] += weights**2
+    start = n_fft // 2 if center else 0
+    stop = total - start if length is None else start + length
+    return parts_of(out[..., start:stop] / below[start:stop])
+
+
+def spectra(make: Make) -> Iterator[Sample]:
+    def window(size: int) -> Array:
+        return make(size, low=0.5, high=1.5)
+
+    yield at(make(2, 5, 6, 2), 8, None, None, window(8))
+    yield at(make(4, 5, 2), 7, 3, 5, window(5), normalized=True)
+    yield at(make(4, 5, 2), 6, 2, None, window(6), center=False)
+    yield at(make(6, 5, 2), 6, 5, None, window(6), onesided=False, length=13)
+    yield at(make(1, 4, 3, 2), 4, 2, None, window(4), onesided=False, return_complex=True)
+
+
+def of_spectrum(op: Callable[..., Any], x: Any, *args: Any, **named: Any) -> Any:
+    return out_as_pairs(op, rushlight.view_as_complex(x), *args, **named)
+
+
+def kaiser(length: int, periodic: bool = True, beta: float = 12.0) -> Array:
+    return np.kaiser(length + periodic, beta)[:length] if length > 1 else np.ones(length)
+
+
 POINTS = (at(5), at(6), at(7, 0.25), at(1), at(8, d=-2.0))
 
 ROWS = [
@@ -148,4 +249,7 @@ ROWS = [
     Row("fft_ifftshift", lambda x, dim=None: np.fft.ifftshift(x, dim), shifted, ALL, EXACT),
     made("fft_fftfreq", np.fft.fftfreq, *POINTS),
     made("fft_rfftfreq", np.fft.rfftfreq, *POINTS),
+    Row("stft", stft, signals, PARTS, TURNED, call=out_as_pairs),
+    Row("istft", istft, spectra, PARTS, TURNED, call=of_spectrum, layouts=False),
+    made("kaiser_window", kaiser, *LENGTHS, at(9, False, 100.0), at(6, True, 0.0), at(40, True, 3)),
 ]

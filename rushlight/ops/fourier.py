@@ -118,7 +118,7 @@ def _mirrored(x: Value, dim: int, size: int, factor: float) -> Value:
 # ---- arguments ----
 
 
-def _promoted(op: str, x: Any, real: bool = False) -> Value:
+def promoted(op: str, x: Any, real: bool = False) -> Value:
     """Whole numbers in the default floating type, halves under autocast in float32; `real`: nothing complex."""
     if not isinstance(x, Value):
         raise TypeError(f"{op}: takes a tensor, got {type(x).__name__}")
@@ -257,17 +257,17 @@ def _transforms(kind: str, what: str) -> tuple[Callable[..., Value], Callable[..
 
     def one(input: Value, n: int | None = None, dim: int = -1, norm: str | None = None) -> Value:
         op = f"fft.{kind}"
-        x = _promoted(op, input, real)
+        x = promoted(op, input, real)
         return run(x, _Axes.one(op, x, n, dim), _norm_of(op, norm))
 
     def two(input: Value, s: Dims | None = None, dim: Dims = (-2, -1), norm: str | None = None) -> Value:
         op = f"fft.{kind}2"
-        x = _promoted(op, input, real)
+        x = promoted(op, input, real)
         return run(x, _Axes(op, x, s, dim), _norm_of(op, norm))
 
     def several(input: Value, s: Dims | None = None, dim: Dims | None = None, norm: str | None = None) -> Value:
         op = f"fft.{kind}n"
-        x = _promoted(op, input, real)
+        x = promoted(op, input, real)
         return run(x, _Axes(op, x, s, dim), _norm_of(op, norm))
 
     for function, suffix, where in (
