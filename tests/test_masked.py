@@ -67,6 +67,17 @@ def test_running_and_normal():
     assert np.allclose(both.numpy(), np.where(MASK, VALUES + math.log(2), VALUES))
 
 
+def test_medians():
+    x, mask = tensors()
+    got = masked.median(x, 1, mask=mask).numpy()
+    for n, row in np.ndindex(3, 5):
+        chosen = np.sort(VALUES[n, MASK[:, row], row])
+        assert got[n, row] == chosen[(len(chosen) - 1) // 2] if len(chosen) else math.isnan(got[n, row])
+    assert masked.median(rushlight.tensor([3, 1, 2]), 0).item() == 2
+    with pytest.raises(ValueError, match="no chosen element"):
+        masked.median(rushlight.tensor([3, 1, 2]), 0, mask=rushlight.tensor(False))
+
+
 def test_places():
     x, mask = tensors()
     assert masked.argmax(x, 1, mask=mask, dtype=rushlight.int64).tolist() == kept().argmax(1).tolist()
@@ -127,6 +138,15 @@ def test_windows(name, dtype, device):
         assert np.allclose(periodic, window(m + 1, dtype=dtype, device=device).numpy()[:m], rtol=close, atol=close)
     assert window(0).shape == (0,)
     assert window(1).tolist() == pytest.approx([1])
+
+
+def test_kaiser(device):
+    for m, sym in ((2, True), (9, True), (8, False)):
+        want = np.kaiser(m if sym else m + 1, 12.0)[:m]
+        assert np.allclose(windows.kaiser(m, sym=sym, device=device).numpy(), want, rtol=1e-5, atol=1e-6)
+    assert windows.kaiser(5, beta=0.0).tolist() == [1] * 5
+    with pytest.raises(ValueError, match="beta"):
+        windows.kaiser(5, beta=-1.0)
 
 
 def test_bad_windows():

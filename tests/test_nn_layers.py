@@ -182,3 +182,41 @@ def test_batch_norm_of_processes():
     model = nn.SyncBatchNorm.convert_sync_batchnorm(model)
     assert isinstance(model[1][0], nn.SyncBatchNorm) and model[1][0].momentum == 0.3
     assert sorted(model.state_dict()) == sorted(state)
+
+
+def test_softmax_in_clusters():
+    layer = nn.AdaptiveLogSoftmaxWithLoss(8, 20, [4, 10], div_value=2.0)
+    x, target = rushlight.randn(6, 8), rushlight.tensor([0, 3, 4, 9, 10, 19])
+    output, loss = layer(x, target)
+    every = layer.log_prob(x)
+    assert rushlight.allclose(every.exp().sum(1), rushlight.ones(6), atol=1e-5)
+    assert rushlight.allclose(output, every.gather(1, target.unsqueeze(1)).squeeze(1), atol=1e-5)
+    assert loss.item() == pytest.approx(-output.mean().item())
+    assert rushlight.equal(layer.predict(x), every.argmax(1))
+    assert layer(x[0], target[0]).output.item() == pytest.approx(output[0].item(), rel=1e-5)
+    with pytest.raises(ValueError, match="rising"):
+        nn.AdaptiveLogSoftmaxWithLoss(8, 20, [10, 4])
+    with pytest.raises(RuntimeError, match="0 to 20"):
+        layer(x[:2], rushlight.tensor([0, 20]))
+
+
+def test_wrapped_models():
+    model = nn.DataParallel(nn.Linear(2, 3))
+    assert sorted(model.state_dict()) == ["module.bias", "module.weight"] and model(rushlight.zeros(4, 2)).shape == (
+        4,
+        3,
+    )
+
+
+def test_older_names_of_functions():
+    x = rushlight.randn(2, 3, 6)
+    for name in ("relu", "elu", "selu", "celu", "leaky_relu", "hardtanh"):
+        y = x.clone()
+        assert getattr(F, name + "_")(y) is y and rushlight.equal(y, getattr(F, name)(x)), name
+    values, places = F.max_pool1d_with_indices(x, 2)
+    assert rushlight.equal(x.gather(2, places), values)
+    weight, bias = rushlight.randn(3, 3, 4), rushlight.randn(4)
+    convolved = F.conv_tbc(x.permute(2, 0, 1), weight, bias, 1)
+    assert rushlight.allclose(
+        convolved.permute(1, 2, 0), F.conv1d(x, weight.permute(2, 1, 0), bias, padding=1), atol=1e-5
+    )

@@ -36,6 +36,9 @@ from rushlight.nn.activation import (
     Tanhshrink,
     Threshold,
 )
+from rushlight.nn.adaptive_softmax import (
+    AdaptiveLogSoftmaxWithLoss,
+)
 from rushlight.nn.attention import MultiheadAttention
 from rushlight.nn.containers import (
     ModuleDict,
@@ -45,6 +48,9 @@ from rushlight.nn.containers import (
     Sequential,
 )
 from rushlight.nn.conv import Conv1d, Conv2d, Conv3d, ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
+from rushlight.nn.data_parallel import (
+    DataParallel,
+)
 from rushlight.nn.distance import (
     Bilinear,
     CosineSimilarity,
@@ -181,6 +187,7 @@ __all__ = [
     "AdaptiveAvgPool1d",
     "AdaptiveAvgPool2d",
     "AdaptiveAvgPool3d",
+    "AdaptiveLogSoftmaxWithLoss",
     "AdaptiveMaxPool1d",
     "AdaptiveMaxPool2d",
     "AdaptiveMaxPool3d",
@@ -211,6 +218,7 @@ __all__ = [
     "CosineEmbeddingLoss",
     "CosineSimilarity",
     "CrossEntropyLoss",
+    "DataParallel",
     "Dropout",
     "Dropout1d",
     "Dropout2d",

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from rushlight.core.dtypes import DType
-from rushlight.ops import composite, elementwise as e, random, shuffle
+from rushlight.ops import activations, composite, convolution, elementwise as e, random, shuffle
 from rushlight.ops.registry import REGISTRY
 from rushlight.ops.windows import Given
 from rushlight.tensor import Tensor
@@ -57,6 +58,78 @@ def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool 
     """Zero each element with probability p and scale the others by 1 / (1 - p); itself when not training."""
     result = random.dropout(input, p, training)
     return input.copy_(result) if inplace and result is not input else result
+
+
+# ---- names of which the older form says by an underscore or an ending what an argument says ----
+
+
+def relu_(input: Tensor) -> Tensor:
+    """relu, into its input."""
+    return relu(input, inplace=True)
+
+
+def leaky_relu_(input: Tensor, negative_slope: float = 0.01) -> Tensor:
+    """leaky_relu, into its input."""
+    return leaky_relu(input, negative_slope, inplace=True)
+
+
+def elu_(input: Tensor, alpha: float = 1.0) -> Tensor:
+    """elu, into its input."""
+    return activations.elu(input, alpha, inplace=True)
+
+
+def celu_(input: Tensor, alpha: float = 1.0) -> Tensor:
+    """celu, into its input."""
+    return activations.celu(input, alpha, inplace=True)
+
+
+def selu_(input: Tensor) -> Tensor:
+    """selu, into its input."""
+    return activations.selu(input, inplace=True)
+
+
+def hardtanh_(input: Tensor, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
+    """hardtanh, into its input."""
+    return activations.hardtanh(input, min_val, max_val, inplace=True)
+
+
+def threshold_(input: Tensor, threshold: float, value: float) -> Tensor:
+    """threshold, into its input."""
+    return activations.threshold(input, threshold, value, inplace=True)
+
+
+def rrelu_(input: Tensor, lower: float = 1.0 / 8, upper: float = 1.0 / 3, training: bool = False) -> Tensor:
+    """rrelu, into its input."""
+    return activations.rrelu(input, lower, upper, training, inplace=True)
+
+
+def _with_indices(name: str) -> Callable[..., tuple[Tensor, Tensor]]:
+    pool = REGISTRY[name].function
+
+    def function(*args: Any, return_indices: bool = True, **named: Any) -> tuple[Tensor, Tensor]:
+        return pool(*args, return_indices=True, **named)
+
+    function.__name__ = function.__qualname__ = f"{name}_with_indices"
+    function.__doc__ = f"{name}, and where in the input each element was found."
+    return function
+
+
+_POOLS = [f"{kind}max_pool{n}d" for kind in ("", "adaptive_") for n in (1, 2, 3)]
+globals().update({f"{name}_with_indices": _with_indices(name) for name in _POOLS})
+globals().update(
+    {f"{name}_with_indices": _with_indices(name) for name in ("fractional_max_pool2d", "fractional_max_pool3d")}
+)
+
+
+def native_channel_shuffle(input: Tensor, groups: int) -> Tensor:
+    """channel_shuffle."""
+    return shuffle.channel_shuffle(input, groups)
+
+
+def conv_tbc(input: Tensor, weight: Tensor, bias: Tensor, pad: int = 0) -> Tensor:
+    """conv1d of (time, batch, channel) with weights (window, channel in, channel out)."""
+    x, kernel = input.permute(1, 2, 0), weight.permute(2, 1, 0)
+    return convolution.conv1d(x, kernel, bias, padding=pad).permute(2, 0, 1)
 
 
 def unfold(input: Tensor, kernel_size: Given, dilation: Given = 1, padding: Given = 0, stride: Given = 1) -> Tensor:
