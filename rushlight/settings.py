@@ -53,6 +53,21 @@ def is_signed(input: Tensor) -> bool:
     return questions.is_signed(input)
 
 
+def detach(input: Tensor) -> Tensor:
+    """The same memory without a record."""
+    return input.detach()
+
+
+def detach_copy(input: Tensor) -> Tensor:
+    """A copy without a record."""
+    return e.clone(input.detach())
+
+
+def get_device(input: Tensor) -> int:
+    """The number of the device: 0, and -1 for the host."""
+    return questions.get_device(input)
+
+
 def is_storage(obj: Any) -> bool:
     """Whether an object is a storage."""
     return type(obj).__name__ == "UntypedStorage"

@@ -325,6 +325,10 @@ class Tensor(Value):
             return array.astype(dtype)
         return array.copy() if copy else array
 
+    def __array_wrap__(self, array: Any, context: Any = None, return_scalar: Any = False) -> Tensor:
+        """What NumPy's functions of this tensor give, as a tensor."""
+        return tensor(array)
+
     def item(self) -> Any:
         """The one element as a Python number."""
         if self.spec.numel != 1:

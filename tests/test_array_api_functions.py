@@ -92,6 +92,7 @@ CALLS = {
         *p.unique_inverse(a(M)),
         p.unique_values(a(M)),
     ],
+    "unique complex": lambda p, a: [*p.unique_all(a(np.array([1j, 2.0, 1j, 1 + 1j])))],
     "products": lambda p, a: [
         p.matmul(a(M), a(M.T)),
         p.tensordot(a(M), a(M), axes=((0, 1), (0, 1))),

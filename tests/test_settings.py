@@ -113,6 +113,21 @@ def test_names():
     assert rl.get_float32_matmul_precision() == "highest"
 
 
+def test_small_functions():
+    x = rl.ones(2, requires_grad=True)
+    h = x * 2
+    assert rl.detach(h).data_ptr() == h.data_ptr()
+    assert rl.detach_copy(h).data_ptr() != h.data_ptr()
+    assert not rl.detach_copy(h).requires_grad
+    assert rl.get_device(x) == -1
+
+
+def test_numpy_functions_of_tensors_give_tensors():
+    x = rl.tensor([0.0, 1.0])
+    assert isinstance(np.exp(x), rl.Tensor)
+    np.testing.assert_allclose(np.exp(x).numpy(), np.exp([0.0, 1.0]), rtol=1e-6)
+
+
 def test_lists_are_copied():
     targets = [rl.zeros(2), rl.zeros(1)]
     rl._foreach_copy_(targets, [rl.ones(2), rl.tensor([3.0])])

@@ -252,9 +252,11 @@ class UniqueInverse(NamedTuple):
 def _distinct(x: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     tensor = unwrap(x)
     flat = tensor.reshape(-1)
-    if tensor.dtype.kind == "c":
-        raise TypeError("unique_*: complex numbers have no order here; take real and imag apart")
-    values, inverse, counts = op("unique")(flat, return_inverse=True, return_counts=True)
+    if tensor.dtype.kind == "c":  # by real, then by imaginary part
+        rows, inverse, counts = op("unique")(op("view_as_real")(flat), dim=0, return_inverse=True, return_counts=True)
+        values = op("complex")(rows[:, 0], rows[:, 1])
+    else:
+        values, inverse, counts = op("unique")(flat, return_inverse=True, return_counts=True)
     count = values.shape[0]
     order = op("sort")(inverse, stable=True)[1]
     starts = op("sub")(op("cumsum")(counts, 0), counts)
