@@ -42,10 +42,10 @@ def convolve(x: Any, w: Any, options: dict[str, Any]) -> Any:
     return (rushlight.conv1d if x.ndim == 3 else rushlight.conv2d)(x, w, None, **options)
 
 
-def gradients(values: list[np.ndarray], options: dict[str, Any], scale: float) -> list[np.ndarray]:
+def gradients(values: list[np.ndarray], options: dict[str, Any], scale: float, how: Any = convolve) -> list[np.ndarray]:
     """The result, both gradients, and both gradients of a function of those: all three ops and their derivatives."""
     x, w = (rushlight.tensor(v, requires_grad=True) for v in values)
-    out = convolve(x, w, options)
+    out = how(x, w, options)
     g = rushlight.tensor(np.random.default_rng(5).standard_normal(tuple(out.shape)).astype(np.float32))
     g.requires_grad_()
     first = rushlight.autograd.grad(out, (x, w), g, create_graph=True)
@@ -69,6 +69,38 @@ def test_as_by_windows(
     expected = gradients(values, options, 0.01)
     assert len(calls) == 1
     for a, b in zip(got, expected, strict=True):
+        assert a.shape == b.shape
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=2e-6 * max(1.0, np.abs(b).max()) * np.sqrt(b.size))
+
+
+def turned(x: Any, w: Any, options: dict[str, Any]) -> Any:
+    return (rushlight.conv_transpose1d if x.ndim == 3 else rushlight.conv_transpose2d)(x, w, None, **options)
+
+
+@pytest.mark.parametrize(
+    "shape, weights, options",
+    [
+        ((2, 4, 9, 7), (4, 5, 3, 3), {}),
+        ((2, 4, 9, 7), (4, 6, 4, 4), {"stride": 2, "padding": 1}),
+        ((1, 8, 5, 6), (8, 4, 3, 2), {"stride": (3, 2), "padding": (1, 0), "output_padding": (2, 1), "groups": 2}),
+        ((2, 4, 5, 6), (4, 4, 3, 3), {"dilation": 2, "padding": 1, "output_padding": 1}),
+        ((2, 4, 5, 6), (4, 4, 2, 2), {"stride": 4}),
+        ((2, 6, 7, 18), (6, 1, 3, 3), {"groups": 6, "stride": 2, "padding": 1}),
+        ((2, 4, 15), (4, 6, 5), {"stride": 2}),
+    ],
+)
+def test_transposed(
+    shape: tuple[int, ...], weights: tuple[int, ...], options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    random = np.random.default_rng(4)
+    values = [random.standard_normal(s).astype(np.float32) for s in (shape, weights)]
+    calls = []
+    plain = direct_convolution.back
+    monkeypatch.setattr(direct_convolution, "back", lambda *a: calls.append(1) or plain(*a))
+    got = gradients(values, options, 0.01, turned)
+    assert calls
+    monkeypatch.setattr(direct_convolution, "suits", lambda *a: False)
+    for a, b in zip(got, gradients(values, options, 0.01, turned), strict=True):
         assert a.shape == b.shape
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=2e-6 * max(1.0, np.abs(b).max()) * np.sqrt(b.size))
 

@@ -160,6 +160,17 @@ def conv3d(
     return _convolve("conv3d", 3, input, weight, bias, stride, padding, dilation, groups)
 
 
+def _direct_back(x: Value, w: Value, stride: Sizes, before: Sizes, dilation: Sizes, groups: int, whole: Sizes) -> Value:
+    """The transpose by kernels of its own, to an image of size `whole`."""
+    if len(stride) == 2:
+        static = (stride, before, dilation, groups, whole, w.spec.shape[2:], x.spec.shape[2:])
+        return direct_convolution.back(x, w, static)
+    flat = _direct_back(
+        views.unsqueeze(x, 2), views.unsqueeze(w, 2), (1, *stride), (0, *before), (1, *dilation), groups, (1, *whole)
+    )
+    return views.squeeze(flat, 2)
+
+
 def _cropped(out: Value, padding: Sizes, extra: Sizes) -> Value:
     """Without `padding` at both ends, then `extra` more at the far end, which is zeros where nothing was written."""
     rank = len(padding)
@@ -202,11 +213,14 @@ def _convolve_back(
         raise ShapeError(f"{op}: output_padding {list(extra)} must be smaller than stride or dilation")
     x, w = autocast(input, weight)
     n, *sizes = x.spec.shape[:1] + x.spec.shape[2:]
+    reach = [(m - 1) * s + d * (k - 1) + 1 for m, s, d, k in zip(sizes, steps, spread, kernel, strict=True)]
+    image = tuple(r - 2 * p + more for r, p, more in zip(reach, border, extra, strict=True))
+    if rank < 3 and min(image) > 0 and direct_convolution.suits(x.spec, w.spec, steps, spread, groups):
+        return _with_bias(_direct_back(x, w, steps, border, spread, groups, image), bias)
     table = views.transpose(views.reshape(w, (1, groups, given // groups, shared * numel(kernel))), -1, -2)
     block = matmul(table, views.reshape(x, (n, groups, given // groups, numel(sizes))))
     parts = views.reshape(block, (n, outs, *kernel, *sizes))
     order = (0, 1, *range(2 + rank, 2 + 2 * rank), *range(2, 2 + rank))
-    reach = [(m - 1) * s + d * (k - 1) + 1 for m, s, d, k in zip(sizes, steps, spread, kernel, strict=True)]
     out = fold(views.permute(parts, order), (n, outs, *reach), kernel, steps, spread)
     return _with_bias(_cropped(out, border, extra), bias)
 

@@ -208,6 +208,11 @@ def image(x: Value, w: Value, static: Static) -> Value:
     return _dense(_image, x, w, static)
 
 
+def back(g: Value, w: Value, static: Static) -> Value:
+    """The transpose of the convolution; g and w fit (`suits`)."""
+    return _dense(_back, g, w, static)
+
+
 def _vjps(first: str, second: str) -> list[Any]:
     """Gradients of a bilinear op's operands a and b, by the other two ops; "gb" is called with g and b."""
     ops = {"image": lambda: _image, "back": lambda: _back, "weights": lambda: _weights}
