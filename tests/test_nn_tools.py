@@ -186,6 +186,24 @@ def test_backward_hooks_that_change_gradients():
     assert layer.bias.grad.tolist() == [12, 12]
 
 
+def test_backward_hooks_of_several_inputs():
+    layer, met = nn.Bilinear(2, 3, 2), []
+
+    def hook(module, into, out):
+        met.append([g.shape for g in into])
+        return into[0] * 2, into[1] * 3
+
+    layer.register_full_backward_hook(hook)
+    x, y = rushlight.randn(4, 2).requires_grad_(), rushlight.randn(4, 3).requires_grad_()
+    want = rushlight.autograd.grad(nn.functional.bilinear(x, y, layer.weight, layer.bias).sum(), [x, y])
+    layer(x, y).sum().backward()
+    assert met == [[(4, 2), (4, 3)]]
+    assert rushlight.allclose(x.grad, want[0] * 2) and rushlight.allclose(y.grad, want[1] * 3)
+    layer.register_full_backward_hook(lambda module, into, out: (into[0],))
+    with pytest.raises(RuntimeError, match="1 gradients in place of 2"):
+        layer(x, y).sum().backward()
+
+
 def test_backward_hook_without_gradients_of_inputs():
     layer, met = nn.Linear(3, 2), []
     layer.register_full_backward_hook(lambda module, into, out: met.append(into))

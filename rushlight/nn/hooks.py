@@ -1,19 +1,18 @@
 """Calling a module with the functions that watch it.
 
 # Note [Backward hooks]
-A module whose backward pass is watched sees its inputs, and gives its results, through views of their own: the gradient
-of such a view is what came through this call and nothing else. The hooks of the results' gradients run when all of them
-are known, the hooks of the inputs' gradients when all of those are. Where several inputs have gradients, the first of
-them have gone on by then: to put others in their place is refused.
+A module whose backward pass is watched sees its inputs, and gives its results, through a function that changes nothing:
+what comes back through it is what came through this call, for all inputs, or all results, at once.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from rushlight.core.errors import RushlightError
+from rushlight.tape.function import Function
 from rushlight.tape.state import STATE
 from rushlight.tensor import Handle, Tensor
 
@@ -66,71 +65,82 @@ def call_with_hooks(module: Any, args: tuple[Any, ...], named: dict[str, Any]) -
         raise
 
 
+class _Through(Function):
+    """Tensors as they are, of which the gradients, all at once, go through a function."""
+
+    @staticmethod
+    def forward(ctx: Any, change: Callable[[tuple[Any, ...]], tuple[Any, ...]], *tensors: Any) -> Any:
+        ctx.change = change
+        ctx.set_materialize_grads(False)
+        return tensors
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        return None, *ctx.change(grads)
+
+
+def _replaced(module: Any, given: tuple[Any, ...], changed: Any) -> tuple[Any, ...]:
+    """The gradients a hook gave in place of others."""
+    parts = changed if isinstance(changed, tuple) else (changed,)
+    if len(parts) != len(given):
+        raise RushlightError(
+            f"a backward hook of {type(module).__name__} gave {len(parts)} gradients in place of {len(given)}"
+        )
+    return parts
+
+
 class _Watch:
     """One call of a module whose backward pass is watched."""
 
     def __init__(self, module: Any) -> None:
         self.module = module
-        self.into: list[Any] = []  # gradients of the inputs
-        self.out: list[Any] = []  # gradients of the results
-        self.missing_in = self.missing_out = 0
+        self.out: tuple[Any, ...] = ()  # gradients of the results
+        self.count = 0  # of positional arguments
+        self.below = False  # whether inputs have gradients, which come later
 
-    def _view(self, value: Any, met: Callable[[int, Any], Any], at: int) -> tuple[Any, bool]:
-        if not isinstance(value, Tensor) or not value.requires_grad:
-            return value, False
-        seen = value.view_as(value)
-        seen.register_hook(lambda g: met(at, g))
+    def _led(
+        self, values: Sequence[Any], change: Callable[[tuple[Any, ...]], tuple[Any, ...]]
+    ) -> tuple[list[Any], bool]:
+        """Values with their tensors led through `change`, which sees None at the places of the others."""
+        at = [i for i, value in enumerate(values) if isinstance(value, Tensor) and value.requires_grad]
+        seen = list(values)
+        if not at:
+            return seen, False
+
+        def spread(grads: tuple[Any, ...]) -> tuple[Any, ...]:
+            whole: list[Any] = [None] * len(values)
+            for i, gradient in zip(at, grads, strict=True):
+                whole[i] = gradient
+            changed = change(tuple(whole))
+            return tuple(changed[i] for i in at)
+
+        for i, value in zip(at, _Through.apply(spread, *(values[i] for i in at)), strict=True):
+            seen[i] = value
         return seen, True
 
     def inputs(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
-        self.into = [None] * len(args)
-        parts = [self._view(value, self._met_input, i) for i, value in enumerate(args)]
-        self.missing_in = sum(watched for _, watched in parts)
-        return tuple(value for value, _ in parts)
+        self.count = len(args)
+        seen, self.below = self._led(args, self._met_inputs)
+        return tuple(seen)
 
     def results(self, result: Any) -> Any:
         many = isinstance(result, (tuple, list))
-        listed = list(result) if many else [result]
-        self.out = [None] * len(listed)
-        parts = [self._view(value, self._met_result, i) for i, value in enumerate(listed)]
-        self.missing_out = sum(watched for _, watched in parts)
-        values = [value for value, _ in parts]
+        values, _ = self._led(list(result) if many else [result], self._met_results)
         if not many:
             return values[0]
         return type(result)(*values) if hasattr(result, "_fields") else type(result)(values)
 
-    def _met_result(self, at: int, gradient: Any) -> Any:
-        self.out[at] = gradient
-        self.missing_out -= 1
-        if self.missing_out > 0:
-            return None
-        given = tuple(self.out)
+    def _met_results(self, given: tuple[Any, ...]) -> tuple[Any, ...]:
         for hook in list(self.module._backward_pre_hooks.values()):
             changed = hook(self.module, given)
-            if changed is not None:
-                given = self._replaced(changed, len(self.out), "results")
-        self.out = list(given)
-        if not self.missing_in:
-            self._call_hooks()
-        return given[at]
-
-    def _met_input(self, at: int, gradient: Any) -> Any:
-        self.into[at] = gradient
-        self.missing_in -= 1
-        return self._call_hooks()[at] if self.missing_in == 0 else None
-
-    def _call_hooks(self) -> tuple[Any, ...]:
-        given = tuple(self.into)
-        for hook in list(self.module._backward_hooks.values()):
-            changed = hook(self.module, given, tuple(self.out))
-            if changed is not None:
-                given = self._replaced(changed, sum(g is not None for g in self.into), "inputs")
+            given = given if changed is None else _replaced(self.module, given, changed)
+        self.out = given
+        if not self.below:
+            self._met_inputs((None,) * self.count)
         return given
 
-    def _replaced(self, changed: Any, count: int, what: str) -> tuple[Any, ...]:
-        if count > 1:
-            raise RushlightError(
-                f"a backward hook of {type(self.module).__name__} gave other gradients for its {count} {what}; only of one "
-                f"can they be replaced; use Tensor.register_hook on each"
-            )
-        return changed if isinstance(changed, tuple) else (changed,)
+    def _met_inputs(self, given: tuple[Any, ...]) -> tuple[Any, ...]:
+        for hook in list(self.module._backward_hooks.values()):
+            changed = hook(self.module, given, self.out)
+            given = given if changed is None else _replaced(self.module, given, changed)
+        return given
