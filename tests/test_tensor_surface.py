@@ -265,3 +265,44 @@ def test_every_element_put_to_one_place_gets_its_gradient():
     assert out.tolist() == [[[1.0, 0.0, 3.0]]]
     (out * rl.tensor([5.0, 6.0, 7.0])).sum().backward()
     assert x.grad.tolist() == [[[5.0, 7.0, 7.0]]]
+
+
+def changed_in_place(x):
+    h = (x * 2).reshape(2, 3)
+    first = h[0]
+    h.t_()
+    first.mul_(3.0)
+    h.unsqueeze_(0)
+    w = h.exp() + 1
+    w.squeeze_()
+    out = rl.empty(0)
+    with rl.no_grad():
+        rl.exp(x, out=out)
+    out.resize_(3)
+    return (w * rl.arange(6.0).reshape(3, 2)).sum() + (x * out[0]).sum()
+
+
+def gradients_of(function):
+    x = rl.linspace(0.1, 0.6, 6).requires_grad_()
+    y = function(x)
+    y.backward()
+    return y.item(), x.grad.tolist()
+
+
+def test_views_in_place_and_out_keep_their_bits_in_regions():
+    want = gradients_of(changed_in_place)
+    assert gradients_of(lambda x: rl.utils.checkpoint.checkpoint(changed_in_place, x)) == want
+    with rl.memory.budget("4MiB"):
+        assert gradients_of(changed_in_place) == want
+        x = rl.arange(10.0) * 2
+        view = x[2:4]
+        x.resize_(5000)
+        view.add_(1)
+        assert x[:5].tolist() == [0, 2, 5, 7, 8]
+
+
+def test_a_result_saved_for_its_derivative_is_not_viewed_in_place():
+    w = rl.rand(1, 3, requires_grad=True).exp()
+    w.squeeze_()
+    with pytest.raises(InplaceError):
+        w.sum().backward()
