@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import shutil
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,10 +12,14 @@ import pytest
 
 import rushlight
 import rushlight.nn.functional as F
+from rushlight.core.dtypes import float32
+from rushlight.devices.reference import ReferenceDevice
 from rushlight.devices.registry import pool_of
-from rushlight.ops import attention, attention_tiles
+from rushlight.ops import attention, attention_formulas as f, attention_tiles
+from rushlight.ops.family.map import map_kernel
 from rushlight.ops.random import default_generator, drop_again
 from rushlight.utils.checkpoint import checkpoint
+from tests.cuda_emulation import Emulator
 
 SEVERAL = {"TILE": 24, "WIDE_TILE": 24, "LEAST_ROWS": 2, "CAUSAL_ROWS": 2}  # many small tiles
 
@@ -202,7 +208,7 @@ def test_bits_do_not_depend_on_threads() -> None:
 def test_wrong_operands() -> None:
     q, k, v = tensors(arrays(Q, K, V))
     attend = F.scaled_dot_product_attention
-    with pytest.raises(ValueError, match="attn_mask or is_causal"):
+    with pytest.raises(RuntimeError, match="or is_causal, not both"):
         attend(q, k, v, rushlight.ones(7, 6), is_causal=True)
     with pytest.raises(RuntimeError, match=r"one dtype.*cast"):
         attend(q, k.double(), v)
@@ -214,3 +220,31 @@ def test_wrong_operands() -> None:
         attend(q, k[:, :2], v[:, :2], enable_gqa=True)
     with pytest.raises(ValueError, match="dropout_p"):
         attend(q, k, v, dropout_p=1.5)
+
+
+def test_kernels_between_products_on_emulated_cuda(tmp_path: Path) -> None:
+    """In place, with params, masked and with dropout: as the reference device does it."""
+    if shutil.which("g++") is None:
+        pytest.skip("g++ is not installed")
+    rows, keys = 6, 70
+    scores, slopes, added = arrays((rows, keys), (rows, keys), (rows, keys))
+    level, along = arrays((rows,), (rows,))
+    counted = np.arange(keys, dtype=np.int32)
+    softmax = f.softmax_kernel(float32)
+    gradient = f.gradient_formula(float32, float32, True, True, True)
+    found = []
+    for device in (Emulator(tmp_path), ReferenceDevice()):
+        x, g, bare = scores.copy(), slopes.copy(), np.zeros_like(scores)
+        top, total = (np.zeros(rows, np.float32) for _ in range(2))
+        strides = (keys, 1, 1, 1, 0, 1, 1, 0, 1, keys, 1, 1)
+        place = [a.ctypes.data for a in (x, top, total, x)]
+        device.build(softmax)(*place, rows, keys, 1, *strides, 0.5)
+        each, one = (keys, 1), (1, 0)
+        sides = [each] * 5 + [one, one, each, one, (0, 1)]
+        kernel, tail = map_kernel(gradient, (rows, keys), sides, 3)
+        operands = (x, g, bare, x, g, level, along, added, counted, counted)
+        place = [a.ctypes.data for a in operands]
+        device.build(kernel)(*place, *tail, 0.5, 3, 7, 11, 0.25, 1 / 0.75)
+        found.append([x, g, bare, top, total])
+    for got, expected in zip(*found, strict=True):
+        np.testing.assert_allclose(got, expected, rtol=2e-6, atol=2e-6)

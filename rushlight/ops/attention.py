@@ -163,7 +163,7 @@ def _check(q: Value, k: Value, v: Value, mask: Value | None, causal: bool, p: fl
         raise ShapeError(f"{NAME}: {shown} do not fit")
     if mask is not None:
         if causal:
-            raise ValueError(f"{NAME}: pass attn_mask or is_causal, not both")
+            raise ShapeError(f"{NAME}: pass attn_mask {mask.spec!r} or is_causal, not both")
         if mask.spec.dtype not in (bool_, float32, q.spec.dtype):
             raise DTypeError(
                 f"{NAME}: attn_mask {mask.spec!r} must be bool (true: look) or of the query's type, which is added; "
