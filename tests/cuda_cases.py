@@ -28,7 +28,7 @@ from rushlight.core.dtypes import (
 )
 from rushlight.core.shapes import contiguous_strides
 from rushlight.devices.reference import narrow, widen
-from rushlight.kernel.shapes import Contract, Gather, Kernel, Map, Reduce, Rowwise, Scan, ScatterAdd
+from rushlight.kernel.shapes import SCATTERS, Contract, Gather, Kernel, Map, Reduce, Rowwise, Scan, Scatter
 from rushlight.scalar import build as s
 from rushlight.scalar.ir import arg, binary, const, extent, index, param, row
 from rushlight.scalar.philox import normal, uniform
@@ -497,8 +497,9 @@ def index_cases(rng: np.random.Generator) -> Iterator[Case]:
             gather.add(dtype, draw(rng, (2, 11, 5), dtype))
             gather.add(kind, picks)
             yield gather
-            if dtype is not bool_:
-                scatter = Case(f"scatter {dtype.name} {kind.name}", ScatterAdd(dtype, kind), (2, 9, 5, 11), status=True)
+            for how in ("set",) if dtype is bool_ else SCATTERS if kind is int64 else ("add",):
+                name = f"scatter {how} {dtype.name} {kind.name}"
+                scatter = Case(name, Scatter(dtype, kind, how), (2, 9, 5, 11), status=True)
                 scatter.add(dtype, draw(rng, (2, 11, 5), dtype))
                 scatter.add(dtype, draw(rng, (2, 9, 5), dtype))
                 scatter.add(kind, picks)
@@ -508,13 +509,14 @@ def index_cases(rng: np.random.Generator) -> Iterator[Case]:
     rows.add(float32, draw(rng, (1, 50, 64), float32))
     rows.add(int64, rng.integers(0, 50, 300), (0, 1, 0))
     yield rows
-    back = Case("scatter rows", ScatterAdd(float32, int64), (1, 300, 64, 50), status=True)
-    back.add(float32, draw(rng, (1, 50, 64), float32))
-    back.add(float32, draw(rng, (1, 300, 64), float32))
-    back.add(int64, rng.integers(0, 50, 300), (0, 1, 0))
-    yield back
+    for how in SCATTERS:
+        back = Case(f"scatter {how} rows", Scatter(float32, int64, how), (1, 300, 64, 50), status=True)
+        back.add(float32, draw(rng, (1, 50, 64), float32))
+        back.add(float32, draw(rng, (1, 300, 64), float32))
+        back.add(int64, rng.integers(0, 50, 300), (0, 1, 0))
+        yield back
     yield from scatter_row_cases(rng)
-    for kernel in (Gather(float32, int64), ScatterAdd(float32, int64)):
+    for kernel in (Gather(float32, int64), Scatter(float32, int64)):
         bad = Case(f"bad index {type(kernel).__name__}", kernel, (1, 3, 2, 4), status=True, bad_index=True)
         shapes = ((1, 3, 2), (1, 4, 2)) if isinstance(kernel, Gather) else ((1, 4, 2), (1, 3, 2))
         for shape in shapes:
@@ -530,7 +532,7 @@ def scatter_row_cases(rng: np.random.Generator) -> Iterator[Case]:
         for outer, count, inner, limit in shapes:
             for offset in (GUARD, 1):
                 name = f"scatter row {dtype.name} {(outer, count, inner, limit)} offset={offset}"
-                case = Case(name, ScatterAdd(dtype, int64), (outer, count, inner, limit), status=True)
+                case = Case(name, Scatter(dtype, int64), (outer, count, inner, limit), status=True)
                 case.add(dtype, draw(rng, (outer, limit, inner), dtype), offset=offset)
                 case.add(dtype, draw(rng, (outer, count, inner), dtype), offset=offset)
                 picks = rng.integers(0, limit, (outer, count))

@@ -16,7 +16,7 @@ from rushlight.devices.cuda.stub import Arguments, Driver, make_launcher
 from rushlight.devices.protocol import Launch
 from rushlight.emit.cuda import emit, entry_name
 from rushlight.kernel.interpret import signature
-from rushlight.kernel.shapes import Gather, Kernel, Map, Rowwise, ScatterAdd
+from rushlight.kernel.shapes import Gather, Kernel, Map, Rowwise, Scatter
 
 BEFORE = r"""
 #include <cmath>
@@ -146,5 +146,5 @@ class Emulator:
         params = kernel.params if isinstance(kernel, Map | Rowwise) else ()
         arguments = Arguments(whole, range(shape.addresses, shape.addresses + shape.sizes), params)
         key, rule = rule_of(kernel, (ctypes.addressof(self.scratch), ctypes.addressof(self.tickets)))
-        flag = ctypes.addressof(self.indexed) if isinstance(kernel, Gather | ScatterAdd) else 0
+        flag = ctypes.addressof(self.indexed) if isinstance(kernel, Gather | Scatter) else 0
         return make_launcher(1, arguments, key, rule, driver, flag)

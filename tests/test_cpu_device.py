@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 from rushlight import scalar as s
-from rushlight.core.dtypes import ALL, bfloat16, bool_, compute_type, float16, float32, float64, int32, int64
+from rushlight.core.dtypes import ALL, bfloat16, bool_, compute_type, float16, float32, float64, int32, int64, uint8
 from rushlight.core.errors import OutOfMemoryError
 from rushlight.devices import cache
 from rushlight.devices.cpu import native, open_device, threads
 from rushlight.devices.reference import open_device as open_reference
-from rushlight.kernel.shapes import Contract, Gather, Map, Reduce, Rowwise, ScatterAdd
+from rushlight.kernel.shapes import Contract, Gather, Map, Reduce, Rowwise, Scatter
 
 X, Y = s.arg(0, float32), s.arg(1, float32)
 NUMPY = {bfloat16: np.dtype(ml_dtypes.bfloat16), **{d: np.dtype(d.name) for d in ALL if d is not bfloat16}}
@@ -401,7 +401,7 @@ def test_gather_rows_and_elements(cpu, dtype, index_dtype):
 
 
 def test_a_bad_index_stores_zero_and_is_told(cpu):
-    launch, scatter = cpu.build(Gather(float32, int64)), cpu.build(ScatterAdd(float32, int64))
+    launch, scatter = cpu.build(Gather(float32, int64)), cpu.build(Scatter(float32, int64))
     status = cpu.status_word("take")
     source, index, out = random((4, 3)), np.array([1, 4, -1]), np.ones((3, 3), np.float32)
     launch(at(out), at(source), at(index), status, 1, 3, 3, 4, 0, 3, 1, 0, 3, 1, 0, 1, 0)
@@ -420,7 +420,7 @@ def test_a_bad_index_stores_zero_and_is_told(cpu):
 @pytest.mark.parametrize("dtype", [float32, float64, float16, bfloat16, int32, int64], ids=str)
 @pytest.mark.parametrize("inner", [1, 5, 600])
 def test_scatter_add_sums_repeated_indices_in_order(cpu, dtype, inner):
-    launch = cpu.build(ScatterAdd(dtype, int64))
+    launch = cpu.build(Scatter(dtype, int64))
     source = random((2, 50, inner), dtype)
     index = np.random.default_rng(0).integers(0, 7, (2, 50))
     out = np.zeros((2, 7, inner), NUMPY[dtype])
@@ -433,6 +433,27 @@ def test_scatter_add_sums_repeated_indices_in_order(cpu, dtype, inner):
     for o, k in np.ndindex(2, 50):
         wanted[o, index[o, k]] += source[o, k]
     same(out, wanted)
+
+
+@pytest.mark.parametrize("dtype", [float32, float16, bfloat16, uint8, int64], ids=str)
+@pytest.mark.parametrize("kind", ["set", "prod", "max", "min"])
+@pytest.mark.parametrize("inner", [1, 5, 600])
+@pytest.mark.parametrize("rows", [False, True])
+def test_scatter_kinds_are_those_of_the_reference(cpu, dtype, kind, inner, rows):
+    results = []
+    index = np.random.default_rng(0).integers(0, 7, (2, 50) if rows else (2, 50, inner))
+    source, start = random((2, 50, inner), dtype), random((2, 7, inner), dtype)
+    if dtype is float32:
+        source[0, 20, 0] = start[1, 3, 0] = np.nan
+    for machine in (cpu, open_reference()):
+        out = start.copy()
+        steps = (50, 1, 0) if rows else steps_of(index)
+        launch = machine.build(Scatter(dtype, int64, kind))
+        status = machine.status_word("scatter")
+        launch(at(out), at(source), at(index), status, 2, 50, inner, 7, *steps_of(out), *steps_of(source), *steps)
+        machine.synchronize()
+        results.append(out)
+    same(*results)
 
 
 # ---- launches ---------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from rushlight.devices.cuda import driver, gemm, grid, open_device
 from rushlight.devices.cuda.stub import Arguments, Driver, make_caller, make_launcher
 from rushlight.devices.reference import ReferenceDevice, view_memory
 from rushlight.emit.cuda import emit
-from rushlight.kernel.shapes import Contract, Gather, Map, ScatterAdd
+from rushlight.kernel.shapes import Contract, Gather, Map, Scatter
 from rushlight.scalar import build as s
 from rushlight.scalar.ir import arg, index, param
 from tests import cuda_cases as cases
@@ -35,7 +35,8 @@ KERNELS = {
     "scan": cases.scan_kernel("sum", bool_, float16),
     "contract": Contract(int32, int32),
     "gather": Gather(float32, int64),
-    "scatter_add": ScatterAdd(float16, int32),
+    "scatter_add": Scatter(float16, int32),
+    "scatter_max": Scatter(float16, int32, "max"),
 }
 
 

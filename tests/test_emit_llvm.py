@@ -11,7 +11,7 @@ from rushlight.devices.cpu import native, stub
 from rushlight.emit import llvm
 from rushlight.emit.llvm_rowwise import plan
 from rushlight.kernel.interpret import signature
-from rushlight.kernel.shapes import Contract, Gather, Map, Reduce, Rowwise, ScatterAdd
+from rushlight.kernel.shapes import SCATTERS, Contract, Gather, Map, Reduce, Rowwise, Scatter
 from rushlight.scalar.philox import normal
 from tests.cuda_cases import scan_kernel
 
@@ -51,7 +51,8 @@ def kernels():
                 )
     for dtype in (*FLOAT, *INTEGER):
         yield f"contract {dtype.name}", Contract(dtype, compute_type(dtype))
-        yield f"scatter {dtype.name}", ScatterAdd(dtype, int64)
+        for kind in SCATTERS:
+            yield f"scatter {kind} {dtype.name}", Scatter(dtype, int64, kind)
         for kind in ("sum", "prod", "max", "min", "linear"):
             yield f"scan {kind} {dtype.name}", scan_kernel(kind, dtype)
     yield "scan log", scan_kernel("log", float32)

@@ -13,7 +13,7 @@ from rushlight.emit.wgsl import emit, schedule
 from rushlight.emit.wgsl_layout import alias_pattern, layout_of
 from rushlight.emit.wgsl_library import library_text
 from rushlight.emit.wgsl_types import FUSED, literal
-from rushlight.kernel.shapes import Contract, Gather, Kernel, Map, Reduce, Rowwise, ScatterAdd
+from rushlight.kernel.shapes import Contract, Gather, Kernel, Map, Reduce, Rowwise, Scatter
 from rushlight.scalar import build as s
 from rushlight.scalar.ir import arg, index, make, param, row
 from tests.cuda_cases import scan_kernel
@@ -49,7 +49,8 @@ CASES: dict[str, tuple[Kernel, frozenset[str], tuple[int, ...] | None, str]] = {
     "contract_plain": (Contract(t.bfloat16, t.float32), PLAIN, None, ""),
     "scan": (scan_kernel("sum", t.int32, t.int64), PLAIN, None, ""),
     "gather": (Gather(t.float32, t.int64), PLAIN, None, ""),
-    "scatter_add": (ScatterAdd(t.float16, t.int32), PLAIN, None, ""),
+    "scatter_add": (Scatter(t.float16, t.int32), PLAIN, None, ""),
+    "scatter_max": (Scatter(t.float16, t.int32, "max"), PLAIN, None, ""),
 }
 
 

@@ -5,7 +5,7 @@ import pytest
 from rushlight import scalar as s
 from rushlight.core.dtypes import bfloat16, bool_, complex64, float16, float32, float64, int32, int64, uint64
 from rushlight.kernel.interpret import signature, sort_arguments
-from rushlight.kernel.shapes import Contract, Gather, Map, Reduce, Rowwise, Scan, ScatterAdd, Search, Sort
+from rushlight.kernel.shapes import Contract, Gather, Map, Reduce, Rowwise, Scan, Scatter, Search, Sort
 from rushlight.kernel.show import show
 from rushlight.kernel.verify import verify
 from rushlight.scalar.ir import make
@@ -57,7 +57,8 @@ GOOD = [
     Contract(bfloat16, float32),
     Contract(int64, int64),
     Gather(bool_, int32),
-    ScatterAdd(float16, int64),
+    Scatter(float16, int64),
+    Scatter(bool_, int32, "set"),
     Sort(bfloat16, True),
     Search(float16, False),
     Scan(float16, (float32, bool_), s.const(0.0, float32), s.where(s.arg(1, bool_), TOP + X, TOP)),
@@ -124,7 +125,8 @@ BAD = {
     "scan arg": (Scan(float32, (float32,), s.const(0.0, float32), TOP + Y), "there is no arg1: 1 known"),
     "scan row": (Scan(float32, (float32,), s.const(0.0, float32), s.row(1, float32) + X), "there is no row1"),
     "scan extent": (Scan(int64, (), s.const(0, int64), s.row(0, int64) + s.extent()), "extent has no meaning here"),
-    "scatter bool": (ScatterAdd(bool_, int64), "scatter_add: elements cannot be bool"),
+    "scatter bool": (Scatter(bool_, int64), "scatter add: elements cannot be bool"),
+    "scatter kind": (Scatter(float32, int64, "mean"), "kind 'mean', not one of add, set"),
 }
 
 

@@ -10,7 +10,7 @@ from rushlight.core.errors import OutOfMemoryError
 from rushlight.devices.allocator import Pool, Storage, room_for
 from rushlight.devices.null import open_device as open_null
 from rushlight.devices.reference import narrow, open_device, widen
-from rushlight.kernel.shapes import Contract, Gather, Map, Reduce, Rowwise, ScatterAdd
+from rushlight.kernel.shapes import Contract, Gather, Map, Reduce, Rowwise, Scatter
 
 X, Y = s.arg(0, float32), s.arg(1, float32)
 
@@ -282,7 +282,7 @@ def test_scatter_add_repeats_and_skips_bad_indices(machine):
         want[1] += source[k]
     status = machine.status_word("scatter_add")
     strides = (0, 3, 1, 0, 3, 1, 0, 1, 0)
-    machine.build(ScatterAdd(float32, int64))(at(out), at(source), at(index), status, 1, 4, 3, 5, *strides)
+    machine.build(Scatter(float32, int64))(at(out), at(source), at(index), status, 1, 4, 3, 5, *strides)
     np.testing.assert_array_equal(out, want)
     with pytest.raises(IndexError, match="scatter_add"):
         machine.synchronize()
@@ -293,7 +293,7 @@ def test_scatter_add_rounds_halves_at_each_addition(machine):
     out = np.full(1, 2048.0, np.float16)
     status = machine.status_word("scatter_add")
     strides = (0, 1, 0, 0, 1, 0, 0, 1, 0)
-    machine.build(ScatterAdd(float16, int64))(at(out), at(source), at(index), status, 1, 4, 1, 1, *strides)
+    machine.build(Scatter(float16, int64))(at(out), at(source), at(index), status, 1, 4, 1, 1, *strides)
     assert out[0] == 2048  # each addition of 1 is a tie and goes back to even
 
 

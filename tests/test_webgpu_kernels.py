@@ -7,7 +7,7 @@ import pytest
 
 from rushlight.core import dtypes as t
 from rushlight.core.dtypes import DType, compute_type
-from rushlight.kernel.shapes import Contract, Gather, Map, Reduce, Rowwise, ScatterAdd
+from rushlight.kernel.shapes import Contract, Gather, Map, Reduce, Rowwise, Scatter
 from rushlight.scalar import build as s
 from rushlight.scalar.ir import arg, const, extent, index, param, row
 from tests import webgpu_bench
@@ -282,7 +282,7 @@ def test_scatter_add(bench: Bench, dtype: DType, index_dtype: DType) -> None:
     target, source = sample(dtype, (2, 6, 5), 1), sample(dtype, (2, 9, 5), 2)
     places = np.random.default_rng(1).integers(0, 6, 9).astype(index_dtype.name)
     out = bench.put(target, 1)
-    launch = bench.device.build(ScatterAdd(dtype, index_dtype))
+    launch = bench.device.build(Scatter(dtype, index_dtype))
     status = bench.device.status_word("index_add")
     launch(out, bench.put(source), bench.put(places), status, 2, 9, 5, 6, 30, 5, 1, 45, 5, 1, 0, 1, 0)
     for k, place in enumerate(places):
@@ -290,6 +290,34 @@ def test_scatter_add(bench: Bench, dtype: DType, index_dtype: DType) -> None:
             target.dtype
         )
     assert np.array_equal(bench.get(out, (2, 6, 5), dtype), target)
+
+
+def folded(kind: str, dtype: DType, old: np.ndarray, new: np.ndarray) -> np.ndarray:
+    if kind == "set":
+        return new
+    fold = {"prod": np.multiply, "max": np.maximum, "min": np.minimum}[kind]
+    own = NUMPY[compute_type(dtype).name]
+    return fold(old.astype(own), new.astype(own)).astype(old.dtype)
+
+
+@pytest.mark.parametrize("dtype", (t.bool_, t.int8, t.int64, t.float16, t.float32), ids=lambda d: d.name)
+@pytest.mark.parametrize("kind", ("set", "prod", "max", "min"))
+def test_scatter_kinds(bench: Bench, dtype: DType, kind: str) -> None:
+    need(bench, dtype)
+    if dtype is t.bool_ and kind != "set":
+        return
+    target, source = sample(dtype, (2, 6, 5), 1), sample(dtype, (2, 9, 5), 2)
+    if dtype.kind == "f":
+        source[0, 3, 1] = target[1, 2, 2] = np.nan
+    places = np.random.default_rng(1).integers(0, 6, (2, 9, 5))
+    out = bench.put(target, 1)
+    launch = bench.device.build(Scatter(dtype, t.int64, kind))
+    status = bench.device.status_word("scatter")
+    launch(out, bench.put(source), bench.put(places), status, 2, 9, 5, 6, 30, 5, 1, 45, 5, 1, 45, 5, 1)
+    for o, k, i in np.ndindex(2, 9, 5):
+        spot = (o, places[o, k, i], i)
+        target[spot] = folded(kind, dtype, target[spot], source[o, k, i])
+    np.testing.assert_array_equal(bench.get(out, (2, 6, 5), dtype), target)
 
 
 @pytest.mark.parametrize("bad", [10, -1, -11, 2**32, -(2**32), 2**63 - 1, np.int32(-1), np.int32(10)])
@@ -308,7 +336,7 @@ def test_bad_index_raises_once_and_stores_zero(bench: Bench, bad: int) -> None:
 def test_scatter_add_skips_bad_indices(bench: Bench) -> None:
     out = bench.put(np.zeros(3, "f4"))
     status = bench.device.status_word("index_add")
-    launch = bench.device.build(ScatterAdd(t.float32, t.int64))
+    launch = bench.device.build(Scatter(t.float32, t.int64))
     places = bench.put(np.array([1, -1, 3, 1]))
     launch(out, bench.put(np.ones(4, "f4")), places, status, 1, 4, 1, 3, 0, 1, 0, 0, 1, 0, 0, 1, 0)
     with pytest.raises(IndexError, match="index_add"):

@@ -175,6 +175,7 @@ def narrow(values: Array) -> Array:
 
 _IDENTITY = {"sum": 0, "prod": 1}
 _FOLDS: dict[str, np.ufunc] = {"sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum}
+_SCATTERS: dict[str, np.ufunc] = {"add": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum}
 
 
 def _identity(kind: str, dtype: np.dtype[Any]) -> Any:
@@ -234,12 +235,16 @@ class NumpyMachine:
             out[...] = np.where(bad, out.dtype.type(0), source[outer, place, inner])
         return bool(bad.any())
 
-    def scatter_add(self, dtype: DType, out: Array, source: Array, index: Array) -> bool:
+    def scatter(self, kind: str, dtype: DType, out: Array, source: Array, index: Array) -> bool:
         bad, place = _resolve(index, out.shape[1])
         for k in range(index.shape[1]):
             outer, inner = np.nonzero(~bad[:, k, :])
             spot = (outer, place[outer, k, inner], inner)
-            total = self.load(dtype, out[spot]) + self.load(dtype, source[outer, k, inner])
+            given = source[outer, k, inner]
+            if kind == "set":
+                out[spot] = given
+                continue
+            total = _SCATTERS[kind](self.load(dtype, out[spot]), self.load(dtype, given))
             out[spot] = narrow(total) if dtype is bfloat16 else total.astype(out.dtype)
         return bool(bad.any())
 

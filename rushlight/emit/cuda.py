@@ -8,12 +8,12 @@ strides as long long, params in their own type. Rowwise and scatter kernels take
 from __future__ import annotations
 
 from rushlight.emit.cuda_contract import contract
-from rushlight.emit.cuda_index import gather, scatter_add
+from rushlight.emit.cuda_index import gather, scatter
 from rushlight.emit.cuda_map import PACK, flat, strided
 from rushlight.emit.cuda_rows import rowwise
 from rushlight.emit.cuda_scalar import PRELUDE
 from rushlight.emit.cuda_scan import scan
-from rushlight.kernel.shapes import Contract, Gather, Kernel, Map, Rowwise, Scan, ScatterAdd
+from rushlight.kernel.shapes import Contract, Gather, Kernel, Map, Rowwise, Scan, Scatter
 
 
 def entry_name(kernel: Kernel) -> str:
@@ -26,7 +26,7 @@ def entry_name(kernel: Kernel) -> str:
         return "scan"
     if isinstance(kernel, Contract):
         return "contract"
-    return "gather" if isinstance(kernel, Gather) else "scatter_add"
+    return "gather" if isinstance(kernel, Gather) else "scatter"
 
 
 def emit(kernel: Kernel) -> str:
@@ -39,5 +39,5 @@ def emit(kernel: Kernel) -> str:
         return f"{PRELUDE}\n{scan(kernel)}"
     if isinstance(kernel, Contract):
         return f"{PRELUDE}\n{contract(kernel)}"
-    assert isinstance(kernel, Gather | ScatterAdd)
-    return f"{PRELUDE}{PACK}\n{gather(kernel) if isinstance(kernel, Gather) else scatter_add(kernel)}"
+    assert isinstance(kernel, Gather | Scatter)
+    return f"{PRELUDE}{PACK}\n{gather(kernel) if isinstance(kernel, Gather) else scatter(kernel)}"

@@ -1,12 +1,12 @@
-"""Gather and scatter-add as CUDA C, without float atomics.
+"""Gather and scatter as CUDA C, without float atomics.
 
 # Note [Indices on CUDA]
 1. One index for a whole row (its inner stride is 0, as in an embedding) is the case to be fast in: rows are then moved
    in chunks of 16 bytes where addresses, strides and sizes allow it. A branch that is the same for all threads decides.
-2. Scatter-add: each target has one owner, who looks at every index in ascending order and adds what is for it. So the
-   additions to a target come in the order of k, whatever the number of owners.
+2. Scatter: each target has one owner, who looks at every index in ascending order and folds in what is for it. So the
+   steps of a target come in the order of k, whatever the number of owners.
 3. Where rows have one index, owners are warps, by a hash of the target: a warp reads 32 indices at once and puts those
-   for it in a queue in shared memory; several queued rows are loaded before they are added.
+   for it in a queue in shared memory; several queued rows are loaded before they are folded in.
 4. Where every element has its own index, owners are threads: a column each, and one of `slices` ranges of targets.
 """
 
@@ -15,13 +15,13 @@ from __future__ import annotations
 from rushlight.core.dtypes import DType, compute_type
 from rushlight.emit.cuda_map import chunk_of
 from rushlight.emit.cuda_scalar import STORED, combine, computed, load, store
-from rushlight.kernel.shapes import Gather, ScatterAdd
+from rushlight.kernel.shapes import Gather, Scatter
 
 THREADS = 256
 WARPS = THREADS // 32
 STRIPS = 8  # of 32 indices, loaded by a warp at once
 QUEUE = 32 * (STRIPS + 1)
-AT_ONCE = 4  # queued rows that are loaded before they are added
+AT_ONCE = 4  # queued rows that are loaded before they are folded in
 
 BALLOT = """\
 #if defined(__HIP__) || defined(__HIPCC_RTC__)
@@ -97,24 +97,27 @@ extern "C" __global__ void __launch_bounds__({THREADS}) gather({declared}) {{
 """
 
 
-# ---- scatter-add ----
+# ---- scatter ----
 
 
-def _add(dtype: DType, before: str, more: str) -> list[str]:
-    """Declare the sum of two stored values as `sum`, stored."""
-    kind, total = computed(dtype), combine("sum", compute_type(dtype), "before", "more")
+def _step(kind: str, dtype: DType, before: str, more: str) -> list[str]:
+    """Declare what becomes of a stored value, given another, as `after`, stored."""
+    if kind == "set":
+        return [f"const {STORED[dtype]} after = {more};"]
+    total = combine("sum" if kind == "add" else kind, compute_type(dtype), "before", "more")
+    kind = computed(dtype)
     return [
         f"const {kind} before = {load(dtype, before)};",
         f"const {kind} more = {load(dtype, more)};",
-        f"const {STORED[dtype]} sum = {store(dtype, f'({total})')};",
+        f"const {STORED[dtype]} after = {store(dtype, f'({total})')};",
     ]
 
 
-def _add_queued(dtype: DType) -> str:
+def _fold_queued(kind: str, dtype: DType) -> str:
     stored = STORED[dtype]
     return f"""\
-// Add the queued rows, in order. `to` and `from` are at this lane's elements, which `inside` says are there.
-template <int N> __device__ __forceinline__ void add_queued(
+// Fold the queued rows in, in order. `to` and `from` are at this lane's elements, which `inside` says are there.
+template <int N> __device__ __forceinline__ void fold_queued(
     {stored}* const to, const {stored}* const from, const i64 o_k, const i64 s_k,
     const i64* const rows, const i64* const targets, const int queued, const bool inside) {{
     typedef Pack<{stored}, N> Chunk;
@@ -134,10 +137,10 @@ template <int N> __device__ __forceinline__ void add_queued(
             if (inside && at[j] >= 0) {{
                 #pragma unroll
                 for (int e = 0; e < N; ++e) {{
-                    {" ".join(_add(dtype, "old[j].v[e]", "added[j].v[e]"))}
-                    old[j].v[e] = sum;
+                    {" ".join(_step(kind, dtype, "old[j].v[e]", "added[j].v[e]"))}
+                    old[j].v[e] = after;
                 }}
-                // A later row for the same target adds to this sum, not to what was in memory.
+                // A later row for the same target goes on from this, not from what was in memory.
                 #pragma unroll
                 for (int l = j + 1; l < {AT_ONCE}; ++l) if (at[l] == at[j]) old[l] = old[j];
                 *(Chunk*)(to + at[j] * o_k) = old[j];
@@ -148,9 +151,9 @@ template <int N> __device__ __forceinline__ void add_queued(
 """
 
 
-def _add_rows(dtype: DType, index_dtype: DType) -> str:
+def _fold_rows(dtype: DType, index_dtype: DType) -> str:
     return f"""\
-template <int N> __device__ __forceinline__ void add_rows(
+template <int N> __device__ __forceinline__ void fold_rows(
     {_declared(dtype, index_dtype)}, const i64 owners, i64* const queue) {{
     const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
     i64* const rows = queue + warp * {2 * QUEUE};
@@ -187,7 +190,7 @@ template <int N> __device__ __forceinline__ void add_rows(
             }}
             if (queued < 32 && begin + 32 * {STRIPS} < count) continue;
             SYNC_WARP();
-            add_queued<N>(to, from, o_k, s_k, rows, targets, queued, inside);
+            fold_queued<N>(to, from, o_k, s_k, rows, targets, queued, inside);
             SYNC_WARP();
             queued = 0;
         }}
@@ -196,9 +199,9 @@ template <int N> __device__ __forceinline__ void add_rows(
 """
 
 
-def _add_columns(dtype: DType, index_dtype: DType) -> str:
+def _fold_columns(kind: str, dtype: DType, index_dtype: DType) -> str:
     return f"""\
-__device__ __forceinline__ void add_columns({_declared(dtype, index_dtype)}, const i64 slices) {{
+__device__ __forceinline__ void fold_columns({_declared(dtype, index_dtype)}, const i64 slices) {{
     const i64 columns = outer * inner, across = (columns + {THREADS - 1}) / {THREADS};
     for (i64 job = blockIdx.x; job < across * slices; job += gridDim.x) {{
         const i64 column = job % across * {THREADS} + threadIdx.x, slice = job / across;
@@ -211,8 +214,8 @@ __device__ __forceinline__ void add_columns({_declared(dtype, index_dtype)}, con
             const i64 at = (i64)picks[o * i_o + k * i_k + i * i_i];
             if ((u64)at >= (u64)limit) *status = 1;
             if (at >= begin && at < end) {{
-                {" ".join(_add(dtype, "target[at * o_k]", "source[o * s_o + k * s_k + i * s_i]"))}
-                target[at * o_k] = sum;
+                {" ".join(_step(kind, dtype, "target[at * o_k]", "source[o * s_o + k * s_k + i * s_i]"))}
+                target[at * o_k] = after;
             }}
         }}
     }}
@@ -220,21 +223,22 @@ __device__ __forceinline__ void add_columns({_declared(dtype, index_dtype)}, con
 """
 
 
-def scatter_add(kernel: ScatterAdd) -> str:
+def scatter(kernel: Scatter) -> str:
     """`owners` is blocks of owners in case 3 of Note [Indices on CUDA], `slices` those of case 4; see grid.py."""
-    dtype, declared = kernel.dtype, _declared(kernel.dtype, kernel.index_dtype)
+    kind, dtype, index_dtype = kernel.kind, kernel.dtype, kernel.index_dtype
+    declared = _declared(dtype, index_dtype)
     chunk = chunk_of([dtype])
-    parts = [_add_queued(dtype), _add_rows(dtype, kernel.index_dtype), _add_columns(dtype, kernel.index_dtype)]
+    parts = [_fold_queued(kind, dtype), _fold_rows(dtype, index_dtype), _fold_columns(kind, dtype, index_dtype)]
     return (
         BALLOT
         + "".join(f"\n{part}" for part in parts)
         + f"""
-extern "C" __global__ void __launch_bounds__({THREADS}) scatter_add(
+extern "C" __global__ void __launch_bounds__({THREADS}) scatter(
     {declared}, const i64 owners, const i64 slices) {{
     __shared__ i64 queue[{WARPS * 2 * QUEUE}];
-    if (i_i != 0 && inner > 1) add_columns({_names()}, slices);
-    else if ({_whole_chunks(chunk)}) add_rows<{chunk}>({_names()}, owners, queue);
-    else add_rows<1>({_names()}, owners, queue);
+    if (i_i != 0 && inner > 1) fold_columns({_names()}, slices);
+    else if ({_whole_chunks(chunk)}) fold_rows<{chunk}>({_names()}, owners, queue);
+    else fold_rows<1>({_names()}, owners, queue);
 }}
 """
     )

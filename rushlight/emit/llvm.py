@@ -22,7 +22,7 @@ from rushlight.emit import (
     llvm_sort,
 )
 from rushlight.emit.llvm_text import FUNCTION, LAUNCH, Writer
-from rushlight.kernel.shapes import Contract, Gather, Kernel, Map, Reduce, Rowwise, Scan, ScatterAdd, Search, Sort
+from rushlight.kernel.shapes import Contract, Gather, Kernel, Map, Reduce, Rowwise, Scan, Scatter, Search, Sort
 from rushlight.scalar.elementary import lower
 
 TASKS = "define internal i64 @tasks(ptr readonly %args)"
@@ -51,7 +51,7 @@ def emit(kernel: Kernel) -> str:
         llvm_contract.write_kernel(body, kernel)
         numbers = llvm_contract.write_counts(counts)
     else:
-        assert isinstance(kernel, Gather | ScatterAdd)
+        assert isinstance(kernel, Gather | Scatter)
         llvm_index.write_kernel(body, kernel)
         numbers = llvm_index.write_counts(counts, kernel)
     return module([body.function(FUNCTION.format(name="kernel"))], counts, numbers)
@@ -98,6 +98,6 @@ def arguments(kernel: Kernel) -> str:
     elif isinstance(kernel, Sort):
         return "i" * (4 + 4 + 9 + 2)  # see Note [Sorting on the CPU]
     else:
-        assert isinstance(kernel, Gather | ScatterAdd)
+        assert isinstance(kernel, Gather | Scatter)
         return "i" * (4 + 4 + 9)
     return "i" * words + "".join(d.kind if d.kind in "fu" else "i" for d in kernel.params)

@@ -1,15 +1,17 @@
-"""Gather and ScatterAdd kernels. An index outside the axis is reported in the status word, never followed."""
+"""Gather and Scatter kernels. An index outside the axis is reported in the status word, never followed."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
-from rushlight.core.dtypes import DType, bool_, compute_type
+from rushlight.core.dtypes import DType, compute_type
 from rushlight.emit.llvm_body import first_lanes, load, pointer, store
 from rushlight.emit.llvm_gather import write_along
-from rushlight.emit.llvm_text import COMPUTE, STORED, Arguments, Slot, Writer, vector
-from rushlight.kernel.shapes import Gather, ScatterAdd
+from rushlight.emit.llvm_rowwise import combine
+from rushlight.emit.llvm_text import STORED, Arguments, Slot, Writer
+from rushlight.kernel.shapes import Gather, Scatter
 
 COLUMNS = 128
 
@@ -33,7 +35,7 @@ class Frame:
     index_strides: list[str]
 
 
-def read_frame(writer: Writer, kernel: Gather | ScatterAdd) -> Frame:
+def read_frame(writer: Writer, kernel: Gather | Scatter) -> Frame:
     arguments = Arguments(writer)
     out, source, index, status = (arguments.address() for _ in range(4))
     outer, count, inner, limit = arguments.words(4)
@@ -42,8 +44,8 @@ def read_frame(writer: Writer, kernel: Gather | ScatterAdd) -> Frame:
     return Frame(*types, out, source, index, status, outer, count, inner, limit, steps[0], steps[1], steps[2])
 
 
-def write_counts(writer: Writer, kernel: Gather | ScatterAdd) -> tuple[str, str]:
-    """Gather: a task is one (outer, k). ScatterAdd: one outer and a block of columns, all k in order."""
+def write_counts(writer: Writer, kernel: Gather | Scatter) -> tuple[str, str]:
+    """Gather: a task is one (outer, k). Scatter: one outer and a block of columns, all k in order."""
     arguments = Arguments(writer)
     arguments.next = 4
     outer, count, inner, _ = arguments.words(4)
@@ -54,7 +56,7 @@ def write_counts(writer: Writer, kernel: Gather | ScatterAdd) -> tuple[str, str]
     return writer.mul(outer, writer.divided_up(inner, COLUMNS)), work
 
 
-def write_kernel(writer: Writer, kernel: Gather | ScatterAdd) -> None:
+def write_kernel(writer: Writer, kernel: Gather | Scatter) -> None:
     frame = read_frame(writer, kernel)
     if isinstance(kernel, Gather):
         single = _is_single(writer, frame)
@@ -64,8 +66,12 @@ def write_kernel(writer: Writer, kernel: Gather | ScatterAdd) -> None:
             write_along(writer, frame.dtype, frame.index_dtype, addresses, [frame.count, frame.limit, *steps])
         with writer.when(writer.value(f"xor i1 {single}, true")):
             _write_blocks(writer, frame, _write_gather)
-    else:
-        _write_blocks(writer, frame, _write_scatter)
+        return
+    single = writer.value(f"icmp eq i64 {frame.inner}, 1")
+    with writer.when(single):
+        _write_scatter(writer, frame, partial(_fold_one, kernel.kind))
+    with writer.when(writer.value(f"xor i1 {single}, true")):
+        _write_blocks(writer, frame, partial(_write_wide, kernel.kind))
 
 
 def _is_single(writer: Writer, frame: Frame) -> str:
@@ -154,7 +160,13 @@ def _gather_row(writer: Writer, frame: Frame, out: str, source: str, place: str)
         writer.line(f"store {raw} {writer.get(found)}, ptr {target}, align {align}")
 
 
-def _write_scatter(writer: Writer, frame: Frame, *, quick: bool) -> None:
+# ---- scatter ----
+
+Columns = tuple[str, str]
+Fold = Callable[[Writer, Frame, str, str, str, Columns], None]  # of the places of out, source, index
+
+
+def _write_scatter(writer: Writer, frame: Frame, fold: Fold) -> None:
     blocks = writer.divided_up(frame.inner, COLUMNS)
     with writer.loop("%begin", "%end") as task:
         o = writer.value(f"sdiv i64 {task}, {blocks}")
@@ -164,37 +176,58 @@ def _write_scatter(writer: Writer, frame: Frame, *, quick: bool) -> None:
         with writer.loop("0", frame.count) as k:
             index = _corner(writer, frame.index, frame.index_dtype, frame.index_strides, o, k)
             source = _corner(writer, frame.source, frame.dtype, frame.source_strides, o, k)
-            if quick:
-                _add_row(writer, frame, out, source, index, (begin, end))
-            else:
-                _scatter_row(writer, frame, out, source, index, (begin, end))
+            fold(writer, frame, out, source, index, (begin, end))
 
 
-def _sum(writer: Writer, dtype: DType, target: str, source: str, width: int, mask: str | None) -> None:
-    """Add `width` elements at `source` to those at `target`."""
+def _write_wide(kind: str, writer: Writer, frame: Frame, *, quick: bool) -> None:
+    _write_scatter(writer, frame, partial(_fold_row if quick else _fold_elements, kind))
+
+
+def _step(writer: Writer, kind: str, dtype: DType, target: str, source: str, width: int, mask: str | None) -> None:
+    """Fold `width` elements at `source` into those at `target`."""
+    if kind == "set":
+        assert width == 1
+        raw, align = STORED[dtype], dtype.itemsize
+        found = writer.value(f"load {raw}, ptr {source}, align {align}")
+        writer.line(f"store {raw} {found}, ptr {target}, align {align}")
+        return
     old, more = (load(writer, p, dtype, "1", "1", width, mask) for p in (target, source))
-    compute = compute_type(dtype)
-    name = "or" if compute is bool_ else "fadd" if compute.kind == "f" else "add"
-    total = writer.value(f"{name} {vector(COMPUTE[compute], width)} {old}, {more}")
-    store(writer, total, target, dtype, "1", "1", width, mask)
+    after = combine(writer, "sum" if kind == "add" else kind, compute_type(dtype), more, old, width)
+    store(writer, after, target, dtype, "1", "1", width, mask)
 
 
-def _add_row(writer: Writer, frame: Frame, out: str, source: str, place: str, columns: tuple[str, str]) -> None:
+def _fold_one(kind: str, writer: Writer, frame: Frame, out: str, source: str, place: str, columns: Columns) -> None:
+    index, inside = _read_index(writer, frame, place)
+    with writer.when(inside):
+        target = pointer(writer, out, frame.dtype, writer.mul(index, frame.out_strides[1]))
+        _step(writer, kind, frame.dtype, target, source, 1, None)
+
+
+def _fold_row(kind: str, writer: Writer, frame: Frame, out: str, source: str, place: str, columns: Columns) -> None:
     index, inside = _read_index(writer, frame, place)
     target = pointer(writer, out, frame.dtype, writer.mul(index, frame.out_strides[1]))
+    if kind == "set":
+        with writer.when(inside):
+            begins = [pointer(writer, p, frame.dtype, columns[0]) for p in (target, source)]
+            nbytes = writer.mul(writer.sub(columns[1], columns[0]), str(frame.dtype.itemsize))
+            operands = [*(("ptr", p) for p in begins), ("i64", nbytes), ("i1", "false")]
+            writer.call("void", "llvm.memcpy.p0.p0.i64", operands)
+        return
     width = 8 if frame.dtype.itemsize == 8 else 16
     with writer.when(inside):
         position = writer.slot("i64", columns[0])
         with writer.loop(position, writer.sub(columns[1], str(width - 1)), str(width)) as i:
             places = [pointer(writer, p, frame.dtype, i) for p in (target, source)]
-            _sum(writer, frame.dtype, places[0], places[1], width, None)
+            _step(writer, kind, frame.dtype, places[0], places[1], width, None)
         with writer.loop(position, columns[1], str(width)) as i:
             places = [pointer(writer, p, frame.dtype, i) for p in (target, source)]
             mask = first_lanes(writer, writer.sub(columns[1], i), width)
-            _sum(writer, frame.dtype, places[0], places[1], width, mask)
+            _step(writer, kind, frame.dtype, places[0], places[1], width, mask)
 
 
-def _scatter_row(writer: Writer, frame: Frame, out: str, source: str, place: str, columns: tuple[str, str]) -> None:
+def _fold_elements(
+    kind: str, writer: Writer, frame: Frame, out: str, source: str, place: str, columns: Columns
+) -> None:
     with writer.loop(columns[0], columns[1]) as i:
         here = pointer(writer, place, frame.index_dtype, writer.mul(i, frame.index_strides[2]))
         index, inside = _read_index(writer, frame, here)
@@ -202,4 +235,4 @@ def _scatter_row(writer: Writer, frame: Frame, out: str, source: str, place: str
             steps = [writer.mul(index, frame.out_strides[1]), writer.mul(i, frame.out_strides[2])]
             target = pointer(writer, out, frame.dtype, writer.add(*steps))
             begin = pointer(writer, source, frame.dtype, writer.mul(i, frame.source_strides[2]))
-            _sum(writer, frame.dtype, target, begin, 1, None)
+            _step(writer, kind, frame.dtype, target, begin, 1, None)

@@ -13,14 +13,14 @@ from typing import NamedTuple
 
 from rushlight.core.dtypes import compute_type
 from rushlight.emit.wgsl_contract import TILE, plain_contract_text, tiled_contract_text
-from rushlight.emit.wgsl_index import gather_text, scatter_add_text
+from rushlight.emit.wgsl_index import gather_text, scatter_text, slices_of
 from rushlight.emit.wgsl_layout import Aliases, Layout, layout_of, separate, with_scratch
 from rushlight.emit.wgsl_map import map_text, packed_map_text, packed_run
 from rushlight.emit.wgsl_module import GROUP, Module
 from rushlight.emit.wgsl_rows import CHUNK, Rows
 from rushlight.emit.wgsl_scan import scan_text
 from rushlight.emit.wgsl_types import Features
-from rushlight.kernel.shapes import Contract, Gather, Kernel, Map, Rowwise, Scan, ScatterAdd
+from rushlight.kernel.shapes import Contract, Gather, Kernel, Map, Rowwise, Scan, Scatter
 from rushlight.scalar.elementary import lower
 
 # A row this long is walked by many invocations at once, and one that long by many workgroups: Note [Rows in WGSL].
@@ -57,8 +57,8 @@ def emit(kernel: Kernel, features: Features, aliases: Aliases | None = None, for
         return tiled_contract_text(module, kernel) if form == "tiled" else plain_contract_text(module, kernel)
     if isinstance(kernel, Gather):
         return gather_text(module, kernel)
-    assert isinstance(kernel, ScatterAdd)
-    return scatter_add_text(module, kernel)
+    assert isinstance(kernel, Scatter)
+    return scatter_text(module, kernel)
 
 
 def uses_scratch(form: str) -> bool:
@@ -110,8 +110,15 @@ def schedule(kernel: Kernel) -> Schedule:
         return _schedule_contract(kernel)
     if isinstance(kernel, Gather):
         return lambda sizes, _: (Step("", -(-(sizes[0] * sizes[1] * sizes[2]) // GROUP), GROUP),)
-    assert isinstance(kernel, Scan | ScatterAdd)
+    if isinstance(kernel, Scatter):
+        return _schedule_scatter
+    assert isinstance(kernel, Scan)
     return lambda sizes, _: (Step("", -(-(sizes[0] * sizes[2]) // GROUP) if sizes[1] else 0, GROUP * sizes[1]),)
+
+
+def _schedule_scatter(sizes: Sequence[int], offsets: Sequence[int]) -> Sequence[Step]:
+    groups = -(-(sizes[0] * sizes[2] * slices_of(sizes)) // GROUP) if sizes[1] else 0
+    return (Step("", groups, GROUP * sizes[1]),)
 
 
 def _schedule_map(kernel: Map) -> Schedule:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rushlight.core.dtypes import DType, compute_type, int32, uint32
-from rushlight.kernel.shapes import Contract, Gather, Kernel, Map, Rowwise, Scan, ScatterAdd
+from rushlight.kernel.shapes import Contract, Gather, Kernel, Map, Rowwise, Scan, Scatter
 
 Aliases = tuple[int, ...]
 
@@ -74,7 +74,7 @@ def layout_of(kernel: Kernel) -> Layout:
         return Layout(_arrays((kernel.output,), kernel.inputs, 3), 3, ())
     if isinstance(kernel, Contract):
         return Layout(_arrays((kernel.dtype,), (kernel.dtype, kernel.dtype), 4), 5, ())
-    assert isinstance(kernel, Gather | ScatterAdd)
+    assert isinstance(kernel, Gather | Scatter)
     index = Operand(kernel.index_dtype, False, 3)
     status = Operand(int32, True, 0)
     return Layout((Operand(kernel.dtype, True, 3), Operand(kernel.dtype, False, 3), index, status), 4, ())

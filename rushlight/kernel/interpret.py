@@ -21,7 +21,7 @@ from rushlight.kernel.shapes import (
     Map,
     Rowwise,
     Scan,
-    ScatterAdd,
+    Scatter,
     Search,
     Sort,
 )
@@ -117,7 +117,7 @@ class Machine(Protocol):
     def gather(self, out: Any, source: Any, index: Any) -> bool:
         """Copy what `index` picks along axis 1; True if an index was bad."""
 
-    def scatter_add(self, dtype: DType, out: Any, source: Any, index: Any) -> bool: ...
+    def scatter(self, kind: str, dtype: DType, out: Any, source: Any, index: Any) -> bool: ...
     def search(self, line: Any, wanted: Any, right: bool) -> Any:
         """int64 counts, by the steps that `Search` tells of, of values in rows."""
 
@@ -265,7 +265,7 @@ def _search(kernel: Search, call: Call, machine: Machine) -> None:
     machine.store(int64, out, machine.search(line, wanted, kernel.right))
 
 
-def _indexed(kernel: Gather | ScatterAdd, call: Call, machine: Machine) -> None:
+def _indexed(kernel: Gather | Scatter, call: Call, machine: Machine) -> None:
     outer, count, inner, limit = call.sizes
     picked, whole = (outer, count, inner), (outer, limit, inner)
     sizes = (picked, whole) if isinstance(kernel, Gather) else (whole, picked)
@@ -275,7 +275,7 @@ def _indexed(kernel: Gather | ScatterAdd, call: Call, machine: Machine) -> None:
     if isinstance(kernel, Gather):
         bad = machine.gather(out, source, index)
     else:
-        bad = machine.scatter_add(kernel.dtype, out, source, index)
+        bad = machine.scatter(kernel.kind, kernel.dtype, out, source, index)
     if bad:
         status = machine.view(call.addresses[3], int32, (1,), (1,))
         machine.store(int32, status, machine.number(int32, 1))

@@ -118,17 +118,23 @@ class Gather:
     index_dtype: DType
 
 
-@dataclass(frozen=True, slots=True)
-class ScatterAdd:
-    """out[o, index[o, k, i], i] += source[o, k, i], k ascending: deterministic, without atomics.
+SCATTERS = ("add", "set", "prod", "max", "min")
 
+
+@dataclass(frozen=True, slots=True)
+class Scatter:
+    """old = out[o, index[o, k, i], i] becomes old + source[o, k, i], k ascending: deterministic, without atomics.
+
+    `kind` says what it becomes: "add", "prod", "max" and "min" fold the source into it (max and min as the instructions of
+    these names), "set" puts the source there as it lies, so the last k stays.
     Arguments as for Gather: out, source, index, status; sizes (outer, count, inner, limit), where `limit` is the length
-    of out's indexed axis; strides out, source, index. An index outside [0, limit) adds nothing and sets `status`.
-    Halves are added in float32 and rounded once per addition.
+    of out's indexed axis; strides out, source, index. An index outside [0, limit) writes nothing and sets `status`.
+    Halves are folded in float32 and rounded once per step.
     """
 
     dtype: DType
     index_dtype: DType
+    kind: str = "add"
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,4 +199,4 @@ class Convolve:
     step: int
 
 
-Kernel = Map | Rowwise | Scan | Contract | Gather | ScatterAdd | Sort | Search | Library | Convolve
+Kernel = Map | Rowwise | Scan | Contract | Gather | Scatter | Sort | Search | Library | Convolve

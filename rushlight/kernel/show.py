@@ -61,7 +61,8 @@ def show(kernel: Kernel) -> str:
     types = f"{kernel.dtype.name} by {kernel.index_dtype.name}"
     if isinstance(kernel, Gather):
         return f"gather {types}\n  out[o, k, i] = source[o, index[o, k, i], i]\n"
-    return f"scatter_add {types}\n  for k: out[o, index[o, k, i], i] += source[o, k, i]\n"
+    how = {"add": "+=", "set": "=", "prod": "*="}.get(kernel.kind, f"{kernel.kind}=")
+    return f"scatter {kernel.kind} {types}\n  for k: out[o, index[o, k, i], i] {how} source[o, k, i]\n"
 
 
 def _map(kernel: Map) -> str:

@@ -18,7 +18,19 @@ from rushlight.core.dtypes import (
     uint32,
     uint64,
 )
-from rushlight.kernel.shapes import Contract, Convolve, Kernel, Library, Map, Rowwise, Scan, ScatterAdd, Search, Sort
+from rushlight.kernel.shapes import (
+    SCATTERS,
+    Contract,
+    Convolve,
+    Kernel,
+    Library,
+    Map,
+    Rowwise,
+    Scan,
+    Scatter,
+    Search,
+    Sort,
+)
 from rushlight.scalar.ir import COMPARISON, ELEMENTARY, INSTRUCTIONS, LEAVES, ROUNDING, TYPES, Expr, topological
 
 REDUCTIONS = ("sum", "prod", "max", "min")
@@ -63,9 +75,11 @@ def verify(kernel: Kernel) -> None:
     elif isinstance(kernel, Search):
         _need(kernel.dtype in NUMBER, f"search: elements cannot be {kernel.dtype.name}")
     else:
-        name = "scatter_add" if isinstance(kernel, ScatterAdd) else "gather"
+        name, allowed = "gather", ALL
+        if isinstance(kernel, Scatter):
+            name, allowed = f"scatter {kernel.kind}", ALL if kernel.kind == "set" else NUMBER
+            _need(kernel.kind in SCATTERS, f"scatter: kind {kernel.kind!r}, not one of {', '.join(SCATTERS)}")
         _need(kernel.index_dtype in INDEX, f"{name}: indices are int32 or int64, not {kernel.index_dtype.name}")
-        allowed = NUMBER if isinstance(kernel, ScatterAdd) else ALL
         _need(kernel.dtype in allowed, f"{name}: elements cannot be {kernel.dtype.name}")
 
 

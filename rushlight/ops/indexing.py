@@ -8,7 +8,7 @@ from typing import Any
 from rushlight.core.dtypes import INDEX, INTEGER, bool_, int32, int64
 from rushlight.core.errors import DTypeError, ShapeError
 from rushlight.core.shapes import Shape, Spec, collapse, numel, wrap_dim
-from rushlight.kernel.shapes import Gather, ScatterAdd
+from rushlight.kernel.shapes import Gather, Scatter
 from rushlight.ops import elementwise as e, views
 from rushlight.ops.creation import full_spec
 from rushlight.ops.family.build import built
@@ -151,7 +151,7 @@ def scatter_launch(pool: Any, out: Spec, index: Spec, src: Spec, dim: int, label
     narrowed = tuple(n if i != dim else out.shape[dim] for i, n in enumerate(index.shape))
     strides = (*sides_of(narrowed, seen, dim), *sides_of(src.shape, src.strides, dim))
     tail = (outer, count, inner, limit, *strides, *sides_of(index.shape, index.strides, dim))
-    run = built(pool, ScatterAdd(out.dtype, index.dtype))
+    run = built(pool, Scatter(out.dtype, index.dtype))
     return checked(pool, lambda word, o, i, a: run(o, a, i, word, *tail), label, limit)
 
 
@@ -240,7 +240,7 @@ def _plan_rows_grad(op: Op, ins: Sequence[Spec], static: Static) -> Plan:
     size = numel(shape[1:])
     tail = (1, index.numel, size, shape[0], 0, size, 1, 0, size, 1, 0, 1, 0)
     fill = built(pool, views.fill_kernel(g.dtype))
-    run = built(pool, ScatterAdd(g.dtype, index.dtype))
+    run = built(pool, Scatter(g.dtype, index.dtype))
     scatter = checked(pool, lambda word, o, a, i: run(o, a, i, word, *tail), "embedding", shape[0])
 
     def launch(target: int, gradient: int, at: int) -> None:

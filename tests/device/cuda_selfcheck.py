@@ -24,7 +24,7 @@ from rushlight.core.errors import OutOfMemoryError
 from rushlight.devices.cuda.device import CudaDevice
 from rushlight.devices.reference import ReferenceDevice, narrow
 from rushlight.devices.registry import pool_of
-from rushlight.kernel.shapes import Contract, Gather, Map, ScatterAdd
+from rushlight.kernel.shapes import Contract, Gather, Map, Scatter
 from rushlight.scalar.ir import arg
 from tests import cuda_cases as cases
 
@@ -389,7 +389,7 @@ def time_indices(bench: Bench) -> None:
     gather = device.build(Gather(float32, int64))
     own = timed(device, lambda: gather(rows, table_block, picks, status, *sizes, *flat, *flat, 0, 1, 0))
     compare("gather 8192 rows of 1024", own, bench.rival(lambda t: _torch_index(t, even, wide, limit, False)))
-    scatter = device.build(ScatterAdd(float32, int64))
+    scatter = device.build(Scatter(float32, int64))
     for name, at, chosen in (("", picks, even), (", like words", words, skewed)):
         own = timed(device, lambda at=at: scatter(table_block, rows, at, status, *sizes, *flat, *flat, 0, 1, 0))
         rival = bench.rival(lambda t, chosen=chosen: _torch_index(t, chosen, wide, limit, True))

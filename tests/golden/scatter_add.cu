@@ -45,8 +45,8 @@ template <typename T, int N> struct alignas(sizeof(T) * N < 16 ? sizeof(T) * N :
 #define BALLOT(test) __ballot_sync(0xffffffffu, test)
 #endif
 
-// Add the queued rows, in order. `to` and `from` are at this lane's elements, which `inside` says are there.
-template <int N> __device__ __forceinline__ void add_queued(
+// Fold the queued rows in, in order. `to` and `from` are at this lane's elements, which `inside` says are there.
+template <int N> __device__ __forceinline__ void fold_queued(
     u16* const to, const u16* const from, const i64 o_k, const i64 s_k,
     const i64* const rows, const i64* const targets, const int queued, const bool inside) {
     typedef Pack<u16, N> Chunk;
@@ -66,10 +66,10 @@ template <int N> __device__ __forceinline__ void add_queued(
             if (inside && at[j] >= 0) {
                 #pragma unroll
                 for (int e = 0; e < N; ++e) {
-                    const float before = widen_f16(old[j].v[e]); const float more = widen_f16(added[j].v[e]); const u16 sum = narrow_f16((before + more));
-                    old[j].v[e] = sum;
+                    const float before = widen_f16(old[j].v[e]); const float more = widen_f16(added[j].v[e]); const u16 after = narrow_f16((before + more));
+                    old[j].v[e] = after;
                 }
-                // A later row for the same target adds to this sum, not to what was in memory.
+                // A later row for the same target goes on from this, not from what was in memory.
                 #pragma unroll
                 for (int l = j + 1; l < 4; ++l) if (at[l] == at[j]) old[l] = old[j];
                 *(Chunk*)(to + at[j] * o_k) = old[j];
@@ -78,7 +78,7 @@ template <int N> __device__ __forceinline__ void add_queued(
     }
 }
 
-template <int N> __device__ __forceinline__ void add_rows(
+template <int N> __device__ __forceinline__ void fold_rows(
     u16* out, const u16* source, const i32* picks, i32* status, const i64 outer, const i64 count, const i64 inner, const i64 limit, const i64 o_o, const i64 o_k, const i64 o_i, const i64 s_o, const i64 s_k, const i64 s_i, const i64 i_o, const i64 i_k, const i64 i_i, const i64 owners, i64* const queue) {
     const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
     i64* const rows = queue + warp * 576;
@@ -115,14 +115,14 @@ template <int N> __device__ __forceinline__ void add_rows(
             }
             if (queued < 32 && begin + 32 * 8 < count) continue;
             SYNC_WARP();
-            add_queued<N>(to, from, o_k, s_k, rows, targets, queued, inside);
+            fold_queued<N>(to, from, o_k, s_k, rows, targets, queued, inside);
             SYNC_WARP();
             queued = 0;
         }
     }
 }
 
-__device__ __forceinline__ void add_columns(u16* out, const u16* source, const i32* picks, i32* status, const i64 outer, const i64 count, const i64 inner, const i64 limit, const i64 o_o, const i64 o_k, const i64 o_i, const i64 s_o, const i64 s_k, const i64 s_i, const i64 i_o, const i64 i_k, const i64 i_i, const i64 slices) {
+__device__ __forceinline__ void fold_columns(u16* out, const u16* source, const i32* picks, i32* status, const i64 outer, const i64 count, const i64 inner, const i64 limit, const i64 o_o, const i64 o_k, const i64 o_i, const i64 s_o, const i64 s_k, const i64 s_i, const i64 i_o, const i64 i_k, const i64 i_i, const i64 slices) {
     const i64 columns = outer * inner, across = (columns + 255) / 256;
     for (i64 job = blockIdx.x; job < across * slices; job += gridDim.x) {
         const i64 column = job % across * 256 + threadIdx.x, slice = job / across;
@@ -135,17 +135,17 @@ __device__ __forceinline__ void add_columns(u16* out, const u16* source, const i
             const i64 at = (i64)picks[o * i_o + k * i_k + i * i_i];
             if ((u64)at >= (u64)limit) *status = 1;
             if (at >= begin && at < end) {
-                const float before = widen_f16(target[at * o_k]); const float more = widen_f16(source[o * s_o + k * s_k + i * s_i]); const u16 sum = narrow_f16((before + more));
-                target[at * o_k] = sum;
+                const float before = widen_f16(target[at * o_k]); const float more = widen_f16(source[o * s_o + k * s_k + i * s_i]); const u16 after = narrow_f16((before + more));
+                target[at * o_k] = after;
             }
         }
     }
 }
 
-extern "C" __global__ void __launch_bounds__(256) scatter_add(
+extern "C" __global__ void __launch_bounds__(256) scatter(
     u16* out, const u16* source, const i32* picks, i32* status, const i64 outer, const i64 count, const i64 inner, const i64 limit, const i64 o_o, const i64 o_k, const i64 o_i, const i64 s_o, const i64 s_k, const i64 s_i, const i64 i_o, const i64 i_k, const i64 i_i, const i64 owners, const i64 slices) {
     __shared__ i64 queue[4608];
-    if (i_i != 0 && inner > 1) add_columns(out, source, picks, status, outer, count, inner, limit, o_o, o_k, o_i, s_o, s_k, s_i, i_o, i_k, i_i, slices);
-    else if (o_i == 1 && s_i == 1 && (inner | o_o | o_k | s_o | s_k) % 8 == 0 && ((u64)out | (u64)source) % 16 == 0) add_rows<8>(out, source, picks, status, outer, count, inner, limit, o_o, o_k, o_i, s_o, s_k, s_i, i_o, i_k, i_i, owners, queue);
-    else add_rows<1>(out, source, picks, status, outer, count, inner, limit, o_o, o_k, o_i, s_o, s_k, s_i, i_o, i_k, i_i, owners, queue);
+    if (i_i != 0 && inner > 1) fold_columns(out, source, picks, status, outer, count, inner, limit, o_o, o_k, o_i, s_o, s_k, s_i, i_o, i_k, i_i, slices);
+    else if (o_i == 1 && s_i == 1 && (inner | o_o | o_k | s_o | s_k) % 8 == 0 && ((u64)out | (u64)source) % 16 == 0) fold_rows<8>(out, source, picks, status, outer, count, inner, limit, o_o, o_k, o_i, s_o, s_k, s_i, i_o, i_k, i_i, owners, queue);
+    else fold_rows<1>(out, source, picks, status, outer, count, inner, limit, o_o, o_k, o_i, s_o, s_k, s_i, i_o, i_k, i_i, owners, queue);
 }

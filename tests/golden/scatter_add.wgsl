@@ -79,13 +79,17 @@ fn main(
     let group = launch.base + group_id.y * groups.x + group_id.x;
     let here = group * 256u + lane;
     let i = here % launch.size2;
-    let o = here / launch.size2;
-    if (o >= launch.size0) { return; }
+    let columns = launch.size0 * launch.size2;
+    let o = (here / launch.size2) % launch.size0;
+    let slices = clamp(16384u / columns, 1u, min(launch.size3, launch.size1 / 64u) + 1u);
+    let width = (launch.size3 + slices - 1u) / slices;
+    let begin = here / columns * width;
+    if (here / columns >= slices) { return; }
     for (var k = 0u; k < launch.size1; k += 1u) {
         let to_k = place(o * launch.stride2_0 + k * launch.stride2_1 + i * launch.stride2_2);
         if (to_k == 0xffffffffu) {
             store3(0u, 1i);
-        } else {
+        } else if (to_k - begin < width) {
             store0(o * launch.stride0_0 + to_k * launch.stride0_1 + i * launch.stride0_2, load0(o * launch.stride0_0 + to_k * launch.stride0_1 + i * launch.stride0_2) + load1(o * launch.stride1_0 + k * launch.stride1_1 + i * launch.stride1_2));
         }
     }

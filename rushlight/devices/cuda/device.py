@@ -19,7 +19,7 @@ from rushlight.devices.protocol import Launch, Limits
 from rushlight.devices.registry import pool_of
 from rushlight.emit.cuda import emit, entry_name
 from rushlight.kernel.interpret import signature
-from rushlight.kernel.shapes import Contract, Gather, Kernel, Library, Map, Rowwise, ScatterAdd, Search, Sort
+from rushlight.kernel.shapes import Contract, Gather, Kernel, Library, Map, Rowwise, Scatter, Search, Sort
 from rushlight.kernel.show import show
 from rushlight.kernel.verify import verify
 
@@ -90,7 +90,7 @@ class CudaDevice:
         params = kernel.params if isinstance(kernel, Map | Rowwise) else ()
         arguments = Arguments(whole, range(shape.addresses, shape.addresses + shape.sizes), params)
         key, rule = rule_of(kernel, self.scratch)
-        flag = ctypes.addressof(self.indexed) if isinstance(kernel, Gather | ScatterAdd) else 0
+        flag = ctypes.addressof(self.indexed) if isinstance(kernel, Gather | Scatter) else 0
         return make_launcher(handle, arguments, key, rule, self.session.driver, flag)
 
     @cached_property

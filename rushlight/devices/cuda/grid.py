@@ -14,7 +14,7 @@ from llvmlite import ir
 
 from rushlight.emit import cuda_contract, cuda_index, cuda_map, cuda_scan
 from rushlight.emit.cuda_rows import is_splittable
-from rushlight.kernel.shapes import Contract, Gather, Kernel, Map, Rowwise, Scan, ScatterAdd
+from rushlight.kernel.shapes import Contract, Gather, Kernel, Map, Rowwise, Scan, Scatter
 
 Value = Any  # an llvmlite value of type i64
 I64 = ir.IntType(64)
@@ -169,7 +169,7 @@ def rule_of(kernel: Kernel, scratch: tuple[int, int]) -> tuple[tuple[object, ...
         return ("scan",), _scan
     if isinstance(kernel, Contract):
         return ("contract",), _contract
-    assert isinstance(kernel, Gather | ScatterAdd)
+    assert isinstance(kernel, Gather | Scatter)
     chunk = cuda_map.chunk_of([kernel.dtype])
     if isinstance(kernel, Gather):
         return ("gather", chunk), lambda b, sizes: _elements(chunk, b, sizes[:3])

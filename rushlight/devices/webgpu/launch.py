@@ -17,7 +17,7 @@ from rushlight.devices.webgpu.stream import MOST_GROUPS, MOST_WORK, Stream, spli
 from rushlight.emit.wgsl import Step, emit, layout_for, schedule, scratch_bytes
 from rushlight.emit.wgsl_layout import Aliases, alias_pattern, layout_of, written_bindings
 from rushlight.emit.wgsl_types import round_to_float32
-from rushlight.kernel.shapes import Gather, Kernel, ScatterAdd
+from rushlight.kernel.shapes import Gather, Kernel, Scatter
 
 if TYPE_CHECKING:
     from rushlight.devices.webgpu.device import WebGPUDevice
@@ -40,7 +40,7 @@ class Built:
         self.layout = layout_of(kernel)
         self.pipelines: dict[tuple[Aliases, str], tuple[Any, Any]] = {}
         self.bindings: dict[Key, Binding] = {}
-        self.uses_status = isinstance(kernel, Gather | ScatterAdd)
+        self.uses_status = isinstance(kernel, Gather | Scatter)
 
     def block_size(self, form: str) -> int:
         return -(-4 * len(layout_for(self.kernel, form).fields()) // 16) * 16

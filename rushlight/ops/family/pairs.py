@@ -13,13 +13,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 from rushlight.core.dtypes import DType, compute_type, real_type
 from rushlight.core.errors import DTypeError
 from rushlight.devices.allocator import room_for
-from rushlight.kernel.shapes import Contract, Gather, Kernel, Library, Map, Reduce, Rowwise, Scan, ScatterAdd
+from rushlight.kernel.shapes import Contract, Gather, Kernel, Library, Map, Reduce, Rowwise, Scan, Scatter
 from rushlight.scalar.complex import lower
 from rushlight.scalar.ir import Expr, arg, param, rebuild, row, topological
 
@@ -51,7 +51,7 @@ def build(pool: Any, kernel: Kernel, built: Build) -> Callable[..., None]:
         return _contract(pool, kernel, built)
     if isinstance(kernel, Scan):
         return _scan(pool, kernel, built)
-    if isinstance(kernel, Gather | ScatterAdd):
+    if isinstance(kernel, Gather | Scatter):
         return _indexed(pool, kernel, built)
     raise DTypeError("sort: complex numbers have no order; sort their .abs() or .real")
 
@@ -263,8 +263,10 @@ def _each_part(
 # ---- indices ----
 
 
-def _indexed(pool: Any, kernel: Gather | ScatterAdd, built: Build) -> Callable[..., None]:
-    run = built(pool, type(kernel)(real_type(kernel.dtype), kernel.index_dtype))
+def _indexed(pool: Any, kernel: Gather | Scatter, built: Build) -> Callable[..., None]:
+    if isinstance(kernel, Scatter) and kernel.kind not in ("add", "set"):
+        raise DTypeError(f"scatter: no {kernel.kind} of complex numbers; scatter with sum, or without a reduction")
+    run = built(pool, replace(kernel, dtype=real_type(kernel.dtype)))
     # Addresses are out, source, index, status; the strides those of the first three.
     return _each_part(run, (0, 1), 4, 4, kernel.dtype.itemsize // 2)
 
