@@ -1,4 +1,4 @@
-"""Note [Folding]: both ways give the same bits and the same gradients."""
+"""Note [Scattering]: what is put or folded in one place, in which order, and who gets the gradient."""
 
 from __future__ import annotations
 
@@ -6,33 +6,88 @@ import numpy as np
 import pytest
 
 import rushlight as rl
-from rushlight.ops import folding
 
-CASES = [((5,), 0, 9), ((3, 4), 1, 7), ((4, 3), 0, 300), ((2, 3, 4), 1, 5)]
+SHAPES = [((5,), 0, (9,)), ((3, 4), 1, (3, 7)), ((4, 3), 0, (300, 2)), ((2, 3, 4), 1, (2, 5, 4))]
+FOLDS = {"prod": np.multiply, "amax": np.maximum, "amin": np.minimum}
 
 
-def reduced(x, dim, index, src, weights, kind, include_self, device):
-    leaf, given = (rl.tensor(a, device=device, requires_grad=True) for a in (x, src))
-    out = leaf.scatter_reduce(dim, rl.tensor(index, device=device), given, kind, include_self=include_self)
-    (out * rl.tensor(weights, device=device)).sum().backward()
-    return [v.detach().cpu().numpy() for v in (out, leaf.grad, given.grad)]
+def dense(x, dim, index, src, kind, include_self):
+    """The same of ordinary ops: each place looks at each element."""
+    rows = [x.unsqueeze(-1).movedim(dim, 0)]
+    size = x.shape[dim]
+    names = rl.arange(size, device=x.device).reshape((size,) + (1,) * x.dim())
+    mine = index.movedim(dim, -1).unsqueeze(0) == names
+    none = {"prod": 1.0, "amax": -float("inf"), "amin": float("inf")}[kind]
+    spread = rl.where(mine, src.movedim(dim, -1).unsqueeze(0), none)
+    if not include_self:
+        rows = [rl.where(mine.any(-1, keepdim=True), none, rows[0])]
+    return getattr(rl, kind)(rl.cat([*rows, spread], -1), -1).movedim(0, dim)
 
 
 @pytest.mark.parametrize("kind", ["amax", "amin", "prod"])
 @pytest.mark.parametrize("include_self", [True, False])
-def test_both_ways_agree(kind, include_self, device, monkeypatch):
+def test_folds_and_their_gradients(kind, include_self, device):
     draw = np.random.default_rng(5)
-    for shape, dim, count in CASES:
-        wide = [count if i == dim else n for i, n in enumerate(shape)]
-        # Small whole numbers: many ties; the long row has only 1 and -1, so that its product stays small.
-        x = draw.integers(-3, 4, shape).astype(np.float32)
-        src = (draw.integers(-3, 4, wide) if count < 300 else draw.choice([1, -1], wide)).astype(np.float32)
-        index = draw.integers(0, shape[dim], wide)
-        weights = draw.standard_normal(shape).astype(np.float32)
+    for shape, dim, wide in SHAPES:
+        # Small whole numbers: many ties and zeros; the long row has only 1 and -1, so that its product stays small.
+        covered = tuple(n if i != dim else shape[dim] for i, n in enumerate(wide))
+        x = draw.integers(-3, 4, covered).astype(np.float32)
+        src = (draw.integers(-3, 4, wide) if wide[dim] < 300 else draw.choice([1, -1], wide)).astype(np.float32)
+        index = rl.tensor(draw.integers(0, shape[dim], wide), device=device)
+        weights = rl.tensor(draw.standard_normal(covered).astype(np.float32), device=device)
         found = []
-        for few in (1 << 30, 0):
-            monkeypatch.setattr(folding, "FEW", few)
-            found.append(reduced(x, dim, index, src, weights, kind, include_self, device))
-        assert np.array_equal(found[0][0], found[1][0])
-        for dense, ordered in zip(found[0][1:], found[1][1:], strict=True):
-            np.testing.assert_allclose(dense, ordered, rtol=1e-5, atol=1e-5)
+        for way in (rl.scatter_reduce, dense):
+            leaf, given = (rl.tensor(a, device=device, requires_grad=True) for a in (x, src))
+            out = way(leaf, dim, index, given, kind, include_self=include_self)
+            first = rl.autograd.grad((out * weights).sum(), [leaf, given], create_graph=True)
+            second = [None, None]
+            if kind == "prod":
+                total = sum((g * g).sum() for g in first)
+                second = rl.autograd.grad(total, [leaf, given])
+            found.append([out, *first, *second])
+        assert rl.equal(found[0][0], found[1][0])
+        for ours, theirs in zip(found[0][1:], found[1][1:], strict=True):
+            if ours is not None:
+                np.testing.assert_allclose(ours.tolist(), theirs.tolist(), rtol=1e-4, atol=1e-4)
+
+
+def test_the_order_is_that_of_the_index(device):
+    x = rl.tensor([2048.0, 1.0], dtype=rl.float16, device=device)
+    index, src = rl.tensor([0, 0, 0], device=device), rl.tensor([3.0, 1.0, 0.5], dtype=rl.float16, device=device)
+    assert x.scatter(0, index, src).tolist() == [0.5, 1.0]
+    assert x.scatter_reduce(0, index, src, "prod").tolist() == [3072.0, 1.0]
+    assert x.index_copy(0, index, src).tolist() == [0.5, 1.0]
+    assert x.put(index, src).tolist() == [0.5, 1.0]
+    assert x.index_put((index,), src).tolist() == [0.5, 1.0]
+
+
+def test_nan_is_the_extreme(device):
+    x, src = rl.zeros(2, device=device), rl.tensor([1.0, float("nan"), 2.0], device=device)
+    for kind in ("amax", "amin"):
+        out = x.scatter_reduce(0, rl.tensor([0, 0, 0], device=device), src, kind).tolist()
+        assert out[0] != out[0]
+        assert out[1] == 0
+
+
+def test_the_last_writer_gets_the_gradient_of_its_place(device):
+    index, weights = rl.tensor([1, 1, 0], device=device), rl.tensor([2.0, 3.0, 5.0], device=device)
+    ways = {
+        "scatter": lambda x, v: x.scatter(0, index, v),
+        "index_copy": lambda x, v: x.index_copy(0, index, v),
+        "put": lambda x, v: x.put(index, v),
+        "index_put": lambda x, v: x.index_put((index,), v),
+    }
+    for way in ways.values():
+        x, v = (rl.ones(3, device=device).requires_grad_(True) for _ in range(2))
+        (way(x, v) * weights).sum().backward()
+        assert x.grad.tolist() == [0, 0, 5]
+        assert v.grad.tolist() == [0, 3, 2]
+
+
+@pytest.mark.parametrize("kind", ["prod", "amax", "amin"])
+@pytest.mark.parametrize("dtype", [rl.uint8, rl.int32], ids=str)
+def test_whole_numbers_without_self(kind, dtype, device):
+    x, index = rl.tensor([7, 8, 9], dtype=dtype, device=device), rl.tensor([0, 0, 2], device=device)
+    src = rl.tensor([3, 5, 4], dtype=dtype, device=device)
+    whole = x.scatter_reduce(0, index, src, kind, include_self=False).tolist()
+    assert whole == [FOLDS[kind](3, 5), 8, 4]

@@ -75,12 +75,12 @@ def verify(kernel: Kernel) -> None:
     elif isinstance(kernel, Search):
         _need(kernel.dtype in NUMBER, f"search: elements cannot be {kernel.dtype.name}")
     else:
-        name, allowed = "gather", ALL
+        name, moved = "gather", True
         if isinstance(kernel, Scatter):
-            name, allowed = f"scatter {kernel.kind}", ALL if kernel.kind == "set" else NUMBER
+            name, moved = f"scatter {kernel.kind}", kernel.kind == "set"
             _need(kernel.kind in SCATTERS, f"scatter: kind {kernel.kind!r}, not one of {', '.join(SCATTERS)}")
         _need(kernel.index_dtype in INDEX, f"{name}: indices are int32 or int64, not {kernel.index_dtype.name}")
-        _need(kernel.dtype in allowed, f"{name}: elements cannot be {kernel.dtype.name}")
+        _need(kernel.dtype in (ALL if moved else NUMBER), f"{name}: elements cannot be {kernel.dtype.name}")
 
 
 def _need(holds: bool, reason: str) -> None:

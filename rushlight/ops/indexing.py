@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from rushlight.core.dtypes import INDEX, INTEGER, bool_, int32, int64
@@ -127,14 +128,14 @@ def gather(x: Value, dim: int, index: Value) -> Value:
 # ---- scatter-add ----
 
 
-def _plan_scatter(op: Op, ins: Sequence[Spec], static: Static) -> Plan:
-    """out = x, then out[index] += src."""
+def plan_scatter(kind: str, op: Op, ins: Sequence[Spec], static: Static) -> Plan:
+    """out = x, then src is folded in where index says."""
     (dim,) = static
     x, index, src = ins
-    pool = check_devices("scatter_add", ins)
+    pool = check_devices(op.name, ins)
     out = Spec.of(pool, x.dtype, x.shape)
     copy, copy_tail = views.copy_into(pool, x.dtype, x.shape, out.strides, x.strides)
-    scatter = scatter_launch(pool, out, index, src, dim, "scatter_add")
+    scatter = scatter_launch(pool, kind, out, index, src, dim, op.name)
 
     def launch(target: int, old: int, at: int, new: int) -> None:
         if target != old and out.numel:
@@ -144,20 +145,20 @@ def _plan_scatter(op: Op, ins: Sequence[Spec], static: Static) -> Plan:
     return Plan(op, ins, [out], launch, static)
 
 
-def scatter_launch(pool: Any, out: Spec, index: Spec, src: Spec, dim: int, label: str) -> Any:
+def scatter_launch(pool: Any, kind: str, out: Spec, index: Spec, src: Spec, dim: int, label: str) -> Any:
     outer, count, inner = block_of(index.shape, dim)
     limit = out.shape[dim]
     seen = tuple(out.strides)
     narrowed = tuple(n if i != dim else out.shape[dim] for i, n in enumerate(index.shape))
     strides = (*sides_of(narrowed, seen, dim), *sides_of(src.shape, src.strides, dim))
     tail = (outer, count, inner, limit, *strides, *sides_of(index.shape, index.strides, dim))
-    run = built(pool, Scatter(out.dtype, index.dtype))
+    run = built(pool, Scatter(out.dtype, index.dtype, kind))
     return checked(pool, lambda word, o, i, a: run(o, a, i, word, *tail), label, limit)
 
 
 _scatter_add = KernelOp(
     "scatter_add",
-    _plan_scatter,
+    partial(plan_scatter, "add"),
     [
         lambda g, out, x, index, src, dim: g,
         None,

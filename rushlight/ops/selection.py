@@ -1,9 +1,4 @@
-"""Reading and writing the elements that an index or a mask names.
-
-# Note [Equal places]
-Where several elements are written to one place, the last one stays, on every device: `writers` sorts the elements by their
-places, stable, and the last of each place is the writer. So no two write to one place, and the order of writing is no matter.
-"""
+"""Reading and writing the elements that an index or a mask names. See Note [Scattering] in folding.py for the writing."""
 
 from __future__ import annotations
 
@@ -13,9 +8,9 @@ from rushlight.core.dtypes import bool_, int32, int64
 from rushlight.core.errors import DTypeError, ShapeError
 from rushlight.core.shapes import Shape, broadcast_shapes, contiguous_strides, numel, wrap_dim
 from rushlight.ops import compaction, elementwise as e, indexing, reductions, views
-from rushlight.ops.folding import LOWEST, extreme, filled, folded
+from rushlight.ops.folding import LOWEST, extreme, filled, scattered, spread
 from rushlight.ops.registry import REGISTRY, composite
-from rushlight.ops.reshaping import pick, ravel
+from rushlight.ops.reshaping import ravel
 from rushlight.ops.searching import search
 from rushlight.ops.sorting import ordered
 from rushlight.tape import call
@@ -28,45 +23,10 @@ def lifted(x: Value) -> Value:
     return x if x.spec.shape else views.reshape(x, (1,))
 
 
-def writers(index: Value, dim: int, shape: Shape) -> Value:
-    """For each place of `shape` 1 + the number of the last element that index puts there, else 0. Note [Equal places]."""
-    n = index.spec.shape[dim]
-    places, numbers = ordered(index, dim)
-    before, after = views.slice_dim(places, dim, 0, n - 1), views.slice_dim(places, dim, 1, n - 1)
-    ends = filled(index, bool_, (*index.spec.shape[:dim], 1, *index.spec.shape[dim + 1 :]), 1)
-    last = views.cat([e.ne(before, after), ends], dim)
-    numbers = e.select(last, e.cast(e.add(numbers, 1), int32), 0)
-    return indexing.scatter_add(filled(index, int32, shape, 0), dim, places, numbers)
-
-
 def hits(index: Value, dim: int, shape: Shape) -> Value:
     """How often index names each place of `shape`, in int32."""
-    ones = filled(index, int32, index.spec.shape, 1)
+    ones = spread(index, int32, index.spec.shape, 1)
     return indexing.scatter_add(filled(index, int32, shape, 0), dim, index, ones)
-
-
-def _written(x: Value, dim: int, index: Value, src: Value) -> Value:
-    """x with src at the places that index names; the index covers x in every other dimension."""
-    shape = x.spec.shape
-    number = writers(index, dim, shape)
-    source = indexing.gather(src, dim, e.maximum(e.sub(number, 1), 0))
-    return e.select(e.gt(number, 0), source, x)
-
-
-def _corner(x: Value, dim: int, index: Value) -> Value:
-    """What of x an index can reach: the index may be smaller than x in every other dimension."""
-    for i, n in enumerate(index.spec.shape):
-        if i != dim:
-            x = views.slice_dim(x, i, 0, n)
-    return x
-
-
-def _joined(x: Value, part: Value) -> Value:
-    """x with its first corner replaced."""
-    if part.spec.shape == x.spec.shape:
-        return part
-    seen = (part.spec.shape, contiguous_strides(x.spec.shape), 0)
-    return call.call(views.write_view, (views.contiguous(x), part), seen)
 
 
 def _check_scatter(op: str, x: Value, dim: int, index: Value, src: Value | None) -> None:
@@ -95,11 +55,10 @@ def scatter(
         raise DTypeError(f"scatter: src must be a tensor or a number, got {type(src).__name__}")
     dim = wrap_dim(dim, len(input.spec.shape), "scatter")
     x, at = lifted(input), lifted(index)
-    number: Value | None = None
     if not isinstance(src, Value):
-        given: Any = src
-        number = filled(input, input.spec.dtype, (), given if input.spec.differentiable else int(given))
-        src = views.expand(number, at.spec.shape)
+        number: Any = src
+        number = number if input.spec.differentiable else int(number)
+        src = spread(input, input.spec.dtype, at.spec.shape, number)
     src = lifted(src)
     if at.spec.numel == 0:
         indexing.check_index("scatter", index)
@@ -110,27 +69,27 @@ def scatter(
         if reduce not in kinds:
             raise ShapeError(f"scatter: reduce is 'add' or 'multiply', got {reduce!r}")
         return scatter_reduce(input, dim, index, src, kinds[reduce])
-    part = _corner(x, dim, at)
-    if number is not None:  # which of equal places is last does not matter
-        new = e.select(e.gt(hits(at, dim, part.spec.shape), 0), number, part)
-    else:
-        for i, n in enumerate(at.spec.shape):
-            src = views.slice_dim(src, i, 0, n)
-        new = _written(part, dim, at, src)
-    return views.reshape(_joined(x, new), input.spec.shape)
+    return views.reshape(scattered("set", x, dim, at, _first(src, at)), input.spec.shape)
+
+
+def _first(src: Value, index: Value) -> Value:
+    """What of src an index takes: the index may be smaller."""
+    for i, n in enumerate(index.spec.shape):
+        src = views.slice_dim(src, i, 0, n)
+    return src
 
 
 def _reduced(x: Value, dim: int, index: Value, src: Value, reduce: str, include_self: bool) -> Value:
-    shape, dtype = x.spec.shape, x.spec.dtype
-    counts = hits(index, dim, shape)
+    dtype = x.spec.dtype
     if not include_self:
         start = extreme(dtype, LOWEST[reduce]) if reduce in LOWEST else int(reduce == "prod")
-        x = e.select(e.gt(counts, 0), filled(x, dtype, (), start), x)
+        x = scattered("set", x, dim, index, spread(x, dtype, index.spec.shape, start))
     if reduce not in ("sum", "mean"):
-        return folded(x, dim, index, src, reduce)
+        return scattered(reduce, x, dim, index, src)
     total = indexing.scatter_add(x, dim, index, src)
     if reduce == "sum":
         return total
+    counts = hits(index, dim, x.spec.shape)
     parts = e.add(counts, 1) if include_self else e.maximum(counts, 1)
     if dtype.kind in "fc":
         return e.div(total, e.cast(parts, dtype))
@@ -149,12 +108,11 @@ def scatter_reduce(
     if at.spec.numel == 0:
         return e.clone(input)
     _check_scatter("scatter_reduce", x, dim, at, given)
-    for i, n in enumerate(at.spec.shape):
-        given = views.slice_dim(given, i, 0, n)
+    given = _first(given, at)
     if x.spec.dtype is bool_:
         x, given = e.cast(x, int32), e.cast(given, int32)
-    part = _reduced(_corner(x, dim, at), dim, at, given, reduce, include_self)
-    return views.reshape(e.cast(_joined(x, part), input.spec.dtype), input.spec.shape)
+    out = _reduced(x, dim, at, given, reduce, include_self)
+    return views.reshape(e.cast(out, input.spec.dtype), input.spec.shape)
 
 
 # ---- slices of a dimension ----
@@ -196,17 +154,13 @@ def index_copy(input: Value, dim: int, index: Value, source: Value) -> Value:
     x = lifted(input)
     if at.spec.numel == 0:
         return e.clone(input)
-    shape, line = x.spec.shape, views.reshape(index, (index.spec.numel,))
-    return views.reshape(written_slices(x, dim, line, given), shape if input.spec.shape else ())
+    return views.reshape(scattered("set", x, dim, at, given), input.spec.shape)
 
 
 def written_slices(x: Value, dim: int, index: Value, source: Value) -> Value:
     """x with the slices of a dimension that a vector names replaced; the last of equal ones stays."""
-    shape = x.spec.shape
-    number = writers(index, 0, (shape[dim],))
-    new = pick(source, dim, e.maximum(e.sub(number, 1), 0))
-    chosen = views.reshape(e.gt(number, 0), (shape[dim],) + (1,) * (len(shape) - dim - 1))
-    return e.select(chosen, new, x)
+    dim, at, _ = _slices("index", x, dim, index, None)
+    return scattered("set", x, dim, at, source)
 
 
 def added_slices(x: Value, dim: int, index: Value, source: Value) -> Value:
@@ -224,12 +178,13 @@ def index_fill(input: Value, dim: int, index: Value, value: Any) -> Value:
         raise ShapeError(f"index_fill: the value must be a number or 0-dim, got {value.spec!r}")
     dim, _, _ = _slices("index_fill", input, dim, index, None)
     x = lifted(input)
-    shape = x.spec.shape
-    line = indexing.from_end(views.reshape(index, (index.spec.numel,)), shape[dim])
-    chosen = e.gt(hits(line, 0, (shape[dim],)), 0)
-    chosen = views.reshape(chosen, (shape[dim],) + (1,) * (len(shape) - dim - 1))
+    line = indexing.from_end(views.reshape(index, (index.spec.numel,)), x.spec.shape[dim])
+    if not line.spec.numel or not x.spec.numel:
+        return e.clone(input)
+    dim, at, _ = _slices("index_fill", x, dim, line, None)
     new = value if isinstance(value, Value) else filled(input, input.spec.dtype, (), value)
-    return views.reshape(e.select(chosen, e.cast(new, input.spec.dtype), x), input.spec.shape)
+    src = views.expand(e.cast(new, input.spec.dtype), at.spec.shape)
+    return views.reshape(scattered("set", x, dim, at, src), input.spec.shape)
 
 
 @composite("index_reduce")
@@ -271,7 +226,7 @@ def put(input: Value, index: Value, source: Value, accumulate: bool = False) -> 
     flat, new = ravel(input), ravel(source)
     at = indexing.from_end(ravel(index), flat.spec.numel)
     if not accumulate:
-        return views.reshape(_written(flat, 0, at, new), input.spec.shape)
+        return views.reshape(scattered("set", flat, 0, at, new), input.spec.shape)
     if flat.spec.dtype is bool_:
         flat, new = e.cast(flat, int32), e.cast(new, int32)
     out = e.cast(indexing.scatter_add(flat, 0, at, new), input.spec.dtype)

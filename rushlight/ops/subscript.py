@@ -260,11 +260,6 @@ def write_at(x: Value, left: Left, values: Value, accumulate: bool) -> Value:
     if broadcast_shapes([shape, given], "index", [x.spec, values.spec]) != shape:
         raise ShapeError(f"index: values {values.spec!r} do not broadcast to the indexing result {list(shape)}")
     merged = places.merged(x)
-    if numel(given) == 1 and not accumulate:
-        # One value everywhere: which of equal places is last does not matter.
-        chosen = e.gt(selection.hits(places.flat, 0, merged.spec.shape[:1]), 0)
-        chosen = views.reshape(chosen, merged.spec.shape[:1] + (1,) * len(places.kept))
-        return places.restored(e.select(chosen, views.reshape(values, ()), merged))
     new = places.unplaced(views.expand(views.reshape(values, given), shape))
     if accumulate:
         return places.restored(selection.added_slices(merged, 0, places.flat, new))

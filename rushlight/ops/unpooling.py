@@ -7,36 +7,12 @@ from collections.abc import Sequence
 from rushlight.core.dtypes import int64
 from rushlight.core.errors import DTypeError, ShapeError
 from rushlight.core.shapes import Spec, numel
-from rushlight.ops import elementwise as e, indexing, views
+from rushlight.ops import views
 from rushlight.ops.creation import full_spec
-from rushlight.ops.family.kernel_op import KernelOp
+from rushlight.ops.folding import scattered
 from rushlight.ops.registry import composite
-from rushlight.ops.selection import writers
 from rushlight.ops.windows import Given, Sizes, each
-from rushlight.tape import call
-from rushlight.tape.op import Op, Plan, Static
 from rushlight.tape.value import Value
-
-
-def _plan_last(op: Op, ins: Sequence[Spec], static: Static) -> Plan:
-    inner = indexing.plan_gather(op, ins[:2], static)
-    read = inner.launch
-    assert read is not None
-
-    def launch(target: int, source: int, number: int, index: int, *sizes: int) -> None:
-        read(target, source, number, *sizes)
-
-    return Plan(op, ins, inner.outs, launch, static, inner.tail)
-
-
-# Several elements may go to one place, where the last stays. PyTorch gives each of them the gradient of the place.
-_last = KernelOp(
-    "max_unpool",
-    _plan_last,
-    [lambda g, out, x, number, index, dim: indexing.gather(g, dim, index), None, None],
-    [(2,), (), ()],
-    "For each place the element that is put there last.",
-)
 
 
 def _placed(zeros: Value, index: Value, source: Value) -> Value:
@@ -44,10 +20,7 @@ def _placed(zeros: Value, index: Value, source: Value) -> Value:
     if not index.spec.numel:
         return zeros
     dim = len(zeros.spec.shape) - 1
-    number = writers(index, dim, zeros.spec.shape)
-    at = e.cast(e.maximum(e.sub(number, 1), 0), int64)
-    source, index = indexing.merges(source, dim), views.contiguous(index)
-    return e.select(e.gt(number, 0), call.call(_last, (source, at, index), (dim,)), zeros)
+    return scattered("unpool", zeros, dim, index, source)
 
 
 def _size(op: str, given: Sizes, default: Sizes, stride: Sizes, output_size: Sequence[int] | None) -> Sizes:
