@@ -7,6 +7,7 @@ import pytest
 
 import rushlight
 from rushlight.core.dtypes import bool_, float32, int64
+from tests.catalog_run import to_array
 
 
 def test_extremes_along_a_dimension_have_names_and_positions(device):
@@ -112,3 +113,12 @@ def test_norms_of_matrices():
     assert rushlight.linalg.vector_norm(t, 3, 1).shape == (3,)
     with pytest.raises(RuntimeError, match="'nuc'"):
         rushlight.linalg.norm(t.reshape(12), "nuc")
+
+
+def test_the_norm_at_zero_has_a_gradient_but_no_second_derivative(device):
+    x = rushlight.tensor([[0.0, 0.0], [3.0, 4.0]], device=device).requires_grad_()
+    (g,) = rushlight.autograd.grad(rushlight.linalg.vector_norm(x, dim=1).sum(), x, create_graph=True)
+    assert np.allclose(to_array(g.detach()), [[0, 0], [0.6, 0.8]])
+    (again,) = rushlight.autograd.grad(g[:, 0].sum(), x)
+    assert np.isnan(to_array(again)[0]).all()
+    assert np.allclose(to_array(again)[1], [0.128, -0.096])
