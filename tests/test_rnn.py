@@ -7,6 +7,8 @@ import pytest
 import rushlight
 from rushlight import nn
 from rushlight.nn.utils import rnn
+from rushlight.ops.apart import apart
+from rushlight.utils.checkpoint import checkpoint
 
 KINDS = ["RNN", "LSTM", "GRU"]
 
@@ -90,6 +92,27 @@ def test_states_given_and_projected():
     first, state = layer(x[:2], (h, c))
     second, _ = layer(x[2:], state)
     assert rushlight.allclose(rushlight.cat([first, second]), out, atol=1e-6)
+
+
+def test_same_bits_when_checkpointed():
+    layer, x = nn.LSTM(3, 4, num_layers=2), rushlight.randn(6, 2, 3).requires_grad_()
+
+    def gradients(run):
+        return rushlight.autograd.grad(run(x).sum(), [x, *layer.parameters()])
+
+    plain = gradients(lambda v: layer(v)[0])
+    again = gradients(lambda v: checkpoint(lambda w: layer(w)[0], v, use_reentrant=False))
+    assert all(rushlight.equal(a, b) for a, b in zip(plain, again, strict=True))
+
+
+def test_gradients_of_parts_are_put_together_once():
+    x = rushlight.randn(6, 2, dtype=rushlight.float64).requires_grad_()
+    first, unused, last = apart(x, (1, 2, 3))
+    (g,) = rushlight.autograd.grad((first**3).sum() + (last**2).sum(), x, create_graph=True)
+    assert unused.shape == (2, 2) and rushlight.equal(g[1:3], rushlight.zeros(2, 2, dtype=rushlight.float64))
+    assert rushlight.allclose(g[:1], 3 * x[:1] ** 2) and rushlight.allclose(g[3:], 2 * x[3:])
+    (second,) = rushlight.autograd.grad(g.sum(), x)
+    assert rushlight.allclose(second[:1], 6 * x[:1]) and bool((second[3:] == 2).all())
 
 
 def test_dropout_is_between_layers_in_training():

@@ -16,6 +16,7 @@ from rushlight.core.dtypes import FLOAT
 from rushlight.core.errors import ShapeError
 from rushlight.ops import elementwise as e, views
 from rushlight.ops.activations import _share as gate
+from rushlight.ops.apart import apart
 from rushlight.ops.family.declare import elementwise
 from rushlight.ops.matmul import linear
 from rushlight.ops.registry import composite
@@ -95,10 +96,7 @@ STEPS: dict[str, Step] = {"RNN_TANH": _tanh_step, "RNN_RELU": _relu_step, "LSTM"
 def layer(mode: str, rows: Value, counts: Sequence[int], states: States, weights: Weights, reverse: bool) -> Any:
     """The states h after each step, as rows, and the states after each sequence's last. See Note [Recurrent layers]."""
     step = STEPS[mode]
-    x = weights.from_input(rows)
-    starts = [0]
-    for count in counts:
-        starts.append(starts[-1] + count)
+    xs = apart(weights.from_input(rows), counts)
     shown: list[Value] = []
     ended: list[States] = []
     begin = states
@@ -111,7 +109,7 @@ def layer(mode: str, rows: Value, counts: Sequence[int], states: States, weights
         elif count > have:  # some begin, backwards in time
             late = [views.slice_dim(v, 0, have, count - have) for v in begin]
             now = tuple(views.cat([v, more]) for v, more in zip(now, late, strict=True))
-        now = step(views.slice_dim(x, 0, starts[t], count), now, weights)
+        now = step(xs[t], now, weights)
         shown.append(now[0])
     ended.append(now)
     final = tuple(
