@@ -1,6 +1,6 @@
 """Convolve as IR: products of weights and windows in registers, the windows made piece by piece.
 
-Of an image: a task is a panel of output pixels and some output channels of one image; its windows are unfolded DEPTH taps at a
+Of an image: a task is a panel of output pixels and some output channels of one image; its windows are unfolded MOST taps at a
 time and multiplied by `tiles`. Of weights: a task is a part of the images and some taps; their windows are unfolded for
 some pixels at a time and multiplied with the gradient, transposed. Sums run over taps, or over pixels, ascending.
 """
@@ -20,7 +20,7 @@ from rushlight.kernel.shapes import Convolve
 
 COLUMNS, DEPTH = tiles.COLUMNS, tiles.DEPTH
 CHANNELS = 132  # of a task
-TAPS = MOST  # of a task for weights
+TAPS = 192  # of a task for weights
 LETTERS = "i" * (3 + 17)
 
 
@@ -76,8 +76,8 @@ def _image(declared: set[str]) -> str:
     pixels, taps = writer.mul(z.rows, z.columns), _tap_count(writer, z)
     blocks, panels = _up(writer, z.m, CHANNELS), writer.divided_up(pixels, COLUMNS)
     size = writer.mul(z.c, writer.mul(z.height, z.width))
-    panel = writer.array("float", DEPTH * COLUMNS)
-    pieces, many, cuts = block_count(writer, z, DEPTH)
+    panel = writer.array("float", MOST * COLUMNS)
+    pieces, many, cuts = block_count(writer, z, MOST)
     with writer.loop("%begin", "%end") as task:
         rest, number = _divide(writer, task, panels)
         which, block = _divide(writer, rest, blocks)
@@ -89,7 +89,7 @@ def _image(declared: set[str]) -> str:
         target = pointer(writer, out, float32, writer.add(writer.mul(writer.mul(which, z.m), pixels), first))
         weights = pointer(writer, w, float32, writer.mul(writer.mul(group, z.m), taps))
         with writer.loop("0", pieces) as piece:
-            part = block_at(writer, z, DEPTH, piece, many, cuts)
+            part = block_at(writer, z, MOST, piece, many, cuts)
             call_unfold(writer, z, image, part, first, width, panel, COLUMNS)
             more = writer.value(f"icmp ne i64 {piece}, 0")
             with tiles.rows(writer, channel, last) as (m, height):

@@ -90,10 +90,15 @@ def _write_tile(declared: set[str], height: int, name: str) -> str:
             for j in range(VECTORS):
                 operands = [(TYPE, spread), (TYPE, columns[j]), (TYPE, writer.get(sums[i][j]))]
                 writer.set(sums[i][j], writer.call(TYPE, "llvm.fma.v16f32", operands))
-    for i in range(height):
-        for j in range(VECTORS):
-            place = pointer(writer, c[i], float32, str(j * LANES))
-            store(writer, writer.get(sums[i][j]), place, float32, "1", "1", LANES, masks[j])
+    # Stores under a mask are slow: whole panels do without.
+    whole = writer.value(f"icmp eq i64 %width, {COLUMNS}")
+    for chosen, masked in ((whole, False), (writer.value(f"xor i1 {whole}, true"), True)):
+        with writer.when(chosen):
+            for i in range(height):
+                for j in range(VECTORS):
+                    place = pointer(writer, c[i], float32, str(j * LANES))
+                    mask = masks[j] if masked else None
+                    store(writer, writer.get(sums[i][j]), place, float32, "1", "1", LANES, mask)
     return writer.function(TILE.format(rows=name))
 
 

@@ -14,7 +14,7 @@ from rushlight.emit.llvm_body import pointer, store
 from rushlight.emit.llvm_text import Arguments, Writer, vector
 
 LANES = 16
-MOST = 192  # taps that are unfolded at once
+MOST = 256  # taps that are unfolded at once
 FLOATS, WORDS, FLAGS = vector("float", LANES), vector("i32", LANES), vector("i1", LANES)
 ZEROS = "zeroinitializer"
 NUMBERS = "<" + ", ".join(f"i32 {i}" for i in range(LANES)) + ">"
