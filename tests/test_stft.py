@@ -107,6 +107,11 @@ def test_what_istft_refuses():
         S.istft(8, window=W, return_complex=True)
 
 
+def test_the_null_device_judges_no_windows():
+    spectrum = rushlight.ones(5, 4, dtype=rushlight.complex64, device="null")
+    assert rushlight.istft(spectrum, 8, window=rushlight.ones(8, device="null")).shape == (6,)
+
+
 def test_what_is_said():
     with pytest.warns(UserWarning, match="stft: A window was not provided"):
         plain = rushlight.stft(X, 8, return_complex=True)

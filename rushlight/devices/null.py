@@ -31,6 +31,7 @@ class NullDevice:
         asynchronous=True,
         largest_block=1 << 46,
         description="counts bytes, runs nothing",
+        computes=False,
     )
 
     def __init__(self) -> None:

@@ -22,6 +22,7 @@ class Limits:
     largest_block: int  # bytes of one allocation
     description: str  # adapter, driver, features: for people
     convolves: bool = False  # it builds Convolve, and gains by it
+    computes: bool = True  # False: nothing runs, so there are no values to be judged
 
 
 class Device(Protocol):
