@@ -300,3 +300,14 @@ def test_power_at_zero_is_finite():
 
 def test_make_is_the_only_maker():
     assert make("add", (X, Y), float64) is X + Y
+
+
+def test_comparisons_of_constants_are_settled():
+    """A driver was seen to lose the store of a kernel that compared two float64 constants."""
+    zero, one = const(0, float64), const(1, float64)
+    x = arg(0, float64)
+    assert zero.ne(zero) is const(False, bool_)
+    assert s.where(zero.ne(zero), x, one) is one
+    assert s.where(zero < one, x, one) is x
+    nan = const(float("nan"), float64)
+    assert nan.eq(nan).op == "eq"

@@ -207,6 +207,8 @@ class Printer:
             return f"u64({x})" if new.kind == "u" else f"bitcast<i64>(u64({x}))"
         if old.name == "int32" and new.kind == "u":
             return f"bitcast<u64>(i64({x}))"
+        if old.kind == "f" and new.kind == "u":
+            return self.call(f"u64_from_{prefix_of(old)}", x)
         return f"{prefix_of(new)}({x})"
 
     def _truth(self, x: str, old: DType) -> str:

@@ -47,6 +47,18 @@ fn f32_rem(a: f32, b: f32) -> f32 {
 }
 """
 
+# Through i64, in two halves: NVIDIA's u64(f32) sets the low word of large numbers to ones.
+_UINT64 = """
+fn u64_from_f32(x: f32) -> u64 {
+    if (x < 9223372036854775808.0f) { return bitcast<u64>(i64(x)); }
+    return bitcast<u64>(i64(x - 9223372036854775808.0f)) | 0x8000000000000000lu;
+}
+fn u64_from_f64(x: f64) -> u64 {
+    if (x < 9223372036854775808.0lf) { return bitcast<u64>(i64(x)); }
+    return bitcast<u64>(i64(x - 9223372036854775808.0lf)) | 0x8000000000000000lu;
+}
+"""
+
 _FLOAT64 = """
 fn f64_of_bits(bits: u64) -> f64 { return bitcast<f64>(bits); }
 fn f64_isnan(x: f64) -> bool { return (bitcast<u64>(x) & 0x7ffffffffffffffflu) > 0x7ff0000000000000lu; }
@@ -158,7 +170,7 @@ _SPLIT = _fma("f32", "u32", "0xfffff000u", "0x7f800000u") + _fma(
 @cache
 def _library() -> dict[str, str]:
     """Every helper's text by name."""
-    pieces = re.split(r"(?m)^(?=fn )", "".join((_FLOAT32, _FLOAT64, _HALVES, _WORDS, _SPLIT, INT64)))
+    pieces = re.split(r"(?m)^(?=fn )", "".join((_FLOAT32, _UINT64, _FLOAT64, _HALVES, _WORDS, _SPLIT, INT64)))
     return {piece[3 : piece.index("(")]: piece.rstrip() + "\n" for piece in pieces if piece.startswith("fn ")}
 
 

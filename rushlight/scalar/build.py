@@ -93,6 +93,8 @@ def where(condition: Expr, x: Expr | Number, y: Expr | Number) -> Expr:
         y = const(y, x.dtype)
     if x is y:
         return x
+    if condition.op == "const":
+        return x if condition.value else y
     if x.dtype is not y.dtype:
         raise TypeError(f"where: branches differ in type: {x.dtype} and {y.dtype}")
     return make("select", (condition, x, y), x.dtype)

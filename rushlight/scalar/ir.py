@@ -23,6 +23,10 @@
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Callable
+from typing import Any
+
 from rushlight.core.dtypes import DType, bool_, float32, float64, int32, int64, real_type, uint32, uint64
 
 TYPES = (bool_, int32, int64, uint32, uint64, float32, float64)
@@ -35,6 +39,13 @@ BITWISE = ("and", "or", "xor", "not", "shl", "shr", "mulhi")
 CHOICE = ("select", "cast", "bitcast")
 ELEMENTARY = ("sqrt", "exp", "log", "sin", "cos", "tanh", "erf", "pow")
 INSTRUCTIONS = LEAVES + ARITHMETIC + ROUNDING + COMPARISON + BITWISE + CHOICE + ELEMENTARY
+
+_ORDER: dict[str, Callable[[Any, Any], bool]] = {
+    "eq": operator.eq,
+    "ne": operator.ne,
+    "lt": operator.lt,
+    "le": operator.le,
+}
 
 Number = bool | int | float
 AnyNumber = Number | complex
@@ -203,9 +214,17 @@ def binary(op: str, a: Expr | Number, b: Expr | Number) -> Expr:
         return unary("neg", a)
     if op == "mul" and _is(a, -1):
         return unary("neg", b)
-    if op in ("add", "sub") and a.dtype.kind != "f" and _is(b, 0):
+    if op in ("add", "sub") and a.dtype.kind not in "fc" and _is(b, 0):
         return a
+    if op in _ORDER and _is_whole(a) and _is_whole(b):
+        return const(_ORDER[op](a.value, b.value), bool_)
     return make(op, (a, b), bool_ if op in COMPARISON else a.dtype)
+
+
+def _is_whole(x: Expr) -> bool:
+    """A constant that every type holds as it is."""
+    value = x.value
+    return x.op == "const" and isinstance(value, (int, float)) and -128 < value < 128 and value == int(value)
 
 
 def _is(x: Expr, value: int) -> bool:
