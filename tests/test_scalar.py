@@ -11,7 +11,7 @@ from rushlight.core.dtypes import bool_, float32, float64, int32, int64, uint32
 from rushlight.devices.reference import ARITHMETIC, NumpyMachine, numpy_dtype
 from rushlight.scalar.derive import FLAT, RULES, gradients
 from rushlight.scalar.interpret import evaluate
-from rushlight.scalar.ir import INSTRUCTIONS, LEAVES, make, rebuild, topological
+from rushlight.scalar.ir import INSTRUCTIONS, LEAVES, arg, const, make, rebuild, topological
 from rushlight.scalar.philox import philox, random_word, uniform
 
 
