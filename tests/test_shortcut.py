@@ -60,6 +60,13 @@ def test_arguments_that_are_equal_but_not_the_same():
         assert whole.clamp(1, 2).dtype is rl.int64 and whole.clamp(1.0, 2.0).dtype is rl.float32
 
 
+def test_a_tensor_given_twice_is_not_two_tensors():
+    a, b = made(3, 4), made(3, 4) * 2
+    assert F.mse_loss(a, a) == 0 and F.mse_loss(a, b) != 0
+    twice, both = rl.cat([b, b]), rl.cat([a, b])
+    assert rl.equal(twice[:3], b) and rl.equal(both[:3], a) and rl.equal(both[3:], b)
+
+
 def test_an_error_stays_an_error():
     x = made(3, 4)
     for _ in range(3):

@@ -7,7 +7,7 @@
 2. A program runs its plans as `call.run` does: the same kernels, the same records, the same recipes in a region.
    Where nothing is recorded it launches them directly.
 3. What the notes do not explain is not learned: a write in place or a read of elements (`impure`), an operand that is
-   neither an argument nor the result of a noted call, a step in another grad mode than the call's, a static argument
+   neither an argument nor the result of a noted call, a tensor given as two arguments, a step in another grad mode than the call's, a static argument
    that is no plain number, text, type or tuple of those.
 4. Which functions get a shortcut is a list (`ops/shortcuts.py`), not a guess: random ops must not.
 5. Autocast chooses by its own state, so under it, as while watching, the function itself runs.
@@ -206,6 +206,9 @@ def learn(
     key: Any,
 ) -> Any:
     """Call the function, and keep a program of it where its calls explain its result."""
+    if len(values) > 1 and len({id(v) for v in values}) < len(values):
+        # Which of two places a tensor given twice was used for cannot be told, and they may differ the next time.
+        return function(*args, **named)
     notes: list[Noted | None] = []
     with Changed(watch=notes):
         result = function(*args, **named)
