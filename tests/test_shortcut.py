@@ -13,6 +13,10 @@ def made(*shape):
     return rl.arange(float(rl.zeros(shape).numel())).reshape(shape) / 7 - 1
 
 
+def _whole(x, numbers):
+    return rl.tensor(numbers, device=x.device)
+
+
 CALLS = {
     "sum": lambda x: x.sum(1),
     "sum of all": lambda x: x.sum(),
@@ -30,6 +34,26 @@ CALLS = {
     "tril": lambda x: rl.tril(x),
     "layer_norm": lambda x: F.layer_norm(x, (4,)),
     "cross_entropy": lambda x: F.cross_entropy(x, rl.tensor([1, 0, 3], device=x.device)),
+    "sort": lambda x: rl.sort(x, 1, descending=True).values,
+    "topk": lambda x: x.topk(2, 0)[0],
+    "scatter": lambda x: x.scatter(1, _whole(x, [[0, 0], [3, 1]]), x * 2),
+    "scatter a number": lambda x: x.scatter(1, _whole(x, [[0, 0], [3, 1]]), 1.5),
+    "scatter_reduce": lambda x: x.scatter_reduce(0, _whole(x, [[0, 2, 1, 1]] * 3), x * x, "amax", include_self=False),
+    "index_add": lambda x: x.index_add(0, _whole(x, [1, 1, 0]), x, alpha=2),
+    "index_copy": lambda x: x.index_copy(0, _whole(x, [1, 1, 0]), x * 3),
+    "index_fill": lambda x: x.index_fill(0, _whole(x, [-1, 0]), 2.0),
+    "index_put": lambda x: x.index_put((_whole(x, [0, -1]),), x[:2] * 2, accumulate=True),
+    "put": lambda x: x.put(_whole(x, [-1, 3]), x[0, :2]),
+    "take": lambda x: x.take(_whole(x, [-1, 3])),
+    "einsum": lambda x: rl.einsum("ij,kj->ik", x, x + 1),
+    "normalize": lambda x: F.normalize(x),
+    "huber_loss": lambda x: F.huber_loss(x, x * x),
+    "kl_div": lambda x: F.kl_div(x, rl.softmax(x, 1), reduction="sum"),
+    "conv1d": lambda x: F.conv1d(x.unsqueeze(0), x.t()[:2].unsqueeze(-1) * 2, padding=1),
+    "max_pool1d": lambda x: F.max_pool1d(x.unsqueeze(0), 2),
+    "adaptive_avg_pool2d": lambda x: F.adaptive_avg_pool2d(x.unsqueeze(0), (2, 3)),
+    "interpolate": lambda x: F.interpolate(x.unsqueeze(0), scale_factor=1.5, mode="linear"),
+    "pad": lambda x: F.pad(x, (1, 2), value=3.0),
     "index_select": lambda x: x.index_select(1, rl.tensor([2, 2, 0], device=x.device)),
 }
 

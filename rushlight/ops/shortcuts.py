@@ -24,14 +24,21 @@ ONE = (
     *("softmax", "log_softmax", "logsumexp", "cumsum", "cumprod"),
     *("reshape", "view", "permute", "transpose", "t", "squeeze", "unsqueeze", "expand", "flatten", "unflatten"),
     *("narrow", "select", "movedim", "swapaxes", "swapdims", "diagonal", "unbind", "chunk", "split"),
-    *("tril", "triu", "flip", "roll", "repeat", "contiguous"),
+    *("tril", "triu", "flip", "roll", "repeat", "contiguous", "trace", "diag", "rot90", "broadcast_to", "tensor_split"),
+    *("sort", "topk", "kthvalue", "aminmax", "nanmean", "glu", "pixel_shuffle", "pixel_unshuffle"),
 )
 # Functions of several, or of numbers whose type matters.
 SEVERAL = (
     *("var", "std", "var_mean", "std_mean", "norm", "max", "min", "clamp"),
     *("cat", "stack", "hstack", "vstack", "index_select", "gather", "take_along_dim", "scatter_add", "masked_fill"),
     *("matmul", "mm", "bmm", "mv", "dot", "outer", "addmm", "baddbmm", "linear", "embedding"),
-    *("layer_norm", "group_norm", "rms_norm", "cross_entropy", "mse_loss", "l1_loss", "nll_loss"),
+    *("scatter", "scatter_reduce", "index_add", "index_copy", "index_fill", "index_put", "put", "take"),
+    *("einsum", "tensordot", "inner", "kron", "cross", "cdist", "tile", "diff"),
+    *("layer_norm", "group_norm", "rms_norm", "cross_entropy", "mse_loss", "l1_loss", "nll_loss", "normalize"),
+    *("smooth_l1_loss", "huber_loss", "kl_div", "binary_cross_entropy", "binary_cross_entropy_with_logits"),
+    *("cosine_similarity", "interpolate", "pad", *(f"conv{n}d" for n in (1, 2, 3))),
+    *(f"conv_transpose{n}d" for n in (1, 2, 3)),
+    *(f"{kind}_pool{n}d" for kind in ("max", "avg", "adaptive_avg", "adaptive_max") for n in (1, 2, 3)),
 )
 # Functions of shapes and numbers, which ask for the defaults.
 MAKERS = ("zeros", "ones", "full", "arange", "eye", "zeros_like", "ones_like", "full_like")

@@ -7,8 +7,8 @@
 2. A program runs its plans as `call.run` does: the same kernels, the same records, the same recipes in a region.
    Where nothing is recorded it launches them directly.
 3. What the notes do not explain is not learned: a write in place or a read of elements (`impure`), an operand that is
-   neither an argument nor the result of a noted call, a tensor given as two arguments, a step in another grad mode than the call's, a static argument
-   that is no plain number, text, type or tuple of those.
+   neither an argument nor the result of a noted call, a tensor given as two arguments, a step in another grad mode than
+   the call's, a static argument that is no plain number, text, type or tuple of those.
 4. Which functions get a shortcut is a list (`ops/shortcuts.py`), not a guess: random ops must not.
 5. Autocast chooses by its own state, so under it, as while watching, the function itself runs.
 """
