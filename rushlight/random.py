@@ -13,6 +13,9 @@ from rushlight.ops.random import (
     manual_seed as manual_seed,
     set_rng_state as set_rng_state,
 )
+from rushlight.tensor import device
+
+Generator.device = property(lambda generator: device(generator.device_name))  # type: ignore[attr-defined]
 
 
 def seed() -> int:
@@ -26,11 +29,17 @@ def initial_seed() -> int:
 
 
 @contextlib.contextmanager
-def fork_rng(devices: Any = None, enabled: bool = True, **named: Any) -> Iterator[None]:
-    """Leave the default stream after the block as it was before; there is one for all devices."""
-    state = get_rng_state()
+def fork_rng(
+    devices: Any = None,
+    enabled: bool = True,
+    _caller: str = "fork_rng",
+    _devices_kw: str = "devices",
+    device_type: str = "cuda",
+) -> Iterator[None]:
+    """Leave the default stream after the block as it was before; there is one for all devices, so none need be named."""
+    before = default_generator.clone_state()
     try:
         yield
     finally:
         if enabled:
-            set_rng_state(state)
+            default_generator.graphsafe_set_state(before)

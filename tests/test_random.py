@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import numpy as np
 import pytest
 
@@ -163,7 +165,7 @@ def test_a_replay_does_not_move_the_stream():
     while pool.reclaim(pool, 1 << 40):
         pass
     assert y.tolist() == want
-    assert rl.get_rng_state() == state
+    assert rl.get_rng_state().equal(state)
 
 
 def test_edges():
@@ -173,5 +175,127 @@ def test_edges():
     assert F.dropout(x, 0.0).tolist() == F.dropout(x, 0.5, training=False).tolist() == [1.0] * 5
     assert rl.randint(3, (4,)).shape == (4,)
     for bad in (lambda: F.dropout(x, 1.5), lambda: rl.randint(5, 5, (1,)), lambda: rl.rand(2, dtype=rl.int64)):
-        with pytest.raises((ValueError, TypeError)):
+        with pytest.raises((ValueError, RuntimeError)):
             bad()
+
+
+def test_states_are_tensors_of_bytes():
+    g = rl.Generator(device="cpu").manual_seed((1 << 64) - 3)
+    rl.rand(5, generator=g)
+    state = g.get_state()
+    assert (state.dtype, state.shape, state.device.type, g.device.type) == (rl.uint8, (16,), "cpu", "cpu")
+    other = rl.Generator().set_state(state)
+    assert other.initial_seed() == g.initial_seed() == (1 << 64) - 3
+    copy = g.clone_state()
+    want = rl.rand(5, generator=g).tolist()
+    assert rl.rand(5, generator=other).tolist() == rl.rand(5, generator=copy).tolist() == want
+    for bad in (lambda: g.set_state((1, 2)), lambda: g.set_state(rl.zeros(16)), lambda: g.set_state(state[:4])):
+        with pytest.raises((TypeError, RuntimeError)):
+            bad()
+    with pytest.raises(RuntimeError):
+        g.manual_seed(1 << 64)
+
+
+def test_a_generator_is_pickled_where_it_stands():
+    g = rl.Generator().manual_seed(4)
+    rl.rand(7, generator=g)
+    back = pickle.loads(pickle.dumps(g))
+    assert rl.randn(5, generator=back).tolist() == rl.randn(5, generator=g).tolist()
+
+
+def test_fork_rng_leaves_the_stream_as_it_was():
+    rl.manual_seed(1)
+    with rl.random.fork_rng(devices=[], device_type="cpu"):
+        inside = rl.rand(3).tolist()
+        rl.random.manual_seed(5)
+    assert rl.rand(3).tolist() == inside
+    with rl.random.fork_rng(enabled=False):
+        rl.manual_seed(5)
+    assert rl.initial_seed() == 5
+    assert rl.seed() == rl.random.initial_seed()
+
+
+def test_ops_take_words_of_their_own():
+    """Numbers drawn one after the other have nothing in common, whatever was drawn."""
+    g = rl.Generator().manual_seed(0)
+    for draw, words in (
+        (lambda: rl.rand(10, generator=g), 10),
+        (lambda: rl.rand(10, dtype=rl.float64, generator=g), 20),
+        (lambda: rl.randn(10, generator=g), 20),
+        (lambda: rl.randn(10, dtype=rl.float64, generator=g), 40),
+        (lambda: rl.randint(0, 5, (10,), generator=g), 20),
+    ):
+        before = g.get_offset()
+        draw()
+        assert g.get_offset() - before == words
+    plain = rl.rand(60, generator=rl.Generator().manual_seed(0)).numpy().astype(np.float64)
+    drawn = rl.randn(20, generator=rl.Generator().manual_seed(0).set_offset(20)).numpy()
+    made = np.sqrt(-2 * np.log1p(-plain[20::2])) * np.cos(2 * np.pi * plain[21::2])
+    np.testing.assert_allclose(drawn, made, atol=1e-5)
+
+
+def test_float64_has_all_its_digits():
+    x = rl.rand(1000, dtype=rl.float64, generator=rl.Generator().manual_seed(0)).numpy()
+    assert (x * 2**24 != np.floor(x * 2**24)).any()
+    assert (x * 2**53 == np.floor(x * 2**53)).all()
+    assert (x * 2**52 != np.floor(x * 2**52)).any()
+
+
+def test_randint_over_everything_an_integer_holds(device):
+    g = rl.Generator().manual_seed(0)
+    drawn = rl.randint(-(1 << 63), (1 << 63) - 1, (2000,), generator=g, device=device).numpy(force=True)
+    assert abs(drawn.astype(np.float64).mean() / 2**63) < 0.05
+    assert abs(np.abs(drawn.astype(np.float64)).mean() / 2**63 - 0.5) < 0.05
+    assert len(np.unique(drawn & 0xFFFF)) > 1900
+
+
+@pytest.mark.parametrize("dtype, high", [(rl.uint8, 257), (rl.int8, 129), (rl.bool, 3), (rl.float16, 1 << 17)])
+def test_randint_refuses_what_the_type_does_not_hold(dtype, high):
+    with pytest.raises(RuntimeError, match="fit"):
+        rl.randint(0, high, (3,), dtype=dtype)
+    with pytest.raises(RuntimeError, match="fit"):
+        rl.empty(3, dtype=dtype).random_(high)
+
+
+@pytest.mark.parametrize("dtype, beyond", [(rl.uint8, 256), (rl.int16, 1 << 15), (rl.bool, 2), (rl.float16, 2049)])
+def test_random_fills_with_what_the_type_holds(dtype, beyond):
+    drawn = rl.empty(5000, dtype=dtype).random_(generator=rl.Generator().manual_seed(0)).double()
+    assert drawn.amin().item() >= 0
+    assert beyond * 0.9 <= drawn.amax().item() + 1 <= beyond
+
+
+def test_multinomial_refuses_what_is_no_distribution():
+    for weights in ([1.0, -1.0], [0.0, 0.0], [float("nan"), 1.0], [float("inf"), 1.0]):
+        with pytest.raises(RuntimeError, match="multinomial"):
+            rl.multinomial(rl.tensor(weights), 1)
+    with pytest.raises(RuntimeError, match="above 0"):
+        rl.multinomial(rl.tensor([1.0, 0.0, 2.0]), 3)
+
+
+def test_multinomial_never_gives_a_place_of_weight_zero(device):
+    weights = rl.tensor([0.0, 1.0, 0.0, 3.0, 0.0], device=device)
+    rl.manual_seed(0)
+    drawn = np.array(rl.multinomial(weights, 20_000, replacement=True).tolist())
+    assert set(drawn) == {1, 3}
+    assert abs((drawn == 3).mean() - 0.75) < 0.015
+    assert set(rl.multinomial(weights, 2).tolist()) == {1, 3}
+
+
+def test_bernoulli_takes_probabilities_as_numbers_and_tensors():
+    x = rl.zeros(4000, dtype=rl.int64)
+    rl.manual_seed(0)
+    assert rl.bernoulli(x, p=0.25).dtype is rl.int64
+    assert rl.bernoulli(x, 0.25).double().mean().item() == pytest.approx(0.25, abs=0.03)
+    for bad in (lambda: rl.bernoulli(rl.tensor([1.5])), lambda: rl.bernoulli(x), lambda: rl.bernoulli(x, 2.0)):
+        with pytest.raises(RuntimeError):
+            bad()
+
+
+def test_normal_takes_tensors_that_broadcast():
+    rl.manual_seed(0)
+    drawn = rl.normal(rl.tensor([[0.0], [100.0]]), rl.tensor([1.0, 2.0, 3.0]).expand(2, 3))
+    assert drawn.shape == (2, 3)
+    with pytest.raises(RuntimeError, match="negative"):
+        rl.normal(rl.zeros(2), rl.tensor([1.0, -1.0]))
+    with pytest.raises(TypeError):
+        rl.normal(rl.zeros(2), 1.0, (3,))

@@ -251,7 +251,7 @@ def scaled_dot_product_attention(
     params: tuple[Any, ...] = (factor,)
     if dropout_p:
         kept = 0.0 if dropout_p == 1 else 1 / (1 - dropout_p)
-        params += (default_generator.seed_value, default_generator.position, float(dropout_p), kept)
+        params += (*default_generator.words, float(dropout_p), kept)
     out, _ = call.call(_attention, operands, (bool(is_causal), bool(dropout_p)), params)
     if dropout_p:
         default_generator.position += numel(padded) * rows * keys

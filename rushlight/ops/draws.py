@@ -6,12 +6,24 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from rushlight.core.dtypes import DType, float32, float64, get_default
+from rushlight.core.dtypes import (
+    DType,
+    bfloat16,
+    float16,
+    float32,
+    float64,
+    get_default,
+    int64,
+    integer_range,
+    uint64,
+)
 from rushlight.core.errors import DTypeError, RushlightError
 from rushlight.core.shapes import Shape, broadcast_shapes
 from rushlight.ops import creation, elementwise as e, inplace, parts, reductions, views
-from rushlight.ops.random import Generator, rand, randint, randn
+from rushlight.ops.cumulative import cumsum
+from rushlight.ops.random import Generator, holds, integers, rand, randn
 from rushlight.ops.registry import composite
+from rushlight.ops.searching import searchsorted
 from rushlight.ops.sorting import topk
 from rushlight.tape import call
 from rushlight.tape.value import Value
@@ -20,7 +32,7 @@ from rushlight.tape.value import Value
 def _open_uniform(shape: Shape, dtype: DType, device: Any, generator: Generator | None) -> Value:
     """Uniform in (0, 1): logarithms are taken of it."""
     u = rand(shape, dtype=dtype, device=device, generator=generator)
-    return e.select(e.eq(u, 0), 2.0**-25, u)
+    return e.select(e.eq(u, 0), 2.0**-54 if dtype is float64 else 2.0**-25, u)
 
 
 def _drawn_in(target: Value) -> DType:
@@ -95,10 +107,18 @@ def random_(self: Value, *bounds: int, generator: Generator | None = None, **nam
         bounds = (0, *bounds)
     low, high = _bounds("random_", bounds, named, 0, None)
     spec = self.spec
-    if high is None:  # whole numbers that every element of the type holds
-        high = {2: 1 << 8, 4: 1 << 24, 8: 1 << 31}[spec.dtype.itemsize] if spec.dtype.kind == "f" else 1 << 31
-        high = 2 if spec.dtype.kind == "b" else high
-    return inplace.copy_(self, randint(low, high, spec.shape, device=spec.device.device.name, generator=generator))
+    if high is None:
+        high = _beyond(spec.dtype)
+    return inplace.copy_(self, integers("random_", spec, low, high, generator))
+
+
+def _beyond(dtype: DType) -> int:
+    """One more than the largest number up to which the type holds all whole ones."""
+    if dtype.kind == "b":
+        return 2
+    if dtype.kind == "f":
+        return ({float16: 1 << 11, bfloat16: 1 << 8, float32: 1 << 24, float64: 1 << 53}[dtype]) + 1
+    return integer_range(dtype)[1] + (0 if dtype in (int64, uint64) else 1)
 
 
 def bernoulli_(self: Value, p: Any = 0.5, *, generator: Generator | None = None) -> Value:
@@ -173,6 +193,10 @@ def normal(
         raise TypeError("normal: pass a size, or a tensor of means or deviations")
     if not isinstance(std, Value) and std < 0:
         raise RushlightError(f"normal: the deviation must not be negative, got {std}")
+    if tensors and size is not None:
+        raise TypeError("normal: a size goes with numbers only; tensors of means or deviations have their own")
+    if isinstance(std, Value) and not holds(std, lambda v: e.logical_not(e.lt(v, 0))):
+        raise RushlightError(f"normal: no deviation may be negative, but one is, in {std.spec!r}")
     shape = tuple(size) if size is not None else broadcast_shapes([v.spec.shape for v in tensors], "normal")
     if tensors:
         dtype, device = dtype or tensors[0].spec.dtype, tensors[0].spec.device.device.name
@@ -187,8 +211,8 @@ def multinomial(
 ) -> Value:
     """Positions drawn with the weights of each row.
 
-    The position of the largest weight / exponential is distributed as the weights; without replacement the
-    next largest follow.
+    With replacement by the place of uniform numbers among the running sums of the weights. Without, the position of the
+    largest weight / exponential is distributed as the weights, and the next largest follow.
     """
     shape = input.spec.shape
     if input.spec.dtype.kind != "f" or len(shape) not in (1, 2):
@@ -197,13 +221,28 @@ def multinomial(
         raise RushlightError(f"multinomial: {num_samples} samples cannot be drawn from {shape[-1]} places")
     weights = call.detached(input)
     weights = e.cast(weights, float32) if weights.spec.dtype.itemsize == 2 else weights
-    device = input.spec.device.device.name
+    dtype, device = weights.spec.dtype, input.spec.device.device.name
+    _check_weights(weights, 1 if replacement else num_samples)
+    if not replacement:
+        waits = e.neg(e.log(_open_uniform(shape, dtype, device, generator)))
+        # A weight of 0 is beaten by every other, however long that waits.
+        return topk(e.select(e.gt(weights, 0), e.div(weights, waits), -1.0), num_samples).indices
+    sums = cumsum(weights, -1)
+    total = views.narrow(sums, -1, shape[-1] - 1, 1)
+    u = rand((*shape[:-1], num_samples), dtype=dtype, device=device, generator=generator)
+    mark = e.mul(u, total)
+    mark = e.select(e.lt(mark, total), mark, 0.0)  # rounded up to the end, beyond which nothing lies
+    return searchsorted(sums, mark, right=True)
 
-    def race(sizes: Shape) -> Value:
-        waits = e.neg(e.log(_open_uniform(sizes, weights.spec.dtype, device, generator)))
-        rows = views.unsqueeze(weights, -2) if len(sizes) > len(shape) else weights
-        return e.div(rows, waits)
 
-    if replacement:
-        return reductions.argmax(race((*shape[:-1], num_samples, shape[-1])), -1)
-    return topk(race(shape), num_samples).indices
+def _check_weights(weights: Value, distinct: int) -> None:
+    """Raise for weights that are no distribution."""
+    if not holds(weights, lambda v: e.logical_and(e.ge(v, 0), e.lt(v, math.inf))):
+        raise RushlightError(
+            "multinomial: weights must be finite and not negative; there is an Inf, a NaN or one below 0"
+        )
+    places = reductions.sum(e.gt(weights, 0), -1)
+    if not holds(places, lambda count: e.ge(count, distinct)):
+        raise RushlightError(
+            f"multinomial: {distinct} different places need as many weights above 0 in every row of {weights.spec!r}"
+        )

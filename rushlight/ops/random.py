@@ -1,14 +1,18 @@
 """Random numbers: Philox by seed and position, the same on every device.
 
 # Note [Random positions]
-A generator is a seed and a position. An op that draws n numbers takes positions position .. position + n - 1 and the generator
-moves on after the op has run; seed and position are the record's parameters, so a replay draws the same numbers.
+1. A generator is a seed and a position: the number of the next word of 32 bits. An op that takes n words moves the
+   generator on by n after it has run; seed and position are the record's parameters, so a replay draws the same numbers.
+2. A number of float32 or less takes one word, one of float64 two, a normal one twice as many, an integer two.
+3. A sampler that may reject what it drew has no fixed number of words. It takes one position per element, and the words of
+   that element are a stream of its own under that position (`element_words`), which no other op reads.
 """
 
 from __future__ import annotations
 
 import math
 import os
+from collections.abc import Callable
 from typing import Any
 
 from rushlight.core.dtypes import (
@@ -20,18 +24,23 @@ from rushlight.core.dtypes import (
     float32,
     float64,
     get_default,
+    int32,
     int64,
+    integer_range,
     real_type,
+    uint8,
+    uint64,
 )
+from rushlight.core.errors import DTypeError, RushlightError
 from rushlight.core.shapes import Spec
-from rushlight.ops import elementwise as e, parts
-from rushlight.ops.creation import Constant, requiring, resolve_pool, shape_of, sizes_of, take
+from rushlight.ops import compaction, elementwise as e, parts, reductions
+from rushlight.ops.creation import Constant, device_name, requiring, resolve_pool, shape_of, sizes_of, take
 from rushlight.ops.family.build import check_device_dtype
 from rushlight.ops.family.map import Formula, MapOp
 from rushlight.ops.registry import composite
 from rushlight.scalar import build as s
 from rushlight.scalar.ir import Expr, arg, const, index, param
-from rushlight.scalar.philox import normal, uniform
+from rushlight.scalar.philox import normal, random_word, uniform, words_of
 from rushlight.tape import call
 from rushlight.tape.op import Static, check_dtypes
 from rushlight.tape.value import Value
@@ -41,31 +50,95 @@ def _fresh_seed() -> int:
     return int.from_bytes(os.urandom(8), "little") >> 2
 
 
-class Generator:
-    """A stream of random numbers: seed and position, nothing else."""
+def _state_body(compute: DType, seed: Expr, position: Expr) -> Expr:
+    word = s.where(index() < 8, seed, position)
+    return s.cast((word >> ((index() & 7) << 3)) & 255, compute)
 
-    def __init__(self, device: Any = None) -> None:
+
+_STATE_BYTES = 16
+_state = Constant("get_rng_state", _state_body, (int64, int64), "Seed and position, eight bytes each, low ones first.")
+
+
+class Generator:
+    """A stream of random numbers: seed and position, nothing else. It serves every device."""
+
+    def __init__(self, device: Any = "cpu") -> None:
+        self.device_name = device_name("cpu" if device is None else device)
         self.seed_value = _fresh_seed()
         self.position = 0
 
     def manual_seed(self, seed: int) -> Generator:
-        self.seed_value = int(seed) & ((1 << 63) - 1)
+        """Start at the beginning of a seed; a negative one counts back from 2^64."""
+        if not -(1 << 63) <= int(seed) < 1 << 64:
+            raise RushlightError(f"manual_seed: the seed must fit into 64 bits, got {seed}")
+        self.seed_value = int(seed) & ((1 << 64) - 1)
         self.position = 0
         return self
 
     def initial_seed(self) -> int:
+        """The seed that the stream was started with."""
         return self.seed_value
 
     def seed(self) -> int:
+        """Start at a seed that nobody chose, and give that seed."""
         self.manual_seed(_fresh_seed())
         return self.seed_value
 
-    def get_state(self) -> tuple[int, int]:
-        return self.seed_value, self.position
+    @property
+    def words(self) -> tuple[int, int]:
+        """Seed and position as the parameters of a kernel."""
+        return _signed(self.seed_value), self.position
 
-    def set_state(self, state: tuple[int, int]) -> Generator:
-        self.seed_value, self.position = (int(part) for part in state)
+    def get_state(self) -> Value:
+        """Seed and position, as a tensor of bytes."""
+        spec = Spec.of(resolve_pool("cpu"), uint8, (_STATE_BYTES,))
+        return call.call(_state, (), (spec,), self.words)
+
+    def set_state(self, new_state: Value) -> Generator:
+        """Go on where `get_state` was called."""
+        if not isinstance(new_state, Value) or new_state.spec.dtype is not uint8:
+            raise TypeError(f"set_state: the state is a uint8 tensor from get_state, got {new_state!r}")
+        if new_state.spec.shape != (_STATE_BYTES,):
+            raise RushlightError(f"set_state: the state has {_STATE_BYTES} bytes, got {new_state.spec!r}")
+        raw: Any = new_state
+        octets = bytes(raw.tolist())
+        self.seed_value, self.position = (int.from_bytes(octets[k : k + 8], "little") for k in (0, 8))
         return self
+
+    def clone_state(self) -> Generator:
+        """Another generator that goes on from here by itself."""
+        other = Generator(self.device_name)
+        other.seed_value, other.position = self.seed_value, self.position
+        return other
+
+    graphsafe_get_state = clone_state
+
+    def graphsafe_set_state(self, state: Generator) -> Generator:
+        """Go on where another generator stands."""
+        self.seed_value, self.position = state.seed_value, state.position
+        return self
+
+    def get_offset(self) -> int:
+        """The position in the stream."""
+        return self.position
+
+    def set_offset(self, offset: int) -> Generator:
+        """Go to a position in the stream."""
+        self.position = int(offset)
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _restored, (self.device_name, self.seed_value, self.position)
+
+
+def _restored(device: str, seed: int, position: int) -> Generator:
+    generator = Generator(device).manual_seed(seed)
+    generator.position = position
+    return generator
+
+
+def _signed(word: int) -> int:
+    return word - (1 << 64) if word >= 1 << 63 else word
 
 
 default_generator = Generator()
@@ -76,55 +149,67 @@ def manual_seed(seed: int) -> Generator:
     return default_generator.manual_seed(seed)
 
 
-def get_rng_state() -> tuple[int, int]:
+def get_rng_state() -> Value:
+    """The state of the default stream, as a tensor of bytes."""
     return default_generator.get_state()
 
 
-def set_rng_state(state: tuple[int, int]) -> None:
-    default_generator.set_state(state)
+def set_rng_state(new_state: Value) -> None:
+    """Go on in the default stream where `get_rng_state` was called."""
+    default_generator.set_state(new_state)
 
 
 def _draw(
     op: Any, inputs: tuple[Value, ...], static: Static, more: tuple[Any, ...], count: int, g: Generator | None
 ) -> Any:
     generator = g or default_generator
-    result = call.call(op, inputs, static, (generator.seed_value, generator.position, *more))
+    result = call.call(op, inputs, static, (*generator.words, *more))
     generator.position += count  # only now: a call that failed drew nothing
     return result
 
 
-def _float_type(compute: DType) -> DType:
-    return compute if compute.kind == "f" else float32
+def holds(x: Value, condition: Callable[[Value], Value]) -> bool:
+    """Whether a condition is true of every element; not asked where the host would have to wait for the answer."""
+    spec = x.spec
+    if not spec.numel or spec.device.device.limits.asynchronous:
+        return True
+    return compaction.read(reductions.amin(e.cast(condition(call.detached(x)), int32)))[0] == 1
 
 
-def _uniform(bits: int | None) -> Constant:
+def _uniform(bits: int) -> Constant:
     """Numbers of so many bits where the type has fewer than float32: rounding must not make a 1 of them."""
 
     def body(compute: DType, seed: Expr, position: Expr) -> Expr:
-        number = uniform(seed, position + index(), _float_type(compute))
-        return number if bits is None else s.floor(number * float(1 << bits)) * (1 / (1 << bits))
+        number = uniform(seed, position + index() * words_of(compute), compute)
+        return number if bits >= 24 else s.floor(number * float(1 << bits)) * (1 / (1 << bits))
 
     return Constant("rand", body, (int64, int64), "Uniform in [0, 1).")
 
 
-_whole, _half, _brain = _uniform(None), _uniform(11), _uniform(8)
-_UNIFORM = {float16: _half, bfloat16: _brain, float32: _whole, float64: _whole}
+_whole = _uniform(24)
+_UNIFORM = {float16: _uniform(11), bfloat16: _uniform(8), float32: _whole, float64: _whole}
 _normal = Constant(
     "randn",
-    lambda compute, seed, position: normal(seed, position + index(), _float_type(compute)),
+    lambda compute, seed, position: normal(seed, position + index() * (2 * words_of(compute)), compute),
     (int64, int64),
     "Normal with mean 0 and deviation 1.",
 )
 
 
 def _integer_body(compute: DType, seed: Expr, position: Expr, low: Expr, span: Expr) -> Expr:
-    # 48 bits from two words keep the share of each value even to 2^-16 for spans up to 2^32.
+    # 64 bits for a span of at most 2^32 keep the share of each value even to 2^-32. A span of 0 stands for 2^64.
     at = position + index() + index()
-    high, rest = (s.cast(uniform(seed, at + k, float32) * float(1 << 24), int64) for k in (0, 1))
-    return low + s.remainder_c((high << 24) | rest, span)
+    high, rest = (s.cast(random_word(seed, at + k), uint64) for k in (0, 1))
+    drawn, wide = (high << 32) | rest, s.cast(span, uint64)
+    return low + s.cast(s.where(span.eq(0), drawn, s.remainder_c(drawn, wide)), int64)
 
 
 _integer = Constant("randint", _integer_body, (int64, int64, int64, int64), "Integers from low to high - 1.")
+
+
+def words_for(spec: Spec) -> int:
+    """How many words as many uniform numbers take."""
+    return spec.numel * words_of(spec.dtype)
 
 
 def _spec(size: tuple[Any, ...], dtype: DType | None, device: Any) -> Spec:
@@ -146,7 +231,7 @@ def rand(
         pairs = rand((*spec.shape, 2), dtype=real_type(spec.dtype), device=device, generator=generator)
         return requiring(call.detached(parts.joined(pairs)), requires_grad)
     check_dtypes("rand", [spec], FLOAT)
-    return requiring(_draw(_UNIFORM[spec.dtype], (), (spec,), (), spec.numel, generator), requires_grad)
+    return requiring(_draw(_UNIFORM[spec.dtype], (), (spec,), (), words_for(spec), generator), requires_grad)
 
 
 @composite("randn", method=False)
@@ -164,7 +249,7 @@ def randn(
         pairs = randn((*spec.shape, 2), dtype=real_type(spec.dtype), device=device, generator=generator)
         return requiring(call.detached(parts.joined(e.mul(pairs, math.sqrt(0.5)))), requires_grad)
     check_dtypes("randn", [spec], FLOAT)
-    return requiring(_draw(_normal, (), (spec,), (), 2 * spec.numel, generator), requires_grad)
+    return requiring(_draw(_normal, (), (spec,), (), 2 * words_for(spec), generator), requires_grad)
 
 
 @composite("randint", method=False)
@@ -187,10 +272,28 @@ def randint(
         low, high = 0, low
     if not isinstance(high, int) or size is None:
         raise TypeError("randint: call it as randint(high, size) or randint(low, high, size)")
-    if high <= low:
-        raise ValueError(f"randint: there is no integer from {low} to {high} - 1")
     spec = _spec((tuple(size),), dtype or int64, device)
-    return requiring(_draw(_integer, (), (spec,), (low, high - low), 2 * spec.numel, generator), requires_grad)
+    return requiring(integers("randint", spec, low, high, generator), requires_grad)
+
+
+def integers(op: str, spec: Spec, low: int, high: int, generator: Generator | None) -> Value:
+    """Integers from low to high - 1, all of which the type must hold."""
+    if high <= low:
+        raise RushlightError(f"{op}: there is no integer from {low} to {high} - 1")
+    if spec.dtype.kind == "c":
+        raise DTypeError(f"{op}: random integers are of integer or float types, got {spec.dtype!r}")
+    if spec.dtype.kind == "f":
+        # Rounded where the type has fewer digits, as in PyTorch.
+        least, most = (-65504, 65504) if spec.dtype is float16 else (-(1 << 63), (1 << 63) - 1)
+    else:
+        least, most = (0, 1) if spec.dtype.kind == "b" else integer_range(spec.dtype)
+    if low < least or high - 1 > most:
+        raise RushlightError(
+            f"{op}: {low} to {high} - 1 do not fit into {spec.dtype.name}, which holds {least} to {most}"
+        )
+    drawn = Spec.of(spec.device, int64, spec.shape)
+    places = _signed(low & ((1 << 64) - 1)), _signed((high - low) & ((1 << 64) - 1))
+    return e.cast(_draw(_integer, (), (drawn,), places, 2 * spec.numel, generator), spec.dtype)
 
 
 class Dropout(MapOp):
@@ -231,11 +334,21 @@ def dropout(input: Value, p: float = 0.5, training: bool = True, inplace: bool =
 
 
 @composite("bernoulli")
-def bernoulli(input: Value, p: float | None = None, *, generator: Generator | None = None) -> Value:
+def bernoulli(input: Value, p: Any = None, *, generator: Generator | None = None) -> Value:
     """1 with the probability that each element says, or with probability p; else 0."""
     spec = input.spec
-    if p is not None and not 0 <= p <= 1:
-        raise ValueError(f"bernoulli: the probability must lie in [0, 1], got {p}")
-    drawn = spec.dtype if p is None else float32
+    if p is None and spec.dtype.kind != "f":
+        raise DTypeError(f"bernoulli: probabilities are floats, got {spec!r}; cast with .float(), or pass p")
+    chances = input if p is None else p
+    if not isinstance(chances, Value):
+        if not 0 <= chances <= 1:
+            raise RushlightError(f"bernoulli: the probability must lie in [0, 1], got {chances}")
+        chances, drawn = float(chances), float32
+    else:
+        # In the type itself: rounding a probability to fewer digits than the number has would shift it.
+        drawn = chances.spec.dtype if chances.spec.dtype in (float32, float64) else float32
+        chances = e.cast(chances, drawn)
+        if not holds(chances, lambda v: e.logical_and(e.ge(v, 0), e.le(v, 1))):
+            raise RushlightError(f"bernoulli: probabilities must lie in [0, 1], but not all in {chances.spec!r} do")
     chance = rand(spec.shape, dtype=drawn, device=spec.device.device.name, generator=generator)
-    return e.cast(e.lt(chance, input if p is None else float(p)), spec.dtype)
+    return e.cast(e.lt(chance, chances), spec.dtype)

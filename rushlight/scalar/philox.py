@@ -6,8 +6,9 @@ Salmon, Moraes, Dror, Shaw: Parallel random numbers: as easy as 1, 2, 3 (SC 2011
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
-from rushlight.core.dtypes import DType, float32, int64, uint32
+from rushlight.core.dtypes import DType, float32, float64, int64, uint32
 from rushlight.scalar import build as s
 from rushlight.scalar.ir import Expr, const
 
@@ -47,16 +48,37 @@ def random_word(seed: Expr, position: Expr) -> Expr:
     return s.where(lane < 2, pair0, pair1)
 
 
-def uniform(seed: Expr, position: Expr, dtype: DType = float32) -> Expr:
-    """A number in [0, 1) with 24 random bits, in the compute type of `dtype`."""
-    word = random_word(seed, position)
+def element_words(seed: Expr, position: Expr, number: Expr | int) -> Words:
+    """Four words, `number` of the stream that belongs to one position alone; `random_word` never gives them."""
+    low, high = _halves(position)
+    own = const(number, uint32) if isinstance(number, int) else s.cast(number, uint32)
+    return philox((low, high, own, const(1, uint32)), _halves(seed))
+
+
+def words_of(dtype: DType) -> int:
+    """How many words a number in [0, 1) takes."""
+    return 2 if dtype is float64 else 1
+
+
+def fraction(words: Sequence[Expr], dtype: DType) -> Expr:
+    """A number in [0, 1) with 24 random bits, of a word; in float64 with 53, of two."""
     # 24 bits fit int32 and float32 exactly, so every device converts them alike.
-    return s.cast(s.cast(word >> 8, int64), dtype) * (1.0 / (1 << 24))
+    first = s.cast(words[0], int64)
+    if dtype is not float64:
+        return s.cast(first >> 8, float32) * (1.0 / (1 << 24))
+    return s.cast(((first >> 5) << 26) | (s.cast(words[1], int64) >> 6), float64) * (1.0 / (1 << 53))
+
+
+def uniform(seed: Expr, position: Expr, dtype: DType = float32) -> Expr:
+    """A number in [0, 1) of the word at `position`, or in float64 of the two from there on."""
+    return fraction([random_word(seed, position + k) for k in range(words_of(dtype))], dtype)
+
+
+def bell(first: Expr, second: Expr) -> Expr:
+    """A normal number of two in [0, 1), by Box and Muller; the logarithm is of one in (0, 1]."""
+    return s.sqrt(s.log(1 - first) * -2.0) * s.cos(second * (2 * math.pi))
 
 
 def normal(seed: Expr, position: Expr, dtype: DType = float32) -> Expr:
-    """Box-Muller over the words 2p and 2p+1; the first number is taken from (0, 1]."""
-    first = uniform(seed, position + position, dtype)
-    second = uniform(seed, position + position + 1, dtype)
-    radius = s.sqrt(s.log(1 - first) * -2.0)
-    return radius * s.cos(second * (2 * math.pi))
+    """A normal number of the words from `position` on, twice as many as a uniform one takes."""
+    return bell(uniform(seed, position, dtype), uniform(seed, position + words_of(dtype), dtype))
