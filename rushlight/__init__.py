@@ -168,10 +168,12 @@ def get_default_device() -> device:
 
 globals().update({name: entry.function for name, entry in _REGISTRY.items() if entry.top})
 _out.accept(globals(), _names.OUT_TOP)
+_out.check_tensors(globals(), [name for name, entry in _REGISTRY.items() if entry.top])
 _out.accept(vars(linalg), _names.OUT_LINALG)
 _out.accept(vars(fft), _names.OUT_FFT)
 _out.accept(vars(special), _names.OUT_SPECIAL)
 _out.accept(vars(nn.functional), _names.OUT_FUNCTIONAL)
+_out.check_tensors(vars(nn.functional), [name for name, entry in _REGISTRY.items() if not entry.top])
 globals().update(
     {f"{name}_": getattr(Tensor, f"{name}_") for name in _names.TOP_IN_PLACE if hasattr(Tensor, f"{name}_")}
 )

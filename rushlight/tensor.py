@@ -332,7 +332,7 @@ class Tensor(Value):
     def item(self) -> Any:
         """The one element as a Python number."""
         if self.spec.numel != 1:
-            raise ValueError(f"item(): a tensor of {self.spec.numel} elements ({self.spec!r}) is not one number")
+            raise ShapeError(f"item(): a tensor of {self.spec.numel} elements ({self.spec!r}) is not one number")
         return interop.to_list(self)[0]
 
     def tolist(self) -> Any:

@@ -11,6 +11,10 @@ class ShapeError(RushlightError, ValueError):
     """Operands whose shapes do not fit the op."""
 
 
+class BoundsError(RushlightError, IndexError):
+    """An index or a dimension without elements; some of PyTorch's functions raise RuntimeError, some IndexError."""
+
+
 class DTypeError(RushlightError, TypeError):
     """An element type the op or the device does not take."""
 

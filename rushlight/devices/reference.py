@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from rushlight.core.dtypes import ALL, DType, bfloat16, compute_type, float32
-from rushlight.core.errors import OutOfMemoryError
+from rushlight.core.errors import BoundsError, OutOfMemoryError
 from rushlight.devices import library
 from rushlight.devices.protocol import Launch, Limits
 from rushlight.kernel.interpret import Sizes, interpret, sort_arguments
@@ -356,7 +356,7 @@ class ReferenceDevice:
     def synchronize(self) -> None:
         met = [label for label, address in self._status.items() if self._clear(address)]
         if met:
-            raise IndexError(f"{', '.join(met)}: index out of range")
+            raise BoundsError(f"{', '.join(met)}: index out of range")
 
     def _clear(self, address: int) -> bool:
         word = np.asarray(_Memory(address, np.dtype(np.int32), (1,), (1,)))

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from rushlight.core.dtypes import bool_, int32, int64, uint8
-from rushlight.core.errors import DTypeError, ShapeError
+from rushlight.core.errors import DTypeError, RushlightError, ShapeError
 from rushlight.core.shapes import broadcast_shapes
 from rushlight.ops import creation, elementwise as e, reductions, views
 from rushlight.ops.family.declare import elementwise
 from rushlight.ops.registry import REGISTRY, composite, register
 from rushlight.ops.selection import nonzero
 from rushlight.scalar import build as s
-from rushlight.scalar.ir import Expr
+from rushlight.scalar.ir import Expr, const
 from rushlight.tape import call
 from rushlight.tape.needed import Needed
 from rushlight.tape.value import Value
@@ -116,8 +116,25 @@ def _beyond(outside: Expr, bound: Expr, x: Expr) -> Expr:
     return s.where(outside, bound, x)
 
 
-_at_least = elementwise("clamp_min", lambda x, low: _beyond(x < low, low, x), "x from below.", listed=False)
-_at_most = elementwise("clamp_max", lambda x, high: _beyond(x > high, high, x), "x from above.", listed=False)
+def _where_true(condition: Expr, g: Expr) -> Expr:
+    return s.where(condition, g, const(0, g.dtype))
+
+
+# The derivatives are declared so that nothing passes where x or a bound is NaN.
+_at_least = elementwise(
+    "clamp_min",
+    lambda x, low: _beyond(x < low, low, x),
+    "x from below.",
+    vjp=lambda g, out, x, low: (_where_true(x >= low, g), _where_true(x < low, g)),
+    listed=False,
+)
+_at_most = elementwise(
+    "clamp_max",
+    lambda x, high: _beyond(x > high, high, x),
+    "x from above.",
+    vjp=lambda g, out, x, high: (_where_true(x <= high, g), _where_true(x > high, g)),
+    listed=False,
+)
 
 
 def _between_body(x: Expr, low: Expr, high: Expr) -> Expr:
@@ -125,7 +142,16 @@ def _between_body(x: Expr, low: Expr, high: Expr) -> Expr:
     return _beyond(raised > high, high, raised)
 
 
-_between = elementwise("clamp", _between_body, "x between two bounds.", listed=False)
+def _between_vjp(g: Expr, out: Expr, x: Expr, low: Expr, high: Expr) -> tuple[Expr, Expr, Expr]:
+    inside = (x >= low) & (x <= high)
+    return (
+        _where_true(inside, g),
+        _where_true((low < high) & (x < low), g),
+        _where_true((x > high) | (high < low), g),
+    )
+
+
+_between = elementwise("clamp", _between_body, "x between two bounds.", vjp=_between_vjp, listed=False)
 
 
 def _is_bool(v: Any) -> bool:
@@ -179,7 +205,7 @@ def triu(x: Value, diagonal: int = 0) -> Value:
 def gelu(input: Value, approximate: str = "none") -> Value:
     """x times the normal distribution function of x, exactly or by tanh."""
     if approximate not in ("none", "tanh"):
-        raise ValueError(f"gelu: approximate is 'none' or 'tanh', got {approximate!r}")
+        raise RushlightError(f"gelu: approximate is 'none' or 'tanh', got {approximate!r}")
     return e.gelu_tanh(input) if approximate == "tanh" else e.gelu_exact(input)
 
 

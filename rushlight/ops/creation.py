@@ -251,6 +251,8 @@ def arange(
     start, end, step = (number_of(n) for n in (start, end, step))
     if end is None:
         start, end = 0, start
+    if not (math.isfinite(start) and math.isfinite(end)):
+        raise ShapeError(f"arange: start and end must be finite, got {start} and {end}")
     if step == 0 or (end - start) * step < 0:
         raise ShapeError(f"arange: from {start} to {end} there is no way by steps of {step}")
     count = max(0, math.ceil((end - start) / step))

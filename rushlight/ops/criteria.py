@@ -316,7 +316,7 @@ def margin_ranking_loss(
             f"margin_ranking_loss: operands must have one number of dimensions, got {input1.spec!r}, {input2.spec!r} "
             f"and {target.spec!r}"
         )
-    away = e.add(e.mul(e.neg(target), e.sub(input1, input2)), margin)
+    away = e.add(e.mul(e.neg(target), e.sub(input1, input2)), float(margin))
     return _finish(clamp_min(away, 0), "margin_ranking_loss", size_average, reduce, reduction)
 
 

@@ -68,17 +68,34 @@ remainder = elementwise(
 fmod = elementwise("fmod", lambda x, y: s.remainder_c(x, y), "Remainder with the sign of the dividend.")
 pow = elementwise("pow", _power, "Power, x ** y.", ARITHMETIC, second="exponent")
 neg = elementwise("neg", lambda x: -x, "Negative, -x.", ARITHMETIC)
+
+
+def _larger_vjp(g: Expr, out: Expr, x: Expr, y: Expr) -> tuple[Expr, Expr]:
+    """A tie shares the gradient; both get all of it where either is NaN, as in PyTorch."""
+    none, half = const(0, g.dtype), g * 0.5
+    tie = x.eq(y)
+    return s.where(tie, half, s.where(x < y, none, g)), s.where(tie, half, s.where(x > y, none, g))
+
+
+def _smaller_vjp(g: Expr, out: Expr, x: Expr, y: Expr) -> tuple[Expr, Expr]:
+    none, half = const(0, g.dtype), g * 0.5
+    tie = x.eq(y)
+    return s.where(tie, half, s.where(x > y, none, g)), s.where(tie, half, s.where(x < y, none, g))
+
+
 maximum = elementwise(
     "maximum",
     lambda x, y: x | y if _is_bool(x) else s.maximum(x, y),
     "The larger of two; NaN wins; a tie shares the gradient.",
     ALL,
+    vjp=_larger_vjp,
 )
 minimum = elementwise(
     "minimum",
     lambda x, y: x & y if _is_bool(x) else s.minimum(x, y),
     "The smaller of two; NaN wins; a tie shares the gradient.",
     ALL,
+    vjp=_smaller_vjp,
 )
 abs = elementwise("abs", lambda x: s.absolute(x), "Absolute value.", ARITHMETIC)
 sign = elementwise(

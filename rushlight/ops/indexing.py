@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from rushlight.core.dtypes import INDEX, INTEGER, bool_, int32, int64
-from rushlight.core.errors import DTypeError, ShapeError
+from rushlight.core.errors import BoundsError, DTypeError, ShapeError
 from rushlight.core.shapes import Shape, Spec, collapse, numel, wrap_dim
 from rushlight.kernel.shapes import Gather, Scatter
 from rushlight.ops import elementwise as e, views
@@ -44,7 +44,7 @@ def checked(pool: Any, launch: Any, label: str, limit: int) -> Any:
         device.copy_out(word, memoryview(status))
         if any(status):
             device.copy_in(word, memoryview(bytes(4)))
-            raise IndexError(f"{label}: an index is outside the range 0 to {limit - 1}")
+            raise BoundsError(f"{label}: an index is outside the range 0 to {limit - 1}")
 
     return run
 

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from rushlight.core.dtypes import can_cast
-from rushlight.core.errors import DeviceError, RushlightError
+from rushlight.core.errors import DeviceError, DTypeError, RushlightError
 from rushlight.ops import inplace
 from rushlight.ops.inplace_views import resize_
 from rushlight.tape.needed import edge_of
@@ -89,9 +89,35 @@ def _resize(name: str, out: Value, result: Value) -> None:
     resize_(out, result.spec.shape)
 
 
+def tensors_only(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, whose error for something else than a tensor is PyTorch's class and says what was given."""
+
+    @functools.wraps(function)
+    def called(*args: Any, **named: Any) -> Any:
+        try:
+            return function(*args, **named)
+        except AttributeError as error:
+            if error.name != "spec" or isinstance(error.obj, Value):
+                raise
+            given = type(error.obj).__name__
+        raise DTypeError(f"{name}(): a tensor is needed where {given} was given; make one with rushlight.tensor(...)")
+
+    return called
+
+
+def check_tensors(module: dict[str, Any], names: Iterable[str]) -> None:
+    """Give the functions of a module that are among `names` that error; elementwise ops have their own."""
+    for name in names:
+        function = module.get(name)
+        if callable(function) and not hasattr(function, "op") and not hasattr(function, "takes_out"):
+            module[name] = tensors_only(name, function)
+
+
 def with_out(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     """The function with an `out` keyword."""
     makes = name in _MAKING
+    if not hasattr(function, "op"):
+        function = tensors_only(name, function)
 
     @functools.wraps(function)
     def called(*args: Any, **named: Any) -> Any:

@@ -100,6 +100,6 @@ OUT_FFT = _words(
 # nn.functional.
 OUT_FUNCTIONAL = _words(
     """
-    hardsigmoid hardtanh leaky_relu
+    avg_pool2d avg_pool3d gelu hardshrink hardsigmoid hardtanh leaky_relu linear logsigmoid softplus softshrink
     """
 )

@@ -19,7 +19,7 @@ from rushlight.core.dtypes import (
     int64,
     uint8,
 )
-from rushlight.core.errors import DTypeError, ShapeError
+from rushlight.core.errors import BoundsError, DTypeError, ShapeError
 from rushlight.core.shapes import Shape, Spec, numel, wrap_dim
 from rushlight.ops import elementwise as e, parts, views
 from rushlight.ops.creation import full_spec
@@ -222,7 +222,7 @@ def _count(x: Value, dim: Dims, op: str) -> int:
 def _needs_elements(x: Value, dim: Dims, op: str) -> None:
     dims = wrap_dims(dim, len(x.spec.shape), op)
     if x.spec.numel == 0 and any(x.spec.shape[d] == 0 for d in dims):
-        raise IndexError(f"{op}: the reduced dimension of {x.spec!r} has no elements, so there is no extreme")
+        raise BoundsError(f"{op}: the reduced dimension of {x.spec!r} has no elements, so there is no extreme")
 
 
 def _extreme(kernel: Callable[..., Value], x: Value, dim: Dims, keepdim: bool) -> Value:

@@ -317,9 +317,11 @@ def roll(input: Value, shifts: Dims, dims: Dims | None = None) -> Value:
         return views.reshape(_own(_rolled(flat, steps[0], 0), input), input.spec.shape)
     if len(steps) != len(axes):
         raise ShapeError(f"roll: shifts {steps} and dims {axes} must have equally many entries")
+    if not input.spec.shape:
+        raise IndexError(f"roll: dims {axes} are given but {input.spec!r} has no dimensions")
     out = input
     for shift, dim in zip(steps, axes, strict=True):
-        out = _rolled(out, shift, wrap_dim(dim, len(input.spec.shape), "roll")) if input.spec.shape else out
+        out = _rolled(out, shift, wrap_dim(dim, len(input.spec.shape), "roll"))
     return _own(out, input)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from rushlight.core.dtypes import get_default
 from rushlight.ops import creation, subscript
-from rushlight.ops.out import with_out
+from rushlight.ops.out import tensors_only, with_out
 from rushlight.ops.pytorch_names import OUT_TOP
 from rushlight.ops.registry import REGISTRY
 from rushlight.tape.shortcut import shortcut, shortcut_of_one
@@ -53,7 +53,7 @@ def install() -> None:
         for name in names:
             entry = REGISTRY[name]
             # A call with `out` writes, so it is never learned and runs the function under the shortcut.
-            function = wrap(with_out(name, entry.function) if name in OUT_TOP else entry.function)
+            function = wrap((with_out if name in OUT_TOP else tensors_only)(name, entry.function))
             if hasattr(entry.function, "op"):
                 function.op = entry.function.op  # type: ignore[attr-defined]
             REGISTRY[name] = replace(entry, function=function)

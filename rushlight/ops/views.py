@@ -174,14 +174,21 @@ def slice_dim(x: Value, dim: int, start: int, count: int, step: int = 1) -> Valu
 
 
 @composite("narrow")
-def narrow(x: Value, dim: int, start: int, length: int) -> Value:
+def narrow(x: Value, dim: int, start: int | Value, length: int) -> Value:
     """`length` elements of a dimension, from `start`; a view."""
+    if not x.spec.shape:
+        raise ShapeError(f"narrow: {x.spec!r} has no dimension to be narrowed")
     dim = wrap_dim(dim, len(x.spec.shape), "narrow")
     size = x.spec.shape[dim]
-    start = int(start)  # a tensor of one element is read
+    if isinstance(start, Value):
+        if start.spec.shape or start.spec.dtype.kind not in "iu":
+            raise ShapeError(f"narrow: start must be a number or a 0-dim integer tensor, got {start.spec!r}")
+        start = int(start.item())
     first = start + size if start < 0 else start
-    if not 0 <= first <= first + length <= size:
-        raise IndexError(f"narrow: {length} elements from {start} do not lie in dimension {dim} of size {size}")
+    if not 0 <= first <= size:
+        raise IndexError(f"narrow: start {start} does not lie in dimension {dim} of size {size}")
+    if not first <= first + length <= size:
+        raise ShapeError(f"narrow: {length} elements from {start} do not lie in dimension {dim} of size {size}")
     return slice_dim(x, dim, first, length)
 
 

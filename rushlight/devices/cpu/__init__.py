@@ -9,6 +9,7 @@ import ctypes
 import platform
 
 from rushlight.core.dtypes import ALL
+from rushlight.core.errors import BoundsError
 from rushlight.devices import library
 from rushlight.devices.cpu import blas, convolve, memory, sorting, stub, threads
 from rushlight.devices.cpu.native import Source
@@ -77,7 +78,7 @@ class CpuDevice:
         for label, word in self._status.items():
             if word.value:
                 word.value = 0
-                raise IndexError(f"{label}: index out of range")
+                raise BoundsError(f"{label}: index out of range")
 
     def set_num_threads(self, count: int) -> None:
         threads.set_count(count)

@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 
 from rushlight.core.dtypes import ALL
-from rushlight.core.errors import DeviceError, OutOfMemoryError
+from rushlight.core.errors import BoundsError, DeviceError, OutOfMemoryError
 from rushlight.devices import composed, library
 from rushlight.devices.allocator import Pool
 from rushlight.devices.cuda import gemm
@@ -160,7 +160,7 @@ class CudaDevice:
         bad = [label for label, word in zip(self.labels, words, strict=True) if word]
         if bad:
             self.runtime.memset(self.words, 0, words.nbytes)
-            raise IndexError(f"{', '.join(bad)}: an index is out of range")
+            raise BoundsError(f"{', '.join(bad)}: an index is out of range")
 
 
 def _address_of(view: memoryview) -> int:

@@ -6,7 +6,7 @@ import threading
 from typing import Any
 
 from rushlight.core.dtypes import ALL, float64
-from rushlight.core.errors import DeviceError, OutOfMemoryError
+from rushlight.core.errors import BoundsError, DeviceError, OutOfMemoryError
 from rushlight.devices import composed, library
 from rushlight.devices.protocol import Launch, Limits
 from rushlight.devices.registry import pool_of
@@ -174,7 +174,7 @@ class WebGPUDevice:
         bad = [label for label, place in self._labels.items() if any(words[4 * place : 4 * place + 4])]
         if bad:
             self.copies.write(self.buffer(self._status >> NUMBER_BITS), 0, memoryview(bytes(len(words))))
-            raise IndexError(f"{', '.join(bad)}: an index is out of range")
+            raise BoundsError(f"{', '.join(bad)}: an index is out of range")
 
 
 def _limits(opened: Opened) -> Limits:
