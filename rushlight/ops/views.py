@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rushlight.core.dtypes import DType, compute_type, promote
-from rushlight.core.errors import ShapeError
+from rushlight.core.errors import BoundsError, ShapeError
 from rushlight.core.shapes import (
     Shape,
     Spec,
@@ -188,7 +188,7 @@ def narrow(x: Value, dim: int, start: int | Value, length: int) -> Value:
     if not 0 <= first <= size:
         raise IndexError(f"narrow: start {start} does not lie in dimension {dim} of size {size}")
     if not first <= first + length <= size:
-        raise ShapeError(f"narrow: {length} elements from {start} do not lie in dimension {dim} of size {size}")
+        raise BoundsError(f"narrow: {length} elements from {start} do not lie in dimension {dim} of size {size}")
     return slice_dim(x, dim, first, length)
 
 
