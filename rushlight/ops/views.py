@@ -183,7 +183,7 @@ def narrow(x: Value, dim: int, start: Any, length: int) -> Value:
     if isinstance(start, Value):
         if start.spec.shape or start.spec.dtype.kind not in "iu":
             raise ShapeError(f"narrow: start must be a number or a 0-dim integer tensor, got {start.spec!r}")
-        start = int(start)
+        start = int(start)  # type: ignore[call-overload]
     first = start + size if start < 0 else start
     if not 0 <= first <= size:
         raise IndexError(f"narrow: start {start} does not lie in dimension {dim} of size {size}")
