@@ -19,7 +19,15 @@ CHECKS = ("--method", "--inplace", "--gradgrad", "--noncontig")
 KINDS = ("fwd", "grad", "method", "inplace")
 
 # Why a row does not pass, where the samples' expectation is not ours.
-REASONS: dict[str, str] = {}
+LAYOUT = "the check hands over a copy with other strides, and the op reads memory by strides; PyTorch fails this too"
+REASONS: dict[str, str] = {
+    "as_strided": LAYOUT,
+    "as_strided__partial_views": LAYOUT,
+    "as_strided_copy": LAYOUT,
+    "view_as_complex": "the check's layout puts the parts of a pair apart, which both refuse",
+    "as_strided_scatter": "an element that is overwritten gets no gradient here; PyTorch's own gradcheck agrees with that",
+    "special.bessel_j0": "PyTorch is off by 1.8e-7 at -5.458 against mpmath; ours is within 5 units of float64",
+}
 
 
 def check(folder: Path, only: str) -> dict[str, dict[str, str]]:

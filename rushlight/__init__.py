@@ -54,6 +54,7 @@ from rushlight.core.errors import (
     NotDifferentiable,
     OutOfMemoryError,
     RushlightError,
+    RushlightWarning,
     ShapeError,
 )
 from rushlight.dlpack import take as from_dlpack

@@ -28,6 +28,11 @@ def test_readme_example() -> None:
     assert run("-c", code).strip() == printed.strip()
 
 
+def test_spectrum_example() -> None:
+    """It finds the three tones it hid, and its filter lets those through."""
+    assert run("examples/spectrum.py").count("[40.0, 97.0, 160.0]") == 2
+
+
 def test_import_is_light() -> None:
     """Importing the package opens no device and loads no driver or compiler."""
     code = "import sys, rushlight; print([m for m in ('numpy', 'llvmlite', 'wgpu', 'cupy') if m in sys.modules])"
