@@ -412,3 +412,72 @@ def test_writing_an_int_tensor():
     counts[1] += 4
     counts[2:] = rl.tensor([9])
     assert counts.tolist() == [1, 5, 9]
+
+
+# ---- writes that are made again ----
+
+AGAIN = {
+    "a number": (lambda x, y: x.add_(0.5), lambda x, y: x + 0.5),
+    "a whole number": (lambda x, y: x.mul_(2), lambda x, y: x * 2),
+    "a tensor": (lambda x, y: x.sub_(y), lambda x, y: x - y),
+    "itself": (lambda x, y: x.mul_(x), lambda x, y: x * x),
+    "its own row": (lambda x, y: x.add_(x[0]), lambda x, y: x + x[0].clone()),
+    "another's row": (lambda x, y: x.add_(y[1]), lambda x, y: x + y[1]),
+    "turned": (lambda x, y: x.copy_(y.t()), lambda x, y: y.t() * 1),
+    "its own turned": (lambda x, y: x.copy_(x.t()), lambda x, y: x.t() * 1),
+    "filled": (lambda x, y: x.fill_(2.5), lambda x, y: x * 0 + 2.5),
+    "filled with a whole number": (lambda x, y: x.fill_(3), lambda x, y: x * 0 + 3),
+    "zero": (lambda x, y: x.zero_(), lambda x, y: x * 0),
+}
+
+
+@pytest.mark.parametrize("name", AGAIN)
+@pytest.mark.parametrize("dtype", [rl.float32, rl.float16, rl.float64], ids=str)
+def test_a_write_made_again_is_the_same(name, dtype, device):
+    if dtype is rl.float64 and device == "webgpu":
+        pytest.skip("webgpu has no float64")
+    written, pure = AGAIN[name]
+    for i in range(3):
+        x = rl.tensor([[0.5, 1.5], [-2.0, 3.0 + i]], dtype=dtype, device=device)
+        y = rl.tensor([[4.0, -1.0], [0.25, 8.0]], dtype=dtype, device=device)
+        seen, before = x.view(4), x._version
+        want = pure(x.clone(), y)
+        assert written(x, y) is x
+        assert rl.equal(x, want) and rl.equal(seen, want.reshape(4)) and x._version == before + 1
+
+
+def test_a_write_made_again_is_still_recorded_and_still_noticed():
+    for _ in range(3):
+        plain = rl.ones(3)
+        plain.mul_(2.0)
+        leaf = rl.ones(3, requires_grad=True)
+        with pytest.raises(InplaceError):
+            leaf.mul_(2.0)
+        grown = leaf * 3
+        grown.mul_(2.0)
+        grown.add_(plain)
+        grown.sum().backward()
+        assert leaf.grad.tolist() == [6, 6, 6]
+        factor = rl.ones(3)
+        product = leaf * factor
+        factor.mul_(2.0)
+        with pytest.raises(RuntimeError):
+            product.sum().backward()
+        plain.mul_(leaf)
+        assert plain.requires_grad
+        with rl.no_grad():
+            leaf.mul_(2.0)
+        assert leaf.tolist() == [2, 2, 2] and leaf.requires_grad
+
+
+def test_a_write_made_again_keeps_its_errors():
+    whole = rl.arange(3)
+    for _ in range(2):
+        whole.fill_(7)
+        with pytest.raises(RushlightError):
+            whole.add_(0.5)
+        with pytest.raises(ShapeError):
+            rl.zeros(3).add_(rl.zeros(4))
+        assert whole.tolist() == [7, 7, 7]
+        assert rl.zeros(2, dtype=rl.bool).fill_(5).tolist() == [True, True]
+        assert rl.zeros(2, dtype=rl.int64).fill_(2.9).tolist() == [2, 2]

@@ -100,6 +100,11 @@ def full_spec(spec: Spec, value: complex) -> Value:
     return call.call(_full, (), (spec,), (value,))
 
 
+def fill_plan(spec: Spec) -> Plan:
+    """The plan that `full_spec` runs, for a number of the type's own kind."""
+    return call.plan_for(_full, (), (spec,))
+
+
 def requiring(value: Value, requires_grad: bool) -> Value:
     if requires_grad:
         if not value.spec.differentiable:

@@ -8,7 +8,9 @@
 3. A leaf that requires gradients is written to only where nothing is recorded.
 4. What the record of a write saves of the old bits is copied first. A write to a view whose record is wanted is the
    pure op followed by an assignment, which saves nothing.
-5. In a region, what was made from the old bits is settled first (Note [Recipes]). Recipes that made the old bits can
+5. Where nothing is recorded, the target is nobody's view and nothing has a recipe, the plan of an earlier write of the same
+   kind runs at once (`_at_once`): small tensors are written to often.
+6. In a region, what was made from the old bits is settled first (Note [Recipes]). Recipes that made the old bits can
    still make them, elsewhere.
 """
 
@@ -17,11 +19,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from rushlight.core.dtypes import DType, bool_, compute_type, scalar_dtype
+from rushlight.core.dtypes import DType, bool_, compute_type, get_default, scalar_dtype
 from rushlight.core.errors import DTypeError, InplaceError, ShapeError
 from rushlight.core.shapes import Spec, broadcast_shapes
 from rushlight.ops import elementwise as e, parts
-from rushlight.ops.creation import full_spec
+from rushlight.ops.creation import fill_plan, full_spec
 from rushlight.ops.family.declare import apply, as_operand
 from rushlight.ops.family.map import Elementwise, Formula, MapOp, map_plan
 from rushlight.scalar import build as s
@@ -29,7 +31,7 @@ from rushlight.scalar.ir import Expr, arg, param
 from rushlight.tape import call, replay
 from rushlight.tape.needed import edge_of
 from rushlight.tape.op import Plan, Static, check_devices
-from rushlight.tape.recipe import Recipe, Source, make_plain
+from rushlight.tape.recipe import Recipe, Source, make_plain, nothing_watched
 from rushlight.tape.state import STATE, Changed, impure
 from rushlight.tape.value import Leaf, Node, Value, history_of
 
@@ -48,6 +50,8 @@ def check_writable(target: Value, op: str) -> None:
 
 def apply_inplace(op: Elementwise, target: Value, *others: Any) -> Value:
     """target = op(target, *others), into target's own memory."""
+    if _at_once(op, target, (target, *others)):
+        return target
     name = f"{op.name}_"
     check_writable(target, name)
     if op.name == "abs" and target.spec.dtype.kind == "c":
@@ -67,7 +71,50 @@ def apply_inplace(op: Elementwise, target: Value, *others: Any) -> Value:
         old = e.clone(target)
         return copy_(target, apply(op, *[old if other is target else other for other in (target, *others)]))
     write(target, plan, tensors, tuple(numbers))
+    _remember(op, plan, target, (target, *others))
     return target
+
+
+_KNOWN: dict[tuple[Any, ...], Plan] = {}
+_NUMBERS = (float, int, bool)
+_MOST_KNOWN = 4096
+
+
+def _key(op: MapOp, target: Value, inputs: Sequence[Any]) -> tuple[Any, ...]:
+    """What the plan of a write depends on: specs, the types of numbers, and the type that floats stand for."""
+    return (op, target.spec, get_default(), *[x.spec if isinstance(x, Value) else x.__class__ for x in inputs])
+
+
+def _at_once(op: MapOp, target: Value, inputs: Sequence[Any]) -> bool:
+    """Run the plan of an earlier write of this kind; False where there is none, or more to do. See Note [In-place writes] 5."""
+    plan = _KNOWN.get(_key(op, target, inputs))
+    state = STATE.get()
+    if plan is None or state.special or target.base is not None or not nothing_watched():
+        return False
+    storage = target.storage
+    if state.grad and target.node is not None:
+        return False
+    ins, numbers = [], []
+    for x in inputs:
+        if not isinstance(x, Value):
+            numbers.append(x)
+            continue
+        if x is not target and (x.storage is storage or (state.grad and (x.node is not None or x.base is not None))):
+            return False
+        ins.append(x.storage.address + x.offset)  # type: ignore[operator]
+    plan.launch(storage.address, *ins, *plan.tail, *numbers)  # type: ignore[misc]
+    storage.version += 1
+    return True
+
+
+def _remember(op: MapOp, plan: Plan, target: Value, inputs: Sequence[Any]) -> None:
+    for x in inputs:
+        if x.storage is target.storage and x is not target if isinstance(x, Value) else x.__class__ not in _NUMBERS:
+            return  # it was copied first, or turned into another number
+    if target.base is None and not target.offset:
+        if len(_KNOWN) >= _MOST_KNOWN:
+            _KNOWN.clear()
+        _KNOWN[_key(op, target, inputs)] = plan
 
 
 def _apart(other: Value, target: Value) -> Value:
@@ -211,8 +258,13 @@ _assign = Assign("assign", "A value stored in another's place.")
 
 def copy_(target: Value, source: Any) -> Value:
     """Store a tensor or a number in the target, broadcast and cast as needed."""
+    given = (source,)
+    if _at_once(_assign, target, given):
+        return target
     check_writable(target, "copy_")
     if not isinstance(source, Value):
+        if isinstance(source, float) and target.spec.dtype.kind in "iu":
+            source = int(source)
         source = full_spec(Spec.of(target.spec.device, target.spec.dtype, ()), source)
     source = _apart(source, target)
     if STATE.get().grad and edge_of(target) is not None and edge_of(source) is None:
@@ -220,6 +272,10 @@ def copy_(target: Value, source: Any) -> Value:
     # Assignment casts freely, as in PyTorch; `_plan_onto` would refuse a float result for an integer target.
     plan = _plan_onto(_assign, (source,), (target.spec.dtype,), target.spec, "copy_")
     write(target, plan, (source,), ())
+    if isinstance(given[0], Value):
+        _remember(_assign, plan, target, given)
+    elif target.spec.dtype.kind == "f" or (target.spec.dtype.kind in "iu" and given[0].__class__ is int):
+        _remember(_assign, fill_plan(target.spec), target, given)
     return target
 
 
