@@ -18,10 +18,12 @@ from rushlight.core.shapes import Spec
 from rushlight.ops import creation, elementwise as e, indexing, reductions, views
 from rushlight.ops.creation import full_spec
 from rushlight.ops.cumulative import cumsum
+from rushlight.ops.folding import scattered
 from rushlight.tape import call
 from rushlight.tape.value import Value
 
 _BLOCK = 256
+_RARE = 1024  # elements for each that is chosen
 _reader: list[Callable[[Value], list[Any]]] = []
 
 
@@ -42,15 +44,22 @@ def running(x: Value) -> Value:
     n = x.spec.numel
     if n <= _BLOCK:
         return cumsum(x, 0)
-    blocks = -(-n // _BLOCK)
-    if n % _BLOCK:
-        rest = full_spec(Spec.of(x.spec.device, x.spec.dtype, (blocks * _BLOCK - n,)), 0)
-        x = views.cat([x, rest])
-    inside = cumsum(views.reshape(x, (blocks, _BLOCK)), 1)
+    inside = cumsum(_blocks(x), 1)
+    blocks = inside.spec.shape[0]
     totals = views.reshape(views.slice_dim(inside, 1, _BLOCK - 1, 1), (blocks,))
     before = e.sub(running(totals), totals)
     whole = e.add(inside, views.reshape(before, (blocks, 1)))
     return views.slice_dim(views.reshape(whole, (blocks * _BLOCK,)), 0, 0, n)
+
+
+def _blocks(x: Value) -> Value:
+    """A vector as rows of a block each, filled up with zeros."""
+    n = x.spec.numel
+    blocks = -(-n // _BLOCK)
+    if n % _BLOCK:
+        rest = full_spec(Spec.of(x.spec.device, x.spec.dtype, (blocks * _BLOCK - n,)), 0)
+        x = views.cat([x, rest])
+    return views.reshape(x, (blocks, _BLOCK))
 
 
 def places(mask: Value, count: int, fill: int = 0) -> Value:
@@ -63,7 +72,7 @@ def places(mask: Value, count: int, fill: int = 0) -> Value:
         # What is not chosen, or beyond the count, goes to a last place that is cut off.
         target = e.select(e.bitwise_and(flat, e.lt(number, count)), number, count)
         where = creation.arange(flat.spec.numel, device=device.device.name)
-        out = indexing.scatter_add(out, 0, target, where if fill == 0 else e.sub(where, fill))
+        out = scattered("set", out, 0, target, where)
     return views.slice_dim(out, 0, 0, count)
 
 
@@ -74,7 +83,19 @@ def count_of(mask: Value) -> int:
 
 def chosen(mask: Value) -> Value:
     """Where the true elements are, counted in rows."""
-    return places(mask, count_of(mask))
+    count = count_of(mask)
+    return _few_places(mask, count) if 0 < count * _RARE <= mask.spec.numel else places(mask, count)
+
+
+def _few_places(mask: Value, count: int) -> Value:
+    """The same where they are few: blocks are counted, and only those that have some are looked into."""
+    table = _blocks(views.reshape(mask, (mask.spec.numel,)))
+    totals = reductions.sum(table, 1)
+    block = repeated_places(totals, count)
+    before = indexing.gather(e.sub(running(totals), totals), 0, block)
+    rank = e.sub(creation.arange(count, device=mask.spec.device.device.name), before)
+    inside = cumsum(indexing.rows(table, block), 1)
+    return e.add(e.mul(block, _BLOCK), reductions.sum(e.le(inside, views.reshape(rank, (count, 1))), 1))
 
 
 def repeated_places(counts: Value, output_size: int | None) -> Value:

@@ -15,7 +15,7 @@ from rushlight.core.errors import ShapeError
 from rushlight.core.shapes import numel, wrap_dim
 from rushlight.ops import compaction, elementwise as e, indexing, reductions, views
 from rushlight.ops.cumulative import cumsum
-from rushlight.ops.folding import filled
+from rushlight.ops.folding import filled, scattered
 from rushlight.ops.registry import composite
 from rushlight.ops.reshaping import pick, ravel
 from rushlight.ops.sorting import ordered
@@ -64,7 +64,7 @@ def _rank_columns(x: Value) -> Value:
     zeros = filled(x, int64, (1, x.spec.shape[1]), 0)
     steps = views.cat([zeros, e.cast(other, int64)], 0)
     ranks = cumsum(steps, 0) if x.spec.shape[1] > 1 else views.reshape(compaction.running(ravel(steps)), (n, 1))
-    return indexing.scatter_add(filled(x, int64, x.spec.shape, 0), 0, places, ranks)
+    return scattered("set", filled(x, int64, x.spec.shape, 0), 0, places, ranks)
 
 
 def _rank_rows(x: Value) -> Value:
@@ -121,7 +121,7 @@ def unique(
     inverse = None
     if return_inverse:
         zeros = filled(x, int64, (x.spec.numel,), 0)
-        inverse = views.reshape(indexing.scatter_add(zeros, 0, places, _runs(new)), x.spec.shape)
+        inverse = views.reshape(scattered("set", zeros, 0, places, _runs(new)), x.spec.shape)
     counts = _lengths(starts, x.spec.numel) if return_counts else None
     return _answer(indexing.gather(values, 0, starts), inverse, counts)
 

@@ -1,0 +1,28 @@
+"""Where few elements are chosen, blocks are counted first: the same places as element by element."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import rushlight as rl
+from rushlight.ops import compaction
+
+
+@pytest.mark.parametrize("length", [1024, 5000, 256 * 40])
+def test_few_places_are_those_of_many(length, device, monkeypatch):
+    draw = np.random.default_rng(length)
+    for wanted in ([0], [length - 1], [255, 256, 257, 511], np.sort(draw.choice(length, 9, replace=False)).tolist()):
+        mask = np.zeros(length, bool)
+        mask[wanted] = True
+        given = rl.tensor(mask, device=device)
+        for rare in (1, 1 << 30):
+            monkeypatch.setattr(compaction, "_RARE", rare)
+            assert given.nonzero().reshape(-1).tolist() == wanted
+
+
+def test_runs_of_a_long_line(device):
+    line = rl.tensor(np.repeat([3, 5, 3], [1500, 1, 2600]), device=device)
+    values, inverse, counts = rl.unique_consecutive(line, return_inverse=True, return_counts=True)
+    assert values.tolist() == [3, 5, 3] and counts.tolist() == [1500, 1, 2600]
+    assert rl.equal(values[inverse], line)
