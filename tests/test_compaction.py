@@ -26,3 +26,14 @@ def test_runs_of_a_long_line(device):
     values, inverse, counts = rl.unique_consecutive(line, return_inverse=True, return_counts=True)
     assert values.tolist() == [3, 5, 3] and counts.tolist() == [1500, 1, 2600]
     assert rl.equal(values[inverse], line)
+
+
+@pytest.mark.parametrize("length", [255, 257, 70_000])
+def test_running_sums_of_whole_numbers_wrap_alike(length, device):
+    numbers = np.random.default_rng(length).integers(-(1 << 31), 1 << 31, length)
+    x = rl.tensor(numbers, device=device)
+    assert np.array_equal(x.cumsum(0).cpu().numpy(), np.cumsum(numbers))
+    small = rl.tensor(numbers.astype(np.int32), device=device).reshape(1, length, 1)
+    found = small.cumsum(-2, dtype=rl.int32)
+    assert found.shape == small.shape and found.is_contiguous()
+    assert np.array_equal(found.cpu().numpy().reshape(-1), np.cumsum(numbers.astype(np.int32), dtype=np.int32))

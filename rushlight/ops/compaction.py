@@ -17,12 +17,11 @@ from rushlight.core.errors import ShapeError
 from rushlight.core.shapes import Spec
 from rushlight.ops import creation, elementwise as e, indexing, reductions, views
 from rushlight.ops.creation import full_spec
-from rushlight.ops.cumulative import cumsum
+from rushlight.ops.cumulative import BLOCK, cumsum, in_blocks
 from rushlight.ops.folding import scattered
 from rushlight.tape import call
 from rushlight.tape.value import Value
 
-_BLOCK = 256
 _RARE = 1024  # elements for each that is chosen
 _reader: list[Callable[[Value], list[Any]]] = []
 
@@ -37,29 +36,8 @@ def read(x: Value) -> list[Any]:
 
 
 def running(x: Value) -> Value:
-    """Sums of everything up to each element of a vector of integers or truth values, in int64.
-
-    In blocks, then over the blocks' totals: a scan is serial along its row, and one row would leave a GPU idle.
-    """
-    n = x.spec.numel
-    if n <= _BLOCK:
-        return cumsum(x, 0)
-    inside = cumsum(_blocks(x), 1)
-    blocks = inside.spec.shape[0]
-    totals = views.reshape(views.slice_dim(inside, 1, _BLOCK - 1, 1), (blocks,))
-    before = e.sub(running(totals), totals)
-    whole = e.add(inside, views.reshape(before, (blocks, 1)))
-    return views.slice_dim(views.reshape(whole, (blocks * _BLOCK,)), 0, 0, n)
-
-
-def _blocks(x: Value) -> Value:
-    """A vector as rows of a block each, filled up with zeros."""
-    n = x.spec.numel
-    blocks = -(-n // _BLOCK)
-    if n % _BLOCK:
-        rest = full_spec(Spec.of(x.spec.device, x.spec.dtype, (blocks * _BLOCK - n,)), 0)
-        x = views.cat([x, rest])
-    return views.reshape(x, (blocks, _BLOCK))
+    """Sums of everything up to each element of a vector of integers or truth values, in int64."""
+    return cumsum(x, 0)
 
 
 def places(mask: Value, count: int, fill: int = 0) -> Value:
@@ -89,13 +67,13 @@ def chosen(mask: Value) -> Value:
 
 def _few_places(mask: Value, count: int) -> Value:
     """The same where they are few: blocks are counted, and only those that have some are looked into."""
-    table = _blocks(views.reshape(mask, (mask.spec.numel,)))
+    table = in_blocks(views.reshape(mask, (mask.spec.numel,)))
     totals = reductions.sum(table, 1)
     block = repeated_places(totals, count)
     before = indexing.gather(e.sub(running(totals), totals), 0, block)
     rank = e.sub(creation.arange(count, device=mask.spec.device.device.name), before)
     inside = cumsum(indexing.rows(table, block), 1)
-    return e.add(e.mul(block, _BLOCK), reductions.sum(e.le(inside, views.reshape(rank, (count, 1))), 1))
+    return e.add(e.mul(block, BLOCK), reductions.sum(e.le(inside, views.reshape(rank, (count, 1))), 1))
 
 
 def repeated_places(counts: Value, output_size: int | None) -> Value:

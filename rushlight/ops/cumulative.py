@@ -32,6 +32,7 @@ from rushlight.tape.op import Grad, Op, Plan, Static, check_devices
 from rushlight.tape.state import STATE
 from rushlight.tape.value import Value
 
+BLOCK = 256
 Fold = Callable[..., Expr]  # of the state before, and of the inputs' elements
 
 
@@ -229,9 +230,42 @@ def _accumulated(op: Running, x: Value, dim: int, dtype: DType | None) -> Value:
     return run_fold(op, (x,), dim, False, x.spec.dtype if dtype or x.spec.differentiable else int64)
 
 
+def in_blocks(x: Value) -> Value:
+    """A vector as rows of a block each, filled up with zeros."""
+    n = x.spec.numel
+    blocks = -(-n // BLOCK)
+    if n % BLOCK:
+        x = views.cat([x, full_spec(Spec.of(x.spec.device, x.spec.dtype, (blocks * BLOCK - n,)), 0)])
+    return views.reshape(x, (blocks, BLOCK))
+
+
+def _whole_sums(x: Value, dtype: DType) -> Value:
+    """cumsum of a vector of integers, in blocks, then over the blocks' totals: whole numbers may be added in any order."""
+    n = x.spec.numel
+    if n <= BLOCK:
+        return run_fold(_cumsum, (x,), 0, False, dtype)
+    inside = run_fold(_cumsum, (in_blocks(x),), 1, False, dtype)
+    blocks = inside.spec.shape[0]
+    totals = views.reshape(views.slice_dim(inside, 1, BLOCK - 1, 1), (blocks,))
+    before = e.sub(_whole_sums(totals, dtype), totals)
+    whole = e.add(inside, views.reshape(before, (blocks, 1)))
+    return e.clone(views.slice_dim(views.reshape(whole, (blocks * BLOCK,)), 0, 0, n)) if n % BLOCK else _line(whole)
+
+
+def _line(x: Value) -> Value:
+    return views.reshape(x, (x.spec.numel,))
+
+
 @composite("cumsum")
 def cumsum(input: Value, dim: int, *, dtype: DType | None = None) -> Value:
     """Sum of the elements up to each along a dimension; integers add in int64, halves in float32."""
+    spec = input.spec
+    wanted = dtype or (spec.dtype if spec.differentiable else int64)
+    one_row = spec.numel > BLOCK and spec.shape[wrap_dim(dim, len(spec.shape), "cumsum")] == spec.numel
+    if one_row and wanted.kind in "iu" and spec.device.device.limits.asynchronous:
+        # A scan is serial along its row, and one row would leave a GPU idle.
+        x = _line(input if dtype is None else e.cast(input, dtype))
+        return views.reshape(_whole_sums(x, wanted), spec.shape)
     return _accumulated(_cumsum, input, dim, dtype)
 
 

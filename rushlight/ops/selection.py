@@ -281,7 +281,7 @@ def masked_scatter(input: Value, mask: Value, source: Value) -> Value:
         return e.clone(views.expand(input, shape))
     chosen = views.expand(mask, shape)
     flat = views.reshape(chosen, (numel(shape),))
-    number = e.sub(compaction.running(e.cast(flat, int64)), 1)
+    number = e.sub(compaction.running(flat), 1)
     # A place beyond the source is an index out of range there, which raises; what is not chosen reads the first.
     at = e.select(flat, number, 0)
     given = ravel(source) if source.spec.numel else filled(source, source.spec.dtype, (1,), 0)
