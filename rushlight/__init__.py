@@ -73,7 +73,7 @@ from rushlight.legacy import (
     ShortTensor,
     set_default_tensor_type,
 )
-from rushlight.ops import out as _out, pytorch_names as _names
+from rushlight.ops import layouts as _layouts, out as _out, pytorch_names as _names
 from rushlight.ops.creation import (
     channels_last,
     channels_last_3d,
@@ -168,6 +168,7 @@ def get_default_device() -> device:
 
 
 globals().update({name: entry.function for name, entry in _REGISTRY.items() if entry.top})
+clone = _layouts.clone_of
 _out.accept(globals(), _names.OUT_TOP)
 _out.check_tensors(globals(), [name for name, entry in _REGISTRY.items() if entry.top])
 _out.accept(vars(linalg), _names.OUT_LINALG)

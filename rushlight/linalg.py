@@ -7,7 +7,7 @@ Never: reaches below ops/.
 
 from __future__ import annotations
 
-from rushlight.core.errors import LinAlgError, RushlightError
+from rushlight.core.errors import LinAlgError, RushlightError, ShapeError
 from rushlight.ops import decompositions, making, matrix_functions, products, solving
 from rushlight.ops.decompositions import cholesky_ex, householder_product, svdvals
 from rushlight.ops.eigenvalues import eig, eigh, eigvals, eigvalsh
@@ -102,6 +102,8 @@ def vecdot(x: Tensor, y: Tensor, *, dim: int = -1) -> Tensor:
 
 def cross(input: Tensor, other: Tensor, *, dim: int = -1) -> Tensor:
     """Cross product of 3-vectors along a dimension."""
+    if input.ndim and other.ndim and not input.shape[dim] == other.shape[dim] == 3:
+        raise ShapeError(f"linalg.cross: both must have size 3 along {dim}, got {input.spec!r} and {other.spec!r}")
     return products.cross(input, other, dim)
 
 

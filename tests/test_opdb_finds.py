@@ -119,3 +119,59 @@ def test_functions_of_the_library_that_take_out():
     out = rl.empty(3, 3)
     assert F.linear(x, x, out=out) is out
     assert rl.equal(out, x @ x.T)
+
+
+def test_extremes_of_unsigned_integers_start_below_all_of_them():
+    x = rl.arange(36).reshape(1, 6, 6).to(rl.uint8)
+    pooled = F.max_pool2d(x, 3, 2, 1, ceil_mode=True)
+    assert pooled[0, 0].tolist() == [7, 9, 11, 11]
+    assert pooled[0, -1].tolist() == [31, 33, 35, 35]
+    low = rl.tensor([5], dtype=rl.uint8)
+    one = rl.tensor([1], dtype=rl.uint8)
+    assert low.scatter_reduce(0, rl.tensor([0]), one, "amax", include_self=False).tolist() == [1]
+
+
+def test_interpolation_of_bytes_rounds_each_dimension():
+    x = rl.tensor([[[[1, 2], [3, 250]]]], dtype=rl.uint8)
+    assert F.interpolate(x, size=(3, 3), mode="bilinear")[0, 0].tolist() == [[1, 2, 2], [2, 65, 126], [3, 127, 250]]
+    assert F.interpolate(x, size=(3, 3), mode="bicubic")[0, 0].tolist() == [[1, 0, 0], [1, 65, 129], [0, 138, 255]]
+
+
+def test_types_of_results():
+    x = rl.tensor([1.7, 2.2])
+    assert rl.prod(x, dtype=rl.float64).dtype is rl.float64
+    assert rl.prod(x, 0, True, dtype=rl.int32).tolist() == [2]
+    assert x.prod(dtype=rl.float64).item() == pytest.approx(3.74)
+    assert rl.where(x > 2, True, False).dtype is rl.bool
+    assert rl.where(x > 2, True, 2).dtype is rl.int64
+    assert rl.einsum("i->", rl.tensor([1, 2], dtype=rl.int32)).dtype is rl.int64
+    assert rl.arange(0.0, -8.0, -4.0, dtype=rl.uint8).tolist() == [0, 252]
+    assert rl.arange(0.5, 4.7, dtype=rl.int32).tolist() == [0, 1, 2, 3, 4]
+    assert rl.arange(0.5, 4.7, dtype=rl.int64).tolist() == [0, 1, 2, 3]
+    assert rl.arange(0.5, 4.7, 1.5, dtype=rl.int32).tolist() == [0, 1, 2]
+    assert rl.clone(x, memory_format=rl.contiguous_format).tolist() == x.tolist()
+
+
+def test_sums_and_products_are_made_in_the_type_of_out():
+    x = rl.tensor([1.7, 2.2])
+    assert rl.sum(x, 0, out=rl.empty((), dtype=rl.int64)).item() == 3
+    assert rl.cumprod(x, 0, out=rl.empty(2, dtype=rl.int64)).tolist() == [1, 2]
+    assert rl.sum(x, 0, out=rl.empty((), dtype=rl.float64)).item() == x.double().sum().item()
+
+
+def test_hinge_embedding_loss_of_infinity():
+    x = rl.tensor([math.inf, 1.0])
+    assert F.hinge_embedding_loss(x, rl.tensor([1.0, -1.0])).item() == math.inf
+    assert F.hinge_embedding_loss(x, rl.tensor([-1.0, -1.0])).item() == 0
+
+
+def test_refused_as_in_pytorch():
+    x = rl.ones(3, 3)
+    for wrong in (
+        lambda: rl.gradient(x, dim=(1, 1)),
+        lambda: rl.linalg.cross(rl.ones(5, 3), rl.ones(5, 1)),
+        lambda: x.masked_fill(x > 0, 1j),
+        lambda: F.conv1d(rl.ones(1, 1, 4), rl.ones(1, 1, 2), rl.ones(1, dtype=rl.float64)),
+    ):
+        with pytest.raises(RuntimeError):
+            wrong()

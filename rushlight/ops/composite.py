@@ -80,6 +80,7 @@ def where(condition: Value, input: Any = None, other: Any = None) -> Value:
         raise DTypeError(f"where: the condition must be a bool tensor, got {got}; compare or cast with .bool()")
     if not isinstance(input, Value) and not isinstance(other, Value):
         kind: Any = next((k for k in (complex, float) if isinstance(input, k) or isinstance(other, k)), int)
+        kind = bool if isinstance(input, bool) and isinstance(other, bool) else kind
         like = condition.spec.device.device.name
         input = creation.full((), kind(input), device=like)
     return e.select(condition, input, other)
@@ -104,6 +105,8 @@ def masked_fill(x: Value, mask: Value, value: Any) -> Value:
             raise ShapeError(f"masked_fill: the value must be a number or 0-dim, got {value.spec!r}")
         value = e.cast(value, x.spec.dtype)
     creation.check_holds("masked_fill", value, value, x.spec.dtype)
+    if isinstance(value, complex) and x.spec.dtype.kind != "c":
+        raise RushlightError(f"masked_fill: {value} cannot be held by {x.spec!r}")
     broadcast_shapes([mask.spec.shape, x.spec.shape], "masked_fill", [mask.spec, x.spec])
     filled = e.select(mask, value, x)
     return e.cast(filled, x.spec.dtype)

@@ -7,7 +7,7 @@ The transposed convolution is the contraction first and then the transpose of wi
 
 from __future__ import annotations
 
-from rushlight.core.errors import ShapeError
+from rushlight.core.errors import DTypeError, ShapeError
 from rushlight.core.shapes import numel
 from rushlight.ops import direct_convolution, elementwise as e, views
 from rushlight.ops.matmul import autocast, matmul
@@ -28,6 +28,8 @@ def _check(op: str, rank: int, x: Value, weight: Value, bias: Value | None, grou
             f"{op}: input {x.spec!r} (batch, channels, {_SPATIAL[rank]}) and weight {weight.spec!r} do not fit with "
             f"groups={groups}"
         )
+    if bias is not None and bias.spec.dtype is not x.spec.dtype:
+        raise DTypeError(f"{op}: input {x.spec!r} and bias {bias.spec!r} must have one type; cast with .to(dtype)")
     if bias is not None and bias.spec.shape != (outs,):
         raise ShapeError(f"{op}: bias {bias.spec!r} must have one number for each of the {outs} output channels")
     if min(wanted[2:]) < 1:

@@ -258,6 +258,8 @@ def arange(
         start, end = 0, start
     if not (math.isfinite(start) and math.isfinite(end)):
         raise ShapeError(f"arange: start and end must be finite, got {start} and {end}")
+    if dtype is int64:
+        start, end, step = int(start), int(end), int(step)
     if step == 0 or (end - start) * step < 0:
         raise ShapeError(f"arange: from {start} to {end} there is no way by steps of {step}")
     count = max(0, math.ceil((end - start) / step))
@@ -266,6 +268,8 @@ def arange(
     if dtype is None:
         whole = all(isinstance(n, int) for n in (start, end, step))
         dtype = int64 if whole else get_default()
+    if dtype.kind in "iu":
+        start, step = int(start), int(step)
     spec = Spec.of(resolve_pool(device), dtype, (count,))
     return requiring(call.call(_arange, (), (spec,), (start, step)), requires_grad)
 

@@ -14,6 +14,7 @@ from rushlight.ops.activations import logsigmoid, pairwise_distance
 from rushlight.ops.composite import chosen, one_hot, reduced
 from rushlight.ops.creation import arange
 from rushlight.ops.family.declare import elementwise
+from rushlight.ops.folding import filled
 from rushlight.ops.indexing import gather
 from rushlight.ops.pointwise import clamp_min
 from rushlight.ops.registry import composite
@@ -293,7 +294,7 @@ def hinge_embedding_loss(
     reduction: str = "mean",
 ) -> Value:
     """x where the target is 1, max(0, margin - x) where it is -1."""
-    zero = e.mul(input, 0)
+    zero = filled(input, input.spec.dtype, (), 0)
     apart = e.select(e.ne(target, 1), clamp_min(e.sub(margin, input), 0), zero)
     alike = e.select(e.ne(target, -1), input, zero)
     return _finish(e.add(apart, alike), "hinge_embedding_loss", size_average, reduce, reduction)

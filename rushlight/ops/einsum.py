@@ -205,6 +205,12 @@ def einsum(*args: Any) -> Value:
     listed = [_operand_labels(part, value) for part, value in zip(subscripts, operands, strict=True)]
     result = _result_labels(given, listed)
     terms = [Term(*_without_repeats(value, labels)) for value, labels in zip(operands, listed, strict=True)]
+    if len(terms) == 1:  # a plain sum, in int64 of integers
+        (only,) = terms
+        gone = [label for label in only.labels if label not in result]
+        if gone:
+            total = reductions.sum(only.value, [only.labels.index(label) for label in gone])
+            return Term(total, [label for label in only.labels if label in result]).ordered(result)
     for places in _path(terms, result):
         chosen = [terms[i] for i in places]
         terms = [term for i, term in enumerate(terms) if i not in places]

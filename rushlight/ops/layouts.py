@@ -62,6 +62,11 @@ def clone(self: Value, *, memory_format: Any = None) -> Value:
     return e.clone(self) if order is None else _copied(self, order)
 
 
+def clone_of(input: Value, *, memory_format: Any = None) -> Value:
+    """A copy in memory of its own, row by row unless a memory format is given."""
+    return e.clone(input) if memory_format is None else clone(input, memory_format=memory_format)
+
+
 def is_contiguous(self: Value, memory_format: Any = None) -> bool:
     """Whether the elements lie row by row, or in the memory format asked for."""
     if memory_format in ORDERS and len(ORDERS[memory_format]) != len(self.spec.shape):

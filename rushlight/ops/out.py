@@ -43,6 +43,8 @@ _MAKING = frozenset(
         "zeros",
     ]
 )
+# Sums and products: `out` says in which type they are made.
+_FOLDING = frozenset(["cumprod", "cumsum", "prod", "sum"])
 
 
 def store(name: str, out: Any, result: Any) -> Any:
@@ -116,6 +118,7 @@ def check_tensors(module: dict[str, Any], names: Iterable[str]) -> None:
 def with_out(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     """The function with an `out` keyword."""
     makes = name in _MAKING
+    folds = name in _FOLDING
     if not hasattr(function, "op"):
         function = tensors_only(name, function)
 
@@ -128,6 +131,8 @@ def with_out(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
             if named.get("dtype") not in (None, out.spec.dtype):
                 raise RushlightError(f"{name}(): dtype {named['dtype']!r} does not match that of out, {out.spec!r}")
             named |= {"dtype": out.spec.dtype, "device": out.spec.device.device.name}
+        if folds and isinstance(out, Value) and named.get("dtype") is None:
+            named["dtype"] = out.spec.dtype
         return store(name, out, function(*args, **named))
 
     called.takes_out = True  # type: ignore[attr-defined]

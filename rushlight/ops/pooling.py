@@ -8,6 +8,7 @@ from rushlight.core.dtypes import DType, int64
 from rushlight.core.errors import ShapeError
 from rushlight.core.shapes import numel
 from rushlight.ops import creation, elementwise as e, reductions, views
+from rushlight.ops.folding import extreme
 from rushlight.ops.indexing import gather
 from rushlight.ops.registry import composite
 from rushlight.ops.windows import Given, Sizes, bordered, check_fits, each, windows
@@ -80,7 +81,7 @@ class Pool:
 
 
 def lowest(dtype: DType) -> Any:
-    return float("-inf") if dtype.kind == "f" else -(1 << (8 * dtype.itemsize - 1))
+    return extreme(dtype, True)
 
 
 # ---- the largest ----

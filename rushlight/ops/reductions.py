@@ -245,8 +245,10 @@ def amin(x: Value, dim: Dims = (), keepdim: bool = False) -> Value:
 
 
 @composite("prod")
-def prod(x: Value, dim: int | None = None, keepdim: bool = False) -> Value:
-    """Product over a dimension or all; integers multiply in int64."""
+def prod(x: Value, dim: int | None = None, keepdim: bool = False, *, dtype: DType | None = None) -> Value:
+    """Product over a dimension or all; integers multiply in int64 unless a type is given."""
+    if dtype is not None:
+        return e.cast(prod(e.cast(x, dtype), dim, keepdim), dtype)
     if x.spec.dtype.kind == "c":
         return reduce_dims(_complex_prod, x, dim, keepdim)
     if x.spec.dtype.kind != "f":

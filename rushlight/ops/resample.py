@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from rushlight.core.dtypes import DType, float32, int64
+from rushlight.core.dtypes import DType, float32, int64, integer_range
 from rushlight.core.errors import ShapeError
 from rushlight.ops import creation, elementwise as e, reductions, views
 from rushlight.ops.adaptive import adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d, take
+from rushlight.ops.composite import clamp
 from rushlight.ops.matmul import matmul
 from rushlight.ops.registry import composite
 from rushlight.tape.value import Value
@@ -180,6 +181,8 @@ def interpolate(
             x = _smooth(x, 2 + i, along, bool(align_corners), mode == "bicubic")
         else:
             x = _one_dimension(mode)(x, 2 + i, along, bool(align_corners))
+        if x.spec.dtype.kind == "f" and not input.spec.differentiable:  # whole numbers after each dimension
+            x = clamp(e.floor(e.add(x, 0.5)), *integer_range(input.spec.dtype))
     x = e.cast(x, input.spec.dtype)
     return e.clone(x) if x is input else x
 

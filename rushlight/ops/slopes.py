@@ -75,6 +75,8 @@ def gradient(
     rank = len(input.spec.shape)
     listed = range(rank) if dim is None else [dim] if isinstance(dim, int) else dim
     dims = [wrap_dim(d, rank, "gradient") for d in listed]
+    if len(set(dims)) < len(dims):
+        raise RushlightError(f"gradient: a dimension is named twice in dim {list(listed)}")
     if edge_order not in (1, 2):
         raise RushlightError(f"gradient: edge_order is 1 or 2, got {edge_order}")
     spacing = 1 if spacing is None else spacing
