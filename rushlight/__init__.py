@@ -8,6 +8,7 @@ from rushlight import (
     amp,
     array_api,
     autograd,
+    distributions,
     fft,
     linalg,
     masked,

@@ -36,6 +36,7 @@ ROOMS = (
         "func",
         "io",
         "distributed",
+        "distributions",
         "memory",
         "random",
         "autograd",
@@ -51,7 +52,7 @@ ROOMS = (
 )
 RANK = {room: rank for rank, rooms in enumerate(ROOMS) for room in rooms}
 WITHOUT_NUMPY = {"core", "scalar", "kernel"}
-ON_PUBLIC_OPS_ONLY = {"nn", "optim", "amp", "linalg", "fft", "func"}
+ON_PUBLIC_OPS_ONLY = {"nn", "optim", "amp", "linalg", "fft", "func", "distributions"}
 BELOW_OPS = {"scalar", "kernel", "emit", "devices"}
 NOT_A_DEVICE = {"allocator", "protocol", "registry", "transfers"}  # what other rooms may import from devices/
 
@@ -61,7 +62,7 @@ FUNCTION_LINES = 60
 NOT_NAMES = {"helper", "helpers", "info", "manager", "misc", "stuff", "util", "utils"}
 PYTORCH_NAMES = {"utils"}  # a room's name that is PyTorch's own
 NUMBERED = re.compile(r"[a-z]_?[23]$")
-NUMBERED_MATHS = {"atan2", "arctan2", "exp2", "log2"}
+NUMBERED_MATHS = {"Chi2", "atan2", "arctan2", "exp2", "log2"}
 
 FUNCTION = ast.FunctionDef | ast.AsyncFunctionDef
 

@@ -1,0 +1,83 @@
+"""What distributions are written with: public ops by their names, and numbers made tensors of one shape."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rushlight.core.dtypes import get_default
+from rushlight.ops.registry import REGISTRY
+from rushlight.ops.wiring import DECLARED as DECLARED  # every op is declared before one is asked for
+from rushlight.tape.value import Value
+from rushlight.tensor import Size, tensor
+
+
+class _Ops:
+    """`ops.<name>` is what `rushlight.<name>` is."""
+
+    def __getattr__(self, name: str) -> Any:
+        return REGISTRY[name].function
+
+
+ops = _Ops()
+
+
+def broadcast_all(*values: Any) -> tuple[Any, ...]:
+    """Tensors of one shape; numbers take the type and device of the first tensor, or the default ones."""
+    first: Any = next((v for v in values if isinstance(v, Value)), None)
+    if first is None:
+        made = [tensor(float(v), dtype=get_default()) for v in values]
+    else:
+        like = first.dtype if first.dtype.kind == "f" else get_default()
+        made = [v if isinstance(v, Value) else tensor(v, dtype=like, device=first.device) for v in values]
+    return tuple(ops.broadcast_tensors(*made))
+
+
+def all_numbers(*values: Any) -> bool:
+    """Whether none is a tensor."""
+    return not any(isinstance(v, Value) for v in values)
+
+
+def size_of(sample_shape: Any) -> Size:
+    """A shape, of a number or a sequence."""
+    return Size((sample_shape,) if isinstance(sample_shape, int) else tuple(sample_shape))
+
+
+def sum_last(value: Any, dims: int) -> Any:
+    """The sum over the last `dims` dimensions."""
+    return value if dims == 0 else value.sum(tuple(range(-dims, 0)))
+
+
+def tiny(x: Any) -> float:
+    """The smallest normal number of a tensor's type."""
+    return {2: 2.0**-14, 4: 2.0**-126, 8: 2.0**-1022}[x.dtype.itemsize]
+
+
+def eps(x: Any) -> float:
+    """The distance from 1 to the next number of a tensor's type."""
+    return {2: 2.0**-10, 4: 2.0**-23, 8: 2.0**-52}[x.dtype.itemsize]
+
+
+def clamp_probs(probs: Any) -> Any:
+    """Probabilities kept away from 0 and 1, so that their logarithms are finite."""
+    return probs.clamp(min=eps(probs), max=1 - eps(probs))
+
+
+def probs_to_logits(probs: Any, is_binary: bool = False) -> Any:
+    """Log-odds of probabilities, or their logarithms where there is one for each of several classes."""
+    kept = clamp_probs(probs)
+    return kept.log() - (-kept).log1p() if is_binary else kept.log()
+
+
+def logits_to_probs(logits: Any, is_binary: bool = False) -> Any:
+    """Probabilities of log-odds, or of logarithms up to a constant along the last dimension."""
+    return logits.sigmoid() if is_binary else logits.softmax(-1)
+
+
+def softplus(x: Any) -> Any:
+    """log(1 + exp(x))."""
+    return ops.logaddexp(x, ops.zeros_like(x))
+
+
+def xlogy(x: Any, y: Any) -> Any:
+    """x log(y), 0 where x is 0."""
+    return ops.xlogy(x, y)
