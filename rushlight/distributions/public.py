@@ -25,7 +25,7 @@ def broadcast_all(*values: Any) -> tuple[Any, ...]:
     """Tensors of one shape; numbers take the type and device of the first tensor, or the default ones."""
     first: Any = next((v for v in values if isinstance(v, Value)), None)
     if first is None:
-        made = [tensor(float(v), dtype=get_default()) for v in values]
+        made: list[Any] = [tensor(float(v), dtype=get_default()) for v in values]
     else:
         like = first.dtype if first.dtype.kind == "f" else get_default()
         made = [v if isinstance(v, Value) else tensor(v, dtype=like, device=first.device) for v in values]
