@@ -497,7 +497,8 @@ def index_cases(rng: np.random.Generator) -> Iterator[Case]:
             gather.add(dtype, draw(rng, (2, 11, 5), dtype))
             gather.add(kind, picks)
             yield gather
-            for how in ("set",) if dtype is bool_ else SCATTERS if kind is int64 else ("add",):
+            wide = kind is int64 and dtype in (float32, bfloat16, int64)
+            for how in ("set",) if dtype is bool_ else SCATTERS if wide else ("add",):
                 name = f"scatter {how} {dtype.name} {kind.name}"
                 scatter = Case(name, Scatter(dtype, kind, how), (2, 9, 5, 11), status=True)
                 scatter.add(dtype, draw(rng, (2, 11, 5), dtype))
