@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import rushlight
+from rushlight.devices.cpu import convolve_weights, padded
 from rushlight.devices.registry import pool_of
 from rushlight.ops import direct_convolution
 
@@ -124,6 +125,20 @@ def test_bits_do_not_depend_on_threads() -> None:
             found.append(gradients(values, {"padding": 1, "stride": (1, 2)}, 0.01))
     finally:
         device.set_num_threads(1)
+    for other in found[1:]:
+        assert all(a.tobytes() == b.tobytes() for a, b in zip(found[0], other, strict=True))
+
+
+@pytest.mark.parametrize("columns", [6, 14, 32])
+def test_bits_do_not_depend_on_how_many_images_are_copied_at_once(
+    columns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    random = np.random.default_rng(6)
+    values = [random.standard_normal(s).astype(np.float32) for s in ((11, 8, 7, columns), (9, 8, 3, 3))]
+    found = [gradients(values, {"padding": 1}, 0.01)]
+    for module in (padded, convolve_weights):
+        monkeypatch.setattr(module, "MOST", 1)
+        found.append(gradients(values, {"padding": 1}, 0.01))
     for other in found[1:]:
         assert all(a.tobytes() == b.tobytes() for a, b in zip(found[0], other, strict=True))
 

@@ -47,7 +47,7 @@ class CpuDevice:
             return library.build(self, kernel)
         runner = threads.runner()
         if isinstance(kernel, Convolve):
-            return convolve.build(kernel, runner)
+            return convolve.build(kernel, runner, lambda: pool_of(self.name))
         launch = blas.build(kernel, runner) if isinstance(kernel, Contract) else None
         if launch is not None:
             return launch

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from rushlight.core.dtypes import float32
+from rushlight.devices.cpu.seen import FLAGS, FLOATS, LANES, Seen, Sizes, read_sizes
 from rushlight.devices.cpu.tiles import first_lanes
-from rushlight.devices.cpu.unfold import FLAGS, FLOATS, LANES, Seen, Sizes, read_sizes
+from rushlight.emit.llvm import module
 from rushlight.emit.llvm_body import pointer, splat
 from rushlight.emit.llvm_rows import fold_lanes
 from rushlight.emit.llvm_text import FUNCTION, Slot, Writer
 from rushlight.kernel.shapes import Convolve
+
+LETTERS = "i" * (3 + 17)
 
 
 def write_counts(writer: Writer, kernel: Convolve) -> tuple[str, str]:
@@ -18,13 +21,15 @@ def write_counts(writer: Writer, kernel: Convolve) -> tuple[str, str]:
     return z.groups if kernel.of == "depthwise weights" else channels, work
 
 
-def functions(kernel: Convolve, declared: set[str]) -> list[str]:
-    writer = Writer(declared)
+def text(kernel: Convolve) -> str:
+    """The module's functions, for `stub`; see `emit.llvm` for what they are."""
+    declared: set[str] = set()
+    writer, counts = Writer(declared), Writer(declared)
     bases, z = read_sizes(writer)
     write = _weights if kernel.of == "depthwise weights" else _image
     with writer.loop("%begin", "%end") as task:
         write(writer, bases, z, task, kernel.step)
-    return [writer.function(FUNCTION.format(name="kernel"))]
+    return module([writer.function(FUNCTION.format(name="kernel"))], counts, write_counts(counts, kernel))
 
 
 def _fma(writer: Writer, slot: Slot, a: str, b: str) -> None:

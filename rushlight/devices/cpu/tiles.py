@@ -24,9 +24,8 @@ FEW_ROWS, MANY_ROWS, WIDE = 132, 264, 256  # rows of a task; many where a produc
 DEPTH = 128
 TYPE = vector("float", LANES)
 
-SHORT = 4  # the height of a tile for the last few rows
 TILE = (
-    "define internal void @tile{rows}(ptr %a, i64 %a_row, i64 %a_step, ptr readonly %b, ptr %c, i64 %c_row, i64 %height, "
+    "define internal void @tile(ptr %a, {a_kind} %a_row, {a_kind} %a_step, ptr readonly %b, ptr %c, i64 %c_row, i64 %height, "
     'i64 %width, i64 %k, i1 %more) noinline "prefer-vector-width"="512"'
 )
 
@@ -47,33 +46,27 @@ def available() -> bool:
     return bool(llvm.get_host_cpu_features().get("avx512f"))
 
 
-def write_tiles(declared: set[str], *, short: bool) -> list[str]:
-    """@tile for HEIGHT rows; with `short` also a tile of SHORT, and the choice between them."""
-    if not short:
-        return [_write_tile(declared, HEIGHT, "")]
-    choice = Writer(declared)
-    few = choice.value(f"icmp ule i64 %height, {SHORT}")
-    names = ["%a", "%a_row", "%a_step", "%b", "%c", "%c_row", "%height", "%width", "%k", "%more"]
-    types = ["ptr", "i64", "i64", "ptr", "ptr", "i64", "i64", "i64", "i64", "i1"]
-    operands = ", ".join(f"{kind} {name}" for kind, name in zip(types, names, strict=True))
-    for rows, chosen in ((SHORT, few), (HEIGHT, choice.value(f"xor i1 {few}, true"))):
-        with choice.when(chosen):
-            choice.line(f"call void @tile{rows}({operands})")
-    return [*(_write_tile(declared, n, str(n)) for n in (HEIGHT, SHORT)), choice.function(TILE.format(rows=""))]
+def write_tile(declared: set[str], *, tables: bool = False) -> str:
+    """@tile: c = a b, or c + a b with %more, for up to HEIGHT rows and %width columns; b is a panel of COLUMNS.
 
-
-def _write_tile(declared: set[str], height: int, name: str) -> str:
-    """c = a b, or c + a b with %more, for up to `height` rows and %width columns; b is a panel of COLUMNS."""
+    With `tables`, %a_row and %a_step are tables of where a's rows and columns begin.
+    """
     writer = Writer(declared)
+
+    def step(name: str, number: str) -> str:
+        if not tables:
+            return writer.mul(number, name)
+        return writer.value(f"load i64, ptr {writer.value(f'getelementptr i64, ptr {name}, i64 {number}')}")
+
     last = writer.sub("%height", "1")
-    rows = [writer.smaller(str(i), last) for i in range(height)]  # rows past the end do the last one again
-    a = [writer.value(f"getelementptr float, ptr %a, i64 {writer.mul(r, '%a_row')}") for r in rows]
-    c = [writer.value(f"getelementptr float, ptr %c, i64 {writer.mul(r, '%c_row')}") for r in rows]
+    rows = [writer.smaller(str(i), last) for i in range(HEIGHT)]  # rows past the end do the last one again
+    a = [pointer(writer, "%a", float32, step("%a_row", r)) for r in rows]
+    c = [pointer(writer, "%c", float32, writer.mul(r, "%c_row")) for r in rows]
     masks = [first_lanes(writer, writer.sub("%width", str(j * LANES))) for j in range(VECTORS)]
     zero = "zeroinitializer"
-    sums = [[writer.slot(TYPE, zero) for _ in range(VECTORS)] for _ in range(height)]
+    sums = [[writer.slot(TYPE, zero) for _ in range(VECTORS)] for _ in range(HEIGHT)]
     with writer.when("%more"):
-        for i in range(height):
+        for i in range(HEIGHT):
             for j in range(VECTORS):
                 place = pointer(writer, c[i], float32, str(j * LANES))
                 writer.set(sums[i][j], load(writer, place, float32, "1", "1", LANES, masks[j]))
@@ -83,8 +76,8 @@ def _write_tile(declared: set[str], height: int, name: str) -> str:
         for j in range(VECTORS):
             place = pointer(writer, "%b", float32, writer.add(start, str(j * LANES)))
             columns.append(writer.value(f"load {TYPE}, ptr {place}, align 64"))
-        along = writer.mul(p, "%a_step")
-        for i in range(height):
+        along = step("%a_step", p)
+        for i in range(HEIGHT):
             element = writer.value(f"load float, ptr {pointer(writer, a[i], float32, along)}, align 4")
             spread = splat(writer, element, float32, LANES)
             for j in range(VECTORS):
@@ -94,12 +87,12 @@ def _write_tile(declared: set[str], height: int, name: str) -> str:
     whole = writer.value(f"icmp eq i64 %width, {COLUMNS}")
     for chosen, masked in ((whole, False), (writer.value(f"xor i1 {whole}, true"), True)):
         with writer.when(chosen):
-            for i in range(height):
+            for i in range(HEIGHT):
                 for j in range(VECTORS):
                     place = pointer(writer, c[i], float32, str(j * LANES))
                     mask = masks[j] if masked else None
                     store(writer, writer.get(sums[i][j]), place, float32, "1", "1", LANES, mask)
-    return writer.function(TILE.format(rows=name))
+    return writer.function(TILE.format(a_kind="ptr" if tables else "i64"))
 
 
 @contextmanager
@@ -112,8 +105,8 @@ def rows(writer: Writer, first: str, last: str) -> Iterator[tuple[str, str]]:
 def call_tile(
     writer: Writer, a: tuple[str, str, str], panel: str, c: tuple[str, str], sizes: tuple[str, str, str], more: str
 ) -> None:
-    """c = a b, or c + a b: a is (place, step of rows, step of columns), c (place, step of rows), sizes (rows, columns, k)."""
-    operands = f"ptr {a[0]}, i64 {a[1]}, i64 {a[2]}, ptr {panel}, ptr {c[0]}, i64 {c[1]}"
+    """c = a b, or c + a b: a is (place, rows, columns), the last two typed; c (place, step of rows); sizes (rows, columns, k)."""
+    operands = f"ptr {a[0]}, {a[1]}, {a[2]}, ptr {panel}, ptr {c[0]}, i64 {c[1]}"
     writer.line(f"call void @tile({operands}, {', '.join(f'i64 {size}' for size in sizes)}, i1 {more})")
 
 
@@ -246,7 +239,8 @@ def write_kernel(declared: set[str]) -> str:
                 offset = writer.add(writer.mul(r, steps[1][2]), writer.mul(first, steps[1][3]))
                 a = pointer(writer, corners[1], float32, offset)
                 c = pointer(writer, corners[0], float32, writer.add(writer.mul(r, steps[0][2]), left))
-                call_tile(writer, (a, steps[1][2], steps[1][3]), panel, (c, steps[0][2]), (height, width, depth), more)
+                given = (a, f"i64 {steps[1][2]}", f"i64 {steps[1][3]}")
+                call_tile(writer, given, panel, (c, steps[0][2]), (height, width, depth), more)
     return writer.function(FUNCTION.format(name="tiles"))
 
 
@@ -255,7 +249,7 @@ def _divide(writer: Writer, a: str, b: str) -> tuple[str, str]:
 
 
 def functions(declared: set[str]) -> list[str]:
-    return [*write_tiles(declared, short=False), write_pack(declared, rows=True), write_kernel(declared)]
+    return [write_tile(declared), write_pack(declared, rows=True), write_kernel(declared)]
 
 
 def usable(dtype: DType, compute: DType) -> bool:

@@ -1,0 +1,104 @@
+"""Images with their padding, laid out so that every tap of a window is the same image, shifted.
+
+With stride 1 the window's tap (p, q) at all output pixels is the padded image from (p, q) on. With strides (si, sj) the
+copy has a part for each pair of remainders, and a tap is one of the parts, shifted: there a stride is 1 as well.
+Output pixels are counted as if a row had `across` of them, some idle, so that LANES in a row are neighbours in memory:
+either the copy's rows without a gap, or rows of whole vectors, whichever idles less.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import dataclass
+from functools import lru_cache
+
+from rushlight.core.dtypes import float32
+from rushlight.devices.cpu import stub, threads
+from rushlight.devices.cpu.native import Source
+from rushlight.devices.cpu.seen import FLAGS, FLOATS, LANES, Seen
+from rushlight.devices.protocol import Launch
+from rushlight.emit.llvm import module
+from rushlight.emit.llvm_body import pointer
+from rushlight.emit.llvm_text import FUNCTION, Arguments, Writer
+
+LETTERS = "i" * (2 + 12)
+MOST = 1 << 18  # elements of a copy for each thread, or one image's: what the second-level cache holds
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where things are; steps count elements."""
+
+    parts: tuple[int, int]
+    lines: int  # rows of a part
+    pitch: int  # from row to row
+    channel: int  # from channel to channel
+    across: int  # output pixels of a row, with idle ones
+    vectors: int  # of output pixels of an image
+    taps: ctypes.Array[ctypes.c_int64]  # where each tap begins
+    table: int  # the address of `taps`
+
+
+@lru_cache(maxsize=256)
+def layout(
+    pixels: tuple[int, int], window: tuple[int, int], stride: tuple[int, int], spread: tuple[int, int]
+) -> Layout:
+    """`spread` is the dilation."""
+    parts, sizes = [], []
+    for count, taps, s, d in zip(pixels, window, stride, spread, strict=True):
+        parts.append(min(s, (taps - 1) * d + 1))
+        sizes.append(count + (taps - 1) * d // s)
+    lines, pitch = sizes
+    taps_at = []
+    for p in range(window[0]):
+        for q in range(window[1]):
+            (down, i), (right, j) = (divmod(t * d, s) for t, d, s in zip((p, q), spread, stride, strict=True))
+            taps_at.append(((i * parts[1] + j) * lines + down) * pitch + right)
+    # A vector may be written past the end; an odd number of cache lines spreads the channels over the cache.
+    room = -(-(parts[0] * parts[1] * lines * pitch + LANES - 1) // LANES) | 1
+    across = min(pitch, -(-pixels[1] // LANES) * LANES)
+    vectors = -(-((pixels[0] - 1) * across + pixels[1]) // LANES)
+    table = (ctypes.c_int64 * len(taps_at))(*taps_at)
+    return Layout((parts[0], parts[1]), lines, pitch, room * LANES, across, vectors, table, ctypes.addressof(table))
+
+
+def some(place: Layout, channels: int) -> tuple[int, int]:
+    """How many images of so many channels are copied at a time, and the elements of each."""
+    size = channels * place.channel
+    return max(1, threads.count() * MOST // size), size
+
+
+def build(step: int, runner: int) -> Launch:
+    """launch(copy, x, channels, height, width, si, sj, ti, tj, parts down, parts right, lines, pitch, channel)."""
+    return stub.callable_of(Source(f"pad {step}", lambda: text(step)), LETTERS, "pad", runner)
+
+
+def text(step: int) -> str:
+    """A task is a channel of an image."""
+    declared: set[str] = set()
+    writer, counts = Writer(declared), Writer(declared)
+    arguments = Arguments(writer)
+    copy, x = arguments.address(), arguments.address()
+    _, height, width, si, sj, ti, tj, down, right, lines, pitch, channel = arguments.words(12)
+    last = writer.mul(writer.value(f"lshr i64 {writer.sub(pitch, '1')}, 4"), str(LANES))
+    with writer.loop("%begin", "%end") as task, writer.loop("0", down) as i, writer.loop("0", right) as j:
+        image = pointer(writer, x, float32, writer.mul(task, writer.mul(height, width)))
+        part = writer.mul(writer.add(writer.mul(i, right), j), writer.mul(lines, pitch))
+        target = pointer(writer, copy, float32, writer.add(writer.mul(task, channel), part))
+        with writer.loop("0", pitch, str(LANES)) as back:
+            # From right to left: what the last vector of a row writes too much is overwritten.
+            column = writer.sub(last, back)
+            there = writer.sub(writer.add(writer.mul(column, sj), j), tj)
+            seen = Seen(writer, there, width, step, sj, "splat (i1 true)")
+            with writer.loop("0", lines) as line:
+                row = writer.sub(writer.add(writer.mul(line, si), i), ti)
+                inside = writer.value(f"icmp ult i64 {row}, {height}")
+                masks = [writer.value(f"select i1 {inside}, {FLAGS} {m}, {FLAGS} zeroinitializer") for m in seen.masks]
+                source = pointer(writer, image, float32, writer.add(writer.mul(row, width), there))
+                place = pointer(writer, target, float32, writer.add(writer.mul(line, pitch), column))
+                writer.line(f"store {FLOATS} {seen.load(source, masks)}, ptr {place}, align 4")
+    numbers = Arguments(counts)
+    numbers.next = 2
+    tasks, *_, channel = numbers.words(12)
+    work = counts.mul(tasks, channel)
+    return module([writer.function(FUNCTION.format(name="kernel"))], counts, (tasks, work))
