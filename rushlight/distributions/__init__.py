@@ -40,3 +40,42 @@ from rushlight.distributions.gammas import (
     InverseGamma as InverseGamma,
     StudentT as StudentT,
 )
+from rushlight.distributions.kl import kl_divergence as kl_divergence, register_kl as register_kl
+from rushlight.distributions.mixtures import Independent as Independent, MixtureSameFamily as MixtureSameFamily
+from rushlight.distributions.multivariate import (
+    LowRankMultivariateNormal as LowRankMultivariateNormal,
+    MultivariateNormal as MultivariateNormal,
+)
+from rushlight.distributions.relaxed import (
+    ContinuousBernoulli as ContinuousBernoulli,
+    RelaxedBernoulli as RelaxedBernoulli,
+    RelaxedOneHotCategorical as RelaxedOneHotCategorical,
+)
+from rushlight.distributions.transformed import (
+    Gumbel as Gumbel,
+    HalfCauchy as HalfCauchy,
+    HalfNormal as HalfNormal,
+    Kumaraswamy as Kumaraswamy,
+    LogisticNormal as LogisticNormal,
+    LogNormal as LogNormal,
+    Pareto as Pareto,
+    TransformedDistribution as TransformedDistribution,
+    Weibull as Weibull,
+)
+from rushlight.distributions.transforms import (
+    AbsTransform as AbsTransform,
+    AffineTransform as AffineTransform,
+    ComposeTransform as ComposeTransform,
+    ExpTransform as ExpTransform,
+    IndependentTransform as IndependentTransform,
+    LowerCholeskyTransform as LowerCholeskyTransform,
+    PowerTransform as PowerTransform,
+    ReshapeTransform as ReshapeTransform,
+    SigmoidTransform as SigmoidTransform,
+    SoftmaxTransform as SoftmaxTransform,
+    SoftplusTransform as SoftplusTransform,
+    StickBreakingTransform as StickBreakingTransform,
+    TanhTransform as TanhTransform,
+    Transform as Transform,
+    identity_transform as identity_transform,
+)
