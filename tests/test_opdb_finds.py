@@ -175,3 +175,32 @@ def test_refused_as_in_pytorch():
     ):
         with pytest.raises(RuntimeError):
             wrong()
+
+
+@pytest.mark.parametrize(
+    ("function", "wanted"),
+    [
+        (F.relu, 1.0),
+        (F.elu, 1.0),
+        (F.celu, 1.0),
+        (F.relu6, 0.0),
+        (F.hardtanh, 0.0),
+        (F.hardshrink, 0.0),
+        (F.softshrink, 0.0),
+    ],
+)
+def test_gradients_of_activations_at_nan(function, wanted):
+    assert _gradients(function, [NAN, 0.75, -9.0])[0][0] == wanted
+    assert _gradients(function, [NAN, 0.75, -9.0])[0][1] == 1.0
+
+
+def test_gradients_where_a_quotient_has_no_value():
+    assert _gradients(rl.atan2, [0.0, -0.0, 1.0], [0.0, 0.0, 0.0]) == [[0.0, 0.0, 0.0], [0.0, 0.0, -1.0]]
+    (slope,) = _gradients(rl.logit, [0.0, 1.0, 0.5, -1.0, 2.0])
+    assert slope[:3] == [math.inf, math.inf, 4.0]
+    assert all(math.isnan(v) for v in slope[3:])
+
+
+def test_diff_of_order_zero_is_the_input():
+    x = rl.ones(5, 5)
+    assert rl.diff(x, 0, 0, rl.ones(1, 5), rl.ones(2, 5)).shape == (5, 5)

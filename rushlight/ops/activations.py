@@ -45,8 +45,8 @@ def _elu(x: Expr, alpha: Expr, scale: Expr, rate: Expr) -> Expr:
 
 def _elu_vjp(g: Expr, out: Expr, x: Expr, alpha: Expr, scale: Expr, rate: Expr) -> tuple[Expr | None, ...]:
     # The exponential of a positive number is not chosen, and must not overflow either.
-    below = s.where(x > 0, _zero(x), x)
-    slope = s.where(x > 0, scale, s.exp(below * rate) * (alpha * scale * rate))
+    below = s.where(x <= 0, x, _zero(x))
+    slope = s.where(x <= 0, s.exp(below * rate) * (alpha * scale * rate), scale)
     return g * slope, None, None, None
 
 
@@ -81,7 +81,8 @@ def celu(input: Value, alpha: float = 1.0, inplace: bool = False) -> Value:
 _clipped = elementwise(
     "hardtanh",
     lambda x, low, high: s.where(x <= low, low, s.where(x >= high, high, x)),
-    "x between two bounds; no gradient at them.",
+    "x between two bounds; no gradient at them, nor at NaN.",
+    vjp=lambda g, out, x, low, high: (s.where((x > low) & (x < high), g, _zero(g)), None, None),
     listed=False,
 )
 
@@ -141,6 +142,7 @@ _softshrink = elementwise(
     lambda x, lambd: s.where(x > lambd, x - lambd, s.where(x < -lambd, x + lambd, s.where(s.isnan(x), x, _zero(x)))),
     "x, lambd nearer to 0.",
     FLOAT,
+    vjp=lambda g, out, x, lambd: (s.where((x > lambd) | (x < -lambd), g, _zero(g)), None),
     listed=False,
 )
 _hardshrink = elementwise(
@@ -148,6 +150,7 @@ _hardshrink = elementwise(
     lambda x, lambd: s.where((x >= -lambd) & (x <= lambd), _zero(x), x),
     "x, or 0 where no larger than lambd.",
     FLOAT,
+    vjp=lambda g, out, x, lambd: (s.where((x < -lambd) | (x > lambd), g, _zero(g)), None),
     listed=False,
 )
 _threshold = elementwise(

@@ -96,6 +96,8 @@ def diff(input: Value, n: int = 1, dim: int = -1, prepend: Value | None = None, 
     if n < 0:
         raise RushlightError(f"diff: the order must not be negative, got {n}")
     dim = wrap_dim(dim, len(input.spec.shape), "diff")
+    if n == 0:
+        return e.clone(input)
     parts = [part for part in (prepend, input, append) if part is not None]
     out = views.cat(parts, dim) if len(parts) > 1 else input
     for _ in range(n):

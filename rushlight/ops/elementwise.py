@@ -195,7 +195,7 @@ relu = elementwise(
     "relu",
     lambda x: s.maximum(x, 0),
     "max(x, 0).",
-    vjp=lambda g, out, x: s.where(out > 0, g, const(0, g.dtype)),
+    vjp=lambda g, out, x: s.where(out <= 0, const(0, g.dtype), g),  # a NaN lets it pass
 )
 
 

@@ -82,7 +82,8 @@ atanh = elementwise(
 
 
 def _atan2_vjp(g: Expr, out: Expr, y: Expr, x: Expr) -> tuple[Expr, Expr]:
-    scaled = g / (x * x + y * y)
+    square = x * x + y * y
+    scaled = s.where(square.eq(0), const(0, g.dtype), g / square)  # none at the origin
     return scaled * x, -scaled * y
 
 
@@ -221,7 +222,16 @@ xlog1py = elementwise(
     method=False,
     top=False,
 )
-_logit = elementwise("logit", lambda x: s.log(x / (1 - x)), "log(x / (1 - x)).", FLOAT, listed=False)
+
+
+def _logit_vjp(g: Expr, out: Expr, x: Expr) -> Expr:
+    """NaN outside [0, 1] and infinite at both ends, where the quotient's own sign would be that of a zero."""
+    inside = g / (x * (1 - x))
+    at_end = s.where(x.eq(0) | x.eq(1), g * math.inf, inside)
+    return s.where((x < 0) | (x > 1), const(math.nan, g.dtype), at_end)
+
+
+_logit = elementwise("logit", lambda x: s.log(x / (1 - x)), "log(x / (1 - x)).", FLOAT, vjp=_logit_vjp, listed=False)
 _logit_within = elementwise(
     "logit",
     lambda x, eps: s.log(_within(x, eps) / (1 - _within(x, eps))),
