@@ -199,6 +199,9 @@ def test_gradients_where_a_quotient_has_no_value():
     (slope,) = _gradients(rl.logit, [0.0, 1.0, 0.5, -1.0, 2.0])
     assert slope[:3] == [math.inf, math.inf, 4.0]
     assert all(math.isnan(v) for v in slope[3:])
+    (slope,) = _gradients(rl.special.entr, [1.0, -1.0])
+    assert slope[0] == -1.0
+    assert math.isnan(slope[1])
 
 
 def test_diff_of_order_zero_is_the_input():

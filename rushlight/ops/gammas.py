@@ -75,7 +75,15 @@ def _entropy(x: Expr) -> Expr:
     return s.where(inside, -(x * s.log(safe)), beyond)
 
 
-entr = elementwise("entr", _entropy, "-x log(x), 0 at 0 and -inf below.", FLOAT, method=False, top=False)
+entr = elementwise(
+    "entr",
+    _entropy,
+    "-x log(x), 0 at 0 and -inf below.",
+    FLOAT,
+    vjp=lambda g, out, x: -g * (s.log(x) + 1),
+    method=False,
+    top=False,
+)
 ndtr = elementwise(
     "ndtr",
     lambda x: erfc(x * -math.sqrt(0.5)) * 0.5,

@@ -226,9 +226,8 @@ xlog1py = elementwise(
 
 def _logit_vjp(g: Expr, out: Expr, x: Expr) -> Expr:
     """NaN outside [0, 1] and infinite at both ends, where the quotient's own sign would be that of a zero."""
-    inside = g / (x * (1 - x))
-    at_end = s.where(x.eq(0) | x.eq(1), g * math.inf, inside)
-    return s.where((x < 0) | (x > 1), const(math.nan, g.dtype), at_end)
+    product = s.where(x.eq(0) | x.eq(1), const(0, x.dtype), x * (1 - x))
+    return s.where((x < 0) | (x > 1), const(math.nan, g.dtype), g / product)
 
 
 _logit = elementwise("logit", lambda x: s.log(x / (1 - x)), "log(x / (1 - x)).", FLOAT, vjp=_logit_vjp, listed=False)
