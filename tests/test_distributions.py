@@ -68,6 +68,12 @@ def test_entropy(name):
     np.testing.assert_allclose(ours.entropy().numpy(), theirs.entropy(), rtol=1e-7, atol=1e-9)
 
 
+@pytest.mark.parametrize("name", ["Gamma", "Chi2", "InverseGamma"])
+def test_cdf_of_gamma_numbers(name):
+    ours, theirs, points = REAL[name]
+    np.testing.assert_allclose(ours.cdf(t(*points)).numpy(), theirs.cdf(points), rtol=1e-7, atol=1e-12)
+
+
 @pytest.mark.parametrize("name", ["Normal", "Uniform", "Exponential", "Laplace", "Cauchy"])
 def test_cdf_and_its_inverse(name):
     ours, theirs, points = REAL[name]

@@ -178,6 +178,8 @@ def test_sticks_are_broken_and_mended():
     np.testing.assert_allclose(s.log_abs_det_jacobian(x, y).item(), np.linalg.slogdet(np.array(rows))[1], rtol=1e-6)
     d = D.LogisticNormal(rl.zeros(3, dtype=F64), 1.0)
     assert (d.event_shape, d.sample((5,)).shape, d.log_prob(y).shape) == ((4,), (5, 4), ())
+    with pytest.raises(NotImplementedError):
+        d.cdf(y)
 
 
 PAIRS = [

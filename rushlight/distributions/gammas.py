@@ -119,6 +119,10 @@ class InverseGamma(Distribution):
         a, b = self.concentration, self.rate
         return xlogy(a, b) - (a + 1) * value.log() - b / value - a.lgamma()
 
+    def cdf(self, value: Any) -> Any:
+        self._validate_sample(value)
+        return ops.igammac(self.concentration, self.rate / value)
+
     def entropy(self) -> Any:
         a = self.concentration
         return a + self.rate.log() + a.lgamma() - (1 + a) * a.digamma()

@@ -77,6 +77,8 @@ class TransformedDistribution(Distribution):
     def _turned(self, chance: Any) -> Any:
         sign: Any = 1
         for transform in self.transforms:
+            if transform.event_dim:
+                raise NotImplementedError(f"{type(self).__name__} has no closed form of its cdf")
             sign = sign * transform.sign
         return chance if isinstance(sign, (int, float)) and sign == 1 else sign * (chance - 0.5) + 0.5
 
