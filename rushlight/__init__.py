@@ -17,6 +17,7 @@ from rushlight import (
     optim,
     random,
     signal,
+    sparse,
     special,
     tensor as _tensor_module,
     utils,
@@ -81,6 +82,7 @@ from rushlight.ops.creation import (
     contiguous_format,
     preserve_format,
     set_default_device,
+    sparse_coo,
     strided,
 )
 from rushlight.ops.queries import (
@@ -130,6 +132,8 @@ from rushlight.settings import (
     typename,
     use_deterministic_algorithms,
 )
+from rushlight.sparse import sparse_coo_tensor
+from rushlight.sparse.functions import mm as spmm
 from rushlight.tape.state import (
     enable_grad,
     inference_mode,

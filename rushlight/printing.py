@@ -147,9 +147,7 @@ def _notes(value: Value) -> list[str]:
         notes.append(f"device='{pool.device.name}'")
     if not spec.numel and len(spec.shape) != 1:
         notes.append(f"size={spec.shape}")
-    default = dtypes.get_default()
-    usual = {default, dtypes.complex_type(default), dtypes.int64, dtypes.bool_} if spec.numel else {default}
-    if spec.dtype not in usual:
+    if spec.dtype not in (_usual() if spec.numel else {dtypes.get_default()}):
         notes.append(f"dtype={spec.dtype!r}")
     edge = edge_of(value)
     if type(edge) is Leaf:
@@ -161,17 +159,42 @@ def _notes(value: Value) -> list[str]:
 
 def show(value: Value) -> str:
     """tensor([...], dtype=..., ...), wrapped at 80 columns."""
-    start = "tensor("
-    text = start + _elements(value, len(start))
-    last = len(text) - text.rfind("\n") - 1
-    for note in _notes(value):
+    text = "tensor(" + _elements(value, len("tensor("))
+    return _noted(text, _notes(value), len(text) - text.rfind("\n") - 1)
+
+
+def _noted(text: str, notes: list[str], last: float) -> str:
+    """The text with notes behind it; `last` is how far its last line reaches."""
+    indent = len("tensor(")
+    for note in notes:
         if last + len(note) + 2 > _Options.line:
-            text += ",\n" + " " * len(start) + note
-            last = len(start) + len(note)
+            text += ",\n" + " " * indent + note
+            last = indent + len(note)
         else:
             text += ", " + note
             last += len(note) + 2
     return text + ")"
+
+
+def show_sparse(indices: Value, values: Value, shape: tuple[int, ...]) -> str:
+    """The same of a sparse tensor: tensor(indices=tensor(...), values=tensor(...), size=..., nnz=..., layout=...)."""
+    parts = []
+    for name, part in (("indices", indices), ("values", values)):
+        start = f"{name}=tensor("
+        size = "" if part.spec.numel else f", size={part.spec.shape}"
+        parts.append(f"{start}{_elements(part, len('tensor(') + len(start))}{size})")
+    notes = _notes(values)
+    device = [note for note in notes if note.startswith("device=")]
+    dtype = [note for note in notes if note.startswith("dtype=") and values.spec.dtype not in _usual()]
+    record = [note for note in notes if note.startswith(("requires_grad", "grad_fn"))]
+    facts = [f"size={shape}", f"nnz={indices.spec.shape[1]}", *dtype, "layout=rushlight.sparse_coo"]
+    return _noted("tensor(" + (",\n" + " " * len("tensor(")).join(parts), [*device, *facts, *record], math.inf)
+
+
+def _usual() -> set[dtypes.DType]:
+    """The types that need no saying."""
+    default = dtypes.get_default()
+    return {default, dtypes.complex_type(default), dtypes.int64, dtypes.bool_}
 
 
 def _elements(value: Value, indent: int) -> str:

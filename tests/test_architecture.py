@@ -45,6 +45,7 @@ ROOMS = (
         "version",
         "masked",
         "signal",
+        "sparse",
     ),
     ("rushlight",),  # the package's own __init__, which gathers all of the above
     ("report",),
@@ -52,7 +53,7 @@ ROOMS = (
 )
 RANK = {room: rank for rank, rooms in enumerate(ROOMS) for room in rooms}
 WITHOUT_NUMPY = {"core", "scalar", "kernel"}
-ON_PUBLIC_OPS_ONLY = {"nn", "optim", "amp", "linalg", "fft", "func", "distributions"}
+ON_PUBLIC_OPS_ONLY = {"nn", "optim", "amp", "linalg", "fft", "func", "distributions", "sparse"}
 BELOW_OPS = {"scalar", "kernel", "emit", "devices"}
 NOT_A_DEVICE = {"allocator", "protocol", "registry", "transfers"}  # what other rooms may import from devices/
 

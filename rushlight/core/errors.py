@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 
 class RushlightError(RuntimeError):
     """Base of the engine's own errors; a RuntimeError, as in PyTorch."""
@@ -17,6 +19,21 @@ class BoundsError(RushlightError, IndexError):
 
 class DTypeError(RushlightError, TypeError):
     """An element type the op or the device does not take."""
+
+
+class LayoutError(RushlightError, NotImplementedError):
+    """A sparse tensor where a dense one is needed, or the other way round."""
+
+
+class SparseOperandError(LayoutError, AttributeError):
+    """An op that knows dense tensors was given a sparse one: raised by asking it for its `spec`."""
+
+    obj: Any  # the sparse tensor
+
+    def __init__(self, message: str, obj: Any) -> None:
+        super().__init__(message)
+        self.name = "spec"
+        self.obj = obj
 
 
 class DeviceError(RushlightError):

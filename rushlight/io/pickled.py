@@ -8,7 +8,6 @@ from collections.abc import Callable
 from typing import IO, Any
 
 from rushlight.core.errors import RushlightError
-from rushlight.interop import move
 from rushlight.ops.creation import resolve_pool
 from rushlight.tape.value import Value
 
@@ -25,6 +24,7 @@ _HARMLESS = {
     ("rushlight.interop", "from_pickle"),
     ("rushlight.nn.parameter", "Parameter"),
     ("rushlight.nn.parameter", "from_pickle"),
+    ("rushlight.sparse.coo", "from_pickle"),
 }
 
 
@@ -61,8 +61,8 @@ def _read(file: IO[bytes], map_location: Any, weights_only: bool) -> Any:
     result = (_Careful if weights_only else pickle.Unpickler)(file).load()
     if map_location is None:
         return result
-    pool = resolve_pool(map_location)
-    return _mapped(result, lambda value: move(value, pool))
+    pool: Any = resolve_pool(map_location)
+    return _mapped(result, lambda value: value.to(pool.device.name))  # type: ignore[attr-defined]
 
 
 def _mapped(thing: Any, change: Callable[[Value], Value]) -> Any:

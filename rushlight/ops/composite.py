@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rushlight.core.dtypes import bool_, int32, int64, uint8
-from rushlight.core.errors import DTypeError, RushlightError, ShapeError
+from rushlight.core.errors import DTypeError, RushlightError, ShapeError, SparseOperandError
 from rushlight.core.shapes import broadcast_shapes
 from rushlight.ops import creation, elementwise as e, reductions, views
 from rushlight.ops.family.declare import elementwise
@@ -39,7 +39,10 @@ def _no_bools(x: Any, other: Any, op: str) -> None:
 @composite("sub")
 def sub(input: Any, other: Any, _: Any = None, alpha: float = 1, out: Any = None) -> Value:
     """input - alpha * other."""
-    _no_bools(input, other, "sub")
+    try:
+        _no_bools(input, other, "sub")
+    except SparseOperandError as error:  # See Note [Sparse operands]
+        return error.obj.instead("sub", (input, other), {"alpha": alpha})
     if _ is not out:
         return call.stored(sub, (input, other if alpha == 1 else e.mul(other, alpha)), _, out)
     return e.sub(input, other if alpha == 1 else e.mul(other, alpha))
@@ -89,7 +92,10 @@ def where(condition: Value, input: Any = None, other: Any = None) -> Value:
 @composite("square")
 def square(x: Value) -> Value:
     """x * x; truth values count as 0 and 1, in int64."""
-    return e.square(e.cast(x, int64) if x.spec.dtype is bool_ else x)
+    try:
+        return e.square(e.cast(x, int64) if x.spec.dtype is bool_ else x)
+    except SparseOperandError as error:  # See Note [Sparse operands]
+        return error.obj.instead("square", (x,), {})
 
 
 square.op = e.square.op  # type: ignore[attr-defined]  # from which `square_` is made

@@ -128,6 +128,7 @@ preserve_format = MemoryFormat("preserve_format")
 channels_last = MemoryFormat("channels_last")
 channels_last_3d = MemoryFormat("channels_last_3d")
 strided = MemoryFormat("strided")
+sparse_coo = MemoryFormat("sparse_coo")
 
 # Arguments about where and how bytes lie that say nothing about values.
 _TAKEN = ("layout", "pin_memory", "memory_format", "non_blocking", "names")

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from rushlight.core.dtypes import can_cast
-from rushlight.core.errors import DeviceError, DTypeError, RushlightError
+from rushlight.core.errors import DeviceError, DTypeError, RushlightError, SparseOperandError
 from rushlight.ops import inplace
 from rushlight.ops.inplace_views import resize_
 from rushlight.tape.needed import edge_of
@@ -98,11 +98,16 @@ def tensors_only(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     def called(*args: Any, **named: Any) -> Any:
         try:
             return function(*args, **named)
+        except SparseOperandError as error:  # See Note [Sparse operands]
+            sparse = error.obj
         except AttributeError as error:
             if error.name != "spec" or isinstance(error.obj, Value):
                 raise
             given = type(error.obj).__name__
-        raise DTypeError(f"{name}(): a tensor is needed where {given} was given; make one with rushlight.tensor(...)")
+            raise DTypeError(
+                f"{name}(): a tensor is needed where {given} was given; make one with rushlight.tensor(...)"
+            ) from None
+        return sparse.instead(name, args, named)
 
     return called
 

@@ -15,7 +15,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from rushlight.core.errors import InplaceError, RushlightError
+from rushlight.core.errors import InplaceError, LayoutError, RushlightError
 from rushlight.tape import call
 from rushlight.tape.needed import Needed, edge_of
 from rushlight.tape.op import Grad, Op, Plan
@@ -30,13 +30,15 @@ class Context:
         self.needs_input_grad = needs_input_grad
         self.materialize = True
         self.to_save: tuple[Any, ...] = ()
+        self.aside: dict[int, Value] = {}  # the saved that have no storage: sparse tensors, kept as they are
         self.dirty: tuple[Value, ...] = ()
         self.constant: tuple[Value, ...] = ()
         self.unpacked: tuple[Any, ...] | None = None
 
     def save_for_backward(self, *tensors: Value | None) -> None:
         """Keep tensors, inputs or results, for backward."""
-        self.to_save = tensors
+        self.aside = {i: v for i, v in enumerate(tensors) if isinstance(v, Value) and not _has_storage(v)}
+        self.to_save = tuple(None if i in self.aside else v for i, v in enumerate(tensors))
 
     def mark_dirty(self, *args: Value) -> None:
         """Say which inputs the forward wrote into; they must be among the results."""
@@ -80,7 +82,12 @@ class Function:
         """Run forward and record it."""
         edges = [edge_of(a) if isinstance(a, Value) else None for a in args]
         ctx = Context(tuple(edge is not None for edge in edges))
-        versions = {id(a): a.storage.version for a in args if isinstance(a, Value)}
+        for a in args:
+            if isinstance(a, Value) and not _has_storage(a) and a.requires_grad:  # type: ignore[attr-defined]
+                raise LayoutError(
+                    f"{cls.__name__}: a sparse argument cannot require gradients; pass indices and values"
+                )
+        versions = {id(a): a.storage.version for a in args if _has_storage(a)}
         with Changed(grad=False):
             if cls.setup_context is not Function.setup_context:
                 result = cls.forward(*args)
@@ -90,13 +97,18 @@ class Function:
         several = isinstance(result, (tuple, list))
         results = tuple(result) if several else (result,)
         for a in args:
-            written = isinstance(a, Value) and versions[id(a)] != a.storage.version
+            written = id(a) in versions and versions[id(a)] != a.storage.version
             if written and not any(a is d for d in ctx.dirty):
                 raise InplaceError(f"{cls.__name__}: forward wrote into an input; say so with ctx.mark_dirty(...)")
         if STATE.get().grad and any(edge is not None for edge in edges):
             results = _recorded(cls, ctx, args, edges, results)
         ctx.to_save = ()
         return results if several else results[0]
+
+
+def _has_storage(a: Any) -> bool:
+    """Whether it is a tensor with memory of its own; a sparse one has none. See Note [Sparse operands]."""
+    return isinstance(a, Value) and hasattr(a, "storage")
 
 
 def _fresh_handle(value: Value) -> Value:
@@ -107,7 +119,7 @@ def _fresh_handle(value: Value) -> Value:
 def _recorded(
     cls: type[Function], ctx: Context, args: tuple[Any, ...], edges: Sequence[Any], results: tuple[Any, ...]
 ) -> tuple[Any, ...]:
-    places = [i for i, a in enumerate(args) if isinstance(a, Value)]
+    places = [i for i, a in enumerate(args) if _has_storage(a)]
     inputs = [args[i] for i in places]
     kept = [v for v in ctx.to_save if v is not None]
     own = {j: n for j, v in enumerate(kept) for n, r in enumerate(results) if v is r and not _is(v, inputs)}
@@ -178,7 +190,7 @@ def _rule(
         for j, result in own.items():
             saved[j].node = node() if len(grads) == 1 else Output(node(), result)
         parts = iter(saved)
-        ctx.unpacked = tuple(next(parts) if there else None for there in order)
+        ctx.unpacked = tuple(next(parts) if there else ctx.aside.get(i) for i, there in enumerate(order))
         try:
             found = cls.backward(ctx, *grads)
         finally:

@@ -20,6 +20,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from rushlight.core.dtypes import DType
+from rushlight.core.errors import SparseOperandError
 from rushlight.tape import call
 from rushlight.tape.op import Plan
 from rushlight.tape.state import STATE, Changed, Noted
@@ -57,32 +58,32 @@ def shortcut(function: Callable[..., Any], defaults: Callable[[], Any] | None = 
             return function(*args, **named)
         values: list[Value] = []
         parts: list[Any] = [] if defaults is None else [defaults()]
-        for a in args:
-            if isinstance(a, Value):
-                values.append(a)
-                parts.append(a.spec)
-            elif a.__class__ is list or a.__class__ is tuple:
-                for b in a:
-                    if isinstance(b, Value):
-                        values.append(b)
-                        parts.append(b.spec)
-                    else:
-                        parts.append(b)
-                parts.append(len(a))
-            elif a.__class__ is bool or a.__class__ is float:  # 0, 0.0 and False are equal, and not the same
-                parts.append((a.__class__, a))
-            else:
-                parts.append(a)
-        for name, a in named.items():
-            if isinstance(a, Value):
-                values.append(a)
-                a = a.spec
-            parts.append((name, a.__class__, a))
-        key = tuple(parts)
-        table = tables[state.grad]
         try:
+            for a in args:
+                if isinstance(a, Value):
+                    values.append(a)
+                    parts.append(a.spec)
+                elif a.__class__ is list or a.__class__ is tuple:
+                    for b in a:
+                        if isinstance(b, Value):
+                            values.append(b)
+                            parts.append(b.spec)
+                        else:
+                            parts.append(b)
+                    parts.append(len(a))
+                elif a.__class__ is bool or a.__class__ is float:  # 0, 0.0 and False are equal, and not the same
+                    parts.append((a.__class__, a))
+                else:
+                    parts.append(a)
+            for name, a in named.items():
+                if isinstance(a, Value):
+                    values.append(a)
+                    a = a.spec
+                parts.append((name, a.__class__, a))
+            key = tuple(parts)
+            table = tables[state.grad]
             found = table.get(key)
-        except TypeError:  # something in it has no hash
+        except (TypeError, SparseOperandError):  # something in it has no hash, or no spec: see Note [Sparse operands]
             return function(*args, **named)
         if found is None:
             return learn(function, args, named, values, table, key)

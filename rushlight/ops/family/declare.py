@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from rushlight.core.dtypes import FLOAT, NUMBER, DType, scalar_dtype
-from rushlight.core.errors import DTypeError
+from rushlight.core.errors import DTypeError, SparseOperandError
 from rushlight.core.shapes import wrap_dim
 from rushlight.ops.family.map import Elementwise
 from rushlight.ops.family.rowwise import DeclaredRow, call_rows
@@ -73,7 +73,11 @@ def elementwise(
     arity = body.__code__.co_argcount
 
     def fallback(*operands: Any) -> Any:
-        return apply(op, *operands)
+        try:
+            return apply(op, *operands)
+        except SparseOperandError as error:  # See Note [Sparse operands]
+            sparse = error.obj
+        return sparse.instead(name, operands, {})
 
     fallback.__name__ = name
 

@@ -1,0 +1,43 @@
+"""Sparse tensors by coordinates, under PyTorch's names.
+
+Owns: `SparseTensor`, and what ops are for it.
+Takes: indices and values, or dense tensors. Gives: sparse tensors, or dense ones where a dense operand makes them so.
+Never: computes other than by ops on indices and values; makes a dense tensor that was not asked for.
+"""
+
+from __future__ import annotations
+
+from rushlight.sparse.coo import SparseTensor, sparse_coo_tensor
+from rushlight.sparse.functions import addmm, install, log_softmax, mm, softmax, sum
+from rushlight.sparse.legacy import (
+    BFloat16Tensor,
+    ByteTensor,
+    CharTensor,
+    DoubleTensor,
+    FloatTensor,
+    HalfTensor,
+    IntTensor,
+    LongTensor,
+    ShortTensor,
+)
+
+__all__ = [
+    "BFloat16Tensor",
+    "ByteTensor",
+    "CharTensor",
+    "DoubleTensor",
+    "FloatTensor",
+    "HalfTensor",
+    "IntTensor",
+    "LongTensor",
+    "ShortTensor",
+    "SparseTensor",
+    "addmm",
+    "log_softmax",
+    "mm",
+    "softmax",
+    "sparse_coo_tensor",
+    "sum",
+]
+
+install()

@@ -1,0 +1,54 @@
+"""Coordinates as numbers of places, and what is found and added up by them: functions of dense tensors."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from rushlight.core.dtypes import bool_, int64
+from rushlight.core.errors import ShapeError
+from rushlight.ops import creation, views
+from rushlight.ops.registry import REGISTRY
+
+_MOST = 2**63 - 1  # places an int64 can number
+
+
+def placed(rows: Any, sizes: Sequence[int]) -> Any:
+    """The number of each element in row-major order, from its coordinates: a table or a list of vectors."""
+    if math.prod(sizes) > _MOST:
+        raise ShapeError(f"sparse: a shape {list(sizes)} has more places than int64 can number")
+    line = rows[0]
+    for k, size in enumerate(sizes[1:], 1):
+        line = line * size + rows[k]
+    return line
+
+
+def coordinates(line: Any, sizes: Sequence[int]) -> Any:
+    """The coordinates of elements from their numbers."""
+    if not line.shape[0]:
+        return line.new_zeros((len(sizes), 0))
+    rows = []
+    for size in reversed(sizes[1:]):
+        rows.append(line % size)
+        line = line // size
+    return views.stack([line, *reversed(rows)])
+
+
+def added_up(values: Any, place: Any, room: int) -> Any:
+    """A table of zeros into which values are added, in their order; truth values are joined by or."""
+    if values.dtype is bool_:
+        return added_up(values.to(int64), place, room).to(bool_)
+    return values.new_zeros((room, *values.shape[1:])).index_add(0, place, values)
+
+
+def joined(wanted: Any, keys: Any) -> tuple[Any, Any]:
+    """All pairs of equal elements of two vectors, as positions in both, in the order of the first."""
+    order = keys.argsort(stable=True)
+    ranked = keys.index_select(0, order)
+    first = REGISTRY["searchsorted"].function(ranked, wanted)
+    count = REGISTRY["searchsorted"].function(ranked, wanted, right=True) - first
+    number = creation.arange(wanted.shape[0], device=wanted.device)
+    left = number.repeat_interleave(count)
+    before = (first - (count.cumsum(0) - count)).index_select(0, left)
+    return left, order.index_select(0, before + creation.arange(left.shape[0], device=wanted.device))
