@@ -50,6 +50,7 @@ from rushlight.core.errors import (
     BudgetError,
     DeviceError,
     DeviceUnavailable,
+    DivisionByZero,
     DTypeError,
     GraphFreedError,
     InplaceError,

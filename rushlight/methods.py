@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from rushlight.core.errors import DTypeError, ShapeError
-from rushlight.ops import draws, elementwise as e, inplace, inplace_views, layouts, making, questions
+from rushlight.ops import division, draws, elementwise as e, inplace, inplace_views, layouts, making, questions
 from rushlight.ops.family.map import Elementwise
 from rushlight.ops.pytorch_names import IN_PLACE
 from rushlight.ops.registry import REGISTRY
@@ -91,6 +91,16 @@ def _divided(self: Value, other: Any, *, rounding_mode: str | None = None) -> An
     return _stored("div", REGISTRY["div"].function)(self, other, rounding_mode=rounding_mode)
 
 
+def _dividing(name: str) -> Method:
+    pure = _elementwise(name, REGISTRY[name].function.op)  # type: ignore[attr-defined]
+
+    def method(self: Value, other: Any) -> Any:
+        division.check_divisor(f"{name}_", self, other)
+        return pure(self, other)
+
+    return method
+
+
 def _in_place_form(name: str) -> Method:
     function = REGISTRY[name].function
     op = getattr(function, "op", None)
@@ -102,6 +112,7 @@ def _in_place_form(name: str) -> Method:
 def _in_place_forms() -> dict[str, Method]:
     forms: dict[str, Method] = {"div": _divided, "divide": _divided, "true_divide": _divided}
     forms |= {"add": _scaled(e.add.op), "sub": _scaled(e.sub.op), "subtract": _scaled(e.sub.op)}  # type: ignore[attr-defined]
+    forms |= {name: _dividing(name) for name in division.NAMES}
     forms |= {name: inplace_views.in_place_view(name) for name in inplace_views.VIEWS}
     written = {method.__name__.removesuffix("_") for method in (*draws.FILLS, *inplace_views.METHODS)}
     by_hand = {"copy", "fill", "zero", "requires_grad"}  # in tensor.py

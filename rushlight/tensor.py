@@ -18,6 +18,7 @@ from rushlight.devices.registry import pool_of
 from rushlight.ops import (
     composite,
     creation,
+    division,
     elementwise as e,
     inplace,
     inplace_views,
@@ -445,8 +446,8 @@ class Tensor(Value):
     __add__ = e.add
     __mul__ = e.mul
     __truediv__ = e.div
-    __floordiv__ = e.floor_divide
-    __mod__ = e.remainder
+    __floordiv__ = division.floor_divide
+    __mod__ = division.remainder
     __pow__ = e.pow
     __neg__ = e.neg
     __abs__ = e.abs
@@ -477,10 +478,10 @@ class Tensor(Value):
         return e.div(other, self)
 
     def __rfloordiv__(self, other: Any) -> Any:
-        return e.floor_divide(other, self)
+        return division.floor_divide(other, self)
 
     def __rmod__(self, other: Any) -> Any:
-        return e.remainder(other, self)
+        return division.remainder(other, self)
 
     def __rpow__(self, other: Any) -> Any:
         return e.pow(other, self)

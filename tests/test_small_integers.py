@@ -71,8 +71,10 @@ def test_results_wrap(dtype, device):
     x = edges(dtype)
     column, line = (rushlight.tensor(a, device=device) for a in (np.repeat(x, x.size), np.tile(x, x.size)))
     for name, reference in PAIRS.items():
-        got = to_array(getattr(rushlight, name)(column, line))
-        want = wrapped(reference(to_array(column), to_array(line)), got.dtype)
+        # A synchronous device refuses to divide by zero: tests/test_opdb_finds.py.
+        here = line | (line == 0) if name in ("floor_divide", "remainder") else line
+        got = to_array(getattr(rushlight, name)(column, here))
+        want = wrapped(reference(to_array(column), to_array(here)), got.dtype)
         assert np.array_equal(got, want), name
     for name, reference in ONES.items():
         got = to_array(getattr(rushlight, name)(column))

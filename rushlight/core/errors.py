@@ -66,6 +66,10 @@ class LinAlgError(RushlightError):
     """A matrix that a factorisation cannot handle: singular, not positive definite, not converging."""
 
 
+class DivisionByZero(RushlightError, ZeroDivisionError):
+    """Integers divided by zero, where the device can tell."""
+
+
 class RushlightWarning(UserWarning):
     """Something works, but not as a reader of the program would expect: an op left its device, for one."""
 

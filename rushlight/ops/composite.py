@@ -7,7 +7,7 @@ from typing import Any
 from rushlight.core.dtypes import bool_, int32, int64, uint8
 from rushlight.core.errors import DTypeError, RushlightError, ShapeError, SparseOperandError
 from rushlight.core.shapes import broadcast_shapes
-from rushlight.ops import creation, elementwise as e, reductions, views
+from rushlight.ops import creation, division, elementwise as e, reductions, views
 from rushlight.ops.family.declare import elementwise
 from rushlight.ops.registry import REGISTRY, composite, register
 from rushlight.ops.selection import nonzero
@@ -57,10 +57,10 @@ def div(input: Any, other: Any, *, rounding_mode: str | None = None, out: Any = 
 
 def _rounded_quotient(x: Any, other: Any, rounding_mode: str) -> Value:
     if rounding_mode == "floor":
-        return e.floor_divide(x, other)
+        return division.floor_divide(x, other)
     if rounding_mode == "trunc":
         if not any(isinstance(v, float) or (isinstance(v, Value) and v.spec.dtype.kind == "f") for v in (x, other)):
-            return e.floor_divide(e.sub(x, e.fmod(x, other)), other)
+            return division.truncated(x, other)
         return e.trunc(e.div(x, other))
     raise ValueError(f"div: rounding_mode is None, 'trunc' or 'floor', got {rounding_mode!r}")
 
