@@ -117,6 +117,7 @@ def test_functions_of_the_library_that_take_out():
         assert function(x, out=out) is out
         assert rl.equal(out, function(x))
     out = rl.empty(3, 3)
+    assert rl.tensordot(x, x.T, 1, out=out) is out
     assert F.linear(x, x, out=out) is out
     assert rl.equal(out, x @ x.T)
 
@@ -171,6 +172,9 @@ def test_refused_as_in_pytorch():
         lambda: rl.gradient(x, dim=(1, 1)),
         lambda: rl.linalg.cross(rl.ones(5, 3), rl.ones(5, 1)),
         lambda: x.masked_fill(x > 0, 1j),
+        lambda: x.masked_fill(x > 0, rl.tensor(1j)),
+        lambda: rl.cov(x, fweights=rl.tensor([1, -1, 1])),
+        lambda: rl.cov(x, aweights=rl.tensor([1.0, -1.0, 1.0])),
         lambda: F.conv1d(rl.ones(1, 1, 4), rl.ones(1, 1, 2), rl.ones(1, dtype=rl.float64)),
     ):
         with pytest.raises(RuntimeError):

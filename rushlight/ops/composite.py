@@ -109,6 +109,8 @@ def masked_fill(x: Value, mask: Value, value: Any) -> Value:
     if isinstance(value, Value):
         if value.spec.shape:
             raise ShapeError(f"masked_fill: the value must be a number or 0-dim, got {value.spec!r}")
+        if value.spec.dtype.kind == "c" and x.spec.dtype.kind != "c":
+            raise RushlightError(f"masked_fill: a value {value.spec!r} cannot be held by {x.spec!r}")
         value = e.cast(value, x.spec.dtype)
     creation.check_holds("masked_fill", value, value, x.spec.dtype)
     if isinstance(value, complex) and x.spec.dtype.kind != "c":

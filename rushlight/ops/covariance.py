@@ -23,6 +23,10 @@ def _checked_weights(name: str, weights: Value | None, count: int, whole: bool) 
         raise ShapeError(f"cov: {name} must have one number per observation ({count}), got {weights.spec!r}")
     if (weights.spec.dtype in INTEGER) != whole:
         raise DTypeError(f"cov: {name} must be of {'an integer' if whole else 'a floating'} type, got {weights.spec!r}")
+    if count and not weights.spec.device.device.limits.asynchronous:  # elsewhere, looking would mean waiting
+        least: Any = reductions.amin(weights)
+        if least.item() < 0:
+            raise RushlightError(f"cov: {name} must not be negative, but {least.item()} is among them")
 
 
 @composite("cov")

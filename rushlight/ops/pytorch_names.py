@@ -61,7 +61,7 @@ OUT_TOP = _words(
     range reciprocal remainder renorm round row_stack rsqrt scatter scatter_add scatter_reduce searchsorted
     select_copy sgn sigmoid sign signbit sin sinc sinh slice_copy slice_scatter slogdet softmax sort split_copy
     split_with_sizes_copy sqrt square squeeze_copy stack std sub subtract sum svd t_copy take take_along_dim tan
-    tanh threshold topk transpose_copy triangular_solve tril triu true_divide trunc unbind_copy unfold_copy
+    tanh tensordot threshold topk transpose_copy triangular_solve tril triu true_divide trunc unbind_copy unfold_copy
     unsqueeze_copy var vdot view_as_complex_copy view_as_real_copy view_copy vstack where xlogy zeros
     """
 )
