@@ -32,16 +32,24 @@ from rushlight.tape.op import check_dtypes
 from rushlight.tape.value import Value
 
 
+def _together(first: Expr, *others: Expr) -> Expr:
+    """The logarithm of the sum of the exponentials; -inf where all are."""
+    low, zero = const(-math.inf, first.dtype), const(0, first.dtype)
+    top = first
+    for x in others:
+        top = s.maximum(top, x)
+    none = top.eq(-math.inf)
+    base = s.where(none, zero, top)
+    total = s.exp(first - base)
+    for x in others:
+        total = total + s.exp(x - base)
+    # No logarithm of 0, of which the slope is not finite.
+    return s.where(none, low, s.log(s.where(none, const(1, first.dtype), total)) + base)
+
+
 def _joined(a: Expr, b: Expr, c: Expr, skips: Expr) -> Expr:
     """log(exp(a) + exp(b) + exp(c)), c only where the state before may be skipped."""
-    low = const(-math.inf, a.dtype)
-    c = s.where(skips, c, low)
-    top = s.maximum(s.maximum(a, b), c)
-    none = top.eq(-math.inf)
-    base = s.where(none, const(0, a.dtype), top)
-    total = s.exp(a - base) + s.exp(b - base) + s.exp(c - base)
-    # No logarithm of 0, of which the slope is not finite.
-    return s.where(none, low, s.log(s.where(none, const(1, a.dtype), total)) + base)
+    return _together(a, b, s.where(skips, c, const(-math.inf, a.dtype)))
 
 
 def _step(a: Expr, b: Expr, c: Expr, lp: Expr, skips: Expr, runs: Expr) -> Expr:
@@ -69,7 +77,7 @@ _advance = elementwise(
 
 
 def _end(a: Expr, b: Expr) -> Expr:
-    return -_joined(a, b, b, const(0, a.dtype).ne(0))
+    return -_together(a, b)
 
 
 def _end_vjp(g: Expr, out: Expr, a: Expr, b: Expr) -> tuple[Expr, Expr]:

@@ -86,11 +86,12 @@ def run_gradient(line: Line, device: str) -> None:
 
 # How the random rows that take more than a tensor, or one of another shape, are called.
 SHAPES = {"dropout1d": (3, 9, 37), "dropout2d": (3, 9, 37, 1), "dropout3d": (3, 9, 37, 1, 1)}
-SHAPES |= {"feature_dropout": (27, 37, 1), "feature_alpha_dropout": (27, 37, 1)}
+SHAPES |= {"_sample_dirichlet": (27, 37), "feature_dropout": (27, 37, 1), "feature_alpha_dropout": (27, 37, 1)}
 MORE = {"randint_like": (-5, 1000), "normal": (0.5,), "multinomial": (20,), "feature_dropout": (0.5, True)}
 MORE |= {"alpha_dropout": (0.5, True), "feature_alpha_dropout": (0.5, True)}
 # Made with log, cos or scaling: as near as these are rounded. The others give the same bits.
 ROUNDED = ("randn", "randn_like", "normal", "gumbel_softmax", "alpha_dropout", "feature_alpha_dropout")
+ROUNDED += ("_standard_gamma", "_sample_dirichlet")
 
 
 def draw(row: Row, dtype: DType, device: str) -> np.ndarray:
@@ -101,6 +102,9 @@ def draw(row: Row, dtype: DType, device: str) -> np.ndarray:
         return to_array(op(-5, 1000, (999,), device=device))
     if row.makes:
         return to_array(op(999, dtype=dtype, device=device))
+    if row.name == "binomial":
+        count, chance = np.full(999, 12.0), np.linspace(0.05, 0.95, 999)
+        return to_array(op(to_tensor(count, dtype, device), to_tensor(chance, dtype, device)))
     chances = np.linspace(0.25, 0.75, 999).reshape(SHAPES.get(row.name, (999,)))
     return to_array(op(to_tensor(chances, dtype, device), *MORE.get(row.name, ())))
 
