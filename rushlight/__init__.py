@@ -177,6 +177,7 @@ globals().update({name: entry.function for name, entry in _REGISTRY.items() if e
 clone = _layouts.clone_of
 _out.accept(globals(), _names.OUT_TOP)
 _out.check_tensors(globals(), [name for name, entry in _REGISTRY.items() if entry.top])
+_out.check_tensors(globals(), ["is_complex", "is_floating_point", "numel"])
 _out.accept(vars(linalg), _names.OUT_LINALG)
 _out.accept(vars(fft), _names.OUT_FFT)
 _out.accept(vars(special), _names.OUT_SPECIAL)

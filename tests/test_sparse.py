@@ -54,6 +54,8 @@ def test_it_is_a_tensor_and_dense_tensors_are_not_sparse():
     x, dense = example(), torch.ones(2)
     assert isinstance(x, torch.Tensor) and torch.is_tensor(x)
     assert not dense.is_sparse and dense.layout is torch.strided and dense.to_dense() is dense
+    assert torch.numel(x) == 12 and torch.is_floating_point(x) and not torch.is_complex(x)
+    assert dense.to_sparse_coo().is_sparse and x.to_sparse_coo() is x
     with pytest.raises(RuntimeError, match="sparse tensor is needed"):
         dense.coalesce()
 
@@ -243,6 +245,7 @@ def test_reductions(device):
         assert got.is_sparse and got.is_coalesced()
         same(got, DENSE.sum(dim))
         same(x.sum(dim, keepdim=True), DENSE.sum(dim, keepdims=True))
+    same(torch.norm(x), np.linalg.norm(DENSE))
     assert torch.sparse.sum(x, dtype=torch.int32).dtype is torch.int32
     assert x.to(torch.int32).sum().dtype is torch.int64
 
@@ -321,6 +324,18 @@ def test_gradient_to_the_values(device):
     np.testing.assert_allclose(values.grad.cpu().numpy(), 2 * DENSE[tuple(AT)], rtol=1e-5)
 
 
+def test_nothing_passes_a_gradient_of_zero():
+    """A graph without edges still trains: the gradient is zero, not absent."""
+    values, right = torch.zeros(0).requires_grad_(), torch.tensor(RIGHT).requires_grad_()
+    x = torch.sparse_coo_tensor(torch.zeros(2, 0), values, (3, 4))
+    (x @ right).sum().backward()
+    assert values.grad.shape == (0,) and right.grad.tolist() == [[0, 0]] * 4
+    base, none = torch.tensor([-0.0, 1.0]).requires_grad_(), torch.ones(2).requires_grad_()
+    out = base.scatter_add(0, torch.zeros(0, dtype=torch.int64), none)
+    out.backward(torch.tensor([2.0, 3.0]))
+    assert str(out.tolist()) == "[-0.0, 1.0]" and base.grad.tolist() == [2, 3] and none.grad.tolist() == [0, 0]
+
+
 def test_every_function_passes_the_gradient():
     other = torch.tensor(OTHER + 1, dtype=torch.float64)
     chain = [
@@ -367,6 +382,9 @@ def test_views_are_no_leaves():
     x = example(requires_grad=True)
     y = x.t()
     assert y.requires_grad and not y.is_leaf and not x.detach().requires_grad
+    y.detach_()
+    assert not y.requires_grad and x.requires_grad
+    y = x.t()
     free = example()
     free.t().requires_grad_()
     assert not free.requires_grad
@@ -418,6 +436,8 @@ def test_in_a_module():
     module = nn.Module()
     module.register_buffer("adj", example())
     module.double()
+    layer = nn.Linear(4, 2)
+    same(layer(example()), layer(torch.tensor(DENSE)).detach().numpy())
     assert module.adj.dtype is torch.float64
     other = nn.Module()
     other.register_buffer("adj", torch.sparse_coo_tensor((3, 4)))

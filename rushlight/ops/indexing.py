@@ -10,7 +10,7 @@ from rushlight.core.dtypes import INDEX, INTEGER, bool_, int32, int64
 from rushlight.core.errors import BoundsError, DTypeError, ShapeError
 from rushlight.core.shapes import Shape, Spec, collapse, numel, wrap_dim
 from rushlight.kernel.shapes import Gather, Scatter
-from rushlight.ops import elementwise as e, views
+from rushlight.ops import elementwise as e, reductions, views
 from rushlight.ops.creation import full_spec
 from rushlight.ops.family.build import built
 from rushlight.ops.family.kernel_op import KernelOp
@@ -178,7 +178,7 @@ def scatter_add(x: Value, dim: int, index: Value, src: Value) -> Value:
         whole = scatter_add(_lifted(x), dim, _lifted(index), _lifted(src))
         return views.reshape(whole, x.spec.shape)
     if index.spec.numel == 0:
-        return e.clone(x)
+        return _untouched(x, src)
     shape, wanted, given = x.spec.shape, index.spec.shape, src.spec.shape
     same_rank = len(shape) == len(wanted) == len(given)
     if not same_rank or any(
@@ -198,6 +198,14 @@ def scatter_add(x: Value, dim: int, index: Value, src: Value) -> Value:
     if any(n != k for i, (n, k) in enumerate(zip(wanted, shape, strict=True)) if i != dim):
         return _scatter_part(x, dim, index, src)
     return call.call(_scatter_add, (x, merges(index, dim), merges(src, dim)), (dim,))
+
+
+def _untouched(x: Value, src: Value) -> Value:
+    """A copy of x, recorded as a function of src too: nothing of it is added, so its gradient is zero, not absent."""
+    if not x.spec.differentiable or src.spec.dtype is not x.spec.dtype:
+        return e.clone(x)
+    never = full_spec(Spec.of(x.spec.device, bool_, ()), 0)
+    return e.select(never, reductions.sum(src), x)
 
 
 def _scatter_part(x: Value, dim: int, index: Value, src: Value) -> Value:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rushlight.core.dtypes import ARITHMETIC, compute_type
-from rushlight.core.errors import DTypeError, ShapeError
+from rushlight.core.errors import DTypeError, ShapeError, SparseOperandError
 from rushlight.core.shapes import Shape, Spec, broadcast_shapes, broadcast_strides, collapse, contiguous_strides, numel
 from rushlight.kernel.shapes import Contract
 from rushlight.ops import complexes, elementwise as e, reductions, views
@@ -198,8 +198,11 @@ def matmul_plain(g: Value, w: Value) -> Value:
 @composite("linear", method=False, top=False)
 def linear(input: Value, weight: Value, bias: Value | None = None) -> Value:
     """input @ weight.T + bias."""
-    operands = autocast(input, weight) if bias is None else autocast(input, weight, bias)
-    known = _linear.plans.get(((), *[v.spec for v in operands]))
+    try:
+        operands = autocast(input, weight) if bias is None else autocast(input, weight, bias)
+        known = _linear.plans.get(((), *[v.spec for v in operands]))
+    except SparseOperandError as error:  # See Note [Sparse operands]
+        return error.obj.instead("linear", (input, weight, bias), {})
     if known is not None:
         return call.run(known, operands)
     x = operands[0]

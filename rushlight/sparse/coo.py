@@ -228,6 +228,10 @@ class SparseTensor(Tensor):
     def detach(self) -> SparseTensor:
         return make(self._at, self._of.detach(), self._size, self._coalesced)
 
+    def detach_(self) -> SparseTensor:
+        self._of = self._of.detach()
+        return self
+
     def clone(self, memory_format: Any = None) -> SparseTensor:
         return make(self._at.clone(), self._of.clone(), self._size, self._coalesced)
 

@@ -242,10 +242,21 @@ def sum(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: DType | No
     return make(views.stack(rows), shared(values), shape, False).coalesce()
 
 
+def norm(input: Any, p: Any = "fro", dim: Any = None, keepdim: bool = False, dtype: DType | None = None) -> Any:
+    """The Euclidean length of all elements, dense."""
+    x = as_sparse("norm", input)
+    if p not in ("fro", 2, None) or dim is not None:
+        raise LayoutError(f"norm: of {brief(x)} only the Euclidean one of all elements, got p={p!r}, dim={dim!r}")
+    length: Any = x.coalesce()._of.norm(dtype=dtype)
+    return length.reshape((1,) * x.ndim) if keepdim else length
+
+
 def _grouped(op: str, input: Any, dim: int, dtype: DType | None) -> tuple[SparseTensor, Any, int]:
     """A coalesced tensor and, for a sparse dimension, which row along it each value belongs to."""
     x = as_sparse(op, input).coalesce()
     x = x if dtype is None else x.to(dtype)
+    if x.dtype.kind != "f":
+        raise DTypeError(f"{op}: takes floating point, got {brief(x)}; pass dtype=rushlight.float32")
     dim = wrap_dim(dim, x.ndim, op)
     if dim >= x.sparse_dim() or x.dense_dim():
         raise LayoutError(f"{op}: takes a sparse dimension of a tensor without dense ones, got {dim} of {brief(x)}")
@@ -280,6 +291,11 @@ def log_softmax(input: Any, dim: int, *, dtype: DType | None = None) -> SparseTe
 # ---- methods ----
 
 
+def _to_coo(self: Any) -> SparseTensor:
+    """The tensor as a sparse one by coordinates."""
+    return self.to_sparse()
+
+
 def _of_sparse_only(name: str) -> Callable[..., Any]:
     def method(self: Any) -> Any:
         raise LayoutError(f"{name}: a sparse tensor is needed, got {self.spec!r}; call .to_sparse() first")
@@ -309,7 +325,8 @@ def _install_functions() -> None:
     FUNCTIONS.update({function.__name__: function for function in (*products, *elements, *places)})
     FUNCTIONS.update({name: functools.partial(_zero_kept, name) for name in KEEP_ZERO})
     FUNCTIONS.update(multiply=mul, divide=div, true_divide=div, subtract=sub, negative=neg)
-    FUNCTIONS.update(swapaxes=transpose, swapdims=transpose, clone=SparseTensor.clone)
+    FUNCTIONS.update(swapaxes=transpose, swapdims=transpose, clone=SparseTensor.clone, norm=norm)
+    FUNCTIONS.update({name: getattr(SparseTensor, name) for name in ("numel", "is_floating_point", "is_complex")})
 
 
 def install() -> None:
@@ -328,7 +345,7 @@ def install() -> None:
     made |= {"__imul__": made["mul_"], "__itruediv__": made["div_"], "sparse_mask": sparse_mask}
     for name, method in made.items():
         setattr(SparseTensor, name, method)
-    of_dense = {"to_sparse": to_sparse, "to_dense": to_dense, "sparse_mask": sparse_mask}
+    of_dense = {"to_sparse": to_sparse, "to_sparse_coo": _to_coo, "to_dense": to_dense, "sparse_mask": sparse_mask}
     parts = ("coalesce", "is_coalesced", "indices", "values", "_indices", "_values", "_nnz", "sparse_dim", "dense_dim")
     for name, method in (of_dense | {name: _of_sparse_only(name) for name in parts}).items():
         setattr(Tensor, name, method)
