@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from rushlight.core.errors import DTypeError, ShapeError
+from rushlight.core.errors import DTypeError, ShapeError, SparseOperandError
 from rushlight.ops import division, draws, elementwise as e, inplace, inplace_views, layouts, making, questions
 from rushlight.ops.family.map import Elementwise
 from rushlight.ops.pytorch_names import IN_PLACE
@@ -80,7 +80,10 @@ def _stored(name: str, function: Callable[..., Any]) -> Method:
 
 def _scaled(op: Elementwise) -> Method:
     def method(self: Value, other: Any, *, alpha: Any = 1) -> Any:
-        return inplace.apply_inplace(op, self, other if alpha == 1 else e.mul(other, alpha))
+        try:
+            return inplace.apply_inplace(op, self, other if alpha == 1 else e.mul(other, alpha))
+        except SparseOperandError as error:  # See Note [Sparse operands]
+            return error.obj.instead(f"{op.name}_", (self, other), {"alpha": alpha})
 
     return method
 

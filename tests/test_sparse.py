@@ -215,11 +215,31 @@ def test_dense_ops_refuse(name):
 
 @pytest.mark.parametrize(
     "write",
-    [lambda x, y: x.add_(y), lambda x, y: x.copy_(y), lambda x, y: torch.add(x, x, out=y), lambda x, y: y.add_(x)],
+    [lambda x, y: x.copy_(y), lambda x, y: torch.add(x, x, out=y), lambda x, y: y.add_(x), lambda x, y: x.mul_(y)],
 )
 def test_writes_refuse(write):
     with pytest.raises((LayoutError, TypeError)):
         write(torch.zeros(3, 4), example())
+
+
+def test_sums_in_place(device):
+    x, dense = example(device), on(device, OTHER)
+    kept = dense
+    dense += x
+    assert dense is kept
+    same(dense, OTHER + DENSE)
+    same(dense.sub_(x, alpha=2), OTHER - DENSE)
+    whole = x
+    x += on(device, OTHER).to_sparse()
+    assert x is whole
+    same(x, OTHER + DENSE)
+    x -= x
+    same(x, 0 * DENSE)
+    base = torch.zeros(3, 4, device=device).requires_grad_()
+    values = on(device, np.float32(OF)).requires_grad_()
+    (base * 2).add_(torch.sparse_coo_tensor(AT, values, (3, 4))).square().sum().backward()
+    same(base.grad, 4 * DENSE)
+    same(values.grad, 2 * DENSE[tuple(AT)])
 
 
 def test_mask(device):
@@ -280,6 +300,7 @@ def test_rearranged(device):
     same(x.index_select(0, index), DENSE[[2, 0, 0]])
     same(torch.index_select(x, 1, index), DENSE[:, [2, 0, 0]])
     same(torch.cat([x, x * 2], 1), np.concatenate([DENSE, 2 * DENSE], 1))
+    same(torch.stack([x, x * 2], -1), np.stack([DENSE, 2 * DENSE], -1))
     assert torch.zeros_like(x)._nnz() == 0
     with pytest.raises(IndexError):
         x[3]

@@ -23,6 +23,7 @@ from rushlight.sparse.rearranged import (
     index_select,
     permute,
     select,
+    stack,
     t,
     to_dense,
     to_sparse,
@@ -208,6 +209,21 @@ def sub(input: Any, other: Any, *, alpha: float = 1) -> Any:
     return add(input, other * -alpha if isinstance(other, Tensor) else other)
 
 
+def add_(self: Any, other: Any, *, alpha: float = 1) -> Any:
+    """self += alpha * other, in place."""
+    total = add(self, other, alpha=alpha)
+    if not isinstance(self, SparseTensor):
+        return self.copy_(total)
+    if not isinstance(total, SparseTensor) or total.dtype is not self.dtype or total.requires_grad:
+        raise LayoutError(f"add_: {brief(self)} cannot hold its sum with {words(other)} in place; write x = x + y")
+    return self.copy_(total)
+
+
+def sub_(self: Any, other: Any, *, alpha: float = 1) -> Any:
+    """self -= alpha * other, in place."""
+    return add_(self, other, alpha=-alpha)
+
+
 def sparse_mask(self: Any, mask: SparseTensor) -> SparseTensor:
     """The elements of a tensor at the indices of a sparse one."""
     if not isinstance(mask, SparseTensor) or self.shape != mask._size:
@@ -320,8 +336,8 @@ def _swapped(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def _install_functions() -> None:
     products = (mm, mv, matmul, addmm, linear)
-    elements = (neg, pow, mul, div, add, sub, sum)
-    places = (permute, transpose, t, unsqueeze, index_select, select, cat, zeros_like)
+    elements = (neg, pow, mul, div, add, sub, add_, sub_, sum)
+    places = (permute, transpose, t, unsqueeze, index_select, select, cat, stack, zeros_like)
     FUNCTIONS.update({function.__name__: function for function in (*products, *elements, *places)})
     FUNCTIONS.update({name: functools.partial(_zero_kept, name) for name in KEEP_ZERO})
     FUNCTIONS.update(multiply=mul, divide=div, true_divide=div, subtract=sub, negative=neg)
@@ -335,7 +351,7 @@ def install() -> None:
     made: dict[str, Any] = {
         name: _as_method(function)
         for name, function in FUNCTIONS.items()
-        if name not in ("cat", "zeros_like", "linear", "clone")
+        if name not in ("cat", "stack", "zeros_like", "linear", "clone")
     }
     operators = {"add": add, "sub": sub, "mul": mul, "truediv": div, "matmul": matmul}
     made |= {f"__{symbol}__": _as_method(function) for symbol, function in operators.items()}

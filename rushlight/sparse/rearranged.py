@@ -126,6 +126,14 @@ def cat(tensors: Sequence[Any], dim: int = 0) -> SparseTensor:
     return make(views.cat(moved, 1), values, [*first._size[:at], start, *first._size[at + 1 :]], ordered)
 
 
+def stack(tensors: Sequence[Any], dim: int = 0) -> SparseTensor:
+    """Sparse tensors of one shape along a new dimension."""
+    if any(x.shape != tensors[0].shape for x in tensors):
+        raise ShapeError(f"stack: tensors of one shape are needed, got {[words(x) for x in tensors]}")
+    at = wrap_dim(dim, tensors[0].ndim + 1, "stack")
+    return cat([unsqueeze(x, at) for x in tensors], at)
+
+
 def zeros_like(input: Any, *, dtype: DType | None = None, device: Any = None, requires_grad: bool = False) -> Any:
     """A sparse tensor of the shape without values."""
     at, of = input._at[:, :0], input._of[:0].detach().to(device, dtype)
