@@ -1,8 +1,8 @@
 """Kernels as LLVM IR text.
 
-A module has four functions over one array of 64-bit slots: the launch's numbers, ordered by Note [Kernel arguments].
-`kernel(args, begin, end)` does the tasks begin < end, which are independent of each other. `tasks(args)` is their
-number. `work(args)` is about how many element-instructions they take in all, by which a device decides on threads.
+A module has three functions over one array of 64-bit slots: the launch's numbers, ordered by Note [Kernel arguments].
+`kernel(args, begin, end)` does the tasks begin < end, which are independent of each other. `counts(args, numbers)` gives two
+numbers: of tasks, and about how many element-instructions they take in all, by which a device decides on threads.
 `launch(args, runner, tasks, work)` does all tasks by calls of `runner(function, args, tasks, work)`, which shares them.
 The bits of a result do not depend on how the tasks are split.
 """
@@ -25,8 +25,7 @@ from rushlight.emit.llvm_text import FUNCTION, LAUNCH, Writer
 from rushlight.kernel.shapes import Contract, Gather, Kernel, Map, Reduce, Rowwise, Scan, Scatter, Search, Sort
 from rushlight.scalar.elementary import lower
 
-TASKS = "define internal i64 @tasks(ptr readonly %args)"
-WORK = "define internal i64 @work(ptr readonly %args)"
+COUNTS = "define internal void @counts(ptr readonly %args, ptr %numbers)"
 
 
 def emit(kernel: Kernel) -> str:
@@ -60,7 +59,9 @@ def emit(kernel: Kernel) -> str:
 def module(functions: list[str], counts: Writer, numbers: tuple[str, str]) -> str:
     """The whole text; `numbers` are the names of the task and work counts that `counts` has written."""
     tasks, work = numbers
-    parts = [*functions, counts.function(TASKS, f"i64 {tasks}"), counts.function(WORK, f"i64 {work}")]
+    counts.line(f"store i64 {tasks}, ptr %numbers")
+    counts.line(f"store i64 {work}, ptr {counts.value('getelementptr i64, ptr %numbers, i64 1')}")
+    parts = [*functions, counts.function(COUNTS)]
     if not any("@launch" in part for part in functions):
         plain = Writer(counts.declared)
         plain.line("call void %runner(ptr @kernel, ptr %args, i64 %tasks, i64 %work)")

@@ -7,6 +7,7 @@ object code holds no address of this process and can be kept on disk.
 from __future__ import annotations
 
 import ctypes
+import itertools
 
 from rushlight.devices.cpu.native import Source, fill, load
 from rushlight.devices.protocol import Launch
@@ -35,6 +36,7 @@ STUB = """
 define ptr @entry(ptr %self, ptr readonly %objects, i64 %given) {{
 entry:
   %args = alloca [{count} x i64]
+  %numbers = alloca [2 x i64]
   %right = icmp eq i64 %given, {count}
   br i1 %right, label %read, label %wrong
 wrong:
@@ -57,11 +59,13 @@ check:
 refuse:
   ret ptr null
 begin:
-  %tasks = call i64 @tasks(ptr %args)
+  call void @counts(ptr %args, ptr %numbers)
+  %tasks = load i64, ptr %numbers
   %nothing = icmp sle i64 %tasks, 0
   br i1 %nothing, label %done, label %weigh
 weigh:
-  %work = call i64 @work(ptr %args)
+  %second = getelementptr i64, ptr %numbers, i64 1
+  %work = load i64, ptr %second
   %large = icmp sge i64 %work, {large}
   br i1 %large, label %shared, label %alone
 alone:
@@ -99,34 +103,50 @@ class MethodDef(ctypes.Structure):
 def stub_text(letters: str) -> str:
     """The stub for arguments of the given letters; see `emit.llvm.arguments`."""
     message = f"this kernel takes {len(letters)} numbers"
-    reads = [_read_text(i, letter) for i, letter in enumerate(letters)]
-    doubts = "  %doubt0 = icmp ne i1 false, false"
-    for i in range(len(letters)):
-        doubts += f"\n  %doubt{i + 1} = or i1 %doubt{i}, %odd{i}"
-    doubts += f"\n  %doubt = or i1 %doubt{len(letters)}, false"
+    reads, before, first = [], "read", 0
+    for number, (letter, same) in enumerate(itertools.groupby(letters)):
+        end = first + len(list(same))
+        reads.append(_read_text(number, letter, first, end, before))
+        before, first = f"after{number}", end
+    reads.append(f"  %doubt = or i1 {f'%odd{len(reads) - 1}' if reads else 'false'}, false")
     return STUB.format(
         entries=len(API), count=len(letters), message=message, message_size=len(message) + 1,
-        reads="\n".join([*reads, doubts]), large=LARGE,
+        reads="\n".join(reads), large=LARGE,
     )  # fmt: skip
 
 
-def _read_text(i: int, letter: str) -> str:
-    """Argument i into its slot; -1 is what CPython gives for errors too, so it is looked at twice."""
+def _read_text(run: int, letter: str, first: int, end: int, before: str) -> str:
+    """Arguments first..end, all of one letter, into their slots, in a loop that comes after the block `before`.
+
+    -1 is what CPython gives for errors too, so it is looked at twice.
+    """
+    doubt = f"%odd{run - 1}" if run else "false"
     lines = [
-        f"%from{i} = getelementptr ptr, ptr %objects, i64 {i}",
-        f"%object{i} = load ptr, ptr %from{i}",
-        f"%to{i} = getelementptr i64, ptr %args, i64 {i}",
+        f"br label %run{run}",
+        f"run{run}:",
+        f"%at{run} = phi i64 [ {first}, %{before} ], [ %next{run}, %run{run} ]",
+        f"%doubt{run} = phi i1 [ {doubt}, %{before} ], [ %odd{run}, %run{run} ]",
+        f"%from{run} = getelementptr ptr, ptr %objects, i64 %at{run}",
+        f"%object{run} = load ptr, ptr %from{run}",
+        f"%to{run} = getelementptr i64, ptr %args, i64 %at{run}",
     ]
     if letter in "iu":
         reader = "%whole" if letter == "i" else "%bits"
-        lines += [f"%word{i} = call i64 {reader}(ptr %object{i})", f"%odd{i} = icmp eq i64 %word{i}, -1"]
+        lines += [f"%word{run} = call i64 {reader}(ptr %object{run})", f"%minus{run} = icmp eq i64 %word{run}, -1"]
     else:
         lines += [
-            f"%wide{i} = call double %real(ptr %object{i})",
-            f"%word{i} = bitcast double %wide{i} to i64",
-            f"%odd{i} = fcmp oeq double %wide{i}, -1.0",
+            f"%wide{run} = call double %real(ptr %object{run})",
+            f"%word{run} = bitcast double %wide{run} to i64",
+            f"%minus{run} = fcmp oeq double %wide{run}, -1.0",
         ]
-    lines.append(f"store i64 %word{i}, ptr %to{i}")
+    lines += [
+        f"store i64 %word{run}, ptr %to{run}",
+        f"%odd{run} = or i1 %doubt{run}, %minus{run}",
+        f"%next{run} = add i64 %at{run}, 1",
+        f"%more{run} = icmp ult i64 %next{run}, {end}",
+        f"br i1 %more{run}, label %run{run}, label %after{run}",
+        f"after{run}:",
+    ]
     return "\n".join("  " + line for line in lines)
 
 
