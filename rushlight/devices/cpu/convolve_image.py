@@ -85,16 +85,24 @@ def _divide(writer: Writer, a: str, b: str) -> tuple[str, str]:
     return writer.value(f"udiv i64 {a}, {b}"), writer.value(f"urem i64 {a}, {b}")
 
 
+def _get(writer: Writer, type_: str, table: str, number: str) -> str:
+    return writer.value(f"load {type_}, ptr {_entry(writer, table, number)}")
+
+
+def _entry(writer: Writer, table: str, number: str) -> str:
+    return writer.value(f"getelementptr i64, ptr {table}, i64 {number}")
+
+
 TILE = (
-    "define internal void @tile{height}(ptr readonly %a, i64 %a_row, {sources}, ptr readonly %table, i64 %taps, "
-    'i64 %channels, i64 %channel, ptr %c, i64 %height) noinline "prefer-vector-width"="512"'
+    "define internal void @tile{height}(ptr readonly %a, i64 %a_row, ptr readonly %sources, i64 %shift, ptr readonly %table, "
+    'i64 %taps, i64 %channels, i64 %channel, ptr %c, i64 %height) noinline "prefer-vector-width"="512"'
 )
-SOURCES = ", ".join(f"ptr readonly %b{j}" for j in range(VECTORS))
 
 
 def _write_tile(declared: set[str], height: int) -> str:
-    """c + a b for up to `height` rows: %channels channels and %taps taps of each of the sources."""
+    """c + a b for up to `height` rows: %channels channels and %taps taps of each of the sources, from %shift on."""
     writer = Writer(declared)
+    b = [pointer(writer, _get(writer, "ptr", "%sources", str(j)), float32, "%shift") for j in range(VECTORS)]
     last = writer.sub("%height", "1")
     rows = [writer.smaller(str(i), last) for i in range(height)]  # rows past the end do the last one again
     a = [pointer(writer, "%a", float32, writer.mul(r, "%a_row")) for r in rows]
@@ -108,11 +116,10 @@ def _write_tile(declared: set[str], height: int) -> str:
     with writer.loop("0", "%channels") as channel:
         shift = writer.mul(channel, "%channel")
         with writer.loop("0", "%taps") as tap:
-            found = writer.value(f"getelementptr i64, ptr %table, i64 {tap}")
-            start = writer.add(writer.value(f"load i64, ptr {found}"), shift)
+            start = writer.add(_get(writer, "i64", "%table", tap), shift)
             columns = []
             for j in range(VECTORS):
-                columns.append(writer.value(f"load {TYPE}, ptr {pointer(writer, f'%b{j}', float32, start)}, align 4"))
+                columns.append(writer.value(f"load {TYPE}, ptr {pointer(writer, b[j], float32, start)}, align 4"))
             k = writer.get(number)
             writer.set(number, writer.add(k, "1"))
             for i in range(height):
@@ -124,7 +131,7 @@ def _write_tile(declared: set[str], height: int) -> str:
     for i in range(height):
         for j in range(VECTORS):
             writer.line(f"store {TYPE} {writer.get(sums[i][j])}, ptr {places[i][j]}, align 64")
-    return writer.function(TILE.format(height=height, sources=SOURCES))
+    return writer.function(TILE.format(height=height))
 
 
 PLACE = (
@@ -162,27 +169,33 @@ def _expect(writer: Writer, place: str) -> None:
     writer.call("void", "llvm.prefetch.p0", [("ptr", place), ("i32", "1"), ("i32", "3"), ("i32", "1")])
 
 
-def _vector(
-    writer: Writer, z: _Sizes, bases: tuple[str, str], block: tuple[str, str, str], quad: str, j: int
-) -> tuple[str, str, str, str, str]:
-    """Of a task's j-th vector: where it is read and written, its image's place, its first pixel and how many channels it has.
+class _Vectors:
+    """A task's vectors: where they are read and written, their images' places, first pixels and numbers of channels."""
 
-    `block` is (group, first channel, channels); a vector past the last one has no channels.
-    """
-    group, channel, channels = block
-    number = writer.add(writer.mul(quad, str(VECTORS)), str(j))
-    more = writer.value(f"icmp slt i64 {number}, {z.all}")
-    number = writer.value(f"select i1 {more}, i64 {number}, i64 0")
-    image, vector = _divide(writer, number, z.vectors)
-    at = writer.mul(vector, str(LANES))
-    row, column = _divide(writer, at, z.across)
-    which = writer.add(writer.mul(image, z.groups), group)
-    start = writer.mul(which, writer.mul(z.c, z.channel))
-    source = pointer(writer, bases[1], float32, writer.add(start, writer.add(writer.mul(row, z.pitch), column)))
-    offset = writer.mul(writer.add(writer.mul(which, z.m), channel), writer.mul(z.rows, z.columns))
-    target = pointer(writer, bases[0], float32, offset)
-    begin = pointer(writer, target, float32, writer.add(writer.mul(row, z.columns), column))
-    return source, begin, target, at, writer.value(f"select i1 {more}, i64 {channels}, i64 0")
+    def __init__(self, writer: Writer) -> None:
+        self.source, self.begin, self.target, self.at, self.channels = (writer.array("i64", VECTORS) for _ in range(5))
+
+    def find(self, writer: Writer, z: _Sizes, bases: tuple[str, str], block: tuple[str, str, str], quad: str) -> None:
+        """`block` is (group, first channel, channels); a vector past the last one has no channels."""
+        group, channel, channels = block
+        with writer.loop("0", str(VECTORS)) as j:
+            number = writer.add(writer.mul(quad, str(VECTORS)), j)
+            more = writer.value(f"icmp slt i64 {number}, {z.all}")
+            number = writer.value(f"select i1 {more}, i64 {number}, i64 0")
+            image, vector = _divide(writer, number, z.vectors)
+            at = writer.mul(vector, str(LANES))
+            row, column = _divide(writer, at, z.across)
+            which = writer.add(writer.mul(image, z.groups), group)
+            start = writer.mul(which, writer.mul(z.c, z.channel))
+            source = pointer(writer, bases[1], float32, writer.add(start, writer.add(writer.mul(row, z.pitch), column)))
+            offset = writer.mul(writer.add(writer.mul(which, z.m), channel), writer.mul(z.rows, z.columns))
+            target = pointer(writer, bases[0], float32, offset)
+            begin = pointer(writer, target, float32, writer.add(writer.mul(row, z.columns), column))
+            for table, value in ((self.source, source), (self.begin, begin), (self.target, target)):
+                writer.line(f"store ptr {value}, ptr {_entry(writer, table, j)}")
+            count = writer.value(f"select i1 {more}, i64 {channels}, i64 0")
+            for table, value in ((self.at, at), (self.channels, count)):
+                writer.line(f"store i64 {value}, ptr {_entry(writer, table, j)}")
 
 
 def _write_kernel(declared: set[str]) -> str:
@@ -192,6 +205,7 @@ def _write_kernel(declared: set[str]) -> str:
     z = _Sizes(writer, arguments)
     pixels, products = writer.mul(z.rows, z.columns), writer.mul(z.c, z.taps)
     sums = writer.array("float", CHANNELS * COLUMNS)
+    vectors = _Vectors(writer)
     with writer.loop("%begin", "%end") as task:
         rest, quad = _divide(writer, task, z.quads)
         group, block = _divide(writer, rest, z.blocks)
@@ -200,26 +214,29 @@ def _write_kernel(declared: set[str]) -> str:
         weights = pointer(writer, w, float32, writer.mul(writer.add(writer.mul(group, z.m), channel), products))
         with writer.loop("0", writer.mul(channels, str(COLUMNS)), str(LANES)) as i:
             writer.line(f"store {TYPE} zeroinitializer, ptr {pointer(writer, sums, float32, i)}, align 64")
-        found = [_vector(writer, z, (out, x), (group, channel, channels), quad, j) for j in range(VECTORS)]
+        vectors.find(writer, z, (out, x), (group, channel, channels), quad)
         with writer.loop("0", z.c, z.each) as first:
             some = writer.smaller(writer.sub(z.c, first), z.each)
             shift = writer.mul(first, z.channel)
-            given = ", ".join(f"ptr {pointer(writer, source, float32, shift)}" for source, *_ in found)
+            begins = writer.value(f"icmp eq i64 {first}, 0")
             start = pointer(writer, weights, float32, writer.mul(first, z.taps))
             with writer.loop("0", channels, str(HEIGHT)) as m:
                 height = writer.smaller(writer.sub(channels, m), str(HEIGHT))
                 a = pointer(writer, start, float32, writer.mul(m, products))
                 c = pointer(writer, sums, float32, writer.mul(m, str(COLUMNS)))
-                with writer.when(writer.value(f"icmp eq i64 {first}, 0")), writer.loop(m, writer.add(m, height)) as row:
-                    for _, target, *_ in found:
+                with writer.when(begins), writer.loop("0", str(VECTORS)) as j:
+                    target = _get(writer, "ptr", vectors.begin, j)
+                    with writer.loop(m, writer.add(m, height)) as row:
                         _expect(writer, pointer(writer, target, float32, writer.mul(row, pixels)))
-                operands = f"ptr {a}, i64 {products}, {given}, ptr {table}, i64 {z.taps}, i64 {some}, i64 {z.channel}"
+                operands = f"ptr {a}, i64 {products}, ptr {vectors.source}, i64 {shift}, ptr {table}, i64 {z.taps}"
+                operands += f", i64 {some}, i64 {z.channel}"
                 few = writer.value(f"icmp ule i64 {height}, {SHORT}")
                 for tall, chosen in ((SHORT, few), (HEIGHT, writer.value(f"xor i1 {few}, true"))):
                     with writer.when(chosen):
                         writer.line(f"call void @tile{tall}({operands}, ptr {c}, i64 {height})")
-        for j, (_, _, image, at, count) in enumerate(found):
-            c = pointer(writer, sums, float32, str(j * LANES))
-            operands = f"ptr {c}, ptr {image}, i64 {at}, i64 {z.across}, i64 {z.rows}, i64 {z.columns}, i64 {count}"
-            writer.line(f"call void @place({operands})")
+        with writer.loop("0", str(VECTORS)) as j:
+            c = pointer(writer, sums, float32, writer.mul(j, str(LANES)))
+            image, at = _get(writer, "ptr", vectors.target, j), _get(writer, "i64", vectors.at, j)
+            operands = f"ptr {c}, ptr {image}, i64 {at}, i64 {z.across}, i64 {z.rows}, i64 {z.columns}"
+            writer.line(f"call void @place({operands}, i64 {_get(writer, 'i64', vectors.channels, j)})")
     return writer.function(FUNCTION.format(name="kernel"))

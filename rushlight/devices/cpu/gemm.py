@@ -39,40 +39,40 @@ class Matrix:
 def text(kernel: Contract) -> str:
     """The module's functions, for `stub`; see `emit.llvm` for what they are."""
     declared: set[str] = set()
-    body, counts = Writer(declared), Writer(declared)
-    _write_kernel(body, kernel)
+    counts = Writer(declared)
     small = tiles.usable(kernel.dtype, kernel.compute)
-    numbers = _write_counts(counts, small)
-    texts = [body.function(FUNCTION.format(name="products" if small else "kernel"))]
-    if small:
-        texts += [*tiles.functions(declared), _choice(declared)]
-    return "@blas = global [3 x ptr] zeroinitializer\n" + module(texts, counts, numbers)
+    texts = [_copy_function(declared, kernel, inward=inward) for inward in (True, False)]
+    texts += [*(tiles.functions(declared) if small else []), _blocks(declared, small)]
+    texts.append(_kernel_function(declared, kernel, small))
+    return "@blas = global [3 x ptr] zeroinitializer\n" + module(texts, counts, _write_counts(counts))
 
 
-def _choice(declared: set[str]) -> str:
-    """The kernel: tiles in registers or the library, by sizes and strides."""
+BLOCKS = "define internal i1 @blocks(ptr readonly %args, ptr %numbers) noinline"
+
+
+def _blocks(declared: set[str], small: bool) -> str:
+    """How many rows and columns a block has, how many blocks there are down and across, and whether it is for tiles."""
     writer = Writer(declared)
-    chosen = _suited(writer)
-    for name, condition in (("tiles", chosen), ("products", writer.value(f"xor i1 {chosen}, true"))):
-        with writer.when(condition):
-            writer.line(f"call void @{name}(ptr %args, i64 %begin, i64 %end)")
-    return writer.function(FUNCTION.format(name="kernel"))
-
-
-def _suited(writer: Writer) -> str:
     arguments = Arguments(writer)
     arguments.next = 3
     sizes = arguments.words(5)
-    return tiles.suited(writer, sizes, [arguments.words(4) for _ in range(3)])
+    chosen, numbers = "false", _library_blocks(writer, sizes)
+    if small:
+        chosen = tiles.suited(writer, sizes, [arguments.words(4) for _ in range(3)])
+        pairs = zip(tiles.blocks(writer, sizes), numbers, strict=True)
+        numbers = [writer.value(f"select i1 {chosen}, i64 {a}, i64 {b}") for a, b in pairs]
+    for i, number in enumerate(numbers):
+        place = writer.value(f"getelementptr i64, ptr %numbers, i64 {i}")
+        writer.line(f"store i64 {number}, ptr {place}")
+    return writer.function(BLOCKS, f"i1 {chosen}")
 
 
-def _blocks(writer: Writer, sizes: list[str]) -> tuple[str, str, str, str]:
-    """How many rows and columns a block has, and how many blocks there are along each."""
+def _library_blocks(writer: Writer, sizes: list[str]) -> list[str]:
     _, _, m, n, k = sizes
     product = writer.mul(writer.mul(m, n), k)
     small = writer.value(f"icmp ult i64 {product}, {SMALL}")
     medium = writer.value(f"icmp ult i64 {product}, {MEDIUM}")
-    result = []
+    found = []
     for size, finest, fine, coarse in ((m, 256, 256, 512), (n, 64, 128, 256)):
         most = writer.value(f"select i1 {medium}, i64 {fine}, i64 {coarse}")
         most = writer.value(f"select i1 {small}, i64 {finest}, i64 {most}")
@@ -81,31 +81,36 @@ def _blocks(writer: Writer, sizes: list[str]) -> tuple[str, str, str, str]:
         even = writer.value(f"udiv i64 {writer.add(size, writer.sub(parts, '1'))}, {parts}")
         even = writer.value(f"and i64 {writer.add(even, '15')}, -16")
         even = writer.value(f"call i64 @llvm.umax.i64(i64 {even}, i64 16)")
-        result += [even, writer.value(f"udiv i64 {writer.add(size, writer.sub(even, '1'))}, {even}")]
+        found.append((even, writer.value(f"udiv i64 {writer.add(size, writer.sub(even, '1'))}, {even}")))
     writer.declared.add("declare i64 @llvm.umax.i64(i64, i64)")
-    return result[0], result[2], result[1], result[3]
+    return [found[0][0], found[1][0], found[0][1], found[1][1]]
 
 
-def _write_counts(writer: Writer, small: bool) -> tuple[str, str]:
+def _call_blocks(writer: Writer) -> tuple[str, list[str]]:
+    numbers = writer.array("i64", 4)
+    chosen = writer.value(f"call i1 @blocks(ptr %args, ptr {numbers})")
+    places = [writer.value(f"getelementptr i64, ptr {numbers}, i64 {i}") for i in range(4)]
+    return chosen, [writer.value(f"load i64, ptr {place}") for place in places]
+
+
+def _write_counts(writer: Writer) -> tuple[str, str]:
     arguments = Arguments(writer)
     arguments.next = 3
-    sizes = arguments.words(5)
-    x, y, m, n, k = sizes
-    _, _, down, across = _blocks(writer, sizes)
+    x, y, m, n, k = arguments.words(5)
+    _, (_, _, down, across) = _call_blocks(writer)
     tasks = writer.mul(writer.mul(x, y), writer.mul(down, across))
-    if small:
-        tasks = writer.value(f"select i1 {_suited(writer)}, i64 {tiles.write_counts(writer, sizes)}, i64 {tasks}")
     products = writer.mul(writer.mul(writer.mul(x, y), m), writer.mul(n, k))
     return tasks, writer.value(f"lshr i64 {products}, 3")
 
 
-def _write_kernel(writer: Writer, kernel: Contract) -> None:
+def _kernel_function(declared: set[str], kernel: Contract, small: bool) -> str:
+    writer = Writer(declared)
     arguments = Arguments(writer)
     out, a, b = (arguments.address() for _ in range(3))
-    sizes = arguments.words(5)
+    _, y, m, n, k = arguments.words(5)
     steps = [arguments.words(4) for _ in range(3)]
-    _, y, m, n, k = sizes
-    rows, columns, down, across = _blocks(writer, sizes)
+    chosen, (rows, columns, down, across) = _call_blocks(writer)
+    panel = writer.array("float", tiles.DEPTH * tiles.COLUMNS) if small else ""
     with writer.loop("%begin", "%end") as task:
         rest, column = _divide(writer, task, across)
         batch, row = _divide(writer, rest, down)
@@ -115,12 +120,17 @@ def _write_kernel(writer: Writer, kernel: Contract) -> None:
         where = _divide(writer, batch, y)
         corners = ((out, steps[0], top, left), (a, steps[1], top, "0"), (b, steps[2], "0", left))
         places = [_corner(writer, kernel.dtype, base, s, where, r, c) for base, s, r, c in corners]
-        shapes = ((height, width), (height, k), (k, width))
-        matrices = [
-            _matrix(writer, kernel, place, shape, (s[2], s[3]))
-            for place, shape, s in zip(places, shapes, steps, strict=True)
-        ]
-        _multiply(writer, kernel, matrices, (height, width, k))
+        if small:
+            with writer.when(chosen):
+                tiles.write_task(writer, places, [step[2:] for step in steps], (height, width, k), panel)
+        with writer.when(writer.value(f"xor i1 {chosen}, true")):
+            shapes = ((height, width), (height, k), (k, width))
+            matrices = [
+                _matrix(writer, kernel, place, shape, (s[2], s[3]))
+                for place, shape, s in zip(places, shapes, steps, strict=True)
+            ]
+            _multiply(writer, kernel, matrices, (height, width, k))
+    return writer.function(FUNCTION.format(name="kernel"))
 
 
 def _divide(writer: Writer, a: str, b: str) -> tuple[str, str]:
@@ -180,7 +190,7 @@ def _multiply(writer: Writer, kernel: Contract, matrices: list[Matrix], sizes: t
     for i, (matrix, buffer) in enumerate(zip(matrices, buffers, strict=True)):
         with writer.when(writer.value(f"xor i1 {matrix.direct}, true")):
             if i == 0:
-                _copy(writer, kernel, matrix, buffer, inward=False)
+                _copy(writer, matrix, buffer, "deliver")
             writer.line(f"call void {free}(ptr {buffer})")
 
 
@@ -194,34 +204,51 @@ def _buffer(writer: Writer, kernel: Contract, matrix: Matrix, *, fill: bool) -> 
         dense = writer.value(f"call ptr {malloc}(i64 {nbytes})")
         writer.set(slot, dense)
         if fill:
-            _copy(writer, kernel, matrix, dense, inward=True)
+            _copy(writer, matrix, dense, "fetch")
     return writer.get(slot)
 
 
-def _copy(writer: Writer, kernel: Contract, matrix: Matrix, dense: str, *, inward: bool) -> None:
-    """Between the matrix and its dense copy; a unit stride is walked by vectors."""
-    unit = writer.value(f"icmp eq i64 {matrix.strides[1]}, 1")
-    for step, chosen in (("1", unit), ("n", writer.value(f"xor i1 {unit}, true"))):
-        with writer.when(chosen), writer.loop("0", matrix.sizes[0]) as i:
-            near = pointer(writer, dense, kernel.compute, writer.mul(i, matrix.sizes[1]))
-            far = pointer(writer, matrix.place, matrix.dtype, writer.mul(i, matrix.strides[0]))
-            with writer.loop("0", matrix.sizes[1], str(WIDTH)) as j:
-                mask = first_lanes(writer, writer.sub(matrix.sizes[1], j), WIDTH)
+def _copy(writer: Writer, matrix: Matrix, dense: str, name: str) -> None:
+    sizes = ", ".join(f"i64 {n}" for n in (*matrix.sizes, *matrix.strides))
+    writer.line(f"call void @{name}(ptr {matrix.place}, ptr {dense}, {sizes})")
+
+
+COPY = (
+    "define internal void @{name}(ptr %place, ptr %dense, i64 %rows, i64 %columns, i64 %row, i64 %column) noinline "
+    '"prefer-vector-width"="512"'
+)
+
+
+def _copy_function(declared: set[str], kernel: Contract, *, inward: bool) -> str:
+    """From a matrix to its dense copy (@fetch), or back (@deliver)."""
+    writer = Writer(declared)
+    unit = writer.value("icmp eq i64 %column, 1")
+    ways = [(1, writer.value(f"xor i1 {unit}, true")), (WIDTH, unit)]
+    if kernel.dtype is kernel.compute:  # gemm takes almost all that have a unit stride as they are
+        ways = [(1, "true")]
+    for width, chosen in ways:
+        with writer.when(chosen), writer.loop("0", "%rows") as i:
+            near = pointer(writer, "%dense", kernel.compute, writer.mul(i, "%columns"))
+            far = pointer(writer, "%place", kernel.dtype, writer.mul(i, "%row"))
+            with writer.loop("0", "%columns", str(width)) as j:
+                mask = first_lanes(writer, writer.sub("%columns", j), width) if width > 1 else None
                 here = pointer(writer, near, kernel.compute, j)
-                there = pointer(writer, far, matrix.dtype, writer.mul(j, matrix.strides[1]))
-                _move(writer, kernel, matrix, here, there, step, mask, inward=inward)
+                there = pointer(writer, far, kernel.dtype, writer.mul(j, "%column"))
+                _move(writer, kernel, here, there, (width, mask), inward=inward)
+    return writer.function(COPY.format(name="fetch" if inward else "deliver"))
 
 
 def _move(
-    writer: Writer, kernel: Contract, matrix: Matrix, dense: str, place: str, step: str, mask: str, *, inward: bool
+    writer: Writer, kernel: Contract, dense: str, place: str, lanes: tuple[int, str | None], *, inward: bool
 ) -> None:
-    own = float32 if matrix.dtype.itemsize == 2 else matrix.dtype
-    stride = matrix.strides[1]
+    """`lanes` neighbours, of the dense copy and of the matrix: how many, and which of them."""
+    width, mask = lanes
+    own = float32 if kernel.dtype.itemsize == 2 else kernel.dtype
     if inward:
-        value = load(writer, place, matrix.dtype, step, stride, WIDTH, mask)
-        value = cast(writer, value, own, kernel.compute, WIDTH)
-        store(writer, value, dense, kernel.compute, "1", "1", WIDTH, mask)
+        value = load(writer, place, kernel.dtype, "1", "1", width, mask)
+        value = cast(writer, value, own, kernel.compute, width)
+        store(writer, value, dense, kernel.compute, "1", "1", width, mask)
     else:
-        value = load(writer, dense, kernel.compute, "1", "1", WIDTH, mask)
-        value = cast(writer, value, kernel.compute, own, WIDTH)
-        store(writer, value, place, matrix.dtype, step, stride, WIDTH, mask)
+        value = load(writer, dense, kernel.compute, "1", "1", width, mask)
+        value = cast(writer, value, kernel.compute, own, width)
+        store(writer, value, place, kernel.dtype, "1", "1", width, mask)

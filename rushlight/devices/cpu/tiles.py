@@ -16,7 +16,7 @@ import llvmlite.binding as llvm
 
 from rushlight.core.dtypes import DType, float32
 from rushlight.emit.llvm_body import load, pointer, splat, store
-from rushlight.emit.llvm_text import FUNCTION, Arguments, Writer, vector
+from rushlight.emit.llvm_text import Writer, vector
 
 LANES, VECTORS, HEIGHT = 16, 4, 6  # 24 registers of results, 4 of b, 1 of a
 COLUMNS = LANES * VECTORS
@@ -170,18 +170,13 @@ def _shuffle(writer: Writer, kind: str, a: str, b: str, chosen: list[int]) -> st
     return writer.value(f"shufflevector {kind} {a}, {kind} {b}, <{len(chosen)} x i32> <{order}>")
 
 
-def write_counts(writer: Writer, sizes: list[str]) -> str:
-    """How many tasks there are."""
-    x, y, m, n, _ = sizes
-    _, down = _rows(writer, m, n)
-    return writer.mul(writer.mul(x, y), writer.mul(down, writer.divided_up(n, COLUMNS)))
-
-
-def _rows(writer: Writer, m: str, n: str) -> tuple[str, str]:
-    """The rows of a task, and how many tasks there are down the product."""
+def blocks(writer: Writer, sizes: list[str]) -> list[str]:
+    """The rows and columns of a task, and how many tasks there are down and across the product."""
+    _, _, m, n, _ = sizes
     wide = writer.value(f"icmp uge i64 {n}, {WIDE}")
     rows = writer.value(f"select i1 {wide}, i64 {MANY_ROWS}, i64 {FEW_ROWS}")
-    return rows, writer.value(f"udiv i64 {writer.add(m, writer.sub(rows, '1'))}, {rows}")
+    down = writer.value(f"udiv i64 {writer.add(m, writer.sub(rows, '1'))}, {rows}")
+    return [rows, str(COLUMNS), down, writer.divided_up(n, COLUMNS)]
 
 
 def suited(writer: Writer, sizes: list[str], steps: list[list[str]]) -> str:
@@ -206,50 +201,27 @@ def suited(writer: Writer, sizes: list[str], steps: list[list[str]]) -> str:
     return chosen
 
 
-def write_kernel(declared: set[str]) -> str:
-    """@tiles over tasks, called like @kernel."""
-    writer = Writer(declared)
-    arguments = Arguments(writer)
-    bases = [arguments.address() for _ in range(3)]
-    sizes = arguments.words(5)
-    steps = [arguments.words(4) for _ in range(3)]
-    _, y, m, n, k = sizes
-    across = writer.divided_up(n, COLUMNS)
-    each, down = _rows(writer, m, n)
-    panel = writer.array("float", DEPTH * COLUMNS)
-    with writer.loop("%begin", "%end") as task:
-        rest, column = _divide(writer, task, across)
-        batch, row = _divide(writer, rest, down)
-        where = _divide(writer, batch, y)
-        corners = []
-        for base, step in zip(bases, steps, strict=True):
-            offset = writer.add(writer.mul(where[0], step[0]), writer.mul(where[1], step[1]))
-            corners.append(pointer(writer, base, float32, offset))
-        left, top = writer.mul(column, str(COLUMNS)), writer.mul(row, each)
-        width = writer.smaller(writer.sub(n, left), str(COLUMNS))
-        end = writer.smaller(m, writer.add(top, each))
-        with writer.loop("0", k, str(DEPTH)) as first:
-            depth = writer.smaller(writer.sub(k, first), str(DEPTH))
-            offset = writer.add(writer.mul(first, steps[2][2]), writer.mul(left, steps[2][3]))
-            source = pointer(writer, corners[2], float32, offset)
-            operands = f"ptr {source}, i64 {steps[2][2]}, i64 {steps[2][3]}, i64 {depth}, i64 {width}, ptr {panel}"
-            writer.line(f"call void @pack({operands})")
-            more = writer.value(f"icmp ne i64 {first}, 0")
-            with rows(writer, top, end) as (r, height):
-                offset = writer.add(writer.mul(r, steps[1][2]), writer.mul(first, steps[1][3]))
-                a = pointer(writer, corners[1], float32, offset)
-                c = pointer(writer, corners[0], float32, writer.add(writer.mul(r, steps[0][2]), left))
-                given = (a, f"i64 {steps[1][2]}", f"i64 {steps[1][3]}")
-                call_tile(writer, given, panel, (c, steps[0][2]), (height, width, depth), more)
-    return writer.function(FUNCTION.format(name="tiles"))
-
-
-def _divide(writer: Writer, a: str, b: str) -> tuple[str, str]:
-    return writer.value(f"udiv i64 {a}, {b}"), writer.value(f"urem i64 {a}, {b}")
+def write_task(
+    writer: Writer, places: list[str], steps: list[list[str]], sizes: tuple[str, str, str], panel: str
+) -> None:
+    """out = a b for one task: where out, a and b begin, their steps along rows and columns, and (rows, columns, k)."""
+    out, a, b = places
+    height, width, k = sizes
+    with writer.loop("0", k, str(DEPTH)) as first:
+        depth = writer.smaller(writer.sub(k, first), str(DEPTH))
+        source = pointer(writer, b, float32, writer.mul(first, steps[2][0]))
+        operands = f"ptr {source}, i64 {steps[2][0]}, i64 {steps[2][1]}, i64 {depth}, i64 {width}, ptr {panel}"
+        writer.line(f"call void @pack({operands})")
+        more = writer.value(f"icmp ne i64 {first}, 0")
+        with rows(writer, "0", height) as (r, tall):
+            offset = writer.add(writer.mul(r, steps[1][0]), writer.mul(first, steps[1][1]))
+            given = (pointer(writer, a, float32, offset), f"i64 {steps[1][0]}", f"i64 {steps[1][1]}")
+            target = pointer(writer, out, float32, writer.mul(r, steps[0][0]))
+            call_tile(writer, given, panel, (target, steps[0][0]), (tall, width, depth), more)
 
 
 def functions(declared: set[str]) -> list[str]:
-    return [write_tile(declared), write_pack(declared, rows=True), write_kernel(declared)]
+    return [write_tile(declared), write_pack(declared, rows=True)]
 
 
 def usable(dtype: DType, compute: DType) -> bool:
