@@ -248,3 +248,29 @@ def test_division_by_the_number_zero():
     assert (x // 0.0).tolist() == [math.inf, -math.inf]
     assert math.isnan((x.float() % 0)[0].item())
     assert rl.floor_divide(rl.empty(0, dtype=rl.int64), rl.empty(0, dtype=rl.int64)).shape == (0,)
+
+
+@pytest.mark.parametrize(
+    "name", ["sum", "prod", "logsumexp", "nansum", "any", "all", "softmax", "log_softmax", "count_nonzero", "unique"]
+)
+def test_a_tensor_without_dimensions_has_none_out_of_range(name):
+    with pytest.raises(IndexError):
+        getattr(rl, name)(rl.ones(()), dim=1)
+
+
+def test_parts_of_nothing():
+    assert [part.shape for part in rl.chunk(rl.ones(0, 3), 3)] == [(0, 3)] * 3
+    for wrong in (lambda: rl.chunk(rl.ones(()), 2), lambda: rl.split(rl.ones(()), 2)):
+        with pytest.raises(RuntimeError):
+            wrong()
+
+
+def test_no_sequences_and_no_images():
+    x = rl.zeros(2, 0, 4, requires_grad=True)
+    out, _ = rl.nn.LSTM(4, 3)(x)
+    assert out.shape == (2, 0, 3)
+    image = rl.zeros(0, 2, 5, 5, requires_grad=True)
+    pooled = F.max_pool2d(image, 2)
+    assert pooled.shape == (0, 2, 2, 2)
+    pooled.sum().backward()
+    assert image.grad.shape == image.shape

@@ -154,7 +154,7 @@ class RNNBase(Module):
             raise ShapeError(f"{type(self).__name__}: a sequence must have at least one step, got {input.spec!r}")
         states = self._given(hx, x, batch, None, alone)
         out, finals = self._run(x.reshape(steps * batch, width), [batch] * steps, states)
-        out = out.reshape(steps, batch, -1)
+        out = out.reshape(steps, batch, out.shape[-1])
         if alone:
             out, finals = out.squeeze(1), [v.squeeze(1) for v in finals]
         elif self.batch_first:

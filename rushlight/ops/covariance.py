@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from rushlight.core.dtypes import INTEGER, bool_, get_default, real_type
-from rushlight.core.errors import DTypeError, RushlightError, ShapeError
+from rushlight.core.errors import BoundsError, DTypeError, RushlightError, ShapeError
 from rushlight.core.shapes import wrap_dim
 from rushlight.ops import complexes, elementwise as e, parts, reductions, views
 from rushlight.ops.cumulative import cumsum
@@ -114,7 +114,7 @@ def diff(input: Value, n: int = 1, dim: int = -1, prepend: Value | None = None, 
 def _areas(y: Value, x: Value | None, dx: float, dim: int, op: str) -> tuple[Value, int]:
     """For each pair of neighbours the mean of y times the step of x."""
     if not y.spec.shape:
-        raise RushlightError(f"{op}: at least one dimension is needed, got {y.spec!r}")
+        raise BoundsError(f"{op}: at least one dimension is needed, got {y.spec!r}")
     dim = wrap_dim(dim, len(y.spec.shape), op)
     size = y.spec.shape[dim]
     if size == 0:

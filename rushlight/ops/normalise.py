@@ -52,9 +52,10 @@ def _along(kernel: Any, x: Value, dim: int | None, dtype: DType | None, op: str)
         x = e.cast(x, dtype)
     if dim is None:
         raise TypeError(f"{op}: pass dim, the dimension along which the result sums to one")
+    dim = wrap_dim(dim, len(x.spec.shape), op)
     if not x.spec.shape:
         return views.reshape(kernel(views.reshape(x, (1,)), dim=0), ())
-    return kernel(x, dim=wrap_dim(dim, len(x.spec.shape), op))
+    return kernel(x, dim=dim)
 
 
 @composite("softmax")

@@ -124,6 +124,8 @@ def _max_pool(
     if not input.spec.numel:
         shape = (*input.spec.shape[: -pool.rank], *pool.counts)
         empty = creation.full(shape, 0, dtype=input.spec.dtype, device=input.spec.device.device.name)
+        if input.spec.differentiable:
+            empty = e.add(empty, reductions.sum(input))  # a function of the input, as every other result
         return (empty, e.cast(empty, int64)) if return_indices else empty
     flat = pool.flat(input, lowest(input.spec.dtype))
     best = reductions.argmax(flat, -1, True)

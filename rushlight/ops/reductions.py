@@ -173,7 +173,8 @@ def reduce_dims(kernel: Callable[..., Value], x: Value, dim: Dims, keepdim: bool
     """Reduce several dimensions through a kernel for one: they are brought together first."""
     shape = x.spec.shape
     rank = len(shape)
-    dims = wrap_dims(dim, rank, kernel.__name__) if rank else ()
+    dims = wrap_dims(dim, rank, kernel.__name__)
+    dims = dims if rank else ()
     if len(dims) == 1:
         return kernel(x, dim=dims[0], keepdim=keepdim)
     final = tuple(1 if i in dims else n for i, n in enumerate(shape)) if keepdim else _kept(shape, dims)

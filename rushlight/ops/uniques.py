@@ -105,13 +105,19 @@ def _unique_along(x: Value, dim: int, return_inverse: bool, return_counts: bool)
     return _answer(found, ranks if return_inverse else None, counts)
 
 
+def _check_dimensions(op: str, x: Value, dim: int) -> None:
+    if not x.spec.shape:
+        raise IndexError(f"{op}: dimension {dim} is given but {x.spec!r} has no dimensions")
+
+
 @composite("unique")
 def unique(
     input: Value, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None
 ) -> Any:
     """The distinct elements (or slices of a dimension) in order; with them, if asked, where each went, how many each was."""
     x = call.detached(input)
-    if dim is not None and x.spec.shape:
+    if dim is not None:
+        _check_dimensions("unique", x, dim)
         return _unique_along(x, wrap_dim(dim, len(x.spec.shape), "unique"), return_inverse, return_counts)
     if not x.spec.numel:
         return _nothing(x, return_inverse, return_counts)
@@ -133,7 +139,8 @@ def unique_consecutive(
     """The elements (or slices of a dimension) without those that equal the one before."""
     x = call.detached(input)
     shape = x.spec.shape
-    if dim is not None and shape:
+    if dim is not None:
+        _check_dimensions("unique_consecutive", x, dim)
         dim = wrap_dim(dim, len(shape), "unique_consecutive")
         if not shape[dim]:
             return _nothing(x, return_inverse, return_counts, dim)

@@ -418,6 +418,8 @@ def stack(tensors: Sequence[Value], dim: int = 0) -> Value:
 @composite("split")
 def split(x: Value, split_size_or_sections: int | Sequence[int], dim: int = 0) -> tuple[Value, ...]:
     """Parts of a dimension; views."""
+    if not x.spec.shape:
+        raise ShapeError(f"split: {x.spec!r} has no dimension to be divided")
     dim = wrap_dim(dim, len(x.spec.shape), "split")
     size = x.spec.shape[dim]
     if isinstance(split_size_or_sections, int):
@@ -440,7 +442,11 @@ def split(x: Value, split_size_or_sections: int | Sequence[int], dim: int = 0) -
 @composite("chunk")
 def chunk(x: Value, chunks: int, dim: int = 0) -> tuple[Value, ...]:
     """A dimension in at most `chunks` equal parts; views."""
+    if not x.spec.shape:
+        raise ShapeError(f"chunk: {x.spec!r} has no dimension to be divided")
     dim = wrap_dim(dim, len(x.spec.shape), "chunk")
     if chunks <= 0:
         raise ShapeError(f"chunk: the number of parts must be positive, got {chunks}")
+    if not x.spec.shape[dim]:
+        return split(x, [0] * chunks, dim)
     return split(x, max(1, -(-x.spec.shape[dim] // chunks)), dim)
