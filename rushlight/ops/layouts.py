@@ -67,6 +67,9 @@ def clone_of(input: Value, *, memory_format: Any = None) -> Value:
     return e.clone(input) if memory_format is None else clone(input, memory_format=memory_format)
 
 
+clone_of.__wrapped__ = e.clone  # type: ignore[attr-defined]  # the registry's op, which knows one layout
+
+
 def is_contiguous(self: Value, memory_format: Any = None) -> bool:
     """Whether the elements lie row by row, or in the memory format asked for."""
     if memory_format in ORDERS and len(ORDERS[memory_format]) != len(self.spec.shape):
