@@ -7,6 +7,8 @@ the blocks and their order are the same (Note [Order of a reduction]), so the bi
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from rushlight.core.dtypes import DType
 from rushlight.emit.llvm_body import evaluate, first_lanes, invariants, lane_numbers, load, pointer, splat, store
 from rushlight.emit.llvm_rowwise import (
@@ -43,10 +45,22 @@ def functions(kernel: Rowwise, declared: set[str]) -> list[str]:
     planned = plan(kernel)
     passes = planned.kernel.passes
     texts = [_block_function(planned, p, declared) for p in range(len(passes))]
-    texts += [_elements_function(planned, declared), _kernel_function(planned, declared)]
-    texts += [_part_function(planned, p, declared) for p in range(len(passes))]
-    texts += [_elements_part_function(planned, declared), _launch_function(planned, declared)]
-    return texts
+    if _has_elements(planned):
+        texts.append(_elements_function(planned, declared))
+    if _has_long_rows(planned):
+        texts.append(_rows_function(planned, declared))
+    return [*texts, *(write(planned, declared) for write in (_kernel_function, _part_function, _launch_function))]
+
+
+def _has_elements(plan: Plan) -> bool:
+    """Whether elements are left to be stored after the passes."""
+    return "element" in plan.kernel.kinds and not plan.finished
+
+
+def _has_long_rows(plan: Plan) -> bool:
+    """Whether the formulas of the row outputs are long enough, and free enough, for a function of their own."""
+    roots = tuple(e for e, kind in zip(plan.kernel.stores, plan.kernel.kinds, strict=True) if kind == "row")
+    return not _has_elements(plan) and len(topological(roots)) >= LARGE_BODY
 
 
 def _row_names(plan: Plan, count: int) -> list[tuple[str, str]]:
@@ -219,7 +233,29 @@ def _elements_function(plan: Plan, declared: set[str]) -> str:
     return writer.function(_head("void", "elements", rows))
 
 
+def _rows_function(plan: Plan, declared: set[str]) -> str:
+    """The row outputs of row %o."""
+    writer = Writer(declared)
+    rows = _row_names(plan, len(plan.kernel.passes))
+    row = Row(writer, plan, "%o", [n for _, n in rows])
+    row.store_rows(row.row_values())
+    return writer.function(_head("void", "rows", rows))
+
+
 # ---- many rows, or few long ones --------------------------------------------------------------------------
+
+
+def _finish_row(row: Row, o: str, write_elements: Callable[[], object]) -> None:
+    """What comes after the passes: the row outputs, and the elements where they are left."""
+    plan = row.plan
+    if _has_long_rows(plan):
+        made = [(COMPUTE[p.body.dtype], name) for p, name in zip(plan.kernel.passes, row.rows, strict=True)]
+        _call(row.writer, "void", "rows", o, "0", "0", made)
+        return
+    values = row.row_values()  # before elements are written where inputs may be
+    if _has_elements(plan):
+        write_elements()
+    row.store_rows(values)
 
 
 def _kernel_function(plan: Plan, declared: set[str]) -> str:
@@ -238,15 +274,15 @@ def _kernel_function(plan: Plan, declared: set[str]) -> str:
                 total.take(_call(writer, result, f"block{p}", o, begin, end, made))
             row.rows.append(total.result())
             made.append((result, row.rows[-1]))
-        values = row.row_values()
-        if row.frame.which("element") and not plan.finished:
-            _call(writer, "void", "elements", o, "0", row.frame.axis, made)
-        row.store_rows(values)
+        _finish_row(row, o, lambda: _call(writer, "void", "elements", o, "0", row.frame.axis, made))
     return writer.function(FUNCTION.format(name="kernel"))
 
 
 class Job:
-    """What `launch` hands to the runner: its arguments, then row number, partial results, first block, rows."""
+    """What `launch` hands to the runner: its arguments, then row number, partial results, first block, rows, stage.
+
+    A stage is the number of a pass, or of all passes: the elements.
+    """
 
     def __init__(self, writer: Writer, plan: Plan, base: str) -> None:
         self.writer, self.base, self.first = writer, base, argument_count(plan.kernel)
@@ -265,33 +301,37 @@ class Job:
         types = [COMPUTE[p.body.dtype] for p in self.passes[:count]]
         return [(t, self.get(3 + k, t)) for k, t in enumerate(types)]
 
+    def stage(self) -> str:
+        return self.get(3 + len(self.passes), "i64")
+
+    def run(self, stage: int, blocks: str, first: str = "0") -> None:
+        self.put(2, "i64", first)
+        self.put(3 + len(self.passes), "i64", str(stage))
+        self.writer.line(f"call void %runner(ptr @part, ptr {self.base}, i64 {blocks}, i64 %work)")
+
     def span(self, block: str, axis: str) -> tuple[str, str]:
         begin = self.writer.mul(self.writer.add(self.get(2, "i64"), block), str(BLOCK))
         return begin, self.writer.smaller(self.writer.add(begin, str(BLOCK)), axis)
 
 
-def _part_function(plan: Plan, p: int, declared: set[str]) -> str:
-    """Pass p, a task being a block: its result goes to the partial results."""
+def _part_function(plan: Plan, declared: set[str]) -> str:
+    """A task is a block: of a pass, whose result goes to the partial results, or of the elements after the last pass."""
     writer = Writer(declared)
     (_, axis, _), _ = read_sizes(writer, plan.kernel)
-    job = Job(writer, plan, "%args")
-    o, partial, rows = job.get(0, "i64"), job.get(1, "ptr"), job.rows(p)
-    result = COMPUTE[plan.kernel.passes[p].body.dtype]
+    job, count = Job(writer, plan, "%args"), len(plan.kernel.passes)
+    o, partial, rows, stage = job.get(0, "i64"), job.get(1, "ptr"), job.rows(count), job.stage()
     with writer.loop("%begin", "%end") as block:
-        value = _call(writer, result, f"block{p}", o, *job.span(block, axis), rows)
-        place = writer.value(f"getelementptr i64, ptr {partial}, i64 {block}")
-        writer.line(f"store {result} {value}, ptr {place}")
-    return writer.function(FUNCTION.format(name=f"part{p}"))
-
-
-def _elements_part_function(plan: Plan, declared: set[str]) -> str:
-    writer = Writer(declared)
-    (_, axis, _), _ = read_sizes(writer, plan.kernel)
-    job = Job(writer, plan, "%args")
-    o, rows = job.get(0, "i64"), job.rows(len(plan.kernel.passes))
-    with writer.loop("%begin", "%end") as block:
-        _call(writer, "void", "elements", o, *job.span(block, axis), rows)
-    return writer.function(FUNCTION.format(name="part_elements"))
+        begin, end = job.span(block, axis)
+        for p, reduce in enumerate(plan.kernel.passes):
+            with writer.when(writer.value(f"icmp eq i64 {stage}, {p}")):
+                result = COMPUTE[reduce.body.dtype]
+                value = _call(writer, result, f"block{p}", o, begin, end, rows[:p])
+                place = writer.value(f"getelementptr i64, ptr {partial}, i64 {block}")
+                writer.line(f"store {result} {value}, ptr {place}")
+        if _has_elements(plan):
+            with writer.when(writer.value(f"icmp eq i64 {stage}, {count}")):
+                _call(writer, "void", "elements", o, begin, end, rows)
+    return writer.function(FUNCTION.format(name="part"))
 
 
 def _launch_function(plan: Plan, declared: set[str]) -> str:
@@ -308,7 +348,7 @@ def _launch_function(plan: Plan, declared: set[str]) -> str:
 
 def _write_long_rows(writer: Writer, plan: Plan, outer: str, axis: str) -> None:
     count = argument_count(plan.kernel)
-    base = writer.array("i64", count + 3 + len(plan.kernel.passes))
+    base = writer.array("i64", count + 4 + len(plan.kernel.passes))
     partial = writer.array("i64", ROUND)
     writer.call(
         "void", "llvm.memcpy.p0.p0.i64", [("ptr", base), ("ptr", "%args"), ("i64", str(8 * count)), ("i1", "false")]
@@ -324,19 +364,14 @@ def _write_long_rows(writer: Writer, plan: Plan, outer: str, axis: str) -> None:
         for p, reduce in enumerate(plan.kernel.passes):
             row.rows.append(_long_pass(writer, job, p, reduce, partial, blocks))
             job.put(3 + p, COMPUTE[reduce.body.dtype], row.rows[-1])
-        values = row.row_values()
-        if row.frame.which("element") and not plan.finished:
-            job.put(2, "i64", "0")
-            writer.line(f"call void %runner(ptr @part_elements, ptr {base}, i64 {blocks}, i64 %work)")
-        row.store_rows(values)
+        _finish_row(row, o, lambda: job.run(len(plan.kernel.passes), blocks))
 
 
 def _long_pass(writer: Writer, job: Job, p: int, reduce: Reduce, partial: str, blocks: str) -> str:
     total = Total(writer, reduce, 1)
     with writer.loop("0", blocks, str(ROUND)) as first:
         some = writer.smaller(writer.sub(blocks, first), str(ROUND))
-        job.put(2, "i64", first)
-        writer.line(f"call void %runner(ptr @part{p}, ptr {job.base}, i64 {some}, i64 %work)")
+        job.run(p, some, first)
         with writer.loop("0", some) as block:
             place = writer.value(f"getelementptr i64, ptr {partial}, i64 {block}")
             total.take(writer.value(f"load {COMPUTE[reduce.body.dtype]}, ptr {place}"))
