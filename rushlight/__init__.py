@@ -47,6 +47,7 @@ from rushlight.core.dtypes import (
     uint64,
 )
 from rushlight.core.errors import (
+    BoundsError,
     BudgetError,
     DeviceError,
     DeviceUnavailable,
