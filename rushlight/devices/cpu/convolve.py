@@ -21,6 +21,8 @@ def build(kernel: Convolve, runner: int, pool: Callable[[], Pool]) -> Launch:
         return convolve_image.build(kernel, runner, pool)
     if kernel.of == "weights":
         return convolve_weights.build(kernel, runner, pool)
+    if kernel.of == "depthwise":
+        return depthwise.build_image(kernel, runner, pool)
     return stub.callable_of(
         Source(key_of(kernel), lambda: depthwise.text(kernel)), depthwise.LETTERS, "convolve", runner
     )
@@ -28,5 +30,5 @@ def build(kernel: Convolve, runner: int, pool: Callable[[], Pool]) -> Launch:
 
 def text(kernel: Convolve) -> str:
     """The module's functions, for people; see `emit.llvm` for what they are."""
-    others = {"image": convolve_image.text, "weights": convolve_weights.text}
+    others = {"image": convolve_image.text, "weights": convolve_weights.text, "depthwise": depthwise.image_text}
     return others[kernel.of]() if kernel.of in others else depthwise.text(kernel)

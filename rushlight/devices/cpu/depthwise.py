@@ -1,35 +1,103 @@
-"""Convolutions in which every channel has its own window, as IR: a task is one channel of one image, or one channel's weights."""
+"""Convolutions in which every channel has its own window, as IR.
+
+Of an image (`build_image`): a task is a channel; ROWS rows of it are done together, from a padded copy (`padded`).
+Of weights (`text`): a task is one channel's.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from rushlight.core.dtypes import float32
+from rushlight.devices.allocator import Pool, room_for
+from rushlight.devices.cpu import padded, stub
+from rushlight.devices.cpu.native import Source
 from rushlight.devices.cpu.seen import FLAGS, FLOATS, LANES, Seen, Sizes, read_sizes
 from rushlight.devices.cpu.tiles import first_lanes
+from rushlight.devices.protocol import Launch
 from rushlight.emit.llvm import module
-from rushlight.emit.llvm_body import pointer, splat
+from rushlight.emit.llvm_body import pointer, splat, store
 from rushlight.emit.llvm_rows import fold_lanes
-from rushlight.emit.llvm_text import FUNCTION, Slot, Writer
+from rushlight.emit.llvm_text import FUNCTION, Arguments, Slot, Writer
+from rushlight.kernel.key import key_of
 from rushlight.kernel.shapes import Convolve
 
-LETTERS = "i" * (3 + 17)
-
-
-def write_counts(writer: Writer, kernel: Convolve) -> tuple[str, str]:
-    _, z = read_sizes(writer)
-    channels = writer.mul(z.n, z.groups)
-    work = writer.mul(writer.mul(channels, writer.mul(z.rows, z.columns)), writer.mul(z.p, z.q))
-    return z.groups if kernel.of == "depthwise weights" else channels, work
+ROWS = 4
+LETTERS, IMAGE_LETTERS = "i" * (3 + 17), "i" * (4 + 7)
 
 
 def text(kernel: Convolve) -> str:
-    """The module's functions, for `stub`; see `emit.llvm` for what they are."""
+    """The gradient of weights; the module's functions are for `stub`, see `emit.llvm` for what they are."""
     declared: set[str] = set()
     writer, counts = Writer(declared), Writer(declared)
     bases, z = read_sizes(writer)
-    write = _weights if kernel.of == "depthwise weights" else _image
     with writer.loop("%begin", "%end") as task:
-        write(writer, bases, z, task, kernel.step)
-    return module([writer.function(FUNCTION.format(name="kernel"))], counts, write_counts(counts, kernel))
+        _weights(writer, bases, z, task, kernel.step)
+    _, given = read_sizes(counts)
+    pixels = counts.mul(counts.mul(given.n, given.groups), counts.mul(given.rows, given.columns))
+    numbers = given.groups, counts.mul(pixels, counts.mul(given.p, given.q))
+    return module([writer.function(FUNCTION.format(name="kernel"))], counts, numbers)
+
+
+def build_image(kernel: Convolve, runner: int, pool: Callable[[], Pool]) -> Launch:
+    native = stub.callable_of(Source(key_of(kernel), image_text), IMAGE_LETTERS, "convolve", runner)
+    pad = padded.build(kernel.step, runner)
+
+    def launch(out: int, x: int, w: int, *numbers: int) -> None:
+        n, groups, _, _, rows, columns, p, q, height, width, si, sj, di, dj, ti, tj, _ = numbers
+        place = padded.layout((rows, columns), (p, q), (si, sj), (di, dj))
+        some, size = padded.some(place, groups)
+        here, room = pool(), room_for((min(n, some) * size + LANES) * 4)
+        sides = (height, width, si, sj, ti, tj, *place.parts, place.lines, place.pitch, place.channel)
+        copy = here.take(room)
+        try:
+            for first in range(0, n, some):
+                count = min(some, n - first) * groups
+                pad(copy, x + first * groups * height * width * 4, count, *sides)
+                target, steps = out + first * groups * rows * columns * 4, (place.pitch, place.channel)
+                native(target, copy, w, place.table, count, groups, rows, columns, p * q, *steps)
+        finally:
+            here.give(copy, room)
+
+    return launch
+
+
+def image_text() -> str:
+    declared: set[str] = set()
+    writer, counts = Writer(declared), Writer(declared)
+    arguments = Arguments(writer)
+    out, x, w, table = (arguments.address() for _ in range(4))
+    _, groups, rows, columns, taps, pitch, channel = arguments.words(7)
+    sums = [writer.slot(FLOATS, "zeroinitializer") for _ in range(ROWS)]
+    last = writer.sub(rows, "1")
+    with writer.loop("%begin", "%end") as task:
+        image = pointer(writer, x, float32, writer.mul(task, channel))
+        target = pointer(writer, out, float32, writer.mul(task, writer.mul(rows, columns)))
+        group = writer.value(f"urem i64 {task}, {groups}")
+        weights = pointer(writer, w, float32, writer.mul(group, taps))
+        with writer.loop("0", rows, str(ROWS)) as i, writer.loop("0", columns, str(LANES)) as v:
+            lines = [writer.smaller(writer.add(i, str(r)), last) for r in range(ROWS)]  # past the end: the last again
+            sources = [pointer(writer, image, float32, writer.add(writer.mul(line, pitch), v)) for line in lines]
+            for total in sums:
+                writer.set(total, "zeroinitializer")
+            with writer.loop("0", taps) as tap:
+                start = writer.value(f"load i64, ptr {writer.value(f'getelementptr i64, ptr {table}, i64 {tap}')}")
+                weight = writer.value(f"load float, ptr {pointer(writer, weights, float32, tap)}, align 4")
+                spread = splat(writer, weight, float32, LANES)
+                for total, source in zip(sums, sources, strict=True):
+                    place = pointer(writer, source, float32, start)
+                    _fma(writer, total, spread, writer.value(f"load {FLOATS}, ptr {place}, align 4"))
+            mask = first_lanes(writer, writer.sub(columns, v))
+            for total, line in zip(sums, lines, strict=True):
+                place = pointer(writer, target, float32, writer.add(writer.mul(line, columns), v))
+                store(writer, writer.get(total), place, float32, "1", "1", LANES, mask)
+    numbers = Arguments(counts)
+    numbers.next = 4
+    tasks, _, rows, columns, taps, *_ = numbers.words(7)
+    work = counts.mul(counts.mul(tasks, counts.mul(rows, columns)), taps)
+    return module(
+        [writer.function(FUNCTION.format(name="kernel"))], counts, (tasks, counts.value(f"lshr i64 {work}, 3"))
+    )
 
 
 def _fma(writer: Writer, slot: Slot, a: str, b: str) -> None:
@@ -49,28 +117,6 @@ def _seen(writer: Writer, z: Sizes, line: str, limit: str, v: str, q: str, step:
     """What output columns v, v + 1, ... see under tap column q."""
     column = writer.sub(writer.add(writer.mul(v, z.sj), writer.mul(q, z.dj)), z.tj)
     return Seen(writer, column, limit, step, z.sj, lanes).load(pointer(writer, line, float32, column))
-
-
-def _image(writer: Writer, bases: list[str], z: Sizes, task: str, step: int) -> None:
-    out, x, w = bases
-    image = pointer(writer, x, float32, writer.mul(task, writer.mul(z.height, z.width)))
-    target = pointer(writer, out, float32, writer.mul(task, writer.mul(z.rows, z.columns)))
-    group = writer.value(f"urem i64 {task}, {z.groups}")
-    weights = pointer(writer, w, float32, writer.mul(group, writer.mul(z.p, z.q)))
-    total = writer.slot(FLOATS, "zeroinitializer")
-    with writer.loop("0", z.rows) as i, writer.loop("0", z.columns, str(LANES)) as v:
-        lanes = first_lanes(writer, writer.sub(z.columns, v))
-        writer.set(total, "zeroinitializer")
-        with writer.loop("0", z.p) as p:
-            line, limit = _window_row(writer, z, image, i, p)
-            with writer.loop("0", z.q) as q:
-                place = pointer(writer, weights, float32, writer.add(writer.mul(p, z.q), q))
-                weight = writer.value(f"load float, ptr {place}, align 4")
-                value = _seen(writer, z, line, limit, v, q, step, lanes)
-                _fma(writer, total, splat(writer, weight, float32, LANES), value)
-        place = pointer(writer, target, float32, writer.add(writer.mul(i, z.columns), v))
-        operands = [(FLOATS, writer.get(total)), ("ptr", place), ("i32", "4"), (FLAGS, lanes)]
-        writer.call("void", "llvm.masked.store.v16f32.p0", operands)
 
 
 def _weights(writer: Writer, bases: list[str], z: Sizes, task: str, step: int) -> None:
