@@ -87,7 +87,7 @@ def run_gradient(line: Line, device: str) -> None:
 # How the random rows that take more than a tensor, or one of another shape, are called.
 SHAPES = {"dropout1d": (3, 9, 37), "dropout2d": (3, 9, 37, 1), "dropout3d": (3, 9, 37, 1, 1)}
 SHAPES |= {"_sample_dirichlet": (27, 37), "feature_dropout": (27, 37, 1), "feature_alpha_dropout": (27, 37, 1)}
-MORE = {"randint_like": (-5, 1000), "normal": (0.5,), "multinomial": (20,), "feature_dropout": (0.5, True)}
+MORE = {"normal": (0.5,), "multinomial": (20,), "feature_dropout": (0.5, True)}
 MORE |= {"alpha_dropout": (0.5, True), "feature_alpha_dropout": (0.5, True)}
 # Made with log, cos or scaling: as near as these are rounded. The others give the same bits.
 ROUNDED = ("randn", "randn_like", "normal", "gumbel_softmax", "alpha_dropout", "feature_alpha_dropout")
@@ -105,6 +105,8 @@ def draw(row: Row, dtype: DType, device: str) -> np.ndarray:
     if row.name == "binomial":
         count, chance = np.full(999, 12.0), np.linspace(0.05, 0.95, 999)
         return to_array(op(to_tensor(count, dtype, device), to_tensor(chance, dtype, device)))
+    if row.name == "randint_like":
+        return to_array(op(to_tensor(np.zeros(999), dtype, device), 0, 100))  # every integer type holds these
     chances = np.linspace(0.25, 0.75, 999).reshape(SHAPES.get(row.name, (999,)))
     return to_array(op(to_tensor(chances, dtype, device), *MORE.get(row.name, ())))
 
