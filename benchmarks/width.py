@@ -198,8 +198,9 @@ def rows() -> dict[str, tuple[Make, float]]:
 
 
 def page_faults(work: Work) -> float:
-    """How many pages the system hands out anew in one call."""
-    work()
+    """How many pages the system hands out anew in one call, once the allocator has settled."""
+    for _ in range(20):
+        work()
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     for _ in range(4):
         work()

@@ -176,8 +176,8 @@ def provoke(call, room, error, words, nameless=False):
     for word in _words(words)[nameless:]:
         assert word in message, f"{word!r} is not in {message!r}"
     if rushlight.memory.allocated(device) != before:
-        gc.collect()  # the error's own traceback may hold what was being made
-    assert rushlight.memory.allocated(device) == before
+        gc.collect()  # the error's own traceback may hold what was being made; so may one of a test before
+    assert rushlight.memory.allocated(device) <= before
     assert (rushlight.ones(3, device=device) * 2).tolist() == [2, 2, 2]
 
 

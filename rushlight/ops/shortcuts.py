@@ -15,7 +15,7 @@ from rushlight.ops import creation, subscript
 from rushlight.ops.out import tensors_only, with_out
 from rushlight.ops.pytorch_names import OUT_TOP
 from rushlight.ops.registry import REGISTRY
-from rushlight.tape.shortcut import shortcut, shortcut_of_one
+from rushlight.tape.shortcut import shortcut, shortcut_of_one, shortcut_of_two
 from rushlight.tape.value import Value
 
 # Functions of one tensor, which comes first. Their static numbers are dimensions and sizes: 1 and True mean the same.
@@ -27,11 +27,13 @@ ONE = (
     *("tril", "triu", "flip", "roll", "repeat", "contiguous", "trace", "diag", "rot90", "broadcast_to", "tensor_split"),
     *("sort", "topk", "kthvalue", "aminmax", "nanmean", "glu", "pixel_shuffle", "pixel_unshuffle"),
 )
+# Functions of two tensors, the first and the last argument.
+TWO = ("matmul", "mm", "bmm", "mv", "dot", "index_select", "gather")
 # Functions of several, or of numbers whose type matters.
 SEVERAL = (
     *("var", "std", "var_mean", "std_mean", "norm", "max", "min", "clamp"),
-    *("cat", "stack", "hstack", "vstack", "index_select", "gather", "take_along_dim", "scatter_add", "masked_fill"),
-    *("matmul", "mm", "bmm", "mv", "dot", "outer", "addmm", "baddbmm", "linear", "embedding"),
+    *("cat", "stack", "hstack", "vstack", "take_along_dim", "scatter_add", "masked_fill"),
+    *("outer", "addmm", "baddbmm", "linear", "embedding"),
     *("scatter", "scatter_reduce", "index_add", "index_copy", "index_fill", "index_put", "put", "take"),
     *("einsum", "tensordot", "inner", "kron", "cross", "cdist", "tile", "diff"),
     *("layer_norm", "group_norm", "rms_norm", "cross_entropy", "mse_loss", "l1_loss", "nll_loss", "normalize"),
@@ -49,7 +51,7 @@ def _with_defaults(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def install() -> None:
-    for names, wrap in ((ONE, shortcut_of_one), (SEVERAL, shortcut), (MAKERS, _with_defaults)):
+    for names, wrap in ((ONE, shortcut_of_one), (TWO, shortcut_of_two), (SEVERAL, shortcut), (MAKERS, _with_defaults)):
         for name in names:
             entry = REGISTRY[name]
             # A call with `out` writes, so it is never learned and runs the function under the shortcut.

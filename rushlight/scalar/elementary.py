@@ -10,7 +10,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from rushlight.scalar.elementary_exponential import erf, exp, expm1, log, log1p, log2, log10, tanh
+from rushlight.core.dtypes import float32
+from rushlight.scalar.elementary_exponential import (
+    erf,
+    exp,
+    expm1,
+    log,
+    log1p,
+    log2,
+    log10,
+    tanh,
+    times_half_of_one_plus_erf,
+)
 from rushlight.scalar.elementary_power import power
 from rushlight.scalar.elementary_trigonometry import cos, sin
 from rushlight.scalar.ir import Expr, const, make, topological
@@ -60,6 +71,22 @@ _FORMULAS: dict[str, Callable[..., Expr]] = {
 }
 
 
+def _gelu(expr: Expr) -> tuple[Expr, float] | None:
+    """(x, c) of (x * 0.5) * (1 + erf(x * c)) in float32, as `gelu` is written."""
+    if expr.op != "mul" or expr.dtype is not float32:
+        return None
+    half, sum_ = expr.args
+    if half.op != "mul" or sum_.op != "add" or half.args[1] is not const(0.5, float32):
+        return None
+    one, erf_ = sum_.args
+    if one is not const(1.0, float32) or erf_.op != "erf" or erf_.args[0].op != "mul":
+        return None
+    x, factor = erf_.args[0].args
+    if x is not half.args[0] or factor.op != "const":
+        return None
+    return x, float(factor.value)  # type: ignore[arg-type]
+
+
 def lower(roots: Sequence[Expr]) -> tuple[Expr, ...]:
     """The same expressions without exp, log, sin, cos, tanh, erf and pow."""
     done: dict[Expr, Expr] = {}
@@ -68,6 +95,8 @@ def lower(roots: Sequence[Expr]) -> tuple[Expr, ...]:
         formula = _FORMULAS.get(expr.op)
         if formula is not None:
             done[expr] = formula(*args)
+        elif (found := _gelu(expr)) is not None:
+            done[expr] = times_half_of_one_plus_erf(done[found[0]], found[1])
         elif args == expr.args:
             done[expr] = expr
         else:

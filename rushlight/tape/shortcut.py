@@ -35,13 +35,14 @@ new = object.__new__
 class Program:
     """Steps over slots: the arguments' tensors first, then every step's results."""
 
-    __slots__ = ("only", "result", "steps")
+    __slots__ = ("only", "pair", "result", "steps")
 
     def __init__(self, steps: Sequence[tuple[Plan, tuple[Any, ...], tuple[int, ...]]], result: Any) -> None:
         self.steps = tuple(steps)
         self.result = result  # a slot, or a maker and slots
-        alone = len(steps) == 1 and steps[0][2] == (0,) and result == 1 and len(steps[0][0].outs) == 1
-        self.only = steps[0][0] if alone and not steps[0][1] else None  # the one step op(x), without numbers
+        alone = len(steps) == 1 and not steps[0][1] and len(steps[0][0].outs) == 1
+        self.only = steps[0][0] if alone and steps[0][2] == (0,) and result == 1 else None  # the one step op(x)
+        self.pair = steps[0][0] if alone and steps[0][2] == (0, 1) and result == 2 else None  # the one step op(x, y)
 
 
 def shortcut(function: Callable[..., Any], defaults: Callable[[], Any] | None = None) -> Callable[..., Any]:
@@ -135,6 +136,40 @@ def shortcut_of_one(function: Callable[..., Any]) -> Callable[..., Any]:
         return out
 
     return quick
+
+
+def shortcut_of_two(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The same for functions of two tensors, the first and the last of their positional arguments."""
+    tables: tuple[dict[Any, Program], dict[Any, Program]] = ({}, {})
+    get_state = STATE.get
+
+    @functools.wraps(function)
+    def quick(x: Any, *rest: Any, **named: Any) -> Any:
+        state = get_state()
+        if state.special or named:
+            return function(x, *rest, **named)
+        table = tables[state.grad]
+        try:
+            y = rest[-1]
+            key = (x.spec, y.spec, rest[:-1])
+            found = table[key]
+        except KeyError:
+            return learn(function, (x, *rest), named, [x, y], table, key)
+        except (AttributeError, TypeError, IndexError):
+            return function(x, *rest, **named)
+        plan = found.pair
+        if plan is None or plan.launch is None or (state.grad and _is_recorded(x, y)):
+            return run_program(found, [x, y], state.grad)
+        first, second = x.storage.address, y.storage.address
+        if first is None or second is None:
+            return call.run(plan, (x, y))
+        return call.launch_at(plan, (first + x.offset, second + y.offset), ())
+
+    return quick
+
+
+def _is_recorded(x: Value, y: Value) -> bool:
+    return x.node is not None or y.node is not None or _is_stale(x, x.base) or _is_stale(y, y.base)
 
 
 def _is_stale(x: Value, base: Value | None) -> bool:
