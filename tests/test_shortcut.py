@@ -91,6 +91,14 @@ def test_a_tensor_given_twice_is_not_two_tensors():
     assert rl.equal(twice[:3], b) and rl.equal(both[:3], a) and rl.equal(both[3:], b)
 
 
+def test_sizes_in_a_tuple_are_not_sizes_in_a_row():
+    for _ in range(2):
+        assert rl.zeros((2,)).shape == (2,) and rl.zeros(2, 1).shape == (2, 1)
+        assert rl.zeros(()).shape == () and rl.zeros(0).shape == (0,)
+        assert rl.zeros((3, 2)).shape == (3, 2) and rl.zeros(3, 2, 2).shape == (3, 2, 2)
+        assert rl.full((2,), 1).dtype is rl.int64 and rl.full((2,), 1.0).dtype is rl.float32
+
+
 def test_an_error_stays_an_error():
     x = made(3, 4)
     for _ in range(3):

@@ -70,12 +70,10 @@ def shortcut(function: Callable[..., Any], defaults: Callable[[], Any] | None = 
                             values.append(b)
                             parts.append(b.spec)
                         else:
-                            parts.append(b)
-                    parts.append(len(a))
-                elif a.__class__ is bool or a.__class__ is float:  # 0, 0.0 and False are equal, and not the same
+                            parts.append((b.__class__, b))
+                    parts.append((a.__class__, len(a)))  # no bare number, or (2,) would be 2, 1
+                else:  # 0, 0.0 and False are equal, and not the same
                     parts.append((a.__class__, a))
-                else:
-                    parts.append(a)
             for name, a in named.items():
                 if isinstance(a, Value):
                     values.append(a)
