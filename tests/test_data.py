@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import collections
 import itertools
+import multiprocessing.connection
 import os
+import socket
 import time
 
 import numpy as np
@@ -191,6 +193,26 @@ def test_batches_in_order(workers):
     assert [s[0].tolist() for s in alone] == [[0, 0], [1, 1], [2, 4]]
     summed = data.DataLoader(range(6), 3, num_workers=workers, collate_fn=sum)
     assert list(summed) == [3, 12]
+
+
+def test_closing_a_loader_waits_for_its_reader(monkeypatch):
+    """A reader left behind would take bytes of the next loader, whose connections get the same numbers."""
+    wait = multiprocessing.connection.wait
+
+    def at_its_end(connection):
+        with socket.socket(fileno=os.dup(connection.fileno())) as peeking:
+            return peeking.recv(1, socket.MSG_PEEK) == b""
+
+    def slow_wait(connections, timeout=None):
+        ready = wait(connections, timeout)
+        if any(at_its_end(c) for c in ready if isinstance(c, multiprocessing.connection.Connection)):
+            time.sleep(0.5)  # while the worker's process ends and is waited for
+        return ready
+
+    monkeypatch.setattr(multiprocessing.connection, "wait", slow_wait)
+    passing = iter(data.DataLoader(Stream(), 3, num_workers=2))
+    assert len(list(passing)) == 4
+    assert not passing.reader.is_alive()
 
 
 @pytest.mark.parametrize("workers", [0, 2])

@@ -147,6 +147,8 @@ class _FromWorkers:
         self.answers: list[deque[bytes | None]] = []
         self.processes: list[Any] = []
         self.connections: list[Any] = []
+        self.reader: threading.Thread | None = None
+        self.stop, self.stopped = multiprocessing.Pipe()
         seed = drawn_seed(loader.generator)
         try:
             for number in range(loader.num_workers):
@@ -154,7 +156,8 @@ class _FromWorkers:
         except BaseException:
             self.close()
             raise
-        self.reader = threading.Thread(target=_read, args=(self.connections, self.answers, self.arrived), daemon=True)
+        args = (self.connections, self.answers, self.arrived, self.stopped)
+        self.reader = threading.Thread(target=_read, args=args, daemon=True)
         self.reader.start()
         self.begin(first=True)
 
@@ -262,23 +265,34 @@ class _FromWorkers:
             if process.is_alive():
                 process.terminate()
                 process.join()
-        for connection in self.connections:
-            with contextlib.suppress(OSError):
-                connection.close()
+        self._end_reader()
+
+    def _end_reader(self) -> None:
+        """Let the reader close the connections, and wait for it: the system gives a closed connection's number to the next
+        one opened, and a reader still at work would take that one's bytes."""
+        if self.reader is None:
+            _close([*self.connections, self.stop, self.stopped])
+            return
+        self.stop.send_bytes(b"")
+        # At the end of the process threads stand still; and the collector may have called this from the reader itself.
+        if not sys.is_finalizing() and self.reader is not threading.current_thread():
+            self.reader.join()
+        self.stop.close()
 
     def __del__(self) -> None:
         with contextlib.suppress(Exception):
             self.close()
 
 
-def _read(connections: list[Any], answers: list[deque[bytes | None]], arrived: threading.Condition) -> None:
-    """Take in what workers send, until all are gone; None stands for the end of one."""
+def _read(
+    connections: list[Any], answers: list[deque[bytes | None]], arrived: threading.Condition, stopped: Any
+) -> None:
+    """Take in what workers send until `stopped` has something to read, then close all; None stands for a worker's end."""
     numbers = {connection: i for i, connection in enumerate(connections)}
-    while numbers:
-        try:
-            ready = multiprocessing.connection.wait(list(numbers))
-        except OSError:  # closed from this side
-            return
+    while True:
+        ready = multiprocessing.connection.wait([*numbers, stopped])
+        if stopped in ready:
+            break
         for connection in ready:
             raw: bytes | None = None
             with contextlib.suppress(EOFError, OSError):
@@ -288,6 +302,13 @@ def _read(connections: list[Any], answers: list[deque[bytes | None]], arrived: t
                 arrived.notify_all()
             if raw is None:
                 del numbers[connection]
+    _close([*connections, stopped])
+
+
+def _close(connections: list[Any]) -> None:
+    for connection in connections:
+        with contextlib.suppress(OSError):
+            connection.close()
 
 
 def _as_error(worker: int, kind: type[BaseException], text: str) -> BaseException:
