@@ -1,4 +1,9 @@
-"""Gradients by function: PyTorch's `torch.autograd`."""
+"""Gradients by function: PyTorch's `torch.autograd`.
+
+Owns: what users call by this name: `grad`, `backward`, and modules on top of the tape.
+Takes: tensors with records. Gives: gradients.
+Never: walks the graph itself (`tape/` does).
+"""
 
 from __future__ import annotations
 
