@@ -107,13 +107,15 @@ class Pool:
 class Storage:
     """One block of device memory and the right to it; the block goes back when the last holder lets go.
 
-    `address` is None while the bytes are dropped (see Note [Replay]); `version` counts in-place writes.
+    `address` is None while the bytes are dropped (see Note [Replay]); `version` counts in-place writes, and `written`,
+    set by the first of them, tells where the last was made.
     """
 
-    __slots__ = ("__weakref__", "address", "blocks", "pool", "recipe", "room", "version")
+    __slots__ = ("__weakref__", "address", "blocks", "pool", "recipe", "room", "version", "written")
 
     address: int | None
     recipe: Any  # set in a region only
+    written: Any  # see tape/written.py
 
     def __init__(self, pool: Pool, room: int) -> None:
         self.address = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
+from weakref import ref
 
 from rushlight.core import dtypes
 from rushlight.core.dtypes import DType
@@ -14,6 +15,7 @@ from rushlight.nn.parameter import Parameter, replace_content
 from rushlight.nn.showing import show_module
 from rushlight.nn.states import LoadedKeys, load_state, read_state
 from rushlight.ops import making
+from rushlight.tape.place import CALLED
 from rushlight.tape.state import no_grad
 from rushlight.tensor import Handle, Tensor
 
@@ -53,9 +55,13 @@ class Module:
         raise NotImplementedError(f"{type(self).__name__} defines no forward")
 
     def __call__(self, *args: Any, **named: Any) -> Any:
-        if self._forward_hooks or self._forward_pre_hooks or self._backward_hooks or self._backward_pre_hooks:
-            return call_with_hooks(self, args, named)
-        return self.forward(*args, **named)
+        before = CALLED.set((CALLED.get(), ref(self)))  # See Note [Places]
+        try:
+            if self._forward_hooks or self._forward_pre_hooks or self._backward_hooks or self._backward_pre_hooks:
+                return call_with_hooks(self, args, named)
+            return self.forward(*args, **named)
+        finally:
+            CALLED.reset(before)
 
     def register_forward_pre_hook(
         self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False

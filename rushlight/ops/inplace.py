@@ -34,6 +34,7 @@ from rushlight.tape.op import Plan, Static, check_devices
 from rushlight.tape.recipe import Recipe, Source, make_plain, nothing_watched
 from rushlight.tape.state import STATE, Changed, impure
 from rushlight.tape.value import Leaf, Node, Value, history_of
+from rushlight.tape.written import mark_summed, mark_written
 
 
 def check_writable(target: Value, op: str) -> None:
@@ -103,7 +104,7 @@ def _at_once(op: MapOp, target: Value, inputs: Sequence[Any]) -> bool:
             return False
         ins.append(x.storage.address + x.offset)  # type: ignore[operator]
     plan.launch(storage.address, *ins, *plan.tail, *numbers)  # type: ignore[misc]
-    storage.version += 1
+    mark_written(storage)
     return True
 
 
@@ -197,7 +198,7 @@ def write_into(targets: Sequence[Value], plan: Plan, inputs: Sequence[Value], pa
         outs = [t.storage.address + t.offset for t in targets]  # type: ignore[operator]
         plan.launch(*outs, *ins, *plan.tail, *params)
         for storage in storages:
-            storage.version += 1
+            mark_written(storage)
             make_plain(storage)
         if recipe is not None:
             replay.adopt_all(recipe, storages, STATE.get().region)
@@ -310,7 +311,7 @@ def add_into(target: Value, value: Value) -> None:
     if storage.recipe is None and other.recipe is None and STATE.get().region is None:
         at = storage.address + target.offset  # type: ignore[operator]
         plan.launch(at, at, other.address + value.offset, *plan.tail)  # type: ignore[misc,operator]
-        storage.version += 1
+        mark_summed(storage)
     else:
         write_into([target], plan, (target, value), ())
 

@@ -25,6 +25,7 @@ from rushlight.tape.needed import edge_of
 from rushlight.tape.recipe import make_plain
 from rushlight.tape.state import STATE, impure
 from rushlight.tape.value import Leaf, Value, history_of
+from rushlight.tape.written import mark_written
 
 
 def _is_leaf(x: Value) -> bool:
@@ -56,7 +57,7 @@ def see_as(x: Value, view: Callable[..., Any], name: str, *args: Any, **named: A
         edge_of(x)
     x.spec, x.offset, x.node = seen.spec, seen.offset, seen.node
     x.history = history_of(x.base)
-    x.storage.version += 1
+    mark_written(x.storage)
     if leaf is not None:
         leaf.spec = x.spec
         x.node = leaf
@@ -125,7 +126,7 @@ def resize_(self: Value, *sizes: Any, memory_format: Any = None) -> Value:
     assert self.base is not None
     self.spec = spec
     self.history = history_of(self.base)
-    self.storage.version += 1
+    mark_written(self.storage)
     return self
 
 
@@ -167,7 +168,8 @@ def adopt(x: Value, other: Value) -> Value:
     impure()
     if other.storage is not x.storage:
         # Whoever saved this tensor finds out by the version that its bits are others now.
-        other.storage.version += x.storage.version + 1
+        other.storage.version += x.storage.version
+        mark_written(other.storage)
     x.spec, x.storage, x.offset, x.base = other.spec, other.storage, other.offset, other.base
     x.history = history_of(x) + 1
     if x.base is not None:

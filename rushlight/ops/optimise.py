@@ -13,6 +13,7 @@ from rushlight.ops.inplace import Update
 from rushlight.scalar import build as s
 from rushlight.scalar.ir import Expr
 from rushlight.tape.value import Value
+from rushlight.tape.written import mark_written
 
 
 @functools.cache
@@ -71,5 +72,5 @@ def advance(update: Update, values: tuple[Value, ...], params: tuple[float, ...]
     plan.launch(*addresses[:targets], *addresses, *plan.tail, *params)
     for value in values[:targets]:
         storage = value.storage
-        storage.version += 1
+        mark_written(storage)
         storage.recipe = None

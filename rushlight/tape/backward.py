@@ -135,7 +135,11 @@ class _Walk:
                 continue
             # What `_pass_on` does, written out for elementwise calls: they are most of a graph.
             g = sums.pop(node)
-            parts = direct(g, node)
+            try:
+                parts = direct(g, node)
+            except Exception as error:
+                _tell_place(error, node)
+                raise
             if not retain:
                 node.saved = None
                 node.outs = ()
@@ -191,7 +195,11 @@ class _Walk:
         grads = self._collect_outputs(node)
         if not self._prepare(node, grads):
             return (None,) * len(node.edges), ()
-        parts = node.grad.rule(grads, saved_values(node), node.params)
+        try:
+            parts = node.grad.rule(grads, saved_values(node), node.params)
+        except Exception as error:
+            _tell_place(error, node)
+            raise
         fresh = _fresh(parts, grads)
         if not self.retain:
             node.saved = None
@@ -241,6 +249,13 @@ class _Walk:
             if handle is not None:
                 for hook in list(leaf.post_hooks.values()):
                     hook(handle)
+
+
+def _tell_place(error: Exception, node: Node) -> None:
+    """Add to an error where the call was made whose derivative failed."""
+    place = str(node.place)
+    if place not in str(error):
+        error.add_note(f"(in the backward of {node.plan.op.name}, called at {place})")
 
 
 def _key(edge: Any) -> Any:

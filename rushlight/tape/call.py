@@ -11,16 +11,23 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
+from types import CodeType, FrameType
 from typing import Any
 
 from rushlight.devices.allocator import Storage
 from rushlight.tape import needed, replay
 from rushlight.tape.op import Op, Plan, Static
+from rushlight.tape.place import CALLED, OURS, user_frame
 from rushlight.tape.state import STATE
 from rushlight.tape.value import Node, Output, Value, history_of
 
 new = object.__new__
+get_frame = sys._getframe
+is_ours = OURS.get
+get_called = CALLED.get
+users_last: CodeType | None = None  # known to be code of the user's: most calls come from where the last one came from
 Handle: type[Value] = Value  # becomes Tensor when the package is imported
 
 
@@ -175,7 +182,16 @@ def record(plan: Plan, inputs: Sequence[Value], params: tuple[Any, ...], storage
         version += storage.version
     node.version = version
     node.hooks = node.dropped = None
+    mark(node, get_frame(1))
     return node
+
+
+def mark(node: Node, frame: FrameType) -> None:
+    """Note where the call was made. See Note [Places]."""
+    frame = user_frame(frame)
+    node.code = frame.f_code
+    node.at = frame.f_lasti
+    node.chain = get_called()
 
 
 def call_map(op: Op, inputs: Sequence[Value], params: tuple[Any, ...]) -> Any:
@@ -231,7 +247,8 @@ def launch_at(plan: Plan, ins: Sequence[int], params: tuple[Any, ...]) -> Any:
 def make_node(
     plan: Plan, params: tuple[Any, ...], edges: tuple[Any, ...], grad: Any, saved: tuple[Any, ...], storage: Storage
 ) -> Node:
-    """The record of a call with one result, which is new: its version is 0."""
+    """The record of a call with one result, which is new: its version is 0. See Note [Places] for its last lines."""
+    global users_last
     node = new(Node)
     node.plan = plan
     node.params = params
@@ -244,6 +261,17 @@ def make_node(
     node.version = version
     node.outs = (storage,) if grad.saves_out else ()
     node.hooks = node.dropped = None
+    frame = get_frame(2)  # who called the op
+    code = frame.f_code
+    if code is not users_last:
+        if is_ours(code.co_filename, True):
+            frame = user_frame(frame)
+            code = frame.f_code
+        else:
+            users_last = code
+    node.code = code
+    node.at = frame.f_lasti
+    node.chain = get_called()
     return node
 
 

@@ -136,6 +136,7 @@ def _recorded(
     node.version = sum(v.storage.version for v in saved)
     node.outs = ()
     node.hooks = node.dropped = None
+    call.mark(node, call.get_frame(1))
     given: list[Any] = []
     for value in results:
         if not isinstance(value, Value):

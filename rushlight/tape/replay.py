@@ -10,7 +10,6 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -19,8 +18,10 @@ from typing import Any
 from rushlight.core.errors import BudgetError, InplaceError
 from rushlight.devices.allocator import Storage
 from rushlight.tape.op import Plan, describe
+from rushlight.tape.place import here
 from rushlight.tape.recipe import LONGEST, Recipe, Source, make_plain, readers
 from rushlight.tape.value import Value
+from rushlight.tape.written import describe_writes
 
 LOCK = threading.RLock()
 
@@ -78,17 +79,9 @@ def run_in_region(plan: Plan, inputs: Sequence[Value], params: tuple[Any, ...], 
             assert plan.launch is not None
             plan.launch(*[s.address for s in storages], *ins, *plan.tail, *params)
         except BudgetError as error:
-            raise BudgetError(f"{plan.op.name} of {describe(plan.ins)}, {user_line()}: {error}", error.least) from None
+            raise BudgetError(f"{plan.op.name} of {describe(plan.ins)}, {here()}: {error}", error.least) from None
         leave_recipe(plan, inputs, params, storages, region)
     return storages
-
-
-def user_line() -> str:
-    """Where the program called in: the innermost frame outside the package."""
-    frame = sys._getframe(1)
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").split(".")[0] == "rushlight":
-        frame = frame.f_back
-    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
 
 
 def leave_recipe(
@@ -187,9 +180,10 @@ def _order(targets: Iterable[Recipe]) -> list[Recipe]:
         elif step not in seen:
             seen.add(step)
             if not all(source.intact() for source in step.sources):
+                writes = describe_writes(s.storage for s in step.sources if s.storage is not None and not s.intact())
                 raise InplaceError(
                     f"{step.plan.op.name}: a dropped result must be rebuilt, but one of its inputs was overwritten "
-                    f"in place since; write to a clone instead, or leave the budget or checkpoint first"
+                    f"in place {writes}; write to a clone instead, or leave the budget or checkpoint first"
                 )
             stack.append((step, True))
             stack.extend((recipe, False) for recipe in step.missing())

@@ -8,6 +8,7 @@ from rushlight.core.errors import GraphFreedError, InplaceError
 from rushlight.tape.call import make_value
 from rushlight.tape.region import restore_saves
 from rushlight.tape.value import Node, Output, Value
+from rushlight.tape.written import describe_writes
 
 
 def saves_of(node: Node) -> tuple[Sequence[Value], Sequence[Value]]:
@@ -16,8 +17,8 @@ def saves_of(node: Node) -> tuple[Sequence[Value], Sequence[Value]]:
         if not (node.grad.saves_in or node.grad.saves_out):
             return (), ()  # nothing was saved, so nothing is missing
         raise GraphFreedError(
-            f"{node.plan.op.name}: backward a second time through a graph whose saved values were given back; "
-            f"pass retain_graph=True to the first backward"
+            f"{node.plan.op.name}, called at {node.place}: backward a second time through a graph whose saved values "
+            f"were given back; pass retain_graph=True to the first backward"
         )
     if node.dropped is not None:
         restore_saves(node)
@@ -33,8 +34,10 @@ def saves_of(node: Node) -> tuple[Sequence[Value], Sequence[Value]]:
             version += storage.version
             outs.append(make_value(plan.outs[j], storage, 0, node if len(plan.outs) == 1 else Output(node, j)))
     if version != node.version:
+        storages = [*[v.storage for v in saved], *node.outs]
         raise InplaceError(
-            f"{node.plan.op.name}: a value saved for its backward was overwritten in place since (operands "
+            f"{node.plan.op.name}: a value saved for its backward was overwritten in place "
+            f"{describe_writes(storages)}; it was saved at {node.place} (operands "
             f"{', '.join(map(repr, node.plan.ins))}); write to a clone instead, or after backward"
         )
     return outs, saved

@@ -12,10 +12,12 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
+from types import CodeType
 from typing import Any
 
 from rushlight.core.shapes import Spec
 from rushlight.devices.allocator import Storage
+from rushlight.tape.place import Chain, Place
 
 
 class Value:
@@ -64,6 +66,9 @@ class Node:
 
     __slots__ = (
         "__weakref__",
+        "at",  # where the user's program made the call, with `code` and `chain`: see Note [Places]
+        "chain",
+        "code",
         "edges",  # per input: the input's node, or None
         "grad",  # the derivative chosen for the inputs that need one
         "hooks",
@@ -84,6 +89,14 @@ class Node:
     version: int
     hooks: dict[int, dict[int, Callable[[Any], Any]]] | None
     dropped: tuple[Any, ...] | None
+    code: CodeType
+    at: int
+    chain: Chain | None
+
+    @property
+    def place(self) -> Place:
+        """The line of the user's program that made the call, and the module it was made for."""
+        return Place(self.code, self.at, self.chain)
 
     def __repr__(self) -> str:
         return f"<{self.plan.op.name}>"
