@@ -12,10 +12,12 @@ Rule = Callable[..., tuple[Expr | None, ...]]
 
 
 def _pow(g: Expr, out: Expr, x: Expr, y: Expr) -> tuple[Expr, Expr]:
-    # x ** 0 is constant, also at 0; 0 ** y is constant in y for y >= 0.
-    by_x = s.where(y.eq(0), const(0, x.dtype), g * (y * s.power(x, y - 1)))
+    # x ** 0 is constant, also at 0; 0 ** y is constant in y for y >= 0. What is not chosen must be finite there as well, or
+    # the next derivative has 0 times infinity.
+    none, one = const(0, x.dtype), const(1, x.dtype)
+    by_x = s.where(y.eq(0), none, g * (y * s.power(x, s.where(y.eq(0), one, y) - 1)))
     flat = x.eq(0) & (y >= 0)
-    by_y = s.where(flat, const(0, x.dtype), g * (out * s.log(x)))
+    by_y = s.where(flat, none, g * (out * s.log(s.where(flat, one, x))))
     return by_x, by_y
 
 
@@ -59,9 +61,10 @@ def _complex_abs(g: Expr, out: Expr, x: Expr) -> tuple[Expr]:
 
 
 def _complex_pow(g: Expr, out: Expr, x: Expr, y: Expr) -> tuple[Expr, Expr]:
-    by_x = s.where(y.eq(0), const(0, x.dtype), g * s.conj(y * s.power(x, y - 1)))
+    none, one = const(0, x.dtype), const(1, x.dtype)
+    by_x = s.where(y.eq(0), none, g * s.conj(y * s.power(x, s.where(y.eq(0), one, y) - 1)))
     flat = x.eq(0)
-    by_y = s.where(flat, const(0, x.dtype), g * s.conj(out * s.log(s.where(flat, const(1, x.dtype), x))))
+    by_y = s.where(flat, none, g * s.conj(out * s.log(s.where(flat, one, x))))
     return by_x, by_y
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from rushlight.tape.region import Checkpoint
-from rushlight.tape.state import Changed
+from rushlight.tape.state import STATE, Changed
 from rushlight.tape.value import Value
 
 
@@ -24,6 +24,14 @@ def _tensors(thing: Any) -> Iterator[Value]:
             stack.extend(item)
         elif dataclasses.is_dataclass(item) and not isinstance(item, type):
             stack.extend(getattr(item, field.name) for field in dataclasses.fields(item))
+
+
+def is_checkpointing() -> bool:
+    """Whether the call is inside a checkpointed function: what it computes now may be dropped and rebuilt later."""
+    region = STATE.get().region
+    while region is not None and not isinstance(region, Checkpoint):
+        region = region.outer
+    return region is not None
 
 
 def checkpoint(

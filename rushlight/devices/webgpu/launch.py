@@ -26,6 +26,7 @@ NUMBER_BITS = 40  # an address is (buffer number << 40) + byte offset
 OFFSET_MASK = (1 << NUMBER_BITS) - 1
 MOST_BINDINGS = 8
 KEPT_GROUPS = 4096  # bind groups kept per kernel
+LONGEST_WALK = 32768  # indices that one dispatch of a scatter reads: Mesa's llvmpipe leaves a loop after 65535 rounds
 
 Binding = tuple[Any, Any]  # pipeline, bind group
 Key = tuple[tuple[int, ...], str]  # the operands' buffers, the form
@@ -124,7 +125,22 @@ def build_launch(device: WebGPUDevice, kernel: Kernel) -> Launch:
             else:
                 _record_parts(stream, found, block, groups, work)
 
-    return launch
+    return _in_stretches(launch, widths) if isinstance(kernel, Scatter) else launch
+
+
+def _in_stretches(launch: Launch, widths: Sequence[int]) -> Launch:
+    """A scatter with many indices as several, one after another: what comes to a target comes in the same order."""
+
+    def stretched(*numbers: Any) -> None:
+        out, source, index, status, outer, count, inner, limit, *strides = numbers
+        if count <= LONGEST_WALK:
+            launch(*numbers)
+            return
+        for start in range(0, count, LONGEST_WALK):
+            here = (source + start * strides[4] * widths[1], index + start * strides[7] * widths[2])
+            launch(out, *here, status, outer, min(LONGEST_WALK, count - start), inner, limit, *strides)
+
+    return stretched
 
 
 def _launch_cut(
