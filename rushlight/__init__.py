@@ -62,6 +62,7 @@ from rushlight.core.errors import (
     ShapeError,
 )
 from rushlight.dlpack import take as from_dlpack
+from rushlight.explaining import explain
 from rushlight.interop import from_numpy
 from rushlight.io import load, save
 from rushlight.legacy import (

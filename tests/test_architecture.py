@@ -46,6 +46,7 @@ ROOMS = (
         "masked",
         "signal",
         "sparse",
+        "explaining",
     ),
     ("rushlight",),  # the package's own __init__, which gathers all of the above
     ("report",),

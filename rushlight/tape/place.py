@@ -53,8 +53,7 @@ class Place(NamedTuple):
         return module_path(self.chain)
 
     def __str__(self) -> str:
-        within = f", module {path}" if (path := self.module) else ""
-        return f"{self.file}:{self.line} in {self.function}{within}"
+        return f"{self.file}:{self.line} in {self.function}{describe_module(self.chain)}"
 
 
 def is_ours(file: str) -> bool:
@@ -94,6 +93,17 @@ def module_path(chain: Chain | None) -> str:
     for outer, inner in itertools.pairwise(modules):
         names.append(_name_in(outer, inner))
     return ".".join(n for n in names if n) or _class_of(modules[0])
+
+
+def describe_module(chain: Chain | None) -> str:
+    """The path and what it starts from, as words to go behind a line."""
+    if chain is None:
+        return ""
+    outermost = chain
+    while outermost[0] is not None:
+        outermost = outermost[0]
+    root, path = _class_of(outermost[1]()), module_path(chain)
+    return f", module {path}" if path == root else f", module {path} of {root}"
 
 
 def _name_in(outer: Any, inner: Any) -> str:

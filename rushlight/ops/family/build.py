@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 
 from rushlight.core import config
 from rushlight.core.dtypes import DType, real_type
@@ -17,7 +20,24 @@ from rushlight.ops.family import pairs
 _BUILT: dict[tuple[Pool, Kernel], Launch] = {}
 
 
+_NOTED: ContextVar[list[Kernel] | None] = ContextVar("rushlight_noted_builds", default=None)
+
+
+@contextmanager
+def noted_builds() -> Iterator[list[Kernel]]:
+    """The kernels that are asked for inside, whether or not they were built before."""
+    found: list[Kernel] = []
+    before = _NOTED.set(found)
+    try:
+        yield found
+    finally:
+        _NOTED.reset(before)
+
+
 def built(pool: Pool, kernel: Kernel) -> Launch:
+    noted = _NOTED.get()
+    if noted is not None:
+        noted.append(kernel)
     launch = _BUILT.get((pool, kernel))
     if launch is None and pairs.is_complex(kernel):
         launch = _BUILT[pool, kernel] = pairs.build(pool, kernel, built)
