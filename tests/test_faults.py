@@ -11,6 +11,7 @@ import weakref
 
 import numpy as np
 import pytest
+from seed_rules import RULES, first_and_second, loss
 from seed_services import NEEDS_FLOAT64, SERVICES, got, put, sample
 
 import rushlight as rl
@@ -410,6 +411,40 @@ def test_nothing_detaches_in_silence(name, device):
     x = put(np.array([4.0, 1.0, 3.0, 2.0], np.float32), device, grad=True)
     function(x).sum().backward()
     assert got(x.grad).tolist() == want
+
+
+@pytest.mark.parametrize("name", list(RULES))
+def test_rules_do_not_go_through_the_host(name, device):
+    """Most rules go through host float64."""
+    inputs = [put(x, device, grad=True) for x in RULES[name][1]]
+    before = crossed(device)
+    first, second = first_and_second(name, inputs)
+    assert crossed(device) == before
+    wide = [rl.tensor(x, dtype=rl.float64, requires_grad=True) for x in RULES[name][1]]
+    for found, want in zip((*first, *second), sum(first_and_second(name, wide), ()), strict=True):
+        assert found.dtype == rl.float32
+        np.testing.assert_allclose(got(found), got(want), rtol=2e-4, atol=2e-4)
+
+
+@pytest.mark.parametrize("name", list(RULES))
+def test_second_derivatives_are_not_cut(name):
+    """... which also cuts second derivatives: both orders against differences of the order below."""
+    arrays = [x.astype(np.float64) for x in RULES[name][1]]
+    step = 1e-3 if name == "to_dtype" else 1e-6
+    ways = [np.random.default_rng(8).standard_normal(x.shape) for x in arrays]
+
+    def at(shift):
+        return [rl.tensor(x + shift * way, requires_grad=True) for x, way in zip(arrays, ways, strict=True)]
+
+    first, second = first_and_second(name, at(0.0))
+    low, high = at(-step), at(step)
+    slope = (loss(name, high) - loss(name, low)).item() / (2 * step)
+    bend = 0.0
+    for i, (a, b) in enumerate(zip(first_and_second(name, low)[0], first_and_second(name, high)[0], strict=True)):
+        bend += (i + 1.5) * (b - a).sum().item() / (2 * step)
+    along = [sum((got(g) * way).sum() for g, way in zip(order, ways, strict=True)) for order in (first, second)]
+    np.testing.assert_allclose(along, [slope, bend], rtol=5e-3 if name == "to_dtype" else 1e-5, atol=1e-6)
+    assert bool(along[1]) is (name not in ("floor", "ceil", "round"))
 
 
 def test_batched_matmul_with_broadcast_batch_dims(device):
