@@ -5,7 +5,6 @@ Methods that are ops come from the registry; what is written here is what is not
 
 from __future__ import annotations
 
-import itertools
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -30,15 +29,16 @@ from rushlight.ops import (
 )
 from rushlight.ops.registry import REGISTRY
 from rushlight.tape import call
-from rushlight.tape.needed import Needed, edge_of
+from rushlight.tape.hook_tables import Handle, add_to
+from rushlight.tape.hooks import Kept, check_same, hook_value
+from rushlight.tape.needed import edge_of
 from rushlight.tape.roots import backward
 from rushlight.tape.shortcut import PLAIN
 from rushlight.tape.value import Leaf, Node, Output, Value
 
-__all__ = ["Size", "Tensor", "device", "tensor", "wiring"]
+__all__ = ["Handle", "Size", "Tensor", "device", "tensor", "wiring"]
 
 Size = tuple
-_numbers = itertools.count()
 
 
 class device:
@@ -61,17 +61,6 @@ class device:
 
     def __hash__(self) -> int:
         return hash(self.type)
-
-
-class Handle:
-    """What `register_hook` gives back; `remove()` takes the hook off."""
-
-    def __init__(self, hooks: dict[int, Any], key: int) -> None:
-        self.hooks = hooks
-        self.key = key
-
-    def remove(self) -> None:
-        self.hooks.pop(self.key, None)
 
 
 class Tensor(Value):
@@ -139,12 +128,17 @@ class Tensor(Value):
         self.requires_grad_(wanted)
 
     def requires_grad_(self, requires_grad: bool = True) -> Tensor:
-        if requires_grad and self.node is None:
+        """Whether gradients of this leaf are wanted, from now on."""
+        edge = edge_of(self)
+        if requires_grad and edge is None:
+            kept = self._kept()
             creation.requiring(self, True)
-        elif not requires_grad and self.node is not None:
-            if type(self.node) is not Leaf:
+            self.node.grad = None if kept is None else kept.grad
+        elif not requires_grad and edge is not None:
+            if type(edge) is not Leaf:
                 raise RushlightError("requires_grad can only be changed on leaves; use .detach() on a result")
             self.node = None
+            self._keep(edge.grad)
         return self
 
     @property
@@ -159,26 +153,44 @@ class Tensor(Value):
             return None
         return edge.node if type(edge) is Output else edge
 
+    def _kept(self) -> Kept | None:
+        try:
+            found: Kept = object.__getattribute__(self, "kept_grad")
+            return found
+        except AttributeError:
+            return None
+
+    def _keep(self, grad: Value | None) -> None:
+        """Have this gradient, where there is no leaf to have it."""
+        kept = self._kept()
+        if kept is None and grad is not None:
+            kept = self.kept_grad = Kept()
+        if kept is not None:
+            kept.grad = grad
+
     @property
     def grad(self) -> Tensor | None:
         edge = self.node
         if type(edge) is Leaf:
             return edge.grad  # type: ignore[return-value]
-        try:
-            return object.__getattribute__(self, "kept_grad")[0]
-        except AttributeError:
-            return None
+        kept = self._kept()
+        return None if kept is None else kept.grad  # type: ignore[return-value]
 
     @grad.setter
     def grad(self, value: Tensor | None) -> None:
+        if value is not None:
+            if value is self:
+                raise RushlightError("grad: a tensor cannot be its own gradient")
+            check_same(lambda: "grad: what is assigned", self.spec, value)
         edge = self.node
-        if type(edge) is not Leaf:
-            if value is None:
-                return
-            raise RushlightError("grad can only be set on a leaf that requires gradients")
-        if value is not None and value.spec.shape != self.spec.shape:
-            raise ShapeError(f"grad: a gradient {value.spec!r} does not fit {self.spec!r}")
-        edge.grad = value
+        if type(edge) is Leaf:
+            edge.grad = value
+        else:
+            self._keep(value)
+
+    @grad.deleter
+    def grad(self) -> None:
+        self.grad = None
 
     def backward(
         self,
@@ -188,7 +200,7 @@ class Tensor(Value):
         inputs: Sequence[Tensor] | None = None,
     ) -> None:
         """Sum the gradients of this value into the leaves' `.grad`."""
-        backward([self], None if gradient is None else [gradient], retain_graph, create_graph, inputs)
+        backward([self], [gradient], retain_graph, create_graph, None, inputs)
 
     def detach(self) -> Tensor:
         return call.detached(self)  # type: ignore[return-value]
@@ -207,29 +219,30 @@ class Tensor(Value):
         """Call `hook` with the summed gradient of this value; what it returns, if anything, takes its place."""
         if edge_of(self) is None:
             raise RushlightError("register_hook: the tensor does not require gradients")
-        return Handle(*_hook_table(self.node, hook))
+        return hook_value(self.node, hook)
 
     def register_post_accumulate_grad_hook(self, hook: Callable[[Any], None]) -> Handle:
         """Call `hook` with this leaf after its `.grad` has been summed."""
         if type(self.node) is not Leaf:
             raise RushlightError("register_post_accumulate_grad_hook: only leaves that require gradients have one")
-        key = next(_numbers)
-        self.node.post_hooks[key] = hook
-        return Handle(self.node.post_hooks, key)
+        return add_to(self.node.post_hooks, hook)
 
     def retain_grad(self) -> None:
         """Keep the gradient of a value that is not a leaf in its `.grad`."""
         if edge_of(self) is None:
             raise RushlightError("retain_grad: the tensor does not require gradients")
-        if type(self.node) is Leaf:
+        if type(self.node) is Leaf or self.retains_grad:
             return
-        box: list[Any] = [None]
-        self.kept_grad = box
+        kept = self._kept()
+        if kept is None:
+            kept = self.kept_grad = Kept()
+        kept.follow(self.node)
 
-        def keep(g: Any) -> None:
-            box[0] = g if box[0] is None else Needed.add(box[0], g)
-
-        _hook_table(self.node, keep)
+    @property
+    def retains_grad(self) -> bool:
+        """Whether this is no leaf and its gradient is kept."""
+        kept = self._kept()
+        return kept is not None and kept.retains and not self.is_leaf
 
     # ---- types, devices, host ----
 
@@ -489,19 +502,6 @@ class Tensor(Value):
 
 # The class body above shadows these three names with PyTorch's cast methods.
 dtypes_float, dtypes_int, dtypes_bool = float, int, bool
-
-
-def _hook_table(edge: Any, hook: Callable[[Any], Any]) -> tuple[dict[int, Any], int]:
-    key = next(_numbers)
-    if type(edge) is Leaf:
-        table = edge.hooks
-    else:
-        node, index = (edge.node, edge.index) if type(edge) is Output else (edge, 0)
-        if node.hooks is None:
-            node.hooks = {}
-        table = node.hooks.setdefault(index, {})
-    table[key] = hook
-    return table, key
 
 
 methods.install(Tensor)

@@ -11,10 +11,10 @@ from typing import Any
 
 from rushlight.sparse.coo import SparseTensor, as_gradient
 from rushlight.tape import roots
+from rushlight.tape.edges import ends
 from rushlight.tape.function import Function, once_differentiable
 from rushlight.tape.roots import backward
 from rushlight.tape.state import enable_grad, inference_mode, no_grad, set_grad_enabled
-from rushlight.tape.value import Value
 
 __all__ = [
     "Function",
@@ -34,11 +34,19 @@ def grad(
     grad_outputs: Any = None,
     retain_graph: bool | None = None,
     create_graph: bool = False,
-    allow_unused: bool = False,
+    only_inputs: bool = True,
+    allow_unused: bool | None = None,
+    is_grads_batched: bool = False,
+    materialize_grads: bool = False,
 ) -> tuple[Any, ...]:
-    """The gradients of the outputs' sum with respect to the inputs; `.grad` is not touched. A sparse input's is sparse."""
-    wanted = [inputs] if isinstance(inputs, Value) else list(inputs)
+    """The gradients of the outputs' sum with respect to the inputs; `.grad` is not touched. A sparse input's is sparse.
+
+    An input that the outputs do not depend on is an error; `allow_unused` gives None for it, `materialize_grads` zeros.
+    """
+    if materialize_grads and allow_unused is False:
+        raise ValueError("grad: materialize_grads=True gives zeros for unused inputs; leave allow_unused out, or True")
+    wanted = ends(inputs)
     asked = [x._of if isinstance(x, SparseTensor) else x for x in wanted]
-    found = roots.grad(outputs, asked, grad_outputs, retain_graph, create_graph, allow_unused)
+    found = roots.grad(outputs, asked, grad_outputs, retain_graph, create_graph, bool(allow_unused), materialize_grads)
     pairs = zip(wanted, found, strict=True)
     return tuple([as_gradient(x, g) if isinstance(x, SparseTensor) and g is not None else g for x, g in pairs])

@@ -29,6 +29,7 @@ from rushlight.ops.family.map import Elementwise, Formula, MapOp, map_plan
 from rushlight.scalar import build as s
 from rushlight.scalar.ir import Expr, arg, param
 from rushlight.tape import call, replay
+from rushlight.tape.hooks import follow
 from rushlight.tape.needed import edge_of
 from rushlight.tape.op import Plan, Static, check_devices
 from rushlight.tape.recipe import Recipe, Source, make_plain, nothing_watched
@@ -229,16 +230,17 @@ def _old(target: Value) -> Value:
 def _rebase(target: Value, node: Node | None) -> None:
     """Give the target, and the base it is a view of, the record of the new bits."""
     base = target.base
+    target.node = node
+    follow(target)
     if base is None:
-        target.node = node
         target.history = history_of(target) + 1
         return
-    target.node = node
     spec = target.spec
     old_base = call.make_value(base.spec, base.storage, base.offset, base.node)
     new_view = call.make_value(spec, target.storage, target.offset, node)
     base.node = parts.record_write(old_base, new_view, spec, target.offset - base.offset)
     base.history = history_of(base) + 1
+    follow(base)
     target.history = base.history
 
 

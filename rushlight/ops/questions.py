@@ -145,7 +145,6 @@ PROPERTIES: dict[str, Callable[[Any], Any]] = {
     "is_nested": lambda x: False,
     "layout": lambda x: creation.strided,
     "output_nr": _output_number,
-    "retains_grad": lambda x: hasattr(x, "kept_grad"),
     "_version": lambda x: x.storage.version,
     "_base": lambda x: x.base,
 }

@@ -15,6 +15,8 @@ from typing import Any
 from rushlight.core.errors import RushlightError
 from rushlight.core.shapes import Spec
 from rushlight.devices.allocator import Storage
+from rushlight.tape.edges import key_of
+from rushlight.tape.hooks import run_after, run_before, run_hooks, run_value_hooks
 from rushlight.tape.needed import Needed
 from rushlight.tape.op import Shadow
 from rushlight.tape.replay import keep
@@ -23,31 +25,42 @@ from rushlight.tape.state import Changed
 from rushlight.tape.value import Leaf, Node, Output, Value
 
 
+class Everything:
+    """Wanted of a pass that gives the gradient of every value it meets."""
+
+    def __contains__(self, key: object) -> bool:
+        return True
+
+
+EVERYTHING = Everything()
+
+
 def run_backward(
-    roots: Sequence[Value],
+    edges: Sequence[Any],
     gradients: Sequence[Value],
     retain_graph: bool,
     create_graph: bool,
-    inputs: Sequence[Value] | None = None,
+    wanted: set[Any] | Everything | None = None,
+    collect: bool = True,
 ) -> dict[Any, Value]:
-    """Send `gradients` from `roots` to the leaves; with `inputs`, give their gradients instead of touching `.grad`.
+    """Send `gradients` from the records `edges` to the leaves' `.grad`.
 
-    The result maps an input's node (or (node, index)) to its gradient.
+    `wanted` are keys (`edges.key_of`): only what leads to them runs. With `collect` the result maps each of them to its
+    gradient and `.grad` is not touched; without, the leaves among them get theirs.
     """
-    walk = _Walk(retain_graph, create_graph, inputs)
-    edges = [root.node for root in roots]
+    walk = Walk(retain_graph, create_graph, wanted, collect and wanted is not None)
     walk.count(edges)
-    with Changed(grad=create_graph):
+    with Changed(grad=create_graph, walk=walk):
         for edge, gradient in zip(edges, gradients, strict=True):
             walk.arrive(edge, gradient, owned=False)
         walk.run()
     return walk.found
 
 
-class _Walk:
+class Walk:
     """One backward pass. A key is a Leaf, a node with one result, or (node, index) for one result of several."""
 
-    def __init__(self, retain: bool, create: bool, inputs: Sequence[Value] | None) -> None:
+    def __init__(self, retain: bool, create: bool, wanted: set[Any] | Everything | None, collect: bool) -> None:
         self.retain = retain
         self.create = create
         self.waiting: dict[Any, int] = {}  # edges whose gradient is still to come, per node
@@ -55,7 +68,8 @@ class _Walk:
         self.owned: set[Any] = set()  # keys whose sum is a buffer of our own, which may be written to
         self.roots: list[Any] = []
         self.found: dict[Any, Value] = {}
-        self.wanted = None if inputs is None else {_key(v.node) for v in inputs}
+        self.wanted = wanted
+        self.collect = collect  # the wanted gradients are the result, and no leaf is touched
         self.useful: set[Any] | None = None
 
     def count(self, edges: Sequence[Any]) -> None:
@@ -83,19 +97,25 @@ class _Walk:
                 else:
                     waiting[edge] = 1
                     stack.append(edge)
-        if self.wanted is not None:
-            self._mark_useful(order)
+        if self.wanted.__class__ is set:
+            self._mark_useful(order, self.wanted)
 
-    def _mark_useful(self, order: list[Any]) -> None:
+    def reaches(self, edge: Any) -> bool:
+        """Whether a gradient of this record may come in this pass."""
+        node = edge.node if type(edge) is Output else edge
+        if node not in self.waiting or self.useful is None or node in self.useful:
+            return node in self.waiting
+        return self.wanted is not None and key_of(edge) in self.wanted
+
+    def _mark_useful(self, order: list[Any], wanted: Any) -> None:
         """The nodes from which a wanted input can be reached: only they run."""
-        assert self.wanted is not None
         users: dict[Any, list[Any]] = {}
         for node in order:
             if type(node) is not Leaf:
                 for edge in node.edges:
                     if edge is not None:
                         users.setdefault(edge.node if type(edge) is Output else edge, []).append(node)
-        stack = [k[0] if type(k) is tuple else k for k in self.wanted]
+        stack = [k[0] if type(k) is tuple else k for k in wanted]
         useful: set[Any] = set()
         while stack:
             for user in users.get(stack.pop(), ()):
@@ -195,6 +215,8 @@ class _Walk:
         grads = self._collect_outputs(node)
         if not self._prepare(node, grads):
             return (None,) * len(node.edges), ()
+        if node.hooks is not None and node.hooks.before:
+            grads = run_before(node, grads)
         try:
             parts = node.grad.rule(grads, saved_values(node), node.params)
         except Exception as error:
@@ -204,7 +226,10 @@ class _Walk:
         if not self.retain:
             node.saved = None
             node.outs = ()
-        return _fit(node, parts, fresh)
+        parts, fresh = _fit(node, parts, fresh)
+        if node.hooks is not None and node.hooks.after:
+            return run_after(node, parts, grads), ()  # a hook may have kept what it saw
+        return parts, fresh
 
     def _collect_outputs(self, node: Node) -> list[Value | None]:
         if len(node.plan.outs) == 1:
@@ -214,31 +239,30 @@ class _Walk:
     def _prepare(self, node: Node, grads: list[Value | None]) -> bool:
         """Hooks and wanted results; whether the node's derivative is to run."""
         several = len(node.plan.outs) > 1
+        useful = self.useful is None or node in self.useful
+        wanted = self.wanted
         for i, g in enumerate(grads):
             if g is None:
                 continue
-            if node.hooks is not None:
-                g = grads[i] = run_hooks(node.hooks.get(i), g)
-            key = (node, i) if several else node
-            if self.wanted is not None and key in self.wanted:
-                self.found[key] = g
-        if all(g is None for g in grads):
-            return False
-        return self.useful is None or node in self.useful
+            asked = wanted is not None and ((node, i) if several else node) in wanted
+            if node.hooks is not None and (useful or asked):
+                g = grads[i] = run_value_hooks(node, i, g)
+            if asked and self.collect:
+                self.found[(node, i) if several else node] = g
+        return useful and any(g is not None for g in grads)
 
     def _finish_leaf(self, leaf: Leaf) -> None:
         arrived = self.sums.pop(leaf, None)
-        if arrived is None:
+        if arrived is None or (self.wanted is not None and leaf not in self.wanted):
             return
-        g = run_hooks(leaf.hooks, arrived) if leaf.hooks else arrived
-        if self.wanted is not None:
-            if leaf in self.wanted:
-                self.found[leaf] = g
+        g = run_hooks(leaf.hooks, arrived, leaf) if leaf.hooks else arrived
+        if self.collect:
+            self.found[leaf] = g
             return
         owned = leaf in self.owned and not leaf.hooks  # a hook may have kept what it saw
         if leaf.grad is None:
             leaf.grad = g if owned and g.spec.contiguous else Needed.clone(g)
-        elif self.create:
+        elif self.create or not _writable(leaf.grad):
             leaf.grad = Needed.add(leaf.grad, g)
         else:
             Needed.add_into(leaf.grad, g)
@@ -258,8 +282,10 @@ def _tell_place(error: Exception, node: Node) -> None:
         error.add_note(f"(in the backward of {node.plan.op.name}, called at {place})")
 
 
-def _key(edge: Any) -> Any:
-    return (edge.node, edge.index) if type(edge) is Output else edge
+def _writable(grad: Value) -> bool:
+    """Whether a gradient can be added to where it lies: not where its elements share memory."""
+    spec = grad.spec
+    return spec.contiguous or not any(st == 0 and n > 1 for n, st in zip(spec.shape, spec.strides, strict=True))
 
 
 def _fresh(parts: Sequence[Value | None], grads: Sequence[Value | None]) -> list[Storage]:
@@ -310,11 +336,3 @@ def saved_values(node: Node) -> list[Any]:
     for j, value in zip(grad.saves_out, kept_outs, strict=True):
         outs[j] = value
     return values + outs
-
-
-def run_hooks(hooks: dict[int, Any] | None, g: Value) -> Value:
-    for hook in list(hooks.values()) if hooks else ():
-        replaced = hook(g)
-        if replaced is not None:
-            g = replaced
-    return g

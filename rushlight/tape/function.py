@@ -15,8 +15,9 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from rushlight.core.errors import InplaceError, LayoutError, RushlightError
+from rushlight.core.errors import DeviceError, DTypeError, InplaceError, LayoutError, RushlightError, ShapeError
 from rushlight.tape import call
+from rushlight.tape.hooks import follow
 from rushlight.tape.needed import Needed, edge_of
 from rushlight.tape.op import Grad, Op, Plan
 from rushlight.tape.state import STATE, Changed
@@ -128,7 +129,9 @@ def _recorded(
         call.make_value(v.spec, v.storage, v.offset, None if j in own else v.node) for j, v in enumerate(kept)
     )
     ins = [v.spec for v in inputs] + [v.spec for v in saved]
-    plan = Plan(Op(cls.__name__, cls.__doc__ or ""), ins, [v.spec for v in values], _never)
+    op = Op(cls.__name__, cls.__doc__ or "")
+    op.inputs = len(inputs)
+    plan = Plan(op, ins, [v.spec for v in values], _never)
     node = call.new(Node)
     node.plan, node.params = plan, ()
     node.edges = (*[edges[i] for i in places], *[None] * len(saved))
@@ -149,6 +152,8 @@ def _recorded(
             handle.history = history_of(handle) + 1
         if value.spec.differentiable and not _is(value, ctx.constant):
             handle.node = Output(node, len([g for g in given if isinstance(g, Value)])) if len(values) > 1 else node
+        if dirty:
+            follow(handle)
         given.append(handle)
     order = [v is not None for v in ctx.to_save]
     rule = _rule(cls, ctx, places, len(args), order, own, weakref.ref(node))
@@ -201,9 +206,28 @@ def _rule(
             raise RushlightError(
                 f"{cls.__name__}: backward gave {len(found)} gradients for {count} arguments of forward"
             )
-        return [_shared(found[i]) for i in places] + [None] * len(saved)
+        checked = [_checked(cls, i, found[i], values[k].spec) for k, i in enumerate(places)]
+        return [*checked, *[None] * len(saved)]
 
     return rule
+
+
+def _checked(cls: type[Function], i: int, part: Any, spec: Any) -> Any:
+    """A gradient that the user's backward gave for argument `i`: one that can be that argument's."""
+    if part is None:
+        return None
+    wrong = f"{cls.__name__}: backward gave, for argument {i} of forward,"
+    if not _has_storage(part):
+        raise TypeError(f"{wrong} a {type(part).__name__}; give a tensor or None")
+    if part.spec.device is not spec.device:
+        raise DeviceError(f"{wrong} a gradient on another device: {part.spec!r} for {spec!r}")
+    if part.spec.dtype.kind == "c" and spec.dtype.kind != "c":
+        raise DTypeError(f"{wrong} a complex gradient {part.spec!r} for {spec!r}; give its .real")
+    given, wanted = part.spec.shape, spec.shape
+    extra = len(given) - len(wanted)
+    if extra < 0 or any(n != m and m != 1 for n, m in zip(given[extra:], wanted, strict=True)):
+        raise ShapeError(f"{wrong} a gradient {part.spec!r}, whose shape does not fit {spec!r}")
+    return _shared(part)
 
 
 def _shared(part: Any) -> Any:

@@ -15,9 +15,10 @@ Static = tuple[Any, ...]
 class Op:
     """A named, pure function of arrays. Families (in `ops/`) fill in `make_plan` and `make_grad`."""
 
-    __slots__ = ("doc", "name", "number_plans", "plans")
+    __slots__ = ("doc", "inputs", "name", "number_plans", "plans")
 
     def __init__(self, name: str, doc: str) -> None:
+        self.inputs: int | None = None  # of a user's function: how many of a plan's inputs it was given
         self.name = name
         self.doc = doc
         self.plans: dict[Any, Plan] = {}

@@ -5,63 +5,101 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from rushlight.core.errors import NotDifferentiable, RushlightError, ShapeError
+from rushlight.core.errors import DeviceError, DTypeError, NotDifferentiable, RushlightError, ShapeError
 from rushlight.core.shapes import Spec
 from rushlight.tape.backward import run_backward
+from rushlight.tape.edges import end_of, ends, key_of
 from rushlight.tape.needed import Needed, edge_of
-from rushlight.tape.value import Leaf, Output, Value
+from rushlight.tape.value import Leaf, Value
+
+Root = tuple[Any, Spec]  # a record and its spec
 
 
-def _seed(root: Value, gradient: Value | None) -> Value:
+def _called(root: Root) -> str:
+    """A root in words: its spec, and the op that made it."""
+    edge, spec = root
+    return f"{spec!r}, a leaf" if type(edge) is Leaf else f"{spec!r}, the result of {key_node(edge).name()}"
+
+
+def key_node(edge: Any) -> Any:
+    key = key_of(edge)
+    return key[0] if type(key) is tuple else key
+
+
+def _seed(name: str, root: Root, gradient: Any) -> Value:
+    """The gradient a pass starts with at a root: the given one, or 1 where the root is one real number."""
+    spec = root[1]
     if gradient is None:
-        if root.spec.numel != 1:
+        if spec.numel != 1:
             raise RushlightError(
-                f"backward: a gradient must be given for a root that is not one number, here {root.spec!r}; "
+                f"{name}: a gradient must be given for a root that is not one number, here {_called(root)}; "
                 f"pass gradient=, or reduce with .sum() or .mean()"
             )
-        if root.spec.dtype.kind == "c":
+        if spec.dtype.kind == "c":
             raise RushlightError(
-                f"backward: a gradient must be given for a complex root, here {root.spec!r}; "
+                f"{name}: a gradient must be given for a complex root, here {_called(root)}; "
                 f"pass gradient=, or go from a real number such as .abs().sum()"
             )
-        return Needed.full(Spec.of(root.spec.device, root.spec.dtype, root.spec.shape), 1.0)
-    if gradient.spec.shape != root.spec.shape:
-        raise ShapeError(f"backward: a gradient {gradient.spec!r} does not fit the root {root.spec!r}")
-    return Needed.cast(gradient, root.spec.dtype)
+        return Needed.full(Spec.of(spec.device, spec.dtype, spec.shape), 1.0)
+    if not isinstance(gradient, Value):
+        raise TypeError(f"{name}: a gradient is a tensor or None, got {type(gradient).__name__} for {_called(root)}")
+    given = gradient.spec
+    if given.shape != spec.shape:
+        raise ShapeError(f"{name}: a gradient {given!r} does not fit the root {_called(root)}")
+    if given.device is not spec.device:
+        raise DeviceError(f"{name}: a gradient {given!r} is on another device than the root {_called(root)}")
+    if (given.dtype.kind == "c") is not (spec.dtype.kind == "c"):
+        raise DTypeError(
+            f"{name}: a gradient {given!r} for the root {_called(root)}: both are complex or both are real"
+        )
+    return Needed.cast(gradient, spec.dtype)
 
 
-def _checked_roots(roots: Sequence[Value]) -> None:
-    for root in roots:
-        if edge_of(root) is None:
+def roots_of(name: str, tensors: Any, gradients: Any) -> tuple[list[Any], list[Value]]:
+    """The records a pass starts from, and what it starts with."""
+    roots = [end_of(thing) for thing in ends(tensors)]
+    for i, (edge, spec) in enumerate(roots):
+        if edge is None:
             raise NotDifferentiable(
-                f"backward: the root {root.spec!r} does not require gradients: it was made from constants, under no_grad(), "
+                f"{name}: root {i}, {spec!r}, does not require gradients: it was made from constants, under no_grad(), "
                 f"or after .detach()"
             )
+    given = [None] * len(roots) if gradients is None else ends(gradients)
+    if len(given) != len(roots):
+        raise RushlightError(
+            f"{name}: {len(given)} gradients were given for {len(roots)} roots ({', '.join(map(_called, roots))}); "
+            f"give one for each, None for those that are one number"
+        )
+    return [edge for edge, _ in roots], [_seed(name, r, g) for r, g in zip(roots, given, strict=True)]
 
 
 def backward(
     tensors: Any,
-    grad_tensors: Sequence[Any] | None = None,
+    grad_tensors: Any = None,
     retain_graph: bool | None = None,
     create_graph: bool = False,
-    inputs: Sequence[Value] | None = None,
+    grad_variables: Any = None,
+    inputs: Any = None,
 ) -> None:
-    """Sum the gradients of the roots into the leaves' `.grad`."""
-    roots = [tensors] if isinstance(tensors, Value) else list(tensors)
-    _checked_roots(roots)
-    given = [None] * len(roots) if grad_tensors is None else list(grad_tensors)
-    seeds = [_seed(r, g) for r, g in zip(roots, given, strict=True)]
+    """Sum the gradients of the roots into the leaves' `.grad`.
+
+    With `inputs`, into theirs alone; one of them that is no leaf keeps its gradient as after `retain_grad`.
+    """
+    edges, seeds = roots_of("backward", tensors, grad_variables if grad_tensors is None else grad_tensors)
     retain = create_graph if retain_graph is None else retain_graph
     if inputs is None:
-        run_backward(roots, seeds, retain, create_graph)
+        run_backward(edges, seeds, retain, create_graph)
         return
-    for leaf, part in zip(inputs, grad(roots, inputs, seeds, retain, create_graph, allow_unused=True), strict=True):
-        if part is not None:
-            # A buffer of its own: what `grad` gives may be shared between inputs.
-            if type(leaf.node) is not Leaf:
-                raise RushlightError("backward: inputs must be leaves; use grad() for the gradient of a result")
-            present = leaf.node.grad
-            leaf.node.grad = Needed.clone(part) if present is None else Needed.add(present, part)
+    chosen = ends(inputs)
+    if not chosen:
+        raise RushlightError("backward: inputs is empty; name the tensors to get gradients, or leave it out")
+    for thing in chosen:
+        edge, spec = end_of(thing)
+        if edge is None:
+            raise NotDifferentiable(f"backward: an input {spec!r} does not require gradients")
+        if type(edge) is not Leaf and isinstance(thing, Value):
+            thing.retain_grad()  # type: ignore[attr-defined]
+    run_backward(edges, seeds, retain, create_graph, {key_of(end_of(t)[0]) for t in chosen}, collect=False)
 
 
 def grad(
@@ -71,30 +109,28 @@ def grad(
     retain_graph: bool | None = None,
     create_graph: bool = False,
     allow_unused: bool = False,
+    materialize_grads: bool = False,
 ) -> tuple[Any, ...]:
     """The gradients of the outputs' sum with respect to the inputs; `.grad` is not touched."""
-    roots = [outputs] if isinstance(outputs, Value) else list(outputs)
-    wanted = [inputs] if isinstance(inputs, Value) else list(inputs)
-    _checked_roots(roots)
-    if any(edge_of(v) is None for v in wanted):
-        raise NotDifferentiable("grad: one of the inputs does not require gradients")
-    given = (
-        [None] * len(roots)
-        if grad_outputs is None
-        else ([grad_outputs] if isinstance(grad_outputs, Value) else list(grad_outputs))
-    )
-    seeds = [_seed(r, g) for r, g in zip(roots, given, strict=True)]
+    edges, seeds = roots_of("grad", outputs, grad_outputs)
+    asked: Sequence[Any] = ends(inputs)
+    wanted = [end_of(thing) for thing in asked]
+    for i, (edge, spec) in enumerate(wanted):
+        if edge is None:
+            raise NotDifferentiable(f"grad: input {i}, {spec!r}, does not require gradients")
     retain = create_graph if retain_graph is None else retain_graph
-    found = run_backward(roots, seeds, retain, create_graph, wanted)
+    found = run_backward(edges, seeds, retain, create_graph, {key_of(edge) for edge, _ in wanted})
     result = []
-    for i, value in enumerate(wanted):
-        edge = value.node
-        part = found.get((edge.node, edge.index) if type(edge) is Output else edge)
+    for i, (thing, (edge, spec)) in enumerate(zip(asked, wanted, strict=True)):
+        part = found.get(key_of(edge))
+        if part is None and materialize_grads:
+            part = Needed.full(Spec.of(spec.device, spec.dtype, spec.shape), 0.0)
         if part is None and not allow_unused:
             raise NotDifferentiable(
-                f"grad: input {i} ({value.spec!r}) was not used in the outputs; pass allow_unused=True"
+                f"grad: input {i}, {spec!r}, was not used in the outputs; pass allow_unused=True, "
+                f"or materialize_grads=True for zeros"
             )
-        if create_graph and part is not None and edge_of(part) is None:
-            part = Needed.constant_in(part, value)  # its derivative is zero, not absent
+        if create_graph and part is not None and isinstance(thing, Value) and edge_of(part) is None:
+            part = Needed.constant_in(part, thing)  # its derivative is zero, not absent
         result.append(part)
     return tuple(result)

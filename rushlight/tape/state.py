@@ -28,6 +28,7 @@ class State:
     autocast: DType | None = None
     inference: bool = False
     watch: list[Noted | None] | None = None  # takes a note of every call; see Note [Shortcuts]
+    walk: Any = None  # the backward pass that is under way
     special: bool = field(init=False)  # something besides the grad mode is set
 
     def __post_init__(self) -> None:

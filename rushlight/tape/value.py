@@ -11,12 +11,12 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
 from types import CodeType
 from typing import Any
 
 from rushlight.core.shapes import Spec
 from rushlight.devices.allocator import Storage
+from rushlight.tape.hook_tables import METADATA, Handle, Hook, Hooks, Table, add_to, hooks_of
 from rushlight.tape.place import Chain, Place
 
 
@@ -47,8 +47,54 @@ class Leaf:
         self.grad: Value | None = None
         self.handle = weakref.ref(value)
         self.spec = value.spec
-        self.hooks: dict[int, Callable[[Value], Value | None]] = {}
-        self.post_hooks: dict[int, Callable[[Value], None]] = {}
+        self.hooks: Table = {}
+        self.post_hooks: Table = {}
+
+    @property
+    def variable(self) -> Value | None:
+        """The leaf; None where nobody holds it any more."""
+        return self.handle()
+
+    next_functions: tuple[tuple[Any, int], ...] = ()
+
+    def name(self) -> str:
+        return "AccumulateGrad"
+
+    @property
+    def metadata(self) -> dict[Any, Any]:
+        """Anything one wants to note of it."""
+        return METADATA.setdefault(self, {})
+
+    def register_prehook(self, hook: Hook) -> Handle:
+        """Call `hook((gradient,))` before the gradient is added to the leaf's; it may give another, in a tuple."""
+
+        def alone(g: Value) -> Any:
+            given = hook((g,))
+            if given is None or (isinstance(given, (tuple, list)) and len(given) == 1):
+                return None if given is None else given[0]
+            raise TypeError(f"a leaf {self.spec!r}: its node's prehook gives a tuple of one gradient, or None")
+
+        return add_to(self.hooks, alone)
+
+    def register_hook(self, hook: Hook) -> Handle:
+        """Call `hook((), (gradient,))` after the gradient was added to the leaf's."""
+        seen: list[Any] = [None]
+
+        def notice(g: Value) -> None:
+            seen[0] = g
+
+        def finish(_: Value) -> None:
+            g, seen[0] = seen[0], None
+            hook((), (g,))
+
+        return Handle(*_entry(self.hooks, notice), add_to(self.post_hooks, finish))
+
+    def __repr__(self) -> str:
+        return f"<AccumulateGrad of {self.spec!r}>"
+
+
+def _entry(table: Table, hook: Hook) -> tuple[Table, int]:
+    return table, add_to(table, hook).key
 
 
 class Output:
@@ -87,7 +133,7 @@ class Node:
     outs: tuple[Storage, ...]
     grad: Any
     version: int
-    hooks: dict[int, dict[int, Callable[[Any], Any]]] | None
+    hooks: Hooks | None
     dropped: tuple[Any, ...] | None
     code: CodeType
     at: int
@@ -97,6 +143,33 @@ class Node:
     def place(self) -> Place:
         """The line of the user's program that made the call, and the module it was made for."""
         return Place(self.code, self.at, self.chain)
+
+    @property
+    def arity(self) -> int:
+        """How many inputs the call had; behind them a user's function has what it saved."""
+        inputs: int | None = self.plan.op.inputs
+        return len(self.edges) if inputs is None else inputs
+
+    def name(self) -> str:
+        return str(self.plan.op.name)
+
+    @property
+    def next_functions(self) -> tuple[tuple[Any, int], ...]:
+        """Per input: the node it came from, or None, and which of that node's results it was."""
+        return tuple((e.node, e.index) if type(e) is Output else (e, 0) for e in self.edges[: self.arity])
+
+    @property
+    def metadata(self) -> dict[Any, Any]:
+        """Anything one wants to note of the call."""
+        return METADATA.setdefault(self, {})
+
+    def register_prehook(self, hook: Hook) -> Handle:
+        """Call `hook(grad_outputs)` before the derivative runs; it may give others. See Note [Hooks]."""
+        return add_to(hooks_of(self).before, hook)
+
+    def register_hook(self, hook: Hook) -> Handle:
+        """Call `hook(grad_inputs, grad_outputs)` after the derivative ran; it may give other gradients of the inputs."""
+        return add_to(hooks_of(self).after, hook)
 
     def __repr__(self) -> str:
         return f"<{self.plan.op.name}>"
