@@ -127,12 +127,15 @@ def test_types_meet_as_the_standard_says():
     assert (small + 1).dtype is (2.5 * small).dtype is xp.float32
     assert (xp.ones(2, dtype=xp.uint8) + xp.ones(2, dtype=xp.int8)).dtype is xp.int16
     assert (small + xp.ones(3, dtype=xp.complex64)).dtype is xp.complex64
+    assert (small + 1j).dtype is (1j * small).dtype is xp.complex64
+    assert complex((1j * small)[1]) == 1j
     for bad in (
         lambda: small + xp.ones(3, dtype=xp.int32),
         lambda: xp.ones(3, dtype=xp.int32) + 1.5,
         lambda: xp.ones(3, dtype=xp.int32) + True,
         lambda: xp.ones(3, dtype=xp.bool) + xp.ones(3, dtype=xp.bool),
-        lambda: small + 1j,
+        lambda: xp.ones(3, dtype=xp.int32) + 1j,
+        lambda: small < 1j,
         lambda: xp.add(1, 2),
     ):
         with pytest.raises(TypeError):

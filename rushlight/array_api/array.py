@@ -226,6 +226,8 @@ def operands(name: str, kinds: str, *given: Any) -> list[Tensor]:
             f"{name}: at least one operand must be an array, got {', '.join(type(v).__name__ for v in given)}"
         )
     common = promoted(*[t.dtype for t in tensors])
+    if common.kind == "f" and any(isinstance(v, complex) for v in given):
+        common = dtypes.complex_type(common)
     check_kind(name, common, kinds)
     for v in given:
         if not is_array(v) and not isinstance(v, (bool, int, float, complex)):
