@@ -198,9 +198,11 @@ class Tensor(Value):
         retain_graph: bool | None = None,
         create_graph: bool = False,
         inputs: Sequence[Tensor] | None = None,
+        *,
+        workers: int = 1,
     ) -> None:
         """Sum the gradients of this value into the leaves' `.grad`."""
-        backward([self], [gradient], retain_graph, create_graph, None, inputs)
+        backward([self], [gradient], retain_graph, create_graph, None, inputs, workers=workers)
 
     def detach(self) -> Tensor:
         return call.detached(self)  # type: ignore[return-value]

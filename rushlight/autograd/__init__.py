@@ -38,6 +38,8 @@ def grad(
     allow_unused: bool | None = None,
     is_grads_batched: bool = False,
     materialize_grads: bool = False,
+    *,
+    workers: int = 1,
 ) -> tuple[Any, ...]:
     """The gradients of the outputs' sum with respect to the inputs; `.grad` is not touched. A sparse input's is sparse.
 
@@ -47,6 +49,7 @@ def grad(
         raise ValueError("grad: materialize_grads=True gives zeros for unused inputs; leave allow_unused out, or True")
     wanted = ends(inputs)
     asked = [x._of if isinstance(x, SparseTensor) else x for x in wanted]
-    found = roots.grad(outputs, asked, grad_outputs, retain_graph, create_graph, bool(allow_unused), materialize_grads)
+    options = retain_graph, create_graph, bool(allow_unused), materialize_grads
+    found = roots.grad(outputs, asked, grad_outputs, *options, workers=workers)
     pairs = zip(wanted, found, strict=True)
     return tuple([as_gradient(x, g) if isinstance(x, SparseTensor) and g is not None else g for x, g in pairs])

@@ -208,12 +208,18 @@ class SparseTensor(Tensor):
         self._of.grad = None
 
     def backward(
-        self, gradient: Any = None, retain_graph: bool | None = None, create_graph: bool = False, inputs: Any = None
+        self,
+        gradient: Any = None,
+        retain_graph: bool | None = None,
+        create_graph: bool = False,
+        inputs: Any = None,
+        *,
+        workers: int = 1,
     ) -> None:
         if gradient is None or gradient.shape != self._size:
             given = "none" if gradient is None else str(list(gradient.shape))
             raise ShapeError(f"backward: a gradient of the shape of {brief(self)} is needed, got {given}")
-        self._of.backward(gradient.sparse_mask(self)._of, retain_graph, create_graph, inputs)
+        self._of.backward(gradient.sparse_mask(self)._of, retain_graph, create_graph, inputs, workers=workers)
 
     def retain_grad(self) -> None:
         self._of.retain_grad()

@@ -2,14 +2,14 @@
 
 # Note [Backward]
 1. A node runs when all gradients that can reach it have arrived; they are summed in the order of arrival, which is fixed.
-2. Un-broadcasting, casting and adding up happen here and nowhere else (`_fit`, `_arrive`).
+2. Un-broadcasting, casting and adding up happen here and nowhere else (`_fit`, `Walk.arrive`).
 3. Hooks see the sum, once. A leaf's `.grad` is a buffer of its own: what is shared or a view is copied first.
 4. Saved values are given back as soon as their node has run, unless the graph is retained.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from rushlight.core.errors import RushlightError
@@ -42,13 +42,15 @@ def run_backward(
     create_graph: bool,
     wanted: set[Any] | Everything | None = None,
     collect: bool = True,
+    make: Callable[..., Walk] | None = None,
 ) -> dict[Any, Value]:
     """Send `gradients` from the records `edges` to the leaves' `.grad`.
 
     `wanted` are keys (`edges.key_of`): only what leads to them runs. With `collect` the result maps each of them to its
-    gradient and `.grad` is not touched; without, the leaves among them get theirs.
+    gradient and `.grad` is not touched; without, the leaves among them get theirs. `make` makes another walk than the
+    sequential one.
     """
-    walk = Walk(retain_graph, create_graph, wanted, collect and wanted is not None)
+    walk = (make or Walk)(retain_graph, create_graph, wanted, collect and wanted is not None)
     walk.count(edges)
     with Changed(grad=create_graph, walk=walk):
         for edge, gradient in zip(edges, gradients, strict=True):
@@ -158,7 +160,7 @@ class Walk:
             try:
                 parts = direct(g, node)
             except Exception as error:
-                _tell_place(error, node)
+                tell_place(error, node)
                 raise
             if not retain:
                 node.saved = None
@@ -178,8 +180,8 @@ class Walk:
                 if edge is None:
                     continue
                 mine = part is not g
-                if part is not None and part.spec is not spec and not _fits(part, spec):
-                    part = _fitted(part, spec)
+                if part is not None and part.spec is not spec and not fits(part, spec):
+                    part = fitted(part, spec)
                     mine = mine or part.storage is not g.storage
                 target = edge.node if edge.__class__ is Output else edge
                 left = waiting[target]
@@ -220,7 +222,7 @@ class Walk:
         try:
             parts = node.grad.rule(grads, saved_values(node), node.params)
         except Exception as error:
-            _tell_place(error, node)
+            tell_place(error, node)
             raise
         fresh = _fresh(parts, grads)
         if not self.retain:
@@ -275,7 +277,7 @@ class Walk:
                     hook(handle)
 
 
-def _tell_place(error: Exception, node: Node) -> None:
+def tell_place(error: Exception, node: Node) -> None:
     """Add to an error where the call was made whose derivative failed."""
     place = str(node.place)
     if place not in str(error):
@@ -307,19 +309,19 @@ def _fit(node: Node, parts: Any, fresh: list[Storage]) -> tuple[Sequence[Value |
     if len(parts) != len(ins):
         raise RushlightError(f"{node.plan.op.name}: its derivative gave {len(parts)} gradients for {len(ins)} inputs")
     for i, part in enumerate(parts):
-        if part is not None and not _fits(part, ins[i]):
-            fitted = _fitted(part, ins[i])
-            parts = [*parts[:i], fitted, *parts[i + 1 :]]
-            if fitted.storage is not part.storage:
-                fresh.append(fitted.storage)
+        if part is not None and not fits(part, ins[i]):
+            fit = fitted(part, ins[i])
+            parts = [*parts[:i], fit, *parts[i + 1 :]]
+            if fit.storage is not part.storage:
+                fresh.append(fit.storage)
     return parts, fresh
 
 
-def _fits(part: Value, spec: Spec) -> bool:
+def fits(part: Value, spec: Spec) -> bool:
     return part.spec.shape == spec.shape and part.spec.dtype is spec.dtype
 
 
-def _fitted(part: Value, spec: Spec) -> Value:
+def fitted(part: Value, spec: Spec) -> Value:
     if part.spec.shape != spec.shape:
         part = Needed.sum_to(part, spec.shape)
     return part if part.spec.dtype is spec.dtype else Needed.cast(part, spec.dtype)

@@ -190,10 +190,16 @@ class Checkpoint(Region):
             node.dropped = (*(node.dropped or ()), self)
 
     def restore(self) -> None:
-        """Rebuild every dropped save of nodes that still need theirs, each recipe once."""
-        needed = [(node, *rest) for reference, *rest in self.entries if _still_needs(node := reference())]
+        """Rebuild every dropped save of nodes that still need theirs, each recipe once.
+
+        One thread does it for all nodes of the region; another that needs one of them waits, and finds nothing left to do.
+        """
         with replay.LOCK:
-            storages = replay.refill([entry.key for _, _, _, entry in needed])
+            self._restore()
+
+    def _restore(self) -> None:
+        needed = [(node, *rest) for reference, *rest in self.entries if _still_needs(node := reference())]
+        storages = replay.refill([entry.key for _, _, _, entry in needed])
         self.entries = []
         for (node, is_input, position, entry), storage in zip(needed, storages, strict=True):
             # The bits are those that were saved, so the version is too.

@@ -120,17 +120,21 @@ def _addresses(inputs: Sequence[Value]) -> list[int]:
 
 def ensure(storage: Storage) -> int:
     """The storage's address, rebuilt if it was dropped."""
-    if storage.address is None:
+    address = storage.address
+    if address is None:
         with LOCK:
-            rebuild(storage)
-    assert storage.address is not None
-    return storage.address
+            if storage.address is None:  # else another thread was quicker
+                rebuild(storage)
+            address = storage.address
+    assert address is not None
+    return address
 
 
 def keep(storage: Storage) -> None:
     """Have the bytes, and never drop them again."""
-    ensure(storage)
-    make_plain(storage)
+    with LOCK:
+        ensure(storage)
+        make_plain(storage)
 
 
 def rebuild(target: Storage) -> None:

@@ -10,6 +10,7 @@ from rushlight.core.shapes import Spec
 from rushlight.tape.backward import run_backward
 from rushlight.tape.edges import end_of, ends, key_of
 from rushlight.tape.needed import Needed, edge_of
+from rushlight.tape.parallel import walk_by
 from rushlight.tape.value import Leaf, Value
 
 Root = tuple[Any, Spec]  # a record and its spec
@@ -80,15 +81,19 @@ def backward(
     create_graph: bool = False,
     grad_variables: Any = None,
     inputs: Any = None,
+    *,
+    workers: int = 1,
 ) -> None:
     """Sum the gradients of the roots into the leaves' `.grad`.
 
     With `inputs`, into theirs alone; one of them that is no leaf keeps its gradient as after `retain_grad`.
+    With several `workers`, independent parts of the graph run at once, with the same bits: Note [Parallel backward].
     """
+    make = walk_by(workers, "backward")
     edges, seeds = roots_of("backward", tensors, grad_variables if grad_tensors is None else grad_tensors)
     retain = create_graph if retain_graph is None else retain_graph
     if inputs is None:
-        run_backward(edges, seeds, retain, create_graph)
+        run_backward(edges, seeds, retain, create_graph, make=make)
         return
     chosen = ends(inputs)
     if not chosen:
@@ -99,7 +104,7 @@ def backward(
             raise NotDifferentiable(f"backward: an input {spec!r} does not require gradients")
         if type(edge) is not Leaf and isinstance(thing, Value):
             thing.retain_grad()  # type: ignore[attr-defined]
-    run_backward(edges, seeds, retain, create_graph, {key_of(end_of(t)[0]) for t in chosen}, collect=False)
+    run_backward(edges, seeds, retain, create_graph, {key_of(end_of(t)[0]) for t in chosen}, False, make)
 
 
 def grad(
@@ -110,8 +115,11 @@ def grad(
     create_graph: bool = False,
     allow_unused: bool = False,
     materialize_grads: bool = False,
+    *,
+    workers: int = 1,
 ) -> tuple[Any, ...]:
     """The gradients of the outputs' sum with respect to the inputs; `.grad` is not touched."""
+    make = walk_by(workers, "grad")
     edges, seeds = roots_of("grad", outputs, grad_outputs)
     asked: Sequence[Any] = ends(inputs)
     wanted = [end_of(thing) for thing in asked]
@@ -119,7 +127,7 @@ def grad(
         if edge is None:
             raise NotDifferentiable(f"grad: input {i}, {spec!r}, does not require gradients")
     retain = create_graph if retain_graph is None else retain_graph
-    found = run_backward(edges, seeds, retain, create_graph, {key_of(edge) for edge, _ in wanted})
+    found = run_backward(edges, seeds, retain, create_graph, {key_of(edge) for edge, _ in wanted}, make=make)
     result = []
     for i, (thing, (edge, spec)) in enumerate(zip(asked, wanted, strict=True)):
         part = found.get(key_of(edge))
