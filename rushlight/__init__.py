@@ -10,6 +10,7 @@ from rushlight import (
     autograd,
     distributions,
     fft,
+    func,
     linalg,
     masked,
     memory,

@@ -1,0 +1,27 @@
+"""Functions of functions: PyTorch's `torch.func`.
+
+Owns: gradients, Jacobians and their products as functions; modules called with other parameters.
+Takes: functions of tensors in any nesting. Gives: functions of the same arguments.
+Never: knows an op; walks the graph itself (`tape/` does).
+"""
+
+from __future__ import annotations
+
+from rushlight.func.jacobians import hessian, jacfwd, jacrev
+from rushlight.func.modules import functional_call, replace_all_batch_norm_modules_, stack_module_state
+from rushlight.func.transforms import grad, grad_and_value, jvp, linearize, value_and_grad, vjp
+
+__all__ = [
+    "functional_call",
+    "grad",
+    "grad_and_value",
+    "hessian",
+    "jacfwd",
+    "jacrev",
+    "jvp",
+    "linearize",
+    "replace_all_batch_norm_modules_",
+    "stack_module_state",
+    "value_and_grad",
+    "vjp",
+]

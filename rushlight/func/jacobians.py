@@ -1,0 +1,117 @@
+"""Whole Jacobians and Hessians, by rows (`jacrev`) or by columns (`jacfwd`)."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from rushlight.core.errors import RushlightError
+from rushlight.func.arguments import Argnums, Chosen
+from rushlight.func.transforms import Function, Pulled, Pushed
+from rushlight.ops import creation, views
+from rushlight.tape.value import Value
+
+
+def jacrev(func: Function, argnums: Argnums = 0, *, has_aux: bool = False, chunk_size: int | None = None) -> Function:
+    """The function that gives the Jacobian of `func` in reverse mode: a row per number of the output.
+
+    The output's nesting, with every tensor replaced by the argument's nesting of blocks out.shape + in.shape. `chunk_size`
+    rows are computed together; None means all of them.
+    """
+    _check_chunk("jacrev", chunk_size)
+
+    @functools.wraps(func)
+    def jacobian(*args: Any, **named: Any) -> Any:
+        chosen = Chosen("jacrev", argnums, args)
+        pulled = Pulled("jacrev", _of_chosen(func, chosen, named), tuple(chosen.leaves), has_aux)
+        _check_real("jacrev", pulled.primals, pulled.outs)
+        blocks = []
+        for y in pulled.outs:
+            rows = _mapped(_row_of(pulled, y), y, pulled.primals, chunk_size)
+            shapes = [y.spec.shape + x.spec.shape for x in pulled.primals]
+            parts = [views.reshape(part, shape) for part, shape in zip(rows, shapes, strict=True)]
+            blocks.append(chosen.spec.unflatten(parts))
+        made = pulled.out_spec.unflatten(blocks)
+        return (made, pulled.aux) if has_aux else made
+
+    return jacobian
+
+
+def jacfwd(
+    func: Function,
+    argnums: Argnums = 0,
+    has_aux: bool = False,
+    *,
+    randomness: str = "error",
+    chunk_size: int | None = None,
+) -> Function:
+    """The function that gives the Jacobian of `func` in forward mode: a column per number of the arguments.
+
+    Its result is that of `jacrev`. The function runs once, so `randomness` (PyTorch's argument) changes nothing.
+    """
+    _check_chunk("jacfwd", chunk_size)
+    if randomness not in ("error", "different", "same"):
+        raise RushlightError(f"jacfwd: randomness is 'error', 'different' or 'same', got {randomness!r}")
+
+    @functools.wraps(func)
+    def jacobian(*args: Any, **named: Any) -> Any:
+        chosen = Chosen("jacfwd", argnums, args)
+        pushed = Pushed("jacfwd", _of_chosen(func, chosen, named), tuple(chosen.leaves), has_aux)
+        _check_real("jacfwd", pushed.primals, pushed.outs)
+        blocks: list[list[Any]] = [[] for _ in pushed.outs]
+        for j, x in enumerate(pushed.primals):
+            columns = _mapped(_column_of(pushed, j), x, pushed.outs, chunk_size)
+            for block, y, part in zip(blocks, pushed.outs, columns, strict=True):
+                block.append(_last(part, y.spec.shape + x.spec.shape))
+        made = pushed.out_spec.unflatten([chosen.spec.unflatten(block) for block in blocks])
+        return (made, pushed.aux) if has_aux else made
+
+    return jacobian
+
+
+def hessian(func: Function, argnums: Argnums = 0) -> Function:
+    """The function that gives the matrix of second derivatives: `jacfwd` of `jacrev`."""
+    return jacfwd(jacrev(func, argnums), argnums)
+
+
+def _of_chosen(func: Function, chosen: Chosen, named: dict[str, Any]) -> Function:
+    return lambda *leaves: func(*chosen.rebuilt(leaves), **named)
+
+
+def _row_of(pulled: Pulled, y: Value) -> Callable[[Any], list[Any]]:
+    return lambda cotangent: pulled.pull([y], [cotangent])
+
+
+def _column_of(pushed: Pushed, j: int) -> Callable[[Any], list[Any]]:
+    return lambda tangent: pushed.push({j: tangent})
+
+
+def _mapped(derive: Callable[[Any], list[Any]], like: Any, results: Sequence[Any], chunk_size: int | None) -> list[Any]:
+    """`derive` along each unit vector of a tensor, one for each of `results`, stacked in front."""
+    size = like.spec.numel
+    if not size:
+        return [creation.zeros((0, *y.spec.shape), dtype=y.spec.dtype, device=y.device) for y in results]
+    units = creation.eye(size, dtype=like.spec.dtype, device=like.device)
+    rows = [derive(views.reshape(views.select(units, 0, n), like.spec.shape)) for n in range(size)]
+    return [views.stack(parts) for parts in zip(*rows, strict=True)]
+
+
+def _last(part: Any, shape: tuple[int, ...]) -> Any:
+    rank = len(part.shape)
+    return views.reshape(views.permute(part, (*range(1, rank), 0)), shape)
+
+
+def _check_chunk(name: str, chunk_size: Any) -> None:
+    if chunk_size is not None and (not isinstance(chunk_size, int) or chunk_size < 1):
+        raise RushlightError(f"{name}: chunk_size is a positive int or None, got {chunk_size!r}")
+
+
+def _check_real(name: str, inputs: Sequence[Value], outputs: Sequence[Value]) -> None:
+    for what, values in (("inputs", inputs), ("outputs", outputs)):
+        for i, value in enumerate(values):
+            if value.spec.dtype.kind == "c":
+                raise RushlightError(
+                    f"{name}: the {what} must be real, but number {i} is {value.spec!r}; "
+                    f"use view_as_real, or vjp and jvp"
+                )

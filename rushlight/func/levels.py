@@ -1,0 +1,150 @@
+"""One level of differentiation on the one tape.
+
+# Note [Levels]
+1. A level gives the function a fresh handle per input: a leaf of its own, or a view of the input where the input has a record.
+   Derivatives are taken with respect to that handle's node, which nobody else has: so levels cannot be confused, however
+   they nest, and a second level is nothing but another walk over what the first one recorded.
+2. Whether a result depends on anything outside is read off the record: does it reach a leaf that is not of an ended level?
+   Only then is the derivative itself recorded, and only then does a result keep its record.
+3. Outside `no_grad` governs what leaves the level, not what happens in it: as PyTorch documents it for `torch.func`.
+4. The forward derivative is the derivative of the reverse one, which is linear in its cotangent. It is exact, for every op
+   that is twice differentiable, and needs no second set of rules.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
+from rushlight.core.errors import DTypeError, LayoutError
+from rushlight.ops import creation, views
+from rushlight.tape import call
+from rushlight.tape.backward import run_backward
+from rushlight.tape.needed import Needed, edge_of
+from rushlight.tape.state import STATE, Changed
+from rushlight.tape.value import Leaf, Output, Value
+
+# Leaves of levels that have ended: a record that reaches only these leads nowhere.
+_ENDED: weakref.WeakSet[Leaf] = weakref.WeakSet()
+
+
+class Level:
+    """The inputs of one level: what the function sees (`values`), and where their gradients arrive (`marks`)."""
+
+    def __init__(self, name: str, inputs: Sequence[Any]) -> None:
+        self.outside = STATE.get().grad
+        self.values: list[Any] = []
+        self.marks: list[Value] = []
+        self.leaves: list[Leaf] = []
+        self.tracked: set[Any] = set()  # the nodes of inputs that have a record outside
+        for x in inputs:
+            check_input(name, x)
+            inner = self._tracked(x) if self.outside and edge_of(x) is not None else self._fresh(x)
+            mark = call.new(Value)  # a handle of our own: a write in place gives the user's another node
+            mark.node = inner.node
+            self.values.append(inner)
+            self.marks.append(mark)
+
+    def _tracked(self, x: Value) -> Value:
+        inner = views.permute(x, tuple(range(len(x.spec.shape))))  # in their own order: all of it, as a view
+        self.tracked.add(inner.node)
+        return inner
+
+    def _fresh(self, x: Value) -> Value:
+        inner = call.detached(x)
+        leaf = inner.node = Leaf(inner)
+        self.leaves.append(leaf)
+        return inner
+
+    def run(self, function: Callable[..., Any], *args: Any, **named: Any) -> Any:
+        """The function, recorded whatever the mode outside is. With it the level ends."""
+        try:
+            with Changed(grad=True):
+                return function(*args, **named)
+        finally:
+            _ENDED.update(self.leaves)
+
+    def pull(self, outputs: Sequence[Value], cotangents: Sequence[Value], create: bool, retain: bool) -> list[Any]:
+        """The gradient of each input, None where the outputs do not depend on it."""
+        return pull(outputs, self.marks, cotangents, create, retain)
+
+    def leave(self, value: Any) -> Any:
+        """A result as it is seen outside: without a record that leads nowhere."""
+        if not isinstance(value, Value) or not hasattr(value, "storage") or edge_of(value) is None:
+            return value
+        return value if self.depends([value]) else call.detached(value)
+
+    def depends(self, values: Sequence[Value]) -> bool:
+        """Whether somebody outside may differentiate the values again."""
+        return self.outside and depends(values, self.tracked)
+
+
+def check_input(name: str, x: Any) -> None:
+    if not isinstance(x, Value):
+        raise TypeError(
+            f"{name}: tensors are differentiated, got {type(x).__name__}; wrap it in rushlight.tensor(...), "
+            f"or leave it out with argnums"
+        )
+    if not hasattr(x, "storage"):
+        raise LayoutError(f"{name}: a sparse tensor cannot be differentiated here; pass indices and values")
+    if not x.spec.differentiable:
+        raise DTypeError(
+            f"{name}: only floating-point and complex tensors can require gradients, got {x.spec!r}; "
+            f"cast with .to(dtype), or leave it out with argnums"
+        )
+
+
+def pull(
+    outputs: Sequence[Value], marks: Sequence[Value], cotangents: Sequence[Value], create: bool, retain: bool
+) -> list[Any]:
+    """Vector-Jacobian products from recorded outputs to the marked nodes; None where nothing arrives."""
+    reached = [(y, g) for y, g in zip(outputs, cotangents, strict=True) if edge_of(y) is not None]
+    if not reached or not marks:
+        return [None] * len(marks)
+    roots = [y for y, _ in reached]
+    seeds = [Needed.cast(g, y.spec.dtype) for y, g in reached]
+    found = run_backward(roots, seeds, retain, create, marks)
+    return [found.get(_key(mark.node)) for mark in marks]
+
+
+def _key(edge: Any) -> Any:
+    return (edge.node, edge.index) if type(edge) is Output else edge
+
+
+def depends(values: Sequence[Value], known: Collection[Any] = ()) -> bool:
+    """Whether one of the values has a record that reaches a leaf of no ended level, or one of the known nodes."""
+    stack = [edge for edge in map(edge_of, values) if edge is not None]
+    seen: set[Any] = set()
+    while stack:
+        edge = stack.pop()
+        node = edge.node if edge.__class__ is Output else edge
+        if node in seen:
+            continue
+        seen.add(node)
+        if node.__class__ is not Leaf:
+            stack.extend([e for e in node.edges if e is not None])
+            found = node in known
+        else:
+            found = node not in _ENDED
+        if found:
+            return True
+    return False
+
+
+def leaves_under(values: Sequence[Value]) -> set[Leaf]:
+    """The leaves that the values' records reach."""
+    stack = [edge for edge in map(edge_of, values) if edge is not None]
+    seen: set[Any] = set()
+    while stack:
+        edge = stack.pop()
+        node = edge.node if edge.__class__ is Output else edge
+        if node not in seen:
+            seen.add(node)
+            if node.__class__ is not Leaf:
+                stack.extend([e for e in node.edges if e is not None])
+    return {node for node in seen if node.__class__ is Leaf}
+
+
+def or_zeros(part: Value | None, like: Value) -> Any:
+    return creation.zeros_like(call.detached(like)) if part is None else part

@@ -1,0 +1,53 @@
+"""Modules as functions of their parameters: `functional_call`, and many models as one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rushlight.core.errors import RushlightError
+from rushlight.nn.module import Module
+from rushlight.nn.norm import BatchNorm1d, BatchNorm2d, BatchNorm3d
+from rushlight.nn.utils.stateless import functional_call
+from rushlight.ops import views
+from rushlight.tensor import Tensor
+
+__all__ = ["functional_call", "replace_all_batch_norm_modules_", "stack_module_state"]
+
+
+def stack_module_state(models: Sequence[Module]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """(parameters, buffers) of models of one kind, each stacked in front: with `vmap` and `functional_call`, an ensemble as one."""
+    if not models:
+        raise RushlightError("stack_module_state: at least one model is needed, got none")
+    first = models[0]
+    for model in models:
+        if type(model) is not type(first):
+            raise RushlightError(
+                f"stack_module_state: the models must be of one class, got {type(first).__name__} and {type(model).__name__}"
+            )
+        if model.training != first.training:
+            raise RushlightError(
+                "stack_module_state: the models must all be training, or all not: use .train() or .eval()"
+            )
+    return _stacked([dict(m.named_parameters()) for m in models]), _stacked([dict(m.named_buffers()) for m in models])
+
+
+def _stacked(states: list[dict[str, Any]]) -> dict[str, Any]:
+    return {name: _stack(name, [state[name] for state in states]) for name in states[0]}
+
+
+def _stack(name: str, tensors: list[Tensor]) -> Tensor:
+    wants = {t.requires_grad for t in tensors}
+    if len(wants) > 1:
+        raise RushlightError(f"stack_module_state: {name} requires gradients in some of the models and not in others")
+    made: Any = views.stack(tensors).detach()
+    return made.requires_grad_(wants.pop())
+
+
+def replace_all_batch_norm_modules_(root: Module) -> Module:
+    """Make every batch norm in `root` use its batch's statistics, and keep none; in place. Gives `root`."""
+    for part in root.modules():
+        if isinstance(part, (BatchNorm1d, BatchNorm2d, BatchNorm3d)):
+            part.running_mean = part.running_var = part.num_batches_tracked = None
+            part.track_running_stats = False
+    return root

@@ -1,0 +1,215 @@
+"""Derivatives of functions as functions: `grad`, `vjp`, `jvp`, `linearize`. See Note [Levels]."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from rushlight.core.errors import RushlightError
+from rushlight.func.arguments import Argnums, Chosen, fitting, tensors_in, with_aux
+from rushlight.func.levels import Level, depends, leaves_under, or_zeros, pull
+from rushlight.ops import creation
+from rushlight.tape.needed import edge_of
+from rushlight.tape.state import STATE
+from rushlight.tape.value import Value
+from rushlight.utils._pytree import tree_flatten, tree_map
+
+Function = Callable[..., Any]
+
+
+def _outside(level: Level, tree: Any) -> Any:
+    return tree_map(level.leave, tree)
+
+
+# ---- reverse ----
+
+
+def grad(func: Function, argnums: Argnums = 0, has_aux: bool = False) -> Function:
+    """The function that gives the gradient of `func`, which returns one number; with `has_aux`, (gradient, aux)."""
+
+    @functools.wraps(func)
+    def gradient(*args: Any, **named: Any) -> Any:
+        found, _, aux = _gradient("grad", func, argnums, has_aux, args, named)
+        return (found, aux) if has_aux else found
+
+    return gradient
+
+
+def grad_and_value(func: Function, argnums: Argnums = 0, has_aux: bool = False) -> Function:
+    """As `grad`, giving (gradient, value); with `has_aux`, (gradient, (value, aux))."""
+
+    @functools.wraps(func)
+    def both(*args: Any, **named: Any) -> Any:
+        found, value, aux = _gradient("grad_and_value", func, argnums, has_aux, args, named)
+        return found, (value, aux) if has_aux else value
+
+    return both
+
+
+def value_and_grad(func: Function, argnums: Argnums = 0, has_aux: bool = False) -> Function:
+    """As `grad`, giving (value, gradient); with `has_aux`, ((value, aux), gradient)."""
+
+    @functools.wraps(func)
+    def both(*args: Any, **named: Any) -> Any:
+        found, value, aux = _gradient("value_and_grad", func, argnums, has_aux, args, named)
+        return (value, aux) if has_aux else value, found
+
+    return both
+
+
+def _gradient(
+    name: str, func: Function, argnums: Argnums, has_aux: bool, args: tuple[Any, ...], named: dict[str, Any]
+) -> tuple[Any, Any, Any]:
+    chosen = Chosen(name, argnums, args)
+    level = Level(name, chosen.leaves)
+    out, aux = with_aux(name, level.run(func, *chosen.rebuilt(level.values), **named), has_aux)
+    _check_one_number(name, out)
+    live = level.depends([out])
+    parts = level.pull([out], [creation.ones_like(_plain(out))], create=live, retain=live)
+    gradients = [level.leave(or_zeros(part, x)) for part, x in zip(parts, chosen.leaves, strict=True)]
+    return chosen.spec.unflatten(gradients), level.leave(out), _outside(level, aux)
+
+
+def _plain(value: Any) -> Any:
+    return value.detach()
+
+
+def _check_one_number(name: str, out: Any) -> None:
+    if not isinstance(out, Value):
+        raise RushlightError(
+            f"{name}: the function must return one number as a tensor, got {type(out).__name__}; "
+            f"return the rest as aux, with has_aux=True"
+        )
+    if out.spec.shape:
+        raise RushlightError(
+            f"{name}: the function must return one number, got {out.spec!r}; reduce it with .sum() or .mean(), "
+            f"or use vjp or jacrev"
+        )
+    if out.spec.dtype.kind == "c":
+        raise RushlightError(
+            f"{name}: the function must return a real number, got {out.spec!r}; go from a real one such as .abs()"
+        )
+
+
+def vjp(func: Function, *primals: Any, has_aux: bool = False) -> tuple[Any, ...]:
+    """(output, vjp_fn) or, with `has_aux`, (output, vjp_fn, aux): `vjp_fn(cotangents)` gives a tuple, a gradient per primal."""
+    pulled = Pulled("vjp", func, primals, has_aux)
+    output = _outside(pulled.level, pulled.output)
+
+    def vjp_fn(cotangents: Any, retain_graph: bool = True, create_graph: bool | None = None) -> Any:
+        given = fitting("vjp", "cotangent", cotangents, pulled.out_spec, pulled.outs, "output")
+        parts = pulled.pull(pulled.outs, given, retain_graph, create_graph)
+        return pulled.in_spec.unflatten(parts)
+
+    return (output, vjp_fn, pulled.aux) if has_aux else (output, vjp_fn)
+
+
+class Pulled:
+    """A function run once on given primals, and its vector-Jacobian products."""
+
+    def __init__(self, name: str, func: Function, primals: tuple[Any, ...], has_aux: bool = False) -> None:
+        self.primals, self.in_spec = tree_flatten(primals)
+        self.level = level = Level(name, self.primals)
+        made = level.run(func, *self.in_spec.unflatten(level.values))
+        self.output, aux = with_aux(name, made, has_aux)
+        self.outs, self.out_spec = tensors_in(name, self.output)
+        self.live = level.depends(self.outs)
+        self.aux = _outside(level, aux)
+        for y in self.outs:
+            if not y.spec.differentiable:
+                raise RushlightError(
+                    f"{name}: the function's outputs must be floating-point or complex, got {y.spec!r}; "
+                    f"return it as aux, with has_aux=True"
+                )
+
+    def pull(
+        self, outs: list[Any], cotangents: list[Any], retain: bool = True, create: bool | None = None
+    ) -> list[Any]:
+        """The gradients of the primals from some of the outputs; zeros where these do not depend on one."""
+        mode = STATE.get().grad
+        if create is None:
+            create = mode and (self.live or any(edge_of(g) is not None for g in cotangents))
+        parts = self.level.pull(outs, cotangents, create, retain or self.live)
+        return [_kept(or_zeros(part, x), mode) for part, x in zip(parts, self.primals, strict=True)]
+
+
+def _kept(value: Value, mode: bool) -> Any:
+    """A derivative computed after its level: with its record where that leads somewhere."""
+    return value if edge_of(value) is None or (mode and depends([value])) else _plain(value)
+
+
+# ---- forward ----
+
+
+def jvp(func: Function, primals: Any, tangents: Any, *, strict: bool = False, has_aux: bool = False) -> tuple[Any, ...]:
+    """(output, its derivative along the tangents) or, with `has_aux`, (output, derivative, aux).
+
+    With `strict`, an output that does not depend on the primals is an error; otherwise its derivative is zero.
+    """
+    if not isinstance(primals, tuple):
+        raise RushlightError(f"jvp: primals must be a tuple of arguments, got {type(primals).__name__}")
+    if not primals:
+        raise RushlightError("jvp: primals must not be empty")
+    pushed = Pushed("jvp", func, primals, has_aux)
+    given = fitting("jvp", "tangent", tangents, pushed.in_spec, pushed.primals, "primal")
+    if strict and not all(pushed.depending):
+        where = pushed.depending.index(False)
+        raise RushlightError(
+            f"jvp: output {where} ({pushed.outs[where].spec!r}) does not depend on the primals, which strict=True forbids"
+        )
+    parts = pushed.out_spec.unflatten(pushed.push(dict(enumerate(given)), retain=False))
+    output = _outside(pushed.level, pushed.output)
+    return (output, parts, pushed.aux) if has_aux else (output, parts)
+
+
+def linearize(func: Function, *primals: Any) -> tuple[Any, Function]:
+    """(output, jvp_fn): `jvp_fn(*tangents)` is the derivative there; the function itself runs once only."""
+    pushed = Pushed("linearize", func, primals)
+
+    def jvp_fn(*tangents: Any) -> Any:
+        given = fitting("linearize", "tangent", tangents, pushed.in_spec, pushed.primals, "primal")
+        return pushed.out_spec.unflatten(pushed.push(dict(enumerate(given))))
+
+    return _outside(pushed.level, pushed.output), jvp_fn
+
+
+class Pushed:
+    """A function run once on given primals, and its Jacobian-vector products.
+
+    `pulled` are the gradients of the primals as recorded, linear functions of the cotangents.
+    """
+
+    def __init__(self, name: str, func: Function, primals: tuple[Any, ...], has_aux: bool = False) -> None:
+        self.primals, self.in_spec = tree_flatten(primals)
+        self.level = level = Level(name, self.primals)
+        made = level.run(func, *self.in_spec.unflatten(level.values))
+        self.output, aux = with_aux(name, made, has_aux)
+        self.outs, self.out_spec = tensors_in(name, self.output)
+        self.live = level.depends(self.outs)
+        self._pull(name)
+        self.aux = _outside(level, aux)
+
+    def _pull(self, name: str) -> None:
+        recorded = [i for i, y in enumerate(self.outs) if edge_of(y) is not None]
+        outs = [self.outs[i] for i in recorded]
+        self.cotangents = Level(name, [creation.zeros_like(_plain(y)) for y in outs])
+        self.pulled = self.cotangents.run(pull, outs, self.level.marks, self.cotangents.values, True, True)
+        self.place = {i: n for n, i in enumerate(recorded)}  # of an output among those that have a record
+        reached = leaves_under([g for g in self.pulled if g is not None])
+        self.depending = [
+            i in self.place and self.cotangents.leaves[self.place[i]] in reached for i in range(len(self.outs))
+        ]
+
+    def push(self, tangents: dict[int, Any], retain: bool = True) -> list[Any]:
+        """The derivative of every output along tangents, by the number of the primal; those left out are zero."""
+        mode = STATE.get().grad
+        create = mode and (self.live or any(edge_of(t) is not None for t in tangents.values()))
+        pairs = [(self.pulled[i], t) for i, t in tangents.items() if self.pulled[i] is not None]
+        outs, seeds = [g for g, _ in pairs], [t for _, t in pairs]
+        parts = pull(outs, self.cotangents.marks, seeds, create, retain or create)
+        results = []
+        for i, y in enumerate(self.outs):
+            part = parts[self.place[i]] if i in self.place else None
+            results.append(_kept(or_zeros(part, y), mode))
+        return results

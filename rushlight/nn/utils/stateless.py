@@ -1,0 +1,145 @@
+"""A module called with other parameters and buffers than its own.
+
+# Note [Stateless calls]
+1. The given tensors take the places of the module's members for the length of one call, and the members come back after it,
+   also after an error. Nothing is copied, and a member's value is an attribute like any other: see Note [Members].
+2. Members that are one tensor under several names stay one: a tensor given for one of them is given for all.
+3. A buffer that the forward replaces by assignment is found in the given dict afterwards, not in the module.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from rushlight.nn.members import BUFFER, PARAMETER
+from rushlight.nn.module import Module
+from rushlight.tensor import Tensor
+
+__all__ = ["functional_call"]
+
+Place = tuple[Module, str]  # a member: the module that has it, and its name there
+
+
+def functional_call(
+    module: Module,
+    parameters_and_buffers: Mapping[str, Tensor] | Sequence[Mapping[str, Tensor]],
+    args: Any = None,
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    tie_weights: bool = True,
+    strict: bool = False,
+) -> Any:
+    """`module(*args, **kwargs)` with the given tensors in place of its parameters and buffers.
+
+    Names are those of `named_parameters` and `named_buffers`. With `tie_weights`, members that are one tensor are replaced
+    together; with `strict`, every member must be given, and nothing else. What is not given stays the module's own.
+    """
+    if not isinstance(module, Module):
+        raise TypeError(f"functional_call: a Module is needed, got {type(module).__name__}")
+    given = _merged(parameters_and_buffers)
+    places = _places(module)
+    _check_names(module, given, places, strict)
+    if tie_weights:
+        given = _tied(given, places)
+    called_with = () if args is None else args if isinstance(args, tuple) else (args,)
+    with _replaced(given, places, parameters_and_buffers):
+        return module(*called_with, **(kwargs or {}))
+
+
+def _merged(given: Any) -> dict[str, Tensor]:
+    if isinstance(given, Mapping):
+        return dict(given)
+    if not isinstance(given, Sequence) or not all(isinstance(part, Mapping) for part in given):
+        raise ValueError(
+            f"functional_call: parameters and buffers are a dict or a sequence of dicts, got {type(given).__name__}"
+        )
+    merged: dict[str, Tensor] = {}
+    for part in given:
+        again = sorted(merged.keys() & part.keys())
+        if again:
+            raise ValueError(f"functional_call: given in more than one dict: {', '.join(again)}")
+        merged.update(part)
+    return merged
+
+
+def _places(module: Module) -> dict[str, Place]:
+    """Every parameter and buffer under each of its names."""
+    found: dict[str, Place] = {}
+    for path, part in module.named_modules(remove_duplicate=False):
+        for name, kind in part._kinds.items():
+            if kind in (PARAMETER, BUFFER):
+                found[f"{path}.{name}" if path else name] = (part, name)
+    return found
+
+
+def _check_names(module: Module, given: dict[str, Tensor], places: dict[str, Place], strict: bool) -> None:
+    for name, value in given.items():
+        if not isinstance(value, Tensor):
+            raise TypeError(f"functional_call: {name!r} must be a tensor, got {type(value).__name__}")
+    unexpected = [name for name in given if name not in places]
+    if unexpected and strict:
+        raise RuntimeError(
+            f"functional_call: {type(module).__name__} has no parameter or buffer {', '.join(map(repr, unexpected))}"
+        )
+    if unexpected:
+        raise AttributeError(
+            f"functional_call: {type(module).__name__} has no parameter or buffer {', '.join(map(repr, unexpected))}"
+        )
+    if strict:
+        there = {_of(places[name]) for name in given}
+        missing = [
+            n for n, place in places.items() if place[0].__dict__[place[1]] is not None and _of(place) not in there
+        ]
+        if missing:
+            raise RuntimeError(
+                f"functional_call: with strict=True every member must be given; missing: {', '.join(missing)}"
+            )
+
+
+def _of(place: Place) -> tuple[int, str]:
+    return id(place[0]), place[1]
+
+
+def _tied(given: dict[str, Tensor], places: dict[str, Place]) -> dict[str, Tensor]:
+    """The given tensors under every name of the members they replace."""
+    groups: dict[int, list[str]] = {}
+    for name, (part, own) in places.items():
+        value = part.__dict__[own]
+        if value is not None:
+            groups.setdefault(id(value), []).append(name)
+    spread = dict(given)
+    for names in groups.values():
+        present = [name for name in names if name in given]
+        if not present:
+            continue
+        first = given[present[0]]
+        if any(given[name] is not first for name in present):
+            raise ValueError(
+                f"functional_call: {', '.join(present)} are one tensor in the module, but several are given; "
+                f"give one of them, or pass tie_weights=False"
+            )
+        spread.update(dict.fromkeys(names, first))
+    return spread
+
+
+@contextmanager
+def _replaced(given: dict[str, Tensor], places: dict[str, Place], source: Any) -> Iterator[None]:
+    own: dict[tuple[int, str], tuple[Module, str, Any]] = {}
+    for name, value in given.items():
+        part, member = places[name]
+        own.setdefault((id(part), member), (part, member, part.__dict__[member]))
+        part.__dict__[member] = value
+    try:
+        yield
+    finally:
+        after = {}
+        for name in given:
+            part, member = places[name]
+            after[name] = part.__dict__.get(member)
+        for part, member, value in own.values():
+            part.__dict__[member] = value
+        for target in [source] if isinstance(source, Mapping) else source:
+            if isinstance(target, dict):
+                target.update({n: after[n] for n in target if after[n] is not target[n]})

@@ -1,0 +1,187 @@
+"""Nestings of tuples, lists, dicts and named tuples taken apart and put together: PyTorch's `torch.utils._pytree`.
+
+Whatever is none of those, None included, is a leaf. A dict is taken apart in its own order; another dict with the same keys
+fits it in any order (`TreeSpec.flatten_up_to`).
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, defaultdict, deque
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+Parts = tuple[list[Any], Any]  # the children, and what else is needed to put them together
+
+
+class Container(NamedTuple):
+    """How one type is taken apart and put together."""
+
+    flatten: Callable[[Any], Parts]
+    unflatten: Callable[[list[Any], Any], Any]
+
+
+CONTAINERS: dict[type, Container] = {
+    tuple: Container(lambda t: (list(t), None), lambda parts, _: tuple(parts)),
+    list: Container(lambda t: (list(t), None), lambda parts, _: parts),
+    dict: Container(lambda t: (list(t.values()), list(t)), lambda parts, keys: dict(zip(keys, parts, strict=True))),
+    OrderedDict: Container(
+        lambda t: (list(t.values()), list(t)), lambda parts, keys: OrderedDict(zip(keys, parts, strict=True))
+    ),
+    defaultdict: Container(
+        lambda t: (list(t.values()), [t.default_factory, list(t)]),
+        lambda parts, rest: defaultdict(rest[0], zip(rest[1], parts, strict=True)),
+    ),
+    deque: Container(lambda t: (list(t), t.maxlen), lambda parts, most: deque(parts, most)),
+}
+_NAMED = Container(lambda t: (list(t), type(t)), lambda parts, kind: kind._make(parts))
+
+
+def register_pytree_node(
+    cls: type,
+    flatten_fn: Callable[[Any], tuple[Sequence[Any], Any]],
+    unflatten_fn: Callable[[Any, Any], Any],
+    **_: Any,
+) -> None:
+    """Take instances of `cls` for containers: `flatten_fn(x)` gives (children, context), `unflatten_fn(children, context)` x."""
+    if cls in CONTAINERS:
+        raise ValueError(f"register_pytree_node: {cls.__name__} is registered already")
+
+    def flatten(x: Any) -> Parts:
+        children, context = flatten_fn(x)
+        return list(children), context
+
+    CONTAINERS[cls] = Container(flatten, unflatten_fn)
+
+
+def _container(tree: Any) -> Container | None:
+    kind = type(tree)
+    found = CONTAINERS.get(kind)
+    if found is None and isinstance(tree, tuple) and hasattr(kind, "_fields") and hasattr(kind, "_make"):
+        return _NAMED
+    return found
+
+
+class TreeSpec:
+    """The shape of a tree: the container and the shapes of its children; `kind` is None for a leaf."""
+
+    __slots__ = ("children", "context", "kind", "num_leaves")
+
+    def __init__(self, kind: type | None = None, context: Any = None, children: Sequence[TreeSpec] = ()) -> None:
+        self.kind = kind
+        self.context = context
+        self.children = tuple(children)
+        self.num_leaves: int = sum(c.num_leaves for c in children) if kind is not None else 1
+
+    def is_leaf(self) -> bool:
+        return self.kind is None
+
+    def unflatten(self, leaves: Sequence[Any]) -> Any:
+        given = list(leaves)
+        if len(given) != self.num_leaves:
+            raise ValueError(f"tree_unflatten: {len(given)} leaves for a tree that has {self.num_leaves}: {self!r}")
+        return self._build(iter(given))
+
+    def _build(self, leaves: Any) -> Any:
+        if self.kind is None:
+            return next(leaves)
+        parts = [child._build(leaves) for child in self.children]
+        return CONTAINERS.get(self.kind, _NAMED).unflatten(parts, self.context)
+
+    def flatten_up_to(self, tree: Any) -> list[Any]:
+        """The parts of `tree` where this shape has its leaves; ValueError where the tree does not begin like it."""
+        if self.kind is None:
+            return [tree]
+        if type(tree) is not self.kind:
+            raise ValueError(f"a {self.kind.__name__} is needed, got {type(tree).__name__}")
+        if isinstance(tree, dict):
+            keys = self.context[1] if self.kind is defaultdict else self.context
+            if len(tree) != len(keys) or any(key not in tree for key in keys):
+                raise ValueError(f"a {self.kind.__name__} with keys {keys} is needed, got keys {list(tree)}")
+            parts = [tree[key] for key in keys]
+        else:
+            parts, context = CONTAINERS.get(self.kind, _NAMED).flatten(tree)
+            if len(parts) != len(self.children) or context != self.context:
+                raise ValueError(f"a {self.kind.__name__} of {len(self.children)} is needed, got {len(parts)}")
+        return [leaf for child, part in zip(self.children, parts, strict=True) for leaf in child.flatten_up_to(part)]
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, TreeSpec):
+            return NotImplemented
+        return (self.kind, self.context, self.children) == (other.kind, other.context, other.children)
+
+    def __hash__(self) -> int:
+        return hash((self.kind, self.num_leaves))
+
+    def __repr__(self) -> str:
+        if self.kind is None:
+            return "*"
+        if issubclass(self.kind, dict):
+            keys = self.context[1] if self.kind is defaultdict else self.context
+            listed = ", ".join(f"{key!r}: {child!r}" for key, child in zip(keys, self.children, strict=True))
+            return f"{{{listed}}}" if self.kind is dict else f"{self.kind.__name__}({{{listed}}})"
+        listed = ", ".join(map(repr, self.children))
+        if self.kind is tuple:
+            return f"({listed},)" if len(self.children) == 1 else f"({listed})"
+        return f"[{listed}]" if self.kind is list else f"{self.kind.__name__}({listed})"
+
+
+LEAF = TreeSpec()
+
+
+def tree_flatten(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> tuple[list[Any], TreeSpec]:
+    """The leaves in order, and the shape to put them together again."""
+    leaves: list[Any] = []
+    return leaves, _take_apart(tree, leaves, is_leaf)
+
+
+def _take_apart(tree: Any, leaves: list[Any], is_leaf: Callable[[Any], bool] | None) -> TreeSpec:
+    container = None if is_leaf is not None and is_leaf(tree) else _container(tree)
+    if container is None:
+        leaves.append(tree)
+        return LEAF
+    parts, context = container.flatten(tree)
+    return TreeSpec(type(tree), context, [_take_apart(part, leaves, is_leaf) for part in parts])
+
+
+def tree_unflatten(leaves: Sequence[Any], treespec: TreeSpec) -> Any:
+    return treespec.unflatten(leaves)
+
+
+def tree_leaves(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> list[Any]:
+    return tree_flatten(tree, is_leaf)[0]
+
+
+tree_iter = tree_leaves
+
+
+def tree_structure(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> TreeSpec:
+    return tree_flatten(tree, is_leaf)[1]
+
+
+def tree_map(func: Callable[..., Any], tree: Any, *rests: Any, is_leaf: Callable[[Any], bool] | None = None) -> Any:
+    """`func` on every leaf; with more trees, on the leaves at the same place."""
+    leaves, spec = tree_flatten(tree, is_leaf)
+    others = [spec.flatten_up_to(rest) for rest in rests]
+    return spec.unflatten([func(*group) for group in zip(leaves, *others, strict=True)])
+
+
+def tree_map_only(kind: Any, func: Callable[[Any], Any], tree: Any) -> Any:
+    """`func` on the leaves of a type, or tuple of types; the others stay."""
+    return tree_map(lambda x: func(x) if isinstance(x, kind) else x, tree)
+
+
+def tree_all(predicate: Callable[[Any], bool], tree: Any) -> bool:
+    return all(map(predicate, tree_leaves(tree)))
+
+
+def tree_any(predicate: Callable[[Any], bool], tree: Any) -> bool:
+    return any(map(predicate, tree_leaves(tree)))
+
+
+def broadcast_prefix(prefix: Any, tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> list[Any]:
+    """A leaf of `prefix` for every leaf of `tree`, where `prefix` may end earlier: then it stands for all below."""
+    spec = tree_structure(prefix, is_leaf)
+    found: list[Any] = []
+    for value, part in zip(tree_leaves(prefix, is_leaf), spec.flatten_up_to(tree), strict=True):
+        found += [value] * tree_structure(part).num_leaves
+    return found
