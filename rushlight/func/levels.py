@@ -21,6 +21,7 @@ from rushlight.core.errors import DTypeError, LayoutError
 from rushlight.ops import creation, views
 from rushlight.tape import call
 from rushlight.tape.backward import run_backward
+from rushlight.tape.edges import key_of
 from rushlight.tape.needed import Needed, edge_of
 from rushlight.tape.state import STATE, Changed
 from rushlight.tape.value import Leaf, Output, Value
@@ -35,16 +36,14 @@ class Level:
     def __init__(self, name: str, inputs: Sequence[Any]) -> None:
         self.outside = STATE.get().grad
         self.values: list[Any] = []
-        self.marks: list[Value] = []
+        self.marks: list[Any] = []
         self.leaves: list[Leaf] = []
         self.tracked: set[Any] = set()  # the nodes of inputs that have a record outside
         for x in inputs:
             check_input(name, x)
             inner = self._tracked(x) if self.outside and edge_of(x) is not None else self._fresh(x)
-            mark = call.new(Value)  # a handle of our own: a write in place gives the user's another node
-            mark.node = inner.node
             self.values.append(inner)
-            self.marks.append(mark)
+            self.marks.append(inner.node)  # now: a write in place gives the handle another
 
     def _tracked(self, x: Value) -> Value:
         inner = views.permute(x, tuple(range(len(x.spec.shape))))  # in their own order: all of it, as a view
@@ -96,20 +95,16 @@ def check_input(name: str, x: Any) -> None:
 
 
 def pull(
-    outputs: Sequence[Value], marks: Sequence[Value], cotangents: Sequence[Value], create: bool, retain: bool
+    outputs: Sequence[Value], marks: Sequence[Any], cotangents: Sequence[Value], create: bool, retain: bool
 ) -> list[Any]:
-    """Vector-Jacobian products from recorded outputs to the marked nodes; None where nothing arrives."""
+    """Vector-Jacobian products from recorded outputs to the marked records; None where nothing arrives."""
     reached = [(y, g) for y, g in zip(outputs, cotangents, strict=True) if edge_of(y) is not None]
     if not reached or not marks:
         return [None] * len(marks)
-    roots = [y for y, _ in reached]
+    keys = [key_of(mark) for mark in marks]
     seeds = [Needed.cast(g, y.spec.dtype) for y, g in reached]
-    found = run_backward(roots, seeds, retain, create, marks)
-    return [found.get(_key(mark.node)) for mark in marks]
-
-
-def _key(edge: Any) -> Any:
-    return (edge.node, edge.index) if type(edge) is Output else edge
+    found = run_backward([y.node for y, _ in reached], seeds, retain, create, set(keys))
+    return [found.get(key) for key in keys]
 
 
 def depends(values: Sequence[Value], known: Collection[Any] = ()) -> bool:
