@@ -187,3 +187,27 @@ def test_in_a_checkpoint():
     plain = x.detach().requires_grad_()
     (want,) = grad(((plain * 2) ** 3).sin().sum(), plain)
     assert g.tolist() == pytest.approx(want.tolist(), rel=1e-5)
+
+
+def test_a_second_derivative_through_once_differentiable_is_refused():
+    """It must not count as a constant: the sum would be wrong in silence."""
+
+    class Once(Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return x**3
+
+        @staticmethod
+        @rl.autograd.once_differentiable
+        def backward(ctx, g):
+            (x,) = ctx.saved_tensors
+            return 3 * x * x * g
+
+    x = rl.tensor([2.0], requires_grad=True)
+    (g,) = grad((Once.apply(x) + x * x).sum(), x, create_graph=True)
+    assert g.tolist() == [16]
+    with pytest.raises(NotDifferentiable, match="once_differentiable"):
+        grad(g.sum(), x)
+    (g,) = grad(Once.apply(x).sum(), x)
+    assert not g.requires_grad

@@ -15,7 +15,15 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from rushlight.core.errors import DeviceError, DTypeError, InplaceError, LayoutError, RushlightError, ShapeError
+from rushlight.core.errors import (
+    DeviceError,
+    DTypeError,
+    InplaceError,
+    LayoutError,
+    NotDifferentiable,
+    RushlightError,
+    ShapeError,
+)
 from rushlight.tape import call
 from rushlight.tape.hooks import follow
 from rushlight.tape.needed import Needed, edge_of
@@ -241,11 +249,42 @@ def _shared(part: Any) -> Any:
 
 
 def once_differentiable(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Of a backward: nothing is recorded inside, so its results are not differentiated again."""
+    """Of a backward: nothing is recorded inside, and a gradient through its results raises NotDifferentiable."""
 
     @functools.wraps(function)
     def called(ctx: Any, *grads: Any) -> Any:
         with Changed(grad=False):
-            return function(ctx, *grads)
+            found = function(ctx, *grads)
+        sources = [v for v in (*grads, *(ctx.unpacked or ())) if _has_storage(v) and edge_of(v) is not None]
+        if not sources or not STATE.get().grad:
+            return found
+        name = function.__qualname__
+        if isinstance(found, (tuple, list)):
+            return tuple(_guarded(name, v, sources) for v in found)
+        return _guarded(name, found, sources)
 
     return called
+
+
+def _guarded(name: str, value: Any, sources: Sequence[Value]) -> Any:
+    """The value with a record that refuses to be differentiated: without one it would count as a constant."""
+    if not isinstance(value, Value) or not value.spec.differentiable:
+        return value
+    op = Op(name, "A backward that is differentiable once.")
+    plan = Plan(op, [v.spec for v in sources], [value.spec], _never)
+    node = call.new(Node)
+    node.plan, node.params, node.saved, node.outs, node.version = plan, (), (), (), 0
+    node.edges = tuple(edge_of(v) for v in sources)
+    node.hooks = node.dropped = None
+    node.grad = Grad((1 << len(sources)) - 1, (), (), functools.partial(_refuse, name))
+    call.mark(node, call.get_frame(1))
+    made = _fresh_handle(value)
+    made.node = node
+    return made
+
+
+def _refuse(name: str, grads: list[Any], values: list[Any], params: tuple[Any, ...]) -> Any:
+    raise NotDifferentiable(
+        f"{name}: a gradient is asked through a backward that is marked once_differentiable; write it with ops and without "
+        f"the mark, or take no second derivative through it"
+    )
