@@ -207,7 +207,7 @@ def test_a_second_derivative_through_once_differentiable_is_refused():
     x = rl.tensor([2.0], requires_grad=True)
     (g,) = grad((Once.apply(x) + x * x).sum(), x, create_graph=True)
     assert g.tolist() == [16]
-    with pytest.raises(NotDifferentiable, match="once_differentiable"):
+    with pytest.raises(rl.NotDifferentiable, match="once_differentiable"):
         grad(g.sum(), x)
     (g,) = grad(Once.apply(x).sum(), x)
     assert not g.requires_grad
