@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from rushlight.autograd import graph
+from rushlight.autograd.gradient_map import Gradients, gradients
 from rushlight.sparse.coo import SparseTensor, as_gradient
 from rushlight.tape import roots
 from rushlight.tape.edges import ends
@@ -18,9 +20,12 @@ from rushlight.tape.state import enable_grad, inference_mode, no_grad, set_grad_
 
 __all__ = [
     "Function",
+    "Gradients",
     "backward",
     "enable_grad",
     "grad",
+    "gradients",
+    "graph",
     "inference_mode",
     "no_grad",
     "once_differentiable",

@@ -1,0 +1,94 @@
+"""Gradients as a result of their own, beside `.grad`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from rushlight.core.errors import NotDifferentiable
+from rushlight.sparse.coo import SparseTensor, as_gradient
+from rushlight.tape.backward import EVERYTHING, run_backward
+from rushlight.tape.edges import end_of, ends, key_of
+from rushlight.tape.needed import Needed, edge_of
+from rushlight.tape.roots import roots_of
+from rushlight.tape.value import Leaf, Value
+from rushlight.tensor import Tensor
+
+
+class Gradients(Mapping[Any, Tensor]):
+    """What `gradients` gives: `found[t]` is the gradient of any value the roots depend on, leaf or not.
+
+    A value is known by its place in the graph, so any handle of it will do. Going through the mapping goes through the
+    leaves somebody still holds, or through what was asked for with `of`. Two values may have one and the same gradient:
+    clone it before writing to it.
+    """
+
+    def __init__(self, found: dict[Any, Value], asked: Sequence[Any] | None, recorded: bool) -> None:
+        self._found = found
+        self._asked = asked
+        self._recorded = recorded
+
+    def _of(self, tensor: Any) -> Any:
+        """The gradient, or why there is none."""
+        edge, spec = end_of(tensor._of if isinstance(tensor, SparseTensor) else tensor)
+        if edge is None:
+            return f"a tensor {spec!r} that does not require gradients has none"
+        found = self._found.get(key_of(edge))
+        if found is not None:
+            return found
+        if self._asked is not None and not any(tensor is a for a in self._asked):
+            return f"the gradient of {spec!r} was not asked for; name it in of="
+        return f"the roots do not depend on this tensor {spec!r}"
+
+    def __getitem__(self, tensor: Any) -> Any:
+        part = self._of(tensor)
+        if isinstance(part, str):
+            raise KeyError(part)
+        if self._recorded and isinstance(tensor, Value) and edge_of(part) is None:
+            part = Needed.constant_in(part, tensor)  # its derivative is zero, not absent
+        return as_gradient(tensor, part) if isinstance(tensor, SparseTensor) else part
+
+    def __contains__(self, tensor: object) -> bool:
+        return not isinstance(self._of(tensor), str)
+
+    def __iter__(self) -> Iterator[Any]:
+        if self._asked is not None:
+            return (tensor for tensor in self._asked if tensor in self)
+        handles = [key.variable for key in self._found if type(key) is Leaf]
+        return (handle for handle in handles if handle is not None)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    __eq__ = object.__eq__  # tensors are compared element by element, so mappings of them are not compared
+    __hash__ = object.__hash__
+
+    def __repr__(self) -> str:
+        return f"<gradients of {len(self._found)} values>"
+
+
+def gradients(
+    roots: Any,
+    gradient: Any = None,
+    *,
+    of: Any = None,
+    retain_graph: bool | None = None,
+    create_graph: bool = False,
+) -> Gradients:
+    """The gradients of the roots' sum with respect to every value they depend on; no `.grad` is touched.
+
+    The result holds all of them, which is about as much memory as the values themselves take, until it is dropped.
+    With `of` (a tensor or several) it holds those alone, and only what leads to them runs.
+    """
+    edges, seeds = roots_of("gradients", roots, gradient)
+    retain = create_graph if retain_graph is None else retain_graph
+    if of is None:
+        return Gradients(run_backward(edges, seeds, retain, create_graph, EVERYTHING), None, create_graph)
+    asked = ends(of)
+    wanted = set()
+    for i, tensor in enumerate(asked):
+        edge, spec = end_of(tensor._of if isinstance(tensor, SparseTensor) else tensor)
+        if edge is None:
+            raise NotDifferentiable(f"gradients: tensor {i} of `of`, {spec!r}, does not require gradients")
+        wanted.add(key_of(edge))
+    return Gradients(run_backward(edges, seeds, retain, create_graph, wanted), asked, create_graph)

@@ -1,0 +1,123 @@
+"""The recorded graph as users see it: PyTorch's `torch.autograd.graph`."""
+
+from __future__ import annotations
+
+import abc
+import threading
+import weakref
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from rushlight.core.errors import NotDifferentiable
+from rushlight.tape import value
+from rushlight.tape.edges import GradientEdge, get_gradient_edge
+from rushlight.tape.hook_tables import Handle
+from rushlight.tape.hooks import hook_value
+from rushlight.tape.needed import edge_of
+from rushlight.tape.state import STATE
+from rushlight.tape.value import Leaf, Output, Value
+from rushlight.tape.written import mark_written
+
+__all__ = [
+    "GradientEdge",
+    "Node",
+    "get_gradient_edge",
+    "increment_version",
+    "register_multi_grad_hook",
+]
+
+
+class Node(abc.ABC):
+    """What `grad_fn` and `next_functions` show: the record of a call, or the place where a leaf's gradient is summed."""
+
+    @abc.abstractmethod
+    def name(self) -> str:
+        """The op's name."""
+
+    @property
+    @abc.abstractmethod
+    def next_functions(self) -> tuple[tuple[Node | None, int], ...]:
+        """Per input: its node, and which of that node's results it is."""
+
+    @property
+    @abc.abstractmethod
+    def metadata(self) -> dict[Any, Any]:
+        """Anything one wants to note."""
+
+    @abc.abstractmethod
+    def register_hook(self, hook: Callable[..., Any]) -> Handle:
+        """Call `hook(grad_inputs, grad_outputs)` after the derivative ran."""
+
+    @abc.abstractmethod
+    def register_prehook(self, hook: Callable[..., Any]) -> Handle:
+        """Call `hook(grad_outputs)` before the derivative runs."""
+
+
+Node.register(value.Node)
+Node.register(Leaf)
+
+
+def increment_version(tensor: Value | Iterable[Value]) -> None:
+    """Say that memory was written to by other means than ops: whoever saved it will refuse to use it."""
+    for one in [tensor] if isinstance(tensor, Value) else list(tensor):
+        mark_written(one.storage)
+
+
+# ---- one hook on several tensors ----
+
+
+class _Gathering:
+    """What came so far, in each backward pass that is under way, of the gradients of some tensors."""
+
+    def __init__(self, edges: Sequence[Any], hook: Callable[..., Any]) -> None:
+        # Weakly: the hooks hang on these nodes.
+        self.places = [(weakref.ref(e.node), e.index) if type(e) is Output else (weakref.ref(e), None) for e in edges]
+        self.hook = hook
+        self.passes: weakref.WeakKeyDictionary[Any, dict[int, Any]] = weakref.WeakKeyDictionary()
+        self.lock = threading.Lock()
+
+    def _expected(self, walk: Any) -> int:
+        count = 0
+        for reference, index in self.places:
+            node = reference()
+            if node is not None:
+                count += walk.reaches(node if index is None else Output(node, index))
+        return count
+
+    def meet_all(self, i: int, gradient: Any) -> None:
+        walk = STATE.get().walk
+        with self.lock:
+            came = self.passes.setdefault(walk, {})
+            came[i] = gradient
+            complete = len(came) == self._expected(walk)
+        if complete:
+            self.hook([came.get(k) for k in range(len(self.places))])
+
+    def meet_any(self, i: int, gradient: Any) -> None:
+        walk = STATE.get().walk
+        with self.lock:
+            first = walk not in self.passes
+            self.passes[walk] = {}
+        if first:
+            self.hook(gradient)
+
+
+def register_multi_grad_hook(tensors: Sequence[Value], fn: Callable[..., Any], *, mode: str = "all") -> Handle:
+    """Call `fn` once in each backward pass.
+
+    With mode "all": `fn(gradients)` when the gradients of all tensors that are part of the pass are there, None for the
+    others. With "any": `fn(gradient)` with the first that comes. What it returns is not used.
+    """
+    if mode not in ("all", "any"):
+        raise ValueError(f"register_multi_grad_hook: mode is 'all' or 'any', got {mode!r}")
+    edges = [edge_of(t) for t in tensors]
+    if not edges or None in edges:
+        raise NotDifferentiable("register_multi_grad_hook: tensors that all require gradients are needed")
+    gathering = _Gathering(edges, fn)
+    meet = gathering.meet_all if mode == "all" else gathering.meet_any
+
+    def hook_for(i: int) -> Callable[[Any], None]:
+        return lambda gradient: meet(i, gradient)
+
+    first, *others = [hook_value(edge, hook_for(i)) for i, edge in enumerate(edges)]
+    return Handle(first.hooks, first.key, *others)
