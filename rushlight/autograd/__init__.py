@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rushlight.autograd import graph
+from rushlight.autograd import functional, graph
 from rushlight.autograd.gradient_map import Gradients, gradients
 from rushlight.sparse.coo import SparseTensor, as_gradient
 from rushlight.tape import roots
@@ -23,6 +23,7 @@ __all__ = [
     "Gradients",
     "backward",
     "enable_grad",
+    "functional",
     "grad",
     "gradients",
     "graph",

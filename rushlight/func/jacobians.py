@@ -26,13 +26,7 @@ def jacrev(func: Function, argnums: Argnums = 0, *, has_aux: bool = False, chunk
         chosen = Chosen("jacrev", argnums, args)
         pulled = Pulled("jacrev", _of_chosen(func, chosen, named), tuple(chosen.leaves), has_aux)
         _check_real("jacrev", pulled.primals, pulled.outs)
-        blocks = []
-        for y in pulled.outs:
-            rows = _mapped(_row_of(pulled, y), y, pulled.primals, chunk_size)
-            shapes = [y.spec.shape + x.spec.shape for x in pulled.primals]
-            parts = [views.reshape(part, shape) for part, shape in zip(rows, shapes, strict=True)]
-            blocks.append(chosen.spec.unflatten(parts))
-        made = pulled.out_spec.unflatten(blocks)
+        made = pulled.out_spec.unflatten([chosen.spec.unflatten(block) for block in rows(pulled, chunk_size)])
         return (made, pulled.aux) if has_aux else made
 
     return jacobian
@@ -59,12 +53,7 @@ def jacfwd(
         chosen = Chosen("jacfwd", argnums, args)
         pushed = Pushed("jacfwd", _of_chosen(func, chosen, named), tuple(chosen.leaves), has_aux)
         _check_real("jacfwd", pushed.primals, pushed.outs)
-        blocks: list[list[Any]] = [[] for _ in pushed.outs]
-        for j, x in enumerate(pushed.primals):
-            columns = _mapped(_column_of(pushed, j), x, pushed.outs, chunk_size)
-            for block, y, part in zip(blocks, pushed.outs, columns, strict=True):
-                block.append(_last(part, y.spec.shape + x.spec.shape))
-        made = pushed.out_spec.unflatten([chosen.spec.unflatten(block) for block in blocks])
+        made = pushed.out_spec.unflatten([chosen.spec.unflatten(block) for block in columns(pushed, chunk_size)])
         return (made, pushed.aux) if has_aux else made
 
     return jacobian
@@ -79,8 +68,28 @@ def _of_chosen(func: Function, chosen: Chosen, named: dict[str, Any]) -> Functio
     return lambda *leaves: func(*chosen.rebuilt(leaves), **named)
 
 
-def _row_of(pulled: Pulled, y: Value) -> Callable[[Any], list[Any]]:
-    return lambda cotangent: pulled.pull([y], [cotangent])
+def rows(pulled: Pulled, chunk_size: int | None, strict: bool = False) -> list[list[Any]]:
+    """Per output, and per primal: the block of the Jacobian, of shape output.shape + primal.shape."""
+    blocks = []
+    for y in pulled.outs:
+        parts = _mapped(_row_of(pulled, y, strict), y, pulled.primals, chunk_size)
+        shapes = [y.spec.shape + x.spec.shape for x in pulled.primals]
+        blocks.append([views.reshape(part, shape) for part, shape in zip(parts, shapes, strict=True)])
+    return blocks
+
+
+def columns(pushed: Pushed, chunk_size: int | None) -> list[list[Any]]:
+    """The same by columns."""
+    blocks: list[list[Any]] = [[] for _ in pushed.outs]
+    for j, x in enumerate(pushed.primals):
+        parts = _mapped(_column_of(pushed, j), x, pushed.outs, chunk_size)
+        for block, y, part in zip(blocks, pushed.outs, parts, strict=True):
+            block.append(_last(part, y.spec.shape + x.spec.shape))
+    return blocks
+
+
+def _row_of(pulled: Pulled, y: Value, strict: bool) -> Callable[[Any], list[Any]]:
+    return lambda cotangent: pulled.pull([y], [cotangent], strict=strict)
 
 
 def _column_of(pushed: Pushed, j: int) -> Callable[[Any], list[Any]]:

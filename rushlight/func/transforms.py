@@ -109,6 +109,7 @@ class Pulled:
     """A function run once on given primals, and its vector-Jacobian products."""
 
     def __init__(self, name: str, func: Function, primals: tuple[Any, ...], has_aux: bool = False) -> None:
+        self.name = name
         self.primals, self.in_spec = tree_flatten(primals)
         self.level = level = Level(name, self.primals)
         made = level.run(func, *self.in_spec.unflatten(level.values))
@@ -124,13 +125,24 @@ class Pulled:
                 )
 
     def pull(
-        self, outs: list[Any], cotangents: list[Any], retain: bool = True, create: bool | None = None
+        self,
+        outs: list[Any],
+        cotangents: list[Any],
+        retain: bool = True,
+        create: bool | None = None,
+        strict: bool = False,
     ) -> list[Any]:
         """The gradients of the primals from some of the outputs; zeros where these do not depend on one."""
         mode = STATE.get().grad
         if create is None:
             create = mode and (self.live or any(edge_of(g) is not None for g in cotangents))
         parts = self.level.pull(outs, cotangents, create, retain or self.live)
+        where = next((i for i, part in enumerate(parts) if part is None), None)
+        if strict and where is not None:
+            raise RushlightError(
+                f"{self.name}: the outputs are independent of input {where} ({self.primals[where].spec!r}), "
+                f"which strict=True forbids"
+            )
         return [_kept(or_zeros(part, x), mode) for part, x in zip(parts, self.primals, strict=True)]
 
 

@@ -19,6 +19,7 @@ from rushlight.tensor import Tensor
 
 __all__ = ["functional_call"]
 
+_ABSENT = object()
 Place = tuple[Module, str]  # a member: the module that has it, and its name there
 
 
@@ -74,28 +75,26 @@ def _places(module: Module) -> dict[str, Place]:
     return found
 
 
-def _check_names(module: Module, given: dict[str, Tensor], places: dict[str, Place], strict: bool) -> None:
+def _check_names(module: Module, given: dict[str, Any], places: dict[str, Place], strict: bool) -> None:
     for name, value in given.items():
-        if not isinstance(value, Tensor):
-            raise TypeError(f"functional_call: {name!r} must be a tensor, got {type(value).__name__}")
+        if value is not None and not isinstance(value, Tensor):
+            raise TypeError(f"functional_call: {name!r} must be a tensor or None, got {type(value).__name__}")
     unexpected = [name for name in given if name not in places]
-    if unexpected and strict:
-        raise RuntimeError(
-            f"functional_call: {type(module).__name__} has no parameter or buffer {', '.join(map(repr, unexpected))}"
-        )
-    if unexpected:
-        raise AttributeError(
-            f"functional_call: {type(module).__name__} has no parameter or buffer {', '.join(map(repr, unexpected))}"
-        )
-    if strict:
-        there = {_of(places[name]) for name in given}
-        missing = [
-            n for n, place in places.items() if place[0].__dict__[place[1]] is not None and _of(place) not in there
-        ]
-        if missing:
-            raise RuntimeError(
-                f"functional_call: with strict=True every member must be given; missing: {', '.join(missing)}"
-            )
+    problems = [f"{type(module).__name__} has no {name!r}" for name in unexpected]
+    there = {_of(places[name]) for name in given if name in places}
+    for name, place in places.items():
+        if place[0].__dict__[place[1]] is not None and _of(place) not in there:
+            problems.append(f"{name!r} is missing")
+    if strict and problems:
+        raise RuntimeError(f"functional_call: with strict=True exactly the members are given: {'; '.join(problems)}")
+    for name in unexpected:
+        path, _, last = name.rpartition(".")
+        try:
+            places[name] = module.get_submodule(path), last  # an attribute for the length of the call
+        except AttributeError:
+            raise AttributeError(
+                f"functional_call: {type(module).__name__} has no module {path!r} for {name!r}"
+            ) from None
 
 
 def _of(place: Place) -> tuple[int, str]:
@@ -106,7 +105,7 @@ def _tied(given: dict[str, Tensor], places: dict[str, Place]) -> dict[str, Tenso
     """The given tensors under every name of the members they replace."""
     groups: dict[int, list[str]] = {}
     for name, (part, own) in places.items():
-        value = part.__dict__[own]
+        value = part.__dict__.get(own)
         if value is not None:
             groups.setdefault(id(value), []).append(name)
     spread = dict(given)
@@ -125,21 +124,21 @@ def _tied(given: dict[str, Tensor], places: dict[str, Place]) -> dict[str, Tenso
 
 
 @contextmanager
-def _replaced(given: dict[str, Tensor], places: dict[str, Place], source: Any) -> Iterator[None]:
+def _replaced(given: dict[str, Any], places: dict[str, Place], source: Any) -> Iterator[None]:
     own: dict[tuple[int, str], tuple[Module, str, Any]] = {}
     for name, value in given.items():
         part, member = places[name]
-        own.setdefault((id(part), member), (part, member, part.__dict__[member]))
+        own.setdefault(_of((part, member)), (part, member, part.__dict__.get(member, _ABSENT)))
         part.__dict__[member] = value
     try:
         yield
     finally:
-        after = {}
-        for name in given:
-            part, member = places[name]
-            after[name] = part.__dict__.get(member)
+        after = {name: places[name][0].__dict__.get(places[name][1]) for name in given}
         for part, member, value in own.values():
-            part.__dict__[member] = value
+            if value is _ABSENT:
+                part.__dict__.pop(member, None)
+            else:
+                part.__dict__[member] = value
         for target in [source] if isinstance(source, Mapping) else source:
             if isinstance(target, dict):
                 target.update({n: after[n] for n in target if after[n] is not target[n]})
