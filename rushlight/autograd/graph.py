@@ -8,6 +8,12 @@ import weakref
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from rushlight.autograd.saved import (
+    allow_mutation_on_saved_tensors,
+    disable_saved_tensors_hooks,
+    save_on_cpu,
+    saved_tensors_hooks,
+)
 from rushlight.core.errors import NotDifferentiable
 from rushlight.tape import value
 from rushlight.tape.edges import GradientEdge, get_gradient_edge
@@ -21,9 +27,13 @@ from rushlight.tape.written import mark_written
 __all__ = [
     "GradientEdge",
     "Node",
+    "allow_mutation_on_saved_tensors",
+    "disable_saved_tensors_hooks",
     "get_gradient_edge",
     "increment_version",
     "register_multi_grad_hook",
+    "save_on_cpu",
+    "saved_tensors_hooks",
 ]
 
 

@@ -165,10 +165,10 @@ def write(target: Value, plan: Plan, inputs: Sequence[Value], params: tuple[Any,
     if node is not None:
         _save_old_bits(node, target)
     write_into([target], plan, inputs, params)
-    if node is not None and state.region is not None:
-        state.region.note(node)
     if node is not None or had_record:
         _rebase(target, node)
+    if node is not None and state.special:
+        call.settle(node, state)
 
 
 def _save_old_bits(node: Node, target: Value) -> None:
@@ -190,6 +190,9 @@ def write_into(targets: Sequence[Value], plan: Plan, inputs: Sequence[Value], pa
     assert plan.launch is not None
     impure()
     storages = [t.storage for t in targets]
+    saving = STATE.get().saving
+    if saving is not None:
+        saving.before_write(storages)
     with replay.LOCK, replay.Pins([*storages, *(v.storage for v in inputs)]):
         for storage in storages:
             replay.ensure(storage)

@@ -10,7 +10,7 @@ from typing import Any
 from rushlight.core.errors import RushlightError
 from rushlight.ops import elementwise as e
 from rushlight.tape.recipe import nothing_watched
-from rushlight.tape.state import enable_grad, no_grad
+from rushlight.tape.state import STATE, enable_grad, no_grad
 from rushlight.tensor import Handle, Tensor
 
 Group = dict[str, Any]
@@ -72,7 +72,7 @@ class Optimizer:
         if closure is not None:
             with enable_grad():
                 loss = closure()
-        undisturbed = nothing_watched()
+        undisturbed = nothing_watched() and not STATE.get().special
         for group in self.param_groups:
             self.step_group(group, undisturbed)
         for hook in list(self._hooks.get("stepped", {}).values()):

@@ -109,12 +109,20 @@ def run(plan: Plan, inputs: Sequence[Value], params: tuple[Any, ...] = ()) -> An
     else:
         storages = replay.run_in_region(plan, inputs, params, region)
     node = record(plan, inputs, params, storages) if state.grad else None
-    if region is not None and node is not None:
-        region.note(node)
+    if node is not None and state.special:
+        settle(node, state)
     result = wrap(plan, inputs, storages, offset, node)
     if state.watch is not None:
         state.watch.append((plan, inputs, params, result, state.grad))
     return result
+
+
+def settle(node: Node, state: Any) -> None:
+    """Tell of a new record whoever has a say in what becomes of its saves."""
+    if state.region is not None:
+        state.region.note(node)
+    if state.saving is not None:
+        state.saving.pack_saves(node)
 
 
 def launch_plan(plan: Plan, storages: Sequence[Storage], inputs: Sequence[Value], params: tuple[Any, ...]) -> None:

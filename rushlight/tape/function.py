@@ -167,9 +167,7 @@ def _recorded(
     rule = _rule(cls, ctx, places, len(args), order, own, weakref.ref(node))
     needs = sum(1 << k for k, i in enumerate(places) if edges[i] is not None)
     node.grad = Grad(needs, tuple(range(len(inputs), len(ins))), (), rule)
-    region = STATE.get().region
-    if region is not None:
-        region.note(node)
+    call.settle(node, STATE.get())
     return tuple(given)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from rushlight.core.errors import GraphFreedError, InplaceError
 from rushlight.tape.call import make_value
 from rushlight.tape.region import restore_saves
+from rushlight.tape.saving import PACKED, unpacked
 from rushlight.tape.value import Node, Output, Value
 from rushlight.tape.written import describe_writes
 
@@ -21,6 +22,8 @@ def saves_of(node: Node) -> tuple[Sequence[Value], Sequence[Value]]:
             f"were given back; pass retain_graph=True to the first backward"
         )
     if node.dropped is not None:
+        if node.dropped is PACKED:
+            return unpacked(node)
         restore_saves(node)
     saved = node.saved
     outs: Sequence[Value] = ()

@@ -29,11 +29,13 @@ class State:
     inference: bool = False
     watch: list[Noted | None] | None = None  # takes a note of every call; see Note [Shortcuts]
     walk: Any = None  # the backward pass that is under way
+    saving: Any = None  # hooks for what records save; see Note [Saved tensor hooks]
+    saving_refused: str | None = None  # why there must be no such hooks
     special: bool = field(init=False)  # something besides the grad mode is set
 
     def __post_init__(self) -> None:
-        special = self.region is not None or self.autocast is not None or self.watch is not None
-        object.__setattr__(self, "special", special)
+        set_here = (self.region, self.autocast, self.watch, self.saving)
+        object.__setattr__(self, "special", any(x is not None for x in set_here))
 
 
 STATE: ContextVar[State] = ContextVar("rushlight_state", default=State())  # noqa: B039 (State is immutable)

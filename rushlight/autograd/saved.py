@@ -1,0 +1,132 @@
+"""Stretches of a program in which what derivatives save is kept in another way. See Note [Saved tensor hooks]."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from rushlight.core.errors import RushlightError
+from rushlight.devices.allocator import Storage
+from rushlight.tape.needed import Needed
+from rushlight.tape.saving import Saving
+from rushlight.tape.state import STATE, Changed
+from rushlight.tape.value import Value
+
+
+class saved_tensors_hooks:
+    """`with saved_tensors_hooks(pack, unpack):` what derivatives save inside is kept as `pack(tensor)` gives it.
+
+    `unpack` of that must give a tensor of the same shape, type and device when backward comes; see Note [Saved tensor hooks].
+    """
+
+    def __init__(self, pack_hook: Callable[[Any], Any], unpack_hook: Callable[[Any], Any]) -> None:
+        self._state = Changed(saving=Saving(pack_hook, unpack_hook))
+
+    def __enter__(self) -> Any:
+        refused = STATE.get().saving_refused
+        if refused is not None:
+            raise RushlightError(refused)
+        self._state.__enter__()
+        return None
+
+    def __exit__(self, *error: Any) -> None:
+        self._state.__exit__(*error)
+
+
+class disable_saved_tensors_hooks(Changed):
+    """A stretch in which hooks for saved tensors are an error with this message."""
+
+    def __init__(self, error_message: str) -> None:
+        super().__init__(saving_refused=str(error_message))
+
+    def __enter__(self) -> None:
+        if STATE.get().saving is not None:
+            raise RushlightError(self.changes["saving_refused"])
+        super().__enter__()
+
+
+class save_on_cpu(saved_tensors_hooks):
+    """What derivatives save inside waits in host memory and comes back to its device when backward needs it.
+
+    A value that several records save is copied once. Every copy is counted in `memory.transfers()`. `pin_memory` and
+    `device_type` are taken for PyTorch's sake: the device says where the host's side of a copy lies.
+    """
+
+    def __init__(self, pin_memory: bool = False, device_type: str = "cuda") -> None:
+        self._copies: weakref.WeakKeyDictionary[Storage, dict[Any, Any]] = weakref.WeakKeyDictionary()
+        super().__init__(self._away, self._back)
+
+    def _away(self, tensor: Any) -> Any:
+        if tensor.is_cpu:
+            return tensor, tensor.device
+        known = self._copies.setdefault(tensor.storage, {})
+        key = (tensor.spec, tensor.offset, tensor.storage.version)
+        reference = known.get(key)
+        copy = None if reference is None else reference()
+        if copy is None:
+            copy = tensor.cpu()
+            known[key] = weakref.ref(copy)
+        return copy, tensor.device
+
+    def _back(self, packed: Any) -> Any:
+        copy, device = packed
+        return copy.to(device)
+
+
+# ---- writes to what is saved ----
+
+
+class _Held:
+    """A saved value that gets a copy of its own before its memory is written to."""
+
+    __slots__ = ("__weakref__", "value")
+
+    def __init__(self, value: Value) -> None:
+        self.value = value
+
+
+class _CopyOnWrite(Saving):
+    __slots__ = ("held",)
+
+    def __init__(self) -> None:
+        super().__init__(self._hold, lambda held: held.value)
+        self.held: weakref.WeakKeyDictionary[Storage, weakref.WeakSet[_Held]] = weakref.WeakKeyDictionary()
+
+    def _hold(self, value: Value) -> _Held:
+        held = _Held(value)
+        self.held.setdefault(value.storage, weakref.WeakSet()).add(held)
+        return held
+
+    def before_write(self, storages: Sequence[Storage]) -> None:
+        for storage in storages:
+            waiting = list(self.held.pop(storage, ()))
+            with Changed(grad=False, region=None, saving=None):
+                copies: dict[Any, Any] = {}
+                for held in waiting:
+                    key = (held.value.spec, held.value.offset)
+                    if key not in copies:
+                        copies[key] = Needed.clone(held.value)
+                    held.value = copies[key]
+
+
+class allow_mutation_on_saved_tensors:
+    """A stretch in which what derivatives saved may be written to: it is copied first, if somebody still needs it."""
+
+    def __init__(self) -> None:
+        self._saving = _CopyOnWrite()
+        self._state = Changed(saving=self._saving)
+
+    def __enter__(self) -> allow_mutation_on_saved_tensors:
+        refused = STATE.get().saving_refused
+        if refused is not None:
+            raise RushlightError(refused)
+        self._state.__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._state.__exit__(*error)
+
+    def clear(self) -> None:
+        """Stop watching what was saved so far: writes to it are errors again."""
+        self._saving.held.clear()
