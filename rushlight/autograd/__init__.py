@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from rushlight.autograd import functional, graph
+from rushlight.autograd.gradcheck import GradcheckError, gradcheck, gradgradcheck
 from rushlight.autograd.gradient_map import Gradients, gradients
 from rushlight.sparse.coo import SparseTensor, as_gradient
 from rushlight.tape import roots
@@ -20,11 +21,14 @@ from rushlight.tape.state import enable_grad, inference_mode, no_grad, set_grad_
 
 __all__ = [
     "Function",
+    "GradcheckError",
     "Gradients",
     "backward",
     "enable_grad",
     "functional",
     "grad",
+    "gradcheck",
+    "gradgradcheck",
     "gradients",
     "graph",
     "inference_mode",

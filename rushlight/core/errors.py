@@ -78,6 +78,10 @@ class NotDifferentiable(RushlightError):
     """A gradient reached an op that has no derivative."""
 
 
+class GradcheckError(RushlightError):
+    """A derivative that differences of the function do not agree with: which input, which output, by how much."""
+
+
 class InplaceError(RushlightError):
     """A value that is still needed was overwritten."""
 

@@ -45,7 +45,7 @@ def _elu(x: Expr, alpha: Expr, scale: Expr, rate: Expr) -> Expr:
 
 def _elu_vjp(g: Expr, out: Expr, x: Expr, alpha: Expr, scale: Expr, rate: Expr) -> tuple[Expr | None, ...]:
     # The exponential of a positive number is not chosen, and must not overflow either.
-    below = s.where(x <= 0, x, _zero(x))
+    below = s.where(x < 0, x, _zero(x))  # at 0 the second derivative is that of the line, as in PyTorch
     slope = s.where(x <= 0, s.exp(below * rate) * (alpha * scale * rate), scale)
     return g * slope, None, None, None
 

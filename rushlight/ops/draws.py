@@ -25,6 +25,7 @@ from rushlight.ops.random import Generator, holds, integers, rand, randn
 from rushlight.ops.registry import composite
 from rushlight.ops.searching import searchsorted
 from rushlight.ops.sorting import topk
+from rushlight.ops.underived import with_zero_derivative
 from rushlight.tape import call
 from rushlight.tape.value import Value
 
@@ -201,8 +202,9 @@ def normal(
     if tensors:
         dtype, device = dtype or tensors[0].spec.dtype, tensors[0].spec.device.device.name
     noise = randn(shape, dtype=dtype or get_default(), device=device, generator=generator)
-    mean, std = (call.detached(v) if isinstance(v, Value) else float(v) for v in (mean, std))
-    return creation.requiring(e.add(e.mul(noise, std), mean), requires_grad)
+    center, spread = (call.detached(v) if isinstance(v, Value) else float(v) for v in (mean, std))
+    drawn = e.add(e.mul(noise, spread), center)
+    return creation.requiring(with_zero_derivative("normal", drawn, mean, std), requires_grad)
 
 
 @composite("multinomial")

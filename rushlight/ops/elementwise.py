@@ -220,8 +220,15 @@ sigmoid = elementwise(
 )
 
 
+def _gate(x: Expr) -> Expr:
+    """The sigmoid by the exponential of -|x|: what overflows would make the next derivative NaN."""
+    below = x < 0
+    small = s.exp(s.where(below, x, -x))
+    return s.where(below, small, const(1, x.dtype)) / (small + 1)
+
+
 def _silu_vjp(g: Expr, out: Expr, x: Expr) -> Expr:
-    gate = 1 / (1 + s.exp(-x))
+    gate = 1 / (1 + s.exp(-x)) if x.dtype.kind == "c" else _gate(x)
     return g * gate * (1 + x * (1 - gate))
 
 

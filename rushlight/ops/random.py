@@ -38,6 +38,7 @@ from rushlight.ops.creation import Constant, device_name, requiring, resolve_poo
 from rushlight.ops.family.build import check_device_dtype
 from rushlight.ops.family.map import Formula, MapOp
 from rushlight.ops.registry import composite
+from rushlight.ops.underived import with_zero_derivative
 from rushlight.scalar import build as s
 from rushlight.scalar.ir import Expr, arg, const, index, param
 from rushlight.scalar.philox import normal, random_word, uniform, words_of
@@ -351,4 +352,4 @@ def bernoulli(input: Value, p: Any = None, *, generator: Generator | None = None
         if not holds(chances, lambda v: e.logical_and(e.ge(v, 0), e.le(v, 1))):
             raise RushlightError(f"bernoulli: probabilities must lie in [0, 1], but not all in {chances.spec!r} do")
     chance = rand(spec.shape, dtype=drawn, device=spec.device.device.name, generator=generator)
-    return e.cast(e.lt(chance, chances), spec.dtype)
+    return with_zero_derivative("bernoulli", e.cast(e.lt(chance, chances), spec.dtype), input, p)

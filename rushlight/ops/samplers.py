@@ -25,6 +25,7 @@ from rushlight.ops.family.map import Formula, MapOp, map_plan
 from rushlight.ops.normalise import softmax
 from rushlight.ops.random import Generator, default_generator, holds
 from rushlight.ops.registry import composite
+from rushlight.ops.underived import with_zero_derivative, without_derivative
 from rushlight.scalar import build as s, gamma
 from rushlight.scalar.elementary_exponential import log1p
 from rushlight.scalar.ir import Expr, arg, const, index, param
@@ -308,7 +309,8 @@ def poisson(input: Value, generator: Generator | None = None) -> Value:
         raise RushlightError(f"poisson: no rate may be negative, but one is, in {input.spec!r}")
     drawn = _sampled("poisson", _few, _many, _NONE, generator, input)
     left = e.floor(e.cast(call.detached(input), drawn.spec.dtype))
-    return e.cast(e.select(e.eq(drawn, _NONE), left, drawn), input.spec.dtype)
+    counts = e.cast(e.select(e.eq(drawn, _NONE), left, drawn), input.spec.dtype)
+    return with_zero_derivative("poisson", counts, input)
 
 
 def _rarer(p: Expr) -> Expr:
@@ -374,4 +376,5 @@ def binomial(count: Value, prob: Value, generator: Generator | None = None) -> V
         raise RushlightError(f"binomial: counts must not be negative, but one is, in {count.spec!r}")
     drawn = _sampled("binomial", _binomial_small, _binomial_large, _NONE, generator, count, prob)
     n, p = (e.cast(call.detached(v), drawn.spec.dtype) for v in (count, prob))
-    return e.cast(e.select(e.eq(drawn, _NONE), e.floor(e.mul(n, p)), drawn), dtype)
+    counts = e.cast(e.select(e.eq(drawn, _NONE), e.floor(e.mul(n, p)), drawn), dtype)
+    return without_derivative("binomial", counts, count, prob)

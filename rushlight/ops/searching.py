@@ -19,6 +19,7 @@ from rushlight.ops.random import Generator, randint
 from rushlight.ops.registry import composite
 from rushlight.ops.reshaping import device_of, ravel
 from rushlight.ops.sorting import argsort
+from rushlight.ops.underived import without_derivative
 from rushlight.tape import call
 from rushlight.tape.op import Op, Plan, Static, check_devices
 from rushlight.tape.value import Value
@@ -133,7 +134,8 @@ def bincount(input: Value, weights: Value | None = None, minlength: int = 0) -> 
         share = filled(index, int64, index.spec.shape, 1)
     else:
         share = e.cast(call.detached(weights), float32 if weights.spec.dtype is float32 else float64)
-    return indexing.scatter_add(filled(index, share.spec.dtype, (size,), 0), 0, index, share)
+    total = indexing.scatter_add(filled(index, share.spec.dtype, (size,), 0), 0, index, share)
+    return without_derivative("bincount", total, weights)
 
 
 def _ends(x: Value, given: Sequence[float] | None, apart: float) -> tuple[float, float]:
@@ -234,9 +236,9 @@ def histogram(
     x = ravel(call.detached(input))
     edges = _edges("histogram", x, bins, range)
     place, inside = _places(x, edges)
-    weight = None if weight is None else call.detached(weight)
-    hist = _tally(x, place, edges.spec.numel - 1, inside, weight)
-    return Histogram(_dense(hist, [edges]) if density else hist, edges)
+    hist = _tally(x, place, edges.spec.numel - 1, inside, None if weight is None else call.detached(weight))
+    hist = _dense(hist, [edges]) if density else hist
+    return Histogram(without_derivative("histogram", hist, input, weight), edges)
 
 
 @composite("histogramdd", method=False)
@@ -275,7 +277,8 @@ def histogramdd(
         total *= size
     flat = views.contiguous(views.select(points, 1, 0))
     hist = views.reshape(_tally(flat, place, total, inside, None if weight is None else call.detached(weight)), sizes)
-    return HistogramDD(_dense(hist, edges) if density else hist, tuple(edges))
+    hist = _dense(hist, edges) if density else hist
+    return HistogramDD(without_derivative("histogramdd", hist, input, weight), tuple(edges))
 
 
 # ---- permutations ----

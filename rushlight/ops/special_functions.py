@@ -18,6 +18,19 @@ from rushlight.tape.value import Value
 
 _ROOT_HALF = math.sqrt(0.5)
 
+
+
+def _log_ndtr_vjp(g: Expr, out: Expr, x: Expr) -> Expr:
+    """The density over the distribution function. Far below 0 their logarithms cancel, and the quotient is a series of 1 / x^2."""
+    end = 12.0 if x.dtype.itemsize == 4 else 50.0
+    far = x < -end
+    size = s.where(far, -x, const(end, x.dtype))
+    u = 1 / (size * size)
+    tail = size / (1 - u * (1 - u * 3 * (1 - u * 5 * (1 - u * 7))))
+    near, logarithm = (s.where(far, const(0, x.dtype), part) for part in (x, out))
+    return g * s.where(far, tail, s.exp(near * near * -0.5 - logarithm) * (1 / math.sqrt(2 * math.pi)))
+
+
 erfcx = elementwise(
     "erfcx",
     lambda x: special.erfcx(x),
@@ -32,7 +45,7 @@ log_ndtr = elementwise(
     lambda x: special.log_ndtr(x),
     "Logarithm of the normal distribution function.",
     FLOAT,
-    vjp=lambda g, out, x: g * (s.exp(x * x * -0.5 - out) * (1 / math.sqrt(2 * math.pi))),
+    vjp=_log_ndtr_vjp,
     method=False,
     top=False,
 )

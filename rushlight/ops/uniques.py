@@ -19,6 +19,7 @@ from rushlight.ops.folding import filled, scattered
 from rushlight.ops.registry import composite
 from rushlight.ops.reshaping import pick, ravel
 from rushlight.ops.sorting import ordered
+from rushlight.ops.underived import without_derivative
 from rushlight.tape import call
 from rushlight.tape.value import Value
 
@@ -110,12 +111,22 @@ def _check_dimensions(op: str, x: Value, dim: int) -> None:
         raise IndexError(f"{op}: dimension {dim} is given but {x.spec!r} has no dimensions")
 
 
+def _with_record(name: str, input: Value, answer: Any) -> Any:
+    """The answer with its values recorded as made of the input."""
+    if isinstance(answer, tuple):
+        return (without_derivative(name, answer[0], input), *answer[1:])
+    return without_derivative(name, answer, input)
+
+
 @composite("unique")
 def unique(
     input: Value, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None
 ) -> Any:
     """The distinct elements (or slices of a dimension) in order; with them, if asked, where each went, how many each was."""
-    x = call.detached(input)
+    return _with_record("unique", input, _unique(call.detached(input), return_inverse, return_counts, dim))
+
+
+def _unique(x: Value, return_inverse: bool, return_counts: bool, dim: int | None) -> Any:
     if dim is not None:
         _check_dimensions("unique", x, dim)
         return _unique_along(x, wrap_dim(dim, len(x.spec.shape), "unique"), return_inverse, return_counts)
@@ -137,7 +148,11 @@ def unique_consecutive(
     input: Value, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None
 ) -> Any:
     """The elements (or slices of a dimension) without those that equal the one before."""
-    x = call.detached(input)
+    found = _unique_consecutive(call.detached(input), return_inverse, return_counts, dim)
+    return _with_record("unique_consecutive", input, found)
+
+
+def _unique_consecutive(x: Value, return_inverse: bool, return_counts: bool, dim: int | None) -> Any:
     shape = x.spec.shape
     if dim is not None:
         _check_dimensions("unique_consecutive", x, dim)

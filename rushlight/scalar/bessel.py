@@ -36,22 +36,26 @@ def _signed(x: Expr, value: Expr) -> Expr:
 # ---- the modified ones ----
 
 
-def _first_scaled(size: Expr, order: int) -> Expr:
-    """exp(-x) I(x) of x >= 0, of order 1 over x where x is near 0."""
+def _first_scaled(x: Expr, order: int) -> Expr:
+    """exp(-|x|) I(x)."""
+    size = s.absolute(x)
     near = size <= _NEAR
     inner = s.where(near, size, const(_NEAR, size.dtype))
     outer = s.where(near, const(_NEAR, size.dtype), size)
     low = _poly(inner * 0.25 - 1.0, f"I{order}_NEAR")
-    low = low * inner if order else low
-    return s.where(near, low, _poly(16.0 / outer - 1.0, f"I{order}_FAR") * _inverse(outer))
+    far = _poly(16.0 / outer - 1.0, f"I{order}_FAR") * _inverse(outer)
+    if order:
+        # Times x and not its size, so that the formula's own derivative at 0 is right.
+        low, far = low * s.where(near, x, const(_NEAR, size.dtype)), _signed(x, far)
+    return s.where(near, low, far)
 
 
 def i0_scaled(x: Expr) -> Expr:
-    return _first_scaled(s.absolute(x), 0)
+    return _first_scaled(x, 0)
 
 
 def i1_scaled(x: Expr) -> Expr:
-    return _signed(x, _first_scaled(s.absolute(x), 1))
+    return _first_scaled(x, 1)
 
 
 def _grown(size: Expr, scaled: Expr) -> Expr:
@@ -61,13 +65,11 @@ def _grown(size: Expr, scaled: Expr) -> Expr:
 
 
 def i0(x: Expr) -> Expr:
-    size = s.absolute(x)
-    return _grown(size, _first_scaled(size, 0))
+    return _grown(s.absolute(x), _first_scaled(x, 0))
 
 
 def i1(x: Expr) -> Expr:
-    size = s.absolute(x)
-    return _signed(x, _grown(size, _first_scaled(size, 1)))
+    return _grown(s.absolute(x), _first_scaled(x, 1))
 
 
 def _second(x: Expr, order: int, scaled: bool) -> Expr:

@@ -94,7 +94,12 @@ class Plan:
     def grad(self, needs: int) -> Grad:
         found = self.grads.get(needs)
         if found is None:
-            found = self.grads[needs] = self.op.make_grad(self, needs)
+            try:
+                found = self.op.make_grad(self, needs)
+            except NotDifferentiable as error:
+                # Who only looks at the result is not stopped: the error comes when a gradient does.
+                found = Grad(needs, (), (), _refusing(str(error)))
+            self.grads[needs] = found
         return found
 
 
@@ -123,6 +128,13 @@ class Grad:
         self.rule = rule
         self.direct = direct
         self.only = needs.bit_length() - 1 if needs.bit_count() == 1 else -1  # the one input asked for
+
+
+def _refusing(message: str) -> Callable[..., Any]:
+    def rule(*_: Any) -> Any:
+        raise NotDifferentiable(message)
+
+    return rule
 
 
 class Shadow:

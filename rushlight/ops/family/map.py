@@ -47,10 +47,11 @@ class MapOp(Op):
     def formula(self, ins: Sequence[Spec], static: Static) -> Formula:
         raise AssertionError(self.name)
 
-    def vjp_exprs(self, formula: Formula, static: Static, gs: list[Expr], outs: list[Expr]) -> list[Expr | None]:
-        """The gradient of each input, as an expression; by default derived from the body."""
+    def vjp_exprs(self, formula: Formula, static: Static, gs: list[Expr | None], outs: list[Expr]) -> list[Expr | None]:
+        """The gradient of each input, as an expression; by default derived from the body. A g that is None did not come."""
         wrt = [arg(i, compute_type(d)) for i, d in enumerate(formula.inputs)]
-        parts = gradients(formula.body, gs, wrt)
+        came = [(out, g) for out, g in zip(formula.body, gs, strict=True) if g is not None]
+        parts = gradients([out for out, _ in came], [g for _, g in came], wrt)
         replace = dict(zip(formula.body, outs, strict=True))
         known: list[Expr] = [p for p in parts if p is not None]
         swapped = iter(rebuild(known, {k: v for k, v in replace.items() if k.args}))
@@ -173,21 +174,23 @@ class Elementwise(MapOp):
         body = s.cast(body, compute_type(out))
         return Formula(tuple(i.dtype for i in ins), params, (out,), (body,))
 
-    def vjp_exprs(self, formula: Formula, static: Static, gs: list[Expr], outs: list[Expr]) -> list[Expr | None]:
+    def vjp_exprs(self, formula: Formula, static: Static, gs: list[Expr | None], outs: list[Expr]) -> list[Expr | None]:
         if self.vjp is None:
             return super().vjp_exprs(formula, static, gs, outs)
+        g = gs[0]
+        assert g is not None  # there is one output: without its gradient nothing is asked
         ins = [_TypeOnly(d) for d in formula.inputs]
         leaves, _ = self.operands(ins, static)  # type: ignore[arg-type]
         # The formula speaks of the common type, whatever the tensors' own.
         common = next(leaf.dtype for i, leaf in enumerate(leaves) if i not in self.conditions)
         if formula.outputs[0].kind == "c":
             # What is declared is g times a derivative; see COMPLEX_RULES.
-            parts = _as_tuple(self.vjp(s.conj(s.cast(gs[0], common)), s.cast(outs[0], common), *leaves))
+            parts = _as_tuple(self.vjp(s.conj(s.cast(g, common)), s.cast(outs[0], common), *leaves))
             parts = tuple(p if p is None else s.conj(p) for p in parts)
         elif common.kind == "c":
-            parts = _as_tuple(self.vjp(gs[0], outs[0], *leaves))
+            parts = _as_tuple(self.vjp(g, outs[0], *leaves))
         else:
-            parts = _as_tuple(self.vjp(s.cast(gs[0], common), s.cast(outs[0], common), *leaves))
+            parts = _as_tuple(self.vjp(s.cast(g, common), s.cast(outs[0], common), *leaves))
         tensors = [p for p, kind in zip(parts, static, strict=True) if kind is None]
         return [
             None if p is None or d.kind not in "fc" else s.cast(p, compute_type(d))
@@ -222,13 +225,26 @@ class MapGrad(MapOp):
         return self.fixed
 
 
-def make_map_grad(op: MapOp, plan: Plan, needs: int) -> Grad:
+@dataclass(frozen=True, slots=True)
+class _Traced:
+    """A map's derivative, for those of its results that a gradient came to."""
+
+    grad_op: MapGrad | None
+    computed: list[int]  # inputs whose gradient the kernel computes
+    through: dict[int, int]  # inputs whose gradient is that of an output, as it is
+    flat: list[int]  # inputs on which nothing depends
+    used_gs: list[int]
+    saves_in: tuple[int, ...]
+    saves_out: tuple[int, ...]
+
+
+def _traced(op: MapOp, plan: Plan, needs: int, came: Sequence[bool]) -> _Traced:
     formula = op.formula(plan.ins, plan.static)
     n, m = len(formula.inputs), len(formula.outputs)
     # While tracing: inputs are args 0..n-1, outputs n.., gradients n+m..; then used ones are numbered anew.
     outs = [arg(n + j, compute_type(d)) for j, d in enumerate(formula.outputs)]
     gs = [arg(n + m + j, compute_type(d)) for j, d in enumerate(formula.outputs)]
-    parts = op.vjp_exprs(formula, plan.static, gs, outs)
+    parts = op.vjp_exprs(formula, plan.static, [g if here else None for g, here in zip(gs, came, strict=True)], outs)
     asked = [i for i in range(n) if needs >> i & 1 and parts[i] is not None]
     through = {
         i: j for i in asked for j, g in enumerate(gs) if parts[i] is g and formula.inputs[i] is formula.outputs[j]
@@ -250,44 +266,51 @@ def make_map_grad(op: MapOp, plan: Plan, needs: int) -> Grad:
     )
     grad_op = MapGrad(f"{op.name}_grad", fixed) if computed else None
     flat = [i for i in range(n) if needs >> i & 1 and parts[i] is None]
-    rule = _map_rule(n, grad_op, computed, through, flat, used_gs, saves_in, saves_out)
+    return _Traced(grad_op, computed, through, flat, used_gs, saves_in, saves_out)
+
+
+def make_map_grad(op: MapOp, plan: Plan, needs: int) -> Grad:
+    m = len(plan.outs)
+    full = _traced(op, plan, needs, [True] * m)
+    rule = _map_rule(op, plan, needs, full)
     direct = None
-    if m == 1 and not flat and (not computed or used_gs == [0]):
-        direct = any_direct(plan, grad_op, n, computed, through, bool(saves_out))
-    return Grad(needs, saves_in, saves_out, rule, direct)
+    if m == 1 and not full.flat and (not full.computed or full.used_gs == [0]):
+        direct = any_direct(plan, full.grad_op, len(plan.ins), full.computed, full.through, bool(full.saves_out))
+    return Grad(needs, full.saves_in, full.saves_out, rule, direct)
 
 
 def _or_zero(g: Value | None, spec: Spec) -> Value:
     return Needed.full(spec, 0.0) if g is None else g
 
 
-def _map_rule(
-    n: int,
-    grad_op: MapGrad | None,
-    computed: list[int],
-    through: dict[int, int],
-    flat: list[int],
-    used_gs: list[int],
-    saves_in: tuple[int, ...],
-    saves_out: tuple[int, ...],
-) -> Callable[..., Any]:
-    saved = [n + j for j in saves_out] + list(saves_in)
+def _map_rule(op: MapOp, plan: Plan, needs: int, full: _Traced) -> Callable[..., Any]:
+    n = len(plan.ins)
+    traced = {(True,) * len(plan.outs): full}
+
+    def choose(came: tuple[bool, ...]) -> _Traced:
+        """The derivative without the gradients that did not come: zeros in their place would turn Inf into NaN."""
+        found = _traced(op, plan, needs, came)
+        saved = set(found.saves_in) <= set(full.saves_in) and set(found.saves_out) <= set(full.saves_out)
+        traced[came] = found if saved else full
+        return traced[came]
 
     def rule(grads: list[Value | None], values: list[Any], params: tuple[Any, ...]) -> list[Value | None]:
+        came = tuple([g is not None for g in grads])
+        way = traced.get(came) or choose(came)
         parts: list[Value | None] = [None] * n
-        for i, j in through.items():
+        for i, j in way.through.items():
             parts[i] = grads[j]
-        for i in flat:  # constant almost everywhere: the gradient is zero, not absent
+        for i in full.flat:  # constant almost everywhere: the gradient is zero, not absent
             parts[i] = Needed.full(values[i].spec, 0.0)
-        if grad_op is None:
+        if way.grad_op is None:
             return parts
-        operands: list[Any] = [_or_zero(grads[j], values[n + j].spec) for j in used_gs]
-        operands += [values[k] for k in saved]
-        results = call.call_map(grad_op, operands, params)
-        if len(computed) == 1:
-            parts[computed[0]] = results
+        operands: list[Any] = [_or_zero(grads[j], values[n + j].spec) for j in way.used_gs]
+        operands += [values[n + j] for j in way.saves_out] + [values[i] for i in way.saves_in]
+        results = call.call_map(way.grad_op, operands, params)
+        if len(way.computed) == 1:
+            parts[way.computed[0]] = results
         else:
-            for i, part in zip(computed, results, strict=True):
+            for i, part in zip(way.computed, results, strict=True):
                 parts[i] = part
         return parts
 
