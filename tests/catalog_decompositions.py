@@ -134,7 +134,7 @@ def reflected_product(a: Array, tau: Array, other: Array, left: bool, transpose:
 
 
 def q_of_geqrf(op: Any, a: Any) -> Any:
-    found, tau = op(a.detach())
+    found, tau = op(a)
     k = tau.shape[-1]
     return rushlight.linalg.householder_product(found[..., :k], tau) @ found[..., :k, :].triu()
 

@@ -173,12 +173,12 @@ def symmetric_systems(make: Make) -> Iterator[Sample]:
 
 
 def from_ldl(op: Any, a: Any, b: Any) -> Any:
-    return op(*rushlight.linalg.ldl_factor(a.detach()), b.detach())
+    return op(*rushlight.linalg.ldl_factor(a), b)
 
 
 def ldl_product(op: Any, a: Any) -> Any:
     """A again; these matrices need no exchanges, so D is a diagonal."""
-    ld = op(a.detach()).LD
+    ld = op(a).LD
     lower = ld.tril(-1) + rushlight.eye(ld.shape[-1], dtype=ld.dtype, device=ld.device)
     return lower @ ld.diagonal(0, -2, -1).diag_embed() @ lower.mT
 

@@ -9,10 +9,11 @@ import pytest
 
 import rushlight
 from rushlight.core.dtypes import FLOAT, float32
+from rushlight.core.errors import NotDifferentiable
 from rushlight.devices.registry import pool_of
 from rushlight.ops.registry import REGISTRY
 from tests.catalog import ROWS
-from tests.catalog_gradients import SINGLE_TOLERANCE, projection_problems, single_errors, smooth_samples
+from tests.catalog_gradients import SINGLE_TOLERANCE, float_arrays, projection_problems, single_errors, smooth_samples
 from tests.catalog_run import call, samples_of, to_array, to_tensor
 
 SMOOTH = [row for row in ROWS if row.differentiable]
@@ -35,12 +36,23 @@ def test_gradient_is_the_cpus(row, device, require_device):
     assert not bad, f"allowed {SINGLE_TOLERANCE}: " + "\n".join(bad)
 
 
+# Floats that are constants, as in PyTorch: new numbers, counts, and the statistics beside a norm.
+CONSTANT = {"zeros_like", "ones_like", "full_like", "empty_like", "histc", "native_layer_norm"}
+
+
 @pytest.mark.parametrize("row", FLAT, ids=repr)
-def test_what_is_not_smooth_needs_no_gradient(row):
+def test_what_is_not_smooth_says_so(row):
+    """Integers and truth values need no gradient; a float that has none raises when one comes, and is not detached."""
     for dtype in row.dtypes:
         leaves = []
-        for out in call(row, samples_of(row, dtype)[0], dtype, "cpu", leaves=leaves):
-            assert not out.requires_grad, f"{row.name} of {dtype.name}"
+        sample = next((s for s in samples_of(row, dtype) if float_arrays(s)), samples_of(row, dtype)[0])
+        for out in call(row, sample, dtype, "cpu", leaves=leaves):
+            if out.dtype.kind not in "fc" or not leaves or row.name in CONSTANT:
+                assert not out.requires_grad, f"{row.name} of {dtype.name}"
+            else:
+                assert out.requires_grad, f"{row.name} of {dtype.name} is detached in silence"
+                with pytest.raises(NotDifferentiable):
+                    rushlight.autograd.grad(out.sum(), leaves, allow_unused=True, retain_graph=True)
 
 
 # ---- at the kinks ----

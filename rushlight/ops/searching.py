@@ -238,7 +238,8 @@ def histogram(
     place, inside = _places(x, edges)
     hist = _tally(x, place, edges.spec.numel - 1, inside, None if weight is None else call.detached(weight))
     hist = _dense(hist, [edges]) if density else hist
-    return Histogram(without_derivative("histogram", hist, input, weight), edges)
+    hist, edges = (without_derivative("histogram", part, input, weight, bins) for part in (hist, edges))
+    return Histogram(hist, edges)
 
 
 @composite("histogramdd", method=False)
@@ -278,7 +279,9 @@ def histogramdd(
     flat = views.contiguous(views.select(points, 1, 0))
     hist = views.reshape(_tally(flat, place, total, inside, None if weight is None else call.detached(weight)), sizes)
     hist = _dense(hist, edges) if density else hist
-    return HistogramDD(without_derivative("histogramdd", hist, input, weight), tuple(edges))
+    sources = (input, weight, *listed)
+    hist, *edges = (without_derivative("histogramdd", part, *sources) for part in (hist, *edges))
+    return HistogramDD(hist, tuple(edges))
 
 
 # ---- permutations ----

@@ -19,7 +19,6 @@ from rushlight.tape.value import Value
 _ROOT_HALF = math.sqrt(0.5)
 
 
-
 def _log_ndtr_vjp(g: Expr, out: Expr, x: Expr) -> Expr:
     """The density over the distribution function. Far below 0 their logarithms cancel, and the quotient is a series of 1 / x^2."""
     end = 12.0 if x.dtype.itemsize == 4 else 50.0
