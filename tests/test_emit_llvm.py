@@ -7,7 +7,7 @@ import pytest
 
 from rushlight import scalar as s
 from rushlight.core.dtypes import ALL, FLOAT, INTEGER, compute_type, float32, float64, int64
-from rushlight.devices.cpu import native, stub
+from rushlight.devices.cpu import native
 from rushlight.emit import llvm
 from rushlight.emit.llvm_rowwise import plan
 from rushlight.kernel.interpret import signature
@@ -66,7 +66,7 @@ def test_llvm_accepts_the_text(name):
     kernel = KERNELS[name]
     letters = llvm.arguments(kernel)
     assert len(letters) == signature(kernel).total
-    native.optimised(llvm.emit(kernel) + stub.stub_text(letters))
+    native.optimised(llvm.emit(kernel))
 
 
 @pytest.mark.parametrize("name", KERNELS)
@@ -89,7 +89,7 @@ def test_wide_registers_are_used_where_there_are_any(name):
     if "+avx512f" not in native.machine().identity:
         pytest.skip("limit: no AVX-512 on this processor")
     kernel = KERNELS[name]
-    assert "%zmm" in native.assembly(llvm.emit(kernel) + stub.stub_text(llvm.arguments(kernel)))
+    assert "%zmm" in native.assembly(llvm.emit(kernel))
 
 
 def test_no_function_is_called_for_elementary_functions():

@@ -1,9 +1,11 @@
 """Kernels as LLVM IR text.
 
-A module has three functions over one array of 64-bit slots: the launch's numbers, ordered by Note [Kernel arguments].
+A module has two or three functions over one array of 64-bit slots, the launch's numbers, ordered by Note [Kernel arguments];
+their addresses are in the table `functions`.
 `kernel(args, begin, end)` does the tasks begin < end, which are independent of each other. `counts(args, numbers)` gives two
 numbers: of tasks, and about how many element-instructions they take in all, by which a device decides on threads.
-`launch(args, runner, tasks, work)` does all tasks by calls of `runner(function, args, tasks, work)`, which shares them.
+`launch(args, runner, tasks, work)` does all tasks by calls of `runner(function, args, tasks, work)`, which shares them;
+where it is null, one call for `kernel` does.
 The bits of a result do not depend on how the tasks are split.
 """
 
@@ -21,7 +23,7 @@ from rushlight.emit import (
     llvm_search,
     llvm_sort,
 )
-from rushlight.emit.llvm_text import FUNCTION, LAUNCH, Writer
+from rushlight.emit.llvm_text import FUNCTION, Writer
 from rushlight.kernel.shapes import Contract, Gather, Kernel, Map, Reduce, Rowwise, Scan, Scatter, Search, Sort
 from rushlight.scalar.elementary import lower
 
@@ -61,12 +63,9 @@ def module(functions: list[str], counts: Writer, numbers: tuple[str, str]) -> st
     tasks, work = numbers
     counts.line(f"store i64 {tasks}, ptr %numbers")
     counts.line(f"store i64 {work}, ptr {counts.value('getelementptr i64, ptr %numbers, i64 1')}")
-    parts = [*functions, counts.function(COUNTS)]
-    if not any("@launch" in part for part in functions):
-        plain = Writer(counts.declared)
-        plain.line("call void %runner(ptr @kernel, ptr %args, i64 %tasks, i64 %work)")
-        parts.append(plain.function(LAUNCH))
-    return "\n".join([*parts, *sorted(counts.declared), ""])
+    launch = "@launch" if any("@launch" in part for part in functions) else "null"
+    table = f"@functions = constant [3 x ptr] [ptr @kernel, ptr @counts, ptr {launch}]"
+    return "\n".join([table, *functions, counts.function(COUNTS), *sorted(counts.declared), ""])
 
 
 def lowered(kernel: Kernel) -> Kernel:

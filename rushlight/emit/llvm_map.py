@@ -15,50 +15,20 @@ from rushlight.emit.llvm_body import (
     store_parts,
 )
 from rushlight.emit.llvm_frame import Frame, Operand, lanes, read_frame
-from rushlight.emit.llvm_text import COMPUTE, FUNCTION, Slot, Writer, vector
+from rushlight.emit.llvm_long import body_function, call_body, is_long, leaves_of
+from rushlight.emit.llvm_text import FUNCTION, Slot, Writer, vector
 from rushlight.emit.llvm_tiles import fits, task_count, tileable, write_tiles
 from rushlight.kernel.shapes import Map
 from rushlight.scalar.ir import Expr, topological
 
 CHUNK = 4096
 
-# A formula of more instructions than this is a function of its own, so that its code is made once for the vector loop and
-# its masked rest; a call costs little against it.
-LONG = 96
-BODY = 'define internal {result} @body({leaves}) noinline "prefer-vector-width"="512" "min-legal-vector-width"="512"'
-
 
 def functions(kernel: Map, declared: set[str]) -> list[str]:
     writer = Writer(declared)
     write_kernel(writer, kernel)
     found = [writer.function(FUNCTION.format(name="kernel"))]
-    return [*found, _body_function(kernel, declared)] if _is_long(kernel) else found
-
-
-def _is_long(kernel: Map) -> bool:
-    return len(topological(kernel.body)) > LONG and not tileable(kernel)
-
-
-def _leaves(kernel: Map) -> list[Expr]:
-    return [e for e in topological(kernel.body) if not e.args and e.op != "const"]
-
-
-def _result_type(kernel: Map, width: int) -> str:
-    return "{ " + ", ".join(vector(COMPUTE[e.dtype], width) for e in kernel.body) + " }"
-
-
-def _body_function(kernel: Map, declared: set[str]) -> str:
-    """All outputs of a formula, from the values of its leaves."""
-    width, _ = lanes(kernel)
-    leaves = _leaves(kernel)
-    writer = Writer(declared)
-    found = evaluate(writer, kernel.body, width, lambda e: f"%leaf{leaves.index(e)}")
-    result = "poison"
-    type_ = _result_type(kernel, width)
-    for i, (expr, value) in enumerate(zip(kernel.body, found, strict=True)):
-        result = writer.value(f"insertvalue {type_} {result}, {vector(COMPUTE[expr.dtype], width)} {value}, {i}")
-    given = ", ".join(f"{vector(COMPUTE[e.dtype], width)} %leaf{i}" for i, e in enumerate(leaves))
-    return writer.function(BODY.format(result=type_, leaves=given), f"{type_} {result}")
+    return [*found, body_function(kernel, declared)] if is_long(kernel) else found
 
 
 def write_counts(writer: Writer, kernel: Map) -> tuple[str, str]:
@@ -169,8 +139,8 @@ class Row:
         self.writer, self.frame, self.index, self.width = writer, frame, index, width
         self.places = [_row_base(writer, operand) for operand in frame.operands]
         self.known: dict[Expr, str] = {}
-        self.long = _is_long(frame.kernel)
-        self.leaves = _leaves(frame.kernel)
+        self.long = is_long(frame.kernel)
+        self.leaves = leaves_of(frame.kernel)
         still = invariants(frame.kernel.body, self._moves)
         if self.long:
             still = tuple(e for e in self.leaves if not self._moves(e))
@@ -209,7 +179,8 @@ class Row:
             return writer.value(f"add {vector('i64', width)} {first}, {lane_numbers(width)}")
 
         if self.long:
-            results = self._call([self.known.get(e) or leaf(e) for e in self.leaves])
+            values = [self.known.get(e) or leaf(e) for e in self.leaves]
+            results = call_body(writer, frame.kernel, self.leaves, values)
         else:
             results = evaluate(writer, frame.kernel.body, width, leaf, self.known)
         for k, (operand, place, result) in enumerate(zip(frame.outputs, places, results, strict=False)):
@@ -218,16 +189,6 @@ class Row:
                     store_parts(writer, result, results[k + 1], place, operand.dtype, width)
                 continue
             store(writer, result, place, operand.dtype, operand.step, operand.inner, width, mask)
-
-    def _call(self, values: list[str]) -> list[str]:
-        """The formula's outputs, through its function."""
-        type_ = _result_type(self.frame.kernel, self.width)
-        given = ", ".join(
-            f"{vector(COMPUTE[e.dtype], self.width)} {v}" for e, v in zip(self.leaves, values, strict=True)
-        )
-        made = self.writer.value(f"call {type_} @body({given})")
-        count = len(self.frame.kernel.body)
-        return [self.writer.value(f"extractvalue {type_} {made}, {i}") for i in range(count)]
 
 
 def _row_base(writer: Writer, operand: Operand) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from rushlight.core.dtypes import DType, int64
 from rushlight.emit.llvm_body import evaluate, first_lanes, invariants, lane_numbers, load, pointer, splat, store
 from rushlight.emit.llvm_frame import Frame, Operand, lanes
+from rushlight.emit.llvm_long import call_body, is_long, leaves_of
 from rushlight.emit.llvm_text import STORED, Writer, vector
 from rushlight.kernel.shapes import Map
 from rushlight.scalar.ir import Expr
@@ -90,7 +91,10 @@ class Band:
         self.tiles = {
             k: writer.array(STORED[o.dtype], self.width**2) for k, o in enumerate(frame.inputs) if o.step == "n"
         }
+        self.leaves = leaves_of(frame.kernel) if is_long(frame.kernel) else None
         still = invariants(frame.kernel.body, lambda e: e.op != "param")
+        if self.leaves is not None:
+            still = tuple(e for e in self.leaves if e.op == "param")
         values = evaluate(writer, still, 1, lambda e: frame.params[int(e.value or 0)])
         self.known = {e: splat(writer, v, e.dtype, self.width) for e, v in zip(still, values, strict=True)}
 
@@ -135,7 +139,11 @@ class Band:
             first = splat(writer, position, int64, width)
             return writer.value(f"add {vector('i64', width)} {first}, {lane_numbers(width)}")
 
-        results = evaluate(writer, frame.kernel.body, width, leaf, self.known)
+        if self.leaves is not None:
+            values = [self.known.get(e) or leaf(e) for e in self.leaves]
+            results = call_body(writer, frame.kernel, self.leaves, values)
+        else:
+            results = evaluate(writer, frame.kernel.body, width, leaf, self.known)
         for k, (operand, result) in enumerate(zip(frame.outputs, results, strict=True)):
             store(writer, result, place(k, operand), operand.dtype, "1", "1", width, mask)
 

@@ -15,6 +15,7 @@ import llvmlite.binding as llvm
 from rushlight.devices.cache import read_object, write_object
 
 CACHE_VERSION = 2
+LONG = 30_000  # characters from which on combining instructions takes more time than it will save
 
 
 @dataclass(frozen=True)
@@ -51,10 +52,9 @@ def optimised(text: str) -> llvm.ModuleRef:
     passes = llvm.create_new_module_pass_manager()
     passes.add_sroa_pass()
     passes.add_simplify_cfg_pass()
-    passes.add_instruction_combine_pass()
+    if len(text) < LONG:
+        passes.add_instruction_combine_pass()
     passes.add_loop_rotate_pass()
-    passes.add_new_gvn_pass()
-    passes.add_simplify_cfg_pass()
     passes.run(module, llvm.create_pass_builder(host.target, host.tuning))
     return module
 

@@ -1,25 +1,31 @@
-"""The CPython side of a kernel, in LLVM IR: a METH_FASTCALL builtin that reads numbers, runs tasks and returns None.
+"""The CPython side of kernels, in LLVM IR: a METH_FASTCALL builtin that reads numbers, runs tasks and returns None.
 
-The stub reaches CPython and the thread pool through a table of addresses (`api`) that is filled after loading, so that
-object code holds no address of this process and can be kept on disk.
+# Note [Entry of a kernel]
+1. All kernels share one entry, made once in a process. What differs between them is in the builtin's `self`, a bytes object:
+   the addresses of the module's functions, how many numbers it takes, how many of them are "i" before any other letter,
+   and the letters of the rest, one byte each (see `emit.llvm.arguments`).
+2. The entry reaches CPython and the thread pool through a table of addresses (`api`) that is filled after loading, so that
+   object code holds no address of this process and can be kept on disk.
 """
 
 from __future__ import annotations
 
 import ctypes
-import itertools
+import struct
+from functools import cache
 
 from rushlight.devices.cpu.native import Source, fill, load
 from rushlight.devices.protocol import Launch
 
 FASTCALL = 0x0080  # METH_FASTCALL
 LARGE = 1 << 16  # work from which on the GIL is released and threads are asked
+CONTENT = bytes.__basicsize__ - 1  # where a bytes object's content begins
 
 API = (
     "PyLong_AsLongLong",
     "PyFloat_AsDouble",
     "PyErr_Occurred",
-    "PyErr_SetString",
+    "PyErr_Format",
     "Py_IncRef",
     "PyEval_SaveThread",
     "PyEval_RestoreThread",
@@ -29,27 +35,90 @@ API = (
     "PyLong_AsUnsignedLongLongMask",
 )
 
-STUB = """
-@api = global [{entries} x ptr] zeroinitializer
-@message = private constant [{message_size} x i8] c"{message}\\00"
+MESSAGE = "this kernel takes %zd numbers"
+
+# -1 is what CPython gives for errors too, so it is looked at twice.
+ENTRY = f"""
+@api = global [{len(API)} x ptr] zeroinitializer
+@message = private constant [{len(MESSAGE) + 1} x i8] c"{MESSAGE}\\00"
 
 define ptr @entry(ptr %self, ptr readonly %objects, i64 %given) {{
 entry:
-  %args = alloca [{count} x i64]
+  %record = getelementptr i8, ptr %self, i64 {CONTENT}
+  %kernel = load ptr, ptr %record
+  %counts.at = getelementptr i64, ptr %record, i64 1
+  %counts = load ptr, ptr %counts.at
+  %launch.at = getelementptr i64, ptr %record, i64 2
+  %launch = load ptr, ptr %launch.at
+  %count.at = getelementptr i64, ptr %record, i64 3
+  %count = load i64, ptr %count.at
+  %plain.at = getelementptr i64, ptr %record, i64 4
+  %plain = load i64, ptr %plain.at
+  %letters = getelementptr i64, ptr %record, i64 5
+  %args = alloca i64, i64 %count
   %numbers = alloca [2 x i64]
-  %right = icmp eq i64 %given, {count}
-  br i1 %right, label %read, label %wrong
+  %right = icmp eq i64 %given, %count
+  br i1 %right, label %read, label %wrong, !prof !1
 wrong:
-  %setter = load ptr, ptr getelementptr (ptr, ptr @api, i64 3)
+  %format = load ptr, ptr getelementptr (ptr, ptr @api, i64 3)
   %holder = load ptr, ptr getelementptr (ptr, ptr @api, i64 7)
   %error = load ptr, ptr %holder
-  call void %setter(ptr %error, ptr @message)
+  %unused = call ptr (ptr, ptr, ...) %format(ptr %error, ptr @message, i64 %count)
   ret ptr null
 read:
   %whole = load ptr, ptr @api
+  br label %words
+words:
+  %at = phi i64 [ 0, %read ], [ %next, %word ]
+  %odd = phi i1 [ false, %read ], [ %odd.next, %word ]
+  %more = icmp slt i64 %at, %plain
+  br i1 %more, label %word, label %others
+word:
+  %from = getelementptr ptr, ptr %objects, i64 %at
+  %object = load ptr, ptr %from
+  %value = call i64 %whole(ptr %object)
+  %to = getelementptr i64, ptr %args, i64 %at
+  store i64 %value, ptr %to
+  %minus = icmp eq i64 %value, -1
+  %odd.next = or i1 %odd, %minus
+  %next = add i64 %at, 1
+  br label %words
+others:
+  %i = phi i64 [ %at, %words ], [ %i.next, %put ]
+  %doubt = phi i1 [ %odd, %words ], [ %doubt.next, %put ]
+  %left = icmp slt i64 %i, %count
+  br i1 %left, label %other, label %checked
+other:
+  %i.from = getelementptr ptr, ptr %objects, i64 %i
+  %i.object = load ptr, ptr %i.from
+  %place = sub i64 %i, %plain
+  %letter.at = getelementptr i8, ptr %letters, i64 %place
+  %letter = load i8, ptr %letter.at
+  switch i8 %letter, label %signed [ i8 {ord("f")}, label %float i8 {ord("u")}, label %unsigned ]
+signed:
+  %i.signed = call i64 %whole(ptr %i.object)
+  br label %put
+unsigned:
+  %mask = load ptr, ptr getelementptr (ptr, ptr @api, i64 10)
+  %i.unsigned = call i64 %mask(ptr %i.object)
+  br label %put
+float:
   %real = load ptr, ptr getelementptr (ptr, ptr @api, i64 1)
-  %bits = load ptr, ptr getelementptr (ptr, ptr @api, i64 10)
-{reads}
+  %i.real = call double %real(ptr %i.object)
+  %i.bits = bitcast double %i.real to i64
+  %i.minus = fcmp oeq double %i.real, -1.0
+  br label %put
+put:
+  %i.value = phi i64 [ %i.signed, %signed ], [ %i.unsigned, %unsigned ], [ %i.bits, %float ]
+  %i.odd = phi i1 [ false, %signed ], [ false, %unsigned ], [ %i.minus, %float ]
+  %i.to = getelementptr i64, ptr %args, i64 %i
+  store i64 %i.value, ptr %i.to
+  %i.all = icmp eq i64 %i.value, -1
+  %i.either = or i1 %i.odd, %i.all
+  %doubt.next = or i1 %doubt, %i.either
+  %i.next = add i64 %i, 1
+  br label %others
+checked:
   br i1 %doubt, label %check, label %begin, !prof !0
 check:
   %occurred = load ptr, ptr getelementptr (ptr, ptr @api, i64 2)
@@ -59,24 +128,32 @@ check:
 refuse:
   ret ptr null
 begin:
-  call void @counts(ptr %args, ptr %numbers)
+  call void %counts(ptr %args, ptr %numbers)
   %tasks = load i64, ptr %numbers
   %nothing = icmp sle i64 %tasks, 0
   br i1 %nothing, label %done, label %weigh
 weigh:
   %second = getelementptr i64, ptr %numbers, i64 1
   %work = load i64, ptr %second
-  %large = icmp sge i64 %work, {large}
+  %large = icmp sge i64 %work, {LARGE}
   br i1 %large, label %shared, label %alone
 alone:
-  call void @kernel(ptr %args, i64 0, i64 %tasks)
+  call void %kernel(ptr %args, i64 0, i64 %tasks)
   br label %done
 shared:
   %save = load ptr, ptr getelementptr (ptr, ptr @api, i64 5)
   %restore = load ptr, ptr getelementptr (ptr, ptr @api, i64 6)
   %runner = load ptr, ptr getelementptr (ptr, ptr @api, i64 9)
   %state = call ptr %save()
-  call void @launch(ptr %args, ptr %runner, i64 %tasks, i64 %work)
+  %simple = icmp eq ptr %launch, null
+  br i1 %simple, label %tasked, label %own
+tasked:
+  call void %runner(ptr %kernel, ptr %args, i64 %tasks, i64 %work)
+  br label %back
+own:
+  call void %launch(ptr %args, ptr %runner, i64 %tasks, i64 %work)
+  br label %back
+back:
   call void %restore(ptr %state)
   br label %done
 done:
@@ -86,6 +163,7 @@ done:
   ret ptr %none
 }}
 !0 = !{{!"branch_weights", i32 1, i32 1000}}
+!1 = !{{!"branch_weights", i32 1000, i32 1}}
 """
 
 
@@ -100,57 +178,12 @@ class MethodDef(ctypes.Structure):
     )
 
 
-def stub_text(letters: str) -> str:
-    """The stub for arguments of the given letters; see `emit.llvm.arguments`."""
-    message = f"this kernel takes {len(letters)} numbers"
-    reads, before, first = [], "read", 0
-    for number, (letter, same) in enumerate(itertools.groupby(letters)):
-        end = first + len(list(same))
-        reads.append(_read_text(number, letter, first, end, before))
-        before, first = f"after{number}", end
-    reads.append(f"  %doubt = or i1 {f'%odd{len(reads) - 1}' if reads else 'false'}, false")
-    return STUB.format(
-        entries=len(API), count=len(letters), message=message, message_size=len(message) + 1,
-        reads="\n".join(reads), large=LARGE,
-    )  # fmt: skip
-
-
-def _read_text(run: int, letter: str, first: int, end: int, before: str) -> str:
-    """Arguments first..end, all of one letter, into their slots, in a loop that comes after the block `before`.
-
-    -1 is what CPython gives for errors too, so it is looked at twice.
-    """
-    doubt = f"%odd{run - 1}" if run else "false"
-    lines = [
-        f"br label %run{run}",
-        f"run{run}:",
-        f"%at{run} = phi i64 [ {first}, %{before} ], [ %next{run}, %run{run} ]",
-        f"%doubt{run} = phi i1 [ {doubt}, %{before} ], [ %odd{run}, %run{run} ]",
-        f"%from{run} = getelementptr ptr, ptr %objects, i64 %at{run}",
-        f"%object{run} = load ptr, ptr %from{run}",
-        f"%to{run} = getelementptr i64, ptr %args, i64 %at{run}",
-    ]
-    if letter in "iu":
-        reader = "%whole" if letter == "i" else "%bits"
-        lines += [f"%word{run} = call i64 {reader}(ptr %object{run})", f"%minus{run} = icmp eq i64 %word{run}, -1"]
-    else:
-        lines += [
-            f"%wide{run} = call double %real(ptr %object{run})",
-            f"%word{run} = bitcast double %wide{run} to i64",
-            f"%minus{run} = fcmp oeq double %wide{run}, -1.0",
-        ]
-    lines += [
-        f"store i64 %word{run}, ptr %to{run}",
-        f"%odd{run} = or i1 %doubt{run}, %minus{run}",
-        f"%next{run} = add i64 %at{run}, 1",
-        f"%more{run} = icmp ult i64 %next{run}, {end}",
-        f"br i1 %more{run}, label %run{run}, label %after{run}",
-        f"after{run}:",
-    ]
-    return "\n".join("  " + line for line in lines)
-
-
-_KEPT: list[MethodDef] = []  # CPython keeps pointers into these
+@cache
+def entry(runner: int) -> int:
+    """The address of the entry, which gives large work to `runner`: run_tasks(kernel, args, tasks, work)."""
+    address, api = load(Source(f"entry {CONTENT}", lambda: ENTRY), "entry", "api")
+    fill(api, [runner if symbol == "run_tasks" else symbol_address(symbol) for symbol in API])
+    return address
 
 
 def callable_of(
@@ -161,12 +194,13 @@ def callable_of(
     `runner` is the address of run_tasks(kernel, args, tasks, work); `tables` fills the module's own address tables.
     """
     tables = tables or {}
-    whole = Source(source.key, lambda: source.text() + stub_text(letters))
-    entry, api, *others = load(whole, "entry", "api", *tables)
-    fill(api, [runner if symbol == "run_tasks" else symbol_address(symbol) for symbol in API])
+    functions, *others = load(source, "functions", *tables)
     for place, pointers in zip(others, tables.values(), strict=True):
         fill(place, pointers)
-    return builtin(entry, name)
+    rest = letters.lstrip("i")
+    own = ctypes.string_at(functions, 3 * ctypes.sizeof(ctypes.c_void_p))
+    record = own + struct.pack("qq", len(letters), len(letters) - len(rest)) + rest.encode()
+    return builtin(entry(runner), name, record)
 
 
 _SYMBOLS: dict[str, int] = {}
@@ -180,12 +214,16 @@ def symbol_address(symbol: str) -> int:
     return found
 
 
-def builtin(address: int, name: str) -> Launch:
-    """A Python callable for code that follows the METH_FASTCALL convention."""
-    method = MethodDef(name.encode(), address, FASTCALL, None)
-    _KEPT.append(method)
+@cache
+def _method(address: int, name: str) -> MethodDef:
+    """Kept for good: CPython keeps pointers into it."""
+    return MethodDef(name.encode(), address, FASTCALL, None)
+
+
+def builtin(address: int, name: str, bound: bytes) -> Launch:
+    """A Python callable for code that follows the METH_FASTCALL convention, `bound` being its first argument."""
     make = ctypes.pythonapi.PyCFunction_NewEx
     make.restype = ctypes.py_object
-    make.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p]
-    made: Launch = make(ctypes.addressof(method), None, None)
+    make.argtypes = [ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p]
+    made: Launch = make(ctypes.addressof(_method(address, name)), bound, None)
     return made
