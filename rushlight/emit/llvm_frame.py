@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 from rushlight.core.dtypes import DType
 from rushlight.emit.llvm_text import Arguments, Slot, Writer
@@ -40,6 +41,7 @@ class Frame:
         return self.outputs + self.inputs
 
 
+@lru_cache(maxsize=16)
 def lanes(kernel: Map) -> tuple[int, int]:
     """How many elements one vector holds, and how many vectors go through the loop at once."""
     every = topological(kernel.body)

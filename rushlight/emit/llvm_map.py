@@ -141,9 +141,10 @@ class Row:
         self.known: dict[Expr, str] = {}
         self.long = is_long(frame.kernel)
         self.leaves = leaves_of(frame.kernel)
-        still = invariants(frame.kernel.body, self._moves)
         if self.long:
             still = tuple(e for e in self.leaves if not self._moves(e))
+        else:
+            still = invariants(frame.kernel.body, self._moves)
         for expr, value in zip(still, evaluate(writer, still, 1, self._fixed), strict=True):
             self.known[expr] = splat(writer, value, expr.dtype, width)
 

@@ -108,7 +108,7 @@ def argument_count(kernel: Rowwise) -> int:
     return 4 * (len(kernel.outputs) + len(kernel.inputs)) + 3 + len(kernel.params)
 
 
-def expressions(kernel: Rowwise) -> list[Expr]:
+def expressions(kernel: Rowwise) -> tuple[Expr, ...]:
     return topological((*(p.body for p in kernel.passes), *kernel.stores))
 
 

@@ -10,6 +10,7 @@ import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 
 from rushlight.core.dtypes import (
     DType,
@@ -43,6 +44,7 @@ def vector(scalar: str, width: int) -> str:
     return scalar if width == 1 else f"<{width} x {scalar}>"
 
 
+@cache
 def suffix(scalar: str, width: int) -> str:
     """How an intrinsic's name spells a type: v16f32."""
     short = {"float": "f32", "double": "f64", "half": "f16", "ptr": "p0"}.get(scalar, scalar)
@@ -101,7 +103,8 @@ class Writer:
         self.lines.append("  " + text)
 
     def value(self, text: str) -> str:
-        name = "%" + self.fresh()
+        self.count += 1
+        name = f"%v{self.count}"
         self.lines.append(f"  {name} = {text}")
         return name
 

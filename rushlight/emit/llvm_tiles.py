@@ -92,9 +92,10 @@ class Band:
             k: writer.array(STORED[o.dtype], self.width**2) for k, o in enumerate(frame.inputs) if o.step == "n"
         }
         self.leaves = leaves_of(frame.kernel) if is_long(frame.kernel) else None
-        still = invariants(frame.kernel.body, lambda e: e.op != "param")
         if self.leaves is not None:
             still = tuple(e for e in self.leaves if e.op == "param")
+        else:
+            still = invariants(frame.kernel.body, lambda e: e.op != "param")
         values = evaluate(writer, still, 1, lambda e: frame.params[int(e.value or 0)])
         self.known = {e: splat(writer, v, e.dtype, self.width) for e, v in zip(still, values, strict=True)}
 

@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 from rushlight.core.dtypes import DType, bool_, float32, float64, int32, int64, real_type, uint32, uint64
@@ -231,20 +232,25 @@ def _is(x: Expr, value: int) -> bool:
     return x.op == "const" and x.dtype.kind in "if" and x.value == value
 
 
-def topological(roots: tuple[Expr, ...] | list[Expr]) -> list[Expr]:
+def topological(roots: tuple[Expr, ...] | list[Expr]) -> tuple[Expr, ...]:
     """Every expression under `roots` once, operands before users; without recursion."""
-    order: list[Expr] = []
-    seen: set[Expr] = set()
-    stack = [(r, False) for r in reversed(roots)]
+    return _ordered(tuple(roots))
+
+
+@lru_cache(maxsize=64)  # an emitter asks for the order of the same long formula a dozen times
+def _ordered(roots: tuple[Expr, ...]) -> tuple[Expr, ...]:
+    order: dict[Expr, None] = {}
+    stack = list(reversed(roots))
     while stack:
-        expr, ready = stack.pop()
-        if ready:
-            order.append(expr)
-        elif expr not in seen:
-            seen.add(expr)
-            stack.append((expr, True))
-            stack.extend((a, False) for a in reversed(expr.args) if a not in seen)
-    return order
+        expr = stack[-1]
+        waiting = [a for a in expr.args if a not in order]
+        if waiting:
+            waiting.reverse()
+            stack += waiting
+        else:
+            order[expr] = None
+            stack.pop()
+    return tuple(order)
 
 
 def rebuild(roots: tuple[Expr, ...] | list[Expr], replace: dict[Expr, Expr]) -> tuple[Expr, ...]:
