@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 from types import TracebackType
 from typing import Any
 
@@ -44,29 +45,47 @@ class budget(Region):
         if self.limit <= 0:
             raise ValueError(f"budget: the limit must be positive, got {limit!r}")
         self.device = device
-        self.before: dict[Pool, int | None] = {}
-        self.opening: int | None = None
+        self.pool: Pool | None = None  # the one it holds for; None is all
         self.state = Changed(region=self)
 
     def __enter__(self) -> budget:
         super().__init__()  # its place is where it is entered, not where it was made
-        pools = {default_pool(), *opened()} if self.device is None else {resolve_pool(self.device)}
-        self.before = {pool: pool.limit for pool in pools}
-        for pool in pools:
-            pool.limit = self.limit if pool.limit is None else min(self.limit, pool.limit)
-            if pool.held > pool.limit:
-                pool.trim(pool.held - pool.limit)
-        self.opening = Pool.opening_limit
-        if self.device is None:
-            Pool.opening_limit = self.limit if self.opening is None else min(self.limit, self.opening)
-        self.state.__enter__()
+        own = default_pool() if self.device is None else resolve_pool(self.device)
+        self.pool = None if self.device is None else own
+        try:
+            with _ENTERING:
+                _ENTERED.append(self)
+                _set_limits()
+            for pool in opened():
+                limit = pool.limit
+                if limit is not None and pool.held > limit:
+                    pool.trim(pool.held - limit)
+            self.state.__enter__()
+        except BaseException:
+            self._leave()
+            raise
         return self
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.state.__exit__(kind, error, trace)
-        Pool.opening_limit = self.opening
-        for pool in opened() if self.device is None else self.before:
-            pool.limit = self.before.get(pool, self.opening)
+        self._leave()
+
+    def _leave(self) -> None:
+        with _ENTERING:
+            if self in _ENTERED:
+                _ENTERED.remove(self)
+            _set_limits()
+
+
+# The budgets that threads are in now. Several threads may be, and leave in any order: the smallest limit holds.
+_ENTERED: list[budget] = []
+_ENTERING = threading.Lock()
+
+
+def _set_limits() -> None:
+    for pool in opened():
+        pool.limit = min([b.limit for b in _ENTERED if b.pool is None or b.pool is pool], default=None)
+    Pool.opening_limit = min([b.limit for b in _ENTERED if b.pool is None], default=None)
 
 
 def allocated(device: Any = None) -> int:

@@ -155,7 +155,7 @@ class Spec:
             spec.differentiable = dtype.kind in "fc"
             spec.nbytes = spec.numel * dtype.itemsize
             spec.contiguous = is_contiguous(shape, strides)
-            _SPECS[key] = spec
+            spec = _SPECS.setdefault(key, spec)  # another thread may have been quicker
         return spec
 
     def __repr__(self) -> str:

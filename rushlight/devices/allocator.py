@@ -5,6 +5,12 @@
 2. A request that would cross the limit first gives cached blocks back to the system, then asks `reclaim`
    (set by the tape) to drop rebuildable values, then raises BudgetError with the least sufficient limit.
 3. When the device itself is out of memory the same steps are tried before OutOfMemoryError leaves.
+
+# Note [Counting and threads]
+The interpreter changes threads, and hears of Ctrl-C, at calls and at the ends of loops, nowhere else. So `live = live + room`,
+and a test followed by the `pop` or the assignment it is for, need no lock as long as nothing is called in between; and what
+is counted is counted in the same stretch in which it becomes somebody's. All counts in `Pool` and `Storage` are kept so,
+here and where `tape/call.py` writes these steps out.
 """
 
 from __future__ import annotations
@@ -44,9 +50,7 @@ class Pool:
     def blocks(self, room: int) -> list[int]:
         """The cached blocks of one size: one list for good, so that others may hold it."""
         found = self.free.get(room)
-        if found is None:
-            found = self.free[room] = []
-        return found
+        return self.free.setdefault(room, []) if found is None else found
 
     def take(self, room: int) -> int:
         """The address of a block of `room` bytes (a value of `room_for`)."""
@@ -73,35 +77,37 @@ class Pool:
         return gone
 
     def fresh(self, room: int) -> int:
-        if self.limit is not None:
-            self._make_way(room, self.limit)
-            blocks = self.free.get(room)
-            if blocks:  # a reclaimed block of the very size
-                return blocks.pop()
         while True:
+            limit = self.limit
+            if limit is not None and self.held + room > limit:
+                self._make_way(room, limit)
+                blocks = self.free.get(room)
+                if blocks:  # a reclaimed block of the very size
+                    return blocks.pop()
+                continue
+            self.held += room  # before it is there, or two threads could both take the last room under the limit
             try:
-                address = self.device.alloc(room)
-                break
-            except OutOfMemoryError:
+                return self.device.alloc(room)
+            except BaseException as error:
+                self.held -= room
+                if not isinstance(error, OutOfMemoryError):
+                    raise
                 if not self.trim() and not (self.reclaim and self.reclaim(self, room)):
                     raise
-        self.held += room
-        return address
 
     def _make_way(self, room: int, limit: int) -> None:
-        while self.held + room > limit:
-            if self.trim(self.held + room - limit):
-                continue
-            if self.reclaim is not None and self.reclaim(self, room):
-                if self.free.get(room):
-                    return
-                continue
-            least = self.live + room
-            raise BudgetError(
-                f"budget of {limit} bytes on {self.device.name}: {self.live} bytes are in use by values that cannot be "
-                f"dropped and {room} more are asked for; the least sufficient budget here is {least} bytes",
-                least,
-            )
+        """Give back or drop something, or raise."""
+        over = self.held + room - limit
+        if over <= 0 or self.trim(over) or (self.reclaim is not None and self.reclaim(self, room)):
+            return
+        if self.held + room <= limit or self.free.get(room):
+            return  # another thread made way
+        least = self.live + room
+        raise BudgetError(
+            f"budget of {limit} bytes on {self.device.name}: {self.live} bytes are in use by values that cannot be "
+            f"dropped and {room} more are asked for; the least sufficient budget here is {least} bytes",
+            least,
+        )
 
 
 class Storage:
@@ -119,18 +125,21 @@ class Storage:
 
     def __init__(self, pool: Pool, room: int) -> None:
         self.address = None
-        self.address = pool.take(room)
         self.blocks = pool.blocks(room)
         self.pool = pool
         self.room = room
         self.version = 0
         self.recipe = None
+        self.address = pool.take(room)
 
     def __del__(self) -> None:
         # `Pool.give`, written out: this runs for every result of every call.
-        if self.address is not None:
-            self.pool.live -= self.room
-            self.blocks.append(self.address)
+        try:
+            if self.address is not None:
+                self.pool.live -= self.room
+                self.blocks.append(self.address)
+        except AttributeError:  # Ctrl-C came before it had an address
+            return
 
 
 class Lent(Storage):

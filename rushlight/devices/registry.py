@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import threading
 from pathlib import Path
 
 from rushlight.core.errors import DeviceUnavailable
@@ -21,6 +22,7 @@ _NOT_DEVICES = {
     "transfers",
 }
 _POOLS: dict[str, Pool] = {}
+_OPENING = threading.RLock()
 
 
 def names() -> list[str]:
@@ -33,13 +35,20 @@ def names() -> list[str]:
 def pool_of(name: str) -> Pool:
     """The opened device's pool. Raises DeviceUnavailable."""
     pool = _POOLS.get(name)
-    if pool is None:
+    return _open(name) if pool is None else pool
+
+
+def _open(name: str) -> Pool:
+    with _OPENING:  # a device has one pool, whoever asks first
+        found = _POOLS.get(name)
+        if found is not None:
+            return found
         known = names()
         if name not in known:
             raise DeviceUnavailable(name, "there is no such device", f"Known: {', '.join(known)}.")
         module = importlib.import_module(f"rushlight.devices.{name}")
         pool = _POOLS[name] = Pool(module.open_device())
-    return pool
+        return pool
 
 
 def reopen(name: str) -> None:

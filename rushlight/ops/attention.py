@@ -251,10 +251,15 @@ def scaled_dot_product_attention(
     params: tuple[Any, ...] = (factor,)
     if dropout_p:
         kept = 0.0 if dropout_p == 1 else 1 / (1 - dropout_p)
-        params += (*default_generator.words, float(dropout_p), kept)
-    out, _ = call.call(_attention, operands, (bool(is_causal), bool(dropout_p)), params)
-    if dropout_p:
-        default_generator.position += numel(padded) * rows * keys
+        drawn = numel(padded) * rows * keys
+        words = default_generator.take(drawn)
+        params += (*words, float(dropout_p), kept)
+    try:
+        out, _ = call.call(_attention, operands, (bool(is_causal), bool(dropout_p)), params)
+    except BaseException:
+        if dropout_p:
+            default_generator.give_back(words, drawn)
+        raise
     if len(query.spec.shape) > len(heads):
         return views.reshape(out, (*batch[: len(batch) - 2], heads[-3], rows, depth))
     return out if padded == batch else views.reshape(out, (*batch, rows, depth))

@@ -41,15 +41,22 @@ def checked(pool: Any, launch: Any, label: str, limit: int) -> Any:
 
     if not device.limits.host_memory:  # the `null` device, which looks at no index
         return lambda *args: launch(word, *args)
-    status = ctypes.c_int32.from_address(word)
+    words: list[tuple[int, ctypes.c_int32]] = []  # not in use: each launch has its own, so that threads see theirs
 
     def run(*args: Any) -> None:
-        launch(word, *args)
+        mine = words.pop() if words else _new_word()
+        launch(mine[0], *args)
+        status = mine[1]
         if status.value:
-            status.value = 0
             raise BoundsError(f"{label}: an index is outside the range 0 to {limit - 1}")
+        words.append(mine)
 
     return run
+
+
+def _new_word() -> tuple[int, ctypes.c_int32]:
+    word = ctypes.c_int32(0)
+    return ctypes.addressof(word), word
 
 
 def sides_of(shape: Shape, strides: Shape, dim: int) -> Block:

@@ -90,6 +90,17 @@ class Generator:
         """Seed and position as the parameters of a kernel."""
         return _signed(self.seed_value), self.position
 
+    def take(self, count: int) -> tuple[int, int]:
+        """Seed and position for `count` numbers, which nobody else draws; see Note [Counting and threads]."""
+        position = self.position
+        self.position = position + count
+        return _signed(self.seed_value), position
+
+    def give_back(self, words: tuple[int, int], count: int) -> None:
+        """A call that failed drew nothing."""
+        if self.position == words[1] + count:
+            self.position = words[1]
+
     def get_state(self) -> Value:
         """Seed and position, as a tensor of bytes."""
         spec = Spec.of(resolve_pool("cpu"), uint8, (_STATE_BYTES,))
@@ -164,9 +175,12 @@ def _draw(
     op: Any, inputs: tuple[Value, ...], static: Static, more: tuple[Any, ...], count: int, g: Generator | None
 ) -> Any:
     generator = g or default_generator
-    result = call.call(op, inputs, static, (*generator.words, *more))
-    generator.position += count  # only now: a call that failed drew nothing
-    return result
+    words = generator.take(count)
+    try:
+        return call.call(op, inputs, static, (*words, *more))
+    except BaseException:
+        generator.give_back(words, count)
+        raise
 
 
 def holds(x: Value, condition: Callable[[Value], Value]) -> bool:

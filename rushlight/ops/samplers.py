@@ -82,13 +82,17 @@ def _sampled(
     state = full_spec(Spec.of(pool, wide, shape), mark)
     inputs = [e.cast(call.detached(p), wide) for p in parameters]
     stream = generator or default_generator
-    if first is not None:
-        state = call.call(first, (state, *inputs), (), (*stream.words, 0))
-    for launch in range(LAUNCHES):
-        if not pool.device.limits.asynchronous and (launch or first) and holds(state, lambda v: e.ne(v, mark)):
-            break
-        state = call.call(again, (state, *inputs), (), (*stream.words, 1 + 2 * TRIES * launch))
-    stream.position += state.spec.numel  # only now: a call that failed drew nothing
+    words = stream.take(state.spec.numel)
+    try:
+        if first is not None:
+            state = call.call(first, (state, *inputs), (), (*words, 0))
+        for launch in range(LAUNCHES):
+            if not pool.device.limits.asynchronous and (launch or first) and holds(state, lambda v: e.ne(v, mark)):
+                break
+            state = call.call(again, (state, *inputs), (), (*words, 1 + 2 * TRIES * launch))
+    except BaseException:
+        stream.give_back(words, state.spec.numel)
+        raise
     return state
 
 

@@ -9,7 +9,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from rushlight.core.errors import RushlightError
@@ -21,7 +23,7 @@ from rushlight.tape.needed import Needed
 from rushlight.tape.op import Shadow
 from rushlight.tape.replay import keep
 from rushlight.tape.saves import saves_of
-from rushlight.tape.state import Changed
+from rushlight.tape.state import STATE
 from rushlight.tape.value import Leaf, Node, Output, Value
 
 
@@ -52,10 +54,14 @@ def run_backward(
     """
     walk = (make or Walk)(retain_graph, create_graph, wanted, collect and wanted is not None)
     walk.count(edges)
-    with Changed(grad=create_graph, walk=walk):
+    state = STATE.get()
+    try:  # not `Changed`: Ctrl-C on the way in or out must not leave the mode changed
+        STATE.set(replace(state, grad=create_graph, walk=walk))
         for edge, gradient in zip(edges, gradients, strict=True):
             walk.arrive(edge, gradient, owned=False)
         walk.run()
+    finally:
+        STATE.set(state)
     return walk.found
 
 
@@ -262,19 +268,35 @@ class Walk:
             self.found[leaf] = g
             return
         owned = leaf in self.owned and not leaf.hooks  # a hook may have kept what it saw
+        if leaf.grad is None and not (owned and g.spec.contiguous):
+            g = Needed.clone(g)
         if leaf.grad is None:
-            leaf.grad = g if owned and g.spec.contiguous else Needed.clone(g)
-        elif self.create or not _writable(leaf.grad):
-            leaf.grad = Needed.add(leaf.grad, g)
+            leaf.grad = g  # at once: see Note [Counting and threads]
         else:
-            Needed.add_into(leaf.grad, g)
-        if leaf.grad.storage.recipe is not None:
-            keep(leaf.grad.storage)  # a gradient that is kept must not keep the whole step's recipes
+            g = _accumulate(leaf, g, self.create)
+        if g.storage.recipe is not None:
+            keep(g.storage)  # a gradient that is kept must not keep the whole step's recipes
         if leaf.post_hooks:
             handle = leaf.handle()
             if handle is not None:
                 for hook in list(leaf.post_hooks.values()):
                     hook(handle)
+
+
+_LEAVES = tuple(threading.Lock() for _ in range(64))  # of the leaves, by identity
+
+
+def _accumulate(leaf: Leaf, g: Value, create: bool) -> Value:
+    """Add to the leaf's gradient; other threads' backward may do the same."""
+    with _LEAVES[(id(leaf) >> 5) % len(_LEAVES)]:
+        present = leaf.grad
+        if present is None:  # since then somebody set it to None
+            leaf.grad = present = Needed.clone(g)
+        elif create or not _writable(present):
+            leaf.grad = present = Needed.add(present, g)
+        else:
+            Needed.add_into(present, g)
+    return present
 
 
 def tell_place(error: Exception, node: Node) -> None:

@@ -53,7 +53,8 @@ def one_launch(
             result = node.outs[0]
             version = result.version
             ins.append(result.address)
-        for value in node.saved:
+        saved = node.saved  # held here until the launch is done, whatever another thread's backward gives back
+        for value in saved:
             storage = value.storage
             version += storage.version
             ins.append(storage.address + value.offset)

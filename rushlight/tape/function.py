@@ -13,6 +13,7 @@ from __future__ import annotations
 import functools
 import weakref
 from collections.abc import Callable, Sequence
+from threading import get_ident
 from typing import Any
 
 from rushlight.core.errors import (
@@ -42,7 +43,8 @@ class Context:
         self.aside: dict[int, Value] = {}  # the saved that have no storage: sparse tensors, kept as they are
         self.dirty: tuple[Value, ...] = ()
         self.constant: tuple[Value, ...] = ()
-        self.unpacked: tuple[Any, ...] | None = None
+        # The saved tensors, per thread that is in backward: several may be, on one retained graph.
+        self.unpacked: dict[int, tuple[Any, ...]] = {}
 
     def save_for_backward(self, *tensors: Value | None) -> None:
         """Keep tensors, inputs or results, for backward."""
@@ -63,9 +65,10 @@ class Context:
 
     @property
     def saved_tensors(self) -> tuple[Any, ...]:
-        if self.unpacked is None:
+        found = self.unpacked.get(get_ident())
+        if found is None:
             raise RushlightError("saved_tensors: they are there inside backward only")
-        return self.unpacked
+        return found
 
 
 class Function:
@@ -202,11 +205,12 @@ def _rule(
         for j, result in own.items():
             saved[j].node = node() if len(grads) == 1 else Output(node(), result)
         parts = iter(saved)
-        ctx.unpacked = tuple(next(parts) if there else ctx.aside.get(i) for i, there in enumerate(order))
+        me = get_ident()
+        ctx.unpacked[me] = tuple(next(parts) if there else ctx.aside.get(i) for i, there in enumerate(order))
         try:
             found = cls.backward(ctx, *grads)
         finally:
-            ctx.unpacked = None
+            ctx.unpacked.pop(me, None)
         found = tuple(found) if isinstance(found, (tuple, list)) else (found,)
         if len(found) < count or any(v is not None for v in found[count:]):
             raise RushlightError(

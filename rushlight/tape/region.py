@@ -79,9 +79,12 @@ def reclaim(pool: Pool, room: int) -> bool:
 
 
 def drop(storage: Storage) -> None:
-    assert storage.address is not None
-    address, storage.address = storage.address, None
-    storage.pool.give(address, storage.room)
+    # `Pool.give`, written out: what lies between must not be interrupted. See Note [Counting and threads].
+    address = storage.address
+    assert address is not None
+    storage.address = None
+    storage.pool.live -= storage.room
+    storage.blocks.append(address)
 
 
 def _droppable(storage: Storage) -> bool:

@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -24,6 +25,8 @@ from rushlight.tape.value import Value
 from rushlight.tape.written import describe_writes
 
 LOCK = threading.RLock()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=LOCK._at_fork_reinit)  # type: ignore[attr-defined]  # its holder is not in the child
 
 Made = dict[tuple[Recipe, int], Storage]
 
@@ -46,8 +49,12 @@ class Pins:
         self.mine: dict[Storage, int] = {}
 
     def __enter__(self) -> Pins:
-        for storage in self.first:
-            self.add(storage)
+        try:
+            for storage in self.first:
+                self.add(storage)
+        except BaseException:  # Ctrl-C: what stays pinned stays for good
+            self.__exit__()
+            raise
         return self
 
     def __exit__(self, *_: object) -> None:

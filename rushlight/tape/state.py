@@ -56,10 +56,17 @@ class Changed:
         self.tokens: list[Token[State]] = []
 
     def __enter__(self) -> None:
-        self.tokens.append(STATE.set(replace(STATE.get(), **self.changes)))
+        before = STATE.get()
+        try:
+            self.tokens.append(STATE.set(replace(before, **self.changes)))
+        except BaseException:  # Ctrl-C, when it was set already
+            STATE.set(before)
+            raise
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        STATE.reset(self.tokens.pop())
+        token = self.tokens[-1]
+        del self.tokens[-1]  # no call, after which Ctrl-C might leave the state as it is
+        STATE.reset(token)
 
     def __call__(self, function: F) -> F:
         changes = self.changes

@@ -20,6 +20,7 @@ import ctypes
 import os
 import platform
 import sys
+import threading
 
 from rushlight.core.config import thread_count
 from rushlight.devices.cpu.native import Source, fill, load
@@ -76,6 +77,7 @@ class Pool:
 
 
 _pool: Pool | None = None
+_LOADING = threading.Lock()
 _count = 0  # as set by the user; 0 is what the configuration says
 
 
@@ -96,7 +98,8 @@ def set_count(wanted: int) -> None:
 def runner() -> int:
     """The address of run_tasks(kernel, args, tasks, work)."""
     global _pool
-    if _pool is None:
-        _pool = Pool()
-        _pool.want(count())
-    return _pool.run_tasks
+    with _LOADING:
+        if _pool is None:
+            _pool = Pool()
+            _pool.want(count())
+        return _pool.run_tasks
