@@ -293,6 +293,12 @@ def test_jvp_against_differences(f):
     close(push, along(f, x, t), 1e-7)
 
 
+def test_jvp_where_the_slope_is_replaced():
+    x, t = rl.zeros(3, dtype=rl.float64), doubles(3)
+    for p in (1, 2, 3, math.inf):
+        assert jvp(lambda x, p=p: rl.linalg.vector_norm(x, p), (x,), (t,))[1].item() == 0
+
+
 def test_jvp_of_trees_aux_and_what_does_not_depend():
     x = rl.tensor([1.0, 2.0])
     f = lambda d, y: ({"p": d["a"] * d["b"][0], "q": y}, x + 1)  # noqa: E731

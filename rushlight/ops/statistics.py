@@ -191,8 +191,9 @@ _length = rowwise(
     lambda r, x: s.sqrt(r.sum(x * x)),
     "Square root of the sum of squares along an axis.",
     kinds=("row",),
-    # At 0 the gradient is 0 and, as the quotient is not replaced there, the second derivative NaN, as PyTorch has it.
-    vjp=lambda r, g, out, x: s.where(out.eq(0), const(0, x.dtype), g * x / out),
+    # At 0 the slope is 0 in both directions and, as the quotient is not replaced there, the second derivative NaN, as
+    # PyTorch has it.
+    vjp=lambda r, g, out, x: g * s.where(out.eq(0), const(0, x.dtype), x / out),
 )
 
 
