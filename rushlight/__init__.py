@@ -97,6 +97,7 @@ from rushlight.ops.queries import (
     is_complex,
     is_conj,
     is_floating_point,
+    is_inference,
     is_neg,
     is_tensor,
     numel,

@@ -19,6 +19,7 @@ from rushlight.scalar import build as s
 from rushlight.scalar.ir import Expr, index, param
 from rushlight.tape import call
 from rushlight.tape.op import Op, Plan, Static
+from rushlight.tape.state import STATE, is_inference
 from rushlight.tape.value import Leaf, Value
 
 chosen_device: list[str] = []  # what `set_default_device` set, if anything
@@ -109,6 +110,11 @@ def requiring(value: Value, requires_grad: bool) -> Value:
     if requires_grad:
         if not value.spec.differentiable:
             raise DTypeError(f"only floating-point and complex tensors can require gradients, got {value.spec.dtype!r}")
+        if is_inference(value.storage) and not STATE.get().inference:
+            raise RushlightError(
+                f"requires_grad: {value.spec!r} was made in inference_mode() and cannot require gradients outside it; "
+                f".clone() it first"
+            )
         value.node = Leaf(value)
     return value
 
@@ -216,7 +222,7 @@ def empty(
 
 def empty_spec(spec: Spec) -> Value:
     pool: Any = spec.device
-    return call.make_value(spec, call.make_storage(pool, room_for(spec.nbytes)))
+    return call.make_value(spec, call.make_storage(pool, room_for(spec.nbytes), STATE.get().birth))
 
 
 def like(x: Value, value: complex, dtype: DType | None, device: Any, requires_grad: bool) -> Value:

@@ -33,7 +33,7 @@ from rushlight.tape.hooks import follow
 from rushlight.tape.needed import edge_of
 from rushlight.tape.op import Plan, Static, check_devices
 from rushlight.tape.recipe import Recipe, Source, make_plain, nothing_watched
-from rushlight.tape.state import STATE, Changed, impure
+from rushlight.tape.state import STATE, Changed, impure, is_inference
 from rushlight.tape.value import Leaf, Node, Value, history_of
 from rushlight.tape.written import mark_summed, mark_written
 
@@ -46,6 +46,10 @@ def check_writable(target: Value, op: str) -> None:
             f"do it under no_grad(), or use the op without the underscore"
         )
     spec = target.spec
+    if is_inference(target.storage) and not STATE.get().inference:
+        raise InplaceError(
+            f"{op}: {spec!r} was made in inference_mode() and is written to in place outside it; .clone() it first"
+        )
     if any(st == 0 and n > 1 for n, st in zip(spec.shape, spec.strides, strict=True)):
         raise InplaceError(f"{op}: {spec!r} is an expanded view whose elements share memory; .clone() it first")
 
@@ -94,7 +98,7 @@ def _at_once(op: MapOp, target: Value, inputs: Sequence[Any]) -> bool:
     if plan is None or state.special or target.base is not None or not nothing_watched():
         return False
     storage = target.storage
-    if state.grad and target.node is not None:
+    if (state.grad and target.node is not None) or storage.version < 0:
         return False
     ins, numbers = [], []
     for x in inputs:

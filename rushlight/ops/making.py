@@ -17,6 +17,7 @@ from rushlight.ops.registry import composite
 from rushlight.scalar import build as s
 from rushlight.scalar.ir import Expr, index
 from rushlight.tape import call
+from rushlight.tape.state import STATE
 from rushlight.tape.value import Value
 
 # ---- even steps ----
@@ -242,7 +243,9 @@ def _spread(op: str, shape: Shape, strides: Shape, dtype: DType | None, device: 
     check_device_dtype(op, spec.device, spec.dtype)
     last = 1 + sum((n - 1) * st for n, st in zip(shape, strides, strict=True)) if all(shape) else 0
     pool: Any = spec.device
-    return call.rooted(call.make_value(spec, call.make_storage(pool, room_for(last * spec.dtype.itemsize))))
+    return call.rooted(
+        call.make_value(spec, call.make_storage(pool, room_for(last * spec.dtype.itemsize), STATE.get().birth))
+    )
 
 
 @composite("empty_strided", method=False)

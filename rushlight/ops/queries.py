@@ -17,6 +17,7 @@ from rushlight.core.dtypes import (
 )
 from rushlight.core.shapes import Shape, broadcast_shapes as _broadcast
 from rushlight.ops import creation
+from rushlight.tape import state
 from rushlight.tape.value import Value
 
 # Bits after the point and the smallest exponent of a normal number.
@@ -74,6 +75,11 @@ def is_floating_point(input: Value) -> bool:
 def is_complex(input: Value) -> bool:
     """Whether the elements are complex."""
     return input.spec.dtype.kind == "c"
+
+
+def is_inference(input: Value) -> bool:
+    """Whether a tensor was made in inference mode. See Note [Inference tensors]."""
+    return state.is_inference(input.storage)
 
 
 def is_conj(input: Value) -> bool:

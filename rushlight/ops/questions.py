@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from rushlight.core.errors import RushlightError
-from rushlight.ops import compaction, complexes, creation, views
+from rushlight.ops import compaction, complexes, creation, queries, views
+from rushlight.tape import state
 from rushlight.tape.needed import edge_of
 from rushlight.tape.value import Output, Value
 
@@ -108,6 +109,12 @@ def _output_number(self: Value) -> int:
     return edge.index if type(edge) is Output else 0
 
 
+def _version(self: Value) -> int:
+    if state.is_inference(self.storage):
+        raise RushlightError(f"_version: {self.spec!r} was made in inference_mode(), which counts no writes")
+    return self.storage.version
+
+
 METHODS = (
     numel,
     nelement,
@@ -120,6 +127,7 @@ METHODS = (
     is_nonzero,
     is_shared,
     is_conj,
+    queries.is_inference,
     is_neg,
     get_device,
     record_stream,
@@ -145,6 +153,6 @@ PROPERTIES: dict[str, Callable[[Any], Any]] = {
     "is_nested": lambda x: False,
     "layout": lambda x: creation.strided,
     "output_nr": _output_number,
-    "_version": lambda x: x.storage.version,
+    "_version": _version,
     "_base": lambda x: x.base,
 }

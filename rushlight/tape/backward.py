@@ -56,7 +56,7 @@ def run_backward(
     walk.count(edges)
     state = STATE.get()
     try:  # not `Changed`: Ctrl-C on the way in or out must not leave the mode changed
-        STATE.set(replace(state, grad=create_graph, walk=walk))
+        STATE.set(replace(state, grad=create_graph, walk=walk, inference=False))
         for edge, gradient in zip(edges, gradients, strict=True):
             walk.arrive(edge, gradient, owned=False)
         walk.run()

@@ -16,11 +16,12 @@ from collections.abc import Callable, Sequence
 from types import CodeType, FrameType
 from typing import Any
 
+from rushlight.core.errors import RushlightError
 from rushlight.devices.allocator import Storage
 from rushlight.tape import needed, replay
 from rushlight.tape.op import Op, Plan, Static
 from rushlight.tape.place import CALLED, OURS, user_frame
-from rushlight.tape.state import STATE
+from rushlight.tape.state import STATE, is_inference
 from rushlight.tape.value import Node, Output, Value, history_of
 
 new = object.__new__
@@ -44,7 +45,7 @@ def plan_for(op: Op, inputs: Sequence[Value], static: Static) -> Plan:
     return plan
 
 
-def make_storage(pool: Any, room: int) -> Storage:
+def make_storage(pool: Any, room: int, birth: int = 0) -> Storage:
     """A new storage; the same as Storage(pool, room), written out for speed in `call_*`."""
     blocks = pool.free.get(room)
     if blocks is None:
@@ -58,7 +59,7 @@ def make_storage(pool: Any, room: int) -> Storage:
     storage.blocks = blocks
     storage.pool = pool
     storage.room = room
-    storage.version = 0
+    storage.version = birth
     storage.recipe = None
     return storage
 
@@ -104,10 +105,12 @@ def run(plan: Plan, inputs: Sequence[Value], params: tuple[Any, ...] = ()) -> An
         storages = [inputs[0].storage]
         offset = inputs[0].offset
     elif region is None:
-        storages = [make_storage(plan.pool, room) for room in plan.rooms]
+        storages = [make_storage(plan.pool, room, state.birth) for room in plan.rooms]
         launch_plan(plan, storages, inputs, params)
     else:
         storages = replay.run_in_region(plan, inputs, params, region)
+        for storage in storages:
+            storage.version = state.birth
     node = record(plan, inputs, params, storages) if state.grad else None
     if node is not None and state.special:
         settle(node, state)
@@ -188,10 +191,21 @@ def record(plan: Plan, inputs: Sequence[Value], params: tuple[Any, ...], storage
     node.outs = outs = tuple([storages[j] for j in grad.saves_out])
     for storage in outs:
         version += storage.version
+    if version < 0:
+        refuse_save(plan.op.name, saved)
     node.version = version
     node.hooks = node.dropped = None
     mark(node, get_frame(1))
     return node
+
+
+def refuse_save(name: str, saved: Sequence[Value]) -> None:
+    """See Note [Inference tensors] 3."""
+    made = ", ".join(repr(v.spec) for v in saved if is_inference(v.storage))
+    raise RushlightError(
+        f"{name}: its backward would need {made}, made in inference_mode(), which keeps no account of writes; "
+        f".clone() it first, or make it under no_grad()"
+    )
 
 
 def mark(node: Node, frame: FrameType) -> None:
@@ -215,10 +229,10 @@ def call_map(op: Op, inputs: Sequence[Value], params: tuple[Any, ...]) -> Any:
         ins = [v.storage.address + v.offset for v in inputs]  # type: ignore[operator]
     except TypeError:
         ins = replay.addresses(inputs)
-    return launch_at(plan, ins, params)
+    return launch_at(plan, ins, params, state.birth)
 
 
-def launch_at(plan: Plan, ins: Sequence[int], params: tuple[Any, ...]) -> Any:
+def launch_at(plan: Plan, ins: Sequence[int], params: tuple[Any, ...], birth: int = 0) -> Any:
     """Run a plan on input addresses, outside regions, without a record; one value, or several."""
     pool = plan.pool
     blocks = plan.blocks
@@ -228,18 +242,18 @@ def launch_at(plan: Plan, ins: Sequence[int], params: tuple[Any, ...]) -> Any:
     storage.blocks = blocks
     storage.pool = pool
     storage.room = room = plan.room
-    storage.version = 0
+    storage.version = birth
     storage.recipe = None
     live = pool.live = pool.live + room
     if live > pool.peak:
         pool.peak = live
     count = len(plan.outs)
     if count == 2:
-        other = make_storage(pool, plan.rooms[1])
+        other = make_storage(pool, plan.rooms[1], birth)
         plan.launch(address, other.address, *ins, *plan.tail, *params)  # type: ignore[misc]
         return make_value(plan.out, storage), make_value(plan.outs[1], other)
     if count > 2:
-        storages = [storage, *[make_storage(pool, room) for room in plan.rooms[1:]]]
+        storages = [storage, *[make_storage(pool, room, birth) for room in plan.rooms[1:]]]
         plan.launch(*[s.address for s in storages], *ins, *plan.tail, *params)  # type: ignore[misc]
         return [make_value(spec, s) for spec, s in zip(plan.outs, storages, strict=True)]
     plan.launch(address, *ins, *plan.tail, *params)  # type: ignore[misc]
@@ -266,6 +280,8 @@ def make_node(
     version = 0
     for value in saved:
         version += value.storage.version
+    if version < 0:
+        refuse_save(plan.op.name, saved)
     node.version = version
     node.outs = (storage,) if grad.saves_out else ()
     node.hooks = node.dropped = None
@@ -312,7 +328,7 @@ def make_unary(plans: dict[Any, Plan], fallback: Callable[..., Any]) -> Callable
         storage.blocks = blocks
         storage.pool = pool = plan.pool
         storage.room = room = plan.room
-        storage.version = 0
+        storage.version = state.birth
         storage.recipe = None
         live = pool.live = pool.live + room
         if live > pool.peak:
@@ -379,7 +395,7 @@ def make_binary(op: Op, fallback: Callable[..., Any]) -> Callable[[Any, Any], An
         storage.blocks = blocks
         storage.pool = pool = plan.pool
         storage.room = room = plan.room
-        storage.version = 0
+        storage.version = state.birth
         storage.recipe = None
         live = pool.live = pool.live + room
         if live > pool.peak:
@@ -420,7 +436,8 @@ def make_several(plans: dict[Any, Plan], fallback: Callable[..., Any]) -> Callab
             plan = plans[tuple([v.spec for v in operands])]
         except (KeyError, AttributeError):
             return fallback(*operands)
-        if get_state().special:
+        state = get_state()
+        if state.special:
             return run(plan, operands)
         ins = []
         for value in operands:
@@ -428,7 +445,7 @@ def make_several(plans: dict[Any, Plan], fallback: Callable[..., Any]) -> Callab
             if value.node is not None or value.base is not None or address is None:
                 return run(plan, operands)
             ins.append(address)
-        return launch_at(plan, ins, ())
+        return launch_at(plan, ins, (), state.birth)
 
     return function
 

@@ -148,6 +148,8 @@ def _recorded(
     node.edges = (*[edges[i] for i in places], *[None] * len(saved))
     node.saved = saved
     node.version = sum(v.storage.version for v in saved)
+    if node.version < 0:
+        call.refuse_save(op.name, saved)
     node.outs = ()
     node.hooks = node.dropped = None
     call.mark(node, call.get_frame(1))

@@ -23,7 +23,7 @@ from rushlight.core.dtypes import DType
 from rushlight.core.errors import SparseOperandError
 from rushlight.tape import call
 from rushlight.tape.op import Plan
-from rushlight.tape.state import STATE, Changed, Noted
+from rushlight.tape.state import STATE, Changed, Noted, State
 from rushlight.tape.value import Leaf, Value, history_of
 
 MOST = 2048  # programs per function; a program that sees ever new shapes starts over
@@ -86,7 +86,7 @@ def shortcut(function: Callable[..., Any], defaults: Callable[[], Any] | None = 
             return function(*args, **named)
         if found is None:
             return learn(function, args, named, values, table, key)
-        return run_program(found, values, state.grad)
+        return run_program(found, values, state)
 
     return quick
 
@@ -112,7 +112,7 @@ def shortcut_of_one(function: Callable[..., Any]) -> Callable[..., Any]:
         plan = found.only
         base = x.base
         if plan is None or (state.grad and _is_stale(x, base)):
-            return run_program(found, [x], state.grad)
+            return run_program(found, [x], state)
         if plan.launch is None:
             out = new(call.Handle)
             out.spec = plan.out
@@ -124,7 +124,7 @@ def shortcut_of_one(function: Callable[..., Any]) -> Callable[..., Any]:
             source = x.storage.address
             if source is None:
                 return call.run(plan, (x,))
-            out = call.launch_at(plan, (source + x.offset,), ())
+            out = call.launch_at(plan, (source + x.offset,), (), state.birth)
         edge = x.node
         if edge is None or not state.grad or not plan.out.differentiable:
             out.node = None
@@ -157,11 +157,11 @@ def shortcut_of_two(function: Callable[..., Any]) -> Callable[..., Any]:
             return function(x, *rest, **named)
         plan = found.pair
         if plan is None or plan.launch is None or (state.grad and _is_recorded(x, y)):
-            return run_program(found, [x, y], state.grad)
+            return run_program(found, [x, y], state)
         first, second = x.storage.address, y.storage.address
         if first is None or second is None:
             return call.run(plan, (x, y))
-        return call.launch_at(plan, (first + x.offset, second + y.offset), ())
+        return call.launch_at(plan, (first + x.offset, second + y.offset), (), state.birth)
 
     return quick
 
@@ -178,14 +178,15 @@ def _is_stale(x: Value, base: Value | None) -> bool:
 # ---- running ----
 
 
-def run_program(program: Program, values: list[Value], grad: bool) -> Any:
+def run_program(program: Program, values: list[Value], state: State) -> Any:
     slots: list[Any] = list(values)
-    if grad and any(v.node is not None or _is_stale(v, v.base) for v in values):
+    birth = state.birth
+    if state.grad and any(v.node is not None or _is_stale(v, v.base) for v in values):
         for plan, params, sources in program.steps:
             _recorded_step(slots, plan, params, sources)
     else:
         for plan, params, sources in program.steps:
-            _step(slots, plan, params, sources)
+            _step(slots, plan, params, sources, birth)
     result = program.result
     if result.__class__ is int:
         return slots[result]
@@ -205,7 +206,7 @@ def _recorded_step(slots: list[Any], plan: Plan, params: tuple[Any, ...], source
         made.node = call.record(plan, inputs, params, (made.storage,))
 
 
-def _step(slots: list[Any], plan: Plan, params: tuple[Any, ...], sources: tuple[int, ...]) -> None:
+def _step(slots: list[Any], plan: Plan, params: tuple[Any, ...], sources: tuple[int, ...], birth: int = 0) -> None:
     """One step where nothing is recorded."""
     if plan.launch is None:
         x = slots[sources[0]]
@@ -221,7 +222,7 @@ def _step(slots: list[Any], plan: Plan, params: tuple[Any, ...], sources: tuple[
             slots.extend(made if len(plan.outs) > 1 else (made,))
             return
         ins.append(address + value.offset)
-    made = call.launch_at(plan, ins, params)
+    made = call.launch_at(plan, ins, params, birth)
     if len(plan.outs) > 1:
         slots.extend(made)
     else:

@@ -1,22 +1,34 @@
 """What a call must know of its surroundings: grad mode, recipe mode, autocast.
 
 The state is one immutable object in a context variable, so it travels to worker threads with their context.
+
+# Note [Inference tensors]
+1. What is made in inference mode (not a view of something older) is an inference tensor. Its storage says so: versions of such
+   storages are negative, so that nothing else need be kept or looked at.
+2. It is written to in inference mode only, and becomes a leaf that requires gradients in inference mode only.
+3. A record refuses to save it, outside as well: the sum of the saves' versions, which a record keeps, is negative then.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+import inspect
+from collections.abc import Callable, Generator, Sequence
 from contextvars import ContextVar, Token
 from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Any, TypeVar
 
 from rushlight.core.dtypes import DType
+from rushlight.devices.allocator import Storage
 
 F = TypeVar("F", bound=Callable[..., Any])
 # One call of an op: its plan, inputs, numbers, result and grad mode.
 Noted = tuple[Any, Sequence[Any], tuple[Any, ...], Any, bool]
+
+
+# The first version of a storage made in inference mode. See Note [Inference tensors].
+INFERENCE = -(1 << 62)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,10 +44,14 @@ class State:
     saving: Any = None  # hooks for what records save; see Note [Saved tensor hooks]
     saving_refused: str | None = None  # why there must be no such hooks
     special: bool = field(init=False)  # something besides the grad mode is set
+    birth: int = field(init=False)  # the version of new storages
 
     def __post_init__(self) -> None:
         set_here = (self.region, self.autocast, self.watch, self.saving)
         object.__setattr__(self, "special", any(x is not None for x in set_here))
+        object.__setattr__(self, "birth", INFERENCE if self.inference else 0)
+        if self.inference and self.grad:  # `enable_grad` inside records nothing either
+            object.__setattr__(self, "grad", False)
 
 
 STATE: ContextVar[State] = ContextVar("rushlight_state", default=State())  # noqa: B039 (State is immutable)
@@ -49,7 +65,7 @@ def impure() -> None:
 
 
 class Changed:
-    """A change of state for a `with` block or a decorated function."""
+    """A change of state for a `with` block or a decorated function. One object may be entered again inside itself."""
 
     def __init__(self, **changes: Any) -> None:
         self.changes = changes
@@ -66,10 +82,15 @@ class Changed:
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
         token = self.tokens[-1]
         del self.tokens[-1]  # no call, after which Ctrl-C might leave the state as it is
-        STATE.reset(token)
+        try:
+            STATE.reset(token)
+        except ValueError:  # a generator that ends in another context than it began in
+            STATE.set(State() if token.old_value is Token.MISSING else token.old_value)
 
     def __call__(self, function: F) -> F:
         changes = self.changes
+        if inspect.isgeneratorfunction(function):
+            return _stepwise(changes, function)  # type: ignore[return-value]
 
         @functools.wraps(function)
         def inside(*args: object, **named: object) -> object:
@@ -77,6 +98,33 @@ class Changed:
                 return function(*args, **named)
 
         return inside  # type: ignore[return-value]
+
+
+def _stepwise(changes: dict[str, Any], function: Callable[..., Generator[Any, Any, Any]]) -> Callable[..., Any]:
+    """A generator function under a change of state: it holds while the generator runs, not while its user does."""
+
+    @functools.wraps(function)
+    def inside(*args: Any, **named: Any) -> Generator[Any, Any, Any]:
+        with Changed(**changes):
+            steps = function(*args, **named)
+        send: Callable[[], Any] = functools.partial(next, steps)
+        while True:
+            try:
+                with Changed(**changes):
+                    item = send()
+            except StopIteration as end:
+                return end.value
+            try:
+                answer = yield item
+                send = functools.partial(steps.send, answer)
+            except GeneratorExit:
+                with Changed(**changes):
+                    steps.close()
+                raise
+            except BaseException as error:
+                send = functools.partial(steps.throw, error)
+
+    return inside
 
 
 class _Mode(Changed):
@@ -131,17 +179,27 @@ class set_grad_enabled(Changed):
 
     def __init__(self, mode: bool) -> None:
         super().__init__(grad=bool(mode))
-        self.tokens.append(STATE.set(replace(STATE.get(), grad=bool(mode))))
+        self.at_once = True  # it was switched by making it, and not yet used as a block
+        super().__enter__()
 
     def __enter__(self) -> None:
-        if not self.tokens:
+        if not self.at_once:
             super().__enter__()
+            return
+        self.at_once = False
+        STATE.set(replace(STATE.get(), **self.changes))  # somebody may have switched it since
 
     def __call__(self, function: F) -> F:
         # As a decorator it switches inside the function only.
-        if self.tokens:
-            STATE.reset(self.tokens.pop())
+        if self.at_once:
+            self.at_once = False
+            super().__exit__(None, None, None)
         return super().__call__(function)
+
+
+def is_inference(storage: Storage) -> bool:
+    """Whether a storage was made in inference mode."""
+    return storage.version < 0
 
 
 def is_grad_enabled() -> bool:
