@@ -387,7 +387,7 @@ class Tensor(Value):
     def __iter__(self) -> Iterator[Tensor]:
         if not self.spec.shape:
             raise TypeError("a 0-dim tensor cannot be iterated over")
-        return (self[i] for i in range(self.spec.shape[0]))
+        return iter(REGISTRY["unbind"].function(self))
 
     def __reversed__(self) -> Any:
         """The elements in reverse order along every dimension."""

@@ -7,7 +7,6 @@ import pytest
 import rushlight
 from rushlight import nn
 from rushlight.nn.utils import rnn
-from rushlight.ops.apart import apart
 from rushlight.utils.checkpoint import checkpoint
 
 KINDS = ["RNN", "LSTM", "GRU"]
@@ -107,7 +106,7 @@ def test_same_bits_when_checkpointed():
 
 def test_gradients_of_parts_are_put_together_once():
     x = rushlight.randn(6, 2, dtype=rushlight.float64).requires_grad_()
-    first, unused, last = apart(x, (1, 2, 3))
+    first, unused, last = x.split((1, 2, 3))
     (g,) = rushlight.autograd.grad((first**3).sum() + (last**2).sum(), x, create_graph=True)
     assert unused.shape == (2, 2) and rushlight.equal(g[1:3], rushlight.zeros(2, 2, dtype=rushlight.float64))
     assert rushlight.allclose(g[:1], 3 * x[:1] ** 2) and rushlight.allclose(g[3:], 2 * x[3:])

@@ -18,7 +18,6 @@ from typing import Any
 from rushlight.core.dtypes import FLOAT, INDEX, float32, int64
 from rushlight.core.errors import DTypeError, RushlightError, ShapeError
 from rushlight.ops import compaction, creation, elementwise as e, reductions, views
-from rushlight.ops.apart import apart
 from rushlight.ops.composite import reduced
 from rushlight.ops.family.declare import elementwise
 from rushlight.ops.folding import filled
@@ -150,7 +149,7 @@ def _forward(log_probs: Value, states: Value, skips: Value, input_lengths: Value
         return alpha
     each = gather(log_probs, 2, views.expand(states, (rows, count, width)))
     each = views.reshape(each, (rows * count, width))
-    for t, row in enumerate(apart(each, [count] * rows)):
+    for t, row in enumerate(views.parts(each, 0, [count] * rows)):
         a, b, c = (views.slice_dim(alpha, 1, 2 - i, width) for i in range(3))
         runs = views.unsqueeze(e.gt(input_lengths, t), 1)
         alpha = constant_pad_nd(_advance(a, b, c, row, skips, runs), (2, 0), -math.inf)

@@ -16,7 +16,6 @@ from rushlight.core.dtypes import FLOAT
 from rushlight.core.errors import ShapeError
 from rushlight.ops import elementwise as e, views
 from rushlight.ops.activations import _share as gate
-from rushlight.ops.apart import apart
 from rushlight.ops.family.declare import elementwise
 from rushlight.ops.matmul import linear
 from rushlight.ops.registry import composite
@@ -44,10 +43,9 @@ _mixed = elementwise(
 )
 
 
-def _parts(gates: Value, count: int) -> list[Value]:
+def _parts(gates: Value, count: int) -> tuple[Value, ...]:
     width = gates.spec.shape[-1] // count
-    last = len(gates.spec.shape) - 1
-    return [views.slice_dim(gates, last, i * width, width) for i in range(count)]
+    return views.parts(gates, len(gates.spec.shape) - 1, [width] * count)
 
 
 class Weights:
@@ -96,7 +94,7 @@ STEPS: dict[str, Step] = {"RNN_TANH": _tanh_step, "RNN_RELU": _relu_step, "LSTM"
 def layer(mode: str, rows: Value, counts: Sequence[int], states: States, weights: Weights, reverse: bool) -> Any:
     """The states h after each step, as rows, and the states after each sequence's last. See Note [Recurrent layers]."""
     step = STEPS[mode]
-    xs = apart(weights.from_input(rows), counts)
+    xs = views.parts(weights.from_input(rows), 0, counts)
     shown: list[Value] = []
     ended: list[States] = []
     begin = states

@@ -91,15 +91,6 @@ def t(input: Value) -> Value:
 # ---- shapes ----
 
 
-@composite("unbind")
-def unbind(input: Value, dim: int = 0) -> tuple[Value, ...]:
-    """All slices of a dimension; views."""
-    dim = wrap_dim(dim, len(input.spec.shape), "unbind")
-    if not input.spec.shape:
-        raise IndexError("unbind: a 0-dim tensor has no dimension to take apart")
-    return tuple(views.select(input, dim, i) for i in range(input.spec.shape[dim]))
-
-
 @composite("unflatten")
 def unflatten(input: Value, dim: int, sizes: Sequence[int]) -> Value:
     """One dimension as several; a view."""

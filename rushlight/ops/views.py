@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate, groupby
 from typing import Any
 
 from rushlight.core.dtypes import DType, compute_type, promote
@@ -22,12 +23,13 @@ from rushlight.ops import elementwise as e
 from rushlight.ops.family.build import built
 from rushlight.ops.family.kernel_op import KernelOp
 from rushlight.ops.family.map import Formula, map_kernel
-from rushlight.ops.family.view import View
+from rushlight.ops.family.view import View, Views
 from rushlight.ops.registry import composite
 from rushlight.ops.retyping import retyped
 from rushlight.scalar.ir import arg, const
 from rushlight.tape import call
-from rushlight.tape.op import Op, Plan, Static, check_devices
+from rushlight.tape.needed import Needed
+from rushlight.tape.op import Grad, Op, Plan, Static, check_devices
 from rushlight.tape.value import Value
 
 View3 = tuple[Shape, Shape, int]
@@ -361,24 +363,18 @@ def _plan_cat(op: Op, ins: Sequence[Spec], static: Static) -> Plan:
 
 
 class Cat(KernelOp):
-    """`cat` has as many inputs as it is given, so its rules are made for each number of them."""
+    """`cat` has as many inputs as it is given: its derivative takes the gradient apart, in one record."""
 
     __slots__ = ()
 
-    def make_grad(self, plan: Plan, needs: int) -> Any:
+    def make_grad(self, plan: Plan, needs: int) -> Grad:
         dim = plan.static[0]
-        starts = [sum(spec.shape[dim] for spec in plan.ins[:i]) for i in range(len(plan.ins))]
-        narrowed = KernelOp(
-            self.name,
-            _plan_cat,
-            [
-                lambda g, *_, start=start, count=spec.shape[dim]: slice_dim(g, dim, start, count)
-                for start, spec in zip(starts, plan.ins, strict=True)
-            ],
-            [()] * len(plan.ins),
-            self.doc,
-        )
-        return narrowed.make_grad(plan, needs)
+        counts = tuple([spec.shape[dim] for spec in plan.ins])
+
+        def rule(grads: list[Any], values: list[Any], params: tuple[Any, ...]) -> list[Any]:
+            return [part if needs >> i & 1 else None for i, part in enumerate(parts(grads[0], dim, counts))]
+
+        return Grad(needs, (), (), rule)
 
 
 _cat = Cat("cat", _plan_cat, [], [], "Values one after another along a dimension.")
@@ -415,6 +411,44 @@ def stack(tensors: Sequence[Value], dim: int = 0) -> Value:
     return cat([unsqueeze(v, dim) for v in tensors], dim)
 
 
+# ---- taking apart ----
+
+
+def _runs(shape: Shape, strides: Shape, dim: int, counts: tuple[int, ...]) -> list[View3]:
+    starts = accumulate((0, *counts[:-1]))
+    return [sliced(shape, strides, dim, start, count, 1) for start, count in zip(starts, counts, strict=True)]
+
+
+def _side_by_side(grads: Sequence[Value | None], x: Any, dim: int, counts: tuple[int, ...]) -> Value:
+    """The gradients of runs of a dimension, one after another; neighbours that got none are zeros in one piece."""
+    pieces: list[Value] = []
+    for missing, run in groupby(zip(grads, counts, strict=True), lambda pair: pair[0] is None):
+        if missing:
+            shape = (*x.shape[:dim], sum(count for _, count in run), *x.shape[dim + 1 :])
+            pieces.append(Needed.full(Spec.of(x.spec.device, x.dtype, shape), 0.0))
+        else:
+            pieces += [g for g, _ in run if g is not None]
+    return cat(pieces, dim)
+
+
+_split = Views("split", _runs, _side_by_side, "Runs of a dimension that cover it.")
+_unbind = Views(
+    "unbind",
+    lambda shape, strides, dim: [selected(shape, strides, dim, i) for i in range(shape[dim])],
+    lambda grads, x, dim: _side_by_side(
+        [None if g is None else unsqueeze(g, dim) for g in grads], x, dim, (1,) * len(grads)
+    ),
+    "Every index of a dimension.",
+)
+
+
+def parts(x: Value, dim: int, counts: Sequence[int]) -> tuple[Value, ...]:
+    """Runs of a dimension that cover it; views, whose gradients are put together once."""
+    if len(counts) == 1:
+        return (x,)
+    return tuple(call.call(_split, (x,), (dim, tuple(counts))))
+
+
 @composite("split")
 def split(x: Value, split_size_or_sections: int | Sequence[int], dim: int = 0) -> tuple[Value, ...]:
     """Parts of a dimension; views."""
@@ -431,12 +465,7 @@ def split(x: Value, split_size_or_sections: int | Sequence[int], dim: int = 0) -
         sections = [int(n) for n in split_size_or_sections]
         if sum(sections) != size:
             raise ShapeError(f"split: parts {sections} do not add up to {size}, the size of dimension {dim}")
-    parts = []
-    at = 0
-    for count in sections:
-        parts.append(slice_dim(x, dim, at, count))
-        at += count
-    return tuple(parts)
+    return parts(x, dim, sections)
 
 
 @composite("chunk")
@@ -450,3 +479,15 @@ def chunk(x: Value, chunks: int, dim: int = 0) -> tuple[Value, ...]:
     if not x.spec.shape[dim]:
         return split(x, [0] * chunks, dim)
     return split(x, max(1, -(-x.spec.shape[dim] // chunks)), dim)
+
+
+@composite("unbind")
+def unbind(input: Value, dim: int = 0) -> tuple[Value, ...]:
+    """All slices of a dimension; views."""
+    dim = wrap_dim(dim, len(input.spec.shape), "unbind")
+    if not input.spec.shape:
+        raise IndexError("unbind: a 0-dim tensor has no dimension to take apart")
+    count = input.spec.shape[dim]
+    if count < 2:
+        return tuple([select(input, dim, i) for i in range(count)])
+    return tuple(call.call(_unbind, (input,), (dim,)))

@@ -314,15 +314,11 @@ def _writable(grad: Value) -> bool:
 
 def _fresh(parts: Sequence[Value | None], grads: Sequence[Value | None]) -> list[Storage]:
     """The gradients' buffers that nobody else sees: not passed through, not a view, not given out twice."""
-    taken = [g.storage for g in grads if g is not None]
-    fresh: list[Storage] = []
-    for i, part in enumerate(parts):
-        if part is None or part.base is not None:
-            continue
-        others = [p.storage for j, p in enumerate(parts) if j != i and p is not None]
-        if part.storage not in taken and part.storage not in others:
-            fresh.append(part.storage)
-    return fresh
+    seen: dict[Storage, int] = {g.storage: 1 for g in grads if g is not None}
+    for part in parts:
+        if part is not None:
+            seen[part.storage] = seen.get(part.storage, 0) + 1
+    return [p.storage for p in parts if p is not None and p.base is None and seen[p.storage] == 1]
 
 
 def _fit(node: Node, parts: Any, fresh: list[Storage]) -> tuple[Sequence[Value | None], list[Storage]]:

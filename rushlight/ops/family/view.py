@@ -48,3 +48,39 @@ class View(Op):
             return [vjp(grads[0], values[0], *static)]
 
         return Grad(needs, (), (), rule)
+
+
+class Views(Op):
+    """Several views of one value, recorded once: `rule` gives one (shape, strides, offset) for each.
+
+    `vjp(grads, x, *static)` puts the gradient of x together from theirs, None where a view got none. A view's own gradient is
+    a whole tensor that is zero elsewhere, so that of many views recorded one by one is quadratic work.
+    """
+
+    __slots__ = ("rule", "vjp")
+
+    def __init__(
+        self,
+        name: str,
+        rule: Callable[..., Sequence[tuple[Shape, Shape, int]]],
+        vjp: Callable[..., Any],
+        doc: str,
+    ) -> None:
+        super().__init__(name, doc)
+        self.rule = rule
+        self.vjp = vjp
+
+    def make_plan(self, ins: Sequence[Spec], static: Static) -> Plan:
+        (x,) = ins
+        seen = self.rule(x.shape, x.strides, *static)
+        outs = [Spec.of(x.device, x.dtype, tuple(shape), tuple(strides)) for shape, strides, _ in seen]
+        skips = tuple([skip * x.dtype.itemsize for _, _, skip in seen])
+        return Plan(self, ins, outs, None, static, cost=0.0, offsets=skips)
+
+    def make_grad(self, plan: Plan, needs: int) -> Grad:
+        static, vjp = plan.static, self.vjp
+
+        def rule(grads: list[Any], values: list[Any], params: tuple[Any, ...]) -> list[Any]:
+            return [vjp(grads, values[0], *static)]
+
+        return Grad(needs, (), (), rule)
