@@ -64,6 +64,7 @@ from rushlight.core.errors import (
 )
 from rushlight.dlpack import take as from_dlpack
 from rushlight.explaining import explain
+from rushlight.func.vmap import vmap
 from rushlight.interop import from_numpy
 from rushlight.io import load, save
 from rushlight.legacy import (

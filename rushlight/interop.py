@@ -12,7 +12,7 @@ from typing import Any
 
 from rushlight.core import dtypes
 from rushlight.core.dtypes import DType
-from rushlight.core.errors import DTypeError
+from rushlight.core.errors import DTypeError, RushlightError
 from rushlight.core.shapes import Spec, is_contiguous
 from rushlight.devices.allocator import Lent, Pool
 from rushlight.devices.registry import pool_of
@@ -56,6 +56,11 @@ def to_bytes(value: Value) -> bytearray:
     """The elements in row-major order."""
     impure()
     spec = value.spec
+    if spec.hidden:
+        raise RushlightError(
+            f"vmap: elements of {spec!r} are read on the host (as .item() does, or an op whose result's size depends on "
+            f"elements, such as nonzero or unique), but they differ between the examples; do it outside of vmap"
+        )
     if not spec.contiguous:
         value = e.clone(value)
     target = bytearray(spec.nbytes)
@@ -90,7 +95,7 @@ def to_numpy(value: Value, copy: bool) -> Any:
 
     spec = value.spec
     pool: Any = spec.device
-    if pool.device.limits.host_memory and not copy and spec.numel:
+    if pool.device.limits.host_memory and not copy and spec.numel and not spec.hidden:
         replay.keep(value.storage)  # somebody outside sees the memory now
         return np.asarray(_Block(value)).view(numpy_dtype(spec.dtype))
     return np.frombuffer(to_bytes(value), dtype=numpy_dtype(spec.dtype)).reshape(spec.shape)

@@ -141,6 +141,7 @@ class Spec:
     differentiable: bool  # a floating-point or complex type
     nbytes: int
     numel: int
+    hidden: tuple[int, ...] = ()  # where it is one example of a batch: see Note [Batching]
 
     @staticmethod
     def of(device: object, dtype: DType, shape: Shape, strides: Shape | None = None) -> Spec:

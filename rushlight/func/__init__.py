@@ -10,6 +10,7 @@ from __future__ import annotations
 from rushlight.func.jacobians import hessian, jacfwd, jacrev
 from rushlight.func.modules import functional_call, replace_all_batch_norm_modules_, stack_module_state
 from rushlight.func.transforms import grad, grad_and_value, jvp, linearize, value_and_grad, vjp
+from rushlight.func.vmap import vmap
 
 __all__ = [
     "functional_call",
@@ -24,4 +25,5 @@ __all__ = [
     "stack_module_state",
     "value_and_grad",
     "vjp",
+    "vmap",
 ]

@@ -17,6 +17,7 @@ from rushlight.core.shapes import Shape, Spec, broadcast_shapes, numel
 from rushlight.ops import creation, elementwise as e, reductions, views
 from rushlight.ops.attention_back import Backward
 from rushlight.ops.attention_tiles import Forward, Shapes, widened
+from rushlight.ops.batching.draws import draw_operands
 from rushlight.ops.composite import tril, where
 from rushlight.ops.family.build import check_device_dtype
 from rushlight.ops.matmul import autocast, matmul
@@ -24,6 +25,7 @@ from rushlight.ops.normalise import softmax
 from rushlight.ops.random import default_generator, drop_again
 from rushlight.ops.registry import composite
 from rushlight.tape import call
+from rushlight.tape.batching import Levels, wrap
 from rushlight.tape.op import Grad, Op, Plan, Static, check_devices, check_dtypes
 from rushlight.tape.state import STATE
 from rushlight.tape.value import Value
@@ -216,6 +218,21 @@ def _mask_for(mask: Value, batch: Shape, rows: int, keys: int) -> Value:
     return views.expand(views.reshape(mask, (*lead, *((1,) * (2 - len(shape)) + shape[-2:])[-2:])), (*lead, rows, keys))
 
 
+def _attended(operands: list[Value], causal: bool, scale: float, dropout_p: float) -> Value:
+    params: tuple[Any, ...] = (scale,)
+    drawn = numel(operands[0].spec.shape[:-1]) * operands[1].spec.shape[-2]
+    if dropout_p:
+        kept = 0.0 if dropout_p == 1 else 1 / (1 - dropout_p)
+        words = default_generator.take(drawn)
+        params += (*words, float(dropout_p), kept)
+    try:
+        return call.call(_attention, operands, (causal, bool(dropout_p)), params)[0]  # type: ignore[no-any-return]
+    except BaseException:
+        if dropout_p:
+            default_generator.give_back(words, drawn)
+        raise
+
+
 @composite(NAME, method=False, top=False)
 def scaled_dot_product_attention(
     query: Value,
@@ -248,18 +265,10 @@ def scaled_dot_product_attention(
     if attn_mask is not None:
         operands.append(_mask_for(attn_mask, padded, rows, keys))
     factor = (1 / math.sqrt(width) if width else 1.0) if scale is None else float(scale)
-    params: tuple[Any, ...] = (factor,)
-    if dropout_p:
-        kept = 0.0 if dropout_p == 1 else 1 / (1 - dropout_p)
-        drawn = numel(padded) * rows * keys
-        words = default_generator.take(drawn)
-        params += (*words, float(dropout_p), kept)
-    try:
-        out, _ = call.call(_attention, operands, (bool(is_causal), bool(dropout_p)), params)
-    except BaseException:
-        if dropout_p:
-            default_generator.give_back(words, drawn)
-        raise
+    levels: Levels = ()
+    if dropout_p and STATE.get().batch:
+        operands, levels = draw_operands(NAME, operands)
+    out = wrap(_attended(operands, bool(is_causal), factor, dropout_p), levels)
     if len(query.spec.shape) > len(heads):
         return views.reshape(out, (*batch[: len(batch) - 2], heads[-3], rows, depth))
     return out if padded == batch else views.reshape(out, (*batch, rows, depth))

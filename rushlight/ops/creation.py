@@ -12,6 +12,7 @@ from rushlight.core.errors import DTypeError, RushlightError, ShapeError
 from rushlight.core.shapes import Shape, Spec
 from rushlight.devices.allocator import Pool, room_for
 from rushlight.devices.registry import pool_of
+from rushlight.ops.batching.lanes import like as batch_like
 from rushlight.ops.family.build import check_device_dtype
 from rushlight.ops.family.map import Formula, map_plan
 from rushlight.ops.registry import composite
@@ -226,7 +227,8 @@ def empty_spec(spec: Spec) -> Value:
 
 
 def like(x: Value, value: complex, dtype: DType | None, device: Any, requires_grad: bool) -> Value:
-    return _filled(value, (x.spec.shape,), dtype or x.spec.dtype, device or x.spec.device.device.name, requires_grad)
+    made = _filled(value, (x.spec.shape,), dtype or x.spec.dtype, device or x.spec.device.device.name, False)
+    return requiring(batch_like(x, made) if x.spec.hidden else made, requires_grad)
 
 
 @composite("zeros_like", method=False)

@@ -23,8 +23,9 @@ from rushlight.core.dtypes import DType, bool_, compute_type, get_default, scala
 from rushlight.core.errors import DTypeError, InplaceError, ShapeError
 from rushlight.core.shapes import Spec, broadcast_shapes
 from rushlight.ops import elementwise as e, parts
+from rushlight.ops.batching import lanes
 from rushlight.ops.creation import fill_plan, full_spec
-from rushlight.ops.family.declare import apply, as_operand
+from rushlight.ops.family.declare import apply, as_operand, promoted
 from rushlight.ops.family.map import Elementwise, Formula, MapOp, map_plan
 from rushlight.scalar import build as s
 from rushlight.scalar.ir import Expr, arg, param
@@ -59,6 +60,8 @@ def apply_inplace(op: Elementwise, target: Value, *others: Any) -> Value:
     if _at_once(op, target, (target, *others)):
         return target
     name = f"{op.name}_"
+    if _is_batch(target, *others):
+        return _apply_batch(op, target, others)
     check_writable(target, name)
     if op.name == "abs" and target.spec.dtype.kind == "c":
         raise DTypeError(f"abs_: sizes of complex numbers are real and do not fit into {target.spec!r}; use .abs()")
@@ -78,6 +81,21 @@ def apply_inplace(op: Elementwise, target: Value, *others: Any) -> Value:
         return copy_(target, apply(op, *[old if other is target else other for other in (target, *others)]))
     write(target, plan, tensors, tuple(numbers))
     _remember(op, plan, target, (target, *others))
+    return target
+
+
+def _is_batch(*operands: Any) -> bool:
+    return bool(STATE.get().batch) and any(isinstance(v, Value) and v.spec.hidden for v in operands)
+
+
+def _apply_batch(op: Elementwise, target: Value, others: Sequence[Any]) -> Value:
+    """The write for every example at once. See Note [Batching]."""
+    operands = [target, *map(as_operand, others)]
+    pattern = tuple([None if isinstance(v, Value) else scalar_dtype(v) for v in operands])
+    tensors = iter(promoted(op, [v for v in operands if isinstance(v, Value)], pattern))
+    given = [next(tensors) if isinstance(v, Value) else v for v in operands]
+    whole, ready = lanes.written(f"{op.name}_", target, given[1:])
+    apply_inplace(op, whole, *ready)
     return target
 
 
@@ -271,6 +289,10 @@ def copy_(target: Value, source: Any) -> Value:
     given = (source,)
     if _at_once(_assign, target, given):
         return target
+    if _is_batch(target, source):
+        whole, (ready,) = lanes.written("copy_", target, given)
+        copy_(whole, ready)
+        return target
     check_writable(target, "copy_")
     if not isinstance(source, Value):
         if isinstance(source, float) and target.spec.dtype.kind in "iu":
@@ -355,6 +377,8 @@ class Update(MapOp):
             with Changed(grad=False):
                 inputs = [parts.split(v) for v in inputs]
         specs = tuple(v.spec for v in inputs)
+        if any(spec.hidden for spec in specs):
+            raise InplaceError(f"{self.name}: written in place for one example of a batch; do it outside of vmap")
         plan = self.plans.get(specs)
         if plan is None:
             check_devices(self.name, specs)
@@ -381,5 +405,10 @@ def update_statistics(
     running_mean: Value, running_var: Value, mean: Value, rstd: Value, momentum: float, eps: float, count: int
 ) -> None:
     shape = running_mean.spec.shape
+    if any(v.spec.hidden for v in (running_mean, running_var, mean, rstd)):
+        raise InplaceError(
+            "batch_norm: running statistics would be written in place for each example of a batch under vmap; use "
+            "track_running_stats=False, .eval(), or func.replace_all_batch_norm_modules_"
+        )
     flat = [call.make_value(Spec.of(v.spec.device, v.spec.dtype, shape), v.storage, v.offset) for v in (mean, rstd)]
     _statistics((running_mean, running_var, *flat), (momentum, eps, count / (count - 1)))

@@ -171,7 +171,8 @@ def empty_like(
 ) -> Value:
     """Memory with another tensor's shape, type and device; to be written before it is read."""
     spec, place = input.spec, _place(input, device)
-    return creation.empty(spec.shape, dtype=dtype or spec.dtype, device=place, requires_grad=requires_grad, **named)
+    made = creation.empty(spec.shape, dtype=dtype or spec.dtype, device=place, **named)
+    return requiring(creation.batch_like(input, made) if spec.hidden else made, requires_grad)
 
 
 @composite("rand_like", method=False)

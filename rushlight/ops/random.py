@@ -34,6 +34,7 @@ from rushlight.core.dtypes import (
 from rushlight.core.errors import DTypeError, RushlightError
 from rushlight.core.shapes import Spec
 from rushlight.ops import compaction, elementwise as e, parts, reductions
+from rushlight.ops.batching.draws import draw_batch, drawn_lanes
 from rushlight.ops.creation import Constant, device_name, requiring, resolve_pool, shape_of, sizes_of, take
 from rushlight.ops.family.build import check_device_dtype
 from rushlight.ops.family.map import Formula, MapOp
@@ -43,7 +44,9 @@ from rushlight.scalar import build as s
 from rushlight.scalar.ir import Expr, arg, const, index, param
 from rushlight.scalar.philox import normal, random_word, uniform, words_of
 from rushlight.tape import call
+from rushlight.tape.batching import physical_of
 from rushlight.tape.op import Static, check_dtypes
+from rushlight.tape.state import STATE
 from rushlight.tape.value import Value
 
 
@@ -175,9 +178,12 @@ def _draw(
     op: Any, inputs: tuple[Value, ...], static: Static, more: tuple[Any, ...], count: int, g: Generator | None
 ) -> Any:
     generator = g or default_generator
+    run = call.call
+    if STATE.get().batch:
+        count, run = count * drawn_lanes(op.name), draw_batch
     words = generator.take(count)
     try:
-        return call.call(op, inputs, static, (*words, *more))
+        return run(op, inputs, static, (*words, *more))
     except BaseException:
         generator.give_back(words, count)
         raise
@@ -188,6 +194,7 @@ def holds(x: Value, condition: Callable[[Value], Value]) -> bool:
     spec = x.spec
     if not spec.numel or spec.device.device.limits.asynchronous:
         return True
+    x = physical_of(x)
     return compaction.read(reductions.amin(e.cast(condition(call.detached(x)), int32)))[0] == 1
 
 

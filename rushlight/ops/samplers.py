@@ -18,6 +18,7 @@ from rushlight.core.dtypes import FLOAT, DType, compute_type, float32, float64, 
 from rushlight.core.errors import DTypeError, NotDifferentiable, RushlightError
 from rushlight.core.shapes import Spec, broadcast_shapes
 from rushlight.ops import elementwise as e
+from rushlight.ops.batching.draws import draw_operands
 from rushlight.ops.creation import full_spec
 from rushlight.ops.family.declare import elementwise
 from rushlight.ops.family.kernel_op import KernelOp
@@ -31,7 +32,9 @@ from rushlight.scalar.elementary_exponential import log1p
 from rushlight.scalar.ir import Expr, arg, const, index, param
 from rushlight.scalar.philox import bell, element_words, fraction
 from rushlight.tape import call
+from rushlight.tape.batching import wrap
 from rushlight.tape.op import Op, Plan, Static, check_dtypes
+from rushlight.tape.state import STATE, Changed
 from rushlight.tape.value import Value
 
 TRIES = 2
@@ -76,6 +79,11 @@ def _sampled(
     op: str, first: Sampler | None, again: Sampler, mark: float, generator: Generator | None, *parameters: Value
 ) -> Value:
     """Launches until nothing is open, or LAUNCHES of them, in float64 or float32."""
+    if STATE.get().batch:
+        ready, levels = draw_operands(op, parameters)
+        if levels:
+            with Changed(batch=()):
+                return wrap(_sampled(op, first, again, mark, generator, *ready), levels)
     wide = float64 if any(p.spec.dtype is float64 for p in parameters) else float32
     shape = broadcast_shapes([p.spec.shape for p in parameters], op, [p.spec for p in parameters])
     pool = parameters[0].spec.device

@@ -71,6 +71,7 @@ from rushlight.ops import (
     unpooling,
     views,
 )
+from rushlight.ops.batching import rules
 from rushlight.ops.creation import full_spec
 from rushlight.tape import call
 from rushlight.tape.needed import provide
@@ -154,7 +155,9 @@ provide(
     full=full_spec,
     view_of=parts.view_of,
     reshape=views.reshape,
+    permute=views.permute,
     contiguous=views.broadcast_copy,
 )
 
+BATCHING = rules
 shortcuts.install()

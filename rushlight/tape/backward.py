@@ -55,8 +55,14 @@ def run_backward(
     walk = (make or Walk)(retain_graph, create_graph, wanted, collect and wanted is not None)
     walk.count(edges)
     state = STATE.get()
+    batch = state.batch
+    if batch:  # the tape's values are physical: see Note [Batching]
+        if any(g.spec.hidden for g in gradients):
+            walk.in_place = False  # sums may be of batched and other values
+        else:
+            batch = ()
     try:  # not `Changed`: Ctrl-C on the way in or out must not leave the mode changed
-        STATE.set(replace(state, grad=create_graph, walk=walk, inference=False))
+        STATE.set(replace(state, grad=create_graph, walk=walk, inference=False, batch=batch))
         for edge, gradient in zip(edges, gradients, strict=True):
             walk.arrive(edge, gradient, owned=False)
         walk.run()
@@ -71,6 +77,7 @@ class Walk:
     def __init__(self, retain: bool, create: bool, wanted: set[Any] | Everything | None, collect: bool) -> None:
         self.retain = retain
         self.create = create
+        self.in_place = not create  # whether gradients are added up in the memory of the first
         self.waiting: dict[Any, int] = {}  # edges whose gradient is still to come, per node
         self.sums: dict[Any, Value] = {}  # gradients being added up, per key
         self.owned: set[Any] = set()  # keys whose sum is a buffer of our own, which may be written to
@@ -140,7 +147,7 @@ class Walk:
             self.sums[key] = value
             if owned:
                 self.owned.add(key)
-        elif key in self.owned and not self.create:
+        elif key in self.owned and self.in_place:
             Needed.add_into(present, value)
         else:
             self.sums[key] = Needed.add(present, value)
@@ -148,7 +155,7 @@ class Walk:
 
     def run(self) -> None:
         waiting, sums, owned = self.waiting, self.sums, self.owned
-        in_place, retain, all_leaves = not self.create, self.retain, self.wanted is None
+        in_place, retain, all_leaves = self.in_place, self.retain, self.wanted is None
         add_into = Needed.add_into
         ready = [n for n in self.roots if not waiting[n]]
         while ready:

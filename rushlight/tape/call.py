@@ -17,8 +17,10 @@ from types import CodeType, FrameType
 from typing import Any
 
 from rushlight.core.errors import RushlightError
+from rushlight.core.shapes import Spec
 from rushlight.devices.allocator import Storage
 from rushlight.tape import needed, replay
+from rushlight.tape.batching import BatchPlan, levels_of, physical_of, wrap as wrap_batch
 from rushlight.tape.op import Op, Plan, Static
 from rushlight.tape.place import CALLED, OURS, user_frame
 from rushlight.tape.state import STATE, is_inference
@@ -41,8 +43,16 @@ def plan_for(op: Op, inputs: Sequence[Value], static: Static) -> Plan:
     key = (static, *[v.spec for v in inputs])
     plan = op.plans.get(key)
     if plan is None:
-        plan = op.plans[key] = op.make_plan([v.spec for v in inputs], static)
+        plan = op.plans[key] = make_plan(op, [v.spec for v in inputs], static)
     return plan
+
+
+def make_plan(op: Op, specs: Sequence[Spec], static: Static) -> Plan:
+    """A plan, or what stands for it where an operand is batched."""
+    for spec in specs:
+        if spec.hidden:
+            return BatchPlan(op, specs, static)  # type: ignore[return-value]
+    return op.make_plan(specs, static)
 
 
 def make_storage(pool: Any, room: int, birth: int = 0) -> Storage:
@@ -76,6 +86,8 @@ def make_value(spec: Any, storage: Storage, offset: int = 0, node: Any = None) -
 
 def detached(value: Value) -> Value:
     """The same memory without a record, now and after later writes to what it was a view of."""
+    if value.spec.hidden:
+        return wrap_batch(detached(physical_of(value)), levels_of(value))
     return rooted(make_value(value.spec, value.storage, value.offset))
 
 
@@ -97,11 +109,13 @@ def call(op: Op, inputs: Sequence[Value], static: Static = (), params: tuple[Any
     return run(plan_for(op, inputs, static), inputs, params)
 
 
-def run(plan: Plan, inputs: Sequence[Value], params: tuple[Any, ...] = ()) -> Any:
+def run(plan: Any, inputs: Sequence[Value], params: tuple[Any, ...] = ()) -> Any:
     state = STATE.get()
     region = state.region
     offset = 0
     if plan.launch is None:
+        if plan.__class__ is BatchPlan:
+            return plan.run(inputs, params)
         storages = [inputs[0].storage]
         offset = inputs[0].offset
     elif region is None:
@@ -221,7 +235,7 @@ def call_map(op: Op, inputs: Sequence[Value], params: tuple[Any, ...]) -> Any:
     specs = tuple([v.spec for v in inputs])
     plan = op.plans.get(specs)
     if plan is None:
-        plan = op.plans[specs] = op.make_plan(specs, ())
+        plan = op.plans[specs] = make_plan(op, specs, ())
     state = STATE.get()
     if state.special or state.grad:
         return run(plan, inputs, params)

@@ -26,6 +26,9 @@ class Needed:
     constant_in: Callable[[Value, Value], Value]  # the first, recorded as a function of the second that is constant
     store_out: Callable[[str, Any, Any], Any]  # a result put where `out` says
     write_view: Any  # the op (base, value) -> base with a view replaced
+    permute: Callable[[Value, Shape], Value]
+    batch_rule: Callable[[Any], Any]  # an op's batching rule
+    spread: Callable[[Value, Any], Value]  # the physical value of a value repeated over levels
 
 
 def provide(**functions: Any) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from rushlight.core.errors import DeviceError, DTypeError, NotDifferentiable
+from rushlight.core.errors import DeviceError, DTypeError, NotDifferentiable, RushlightError
 from rushlight.core.shapes import Spec
 from rushlight.devices.allocator import Pool, room_for
 
@@ -72,6 +72,11 @@ class Plan:
         cost: float | None = None,
         offsets: tuple[int, ...] = (),
     ) -> None:
+        for spec in ins:
+            if spec.hidden:  # its memory is a batch's: see Note [Batching]
+                raise RushlightError(
+                    f"{op.name}: no batching rule for operands {describe(ins)}; take the op out of vmap, or loop"
+                )
         self.op = op
         self.ins = tuple(ins)
         self.outs = tuple(outs)

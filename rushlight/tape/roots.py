@@ -8,9 +8,11 @@ from typing import Any
 from rushlight.core.errors import DeviceError, DTypeError, NotDifferentiable, RushlightError, ShapeError
 from rushlight.core.shapes import Spec
 from rushlight.tape.backward import run_backward
+from rushlight.tape.batching import levels_of, peel, unpeel
 from rushlight.tape.edges import end_of, ends, key_of
 from rushlight.tape.needed import Needed, edge_of
 from rushlight.tape.parallel import walk_by
+from rushlight.tape.state import STATE
 from rushlight.tape.value import Leaf, Value
 
 Root = tuple[Any, Spec]  # a record and its spec
@@ -58,7 +60,8 @@ def _seed(name: str, root: Root, gradient: Any) -> Value:
 
 def roots_of(name: str, tensors: Any, gradients: Any) -> tuple[list[Any], list[Value]]:
     """The records a pass starts from, and what it starts with."""
-    roots = [end_of(thing) for thing in ends(tensors)]
+    things = ends(tensors)
+    roots = [end_of(thing) for thing in things]
     for i, (edge, spec) in enumerate(roots):
         if edge is None:
             raise NotDifferentiable(
@@ -71,7 +74,10 @@ def roots_of(name: str, tensors: Any, gradients: Any) -> tuple[list[Any], list[V
             f"{name}: {len(given)} gradients were given for {len(roots)} roots ({', '.join(map(_called, roots))}); "
             f"give one for each, None for those that are one number"
         )
-    return [edge for edge, _ in roots], [_seed(name, r, g) for r, g in zip(roots, given, strict=True)]
+    seeds = [_seed(name, r, g) for r, g in zip(roots, given, strict=True)]
+    if STATE.get().batch:
+        seeds = [peel(g, levels_of(t) if isinstance(t, Value) else ()) for t, g in zip(things, seeds, strict=True)]
+    return [edge for edge, _ in roots], seeds
 
 
 def backward(
@@ -89,6 +95,11 @@ def backward(
     With `inputs`, into theirs alone; one of them that is no leaf keeps its gradient as after `retain_grad`.
     With several `workers`, independent parts of the graph run at once, with the same bits: Note [Parallel backward].
     """
+    if STATE.get().batch and any(isinstance(t, Value) and t.spec.hidden for t in ends(tensors)):
+        raise RushlightError(
+            "backward: a root is one example of a batch inside vmap, where leaves' .grad has no meaning; use "
+            "rushlight.func.grad or vjp in the function, or call backward() on what vmap gives"
+        )
     make = walk_by(workers, "backward")
     edges, seeds = roots_of("backward", tensors, grad_variables if grad_tensors is None else grad_tensors)
     retain = create_graph if retain_graph is None else retain_graph
@@ -133,6 +144,8 @@ def grad(
         part = found.get(key_of(edge))
         if part is None and materialize_grads:
             part = Needed.full(Spec.of(spec.device, spec.dtype, spec.shape), 0.0)
+        if part is not None and isinstance(thing, Value) and thing.spec.hidden:
+            part = unpeel(part, levels_of(thing))
         if part is None and not allow_unused:
             raise NotDifferentiable(
                 f"grad: input {i}, {spec!r}, was not used in the outputs; pass allow_unused=True, "

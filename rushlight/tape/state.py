@@ -43,12 +43,13 @@ class State:
     walk: Any = None  # the backward pass that is under way
     saving: Any = None  # hooks for what records save; see Note [Saved tensor hooks]
     saving_refused: str | None = None  # why there must be no such hooks
+    batch: tuple[Any, ...] = ()  # the levels of every vmap around; see Note [Batching]
     special: bool = field(init=False)  # something besides the grad mode is set
     birth: int = field(init=False)  # the version of new storages
 
     def __post_init__(self) -> None:
         set_here = (self.region, self.autocast, self.watch, self.saving)
-        object.__setattr__(self, "special", any(x is not None for x in set_here))
+        object.__setattr__(self, "special", bool(self.batch) or any(x is not None for x in set_here))
         object.__setattr__(self, "birth", INFERENCE if self.inference else 0)
         if self.inference and self.grad:  # `enable_grad` inside records nothing either
             object.__setattr__(self, "grad", False)

@@ -12,6 +12,7 @@ from rushlight.ops.family.map import Elementwise
 from rushlight.ops.family.rowwise import DeclaredRow, call_rows
 from rushlight.ops.registry import register
 from rushlight.tape import call
+from rushlight.tape.needed import Needed
 from rushlight.tape.value import Value
 
 
@@ -48,6 +49,19 @@ def apply(op: Elementwise, *operands: Any) -> Any:
     elif len(operands) == 2 and operands[1].__class__ in op.number_plans:
         op.number_plans[operands[1].__class__][specs[0]] = plan
     return call.run(plan, tensors, tuple(numbers))
+
+
+def promoted(op: Any, inputs: Sequence[Value], static: Any) -> Sequence[Value]:
+    """Operands that give the same type as batches: a 0-dim one does not widen the result's type, as a batch it would."""
+    first = inputs[0].spec.dtype
+    if all(v.spec.dtype is first for v in inputs) or all(v.spec.shape for v in inputs):
+        return inputs
+    common = op.common_type([v.spec for v in inputs], static)
+    places = [i for i, kind in enumerate(static) if kind is None]
+    return [
+        Needed.cast(v, common) if place not in op.conditions and not v.spec.shape else v
+        for place, v in zip(places, inputs, strict=True)
+    ]
 
 
 def elementwise(

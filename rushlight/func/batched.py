@@ -1,0 +1,127 @@
+"""The handle of a value inside `vmap`: it looks like one example and holds the whole batch. See Note [Batching]."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+from rushlight.core.errors import RushlightError
+from rushlight.ops import making
+from rushlight.ops.batching import lanes
+from rushlight.tape import batching
+from rushlight.tape.batching import Levels
+from rushlight.tape.needed import edge_of
+from rushlight.tape.state import Changed
+from rushlight.tape.value import Leaf, Value
+from rushlight.tensor import Handle, Tensor
+
+
+def _refuse(what: str, fix: str) -> NoReturn:
+    raise RushlightError(f"vmap: {what} of a tensor that is one example of a batch: its elements differ; {fix}")
+
+
+class BatchedTensor(Tensor):
+    """One example of a batch. Memory and record are the physical value's."""
+
+    __slots__ = ("levels", "physical")
+
+    levels: Levels
+    physical: Value
+
+    # ---- what the tape reads ----
+
+    @property
+    def storage(self) -> Any:  # type: ignore[override]
+        return self.physical.storage
+
+    @property
+    def offset(self) -> int:  # type: ignore[override]
+        return self.physical.offset
+
+    @property
+    def base(self) -> None:  # type: ignore[override]
+        """None: views are kept up to date among the physical values."""
+        return None
+
+    @property
+    def node(self) -> Any:
+        return edge_of(self.physical)
+
+    @node.setter
+    def node(self, node: Any) -> None:
+        if type(node) is Leaf and node.spec is self.spec:
+            node.spec, node.handle = self.physical.spec, weakref.ref(self.physical)
+        self.physical.node = node
+
+    # ---- what one example cannot tell ----
+
+    def item(self) -> Any:
+        _refuse(".item()", "compute with the tensor itself")
+
+    def tolist(self) -> Any:
+        _refuse(".tolist()", "return the tensor from the function")
+
+    def numpy(self, *, force: Any = False) -> Any:
+        _refuse(".numpy()", "return the tensor from the function")
+
+    def __bool__(self) -> Any:
+        _refuse("the truth value", "use rushlight.where(condition, a, b) in place of control flow on elements")
+
+    def __dlpack__(self, **named: Any) -> Any:
+        _refuse("a capsule", "return the tensor from the function")
+
+    def __reduce__(self) -> Any:
+        _refuse("a pickle", "return the tensor from the function")
+
+    def __repr__(self) -> str:
+        depths = ", ".join(str(level.depth) for level in self.levels)
+        return f"BatchedTensor(level={depths}, shape={list(self.spec.shape)}, value=\n{self.physical!r}\n)"
+
+    # ---- memory for every example ----
+
+    def new_zeros(self, *size: Any, **named: Any) -> Any:
+        return lanes.like(self, super().new_zeros(*size, **named))
+
+    def new_ones(self, *size: Any, **named: Any) -> Any:
+        return lanes.like(self, super().new_ones(*size, **named))
+
+    def new_full(self, size: Any, fill_value: Any, **named: Any) -> Any:
+        return lanes.like(self, making.new_full(self, size, fill_value, **named))
+
+    def new_empty(self, *size: Any, **named: Any) -> Any:
+        return lanes.like(self, making.new_empty(self, *size, **named))
+
+    # ---- gradients ----
+
+    @property
+    def grad(self) -> Any:
+        """Leaves' gradients are summed outside of `vmap` only."""
+        return None
+
+    @grad.setter
+    def grad(self, value: Any) -> None:
+        if value is not None:
+            _refuse("a .grad", "use rushlight.func.grad")
+
+    def register_hook(self, hook: Callable[[Any], Any]) -> Handle:
+        """Call `hook` with the gradient of this example."""
+        levels = self.levels
+
+        def whole(g: Value) -> Any:
+            if not all(level.alive for level in levels):
+                _refuse("a hook", "take gradients inside the function, or register the hook outside")
+            with Changed(batch=levels):
+                made = hook(batching.unpeel(g, levels))
+                return None if made is None else batching.peel(made, levels)
+
+        return self.physical.register_hook(whole)  # type: ignore[attr-defined]
+
+    def retain_grad(self) -> None:
+        _refuse(".retain_grad()", "use rushlight.func.grad")
+
+    def register_post_accumulate_grad_hook(self, hook: Callable[[Any], None]) -> Handle:
+        _refuse("a hook on .grad", "use rushlight.func.grad")
+
+
+batching.set_handle(BatchedTensor)

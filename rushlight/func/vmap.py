@@ -1,0 +1,204 @@
+"""`vmap`: a function of one example as a function of a batch, without a loop. See Note [Batching]."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from rushlight.core.errors import RushlightError
+from rushlight.func.batched import BatchedTensor
+from rushlight.ops import views
+from rushlight.tape import batching
+from rushlight.tape.batching import Level
+from rushlight.tape.state import STATE, Changed
+from rushlight.tape.value import Value
+from rushlight.utils._pytree import broadcast_prefix, tree_flatten
+
+__all__ = ["BatchedTensor", "vmap"]
+
+Dims = Any  # int, None, or a nesting of those
+
+
+def vmap(
+    func: Callable[..., Any],
+    in_dims: Dims = 0,
+    out_dims: Dims = 0,
+    randomness: str = "error",
+    *,
+    chunk_size: int | None = None,
+) -> Callable[..., Any]:
+    """The function mapped over a dimension of its positional arguments, as if stacked from one call per example.
+
+    `in_dims` and `out_dims` say which dimension is the batch's, as one number, None (not mapped) or a nesting like the
+    arguments'. `randomness`: random ops are an "error", or draw "different" or the "same" numbers for all examples.
+    With `chunk_size`, so many examples at a time. Keyword arguments are not mapped.
+    """
+    if randomness not in ("error", "different", "same"):
+        raise RushlightError(f"vmap: randomness is 'error', 'different' or 'same', got {randomness!r}")
+    if chunk_size is not None and (isinstance(chunk_size, bool) or not isinstance(chunk_size, int) or chunk_size < 1):
+        raise ValueError(f"vmap: chunk_size must be None or a positive integer, got {chunk_size!r}")
+    name = getattr(func, "__name__", type(func).__name__)
+    shown = f"vmap({name}, in_dims={in_dims}, ...)(<inputs>)"
+
+    @functools.wraps(func, updated=())
+    def mapped(*args: Any, **named: Any) -> Any:
+        leaves, spec = tree_flatten(args)
+        dims = _in_dims(shown, in_dims, args, leaves)
+        size = _batch_size(shown, dims, leaves)
+
+        def run(start: int, count: int) -> Any:
+            part = [_cut(x, d, start, count, size) for x, d in zip(leaves, dims, strict=True)]
+            return _run(func, name, part, spec, dims, out_dims, randomness, count, named)
+
+        if chunk_size is None or chunk_size >= size:
+            return run(0, size)
+        chunks = [run(start, min(chunk_size, size - start)) for start in range(0, size, chunk_size)]
+        return _joined(chunks, out_dims, name)
+
+    return mapped
+
+
+# ---- arguments ----
+
+
+def _in_dims(shown: str, in_dims: Dims, args: tuple[Any, ...], leaves: Sequence[Any]) -> list[int | None]:
+    """The batch's dimension of every leaf, counted from the front; None where it is not mapped."""
+    if not isinstance(in_dims, (int, tuple)) or isinstance(in_dims, bool):
+        raise ValueError(
+            f"{shown}: expected in_dims to be an int or a tuple matching the inputs, got {type(in_dims).__name__}"
+        )
+    if not leaves:
+        raise ValueError(f"{shown}: got no inputs; vmap needs at least one tensor to map over")
+    try:
+        dims = broadcast_prefix(in_dims, args, is_leaf=lambda d: d is None)
+    except ValueError as error:
+        raise ValueError(f"{shown}: in_dims is not nested like the inputs: {error}") from None
+    return [_in_dim(shown, d, x) for d, x in zip(dims, leaves, strict=True)]
+
+
+def _in_dim(shown: str, dim: Any, x: Any) -> int | None:
+    if dim is None:
+        return None
+    if not isinstance(dim, int) or isinstance(dim, bool):
+        raise ValueError(f"{shown}: got in_dim={dim!r} for an input; it must be an integer or None")
+    if not isinstance(x, Value):
+        raise ValueError(
+            f"{shown}: got in_dim={dim} for an input of type {type(x).__name__}; only tensors are mapped over, "
+            f"use None as the in_dim of everything else"
+        )
+    if not hasattr(x, "storage"):
+        raise ValueError(f"{shown}: a sparse tensor cannot be mapped over; use .to_dense(), or None as its in_dim")
+    rank = len(x.spec.shape)
+    if not -rank <= dim < rank:
+        raise ValueError(
+            f"{shown}: got in_dim={dim} for an input of {rank} dimensions ({x.spec!r}); expected -{rank} <= in_dim < {rank}"
+        )
+    return dim % rank
+
+
+def _batch_size(shown: str, dims: Sequence[int | None], leaves: Sequence[Any]) -> int:
+    sizes = [x.spec.shape[d] for d, x in zip(dims, leaves, strict=True) if d is not None]
+    if not sizes:
+        raise ValueError(f"{shown}: at least one input must be mapped over, but every in_dim is None")
+    if any(n != sizes[0] for n in sizes):
+        raise ValueError(f"{shown}: expected all tensors to have the same size in the mapped dimension, got {sizes}")
+    return sizes[0]
+
+
+def _cut(x: Any, dim: int | None, start: int, count: int, size: int) -> Any:
+    return x if dim is None or count == size else views.narrow(x, dim, start, count)
+
+
+# ---- one run ----
+
+
+def _run(
+    func: Callable[..., Any],
+    name: str,
+    leaves: Sequence[Any],
+    spec: Any,
+    dims: Sequence[int | None],
+    out_dims: Dims,
+    randomness: str,
+    size: int,
+    named: dict[str, Any],
+) -> Any:
+    outer = STATE.get().batch
+    level = Level(len(outer) + 1, size, randomness)
+    inside = [x if d is None else _enter(x, d, level) for x, d in zip(leaves, dims, strict=True)]
+    try:
+        with Changed(batch=(*outer, level)):
+            made = func(*spec.unflatten(inside), **named)
+            parts, shape = tree_flatten(made)
+            places = _out_dims(name, out_dims, made, parts)
+            return shape.unflatten([_leave(name, x, d, level) for x, d in zip(parts, places, strict=True)])
+    finally:
+        level.alive = False
+
+
+def _enter(x: Value, dim: int, level: Level) -> Value:
+    """One more level: its dimension comes behind those of the levels around it."""
+    levels = batching.levels_of(x)
+    whole = batching.physical_of(x)
+    return batching.wrap(_moved(whole, len(levels) + dim, len(levels)), (*levels, level))
+
+
+def _moved(x: Value, source: int, target: int) -> Value:
+    if source == target:
+        return x
+    order = [i for i in range(len(x.spec.shape)) if i != source]
+    order.insert(target, source)
+    return views.permute(x, tuple(order))
+
+
+def _out_dims(name: str, out_dims: Dims, made: Any, parts: Sequence[Any]) -> list[Any]:
+    for part in parts:
+        if not isinstance(part, Value):
+            raise ValueError(
+                f"vmap({name}, ...): `{name}` must only return tensors, got type {type(part).__name__} as a return"
+            )
+    if isinstance(made, Value) and isinstance(out_dims, tuple) and len(out_dims) == 1:
+        out_dims = out_dims[0]
+    try:
+        places = broadcast_prefix(out_dims, made, is_leaf=lambda d: d is None)
+    except ValueError as error:
+        raise ValueError(
+            f"vmap({name}, ..., out_dims={out_dims})(<inputs>): out_dims is not nested like the outputs: {error}"
+        ) from None
+    for d in places:
+        if d is not None and (not isinstance(d, int) or isinstance(d, bool)):
+            raise ValueError(f"vmap({name}, ..., out_dims={out_dims})(<inputs>): out_dims must be integers, got {d!r}")
+    return places
+
+
+def _leave(name: str, x: Value, dim: int | None, level: Level) -> Value:
+    """A result with the level's dimension as its own; repeated where it is the same for every example."""
+    levels = batching.levels_of(x)
+    own = level in levels
+    if dim is None:
+        if own:
+            raise ValueError(
+                f"vmap({name}, ...): `{name}` returned a tensor that depends on the mapped inputs; its out_dim cannot be None"
+            )
+        return x
+    rank = len(x.spec.shape) + 1
+    if not -rank <= dim < rank:
+        raise IndexError(f"vmap({name}, ...): out_dim {dim} is out of range for an output of {rank} dimensions")
+    whole = batching.physical_of(x)
+    if own:
+        return batching.wrap(_moved(whole, len(levels) - 1, len(levels) - 1 + dim % rank), levels[:-1])
+    at = len(levels) + dim % rank
+    shape = whole.spec.shape
+    line = views.reshape(whole, (*shape[:at], 1, *shape[at:]))
+    return batching.wrap(views.expand(line, (*shape[:at], level.size, *shape[at:])), levels)
+
+
+def _joined(chunks: Sequence[Any], out_dims: Dims, name: str) -> Any:
+    flat = [tree_flatten(chunk)[0] for chunk in chunks]
+    parts, spec = tree_flatten(chunks[0])
+    places = _out_dims(name, out_dims, chunks[0], parts)
+    made = []
+    for i, d in enumerate(places):
+        made.append(flat[0][i] if d is None else views.cat([chunk[i] for chunk in flat], d))
+    return spec.unflatten(made)

@@ -1,0 +1,7 @@
+"""Batching rules: what a call under `vmap` does to the whole batch, one rule per kernel family.
+
+Owns: the rules, and how an op finds its own (`rules.py`). See Note [Batching].
+Takes: a `BatchPlan`, operands of which some are batched, the call's numbers.
+Gives: physical results, whose leading dimensions are the batch's levels.
+Never: a loop over the batch; a kernel of its own.
+"""

@@ -1,0 +1,65 @@
+"""Random numbers under `vmap`: others for each example, or the same for all. See `tape.batching.drawn_levels`.
+
+The numbers of a call are those of one call on the whole batch where they differ, those of one example where they do not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rushlight.core.errors import RushlightError
+from rushlight.core.shapes import Spec, numel
+from rushlight.ops import elementwise as e, views
+from rushlight.ops.batching.lanes import spread, top_rank
+from rushlight.tape import call
+from rushlight.tape.batching import BatchPlan, Levels, drawn_levels, levels_of, wrap
+from rushlight.tape.needed import Needed
+from rushlight.tape.op import Op, Static
+from rushlight.tape.value import Value
+
+
+def drawn_lanes(op: str) -> int:
+    """For how many examples numbers of their own are drawn."""
+    return numel([level.size for level in drawn_levels(op)])
+
+
+def draw_batch(op: Op, inputs: Sequence[Value], static: Static, params: tuple[Any, ...]) -> Any:
+    """The result of a random op inside `vmap`."""
+    levels = drawn_levels(op.name)
+    sizes = tuple([level.size for level in levels])
+    if not inputs:
+        (spec,) = static
+        whole = Spec.of(spec.device, spec.dtype, (*sizes, *spec.shape))
+        return wrap(call.call(op, (), (whole,), params), levels)
+    (x,) = inputs
+    if all(level in levels for level in levels_of(x)):
+        return wrap(call.call(op, (spread(x, levels),), static, params), levels)
+    mask = Needed.full(Spec.of(x.spec.device, x.spec.dtype, (*sizes, *x.spec.shape)), 1.0)
+    return _masked(x, wrap(call.call(op, (mask,), static, params), levels))
+
+
+def _masked(x: Value, mask: Value) -> Value:
+    """x times the mask; 0 where that is 0, whatever x is there."""
+    return e.select(e.ne(mask, 0), e.mul(x, mask), 0.0)
+
+
+def dropout_rule(plan: BatchPlan, inputs: Sequence[Value], params: tuple[Any, ...]) -> Any:
+    """Numbers that were drawn before for one example's shape, and its derivative: both are x times a mask."""
+    (x,) = inputs
+    ones = Needed.full(Spec.of(x.spec.device, x.spec.dtype, x.spec.shape), 1.0)
+    return _masked(x.physical, call.call(plan.op, (ones,), plan.static, params))  # type: ignore[attr-defined]
+
+
+def draw_operands(op: str, operands: Sequence[Value]) -> tuple[list[Value], Levels]:
+    """Physical operands of a sampler, of one rank and batched at every level with numbers of its own; none: no such level."""
+    levels = drawn_levels(op)
+    for x in operands:
+        if any(level not in levels for level in levels_of(x)):
+            raise RushlightError(
+                f"{op}: the same numbers for all examples (randomness='same') of a tensor that vmap maps over "
+                f"({x.spec!r}); use randomness='different', or draw outside"
+            )
+    rank = top_rank(operands)
+    ready = [views.reshape(x, (1,) * (rank - len(x.spec.shape)) + x.spec.shape) for x in operands]
+    return [spread(x, levels) for x in ready], levels

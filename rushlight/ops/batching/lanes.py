@@ -1,0 +1,94 @@
+"""Operands brought into line: the batch's dimensions first, outer levels first, size 1 where an operand has none of a level."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from rushlight.core.errors import InplaceError
+from rushlight.core.shapes import Shape, numel
+from rushlight.ops import views
+from rushlight.tape.batching import BatchPlan, BatchSpec, Levels, levels_of, physical_of, wrap
+from rushlight.tape.needed import Needed
+from rushlight.tape.value import Value
+
+
+def lined(plan: BatchPlan | Lanes, value: Value, rank: int | None = None) -> Value:
+    """The physical value with one dimension per level of the call, then one example's, at least `rank` of them."""
+    spec = value.spec
+    pad = max(0, rank - len(spec.shape)) if rank is not None else 0
+    if not isinstance(spec, BatchSpec):
+        return views.reshape(value, (1,) * (len(plan.hidden) + pad) + spec.shape)
+    whole = physical_of(value)
+    if spec.hidden == plan.hidden and not pad:
+        return whole
+    sizes = tuple([n if depth in spec.hidden else 1 for depth, n in zip(plan.hidden, plan.sizes, strict=True)])
+    return views.reshape(whole, (*sizes, *(1,) * pad, *spec.shape))
+
+
+def full(plan: BatchPlan, value: Value, rank: int | None = None) -> Value:
+    """The same, repeated without a copy where it has none of a level."""
+    line = lined(plan, value, rank)
+    return views.expand(line, (*plan.sizes, *line.spec.shape[len(plan.sizes) :]))
+
+
+def flat(plan: BatchPlan, value: Value) -> Value:
+    """The same, with all levels as one dimension."""
+    whole = full(plan, value)
+    if len(plan.sizes) == 1:
+        return whole
+    return views.reshape(whole, (numel(plan.sizes), *value.spec.shape))
+
+
+def unflat(plan: BatchPlan, value: Value) -> Value:
+    """What `flat` made one dimension, as one per level again."""
+    return views.reshape(value, (*plan.sizes, *value.spec.shape[1:]))
+
+
+def is_batched(value: Value) -> bool:
+    return bool(value.spec.hidden)
+
+
+def top_rank(values: Sequence[Value]) -> int:
+    return max([len(v.spec.shape) for v in values])
+
+
+def spread(value: Value, levels: Levels) -> Value:
+    """The physical value of a value that is to be batched at all these levels."""
+    own = value.spec.hidden
+    line = tuple([level.size if level.depth in own else 1 for level in levels])
+    shape: Shape = value.spec.shape
+    whole = views.reshape(physical_of(value), (*line, *shape))
+    return views.expand(whole, (*[level.size for level in levels], *shape))
+
+
+class Lanes(NamedTuple):
+    """The part of a `BatchPlan` that says which levels there are."""
+
+    hidden: tuple[int, ...]
+    sizes: Shape
+
+
+def lanes_of(levels: Levels) -> Lanes:
+    return Lanes(tuple([level.depth for level in levels]), tuple([level.size for level in levels]))
+
+
+def written(op: str, target: Value, others: Sequence[Any]) -> tuple[Value, list[Any]]:
+    """Target and operands of a write in place, physical and in line: the target must have a place for every example."""
+    levels = levels_of(target)
+    for other in others:
+        if isinstance(other, Value) and any(level not in levels for level in levels_of(other)):
+            raise InplaceError(
+                f"{op}: a tensor that vmap maps over ({other.spec!r}) is written in place into {target.spec!r}, which "
+                f"has no place for every example; use the op without the underscore, or make the target from a mapped "
+                f"tensor (zeros_like, new_zeros)"
+            )
+    lanes, rank = lanes_of(levels), len(target.spec.shape)
+    ready = [lined(lanes, v, rank) if isinstance(v, Value) and v.spec.hidden else v for v in others]
+    return physical_of(target), ready
+
+
+def like(x: Value, made: Value) -> Value:
+    """A value with memory of its own for each example that x has; `made` itself where x is not batched."""
+    levels = levels_of(x)
+    return wrap(Needed.clone(spread(made, levels)), levels) if levels else made

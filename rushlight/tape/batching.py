@@ -1,0 +1,238 @@
+"""Batched values: what a function under `vmap` sees, and the way of its calls to the whole batch.
+
+# Note [Batching]
+1. Under `vmap` a value is batched at one or more levels, one per `vmap` around it. Its handle has a `BatchSpec`: shape and
+   strides as the function sees them (one example), and the physical spec behind it, whose leading dimensions are the
+   batch, outer levels first. The handle holds the physical value, an ordinary one.
+2. No plan is made for a batched spec. `call.plan_for` gives a `BatchPlan` instead, which finds the batching rule of the op's family
+   (`ops/batching`) and runs it: ordinary calls on physical values. So the work does not grow with the size of the batch.
+3. The tape knows physical values only. An op's record, its saves and its derivative are those of the physical call: a gradient
+   in a function under `vmap` and a gradient through `vmap` are both one ordinary backward pass.
+4. A gradient is asked for per example where the input is batched. `lift` makes it so, without a copy; `roots.grad` leads
+   physical values to the walk and gives back batched ones.
+5. Composed ops see the shape of one example, so they need no rule. An op without a rule refuses a batched operand by name.
+6. A level ends with its `vmap`. A value that outlives it raises when it is used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from rushlight.core.errors import RushlightError
+from rushlight.core.shapes import Shape, Spec, numel
+from rushlight.tape.needed import Needed
+from rushlight.tape.op import Op, Static
+from rushlight.tape.state import STATE
+from rushlight.tape.value import Value
+
+new = object.__new__
+
+
+class Level:
+    """One `vmap` that is running: how many others are around it, the size of its batch, how random numbers are drawn."""
+
+    __slots__ = ("alive", "depth", "randomness", "size")
+
+    def __init__(self, depth: int, size: int, randomness: str) -> None:
+        self.depth = depth
+        self.size = size
+        self.randomness = randomness
+        self.alive = True
+
+    def __repr__(self) -> str:
+        return f"vmap level {self.depth} of size {self.size}"
+
+
+Levels = tuple[Level, ...]
+
+
+class BatchSpec(Spec):
+    """One example's layout, and that of the whole batch. Interned like any spec, by the latter and the levels' depths."""
+
+    __slots__ = ("hidden", "physical")
+
+    hidden: tuple[int, ...]  # the depths of its levels, ascending: as many leading dimensions of `physical`
+    physical: Spec
+
+    @staticmethod
+    def batched(physical: Spec, hidden: tuple[int, ...]) -> BatchSpec:
+        key = (physical, hidden)
+        spec = _SPECS.get(key)
+        if spec is None:
+            spec = _SPECS[key] = BatchSpec()
+            spec.physical, spec.hidden = key
+            lead = len(hidden)
+            spec.device, spec.dtype = physical.device, physical.dtype
+            spec.shape, spec.strides = physical.shape[lead:], physical.strides[lead:]
+            spec.numel = numel(spec.shape)
+            spec.nbytes = spec.numel * spec.dtype.itemsize
+            spec.differentiable = physical.differentiable
+            spec.contiguous = physical.contiguous
+        return spec
+
+
+_SPECS: dict[tuple[Spec, tuple[int, ...]], BatchSpec] = {}
+
+
+class Batched(Value):
+    """What is asked of a batched handle here; `func/batched.py` has the class itself, a Tensor."""
+
+    __slots__ = ()
+
+    physical: Value
+    levels: Levels
+
+
+_handle: list[Any] = []
+
+
+def set_handle(kind: Any) -> None:
+    _handle[:] = [kind]
+
+
+def wrap(physical: Value, levels: Levels) -> Value:
+    """The value as one example sees it; its leading dimensions are the levels'."""
+    if not levels:
+        return physical
+    value = new(_handle[0])
+    value.spec = BatchSpec.batched(physical.spec, tuple([level.depth for level in levels]))
+    value.physical = physical
+    value.levels = levels
+    return value
+
+
+def levels_of(value: Value) -> Levels:
+    """The levels a value is batched at, which must still run."""
+    if not value.spec.hidden:
+        return ()
+    levels: Levels = value.levels  # type: ignore[attr-defined]
+    if not levels[-1].alive or not levels[0].alive:
+        raise RushlightError(
+            f"vmap: {value.spec!r} was made inside a vmap that has ended, and has no meaning outside of it; "
+            f"return it from the function instead"
+        )
+    return levels
+
+
+def physical_of(value: Value) -> Value:
+    """The whole batch, as an ordinary value; a value that is not batched, itself."""
+    return value.physical if levels_of(value) else value  # type: ignore[attr-defined]
+
+
+def joint_levels(values: Sequence[Value]) -> Levels:
+    """All levels at which any of the values is batched, outer ones first."""
+    found: Levels = ()
+    for value in values:
+        if value.spec.hidden:
+            own = levels_of(value)
+            if own is not found:
+                found = own if not found else _merged(found, own)
+    return found
+
+
+def _merged(first: Levels, second: Levels) -> Levels:
+    if first == second:
+        return first
+    together = {level.depth: level for level in (*first, *second)}
+    if any(together[level.depth] is not level for level in (*first, *second)):
+        raise RushlightError("vmap: values of two different vmaps meet at one level; one of them outlived its own")
+    return tuple([together[depth] for depth in sorted(together)])
+
+
+def active() -> Levels:
+    """The levels of every `vmap` around this call, outer ones first."""
+    return STATE.get().batch
+
+
+def drawn_levels(op: str) -> Levels:
+    """The levels at which a random op draws other numbers for each example; an error where a `vmap` around forbids it."""
+    levels = active()
+    for level in levels:
+        if level.randomness == "error":
+            raise RushlightError(
+                f"{op}: called random operation while in randomness error mode; pass randomness='different' or 'same' to "
+                f"vmap, or draw the numbers outside"
+            )
+    return tuple([level for level in levels if level.randomness == "different"])
+
+
+def lift(value: Value) -> Value:
+    """The value batched at every level around this call, so that its gradient is one per example; nothing is copied."""
+    levels = active()
+    if not levels or len(value.spec.hidden) == len(levels):
+        return value
+    return wrap(Needed.spread(value, levels), levels)
+
+
+def peel(value: Value, levels: Levels) -> Value:
+    """The value with these levels' dimensions as the first of its own; batched at its other levels as before."""
+    if not levels:
+        return value
+    joint = _merged(levels, levels_of(value)) if value.spec.hidden else levels
+    whole = Needed.spread(value, joint)
+    rest = tuple([level for level in joint if level not in levels])
+    if rest:
+        order = [joint.index(level) for level in (*rest, *levels)]
+        whole = Needed.permute(whole, (*order, *range(len(joint), len(whole.spec.shape))))
+    return wrap(whole, rest)
+
+
+def unpeel(value: Value, levels: Levels) -> Value:
+    """What `peel` was given: the first dimensions of the value are these levels'."""
+    if not levels:
+        return value
+    rest = levels_of(value)
+    if not rest:
+        return wrap(value, levels)
+    joint = _merged(levels, rest)
+    order = [(*rest, *levels).index(level) for level in joint]
+    whole = physical_of(value)
+    return wrap(Needed.permute(whole, (*order, *range(len(joint), len(whole.spec.shape)))), joint)
+
+
+# ---- calls ----
+
+Rule = Callable[["BatchPlan", Sequence[Value], tuple[Any, ...]], Any]
+
+
+class _NoShape:
+    shape = None
+
+
+class BatchPlan:
+    """Stands where a plan would: what a call does whose operands have these specs, some of them batched."""
+
+    __slots__ = ("hidden", "op", "rule", "sizes", "static")
+
+    launch = None
+    first = second = object()  # matches no operands
+    out = _NoShape()
+
+    def __init__(self, op: Op, specs: Sequence[Spec], static: Static) -> None:
+        self.op = op
+        self.static = static
+        sizes: dict[int, int] = {}
+        for spec in specs:
+            if isinstance(spec, BatchSpec):
+                for depth, size in zip(spec.hidden, spec.physical.shape, strict=False):
+                    sizes[depth] = size
+        self.hidden = tuple(sorted(sizes))
+        self.sizes: Shape = tuple([sizes[depth] for depth in self.hidden])
+        self.rule: Rule = Needed.batch_rule(op)
+
+    def run(self, inputs: Sequence[Value], params: tuple[Any, ...]) -> Any:
+        levels = joint_levels(inputs)
+        made = self.rule(self, inputs, params)
+        if made.__class__ is tuple or made.__class__ is list:
+            return tuple([wrap(part, levels) for part in made])
+        return wrap(made, levels)
+
+    @property
+    def blocks(self) -> Any:
+        """Asked for outside of any `vmap` only."""
+        raise RushlightError(
+            f"{self.op.name}: an operand was made inside a vmap that has ended; return it from the function instead"
+        )
+
+    pool = blocks

@@ -1,0 +1,181 @@
+"""Rows of the catalog under `vmap`, against a loop over the examples: what `test_vmap_catalog.py` and device checks share.
+
+A batch is made of the same sample drawn from other seeds, so every example fits its op (positive definite matrices, sorted
+lines, indices in range). Where the draws differ in shape or in an argument that is no array, the examples are equal.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+import rushlight
+from rushlight.core.dtypes import DType, float32, float64
+from rushlight.ops.registry import REGISTRY
+from rushlight.tensor import Tensor
+from tests.catalog_row import EPSILON, Array, Make, Row, Sample
+from tests.catalog_run import as_tensors, seed_of, to_array, to_tensor
+
+BATCH = 3
+
+
+def dtype_of(row: Row, device: str = "cpu") -> DType:
+    wanted = (float64, float32) if device == "cpu" else (float32,)
+    return next((d for d in wanted if d in row.dtypes), row.dtypes[0])
+
+
+def _arrays(value: Any) -> list[Array]:
+    if isinstance(value, list):
+        return [a for item in value for a in _arrays(item)]
+    return [value] if isinstance(value, Array) else []
+
+
+def _plain(value: Any) -> Any:
+    """What is left of an argument without its arrays' elements."""
+    if isinstance(value, list):
+        return [_plain(v) for v in value]
+    return (value.shape, str(value.dtype)) if isinstance(value, Array) else repr(value)
+
+
+def _shape_of(sample: Sample) -> Any:
+    return [_plain(a) for a in sample.args], {k: _plain(v) for k, v in sample.named.items()}
+
+
+def batches_of(row: Row, dtype: DType, most: int = 3) -> Iterator[list[Sample]]:
+    """The first few samples of a row with tensors in them, each as examples."""
+    drawn = [list(row.samples(Make(seed_of(row) + 7 * k, dtype))) for k in range(BATCH)]
+    count = 0
+    for number, sample in enumerate(drawn[0]):
+        if not _arrays(list(sample.args)) and not _arrays(list(sample.named.values())):
+            continue
+        others = [d[number] if number < len(d) else sample for d in drawn]
+        if any(_shape_of(other) != _shape_of(sample) for other in others):
+            others = [sample] * BATCH
+        yield others
+        count += 1
+        if count == most:
+            return
+
+
+def _flat(sample: Sample) -> list[Array]:
+    return [a for value in (*sample.args, *sample.named.values()) for a in _arrays(value)]
+
+
+class Filled:
+    """A sample with its arrays replaced, in order."""
+
+    def __init__(self, row: Row, sample: Sample) -> None:
+        self.row, self.sample = row, sample
+
+    def __call__(self, *tensors: Any) -> tuple[Any, ...]:
+        rest = iter(tensors)
+
+        def put(value: Any) -> Any:
+            if isinstance(value, list) and value and isinstance(value[0], Array):
+                return [next(rest) for _ in value]
+            return next(rest) if isinstance(value, Array) else value
+
+        args = [put(a) for a in self.sample.args]
+        named = {k: put(v) for k, v in self.sample.named.items()}
+        out = self.row.call(REGISTRY[self.row.name].function, *args, **named)
+        return tuple(out) if isinstance(out, (tuple, list)) else (out,)
+
+
+def in_dims_of(arrays: list[Array]) -> Iterator[tuple[int | None, ...]]:
+    """All operands mapped over their first dimension; each of them alone; all over a new last one."""
+    count = len(arrays)
+    yield (0,) * count
+    if count > 1:
+        for i in range(min(count, 4)):
+            yield tuple(0 if i == j else None for j in range(count))
+    yield (-1,) * count
+
+
+def stacked(arrays: list[Array], dim: int | None) -> Array:
+    return arrays[0] if dim is None else np.stack(arrays, dim if dim == 0 else arrays[0].ndim)
+
+
+def tensor_of(array: Array, dtype: DType, device: str, leaves: list[Tensor] | None) -> Tensor:
+    made: Tensor = as_tensors(array, dtype, device, "plain", leaves)
+    return made
+
+
+def problems(row: Row, device: str = "cpu", most: int = 3, gradients: bool = True) -> list[str]:
+    """What is wrong with a row under vmap, in words; empty when all is well."""
+    dtype = dtype_of(row, device)
+    found = []
+    for examples in batches_of(row, dtype, most):
+        filled = Filled(row, examples[0])
+        flats = [_flat(e) for e in examples]
+        smooth = gradients and row.differentiable and dtype.kind == "f" and all(e.smooth for e in examples)
+        for dims in in_dims_of(flats[0]):
+            where = f"{row.name}{examples[0]} {dtype.name} in_dims={dims}"
+            for error in _one(filled, flats, dims, dtype, device, smooth):
+                found.append(f"{where}: {error}")
+    return found
+
+
+def _one(
+    filled: Filled, flats: list[list[Array]], dims: tuple[int | None, ...], dtype: DType, device: str, smooth: bool
+) -> Iterator[str]:
+    whole_leaves: list[Tensor] | None = [] if smooth else None
+    whole = [
+        tensor_of(stacked([f[i] for f in flats], d), dtype, device, whole_leaves) for i, d in enumerate(dims)
+    ]
+    loop, loop_leaves = [], []
+    for k in range(len(flats)):
+        leaves: list[Tensor] | None = [] if smooth else None
+        args = [tensor_of(flats[0 if d is None else k][i], dtype, device, leaves) for i, d in enumerate(dims)]
+        loop.append(filled(*args))
+        loop_leaves.append(leaves)
+    got = rushlight.vmap(filled, in_dims=dims)(*whole)
+    allowed = max(64 * filled.row.tolerance.full, 512) * EPSILON[dtype if dtype.kind == "f" else float32]
+    for i, out in enumerate(got):
+        want = np.stack([to_array(one[i]) for one in loop])
+        if out.shape != want.shape or out.dtype is not loop[0][i].dtype:
+            yield f"result {i} is {out.spec!r}, expected {loop[0][i].dtype.name}{list(want.shape)}"
+        else:
+            away = distance(to_array(out), want)
+            if not away <= allowed:
+                yield f"result {i} differs by {away:.3g}"
+    if not smooth or not whole_leaves:
+        return
+    weights = [[_weight(o.shape, k, i) for i, o in enumerate(outs)] for k, outs in enumerate(loop)]
+    joined = [np.stack([w[i] for w in weights]) for i in range(len(got))]
+    together = _gradients(got, joined, whole_leaves, dtype, device)
+    alone = [_gradients(outs, w, leaves, dtype, device) for outs, w, leaves in zip(loop, weights, loop_leaves, strict=True)]
+    places = [d for d, a in zip(dims, flats[0], strict=True) if a.dtype == np.float64]
+    for j, (d, part) in enumerate(zip(places, together, strict=True)):
+        each = [a[j] for a in alone]
+        want = sum(each) if d is None else np.stack(each, d if d == 0 else each[0].ndim)
+        away = distance(part, want)
+        if not away <= 64 * allowed:
+            yield f"gradient {j} differs by {away:.3g}"
+
+
+def _weight(shape: tuple[int, ...], example: int, output: int) -> Array:
+    return np.random.default_rng(31 * example + output).uniform(0.5, 1.5, shape)
+
+
+def _gradients(outs: Any, weights: list[Array], leaves: Any, dtype: DType, device: str) -> list[Array]:
+    roots = [(o, w) for o, w in zip(outs, weights, strict=True) if o.requires_grad]
+    if not roots:
+        return [np.zeros(leaf.shape) for leaf in leaves]
+    seeds = [to_tensor(w, o.dtype if o.dtype.kind == "f" else dtype, device).to(o.dtype) for o, w in roots]
+    parts = rushlight.autograd.grad([o for o, _ in roots], leaves, seeds, allow_unused=True)
+    return [np.zeros(leaf.shape) if p is None else to_array(p) for p, leaf in zip(parts, leaves, strict=True)]
+
+
+def distance(got: Array, want: Array) -> float:
+    """The largest |got - want| / (1 + |want|), infinite where NaN, Inf or integers differ."""
+    if got.dtype.kind not in "fc":
+        return 0.0 if np.array_equal(got, want) else math.inf
+    finite = np.isfinite(want)
+    if not np.array_equal(got[~finite], want[~finite], equal_nan=True) or not np.isfinite(got[finite]).all():
+        return math.inf
+    if not finite.any():
+        return 0.0
+    return float((np.abs(got[finite] - want[finite]) / (1 + np.abs(want[finite]))).max())
