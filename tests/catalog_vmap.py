@@ -122,9 +122,7 @@ def _one(
     filled: Filled, flats: list[list[Array]], dims: tuple[int | None, ...], dtype: DType, device: str, smooth: bool
 ) -> Iterator[str]:
     whole_leaves: list[Tensor] | None = [] if smooth else None
-    whole = [
-        tensor_of(stacked([f[i] for f in flats], d), dtype, device, whole_leaves) for i, d in enumerate(dims)
-    ]
+    whole = [tensor_of(stacked([f[i] for f in flats], d), dtype, device, whole_leaves) for i, d in enumerate(dims)]
     loop, loop_leaves = [], []
     for k in range(len(flats)):
         leaves: list[Tensor] | None = [] if smooth else None
@@ -146,7 +144,9 @@ def _one(
     weights = [[_weight(o.shape, k, i) for i, o in enumerate(outs)] for k, outs in enumerate(loop)]
     joined = [np.stack([w[i] for w in weights]) for i in range(len(got))]
     together = _gradients(got, joined, whole_leaves, dtype, device)
-    alone = [_gradients(outs, w, leaves, dtype, device) for outs, w, leaves in zip(loop, weights, loop_leaves, strict=True)]
+    alone = [
+        _gradients(outs, w, leaves, dtype, device) for outs, w, leaves in zip(loop, weights, loop_leaves, strict=True)
+    ]
     places = [d for d, a in zip(dims, flats[0], strict=True) if a.dtype == np.float64]
     for j, (d, part) in enumerate(zip(places, together, strict=True)):
         each = [a[j] for a in alone]

@@ -21,6 +21,7 @@ from rushlight.core.errors import DTypeError, LayoutError
 from rushlight.ops import creation, views
 from rushlight.tape import call
 from rushlight.tape.backward import run_backward
+from rushlight.tape.batching import levels_of, lift, peel, unpeel
 from rushlight.tape.edges import key_of
 from rushlight.tape.needed import Needed, edge_of
 from rushlight.tape.state import STATE, Changed
@@ -41,9 +42,10 @@ class Level:
         self.tracked: set[Any] = set()  # the nodes of inputs that have a record outside
         for x in inputs:
             check_input(name, x)
+            x = lift(x)  # under vmap the gradient is one per example
             inner = self._tracked(x) if self.outside and edge_of(x) is not None else self._fresh(x)
             self.values.append(inner)
-            self.marks.append(inner.node)  # now: a write in place gives the handle another
+            self.marks.append((inner.node, levels_of(inner)))  # now: a write in place gives the handle another
 
     def _tracked(self, x: Value) -> Value:
         inner = views.permute(x, tuple(range(len(x.spec.shape))))  # in their own order: all of it, as a view
@@ -101,10 +103,11 @@ def pull(
     reached = [(y, g) for y, g in zip(outputs, cotangents, strict=True) if edge_of(y) is not None]
     if not reached or not marks:
         return [None] * len(marks)
-    keys = [key_of(mark) for mark in marks]
-    seeds = [Needed.cast(g, y.spec.dtype) for y, g in reached]
+    keys = [key_of(edge) for edge, _ in marks]
+    seeds = [peel(Needed.cast(g, y.spec.dtype), levels_of(y)) for y, g in reached]
     found = run_backward([y.node for y, _ in reached], seeds, retain, create, set(keys))
-    return [found.get(key) for key in keys]
+    parts = [found.get(key) for key in keys]
+    return [part if part is None else unpeel(part, levels) for part, (_, levels) in zip(parts, marks, strict=True)]
 
 
 def depends(values: Sequence[Value], known: Collection[Any] = ()) -> bool:
