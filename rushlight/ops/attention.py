@@ -226,7 +226,7 @@ def _attended(operands: list[Value], causal: bool, scale: float, dropout_p: floa
         words = default_generator.take(drawn)
         params += (*words, float(dropout_p), kept)
     try:
-        return call.call(_attention, operands, (causal, bool(dropout_p)), params)[0]  # type: ignore[no-any-return]
+        return call.call(_attention, operands, (causal, bool(dropout_p)), params)[0]
     except BaseException:
         if dropout_p:
             default_generator.give_back(words, drawn)

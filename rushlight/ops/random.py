@@ -178,7 +178,7 @@ def _draw(
     op: Any, inputs: tuple[Value, ...], static: Static, more: tuple[Any, ...], count: int, g: Generator | None
 ) -> Any:
     generator = g or default_generator
-    run = call.call
+    run: Callable[..., Any] = call.call
     if STATE.get().batch:
         count, run = count * drawn_lanes(op.name), draw_batch
     words = generator.take(count)
