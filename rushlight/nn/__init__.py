@@ -5,7 +5,7 @@ Takes: tensors, ops. Gives: modules, `nn.functional`, `nn.init`, `nn.utils`.
 Never: reaches below ops/, launches a kernel, keeps state that is not in a parameter, a buffer or an attribute.
 """
 
-from rushlight.nn import functional, init, utils
+from rushlight.nn import functional, init, modules, utils
 from rushlight.nn.activation import (
     CELU,
     ELU,
@@ -326,5 +326,6 @@ __all__ = [
     "ZeroPad3d",
     "functional",
     "init",
+    "modules",
     "utils",
 ]

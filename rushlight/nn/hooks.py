@@ -1,5 +1,7 @@
 """Calling a module with the functions that watch it.
 
+Hooks of every module run before those of one. See `nn/modules/module.py` for the functions that register them.
+
 # Note [Backward hooks]
 A module whose backward pass is watched sees its inputs, and gives its results, through a function that changes nothing:
 what comes back through it is what came through this call, for all inputs, or all results, at once.
@@ -13,10 +15,29 @@ from typing import Any
 
 from rushlight.core.errors import RushlightError
 from rushlight.tape.function import Function
+from rushlight.tape.hooks import check_same
 from rushlight.tape.state import STATE
 from rushlight.tensor import Handle, Tensor
 
 _numbers = itertools.count()
+
+# Hooks of every module, each with what it waits for: "before", "after", "backward", "before backward" ...
+ON_CALL: dict[int, tuple[str, Any]] = {}
+# ... or with the kind of member that is registered.
+ON_MEMBER: dict[int, tuple[str, Any]] = {}
+
+
+def _every(kind: str) -> dict[int, Any]:
+    return {key: hook for key, (waits_for, hook) in ON_CALL.items() if waits_for == kind} if ON_CALL else {}
+
+
+def admitted(module: Any, kind: str, name: str, value: Any) -> Any:
+    """A member as the hooks that wait for its kind leave it."""
+    for waits_for, hook in list(ON_MEMBER.values()):
+        if waits_for == kind:
+            given = hook(module, name, value)
+            value = value if given is None else given
+    return value
 
 
 def add_hook(hooks: dict[int, Any], hook: Any, first: bool = False) -> Handle:
@@ -32,7 +53,7 @@ def add_hook(hooks: dict[int, Any], hook: Any, first: bool = False) -> Handle:
 
 
 def _before(module: Any, args: tuple[Any, ...], named: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    for hook, takes_named in list(module._forward_pre_hooks.values()):
+    for hook, takes_named in [*_every("before").values(), *module._forward_pre_hooks.values()]:
         if takes_named:
             changed = hook(module, args, named)
             args, named = (args, named) if changed is None else changed
@@ -45,10 +66,12 @@ def _before(module: Any, args: tuple[Any, ...], named: dict[str, Any]) -> tuple[
 
 def call_with_hooks(module: Any, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
     result: Any = None
-    left = dict(module._forward_hooks)
+    left = {**_every("after"), **module._forward_hooks}
     try:
         args, named = _before(module, args, named)
-        watched = module._backward_hooks or module._backward_pre_hooks
+        watched = (
+            module._backward_hooks or module._backward_pre_hooks or _every("backward") or _every("before backward")
+        )
         watch = _Watch(module) if watched and STATE.get().grad else None
         if watch is not None:
             args = watch.inputs(args)
@@ -86,6 +109,9 @@ def _replaced(module: Any, given: tuple[Any, ...], changed: Any) -> tuple[Any, .
         raise RushlightError(
             f"a backward hook of {type(module).__name__} gave {len(parts)} gradients in place of {len(given)}"
         )
+    for part, old in zip(parts, given, strict=True):
+        if part is not None and old is not None:
+            check_same(lambda: f"a backward hook of {type(module).__name__}", old.spec, part)
     return parts
 
 
@@ -131,7 +157,7 @@ class _Watch:
         return type(result)(*values) if hasattr(result, "_fields") else type(result)(values)
 
     def _met_results(self, given: tuple[Any, ...]) -> tuple[Any, ...]:
-        for hook in list(self.module._backward_pre_hooks.values()):
+        for hook in [*_every("before backward").values(), *self.module._backward_pre_hooks.values()]:
             changed = hook(self.module, given)
             given = given if changed is None else _replaced(self.module, given, changed)
         self.out = given
@@ -140,7 +166,7 @@ class _Watch:
         return given
 
     def _met_inputs(self, given: tuple[Any, ...]) -> tuple[Any, ...]:
-        for hook in list(self.module._backward_hooks.values()):
+        for hook in [*_every("backward").values(), *self.module._backward_hooks.values()]:
             changed = hook(self.module, given, self.out)
             given = given if changed is None else _replaced(self.module, given, changed)
         return given

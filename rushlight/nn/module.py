@@ -9,7 +9,7 @@ from weakref import ref
 
 from rushlight.core import dtypes
 from rushlight.core.dtypes import DType
-from rushlight.nn.hooks import add_hook, call_with_hooks
+from rushlight.nn.hooks import ON_CALL, ON_MEMBER, add_hook, admitted, call_with_hooks
 from rushlight.nn.members import BUFFER, MODULE, PARAMETER, Members, check_name
 from rushlight.nn.parameter import Parameter, replace_content
 from rushlight.nn.showing import show_module
@@ -57,7 +57,8 @@ class Module:
     def __call__(self, *args: Any, **named: Any) -> Any:
         before = CALLED.set((CALLED.get(), ref(self)))  # See Note [Places]
         try:
-            if self._forward_hooks or self._forward_pre_hooks or self._backward_hooks or self._backward_pre_hooks:
+            own = self._forward_hooks or self._forward_pre_hooks or self._backward_hooks or self._backward_pre_hooks
+            if own or ON_CALL:
                 return call_with_hooks(self, args, named)
             return self.forward(*args, **named)
         finally:
@@ -108,6 +109,11 @@ class Module:
         """Call `hook(module, incompatible_keys)` after loading; it may take keys off the lists."""
         return add_hook(self._state_hooks.setdefault("was loaded", {}), hook)
 
+    def _register_load_state_dict_pre_hook(self, hook: Callable[..., Any], with_module: bool = False) -> Handle:
+        """The same by its older name; `hook` gets the module only if `with_module`."""
+        given = hook if with_module else lambda module, *args: hook(*args)
+        return self.register_load_state_dict_pre_hook(given)
+
     # ---- members ----
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -120,13 +126,14 @@ class Module:
             return
         present = kinds.get(name)
         if kind is not None:
+            value = admitted(self, kind, name, value) if ON_MEMBER else value
             kinds[name] = kind
             self._non_persistent_buffers_set.discard(name)
             self.__dict__[name] = value
         elif present is None:
             object.__setattr__(self, name, value)
         elif value is None or (present == BUFFER and isinstance(value, Tensor)):
-            self.__dict__[name] = value
+            self.__dict__[name] = admitted(self, present, name, value) if ON_MEMBER else value
         else:
             wanted = {PARAMETER: "an nn.Parameter", BUFFER: "a tensor", MODULE: "a Module"}[present]
             raise TypeError(
@@ -142,14 +149,14 @@ class Module:
         check_name(self, name, PARAMETER)
         if param is not None and not isinstance(param, Parameter):
             raise TypeError(f"register_parameter: {name!r} must be an nn.Parameter or None, got {type(param).__name__}")
-        self._parameters[name] = param
+        self._parameters[name] = param if param is None else admitted(self, PARAMETER, name, param)
 
     def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:
         """A tensor that is part of the state but is not learned; `persistent=False` keeps it out of state_dict."""
         check_name(self, name, BUFFER)
         if tensor is not None and not isinstance(tensor, Tensor):
             raise TypeError(f"register_buffer: {name!r} must be a tensor or None, got {type(tensor).__name__}")
-        self._buffers[name] = tensor
+        self._buffers[name] = admitted(self, BUFFER, name, tensor)
         self._non_persistent_buffers_set.discard(name)
         if not persistent:
             self._non_persistent_buffers_set.add(name)
@@ -158,7 +165,7 @@ class Module:
         check_name(self, name, MODULE)
         if module is not None and not isinstance(module, Module):
             raise TypeError(f"add_module: {name!r} must be a Module or None, got {type(module).__name__}")
-        self._modules[name] = module
+        self._modules[name] = admitted(self, MODULE, name, module)
 
     register_module = add_module
 
