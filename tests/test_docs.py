@@ -33,6 +33,14 @@ def test_spectrum_example() -> None:
     assert run("examples/spectrum.py").count("[40.0, 97.0, 160.0]") == 2
 
 
+def test_derivatives_example() -> None:
+    """Products and the whole Hessian agree, and the network has learned the sine."""
+    printed = run("examples/derivatives.py")
+    one, other = re.search(r"curvature: (\S+) by products, (\S+) from", printed).groups()
+    assert one == other
+    assert float(re.search(r"(\S+) from the sine", printed).group(1)) < 0.01
+
+
 def test_import_is_light() -> None:
     """Importing the package opens no device and loads no driver or compiler."""
     code = "import sys, rushlight; print([m for m in ('numpy', 'llvmlite', 'wgpu', 'cupy') if m in sys.modules])"

@@ -9,6 +9,7 @@ from typing import Any
 from rushlight.core.errors import RushlightError
 from rushlight.func.arguments import Argnums, Chosen
 from rushlight.func.transforms import Function, Pulled, Pushed
+from rushlight.func.vmap import vmap
 from rushlight.ops import creation, views
 from rushlight.tape.value import Value
 
@@ -97,13 +98,15 @@ def _column_of(pushed: Pushed, j: int) -> Callable[[Any], list[Any]]:
 
 
 def _mapped(derive: Callable[[Any], list[Any]], like: Any, results: Sequence[Any], chunk_size: int | None) -> list[Any]:
-    """`derive` along each unit vector of a tensor, one for each of `results`, stacked in front."""
+    """`derive` along each unit vector of a tensor, one for each of `results`, stacked in front: so many at a time."""
     size = like.spec.numel
     if not size:
         return [creation.zeros((0, *y.spec.shape), dtype=y.spec.dtype, device=y.device) for y in results]
     units = creation.eye(size, dtype=like.spec.dtype, device=like.device)
-    rows = [derive(views.reshape(views.select(units, 0, n), like.spec.shape)) for n in range(size)]
-    return [views.stack(parts) for parts in zip(*rows, strict=True)]
+    if chunk_size == 1:
+        found = [derive(views.reshape(views.select(units, 0, n), like.spec.shape)) for n in range(size)]
+        return [views.stack(parts) for parts in zip(*found, strict=True)]
+    return vmap(derive, chunk_size=chunk_size)(views.reshape(units, (size, *like.spec.shape)))
 
 
 def _last(part: Any, shape: tuple[int, ...]) -> Any:

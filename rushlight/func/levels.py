@@ -6,7 +6,7 @@
    they nest, and a second level is nothing but another walk over what the first one recorded.
 2. Whether a result depends on anything outside is read off the record: does it reach a leaf that is not of an ended level?
    Only then is the derivative itself recorded, and only then does a result keep its record.
-3. Outside `no_grad` governs what leaves the level, not what happens in it: as PyTorch documents it for `torch.func`.
+3. Outside `no_grad` and `inference_mode` govern what leaves the level, not what happens in it: as in `torch.func`.
 4. The forward derivative is the derivative of the reverse one, which is linear in its cotangent. It is exact, for every op
    that is twice differentiable, and needs no second set of rules.
 """
@@ -18,13 +18,13 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from rushlight.core.errors import DTypeError, LayoutError
-from rushlight.ops import creation, views
+from rushlight.ops import creation, elementwise as e, views
 from rushlight.tape import call
 from rushlight.tape.backward import run_backward
 from rushlight.tape.batching import levels_of, lift, peel, unpeel
 from rushlight.tape.edges import key_of
 from rushlight.tape.needed import Needed, edge_of
-from rushlight.tape.state import STATE, Changed
+from rushlight.tape.state import STATE, Changed, is_inference
 from rushlight.tape.value import Leaf, Output, Value
 
 # Leaves of levels that have ended: a record that reaches only these leads nowhere.
@@ -53,7 +53,8 @@ class Level:
         return inner
 
     def _fresh(self, x: Value) -> Value:
-        inner = call.detached(x)
+        with Changed(grad=False, inference=False):  # what was made in inference mode cannot be saved: it is copied
+            inner = e.clone(x) if is_inference(x.storage) else call.detached(x)
         leaf = inner.node = Leaf(inner)
         self.leaves.append(leaf)
         return inner
@@ -61,7 +62,7 @@ class Level:
     def run(self, function: Callable[..., Any], *args: Any, **named: Any) -> Any:
         """The function, recorded whatever the mode outside is. With it the level ends."""
         try:
-            with Changed(grad=True):
+            with Changed(grad=True, inference=False):
                 return function(*args, **named)
         finally:
             _ENDED.update(self.leaves)
@@ -121,7 +122,7 @@ def depends(values: Sequence[Value], known: Collection[Any] = ()) -> bool:
             continue
         seen.add(node)
         if node.__class__ is not Leaf:
-            stack.extend([e for e in node.edges if e is not None])
+            stack.extend([edge for edge in node.edges if edge is not None])
             found = node in known
         else:
             found = node not in _ENDED
@@ -140,7 +141,7 @@ def leaves_under(values: Sequence[Value]) -> set[Leaf]:
         if node not in seen:
             seen.add(node)
             if node.__class__ is not Leaf:
-                stack.extend([e for e in node.edges if e is not None])
+                stack.extend([edge for edge in node.edges if edge is not None])
     return {node for node in seen if node.__class__ is Leaf}
 
 

@@ -12,7 +12,7 @@ from rushlight.ops.family.kernel_op import KernelOp
 from rushlight.ops.family.library import LibraryOp
 from rushlight.ops.family.map import Elementwise, MapOp
 from rushlight.ops.family.rowwise import RowOp
-from rushlight.ops.family.view import View
+from rushlight.ops.family.view import View, Views
 from rushlight.ops.losses import CrossEntropy
 from rushlight.ops.random import Dropout
 from rushlight.ops.sorting import SortOp
@@ -27,6 +27,7 @@ FAMILIES: dict[type[Op], Any] = {
     RowOp: loops.row_rule,
     Running: loops.scan_rule,
     SortOp: loops.sort_rule,
+    Views: seen.view_rule,
     LibraryOp: libraries.library_rule,
     Attention: libraries.attention_rule,
     AttentionGrad: libraries.attention_rule,

@@ -37,6 +37,8 @@ SHIFTS: dict[str, Shift] = {
     "slice": _first_dim,
     "select": _first_dim,
     "unfold": _first_dim,
+    "split": _first_dim,
+    "unbind": _first_dim,
     "diagonal": _diagonal,
     "windows": _same,
     "frames": _same,
