@@ -132,6 +132,50 @@ def test_zeros_in_place_of_unused_gradients_can_be_differentiated():
     assert second.tolist() == [2, 2]
 
 
+# ---- batches of gradients ----
+
+
+def test_a_batch_of_gradients_in_one_pass(device):
+    x, z = leaf(device=device), leaf(device=device)
+    y, s = x * x, (x * 3).sum()
+    batch = rl.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]], device=device)
+    seen = []
+    y.register_hook(lambda g: seen.append(1))
+    (g,) = grad(y, x, batch, is_grads_batched=True, retain_graph=True)
+    assert g.tolist() == [[2, 0], [0, 4], [2, 4]]
+    assert len(seen) == 1
+    (g,) = grad([y, s], x, [batch, rl.arange(3.0, device=device)], is_grads_batched=True, retain_graph=True)
+    assert g.tolist() == [[2, 0], [3, 7], [8, 10]]
+    none, g = grad(y, [z, x], batch, is_grads_batched=True, retain_graph=True, allow_unused=True)
+    assert none is None
+    assert g.shape == (3, 2)
+    zeros, g = grad(y, [z, x], batch, is_grads_batched=True, create_graph=True, materialize_grads=True)
+    assert not zeros.any()
+    assert grad(g.sum(), x)[0].tolist() == [4, 4]
+
+
+def test_a_whole_jacobian_as_a_batch():
+    rl.manual_seed(0)
+    x = rl.randn(4, dtype=rl.float64, requires_grad=True)
+    y = (rl.randn(3, 4, dtype=rl.float64) @ x).softmax(0) * x[:3].exp()
+    (rows,) = grad(y, x, rl.eye(3, dtype=rl.float64), is_grads_batched=True, retain_graph=True)
+    for i in range(3):
+        (row,) = grad(y[i], x, retain_graph=True)
+        assert rows[i].tolist() == pytest.approx(row.tolist(), rel=1e-12)
+
+
+def test_a_batch_of_gradients_must_fit():
+    x = leaf()
+    y, s = x * x, x.sum()
+    with pytest.raises(ShapeError, match="mul"):
+        grad(y, x, rl.ones(2), is_grads_batched=True)
+    with pytest.raises(ValueError, match="size"):
+        grad([y, s], x, [rl.ones(3, 2), rl.ones(2)], is_grads_batched=True)
+    for given in (None, [rl.ones(3, 2), None]):
+        with pytest.raises(RushlightError, match="is_grads_batched"):
+            grad([y, s], x, given, is_grads_batched=True)
+
+
 # ---- edges in place of tensors ----
 
 

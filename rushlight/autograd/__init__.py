@@ -12,6 +12,8 @@ from typing import Any
 from rushlight.autograd import functional, graph
 from rushlight.autograd.gradcheck import GradcheckError, gradcheck, gradgradcheck
 from rushlight.autograd.gradient_map import Gradients, gradients
+from rushlight.core.errors import RushlightError
+from rushlight.func.vmap import vmap
 from rushlight.sparse.coo import SparseTensor, as_gradient
 from rushlight.tape import roots
 from rushlight.tape.edges import ends
@@ -54,12 +56,35 @@ def grad(
     """The gradients of the outputs' sum with respect to the inputs; `.grad` is not touched. A sparse input's is sparse.
 
     An input that the outputs do not depend on is an error; `allow_unused` gives None for it, `materialize_grads` zeros.
+    With `is_grads_batched` the first dimension of each of `grad_outputs`, and of the result, counts the gradients of a
+    batch: one pass, by `vmap`, for all of them.
     """
     if materialize_grads and allow_unused is False:
         raise ValueError("grad: materialize_grads=True gives zeros for unused inputs; leave allow_unused out, or True")
     wanted = ends(inputs)
     asked = [x._of if isinstance(x, SparseTensor) else x for x in wanted]
     options = retain_graph, create_graph, bool(allow_unused), materialize_grads
-    found = roots.grad(outputs, asked, grad_outputs, *options, workers=workers)
+    if is_grads_batched:
+        found = _grad_of_batch(outputs, asked, grad_outputs, options, workers)
+    else:
+        found = roots.grad(outputs, asked, grad_outputs, *options, workers=workers)
     pairs = zip(wanted, found, strict=True)
     return tuple([as_gradient(x, g) if isinstance(x, SparseTensor) and g is not None else g for x, g in pairs])
+
+
+def _grad_of_batch(outputs: Any, inputs: Any, given: Any, options: Any, workers: int) -> tuple[Any, ...]:
+    """`grad` for each of a batch of external gradients."""
+    batch = [] if given is None else ends(given)
+    if not batch or any(g is None for g in batch):
+        raise RushlightError("grad: is_grads_batched=True needs a batch of gradients for each output in grad_outputs")
+    missing: list[int] = []  # the inputs that were not used
+
+    def one(*gradients: Any) -> list[Any]:
+        found = roots.grad(outputs, inputs, gradients, *options, workers=workers)
+        missing.extend(i for i, part in enumerate(found) if part is None)
+        return [part for part in found if part is not None]
+
+    parts = list(vmap(one)(*batch))
+    for i in missing:
+        parts.insert(i, None)
+    return tuple(parts)
