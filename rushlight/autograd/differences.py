@@ -15,15 +15,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-import numpy as np
-
+from rushlight.autograd.numpy_later import Array, np
 from rushlight.core.errors import RushlightError
 from rushlight.sparse.coo import SparseTensor
 from rushlight.tape import roots
 from rushlight.tape.state import enable_grad, no_grad
 from rushlight.tensor import Tensor, tensor
 
-Array = np.ndarray[Any, Any]
 Function = Callable[..., Any]
 
 

@@ -17,10 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from rushlight.autograd.differences import (
-    Array,
     analytic_jacobians,
     floats,
     like,
@@ -33,6 +30,7 @@ from rushlight.autograd.differences import (
     slope,
     tensors_in,
 )
+from rushlight.autograd.numpy_later import Array, np
 from rushlight.core.errors import GradcheckError as GradcheckError, ShapeError
 from rushlight.tape import roots
 from rushlight.tensor import Tensor

@@ -1,0 +1,22 @@
+"""NumPy where it is only now and then needed: imported at its first use, because `import rushlight` loads it not."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Array = np.ndarray[Any, Any]
+else:
+
+    class _Later:
+        def __getattr__(self, name: str) -> Any:
+            import numpy
+
+            return getattr(numpy, name)
+
+    np = _Later()
+    Array = Any
+
+__all__ = ["Array", "np"]
