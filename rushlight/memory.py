@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-import threading
 from types import TracebackType
 from typing import Any
 
+from rushlight.core import locks
 from rushlight.devices.allocator import Pool
 from rushlight.devices.registry import opened
 from rushlight.devices.transfers import Transfers
@@ -79,7 +79,7 @@ class budget(Region):
 
 # The budgets that threads are in now. Several threads may be, and leave in any order: the smallest limit holds.
 _ENTERED: list[budget] = []
-_ENTERING = threading.Lock()
+_ENTERING = locks.lock()
 
 
 def _set_limits() -> None:

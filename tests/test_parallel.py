@@ -19,10 +19,18 @@ from hypothesis import given, settings, strategies as st
 
 import rushlight as rl
 from rushlight import memory
+from rushlight.tape import parallel
 from rushlight.utils.checkpoint import checkpoint
 from tests.ends import ends as ends
 
 COUNTS = (2, 3, 8)
+
+
+@pytest.fixture(autouse=True)
+def every_node_is_worth_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parallel, "LONG", 0)
+
+
 Graph = tuple[list[rl.Tensor], list[rl.Tensor]]  # roots and leaves
 
 
@@ -319,6 +327,14 @@ def test_one_worker_and_chains_stay_in_the_callers_thread():
         y.register_hook(lambda g: seen.append(threading.current_thread()))
         y.exp().sum().backward(workers=workers)
     assert seen == [threading.main_thread()] * 2
+
+
+def test_a_graph_of_small_calls_stays_in_the_callers_thread(monkeypatch):
+    monkeypatch.undo()
+    started: list[str] = []
+    monkeypatch.setattr(parallel.ParallelWalk, "_start_thread", lambda walk: started.append("thread"))
+    assert run(fan, "cpu", 4) == run(fan, "cpu", 1)
+    assert not started
 
 
 def test_backward_inside_hooks_and_functions():

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextvars
 import gc
+import os
+import signal
 import sys
 import threading
 import time
@@ -18,6 +20,7 @@ import rushlight as rl
 from rushlight import memory, nn
 from rushlight.core.errors import BoundsError, BudgetError
 from rushlight.devices.registry import pool_of, reopen
+from rushlight.tape import replay
 from rushlight.utils.checkpoint import checkpoint
 from rushlight.utils.data import DataLoader, TensorDataset
 from tests.ends import ends as ends
@@ -252,6 +255,32 @@ def test_a_draw_that_fails_draws_nothing():
     after = rl.rand(3).tolist()
     rl.manual_seed(3)
     assert rl.rand(3).tolist() == after
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="limit: this system does not fork")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_child_does_not_wait_for_who_is_not_there():
+    held, done = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with replay.LOCK:
+            held.set()
+            done.wait(30)
+
+    holding = threading.Thread(target=hold)
+    holding.start()
+    held.wait(30)
+    child = os.fork()
+    if not child:
+        signal.alarm(20)
+        with memory.budget(1 << 30):
+            x = rl.ones(5, requires_grad=True)
+            (x * 2).sum().backward()
+        os._exit(0 if x.grad.tolist() == [2.0] * 5 else 1)
+    _, status = os.waitpid(child, 0)
+    done.set()
+    holding.join()
+    assert status == 0
 
 
 # ---- stress ----

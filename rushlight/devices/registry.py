@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import importlib
-import threading
 from pathlib import Path
 
+from rushlight.core import locks
 from rushlight.core.errors import DeviceUnavailable
 from rushlight.devices.allocator import Pool
 
@@ -22,7 +22,7 @@ _NOT_DEVICES = {
     "transfers",
 }
 _POOLS: dict[str, Pool] = {}
-_OPENING = threading.RLock()
+_OPENING = locks.reentrant_lock()
 
 
 def names() -> list[str]:

@@ -9,11 +9,11 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from rushlight.core import locks
 from rushlight.core.errors import RushlightError
 from rushlight.core.shapes import Spec
 from rushlight.devices.allocator import Storage
@@ -290,7 +290,7 @@ class Walk:
                     hook(handle)
 
 
-_LEAVES = tuple(threading.Lock() for _ in range(64))  # of the leaves, by identity
+_LEAVES = tuple(locks.lock() for _ in range(64))  # of the leaves, by identity
 
 
 def _accumulate(leaf: Leaf, g: Value, create: bool) -> Value:

@@ -11,7 +11,10 @@
 4. The first error, in the sequential order among those that happened, is raised in the caller as it was raised in the worker.
 5. Each worker runs in a copy of the caller's context: grad mode, autocast and regions are the caller's. Hooks and the
    backward of user functions run in whichever thread runs their node. In a region, launches are one at a time.
-6. Only as many threads start as the schedule ever finds nodes ready at once. A chain is walked by the caller itself.
+6. Handing a node to another thread costs more than a small kernel. So a worker keeps what it makes ready, where others can
+   take it, and calls another worker only when it begins a node that is long: a large call, which leaves the interpreter to
+   others, or one with code of the user's. Threads start when they are first called. Whoever made a node ready looks for it
+   again before it rests, so nothing is forgotten. A chain, and a graph without long nodes, is walked by the caller itself.
 """
 
 from __future__ import annotations
@@ -24,8 +27,10 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 from rushlight.tape.backward import Walk, fits, fitted, tell_place
+from rushlight.tape.op import Op
 from rushlight.tape.value import Leaf, Output, Value
 
+LONG = 1 << 15  # the cost of a plan, as budgets count it, from which on a node is worth another thread
 _PATIENCE = 0.05  # seconds: a signal that another thread received is heard between two waits
 
 
@@ -55,51 +60,58 @@ class ParallelWalk(Walk):
     def __init__(self, *options: Any, workers: int) -> None:
         super().__init__(*options)
         self.workers = workers
-        self.lock = threading.Lock()  # of `waiting`, `left`, `errors` and every _Sum
+        self.lock = threading.Lock()  # of `waiting`, `left`, `idle`, `threads`, `errors` and every _Sum
         self.rank: dict[Any, int] = {}  # the sequential order
         self.numbers: dict[Any, list[int]] = {}  # per edge of a node: its gradient's place in its sum
         self.shared: dict[Any, _Sum] = {}  # the sums of several gradients, per key
         self.left = 0  # nodes that have not run
         self.over = False
+        self.idle = 0  # workers that wait for a call
+        self.threads: list[threading.Thread] = []
+        self.context = Context()  # the caller's, while it runs: it refers to this walk
         self.ready: list[Any] = []
-        self.tickets: SimpleQueue[bool] = SimpleQueue()  # one True per node in `ready`; False ends a worker
+        self.calls: SimpleQueue[bool] = SimpleQueue()  # True: look into `ready`; False: the end
         self.ended: SimpleQueue[None] = SimpleQueue()
         self.errors: list[tuple[int, BaseException]] = []
 
     # ---- the caller ----
 
     def run(self) -> None:
-        width = self._schedule()
+        width = self._schedule() if any(map(_is_long, self.waiting)) else 1
         if width < 2:
             super().run()
             return
-        threads = [
-            threading.Thread(target=self._thread, args=(copy_context(),), name=f"backward {i}", daemon=True)
-            for i in range(min(self.workers, width))
-        ]
+        self.workers = min(self.workers, width)
+        self.context = copy_context()
         self.ready = [node for node in self.roots if not self.waiting[node]]
-        for _ in self.ready:
-            self.tickets.put(True)
         try:
-            for thread in threads:
-                thread.start()
-            for _ in threads:
+            self._start_thread()
+            ended = 0
+            while ended < len(self.threads):  # a thread starts others before it ends
                 self._await_end()
+                ended += 1
         except BaseException:
             self._stop()
-            for thread in threads:
+            for thread in list(self.threads):
                 if thread.is_alive():
                     thread.join()
             raise
         finally:
+            self.context = Context()
             self.sums.clear()
             self.shared.clear()
-        for thread in threads:
+        for thread in self.threads:
             thread.join()
         self._raise()
 
+    def _start_thread(self) -> None:
+        name = f"backward {len(self.threads)}"
+        thread = threading.Thread(target=self._thread, args=(self.context.copy(),), name=name, daemon=True)
+        self.threads.append(thread)
+        thread.start()
+
     def _schedule(self) -> int:
-        """Walk without running: ranks, numbers, sums; the most nodes with work that were ready at once."""
+        """Walk without running: ranks, numbers, sums. The most nodes with work that were ready at once."""
         waiting = dict(self.waiting)
         counts: dict[Any, int] = {}
         ready = [node for node in self.roots if not waiting[node]]
@@ -139,7 +151,7 @@ class ParallelWalk(Walk):
     def _stop(self) -> None:
         self.over = True
         for _ in range(self.workers):
-            self.tickets.put(False)
+            self.calls.put(False)
 
     def _raise(self) -> None:
         if self.errors:
@@ -162,10 +174,12 @@ class ParallelWalk(Walk):
         node: Any = None
         while not self.over:
             if node is None:
-                if not self.tickets.get():
+                node = self._next()
+                if node is None:
                     return
-                node = self.ready.pop()
             try:
+                if self.ready and _is_long(node):
+                    self._call()
                 node = self._run_and_choose(node)
             except BaseException as error:
                 with self.lock:
@@ -173,11 +187,29 @@ class ParallelWalk(Walk):
                 self._stop()
                 return
 
-    def _run_and_choose(self, node: Any) -> Any:
-        """Run a node, and the brief leaves that it makes ready; the node this worker runs next, if any.
+    def _next(self) -> Any:
+        """A node that is ready, sooner or later; None at the end."""
+        while True:
+            with self.lock:
+                if self.ready:
+                    return self.ready.pop()
+                self.idle += 1
+            is_work = self.calls.get()
+            with self.lock:
+                self.idle -= 1
+            if not is_work:
+                return None
 
-        Other nodes that got ready are for whoever is idle.
-        """
+    def _call(self) -> None:
+        """Have another worker look for work, if one is idle or may still be started."""
+        with self.lock:
+            if self.idle:
+                self.calls.put(True)
+            elif len(self.threads) < self.workers and not self.over:
+                self._start_thread()
+
+    def _run_and_choose(self, node: Any) -> Any:
+        """Run a node, and the brief leaves that it makes ready; the node this worker runs next, if any."""
         made: list[Any] = []
         self._step(node, made)
         work: list[Any] = []
@@ -186,15 +218,13 @@ class ParallelWalk(Walk):
                 self._finish_leaf(other)
             else:
                 work.append(other)
+        following = work.pop() if work else None
         with self.lock:
-            self.left -= 1 + len(made) - len(work)
+            self.ready.extend(work)
+            self.left -= 1 + len(made) - len(work) - (following is not None)
             done = not self.left
         if done:
             self._stop()
-        following = work.pop() if work else None
-        for other in work:
-            self.ready.append(other)
-            self.tickets.put(True)
         return following
 
     def _step(self, node: Any, made: list[Any]) -> None:
@@ -279,6 +309,13 @@ class ParallelWalk(Walk):
         self.waiting[target] -= 1
         if not self.waiting[target]:
             made.append(target)
+
+
+def _is_long(node: Any) -> bool:
+    if node.__class__ is Leaf:
+        return bool(node.hooks or node.post_hooks) or node.spec.numel >= LONG
+    # A plain Op is a user's function.
+    return node.hooks is not None or node.plan.cost >= LONG or node.plan.op.__class__ is Op
 
 
 def _is_brief(node: Any) -> bool:

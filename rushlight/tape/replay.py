@@ -10,12 +10,11 @@
 
 from __future__ import annotations
 
-import os
-import threading
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from rushlight.core import locks
 from rushlight.core.errors import BudgetError, InplaceError
 from rushlight.devices.allocator import Storage
 from rushlight.tape.op import Plan, describe
@@ -24,9 +23,7 @@ from rushlight.tape.recipe import LONGEST, Recipe, Source, make_plain, readers
 from rushlight.tape.value import Value
 from rushlight.tape.written import describe_writes
 
-LOCK = threading.RLock()
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=LOCK._at_fork_reinit)  # type: ignore[attr-defined]  # its holder is not in the child
+LOCK = locks.reentrant_lock()
 
 Made = dict[tuple[Recipe, int], Storage]
 

@@ -20,8 +20,8 @@ import ctypes
 import os
 import platform
 import sys
-import threading
 
+from rushlight.core import locks
 from rushlight.core.config import thread_count
 from rushlight.devices.cpu.native import Source, fill, load
 from rushlight.devices.cpu.pool_text import MOST, pool_text
@@ -77,7 +77,7 @@ class Pool:
 
 
 _pool: Pool | None = None
-_LOADING = threading.Lock()
+_LOADING = locks.lock()
 _count = 0  # as set by the user; 0 is what the configuration says
 
 
