@@ -501,3 +501,27 @@ def test_an_error_in_the_function_leaves_nothing_set():
     with rl.no_grad(), pytest.raises(ZeroDivisionError):
         jvp(lambda x: 1 // 0, (x,), (x,))
     assert grad(lambda x: x.sum())(x).tolist() == [1.0] * 3
+
+
+def test_rows_of_a_jacobian_through_rowwise_derivatives():
+    """Operands that every row shares stand beside batched ones."""
+    x = doubles(2, 4, 3)
+    for f in (
+        lambda x: rl.nn.functional.group_norm(x, 2),
+        lambda x: rl.nn.functional.instance_norm(x),
+        lambda x: rl.renorm(x, 2, 0, 1.0),
+        lambda x: rl.pdist(x[0]),
+        lambda x: rl.nn.functional.cross_entropy(x, rl.tensor([[0, 1, 3], [2, 2, 0]]), reduction="none"),
+    ):
+        close(jacrev(f)(x), jacrev(f, chunk_size=1)(x))
+        close(jacfwd(f)(x), jacrev(f, chunk_size=1)(x))
+        close(jacrev(f, chunk_size=5)(x), jacrev(f, chunk_size=1)(x))
+
+
+def test_in_inference_mode():
+    with rl.inference_mode():
+        y = rl.tensor([1.0, 2.0])
+        assert grad(lambda x: (x * x).sum())(y).tolist() == [2.0, 4.0]
+        assert jvp(lambda x: x * x, (y,), (y,))[1].tolist() == [2.0, 8.0]
+        assert jacrev(lambda x: x * x)(y).tolist() == [[2.0, 0.0], [0.0, 4.0]]
+    assert grad(lambda x: (x * x).sum())(y).tolist() == [2.0, 4.0]

@@ -143,3 +143,12 @@ def test_inside_a_checkpoint():
 def test_every_listed_name_is_public():
     assert len({*ONE, *TWO, *SEVERAL}) == len((*ONE, *TWO, *SEVERAL))
     assert all(name in REGISTRY for name in (*ONE, *TWO, *SEVERAL))
+
+
+def test_a_choice_by_what_is_recorded_is_not_learned():
+    x = rl.randn(7, 7, dtype=rl.float64)
+    rl.norm(x, "nuc")  # without a record the singular values alone are computed, which has no derivative
+    x.requires_grad_()
+    rl.norm(x, "nuc").backward()
+    u, _, vh = rl.linalg.svd(x.detach())
+    assert rl.allclose(x.grad, u @ vh)

@@ -33,14 +33,15 @@ from rushlight.ops.registry import composite
 from rushlight.ops.reshaping import diag_embed
 from rushlight.ops.solving import right_triangular, triangular
 from rushlight.tape.needed import edge_of
-from rushlight.tape.state import STATE
+from rushlight.tape.state import STATE, impure
 from rushlight.tape.value import Value
 
 Results = list[tuple[DType, tuple[int, ...]]]
 
 
 def is_recorded(x: Value) -> bool:
-    """Whether a gradient may be asked through what is made of x."""
+    """Whether a gradient may be asked through what is made of x. No shortcut may learn a choice made by it."""
+    impure()
     return STATE.get().grad and edge_of(x) is not None
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from rushlight.ops import views
+from rushlight.core.shapes import broadcast_shapes
+from rushlight.ops import elementwise as e, views
 from rushlight.ops.batching import draws
 from rushlight.ops.batching.lanes import full, lined, top_rank
 from rushlight.ops.cumulative import run_fold
 from rushlight.ops.family.declare import promoted
 from rushlight.ops.family.map import Formula, MapOp
-from rushlight.ops.family.rowwise import call_rows
+from rushlight.ops.family.rowwise import axis_strides, call_rows
 from rushlight.ops.indexing import merges
 from rushlight.scalar.ir import topological
 from rushlight.tape import call
@@ -47,13 +48,26 @@ def row_rule(plan: BatchPlan, inputs: Sequence[Value], params: tuple[Any, ...]) 
     rank = top_rank(inputs)
     lead = len(plan.sizes)
     ready = [lined(plan, v, max(rank, 1)) if v.spec.hidden or not rank else v for v in inputs]
-    made = call_rows(plan.op, ready, dim + lead, keepdim)  # type: ignore[arg-type]
+    made = call_rows(plan.op, _merging(ready, dim + lead), dim + lead, keepdim)  # type: ignore[arg-type]
     if rank:
         return made
     # One number counts as a row of one.
     kinds = [len(v.spec.shape) > lead and not keepdim for v in _several(made)]
     parts = [views.reshape(v, plan.sizes) if more else v for v, more in zip(_several(made), kinds, strict=True)]
     return tuple(parts) if isinstance(made, tuple) else parts[0]
+
+
+def _merging(operands: Sequence[Value], dim: int) -> list[Value]:
+    """Operands whose dimensions before the axis are one, and those behind it: a copy where the batch stands before others."""
+    shape = broadcast_shapes([v.spec.shape for v in operands], "vmap")
+    ready = []
+    for v in operands:
+        if axis_strides(v.spec, shape, dim) is None:
+            at = dim - len(shape)
+            kept = v.spec.shape[at] if len(v.spec.shape) >= -at else 1
+            v = e.clone(views.expand(v, (*shape[:dim], kept, *shape[dim + 1 :])))
+        ready.append(v)
+    return ready
 
 
 def _several(made: Any) -> tuple[Value, ...]:
