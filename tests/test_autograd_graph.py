@@ -149,6 +149,28 @@ def test_results_of_one_node_in_a_hook_on_several():
     assert seen == [[[3, 3], [5, 5]]]
 
 
+def test_tensors_to_which_no_gradient_comes_are_not_waited_for():
+    class Closed(Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * 1, x * 2
+
+        @staticmethod
+        def backward(ctx, a, b):
+            return None
+
+    x = leaf()
+    h = x * 3
+    a, b = Closed.apply(h)
+    seen, plain = [], []
+    graph.register_multi_grad_hook((a, b, h, x), lambda parts: seen.append([p is None for p in parts]))
+    for tensor in (b, h, x):
+        tensor.register_hook(plain.append)
+    a.sum().backward()
+    assert seen == [[False, True, True, True]]
+    assert plain == []
+
+
 def test_the_first_gradient():
     x, y = leaf(), leaf()
     seen = []

@@ -18,7 +18,7 @@ from rushlight.core.errors import NotDifferentiable
 from rushlight.tape import value
 from rushlight.tape.edges import GradientEdge, get_gradient_edge
 from rushlight.tape.hook_tables import Handle
-from rushlight.tape.hooks import hook_value
+from rushlight.tape.hooks import Waiting, hook_value
 from rushlight.tape.needed import edge_of
 from rushlight.tape.state import STATE
 from rushlight.tape.value import Leaf, Output, Value
@@ -83,7 +83,9 @@ class _Gathering:
         # Weakly: the hooks hang on these nodes.
         self.places = [(weakref.ref(e.node), e.index) if type(e) is Output else (weakref.ref(e), None) for e in edges]
         self.hook = hook
-        self.passes: weakref.WeakKeyDictionary[Any, dict[int, Any]] = weakref.WeakKeyDictionary()
+        self.passes: weakref.WeakKeyDictionary[Any, dict[int, Any]] = (
+            weakref.WeakKeyDictionary()
+        )  # None: it came to nothing
         self.lock = threading.Lock()
 
     def _expected(self, walk: Any) -> int:
@@ -104,6 +106,8 @@ class _Gathering:
             self.hook([came.get(k) for k in range(len(self.places))])
 
     def meet_any(self, i: int, gradient: Any) -> None:
+        if gradient is None:
+            return
         walk = STATE.get().walk
         with self.lock:
             first = walk not in self.passes
@@ -116,7 +120,8 @@ def register_multi_grad_hook(tensors: Sequence[Value], fn: Callable[..., Any], *
     """Call `fn` once in each backward pass.
 
     With mode "all": `fn(gradients)` when the gradients of all tensors that are part of the pass are there, None for the
-    others. With "any": `fn(gradient)` with the first that comes. What it returns is not used.
+    others and for those to which no gradient comes.
+    With "any": `fn(gradient)` with the first that comes. What it returns is not used.
     """
     if mode not in ("all", "any"):
         raise ValueError(f"register_multi_grad_hook: mode is 'all' or 'any', got {mode!r}")
@@ -129,5 +134,5 @@ def register_multi_grad_hook(tensors: Sequence[Value], fn: Callable[..., Any], *
     def hook_for(i: int) -> Callable[[Any], None]:
         return lambda gradient: meet(i, gradient)
 
-    first, *others = [hook_value(edge, hook_for(i)) for i, edge in enumerate(edges)]
+    first, *others = [hook_value(edge, Waiting(hook_for(i))) for i, edge in enumerate(edges)]
     return Handle(first.hooks, first.key, *others)

@@ -18,7 +18,7 @@ from rushlight.core.errors import RushlightError
 from rushlight.core.shapes import Spec
 from rushlight.devices.allocator import Storage
 from rushlight.tape.edges import key_of
-from rushlight.tape.hooks import run_after, run_before, run_hooks, run_value_hooks
+from rushlight.tape.hooks import run_after, run_before, run_hooks, run_value_hooks, tell_absent
 from rushlight.tape.needed import Needed
 from rushlight.tape.op import Shadow
 from rushlight.tape.replay import keep
@@ -258,6 +258,8 @@ class Walk:
         wanted = self.wanted
         for i, g in enumerate(grads):
             if g is None:
+                if node.hooks is not None and useful:
+                    tell_absent(node.hooks.values.get(i, {}))
                 continue
             asked = wanted is not None and ((node, i) if several else node) in wanted
             if node.hooks is not None and (useful or asked):
@@ -268,7 +270,10 @@ class Walk:
 
     def _finish_leaf(self, leaf: Leaf) -> None:
         arrived = self.sums.pop(leaf, None)
-        if arrived is None or (self.wanted is not None and leaf not in self.wanted):
+        if self.wanted is not None and leaf not in self.wanted:
+            return
+        if arrived is None:
+            tell_absent(leaf.hooks)
             return
         g = run_hooks(leaf.hooks, arrived, leaf) if leaf.hooks else arrived
         if self.collect:

@@ -52,6 +52,25 @@ def run_hooks(hooks: Table, g: Value, owner: Leaf | Node) -> Value:
     return g
 
 
+class Waiting:
+    """A hook that also hears when no gradient comes: `hook(None)`."""
+
+    __slots__ = ("hook",)
+
+    def __init__(self, hook: Hook) -> None:
+        self.hook = hook
+
+    def __call__(self, g: Value | None) -> None:
+        self.hook(g)
+
+
+def tell_absent(hooks: Table) -> None:
+    """No gradient comes for a value: tell those of its hooks that wait for that too."""
+    for hook in list(hooks.values()):
+        if type(hook) is Waiting:
+            hook(None)
+
+
 def run_value_hooks(node: Node, index: int, g: Value) -> Value:
     """Rule 1 of Note [Hooks] for one result of a node."""
     hooks = hooks_of(node)
