@@ -140,6 +140,7 @@ from rushlight.settings import (
 )
 from rushlight.sparse import sparse_coo_tensor
 from rushlight.sparse.functions import mm as spmm
+from rushlight.tape.anomaly import is_anomaly_check_nan_enabled, is_anomaly_enabled
 from rushlight.tape.state import (
     enable_grad,
     inference_mode,

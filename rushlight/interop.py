@@ -19,7 +19,7 @@ from rushlight.devices.registry import pool_of
 from rushlight.devices.transfers import count_copy
 from rushlight.ops import compaction, creation, elementwise as e
 from rushlight.ops.family.build import check_device_dtype
-from rushlight.tape import call, replay
+from rushlight.tape import call, later, replay
 from rushlight.tape.op import Grad, Op, Plan
 from rushlight.tape.state import impure
 from rushlight.tape.value import Value
@@ -66,6 +66,8 @@ def to_bytes(value: Value) -> bytearray:
     target = bytearray(spec.nbytes)
     if spec.nbytes:
         pool: Any = spec.device
+        if later.LOGS:
+            later.read_all()
         pool.device.copy_out(replay.ensure(value.storage) + value.offset, memoryview(target))
         count_copy(pool.device, spec.nbytes, to_host=True)
     return target
@@ -245,6 +247,8 @@ class Move(Op):
         def launch(target: int, source: int) -> None:
             if not spec.nbytes:
                 return
+            if later.LOGS:
+                later.read_all()
             block = (ctypes.c_char * spec.nbytes)()
             view = memoryview(block).cast("B")
             source_pool.device.copy_out(source, view)

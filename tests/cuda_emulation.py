@@ -96,6 +96,7 @@ static double __longlong_as_double(long long x) { return bits_of<double>(x); }
 static long long __double_as_longlong(double x) { return bits_of<long long>(x); }
 static unsigned __umulhi(unsigned a, unsigned b) { return (unsigned)(((unsigned long long)a * b) >> 32); }
 static unsigned atomicAdd(unsigned* p, unsigned v) { const unsigned old = *p; *p += v; return old; }
+static unsigned atomicOr(unsigned* p, unsigned v) { const unsigned old = *p; *p |= v; return old; }
 """
 
 AFTER = r"""

@@ -6,6 +6,7 @@ import ctypes
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -32,6 +33,8 @@ KERNELS = {
     "map_strided": Map((float16,), (float16, bool_), (), (s.where(arg(1, bool_), X, -X),), 2, ("1", "n", "1")),
     "rowwise_axis": cases.softmax(float32, "axis", ("1", "1")),
     "rowwise_columns": cases.fold("sum", float32, "inner"),
+    "map_watched": Map((float16,), (float32, float32), (), (X / Y,), 0, ("1", "1", "0"), (0, 1)),
+    "rowwise_watched": replace(cases.fold("max", float32, "axis"), watched=()),
     "scan": cases.scan_kernel("sum", bool_, float16),
     "contract": Contract(int32, int32),
     "gather": Gather(float32, int64),

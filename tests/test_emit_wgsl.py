@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,7 @@ X, Y = arg(0, t.float32), arg(1, t.float32)
 SCALED = Map((t.float32,), (t.float32, t.float32), (t.float32,), (X * param(0, t.float32) + Y,), 0, ("1", "1", "0"))
 STRIDED = Map((t.int64,), (t.int64,), (), (arg(0, t.int64) + index(),), 2, ("1", "n"))
 BELOW = Map((t.bool_,), (t.float16,), (), (X < 0.5,), 0, ("1", "1"))
+HALVED = Map((t.float16,), (t.float16,), (), (X * 0.5,), 0, ("1", "1"))
 CENTRED = Rowwise(
     (t.float32, t.float32),
     ("element", "row"),
@@ -43,6 +45,9 @@ CASES: dict[str, tuple[Kernel, frozenset[str], tuple[int, ...] | None, str]] = {
     "map_strided_int64": (STRIDED, NATIVE, None, ""),
     "map_strided_int64_emulated": (STRIDED, PLAIN, None, ""),
     "map_packed": (BELOW, PLAIN, None, "packed"),
+    "map_watched": (replace(SCALED, watched=(0, 1)), PLAIN, None, ""),
+    "map_packed_watched": (replace(HALVED, watched=(0,)), PLAIN, None, "packed"),
+    "rowwise_watched": (replace(CENTRED, watched=()), PLAIN, None, "256"),
     "rowwise": (CENTRED, PLAIN, None, "256"),
     "rowwise_partial": (CENTRED, PLAIN, None, "256/partial/0"),
     "contract_tiled": (Contract(t.float32, t.float32), PLAIN, None, "tiled"),

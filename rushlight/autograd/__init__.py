@@ -16,6 +16,12 @@ from rushlight.core.errors import RushlightError
 from rushlight.func.vmap import vmap
 from rushlight.sparse.coo import SparseTensor, as_gradient
 from rushlight.tape import roots
+from rushlight.tape.anomaly import (
+    detect_anomaly,
+    is_anomaly_check_nan_enabled,
+    is_anomaly_enabled,
+    set_detect_anomaly,
+)
 from rushlight.tape.edges import ends
 from rushlight.tape.function import Function, once_differentiable
 from rushlight.tape.roots import backward
@@ -26,6 +32,7 @@ __all__ = [
     "GradcheckError",
     "Gradients",
     "backward",
+    "detect_anomaly",
     "enable_grad",
     "functional",
     "grad",
@@ -34,8 +41,11 @@ __all__ = [
     "gradients",
     "graph",
     "inference_mode",
+    "is_anomaly_check_nan_enabled",
+    "is_anomaly_enabled",
     "no_grad",
     "once_differentiable",
+    "set_detect_anomaly",
     "set_grad_enabled",
 ]
 

@@ -86,5 +86,20 @@ class InplaceError(RushlightError):
     """A value that is still needed was overwritten."""
 
 
+class AnomalyError(RushlightError):
+    """A NaN or an infinity that no operand had; raised while anomalies are detected.
+
+    `what` says what was met, `op` is the op that was called, in backward that whose derivative it was; `place` says where
+    in the program.
+    """
+
+    def __init__(self, message: str, what: str, op: str, place: str, in_backward: bool = False) -> None:
+        super().__init__(message)
+        self.what = what
+        self.op = op
+        self.place = place
+        self.in_backward = in_backward
+
+
 class GraphFreedError(RushlightError):
     """Backward over a graph whose saved values were given back."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from rushlight.core.dtypes import ALL
 from rushlight.core.errors import OutOfMemoryError
 from rushlight.devices import composed
-from rushlight.devices.protocol import Launch, Limits
+from rushlight.devices.protocol import Launch, Limits, Tell
 from rushlight.devices.registry import pool_of
 from rushlight.kernel.interpret import sort_arguments
 from rushlight.kernel.shapes import Kernel, Search, Sort
@@ -41,7 +41,7 @@ class NullDevice:
     def emit(self, kernel: Kernel) -> str:
         return show(kernel)
 
-    def build(self, kernel: Kernel) -> Launch:
+    def build(self, kernel: Kernel, tell: Tell | None = None) -> Launch:
         verify(kernel)
         if isinstance(kernel, Sort | Search):
             return composed.build(kernel, self, lambda: pool_of(self.name))

@@ -10,6 +10,7 @@ from rushlight.core.dtypes import DType
 from rushlight.kernel.shapes import Kernel
 
 Launch = Callable[..., None]  # see Note [Kernel arguments]
+Tell = Callable[..., None]  # tell(met, *numbers); see Note [Watched kernels]
 
 
 @dataclass(frozen=True)
@@ -43,8 +44,11 @@ class Device(Protocol):
     def emit(self, kernel: Kernel) -> str:
         """The kernel's source text, for people and for `build`."""
 
-    def build(self, kernel: Kernel) -> Launch:
-        """A callable for the kernel. Builds are cached by the caller; a disk cache is the device's own matter."""
+    def build(self, kernel: Kernel, tell: Tell | None = None) -> Launch:
+        """A callable for the kernel. Builds are cached by the caller; a disk cache is the device's own matter.
+
+        `tell` comes with a watched kernel on a synchronous device only: see Note [Watched kernels].
+        """
 
     def alloc(self, nbytes: int) -> int:
         """The address of a new block, aligned to 64 bytes. Raises OutOfMemoryError."""

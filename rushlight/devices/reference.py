@@ -8,7 +8,8 @@ rounded once. Everything else rounds where Note [Scalar instructions] says it do
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,9 +17,9 @@ import numpy as np
 from rushlight.core.dtypes import ALL, DType, bfloat16, compute_type, float32
 from rushlight.core.errors import BoundsError, OutOfMemoryError
 from rushlight.devices import library
-from rushlight.devices.protocol import Launch, Limits
-from rushlight.kernel.interpret import Sizes, interpret, sort_arguments
-from rushlight.kernel.shapes import Kernel, Library
+from rushlight.devices.protocol import Launch, Limits, Tell
+from rushlight.kernel.interpret import Call, Sizes, interpret, sort_arguments
+from rushlight.kernel.shapes import LOADED, Kernel, Library, Map, Rowwise
 from rushlight.kernel.show import show
 from rushlight.kernel.verify import verify
 from rushlight.scalar.interpret import Arithmetic
@@ -286,6 +287,29 @@ def _resolve(index: Array, limit: int) -> tuple[Array, Array]:
     return bad, np.where(bad, 0, index)
 
 
+def _run_watched(kernel: Map | Rowwise, call: Call, machine: NumpyMachine, watched: tuple[int, ...]) -> int:
+    """One launch, and what it met: see Note [Watched kernels]."""
+    first = len(kernel.outputs)
+    met = LOADED * _met(kernel, call, machine, [first + i for i in watched])
+    interpret(kernel, call, machine)
+    return met | _met(kernel, call, machine, range(first))
+
+
+def _met(kernel: Map | Rowwise, call: Call, machine: NumpyMachine, operands: Iterable[int]) -> int:
+    met = 0
+    for k in operands:
+        dtype = (kernel.outputs + kernel.inputs)[k]
+        steps, sizes = call.strides[k], call.sizes
+        if isinstance(kernel, Map):
+            steps = steps or (int(kernel.steps[k]),)
+        elif kernel.kinds[k : k + 1] == ("row",):
+            sizes = (sizes[0], 1, sizes[2])
+        if dtype.kind == "f":
+            values = machine.load(dtype, machine.view(call.addresses[k], dtype, sizes, steps))
+            met |= 1 if np.isnan(values).any() else 2 if np.isinf(values).any() else 0
+    return met
+
+
 # ---- the device ----
 
 
@@ -308,16 +332,26 @@ class ReferenceDevice:
     def emit(self, kernel: Kernel) -> str:
         return show(kernel)
 
-    def build(self, kernel: Kernel) -> Launch:
+    def build(self, kernel: Kernel, tell: Tell | None = None) -> Launch:
         verify(kernel)
         if isinstance(kernel, Library):
             return library.build(self, kernel)
         machine = NumpyMachine()
+        watched: tuple[int, ...] = ()
+        if tell is not None and isinstance(kernel, Map | Rowwise):
+            watched = kernel.watched or ()
+            kernel = replace(kernel, watched=None)  # what is met is told, not written
 
         def launch(*numbers: bool | int | float) -> None:
             call = sort_arguments(kernel, numbers)
             with np.errstate(all="ignore"):
-                interpret(kernel, call, machine)
+                if tell is not None and isinstance(kernel, Map | Rowwise):
+                    met = _run_watched(kernel, call, machine, watched)
+                else:
+                    met = 0
+                    interpret(kernel, call, machine)
+            if tell is not None and met:
+                tell(met, *numbers)
 
         return launch
 

@@ -13,6 +13,7 @@ from rushlight.emit.cuda_map import PACK, flat, strided
 from rushlight.emit.cuda_rows import rowwise
 from rushlight.emit.cuda_scalar import PRELUDE
 from rushlight.emit.cuda_scan import scan
+from rushlight.emit.cuda_watch import note
 from rushlight.kernel.shapes import Contract, Gather, Kernel, Map, Rowwise, Scan, Scatter
 
 
@@ -32,9 +33,9 @@ def entry_name(kernel: Kernel) -> str:
 def emit(kernel: Kernel) -> str:
     """The whole source of one kernel."""
     if isinstance(kernel, Map):
-        return f"{PRELUDE}{PACK}\n{strided(kernel) if kernel.rank else flat(kernel)}"
+        return f"{PRELUDE}{PACK}{note(kernel)}\n{strided(kernel) if kernel.rank else flat(kernel)}"
     if isinstance(kernel, Rowwise):
-        return f"{PRELUDE}{PACK}\n{rowwise(kernel)}"
+        return f"{PRELUDE}{PACK}{note(kernel)}\n{rowwise(kernel)}"
     if isinstance(kernel, Scan):
         return f"{PRELUDE}\n{scan(kernel)}"
     if isinstance(kernel, Contract):

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rushlight.core.dtypes import DType
-from rushlight.emit.cuda_scalar import STORED, computed, indent, load, plain_leaf, statements, store
+from rushlight.emit.cuda_scalar import STORED, computed, indent, plain_leaf, statements
+from rushlight.emit.cuda_watch import flags, get, put
 from rushlight.kernel.shapes import Map
 
 THREADS = 256
@@ -44,9 +45,9 @@ def numbers(params: Sequence[DType]) -> list[str]:
 
 def flat(kernel: Map) -> str:
     chunk = chunk_of(kernel.outputs + kernel.inputs)
-    declared = [*pointers(kernel.outputs, kernel.inputs), "const i64 n", *numbers(kernel.params)]
+    declared = [*pointers(kernel.outputs, kernel.inputs), *flags(kernel), "const i64 n", *numbers(kernel.params)]
     kept = [
-        f"const {computed(d)} a{i} = {load(d, f'p{k}[0]')};"
+        f"const {computed(d)} a{i} = {get(kernel, i, f'p{k}[0]')};"
         for k, i, d in _inputs(kernel)
         if kernel.steps[k] == "0"  # one element for all: read once
     ]
@@ -73,7 +74,7 @@ def strided(kernel: Map) -> str:
     count = len(kernel.outputs) + len(kernel.inputs)
     sizes = [f"const i64 z{d}" for d in range(kernel.rank)]
     strides = [f"const i64 k{k}_{d}" for k in range(count) for d in range(kernel.rank)]
-    declared = [*pointers(kernel.outputs, kernel.inputs), *sizes, *strides, *numbers(kernel.params)]
+    declared = [*pointers(kernel.outputs, kernel.inputs), *flags(kernel), *sizes, *strides, *numbers(kernel.params)]
     total = " * ".join(f"z{d}" for d in range(kernel.rank))
     return f"""\
 {_body(kernel)}
@@ -135,17 +136,17 @@ def _whole_chunk(kernel: Map, chunk: int) -> list[str]:
             given.append(f"a{i}")
         else:
             lines.append(f"const {pack(dtype, chunk)} w{k} = ((const {pack(dtype, chunk)}*)p{k})[c];")
-            given.append(load(dtype, f"w{k}.v[j]"))
+            given.append(get(kernel, i, f"w{k}.v[j]"))
     lines += [f"{pack(d, chunk)} w{k};" for k, d in enumerate(kernel.outputs)]
     lines += ["#pragma unroll", f"for (int j = 0; j < {chunk}; ++j) {{"]
     lines += ["    " + line for line in _call(kernel, f"c * {chunk} + j", given)]
-    lines += [f"    w{k}.v[j] = {store(d, f'y{k}')};" for k, d in enumerate(kernel.outputs)]
+    lines += [f"    w{k}.v[j] = {put(kernel, k, f'y{k}')};" for k, d in enumerate(kernel.outputs)]
     return [*lines, "}", *(f"(({pack(d, chunk)}*)p{k})[c] = w{k};" for k, d in enumerate(kernel.outputs))]
 
 
 def _one_element(kernel: Map) -> list[str]:
-    given = [f"a{i}" if kernel.steps[k] == "0" else load(d, f"p{k}[index]") for k, i, d in _inputs(kernel)]
-    stores = [f"p{k}[index] = {store(d, f'y{k}')};" for k, d in enumerate(kernel.outputs)]
+    given = [f"a{i}" if kernel.steps[k] == "0" else get(kernel, i, f"p{k}[index]") for k, i, _ in _inputs(kernel)]
+    stores = [f"p{k}[index] = {put(kernel, k, f'y{k}')};" for k, d in enumerate(kernel.outputs)]
     return _call(kernel, "index", given) + stores
 
 
@@ -175,8 +176,8 @@ def _offsets(kernel: Map, kind: str) -> list[str]:
 
 
 def _strided_element(kernel: Map, kind: str) -> list[str]:
-    given = [load(d, f"p{k}[e{k}]") for k, _, d in _inputs(kernel)]
-    stores = [f"p{k}[e{k}] = {store(d, f'y{k}')};" for k, d in enumerate(kernel.outputs)]
+    given = [get(kernel, i, f"p{k}[e{k}]") for k, i, _ in _inputs(kernel)]
+    stores = [f"p{k}[e{k}] = {put(kernel, k, f'y{k}')};" for k, d in enumerate(kernel.outputs)]
     return _offsets(kernel, kind) + _call(kernel, "index", given) + stores
 
 
@@ -184,19 +185,19 @@ def _strided_chunk(kernel: Map, chunk: int) -> list[str]:
     last = kernel.rank - 1
     lines, given = _offsets(kernel, "u32"), []
     each = f"for (int j = 0; j < {chunk}; ++j)"
-    for k, _, dtype in _inputs(kernel):
+    for k, i, dtype in _inputs(kernel):
         kind = pack(dtype, chunk)
         if kernel.steps[k] == "1":
             lines.append(f"const {kind} w{k} = *(const {kind}*)(p{k} + e{k});")
         elif kernel.steps[k] != "0":
             lines += [f"{kind} w{k};", "#pragma unroll", f"{each} w{k}.v[j] = p{k}[e{k} + j * k{k}_{last}];"]
         else:
-            lines.append(f"const {computed(dtype)} a{k} = {load(dtype, f'p{k}[e{k}]')};")
-        given.append(f"a{k}" if kernel.steps[k] == "0" else load(dtype, f"w{k}.v[j]"))
+            lines.append(f"const {computed(dtype)} a{k} = {get(kernel, i, f'p{k}[e{k}]')};")
+        given.append(f"a{k}" if kernel.steps[k] == "0" else get(kernel, i, f"w{k}.v[j]"))
     lines += [f"{pack(d, chunk)} w{k};" for k, d in enumerate(kernel.outputs)]
     lines += ["#pragma unroll", f"{each} {{"]
     lines += ["    " + line for line in _call(kernel, "(i64)position + j", given)]
-    lines += [f"    w{k}.v[j] = {store(d, f'y{k}')};" for k, d in enumerate(kernel.outputs)]
+    lines += [f"    w{k}.v[j] = {put(kernel, k, f'y{k}')};" for k, d in enumerate(kernel.outputs)]
     lines.append("}")
     for k, dtype in enumerate(kernel.outputs):
         if kernel.steps[k] == "1":

@@ -23,12 +23,11 @@ from rushlight.emit.cuda_scalar import (
     computed,
     identity,
     indent,
-    load,
     plain_leaf,
     statements,
-    store,
     uses,
 )
+from rushlight.emit.cuda_watch import flags, get, put
 from rushlight.kernel.shapes import Reduce, Rowwise
 
 MOST_THREADS = 1024
@@ -135,7 +134,7 @@ def _functions(kernel: Rowwise) -> str:
 def _declared(kernel: Rowwise) -> str:
     strides = [f"const i64 k{k}_{d}" for k in range(_count(kernel) + len(kernel.inputs)) for d in range(3)]
     sizes = ["const i64 outer", "const i64 axis", "const i64 inner"]
-    taken = [*pointers(kernel.outputs, kernel.inputs), *sizes, *strides, *numbers(kernel.params)]
+    taken = [*pointers(kernel.outputs, kernel.inputs), *flags(kernel), *sizes, *strides, *numbers(kernel.params)]
     taken += ["const i64 lanes_", "const i64 length"]
     if is_splittable(kernel):
         taken += ["const i64 split", "u64* scratch", "u32* tickets"]
@@ -151,7 +150,7 @@ def _bases(kernel: Rowwise, offset: str) -> list[str]:
 
 def _element_loads(kernel: Rowwise, read: list[int], index: str) -> list[str]:
     count = _count(kernel)
-    return [load(kernel.inputs[i], f"q{count + i}[({index}) * k{count + i}_1]") for i in read]
+    return [get(kernel, i, f"q{count + i}[({index}) * k{count + i}_1]") for i in read]
 
 
 def _row_stores(kernel: Rowwise) -> list[str]:
@@ -160,11 +159,11 @@ def _row_stores(kernel: Rowwise) -> list[str]:
         return []
     count = _count(kernel)
     read = uses([kernel.stores[i] for i in outputs])
-    inputs = [load(kernel.inputs[i], f"q{count + i}[0]") for i in read]
+    inputs = [get(kernel, i, f"q{count + i}[0]") for i in read]
     lines = [f"{computed(kernel.outputs[i])} y{i};" for i in outputs]
     results = ", ".join(f"y{i}" for i in outputs)
     lines.append(f"row({_given(kernel, '0', inputs, len(kernel.passes))}, {results});")
-    return lines + [f"q{i}[0] = {store(kernel.outputs[i], f'y{i}')};" for i in outputs]
+    return lines + [f"q{i}[0] = {put(kernel, i, f'y{i}')};" for i in outputs]
 
 
 def _pass(kernel: Rowwise, number: int, segment: list[str]) -> list[str]:
@@ -227,7 +226,7 @@ def _wide_inputs(kernel: Rowwise, read: list[int], chunk: int) -> tuple[list[str
         k, dtype = count + i, kernel.inputs[i]
         if kernel.steps[k] == "1":
             lines.append(f"const {pack(dtype, chunk)} w{k} = *(const {pack(dtype, chunk)}*)(q{k} + i);")
-            values.append(load(dtype, f"w{k}.v[j]"))
+            values.append(get(kernel, i, f"w{k}.v[j]"))
         else:
             values += _element_loads(kernel, [i], "i + j")
     return lines, values
@@ -293,7 +292,7 @@ def _axis_elements(kernel: Rowwise, chunk: int) -> list[str]:
     kept, written, direct = [], [], []
     for k in outputs:
         dtype = kernel.outputs[k]
-        value = store(dtype, f"y{k}")
+        value = put(kernel, k, f"y{k}")
         direct.append(f"q{k}[(i + j) * k{k}_1] = {value};")
         kept.append(f"x{k}.v[j] = {value};")
         if kernel.steps[k] == "1":
@@ -407,7 +406,7 @@ def _column_elements(kernel: Rowwise) -> list[str]:
         "if (inside) for (i64 i = lane; i < axis; i += lanes) {",
         *(f"    {computed(kernel.outputs[k])} y{k};" for k in outputs),
         f"    element({given}, {results});",
-        *(f"    q{k}[i * k{k}_1] = {store(kernel.outputs[k], f'y{k}')};" for k in outputs),
+        *(f"    q{k}[i * k{k}_1] = {put(kernel, k, f'y{k}')};" for k in outputs),
         "}",
     ]
 

@@ -297,13 +297,30 @@ def load(writer: Writer, place: str, dtype: DType, step: str, stride: str, width
     return from_stored(writer, raw, dtype, width)
 
 
+def watched(writer: Writer, k: int, expr: Expr, value: str, width: int, mask: str | None = None) -> str:
+    """The value of input k, just loaded, which a watched kernel may have to look at."""
+    if writer.watch is not None:
+        writer.watch.load(k, value, expr.dtype, width, mask)
+    return value
+
+
 def store(
-    writer: Writer, x: str, place: str, dtype: DType, step: str, stride: str, width: int, mask: str | None
+    writer: Writer,
+    x: str,
+    place: str,
+    dtype: DType,
+    step: str,
+    stride: str,
+    width: int,
+    mask: str | None,
+    last: bool = True,
 ) -> None:
-    """The opposite of `load`. A step of "0" is an output of one element."""
+    """The opposite of `load`. A step of "0" is an output of one element. `last`: it stays there when the kernel ends."""
     scalar, align = STORED[dtype], dtype.itemsize
     type_ = vector(scalar, width)
     raw = to_stored(writer, x, dtype, width)
+    if writer.watch is not None and last:
+        writer.watch.store(raw, dtype, width, mask)
     if width == 1 or (step == "1" and mask is None):
         writer.line(f"store {type_} {raw}, ptr {place}, align {align}")
         return
@@ -332,6 +349,9 @@ def store_parts(writer: Writer, even: str, odd: str, place: str, dtype: DType, w
     first, second = (to_stored(writer, x, dtype, width) for x in (even, odd))
     chosen = ", ".join(f"i32 {k}, i32 {k + width}" for k in range(width))
     mask = f"{vector('i32', 2 * width)} <{chosen}>"
+    if writer.watch is not None:
+        writer.watch.store(first, dtype, width, None)
+        writer.watch.store(second, dtype, width, None)
     raw = writer.value(f"shufflevector {type_} {first}, {type_} {second}, {mask}")
     writer.line(f"store {both} {raw}, ptr {place}, align {dtype.itemsize}")
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from rushlight.emit.llvm_body import evaluate, first_lanes, invariants, load, pointer, splat, store
+from rushlight.emit.llvm_body import evaluate, first_lanes, invariants, load, pointer, splat, store, watched
 from rushlight.emit.llvm_rowwise import (
     LARGE_BODY,
     Frame,
     Operand,
     Plan,
     Total,
+    argument_count,
     combine,
     expressions,
     identity,
@@ -18,6 +19,7 @@ from rushlight.emit.llvm_rowwise import (
     read_sizes,
 )
 from rushlight.emit.llvm_text import COMPUTE, FUNCTION, Writer, constant, vector
+from rushlight.emit.llvm_watch import watch
 from rushlight.kernel.shapes import Reduce, Rowwise
 from rushlight.scalar.ir import Expr
 
@@ -32,7 +34,8 @@ def write_counts(writer: Writer, kernel: Rowwise) -> tuple[str, str]:
 
 def functions(kernel: Rowwise, declared: set[str]) -> list[str]:
     """A task is one outer position and a block of columns: whole spans, then masked vectors."""
-    writer, planned = Writer(declared), plan(kernel)
+    planned = plan(kernel)
+    writer = watch(Writer(declared), kernel, argument_count(kernel))
     frame, width = read_frame(writer, planned), lane_count(kernel)
     columns = 1 if width == 1 else COLUMNS
     span = 1 if width == 1 else width * (4 if len(expressions(kernel)) < 2 * LARGE_BODY else 2)
@@ -97,7 +100,7 @@ class AcrossColumns:
                 for part, slot in enumerate(sums):
                     (value,) = self._evaluate((reduce.body,), a, part, known[part])
                     if keep is not None:
-                        self._store([keep], [value], a, part)
+                        self._store([keep], [value], a, part, self.plan.finished)
                     writer.set(slot, combine(writer, kind, dtype, value, writer.get(slot), width))
             for total, slot in zip(totals, sums, strict=True):
                 total.take(writer.get(slot))
@@ -111,11 +114,12 @@ class AcrossColumns:
             offset = self.writer.add(offset, self.writer.mul(operand.strides[2], str(part * self.width)))
         return pointer(self.writer, operand.place, operand.dtype, offset)
 
-    def _store(self, chosen: list[int], values: list[str], a: str, part: int) -> None:
+    def _store(self, chosen: list[int], values: list[str], a: str, part: int, last: bool = True) -> None:
         for k, value in zip(chosen, values, strict=True):
             output = self.frame.outputs[k]
             place = self._place(output, a, part)
-            store(self.writer, value, place, output.dtype, output.step, output.strides[2], self.width, self.mask)
+            step, stride = output.step, output.strides[2]
+            store(self.writer, value, place, output.dtype, step, stride, self.width, self.mask, last)
 
     def _hoist(self, roots: tuple[Expr, ...]) -> list[dict[Expr, str]]:
         """What does not change along the axis, for each part."""
@@ -132,7 +136,8 @@ class AcrossColumns:
             if expr.op == "arg":
                 operand = frame.inputs[k]
                 place = self._place(operand, a, part)
-                return load(writer, place, operand.dtype, operand.step, operand.strides[2], width, self.mask)
+                found = load(writer, place, operand.dtype, operand.step, operand.strides[2], width, self.mask)
+                return watched(writer, k, expr, found, width)
             if expr.op == "row":
                 return self.rows[k][part]
             scalar = a if expr.op == "index" else frame.axis if expr.op == "extent" else frame.params[k]

@@ -51,6 +51,11 @@ def lanes(kernel: Map) -> tuple[int, int]:
     return width, 1 if "n" in kernel.steps or len(every) > 12 else 4
 
 
+def argument_count(kernel: Map) -> int:
+    operands = len(kernel.outputs) + len(kernel.inputs)
+    return operands + max(kernel.rank, 1) + operands * kernel.rank + len(kernel.params)
+
+
 def read_frame(writer: Writer, kernel: Map) -> Frame:
     arguments = Arguments(writer)
     dtypes = (*kernel.outputs, *kernel.inputs)

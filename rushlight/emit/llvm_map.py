@@ -13,11 +13,13 @@ from rushlight.emit.llvm_body import (
     splat,
     store,
     store_parts,
+    watched,
 )
-from rushlight.emit.llvm_frame import Frame, Operand, lanes, read_frame
+from rushlight.emit.llvm_frame import Frame, Operand, argument_count, lanes, read_frame
 from rushlight.emit.llvm_long import body_function, call_body, is_long, leaves_of
 from rushlight.emit.llvm_text import FUNCTION, Slot, Writer, vector
 from rushlight.emit.llvm_tiles import fits, task_count, tileable, write_tiles
+from rushlight.emit.llvm_watch import watch
 from rushlight.kernel.shapes import Map
 from rushlight.scalar.ir import Expr, topological
 
@@ -25,7 +27,7 @@ CHUNK = 4096
 
 
 def functions(kernel: Map, declared: set[str]) -> list[str]:
-    writer = Writer(declared)
+    writer = watch(Writer(declared), kernel, argument_count(kernel))
     write_kernel(writer, kernel)
     found = [writer.function(FUNCTION.format(name="kernel"))]
     return [*found, body_function(kernel, declared)] if is_long(kernel) else found
@@ -156,7 +158,7 @@ class Row:
         if expr.op == "param":
             return self.frame.params[k]
         place = self.places[len(self.frame.outputs) + k]
-        return load(self.writer, place, self.frame.inputs[k].dtype, "0", "0", 1, None)
+        return watched(self.writer, k, expr, load(self.writer, place, self.frame.inputs[k].dtype, "0", "0", 1, None), 1)
 
     def write(self, i: str, mask: str | None) -> None:
         """The body for the elements from position i on: all loads, then all stores."""
@@ -173,8 +175,10 @@ class Row:
                 place = places[len(frame.outputs) + k]
                 if operand.step in "eo" and mask is None:
                     first = place if operand.step == "e" else places[len(frame.outputs) + k - 1]
-                    return load_parts(writer, first, operand.dtype, operand.step == "o", width)
-                return load(writer, place, operand.dtype, operand.step, operand.inner, width, mask)
+                    found = load_parts(writer, first, operand.dtype, operand.step == "o", width)
+                else:
+                    found = load(writer, place, operand.dtype, operand.step, operand.inner, width, mask)
+                return watched(writer, k, expr, found, width)
             assert expr.op == "index", f"{expr.op} in a map"
             first = splat(writer, writer.add(self.index, i), expr.dtype, width)
             return writer.value(f"add {vector('i64', width)} {first}, {lane_numbers(width)}")

@@ -10,7 +10,17 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from rushlight.core.dtypes import DType
-from rushlight.emit.llvm_body import evaluate, first_lanes, invariants, lane_numbers, load, pointer, splat, store
+from rushlight.emit.llvm_body import (
+    evaluate,
+    first_lanes,
+    invariants,
+    lane_numbers,
+    load,
+    pointer,
+    splat,
+    store,
+    watched,
+)
 from rushlight.emit.llvm_rowwise import (
     LARGE_BODY,
     Frame,
@@ -24,8 +34,10 @@ from rushlight.emit.llvm_rowwise import (
     plan,
     read_frame,
     read_sizes,
+    slot_count,
 )
 from rushlight.emit.llvm_text import COMPUTE, FUNCTION, LAUNCH, Writer, constant, vector
+from rushlight.emit.llvm_watch import watch
 from rushlight.kernel.shapes import Reduce, Rowwise
 from rushlight.scalar.ir import Expr, topological
 
@@ -121,7 +133,8 @@ class Row:
             if expr.op == "arg":
                 operand = frame.inputs[k]
                 place = self.place(operand, i)
-                return load(writer, place, operand.dtype, operand.step, operand.strides[1], width, mask)
+                found = load(writer, place, operand.dtype, operand.step, operand.strides[1], width, mask)
+                return watched(writer, k, expr, found, width)
             if expr.op == "index":
                 here = splat(writer, i, expr.dtype, width)
                 numbers = "0" if width == 1 else lane_numbers(width)
@@ -131,11 +144,11 @@ class Row:
 
         return evaluate(writer, roots, width, leaf, known)
 
-    def store(self, k: int, value: str, i: str, mask: str | None) -> None:
+    def store(self, k: int, value: str, i: str, mask: str | None, last: bool = True) -> None:
         """A vector of output k at axis position i."""
         output = self.frame.outputs[k]
         place = self.place(output, i)
-        store(self.writer, value, place, output.dtype, output.step, output.strides[1], self.width, mask)
+        store(self.writer, value, place, output.dtype, output.step, output.strides[1], self.width, mask, last)
 
     def store_rows(self, values: list[str]) -> None:
         for k, value in zip(self.frame.which("row"), values, strict=True):
@@ -170,7 +183,7 @@ def fold_lanes(writer: Writer, kind: str, dtype: DType, parts: list[str], width:
 
 def _block_function(plan: Plan, p: int, declared: set[str]) -> str:
     """Pass p over the axis positions %begin..%end of row %o."""
-    writer = Writer(declared)
+    writer = watch(Writer(declared), plan.kernel, argument_count(plan.kernel))
     rows = _row_names(plan, p)
     row = Row(writer, plan, "%o", [n for _, n in rows])
     reduce = plan.kernel.passes[p]
@@ -195,7 +208,7 @@ def _write_block(row: Row, reduce: Reduce, keep: int | None) -> str:
             here = writer.add(i, str(k * width))
             (value,) = row.evaluate((reduce.body,), here, width, None, known)
             if keep is not None:
-                row.store(keep, value, here, None)
+                row.store(keep, value, here, None, row.plan.finished)
             old = [writer.get(part) for part in parts]
             old[0] = combine(writer, kind, dtype, value, old[0], width)
             for part, moved in zip(parts, old[1:] + old[:1], strict=True):
@@ -204,7 +217,7 @@ def _write_block(row: Row, reduce: Reduce, keep: int | None) -> str:
         mask = first_lanes(writer, writer.sub("%end", i), width)
         (value,) = row.evaluate((reduce.body,), i, width, mask, known)
         if keep is not None:
-            row.store(keep, value, i, mask)
+            row.store(keep, value, i, mask, row.plan.finished)
         kept = writer.value(f"select {vector('i1', width)} {mask}, {type_} {value}, {type_} {neutral}")
         writer.set(parts[0], combine(writer, kind, dtype, kept, writer.get(parts[0]), width))
     return fold_lanes(writer, kind, dtype, [writer.get(p) for p in parts], width)
@@ -212,7 +225,7 @@ def _write_block(row: Row, reduce: Reduce, keep: int | None) -> str:
 
 def _elements_function(plan: Plan, declared: set[str]) -> str:
     """The element stores at the axis positions %begin..%end of row %o."""
-    writer = Writer(declared)
+    writer = watch(Writer(declared), plan.kernel, argument_count(plan.kernel))
     rows = _row_names(plan, len(plan.kernel.passes))
     row = Row(writer, plan, "%o", [n for _, n in rows])
     chosen, width = row.frame.which("element"), row.width
@@ -235,7 +248,7 @@ def _elements_function(plan: Plan, declared: set[str]) -> str:
 
 def _rows_function(plan: Plan, declared: set[str]) -> str:
     """The row outputs of row %o."""
-    writer = Writer(declared)
+    writer = watch(Writer(declared), plan.kernel, argument_count(plan.kernel))
     rows = _row_names(plan, len(plan.kernel.passes))
     row = Row(writer, plan, "%o", [n for _, n in rows])
     row.store_rows(row.row_values())
@@ -260,7 +273,7 @@ def _finish_row(row: Row, o: str, write_elements: Callable[[], object]) -> None:
 
 def _kernel_function(plan: Plan, declared: set[str]) -> str:
     """A task is a row."""
-    writer = Writer(declared)
+    writer = watch(Writer(declared), plan.kernel, argument_count(plan.kernel))
     row = Row(writer, plan, "0", [])
     with writer.loop("%begin", "%end") as o:
         row.move_to(o)
@@ -285,7 +298,7 @@ class Job:
     """
 
     def __init__(self, writer: Writer, plan: Plan, base: str) -> None:
-        self.writer, self.base, self.first = writer, base, argument_count(plan.kernel)
+        self.writer, self.base, self.first = writer, base, slot_count(plan.kernel)
         self.passes = plan.kernel.passes
 
     def place(self, number: int) -> str:
@@ -316,7 +329,7 @@ class Job:
 
 def _part_function(plan: Plan, declared: set[str]) -> str:
     """A task is a block: of a pass, whose result goes to the partial results, or of the elements after the last pass."""
-    writer = Writer(declared)
+    writer = watch(Writer(declared), plan.kernel, argument_count(plan.kernel))
     (_, axis, _), _ = read_sizes(writer, plan.kernel)
     job, count = Job(writer, plan, "%args"), len(plan.kernel.passes)
     o, partial, rows, stage = job.get(0, "i64"), job.get(1, "ptr"), job.rows(count), job.stage()
@@ -335,7 +348,7 @@ def _part_function(plan: Plan, declared: set[str]) -> str:
 
 
 def _launch_function(plan: Plan, declared: set[str]) -> str:
-    writer = Writer(declared)
+    writer = watch(Writer(declared), plan.kernel, argument_count(plan.kernel))
     (outer, axis, _), _ = read_sizes(writer, plan.kernel)
     few = writer.value(f"icmp slt i64 {outer}, {FEW_ROWS}")
     long = writer.value(f"and i1 {few}, {writer.value(f'icmp sge i64 {axis}, {LONG_AXIS}')}")
@@ -347,7 +360,7 @@ def _launch_function(plan: Plan, declared: set[str]) -> str:
 
 
 def _write_long_rows(writer: Writer, plan: Plan, outer: str, axis: str) -> None:
-    count = argument_count(plan.kernel)
+    count = slot_count(plan.kernel)
     base = writer.array("i64", count + 4 + len(plan.kernel.passes))
     partial = writer.array("i64", ROUND)
     writer.call(

@@ -108,6 +108,11 @@ def argument_count(kernel: Rowwise) -> int:
     return 4 * (len(kernel.outputs) + len(kernel.inputs)) + 3 + len(kernel.params)
 
 
+def slot_count(kernel: Rowwise) -> int:
+    """The arguments, and where a watched kernel tells."""
+    return argument_count(kernel) + (kernel.watched is not None)
+
+
 def expressions(kernel: Rowwise) -> tuple[Expr, ...]:
     return topological((*(p.body for p in kernel.passes), *kernel.stores))
 

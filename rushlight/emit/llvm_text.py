@@ -7,10 +7,11 @@ so no printer ever writes a phi.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 from rushlight.core.dtypes import (
     DType,
@@ -94,6 +95,8 @@ class Writer:
         self.slots: list[str] = []
         self.declared = declared  # of the whole module
         self.count = 0
+        self.watch: Any = None  # an `llvm_watch.Watch`, in a watched kernel
+        self.ends: list[Callable[[], None]] = []  # what is left to be written when the function ends
 
     def fresh(self, stem: str = "v") -> str:
         self.count += 1
@@ -125,6 +128,12 @@ class Writer:
         slot = Slot("%" + self.fresh("s"), type_)
         self.slots.append(f"  {slot.name} = alloca {type_}")
         self.set(slot, first)
+        return slot
+
+    def first_slot(self, type_: str, first: str) -> Slot:
+        """A slot that has its first value from the function's entry on."""
+        slot = Slot("%" + self.fresh("s"), type_)
+        self.slots += [f"  {slot.name} = alloca {type_}", f"  store {type_} {first}, ptr {slot.name}"]
         return slot
 
     def array(self, type_: str, length: int) -> str:
@@ -183,6 +192,8 @@ class Writer:
 
     def function(self, head: str, result: str = "void") -> str:
         """The finished function."""
+        for end in self.ends:
+            end()
         lines = [head + " {", "entry:", *self.slots, *self.lines, f"  ret {result}", "}"]
         return "\n".join(lines) + "\n"
 

@@ -8,7 +8,17 @@ stride, a tile of width x width elements is transposed, and the rows are finishe
 from __future__ import annotations
 
 from rushlight.core.dtypes import DType, int64
-from rushlight.emit.llvm_body import evaluate, first_lanes, invariants, lane_numbers, load, pointer, splat, store
+from rushlight.emit.llvm_body import (
+    evaluate,
+    first_lanes,
+    invariants,
+    lane_numbers,
+    load,
+    pointer,
+    splat,
+    store,
+    watched,
+)
 from rushlight.emit.llvm_frame import Frame, Operand, lanes
 from rushlight.emit.llvm_long import call_body, is_long, leaves_of
 from rushlight.emit.llvm_text import STORED, Writer, vector
@@ -133,8 +143,10 @@ class Band:
                 operand = frame.inputs[k]
                 if operand.step == "n":
                     here = pointer(writer, self.tiles[k], operand.dtype, writer.mul(i, str(width)))
-                    return load(writer, here, operand.dtype, "1", "1", width, None)
-                return load(writer, place(count + k, operand), operand.dtype, operand.step, "1", width, mask)
+                    found = load(writer, here, operand.dtype, "1", "1", width, None)
+                else:
+                    found = load(writer, place(count + k, operand), operand.dtype, operand.step, "1", width, mask)
+                return watched(writer, k, expr, found, width, mask)
             assert expr.op == "index", f"{expr.op} in a map"
             position = writer.add(writer.add(self.index, writer.mul(i, frame.sizes[-1])), j)
             first = splat(writer, position, int64, width)

@@ -14,13 +14,13 @@ from typing import NamedTuple
 from rushlight.core.dtypes import compute_type
 from rushlight.emit.wgsl_contract import TILE, plain_contract_text, tiled_contract_text
 from rushlight.emit.wgsl_index import gather_text, scatter_text, slices_of
-from rushlight.emit.wgsl_layout import Aliases, Layout, layout_of, separate, with_scratch
+from rushlight.emit.wgsl_layout import Aliases, Layout, flag_of, layout_of, separate, with_scratch
 from rushlight.emit.wgsl_map import map_text, packed_map_text, packed_run
 from rushlight.emit.wgsl_module import GROUP, Module
 from rushlight.emit.wgsl_rows import CHUNK, Rows
 from rushlight.emit.wgsl_scan import scan_text
 from rushlight.emit.wgsl_types import Features
-from rushlight.kernel.shapes import Contract, Gather, Kernel, Map, Rowwise, Scan, Scatter
+from rushlight.kernel.shapes import LOADED, Contract, Gather, Kernel, Map, Rowwise, Scan, Scatter
 from rushlight.scalar.elementary import lower
 
 # A row this long is walked by many invocations at once, and one that long by many workgroups: Note [Rows in WGSL].
@@ -45,7 +45,10 @@ Schedule = Callable[
 def emit(kernel: Kernel, features: Features, aliases: Aliases | None = None, form: str = "") -> str:
     """The text of one form of a kernel; without `form`, the one that any launch can use."""
     layout = layout_for(kernel, form)
-    module = Module(layout, aliases or separate(layout), features, whole_words=form == "packed")
+    module = Module(layout, aliases or separate(layout), features, whole_words=form == "packed", flag=flag_of(kernel))
+    if isinstance(kernel, Map | Rowwise) and kernel.watched is not None:
+        outputs = len(kernel.outputs)
+        module.watched = {**dict.fromkeys(range(outputs), 1), **{outputs + i: LOADED for i in kernel.watched}}
     kernel = lower_bodies(kernel)
     if isinstance(kernel, Map):
         return packed_map_text(module, kernel) if form == "packed" else map_text(module, kernel)

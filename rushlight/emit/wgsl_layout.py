@@ -66,10 +66,10 @@ _PACK = {
 
 
 def layout_of(kernel: Kernel) -> Layout:
-    if isinstance(kernel, Map):
-        return Layout(_arrays(kernel.outputs, kernel.inputs, kernel.rank), max(kernel.rank, 1), kernel.params)
-    if isinstance(kernel, Rowwise):
-        return Layout(_arrays(kernel.outputs, kernel.inputs, 3), 3, kernel.params)
+    if isinstance(kernel, Map | Rowwise):
+        dims, sizes = (kernel.rank, max(kernel.rank, 1)) if isinstance(kernel, Map) else (3, 3)
+        flag = () if kernel.watched is None else (Operand(uint32, True, 0),)
+        return Layout(_arrays(kernel.outputs, kernel.inputs, dims) + flag, sizes, kernel.params)
     if isinstance(kernel, Scan):
         return Layout(_arrays((kernel.output,), kernel.inputs, 3), 3, ())
     if isinstance(kernel, Contract):
@@ -82,6 +82,13 @@ def layout_of(kernel: Kernel) -> Layout:
 
 def _arrays(outputs: tuple[DType, ...], inputs: tuple[DType, ...], dims: int) -> tuple[Operand, ...]:
     return tuple(Operand(d, True, dims) for d in outputs) + tuple(Operand(d, False, dims) for d in inputs)
+
+
+def flag_of(kernel: Kernel) -> int | None:
+    """Which operand a watched kernel tells in; see Note [Watched kernels]."""
+    if not isinstance(kernel, Map | Rowwise) or kernel.watched is None:
+        return None
+    return len(kernel.outputs) + len(kernel.inputs)
 
 
 def with_scratch(layout: Layout) -> Layout:

@@ -35,7 +35,8 @@ def packed_map_text(module: Module, kernel: Map) -> str:
         size = kernel.outputs[output].itemsize
         per, bits = 4 // size, module.encoded(output, value)
         word = f"words{output}[(here - first) / {per}u]"
-        return f"{word} = {word} | ({bits} << (((here - first) % {per}u) * {size * 8}u));"
+        noted = module.noted(output, lambda: module.access[output].seen_stored(value))
+        return f"{noted}{' ' if noted else ''}{word} = {word} | ({bits} << (((here - first) % {per}u) * {size * 8}u));"
 
     body = _map_body(module, kernel, "        ", keep)
     loop = f"    for (var here = first; here < last; here += 1u) {{\n{body}    }}\n"

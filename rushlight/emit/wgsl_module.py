@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from rushlight.core.dtypes import DType
 from rushlight.emit.wgsl_body import Leaf, Printer
 from rushlight.emit.wgsl_layout import Aliases, Layout, written_bindings
@@ -15,19 +17,30 @@ GROUP = 256  # invocations of a workgroup: WebGPU's least maximum
 class Module:
     """Collects what an entry point uses and prints it all."""
 
-    def __init__(self, layout: Layout, aliases: Aliases, features: Features, whole_words: bool = False) -> None:
+    def __init__(
+        self,
+        layout: Layout,
+        aliases: Aliases,
+        features: Features,
+        whole_words: bool = False,
+        flag: int | None = None,
+    ) -> None:
         self.layout = layout
         self.aliases = aliases
         self.features = features
         self.printer = Printer(features)
         self.globals = ""
         self._functions: dict[str, str] = {}
+        self.flag = flag
+        self.watched: dict[int, int] = {}  # operands, and the bit that stands for a NaN in them: Note [Watched kernels]
         written = written_bindings(layout, aliases)
         atomic = {
             binding
             for operand, binding in zip(layout.operands, aliases, strict=True)
             if operand.written and operand.dtype.itemsize < 4 and not whole_words
         }
+        if flag is not None:
+            atomic.add(aliases[flag])
         self.bindings = [(w, b in atomic) for b, w in enumerate(written)]
         self.access = [
             Access(i, operand.dtype, binding, binding in atomic, features)
@@ -37,16 +50,31 @@ class Module:
     def load(self, operand: int, at: str) -> str:
         name = f"load{operand}"
         if name not in self._functions:
-            self._functions[name], helpers = self.access[operand].load()
+            access = self.access[operand]
+            self._functions[name], helpers = access.load(self.noted(operand, access.seen_loaded))
             self.printer.helpers.update(helpers)
         return f"{name}({at})"
 
     def store(self, operand: int, at: str, value: str) -> str:
         name = f"store{operand}"
         if name not in self._functions:
-            self._functions[name], helpers = self.access[operand].store()
+            access = self.access[operand]
+            self._functions[name], helpers = access.store(self.noted(operand, lambda: access.seen_stored("value")))
             self.printer.helpers.update(helpers)
         return f"{name}({at}, {value});"
+
+    def noted(self, operand: int, seen: Callable[[], tuple[str, str]]) -> str:
+        """A statement that tells if a float's bits are a NaN's or an infinity's; nothing where that is not asked for."""
+        if operand not in self.watched or self.layout.operands[operand].dtype.kind != "f":
+            return ""
+        assert self.flag is not None
+        magnitude, infinity = seen()
+        self._functions["note_met"] = (
+            "fn note_met(magnitude: u32, infinity: u32, bit: u32) {\n    if (magnitude >= infinity) {\n"
+            f"        atomicOr(&{self.access[self.flag].array}[launch.offset{self.flag}], "
+            "select(bit, bit * 2u, magnitude == infinity));\n    }\n}\n"
+        )
+        return f"note_met({magnitude}, {infinity}, {self.watched[operand]}u);"
 
     def encoded(self, operand: int, value: str) -> str:
         text, helpers = self.access[operand].encoded(value)

@@ -108,6 +108,9 @@ def param_text(i: int, dtype: DType, features: Features) -> str:
     return name if dtype.name == "uint32" else f"bitcast<{type_name(dtype, features)}>({name})"
 
 
+_HALF_INFINITY = {"float16": "0x7c00u", "bfloat16": "0x7f80u"}
+
+
 class Access:
     """The functions `load<i>(at)` and `store<i>(at, value)` of one operand, `at` counting elements."""
 
@@ -124,14 +127,35 @@ class Access:
     def put(self, at: str, value: str) -> str:
         return f"atomicStore(&{self.array}[{at}], {value});" if self.atomic else f"{self.array}[{at}] = {value};"
 
-    def load(self) -> tuple[str, tuple[str, ...]]:
-        """The text of the load function and the helpers it needs."""
+    def seen_loaded(self) -> tuple[str, str]:
+        """The bits of the float at `here` without their sign, and those of infinity, to compare as numbers."""
+        size = self.dtype.itemsize
+        if size == 8:
+            low, high = self.word("here * 2u"), self.word("here * 2u + 1u")
+            return f"({high} & 0x7fffffffu) | select(0u, 1u, {low} != 0u)", "0x7ff00000u"
+        if size == 4:
+            return f"{self.word('here')} & 0x7fffffffu", "0x7f800000u"
+        return f"({self.word('here >> 1u')} >> ((here & 1u) * 16u)) & 0x7fffu", _HALF_INFINITY[self.dtype.name]
+
+    def seen_stored(self, value: str) -> tuple[str, str]:
+        """The same of a value that is about to be stored."""
+        size = self.dtype.itemsize
+        if size == 8:
+            low, high = f"u32(bitcast<u64>({value}) & 0xfffffffflu)", f"u32(bitcast<u64>({value}) >> 32u)"
+            return f"({high} & 0x7fffffffu) | select(0u, 1u, {low} != 0u)", "0x7ff00000u"
+        if size == 4:
+            return f"bitcast<u32>({value}) & 0x7fffffffu", "0x7f800000u"
+        return f"{self.encoded(value)[0]} & 0x7fffu", _HALF_INFINITY[self.dtype.name]
+
+    def load(self, noted: str = "") -> tuple[str, tuple[str, ...]]:
+        """The text of the load function and the helpers it needs; `noted` is a statement about what is at `here`."""
         value, helpers = self._decoded()
         kind = type_name(self.dtype, self.features)
         text = (
             f"fn load{self.number}(at: u32) -> {kind} {{\n"
             f"    let here = launch.offset{self.number} + at;\n"
-            f"    return {value};\n}}\n"
+            + (f"    {noted}\n" if noted else "")
+            + f"    return {value};\n}}\n"
         )
         return text, helpers
 
@@ -167,10 +191,11 @@ class Access:
             return f"{helper}({value})", (helper,)
         return f"select(0u, 1u, {value})", ()
 
-    def store(self) -> tuple[str, tuple[str, ...]]:
-        """The text of the store function and the helpers it needs."""
+    def store(self, noted: str = "") -> tuple[str, tuple[str, ...]]:
+        """The text of the store function and the helpers it needs; `noted` is a statement about `value`."""
         kind = type_name(self.dtype, self.features)
         lines, helpers = self._store_lines()
+        lines = [noted, *lines] if noted else lines
         body = "".join(f"    {line}\n" for line in lines)
         head = f"fn store{self.number}(at: u32, value: {kind}) {{\n    let here = launch.offset{self.number} + at;\n"
         return f"{head}{body}}}\n", helpers

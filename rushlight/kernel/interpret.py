@@ -48,10 +48,12 @@ class Signature:
 def signature(kernel: Kernel) -> Signature:
     if isinstance(kernel, Map):
         operands = len(kernel.outputs) + len(kernel.inputs)
-        return Signature(operands, kernel.rank or 1, (kernel.rank,) * operands, len(kernel.params))
+        addresses = operands + (kernel.watched is not None)  # see Note [Watched kernels]
+        return Signature(addresses, kernel.rank or 1, (kernel.rank,) * operands, len(kernel.params))
     if isinstance(kernel, Rowwise):
         operands = len(kernel.outputs) + len(kernel.inputs)
-        return Signature(operands, 3, (3,) * operands, len(kernel.params))
+        addresses = operands + (kernel.watched is not None)
+        return Signature(addresses, 3, (3,) * operands, len(kernel.params))
     if isinstance(kernel, Scan):
         operands = 1 + len(kernel.inputs)
         return Signature(operands, 3, (3,) * operands, 0)

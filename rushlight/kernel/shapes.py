@@ -14,6 +14,14 @@ except that a reduction over nothing gives its identity. Operands are aligned to
 "o" are two operands that share memory, the even and the odd elements of it: both have stride 2 and the second
 starts one element after the first.
 Strides are passed for every operand whatever its step: the argument list depends on the shape of the loop alone.
+
+# Note [Watched kernels]
+A Map or a Rowwise may be watched: its `watched` is then a tuple (of no inputs, for most) instead of None. While it runs it
+tests the floats it stores, and those it loads from the inputs in the tuple, and says in one int32, by bits or'ed in, what it
+met: a NaN stored is 1, an infinity stored 2; LOADED times that for what was loaded. A NaN may hide an infinity. What it stores
+is the same. A device whose `limits.asynchronous` is false is given a function with the kernel (`Device.build`), which it calls
+with the int32, if that is not 0, and the launch's numbers, before the launch returns; what it raises, the launch raises.
+On the others a launch takes one number more, after the operands' addresses: the address of the int32.
 """
 
 from __future__ import annotations
@@ -22,6 +30,8 @@ from dataclasses import dataclass
 
 from rushlight.core.dtypes import DType
 from rushlight.scalar.ir import Expr
+
+LOADED = 4  # see Note [Watched kernels]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +50,7 @@ class Map:
     body: tuple[Expr, ...]
     rank: int
     steps: tuple[str, ...]
+    watched: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +85,7 @@ class Rowwise:
     stores: tuple[Expr, ...]
     vector: str
     steps: tuple[str, ...]
+    watched: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -103,6 +103,8 @@ def _operands(name: str, kernel: Map | Rowwise) -> None:
         _need(step in ("0", "1", "n", "e", "o"), f"{name}: step {i} is {step!r}, not one of 0, 1, n, e, o")
     steps = "".join(kernel.steps).replace("eo", "")
     _need("e" not in steps and "o" not in steps, f"{name}: steps e and o come in pairs, got {kernel.steps}")
+    for i in kernel.watched or ():
+        _need(0 <= i < len(kernel.inputs), f"{name}: input {i} is watched, there are {len(kernel.inputs)}")
 
 
 def _stored(name: str, outputs: Sequence[DType], bodies: Sequence[Expr]) -> None:

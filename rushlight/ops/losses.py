@@ -53,7 +53,7 @@ class CrossEntropy(DeclaredRow):
         pool: Any = x.device
         classes = x.shape[static[0]]
         check = _range_check(pool, target, classes, self.ignored)
-        run = plan.launch
+        run = plan.plain
         assert run is not None
         rest = plan.tail
 
@@ -61,7 +61,7 @@ class CrossEntropy(DeclaredRow):
             check(classes_at)
             run(loss, level, logits, classes_at, *rest)
 
-        plan.launch, plan.tail = launch, ()
+        plan.replace_launch(launch, ())
         return plan
 
 

@@ -14,9 +14,11 @@ from dataclasses import replace
 from typing import Any
 
 from rushlight.core import locks
-from rushlight.core.errors import RushlightError
+from rushlight.core.errors import AnomalyError, RushlightError
 from rushlight.core.shapes import Spec
 from rushlight.devices.allocator import Storage
+from rushlight.tape import later, watch
+from rushlight.tape.blame import ORIGINS, Mode, blame, called_at
 from rushlight.tape.edges import key_of
 from rushlight.tape.hooks import run_after, run_before, run_hooks, run_value_hooks, tell_absent
 from rushlight.tape.needed import Needed
@@ -52,6 +54,9 @@ def run_backward(
     gradient and `.grad` is not touched; without, the leaves among them get theirs. `make` makes another walk than the
     sequential one.
     """
+    watched, owner = Mode.on, later.Running.owner if Mode.on else None
+    if watched and (create_graph or later.LOGS):
+        make = _WatchedWalk
     walk = (make or Walk)(retain_graph, create_graph, wanted, collect and wanted is not None)
     walk.count(edges)
     state = STATE.get()
@@ -68,6 +73,10 @@ def run_backward(
         walk.run()
     finally:
         STATE.set(state)
+        if watched:
+            later.Running.owner = owner
+    if watched:
+        later.read_all()
     return walk.found
 
 
@@ -194,7 +203,7 @@ class Walk:
                     continue
                 mine = part is not g
                 if part is not None and part.spec is not spec and not fits(part, spec):
-                    part = fitted(part, spec)
+                    part = fitted_for(node, part, spec)
                     mine = mine or part.storage is not g.storage
                 target = edge.node if edge.__class__ is Output else edge
                 left = waiting[target]
@@ -234,14 +243,16 @@ class Walk:
             grads = run_before(node, grads)
         try:
             parts = node.grad.rule(grads, saved_values(node), node.params)
+            fresh = _fresh(parts, grads)
+            if not self.retain:
+                node.saved = None
+                node.outs = ()
+            parts, fresh = _fit(node, parts, fresh)
+            if Mode.on:
+                watch.check_node(node, grads, parts, self.create)
         except Exception as error:
             tell_place(error, node)
             raise
-        fresh = _fresh(parts, grads)
-        if not self.retain:
-            node.saved = None
-            node.outs = ()
-        parts, fresh = _fit(node, parts, fresh)
         if node.hooks is not None and node.hooks.after:
             return run_after(node, parts, grads), ()  # a hook may have kept what it saw
         return parts, fresh
@@ -295,6 +306,21 @@ class Walk:
                     hook(handle)
 
 
+class _WatchedWalk(Walk):
+    """A walk whose every launch knows the node it runs for: their entries, or the next order's errors, name it."""
+
+    def run(self) -> None:
+        ready = [n for n in self.roots if not self.waiting[n]]
+        while ready:
+            node = ready.pop()
+            if node.__class__ is Leaf:
+                later.Running.owner = None
+                self._finish_leaf(node)
+            else:
+                later.Running.owner = node
+                self._pass_on(node, ready)
+
+
 _LEAVES = tuple(locks.lock() for _ in range(64))  # of the leaves, by identity
 
 
@@ -313,6 +339,9 @@ def _accumulate(leaf: Leaf, g: Value, create: bool) -> Value:
 
 def tell_place(error: Exception, node: Node) -> None:
     """Add to an error where the call was made whose derivative failed."""
+    if isinstance(error, AnomalyError):
+        blame(error, node.plan, called_at(node.place, ORIGINS.get(node)))
+        return
     place = str(node.place)
     if place not in str(error):
         error.add_note(f"(in the backward of {node.plan.op.name}, called at {place})")
@@ -355,6 +384,14 @@ def fitted(part: Value, spec: Spec) -> Value:
     if part.spec.shape != spec.shape:
         part = Needed.sum_to(part, spec.shape)
     return part if part.spec.dtype is spec.dtype else Needed.cast(part, spec.dtype)
+
+
+def fitted_for(node: Node, part: Value, spec: Spec) -> Value:
+    try:
+        return fitted(part, spec)
+    except Exception as error:
+        tell_place(error, node)
+        raise
 
 
 def saved_values(node: Node) -> list[Any]:

@@ -28,7 +28,7 @@ from rushlight.core.errors import (
 from rushlight.tape import call
 from rushlight.tape.hooks import follow
 from rushlight.tape.needed import Needed, edge_of
-from rushlight.tape.op import Grad, Op, Plan
+from rushlight.tape.op import Grad, Op, Plan, never
 from rushlight.tape.state import STATE, Changed
 from rushlight.tape.value import Leaf, Node, Output, Value, history_of
 
@@ -142,7 +142,7 @@ def _recorded(
     ins = [v.spec for v in inputs] + [v.spec for v in saved]
     op = Op(cls.__name__, cls.__doc__ or "")
     op.inputs = len(inputs)
-    plan = Plan(op, ins, [v.spec for v in values], _never)
+    plan = Plan(op, ins, [v.spec for v in values], never)
     node = call.new(Node)
     node.plan, node.params = plan, ()
     node.edges = (*[edges[i] for i in places], *[None] * len(saved))
@@ -178,10 +178,6 @@ def _recorded(
 
 def _is(value: Value, among: Sequence[Any]) -> bool:
     return any(value is other for other in among)
-
-
-def _never(*_: Any) -> None:
-    raise AssertionError("a user function is not run again")
 
 
 def _check_dirty(cls: type[Function], value: Value) -> None:
@@ -275,7 +271,7 @@ def _guarded(name: str, value: Any, sources: Sequence[Value]) -> Any:
     if not isinstance(value, Value) or not value.spec.differentiable:
         return value
     op = Op(name, "A backward that is differentiable once.")
-    plan = Plan(op, [v.spec for v in sources], [value.spec], _never)
+    plan = Plan(op, [v.spec for v in sources], [value.spec], never)
     node = call.new(Node)
     node.plan, node.params, node.saved, node.outs, node.version = plan, (), (), (), 0
     node.edges = tuple(edge_of(v) for v in sources)

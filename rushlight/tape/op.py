@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from rushlight.core.errors import DeviceError, DTypeError, NotDifferentiable, RushlightError
 from rushlight.core.shapes import Spec
 from rushlight.devices.allocator import Pool, room_for
+from rushlight.kernel.shapes import Map, Rowwise
 
 Static = tuple[Any, ...]
 
@@ -15,12 +17,14 @@ Static = tuple[Any, ...]
 class Op:
     """A named, pure function of arrays. Families (in `ops/`) fill in `make_plan` and `make_grad`."""
 
-    __slots__ = ("doc", "inputs", "name", "number_plans", "plans")
+    __slots__ = ("causes", "doc", "inputs", "name", "number_plans", "plans")
 
     def __init__(self, name: str, doc: str) -> None:
         self.inputs: int | None = None  # of a user's function: how many of a plan's inputs it was given
         self.name = name
         self.doc = doc
+        # How many of the first inputs answer for a result that is not finite; None: all. A derivative's: the gradients.
+        self.causes: int | None = None
         self.plans: dict[Any, Plan] = {}
         # Plans of op(tensor, number), by the number's type and the tensor's spec.
         self.number_plans: dict[type, dict[Any, Plan]] = {float: {}, int: {}}
@@ -42,16 +46,19 @@ class Plan:
     """Everything about a call that does not change from call to call with the same operands' specs."""
 
     __slots__ = (
+        "__weakref__",
         "blocks",  # of the first output: the pool's list of cached blocks of that size
         "cost",
         "first",  # the first and second input's spec, and the first output's: tuples cost time in the hot path
         "grads",
         "ins",
-        "launch",
+        "kernel",  # the one kernel that `plain` is, if it is one that can be watched
+        "launch",  # what a call runs: `plain`, or `watched` while results are. See Note [Watched plans]
         "offsets",
         "op",
         "out",
         "outs",
+        "plain",
         "pool",
         "room",
         "rooms",
@@ -59,6 +66,7 @@ class Plan:
         "size",  # the one number that follows the addresses, where it is one; else None
         "static",
         "tail",
+        "watched",  # the launch that looks at what it makes, once it was needed
     )
 
     def __init__(
@@ -71,6 +79,7 @@ class Plan:
         tail: tuple[int, ...] = (),
         cost: float | None = None,
         offsets: tuple[int, ...] = (),
+        kernel: Map | Rowwise | None = None,
     ) -> None:
         for spec in ins:
             if spec.hidden:  # its memory is a batch's: see Note [Batching]
@@ -80,7 +89,10 @@ class Plan:
         self.op = op
         self.ins = tuple(ins)
         self.outs = tuple(outs)
-        self.launch = launch  # None for a view: the outputs see the first input's storage at `offsets` (bytes)
+        self.plain = launch  # None for a view: the outputs see the first input's storage at `offsets` (bytes)
+        self.launch = launch
+        self.kernel = kernel
+        self.watched: Callable[..., None] | None = None
         self.static = static
         self.tail = tail
         self.offsets = offsets
@@ -95,6 +107,16 @@ class Plan:
         self.size = tail[0] if len(tail) == 1 else None
         # The work of one call in elements touched or multiplied: what a budget weighs against bytes.
         self.cost = cost if cost is not None else float(sum(s.numel for s in (*ins, *outs)))
+        if launch is not None and launch is not never:
+            Plans.add(self)
+
+    def replace_launch(self, launch: Callable[..., None], tail: tuple[int, ...]) -> None:
+        """Run something else instead, of which the kernel is a part at most."""
+        self.plain = self.launch = launch
+        self.tail = tail
+        self.size = tail[0] if len(tail) == 1 else None
+        self.kernel = None
+        Plans.add(self)
 
     def grad(self, needs: int) -> Grad:
         found = self.grads.get(needs)
@@ -106,6 +128,25 @@ class Plan:
                 found = Grad(needs, (), (), _refusing(str(error)))
             self.grads[needs] = found
         return found
+
+
+def never(*_: Any) -> None:
+    """The launch of a plan that only describes operands."""
+    raise AssertionError("a user function is not run again")
+
+
+class Plans:
+    """Every plan that can be launched."""
+
+    every: ClassVar[dict[int, weakref.ref[Plan]]] = {}
+    watch: ClassVar[Callable[[Plan], None] | None] = None  # what happens to a new one while results are watched
+
+    @classmethod
+    def add(cls, plan: Plan) -> None:
+        every, key = cls.every, id(plan)
+        every[key] = weakref.ref(plan, lambda _: every.pop(key, None))
+        if cls.watch is not None:
+            cls.watch(plan)
 
 
 class Grad:

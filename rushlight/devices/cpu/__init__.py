@@ -13,7 +13,7 @@ from rushlight.core.errors import BoundsError
 from rushlight.devices import library
 from rushlight.devices.cpu import blas, convolve, memory, sorting, stub, threads
 from rushlight.devices.cpu.native import Source
-from rushlight.devices.protocol import Launch, Limits
+from rushlight.devices.protocol import Launch, Limits, Tell
 from rushlight.devices.registry import pool_of
 from rushlight.emit import llvm
 from rushlight.kernel.key import key_of
@@ -42,7 +42,7 @@ class CpuDevice:
             return convolve.text(kernel)
         return show(kernel) if isinstance(kernel, Library) else llvm.emit(kernel)
 
-    def build(self, kernel: Kernel) -> Launch:
+    def build(self, kernel: Kernel, tell: Tell | None = None) -> Launch:
         if isinstance(kernel, Library):
             return library.build(self, kernel)
         runner = threads.runner()
@@ -54,7 +54,7 @@ class CpuDevice:
         if isinstance(kernel, Sort):
             return sorting.build(kernel, runner, lambda: pool_of(self.name))
         source = Source(key_of(kernel), lambda: llvm.emit(kernel))
-        return stub.callable_of(source, llvm.arguments(kernel), type(kernel).__name__.lower(), runner)
+        return stub.callable_of(source, llvm.arguments(kernel), type(kernel).__name__.lower(), runner, tell=tell)
 
     def alloc(self, nbytes: int) -> int:
         return memory.allocate(nbytes)

@@ -4,7 +4,9 @@
 1. All kernels share one entry, made once in a process. What differs between them is in the builtin's `self`, a bytes object:
    the addresses of the module's functions, how many numbers it takes, how many of them are "i" before any other letter,
    and the letters of the rest, one byte each (see `emit.llvm.arguments`).
-2. The entry reaches CPython and the thread pool through a table of addresses (`api`) that is filled after loading, so that
+2. A watched kernel (Note [Watched kernels]) has an entry with a few more lines: `self` is a tuple of those bytes and of the
+   function to tell, and the slot behind the last argument has the address of the int32 in which the kernel tells.
+3. The entry reaches CPython and the thread pool through a table of addresses (`api`) that is filled after loading, so that
    object code holds no address of this process and can be kept on disk.
 """
 
@@ -15,7 +17,7 @@ import struct
 from functools import cache
 
 from rushlight.devices.cpu.native import Source, fill, load
-from rushlight.devices.protocol import Launch
+from rushlight.devices.protocol import Launch, Tell
 
 FASTCALL = 0x0080  # METH_FASTCALL
 LARGE = 1 << 16  # work from which on the GIL is released and threads are asked
@@ -33,6 +35,9 @@ API = (
     "_Py_NoneStruct",
     "run_tasks",
     "PyLong_AsUnsignedLongLongMask",
+    "PyLong_FromLongLong",
+    "PyObject_Vectorcall",
+    "Py_DecRef",
 )
 
 MESSAGE = "this kernel takes %zd numbers"
@@ -167,6 +172,61 @@ done:
 """
 
 
+ITEMS = tuple.__basicsize__  # where a tuple's items begin
+
+# What the entry of watched kernels has instead of some lines of the other.
+WATCHED = {
+    f"  %record = getelementptr i8, ptr %self, i64 {CONTENT}\n": f"""\
+  %pair = getelementptr i8, ptr %self, i64 {ITEMS}
+  %bytes = load ptr, ptr %pair
+  %tell.at = getelementptr ptr, ptr %pair, i64 1
+  %tell = load ptr, ptr %tell.at
+  %record = getelementptr i8, ptr %bytes, i64 {CONTENT}
+""",
+    "  %args = alloca i64, i64 %count\n": """\
+  %slots = add i64 %count, 1
+  %args = alloca i64, i64 %slots
+  %flag = alloca i32
+  store i32 0, ptr %flag
+  %flag.at = getelementptr i64, ptr %args, i64 %count
+  store ptr %flag, ptr %flag.at
+""",
+    "done:\n": """\
+done:
+  %met = load i32, ptr %flag
+  %good = icmp eq i32 %met, 0
+  br i1 %good, label %give, label %say, !prof !1
+say:
+  %number = load ptr, ptr getelementptr (ptr, ptr @api, i64 11)
+  %called = load ptr, ptr getelementptr (ptr, ptr @api, i64 12)
+  %drop = load ptr, ptr getelementptr (ptr, ptr @api, i64 13)
+  %met.wide = zext i32 %met to i64
+  %what = call ptr %number(i64 %met.wide)
+  %said = alloca ptr, i64 %slots
+  store ptr %what, ptr %said
+  %said.rest = getelementptr ptr, ptr %said, i64 1
+  %size = mul i64 %count, 8
+  call void @llvm.memcpy.p0.p0.i64(ptr %said.rest, ptr %objects, i64 %size, i1 false)
+  %answer = call ptr %called(ptr %tell, ptr %said, i64 %slots, ptr null)
+  call void %drop(ptr %what)
+  %failed = icmp eq ptr %answer, null
+  br i1 %failed, label %refuse, label %heard
+heard:
+  call void %drop(ptr %answer)
+  br label %give
+give:
+""",
+}
+
+
+def entry_text(watched: bool) -> str:
+    text = ENTRY
+    for old, new in WATCHED.items() if watched else ():
+        assert text.count(old) == 1
+        text = text.replace(old, new)
+    return text + "declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)\n" if watched else text
+
+
 class MethodDef(ctypes.Structure):
     """CPython's PyMethodDef."""
 
@@ -179,28 +239,45 @@ class MethodDef(ctypes.Structure):
 
 
 @cache
-def entry(runner: int) -> int:
+def entry(runner: int, watched: bool = False) -> int:
     """The address of the entry, which gives large work to `runner`: run_tasks(kernel, args, tasks, work)."""
-    address, api = load(Source(f"entry {CONTENT}", lambda: ENTRY), "entry", "api")
+    key = f"watched entry {CONTENT} {ITEMS}" if watched else f"entry {CONTENT}"
+    address, api = load(Source(key, lambda: entry_text(watched)), "entry", "api")
     fill(api, [runner if symbol == "run_tasks" else symbol_address(symbol) for symbol in API])
     return address
 
 
 def callable_of(
-    source: Source, letters: str, name: str, runner: int, tables: dict[str, list[int]] | None = None
+    source: Source,
+    letters: str,
+    name: str,
+    runner: int,
+    tables: dict[str, list[int]] | None = None,
+    tell: Tell | None = None,
 ) -> Launch:
     """The builtin for a kernel module, the letters of its arguments following from its key.
 
-    `runner` is the address of run_tasks(kernel, args, tasks, work); `tables` fills the module's own address tables.
+    `runner` is the address of run_tasks(kernel, args, tasks, work); `tables` fills the module's own address tables; `tell`
+    is for watched kernels.
     """
     tables = tables or {}
-    functions, *others = load(source, "functions", *tables)
+    functions, *others = load(source, "functions", *tables) if tell is None else _loaded_once(source)
     for place, pointers in zip(others, tables.values(), strict=True):
         fill(place, pointers)
     rest = letters.lstrip("i")
     own = ctypes.string_at(functions, 3 * ctypes.sizeof(ctypes.c_void_p))
     record = own + struct.pack("qq", len(letters), len(letters) - len(rest)) + rest.encode()
-    return builtin(entry(runner), name, record)
+    return builtin(entry(runner, tell is not None), name, record if tell is None else (record, tell))
+
+
+_LOADED: dict[str, list[int]] = {}  # watched modules, by their key: many launches share one, each with its own `tell`
+
+
+def _loaded_once(source: Source) -> list[int]:
+    found = _LOADED.get(source.key)
+    if found is None:
+        found = _LOADED[source.key] = load(source, "functions")
+    return found
 
 
 _SYMBOLS: dict[str, int] = {}
@@ -220,7 +297,7 @@ def _method(address: int, name: str) -> MethodDef:
     return MethodDef(name.encode(), address, FASTCALL, None)
 
 
-def builtin(address: int, name: str, bound: bytes) -> Launch:
+def builtin(address: int, name: str, bound: bytes | tuple[bytes, Tell]) -> Launch:
     """A Python callable for code that follows the METH_FASTCALL convention, `bound` being its first argument."""
     make = ctypes.pythonapi.PyCFunction_NewEx
     make.restype = ctypes.py_object

@@ -15,7 +15,7 @@ from rushlight.devices.cuda import gemm
 from rushlight.devices.cuda.driver import compile_kernel, is_out_of_memory, load_cublas, open_session
 from rushlight.devices.cuda.grid import SCRATCH_SLOTS, TICKETS, rule_of
 from rushlight.devices.cuda.stub import Arguments, make_launcher
-from rushlight.devices.protocol import Launch, Limits
+from rushlight.devices.protocol import Launch, Limits, Tell
 from rushlight.devices.registry import pool_of
 from rushlight.emit.cuda import emit, entry_name
 from rushlight.kernel.interpret import signature
@@ -70,7 +70,7 @@ class CudaDevice:
             return show(kernel)
         return "\n".join(map(emit, composed.parts(kernel))) if isinstance(kernel, Sort | Search) else emit(kernel)
 
-    def build(self, kernel: Kernel) -> Launch:
+    def build(self, kernel: Kernel, tell: Tell | None = None) -> Launch:
         verify(kernel)
         if isinstance(kernel, Library):
             return library.build(self, kernel)

@@ -8,7 +8,7 @@ from typing import Any
 from rushlight.core.dtypes import ALL, float64
 from rushlight.core.errors import BoundsError, DeviceError, OutOfMemoryError
 from rushlight.devices import composed, library
-from rushlight.devices.protocol import Launch, Limits
+from rushlight.devices.protocol import Launch, Limits, Tell
 from rushlight.devices.registry import pool_of
 from rushlight.devices.webgpu.adapter import Opened
 from rushlight.devices.webgpu.copies import Copies
@@ -55,7 +55,7 @@ class WebGPUDevice:
             return "\n".join(self.emit(part) for part in composed.parts(kernel))
         return emit(kernel, self.features)
 
-    def build(self, kernel: Kernel) -> Launch:
+    def build(self, kernel: Kernel, tell: Tell | None = None) -> Launch:
         if isinstance(kernel, Library):
             return library.build(self, kernel)
         if isinstance(kernel, Sort | Search):

@@ -82,7 +82,7 @@ def map_plan(op: Op, formula: Formula, ins: Sequence[Spec], outs: Sequence[Spec]
     launch = built(outs[0].device, kernel)
     if outs[0].numel == 0:
         launch = _nothing
-    return Plan(op, ins, outs, launch, static, tail, cost)
+    return Plan(op, ins, outs, launch, static, tail, cost, kernel=kernel)
 
 
 def _nothing(*_: object) -> None:
@@ -217,9 +217,10 @@ class MapGrad(MapOp):
 
     __slots__ = ("fixed",)
 
-    def __init__(self, name: str, fixed: Formula) -> None:
+    def __init__(self, name: str, fixed: Formula, gradients: int) -> None:
         super().__init__(name, f"Derivative of {name.removesuffix('_grad')}.")
         self.fixed = fixed
+        self.causes = gradients
 
     def formula(self, ins: Sequence[Spec], static: Static) -> Formula:
         return self.fixed
@@ -264,7 +265,7 @@ def _traced(op: MapOp, plan: Plan, needs: int, came: Sequence[bool]) -> _Traced:
         tuple(formula.inputs[i] for i in computed),
         rebuild(exprs, renumber),
     )
-    grad_op = MapGrad(f"{op.name}_grad", fixed) if computed else None
+    grad_op = MapGrad(f"{op.name}_grad", fixed, len(used_gs)) if computed else None
     flat = [i for i in range(n) if needs >> i & 1 and parts[i] is None]
     return _Traced(grad_op, computed, through, flat, used_gs, saves_in, saves_out)
 

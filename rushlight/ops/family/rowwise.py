@@ -138,7 +138,7 @@ def row_plan(
         launch = _long_launch(formula, pool, block, strides)
         return Plan(op, ins, outs, launch, static, (), cost)
     kernel, tail = row_kernel(formula, block, strides)
-    return Plan(op, ins, outs, built(pool, kernel), static, tail, cost)
+    return Plan(op, ins, outs, built(pool, kernel), static, tail, cost, kernel=kernel)
 
 
 def _all_exprs(formula: RowFormula) -> list[Expr]:
@@ -307,9 +307,10 @@ class RowGrad(RowOp):
 
     __slots__ = ("fixed",)
 
-    def __init__(self, name: str, fixed: RowFormula) -> None:
+    def __init__(self, name: str, fixed: RowFormula, gradients: int) -> None:
         super().__init__(name, f"Derivative of {name.removesuffix('_grad')}.")
         self.fixed = fixed
+        self.causes = gradients
 
     def is_row(self, place: int) -> bool:
         return not self.fixed.moving[place]
@@ -433,7 +434,7 @@ def make_row_grad(op: RowOp, plan: Plan, needs: int) -> Grad:
     dim, _ = plan.static
     formula = op.formula(plan.ins, op.moving(plan.ins, dim))
     fixed, computed, saves_in, saves_out, used_gs = op.vjp_formula(formula, needs)
-    grad_op = RowGrad(f"{op.name}_grad", fixed)
+    grad_op = RowGrad(f"{op.name}_grad", fixed, len(used_gs))
     n = len(plan.ins)
     saved = [n + j for j in saves_out] + list(saves_in)
     squeezed = {j for j, k in enumerate(formula.kinds) if k == "row" and not plan.static[1]}

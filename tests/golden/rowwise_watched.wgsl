@@ -1,0 +1,85 @@
+struct Launch {
+    base: u32,
+    hidden: u32,
+    offset0: u32,
+    offset1: u32,
+    offset2: u32,
+    offset3: u32,
+    size0: u32,
+    size1: u32,
+    size2: u32,
+    stride0_0: u32,
+    stride0_1: u32,
+    stride0_2: u32,
+    stride1_0: u32,
+    stride1_1: u32,
+    stride1_2: u32,
+    stride2_0: u32,
+    stride2_1: u32,
+    stride2_2: u32,
+}
+@group(0) @binding(0) var<uniform> launch: Launch;
+@group(0) @binding(1) var<storage, read_write> buffer0: array<u32>;
+@group(0) @binding(2) var<storage, read_write> buffer1: array<u32>;
+@group(0) @binding(3) var<storage, read> buffer2: array<u32>;
+@group(0) @binding(4) var<storage, read_write> buffer3: array<atomic<u32>>;
+var<workgroup> shared_float32: array<f32, 256>;
+fn f32_isnan(x: f32) -> bool { return (bitcast<u32>(x) & 0x7fffffffu) > 0x7f800000u; }
+fn f32_max(a: f32, b: f32) -> f32 { return select(max(a, b), a + b, f32_isnan(a) || f32_isnan(b)); }
+fn f32_of_bits(bits: u32) -> f32 { return bitcast<f32>(bits); }
+fn load2(at: u32) -> f32 {
+    let here = launch.offset2 + at;
+    return bitcast<f32>(buffer2[here]);
+}
+fn note_met(magnitude: u32, infinity: u32, bit: u32) {
+    if (magnitude >= infinity) {
+        atomicOr(&buffer3[launch.offset3], select(bit, bit * 2u, magnitude == infinity));
+    }
+}
+fn store1(at: u32, value: f32) {
+    let here = launch.offset1 + at;
+    note_met(bitcast<u32>(value) & 0x7fffffffu, 0x7f800000u, 1u);
+    buffer1[here] = bitcast<u32>(value);
+}
+fn store0(at: u32, value: f32) {
+    let here = launch.offset0 + at;
+    note_met(bitcast<u32>(value) & 0x7fffffffu, 0x7f800000u, 1u);
+    buffer0[here] = bitcast<u32>(value);
+}
+@compute @workgroup_size(256)
+fn main(
+    @builtin(workgroup_id) group_id: vec3<u32>,
+    @builtin(num_workgroups) groups: vec3<u32>,
+    @builtin(local_invocation_index) lane: u32,
+) {
+    let group = launch.base + group_id.y * groups.x + group_id.x;
+    let walker = lane / 1u;
+    let column = lane % 1u;
+    let task = group * 1u + column;
+    let present = task < launch.size0 * launch.size2;
+    let o = task / max(launch.size2, 1u);
+    let i = task % max(launch.size2, 1u);
+    let limit = select(0u, launch.size1, present);
+    var sum0 = f32_of_bits(0xff800000u);
+    for (var a = walker; a < limit; a += 256u) {
+        let p0_0 = load2(o * launch.stride2_0 + a * launch.stride2_1 + i * launch.stride2_2);
+        sum0 = f32_max(sum0, p0_0);
+    }
+    shared_float32[lane] = sum0;
+    workgroupBarrier();
+    for (var half = 128u; half > 0u; half = half / 2u) {
+        if (walker < half) { shared_float32[lane] = f32_max(shared_float32[lane], shared_float32[lane + half * 1u]); }
+        workgroupBarrier();
+    }
+    let row0 = shared_float32[column];
+    workgroupBarrier();
+    for (var a = walker; a < limit; a += 256u) {
+        let e0 = load2(o * launch.stride2_0 + a * launch.stride2_1 + i * launch.stride2_2);
+        let e1 = e0 - row0;
+        store0(o * launch.stride0_0 + a * launch.stride0_1 + i * launch.stride0_2, e1);
+    }
+    workgroupBarrier();
+    if (present && walker == 0u) {
+        store1(o * launch.stride1_0 + i * launch.stride1_2, row0);
+    }
+}
