@@ -229,9 +229,34 @@ def _scatter_part(x: Value, dim: int, index: Value, src: Value) -> Value:
     return call.call(views.write_view, (views.contiguous(x), added), seen)
 
 
+def _plan_scatter_zero(op: Op, ins: Sequence[Spec], static: Static) -> Plan:
+    """out = 0, then g is added where index says: in one buffer, where scatter_add of zeros has two."""
+    dim, shape = static
+    g, index = ins
+    pool = check_devices("gather", ins)
+    out = Spec.of(pool, g.dtype, shape)
+    fill = built(pool, views.fill_kernel(g.dtype))
+    scatter = scatter_launch(pool, "add", out, index, g, dim, "gather")
+
+    def launch(target: int, given: int, at: int) -> None:
+        fill(target, out.numel)
+        scatter(target, at, given)
+
+    return Plan(op, ins, [out], launch, static)
+
+
+_scatter_zero = KernelOp(
+    "scatter_zero",
+    _plan_scatter_zero,
+    [lambda gg, out, g, index, dim, shape: gather(gg, dim, index), None],
+    [(1,), ()],
+    "Zeros with g added at index along a dimension.",
+)
+
+
 def scatter_zero(g: Value, index: Value, dim: int, shape: Shape) -> Value:
-    zeros = full_spec(Spec.of(g.spec.device, g.spec.dtype, tuple(shape)), 0.0)
-    return scatter_add(zeros, dim, index, g)
+    """The gradient of what was gathered: a shape that index's differs from in `dim` alone."""
+    return call.call(_scatter_zero, (merges(g, dim), merges(index, dim)), (dim, tuple(shape)))
 
 
 # ---- rows of a table ----

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rushlight.core.dtypes import DType, int64
+from rushlight.core.dtypes import DType, int32, int64
 from rushlight.core.errors import ShapeError
 from rushlight.core.shapes import numel
 from rushlight.ops import creation, elementwise as e, reductions, views
@@ -130,7 +130,8 @@ def _max_pool(
     flat = pool.flat(input, lowest(input.spec.dtype))
     best = reductions.argmax(flat, -1, True)
     if not return_indices and not any(map(any, pool.sides)):
-        return views.squeeze(gather(flat, -1, best), -1)
+        # The place in a window is kept for the gradient: four bytes are enough for it.
+        return views.squeeze(gather(flat, -1, e.cast(best, int32)), -1)
     places = _places(pool, input, views.squeeze(best, -1))
     largest = picked(input, places, pool.rank)
     return (largest, places) if return_indices else largest

@@ -9,7 +9,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -175,6 +175,7 @@ class Walk:
             grad = node.grad
             direct = grad.direct
             if direct is None or not all_leaves or node.hooks is not None or node not in sums:
+                g = parts = None  # a gradient goes as soon as it has been passed on
                 self._pass_on(node, ready)
                 continue
             # What `_pass_on` does, written out for elementwise calls: they are most of a graph.
@@ -188,7 +189,7 @@ class Walk:
                 node.saved = None
                 node.outs = ()
             only = grad.only
-            arrivals: Iterable[Any]
+            arrivals: Any
             if only < 0:
                 arrivals = zip(node.edges, parts, node.plan.ins)  # noqa: B905 (equal by construction)
             else:
@@ -221,6 +222,7 @@ class Walk:
                     add_into(sums[edge], part)
                 else:
                     self.arrive(edge, part, mine)
+            g = parts = part = arrivals = None
 
     def _pass_on(self, node: Node, ready: list[Any]) -> None:
         parts, fresh = self._run_node(node)

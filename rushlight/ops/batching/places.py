@@ -28,6 +28,13 @@ def scatter_rule(plan: BatchPlan, inputs: Sequence[Value], params: tuple[Any, ..
     return call.call(plan.op, ready, (dim,))
 
 
+def scatter_zero_rule(plan: BatchPlan, inputs: Sequence[Value], params: tuple[Any, ...]) -> Any:
+    dim, shape = plan.static
+    dim += len(plan.sizes)
+    ready = [merges(full(plan, v), dim) for v in inputs]
+    return call.call(plan.op, ready, (dim, (*plan.sizes, *shape)))
+
+
 def rows_rule(plan: BatchPlan, inputs: Sequence[Value], params: tuple[Any, ...]) -> Any:
     """Rows of one table, or each example's rows of its own."""
     table, index = inputs

@@ -43,6 +43,7 @@ KERNELS: dict[str, Any] = {
     "linear": products.linear_rule,
     "gather": places.gather_rule,
     "scatter_add": places.scatter_rule,
+    "scatter_zero": places.scatter_zero_rule,
     "scatter_reduce": places.scatter_rule,
     "scatter": places.scatter_rule,
     "max_unpool": places.scatter_rule,
