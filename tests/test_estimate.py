@@ -33,7 +33,7 @@ def test_null_counts_the_bytes_of_a_step() -> None:
 def test_budget_error_names_op_and_line() -> None:
     x = rushlight.ones(1 << 18)
     memory.empty_cache()
-    message = r"exp of float32\[262144\], .*test_estimate\.py:\d+: budget of"
+    message = r"exp of float32\[262144\], .*test_estimate\.py:\d+ in \w+: budget of"
     with pytest.raises(BudgetError, match=message) as caught, memory.budget(memory.reserved() + (1 << 16)):
         rushlight.exp(x)
     with memory.budget(caught.value.least):
