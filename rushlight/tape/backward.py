@@ -189,9 +189,8 @@ class Walk:
                 node.saved = None
                 node.outs = ()
             only = grad.only
-            arrivals: Any
             if only < 0:
-                arrivals = zip(node.edges, parts, node.plan.ins)  # noqa: B905 (equal by construction)
+                arrivals: Any = zip(node.edges, parts, node.plan.ins)  # noqa: B905 (equal by construction)
             else:
                 edge, spec = node.edges[only], node.plan.ins[only]
                 if edge.__class__ is Node and waiting[edge] == 1 and parts.spec is spec and edge not in sums:
