@@ -211,3 +211,20 @@ def test_a_second_derivative_through_once_differentiable_is_refused():
         grad(g.sum(), x)
     (g,) = grad(Once.apply(x).sum(), x)
     assert not g.requires_grad
+
+
+def test_a_saved_view_starts_where_it_did(device):
+    class Square(rl.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return x * x
+
+        @staticmethod
+        def backward(ctx, g):
+            (x,) = ctx.saved_tensors
+            return g * 2 * x
+
+    x = rl.tensor([[1.0, 2.0], [3.0, 4.0]], device=device, requires_grad=True)
+    Square.apply(x[1]).sum().backward()
+    assert x.grad.tolist() == [[0.0, 0.0], [6.0, 8.0]]

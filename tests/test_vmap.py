@@ -437,3 +437,73 @@ def test_work_does_not_grow_with_the_batch(monkeypatch):
         monkeypatch.undo()
         counts[size] = count[0]
     assert counts[2] == counts[64] > 10
+
+
+# ---- user functions ----
+
+
+class Cube(rl.autograd.Function):
+    """x ** 3 * w, whose backward speaks of one example."""
+
+    @staticmethod
+    def forward(ctx, x, w, power):
+        out = x**power * w
+        ctx.save_for_backward(x, w, out)
+        ctx.power = power
+        return out, x.sum()
+
+    @staticmethod
+    def backward(ctx, g, g_sum):
+        x, w, out = ctx.saved_tensors
+        assert g.shape == x.shape == out.shape == (3,) and g_sum.shape == ()
+        return g * ctx.power * x ** (ctx.power - 1) * w + g_sum, g * x**ctx.power, None
+
+
+def cubed(x, w):
+    out, total = Cube.apply(x, w, 3)
+    return (out.sin() * total).sum()
+
+
+def test_user_functions():
+    x, w = draw(4, 3, dtype="float64"), draw(3, dtype="float64", seed=1)
+    one = grad(cubed, argnums=(0, 1))
+    got = vmap(one, (0, None))(x, w)
+    for k in range(2):
+        same(got[k], rl.stack([one(x[i], w)[k] for i in range(4)]), 1e-12)
+    through = grad(lambda x, w: vmap(cubed, (0, None))(x, w).sum(), argnums=(0, 1))(x, w)
+    same(through[0], got[0], 1e-12)
+    same(through[1], got[1].sum(0), 1e-12)
+    both = grad(lambda x: vmap(vmap(cubed, (0, None)), (None, 0))(x, draw(2, 3, dtype="float64")).sum())(x)
+    want = sum(vmap(grad(cubed), (0, None))(x, v) for v in draw(2, 3, dtype="float64"))
+    same(both, want, 1e-12)
+    jac = jacrev(lambda x: Cube.apply(x, w, 3)[0])
+    same(vmap(jac)(x), looped(jac, x), 1e-12)
+    _, pull = vjp(lambda x: Cube.apply(x, w, 3)[0], x[0])
+    same(vmap(pull)(rl.eye(3, dtype=rl.float64))[0], jac(x[0]), 1e-12)
+
+
+def test_a_user_function_with_a_vmap_of_its_own():
+    class Sorted(rl.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, dim):
+            order = np.argsort(x.detach().numpy(), dim)  # no op: it needs all of the elements on the host
+            ctx.dim = dim
+            ctx.save_for_backward(rl.tensor(order))
+            return rl.tensor(np.take_along_axis(x.detach().numpy(), order, dim))
+
+        @staticmethod
+        def backward(ctx, g):
+            (order,) = ctx.saved_tensors
+            return rl.zeros_like(g).scatter_add(ctx.dim, order, g), None
+
+        @staticmethod
+        def vmap(info, in_dims, x, dim):
+            assert info.batch_size == 4 and in_dims == (0, None)
+            return Sorted.apply(x, dim + 1), 0
+
+    x = draw(4, 3)
+    f = lambda x: (Sorted.apply(x, 0) * rl.tensor([1.0, 2.0, 3.0])).sum()  # noqa: E731
+    same(vmap(lambda x: Sorted.apply(x, 0))(x), x.sort(1).values)
+    leaf = x.detach().requires_grad_()
+    vmap(f)(leaf).sum().backward()
+    same(leaf.grad, rl.argsort(rl.argsort(x, 1), 1).float() + 1)

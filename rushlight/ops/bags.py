@@ -16,6 +16,7 @@ from rushlight.ops.indexing import check_index, gather, rows, rows_grad, scatter
 from rushlight.ops.registry import composite
 from rushlight.ops.selection import hits, scatter_reduce
 from rushlight.tape import call
+from rushlight.tape.batching import physical_of
 from rushlight.tape.op import check_devices
 from rushlight.tape.state import no_grad
 from rushlight.tape.value import Value
@@ -102,10 +103,12 @@ def _numbered(op: str, count: int, offsets: Value, include_last: bool) -> tuple[
         raise ShapeError(f"{op}: with include_last_offset there must be an offset, got {offsets.spec!r}")
     starts = views.slice_dim(offsets, 0, 0, bags)
     if not starts.spec.device.device.limits.asynchronous and offsets.spec.numel:
-        given = compaction.read(offsets)
-        if given[0] != 0 or given[-1] > count:
+        first, last = (
+            compaction.read(physical_of(views.select(offsets, 0, place))) for place in (0, offsets.spec.numel - 1)
+        )
+        if any(first) or max(last) > count:
             raise RushlightError(
-                f"{op}: offsets must begin with 0 and not go beyond the {count} indices, got {given[0]} to {given[-1]}"
+                f"{op}: offsets must begin with 0 and not go beyond the {count} indices, got {first[0]} to {max(last)}"
             )
     begun = hits(starts, 0, (count + 1,)) if bags else filled(offsets, int64, (count + 1,), 0)
     return e.sub(views.slice_dim(cumsum(begun, 0, dtype=int64), 0, 0, count), 1), bags

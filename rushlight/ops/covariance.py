@@ -13,6 +13,7 @@ from rushlight.ops.cumulative import cumsum
 from rushlight.ops.einsum import einsum
 from rushlight.ops.matmul import matmul
 from rushlight.ops.registry import composite, register
+from rushlight.tape.batching import physical_of
 from rushlight.tape.value import Value
 
 
@@ -24,7 +25,7 @@ def _checked_weights(name: str, weights: Value | None, count: int, whole: bool) 
     if (weights.spec.dtype in INTEGER) != whole:
         raise DTypeError(f"cov: {name} must be of {'an integer' if whole else 'a floating'} type, got {weights.spec!r}")
     if count and not weights.spec.device.device.limits.asynchronous:  # elsewhere, looking would mean waiting
-        least: Any = reductions.amin(weights)
+        least: Any = reductions.amin(physical_of(weights))
         if least.item() < 0:
             raise RushlightError(f"cov: {name} must not be negative, but {least.item()} is among them")
 

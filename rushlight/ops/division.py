@@ -15,6 +15,7 @@ from typing import Any
 from rushlight.core.errors import DivisionByZero
 from rushlight.ops import elementwise as e, reductions
 from rushlight.ops.registry import REGISTRY, register
+from rushlight.tape.batching import physical_of
 from rushlight.tape.state import Changed
 from rushlight.tape.value import Value
 
@@ -31,7 +32,7 @@ def check_divisor(op: str, x: Any, y: Any) -> None:
         if not whole:
             return
         with Changed(grad=False):
-            good: Any = reductions.all_(y)
+            good: Any = reductions.all_(physical_of(y))
         if not good.item():
             raise DivisionByZero(f"ZeroDivisionError: {op}: there is a zero among the integers of the divisor {spec!r}")
     elif isinstance(y, int) and y == 0 and isinstance(x, Value) and x.spec.dtype.kind in "biu":

@@ -15,6 +15,7 @@ from rushlight.ops.padding import pad
 from rushlight.ops.registry import composite
 from rushlight.ops.windows import bordered, fold, windows_of
 from rushlight.tape import call
+from rushlight.tape.batching import physical_of
 from rushlight.tape.value import Value
 
 # ---- frames ----
@@ -254,7 +255,7 @@ def istft(
     signal = overlapped(pieces, total, setting.hop)
     signal = views.slice_dim(signal, len(signal.spec.shape) - 1, start, kept)
     below = views.slice_dim(_envelope(setting, input, weights, count, total), 0, start, kept)
-    least: Any = reductions.amin(e.abs(below))
+    least: Any = reductions.amin(e.abs(physical_of(below)))
     if least.item() < 1e-11 and input.spec.device.device.limits.computes:
         raise RushlightError(
             f"istft: the squares of the windows add up to nothing somewhere (window overlap add min: {least.item()}); "

@@ -30,8 +30,9 @@ from rushlight.ops.family.map import Elementwise, Formula, MapOp, map_plan
 from rushlight.scalar import build as s
 from rushlight.scalar.ir import Expr, arg, param
 from rushlight.tape import call, replay
+from rushlight.tape.batching import levels_of, physical_of
 from rushlight.tape.hooks import follow
-from rushlight.tape.needed import edge_of
+from rushlight.tape.needed import Needed, edge_of
 from rushlight.tape.op import Plan, Static, check_devices
 from rushlight.tape.recipe import Recipe, Source, make_plain, nothing_watched
 from rushlight.tape.state import STATE, Changed, impure, is_inference
@@ -401,14 +402,25 @@ _statistics = Update(
 )
 
 
+def _update_batch(running: tuple[Value, Value], seen: tuple[Value, Value], numbers: tuple[float, ...]) -> None:
+    """Each example's own statistics; those that all examples share cannot be moved by each of them."""
+    if any(level not in levels_of(target) for target in running for v in (*seen, *running) for level in levels_of(v)):
+        raise InplaceError(
+            "batch_norm: running statistics that all examples share would be written in place by each of them under vmap; "
+            "map over them too, or use track_running_stats=False, .eval(), or func.replace_all_batch_norm_modules_"
+        )
+    levels, shape = levels_of(running[0]), running[0].spec.shape
+    with Changed(grad=False):
+        ready = [lanes.spread(Needed.reshape(call.detached(v), shape), levels) for v in seen]
+    _statistics((*[physical_of(v) for v in running], *ready), numbers)
+
+
 def update_statistics(
     running_mean: Value, running_var: Value, mean: Value, rstd: Value, momentum: float, eps: float, count: int
 ) -> None:
     shape = running_mean.spec.shape
     if any(v.spec.hidden for v in (running_mean, running_var, mean, rstd)):
-        raise InplaceError(
-            "batch_norm: running statistics would be written in place for each example of a batch under vmap; use "
-            "track_running_stats=False, .eval(), or func.replace_all_batch_norm_modules_"
-        )
+        _update_batch((running_mean, running_var), (mean, rstd), (momentum, eps, count / (count - 1)))
+        return
     flat = [call.make_value(Spec.of(v.spec.device, v.spec.dtype, shape), v.storage, v.offset) for v in (mean, rstd)]
     _statistics((running_mean, running_var, *flat), (momentum, eps, count / (count - 1)))

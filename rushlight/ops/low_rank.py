@@ -16,6 +16,7 @@ from rushlight.ops.eigenvalues import eigh
 from rushlight.ops.matrices import adjoint, check_matrices, diagonal_of, narrow, product, row
 from rushlight.ops.registry import composite
 from rushlight.ops.solving import right_triangular, triangular
+from rushlight.tape.batching import physical_of
 from rushlight.tape.value import Value
 
 
@@ -99,7 +100,7 @@ def _iterated(a: Value, x: Value, filter_of: Value | None, niter: int, tol: floa
         missed = e.sub(moved, e.mul(x, row(values)))
         scale = e.add(e.abs(values), reductions.amax(e.abs(values), -1, True))
         error = e.div(statistics.vector_norm(missed, 2, -2), scale)
-        if not max(read(e.cast(error, float32)), default=0.0) > tol:
+        if not max(read(physical_of(e.cast(error, float32))), default=0.0) > tol:
             break
         tried = missed if filter_of is None else product(filter_of, missed)
         basis = linalg_qr(views.cat([x, tried] if step is None else [x, tried, step], -1)).Q

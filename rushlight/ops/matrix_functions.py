@@ -30,6 +30,7 @@ from rushlight.ops.matrices import (
 from rushlight.ops.registry import composite
 from rushlight.ops.solving import inv, inv_ex, solve
 from rushlight.tape import call
+from rushlight.tape.batching import physical_of
 from rushlight.tape.value import Value
 
 _EPSILON = {float32: 2.0**-23, float64: 2.0**-52}
@@ -152,7 +153,7 @@ def lstsq(A: Value, B: Value, rcond: float | None = None, *, driver: str | None 
     rank, values = (one_each(found, batch, A.spec.shape[:-2]) for found in (rank, values))
     nothing = views.reshape(eye(0, A, dtype=values.spec.dtype), (0,))
     residuals = nothing
-    if m > n and driver != "gelsy" and (driver == "gels" or min(read(rank), default=n) == n):
+    if m > n and driver != "gelsy" and (driver == "gels" or min(read(physical_of(rank)), default=n) == n):
         missed = e.abs(e.sub(product(a, x), b))
         residuals = reductions.sum(e.mul(missed, missed), -2)
     if driver == "gels":
@@ -323,7 +324,7 @@ def matrix_exp(A: Value) -> Value:
         return e.clone(A)
     sums = reductions.sum(e.abs(call.detached(A)), -2)
     largest = reductions.amax(sums, -1)
-    sizes = read(largest)
+    sizes = read(physical_of(largest))
     counts = [max(0, math.frexp(s)[1]) if math.isfinite(s) else 0 for s in sizes]
     most = max(counts)
     one = eye(n, A)

@@ -21,6 +21,7 @@ from rushlight.ops.family.declare import elementwise
 from rushlight.ops.registry import register
 from rushlight.scalar import build as s, hyperbolic, inverse
 from rushlight.scalar.ir import Expr, const
+from rushlight.tape.batching import physical_of
 from rushlight.tape.value import Value
 
 _UNROLLED = 8  # degrees up to it by recurrence
@@ -174,7 +175,7 @@ def _declare_recurrence(name: str, start: Callable[[Expr, Expr], Expr], step: St
 def _highest(n: Any) -> float:
     if not isinstance(n, Value):
         return float(n)
-    return float(compaction.read(reductions.amax(n))[0]) if n.spec.numel else 0.0
+    return float(compaction.read(reductions.amax(physical_of(n)))[0]) if n.spec.numel else 0.0
 
 
 _declare_recurrence(

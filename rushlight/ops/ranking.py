@@ -23,6 +23,7 @@ from rushlight.ops.sorting import ordered
 from rushlight.scalar import build as s
 from rushlight.scalar.ir import Expr
 from rushlight.tape import call
+from rushlight.tape.batching import physical_of
 from rushlight.tape.needed import edge_of
 from rushlight.tape.state import STATE
 from rushlight.tape.value import Value
@@ -174,7 +175,7 @@ def _check_quantile(op: str, input: Value, q: Any, interpolation: str) -> Value:
     if q.spec.dtype is not input.spec.dtype:
         raise DTypeError(f"{op}: q {q.spec!r} must have the type of {input.spec!r}; cast with .to(dtype)")
     if q.spec.device.device.limits.host_memory:  # elsewhere the check would wait for the device
-        outside = [v for v in compaction.read(ravel(q)) if not 0 <= v <= 1]
+        outside = [v for v in compaction.read(ravel(physical_of(q))) if not 0 <= v <= 1]
         if outside:
             raise RushlightError(f"{op}: q must lie in [0, 1], got {outside[0]}")
     return q

@@ -13,6 +13,7 @@ from rushlight.ops.family.declare import elementwise
 from rushlight.ops.registry import composite
 from rushlight.scalar import build as s, incomplete, special
 from rushlight.scalar.ir import Expr, const
+from rushlight.tape.batching import physical_of
 from rushlight.tape.needed import edge_of
 from rushlight.tape.value import Value
 
@@ -112,7 +113,7 @@ def zeta(input: Any, other: Any) -> Value:
     total = _zeta_begin(input, other)
     least = other
     if isinstance(other, Value):
-        least = compaction.read(reductions.amin(other))[0] if other.spec.numel else 0.0
+        least = compaction.read(reductions.amin(physical_of(other)))[0] if other.spec.numel else 0.0
     count = _TERMS + (math.ceil(-least) if -1e4 < least < 0 else 0)
     for i in range(1, count):
         total = _zeta_add(input, other, total, float(i))

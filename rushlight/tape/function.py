@@ -26,9 +26,11 @@ from rushlight.core.errors import (
     ShapeError,
 )
 from rushlight.tape import call
+from rushlight.tape.batching import levels_of, wrap
 from rushlight.tape.hooks import follow
 from rushlight.tape.needed import Needed, edge_of
 from rushlight.tape.op import Grad, Op, Plan, never
+from rushlight.tape.per_example import PerExample, everywhere, levels_in, own_vmap, whole
 from rushlight.tape.state import STATE, Changed
 from rushlight.tape.value import Leaf, Node, Output, Value, history_of
 
@@ -92,6 +94,10 @@ class Function:
     @classmethod
     def apply(cls, *args: Any) -> Any:
         """Run forward and record it."""
+        batched = bool(STATE.get().batch) and bool(levels_in(args))
+        own = getattr(cls, "vmap", None)
+        if batched and own is not None:
+            return own_vmap(own, cls.__name__, args)
         edges = [edge_of(a) if isinstance(a, Value) else None for a in args]
         ctx = Context(tuple(edge is not None for edge in edges))
         for a in args:
@@ -113,7 +119,8 @@ class Function:
             if written and not any(a is d for d in ctx.dirty):
                 raise InplaceError(f"{cls.__name__}: forward wrote into an input; say so with ctx.mark_dirty(...)")
         if STATE.get().grad and any(edge is not None for edge in edges):
-            results = _recorded(cls, ctx, args, edges, results)
+            record = _recorded_batch if batched else _recorded
+            results = record(cls, ctx, args, edges, results)
         ctx.to_save = ()
         return results if several else results[0]
 
@@ -136,8 +143,9 @@ def _recorded(
     kept = [v for v in ctx.to_save if v is not None]
     own = {j: n for j, v in enumerate(kept) for n, r in enumerate(results) if v is r and not _is(v, inputs)}
     values = [v for v in results if isinstance(v, Value)]
-    saved = tuple(
-        call.make_value(v.spec, v.storage, v.offset, None if j in own else v.node) for j, v in enumerate(kept)
+    saved = tuple(  # rooted: one that is nobody's view must start where its storage does
+        call.rooted(call.make_value(v.spec, v.storage, v.offset, None if j in own else v.node))
+        for j, v in enumerate(kept)
     )
     ins = [v.spec for v in inputs] + [v.spec for v in saved]
     op = Op(cls.__name__, cls.__doc__ or "")
@@ -174,6 +182,24 @@ def _recorded(
     node.grad = Grad(needs, tuple(range(len(inputs), len(ins))), (), rule)
     call.settle(node, STATE.get())
     return tuple(given)
+
+
+def _recorded_batch(
+    cls: type[Function], ctx: Context, args: tuple[Any, ...], edges: Sequence[Any], results: tuple[Any, ...]
+) -> tuple[Any, ...]:
+    """The same inside `vmap`. See Note [User functions under vmap]."""
+    spread = everywhere(results, args, ctx.dirty)
+    given = {id(old): new for old, new in zip(results, spread, strict=True)}
+    ctx.to_save, ctx.constant = (tuple(given.get(id(v), v) for v in values) for values in (ctx.to_save, ctx.constant))
+    results = tuple(spread)
+    seen: Any = PerExample(cls, args, results, ctx.to_save)
+    levels = [levels_of(r) if _has_storage(r) else () for r in results]
+    ctx.to_save = tuple(map(whole, ctx.to_save))
+    ctx.dirty, ctx.constant = tuple(map(whole, ctx.dirty)), tuple(map(whole, ctx.constant))
+    made = _recorded(seen, ctx, tuple(map(whole, args)), edges, tuple(map(whole, results)))
+    return tuple(
+        old if new is whole(old) else wrap(new, own) for old, new, own in zip(results, made, levels, strict=True)
+    )
 
 
 def _is(value: Value, among: Sequence[Any]) -> bool:
@@ -240,8 +266,8 @@ def _checked(cls: type[Function], i: int, part: Any, spec: Any) -> Any:
 
 def _shared(part: Any) -> Any:
     """The user's tensor as a view of itself: the walk must not add into memory that it does not own."""
-    if part is None:
-        return None
+    if part is None or part.spec.hidden:  # batched gradients are never added up in place
+        return part
     seen = call.make_value(part.spec, part.storage, part.offset, edge_of(part))
     seen.base = part if part.base is None else part.base
     seen.history = history_of(seen.base)
@@ -255,7 +281,7 @@ def once_differentiable(function: Callable[..., Any]) -> Callable[..., Any]:
     def called(ctx: Any, *grads: Any) -> Any:
         with Changed(grad=False):
             found = function(ctx, *grads)
-        sources = [v for v in (*grads, *(ctx.unpacked or ())) if _has_storage(v) and edge_of(v) is not None]
+        sources = [v for v in (*grads, *ctx.saved_tensors) if _has_storage(v) and edge_of(v) is not None]
         if not sources or not STATE.get().grad:
             return found
         name = function.__qualname__
@@ -270,6 +296,8 @@ def _guarded(name: str, value: Any, sources: Sequence[Value]) -> Any:
     """The value with a record that refuses to be differentiated: without one it would count as a constant."""
     if not isinstance(value, Value) or not value.spec.differentiable:
         return value
+    if value.spec.hidden or any(v.spec.hidden for v in sources):
+        return wrap(_guarded(name, whole(value), [whole(v) for v in sources]), levels_of(value))
     op = Op(name, "A backward that is differentiable once.")
     plan = Plan(op, [v.spec for v in sources], [value.spec], never)
     node = call.new(Node)
