@@ -18,6 +18,8 @@ from rushlight.devices.allocator import Lent, Pool
 from rushlight.devices.registry import pool_of
 from rushlight.devices.transfers import count_copy
 from rushlight.ops import compaction, creation, elementwise as e
+from rushlight.ops.batching import rules
+from rushlight.ops.batching.libraries import move_rule
 from rushlight.ops.family.build import check_device_dtype
 from rushlight.tape import call, later, replay
 from rushlight.tape.op import Grad, Op, Plan
@@ -268,6 +270,9 @@ class Move(Op):
 
 
 _move = Move("to_device", "The same elements on another device.")
+
+
+rules.register(Move, move_rule)
 
 
 def move(value: Value, pool: Pool) -> Value:

@@ -507,3 +507,98 @@ def test_a_user_function_with_a_vmap_of_its_own():
     leaf = x.detach().requires_grad_()
     vmap(f)(leaf).sum().backward()
     same(leaf.grad, rl.argsort(rl.argsort(x, 1), 1).float() + 1)
+
+
+# ---- kernel families with rules that the catalog's types do not reach ----
+
+
+@pytest.mark.parametrize("groups", [1, 4])
+@pytest.mark.parametrize("dims", [(0, 0), (0, None), (None, 0)])
+def test_convolution(groups, dims):
+    """In float32, for which the CPU has kernels: more images, or more groups."""
+    x, w = draw(3, 2, 8, 7, 6), draw(3, 16, 8 // groups, 3, 3, seed=1)
+    x, w = (v if d == 0 else v[0] for v, d in zip((x, w), dims, strict=True))
+    f = lambda x, w: F.conv2d(x, w, stride=2, padding=1, groups=groups)  # noqa: E731
+    same(vmap(f, dims)(x, w), looped(f, x, w, dims=dims), 1e-4)
+    both = grad(lambda x, w: f(x, w).sin().sum(), argnums=(0, 1))
+    got = vmap(both, dims)(x, w)
+    for k in range(2):
+        same(got[k], looped(lambda *v, k=k: both(*v)[k], x, w, dims=dims), 1e-4)
+
+
+def test_cotangents_of_a_convolution():
+    x, w = draw(2, 8, 7, 6), draw(16, 8, 3, 3, seed=1)
+    y, pull = vjp(lambda x, w: F.conv2d(x, w, padding=1), x, w)
+    v = draw(3, *y.shape, seed=2)
+    got = vmap(pull)(v)
+    for k in range(2):
+        same(got[k], rl.stack([pull(one)[k] for one in v]), 1e-4)
+
+
+@pytest.mark.parametrize("name", ["poisson", "binomial", "_sample_dirichlet", "multinomial", "dropout2d", "normal"])
+def test_samplers(name):
+    p = draw(4, 30, 2).abs() / 4 + 0.1
+
+    def f(a):
+        if name == "binomial":
+            return rl.binomial(rl.full((30, 2), 10.0), a.clamp(0, 1))
+        if name == "multinomial":
+            return rl.multinomial(a.t(), 5)
+        if name == "dropout2d":
+            return F.dropout2d(a.reshape(1, 30, 2, 1), 0.5)
+        return rl.normal(a * 0, 1.0) if name == "normal" else getattr(rl, name)(a)
+
+    rl.manual_seed(1)
+    first = vmap(f, randomness="different")(p)
+    rl.manual_seed(1)
+    same(vmap(f, randomness="different")(p), first, 0)
+    even = vmap(f, randomness="different")(p[:1].expand(4, 30, 2))
+    assert not bool((even[0] == even[1]).all())
+    if name in ("poisson", "binomial", "_sample_dirichlet"):
+        with pytest.raises(RuntimeError, match="randomness='same'"):
+            vmap(f, randomness="same")(p)
+    else:
+        alike = vmap(f, randomness="same")(p[:1].expand(4, 30, 2))
+        assert bool((alike[0] == alike[1]).all())
+
+
+def test_attention_with_dropout():
+    q, k, v = (draw(3, 2, 2, 5, 4, seed=s) for s in range(3))
+    f = lambda q, k, v: F.scaled_dot_product_attention(q, k, v, dropout_p=0.5)  # noqa: E731
+    rl.manual_seed(2)
+    got = vmap(f, randomness="different")(q, k, v)
+    rl.manual_seed(2)
+    same(got, F.scaled_dot_product_attention(q, k, v, dropout_p=0.5))
+    with pytest.raises(RuntimeError, match="randomness='same'"):
+        vmap(f, randomness="same")(q, k, v)
+
+
+def test_running_statistics():
+    x, mean, var = draw(3, 5, 2), rl.zeros(3, 2), rl.ones(3, 2)
+    f = lambda x, m, v: F.batch_norm(x, m, v, training=True)  # noqa: E731
+    alone = [(rl.zeros(2), rl.ones(2)) for _ in range(3)]
+    want = rl.stack([f(x[i], *alone[i]) for i in range(3)])
+    same(vmap(f)(x, mean, var), want)
+    same(mean, rl.stack([m for m, _ in alone]))
+    same(var, rl.stack([v for _, v in alone]))
+    with pytest.raises(RuntimeError, match="running statistics that all examples share"):
+        vmap(f, (0, None, None))(x, mean[0], var[0])
+
+
+def test_to_another_device(require_device):
+    require_device("webgpu")
+    x = draw(3, 2)
+    got = vmap(lambda a: (a.to("webgpu") * 2).cpu())(x)
+    same(got, x * 2)
+    same(grad(lambda x: vmap(lambda a: (a.to("webgpu") * a.to("webgpu")).cpu())(x).sum())(x), 2 * x)
+
+
+def test_views_in_place():
+    x = draw(4, 2, 3)
+    same(vmap(lambda a: a.clone().t_())(x), x.transpose(1, 2))
+    same(vmap(lambda a: a.clone().unsqueeze_(0))(x), x.unsqueeze(1))
+    same(vmap(lambda a: a.clone().fill_diagonal_(0.0))(x), looped(lambda a: a.clone().fill_diagonal_(0.0), x))
+    with pytest.raises(RuntimeError, match="vmap"):
+        vmap(lambda a: a.resize_(7))(x)
+    with pytest.raises(RuntimeError, match="vmap"):
+        vmap(lambda a: a.set_(a[0]))(x)

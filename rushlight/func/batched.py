@@ -74,6 +74,23 @@ class BatchedTensor(Tensor):
     def __reduce__(self) -> Any:
         _refuse("a pickle", "return the tensor from the function")
 
+    def resize_(self, *sizes: Any, **named: Any) -> Any:
+        _refuse("resize_()", "make a new tensor")
+
+    def resize_as_(self, the_template: Any, **named: Any) -> Any:
+        _refuse("resize_as_()", "make a new tensor")
+
+    def set_(self, *args: Any, **named: Any) -> Any:
+        _refuse("set_()", "make a new tensor")
+
+    @property
+    def data(self) -> Any:
+        return self.detach()
+
+    @data.setter
+    def data(self, value: Any) -> None:
+        _refuse("an assignment to .data", "use copy_()")
+
     def __repr__(self) -> str:
         depths = ", ".join(str(level.depth) for level in self.levels)
         return f"BatchedTensor(level={depths}, shape={list(self.spec.shape)}, value=\n{self.physical!r}\n)"

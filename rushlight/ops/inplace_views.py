@@ -21,6 +21,7 @@ from rushlight.ops import inplace, reshaping, views
 from rushlight.ops.creation import shape_of
 from rushlight.ops.registry import REGISTRY
 from rushlight.tape import call, replay
+from rushlight.tape.batching import physical_of
 from rushlight.tape.needed import edge_of
 from rushlight.tape.recipe import make_plain
 from rushlight.tape.state import STATE, impure
@@ -50,6 +51,9 @@ def see_as(x: Value, view: Callable[..., Any], name: str, *args: Any, **named: A
     impure()
     seen = view(x, *args, **named)
     if seen is x:
+        return x
+    if x.spec.hidden:  # the handle is of one vmap alone: nobody else sees it
+        x.spec, x.physical = seen.spec, physical_of(seen)  # type: ignore[attr-defined]
         return x
     if x.base is None:
         x.base = _root_of(x, x.spec)

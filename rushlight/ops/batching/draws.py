@@ -46,6 +46,8 @@ def _masked(x: Value, mask: Value) -> Value:
 
 def dropout_rule(plan: BatchPlan, inputs: Sequence[Value], params: tuple[Any, ...]) -> Any:
     """Numbers that were drawn before for one example's shape, and its derivative: both are x times a mask."""
+    if len(inputs) != 1:
+        raise RushlightError(f"{plan.op.name}: no batching rule for numbers drawn before; take the op out of vmap")
     (x,) = inputs
     ones = Needed.full(Spec.of(x.spec.device, x.spec.dtype, x.spec.shape), 1.0)
     return _masked(x.physical, call.call(plan.op, (ones,), plan.static, params))  # type: ignore[attr-defined]

@@ -1,4 +1,7 @@
-"""Contractions: the batch is a batch of matrices; an operand that every example shares stays one."""
+"""Contractions and convolutions: the batch is a batch of matrices, more images or more groups of channels.
+
+An operand that every example shares stays one where it can.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from typing import Any
 
 from rushlight.core.shapes import numel
 from rushlight.ops import elementwise as e, views
-from rushlight.ops.batching.lanes import lined, top_rank
+from rushlight.ops.batching.lanes import flat, lined, top_rank, unflat
 from rushlight.ops.matmul import _product, matmul_plain
 from rushlight.tape import call
 from rushlight.tape.batching import BatchPlan
@@ -38,3 +41,59 @@ def linear_rule(plan: BatchPlan, inputs: Sequence[Value], params: tuple[Any, ...
     for b in bias:
         out = e.add(out, lined(plan, b, len(shape)) if b.spec.hidden else b)
     return out
+
+
+# ---- convolution: x (n, channels, ...), w (outs, channels / groups, ...), g (n, outs, ...) ----
+
+
+def _more_images(plan: BatchPlan, x: Value) -> Value:
+    """(examples * n, channels, ...)."""
+    whole = flat(plan, x)
+    n, *rest = x.spec.shape
+    return views.reshape(whole, (whole.spec.shape[0] * n, *rest))
+
+
+def _more_channels(plan: BatchPlan, x: Value) -> Value:
+    """(n, examples * channels, ...)."""
+    whole = views.transpose(flat(plan, x), 0, 1)
+    n, channels, *rest = x.spec.shape
+    return views.reshape(whole, (n, whole.spec.shape[1] * channels, *rest))
+
+
+def _grouped(plan: BatchPlan, shared: bool) -> tuple[Any, ...]:
+    """The geometry with each example's channels as groups of their own, unless one operand serves them all."""
+    static = list(plan.static)
+    static[3] *= 1 if shared else numel(plan.sizes)
+    return tuple(static)
+
+
+def convolution_rule(plan: BatchPlan, inputs: Sequence[Value], params: tuple[Any, ...]) -> Any:
+    """The convolution, and its transpose in x: of an image and weights."""
+    x, w = inputs
+    if not w.spec.hidden:
+        made = call.call(plan.op, (views.contiguous(_more_images(plan, x)), w), plan.static)
+        return views.reshape(made, (*plan.sizes, x.spec.shape[0], *made.spec.shape[1:]))
+    one = not x.spec.hidden and plan.static[3] == 1 and plan.op.name == "convolution"
+    image = x if one else _more_channels(plan, x)
+    made = call.call(plan.op, (views.contiguous(image), views.contiguous(_more_images(plan, w))), _grouped(plan, one))
+    return _apart(plan, made)
+
+
+def _apart(plan: BatchPlan, made: Value) -> Value:
+    """(n, examples * channels, ...) as (examples, n, channels, ...)."""
+    n, channels, *rest = made.spec.shape
+    lanes = numel(plan.sizes)
+    whole = views.transpose(views.reshape(made, (n, lanes, channels // lanes if lanes else 0, *rest)), 0, 1)
+    return unflat(plan, whole)
+
+
+def weights_rule(plan: BatchPlan, inputs: Sequence[Value], params: tuple[Any, ...]) -> Any:
+    """The transpose in w: of a gradient and an image, a sum over the images of one example."""
+    g, x = inputs
+    one = not x.spec.hidden and plan.static[3] == 1
+    image = x if one else _more_channels(plan, x)
+    ready = (views.contiguous(_more_channels(plan, g)), views.contiguous(image))
+    made = call.call(plan.op, ready, _grouped(plan, one))
+    outs, *rest = made.spec.shape
+    lanes = numel(plan.sizes)
+    return views.reshape(made, (*plan.sizes, outs // lanes if lanes else 0, *rest))

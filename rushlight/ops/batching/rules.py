@@ -41,6 +41,9 @@ VIEWS: dict[str, Any] = {
 KERNELS: dict[str, Any] = {
     "matmul": products.matmul_rule,
     "linear": products.linear_rule,
+    "convolution": products.convolution_rule,
+    "convolution_back": products.convolution_rule,
+    "convolution_weights": products.weights_rule,
     "gather": places.gather_rule,
     "scatter_add": places.scatter_rule,
     "scatter_zero": places.scatter_zero_rule,
