@@ -102,7 +102,7 @@ def everywhere(results: Sequence[Any], args: Sequence[Any], dirty: Sequence[Any]
 # ---- a batch of the user's own ----
 
 
-class VmapInfo(NamedTuple):
+class Mapped(NamedTuple):
     """What PyTorch tells a function's own `vmap`."""
 
     batch_size: int
@@ -116,7 +116,7 @@ def own_vmap(rule: Callable[..., Any], name: str, args: Sequence[Any]) -> Any:
     given = [peel(a, (level,)) if m else a for a, m in zip(args, mapped, strict=True)]
     outside = tuple([other for other in STATE.get().batch if other is not level])
     with Changed(batch=outside):
-        made = rule(VmapInfo(level.size, level.randomness), tuple(0 if m else None for m in mapped), *given)
+        made = rule(Mapped(level.size, level.randomness), tuple(0 if m else None for m in mapped), *given)
     if not isinstance(made, tuple) or len(made) != 2:
         raise RushlightError(f"{name}: its vmap must give (outputs, out_dims), got {type(made).__name__}")
     outputs, dims = made
