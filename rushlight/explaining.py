@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from typing import Any, TextIO
 
 from rushlight.core.shapes import Spec
+from rushlight.devices.allocator import Storage
 from rushlight.kernel.show import show
 from rushlight.ops.family.build import noted_builds
 from rushlight.ops.family.pairs import is_complex
@@ -21,6 +22,7 @@ from rushlight.tape.needed import Needed, edge_of
 from rushlight.tape.op import Plan
 from rushlight.tape.place import Place
 from rushlight.tape.recipe import Recipe
+from rushlight.tape.saving import PACKED
 from rushlight.tape.state import Changed
 from rushlight.tape.value import Leaf, Node, Output, Value
 
@@ -164,8 +166,10 @@ def _saved_bytes(nodes: list[Any]) -> int:
     storages = {}
     for node in nodes:
         if type(node) is not Leaf:
-            for storage in (*[v.storage for v in node.saved or ()], *node.outs):
-                storages[id(storage)] = storage.room
+            for kept in (*(node.saved or ()), *node.outs):
+                storage = kept if isinstance(kept, Storage) else getattr(kept, "storage", None)  # dropped, or packed
+                if storage is not None:
+                    storages[id(storage)] = storage.room
     return sum(storages.values())
 
 
@@ -207,6 +211,8 @@ def _saves(node: Node) -> str:
         return "nothing any more: a backward pass gave it back"
     parts = [f"operand {i} {plan.ins[i]!r}" for i in grad.saves_in]
     parts += [f"result {plan.outs[j]!r}" for j in grad.saves_out]
+    if node.dropped is PACKED:
+        return ", ".join(parts) + " (as the hooks for saved tensors keep them)"
     return ", ".join(parts) + (" (in part dropped, to be made again)" if node.dropped is not None else "")
 
 

@@ -8,7 +8,7 @@ import threading
 import pytest
 
 import rushlight as rl
-from rushlight import InplaceError, NotDifferentiable
+from rushlight import InplaceError, NotDifferentiable, autograd
 from rushlight.autograd import Function, grad, graph
 
 
@@ -93,6 +93,18 @@ def test_printing():
     assert repr(x) == "tensor([1., 2.], requires_grad=True)"
     assert repr(x * 2) == "tensor([2., 4.], grad_fn=<mul>)"
     assert repr(x.detach()) == "tensor([1., 2.])"
+
+
+def test_older_and_longer_names():
+    x = autograd.Variable(rl.ones(2), requires_grad=True)
+    assert isinstance(x, autograd.Variable)
+    assert isinstance(x, rl.Tensor)
+    (x * 2).sum().backward()
+    assert x.grad.tolist() == [2, 2]
+    assert autograd.function.Function is Function
+    with autograd.grad_mode.no_grad():
+        assert not rl.is_grad_enabled()
+    assert isinstance(x.register_hook(print), rl.utils.hooks.RemovableHandle)
 
 
 # ---- versions ----

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import io
 
 import pytest
 
@@ -386,6 +387,17 @@ def test_in_a_budget():
                     y = (y * y).sin().exp()
                     kept.append(y.grad_fn)
     assert run() == want
+
+
+def test_explaining_a_graph_whose_saves_are_elsewhere():
+    x = leaf()
+    with graph.saved_tensors_hooks(lambda t: t.tolist(), lambda rows: rl.tensor(rows)):
+        y = x.exp().sum()
+    text = io.StringIO()
+    rl.explain(y, source=False, file=text)
+    assert "hooks for saved tensors" in text.getvalue()
+    rl.explain(checkpoint(lambda t: t.sin().exp(), x).sum(), source=False, file=text)
+    assert "dropped, to be made again" in text.getvalue()
 
 
 # ---- errors ----

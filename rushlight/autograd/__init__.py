@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from rushlight.autograd import functional, graph
+from rushlight.autograd import function, functional, grad_mode, graph
 from rushlight.autograd.gradcheck import GradcheckError, gradcheck, gradgradcheck
 from rushlight.autograd.gradient_map import Gradients, gradients
+from rushlight.autograd.variable import Variable
 from rushlight.core.errors import RushlightError
 from rushlight.func.vmap import vmap
 from rushlight.sparse.coo import SparseTensor, as_gradient
@@ -31,11 +32,14 @@ __all__ = [
     "Function",
     "GradcheckError",
     "Gradients",
+    "Variable",
     "backward",
     "detect_anomaly",
     "enable_grad",
+    "function",
     "functional",
     "grad",
+    "grad_mode",
     "gradcheck",
     "gradgradcheck",
     "gradients",

@@ -5,4 +5,10 @@ Takes: user functions and tensors. Gives: the same, with less memory held.
 Never: reaches below the tape's public records.
 """
 
-from rushlight.utils import _pytree as _pytree, checkpoint as checkpoint, data as data, dlpack as dlpack
+from rushlight.utils import (
+    _pytree as _pytree,
+    checkpoint as checkpoint,
+    data as data,
+    dlpack as dlpack,
+    hooks as hooks,
+)
