@@ -17,6 +17,7 @@ from rushlight.func import (
     jacfwd,
     jacrev,
     jvp,
+    levels,
     linearize,
     value_and_grad,
     vjp,
@@ -525,3 +526,37 @@ def test_in_inference_mode():
         assert jvp(lambda x: x * x, (y,), (y,))[1].tolist() == [2.0, 8.0]
         assert jacrev(lambda x: x * x)(y).tolist() == [[2.0, 0.0], [0.0, 4.0]]
     assert grad(lambda x: (x * x).sum())(y).tolist() == [2.0, 4.0]
+
+
+def test_an_inner_derivative_does_not_walk_the_history_of_its_inputs(monkeypatch):
+    visited = []
+
+    class Counting(levels.BoundedWalk):
+        def count(self, edges):
+            super().count(edges)
+            visited.append(len(self.waiting))
+
+    monkeypatch.setattr(levels, "BoundedWalk", Counting)
+    w = doubles(2).requires_grad_()
+    y = w * 1.0
+    for _ in range(50):
+        y = y - 0.01 * grad(lambda y: (y**3).sum())(y)
+    assert len(visited) == 50 and visited[0] == visited[-1] < 10
+    (g,) = rl.autograd.grad(y.sum(), w)
+    step = 1e-6
+
+    def solved(y):
+        for _ in range(50):
+            y = y - 0.03 * y**2
+        return y
+
+    close(g, (solved(w.detach() + step) - solved(w.detach() - step)) / (2 * step), 1e-8)
+
+
+def test_a_function_that_gives_its_input_back():
+    x = number(3.0).requires_grad_()
+    assert grad(lambda y: y)(x).item() == 1
+    out, pull = vjp(lambda y: (y, y, y * y), x)
+    assert pull((number(1.0), number(10.0), number(100.0)))[0].item() == 611
+    assert out[0].requires_grad and jvp(lambda y: y, (x,), (number(5.0),))[1].item() == 5
+    assert grad(lambda x: x * grad(lambda y: y)(x))(x).item() == 1

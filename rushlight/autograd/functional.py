@@ -106,8 +106,9 @@ def jvp(
     with Changed(grad=create_graph):
         run = _Run("jvp", func, inputs, strict, forward=True)
         vector = _vector("jvp", v, run.inputs, "input")
-        if strict and not all(run.made.depending):
-            run.independent(run.made.depending.index(False))
+        where = run.made.independent() if strict else None
+        if where is not None:
+            run.independent(where)
         parts = run.made.push(dict(enumerate(vector)))
         return run.output, _nested(parts, run.out_tuple)
 

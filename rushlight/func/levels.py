@@ -13,6 +13,7 @@
 
 from __future__ import annotations
 
+import functools
 import weakref
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
@@ -22,6 +23,7 @@ from rushlight.ops import creation, elementwise as e, views
 from rushlight.tape import call
 from rushlight.tape.backward import run_backward
 from rushlight.tape.batching import levels_of, lift, peel, unpeel
+from rushlight.tape.bounded import BoundedWalk
 from rushlight.tape.edges import key_of
 from rushlight.tape.needed import Needed, edge_of
 from rushlight.tape.state import STATE, Changed, is_inference
@@ -69,7 +71,7 @@ class Level:
 
     def pull(self, outputs: Sequence[Value], cotangents: Sequence[Value], create: bool, retain: bool) -> list[Any]:
         """The gradient of each input, None where the outputs do not depend on it."""
-        return pull(outputs, self.marks, cotangents, create, retain)
+        return pull(outputs, self.marks, cotangents, create, retain, self.tracked)
 
     def leave(self, value: Any) -> Any:
         """A result as it is seen outside: without a record that leads nowhere."""
@@ -98,15 +100,24 @@ def check_input(name: str, x: Any) -> None:
 
 
 def pull(
-    outputs: Sequence[Value], marks: Sequence[Any], cotangents: Sequence[Value], create: bool, retain: bool
+    outputs: Sequence[Value],
+    marks: Sequence[Any],
+    cotangents: Sequence[Value],
+    create: bool,
+    retain: bool,
+    ends: Collection[Any] = (),
 ) -> list[Any]:
-    """Vector-Jacobian products from recorded outputs to the marked records; None where nothing arrives."""
+    """Vector-Jacobian products from recorded outputs to the marked records; None where nothing arrives.
+
+    `ends` are nodes behind which no mark is.
+    """
     reached = [(y, g) for y, g in zip(outputs, cotangents, strict=True) if edge_of(y) is not None]
     if not reached or not marks:
         return [None] * len(marks)
     keys = [key_of(edge) for edge, _ in marks]
     seeds = [peel(Needed.cast(g, y.spec.dtype), levels_of(y)) for y, g in reached]
-    found = run_backward([y.node for y, _ in reached], seeds, retain, create, set(keys))
+    make = functools.partial(BoundedWalk, ends=ends) if ends else None
+    found = run_backward([y.node for y, _ in reached], seeds, retain, create, set(keys), make=make)
     parts = [found.get(key) for key in keys]
     return [part if part is None else unpeel(part, levels) for part, (_, levels) in zip(parts, marks, strict=True)]
 
@@ -131,10 +142,10 @@ def depends(values: Sequence[Value], known: Collection[Any] = ()) -> bool:
     return False
 
 
-def leaves_under(values: Sequence[Value]) -> set[Leaf]:
-    """The leaves that the values' records reach."""
+def leaves_under(values: Sequence[Value], ends: Collection[Any] = ()) -> set[Leaf]:
+    """The leaves that the values' records reach, without going behind `ends`."""
     stack = [edge for edge in map(edge_of, values) if edge is not None]
-    seen: set[Any] = set()
+    seen: set[Any] = set(ends)
     while stack:
         edge = stack.pop()
         node = edge.node if edge.__class__ is Output else edge

@@ -143,12 +143,12 @@ class Pulled:
                 f"{self.name}: the outputs are independent of input {where} ({self.primals[where].spec!r}), "
                 f"which strict=True forbids"
             )
-        return [_kept(or_zeros(part, x), mode) for part, x in zip(parts, self.primals, strict=True)]
+        return [_kept(or_zeros(part, x), mode, self.level) for part, x in zip(parts, self.primals, strict=True)]
 
 
-def _kept(value: Value, mode: bool) -> Any:
+def _kept(value: Value, mode: bool, level: Level) -> Any:
     """A derivative computed after its level: with its record where that leads somewhere."""
-    return value if edge_of(value) is None or (mode and depends([value])) else _plain(value)
+    return value if edge_of(value) is None or (mode and depends([value], level.tracked)) else _plain(value)
 
 
 # ---- forward ----
@@ -165,8 +165,8 @@ def jvp(func: Function, primals: Any, tangents: Any, *, strict: bool = False, ha
         raise RushlightError("jvp: primals must not be empty")
     pushed = Pushed("jvp", func, primals, has_aux)
     given = fitting("jvp", "tangent", tangents, pushed.in_spec, pushed.primals, "primal")
-    if strict and not all(pushed.depending):
-        where = pushed.depending.index(False)
+    where = pushed.independent() if strict else None
+    if where is not None:
         raise RushlightError(
             f"jvp: output {where} ({pushed.outs[where].spec!r}) does not depend on the primals, which strict=True forbids"
         )
@@ -206,12 +206,17 @@ class Pushed:
         recorded = [i for i, y in enumerate(self.outs) if edge_of(y) is not None]
         outs = [self.outs[i] for i in recorded]
         self.cotangents = Level(name, [creation.zeros_like(_plain(y)) for y in outs])
-        self.pulled = self.cotangents.run(pull, outs, self.level.marks, self.cotangents.values, True, True)
+        ends = self.level.tracked
+        self.pulled = self.cotangents.run(pull, outs, self.level.marks, self.cotangents.values, True, True, ends)
         self.place = {i: n for n, i in enumerate(recorded)}  # of an output among those that have a record
-        reached = leaves_under([g for g in self.pulled if g is not None])
-        self.depending = [
-            i in self.place and self.cotangents.leaves[self.place[i]] in reached for i in range(len(self.outs))
-        ]
+
+    def independent(self) -> int | None:
+        """The first output that does not depend on the primals."""
+        reached = leaves_under([g for g in self.pulled if g is not None], self.level.tracked)
+        for i in range(len(self.outs)):
+            if i not in self.place or self.cotangents.leaves[self.place[i]] not in reached:
+                return i
+        return None
 
     def push(self, tangents: dict[int, Any], retain: bool = True) -> list[Any]:
         """The derivative of every output along tangents, by the number of the primal; those left out are zero."""
@@ -219,9 +224,9 @@ class Pushed:
         create = mode and (self.live or any(edge_of(t) is not None for t in tangents.values()))
         pairs = [(self.pulled[i], t) for i, t in tangents.items() if self.pulled[i] is not None]
         outs, seeds = [g for g, _ in pairs], [t for _, t in pairs]
-        parts = pull(outs, self.cotangents.marks, seeds, create, retain or create)
+        parts = pull(outs, self.cotangents.marks, seeds, create, retain or create, self.level.tracked)
         results = []
         for i, y in enumerate(self.outs):
             part = parts[self.place[i]] if i in self.place else None
-            results.append(_kept(or_zeros(part, y), mode))
+            results.append(_kept(or_zeros(part, y), mode, self.level))
         return results
