@@ -105,6 +105,8 @@ def test_the_node_of_a_leaf():
     after = node.register_hook(lambda ins, outs: seen.append((ins, outs[0].tolist(), x.grad.tolist())))
     (x * 3).sum().backward()
     assert seen == [((), [6, 6], [6, 6])]
+    grad((x * 3).sum(), x)  # nothing is added to the leaf
+    assert len(seen) == 1
     before.remove()
     after.remove()
     (x * 3).sum().backward()
@@ -271,6 +273,26 @@ def test_retain_grad_follows_a_write_to_a_view():
     (h * h).sum().backward()
     assert h.grad.tolist() == [12, 8]
     assert x.grad.tolist() == [72, 16]
+
+
+def test_retain_grad_of_a_view_follows_a_write_to_its_base():
+    x = leaf()
+    h = x * 2
+    v = h[0]
+    v.retain_grad()
+    h.mul_(3)
+    (v * 5).backward()
+    assert v.grad.item() == 5
+    assert x.grad.tolist() == [30, 0]
+
+
+def test_a_retained_gradient_keeps_nothing_of_a_budget():
+    x = rl.ones(1 << 12, requires_grad=True)
+    with rl.memory.budget("64MiB"):
+        h = x * 2
+        h.retain_grad()
+        (h.exp() * 3).sum().backward()
+    assert h.grad.storage.recipe is None
 
 
 def test_nothing_is_kept_for_a_tensor_that_is_gone():

@@ -41,6 +41,12 @@ def test_derivatives_example() -> None:
     assert float(re.search(r"(\S+) from the sine", printed).group(1)) < 0.01
 
 
+def test_autograd_page() -> None:
+    """The blocks of docs/autograd.md are one program, and its assertions hold."""
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs/autograd.md").read_text(), re.S)
+    assert run("-c", "".join(blocks)).strip() == "tensor([1., 4.], grad_fn=<mul>)"
+
+
 def test_import_is_light() -> None:
     """Importing the package opens no device and loads no driver or compiler."""
     code = "import sys, rushlight; print([m for m in ('numpy', 'llvmlite', 'wgpu', 'cupy') if m in sys.modules])"

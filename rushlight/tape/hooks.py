@@ -18,6 +18,7 @@ from typing import Any
 from rushlight.core.errors import DeviceError, DTypeError, RushlightError, ShapeError
 from rushlight.tape.hook_tables import Handle, Hook, Table, add_to, hooks_of
 from rushlight.tape.needed import Needed
+from rushlight.tape.replay import keep
 from rushlight.tape.value import Leaf, Node, Output, Value
 
 Gradients = tuple[Value | None, ...]
@@ -124,6 +125,8 @@ class Kept:
     def take(self, g: Value) -> None:
         # A copy: the walk, or another value's owner, may have the same buffer.
         self.grad = Needed.clone(g) if self.grad is None else Needed.add(self.grad, g)
+        if self.grad.storage.recipe is not None:
+            keep(self.grad.storage)  # a gradient that is kept must not keep the whole step's recipes
 
     def follow(self, edge: Any) -> None:
         """Keep the gradient of this record from now on, and no longer that of an older one."""

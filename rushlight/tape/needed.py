@@ -60,3 +60,6 @@ def refresh_view(value: Value) -> None:
         fresh = Needed.view_of(base, value.spec, value.offset - base.offset)
     value.node = fresh.node
     value.history = history_of(base)
+    kept = getattr(value, "kept_grad", None)
+    if kept is not None and kept.retains:
+        kept.follow(value.node)
