@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -12,6 +12,7 @@ from pathlib import Path
 import llvmlite
 import llvmlite.binding as llvm
 
+from rushlight.core.interrupts import Uninterrupted
 from rushlight.devices.cache import read_object, write_object
 
 CACHE_VERSION = 2
@@ -97,8 +98,14 @@ def assembly(text: str) -> str:
 def load(source: Source, *names: str) -> list[int]:
     """The addresses of functions and variables of the source, loaded as machine code.
 
-    The code stays in memory until the process ends, whatever Python lets go of: worker threads may be in it.
+    The code stays in memory until the process ends, whatever Python lets go of: worker threads may be in it. Ctrl-C waits:
+    an engine that is let go half made takes the target with it.
     """
+    with Uninterrupted():
+        return _load(source, names)
+
+
+def _load(source: Source, names: Sequence[str]) -> list[int]:
     code = llvm.object_file.ObjectFileRef.from_data(object_code(source))  # what can fail comes before the engine
     engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine().target)
     engine.add_object_file(code)

@@ -21,6 +21,7 @@ from llvmlite import binding as llvm, ir
 
 from rushlight.core.dtypes import DType, compute_type
 from rushlight.core.errors import DeviceError
+from rushlight.core.interrupts import Uninterrupted
 from rushlight.devices.cuda.grid import I64, Geometry, Rule, const
 
 I8, I32 = ir.IntType(8), ir.IntType(32)
@@ -206,7 +207,7 @@ def _compiled(text: str, name: str) -> int:
 
 def _definition(key: tuple[object, ...], write: Callable[[str], str]) -> _MethodDef:
     """The compiled function for `key`; `write` gives its IR under a name, which one engine needs to be new."""
-    with _building:
+    with Uninterrupted(), _building:
         found = _definitions.get(key)
         if found is None:
             name = f"native{len(_definitions)}"

@@ -71,6 +71,13 @@ class Copies:
     def read(self, buffer: Any, offset: int, target: memoryview) -> None:
         """Bytes of `buffer` into `target`, after all queued work."""
         self.device.stream.flush()
+        try:
+            self._read(buffer, offset, target)
+        except BaseException:
+            self._staging = None  # it may be mapped still
+            raise
+
+    def _read(self, buffer: Any, offset: int, target: memoryview) -> None:
         done = 0
         while done < len(target):
             start = (offset + done) // 4 * 4
@@ -95,5 +102,4 @@ class Copies:
             self._staging.map_sync("READ", 0, size)
             return self._staging.read_mapped(0, size, copy=False)
         except self.device.errors as error:
-            self._staging = None
             raise DeviceError(f"webgpu: copy from the device failed: {error}; {REOPEN}") from error

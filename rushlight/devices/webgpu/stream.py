@@ -5,6 +5,8 @@
 2. Launch blocks lie in one uniform buffer, each dispatch at its own offset. They are written just before the submit,
    which is after all earlier submits in the queue's order, so the buffer is used again at once.
 3. Whatever else touches the queue (copies) flushes first. A freed buffer is destroyed after the flush.
+4. Ctrl-C may come between any two steps. In `record` it loses at most the dispatch that was being queued, whose place in the
+   buffer is taken before it is used; what is queued is submitted as a whole.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from __future__ import annotations
 from typing import Any
 
 from rushlight.core.errors import DeviceError
+from rushlight.core.interrupts import Uninterrupted
 from rushlight.devices.webgpu.adapter import Opened
 from rushlight.devices.webgpu.dispatch import dispatcher
 
@@ -54,17 +57,23 @@ class Stream:
         if self._pass is None:
             self._encoder = self.gpu.create_command_encoder()
             self._pass = self._encoder.begin_compute_pass()
-        self._bytes[self._used : end] = block
-        if pipeline is not self._pipeline:
-            self._pass.set_pipeline(pipeline)
-            self._pipeline = pipeline
-        self._dispatch(self._pass, group, self._used, groups)
+        at = self._used
         self._used = -(-end // self.align) * self.align
         self._count += 1
         self._work += work
+        self._bytes[at:end] = block
+        if pipeline is not self._pipeline:
+            self._pipeline = None
+            self._pass.set_pipeline(pipeline)
+            self._pipeline = pipeline
+        self._dispatch(self._pass, group, at, groups)
 
     def flush(self) -> None:
         """Submit what is queued."""
+        with Uninterrupted():
+            self._flush()
+
+    def _flush(self) -> None:
         if self._pass is not None:
             encoder, used = self._encoder, self._used
             self._pass.end()
