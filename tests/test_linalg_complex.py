@@ -96,6 +96,14 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
 }
 
 
+def test_lu_solve_of_an_adjoint_from_the_right():
+    """X A^H = B, and not X A^T = B."""
+    random = np.random.default_rng(0)
+    a, b = drawn(random, (3, 3)), drawn(random, (2, 3))
+    x = linalg.lu_solve(*linalg.lu_factor(rushlight.tensor(a)), rushlight.tensor(b), left=False, adjoint=True)
+    assert np.abs(x.numpy() @ a.conj().T - b).max() < 1e-12
+
+
 def drawn(random: Any, shape: Sequence[int]) -> Array:
     return np.asarray(random.normal(size=shape) + 1j * random.normal(size=shape))
 

@@ -1,6 +1,6 @@
 """Bessel functions and Airy's function, as PyTorch's `special` names them; formulas in `scalar/bessel`.
 
-Those of which PyTorch has no derivative raise when a gradient reaches them.
+PyTorch has no derivative of most of them; here each has one.
 """
 
 from __future__ import annotations
@@ -60,16 +60,39 @@ i1e = elementwise(
 )
 
 
-def _plain(name: str, body: Callable[[Expr], Expr], doc: str) -> Callable[..., Any]:
-    return elementwise(name, lambda x: body(x), doc, FLOAT, method=False, top=False)
+def _plain(
+    name: str, body: Callable[[Expr], Expr], doc: str, vjp: Callable[..., Any] | None = None
+) -> Callable[..., Any]:
+    return elementwise(name, lambda x: body(x), doc, FLOAT, vjp=vjp, method=False, top=False)
 
 
-bessel_j0 = _plain("bessel_j0", bessel.j0, "Bessel function of the first kind, order 0.")
-bessel_j1 = _plain("bessel_j1", bessel.j1, "Bessel function of the first kind, order 1.")
+# Where the formula is one of |x| the derivative is declared: that of |x| twice is wrong at 0.
+bessel_j0 = _plain(
+    "bessel_j0",
+    bessel.j0,
+    "Bessel function of the first kind, order 0.",
+    lambda g, out, x: -g * bessel.j1(x),
+)
+bessel_j1 = _plain(
+    "bessel_j1",
+    bessel.j1,
+    "Bessel function of the first kind, order 1.",
+    lambda g, out, x: g * (bessel.j0(x) - _over(out, x)),
+)
 bessel_y0 = _plain("bessel_y0", bessel.y0, "Bessel function of the second kind, order 0.")
 bessel_y1 = _plain("bessel_y1", bessel.y1, "Bessel function of the second kind, order 1.")
-modified_bessel_i0 = _plain("modified_bessel_i0", bessel.i0, "Modified Bessel function of the first kind, order 0.")
-modified_bessel_i1 = _plain("modified_bessel_i1", bessel.i1, "Modified Bessel function of the first kind, order 1.")
+modified_bessel_i0 = _plain(
+    "modified_bessel_i0",
+    bessel.i0,
+    "Modified Bessel function of the first kind, order 0.",
+    lambda g, out, x: g * bessel.i1(x),
+)
+modified_bessel_i1 = _plain(
+    "modified_bessel_i1",
+    bessel.i1,
+    "Modified Bessel function of the first kind, order 1.",
+    lambda g, out, x: g * (bessel.i0(x) - _over(out, x)),
+)
 modified_bessel_k0 = _plain("modified_bessel_k0", bessel.k0, "Modified Bessel function of the second kind, order 0.")
 modified_bessel_k1 = _plain("modified_bessel_k1", bessel.k1, "Modified Bessel function of the second kind, order 1.")
 scaled_modified_bessel_k0 = _plain("scaled_modified_bessel_k0", bessel.k0_scaled, "exp(x) times modified_bessel_k0(x).")

@@ -208,9 +208,9 @@ def _next(x: Expr, y: Expr) -> Expr:
 nextafter = elementwise(
     "nextafter",
     _next,
-    "The next number after x towards y; its gradient is that of x.",
+    "The next number after x towards y; its gradient is that of x, where they differ.",
     (float32, float64),
-    vjp=lambda g, out, x, y: (g, None),
+    vjp=lambda g, out, x, y: (s.where(x.eq(y), const(0, g.dtype), g), None),
 )
 
 # ---- combinations ----

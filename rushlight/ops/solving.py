@@ -339,9 +339,9 @@ def linalg_lu_solve(LU: Value, pivots: Value, B: Value, *, left: bool = True, ad
     p, lower, upper = lu_unpack(LU, pivots)
     _, (p, lower, upper, b) = batched("linalg.lu_solve", p, lower, upper, B)
     if not left:  # X A = B is A^T X^T = B^T, and with the adjoint conj(A) X^T = B^T
-        lower, upper, b = (conj(v) if adjoint else v for v in (lower, upper, b))
-        x = _through(p, lower, upper, transposed(b), not adjoint)
-        return transposed(conj(x) if adjoint else x)
+        if adjoint:
+            lower, upper = conj(lower), conj(upper)
+        return transposed(_through(p, lower, upper, transposed(b), not adjoint))
     if adjoint:
         return _through(p, conj(lower), conj(upper), b, True)
     return _through(p, lower, upper, b, False)

@@ -134,8 +134,10 @@ def _first(x: Expr, order: int) -> Expr:
     size = s.absolute(x)
     near = size <= _NEAR
     inner = s.where(near, size, const(1.0, x.dtype))
-    value = s.where(near, _j_near(inner, order), _waves(size, order)[0])
-    return _signed(x, value) if order else value
+    far = _waves(size, order)[0]
+    if order:  # of x itself near 0, see _first_scaled
+        return s.where(near, _j_near(s.where(near, x, const(1.0, x.dtype)), order), _signed(x, far))
+    return s.where(near, _j_near(inner, order), far)
 
 
 def j0(x: Expr) -> Expr:
