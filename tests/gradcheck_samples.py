@@ -184,8 +184,9 @@ def norms() -> Iterator[Case]:
         rows = (draw(4, 3), draw(4, 3)) if affine else ()
         yield Case(f"layer_norm affine={affine}", lambda x, *wb: F.layer_norm(x, (4, 3), *wb), (x, *rows))
         yield Case(f"rms_norm affine={affine}", lambda x, *w: F.rms_norm(x, (4, 3), *w), (x, *rows[:1]))
-    tracked = lambda x: F.instance_norm(x, rl.tensor(mean), rl.tensor(var), use_input_stats=False)  # noqa: E731
-    yield Case("instance_norm of given statistics", tracked, (x,))
+    for op, given in ((F.instance_norm, {"use_input_stats": False}), (F.batch_norm, {})):
+        call = lambda x, m, v, op=op, named=given: op(x, m, v, **named)  # noqa: E731
+        yield Case(f"{op.__name__} of given statistics", call, (x, mean, var))
     yield Case("local_response_norm", lambda x: F.local_response_norm(x, 3, alpha=0.3, k=2.0), (x,))
     for p in (1.0, 2.0, 3.0):
         yield Case(f"normalize p={p}", lambda x, p=p: F.normalize(x, p, dim=1), (draw(2, 3, low=0.3),))

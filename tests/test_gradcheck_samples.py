@@ -18,7 +18,7 @@ from tests import gradcheck_samples, gradcheck_samples_elements, gradcheck_sampl
 from tests.catalog import ROWS
 from tests.catalog_gradients import float_arrays, smooth_samples
 from tests.catalog_row import Row, Sample
-from tests.catalog_run import to_tensor
+from tests.catalog_run import samples_of, to_tensor
 from tests.gradcheck_samples import Case
 
 CASES = [
@@ -87,6 +87,41 @@ def test_catalog(row: Row):
     sample = min((s for s in smooth_samples(row) if size_of(s)), key=size_of)
     assert gradcheck(called(row, sample), leaves_of(sample), fast_mode=True)
     assert gradgradcheck(called(row, sample), leaves_of(sample), fast_mode=True)
+
+
+# Operands and results that have nothing to do with each other, and floats that are constants, as in PyTorch.
+APART = {
+    "batch_norm": "running statistics are results of their own",
+    "broadcast_tensors": "each result is of one operand",
+    "meshgrid": "each result is of one operand",
+    "native_group_norm": "the statistics are of the input alone",
+    "native_layer_norm": "the statistics are constants",
+    "linalg_lu": "the permutation is a constant",
+    "lu_unpack": "the permutation is a constant",
+    "histc": "counts",
+    "zeros_like": "new numbers",
+    "ones_like": "new numbers",
+    "full_like": "new numbers",
+    "empty_like": "new numbers",
+    "quantile": "with 'lower' the place is a whole number",
+    "nanquantile": "with 'lower' the place is a whole number",
+}
+OF_FLOATS = [
+    row for row in ROWS if not row.makes and not row.random and float64 in row.dtypes and row.name not in APART
+]
+
+
+@pytest.mark.parametrize("row", OF_FLOATS, ids=repr)
+def test_no_operand_is_detached_in_silence(row: Row):
+    """Whichever float operand requires gradients, every float result does."""
+    for sample in [s for s in samples_of(row, float64) if size_of(s)][:2]:
+        arrays = float_arrays(sample)
+        for i in range(len(arrays)):
+            given = [to_tensor(a, float64, "cpu") for a in arrays]
+            given[i].requires_grad_()
+            results = called(row, sample)(*given)
+            floats = [r for r in (results if isinstance(results, tuple) else (results,)) if r.dtype.kind in "fc"]
+            assert all(r.requires_grad for r in floats), f"{sample}: float operand {i}"
 
 
 @pytest.mark.slow

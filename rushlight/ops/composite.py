@@ -220,10 +220,19 @@ def gelu(input: Value, approximate: str = "none") -> Value:
     return e.gelu_tanh(input) if approximate == "tanh" else e.gelu_exact(input)
 
 
+_leaky = elementwise(
+    "leaky_relu",
+    lambda x, slope: s.where(x > 0, x, x * slope),
+    "x where positive, else slope * x.",
+    vjp=lambda g, out, x, slope: (s.where(x > 0, g, g * slope), None),
+    listed=False,
+)
+
+
 @composite("leaky_relu", method=False, top=False)
 def leaky_relu(input: Value, negative_slope: float = 0.01) -> Value:
     """x where positive, else negative_slope * x."""
-    return e.select(e.gt(input, 0), input, e.mul(input, negative_slope))
+    return _leaky(input, negative_slope)
 
 
 def chosen(size_average: bool | None, reduce: bool | None, reduction: str) -> str:

@@ -84,9 +84,10 @@ def instance_norm(
         raise ShapeError(f"instance_norm: more than one value per instance and channel is needed, got {input.spec!r}")
     n, channels = shape[:2]
     flat = views.reshape(input, (1, n * channels, *shape[2:]))
-    with Changed(grad=False):
-        mean = None if running_mean is None else e.clone(_repeated(running_mean, n))
-        var = None if running_var is None else e.clone(_repeated(running_var, n))
+    mean, var = (None if v is None else _repeated(v, n) for v in (running_mean, running_var))
+    if use_input_stats:  # they are written to, and the result does not depend on them
+        with Changed(grad=False):
+            mean, var = (None if v is None else e.clone(v) for v in (mean, var))
     y = batch_norm(flat, mean, var, None, None, use_input_stats, momentum, eps)
     if use_input_stats and n:
         with Changed(grad=False):

@@ -21,7 +21,7 @@ from rushlight.kernel.shapes import Map
 from rushlight.ops.family.build import built, check_device_dtype, step_of
 from rushlight.scalar import build as s
 from rushlight.scalar.derive import gradients
-from rushlight.scalar.ir import Expr, arg, param, rebuild, topological
+from rushlight.scalar.ir import Expr, arg, const, param, rebuild, topological
 from rushlight.tape import call
 from rushlight.tape.direct import any_direct
 from rushlight.tape.needed import Needed
@@ -246,11 +246,17 @@ def _traced(op: MapOp, plan: Plan, needs: int, came: Sequence[bool]) -> _Traced:
     outs = [arg(n + j, compute_type(d)) for j, d in enumerate(formula.outputs)]
     gs = [arg(n + m + j, compute_type(d)) for j, d in enumerate(formula.outputs)]
     parts = op.vjp_exprs(formula, plan.static, [g if here else None for g, here in zip(gs, came, strict=True)], outs)
+    flat = [i for i in range(n) if needs >> i & 1 and parts[i] is None]
     asked = [i for i in range(n) if needs >> i & 1 and parts[i] is not None]
     through = {
         i: j for i in asked for j, g in enumerate(gs) if parts[i] is g and formula.inputs[i] is formula.outputs[j]
     }
     computed = [i for i in asked if i not in through]
+    if computed and all(came):  # zeros come from the same kernel
+        constant = [i for i in flat if formula.inputs[i].kind == "f"]
+        parts = [const(0, compute_type(d)) if i in constant else parts[i] for i, d in enumerate(formula.inputs)]
+        flat = [i for i in flat if i not in constant]
+        computed = sorted(computed + constant)
     exprs: list[Expr] = [parts[i] for i in computed]  # type: ignore[misc]
     used = {e.value for e in topological(exprs) if e.op == "arg"}
     used_gs = [j for j in range(m) if n + m + j in used]
@@ -266,7 +272,6 @@ def _traced(op: MapOp, plan: Plan, needs: int, came: Sequence[bool]) -> _Traced:
         rebuild(exprs, renumber),
     )
     grad_op = MapGrad(f"{op.name}_grad", fixed, len(used_gs)) if computed else None
-    flat = [i for i in range(n) if needs >> i & 1 and parts[i] is None]
     return _Traced(grad_op, computed, through, flat, used_gs, saves_in, saves_out)
 
 
