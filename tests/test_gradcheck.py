@@ -186,6 +186,27 @@ def test_forward_mode(fast):
     assert gradgradcheck(rl.sin, (x,), check_fwd_over_rev=True, fast_mode=fast)
 
 
+@MODES
+def test_batches_of_gradients(fast):
+    x, y = drawn(2, 3), drawn(3, 2, seed=1)
+    for check in (gradcheck, gradgradcheck):
+        assert check(rl.matmul, (x, y), check_batched_grad=True, fast_mode=fast)
+        assert check(lambda a: (a.softmax(1), a.prod(0)), (x,), check_batched_grad=True, fast_mode=fast)
+    both = {"check_forward_ad": True, "check_batched_forward_grad": True}
+    assert gradcheck(lambda a: (a.exp(), a.sum(1)), x, **both, fast_mode=fast)
+    assert gradcheck(rl.exp, drawn(2, dtype=rl.complex128), check_batched_grad=True, **both, fast_mode=fast)
+
+    def reads(g, x):
+        return g * (2.0 if g.sum().item() == g.sum().item() else 1.0)  # what an example is, vmap cannot ask
+
+    with pytest.raises(GradcheckError, match="vmap over the backward pass of output 0 raised"):
+        gradcheck(declared(lambda x: x * 2, reads), x, check_batched_grad=True, fast_mode=fast)
+    with pytest.raises(ValueError, match="check_batched_grad"):
+        gradcheck(rl.exp, x, check_batched_grad=True, check_backward_ad=False, check_forward_ad=True)
+    with pytest.raises(ValueError, match="check_batched_forward_grad"):
+        gradcheck(rl.exp, x, check_batched_forward_grad=True)
+
+
 def test_gradients_given_for_the_second_order():
     x = drawn(2, 3)
     g = rl.ones(2, 3, dtype=rl.float64, requires_grad=True)

@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from rushlight.autograd.batched_checks import check_batched_backward, check_batched_forward
 from rushlight.autograd.differences import (
     analytic_jacobians,
     floats,
@@ -54,6 +55,8 @@ class Asked:
     fast: bool
     backward: bool = True
     forward: bool = False
+    batched: bool = False
+    batched_forward: bool = False
 
 
 def gradcheck(
@@ -67,6 +70,8 @@ def gradcheck(
     nondet_tol: float = 0.0,
     check_undefined_grad: bool = True,
     check_grad_dtypes: bool = False,
+    check_batched_grad: bool = False,
+    check_batched_forward_grad: bool = False,
     check_forward_ad: bool = False,
     check_backward_ad: bool = True,
     fast_mode: bool = False,
@@ -79,6 +84,10 @@ def gradcheck(
     """
     if not (check_backward_ad or check_forward_ad):
         raise ValueError("gradcheck: one of check_backward_ad and check_forward_ad must be True")
+    if check_batched_grad and not check_backward_ad:
+        raise ValueError("gradcheck: check_batched_grad=True needs check_backward_ad=True")
+    if check_batched_forward_grad and not check_forward_ad:
+        raise ValueError("gradcheck: check_batched_forward_grad=True needs check_forward_ad=True")
     given = (inputs,) if isinstance(inputs, Tensor) else tuple(inputs)
     asked = Asked(
         func,
@@ -92,6 +101,8 @@ def gradcheck(
         fast_mode,
         check_backward_ad,
         check_forward_ad,
+        check_batched_grad,
+        check_batched_forward_grad,
     )
     xs = _checked_inputs(given, eps)
     try:
@@ -116,6 +127,7 @@ def gradgradcheck(
     nondet_tol: float = 0.0,
     check_undefined_grad: bool = True,
     check_grad_dtypes: bool = False,
+    check_batched_grad: bool = False,
     check_fwd_over_rev: bool = False,
     check_rev_over_rev: bool = True,
     fast_mode: bool = False,
@@ -152,6 +164,7 @@ def gradgradcheck(
         nondet_tol=nondet_tol,
         check_undefined_grad=check_undefined_grad,
         check_grad_dtypes=check_grad_dtypes,
+        check_batched_grad=check_batched_grad and check_rev_over_rev,
         check_forward_ad=check_fwd_over_rev,
         check_backward_ad=check_rev_over_rev,
         fast_mode=fast_mode,
@@ -217,6 +230,11 @@ def _check(asked: Asked, xs: list[Tensor]) -> None:
         _check_seeds(asked, xs, places)
     if asked.forward:
         _check_forward(asked, xs, places)
+    how = asked.function, asked.inputs, xs, asked.atol, asked.rtol
+    if asked.batched:
+        check_batched_backward(*how)
+    if asked.batched_forward:
+        check_batched_forward(*how)
 
 
 def _outputs(asked: Asked, places: list[int]) -> list[Tensor]:

@@ -16,6 +16,7 @@ from rushlight.ops.family.view import View, Views
 from rushlight.ops.losses import CrossEntropy
 from rushlight.ops.random import Dropout
 from rushlight.ops.sorting import SortOp
+from rushlight.ops.underived import Recorded
 from rushlight.tape.needed import provide
 from rushlight.tape.op import Op
 
@@ -31,6 +32,7 @@ FAMILIES: dict[type[Op], Any] = {
     LibraryOp: libraries.library_rule,
     Attention: libraries.attention_rule,
     AttentionGrad: libraries.attention_rule,
+    Recorded: places.stand_rule,
 }
 VIEWS: dict[str, Any] = {
     **dict.fromkeys(seen.SHIFTS, seen.view_rule),
