@@ -52,6 +52,18 @@ def _walk(spec: Spec, shape: Shape) -> Shape:
     return broadcast_strides(spec.shape, spec.strides, shape) if spec.numel else contiguous_strides(shape)
 
 
+def _one_for_all(batch: Shape, m: int, strides: Sequence[Shape]) -> tuple[int, Sequence[Shape]]:
+    """Where one matrix b serves the whole batch, all rows of the batch as those of one product; else as they are."""
+    out, a, b = strides
+    if any(st and size != 1 for st, size in zip(b, batch, strict=False)):
+        return m, strides
+    sizes, steps = collapse((*batch, m), (out[:-1], a[:-1]))
+    if len(sizes) != 1 or sizes[0] == m or not sizes[0]:
+        return m, strides
+    (first,), (second,) = steps
+    return sizes[0], [(first, out[-1]), (second, a[-1]), b[-2:]]
+
+
 def _plan_matmul(op: Op, ins: Sequence[Spec], static: Static) -> Plan:
     pool = check_devices("matmul", ins)
     _check_types("matmul", ins)
@@ -67,7 +79,8 @@ def _plan_matmul(op: Op, ins: Sequence[Spec], static: Static) -> Plan:
     batch = _batch(ins)
     out = Spec.of(pool, a.dtype, (*batch, m, n))
     strides = [out.strides, *(_walk(s, (*batch, *s.shape[-2:])) for s in ins)]
-    launch = contract(pool, a.dtype, batch, m, n, k, strides)
+    rows, steps = _one_for_all(batch, m, strides)
+    launch = contract(pool, a.dtype, () if rows != m else batch, rows, n, k, steps)
     if launch is None:
         raise ShapeError(f"matmul: the batch dimensions of {a!r} and {b!r} do not merge; make them contiguous")
     cost = out.numel * k * _COST_OF_PRODUCT + out.numel + a.numel + b.numel
