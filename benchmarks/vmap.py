@@ -9,6 +9,7 @@ of several runs; both use one thread. Gradients of both libraries must agree, or
 
 from __future__ import annotations
 
+import itertools
 import os
 import time
 from collections.abc import Callable
@@ -36,7 +37,7 @@ def mlp(lib: Any, sizes: tuple[int, ...]) -> tuple[dict[str, Any], Callable[...,
     """Parameters and the loss of one example."""
     random = np.random.default_rng(0)
     params = {}
-    for i, (a, b) in enumerate(zip(sizes, sizes[1:], strict=False)):
+    for i, (a, b) in enumerate(itertools.pairwise(sizes)):
         params[f"w{i}"] = lib.tensor((random.standard_normal((b, a)) / a**0.5).astype(np.float32))
         params[f"b{i}"] = lib.tensor(random.standard_normal(b).astype(np.float32) * 0.1)
     functional = lib.nn.functional

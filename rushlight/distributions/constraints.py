@@ -6,6 +6,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from rushlight.distributions.public import ops
+from rushlight.tape.batching import physical_of
+
+
+def everywhere(condition: Any) -> bool:
+    """Whether truth values are all true; inside `vmap`, for every example."""
+    whole: Any = physical_of(condition)
+    return bool(whole.all())
 
 
 class Constraint:

@@ -73,7 +73,7 @@ class Uniform(Distribution):
     def __init__(self, low: Any, high: Any, validate_args: bool | None = None) -> None:
         self.low, self.high = broadcast_all(low, high)
         super().__init__(() if all_numbers(low, high) else self.low.shape, validate_args=validate_args)
-        if self._validate_args and not bool((self.low < self.high).all()):
+        if self._validate_args and not constraints.everywhere(self.low < self.high):
             raise ValueError(f"Uniform: low must be below high, got {self.low} and {self.high}")
 
     arg_constraints: ClassVar[dict[str, Any]] = {"low": constraints.dependent, "high": constraints.dependent}

@@ -112,7 +112,7 @@ class Geometric(Odds, Distribution):
         given = logits if probs is None else probs
         self.__dict__[one_of("Geometric", probs, logits)] = broadcast_all(given)[0]
         super().__init__(() if all_numbers(given) else self._given.shape, validate_args=validate_args)
-        if self._validate_args and probs is not None and not bool((self.probs > 0).all()):
+        if self._validate_args and probs is not None and not constraints.everywhere(self.probs > 0):
             raise ValueError(f"Geometric: probs must be above 0, got {self.probs}")
 
     @property

@@ -39,7 +39,7 @@ class Distribution:
             if constraints.is_dependent(constraint) or name not in self.__dict__:
                 continue  # not known, or made from the parameter that was given
             value = getattr(self, name)
-            if not bool(constraint.check(value).all()):
+            if not constraints.everywhere(constraint.check(value)):
                 raise ValueError(
                     f"{type(self).__name__}: {name} of shape {tuple(value.shape)} must satisfy {constraint!r}, "
                     f"but not all of it does:\n{value}"
@@ -162,7 +162,7 @@ class Distribution:
                 )
         if constraints.is_dependent(self.support):
             return
-        if not bool(self.support.check(given).all()):
+        if not constraints.everywhere(self.support.check(given)):
             raise ValueError(f"{name}: the value must be within the support {self.support!r}, got\n{given}")
 
     def __repr__(self) -> str:

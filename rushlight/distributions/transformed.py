@@ -217,7 +217,7 @@ class HalfCauchy(TransformedDistribution):
 def _check(owner: Any, name: str, value: Any, validate_args: bool | None) -> None:
     """What `Distribution` does for parameters that are attributes."""
     owner._validate_args = Distribution._validate_args if validate_args is None else validate_args
-    if owner._validate_args and not bool((value > 0).all()):
+    if owner._validate_args and not constraints.everywhere(value > 0):
         raise ValueError(f"{type(owner).__name__}: {name} must be positive, got {value}")
 
 

@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 from rushlight.core.errors import RushlightError
 from rushlight.ops import making
 from rushlight.ops.batching import lanes
-from rushlight.tape import batching
+from rushlight.tape import batching, call
 from rushlight.tape.batching import Levels
 from rushlight.tape.needed import edge_of
 from rushlight.tape.state import Changed
@@ -133,6 +133,17 @@ class BatchedTensor(Tensor):
                 return None if made is None else batching.peel(made, levels)
 
         return self.physical.register_hook(whole)  # type: ignore[attr-defined]
+
+    def requires_grad_(self, requires_grad: bool = True) -> Tensor:
+        """Refused where it would make the whole batch, which belongs to somebody outside, a leaf."""
+        if requires_grad and self.node is None:
+            _refuse(".requires_grad_()", "use rushlight.func.grad or vjp")
+        return super().requires_grad_(requires_grad)
+
+    def detach_(self) -> Tensor:
+        """Forget the record, of this handle alone."""
+        self.physical = call.detached(self.physical)
+        return self
 
     def retain_grad(self) -> None:
         _refuse(".retain_grad()", "use rushlight.func.grad")

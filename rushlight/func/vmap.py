@@ -132,7 +132,9 @@ def _run(
             made = func(*spec.unflatten(inside), **named)
             parts, shape = tree_flatten(made)
             places = _out_dims(name, out_dims, made, parts)
-            return shape.unflatten([_leave(name, x, d, level) for x, d in zip(parts, places, strict=True)])
+            found = [_leave(name, x, d, level) for x, d in zip(parts, places, strict=True)]
+            given = {id(x) for x in leaves}  # what comes back as it was is another handle all the same
+            return shape.unflatten([_alias(x) if id(x) in given else x for x in found])
     finally:
         level.alive = False
 
@@ -142,6 +144,10 @@ def _enter(x: Value, dim: int, level: Level) -> Value:
     levels = batching.levels_of(x)
     whole = batching.physical_of(x)
     return batching.wrap(_moved(whole, len(levels) + dim, len(levels)), (*levels, level))
+
+
+def _alias(x: Value) -> Value:
+    return views.permute(x, tuple(range(len(x.spec.shape))))
 
 
 def _moved(x: Value, source: int, target: int) -> Value:

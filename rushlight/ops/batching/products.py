@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from rushlight.core.shapes import numel
+from rushlight.core.shapes import Shape, Spec, numel
 from rushlight.ops import elementwise as e, views
 from rushlight.ops.batching.lanes import flat, lined, top_rank, unflat
+from rushlight.ops.creation import full_spec
 from rushlight.ops.matmul import _product, matmul_plain
 from rushlight.tape import call
 from rushlight.tape.batching import BatchPlan
@@ -70,6 +71,10 @@ def _grouped(plan: BatchPlan, shared: bool) -> tuple[Any, ...]:
 def convolution_rule(plan: BatchPlan, inputs: Sequence[Value], params: tuple[Any, ...]) -> Any:
     """The convolution, and its transpose in x: of an image and weights."""
     x, w = inputs
+    if not numel(plan.sizes):
+        forward = plan.op.name == "convolution"
+        channels = w.spec.shape[0] if forward else w.spec.shape[1] * plan.static[3]
+        return _nothing(plan, x, (x.spec.shape[0], channels, *plan.static[6 if forward else 4]))
     if not w.spec.hidden:
         made = call.call(plan.op, (views.contiguous(_more_images(plan, x)), w), plan.static)
         return views.reshape(made, (*plan.sizes, x.spec.shape[0], *made.spec.shape[1:]))
@@ -79,21 +84,28 @@ def convolution_rule(plan: BatchPlan, inputs: Sequence[Value], params: tuple[Any
     return _apart(plan, made)
 
 
+def _nothing(plan: BatchPlan, like: Value, shape: Shape) -> Value:
+    """The result for a batch without examples: there are no groups to make of them."""
+    return full_spec(Spec.of(like.spec.device, like.spec.dtype, (*plan.sizes, *shape)), 0.0)
+
+
 def _apart(plan: BatchPlan, made: Value) -> Value:
     """(n, examples * channels, ...) as (examples, n, channels, ...)."""
     n, channels, *rest = made.spec.shape
     lanes = numel(plan.sizes)
-    whole = views.transpose(views.reshape(made, (n, lanes, channels // lanes if lanes else 0, *rest)), 0, 1)
+    whole = views.transpose(views.reshape(made, (n, lanes, channels // lanes, *rest)), 0, 1)
     return unflat(plan, whole)
 
 
 def weights_rule(plan: BatchPlan, inputs: Sequence[Value], params: tuple[Any, ...]) -> Any:
     """The transpose in w: of a gradient and an image, a sum over the images of one example."""
     g, x = inputs
+    if not numel(plan.sizes):
+        return _nothing(plan, g, (g.spec.shape[1], x.spec.shape[1] // plan.static[3], *plan.static[5]))
     one = not x.spec.hidden and plan.static[3] == 1
     image = x if one else _more_channels(plan, x)
     ready = (views.contiguous(_more_channels(plan, g)), views.contiguous(image))
     made = call.call(plan.op, ready, _grouped(plan, one))
     outs, *rest = made.spec.shape
     lanes = numel(plan.sizes)
-    return views.reshape(made, (*plan.sizes, outs // lanes if lanes else 0, *rest))
+    return views.reshape(made, (*plan.sizes, outs // lanes, *rest))
