@@ -48,6 +48,7 @@ from rushlight.core.dtypes import (
     uint64,
 )
 from rushlight.core.errors import (
+    AnomalyError,
     BoundsError,
     BudgetError,
     DeviceError,

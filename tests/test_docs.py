@@ -47,6 +47,17 @@ def test_autograd_page() -> None:
     assert run("-c", "".join(blocks)).strip() == "tensor([1., 4.], grad_fn=<mul>)"
 
 
+def test_trouble_page(tmp_path: Path) -> None:
+    """The blocks of docs/trouble.md are one program, which prints what the page says it prints."""
+    page = (ROOT / "docs/trouble.md").read_text()
+    program = tmp_path / "net.py"
+    program.write_text("".join(re.findall(r"```python\n(.*?)```", page, re.S)))
+    printed = " ".join(run(str(program)).replace(f"{tmp_path}/", "").split())
+    for block in re.findall(r"```text\n(.*?)```", page, re.S):
+        said = " ".join(block.removesuffix("...\n").split())
+        assert said in printed, f"{said}\nis not in\n{printed}"
+
+
 def test_import_is_light() -> None:
     """Importing the package opens no device and loads no driver or compiler."""
     code = "import sys, rushlight; print([m for m in ('numpy', 'llvmlite', 'wgpu', 'cupy') if m in sys.modules])"
