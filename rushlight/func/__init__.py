@@ -9,11 +9,23 @@ from __future__ import annotations
 
 from rushlight.func.jacobians import hessian, jacfwd, jacrev
 from rushlight.func.modules import functional_call, replace_all_batch_norm_modules_, stack_module_state
-from rushlight.func.transforms import grad, grad_and_value, jvp, linearize, value_and_grad, vjp
+from rushlight.func.rearranging import rearrange
+from rushlight.func.transforms import (
+    debug_unwrap,
+    functionalize,
+    grad,
+    grad_and_value,
+    jvp,
+    linearize,
+    value_and_grad,
+    vjp,
+)
 from rushlight.func.vmap import vmap
 
 __all__ = [
+    "debug_unwrap",
     "functional_call",
+    "functionalize",
     "grad",
     "grad_and_value",
     "hessian",
@@ -21,6 +33,7 @@ __all__ = [
     "jacrev",
     "jvp",
     "linearize",
+    "rearrange",
     "replace_all_batch_norm_modules_",
     "stack_module_state",
     "value_and_grad",

@@ -2,17 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rushlight.core.errors import RushlightError
 from rushlight.nn.module import Module
 from rushlight.nn.norm import BatchNorm1d, BatchNorm2d, BatchNorm3d
-from rushlight.nn.utils.stateless import functional_call
+from rushlight.nn.utils import stateless
 from rushlight.ops import views
 from rushlight.tensor import Tensor
 
 __all__ = ["functional_call", "replace_all_batch_norm_modules_", "stack_module_state"]
+
+
+def functional_call(
+    module: Module,
+    parameter_and_buffer_dicts: Any,
+    args: Any = None,
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    tie_weights: bool = True,
+    strict: bool = False,
+) -> Any:
+    """`module(*args, **kwargs)` with the given tensors, a dict or several, in place of its parameters and buffers.
+
+    What is not given stays the module's own. Members that are one tensor are replaced together unless `tie_weights` is False;
+    with `strict`, every member must be given, and nothing else. See Note [Stateless calls].
+    """
+    given = parameter_and_buffer_dicts
+    return stateless.functional_call(module, given, args, kwargs, tie_weights=tie_weights, strict=strict)
 
 
 def stack_module_state(models: Sequence[Module]) -> tuple[dict[str, Any], dict[str, Any]]:

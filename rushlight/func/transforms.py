@@ -10,6 +10,7 @@ from rushlight.core.errors import RushlightError
 from rushlight.func.arguments import Argnums, Chosen, fitting, tensors_in, with_aux
 from rushlight.func.levels import Level, depends, leaves_under, or_zeros, pull
 from rushlight.ops import creation
+from rushlight.tape.batching import physical_of
 from rushlight.tape.needed import edge_of
 from rushlight.tape.state import STATE
 from rushlight.tape.value import Value
@@ -230,3 +231,18 @@ class Pushed:
             part = parts[self.place[i]] if i in self.place else None
             results.append(_kept(or_zeros(part, y), mode, self.level))
         return results
+
+
+# ---- for PyTorch's sake ----
+
+
+def functionalize(func: Function, *, remove: str = "mutations") -> Function:
+    """The function itself: the tape records writes in place as they are, so there is nothing to take out of it."""
+    if remove not in ("mutations", "mutations_and_views"):
+        raise ValueError(f"functionalize: remove is 'mutations' or 'mutations_and_views', got {remove!r}")
+    return func
+
+
+def debug_unwrap(tensor: Any, *, recurse: bool = True) -> Any:
+    """The tensor behind a transform's: under vmap the whole batch, its dimensions in front; for looking at it only."""
+    return _plain(physical_of(tensor))
