@@ -8,8 +8,8 @@ import io
 import pytest
 
 import rushlight as rl
-from rushlight import DeviceError, GraphFreedError, InplaceError, RushlightError
-from rushlight.autograd import Function, grad, graph
+from rushlight import DeviceError, GraphFreedError, InplaceError, RushlightError, autograd
+from rushlight.autograd import Function, grad, gradients, graph
 from rushlight.utils.checkpoint import checkpoint
 
 
@@ -159,6 +159,25 @@ def test_the_same_bits_to_second_order(device):
     with graph.saved_tensors_hooks(lambda t: t.cpu().numpy().copy(), lambda a: rl.tensor(a, device=device)):
         got = [g.tolist() for g in first_and_second()]
     assert got == want
+
+
+def test_the_same_bits_by_several_threads():
+    rl.manual_seed(0)
+    x = rl.randn(64, 512, requires_grad=True)
+    weights = [rl.randn(512, 64, requires_grad=True) for _ in range(4)]
+
+    def run(workers):
+        with graph.saved_tensors_hooks(lambda t: t.clone(), same):
+            y = sum((x @ w).sigmoid().exp().sum() for w in weights)
+        found = gradients(y, retain_graph=True, workers=workers)
+        autograd.backward(y, workers=workers)
+        grads = [t.grad.tolist() for t in (x, *weights)]
+        assert [found[t].tolist() for t in (x, *weights)] == grads
+        for t in (x, *weights):
+            t.grad = None
+        return grads
+
+    assert run(1) == run(2) == run(3)
 
 
 def test_another_layout_than_the_saved_one():

@@ -10,6 +10,7 @@ from rushlight.sparse.coo import SparseTensor, as_gradient
 from rushlight.tape.backward import EVERYTHING, run_backward
 from rushlight.tape.edges import end_of, ends, key_of
 from rushlight.tape.needed import Needed, edge_of
+from rushlight.tape.parallel import walk_by
 from rushlight.tape.roots import roots_of
 from rushlight.tape.value import Leaf, Value
 from rushlight.tensor import Tensor
@@ -74,6 +75,7 @@ def gradients(
     of: Any = None,
     retain_graph: bool | None = None,
     create_graph: bool = False,
+    workers: int = 1,
 ) -> Gradients:
     """The gradients of the roots' sum with respect to every value they depend on; no `.grad` is touched.
 
@@ -81,9 +83,10 @@ def gradients(
     With `of` (a tensor or several) it holds those alone, and only what leads to them runs.
     """
     edges, seeds = roots_of("gradients", roots, gradient)
+    make = walk_by(workers, "gradients")
     retain = create_graph if retain_graph is None else retain_graph
     if of is None:
-        return Gradients(run_backward(edges, seeds, retain, create_graph, EVERYTHING), None, create_graph)
+        return Gradients(run_backward(edges, seeds, retain, create_graph, EVERYTHING, make=make), None, create_graph)
     asked = ends(of)
     wanted = set()
     for i, tensor in enumerate(asked):
@@ -91,4 +94,4 @@ def gradients(
         if edge is None:
             raise NotDifferentiable(f"gradients: tensor {i} of `of`, {spec!r}, does not require gradients")
         wanted.add(key_of(edge))
-    return Gradients(run_backward(edges, seeds, retain, create_graph, wanted), asked, create_graph)
+    return Gradients(run_backward(edges, seeds, retain, create_graph, wanted, make=make), asked, create_graph)
