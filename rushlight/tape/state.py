@@ -46,13 +46,27 @@ class State:
     batch: tuple[Any, ...] = ()  # the levels of every vmap around; see Note [Batching]
     special: bool = field(init=False)  # something besides the grad mode is set
     birth: int = field(init=False)  # the version of new storages
+    turned: State | None = field(
+        init=False, compare=False, repr=False
+    )  # the same in the other grad mode, once asked for
 
     def __post_init__(self) -> None:
-        set_here = (self.region, self.autocast, self.watch, self.saving)
-        object.__setattr__(self, "special", bool(self.batch) or any(x is not None for x in set_here))
-        object.__setattr__(self, "birth", INFERENCE if self.inference else 0)
+        fill = object.__setattr__
+        quiet = self.region is None and self.autocast is None and self.watch is None and self.saving is None
+        fill(self, "special", not quiet or bool(self.batch))
+        fill(self, "birth", INFERENCE if self.inference else 0)
+        fill(self, "turned", None)
         if self.inference and self.grad:  # `enable_grad` inside records nothing either
-            object.__setattr__(self, "grad", False)
+            fill(self, "grad", False)
+
+    def in_mode(self, grad: bool) -> State:
+        """The same state with recording on or off. Modes change often, so the answer is kept."""
+        if self.grad is grad or self.inference:
+            return self
+        if self.turned is None:
+            object.__setattr__(self, "turned", replace(self, grad=grad))
+        assert self.turned is not None
+        return self.turned
 
 
 STATE: ContextVar[State] = ContextVar("rushlight_state", default=State())  # noqa: B039 (State is immutable)
@@ -75,7 +89,10 @@ class Changed:
     def __enter__(self) -> None:
         before = STATE.get()
         try:
-            self.tokens.append(STATE.set(replace(before, **self.changes)))
+            changes = self.changes
+            only_mode = len(changes) == 1 and "grad" in changes
+            after = before.in_mode(changes["grad"]) if only_mode else replace(before, **changes)
+            self.tokens.append(STATE.set(after))
         except BaseException:  # Ctrl-C, when it was set already
             STATE.set(before)
             raise
@@ -188,7 +205,7 @@ class set_grad_enabled(Changed):
             super().__enter__()
             return
         self.at_once = False
-        STATE.set(replace(STATE.get(), **self.changes))  # somebody may have switched it since
+        STATE.set(STATE.get().in_mode(self.changes["grad"]))  # somebody may have switched it since
 
     def __call__(self, function: F) -> F:
         # As a decorator it switches inside the function only.
