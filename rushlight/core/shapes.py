@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Sequence
 from typing import Any
 
 from rushlight.core.dtypes import DType
 from rushlight.core.errors import ShapeError
+from rushlight.core.locks import reentrant_lock
 
 Shape = tuple[int, ...]
 
@@ -128,10 +130,21 @@ def view_strides(shape: Shape, strides: Shape, target: Shape) -> Shape | None:
 class Spec:
     """What a kernel must know of an operand besides its address: one object per distinct content.
 
-    Specs are interned, so a plan can be found by identity (`Spec.of` is the only maker).
+    Specs are interned, so a plan can be found by identity (`Spec.of` is the only maker). They are known weakly: one goes
+    with the last value or plan that has it, so that a program with ever new shapes does not fill memory with them.
     """
 
-    __slots__ = ("contiguous", "device", "differentiable", "dtype", "nbytes", "numel", "shape", "strides")
+    __slots__ = (
+        "__weakref__",
+        "contiguous",
+        "device",
+        "differentiable",
+        "dtype",
+        "nbytes",
+        "numel",
+        "shape",
+        "strides",
+    )
 
     device: Any  # the pool whose memory it is about
     dtype: DType
@@ -148,7 +161,8 @@ class Spec:
         if strides is None:
             strides = contiguous_strides(shape)
         key = (device, dtype, shape, strides)
-        spec = _SPECS.get(key)
+        known = _SPECS.get(key)
+        spec = None if known is None else known()
         if spec is None:
             spec = Spec()
             spec.device, spec.dtype, spec.shape, spec.strides = key
@@ -156,11 +170,40 @@ class Spec:
             spec.differentiable = dtype.kind in "fc"
             spec.nbytes = spec.numel * dtype.itemsize
             spec.contiguous = is_contiguous(shape, strides)
-            spec = _SPECS.setdefault(key, spec)  # another thread may have been quicker
+            spec = interned(_SPECS, key, spec)
         return spec
 
     def __repr__(self) -> str:
         return f"{self.dtype.name}{list(self.shape)}"
 
 
-_SPECS: dict[tuple[object, DType, Shape, Shape], Spec] = {}
+class Known(weakref.ref[Any]):
+    """A weak entry of a table, which it leaves by itself."""
+
+    __slots__ = ("key", "table")
+
+    key: Any
+    table: dict[Any, Known]
+
+
+_INTERNING = reentrant_lock()  # a weak entry may leave while its thread adds another
+_SPECS: dict[Any, Known] = {}
+
+
+def interned(table: dict[Any, Known], key: Any, spec: Any) -> Any:
+    """The object that the table has for a key, which is `spec` unless another thread was quicker."""
+    with _INTERNING:
+        known = table.get(key)
+        present = None if known is None else known()
+        if present is not None:
+            return present
+        entry = Known(spec, _leave)
+        entry.key, entry.table = key, table
+        table[key] = entry
+        return spec
+
+
+def _leave(entry: Known) -> None:
+    with _INTERNING:
+        if entry.table.get(entry.key) is entry:  # else there is a new one of the same content already
+            del entry.table[entry.key]

@@ -5,6 +5,8 @@
 2. A request that would cross the limit first gives cached blocks back to the system, then asks `reclaim`
    (set by the tape) to drop rebuildable values, then raises BudgetError with the least sufficient limit.
 3. When the device itself is out of memory the same steps are tried before OutOfMemoryError leaves.
+4. Without a limit, too, what is cached does not grow for ever: a program with ever new sizes would use none of it again. When
+   a new block is asked for and more lies cached than was in use at the peak, and SPARE on top, the rest goes back.
 
 # Note [Counting and threads]
 The interpreter changes threads, and hears of Ctrl-C, at calls and at the ends of loops, nowhere else. So `live = live + room`,
@@ -22,6 +24,7 @@ from rushlight.core.errors import BudgetError, OutOfMemoryError
 from rushlight.devices.protocol import Device
 
 GRAIN = 64
+SPARE = 64 << 20  # bytes that may lie cached beyond as many as were ever in use
 
 
 def room_for(nbytes: int) -> int:
@@ -77,6 +80,9 @@ class Pool:
         return gone
 
     def fresh(self, room: int) -> int:
+        idle = self.held - self.live - self.peak
+        if idle > SPARE:
+            self.trim(idle)
         while True:
             limit = self.limit
             if limit is not None and self.held + room > limit:

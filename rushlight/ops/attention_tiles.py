@@ -20,7 +20,7 @@ import itertools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 from rushlight.core.dtypes import DType, float32, int32
@@ -109,7 +109,7 @@ def byte_offset(spec: Spec, at: tuple[int, ...]) -> int:
     return sum(i * step for i, step, n in moves if n > 1) * spec.dtype.itemsize
 
 
-@cache
+@lru_cache(1024)
 def steps_of(spec: Spec) -> Shape:
     """Strides of the last four dimensions, 0 where one element serves all."""
     return tuple(0 if n == 1 else step for n, step in zip(spec.shape[-4:], spec.strides[-4:], strict=True))

@@ -33,7 +33,7 @@ from rushlight.tape import call, replay
 from rushlight.tape.batching import levels_of, physical_of
 from rushlight.tape.hooks import follow
 from rushlight.tape.needed import Needed, edge_of
-from rushlight.tape.op import Plan, Static, check_devices
+from rushlight.tape.op import Plan, Static, check_devices, keep_plan
 from rushlight.tape.recipe import Recipe, Source, make_plain, nothing_watched
 from rushlight.tape.state import STATE, Changed, impure, is_inference
 from rushlight.tape.value import Leaf, Node, Value, history_of
@@ -102,7 +102,6 @@ def _apply_batch(op: Elementwise, target: Value, others: Sequence[Any]) -> Value
 
 _KNOWN: dict[tuple[Any, ...], Plan] = {}
 _NUMBERS = (float, int, bool)
-_MOST_KNOWN = 4096
 
 
 def _key(op: MapOp, target: Value, inputs: Sequence[Any]) -> tuple[Any, ...]:
@@ -137,9 +136,7 @@ def _remember(op: MapOp, plan: Plan, target: Value, inputs: Sequence[Any]) -> No
         if x.storage is target.storage and x is not target if isinstance(x, Value) else x.__class__ not in _NUMBERS:
             return  # it was copied first, or turned into another number
     if target.base is None and not target.offset:
-        if len(_KNOWN) >= _MOST_KNOWN:
-            _KNOWN.clear()
-        _KNOWN[_key(op, target, inputs)] = plan
+        keep_plan(_KNOWN, _key(op, target, inputs), plan)
 
 
 def _apart(other: Value, target: Value) -> Value:
@@ -172,7 +169,7 @@ def _plan_onto(op: MapOp, tensors: Sequence[Value], static: Static, out: Spec, n
                 raise DTypeError(f"{name}: a {made.name} result cannot be stored in {out!r}; cast the operands")
             body = (s.cast(formula.body[0], compute_type(out.dtype)),)
             formula = Formula(formula.inputs, formula.params, (out.dtype,), body)
-        plan = op.plans[key] = map_plan(op, formula, specs, (out,), static)
+        plan = keep_plan(op.plans, key, map_plan(op, formula, specs, (out,), static))
     return plan
 
 
@@ -328,7 +325,7 @@ def constant_in(value: Value, x: Value) -> Value:
     return e.select(never, x, value)
 
 
-_ADD_INTO: dict[tuple[Spec, Spec], Plan] = {}
+_ADD_INTO: dict[Any, Plan] = {}
 
 
 def add_into(target: Value, value: Value) -> None:
@@ -337,7 +334,7 @@ def add_into(target: Value, value: Value) -> None:
     if plan is None:
         op: Elementwise = e.add.op  # type: ignore[attr-defined]
         plan = _plan_onto(op, (target, value), (None, None), target.spec, "add_")
-        _ADD_INTO[target.spec, value.spec] = plan
+        keep_plan(_ADD_INTO, (target.spec, value.spec), plan)
     impure()
     storage, other = target.storage, value.storage
     if storage.recipe is None and other.recipe is None and STATE.get().region is None:
@@ -386,7 +383,7 @@ class Update(MapOp):
             if any(spec.shape != specs[0].shape for spec in specs[: self.targets]):
                 raise ShapeError(f"{self.name}: operands {', '.join(map(repr, specs))} must have one shape")
             outs = specs[: self.targets]
-            plan = self.plans[specs] = map_plan(self, self.formula(specs, ()), specs, outs, ())
+            plan = keep_plan(self.plans, specs, map_plan(self, self.formula(specs, ()), specs, outs, ()))
         write_into(inputs[: self.targets], plan, inputs, params)
 
 

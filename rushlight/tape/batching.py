@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from rushlight.core.errors import RushlightError
-from rushlight.core.shapes import Shape, Spec, numel
+from rushlight.core.shapes import Known, Shape, Spec, interned, numel
 from rushlight.tape.needed import Needed
 from rushlight.tape.op import Op, Static
 from rushlight.tape.state import STATE
@@ -58,9 +58,10 @@ class BatchSpec(Spec):
     @staticmethod
     def batched(physical: Spec, hidden: tuple[int, ...]) -> BatchSpec:
         key = (physical, hidden)
-        spec = _SPECS.get(key)
+        known = _SPECS.get(key)
+        spec = None if known is None else known()
         if spec is None:
-            spec = _SPECS[key] = BatchSpec()
+            spec = BatchSpec()
             spec.physical, spec.hidden = key
             lead = len(hidden)
             spec.device, spec.dtype = physical.device, physical.dtype
@@ -69,10 +70,11 @@ class BatchSpec(Spec):
             spec.nbytes = spec.numel * spec.dtype.itemsize
             spec.differentiable = physical.differentiable
             spec.contiguous = physical.contiguous
+            spec = interned(_SPECS, key, spec)
         return spec
 
 
-_SPECS: dict[tuple[Spec, tuple[int, ...]], BatchSpec] = {}
+_SPECS: dict[Any, Known] = {}
 
 
 class Batched(Value):

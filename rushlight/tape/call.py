@@ -21,7 +21,7 @@ from rushlight.core.shapes import Spec
 from rushlight.devices.allocator import Storage
 from rushlight.tape import needed, replay
 from rushlight.tape.batching import BatchPlan, levels_of, physical_of, wrap as wrap_batch
-from rushlight.tape.op import Op, Plan, Static
+from rushlight.tape.op import Op, Plan, Static, keep_plan
 from rushlight.tape.place import CALLED, OURS, user_frame
 from rushlight.tape.state import STATE, is_inference
 from rushlight.tape.value import Node, Output, Value, history_of
@@ -43,7 +43,7 @@ def plan_for(op: Op, inputs: Sequence[Value], static: Static) -> Plan:
     key = (static, *[v.spec for v in inputs])
     plan = op.plans.get(key)
     if plan is None:
-        plan = op.plans[key] = make_plan(op, [v.spec for v in inputs], static)
+        plan = keep_plan(op.plans, key, make_plan(op, [v.spec for v in inputs], static))
     return plan
 
 
@@ -235,7 +235,7 @@ def call_map(op: Op, inputs: Sequence[Value], params: tuple[Any, ...]) -> Any:
     specs = tuple([v.spec for v in inputs])
     plan = op.plans.get(specs)
     if plan is None:
-        plan = op.plans[specs] = make_plan(op, specs, ())
+        plan = keep_plan(op.plans, specs, make_plan(op, specs, ()))
     state = STATE.get()
     if state.special or state.grad:
         return run(plan, inputs, params)

@@ -12,6 +12,7 @@ from rushlight.devices.allocator import Pool, room_for
 from rushlight.kernel.shapes import Map, Rowwise
 
 Static = tuple[Any, ...]
+MOST_PLANS = 2048  # of one op; a training step with fixed shapes has some dozens
 
 
 class Op:
@@ -40,6 +41,14 @@ class Op:
 
     def __repr__(self) -> str:
         return f"<op {self.name}>"
+
+
+def keep_plan(table: dict[Any, Plan], key: Any, plan: Plan) -> Plan:
+    """Put a plan where it is found again. A program that sees ever new shapes starts over now and then."""
+    if len(table) >= MOST_PLANS:
+        table.clear()
+    table[key] = plan
+    return plan
 
 
 class Plan:

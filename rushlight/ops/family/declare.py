@@ -13,6 +13,7 @@ from rushlight.ops.family.rowwise import DeclaredRow, call_rows
 from rushlight.ops.registry import register
 from rushlight.tape import call
 from rushlight.tape.needed import Needed
+from rushlight.tape.op import keep_plan
 from rushlight.tape.value import Value
 
 
@@ -45,9 +46,9 @@ def apply(op: Elementwise, *operands: Any) -> Any:
     plan = call.plan_for(op, tensors, tuple(pattern))
     specs = [t.spec for t in tensors]
     if not numbers:
-        op.plans[specs[0] if len(specs) == 1 else tuple(specs)] = plan
+        keep_plan(op.plans, specs[0] if len(specs) == 1 else tuple(specs), plan)
     elif len(operands) == 2 and operands[1].__class__ in op.number_plans:
-        op.number_plans[operands[1].__class__][specs[0]] = plan
+        keep_plan(op.number_plans[operands[1].__class__], specs[0], plan)
     return call.run(plan, tensors, tuple(numbers))
 
 
