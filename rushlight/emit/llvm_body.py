@@ -8,10 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import cache
 
 from rushlight.core.dtypes import DType, bfloat16, bool_, compute_type, float16
+from rushlight.emit.llvm_named import is_use, lowered_template, uses_in
+from rushlight.emit.llvm_random import blocks_in, call_blocks
 from rushlight.emit.llvm_text import COMPUTE, STORED, Writer, constant, suffix, vector
 from rushlight.scalar.ir import Expr, topological
+from rushlight.scalar.named import Named, Use
 
 FLOAT_BINARY = {"add": "fadd", "sub": "fsub", "mul": "fmul", "div": "fdiv", "rem": "frem"}
 INTEGER_BINARY = {"add": "add", "sub": "sub", "mul": "mul", "and": "and", "or": "or", "xor": "xor"}
@@ -28,21 +32,63 @@ def evaluate(
 ) -> list[str]:
     """Write `roots`; `leaf` names the values of args, params, rows, index and extent; `known` are written already."""
     done: dict[Expr, str] = dict(known or {})
-    every, needed = topological(roots), set(roots)
+    every = topological(roots)
+    blocks = blocks_in(every) if width > 1 else []
+    given = tuple(expr for block in blocks for expr in block.given)
+    words = {word for block in blocks for word in block.made}
+    named = uses_in(every) if width > 1 else {}
+    uses: dict[Expr, Use] = {}
+    needed = {*roots, *given}
     for expr in reversed(every):
-        if expr in needed and expr not in done:
-            needed.update(expr.args)
-    for expr in every:
-        if expr in done or expr not in needed:
-            continue
-        if expr.op == "const":
-            assert expr.value is not None
-            done[expr] = constant(expr.value, expr.dtype, width)
-        elif not expr.args:
-            done[expr] = leaf(expr)
-        else:
-            done[expr] = instruction(writer, expr, [done[a] for a in expr.args], width)
+        if expr in needed and expr not in done and expr not in words:
+            if expr in named and is_use(expr, named[expr]):
+                uses[expr] = named[expr]
+            needed.update(uses[expr].given if expr in uses else expr.args)
+
+    def write(exprs: tuple[Expr, ...]) -> None:
+        for expr in exprs:
+            if expr in done or expr not in needed:
+                continue
+            if expr.op == "const":
+                assert expr.value is not None
+                done[expr] = constant(expr.value, expr.dtype, width)
+            elif not expr.args:
+                done[expr] = leaf(expr)
+            elif expr in uses:
+                done[expr] = _call_formula(writer, uses[expr], [done[g] for g in uses[expr].given], width)
+            else:
+                done[expr] = instruction(writer, expr, [done[a] for a in expr.args], width)
+
+    if blocks:
+        write(topological(given))
+        done.update(call_blocks(writer, blocks, done, width))
+    write(every)
     return [done[r] for r in roots]
+
+
+FORMULA = (
+    'define internal {result} @{name}({given}) noinline "prefer-vector-width"="512" "min-legal-vector-width"="512"'
+)
+
+
+def _call_formula(writer: Writer, use: Use, values: list[str], width: int) -> str:
+    """A named formula's result, through its function."""
+    result, name, needed = _formula_function(use.named, use.dtypes, width)
+    writer.declared.update(needed)
+    given = [f"{vector(COMPUTE[d], width)} {v}" for d, v in zip(use.dtypes, values, strict=True)]
+    return writer.value(f"call {result} @{name}({', '.join(given)})")
+
+
+@cache
+def _formula_function(named: Named, dtypes: tuple[DType, ...], width: int) -> tuple[str, str, frozenset[str]]:
+    """Its result type, its name, and its text and what that needs."""
+    made, placeholders = lowered_template(named, dtypes)
+    writer = Writer(set())
+    (value,) = evaluate(writer, (made,), width, lambda e: f"%given{placeholders.index(e)}")
+    result, name = vector(COMPUTE[made.dtype], width), f"{named.name}.{made.dtype.name}"
+    given = ", ".join(f"{vector(COMPUTE[d], width)} %given{i}" for i, d in enumerate(dtypes))
+    text = writer.function(FORMULA.format(result=result, name=name, given=given), f"{result} {value}")
+    return result, name, frozenset({text, *writer.declared})
 
 
 def invariants(roots: tuple[Expr, ...], moving: Callable[[Expr], bool]) -> tuple[Expr, ...]:

@@ -7,6 +7,7 @@ the blocks and their order are the same (Note [Order of a reduction]), so the bi
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 
 from rushlight.core.dtypes import DType
@@ -31,12 +32,14 @@ from rushlight.emit.llvm_rowwise import (
     combine,
     identity,
     lane_count,
+    numbers_of,
     plan,
     read_frame,
     read_sizes,
     slot_count,
+    used_inputs,
 )
-from rushlight.emit.llvm_text import COMPUTE, FUNCTION, LAUNCH, Writer, constant, vector
+from rushlight.emit.llvm_text import COMPUTE, FUNCTION, LAUNCH, SELDOM, Writer, constant, vector
 from rushlight.emit.llvm_watch import watch
 from rushlight.kernel.shapes import Reduce, Rowwise
 from rushlight.scalar.ir import Expr, topological
@@ -69,10 +72,15 @@ def _has_elements(plan: Plan) -> bool:
     return "element" in plan.kernel.kinds and not plan.finished
 
 
+def _row_stores(plan: Plan) -> tuple[tuple[Expr, ...], list[int]]:
+    """The formulas of the row outputs, and the numbers of these."""
+    chosen = numbers_of(plan.kernel, "row")
+    return tuple(plan.kernel.stores[i] for i in chosen), chosen
+
+
 def _has_long_rows(plan: Plan) -> bool:
     """Whether the formulas of the row outputs are long enough, and free enough, for a function of their own."""
-    roots = tuple(e for e, kind in zip(plan.kernel.stores, plan.kernel.kinds, strict=True) if kind == "row")
-    return not _has_elements(plan) and len(topological(roots)) >= LARGE_BODY
+    return not _has_elements(plan) and len(topological(_row_stores(plan)[0])) >= LARGE_BODY
 
 
 def _row_names(plan: Plan, count: int) -> list[tuple[str, str]]:
@@ -98,14 +106,17 @@ def _call(writer: Writer, result: str, name: str, o: str, begin: str, end: str, 
 class Row:
     """Row %o of the kernel, in the function being written."""
 
-    def __init__(self, writer: Writer, plan: Plan, o: str, rows: list[str]) -> None:
+    def __init__(
+        self, writer: Writer, plan: Plan, o: str, rows: list[str], roots: tuple[Expr, ...], outputs: list[int]
+    ) -> None:
+        """For the expressions `roots`, to be stored in the outputs of these numbers."""
         self.writer, self.plan, self.rows = writer, plan, rows
-        self.frame: Frame = read_frame(writer, plan)
+        self.frame: Frame = read_frame(writer, plan, [*outputs, *used_inputs(plan, roots)])
         self.width = lane_count(plan.kernel)
         self.move_to(o)
 
     def move_to(self, o: str) -> None:
-        for operand in self.frame.operands:
+        for operand in {id(p): p for p in self.frame.operands if p.base}.values():
             offset = self.writer.mul(o, operand.strides[0])
             operand.place = pointer(self.writer, operand.base, operand.dtype, offset)
 
@@ -185,9 +196,9 @@ def _block_function(plan: Plan, p: int, declared: set[str]) -> str:
     """Pass p over the axis positions %begin..%end of row %o."""
     writer = watch(Writer(declared), plan.kernel, argument_count(plan.kernel))
     rows = _row_names(plan, p)
-    row = Row(writer, plan, "%o", [n for _, n in rows])
     reduce = plan.kernel.passes[p]
     keep = plan.kept if p == len(plan.kernel.passes) - 1 else None
+    row = Row(writer, plan, "%o", [n for _, n in rows], (reduce.body,), [] if keep is None else [keep])
     value = _write_block(row, reduce, keep)
     result = COMPUTE[reduce.body.dtype]
     return writer.function(_head(result, f"block{p}", rows), f"{result} {value}")
@@ -227,9 +238,10 @@ def _elements_function(plan: Plan, declared: set[str]) -> str:
     """The element stores at the axis positions %begin..%end of row %o."""
     writer = watch(Writer(declared), plan.kernel, argument_count(plan.kernel))
     rows = _row_names(plan, len(plan.kernel.passes))
-    row = Row(writer, plan, "%o", [n for _, n in rows])
-    chosen, width = row.frame.which("element"), row.width
+    chosen = numbers_of(plan.kernel, "element")
     roots = tuple(plan.kernel.stores[i] for i in chosen)
+    row = Row(writer, plan, "%o", [n for _, n in rows], roots, chosen)
+    width = row.width
     known = row.hoist(roots)
     position = writer.slot("i64", "%begin")
     unroll = 4 if len(topological(roots)) < LARGE_BODY else 1
@@ -250,7 +262,7 @@ def _rows_function(plan: Plan, declared: set[str]) -> str:
     """The row outputs of row %o."""
     writer = watch(Writer(declared), plan.kernel, argument_count(plan.kernel))
     rows = _row_names(plan, len(plan.kernel.passes))
-    row = Row(writer, plan, "%o", [n for _, n in rows])
+    row = Row(writer, plan, "%o", [n for _, n in rows], *_row_stores(plan))
     row.store_rows(row.row_values())
     return writer.function(_head("void", "rows", rows))
 
@@ -274,7 +286,7 @@ def _finish_row(row: Row, o: str, write_elements: Callable[[], object]) -> None:
 def _kernel_function(plan: Plan, declared: set[str]) -> str:
     """A task is a row."""
     writer = watch(Writer(declared), plan.kernel, argument_count(plan.kernel))
-    row = Row(writer, plan, "0", [])
+    row = Row(writer, plan, "0", [], *(((), []) if _has_long_rows(plan) else _row_stores(plan)))
     with writer.loop("%begin", "%end") as o:
         row.move_to(o)
         row.rows = []
@@ -317,9 +329,13 @@ class Job:
     def stage(self) -> str:
         return self.get(3 + len(self.passes), "i64")
 
-    def run(self, stage: int, blocks: str, first: str = "0") -> None:
+    def put_row(self, number: str, type_: str, value: str) -> None:
+        place = self.writer.value(f"getelementptr i64, ptr {self.place(3)}, i64 {number}")
+        self.writer.line(f"store {type_} {value}, ptr {place}")
+
+    def run(self, stage: str, blocks: str, first: str = "0") -> None:
         self.put(2, "i64", first)
-        self.put(3 + len(self.passes), "i64", str(stage))
+        self.put(3 + len(self.passes), "i64", stage)
         self.writer.line(f"call void %runner(ptr @part, ptr {self.base}, i64 {blocks}, i64 %work)")
 
     def span(self, block: str, axis: str) -> tuple[str, str]:
@@ -344,7 +360,7 @@ def _part_function(plan: Plan, declared: set[str]) -> str:
         if _has_elements(plan):
             with writer.when(writer.value(f"icmp eq i64 {stage}, {count}")):
                 _call(writer, "void", "elements", o, begin, end, rows)
-    return writer.function(FUNCTION.format(name="part"))
+    return writer.function(FUNCTION.format(name="part") + SELDOM)
 
 
 def _launch_function(plan: Plan, declared: set[str]) -> str:
@@ -367,24 +383,30 @@ def _write_long_rows(writer: Writer, plan: Plan, outer: str, axis: str) -> None:
         "void", "llvm.memcpy.p0.p0.i64", [("ptr", base), ("ptr", "%args"), ("i64", str(8 * count)), ("i1", "false")]
     )
     job = Job(writer, plan, base)
-    row = Row(writer, plan, "0", [])
+    row = Row(writer, plan, "0", [], *(((), []) if _has_long_rows(plan) else _row_stores(plan)))
     blocks = writer.divided_up(axis, BLOCK)
     job.put(1, "ptr", partial)
     with writer.loop("0", outer) as o:
         row.move_to(o)
-        row.rows = []
         job.put(0, "i64", o)
-        for p, reduce in enumerate(plan.kernel.passes):
-            row.rows.append(_long_pass(writer, job, p, reduce, partial, blocks))
-            job.put(3 + p, COMPUTE[reduce.body.dtype], row.rows[-1])
-        _finish_row(row, o, lambda: job.run(len(plan.kernel.passes), blocks))
+        first = 0
+        for _, alike in itertools.groupby(plan.kernel.passes, lambda reduce: (reduce.kind, reduce.body.dtype)):
+            passes = list(alike)
+            with writer.loop(str(first), str(first + len(passes))) as stage:
+                job.put_row(
+                    stage, COMPUTE[passes[0].body.dtype], _long_pass(writer, job, stage, passes[0], partial, blocks)
+                )
+            first += len(passes)
+        row.rows = [value for _, value in job.rows(first)]
+        _finish_row(row, o, lambda: job.run(str(len(plan.kernel.passes)), blocks))
 
 
-def _long_pass(writer: Writer, job: Job, p: int, reduce: Reduce, partial: str, blocks: str) -> str:
+def _long_pass(writer: Writer, job: Job, stage: str, reduce: Reduce, partial: str, blocks: str) -> str:
+    """The result of a pass that is like `reduce`: of the same kind and type."""
     total = Total(writer, reduce, 1)
     with writer.loop("0", blocks, str(ROUND)) as first:
         some = writer.smaller(writer.sub(blocks, first), str(ROUND))
-        job.run(p, some, first)
+        job.run(stage, some, first)
         with writer.loop("0", some) as block:
             place = writer.value(f"getelementptr i64, ptr {partial}, i64 {block}")
             total.take(writer.value(f"load {COMPUTE[reduce.body.dtype]}, ptr {place}"))

@@ -13,6 +13,7 @@ body and of rows only, that pass writes the body to the output and the store sta
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from rushlight.core.dtypes import DType
@@ -53,7 +54,12 @@ class Frame:
         return self.outputs + self.inputs
 
     def which(self, kind: str) -> list[int]:
-        return [i for i, k in enumerate(self.kernel.kinds) if k == kind]
+        return numbers_of(self.kernel, kind)
+
+
+def numbers_of(kernel: Rowwise, kind: str) -> list[int]:
+    """The numbers of the outputs of a kind."""
+    return [i for i, k in enumerate(kernel.kinds) if k == kind]
 
 
 @dataclass(frozen=True)
@@ -91,17 +97,26 @@ def plan(kernel: Rowwise) -> Plan:
     return Plan(replace(kernel, stores=stores), out)
 
 
-def read_frame(writer: Writer, plan: Plan) -> Frame:
+def read_frame(writer: Writer, plan: Plan, chosen: Sequence[int] | None = None) -> Frame:
+    """`chosen` are the numbers of the operands that matter, outputs first; of the others only the types are known."""
     kernel, arguments = plan.kernel, Arguments(writer)
     dtypes = (*kernel.outputs, *kernel.inputs)
-    bases = [arguments.address() for _ in dtypes]
+    wanted = [chosen is None or i in chosen for i in range(len(dtypes))]
+    bases = [arguments.address() if want else arguments.skip(1) for want in wanted]
     outer, axis, inner = arguments.words(3)
-    strides = [arguments.words(3) for _ in dtypes]
+    strides = [arguments.words(3) if want else [arguments.skip(3)] * 3 for want in wanted]
     params = [arguments.param(d) for d in kernel.params]
     operands = [Operand(d, s, b, t) for d, s, b, t in zip(dtypes, kernel.steps, bases, strides, strict=True)]
     count = len(kernel.outputs)
     inputs = operands[count:] + ([operands[plan.kept]] if plan.kept is not None else [])
     return Frame(kernel, operands[:count], inputs, outer, axis, inner, params)
+
+
+def used_inputs(plan: Plan, roots: tuple[Expr, ...]) -> list[int]:
+    """The numbers of the operands that expressions read, as `read_frame` counts them."""
+    count, inputs = len(plan.kernel.outputs), len(plan.kernel.inputs)
+    numbers = [int(e.value or 0) for e in topological(roots) if e.op == "arg"]
+    return [count + n if n < inputs else plan.kept or 0 for n in numbers]
 
 
 def argument_count(kernel: Rowwise) -> int:

@@ -36,9 +36,12 @@ _SMALL = {uint8: "i8", int8: "i8", uint16: "i16", int16: "i16"}
 STORED = {**COMPUTE, **_SMALL, bool_: "i8", float16: "half", bfloat16: "i16"}
 
 
+# What runs seldom, or only calls others, is not worth the time to improve it.
+SELDOM = " optnone noinline"
+
 # A function over tasks, and what a device calls for large work: `runner(function, args, tasks, work)` shares tasks out.
 FUNCTION = 'define internal void @{name}(ptr noalias readonly %args, i64 %begin, i64 %end) "prefer-vector-width"="512"'
-LAUNCH = "define internal void @launch(ptr readonly %args, ptr %runner, i64 %tasks, i64 %work)"
+LAUNCH = "define internal void @launch(ptr readonly %args, ptr %runner, i64 %tasks, i64 %work)" + SELDOM
 
 
 def vector(scalar: str, width: int) -> str:
@@ -213,6 +216,11 @@ class Arguments:
 
     def words(self, count: int) -> list[str]:
         return [self.word() for _ in range(count)]
+
+    def skip(self, count: int) -> str:
+        """Arguments that nobody looks at."""
+        self.next += count
+        return ""
 
     def address(self) -> str:
         return self.writer.value(f"inttoptr i64 {self.word()} to ptr")

@@ -117,7 +117,7 @@ class Band:
         tall = writer.value(f"icmp eq i64 {height}, {width}")
         full = writer.value(f"and i1 {tall}, {writer.value(f'icmp eq i64 {across}, {width}')}")
         with writer.when(full):
-            turn_square(writer, operand, origin, self.tiles[k], width)
+            turn_square(writer, operand, origin, self.tiles[k], width, again=len(self.tiles) > 1)
         with writer.when(writer.value(f"xor i1 {full}, true")):
             raw, align = STORED[operand.dtype], operand.dtype.itemsize
             with writer.loop("0", across) as c, writer.loop("0", height) as r:
@@ -161,13 +161,26 @@ class Band:
             store(writer, result, place(k, operand), operand.dtype, "1", "1", width, mask)
 
 
-def turn_square(writer: Writer, operand: Operand, origin: str, tile: str, width: int) -> None:
-    """A whole tile: `width` vectors are loaded, transposed by exchanging ever smaller blocks, and kept."""
-    dtype: DType = operand.dtype
+def turn_square(writer: Writer, operand: Operand, origin: str, tile: str, width: int, *, again: bool) -> None:
+    """A whole tile; `again` if there are others, so that it is worth a function."""
+    if not again:
+        _write_turn(writer, operand.dtype, origin, operand.inner, tile, width)
+        return
+    own, name = Writer(writer.declared), f"turn.{operand.dtype.name}"
+    _write_turn(own, operand.dtype, "%origin", "%step", "%tile", width)
+    writer.declared.add(own.function(TURN.format(name=name)))
+    writer.line(f"call void @{name}(ptr {origin}, i64 {operand.inner}, ptr {tile})")
+
+
+TURN = 'define internal void @{name}(ptr %origin, i64 %step, ptr %tile) noinline "prefer-vector-width"="512"'
+
+
+def _write_turn(writer: Writer, dtype: DType, origin: str, step: str, tile: str, width: int) -> None:
+    """`width` vectors are loaded, transposed by exchanging ever smaller blocks, and kept."""
     type_, align = vector(STORED[dtype], width), dtype.itemsize
     lines = []
     for c in range(width):
-        place = pointer(writer, origin, dtype, writer.mul(operand.inner, str(c)))
+        place = pointer(writer, origin, dtype, writer.mul(step, str(c)))
         lines.append(writer.value(f"load {type_}, ptr {place}, align {align}"))
     half = width // 2
     while half:

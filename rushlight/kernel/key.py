@@ -12,12 +12,12 @@ from rushlight.scalar.ir import Expr, topological
 
 def key_of(kernel: Kernel) -> str:
     lines: list[str] = []
-    numbers: dict[Expr, int] = {}
+    numbers: dict[Expr, str] = {}
     head = _spell(kernel, lines, numbers)
     return "\n".join([head, *lines])
 
 
-def _spell(value: Any, lines: list[str], numbers: dict[Expr, int]) -> str:
+def _spell(value: Any, lines: list[str], numbers: dict[Expr, str]) -> str:
     if isinstance(value, Expr):
         return _number(value, lines, numbers)
     if isinstance(value, DType):
@@ -30,12 +30,14 @@ def _spell(value: Any, lines: list[str], numbers: dict[Expr, int]) -> str:
     return repr(value)
 
 
-def _number(root: Expr, lines: list[str], numbers: dict[Expr, int]) -> str:
+def _number(root: Expr, lines: list[str], numbers: dict[Expr, str]) -> str:
     """The expression's line number; what it is made of is written first, each once."""
     if root not in numbers:
-        for expr in topological([root]):
+        for expr in topological((root,)):
             if expr not in numbers:
-                numbers[expr] = len(lines)
-                operands = " ".join([str(numbers[a]) for a in expr.args])
-                lines.append(f"{expr.op} {expr.dtype.name} {expr.value!r} {operands}")
+                numbers[expr] = str(len(lines))
+                if expr.args:
+                    lines.append(" ".join([expr.op, expr.dtype.name, *[numbers[a] for a in expr.args]]))
+                else:
+                    lines.append(f"{expr.op} {expr.dtype.name} {expr.value!r}")
     return f"%{numbers[root]}"

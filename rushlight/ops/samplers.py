@@ -30,6 +30,7 @@ from rushlight.ops.underived import with_zero_derivative, without_derivative
 from rushlight.scalar import build as s, gamma
 from rushlight.scalar.elementary_exponential import log1p
 from rushlight.scalar.ir import Expr, arg, const, index, param
+from rushlight.scalar.named import named
 from rushlight.scalar.philox import bell, element_words, fraction
 from rushlight.tape import call
 from rushlight.tape.batching import wrap
@@ -37,8 +38,8 @@ from rushlight.tape.op import Op, Plan, Static, check_dtypes
 from rushlight.tape.state import STATE, Changed
 from rushlight.tape.value import Value
 
-TRIES = 2
-LAUNCHES = 12
+TRIES = 1
+LAUNCHES = 24
 
 
 class Draws:
@@ -155,6 +156,7 @@ def _nodes(n: int) -> list[tuple[float, float]]:
     return found
 
 
+@named
 def _less_one(y: Expr) -> Expr:
     """exp(y) - 1 to the digits that an integral needs, of few instructions: there are many points."""
     series = const(0, y.dtype)
@@ -176,20 +178,33 @@ def _gamma_slope(log_x: Expr, a: Expr) -> Expr:
     above = away > 0
     sign = s.where(above, const(1, a.dtype), const(-1, a.dtype))
 
-    def f(r: Expr) -> Expr:
-        return sign * (a * r) - x * _less_one(sign * r)
-
     # Right of the end, from where Newton's steps on a concave function stay right of it.
-    far = s.where(above, log1p((a + (depth + 4)) * 4 / x), (x + depth) / a)
-    reach = far
+    reach = s.where(above, log1p((a + (depth + 4)) * 4 / x), (x + depth) / a)
     for _ in range(steps):
-        slope = sign * (a - x * s.exp(sign * reach))
-        reach = reach - (f(reach) + depth) / slope
+        reach = _nearer(reach, sign, a, x, const(depth, a.dtype))
     total = const(0, a.dtype)
     for place, weight in _nodes(count):
-        r = reach * place
-        total = total + s.exp(f(r)) * (s.absolute(away) + r) * weight
+        here, share = const(place, a.dtype), const(weight, a.dtype)
+        total = total + _integrand(reach, sign, a, x, away, here) * share
     return total * reach
+
+
+def _exponent(r: Expr, sign: Expr, a: Expr, x: Expr) -> Expr:
+    """f(r) of `_gamma_slope`."""
+    return sign * (a * r) - x * _less_one(sign * r)
+
+
+@named
+def _nearer(reach: Expr, sign: Expr, a: Expr, x: Expr, depth: Expr) -> Expr:
+    """A step of Newton's method to where f is -depth."""
+    slope = sign * (a - x * s.exp(sign * reach))
+    return reach - (_exponent(reach, sign, a, x) + depth) / slope
+
+
+@named
+def _integrand(reach: Expr, sign: Expr, a: Expr, x: Expr, away: Expr, place: Expr) -> Expr:
+    r = reach * place
+    return s.exp(_exponent(r, sign, a, x)) * (s.absolute(away) + r)
 
 
 def _no_slope(*_: Expr) -> Expr:
@@ -263,6 +278,7 @@ def _counted(u: Expr, start: Expr, ratio: Callable[[int], Expr]) -> Expr:
     return count
 
 
+@named
 def _deviance(x: Expr, mean: Expr) -> Expr:
     """x log(x / mean) + mean - x."""
     d = (x - mean) / mean
@@ -270,13 +286,14 @@ def _deviance(x: Expr, mean: Expr) -> Expr:
     return mean * s.where(inside, (d + 1) * log1p(s.where(inside, d, const(0, x.dtype))) - d, const(1, x.dtype))
 
 
+@named
 def _stirling(k: Expr) -> Expr:
     """log(k!) - k log(k) + k."""
     many = s.maximum(k, 16.0)
     square = 1 / (many * many)
     series = s.log(many * (2 * math.pi)) * 0.5 + (1 / 12 - (1 / 360 - square * (1 / 1260)) * square) / many
     few = s.minimum(s.maximum(k, 0.0), 16.0)
-    return s.where(k < 16, gamma.lgamma(few + 1) - few * s.log(s.maximum(few, 1.0)) + few, series)
+    return s.where(k < 16, gamma.above_half(few + 1) - few * s.log(s.maximum(few, 1.0)) + few, series)
 
 
 def _transformed(draws: Draws, number: Expr, a: Expr, b: Expr, centre: Expr) -> tuple[Expr, Expr, Expr]:

@@ -128,22 +128,34 @@ def _density(a: Expr, x: Expr, log_gamma: Expr) -> Expr:
     return s.exp((a - 1) * s.log(x) - x - s.cast(log_gamma, x.dtype)) * a
 
 
+def _wide(x: Expr, *parts: Expr) -> list[Expr]:
+    return [s.cast(part, x.dtype) for part in parts]
+
+
+_middle = elementwise(
+    "igamma",
+    lambda a, x: incomplete.middle_part(a, x),
+    "Both functions where their operands are large and of one size.",
+    FLOAT,
+    vjp=lambda g, out, a, x: (None, None),
+    listed=False,
+)
 _lower = elementwise(
     "igamma",
-    lambda a, x, log_gamma: incomplete.regularised(a, x, s.cast(log_gamma, x.dtype))[0],
+    lambda a, x, log_gamma, middle: incomplete.regularised(a, x, *_wide(x, log_gamma, middle))[0],
     "The lower incomplete gamma function.",
     FLOAT,
-    vjp=lambda g, out, a, x, log_gamma: (None, g * _density(a, x, log_gamma), None),
-    conditions=(2,),
+    vjp=lambda g, out, a, x, log_gamma, middle: (None, g * _density(a, x, log_gamma), None, None),
+    conditions=(2, 3),
     listed=False,
 )
 _upper = elementwise(
     "igammac",
-    lambda a, x, log_gamma: incomplete.regularised(a, x, s.cast(log_gamma, x.dtype))[1],
+    lambda a, x, log_gamma, middle: incomplete.regularised(a, x, *_wide(x, log_gamma, middle))[1],
     "The upper incomplete gamma function.",
     FLOAT,
-    vjp=lambda g, out, a, x, log_gamma: (None, -g * _density(a, x, log_gamma), None),
-    conditions=(2,),
+    vjp=lambda g, out, a, x, log_gamma, middle: (None, -g * _density(a, x, log_gamma), None, None),
+    conditions=(2, 3),
     listed=False,
 )
 
@@ -167,7 +179,9 @@ def _regularised(name: str, kernel: Any, a: Value, x: Value) -> Value:
     common = result_type([(v.spec.dtype, len(v.spec.shape)) for v in (a, x)], [])
     common = common if common.kind == "f" else get_default()
     # In the type that is computed in: a logarithm rounded to a half would lose the result.
-    return kernel(a, x, gammas.lgamma(e.add(e.cast(a, compute_type(common)), 1)))
+    wide = compute_type(common)
+    middle = _middle(e.cast(a, wide), e.cast(x, wide))
+    return kernel(a, x, gammas.lgamma(e.add(e.cast(a, wide), 1)), middle)
 
 
 @composite("igamma")

@@ -25,6 +25,7 @@ from rushlight.scalar.elementary_exponential import (
 from rushlight.scalar.elementary_power import power
 from rushlight.scalar.elementary_trigonometry import cos, sin
 from rushlight.scalar.ir import Expr, const, make, topological
+from rushlight.scalar.named import USES, Use
 
 __all__ = ["BOUNDS", "cos", "erf", "exp", "expm1", "log", "log1p", "log2", "log10", "lower", "power", "sin", "tanh"]
 
@@ -101,4 +102,7 @@ def lower(roots: Sequence[Expr]) -> tuple[Expr, ...]:
             done[expr] = expr
         else:
             done[expr] = make(expr.op, args, expr.dtype, expr.value)
+        if expr in USES and done[expr] is not expr:
+            use = USES[expr]
+            USES.setdefault(done[expr], Use(use.named, tuple(done.get(g, g) for g in use.given)))
     return tuple(done[r] for r in roots)

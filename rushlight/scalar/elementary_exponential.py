@@ -19,6 +19,7 @@ from rushlight.scalar.elementary_formats import (
     to_integer,
 )
 from rushlight.scalar.ir import Expr, const
+from rushlight.scalar.named import named
 
 TANH_SMALL = 0.55  # tanh(0.55) is just above a half: beyond, 1 - small loses nothing
 
@@ -40,6 +41,7 @@ def reduce_exp_sum(high: Expr, low: Expr) -> tuple[Expr, Expr]:
     return to_integer(n), s.fma(r * r, horner(r, kind.exp_tail), r)
 
 
+@named
 def exp(x: Expr) -> Expr:
     n, less_one = reduce_exp(clamp(x, *format_of(x).exp_range))
     return scale(less_one + 1.0, n)
@@ -51,6 +53,7 @@ def _exp_moderate(x: Expr) -> Expr:
     return (less_one + 1.0) * power_of_two(n, x)
 
 
+@named
 def expm1(x: Expr) -> Expr:
     """e^x - 1 without the loss near 0."""
     kind = format_of(x)
@@ -158,6 +161,7 @@ def _log_domain(x: Expr, result: Expr) -> Expr:
     return s.where(x > 0.0, s.where(x < math.inf, result, x), beyond)
 
 
+@named
 def log(x: Expr) -> Expr:
     kind = format_of(x)
     k, m = split_exponent(x)
@@ -201,6 +205,7 @@ def log_parts(x: Expr, taken: float) -> tuple[Expr, Expr]:
     return total, ((large - total) + small) + ((f - small) + tail)
 
 
+@named
 def log1p(x: Expr) -> Expr:
     """log(1 + x) without the loss near 0."""
     kind = format_of(x)

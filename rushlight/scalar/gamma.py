@@ -14,6 +14,7 @@ from rushlight.scalar.elementary import cos, log, sin
 from rushlight.scalar.elementary_exponential import log_parts
 from rushlight.scalar.elementary_formats import Polynomial, horner
 from rushlight.scalar.ir import Expr, const
+from rushlight.scalar.named import named
 
 # lgamma(2 + t) / t for |t| <= 1/2
 _GAMMA_SINGLE = (
@@ -186,7 +187,7 @@ def _stirling(x: Expr) -> Expr:
     return s.where(product < math.inf, total, product)
 
 
-def _above_half(x: Expr) -> Expr:
+def above_half(x: Expr) -> Expr:
     """lgamma of x >= 1/2."""
     far, low = x >= _FAR, x < 1.5
     two = const(2.0, x.dtype)
@@ -208,6 +209,7 @@ def _above_half(x: Expr) -> Expr:
     return s.where(far, end, s.where(low, first, middle))
 
 
+@named
 def lgamma(x: Expr) -> Expr:
     size = s.absolute(x)
     # gamma(1 + x) = x gamma(x) about 0; below it, gamma(-x) gamma(x) = -pi / (x sin(pi x)), infinite at whole numbers.
@@ -215,7 +217,7 @@ def lgamma(x: Expr) -> Expr:
     t = s.where(near, x, const(0.5, x.dtype))
     central = s.fma(t * (t - 1.0), low_polynomial(t), -log(size))
     safe = s.where(near, const(0.5, x.dtype), size)
-    above = _above_half(safe)
+    above = above_half(safe)
     mirrored = log(math.pi / (safe * s.absolute(sin((safe - s.round_even(safe)) * math.pi)))) - above
     mirrored = s.where(s.floor(safe).eq(safe), const(math.inf, x.dtype), mirrored)
     return s.where(near, central, s.where(s.isnan(x), x, s.where(x > 0.0, above, mirrored)))

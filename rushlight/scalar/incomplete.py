@@ -92,11 +92,35 @@ def _small_upper(a: Expr, x: Expr, log_gamma: Expr) -> Expr:
     return -expm1(exponent) - exp(exponent) * a * total
 
 
-def regularised(a: Expr, x: Expr, log_gamma: Expr) -> tuple[Expr, Expr]:
-    """(P, Q) of a and x; `log_gamma` is lgamma(a + 1)."""
-    zero, one, nan = (const(v, x.dtype) for v in (0.0, 1.0, math.nan))
+def _where_inside(a: Expr, x: Expr) -> tuple[Expr, Expr, Expr]:
+    """Whether both are positive and finite, and they, or 1 where not."""
+    one = const(1.0, x.dtype)
     inside = (a > 0.0) & (x > 0.0) & (a < math.inf) & (x < math.inf)
-    lower, upper = _inside(s.where(inside, a, one), s.where(inside, x, one), s.where(inside, log_gamma, zero))
+    return inside, s.where(inside, a, one), s.where(inside, x, one)
+
+
+def _is_middle(a: Expr, x: Expr) -> Expr:
+    return (a >= _LARGE) & (x * 3.0 > a) & (x < a * 3.0)
+
+
+def _decay(a: Expr, x: Expr) -> tuple[Expr, Expr]:
+    """The exponent and exp(-a exponent)."""
+    exponent = _exponent(a, x)
+    return exponent, exp(-(a * exponent))
+
+
+def middle_part(a: Expr, x: Expr) -> Expr:
+    """Region 1 for `regularised`, apart from the rest since it is half of the instructions; elsewhere anything."""
+    _, a, x = _where_inside(a, x)
+    middle, large = _is_middle(a, x), const(_LARGE, x.dtype)
+    return _uniform(s.where(middle, a, large), s.where(middle, x, large), *_decay(a, x))
+
+
+def regularised(a: Expr, x: Expr, log_gamma: Expr, uniform: Expr) -> tuple[Expr, Expr]:
+    """(P, Q) of a and x; `log_gamma` is lgamma(a + 1), `uniform` is `middle_part`."""
+    zero, one, nan = (const(v, x.dtype) for v in (0.0, 1.0, math.nan))
+    inside, a_inside, x_inside = _where_inside(a, x)
+    lower, upper = _inside(a_inside, x_inside, s.where(inside, log_gamma, zero), uniform)
     # At the ends all of the mass lies on one side; 0 and 0, and infinity and infinity, have none.
     full = (a.eq(0.0) & (x > 0.0)) | (x.eq(math.inf) & (a >= 0.0) & (a < math.inf))
     empty = (x.eq(0.0) & (a > 0.0)) | (a.eq(math.inf) & (x >= 0.0) & (x < math.inf))
@@ -105,15 +129,11 @@ def regularised(a: Expr, x: Expr, log_gamma: Expr) -> tuple[Expr, Expr]:
     return s.where(inside, lower, p_end), s.where(inside, upper, q_end)
 
 
-def _inside(a: Expr, x: Expr, log_gamma: Expr) -> tuple[Expr, Expr]:
+def _inside(a: Expr, x: Expr, log_gamma: Expr, uniform: Expr) -> tuple[Expr, Expr]:
     one = const(1.0, x.dtype)
-    large = a >= _LARGE
-    middle = large & (x * 3.0 > a) & (x < a * 3.0)
-    exponent = _exponent(a, x)
-    decay = exp(-(a * exponent))
+    large, middle = a >= _LARGE, _is_middle(a, x)
     # What is not chosen gets harmless operands.
-    uniform = _uniform(s.where(middle, a, one * _LARGE), s.where(middle, x, one * _LARGE), exponent, decay)
-    leading = _leading(a, x, log_gamma, decay)
+    leading = _leading(a, x, log_gamma, _decay(a, x)[1])
     by_fraction = s.where(large, x > a, (x >= a + 1.0) & (x >= 1.5))
     fraction = leading * a * _fraction(a, s.where(by_fraction, x, a + 2.0))
     series = leading * _series(a, s.where(by_fraction, one, x))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from rushlight.core.dtypes import DType, float32, float64, int64, uint32
 from rushlight.scalar import build as s
@@ -19,8 +20,30 @@ WEYL = (0x9E3779B9, 0xBB67AE85)
 Words = tuple[Expr, Expr, Expr, Expr]
 
 
+@dataclass(frozen=True)
+class Block:
+    """Four words and what they were made from: counter and key."""
+
+    counter: Words
+    key: tuple[Expr, Expr]
+    made: Words
+
+    @property
+    def given(self) -> tuple[Expr, ...]:
+        return *self.counter, *self.key
+
+
+BLOCKS: dict[Expr, Block] = {}  # by each of the words: an emitter may write ten rounds as a loop
+
+
 def philox(counter: Words, key: tuple[Expr, Expr]) -> Words:
     """Ten rounds over four uint32 words under a key of two."""
+    made = _rounds(counter, key)
+    BLOCKS.update(dict.fromkeys(made, Block(counter, key, made)))
+    return made
+
+
+def _rounds(counter: Words, key: tuple[Expr, Expr]) -> Words:
     c0, c1, c2, c3 = counter
     k0, k1 = key
     m0, m1 = (const(m, uint32) for m in MULTIPLIERS)
@@ -46,6 +69,19 @@ def random_word(seed: Expr, position: Expr) -> Expr:
     pair0 = s.where((lane & 1).eq(0), words[0], words[1])
     pair1 = s.where((lane & 1).eq(0), words[2], words[3])
     return s.where(lane < 2, pair0, pair1)
+
+
+def _four_words(seed: Expr, position: Expr) -> list[Expr]:
+    """Words number `position` to `position + 3`: they are of two counters, or of one."""
+    zero = const(0, uint32)
+    found: list[Expr] = []
+    for last in (position, position + 3):
+        found += philox((*_halves(last >> 2), zero, zero), _halves(seed))
+    lane = s.cast(position, uint32)
+    for step in (2, 1):
+        skip = (lane & step).ne(0)
+        found = [s.where(skip, found[i + step], found[i]) for i in range(3 + step)]
+    return found[:4]
 
 
 def element_words(seed: Expr, position: Expr, number: Expr | int) -> Words:
@@ -81,4 +117,7 @@ def bell(first: Expr, second: Expr) -> Expr:
 
 def normal(seed: Expr, position: Expr, dtype: DType = float32) -> Expr:
     """A normal number of the words from `position` on, twice as many as a uniform one takes."""
-    return bell(uniform(seed, position, dtype), uniform(seed, position + words_of(dtype), dtype))
+    if dtype is float64:
+        words = _four_words(seed, position)
+        return bell(fraction(words[:2], dtype), fraction(words[2:], dtype))
+    return bell(uniform(seed, position, dtype), uniform(seed, position + 1, dtype))

@@ -16,7 +16,7 @@ from rushlight.core.interrupts import Uninterrupted
 from rushlight.devices.cache import read_object, write_object
 
 CACHE_VERSION = 2
-LONG = 30_000  # characters from which on combining instructions takes more time than it will save
+LONG = 27_000  # characters from which on combining instructions takes more time than it will save
 
 
 @dataclass(frozen=True)

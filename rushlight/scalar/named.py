@@ -1,0 +1,52 @@
+"""Formulas by name: what a long expression contains several times, an emitter may write once, as a function.
+
+`@named` changes nothing about the expression that a formula makes; it is remembered in USES whose it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+
+from rushlight.core.dtypes import DType
+from rushlight.scalar.ir import Expr, make
+
+FIRST = 10_000  # the number of the first placeholder: above those of any kernel's inputs
+
+
+class Named:
+    """A formula of one result."""
+
+    def __init__(self, formula: Callable[..., Expr]) -> None:
+        self.formula, self.name = formula, formula.__name__.strip("_")
+        self.__doc__ = formula.__doc__
+
+    def __call__(self, *given: Expr) -> Expr:
+        made = self.formula(*given)
+        if made.args:
+            USES.setdefault(made, Use(self, given))
+        return made
+
+
+@dataclass(frozen=True)
+class Use:
+    """What an expression is: a formula of operands."""
+
+    named: Named
+    given: tuple[Expr, ...]
+
+    @property
+    def dtypes(self) -> tuple[DType, ...]:
+        return tuple(g.dtype for g in self.given)
+
+
+USES: dict[Expr, Use] = {}
+named = Named
+
+
+@cache
+def template(named: Named, dtypes: tuple[DType, ...]) -> tuple[Expr, tuple[Expr, ...]]:
+    """The formula of placeholders, and these."""
+    given = tuple(make("arg", (), dtype, FIRST + i) for i, dtype in enumerate(dtypes))
+    return named.formula(*given), given
