@@ -70,7 +70,11 @@ def to_bytes(value: Value) -> bytearray:
         pool: Any = spec.device
         if later.LOGS:
             later.read_all()
-        pool.device.copy_out(replay.ensure(value.storage) + value.offset, memoryview(target))
+        if value.storage.recipe is None:
+            pool.device.copy_out(replay.ensure(value.storage) + value.offset, memoryview(target))
+        else:  # another thread's budget may want its room
+            with replay.LOCK, replay.Pins([value.storage]):
+                pool.device.copy_out(replay.ensure(value.storage) + value.offset, memoryview(target))
         count_copy(pool.device, spec.nbytes, to_host=True)
     return target
 

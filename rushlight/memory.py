@@ -68,6 +68,7 @@ class budget(Region):
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.state.__exit__(kind, error, trace)
+        self.mark.closed = True
         self._leave()
 
     def _leave(self) -> None:

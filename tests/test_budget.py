@@ -31,8 +31,8 @@ def watched(monkeypatch):
     """After every new block, what is held must be inside the limit."""
     fresh = Pool.fresh
 
-    def checked(self, room):
-        address = fresh(self, room)
+    def checked(self, room, *reading):
+        address = fresh(self, room, *reading)
         assert self.limit is None or self.held <= self.limit
         return address
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+from typing import Any
 
 import pytest
 
@@ -38,11 +39,11 @@ class Failing:
         self.error = error
         fresh = Pool.fresh
 
-        def failing(pool: Pool, room: int) -> int:
+        def failing(pool: Pool, room: int, *reading: Any) -> int:
             self.calls += 1
             if self.calls == self.at:
                 raise self.error("simulated")
-            return fresh(pool, room)
+            return fresh(pool, room, *reading)
 
         monkeypatch.setattr(Pool, "fresh", failing)
 

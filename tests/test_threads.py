@@ -20,7 +20,7 @@ import rushlight as rl
 from rushlight import memory, nn
 from rushlight.core.errors import BoundsError, BudgetError
 from rushlight.devices.registry import pool_of, reopen
-from rushlight.tape import replay
+from rushlight.tape import region, replay
 from rushlight.utils.checkpoint import checkpoint
 from rushlight.utils.data import DataLoader, TensorDataset
 from tests.ends import ends as ends
@@ -158,6 +158,30 @@ def test_budgets_of_threads_end_in_any_order():
     at_once(first, second)
     assert seen == [base, base * 2]
     assert pool.limit is None
+
+
+def test_what_is_read_is_not_dropped():
+    """Neither what a call is about to read, nor what another thread may read outside of regions."""
+    pool, source = pool_of("cpu"), rl.arange(float(1 << 14))
+    with memory.budget(1 << 30):
+        read, other = source * 2.0, source * 3.0
+        address = read.storage.address
+        assert region.reclaim(pool, 1 << 40, [address + 64])
+        assert read.storage.address == address and other.storage.address is None
+
+        def from_outside() -> tuple[int | None, int | None]:
+            while region.reclaim(pool, 1 << 40):
+                pass
+            return read.storage.address, own.storage.address
+
+        with memory.budget(1 << 30):
+            own = source * 4.0
+        assert at_once(from_outside) == [(None, None)]  # the regions are open: who reads there holds what it reads
+        assert read.tolist()[5] == 10.0 and own.tolist()[5] == 20.0
+        kept = read.storage.address
+    assert at_once(from_outside)[0][0] == kept
+    assert region.reclaim(pool, 1 << 40) and read.storage.address is None
+    assert read.tolist()[5] == 10.0
 
 
 # ---- gradients ----

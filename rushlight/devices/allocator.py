@@ -17,7 +17,7 @@ here and where `tape/call.py` writes these steps out.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 from rushlight.core.errors import BudgetError, OutOfMemoryError
@@ -48,7 +48,7 @@ class Pool:
         self.peak = 0
         self.held = 0
         self.limit = Pool.opening_limit
-        self.reclaim: Callable[[Pool, int], bool] | None = None
+        self.reclaim: Callable[[Pool, int, Sequence[int]], bool] | None = None
 
     def blocks(self, room: int) -> list[int]:
         """The cached blocks of one size: one list for good, so that others may hold it."""
@@ -79,14 +79,15 @@ class Pool:
                 gone += room
         return gone
 
-    def fresh(self, room: int) -> int:
+    def fresh(self, room: int, reading: Sequence[int] = ()) -> int:
+        """The address of a new block; what lies at the addresses `reading` is not dropped for it."""
         idle = self.held - self.live - self.peak
         if idle > SPARE:
             self.trim(idle)
         while True:
             limit = self.limit
             if limit is not None and self.held + room > limit:
-                self._make_way(room, limit)
+                self._make_way(room, limit, reading)
                 blocks = self.free.get(room)
                 if blocks:  # a reclaimed block of the very size
                     return blocks.pop()
@@ -98,13 +99,13 @@ class Pool:
                 self.held -= room
                 if not isinstance(error, OutOfMemoryError):
                     raise
-                if not self.trim() and not (self.reclaim and self.reclaim(self, room)):
+                if not self.trim() and not (self.reclaim and self.reclaim(self, room, reading)):
                     raise
 
-    def _make_way(self, room: int, limit: int) -> None:
+    def _make_way(self, room: int, limit: int, reading: Sequence[int]) -> None:
         """Give back or drop something, or raise."""
         over = self.held + room - limit
-        if over <= 0 or self.trim(over) or (self.reclaim is not None and self.reclaim(self, room)):
+        if over <= 0 or self.trim(over) or (self.reclaim is not None and self.reclaim(self, room, reading)):
             return
         if self.held + room <= limit or self.free.get(room):
             return  # another thread made way

@@ -55,12 +55,15 @@ def make_plan(op: Op, specs: Sequence[Spec], static: Static) -> Plan:
     return op.make_plan(specs, static)
 
 
-def make_storage(pool: Any, room: int, birth: int = 0) -> Storage:
-    """A new storage; the same as Storage(pool, room), written out for speed in `call_*`."""
+def make_storage(pool: Any, room: int, birth: int = 0, reading: Sequence[int] = ()) -> Storage:
+    """A new storage; the same as Storage(pool, room), written out for speed in `call_*`.
+
+    The addresses `reading` were read already: what lies there must not be dropped to make room.
+    """
     blocks = pool.free.get(room)
     if blocks is None:
         blocks = pool.blocks(room)
-    address = blocks.pop() if blocks else pool.fresh(room)
+    address = blocks.pop() if blocks else pool.fresh(room, reading)
     live = pool.live = pool.live + room
     if live > pool.peak:
         pool.peak = live
@@ -250,7 +253,7 @@ def launch_at(plan: Plan, ins: Sequence[int], params: tuple[Any, ...], birth: in
     """Run a plan on input addresses, outside regions, without a record; one value, or several."""
     pool = plan.pool
     blocks = plan.blocks
-    address = blocks.pop() if blocks else pool.fresh(plan.room)
+    address = blocks.pop() if blocks else pool.fresh(plan.room, ins)
     storage = new(Storage)
     storage.address = address
     storage.blocks = blocks
@@ -263,11 +266,11 @@ def launch_at(plan: Plan, ins: Sequence[int], params: tuple[Any, ...], birth: in
         pool.peak = live
     count = len(plan.outs)
     if count == 2:
-        other = make_storage(pool, plan.rooms[1], birth)
+        other = make_storage(pool, plan.rooms[1], birth, ins)
         plan.launch(address, other.address, *ins, *plan.tail, *params)  # type: ignore[misc]
         return make_value(plan.out, storage), make_value(plan.outs[1], other)
     if count > 2:
-        storages = [storage, *[make_storage(pool, room, birth) for room in plan.rooms[1:]]]
+        storages = [storage, *[make_storage(pool, room, birth, ins) for room in plan.rooms[1:]]]
         plan.launch(*[s.address for s in storages], *ins, *plan.tail, *params)  # type: ignore[misc]
         return [make_value(spec, s) for spec, s in zip(plan.outs, storages, strict=True)]
     plan.launch(address, *ins, *plan.tail, *params)  # type: ignore[misc]

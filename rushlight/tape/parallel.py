@@ -26,7 +26,7 @@ from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any
 
-from rushlight.tape.backward import Walk, fits, fitted, tell_place
+from rushlight.tape.backward import Walk, fits, fitted_for, tell_place
 from rushlight.tape.op import Op
 from rushlight.tape.value import Leaf, Output, Value
 
@@ -279,7 +279,7 @@ class ParallelWalk(Walk):
             owned[i] = part is not g
             spec = node.plan.ins[i]
             if part.spec is not spec and not fits(part, spec):
-                part = parts[i] = fitted(part, spec)
+                part = parts[i] = fitted_for(node, part, spec)
                 owned[i] = owned[i] or part.storage is not g.storage
         return parts, owned
 

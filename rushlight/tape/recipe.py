@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterable, Iterator
+from threading import get_ident
 from typing import Any
 
 from rushlight.devices.allocator import Pool, Storage
@@ -35,10 +36,19 @@ _READ: weakref.WeakSet[Storage] = weakref.WeakSet()
 class Mark:
     """Tells in which region a recipe was left, without keeping the region's contents alive."""
 
-    __slots__ = ("outer",)
+    __slots__ = ("closed", "outer", "thread")
 
     def __init__(self, outer: Mark | None) -> None:
         self.outer = outer
+        self.thread = get_ident()
+        self.closed = False
+
+    def is_open(self) -> bool:
+        """Whether this region, or one around it, has not ended."""
+        mark: Mark | None = self
+        while mark is not None and mark.closed:
+            mark = mark.outer
+        return mark is not None
 
     def within(self, other: Mark) -> bool:
         mark: Mark | None = self

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterable, Sequence
+from threading import get_ident
 from typing import Any
 
 from rushlight.devices.allocator import Pool, Storage
@@ -54,8 +55,11 @@ class Region:
         return storage.recipe is not None and storage.recipe.mark.within(self.mark)
 
 
-def reclaim(pool: Pool, room: int) -> bool:
-    """Drop rebuildable values, cheapest per byte and staleness first, until `room` fits; whether any was dropped."""
+def reclaim(pool: Pool, room: int, reading: Sequence[int] = ()) -> bool:
+    """Drop rebuildable values, cheapest per byte and staleness first, until `room` fits; whether any was dropped.
+
+    What lies at the addresses `reading` stays.
+    """
     with replay.LOCK:
         over = 0 if pool.limit is None else pool.held + room - pool.limit
         want = over if over > 0 else room  # the device itself is full
@@ -65,7 +69,7 @@ def reclaim(pool: Pool, room: int) -> bool:
         ranked = sorted(
             (_score(s, costs) * (1.0 if s.room == room else _OTHER_SIZE), i, s)
             for i, s in enumerate(watched(pool))
-            if _droppable(s)
+            if _droppable(s, reading)
         )
         freed = 0
         for _, _, storage in ranked:
@@ -87,8 +91,15 @@ def drop(storage: Storage) -> None:
     storage.blocks.append(address)
 
 
-def _droppable(storage: Storage) -> bool:
-    return storage.address is not None and storage.room >= _SMALLEST_DROP and storage not in Pins.counts
+def _droppable(storage: Storage, reading: Sequence[int]) -> bool:
+    """Whether nobody reads it now: in a region who reads pins; after its end the thread that made it does, which asks here."""
+    address = storage.address
+    if address is None or storage.room < _SMALLEST_DROP or storage in Pins.counts:
+        return False
+    if any(address <= place < address + storage.room for place in reading):
+        return False
+    mark = storage.recipe.mark
+    return mark.thread == get_ident() or mark.is_open()
 
 
 def _score(storage: Storage, costs: dict[Recipe, float]) -> float:
@@ -147,6 +158,7 @@ class Checkpoint(Region):
 
     def close(self, results: Iterable[Storage]) -> None:
         """Let go of what the interior nodes saved. A result that somebody still holds is found again by its recipe."""
+        self.mark.closed = True
         for node in self.nodes:
             self._drop_saves(node)
         for region in self.inner:
@@ -161,6 +173,7 @@ class Checkpoint(Region):
 
     def give_up(self) -> None:
         """The stretch ended by an error: nothing of it is wanted any more."""
+        self.mark.closed = True
         self.nodes.clear()
         self.inner.clear()
         self.entered.clear()
