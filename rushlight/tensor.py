@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from rushlight import dlpack, interop, methods, printing
 from rushlight.core import dtypes
 from rushlight.core.dtypes import DType
-from rushlight.core.errors import RushlightError, ShapeError
+from rushlight.core.errors import RushlightError, RushlightWarning, ShapeError
 from rushlight.devices.registry import pool_of
 from rushlight.ops import (
     composite,
@@ -363,6 +363,13 @@ class Tensor(Value):
         return dlpack.device_pair(self)
 
     def __float__(self) -> Any:
+        if self.node is not None:  # as PyTorch does; it is also how a tensor gets where an op takes a number
+            warnings.warn(
+                "float() of a tensor that requires gradients: no gradient will come from the number; say so with .detach() or "
+                ".item()",
+                RushlightWarning,
+                stacklevel=2,
+            )
         value = self.item()
         return dtypes_float(value.real if isinstance(value, complex) and not value.imag else value)
 

@@ -10,7 +10,7 @@ import pytest
 import rushlight as rl
 from rushlight.autograd import Function, GradcheckError, gradcheck, gradgradcheck
 from rushlight.autograd.gradcheck import GradcheckError as SameError
-from rushlight.core.errors import NotDifferentiable
+from rushlight.core.errors import NotDifferentiable, RushlightWarning
 
 MODES = pytest.mark.parametrize("fast", [False, True], ids=["slow", "fast"])
 
@@ -239,3 +239,27 @@ def test_on_every_device(device):
     assert gradcheck(lambda a: (a.sin(), a.softmax(1)), x, **looser)
     assert gradgradcheck(lambda a: (a.sin(), a.softmax(1)), (x,), **looser)
     assert not gradcheck(declared(lambda a: a * a, lambda g, a: g * a), x, raise_exception=False, **looser)
+
+
+def test_a_number_that_requires_gradients_is_not_read_in_silence():
+    x, y = rl.tensor(2.0, requires_grad=True), rl.ones(3)
+    for call in (
+        lambda: rl.full((2,), x),
+        lambda: rl.full_like(y, x),
+        lambda: y.new_full((2,), x),
+        lambda: rl.arange(0, x),
+        lambda: rl.scalar_tensor(x),
+    ):
+        with pytest.raises(TypeError, match="requires gradients"):
+            call()
+    for call in (
+        lambda: float(x),
+        lambda: rl.linspace(0, x, 3),
+        lambda: rl.nn.functional.pad(y, (1, 1), value=x),
+        lambda: rl.nn.functional.softplus(y, x),
+        lambda: rl.cdist(y[None], y[None], p=x),
+        lambda: rl.nan_to_num(y, x),
+    ):
+        with pytest.warns(RushlightWarning, match="requires gradients"):
+            call()
+    assert (x.item(), float(x.detach()), int(x), bool(x)) == (2.0, 2.0, 2, True)

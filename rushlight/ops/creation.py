@@ -19,6 +19,7 @@ from rushlight.ops.registry import composite
 from rushlight.scalar import build as s
 from rushlight.scalar.ir import Expr, index, param
 from rushlight.tape import call
+from rushlight.tape.needed import edge_of
 from rushlight.tape.op import Op, Plan, Static
 from rushlight.tape.state import STATE, is_inference
 from rushlight.tape.value import Leaf, Value
@@ -158,9 +159,16 @@ def sizes_of(op: str, size: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any
     return size
 
 
-def number_of(value: Any) -> Any:
+def number_of(value: Any, op: str) -> Any:
     """A Python number; a tensor of one element is read."""
-    return value.item() if isinstance(value, Value) else value  # type: ignore[attr-defined]
+    if not isinstance(value, Value):
+        return value
+    if edge_of(value) is not None:
+        raise DTypeError(
+            f"{op}: a number is needed, got a tensor that requires gradients ({value.spec!r}), and none would come back to it; "
+            f"pass .item() or .detach()"
+        )
+    return value.item()  # type: ignore[attr-defined]
 
 
 def shape_of(size: tuple[Any, ...]) -> Shape:
@@ -205,6 +213,7 @@ def full(
 ) -> Value:
     """One value everywhere; its type is that of the value."""
     take("full", named)
+    fill_value = number_of(fill_value, "full")
     if not hasattr(fill_value, "__float__") and not isinstance(fill_value, complex):
         raise DTypeError(f"full: the value must be a number, got {type(fill_value).__name__}")
     dtype = dtype or scalar_dtype(fill_value)
@@ -262,7 +271,7 @@ def arange(
 ) -> Value:
     """start, start + step, ... up to but without end."""
     take("arange", named)
-    start, end, step = (number_of(n) for n in (start, end, step))
+    start, end, step = (number_of(n, "arange") for n in (start, end, step))
     if end is None:
         start, end = 0, start
     if not (math.isfinite(start) and math.isfinite(end)):

@@ -328,7 +328,7 @@ def _frequencies_of(
         raise DTypeError(f"{op}: requires a floating point dtype, got {dtype!r}")
     if n < 0:
         raise ShapeError(f"{op}: n must not be negative, got {n}")
-    span = n * float(creation.number_of(d))
+    span = n * float(creation.number_of(d, op))
     step = 1 / span if span else float("inf")
     line = Spec.of(creation.resolve_pool(device), dtype, (count,))
     return creation.requiring(call.call(_frequencies, (), (line,), (size, step)), requires_grad)

@@ -43,7 +43,7 @@ def _widest(pool: Any) -> DType:
 
 def _line(op: str, start: Any, end: Any, steps: Any, dtype: DType, device: Any) -> Value:
     kind = complex if dtype.kind == "c" else float
-    first, last, count = kind(number_of(start)), kind(number_of(end)), number_of(steps)
+    first, last, count = kind(start), kind(end), number_of(steps, op)
     if not isinstance(count, int):
         raise TypeError(f"{op}: steps must be an integer, got {type(count).__name__}")
     if count < 0:
@@ -151,7 +151,7 @@ def full_like(
 ) -> Value:
     """One value everywhere, with another tensor's shape, type and device."""
     take("full_like", named)
-    return creation.like(input, number_of(fill_value), dtype, device, requires_grad)
+    return creation.like(input, number_of(fill_value, "full_like"), dtype, device, requires_grad)
 
 
 @composite("fill", method=False)
@@ -224,7 +224,13 @@ def randint_like(
     if high is None:
         low, high = 0, low
     made = {"dtype": dtype or input.spec.dtype, "device": _place(input, device), "requires_grad": requires_grad}
-    return random.randint(int(number_of(low)), int(number_of(high)), input.spec.shape, generator=generator, **made)
+    return random.randint(
+        int(number_of(low, "randint_like")),
+        int(number_of(high, "randint_like")),
+        input.spec.shape,
+        generator=generator,
+        **made,
+    )
 
 
 @composite("scalar_tensor", method=False)
@@ -233,7 +239,12 @@ def scalar_tensor(
 ) -> Value:
     """A 0-dim tensor that holds a number, in the default type."""
     return creation.full(
-        (), number_of(s), dtype=dtype or get_default(), device=device, requires_grad=requires_grad, **named
+        (),
+        number_of(s, "scalar_tensor"),
+        dtype=dtype or get_default(),
+        device=device,
+        requires_grad=requires_grad,
+        **named,
     )
 
 
@@ -390,7 +401,7 @@ def _as(self: Value, named: dict[str, Any]) -> dict[str, Any]:
 
 def new_full(self: Value, size: Sequence[int], fill_value: float, **named: Any) -> Value:
     """One value everywhere, with this tensor's type and device."""
-    return creation.full(size, number_of(fill_value), **_as(self, named))
+    return creation.full(size, number_of(fill_value, "new_full"), **_as(self, named))
 
 
 def new_empty(self: Value, *size: Any, **named: Any) -> Value:
