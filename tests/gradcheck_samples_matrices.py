@@ -110,8 +110,16 @@ def solutions() -> Iterator[Case]:
     # The second derivative takes the inverse. (PyTorch's first is wrong already at rank n - 1.)
     yield Case("det of rank 1", la.det, (rank_one(3, 3),), second=False)
     yield Case("det of rank n - 1", la.det, (np.diag([1.5, -0.7, 0.0]),), second=False)
+    for name in ("svd_lowrank", "pca_lowrank"):
+        yield Case(name, lambda u, v, n=name: _seeded(n, u @ v), (draw(4, 2), draw(2, 3)))
     yield Case("pinv of rank 1", lambda u, v: la.pinv(rl.outer(u, v)), (draw(3), draw(2)))
     yield Case("matrix_exp of 0", rl.matrix_exp, (np.zeros((2, 2)),))
+
+
+def _seeded(name: str, matrix: Any) -> Any:
+    """The sizes of a random factorisation of what it factors exactly."""
+    rl.manual_seed(3)
+    return getattr(rl, name)(matrix, q=2)[1]
 
 
 def _unit_lower(a: Any, b: Any) -> Any:

@@ -9,6 +9,7 @@ from typing import Any, SupportsFloat
 
 from rushlight.optim.optimizer import Optimizer
 from rushlight.optim.schedules import LRScheduler
+from rushlight.tensor import Tensor
 
 
 def _check(name: str, optimizer: Optimizer, schedulers: Sequence[Any]) -> None:
@@ -152,7 +153,7 @@ class ReduceLROnPlateau(LRScheduler):
 
     def step(self, metrics: SupportsFloat, epoch: int | None = None) -> None:  # type: ignore[override]
         """After an epoch, with what was measured: a number or a tensor of one element."""
-        current = float(metrics)
+        current = float(metrics.detach() if isinstance(metrics, Tensor) else metrics)
         self.last_epoch = self.last_epoch + 1 if epoch is None else epoch
         if self.is_better(current, self.best):
             self.best, self.num_bad_epochs = current, 0

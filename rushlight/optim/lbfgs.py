@@ -27,6 +27,10 @@ class _Point:
     slope: float
 
 
+def _number(loss: Any) -> float:
+    return float(loss.detach() if isinstance(loss, Tensor) else loss)
+
+
 def _lowest_between(a: _Point, b: _Point, bounds: tuple[float, float] | None = None) -> float:
     """Where the cubic through two points and their slopes is lowest."""
     low, high = bounds or (min(a.t, b.t), max(a.t, b.t))
@@ -150,7 +154,7 @@ class LBFGS(Optimizer):
         kept = [p.detach().clone() for p in self._params]
         self._move(t, direction)
         with enable_grad():
-            loss = float(closure())
+            loss = _number(closure())
         gradient = self._gradient()
         for p, old in zip(self._params, kept, strict=True):
             p.copy_(old)
@@ -167,7 +171,7 @@ class LBFGS(Optimizer):
             first = closure()
         calls = 1
         state["func_evals"] += 1
-        now = _Point(0.0, float(first), self._gradient(), 0.0)
+        now = _Point(0.0, _number(first), self._gradient(), 0.0)
         if now.gradient.abs().max().item() <= group["tolerance_grad"]:
             return first
         for n in range(1, group["max_iter"] + 1):
@@ -208,7 +212,7 @@ class LBFGS(Optimizer):
         if last:  # where the loss is random, another look at it is of no use
             return _Point(t, now.loss, now.gradient, now.slope), 0
         with enable_grad():
-            loss = float(closure())
+            loss = _number(closure())
         return _Point(t, loss, self._gradient(), 0.0), 1
 
     def _direction(self, gradient: Any, most: int, state: dict[str, Any]) -> Any:
