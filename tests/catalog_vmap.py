@@ -190,3 +190,68 @@ def distance(got: Array, want: Array) -> float:
     if not finite.any():
         return 0.0
     return float((np.abs(got[finite] - want[finite]) / (1 + np.abs(want[finite]))).max())
+
+
+# ---- two levels, and gradients ----
+
+
+def nested_problems(row: Row) -> list[str]:
+    """Two levels: one maps the first operand, the other the rest; a single operand is mapped by both."""
+    dtype = dtype_of(row)
+    found = []
+    for examples in batches_of(row, dtype, 2):
+        filled = Filled(row, examples[0])
+        flats = [_flat(e) for e in examples]
+        count = len(flats[0])
+        outer = tuple(0 if i == 0 else None for i in range(count))
+        inner = tuple(None if i == 0 and count > 1 else 0 for i in range(count))
+        lists = [[f[i] for f in flats] for i in range(count)]
+        if count == 1:
+            lists = [[np.stack(lists[0]), np.stack(lists[0][::-1])]]
+        tensors = [tensor_of(np.stack(each), dtype, "cpu", None) for each in lists]
+        rushlight.manual_seed(0)
+        inside = rushlight.vmap(filled, in_dims=inner, randomness="same")
+        got = rushlight.vmap(inside, in_dims=outer, randomness="same")(*tensors)
+        for i, out in enumerate(got):
+            rows = [[_call(filled, tensors, a, b, count)[i] for b in range(BATCH)] for a in range(len(lists[0]))]
+            want = np.stack([np.stack([to_array(one) for one in each]) for each in rows])
+            away = distance(to_array(out), want) if out.shape == want.shape else math.inf
+            if not away <= 1e-6:
+                found.append(f"{row.name}{examples[0]} {dtype.name}, two levels: result {i} differs by {away:.3g}")
+    return found
+
+
+def _call(filled: Filled, tensors: list[Tensor], first: int, second: int, count: int) -> tuple[Any, ...]:
+    rushlight.manual_seed(0)
+    if count == 1:
+        return filled(tensors[0][first][second])
+    return filled(tensors[0][first], *[t[second] for t in tensors[1:]])
+
+
+def cotangent_problems(row: Row) -> list[str]:
+    """Gradients for a batch of cotangents, the operands not batched: one backward pass with batched gradients."""
+    dtype = dtype_of(row)
+    found: list[str] = []
+    for sample in (e[0] for e in batches_of(row, dtype, 3) if e[0].smooth):
+        leaves: list[Tensor] = []
+        filled = Filled(row, sample)
+        outs = [o for o in filled(*[tensor_of(a, dtype, "cpu", leaves) for a in _flat(sample)]) if o.requires_grad]
+        if not outs or not leaves:
+            continue
+
+        def pull(*cotangents: Tensor, outs: Any = outs, leaves: Any = leaves) -> tuple[Tensor, ...]:
+            return rushlight.autograd.grad(outs, leaves, cotangents, retain_graph=True, materialize_grads=True)
+
+        draws = [
+            [to_tensor(_weight(o.shape, k, i), float64, "cpu").to(o.dtype) for i, o in enumerate(outs)]
+            for k in range(BATCH)
+        ]
+        got = rushlight.vmap(pull)(*[rushlight.stack([d[i] for d in draws]) for i in range(len(outs))])
+        alone = [pull(*d) for d in draws]
+        for j, part in enumerate(got):
+            away = distance(to_array(part), np.stack([to_array(a[j]) for a in alone]))
+            if not away <= (1e-7 if dtype is float64 else 1e-3):
+                found.append(
+                    f"{row.name}{sample} {dtype.name}: gradient {j} for a batch of cotangents is off by {away:.3g}"
+                )
+    return found

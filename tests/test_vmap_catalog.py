@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.catalog import ROWS
-from tests.catalog_vmap import batches_of, dtype_of, problems
+from tests.catalog_vmap import batches_of, cotangent_problems, dtype_of, nested_problems, problems
 
 COUNTS = "the size of the result depends on elements"
 READS = "elements are read on the host to choose what to compute"
@@ -31,6 +31,13 @@ FEW = (
     *("matmul", "einsum", "linear", "conv2d", "max_pool2d", "scaled_dot_product_attention", "cat", "stack", "flip"),
     *("permute", "select", "expand", "diagonal", "unfold", "pad", "linalg_solve", "cholesky", "gru_cell"),
 )
+# Two levels need little more than one, so most rows are for the long run. The loop's examples are views of others, which
+# as_strided, whose offset counts from the start of the memory, sees through.
+TWICE = [
+    pytest.param(row, marks=() if row.name in FEW else pytest.mark.slow)
+    for row in MAPPED
+    if row.name not in REFUSED and not row.name.startswith("as_strided")
+]
 
 
 def test_most_of_the_catalog_is_mapped():
@@ -48,6 +55,18 @@ def test_vmap_is_the_loop(row):
         assert all("read on the host" in error for error in refused), refused
     else:
         assert not refused, "\n".join(refused)
+
+
+@pytest.mark.parametrize("row", TWICE, ids=lambda row: repr(row))
+def test_two_levels_are_two_loops(row):
+    found = nested_problems(row)
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize("row", [row for row in MAPPED if row.differentiable], ids=repr)
+def test_a_batch_of_cotangents_is_the_loop(row):
+    found = cotangent_problems(row)
+    assert not found, "\n".join(found)
 
 
 @pytest.mark.parametrize("row", [row for row in MAPPED if row.name in FEW], ids=repr)

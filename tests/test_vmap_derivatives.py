@@ -191,3 +191,13 @@ def test_a_user_function_with_a_vmap_of_its_own():
     leaf = x.detach().requires_grad_()
     vmap(f)(leaf).sum().backward()
     same(leaf.grad, rl.argsort(rl.argsort(x, 1), 1).float() + 1)
+
+
+def test_a_sum_over_examples_is_not_taken_for_one_gradient(operands):
+    w, x = operands
+    leaf = w.detach().requires_grad_()
+    with pytest.raises(RuntimeError, match="one tensor for all examples"):
+        vmap(lambda x: rl.autograd.grad(loss(leaf, x), leaf)[0])(x)
+    batched = vmap(lambda x: rl.autograd.grad(loss(leaf, x), leaf, materialize_grads=True, allow_unused=True)[0])
+    with pytest.raises(RuntimeError, match="one tensor for all examples"):
+        batched(x)

@@ -118,6 +118,18 @@ def backward(
     run_backward(edges, seeds, retain, create_graph, {key_of(end_of(t)[0]) for t in chosen}, False, make)
 
 
+def _check_examples(place: int, outputs: Any, thing: Any) -> None:
+    """Refuse a sum over examples where one gradient for each is meant: the root is one example's, the input is all of theirs."""
+    levels = levels_of(thing) if isinstance(thing, Value) else ()
+    for root in ends(outputs):
+        if isinstance(root, Value) and any(level not in levels for level in levels_of(root)):
+            raise RushlightError(
+                f"grad: inside vmap, input {place} ({end_of(thing)[1]!r}) is one tensor for all examples and the root "
+                f"{root.spec!r} one example's, so the gradient would be a sum over the batch; use rushlight.func.grad "
+                f"or vjp with that tensor as an argument"
+            )
+
+
 def grad(
     outputs: Any,
     inputs: Any,
@@ -133,6 +145,7 @@ def grad(
     make = walk_by(workers, "grad")
     edges, seeds = roots_of("grad", outputs, grad_outputs)
     asked: Sequence[Any] = ends(inputs)
+    batched = bool(STATE.get().batch)
     wanted = [end_of(thing) for thing in asked]
     for i, (edge, spec) in enumerate(wanted):
         if edge is None:
@@ -142,10 +155,12 @@ def grad(
     result = []
     for i, (thing, (edge, spec)) in enumerate(zip(asked, wanted, strict=True)):
         part = found.get(key_of(edge))
-        if part is None and materialize_grads:
-            part = Needed.full(Spec.of(spec.device, spec.dtype, spec.shape), 0.0)
+        if batched and part is not None:
+            _check_examples(i, outputs, thing)
         if part is not None and isinstance(thing, Value) and thing.spec.hidden:
             part = unpeel(part, levels_of(thing))
+        if part is None and materialize_grads:
+            part = Needed.full(Spec.of(spec.device, spec.dtype, spec.shape), 0.0)
         if part is None and not allow_unused:
             raise NotDifferentiable(
                 f"grad: input {i}, {spec!r}, was not used in the outputs; pass allow_unused=True, "

@@ -45,4 +45,7 @@ def attention_rule(plan: BatchPlan, inputs: Sequence[Value], params: tuple[Any, 
         raise RushlightError(
             f"{plan.op.name}: dropout with numbers drawn outside of vmap; draw inside, or differentiate without vmap"
         )
-    return call.call(plan.op, [full(plan, v, rank) for v in inputs], plan.static, params)
+    ready = [full(plan, v, rank) for v in inputs]
+    if len(plan.static) == 3:  # of the derivative: gradient, output and levels lie row by row
+        ready = [views.contiguous(v) if i < 3 else v for i, v in enumerate(ready)]
+    return call.call(plan.op, ready, plan.static, params)
