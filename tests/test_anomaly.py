@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 import threading
 
@@ -14,6 +15,9 @@ from rushlight.autograd import detect_anomaly, set_detect_anomaly
 from rushlight.core.errors import AnomalyError, RushlightError
 from rushlight.tape import later
 from rushlight.tape.blame import Mode
+from rushlight.tape.op import Op, Plan, Plans
+from tests.catalog import ROWS
+from tests.catalog_run import call, samples_of, to_array
 
 INF, NAN = float("inf"), float("nan")
 
@@ -443,6 +447,93 @@ def test_a_plan_made_inside_is_watched_and_works_outside():
     z = x * 1.5
     with detect_anomaly(), pytest.raises(AnomalyError):
         z.sqrt()
+
+
+def test_a_write_that_was_reported_counts_as_one():
+    x = rl.tensor([1.0, 0.0], requires_grad=True)
+    y = x * 1
+    z = y * y
+    with pytest.raises(AnomalyError), detect_anomaly():
+        y.detach().log_()
+    with pytest.raises(rl.InplaceError):
+        z.sum().backward()
+
+
+def test_plans_are_let_go():
+    """A plan and its watched launch do not hold each other."""
+    gc.collect()
+    gc.disable()
+    try:
+        with detect_anomaly():
+            before = len(Plans.every)
+            op = Op("once", "")
+            made = [Plan(op, [], [rl.zeros(n).spec], lambda *_: None) for n in (3, 4)]
+            kernel_plan = (rl.ones(7) + 1).log  # a bound method: nothing of it stays
+            assert len(Plans.every) >= before + 2
+            for plan in made:
+                plan.launch(rl.zeros(8).storage.address)
+            count = len(Plans.every)
+            del made, plan, kernel_plan
+            assert len(Plans.every) <= count - 2
+    finally:
+        gc.enable()
+
+
+@pytest.mark.slow
+def test_the_catalog_is_free_of_false_alarms():
+    """Where arguments, results and gradients are finite, no step on the way is reported."""
+    wrong, count = [], 0
+    for row in ROWS:
+        for sample in samples_of(row, rl.float32) if rl.float32 in row.dtypes else ():
+            ends = _forward_and_back(row, sample)
+            arrays = [a for a in map(to_array, ends) if a.dtype.kind in "fc"]
+            if not all(np.isfinite(a).all() for a in arrays):
+                continue
+            count += 1
+            try:
+                with detect_anomaly():
+                    _forward_and_back(row, sample)
+            except AnomalyError as error:
+                wrong.append(f"{row!r}: {error}")
+    assert count > 2000
+    assert not wrong, "\n".join(wrong)
+
+
+def _forward_and_back(row, sample) -> list[rl.Tensor]:
+    leaves: list[rl.Tensor] = []
+    out = call(row, sample, rl.float32, "cpu", leaves=leaves)
+    ends = [o for o in out if isinstance(o, rl.Tensor) and o.requires_grad]
+    if ends:
+        try:
+            rl.autograd.backward(ends, [rl.ones_like(o) for o in ends])
+        except rl.NotDifferentiable:
+            return [o for o in out if isinstance(o, rl.Tensor)]
+    return [*[o for o in out if isinstance(o, rl.Tensor)], *[x.grad for x in leaves if x.grad is not None]]
+
+
+def test_by_several_workers():
+    def loss(x):
+        return sum((x * k).sqrt().sum() for k in (1.0, 2.0, 3.0))
+
+    with detect_anomaly():
+        x = rl.ones(40000, requires_grad=True)
+        loss(x).backward(workers=3)
+        x = rl.zeros(40000, requires_grad=True)
+        with pytest.raises(AnomalyError, match=r"^sqrt: .*in its backward"):
+            loss(x).backward(workers=3)
+
+
+def test_a_batch_of_gradients(device: str):
+    x = tensor(1.0, 4.0, device=device, grad=True)
+    y = x.sqrt()
+    seeds = rl.eye(2, device=device)
+    with detect_anomaly():
+        (rows,) = rl.autograd.grad(y, x, seeds, is_grads_batched=True, retain_graph=True)
+    assert rows.tolist() == [[0.5, 0.0], [0.0, 0.25]]
+    z = tensor(0.0, 4.0, device=device, grad=True)
+    w = z.sqrt()
+    with pytest.raises(AnomalyError, match=r"^sqrt: .*in its backward"), detect_anomaly():
+        rl.autograd.grad(w, z, seeds, is_grads_batched=True)
 
 
 def test_threads():

@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from rushlight.core.dtypes import DType, bool_, compute_type, get_default, scalar_dtype
-from rushlight.core.errors import DTypeError, InplaceError, ShapeError
+from rushlight.core.errors import AnomalyError, DTypeError, InplaceError, ShapeError
 from rushlight.core.shapes import Spec, broadcast_shapes
 from rushlight.ops import elementwise as e, parts
 from rushlight.ops.batching import lanes
@@ -126,7 +126,11 @@ def _at_once(op: MapOp, target: Value, inputs: Sequence[Any]) -> bool:
         if x is not target and (x.storage is storage or (state.grad and (x.node is not None or x.base is not None))):
             return False
         ins.append(x.storage.address + x.offset)  # type: ignore[operator]
-    plan.launch(storage.address, *ins, *plan.tail, *numbers)  # type: ignore[misc]
+    try:
+        plan.launch(storage.address, *ins, *plan.tail, *numbers)  # type: ignore[misc]
+    except AnomalyError:  # it was written all the same
+        mark_written(storage)
+        raise
     mark_written(storage)
     return True
 
@@ -220,7 +224,13 @@ def write_into(targets: Sequence[Value], plan: Plan, inputs: Sequence[Value], pa
         ins = replay.addresses(inputs)
         recipe = _recipe_of_write(targets, plan, inputs, params)
         outs = [t.storage.address + t.offset for t in targets]  # type: ignore[operator]
-        plan.launch(*outs, *ins, *plan.tail, *params)
+        try:
+            plan.launch(*outs, *ins, *plan.tail, *params)
+        except AnomalyError:  # it was written all the same
+            for storage in storages:
+                mark_written(storage)
+                make_plain(storage)
+            raise
         for storage in storages:
             mark_written(storage)
             make_plain(storage)

@@ -55,7 +55,7 @@ def run_backward(
     sequential one.
     """
     watched, owner = Mode.on, later.Running.owner if Mode.on else None
-    if watched and (create_graph or later.LOGS):
+    if watched and (create_graph or any(later.is_needed(g.storage.pool) for g in gradients)):
         make = _WatchedWalk
     walk = (make or Walk)(retain_graph, create_graph, wanted, collect and wanted is not None)
     walk.count(edges)

@@ -17,7 +17,9 @@ from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
+from weakref import ref
 
+from rushlight.core import locks
 from rushlight.core.dtypes import real_type
 from rushlight.core.errors import AnomalyError
 from rushlight.core.shapes import Spec
@@ -46,7 +48,7 @@ from rushlight.tape.value import Node, Value
 
 WORDS = 1 << 14
 MOST_OPERANDS = 7  # WebGPU promises 8 buffers a kernel, and the words are one
-LOCK = threading.RLock()
+LOCK = locks.reentrant_lock()
 
 Stretch = tuple[int, int]  # the first byte, and the one after the last
 Owner = tuple[Plan, Place, Any]  # the call whose derivative is running, and its origin
@@ -183,16 +185,17 @@ def _stretch(address: int, spec: Spec) -> Stretch:
 
 def make_watched(plan: Plan) -> Callable[..., None]:
     """The plan's launch with an entry; see Note [Watched plans] 2."""
-    pool, outs = plan.pool, plan.outs
+    pool, ins, outs = plan.pool, plan.ins, plan.outs
     plain: Any = plan.plain
-    first, operands = len(outs), len(outs) + len(plan.ins)
+    reference = ref(plan)  # a plan has its launches
+    first, operands = len(outs), len(outs) + len(ins)
     here = place.here
     inexact = [i for i, spec in enumerate(outs) if is_inexact(spec)]
 
     def launch_watched(*numbers: Any) -> None:
         with LOCK:
             written = tuple([_stretch(numbers[i], outs[i]) for i in inexact])
-            word = _log_of(pool).add(Entry(-1, plan, numbers, _owner(), here(), written))
+            word = _log_of(pool).add(Entry(-1, reference(), numbers, _owner(), here(), written))
             native(*numbers[:operands], word, *numbers[operands:])
 
     def launch_checked(*numbers: Any) -> None:
@@ -200,12 +203,13 @@ def make_watched(plan: Plan) -> Callable[..., None]:
             log = _log_of(pool)
             read = tuple([numbers[first + i] for i in sources])
             for i in sources:
-                log.check_outside(numbers[first + i], plan.ins[i])
+                log.check_outside(numbers[first + i], ins[i])
             plain(*numbers)
             for i in inexact:
                 if outs[i].contiguous:
                     written = (_stretch(numbers[i], outs[i]),)
-                    log.check(numbers[i], outs[i], Entry(-1, plan, numbers, _owner(), here(), written, read))
+                    entry = Entry(-1, reference(), numbers, _owner(), here(), written, read)
+                    log.check(numbers[i], outs[i], entry)
 
     sources = causes(plan)
     if not can_watch(plan) or operands > MOST_OPERANDS:

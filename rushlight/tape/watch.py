@@ -21,6 +21,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
+from weakref import ref
 
 from rushlight.core.dtypes import real_type
 from rushlight.core.shapes import Spec
@@ -67,11 +68,19 @@ def switch(on: bool, infinite: bool) -> None:
 
 
 def _arrange(plan: Plan) -> None:
-    plan.launch = plan.watched or partial(_first_launch, plan)
+    plan.launch = plan.watched or partial(_first_launch, ref(plan))
 
 
-def _first_launch(plan: Plan, *numbers: Any) -> None:
+def _known(reference: ref[Plan]) -> Plan:
+    """The plan of a launch. A plan has its launches, so these know it weakly; one that is launched is there."""
+    plan = reference()
+    assert plan is not None
+    return plan
+
+
+def _first_launch(reference: ref[Plan], *numbers: Any) -> None:
     """Make the watched launch: what it needs to look at can depend on whether the plan writes in place."""
+    plan = _known(reference)
     watched = plan.watched
     if watched is None:
         watched = plan.watched = _make_watched(plan, numbers)
@@ -94,7 +103,7 @@ def _make_watched(plan: Plan, numbers: Sequence[Any]) -> Launch:
     in_place = set(numbers[:outs]) & set(numbers[outs : outs + count])
     kernel: Any = replace(plan.kernel, watched=tuple(causes(plan)) if in_place else ())  # type: ignore[type-var]
     verify(kernel)
-    return plan.pool.device.build(kernel, partial(_judge, plan, bool(in_place)))
+    return plan.pool.device.build(kernel, partial(_judge, ref(plan), bool(in_place)))
 
 
 # ---- after a launch ----
@@ -114,6 +123,7 @@ def _raise_bad(met: int, *_: int) -> None:
 def _checked_after(plan: Plan) -> Launch:
     """The plain launch, and a look at each result."""
     plain: Any = plan.plain
+    reference = ref(plan)
     checks = [(i, *_check(plan.pool, spec)) for i, spec in enumerate(plan.outs) if is_inexact(spec)]
 
     def launch(*numbers: Any) -> None:
@@ -122,7 +132,7 @@ def _checked_after(plan: Plan) -> Launch:
             for i, test, tail in checks:
                 test(SCRATCH, numbers[i], *tail)
         except _Bad:
-            _judge(plan, False, 0, *numbers)
+            _judge(reference, False, 0, *numbers)
 
     if len(checks) > 1 or checks[0][0]:
         return launch
@@ -133,7 +143,7 @@ def _checked_after(plan: Plan) -> Launch:
         try:
             test(SCRATCH, numbers[0], *tail)
         except _Bad:
-            _judge(plan, False, 0, *numbers)
+            _judge(reference, False, 0, *numbers)
 
     return launch_one
 
@@ -155,8 +165,9 @@ def _check_slowly(spec: Spec, _: int, operand: int) -> None:
 # ---- blame ----
 
 
-def _judge(plan: Plan, in_place: bool, met: int, *numbers: Any) -> None:
+def _judge(reference: ref[Plan], in_place: bool, met: int, *numbers: Any) -> None:
     """A result in host memory is not finite: raise, unless it was made from what was as bad."""
+    plan = _known(reference)
     found = 0
     where = ""
     for i, spec in enumerate(plan.outs):
