@@ -560,3 +560,15 @@ def test_a_function_that_gives_its_input_back():
     assert pull((number(1.0), number(10.0), number(100.0)))[0].item() == 611
     assert out[0].requires_grad and jvp(lambda y: y, (x,), (number(5.0),))[1].item() == 5
     assert grad(lambda x: x * grad(lambda y: y)(x))(x).item() == 1
+
+
+def test_a_plain_pass_touches_nobody_elses_gradient():
+    """Where only the level's own leaves are reached the faster pass runs; a captured leaf keeps its `.grad` in any mode."""
+    w, x = rl.ones(2, requires_grad=True), rl.tensor([1.0, 2.0])
+    with rl.no_grad():
+        assert grad(lambda x: (w * x * x).sum())(x).tolist() == [2.0, 4.0]
+    assert grad(lambda x: (w.detach() * x * x).sum())(x).tolist() == [2.0, 4.0]
+    assert w.grad is None
+    first, second = grad(lambda x, y: (x + y).sum(), argnums=(0, 1))(x, x)
+    first.mul_(5)  # each result has memory of its own
+    assert second.tolist() == [1.0, 1.0]

@@ -73,6 +73,15 @@ class Level:
         """The gradient of each input, None where the outputs do not depend on it."""
         return pull(outputs, self.marks, cotangents, create, retain, self.tracked)
 
+    def pull_all(self, output: Value, cotangent: Value) -> list[Any]:
+        """`pull` where the output depends on nothing but this level's own leaves: the plain pass, which is the faster one."""
+        run_backward([output.node], [peel(cotangent, levels_of(output))], False, False)
+        parts = []
+        for leaf, (_, levels) in zip(self.leaves, self.marks, strict=True):
+            part, leaf.grad = leaf.grad, None
+            parts.append(None if part is None else unpeel(part, levels))
+        return parts
+
     def leave(self, value: Any) -> Any:
         """A result as it is seen outside: without a record that leads nowhere."""
         if not isinstance(value, Value) or not hasattr(value, "storage") or edge_of(value) is None:

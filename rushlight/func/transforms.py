@@ -66,8 +66,12 @@ def _gradient(
     level = Level(name, chosen.leaves)
     out, aux = with_aux(name, level.run(func, *chosen.rebuilt(level.values), **named), has_aux)
     _check_one_number(name, out)
-    live = level.depends([out])
-    parts = level.pull([out], [creation.ones_like(_plain(out))], create=live, retain=live)
+    ones = creation.ones_like(_plain(out))
+    if edge_of(out) is not None and not level.tracked and not depends([out]):
+        parts = level.pull_all(out, ones)
+    else:
+        live = level.depends([out])
+        parts = level.pull([out], [ones], create=live, retain=live)
     gradients = [level.leave(or_zeros(part, x)) for part, x in zip(parts, chosen.leaves, strict=True)]
     return chosen.spec.unflatten(gradients), level.leave(out), _outside(level, aux)
 
