@@ -92,6 +92,43 @@ def matmul(lib: Any) -> Work:
     return lambda: a @ b
 
 
+def mlp_gradients(lib: Any) -> Work:
+    """784-256-10, batch 32: forward and backward, without an optimiser."""
+    nn = importlib.import_module(f"{lib.__name__}.nn")
+    lib.manual_seed(0)
+    model = nn.Sequential(nn.Linear(784, 256), nn.ReLU(), nn.Linear(256, 10))
+    measure = nn.CrossEntropyLoss()
+    x, y = lib.randn(32, 784), lib.randint(0, 10, (32,))
+
+    def work() -> None:
+        for p in model.parameters():
+            p.grad = None
+        measure(model(x), y).backward()
+
+    return work
+
+
+def cnn_step(lib: Any) -> Work:
+    """Two blocks of convolution, norm, relu and pooling on 32 images of 3 x 32 x 32, momentum: one step."""
+    nn = importlib.import_module(f"{lib.__name__}.nn")
+    optim = importlib.import_module(f"{lib.__name__}.optim")
+    lib.manual_seed(0)
+    layers = []
+    for wide, high in ((3, 32), (32, 64)):
+        layers += [nn.Conv2d(wide, high, 3, padding=1), nn.BatchNorm2d(high), nn.ReLU(), nn.MaxPool2d(2)]
+    model = nn.Sequential(*layers, nn.Flatten(), nn.Linear(64 * 64, 10))
+    optimizer = optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    measure = nn.CrossEntropyLoss()
+    x, y = lib.randn(32, 3, 32, 32), lib.randint(0, 10, (32,))
+
+    def work() -> None:
+        optimizer.zero_grad()
+        measure(model(x), y).backward()
+        optimizer.step()
+
+    return work
+
+
 def mlp_step(lib: Any) -> Work:
     """784-256-10, batch 32, Adam: one step."""
     nn = importlib.import_module(f"{lib.__name__}.nn")

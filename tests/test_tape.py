@@ -444,3 +444,21 @@ def test_a_handle_that_starts_late_in_its_storage(make):
         assert (y + 1).tolist() == [5.0, 6.0]
         assert (y * y).tolist() == [16.0, 25.0]
         assert y.neg().tolist() == [-4.0, -5.0]
+
+
+@pytest.mark.parametrize("use", [lambda h: h * h, lambda h: h.exp() * h, lambda h: h @ h, lambda h: h**3])
+def test_what_is_detached_in_place_keeps_its_part_in_what_was_recorded(use, device):
+    """Its users saved the handle; their second derivatives still go through what made it."""
+
+    def second(detach):
+        x = rl.tensor([[1.0, 2.0], [0.5, 3.0]], device=device, requires_grad=True)
+        h = x * x
+        y = use(h).sum()
+        if detach:
+            h.detach_()
+            assert not h.requires_grad
+        (g,) = rl.autograd.grad(y, x, create_graph=True)
+        (g * g).sum().backward()
+        return g.tolist(), x.grad.tolist()
+
+    assert second(True) == second(False)

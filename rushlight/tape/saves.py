@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rushlight.core.errors import GraphFreedError, InplaceError
-from rushlight.tape.call import make_value
+from rushlight.tape.call import make_value, rooted
 from rushlight.tape.region import restore_saves
 from rushlight.tape.saving import PACKED, unpacked
-from rushlight.tape.value import Node, Output, Value
+from rushlight.tape.value import Leaf, Node, Output, Value
 from rushlight.tape.written import describe_writes
 
 
@@ -27,9 +27,10 @@ def saves_of(node: Node) -> tuple[Sequence[Value], Sequence[Value]]:
         restore_saves(node)
     saved = node.saved
     outs: Sequence[Value] = ()
-    version = 0
+    version, constant = 0, False
     for value in saved:
         version += value.storage.version
+        constant = constant or value.node is None
     if node.outs:
         plan = node.plan
         outs = []
@@ -43,4 +44,14 @@ def saves_of(node: Node) -> tuple[Sequence[Value], Sequence[Value]]:
             f"{describe_writes(storages)}; it was saved at {node.place} (operands "
             f"{', '.join(map(repr, node.plan.ins))}); write to a clone instead, or after backward"
         )
-    return outs, saved
+    return outs, _as_recorded(node, saved) if constant else saved
+
+
+def _as_recorded(node: Node, saved: Sequence[Value]) -> Sequence[Value]:
+    """A handle that was detached in place since it was saved, as the result that it was: the derivative depends on it."""
+    found = []
+    for i, value in zip(node.grad.saves_in, saved, strict=True):
+        edge = node.edges[i]
+        lost = value.node is None and edge is not None and edge.__class__ is not Leaf
+        found.append(rooted(make_value(value.spec, value.storage, value.offset, edge)) if lost else value)
+    return found
