@@ -39,7 +39,7 @@ def run(kernel: Map, *arrays: np.ndarray, numbers: tuple[int, ...] = ()) -> byte
 
 
 def functions(kernel: Map) -> set[str]:
-    return set(re.findall(r"define [^@]*@([\w.]+)\(", llvm.emit(kernel)))
+    return set(re.findall(r'define [^@]*@"?([^"(]+)"?\(', llvm.emit(kernel)))
 
 
 def many_gammas(dtype):
@@ -55,10 +55,11 @@ def many_gammas(dtype):
 def test_repeated_formulas_are_calls_of_the_same_bits(dtype, fresh, monkeypatch):
     x = np.linspace(-3, 9, COUNT).astype(dtype.name)
     kernel = many_gammas(dtype)
-    assert {f"lgamma.{dtype.name}", f"exp.{dtype.name}"} <= functions(kernel)
+    names = {f"{formula.name} {dtype.name}" for formula in (lgamma, exp)}
+    assert names <= functions(kernel)
     called = run(kernel, x)
     monkeypatch.setattr(llvm_body, "uses_in", lambda every: {})
-    assert not {f"lgamma.{dtype.name}", f"exp.{dtype.name}"} & functions(kernel)
+    assert not names & functions(kernel)
     assert called == run(kernel, x)
 
 
@@ -79,7 +80,7 @@ def test_a_use_that_is_not_what_the_function_computes_is_written_out():
     kernel = Map((float32,), (float32,), (), (body,), 0, ("1", "1"))
     text = llvm.emit(kernel)
     assert plain in USES and short in USES
-    assert len(re.findall(r"call <16 x float> @scaled", text)) == 1
+    assert text.count(f'call <16 x float> @"{scaled.name} ') == 1
 
 
 @pytest.mark.parametrize("dtype", [float32, float64], ids=repr)

@@ -85,7 +85,7 @@ def _formula_function(named: Named, dtypes: tuple[DType, ...], width: int) -> tu
     made, placeholders = lowered_template(named, dtypes)
     writer = Writer(set())
     (value,) = evaluate(writer, (made,), width, lambda e: f"%given{placeholders.index(e)}")
-    result, name = vector(COMPUTE[made.dtype], width), f"{named.name}.{made.dtype.name}"
+    result, name = vector(COMPUTE[made.dtype], width), f'"{named.name} {" ".join(d.name for d in dtypes)}"'
     given = ", ".join(f"{vector(COMPUTE[d], width)} %given{i}" for i, d in enumerate(dtypes))
     text = writer.function(FORMULA.format(result=result, name=name, given=given), f"{result} {value}")
     return result, name, frozenset({text, *writer.declared})

@@ -45,6 +45,7 @@ from rushlight.kernel.shapes import Reduce, Rowwise
 from rushlight.scalar.ir import Expr, topological
 
 BLOCK = 8192
+MANY_PASSES = 5
 PARTS = 4
 FEW_ROWS, LONG_AXIS = 16, 4 * BLOCK
 ROUND = 4096  # blocks that `launch` has in flight at once
@@ -300,7 +301,8 @@ def _kernel_function(plan: Plan, declared: set[str]) -> str:
             row.rows.append(total.result())
             made.append((result, row.rows[-1]))
         _finish_row(row, o, lambda: _call(writer, "void", "elements", o, "0", row.frame.axis, made))
-    return writer.function(FUNCTION.format(name="kernel"))
+    many = len(plan.kernel.passes) >= MANY_PASSES  # and it does nothing but call them
+    return writer.function(FUNCTION.format(name="kernel") + (SELDOM if many else ""))
 
 
 class Job:

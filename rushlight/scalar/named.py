@@ -19,7 +19,7 @@ class Named:
     """A formula of one result."""
 
     def __init__(self, formula: Callable[..., Expr]) -> None:
-        self.formula, self.name = formula, formula.__name__.strip("_")
+        self.formula, self.name = formula, f"{formula.__module__}.{formula.__qualname__}"
         self.__doc__ = formula.__doc__
 
     def __call__(self, *given: Expr) -> Expr:
