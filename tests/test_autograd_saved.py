@@ -10,6 +10,7 @@ import pytest
 import rushlight as rl
 from rushlight import DeviceError, GraphFreedError, InplaceError, RushlightError, autograd
 from rushlight.autograd import Function, grad, gradients, graph
+from rushlight.tape.saves import saves_of
 from rushlight.utils.checkpoint import checkpoint
 
 
@@ -194,6 +195,27 @@ def test_another_layout_than_the_saved_one():
     with graph.saved_tensors_hooks(lambda t: t.t().clone(), lambda t: t.t()):
         assert run() == want
     assert run() == want
+
+
+def order(tensor):
+    """The dimensions as they lie in memory, the outermost first."""
+    dims = [d for d in range(tensor.ndim) if tensor.shape[d] > 1]
+    return sorted(dims, key=lambda d: -tensor.stride(d))
+
+
+@pytest.mark.parametrize(
+    "view", [lambda t: t.t(), lambda t: t[:, :1].expand(4, 5), lambda t: t[1:, 1:], lambda t: t[:0].t(), lambda t: t[0]]
+)
+def test_what_comes_back_lies_as_it_lay(view):
+    x = rl.randn(4, 5)
+    y = rl.ones(view(x).shape, requires_grad=True)
+    with graph.saved_tensors_hooks(lambda t: t.tolist(), lambda rows: rl.tensor(rows).reshape(view(x).shape)):
+        z = y * view(x)
+    (seen,) = saves_of(z.grad_fn)[1]
+    assert seen.tolist() == view(x).tolist()
+    assert order(seen) == order(view(x))
+    z.sum().backward()
+    assert y.grad.tolist() == view(x).tolist()
 
 
 # ---- memory ----

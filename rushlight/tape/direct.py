@@ -41,7 +41,7 @@ def one_launch(
         nonlocal known
         outs, saved = saves_of(node)
         operands = (g, *outs, *saved)
-        if g.spec is out and known is None and node.dropped is None:  # what is unpacked may lie in another way
+        if g.spec is out and known is None and node.dropped is None:  # what is unpacked may have other strides
             known = grad_op.make_plan([v.spec for v in operands], ())
         return call.call_map(grad_op, operands, node.params)
 

@@ -7,9 +7,10 @@
    what `unpack` gives is differentiated through as the value was.
 3. Both run where nothing is recorded, outside regions, and without hooks of this kind.
 4. A record whose saves are packed has `dropped` set to PACKED; everything that reads saves goes through `saves_of`.
-5. Where `unpack` gives memory that `pack` saw or gave, a write to it since is found by its version, as always. A copy of the
+5. What `unpack` gives is laid out as the value was, where it lies in another way: the bits are those without hooks.
+6. Where `unpack` gives memory that `pack` saw or gave, a write to it since is found by its version, as always. A copy of the
    user's own cannot be watched.
-6. A checkpoint inside the hooks goes before them: it keeps nothing that could be packed.
+7. A checkpoint inside the hooks goes before them: it keeps nothing that could be packed.
 """
 
 from __future__ import annotations
@@ -19,8 +20,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from rushlight.core.errors import DeviceError, DTypeError, InplaceError, ShapeError
+from rushlight.core.shapes import Spec
 from rushlight.devices.allocator import Storage
 from rushlight.tape import call
+from rushlight.tape.needed import Needed
 from rushlight.tape.state import Changed
 from rushlight.tape.value import Node, Output, Value
 from rushlight.tape.written import describe_writes
@@ -95,7 +98,30 @@ class Packed:
                 f"{name}: a value saved for its backward was overwritten in place {describe_writes([storage])}; it was "
                 f"saved at {node.place}; write to a clone instead, after backward, or let the pack hook give a copy"
             )
-        return call.rooted(call.make_value(value.spec, storage, value.offset, edge))
+        if _order(value.spec) != _order(spec):
+            value = _laid_out(value, spec)
+        return call.rooted(call.make_value(value.spec, value.storage, value.offset, edge))
+
+
+def _order(spec: Spec) -> list[tuple[bool, int]]:
+    """How a value lies, but for gaps: its dimensions from the outermost in memory on, and which are expanded."""
+    sizes, strides = spec.shape, spec.strides
+    dims = [d for d in range(len(sizes)) if sizes[d] > 1]
+    return [(strides[d] == 0, d) for d in sorted(dims, key=lambda d: (-strides[d], d))]
+
+
+def _laid_out(value: Value, spec: Spec) -> Value:
+    """A copy that lies as `spec` does: a product of matrices rounds by how they lie, and the bits must be the same."""
+    given, sizes = value.spec, spec.shape
+    order = [d for _, d in _order(spec)] + [d for d in range(len(sizes)) if sizes[d] < 2]
+    shape = [1 if spec.strides[d] == 0 else sizes[d] for d in order]
+    turned = Spec.of(given.device, given.dtype, tuple(shape), tuple([given.strides[d] for d in order]))
+    with Changed(grad=False, region=None, saving=None):
+        copy = Needed.clone(call.make_view(value, turned, value.offset))
+    strides = [0] * len(sizes)
+    for d, step in zip(order, copy.spec.strides, strict=True):
+        strides[d] = 0 if spec.strides[d] == 0 else step
+    return call.make_value(Spec.of(given.device, given.dtype, sizes, tuple(strides)), copy.storage)
 
 
 def _is_dense(thing: Any) -> bool:

@@ -50,7 +50,7 @@ def checkpoint(
     """
     region = Checkpoint()
     try:
-        with Changed(region=region, saving=None):  # Note [Saved tensor hooks] 6
+        with Changed(region=region, saving=None):  # Note [Saved tensor hooks] 7
             result = function(*args, **named)
     except BaseException:
         region.give_up()
