@@ -19,6 +19,7 @@ from hypothesis import given, settings, strategies as st
 
 import rushlight as rl
 from rushlight import memory
+from rushlight.core import interrupts
 from rushlight.core.interrupts import Uninterrupted
 from rushlight.tape import parallel
 from rushlight.utils.checkpoint import checkpoint
@@ -511,6 +512,14 @@ def test_a_bad_number_of_workers(workers):
     assert x.grad is None
 
 
+def test_anomalies_are_found_by_workers():
+    for workers in (1, *COUNTS):
+        x = rl.tensor([0.0, 1.0], requires_grad=True)
+        root = rl.stack([(x * float(i)).sqrt() for i in range(1, 4)]).sum()
+        with pytest.raises(rl.AnomalyError, match="sqrt"), rl.autograd.detect_anomaly():
+            root.backward(workers=workers)
+
+
 # ---- Ctrl-C ----
 
 
@@ -564,7 +573,7 @@ def test_ctrl_c_at_any_moment(workers, device, require_device, monkeypatch):
     pause = 0.0003 if device == "cpu" else 0.001
     gc.collect()
     before = memory.allocated(device)
-    for turn in range(60):
+    for turn in range(60 if device == "cpu" else 30):
         x = rough(300, device=device)
         y, z = x, x
         for _ in range(200):
@@ -603,6 +612,58 @@ def test_a_stretch_that_ctrl_c_waits_for():
         signal.raise_signal(signal.SIGINT)
     with Uninterrupted():
         pass
+
+
+def test_no_ctrl_c_is_lost_in_a_finaliser():
+    program = """
+import signal, time
+import rushlight as rl
+x = rl.ones(300, requires_grad=True)
+def build():
+    y = x
+    for _ in range(300):
+        y = (y * 1.01).sin()
+    return y.sum()
+build().backward()
+x.grad = None
+before = rl.memory.allocated()
+signal.signal(signal.SIGALRM, signal.default_int_handler)
+heard = 0
+for turn in range(200):
+    root = build()
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.0003 + 0.0001 * (turn % 10))
+        root.backward()
+        time.sleep(0.05)
+    except KeyboardInterrupt:
+        heard += 1
+    del root
+x.grad = None
+print(heard, rl.memory.allocated() - before)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=50)
+    assert done.returncode == 0, done.stderr
+    heard, left = map(int, done.stdout.split())
+    assert left == 0
+    assert heard > 195, done.stderr  # of 200; the tape's own finalisers would lose some twenty
+
+
+def test_other_errors_of_finalisers_are_told_as_before():
+    told: list[Any] = []
+
+    class Failing:
+        def __del__(self) -> None:
+            raise ValueError("on purpose")
+
+    caught: list[Any] = []
+    before, sys.unraisablehook = sys.unraisablehook, caught.append
+    try:
+        made = Failing()
+        del made
+    finally:
+        sys.unraisablehook = before
+    interrupts._unraisable(told.append, caught[0])
+    assert told == caught and told[0].exc_type is ValueError
 
 
 def test_threads_do_not_keep_the_interpreter():

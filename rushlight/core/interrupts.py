@@ -1,10 +1,15 @@
-"""Ctrl-C later: a stretch that must be finished once it is begun."""
+"""Ctrl-C later: stretches and finalisers that must be finished once they are begun."""
 
 from __future__ import annotations
 
+import _thread
+import functools
 import signal
+import sys
 import threading
-from types import FrameType, TracebackType
+import time
+from collections.abc import Callable
+from types import CodeType, FrameType, TracebackType
 from typing import Any
 
 # Those whose handlers raise, where there are any: Ctrl-C, requests to end, and timeouts.
@@ -32,3 +37,42 @@ class Uninterrupted:
             signal.signal(number, handler)
         for number, frame in self.heard:
             self.before[number](number, frame)
+
+
+# ---- Ctrl-C in a finaliser ----
+
+# Note [Interrupted finalisers]
+# The interpreter hears of signals at the start of every Python function, a `__del__` too. An error does not leave those: Ctrl-C
+# would be printed and forgotten, and the finaliser would not have run. With a `__del__` for every tensor that meets one Ctrl-C
+# in ten. So errors that nobody can catch are looked at: one that came before the first line of a `__del__` named to `finish`
+# has it run after all, and Ctrl-C is pressed again a moment later. Every other one goes to whom it went before.
+
+_FINISHED: set[CodeType] = set()
+_AGAIN = 0.001  # seconds
+
+
+def finish(finaliser: Any) -> None:
+    """Have this `__del__` run, and Ctrl-C heard, where the one interrupts the other."""
+    if not _FINISHED:
+        sys.unraisablehook = functools.partial(_unraisable, sys.unraisablehook)
+    _FINISHED.add(finaliser.__code__)
+
+
+def _unraisable(before: Callable[[Any], object], unraisable: Any) -> None:
+    trace = unraisable.exc_traceback
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    code = None if trace is None else trace.tb_frame.f_code
+    if trace is None or code not in _FINISHED or trace.tb_lineno != code.co_firstlineno:
+        before(unraisable)
+        return
+    trace.tb_frame.f_locals["self"].__del__()
+    if issubclass(unraisable.exc_type, KeyboardInterrupt):
+        _thread.start_new_thread(_press, ())
+    else:
+        before(unraisable)
+
+
+def _press() -> None:
+    time.sleep(_AGAIN)
+    signal.raise_signal(signal.SIGINT)

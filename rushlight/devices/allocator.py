@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
+from rushlight.core import interrupts
 from rushlight.core.errors import BudgetError, OutOfMemoryError
 from rushlight.devices.protocol import Device
 
@@ -49,6 +50,7 @@ class Pool:
         self.held = 0
         self.limit = Pool.opening_limit
         self.reclaim: Callable[[Pool, int, Sequence[int]], bool] | None = None
+        interrupts.finish(Storage.__del__)
 
     def blocks(self, room: int) -> list[int]:
         """The cached blocks of one size: one list for good, so that others may hold it."""

@@ -7,6 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
+from rushlight.core import locks
 from rushlight.core.dtypes import ALL
 from rushlight.core.errors import BoundsError, DeviceError, OutOfMemoryError
 from rushlight.devices import composed, library
@@ -24,6 +25,9 @@ from rushlight.kernel.show import show
 from rushlight.kernel.verify import verify
 
 _STATUS_WORDS = 1024
+
+
+_LABELLING = locks.lock()
 
 
 class CudaDevice:
@@ -138,10 +142,11 @@ class CudaDevice:
     # ---- waiting ----
 
     def status_word(self, label: str) -> int:
-        slot = self.labels.get(label, len(self.labels))
-        if slot >= _STATUS_WORDS:
-            raise DeviceError(f"more than {_STATUS_WORDS} ops with a status word")
-        self.labels[label] = slot
+        with _LABELLING:
+            slot = self.labels.get(label, len(self.labels))
+            if slot >= _STATUS_WORDS:
+                raise DeviceError(f"more than {_STATUS_WORDS} ops with a status word")
+            self.labels[label] = slot
         return self.words + 4 * slot
 
     def synchronize(self) -> None:
@@ -155,9 +160,10 @@ class CudaDevice:
         if not self.indexed.value:
             return
         self.indexed.value = 0
-        words = np.empty(len(self.labels), np.int32)
+        labels = list(self.labels)
+        words = np.empty(len(labels), np.int32)
         self._copy(_address_of(words.data), self.words, words.nbytes, self.runtime.memcpyDeviceToHost)
-        bad = [label for label, word in zip(self.labels, words, strict=True) if word]
+        bad = [label for label, word in zip(labels, words, strict=True) if word]
         if bad:
             self.runtime.memset(self.words, 0, words.nbytes)
             raise BoundsError(f"{', '.join(bad)}: an index is out of range")
