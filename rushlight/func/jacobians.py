@@ -116,7 +116,7 @@ def _last(part: Any, shape: tuple[int, ...]) -> Any:
 
 def _check_chunk(name: str, chunk_size: Any) -> None:
     if chunk_size is not None and (not isinstance(chunk_size, int) or chunk_size < 1):
-        raise RushlightError(f"{name}: chunk_size is a positive int or None, got {chunk_size!r}")
+        raise ValueError(f"{name}: chunk_size is a positive int or None, got {chunk_size!r}")
 
 
 def _check_real(name: str, inputs: Sequence[Value], outputs: Sequence[Value]) -> None:

@@ -95,7 +95,7 @@ class Level:
 
 def check_input(name: str, x: Any) -> None:
     if not isinstance(x, Value):
-        raise TypeError(
+        raise ValueError(
             f"{name}: tensors are differentiated, got {type(x).__name__}; wrap it in rushlight.tensor(...), "
             f"or leave it out with argnums"
         )
