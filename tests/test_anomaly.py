@@ -13,7 +13,8 @@ import rushlight as rl
 from rushlight import nn
 from rushlight.autograd import detect_anomaly, set_detect_anomaly
 from rushlight.core.errors import AnomalyError, RushlightError
-from rushlight.tape import later
+from rushlight.tape import arming, later
+from rushlight.tape.arming import FEW, Armed
 from rushlight.tape.blame import Mode
 from rushlight.tape.op import Op, Plan, Plans
 from tests.catalog import ROWS
@@ -24,6 +25,8 @@ INF, NAN = float("inf"), float("nan")
 
 @pytest.fixture(autouse=True)
 def _off_afterwards():
+    set_detect_anomaly(False)
+    Armed.blocks = 0
     yield
     assert not Mode.on
     assert not later.LOGS
@@ -381,6 +384,40 @@ def test_modes_nest_and_end(device: str):
             x.log()
         assert rl.is_anomaly_check_nan_enabled()
     x.log()
+
+
+def test_a_block_in_every_step_of_a_loop(device: str):
+    """After a few, plans stay as they are between blocks. See Note [Arming]."""
+    for n in range(1, FEW + 5):
+        bad = rl.full((n,), -1.0, device=device)
+        good = rl.full((2, 2), float(n), device=device)
+        assert np.isnan(bad.log().cpu().numpy()).all()
+        with detect_anomaly():
+            (good @ good).log().sum().item()
+            with pytest.raises(AnomalyError, match=r"^log: nan"):
+                bad.log().sum().item()
+            with pytest.raises(AnomalyError, match=r"^matmul: inf"):
+                (good * 3e37 @ (good * 3e37)).sum().item()
+        assert np.isnan(bad.log().cpu().numpy()).all()
+        assert (good * 3e37 @ (good * 3e37)).tolist() == [[INF, INF], [INF, INF]]
+        assert np.isnan((bad.log() - 1).cpu().numpy()).all()
+    assert Armed.all
+    set_detect_anomaly(False)
+    assert not Armed.all
+    assert all(p.launch is p.plain for p in (r() for r in list(Plans.every.values())) if p is not None)
+
+
+def test_what_is_remembered_between_blocks_is_bounded(monkeypatch):
+    monkeypatch.setattr(arming, "MOST", 5)
+    for _ in range(FEW + 2):
+        with detect_anomaly():
+            rl.ones(3).exp()
+    assert Armed.all
+    for n in range(20):
+        rl.ones(11, n + 1).exp()
+    assert not Armed.all
+    with detect_anomaly(), pytest.raises(AnomalyError):
+        (rl.ones(11, 3) * 1000).exp()
 
 
 def test_set_detect_anomaly_as_a_function(device: str):

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any, NamedTuple, TypeVar
 
 from rushlight.core.errors import AnomalyError
-from rushlight.tape import later, watch
+from rushlight.tape import arming, later
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -29,9 +29,9 @@ class _Now:
     setting = Setting()
 
 
-def _set(setting: Setting) -> None:
+def _set(setting: Setting, for_good: bool = False) -> None:
     _Now.setting = setting
-    watch.switch(setting.on and setting.nan, setting.infinite)
+    arming.switch(setting.on and setting.nan, setting.infinite, for_good)
 
 
 def is_anomaly_enabled() -> bool:
@@ -54,7 +54,7 @@ class set_detect_anomaly:
         self.before = _Now.setting
         if not mode:
             _settle(None)
-        _set(Setting(bool(mode), bool(check_nan), bool(check_inf)))
+        _set(Setting(bool(mode), bool(check_nan), bool(check_inf)), for_good=not mode)
 
     def __enter__(self) -> None:
         pass

@@ -2,7 +2,7 @@
 
 # Note [Watched plans]
 1. While results are watched every plan's `launch` is another one, `watched`, made when it is first needed: the hot path stays as
-   it is, and runs other kernels. The switch is one for the process, as in PyTorch.
+   it is, and runs other kernels. The switch is one for the process, as in PyTorch. See Note [Arming].
 2. A plan that is one Map or Rowwise kernel runs the watched variant of it (Note [Watched kernels]); after any other launch a
    kernel reads the results again (`checker`).
 3. To blame is the call whose result is worse than everything it was made from: NaN is worse than an infinity, which is worse
@@ -28,6 +28,7 @@ from rushlight.core.shapes import Spec
 from rushlight.devices.allocator import Pool
 from rushlight.kernel.verify import verify
 from rushlight.tape import later, place
+from rushlight.tape.arming import Armed, known, loosen
 from rushlight.tape.blame import (
     ORIGINS,
     Excused,
@@ -44,49 +45,10 @@ from rushlight.tape.blame import (
     worst_given,
 )
 from rushlight.tape.finite import count_in, elements, is_inexact, worst_in, worst_loaded, worst_stored
-from rushlight.tape.op import Plan, Plans, never
+from rushlight.tape.op import Plan, never
 from rushlight.tape.value import Node, Value
 
 Launch = Callable[..., None]
-
-
-def switch(on: bool, infinite: bool) -> None:
-    """Watch results from now on, or do not."""
-    Mode.infinite = infinite
-    if on is Mode.on:
-        return
-    Mode.on = on
-    Plans.watch = _arrange if on else None
-    for reference in list(Plans.every.values()):
-        plan = reference()
-        if plan is None:
-            continue
-        if on:
-            _arrange(plan)
-        else:
-            plan.launch = plan.plain
-
-
-def _arrange(plan: Plan) -> None:
-    plan.launch = plan.watched or partial(_first_launch, ref(plan))
-
-
-def _known(reference: ref[Plan]) -> Plan:
-    """The plan of a launch. A plan has its launches, so these know it weakly; one that is launched is there."""
-    plan = reference()
-    assert plan is not None
-    return plan
-
-
-def _first_launch(reference: ref[Plan], *numbers: Any) -> None:
-    """Make the watched launch: what it needs to look at can depend on whether the plan writes in place."""
-    plan = _known(reference)
-    watched = plan.watched
-    if watched is None:
-        watched = plan.watched = _make_watched(plan, numbers)
-    if Mode.on:
-        plan.launch = watched
-    watched(*numbers)
 
 
 def _make_watched(plan: Plan, numbers: Sequence[Any]) -> Launch:
@@ -104,6 +66,9 @@ def _make_watched(plan: Plan, numbers: Sequence[Any]) -> Launch:
     kernel: Any = replace(plan.kernel, watched=tuple(causes(plan)) if in_place else ())  # type: ignore[type-var]
     verify(kernel)
     return plan.pool.device.build(kernel, partial(_judge, ref(plan), bool(in_place)))
+
+
+Armed.make = _make_watched
 
 
 # ---- after a launch ----
@@ -128,6 +93,9 @@ def _checked_after(plan: Plan) -> Launch:
 
     def launch(*numbers: Any) -> None:
         plain(*numbers)
+        if not Mode.on:
+            loosen(known(reference))
+            return
         try:
             for i, test, tail in checks:
                 test(SCRATCH, numbers[i], *tail)
@@ -140,6 +108,9 @@ def _checked_after(plan: Plan) -> Launch:
 
     def launch_one(*numbers: Any) -> None:
         plain(*numbers)
+        if not Mode.on:
+            loosen(known(reference))
+            return
         try:
             test(SCRATCH, numbers[0], *tail)
         except _Bad:
@@ -167,7 +138,10 @@ def _check_slowly(spec: Spec, _: int, operand: int) -> None:
 
 def _judge(reference: ref[Plan], in_place: bool, met: int, *numbers: Any) -> None:
     """A result in host memory is not finite: raise, unless it was made from what was as bad."""
-    plan = _known(reference)
+    plan = known(reference)
+    if not Mode.on:
+        loosen(plan)
+        return
     found = 0
     where = ""
     for i, spec in enumerate(plan.outs):
