@@ -232,7 +232,28 @@ def _write_block(row: Row, reduce: Reduce, keep: int | None) -> str:
             row.store(keep, value, i, mask, row.plan.finished)
         kept = writer.value(f"select {vector('i1', width)} {mask}, {type_} {value}, {type_} {neutral}")
         writer.set(parts[0], combine(writer, kind, dtype, kept, writer.get(parts[0]), width))
-    return fold_lanes(writer, kind, dtype, [writer.get(p) for p in parts], width)
+    values = [writer.get(p) for p in parts]
+    if len(row.plan.kernel.passes) < MANY_PASSES:
+        return fold_lanes(writer, kind, dtype, values, width)
+    return _call_fold(writer, kind, dtype, values, width)
+
+
+FOLD = (
+    "define internal {scalar} @fold.{kind}.{dtype}({given}) noinline "
+    '"prefer-vector-width"="512" "min-legal-vector-width"="512"'
+)
+
+
+def _call_fold(writer: Writer, kind: str, dtype: DType, parts: list[str], width: int) -> str:
+    """`fold_lanes` as a function, for all passes that end alike."""
+    own, scalar, type_ = Writer(writer.declared), COMPUTE[dtype], vector(COMPUTE[dtype], width)
+    names = [f"%part{k}" for k in range(len(parts))]
+    value = fold_lanes(own, kind, dtype, list(names), width)
+    given = ", ".join(f"{type_} {name}" for name in names)
+    head = FOLD.format(scalar=scalar, kind=kind, dtype=dtype.name, given=given)
+    writer.declared.add(own.function(head, f"{scalar} {value}"))
+    listed = ", ".join(f"{type_} {part}" for part in parts)
+    return writer.value(f"call {scalar} @fold.{kind}.{dtype.name}({listed})")
 
 
 def _elements_function(plan: Plan, declared: set[str]) -> str:

@@ -174,7 +174,7 @@ def _gamma_slope(log_x: Expr, a: Expr) -> Expr:
     """
     depth, count, steps = (44.0, 32, 12) if a.dtype is float64 else (20.0, 16, 8)
     x = s.exp(log_x)
-    away = log_x - gamma.digamma_steps(a)
+    away = log_x - gamma.digamma_above(a)
     above = away > 0
     sign = s.where(above, const(1, a.dtype), const(-1, a.dtype))
 

@@ -256,20 +256,24 @@ def _ends(x: Expr, below: Expr, result: Expr) -> Expr:
     return s.where(x.eq(math.inf), x, s.where(x.eq(0.0), at_zero, ends))
 
 
-def digamma_steps(x: Expr) -> Expr:
-    """digamma of differentiable instructions only: steps up to 10 by 1 / x, the series there, and the mirror image below 0."""
-    below = x < 0.0
-    size = s.where(below, 1.0 - x, x)
-    near = size < 10.0
+def digamma_above(x: Expr) -> Expr:
+    """digamma of x > 0, of differentiable instructions only: steps up to 10 by 1 / x, and the series there."""
+    near = x < 10.0
     # What is not chosen must be finite: its derivative is multiplied by 0.
-    low = s.where(near, size, const(1.0, x.dtype))
+    low = s.where(near, x, const(1.0, x.dtype))
     steps = const(0.0, x.dtype)
     for k in range(10):
         steps = steps + 1.0 / (low + float(k))
-    high = s.where(near, size + 10.0, size)
+    high = s.where(near, x + 10.0, x)
     square = 1.0 / (high * high)
     series = s.log(high) - 0.5 / high - square * horner(square, _BERNOULLI)
-    result = series - s.where(near, steps, const(0.0, x.dtype))
+    return series - s.where(near, steps, const(0.0, x.dtype))
+
+
+def digamma_steps(x: Expr) -> Expr:
+    """digamma of differentiable instructions only: `digamma_above`, and the mirror image below 0."""
+    below = x < 0.0
+    result = digamma_above(s.where(below, 1.0 - x, x))
     angle = s.where(below, x - s.round_even(x), const(0.25, x.dtype)) * math.pi
     turned = s.cos(angle) / s.sin(angle) * math.pi
     result = result - s.where(below, turned, const(0.0, x.dtype))
