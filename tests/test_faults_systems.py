@@ -124,6 +124,16 @@ def test_ties_share_the_gradient(name, dims, device):
     np.testing.assert_allclose(got(x.grad), np.full((2, 3), 1 / count), rtol=1e-6)
 
 
+def test_a_functional_gradient_result(device):
+    """Its `GradStore`: the gradient of any value, `.grad` untouched."""
+    x = rl.full((3,), 2.0, device=device, requires_grad=True)
+    h = x * x
+    found = rl.autograd.gradients((h * h).sum())
+    assert found[h].tolist() == [8.0] * 3
+    assert found[x].tolist() == [32.0] * 3
+    assert x.grad is None
+
+
 def test_is_checkpointing_and_sequential(device):
     seen = []
 
@@ -187,12 +197,24 @@ class Wrong(rl.autograd.Function):
         return {"count": (g,), "shape": (g.reshape(3, 2)[:2], g, None)}[ctx.what]
 
 
-@pytest.mark.parametrize("what", ["count"])
+@pytest.mark.parametrize("what", ["count", "shape"])
 def test_a_wrong_count_or_shape_of_gradients_is_an_error(what, device):
     x, y = rl.ones(2, 3, device=device, requires_grad=True), rl.ones(2, 3, device=device, requires_grad=True)
     with pytest.raises((RushlightError, ShapeError), match="Wrong"):
         Wrong.apply(x, y, what).sum().backward()
     assert x.grad is None
+
+
+@pytest.mark.parametrize("workers", [2, 4])
+def test_several_threads_give_the_same_bits(workers, device):
+    """Its faults are in test_faults_parallel.py."""
+
+    def run(count):
+        x = put(sample(64), device, grad=True)
+        rl.stack([(x * float(10**i)).sin() for i in range(-3, 4)]).sum().backward(workers=count)
+        return bits(x.grad)
+
+    assert run(workers) == run(1)
 
 
 def test_a_freed_graph_says_so(device):
