@@ -587,3 +587,15 @@ def test_the_older_functions_inside_the_newer_and_the_other_way_round():
     close(grad(lambda x: old.hvp(lambda x: (x**4).sum(), x, x, create_graph=True)[1].sum())(x), 36 * x**2)
     close(old.jacobian(lambda x: grad(lambda x: (x**3).sum())(x), x), rl.diag(6 * x))
     close(old.hessian(lambda x: jvp(lambda x: (x**3).sum(), (x,), (x,))[1], x), rl.diag(18 * x))
+
+
+def test_a_captured_tensor_may_be_written_to():
+    total, x = rl.zeros(2), rl.tensor([1.0, 2.0])
+
+    def f(x):
+        total.add_(x * x)
+        return (total * total).sum()
+
+    for calls in (1, 2, 3):  # total is calls * x^2, of which the last term depends on this call's x
+        assert grad(f)(x).tolist() == [4.0 * calls, 32.0 * calls]
+    assert total.tolist() == [3.0, 12.0]

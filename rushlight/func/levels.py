@@ -82,6 +82,10 @@ class Level:
             parts.append(None if part is None else unpeel(part, levels))
         return parts
 
+    def is_all(self, output: Value) -> bool:
+        """Whether the output has a record, and it reaches this level's own leaves and no others."""
+        return edge_of(output) is not None and not self.tracked and not depends([output], (), set(self.leaves))
+
     def leave(self, value: Any) -> Any:
         """A result as it is seen outside: without a record that leads nowhere."""
         if not isinstance(value, Value) or not hasattr(value, "storage") or edge_of(value) is None:
@@ -131,7 +135,7 @@ def pull(
     return [part if part is None else unpeel(part, levels) for part, (_, levels) in zip(parts, marks, strict=True)]
 
 
-def depends(values: Sequence[Value], known: Collection[Any] = ()) -> bool:
+def depends(values: Sequence[Value], known: Collection[Any] = (), ended: Collection[Leaf] = _ENDED) -> bool:
     """Whether one of the values has a record that reaches a leaf of no ended level, or one of the known nodes."""
     stack = [edge for edge in map(edge_of, values) if edge is not None]
     seen: set[Any] = set()
@@ -145,7 +149,7 @@ def depends(values: Sequence[Value], known: Collection[Any] = ()) -> bool:
             stack.extend([edge for edge in node.edges if edge is not None])
             found = node in known
         else:
-            found = node not in _ENDED
+            found = node not in ended
         if found:
             return True
     return False

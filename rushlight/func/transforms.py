@@ -67,7 +67,7 @@ def _gradient(
     out, aux = with_aux(name, level.run(func, *chosen.rebuilt(level.values), **named), has_aux)
     _check_one_number(name, out)
     ones = creation.ones_like(_plain(out))
-    if edge_of(out) is not None and not level.tracked and not depends([out]):
+    if level.is_all(out):
         parts = level.pull_all(out, ones)
     else:
         live = level.depends([out])
