@@ -126,7 +126,8 @@ def _run(
 ) -> Any:
     outer = STATE.get().batch
     level = Level(len(outer) + 1, size, randomness)
-    inside = [x if d is None else _enter(x, d, level) for x, d in zip(leaves, dims, strict=True)]
+    alone = (level,)
+    inside = [x if d is None else _enter(x, d, alone) for x, d in zip(leaves, dims, strict=True)]
     try:
         with Changed(batch=(*outer, level)):
             made = func(*spec.unflatten(inside), **named)
@@ -139,11 +140,12 @@ def _run(
         level.alive = False
 
 
-def _enter(x: Value, dim: int, level: Level) -> Value:
+def _enter(x: Value, dim: int, alone: tuple[Level]) -> Value:
     """One more level: its dimension comes behind those of the levels around it."""
     levels = batching.levels_of(x)
     whole = batching.physical_of(x)
-    return batching.wrap(_moved(whole, len(levels) + dim, len(levels)), (*levels, level))
+    # One tuple for all operands, where it can be: calls compare levels by identity first.
+    return batching.wrap(_moved(whole, len(levels) + dim, len(levels)), (*levels, *alone) if levels else alone)
 
 
 def _alias(x: Value) -> Value:

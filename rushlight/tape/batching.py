@@ -22,9 +22,9 @@ from typing import Any
 from rushlight.core.errors import RushlightError
 from rushlight.core.shapes import Known, Shape, Spec, interned, numel
 from rushlight.tape.needed import Needed
-from rushlight.tape.op import Op, Static
-from rushlight.tape.state import STATE
-from rushlight.tape.value import Value
+from rushlight.tape.op import Op, Plan, Static
+from rushlight.tape.state import STATE, Changed
+from rushlight.tape.value import Value, history_of
 
 new = object.__new__
 
@@ -203,11 +203,16 @@ class _NoShape:
 
 
 class BatchPlan:
-    """Stands where a plan would: what a call does whose operands have these specs, some of them batched."""
+    """Stands where a plan would: what a call does whose operands have these specs, some of them batched.
 
-    __slots__ = ("hidden", "op", "rule", "sizes", "static")
+    The rule runs once, watched; the physical calls it made, which depend on nothing but the specs, are done again from
+    then on without it, as in Note [Shortcuts]. A rule with `looks` reads more than specs and runs every time.
+    """
+
+    __slots__ = ("hidden", "lead", "only", "op", "result", "rule", "sizes", "specs", "static", "steps")
 
     launch = None
+    outs = ()
     first = second = object()  # matches no operands
     out = _NoShape()
 
@@ -222,13 +227,89 @@ class BatchPlan:
         self.hidden = tuple(sorted(sizes))
         self.sizes: Shape = tuple([sizes[depth] for depth in self.hidden])
         self.rule: Rule = Needed.batch_rule(op)
+        self.lead = next((i for i, spec in enumerate(specs) if spec.hidden == self.hidden), -1)
+        self.steps: Any = None  # (plan, numbers or None for the call's own, slots), or () where the rule runs
+        self.only: Any = None  # the plan of the one step, on the operands as they are, with one result
+        self.result: Any = None  # a slot, or several
+        self.specs: list[BatchSpec] = []
 
     def run(self, inputs: Sequence[Value], params: tuple[Any, ...]) -> Any:
-        levels = joint_levels(inputs)
-        made = self.rule(self, inputs, params)
+        state = STATE.get()
+        if state.watch is not None:  # it is this call that is noted, not what it comes down to
+            with Changed(watch=None):
+                made = self.run(inputs, params)
+            state.watch.append((self, inputs, params, made, state.grad))
+            return made
+        levels = self._levels(inputs)
+        steps = self.steps
+        if not steps:
+            return self._by_rule(inputs, params, levels)
+        slots: list[Any] = [v.physical if v.spec.hidden else v for v in inputs]  # type: ignore[attr-defined]
+        run, launch_at = _run
+        if self.only is not None:
+            ins = _addresses(self.only, slots, state)
+            made = run(self.only, slots, params) if ins is None else launch_at(self.only, ins, params)
+            return _handle_of(made, self.specs[0], levels)
+        for plan, numbers, sources in steps:
+            made = run(plan, [slots[i] for i in sources], params if numbers is None else numbers)
+            if made.__class__ is tuple:
+                slots.extend(made)
+            else:
+                slots.append(made)
+        if self.result.__class__ is int:
+            return _handle_of(slots[self.result], self.specs[0], levels)
+        return tuple([_handle_of(slots[i], spec, levels) for i, spec in zip(self.result, self.specs, strict=True)])
+
+    def _levels(self, inputs: Sequence[Value]) -> Levels:
+        if self.lead < 0:
+            return joint_levels(inputs)
+        levels: Levels = inputs[self.lead].levels  # type: ignore[attr-defined]
+        for value in inputs:
+            if value.spec.hidden and value.levels is not levels:  # type: ignore[attr-defined]
+                return joint_levels(inputs)
+        return levels if levels[-1].alive else levels_of(inputs[self.lead])
+
+    def _by_rule(self, inputs: Sequence[Value], params: tuple[Any, ...], levels: Levels) -> Any:
+        if self.steps is None and not hasattr(self.rule, "looks"):
+            notes: list[Any] = []
+            inputs = _told_apart(inputs)
+            with Changed(watch=notes):
+                made = self.rule(self, inputs, params)
+            self._learn(notes, inputs, params, made)
+        else:
+            made = self.rule(self, inputs, params)
         if made.__class__ is tuple or made.__class__ is list:
             return tuple([wrap(part, levels) for part in made])
         return wrap(made, levels)
+
+    def _learn(self, notes: list[Any], inputs: Sequence[Value], params: tuple[Any, ...], made: Any) -> None:
+        """Keep the calls that the rule made, where they explain its result."""
+        self.steps = ()
+        slot_of: dict[int, int] = {}
+        for i, value in enumerate(inputs):
+            slot_of.setdefault(id(physical_of(value)), i)
+        if None in notes or not notes or len(slot_of) < len(inputs):
+            return
+        steps, count = [], len(inputs)
+        for plan, given, numbers, result, _ in notes:
+            sources = tuple([slot_of.get(id(v), -1) for v in given])
+            own = bool(params) and numbers is params
+            if -1 in sources or (params and numbers and not own):  # numbers made of the call's own are not known again
+                return
+            steps.append((plan, None if own else numbers, sources))
+            for part in result if result.__class__ is tuple else (result,):
+                slot_of[id(part)] = count
+                count += 1
+        parts = made if isinstance(made, (tuple, list)) else (made,)
+        places = [slot_of.get(id(part), -1) for part in parts]
+        if -1 in places or min(places) < len(inputs):
+            return
+        self.specs = [BatchSpec.batched(part.spec, self.hidden) for part in parts]
+        self.result = tuple(places) if isinstance(made, (tuple, list)) else places[0]
+        plan, numbers, sources = steps[0]
+        if len(steps) == 1 and self.result == len(inputs) and sources == tuple(range(len(inputs))):
+            self.only = plan if (numbers is None or not numbers) and len(plan.outs) == 1 else None
+        self.steps = tuple(steps)
 
     @property
     def blocks(self) -> Any:
@@ -238,3 +319,44 @@ class BatchPlan:
         )
 
     pool = blocks
+
+
+def _told_apart(values: Sequence[Value]) -> Sequence[Value]:
+    """The values, one that is there twice by two handles: which of two places it was used for must be seen."""
+    seen: set[int] = set()
+    found = []
+    for value in values:
+        if id(physical_of(value)) in seen:
+            whole = physical_of(value)
+            alias = new(whole.__class__)
+            for name in ("spec", "storage", "offset", "node", "base"):
+                setattr(alias, name, getattr(whole, name))
+            alias.history = history_of(whole)
+            value = wrap(alias, levels_of(value))
+        seen.add(id(physical_of(value)))
+        found.append(value)
+    return found
+
+
+def _addresses(plan: Plan, values: Sequence[Value], state: Any) -> list[int] | None:
+    """Where the operands lie, if that is all a launch must know: nothing is recorded, dropped or watched over."""
+    if plan.launch is None or state.region is not None or state.birth:
+        return None
+    ins = []
+    for value in values:
+        address = value.storage.address
+        if address is None or (state.grad and (value.node is not None or value.base is not None)):
+            return None
+        ins.append(address + value.offset)
+    return ins
+
+
+def _handle_of(physical: Value, spec: BatchSpec, levels: Levels) -> Value:
+    value = new(_handle[0])
+    value.spec = spec
+    value.physical = physical
+    value.levels = levels
+    return value
+
+
+_run: list[Callable[..., Any]] = []  # `call.run` and `call.launch_at`: `call` imports this file

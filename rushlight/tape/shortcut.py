@@ -51,12 +51,13 @@ def shortcut(function: Callable[..., Any], defaults: Callable[[], Any] | None = 
     `defaults` says on what else than its arguments the result depends.
     """
     tables: tuple[dict[Any, Program], dict[Any, Program]] = ({}, {})
+    batched: tuple[dict[Any, Program], dict[Any, Program]] = ({}, {})  # of calls inside `vmap`
 
     @functools.wraps(function)
     def quick(*args: Any, **named: Any) -> Any:
         state = STATE.get()
         if state.special:
-            return function(*args, **named)
+            return in_vmap(function, args, named, batched, defaults) if state.batch else function(*args, **named)
         values: list[Value] = []
         parts: list[Any] = [] if defaults is None else [defaults()]
         try:
@@ -94,13 +95,14 @@ def shortcut(function: Callable[..., Any], defaults: Callable[[], Any] | None = 
 def shortcut_of_one(function: Callable[..., Any]) -> Callable[..., Any]:
     """The same for functions whose one tensor comes first: views and reductions, where every tenth of a microsecond counts."""
     tables: tuple[dict[Any, Program], dict[Any, Program]] = ({}, {})
+    batched: tuple[dict[Any, Program], dict[Any, Program]] = ({}, {})  # of calls inside `vmap`
     get_state = STATE.get
 
     @functools.wraps(function)
     def quick(x: Any, *rest: Any, **named: Any) -> Any:
         state = get_state()
         if state.special:
-            return function(x, *rest, **named)
+            return in_vmap(function, (x, *rest), named, batched) if state.batch else function(x, *rest, **named)
         table = tables[state.grad]
         try:
             key = (x.spec, rest, *named.items()) if named else (x.spec, rest)
@@ -139,13 +141,14 @@ def shortcut_of_one(function: Callable[..., Any]) -> Callable[..., Any]:
 def shortcut_of_two(function: Callable[..., Any]) -> Callable[..., Any]:
     """The same for functions of two tensors, the first and the last of their positional arguments."""
     tables: tuple[dict[Any, Program], dict[Any, Program]] = ({}, {})
+    batched: tuple[dict[Any, Program], dict[Any, Program]] = ({}, {})  # of calls inside `vmap`
     get_state = STATE.get
 
     @functools.wraps(function)
     def quick(x: Any, *rest: Any, **named: Any) -> Any:
         state = get_state()
         if state.special or named:
-            return function(x, *rest, **named)
+            return in_vmap(function, (x, *rest), named, batched) if state.batch else function(x, *rest, **named)
         table = tables[state.grad]
         try:
             y = rest[-1]
@@ -227,6 +230,52 @@ def _step(slots: list[Any], plan: Plan, params: tuple[Any, ...], sources: tuple[
         slots.extend(made)
     else:
         slots.append(made)
+
+
+# ---- inside vmap ----
+
+
+def in_vmap(
+    function: Callable[..., Any],
+    args: Sequence[Any],
+    named: dict[str, Any],
+    tables: tuple[dict[Any, Program], dict[Any, Program]],
+    defaults: Callable[[], Any] | None = None,
+) -> Any:
+    """A shortcut of a call that may have batched operands, where nothing but a `vmap` is around. See Note [Batching]."""
+    state = STATE.get()
+    if any(x is not None for x in (state.region, state.autocast, state.watch, state.saving)):
+        return function(*args, **named)
+    values: list[Value] = []
+    try:
+        parts = [None if defaults is None else defaults(), *[_key_part(a, values) for a in args]]
+        key = (*parts, *[(name, _key_part(a, values)) for name, a in named.items()])
+        found = tables[state.grad].get(key)
+    except (TypeError, SparseOperandError):
+        return function(*args, **named)
+    if found is None:
+        return learn(function, args, named, values, tables[state.grad], key)
+    slots: list[Any] = list(values)
+    for plan, params, sources in found.steps:
+        made = call.run(plan, [slots[s] for s in sources], params)
+        if made.__class__ is tuple:
+            slots.extend(made)
+        else:
+            slots.append(made)
+    result = found.result
+    if result.__class__ is int:
+        return slots[result]
+    make, numbers = result
+    return make([slots[i] for i in numbers])
+
+
+def _key_part(a: Any, values: list[Value]) -> Any:
+    if isinstance(a, Value):
+        values.append(a)
+        return a.spec
+    if a.__class__ is list or a.__class__ is tuple:
+        return (a.__class__, *[_key_part(b, values) for b in a])
+    return (a.__class__, a)
 
 
 # ---- learning ----

@@ -61,6 +61,9 @@ def complex_rule(plan: BatchPlan, inputs: Sequence[Value], params: tuple[Any, ..
     return parts.joined(lined(plan, inputs[0]))
 
 
+complex_rule.looks = True  # type: ignore[attr-defined]  # at where the memory starts
+
+
 def retyped_rule(plan: BatchPlan, inputs: Sequence[Value], params: tuple[Any, ...]) -> Any:
     """Where elements grow, the batch must lie in steps of whole new elements."""
     old, new = plan.static
