@@ -263,3 +263,59 @@ def test_a_number_that_requires_gradients_is_not_read_in_silence():
         with pytest.warns(RushlightWarning, match="requires gradients"):
             call()
     assert (x.item(), float(x.detach()), int(x), bool(x)) == (2.0, 2.0, 2, True)
+
+
+# ---- what has no derivative, and what has a zero one ----
+
+DRAWS = {
+    "bernoulli": lambda x: rl.bernoulli(x / 3),
+    "normal": lambda x: rl.normal(x, 1.0),
+    "normal by deviation": lambda x: rl.normal(0.0, x),
+    "poisson": rl.poisson,
+    "floor": rl.floor,
+    "sign": rl.sign,
+    "floor_divide": lambda x: x // 2,
+}
+UNDERIVED = {
+    "unique": rl.unique,
+    "unique_consecutive": rl.unique_consecutive,
+    "unique along": lambda x: rl.unique(x, dim=0, return_counts=True)[0],
+    "bincount": lambda x: rl.bincount(rl.tensor([0, 1, 1]), x),
+    "histogram": lambda x: rl.histogram(x, 4).hist,
+    "histogram edges": lambda x: rl.histogram(x, 4).bin_edges,
+    "histogram weight": lambda x: rl.histogram(x.detach(), 4, weight=x).hist,
+    "histogramdd": lambda x: rl.histogramdd(rl.stack([x, x], 1), [2, 2]).hist,
+    "binomial": lambda x: rl.binomial(x.detach().ceil(), x / 3),
+    "legendre_polynomial_p": lambda x: rl.special.legendre_polynomial_p(x, 2),
+    "igamma": lambda x: rl.special.gammainc(x, x.detach()),
+    "geqrf": lambda x: rl.geqrf(rl.outer(x, x))[0],
+}
+
+
+@pytest.mark.parametrize("name", DRAWS)
+def test_constant_almost_everywhere(name, device):
+    x = rl.tensor([0.5, 1.25, 2.5], device=device, requires_grad=True)
+    out = DRAWS[name](x)
+    assert out.requires_grad
+    (g,) = rl.autograd.grad(out.sum(), x, create_graph=True)
+    assert g.tolist() == [0, 0, 0]
+    assert rl.autograd.grad(g.sum(), x)[0].tolist() == [0, 0, 0]
+
+
+@pytest.mark.parametrize("name", UNDERIVED)
+def test_no_derivative(name):
+    x = rl.tensor([0.5, 1.25, 2.5], requires_grad=True)
+    out = UNDERIVED[name](x)  # who only looks at it is not stopped
+    assert out.requires_grad
+    assert out.detach().tolist() == UNDERIVED[name](x.detach()).tolist() or name == "binomial"
+    with pytest.raises(NotDifferentiable, match=r"no derivative"):
+        out.sum().backward()
+    (g,) = rl.autograd.grad((x * 2).sum() + out.detach().sum(), x)
+    assert g.tolist() == [2, 2, 2]
+
+
+def test_draws_under_vmap_have_zero_gradients():
+    x = rl.full((2, 3), 0.5).requires_grad_()
+    for draw in (rl.bernoulli, rl.poisson, lambda a: rl.normal(a, 1.0)):
+        out = rl.func.vmap(draw, randomness="different")(x)
+        assert rl.autograd.grad(out.sum(), x)[0].tolist() == [[0, 0, 0]] * 2
