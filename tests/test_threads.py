@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextvars
 import gc
+import itertools
 import os
 import signal
 import sys
@@ -19,6 +20,7 @@ import pytest
 import rushlight as rl
 from rushlight import memory, nn
 from rushlight.core.errors import BoundsError, BudgetError
+from rushlight.devices.cuda import gemm
 from rushlight.devices.registry import pool_of, reopen
 from rushlight.tape import region, replay
 from rushlight.utils.checkpoint import checkpoint
@@ -305,6 +307,33 @@ def test_a_child_does_not_wait_for_who_is_not_there():
     done.set()
     holding.join()
     assert status == 0
+
+
+def test_threads_hand_cublas_handles_on():
+    """Each thread has one for itself; a thread that starts later has that of one that ended."""
+    numbers = itertools.count(1)
+
+    class Library:
+        @staticmethod
+        def cublasCreate_v2(place: Any) -> int:
+            place._obj.value = next(numbers)
+            return 0
+
+        cublasSetStream_v2 = cublasSetMathMode = staticmethod(lambda *_: 0)
+
+    cublas = object.__new__(gemm.Cublas)
+    cublas.library, cublas.local, cublas.free = Library, threading.local(), []
+    meet = threading.Barrier(3)
+
+    def use() -> int:
+        first = cublas.handle()
+        meet.wait(30)
+        assert cublas.handle() == first
+        return first
+
+    assert sorted(at_once(use, use, use)) == [1, 2, 3]
+    for _ in range(3):
+        assert sorted(at_once(use, use, use)) == [1, 2, 3]
 
 
 # ---- stress ----

@@ -140,25 +140,40 @@ def _calls(sizes: Sizes, out: Strides, a: Strides, b: Strides, itemsize: int) ->
     )
 
 
+class _Holder:
+    """A thread's handle. When the thread ends, the next one that needs a handle gets it: making one takes long."""
+
+    def __init__(self, handle: int, free: list[int]) -> None:
+        self.handle = handle
+        self.free = free
+
+    def __del__(self) -> None:
+        self.free.append(self.handle)
+
+
 class Cublas:
     """cuBLAS's two products, with a handle per thread: a handle may not be used by two threads at once."""
 
     def __init__(self, library: ctypes.CDLL) -> None:
         self.library = library
         self.local = threading.local()
+        self.free: list[int] = []
         self.one = make_caller(address_of(library, "cublasGemmEx"), "piiiiippiipiippiiii")
         self.many = make_caller(address_of(library, "cublasGemmStridedBatchedEx"), "piiiiippiiqpiiqppiiqiii")
 
     def handle(self) -> int:
-        found: int | None = getattr(self.local, "handle", None)
-        if found is None:
-            made = ctypes.c_void_p()
-            _check(self.library.cublasCreate_v2(ctypes.byref(made)))
-            _check(self.library.cublasSetStream_v2(made, ctypes.c_void_p(DEFAULT_STREAM)))
-            _check(self.library.cublasSetMathMode(made, _NO_REDUCED_PRECISION))
-            assert made.value is not None
-            found = self.local.handle = made.value
-        return found
+        holder: _Holder | None = getattr(self.local, "holder", None)
+        if holder is None:
+            holder = self.local.holder = _Holder(self.free.pop() if self.free else self._make_handle(), self.free)
+        return holder.handle
+
+    def _make_handle(self) -> int:
+        made = ctypes.c_void_p()
+        _check(self.library.cublasCreate_v2(ctypes.byref(made)))
+        _check(self.library.cublasSetStream_v2(made, ctypes.c_void_p(DEFAULT_STREAM)))
+        _check(self.library.cublasSetMathMode(made, _NO_REDUCED_PRECISION))
+        assert made.value is not None
+        return made.value
 
 
 def _check(code: int) -> None:
