@@ -2,7 +2,8 @@
 
 The op saves query, key, value, mask, its output and a number per row (Note [Attention tiles]). Where its derivative is itself to
 be differentiated (`create_graph`), it is made of ordinary ops instead, which have derivatives of every order; those do
-hold the scores.
+hold the scores. Where these are many, the derivative stays one op, whose own derivative goes over blocks of rows, each
+made of ordinary ops and differentiated by itself (`_second_order`). Third derivatives hold the scores, and so does dropout.
 """
 
 from __future__ import annotations
@@ -24,13 +25,15 @@ from rushlight.ops.matmul import autocast, matmul
 from rushlight.ops.normalise import softmax
 from rushlight.ops.random import default_generator, drop_again
 from rushlight.ops.registry import composite
-from rushlight.tape import call
+from rushlight.tape import call, roots
 from rushlight.tape.batching import Levels, wrap
+from rushlight.tape.needed import Needed
 from rushlight.tape.op import Grad, Op, Plan, Static, check_devices, check_dtypes
-from rushlight.tape.state import STATE
-from rushlight.tape.value import Value
+from rushlight.tape.state import STATE, Changed
+from rushlight.tape.value import Leaf, Value
 
 NAME = "scaled_dot_product_attention"
+_BLOCK = 1 << 20  # scores that a second derivative holds at a time
 _COST_OF_SCORE = 0.04  # per multiplication in it; see matmul
 
 
@@ -71,7 +74,7 @@ class Attention(Op):
 
         def rule(grads: list[Any], values: list[Any], params: tuple[Any, ...]) -> list[Any]:
             g, operands = grads[0], values[:n]
-            if STATE.get().grad:
+            if STATE.get().grad and (static[1] or not _many_scores(operands)):
                 return _recorded_gradients(g, operands, static, params, needs)
             given = (views.contiguous(g), values[n], values[n + 1], *operands)
             made = call.call(_attention_grad, given, (*static, needs), params)
@@ -82,7 +85,10 @@ class Attention(Op):
 
 
 class AttentionGrad(Op):
-    """The gradients that `needs` (the last of `static`) asks for; never recorded itself (see the module's docstring)."""
+    """The gradients that `needs` (the last of `static`) asks for, from g, output, row levels and the operands.
+
+    Its own derivative counts output and levels as functions of the operands, so none goes to them.
+    """
 
     __slots__ = ()
 
@@ -103,6 +109,18 @@ class AttentionGrad(Op):
         launch = widened(pool, outs, ins, make) if half else make(outs, ins)
         return Plan(self, ins, outs, launch, static, cost=_cost(shapes, 5))
 
+    def make_grad(self, plan: Plan, needs: int) -> Grad:
+        n = len(plan.ins)
+        static, asked = plan.static[:2], plan.static[2]
+
+        def rule(grads: list[Any], values: list[Any], params: tuple[Any, ...]) -> list[Any]:
+            given = iter(grads)
+            turned = [next(given) if asked >> i & 1 else None for i in range(n - 3)]
+            found = _second_order(values[0], values[3:n], turned, static, params)
+            return [found[0], None, None, *found[1:]]
+
+        return Grad(needs, (0, *range(3, n)), (), rule)
+
 
 _attention = Attention(NAME, "softmax(q k^T scale + mask) v, and the logsumexp of its rows.")
 _attention_grad = AttentionGrad(NAME + "_grad", "Derivative of attention.")
@@ -111,11 +129,11 @@ _attention_grad = AttentionGrad(NAME + "_grad", "Derivative of attention.")
 # ---- the same in ordinary ops ----
 
 
-def masked_scores(query: Value, key: Value, mask: Value | None, causal: bool, scale: float) -> Value:
+def masked_scores(query: Value, key: Value, mask: Value | None, causal: bool, scale: float, start: int = 0) -> Value:
     scores = e.mul(matmul(query, views.transpose(key, -1, -2)), scale)
     if causal:
         n, m = scores.spec.shape[-2:]
-        mask = tril(creation.ones(n, m, dtype=bool_, device=scores.spec.device.device.name))
+        mask = tril(creation.ones(n, m, dtype=bool_, device=scores.spec.device.device.name), start)
     if mask is None:
         return scores
     return where(mask, scores, -math.inf) if mask.spec.dtype is bool_ else e.add(scores, mask)
@@ -131,12 +149,13 @@ def safe_softmax(scores: Value) -> Value:
 
 
 def _recorded_gradients(
-    g: Value, operands: list[Value], static: Static, params: tuple[Any, ...], needs: int
+    g: Value, operands: list[Value], static: Static, params: tuple[Any, ...], needs: int, start: int = 0
 ) -> list[Any]:
+    """The gradients in ordinary ops; the query's rows are those from `start` on."""
     query, key, value, *rest = operands
     causal, dropout = static
     scale, drawn = params[0], params[1:]
-    p = safe_softmax(masked_scores(query, key, rest[0] if rest else None, causal, scale))
+    p = safe_softmax(masked_scores(query, key, rest[0] if rest else None, causal, scale, start))
     used = drop_again(p, drawn) if dropout else p
     slope = matmul(g, views.transpose(value, -1, -2))
     slope = drop_again(slope, drawn) if dropout else slope
@@ -148,6 +167,69 @@ def _recorded_gradients(
         lambda: slope,
     ]
     return [part() if needs >> i & 1 else None for i, part in enumerate(parts[: len(operands)])]
+
+
+# ---- the derivative of the derivative, in blocks of rows ----
+
+
+def _many_scores(operands: Sequence[Value]) -> bool:
+    return numel(operands[0].spec.shape[:-1]) * operands[1].spec.shape[-2] > _BLOCK
+
+
+def _second_order(
+    g: Value, operands: list[Value], turned: list[Any], static: Static, params: tuple[Any, ...]
+) -> list[Any]:
+    """The gradients of g and the operands, where `turned` are those of the operands' gradients."""
+    whole = STATE.get().grad  # to be differentiated once more
+    rows = operands[0].spec.shape[-2]
+    each = numel(operands[0].spec.shape[:-2]) * operands[1].spec.shape[-2]
+    step = rows if whole else max(16, _BLOCK // max(each, 1))
+    inputs = [g, *operands]
+    cut = [i < 2 or (i == 4 and v.spec.shape[-2] == rows > 1) for i, v in enumerate(inputs)]
+    found: list[list[Value]] = [[] for _ in inputs]
+    for start in range(0, rows, step):
+        count = min(step, rows - start)
+        here = [_rows_of(v, start, count) if c else v for v, c in zip(inputs, cut, strict=True)]
+        ways = [t if t is None or not c else _rows_of(t, start, count) for t, c in zip(turned, cut[1:], strict=True)]
+        for i, part in enumerate(_block(here, ways, static, params, start, whole)):
+            if part is not None and (cut[i] or not found[i]):
+                found[i].append(part)
+            elif part is not None:
+                found[i] = [e.add(found[i][0], part)]
+    return [(views.cat(parts, -2) if len(parts) > 1 else parts[0]) if parts else None for parts in found]
+
+
+def _block(
+    inputs: list[Value], ways: list[Any], static: Static, params: tuple[Any, ...], start: int, whole: bool
+) -> list[Any]:
+    """One block: its gradients are recorded in ordinary ops, from leaves of its own, and sent back at once."""
+    own = [_seen_again(v) if whole else _leaf(v) for v in inputs]
+    needs = sum(1 << i for i, way in enumerate(ways) if way is not None)
+    with Changed(grad=True):
+        made = _recorded_gradients(own[0], own[1:], static, params, needs, start)
+        pairs = [(Needed.sum_to(m, w.spec.shape), w) for m, w in zip(made, ways, strict=True) if w is not None]
+    sought = [v for v in own if v.node is not None]
+    results = [m for m, _ in pairs if m.node is not None]
+    if not (sought and results):
+        return [None] * len(own)
+    given = [w for m, w in pairs if m.node is not None]
+    parts = iter(roots.grad(results, sought, given, create_graph=whole, allow_unused=True))
+    return [next(parts) if v.node is not None else None for v in own]
+
+
+def _rows_of(x: Value, start: int, count: int) -> Value:
+    return views.slice_dim(x, len(x.spec.shape) - 2, start, count)
+
+
+def _leaf(x: Value) -> Value:
+    made = call.detached(x)
+    made.node = Leaf(made) if x.spec.differentiable else None
+    return made
+
+
+def _seen_again(x: Value) -> Value:
+    """A view of all of x: what leads to x is not its own."""
+    return call.call(views.same_view, (x,), (x.spec.shape,))
 
 
 # ---- the public function ----
