@@ -113,7 +113,7 @@ by_x, by_y = gradients([x * y], [g], [x, y])
 print("by x:", by_x, "   by y:", by_y)
 
 # Both gradients come from ONE kernel with two outputs, made once per plan and set of inputs that need a gradient:
-fused = MapGrad("mul_grad", Formula((torch.float32,) * 3, (), (torch.float32,) * 2, (g * y, g * x)))
+fused = MapGrad("mul_grad", Formula((torch.float32,) * 3, (), (torch.float32,) * 2, (g * y, g * x)), gradients=1)
 print(show(Map(fused.fixed.outputs, fused.fixed.inputs, (), fused.fixed.body, 0, ("1",) * 5)))
 
 # ---------------------------------------------------------------------------------------------------------------------
