@@ -95,6 +95,7 @@ class Walk:
         self.wanted = wanted
         self.collect = collect  # the wanted gradients are the result, and no leaf is touched
         self.useful: set[Any] | None = None
+        self.quick = wanted is None  # elementwise calls may take the short way
 
     def count(self, edges: Sequence[Any]) -> None:
         waiting = self.waiting
@@ -162,11 +163,15 @@ class Walk:
             self.sums[key] = Needed.add(present, value)
             self.owned.add(key)
 
+    def start(self) -> list[Any]:
+        """The nodes that nothing is still to come for."""
+        return [n for n in self.roots if not self.waiting[n]]
+
     def run(self) -> None:
         waiting, sums, owned = self.waiting, self.sums, self.owned
-        in_place, retain, all_leaves = self.in_place, self.retain, self.wanted is None
+        in_place, retain, quick = self.in_place, self.retain, self.quick
         add_into = Needed.add_into
-        ready = [n for n in self.roots if not waiting[n]]
+        ready = self.start()
         while ready:
             node = ready.pop()
             if node.__class__ is Leaf:
@@ -174,7 +179,7 @@ class Walk:
                 continue
             grad = node.grad
             direct = grad.direct
-            if direct is None or not all_leaves or node.hooks is not None or node not in sums:
+            if direct is None or not quick or node.hooks is not None or node not in sums:
                 g = parts = None  # a gradient goes as soon as it has been passed on
                 self._pass_on(node, ready)
                 continue
@@ -310,16 +315,21 @@ class Walk:
 class _WatchedWalk(Walk):
     """A walk whose every launch knows the node it runs for: their entries, or the next order's errors, name it."""
 
-    def run(self) -> None:
-        ready = [n for n in self.roots if not self.waiting[n]]
-        while ready:
-            node = ready.pop()
-            if node.__class__ is Leaf:
-                later.Running.owner = None
-                self._finish_leaf(node)
-            else:
-                later.Running.owner = node
-                self._pass_on(node, ready)
+    def __init__(self, *options: Any) -> None:
+        super().__init__(*options)
+        self.quick = self.quick and not self.create
+
+    def start(self) -> list[Any]:
+        return _Announced(super().start())
+
+
+class _Announced(list[Any]):
+    """Nodes that are ready; whoever takes one says so."""
+
+    def pop(self, *_: Any) -> Any:
+        node = super().pop()
+        later.Running.owner = None if node.__class__ is Leaf else node
+        return node
 
 
 _LEAVES = tuple(locks.lock() for _ in range(64))  # of the leaves, by identity

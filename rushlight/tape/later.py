@@ -7,16 +7,19 @@
 2. Then the entries are gone through in order. What a kernel was given it has seen itself. Of other launches it is known from the
    entries before: `bad` has the stretches of memory that hold NaN or infinities at that point. Memory that no entry has
    written was made outside, and is checked by a launch of its own, once until the words are read.
-3. An entry names the node whose derivative was running, by its plan and place; it holds no storage.
+3. An entry knows the node whose derivative was running. It holds no storage: a node's saves are given back when it has run.
 """
 
 from __future__ import annotations
 
+import sys
 import threading
 from array import array
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from functools import partial
+from types import CodeType
+from typing import Any, NamedTuple
 from weakref import ref
 
 from rushlight.core import locks
@@ -27,7 +30,6 @@ from rushlight.devices.allocator import Pool, Storage, room_for
 from rushlight.devices.protocol import Launch
 from rushlight.devices.transfers import Transfers
 from rushlight.kernel.verify import verify
-from rushlight.tape import place
 from rushlight.tape.arming import known, loosen
 from rushlight.tape.blame import (
     ORIGINS,
@@ -44,8 +46,8 @@ from rushlight.tape.blame import (
     worst_given,
 )
 from rushlight.tape.finite import is_inexact, worst_loaded, worst_stored
-from rushlight.tape.op import Plan
-from rushlight.tape.place import Place
+from rushlight.tape.op import Plan, never
+from rushlight.tape.place import CALLED, Place, user_frame
 from rushlight.tape.value import Node, Value
 
 WORDS = 1 << 14
@@ -53,7 +55,9 @@ MOST_OPERANDS = 7  # WebGPU promises 8 buffers a kernel, and the words are one
 LOCK = locks.reentrant_lock()
 
 Stretch = tuple[int, int]  # the first byte, and the one after the last
-Owner = tuple[Plan, Place, Any]  # the call whose derivative is running, and its origin
+
+_get_frame = sys._getframe
+_get_called = CALLED.get
 
 
 class _Running(threading.local):
@@ -65,49 +69,65 @@ class _Running(threading.local):
 Running = _Running()
 
 
-@dataclass(slots=True)
-class Entry:
-    """One watched launch, or (`plan` is None) a look at memory from outside, or (`gradients`) at what a node gave."""
+class Launched(NamedTuple):
+    """A watched launch. `tells`: its kernel has looked at what it read."""
 
-    word: int  # its number, or -1
-    plan: Plan | None
+    plan: Plan
     numbers: tuple[Any, ...]
-    owner: Owner | None
-    place: Place | None
-    outs: tuple[Stretch, ...] = ()
-    ins: tuple[int, ...] | None = None  # where it read, if its kernel has not told
-    gradients: tuple[int, ...] | None = None
+    owner: Node | None  # its saved values are given back when it has run
+    code: CodeType
+    at: int
+    chain: Any
+    tells: bool
+    result: int = -1  # which of the results was looked at; all where it is negative
+
+
+class Outside(NamedTuple):
+    """A look at memory that no launch has written."""
+
+    address: int
+    spec: Spec
+
+
+class Passed(NamedTuple):
+    """Where the gradients lie that came to a node, and those that it gave."""
+
+    came: tuple[int, ...]
+    gave: tuple[int, ...]
+    owner: Node
+
+
+Entry = Launched | Outside | Passed
+_launched = partial(tuple.__new__, Launched)  # without the call of `Launched.__new__`
 
 
 class Log:
-    """What one device has been asked since its words were last read."""
+    """What one device has been asked since its words were last read. Entry number i has word number i."""
 
     def __init__(self, pool: Pool) -> None:
         self.pool = pool
+        self.count = WORDS
         self.words = Storage(pool, room_for(4 * WORDS))
+        self.first: int = self.words.address  # type: ignore[assignment]
         self.scratch = Storage(pool, room_for(8))
         self.tests: dict[Any, Launch] = {}
         self.clear(bytes(4 * WORDS))
 
     def clear(self, zeros: bytes = b"") -> None:
-        self.entries: list[Entry] = []
+        self.entries: list[Any] = []
         self.known: set[int] = set()  # addresses that an entry stands for, until something is copied in
         self.copies = Transfers.to_device
-        self.used = 0
         if zeros:
-            assert self.words.address is not None
-            self.pool.device.copy_in(self.words.address, memoryview(zeros))
+            self.pool.device.copy_in(self.first, memoryview(zeros))
 
     def add(self, entry: Entry) -> int:
         """The address of the entry's word."""
-        if self.used == WORDS:
+        entries = self.entries
+        if len(entries) >= self.count:
             self.read()
-        entry.word = self.used
-        self.used += 1
-        self.entries.append(entry)
-        self.known.update(start for start, _ in entry.outs)
-        assert self.words.address is not None
-        return self.words.address + 4 * entry.word
+            entries = self.entries
+        entries.append(entry)
+        return self.first + 4 * len(entries) - 4
 
     def check(self, operand: int, spec: Spec, entry: Entry) -> None:
         """Launch a look at an operand, and at what lies between its elements."""
@@ -118,6 +138,7 @@ class Log:
             verify(kernel)
             test = self.tests[key] = self.pool.device.build(kernel)
         word = self.add(entry)
+        self.known.add(operand)
         test(self.scratch.address, operand, word, *check_numbers(_reach(spec), spec.dtype))
 
     def check_outside(self, operand: int, spec: Spec) -> None:
@@ -126,15 +147,14 @@ class Log:
             self.known.clear()
             self.copies = Transfers.to_device
         if operand not in self.known and is_inexact(spec):
-            self.check(operand, spec, Entry(-1, None, (), None, None, (_stretch(operand, spec),)))
+            self.check(operand, spec, Outside(operand, spec))
 
     def read(self) -> None:
         """Wait for the words; raise for the first entry that is to blame."""
         if not self.entries:
             return
-        entries, met = self.entries, array("i", bytes(4 * max(1, self.used)))
-        assert self.words.address is not None
-        self.pool.device.copy_out(self.words.address, memoryview(met))
+        entries, met = self.entries, array("i", bytes(4 * len(self.entries)))
+        self.pool.device.copy_out(self.first, memoryview(met))
         self.clear(bytes(4 * len(met)) if any(met) else b"")
         if any(met):
             _go_through(entries, met)
@@ -161,11 +181,6 @@ def forget() -> None:
         LOGS.clear()
 
 
-def _owner() -> Owner | None:
-    node = Running.owner
-    return None if node is None else (node.plan, node.place, ORIGINS.get(node))
-
-
 def _log_of(pool: Pool) -> Log:
     log = LOGS.get(pool)
     if log is None:
@@ -187,45 +202,66 @@ def _stretch(address: int, spec: Spec) -> Stretch:
 
 def make_watched(plan: Plan) -> Callable[..., None]:
     """The plan's launch with an entry; see Note [Watched plans] 2."""
-    pool, ins, outs = plan.pool, plan.ins, plan.outs
-    plain: Any = plan.plain
-    reference = ref(plan)  # a plan has its launches
-    first, operands = len(outs), len(outs) + len(ins)
-    here = place.here
-    inexact = [i for i, spec in enumerate(outs) if is_inexact(spec)]
-
-    def launch_watched(*numbers: Any) -> None:
-        if not Mode.on:
-            loosen(known(reference))(*numbers)
-            return
-        with LOCK:
-            written = tuple([_stretch(numbers[i], outs[i]) for i in inexact])
-            word = _log_of(pool).add(Entry(-1, reference(), numbers, _owner(), here(), written))
-            native(*numbers[:operands], word, *numbers[operands:])
-
-    def launch_checked(*numbers: Any) -> None:
-        if not Mode.on:
-            loosen(known(reference))(*numbers)
-            return
-        with LOCK:
-            log = _log_of(pool)
-            read = tuple([numbers[first + i] for i in sources])
-            for i in sources:
-                log.check_outside(numbers[first + i], ins[i])
-            plain(*numbers)
-            for i in inexact:
-                if outs[i].contiguous:
-                    written = (_stretch(numbers[i], outs[i]),)
-                    entry = Entry(-1, reference(), numbers, _owner(), here(), written, read)
-                    log.check(numbers[i], outs[i], entry)
-
     sources = causes(plan)
+    operands = len(plan.outs) + len(plan.ins)
     if not can_watch(plan) or operands > MOST_OPERANDS:
-        return launch_checked
+        return _checked(plan, sources)
+    pool, outs, one = plan.pool, len(plan.outs), len(plan.outs) == 1
+    running, launched = Running, _launched
+    reference = ref(plan)  # a plan has its launches
     kernel: Any = replace(plan.kernel, watched=tuple(sources))  # type: ignore[type-var]
     verify(kernel)
     native = pool.device.build(kernel)
-    return launch_watched
+
+    def launch(*numbers: Any) -> None:
+        if not Mode.on:
+            loosen(known(reference))(*numbers)
+            return
+        owner = running.owner
+        if owner is None or owner.hooks is not None or owner.plan.plain is never:
+            frame = user_frame(_get_frame(1))
+            entry = (reference(), numbers, owner, frame.f_code, frame.f_lasti, _get_called(), True, -1)
+        else:  # no code of the user's is running
+            entry = (reference(), numbers, owner, owner.code, owner.at, owner.chain, True, -1)
+        with LOCK:
+            log = LOGS.get(pool) or _log_of(pool)
+            entries = log.entries
+            if len(entries) >= log.count:
+                log.read()
+                entries = log.entries
+            entries.append(launched(entry))
+            if one:
+                log.known.add(numbers[0])
+            else:
+                log.known.update(numbers[:outs])
+            native(*numbers[:operands], log.first + 4 * len(entries) - 4, *numbers[operands:])
+
+    return launch
+
+
+def _checked(plan: Plan, sources: Sequence[int]) -> Callable[..., None]:
+    """The plain launch, and a look at each result."""
+    pool, ins, outs, plain, reference = plan.pool, plan.ins, plan.outs, plan.plain, ref(plan)
+    first = len(outs)
+    looked_at = [i for i, spec in enumerate(outs) if is_inexact(spec) and spec.contiguous]
+
+    def launch(*numbers: Any) -> None:
+        if not Mode.on:
+            loosen(known(reference))(*numbers)
+            return
+        assert plain is not None
+        frame = user_frame(_get_frame(1))
+        caller = (frame.f_code, frame.f_lasti, _get_called())
+        with LOCK:
+            log = _log_of(pool)
+            for i in sources:
+                log.check_outside(numbers[first + i], ins[i])
+            plain(*numbers)
+            for i in looked_at:
+                entry = Launched(known(reference), numbers, Running.owner, *caller, False, i)
+                log.check(numbers[i], outs[i], entry)
+
+    return launch
 
 
 def check_node(node: Node, grads: Sequence[Value | None], parts: Sequence[Value | None], own: bool) -> None:
@@ -244,8 +280,7 @@ def check_node(node: Node, grads: Sequence[Value | None], parts: Sequence[Value 
                         log.check_outside(address, value.spec)
                     found.append(address)
             ends.append(tuple(found))
-        owner = (node.plan, node.place, ORIGINS.get(node))
-        log.entries.append(Entry(-1, None, (), owner, None, (), ends[1], ends[0]))
+        log.add(Passed(ends[0], ends[1], node))
 
 
 # ---- reading ----
@@ -257,30 +292,35 @@ def _go_through(entries: Sequence[Entry], met: Sequence[int]) -> None:
     def worst_at(addresses: Sequence[int]) -> int:
         return max([kind for (start, end), kind in bad for a in addresses if start <= a < end], default=0)
 
-    for entry in entries:
-        if entry.gradients is not None:
-            found = worst_at(entry.ins or ())
-            if is_to_blame(found, worst_at(entry.gradients)):
-                assert entry.owner is not None
-                raise backward_error(entry.owner[0], found, "", called_at(*entry.owner[1:]))
+    for entry, word in zip(entries, met, strict=True):
+        if isinstance(entry, Passed):
+            found = worst_at(entry.gave)
+            if is_to_blame(found, worst_at(entry.came)):
+                node = entry.owner
+                raise backward_error(node.plan, found, "", called_at(node.place, ORIGINS.get(node)))
             continue
-        found = worst_stored(met[entry.word])
-        if entry.plan is not None:
-            told = worst_loaded(met[entry.word]) if entry.ins is None else worst_at(entry.ins)
-            if is_to_blame(found, max(told, worst_given(entry.plan, entry.numbers))):
+        found = worst_stored(word)
+        if isinstance(entry, Outside):
+            written = [_stretch(entry.address, entry.spec)]
+        else:
+            plan, numbers = entry.plan, entry.numbers
+            sources = [numbers[len(plan.outs) + i] for i in causes(plan)]
+            told = worst_loaded(word) if entry.tells else worst_at(sources)
+            if is_to_blame(found, max(told, worst_given(plan, numbers))):
                 raise _error_of(entry, found)
-        bad = [(stretch, kind) for stretch, kind in bad if not _overwritten(stretch, entry.outs)]
+            chosen = range(len(plan.outs)) if entry.result < 0 else (entry.result,)
+            written = [_stretch(numbers[i], plan.outs[i]) for i in chosen if is_inexact(plan.outs[i])]
+        bad = [(stretch, kind) for stretch, kind in bad if not _overwritten(stretch, written)]
         if found:
-            bad += [(stretch, found) for stretch in entry.outs]
+            bad += [(stretch, found) for stretch in written]
 
 
-def _overwritten(stretch: Stretch, outs: Sequence[Stretch]) -> bool:
-    return any(start <= stretch[0] and stretch[1] <= end for start, end in outs)
+def _overwritten(stretch: Stretch, written: Sequence[Stretch]) -> bool:
+    return any(start <= stretch[0] and stretch[1] <= end for start, end in written)
 
 
-def _error_of(entry: Entry, found: int) -> AnomalyError:
-    assert entry.plan is not None
-    error = forward_error(entry.plan, found, "", str(entry.place))
+def _error_of(entry: Launched, found: int) -> AnomalyError:
+    error = forward_error(entry.plan, found, "", str(Place(entry.code, entry.at, entry.chain)))
     if entry.owner is not None:
-        blame(error, entry.owner[0], called_at(*entry.owner[1:]))
+        blame(error, entry.owner.plan, called_at(entry.owner.place, ORIGINS.get(entry.owner)))
     return error
