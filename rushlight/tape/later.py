@@ -17,7 +17,6 @@ import threading
 from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 from types import CodeType
 from typing import Any, NamedTuple
 from weakref import ref
@@ -70,7 +69,7 @@ Running = _Running()
 
 
 class Launched(NamedTuple):
-    """A watched launch. `tells`: its kernel has looked at what it read."""
+    """A watched launch, which the log has as a plain tuple. `tells`: its kernel has looked at what it read."""
 
     plan: Plan
     numbers: tuple[Any, ...]
@@ -98,7 +97,6 @@ class Passed(NamedTuple):
 
 
 Entry = Launched | Outside | Passed
-_launched = partial(tuple.__new__, Launched)  # without the call of `Launched.__new__`
 
 
 class Log:
@@ -207,7 +205,7 @@ def make_watched(plan: Plan) -> Callable[..., None]:
     if not can_watch(plan) or operands > MOST_OPERANDS:
         return _checked(plan, sources)
     pool, outs, one = plan.pool, len(plan.outs), len(plan.outs) == 1
-    running, launched = Running, _launched
+    running = Running
     reference = ref(plan)  # a plan has its launches
     kernel: Any = replace(plan.kernel, watched=tuple(sources))  # type: ignore[type-var]
     verify(kernel)
@@ -229,7 +227,7 @@ def make_watched(plan: Plan) -> Callable[..., None]:
             if len(entries) >= log.count:
                 log.read()
                 entries = log.entries
-            entries.append(launched(entry))
+            entries.append(entry)
             if one:
                 log.known.add(numbers[0])
             else:
@@ -303,6 +301,7 @@ def _go_through(entries: Sequence[Entry], met: Sequence[int]) -> None:
         if isinstance(entry, Outside):
             written = [_stretch(entry.address, entry.spec)]
         else:
+            entry = Launched(*entry)
             plan, numbers = entry.plan, entry.numbers
             sources = [numbers[len(plan.outs) + i] for i in causes(plan)]
             told = worst_loaded(word) if entry.tells else worst_at(sources)
