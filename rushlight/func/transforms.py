@@ -67,7 +67,8 @@ def _gradient(
     out, aux = with_aux(name, level.run(func, *chosen.rebuilt(level.values), **named), has_aux)
     _check_one_number(name, out)
     ones = creation.ones_like(_plain(out))
-    if level.is_all(out):
+    # Of a batch, gradients are large and often views: the plain pass, which gives leaves memory of their own, would copy them.
+    if not out.spec.hidden and level.is_all(out):
         parts = level.pull_all(out, ones)
     else:
         live = level.depends([out])
