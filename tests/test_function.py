@@ -228,3 +228,16 @@ def test_a_saved_view_starts_where_it_did(device):
     x = rl.tensor([[1.0, 2.0], [3.0, 4.0]], device=device, requires_grad=True)
     Square.apply(x[1]).sum().backward()
     assert x.grad.tolist() == [[0.0, 0.0], [6.0, 8.0]]
+
+
+def test_to_second_order_in_a_checkpoint():
+    def function(v):
+        return Exp.apply(Cube.apply(v * 2), 0.1).sin()
+
+    def derivatives(run):
+        x = rl.tensor([0.5, 1.0], requires_grad=True)
+        (first,) = grad(run(x).sum(), x, create_graph=True)
+        return first.tolist(), grad(first.sum(), x)[0].tolist()
+
+    want = derivatives(function)
+    assert derivatives(lambda x: rl.utils.checkpoint.checkpoint(function, x)) == want

@@ -95,7 +95,7 @@ class Walk:
         self.wanted = wanted
         self.collect = collect  # the wanted gradients are the result, and no leaf is touched
         self.useful: set[Any] | None = None
-        self.quick = wanted is None  # elementwise calls may take the short way
+        self.quick = True  # elementwise calls may take the short way
 
     def count(self, edges: Sequence[Any]) -> None:
         waiting = self.waiting
@@ -169,7 +169,7 @@ class Walk:
 
     def run(self) -> None:
         waiting, sums, owned = self.waiting, self.sums, self.owned
-        in_place, retain, quick = self.in_place, self.retain, self.quick
+        in_place, retain, few = self.in_place, self.retain, self._quick()
         add_into = Needed.add_into
         ready = self.start()
         while ready:
@@ -179,7 +179,7 @@ class Walk:
                 continue
             grad = node.grad
             direct = grad.direct
-            if direct is None or not quick or node.hooks is not None or node not in sums:
+            if direct is None or node.hooks is not None or node not in sums or (few is not None and node not in few):
                 g = parts = None  # a gradient goes as soon as it has been passed on
                 self._pass_on(node, ready)
                 continue
@@ -228,6 +228,14 @@ class Walk:
                     self.arrive(edge, part, mine)
             g = parts = part = arrivals = None
 
+    def _quick(self) -> set[Any] | None:
+        """The nodes of which nothing is asked but to pass gradients on; None where that is all of them."""
+        if not self.quick or isinstance(self.wanted, Everything):
+            return set()
+        if self.wanted is None or self.useful is None:
+            return None
+        return self.useful - {key[0] if type(key) is tuple else key for key in self.wanted}
+
     def _pass_on(self, node: Node, ready: list[Any]) -> None:
         parts, fresh = self._run_node(node)
         for edge, part in zip(node.edges, parts, strict=True):
@@ -247,9 +255,10 @@ class Walk:
             return (None,) * len(node.edges), ()
         if node.hooks is not None and node.hooks.before:
             grads = run_before(node, grads)
+            if all(g is None for g in grads):
+                return (None,) * len(node.edges), ()
         try:
-            parts = node.grad.rule(grads, saved_values(node), node.params)
-            fresh = _fresh(parts, grads)
+            parts, fresh = _differentiated(node, grads)
             if not self.retain:
                 node.saved = None
                 node.outs = ()
@@ -317,7 +326,7 @@ class _WatchedWalk(Walk):
 
     def __init__(self, *options: Any) -> None:
         super().__init__(*options)
-        self.quick = self.quick and not self.create
+        self.quick = self.wanted is None and not self.create
 
     def start(self) -> list[Any]:
         return _Announced(super().start())
@@ -362,6 +371,18 @@ def _writable(grad: Value) -> bool:
     """Whether a gradient can be added to where it lies: not where its elements share memory."""
     spec = grad.spec
     return spec.contiguous or not any(st == 0 and n > 1 for n, st in zip(spec.shape, spec.strides, strict=True))
+
+
+def _differentiated(node: Node, grads: list[Value | None]) -> tuple[Sequence[Value | None], list[Storage]]:
+    """What a node's derivative gives, per input, and the buffers among it that nobody else sees."""
+    direct = node.grad.direct
+    if direct is None:
+        parts = node.grad.rule(grads, saved_values(node), node.params)
+        return parts, _fresh(parts, grads)
+    g, only = grads[0], node.grad.only
+    made = direct(g, node)
+    parts = made if only < 0 else [made if i == only else None for i in range(len(node.edges))]
+    return parts, [part.storage for part in parts if part is not None and part is not g]
 
 
 def _fresh(parts: Sequence[Value | None], grads: Sequence[Value | None]) -> list[Storage]:

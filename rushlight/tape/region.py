@@ -196,7 +196,7 @@ class Checkpoint(Region):
         for i, value in enumerate(saved):
             if isinstance(value, Value) and self.made_here(value.storage):
                 saved[i] = None
-                self.entries.append((weakref.ref(node), True, i, DroppedValue(value)))
+                self.entries.append((weakref.ref(node), True, i, DroppedValue(value, _edge_of_save(node, i))))
         for i, storage in enumerate(outs):
             if isinstance(storage, Storage) and self.made_here(storage):
                 outs[i] = None
@@ -221,12 +221,21 @@ class Checkpoint(Region):
             # The bits are those that were saved, so the version is too.
             storage.version = entry.version
             if is_input:
-                edge = node.edges[node.grad.saves_in[position]]
+                edge = None if entry.edge is None else node.edges[entry.edge]
                 node.saved = _placed(node.saved, position, entry.seen(storage, edge))
             else:
                 node.outs = _placed(node.outs, position, storage)
             node.dropped = tuple(r for r in node.dropped or () if r is not self) or None
         self._finish()
+
+
+def _edge_of_save(node: Node, position: int) -> int | None:
+    """Which edge of a node is the record of a value it saved."""
+    place: int = node.grad.saves_in[position]
+    if node.plan.op.inputs is None or node.saved is None:
+        return place
+    record = node.saved[position].node  # what a user's function saves comes behind its inputs, and may be one of them
+    return next((i for i, edge in enumerate(node.edges) if edge is record and edge is not None), None)
 
 
 def _still_needs(node: Node | None) -> bool:
@@ -253,10 +262,11 @@ class DroppedValue(DroppedStorage):
     Its node is an edge of the node that saved it; to keep it here as well would close a circle.
     """
 
-    __slots__ = ("offset", "spec")
+    __slots__ = ("edge", "offset", "spec")
 
-    def __init__(self, value: Value) -> None:
+    def __init__(self, value: Value, edge: int | None) -> None:
         super().__init__(value.storage)
+        self.edge = edge  # which of the edges
         self.spec = value.spec
         self.offset = value.offset
 
