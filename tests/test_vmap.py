@@ -303,3 +303,20 @@ def test_work_does_not_grow_with_the_batch(monkeypatch):
         monkeypatch.undo()
         counts[size] = count[0]
     assert counts[2] == counts[64] > 10
+
+
+def test_what_is_learned_of_a_call_is_no_more_than_its_kind():
+    """The same specs with one tensor twice, with two, in the other order, with other numbers, with and without a record."""
+    x, y = draw(4, 3), draw(4, 3, seed=1)
+    for _ in range(3):
+        same(vmap(lambda a, b: a - a)(x, y), x - x)
+        same(vmap(lambda a, b: a - b)(x, y), x - y)
+        same(vmap(lambda a, b: b - a)(x, y), y - x)
+        for number in (2.0, 3.0):
+            same(vmap(lambda a, n=number: (a + n).pow(n))(x), (x + number).pow(number))
+        for dim in (0, 1):
+            same(vmap(lambda a, d=dim: a.reshape(3, 1).sum(d))(x), x.reshape(4, 3, 1).sum(dim + 1))
+        same(vmap(grad(lambda a: (a * a.sum(0)).sum()))(x), 2 * x.sum(1, keepdim=True).expand(4, 3))
+        with rl.no_grad():
+            assert not vmap(lambda a: rl.softmax(a, 0))(x.detach().requires_grad_()).requires_grad
+        assert vmap(lambda a: rl.softmax(a, 0))(x.detach().requires_grad_()).requires_grad
