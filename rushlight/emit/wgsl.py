@@ -29,6 +29,9 @@ LONG_COLUMN = 1024
 CUT_AXIS = 16384
 
 
+MORE = "+"  # at the end of a form of Scan or Contract: it goes on from what an earlier launch left in the output
+
+
 class Step(NamedTuple):
     """One dispatch of a launch: the form of the text, how many workgroups, and roughly how many steps each takes."""
 
@@ -55,9 +58,10 @@ def emit(kernel: Kernel, features: Features, aliases: Aliases | None = None, for
     if isinstance(kernel, Rowwise):
         return _rowwise_text(module, kernel, form)
     if isinstance(kernel, Scan):
-        return scan_text(module, kernel)
+        return scan_text(module, kernel, form == MORE)
     if isinstance(kernel, Contract):
-        return tiled_contract_text(module, kernel) if form == "tiled" else plain_contract_text(module, kernel)
+        text = tiled_contract_text if form.startswith("tiled") else plain_contract_text
+        return text(module, kernel, form.endswith(MORE))
     if isinstance(kernel, Gather):
         return gather_text(module, kernel)
     assert isinstance(kernel, Scatter)

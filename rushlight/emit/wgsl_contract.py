@@ -1,6 +1,6 @@
 """Contract kernels in WGSL: a tiled form with workgroup memory, and a plain one with an invocation per element.
 
-Both add in ascending k, so which one runs does not change the sum's order.
+Both add in ascending k, so which one runs does not change the sum's order. With `more` the sum is added to what is there.
 """
 
 from __future__ import annotations
@@ -12,14 +12,18 @@ TILE = 64  # rows and columns of the output per workgroup; each of 16 x 16 invoc
 DEPTH = 16  # of k in workgroup memory at a time
 
 
-def plain_contract_text(module: Module, kernel: Contract) -> str:
+def plain_contract_text(module: Module, kernel: Contract, more: bool = False) -> str:
     printer = module.printer
     dtype, compute = kernel.dtype, kernel.compute
     a = printer.cast(module.load(1, module.at(1, ["x", "y", "m", "k"])), dtype, compute)
     b = printer.cast(module.load(2, module.at(2, ["x", "y", "k", "n"])), dtype, compute)
     # The hardware's own fma, as in the tiled form, fused or not.
     added = "fma(a, b, sum)" if compute.kind == "f" else printer.apply("fma", compute, ["a", "b", "sum"])
-    put = module.store(0, module.at(0, ["x", "y", "m", "n"]), printer.cast("sum", compute, dtype))
+    there = module.at(0, ["x", "y", "m", "n"])
+    total = "sum"
+    if more:
+        total = printer.apply("add", compute, [printer.cast(module.load(0, there), dtype, compute), "sum"])
+    put = module.store(0, there, printer.cast(total, compute, dtype))
     return module.text(
         GROUP,
         f"    let here = group * {GROUP}u + lane;\n"
@@ -36,7 +40,7 @@ def plain_contract_text(module: Module, kernel: Contract) -> str:
     )
 
 
-def tiled_contract_text(module: Module, kernel: Contract) -> str:
+def tiled_contract_text(module: Module, kernel: Contract, more: bool = False) -> str:
     """For compute types of 32 bits. A vec4 of a tile is written by one invocation; rows of 17 avoid bank conflicts."""
     kind = module.type(kernel.compute)
     zero = module.printer.number(0, kernel.compute)
@@ -50,7 +54,7 @@ def tiled_contract_text(module: Module, kernel: Contract) -> str:
     lines = "".join(f"            sum{r} = {step.format(kind, 'xyzw'[r], r)};\n" for r in range(4))
     body = _TILED_HEAD + "".join(f"    var sum{r} = vec4<{kind}>({zero});\n" for r in range(4))
     body += _TILED_LOOP.replace("KIND", kind).replace("LINES\n", lines)
-    body += "".join(_tiled_store(module, r) for r in range(4))
+    body += "".join(_tiled_store(module, r, more) for r in range(4))
     module.globals += loads
     return module.text(GROUP, body)
 
@@ -67,12 +71,12 @@ def _guarded(module: Module, kind: str, zero: str) -> str:
     )
 
 
-def _tiled_store(module: Module, r: int) -> str:
+def _tiled_store(module: Module, r: int, more: bool) -> str:
     text = f"    if (m + {r}u < launch.size2) {{\n"
     for c in range(4):
-        put = module.store(
-            0, f"batch_o + (m + {r}u) * launch.stride0_2 + (n + {c}u) * launch.stride0_3", f"sum{r}.{'xyzw'[c]}"
-        )
+        there = f"batch_o + (m + {r}u) * launch.stride0_2 + (n + {c}u) * launch.stride0_3"
+        total = f"sum{r}.{'xyzw'[c]}"
+        put = module.store(0, there, f"({module.load(0, there)} + {total})" if more else total)
         text += f"        if (n + {c}u < launch.size3) {{ {put} }}\n"
     return text + "    }\n"
 

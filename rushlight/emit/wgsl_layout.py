@@ -71,7 +71,7 @@ def layout_of(kernel: Kernel) -> Layout:
         flag = () if kernel.watched is None else (Operand(uint32, True, 0),)
         return Layout(_arrays(kernel.outputs, kernel.inputs, dims) + flag, sizes, kernel.params)
     if isinstance(kernel, Scan):
-        return Layout(_arrays((kernel.output,), kernel.inputs, 3), 3, ())
+        return Layout(_arrays((kernel.output,), kernel.inputs, 3), 4, ())
     if isinstance(kernel, Contract):
         return Layout(_arrays((kernel.dtype,), (kernel.dtype, kernel.dtype), 4), 5, ())
     assert isinstance(kernel, Gather | Scatter)

@@ -6,6 +6,7 @@ struct Launch {
     size0: u32,
     size1: u32,
     size2: u32,
+    size3: u32,
     stride0_0: u32,
     stride0_1: u32,
     stride0_2: u32,

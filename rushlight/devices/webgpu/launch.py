@@ -14,10 +14,10 @@ from rushlight.core.dtypes import DType
 from rushlight.core.errors import DeviceError
 from rushlight.devices.protocol import Launch
 from rushlight.devices.webgpu.stream import MOST_GROUPS, MOST_WORK, Stream, split
-from rushlight.emit.wgsl import Step, emit, layout_for, schedule, scratch_bytes
+from rushlight.emit.wgsl import MORE, Step, emit, layout_for, schedule, scratch_bytes
 from rushlight.emit.wgsl_layout import Aliases, alias_pattern, layout_of, written_bindings
 from rushlight.emit.wgsl_types import round_to_float32
-from rushlight.kernel.shapes import Gather, Kernel, Scatter
+from rushlight.kernel.shapes import Contract, Gather, Kernel, Scan, Scatter
 
 if TYPE_CHECKING:
     from rushlight.devices.webgpu.device import WebGPUDevice
@@ -26,7 +26,7 @@ NUMBER_BITS = 40  # an address is (buffer number << 40) + byte offset
 OFFSET_MASK = (1 << NUMBER_BITS) - 1
 MOST_BINDINGS = 8
 KEPT_GROUPS = 4096  # bind groups kept per kernel
-LONGEST_WALK = 32768  # indices that one dispatch of a scatter reads: Mesa's llvmpipe leaves a loop after 65535 rounds
+LONGEST_WALK = 32768  # steps of a loop in one dispatch: Mesa's llvmpipe leaves all loops after 65535 rounds
 
 Binding = tuple[Any, Any]  # pipeline, bind group
 Key = tuple[tuple[int, ...], str]  # the operands' buffers, the form
@@ -91,8 +91,21 @@ class Built:
 def build_launch(device: WebGPUDevice, kernel: Kernel) -> Launch:
     """The callable of Note [Kernel arguments]."""
     built = Built(device, kernel)
-    layout = built.layout
-    choose = schedule(kernel)
+    launch = _make_launch(built, "")
+    widths = tuple(o.dtype.itemsize for o in built.layout.operands)
+    if isinstance(kernel, Scatter):
+        return _scatter_in_stretches(launch, widths)
+    if isinstance(kernel, Scan):
+        return _scan_in_stretches(launch, _make_launch(built, MORE), widths)
+    if isinstance(kernel, Contract):
+        return _contract_in_stretches(launch, _make_launch(built, MORE), widths)
+    return launch
+
+
+def _make_launch(built: Built, suffix: str) -> Launch:
+    """What queues the dispatches of one launch; `suffix` is added to the name of the form."""
+    device, layout = built.device, built.layout
+    choose = schedule(built.kernel)
     count = len(layout.operands)
     sizes_end = count + layout.sizes
     widths = tuple(o.dtype.itemsize for o in layout.operands)
@@ -115,6 +128,7 @@ def build_launch(device: WebGPUDevice, kernel: Kernel) -> Launch:
                 _launch_cut(built, steps, buffers, offsets, numbers)
                 return
             form, groups, work = steps[0]
+            form += suffix
             found = bindings.get((buffers, form)) or built.binding(buffers, form)
             try:
                 block = pack(0, 0, *offsets, *numbers[count:])
@@ -125,10 +139,10 @@ def build_launch(device: WebGPUDevice, kernel: Kernel) -> Launch:
             else:
                 _record_parts(stream, found, block, groups, work)
 
-    return _in_stretches(launch, widths) if isinstance(kernel, Scatter) else launch
+    return launch
 
 
-def _in_stretches(launch: Launch, widths: Sequence[int]) -> Launch:
+def _scatter_in_stretches(launch: Launch, widths: Sequence[int]) -> Launch:
     """A scatter with many indices as several, one after another: what comes to a target comes in the same order."""
 
     def stretched(*numbers: Any) -> None:
@@ -139,6 +153,37 @@ def _in_stretches(launch: Launch, widths: Sequence[int]) -> Launch:
         for start in range(0, count, LONGEST_WALK):
             here = (source + start * strides[4] * widths[1], index + start * strides[7] * widths[2])
             launch(out, *here, status, outer, min(LONGEST_WALK, count - start), inner, limit, *strides)
+
+    return stretched
+
+
+def _scan_in_stretches(launch: Launch, more: Launch, widths: Sequence[int]) -> Launch:
+    """A scan along a long axis as several, each of which starts from the last result of the one before."""
+    operands = len(widths)
+
+    def stretched(*numbers: Any) -> None:
+        outer, count, inner, *strides = numbers[operands:]
+        if count <= LONGEST_WALK:
+            launch(*numbers[:operands], outer, count, inner, 0, *strides)
+            return
+        for start in range(0, count, LONGEST_WALK):
+            here = [a + start * strides[3 * i + 1] * widths[i] for i, a in enumerate(numbers[:operands])]
+            (more if start else launch)(*here, outer, min(LONGEST_WALK, count - start), inner, start, *strides)
+
+    return stretched
+
+
+def _contract_in_stretches(launch: Launch, more: Launch, widths: Sequence[int]) -> Launch:
+    """A contraction over a long k as several, each of which adds to the sum; a half's sum is rounded between them."""
+
+    def stretched(*numbers: Any) -> None:
+        out, a, b, x, y, m, n, count, *strides = numbers
+        if count <= LONGEST_WALK:
+            launch(*numbers)
+            return
+        for start in range(0, count, LONGEST_WALK):
+            here = (a + start * strides[7] * widths[1], b + start * strides[10] * widths[2])
+            (more if start else launch)(out, *here, x, y, m, n, min(LONGEST_WALK, count - start), *strides)
 
     return stretched
 
