@@ -167,6 +167,15 @@ CASES = [
 NAMELESS = {"shape-zeros", "shape-eye", "dtype-requires_grad"}
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _quick_collections():
+    """What thousands of earlier tests keep for good is set aside: else each collection here goes over all of it."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
 def provoke(call, room, error, words, nameless=False):
     """The error, with every word in its message; memory is given back and the device still works."""
     device = room.device

@@ -79,7 +79,7 @@ def measured(torch, nn, name, device=None):
     projected.backward()
     slope = (x.grad * waves(torch, *shape, device=device)).sum()
     state = sum(float((b * 1.0).sum()) for b in layer.buffers())
-    return list(y.shape), round(float(projected), 5), round(float(slope), 5), round(state, 5)
+    return list(y.shape), round(projected.item(), 5), round(slope.item(), 5), round(state, 5)
 
 
 LAYERS = {
