@@ -26,6 +26,14 @@ from tests.test_parallel import (
 )
 
 
+@pytest.fixture(autouse=True)
+def _ctrl_c_is_heard():
+    """A shell starts what runs in the background with Ctrl-C ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @pytest.mark.parametrize("workers", [1, 2, 4])
 def test_ctrl_c(workers):
     reached = threading.Event()
@@ -121,6 +129,7 @@ def test_no_ctrl_c_is_lost_in_a_finaliser():
     program = """
 import signal, time
 import rushlight as rl
+signal.signal(signal.SIGINT, signal.default_int_handler)
 x = rl.ones(300, requires_grad=True)
 def build():
     y = x
@@ -173,6 +182,7 @@ def test_threads_do_not_keep_the_interpreter():
     program = """
 import os, signal, threading, time
 import rushlight as rl
+signal.signal(signal.SIGINT, signal.default_int_handler)
 x = rl.ones(4, requires_grad=True)
 branches = [x * float(i) for i in range(4)]
 for b in branches:
