@@ -17,7 +17,7 @@ from rushlight.core import locks
 from rushlight.core.errors import AnomalyError, RushlightError
 from rushlight.core.shapes import Spec
 from rushlight.devices.allocator import Storage
-from rushlight.tape import later, watch
+from rushlight.tape import derived, later, watch
 from rushlight.tape.blame import ORIGINS, Mode, blame, called_at
 from rushlight.tape.edges import key_of
 from rushlight.tape.hooks import run_after, run_before, run_hooks, run_value_hooks, tell_absent
@@ -377,12 +377,22 @@ def _differentiated(node: Node, grads: list[Value | None]) -> tuple[Sequence[Val
     """What a node's derivative gives, per input, and the buffers among it that nobody else sees."""
     direct = node.grad.direct
     if direct is None:
-        parts = node.grad.rule(grads, saved_values(node), node.params)
+        parts = _by_rule(node, grads)
         return parts, _fresh(parts, grads)
     g, only = grads[0], node.grad.only
     made = direct(g, node)
     parts = made if only < 0 else [made if i == only else None for i in range(len(node.edges))]
     return parts, [part.storage for part in parts if part is not None and part is not g]
+
+
+def _by_rule(node: Node, grads: list[Value | None]) -> Sequence[Value | None]:
+    grad, params = node.grad, node.params
+    outs, saved = saves_of(node)
+    if params or grad.programs is None:
+        return grad.rule(grads, spread_values(node, outs, saved), params)
+    return derived.parts_of(
+        grad, grads, outs, saved, lambda: grad.rule(grads, spread_values(node, outs, saved), params)
+    )
 
 
 def _fresh(parts: Sequence[Value | None], grads: Sequence[Value | None]) -> list[Storage]:
@@ -428,8 +438,11 @@ def fitted_for(node: Node, part: Value, spec: Spec) -> Value:
 
 def saved_values(node: Node) -> list[Any]:
     """A value per input and per output of the node's call; shadows for those not saved."""
+    return spread_values(node, *saves_of(node))
+
+
+def spread_values(node: Node, kept_outs: Sequence[Value], kept_ins: Sequence[Value]) -> list[Any]:
     plan, grad = node.plan, node.grad
-    kept_outs, kept_ins = saves_of(node)
     values: list[Any] = [Shadow(spec) for spec in plan.ins]
     for i, value in zip(grad.saves_in, kept_ins, strict=True):
         values[i] = value

@@ -132,6 +132,7 @@ class Plan:
         if found is None:
             try:
                 found = self.op.make_grad(self, needs)
+                found.programs = {}
             except NotDifferentiable as error:
                 # Who only looks at the result is not stopped: the error comes when a gradient does.
                 found = Grad(needs, (), (), _refusing(str(error)))
@@ -167,7 +168,7 @@ class Grad:
     Each is either `g` itself or has a buffer of its own.
     """
 
-    __slots__ = ("direct", "needs", "only", "rule", "saves_in", "saves_out")
+    __slots__ = ("direct", "needs", "only", "programs", "rule", "saves_in", "saves_out")
 
     def __init__(
         self,
@@ -183,6 +184,7 @@ class Grad:
         self.rule = rule
         self.direct = direct
         self.only = needs.bit_length() - 1 if needs.bit_count() == 1 else -1  # the one input asked for
+        self.programs: dict[Any, Any] | None = None  # of a derivative that a plan keeps: see Note [Derived programs]
 
 
 def _refusing(message: str) -> Callable[..., Any]:

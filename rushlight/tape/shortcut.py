@@ -305,6 +305,19 @@ def learn(
     return result
 
 
+def noted_program(rule: Callable[[], Any], values: list[Value]) -> tuple[Any, Program | None, list[int]]:
+    """What `rule()` gives, a list of values and None; a program for the values among it, if its calls explain them, and
+    their places. For Note [Derived programs]."""
+    notes: list[Noted | None] = []
+    with Changed(watch=notes):
+        parts = rule()
+    places = [i for i, part in enumerate(parts) if part is not None]
+    program = None
+    if len({id(v) for v in values}) == len(values):
+        program = _program(notes, values, tuple([parts[i] for i in places]), STATE.get().grad)
+    return parts, program, places
+
+
 def _all_plain(arguments: Any) -> bool:
     for a in arguments:
         if isinstance(a, (list, tuple)):

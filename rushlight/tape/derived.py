@@ -1,0 +1,119 @@
+"""Derivatives without their Python: what a rule called last time for gradients and saves like these is called again.
+
+# Note [Derived programs]
+1. A rule is a pure function of gradients, saved values and what its plan fixes, so the second pass with the same specs is
+   watched like a shortcut's first call (Note [Shortcuts]), and later ones run the calls that were noted.
+2. Only where nothing is recorded and nothing special is set, and for rules without launch parameters. What the notes do
+   not explain is never learned, and such a rule runs as it is.
+3. Views are folded into the addresses of the calls that read them; an intermediate result goes with its last reader.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rushlight.tape import call
+from rushlight.tape.op import Grad, Plan
+from rushlight.tape.shortcut import Program, noted_program
+from rushlight.tape.state import STATE
+from rushlight.tape.value import Value
+
+MOST = 256  # programs per derivative; with ever new layouts it starts over
+
+SEEN = object()  # run once with such operands
+NEVER = object()  # not to be learned
+
+Source = tuple[int, int]  # a slot, and bytes from where its value begins
+
+
+class Derived:
+    """A rule as launches over slots: the gradients and saves first, then every launch's results."""
+
+    __slots__ = ("parts", "steps")
+
+    def __init__(self, program: Program, given: int, places: Sequence[int], count: int) -> None:
+        where: list[Source] = [(i, 0) for i in range(given)]  # of every slot of the program: in which of ours it lies
+        specs: list[Any] = [None] * given  # of slots that are views
+        steps: list[tuple[Plan, tuple[Any, ...], tuple[Source, ...]]] = []
+        made = given
+        for plan, params, sources in program.steps:
+            if plan.launch is None:
+                slot, offset = where[sources[0]]
+                for spec, skip in zip(plan.outs, plan.offsets, strict=True):
+                    where.append((slot, offset + skip))
+                    specs.append(spec)
+                continue
+            steps.append((plan, params, tuple([where[s] for s in sources])))
+            for _ in plan.outs:
+                where.append((made, 0))
+                specs.append(None)
+                made += 1
+        assert program.result.__class__ is not int
+        self.parts: list[Any] = [None] * count
+        for place, slot in zip(places, program.result[1], strict=True):
+            self.parts[place] = (*where[slot], specs[slot])
+        self.steps = _with_ends(steps, given, {part[0] for part in self.parts if part is not None})
+
+    def run(self, values: Sequence[Value]) -> list[Value | None] | None:
+        """A gradient per input; None where something is not as usual."""
+        slots: list[Any] = list(values)
+        addresses: list[int] = []
+        for value in values:
+            address = value.storage.address
+            if address is None:  # dropped
+                return None
+            addresses.append(address + value.offset)
+        for plan, params, sources, ends in self.steps:
+            made = call.launch_at(plan, [addresses[s] + skip for s, skip in sources], params)
+            for value in (made,) if len(plan.outs) == 1 else made:
+                slots.append(value)
+                addresses.append(value.storage.address)
+            for slot in ends:
+                slots[slot] = None
+        return [None if part is None else _seen(slots[part[0]], part[1], part[2]) for part in self.parts]
+
+
+def _with_ends(steps: Sequence[Any], given: int, kept: set[int]) -> list[Any]:
+    """The steps, each with the results that nobody reads after it."""
+    last: dict[int, int] = {}
+    made = given
+    for number, (plan, _, sources) in enumerate(steps):
+        for slot, _ in sources:
+            last[slot] = number
+        for _ in plan.outs:
+            last[made] = number
+            made += 1
+    ends: list[list[int]] = [[] for _ in steps]
+    for slot, number in last.items():
+        if slot >= given and slot not in kept:
+            ends[number].append(slot)
+    return [(*step, tuple(end)) for step, end in zip(steps, ends, strict=True)]
+
+
+def _seen(value: Value, skip: int, spec: Any) -> Value:
+    return value if spec is None else call.make_view(value, spec, value.offset + skip)
+
+
+def parts_of(grad: Grad, grads: list[Value | None], outs: Sequence[Value], saved: Sequence[Value], rule: Any) -> Any:
+    """What `rule()` gives: a gradient per input, or None; by a program where there is one."""
+    programs = grad.programs
+    state = STATE.get()
+    if programs is None or state.special or state.grad:
+        return rule()
+    values = [*[g for g in grads if g is not None], *outs, *saved]
+    key = (*[g is not None for g in grads], *[v.spec for v in values])
+    found = programs.get(key)
+    if found.__class__ is Derived:
+        parts = found.run(values)
+        return rule() if parts is None else parts
+    if found is NEVER:
+        return rule()
+    if found is None:
+        if len(programs) >= MOST:
+            programs.clear()
+        programs[key] = SEEN
+        return rule()
+    parts, program, places = noted_program(rule, values)
+    programs[key] = NEVER if program is None else Derived(program, len(values), places, len(parts))
+    return parts
