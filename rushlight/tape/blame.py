@@ -97,7 +97,7 @@ def note_origins(node: Node, parts: Sequence[Value | None]) -> None:
     for part in parts:
         made = None if part is None else part.node
         made = made.node if type(made) is Output else made
-        if type(made) is Node and made is not node and made not in ORIGINS:
+        if isinstance(made, Node) and made is not node and made not in ORIGINS:
             ORIGINS[made] = (node.plan, node.place)
 
 

@@ -31,6 +31,7 @@ from rushlight.tape.hooks import follow
 from rushlight.tape.needed import Needed, edge_of
 from rushlight.tape.op import Grad, Op, Plan, never
 from rushlight.tape.per_example import PerExample, everywhere, levels_in, own_vmap, whole
+from rushlight.tape.shown import FunctionNode, result_again
 from rushlight.tape.state import STATE, Changed
 from rushlight.tape.value import Leaf, Node, Output, Value, history_of
 
@@ -47,6 +48,9 @@ class Context:
         self.constant: tuple[Value, ...] = ()
         # The saved tensors, per thread that is in backward: several may be, on one retained graph.
         self.unpacked: dict[int, tuple[Any, ...]] = {}
+        self.order: tuple[bool, ...] = ()  # per saved tensor: whether the record has it
+        self.own: dict[int, int] = {}  # which of those are results, by their number among the results
+        self.record: Callable[[], Any] = lambda: None  # weakly: the record knows this
 
     def save_for_backward(self, *tensors: Value | None) -> None:
         """Keep tensors, inputs or results, for backward."""
@@ -68,9 +72,20 @@ class Context:
     @property
     def saved_tensors(self) -> tuple[Any, ...]:
         found = self.unpacked.get(get_ident())
-        if found is None:
-            raise RushlightError("saved_tensors: they are there inside backward only")
-        return found
+        if found is not None:
+            return found
+        node = self.record()
+        if node is None:
+            raise RushlightError("saved_tensors: there is no record; ask in backward, or while a result is held")
+        return tuple(node.saved_tensors)
+
+    def ordered(self, saved: Sequence[Value], node: Node) -> tuple[Any, ...]:
+        """What the record saved, as `save_for_backward` was given it."""
+        values = list(saved)
+        for j, result in self.own.items():
+            values[j] = result_again(node, values[j], result, len(node.plan.outs) == 1)
+        parts = iter(values)
+        return tuple(next(parts) if there else self.aside.get(i) for i, there in enumerate(self.order))
 
 
 class Function:
@@ -151,7 +166,9 @@ def _recorded(
     op = Op(cls.__name__, cls.__doc__ or "")
     op.inputs = len(inputs)
     plan = Plan(op, ins, [v.spec for v in values], never)
-    node = call.new(Node)
+    node = call.new(FunctionNode)
+    node.context, ctx.record = ctx, weakref.ref(node)
+    ctx.order, ctx.own = tuple(v is not None for v in ctx.to_save), own
     node.plan, node.params = plan, ()
     node.edges = (*[edges[i] for i in places], *[None] * len(saved))
     node.saved = saved
@@ -176,8 +193,7 @@ def _recorded(
         if dirty:
             follow(handle)
         given.append(handle)
-    order = [v is not None for v in ctx.to_save]
-    rule = _rule(cls, ctx, places, len(args), order, own, weakref.ref(node))
+    rule = _rule(cls, ctx, places, len(args))
     needs = sum(1 << k for k, i in enumerate(places) if edges[i] is not None)
     node.grad = Grad(needs, tuple(range(len(inputs), len(ins))), (), rule)
     call.settle(node, STATE.get())
@@ -216,21 +232,15 @@ def _rule(
     ctx: Context,
     places: Sequence[int],
     count: int,
-    order: Sequence[bool],
-    own: dict[int, int],
-    node: Callable[[], Any],
 ) -> Callable[..., Any]:
     def rule(grads: list[Any], values: list[Any], params: tuple[Any, ...]) -> list[Any]:
         n = len(places)
         outs = values[len(values) - len(grads) :]
         if ctx.materialize:
             grads = [Needed.full(out.spec, 0) if g is None else g for g, out in zip(grads, outs, strict=True)]
-        saved = list(values[n : len(values) - len(grads)])
-        for j, result in own.items():
-            saved[j].node = node() if len(grads) == 1 else Output(node(), result)
-        parts = iter(saved)
+        saved = values[n : len(values) - len(grads)]
         me = get_ident()
-        ctx.unpacked[me] = tuple(next(parts) if there else ctx.aside.get(i) for i, there in enumerate(order))
+        ctx.unpacked[me] = ctx.ordered(saved, ctx.record())
         try:
             found = cls.backward(ctx, *grads)
         finally:
