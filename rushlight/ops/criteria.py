@@ -11,6 +11,7 @@ from rushlight.core.errors import DTypeError, RushlightError, ShapeError
 from rushlight.core.shapes import broadcast_shapes
 from rushlight.ops import elementwise as e, reductions, views
 from rushlight.ops.activations import logsigmoid, pairwise_distance
+from rushlight.ops.bernoulli import bernoulli_loss
 from rushlight.ops.composite import chosen, one_hot, reduced
 from rushlight.ops.creation import arange
 from rushlight.ops.family.declare import elementwise
@@ -18,7 +19,7 @@ from rushlight.ops.folding import filled
 from rushlight.ops.indexing import gather
 from rushlight.ops.pointwise import clamp_min
 from rushlight.ops.registry import composite
-from rushlight.scalar import build as s, elementary
+from rushlight.scalar import build as s
 from rushlight.scalar.ir import Expr, const
 from rushlight.tape.value import Value
 
@@ -129,24 +130,6 @@ def huber_loss(
 # ---- likelihoods ----
 
 
-def _bernoulli(x: Expr, y: Expr) -> Expr:
-    low = const(-100, x.dtype)
-    return -(y * s.maximum(s.log(x), low) + (1 - y) * s.maximum(elementary.log1p(-x), low))
-
-
-def _bernoulli_vjp(g: Expr, out: Expr, x: Expr, y: Expr) -> tuple[Expr, Expr]:
-    # As PyTorch's: the denominator is held above 1e-12, the logarithms above -100 as in the loss.
-    spread = x * (1 - x)
-    spread = s.where(spread < 1e-12, const(1e-12, x.dtype), spread)
-    low = const(-100, x.dtype)
-    return g * (x - y) / spread, g * (s.maximum(s.log(1 - x), low) - s.maximum(s.log(x), low))
-
-
-_entropy = elementwise(
-    "binary_cross_entropy", _bernoulli, "-(y log x + (1 - y) log(1 - x)).", FLOAT, vjp=_bernoulli_vjp, listed=False
-)
-
-
 @composite("binary_cross_entropy", method=False, top=False)
 def binary_cross_entropy(
     input: Value,
@@ -158,8 +141,9 @@ def binary_cross_entropy(
 ) -> Value:
     """-(target * log(input) + (1 - target) * log(1 - input)), logarithms no smaller than -100."""
     _same_shapes("binary_cross_entropy", input, target)
-    loss = _entropy(input, target)
-    return _finish(_weighted(loss, weight), "binary_cross_entropy", size_average, reduce, reduction)
+    return _finish(
+        _weighted(bernoulli_loss(input, target), weight), "binary_cross_entropy", size_average, reduce, reduction
+    )
 
 
 def _weighted(loss: Value, weight: Value | None) -> Value:

@@ -23,6 +23,7 @@ from rushlight.ops.matrices import (
     check_matrices,
     column,
     conj,
+    diagonal_of,
     eye,
     flat,
     narrow,
@@ -368,11 +369,27 @@ def _det_grad(needs: int, grads: list[Any], ins: list[Any], outs: list[Any]) -> 
 
 
 def _cofactor_grad(needs: int, grads: list[Any], ins: list[Any], outs: list[Any]) -> list[Value | None]:
-    g, a, cofactors = conj(grads[0]), ins[0], outs[0]
+    return [conj(call_library(_slope_op, (ins[0], conj(grads[0]))))]
+
+
+def _slope_grad(needs: int, grads: list[Any], ins: list[Any], outs: list[Any]) -> list[Value | None]:
+    """The slope is linear and symmetric in its direction; of the matrix this is the third derivative, by the inverse."""
+    a, g = ins
+    h = conj(grads[0])
+    of_direction = conj(call_library(_slope_op, (a, h))) if needs & 2 else None
+    if not needs & 1:
+        return [None, of_direction]
     inverse, _ = _inverted(a, "")
-    along = column(column(reductions.sum(e.mul(g, cofactors), (-2, -1))))
-    across = e.mul(column(column(det(a))), product(product(inverse, g), inverse))
-    return [conj(transposed(e.sub(e.mul(along, inverse), across)))]
+    xg, xh = product(inverse, g), product(inverse, h)
+    of_g, of_h, of_both = _trace(xg), _trace(xh), _trace(product(xg, xh))
+    twice = e.add(product(xg, xh), product(xh, xg))
+    inner = e.sub(e.sub(twice, e.mul(of_h, xg)), e.mul(of_g, xh))
+    inner = e.add(product(inner, inverse), e.mul(e.sub(e.mul(of_g, of_h), of_both), inverse))
+    return [conj(transposed(e.mul(column(column(det(a))), inner))), of_direction]
+
+
+def _trace(a: Value) -> Value:
+    return column(column(reductions.sum(diagonal_of(a), -1)))
 
 
 def _per_matrix(ins: Sequence[Spec]) -> list[tuple[DType, tuple[int, ...]]]:
@@ -386,7 +403,15 @@ _cofactor_op = LibraryOp(
     lambda ins: [(ins[0].dtype, ins[0].shape)],
     "The derivative of the determinant.",
     _cofactor_grad,
-    ((0,), (0,)),
+    ((0,), ()),
+)
+_slope_op = LibraryOp(
+    "lapack",
+    "cofactor_slope",
+    lambda ins: [(ins[0].dtype, ins[0].shape)],
+    "The change of the determinant's derivative along a direction.",
+    _slope_grad,
+    ((0, 1), ()),
 )
 
 

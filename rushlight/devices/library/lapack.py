@@ -132,6 +132,31 @@ def cofactor(outs: Arrays, ins: Arrays) -> None:
     outs[0][...] = np.matmul(u.conj() * (before * after)[..., None, :], vh.conj()) * turn[..., None, None]
 
 
+def cofactor_slope(outs: Arrays, ins: Arrays) -> None:
+    """How the derivative of the determinant changes along a direction, also at singular matrices: by singular values.
+
+    Of a diagonal matrix the (i, j) minor's derivatives are products of all values but two.
+    """
+    a, along = ins
+    if not a.size:
+        return
+    u, s, vh = np.linalg.svd(a)
+    n = s.shape[-1]
+    diagonal = np.arange(n)
+    left = np.repeat(s[..., None, :], n, -2)
+    left[..., diagonal, diagonal] = 1
+    ones = np.ones((*left.shape[:-1], 1), s.dtype)
+    before = np.concatenate([ones, np.cumprod(left[..., :-1], -1)], -1)
+    after = np.concatenate([np.cumprod(left[..., :0:-1], -1)[..., ::-1], ones], -1)
+    pairs = before * after
+    pairs[..., diagonal, diagonal] = 0
+    seen = np.matmul(np.matmul(_adjoint(u), along), _adjoint(vh))
+    change = -pairs * np.swapaxes(seen, -1, -2)
+    change[..., diagonal, diagonal] = np.matmul(pairs, seen[..., diagonal, diagonal][..., None])[..., 0]
+    turn = np.linalg.det(u) * np.linalg.det(vh)
+    outs[0][...] = np.matmul(np.matmul(u.conj(), change), vh.conj()) * turn[..., None, None]
+
+
 def lstsq(outs: Arrays, ins: Arrays, rcond: float) -> None:
     """The solution of least squares and least norm, the rank, the singular values."""
     (x, rank, values), (a, b) = outs, ins
@@ -270,6 +295,7 @@ FUNCTIONS: dict[str, Callable[..., None]] = {
         cholesky_inverse,
         cholesky_solve,
         cofactor,
+        cofactor_slope,
         det,
         eig,
         eigh,
