@@ -79,6 +79,7 @@ from rushlight.legacy import (
     IntTensor,
     LongTensor,
     ShortTensor,
+    range,
     set_default_tensor_type,
 )
 from rushlight.ops import layouts as _layouts, out as _out, pytorch_names as _names
@@ -193,5 +194,6 @@ _out.check_tensors(vars(nn.functional), [name for name, entry in _REGISTRY.items
 globals().update(
     {f"{name}_": getattr(Tensor, f"{name}_") for name in _names.TOP_IN_PLACE if hasattr(Tensor, f"{name}_")}
 )
+globals().update({f"{name}_": vars(nn.functional)[f"{name}_"] for name in ("celu", "rrelu", "selu", "threshold")})
 
 __version__ = version.__version__

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from rushlight.core import dtypes
 from rushlight.core.dtypes import DType
+from rushlight.core.errors import RushlightError
 from rushlight.ops import creation
 from rushlight.tensor import Tensor, tensor
 
@@ -44,3 +46,18 @@ DoubleTensor = _kind(dtypes.float64)
 def set_default_tensor_type(t: Any) -> None:
     """New tensors of floats have the type of a class above, or of its name ("torch.DoubleTensor")."""
     dtypes.set_default(dtypes.by_word(t) if isinstance(t, str) else t.dtype)
+
+
+def range(start: float = 0, end: Any = None, step: float = 1, **named: Any) -> Tensor:
+    """Numbers from start to end, the end included where a step meets it; `arange` leaves it out."""
+    if end is None:
+        start, end = 0, start
+    if step == 0 or (end - start) * step < 0:
+        raise RushlightError(
+            f"range: from {start} to {end} no step of {step} leads; turn its sign or exchange the ends"
+        )
+    count = math.floor((end - start) / step) + 1
+    places = creation.arange(count, dtype=dtypes.float64, device=named.get("device"))
+    named["dtype"] = named.get("dtype") or dtypes.get_default()
+    requires_grad = named.pop("requires_grad", False)
+    return (places * step + start).to(**named).requires_grad_(requires_grad)

@@ -10,7 +10,9 @@ from typing import Any
 
 from rushlight.core.errors import DTypeError, ShapeError, SparseOperandError
 from rushlight.ops import division, draws, elementwise as e, inplace, inplace_views, layouts, making, questions
+from rushlight.ops.composite import scaled
 from rushlight.ops.family.map import Elementwise
+from rushlight.ops.keywords import with_second_names
 from rushlight.ops.pytorch_names import IN_PLACE
 from rushlight.ops.registry import REGISTRY
 from rushlight.tape.needed import edge_of
@@ -81,7 +83,8 @@ def _stored(name: str, function: Callable[..., Any]) -> Method:
 def _scaled(op: Elementwise) -> Method:
     def method(self: Value, other: Any, *, alpha: Any = 1) -> Any:
         try:
-            return inplace.apply_inplace(op, self, other if alpha == 1 else e.mul(other, alpha))
+            added = other if alpha == 1 and alpha is not True else scaled(op.name, self, other, alpha)
+            return inplace.apply_inplace(op, self, added)
         except SparseOperandError as error:  # See Note [Sparse operands]
             return error.obj.instead(f"{op.name}_", (self, other), {"alpha": alpha})
 
@@ -134,7 +137,9 @@ def _reflected(function: Callable[..., Any]) -> Method:
 
 def install(tensor: type[Value]) -> None:
     """Set every method that is not written in the class itself."""
-    made: dict[str, Method] = {name: entry.function for name, entry in REGISTRY.items() if entry.method}
+    made: dict[str, Method] = {
+        name: with_second_names(entry.function) for name, entry in REGISTRY.items() if entry.method
+    }
     made |= {f"{name}_": form for name, form in _in_place_forms().items()}
     made |= {method.__name__: method for method in (*draws.FILLS, *inplace_views.METHODS)}
     for name, method in made.items():

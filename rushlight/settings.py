@@ -26,9 +26,11 @@ from rushlight.tape.value import Value
 from rushlight.tensor import Tensor, tensor
 
 
-def result_type(tensor1: Any, tensor2: Any) -> DType:
-    """The type of what an operator gives for two operands, tensors or numbers."""
-    operands = (tensor1, tensor2)
+def result_type(*operands: Any, **named: Any) -> DType:
+    """The type of what an operator gives for two operands, tensors or numbers: result_type(tensor, other)."""
+    operands = (*operands, *named.values())
+    if len(operands) != 2 or not set(named) <= {"tensor", "other", "scalar", "scalar1", "scalar2"}:
+        raise TypeError(f"result_type() takes two operands (tensor, other), got {len(operands)}")
     tensors = [(v.spec.dtype, len(v.spec.shape)) for v in operands if isinstance(v, Value)]
     return _common(tensors, [scalar_dtype(v) for v in operands if not isinstance(v, Value)])
 

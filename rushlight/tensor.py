@@ -13,6 +13,7 @@ from rushlight import dlpack, interop, methods, printing
 from rushlight.core import dtypes
 from rushlight.core.dtypes import DType
 from rushlight.core.errors import RushlightError, RushlightWarning, ShapeError
+from rushlight.core.shapes import Size
 from rushlight.devices.registry import pool_of
 from rushlight.ops import (
     composite,
@@ -38,23 +39,26 @@ from rushlight.tape.value import Leaf, Node, Output, Value
 
 __all__ = ["Handle", "Size", "Tensor", "device", "tensor", "wiring"]
 
-Size = tuple
-
 
 class device:
-    """A device by name, as PyTorch writes it: device("cuda"), device("cuda:0")."""
+    """A device by name, as PyTorch writes it: device("cuda"), device("cuda:0"). There is one of each kind, number 0."""
 
     __slots__ = ("index", "type")
 
-    def __init__(self, name: Any, index: int | None = None) -> None:
-        self.type = creation.device_name(name)
-        self.index = index
+    def __init__(self, type: Any, index: int | None = None) -> None:
+        self.type = creation.device_name(type)
+        if index is None and isinstance(type, str) and ":" in type:
+            index = 0
+        self.index = getattr(type, "index", index) if index is None and not isinstance(type, str) else index
+        creation.check_device(self.type, self.index)
 
     def __repr__(self) -> str:
-        return f"device(type={self.type!r})"
+        return (
+            f"device(type={self.type!r})" if self.index is None else f"device(type={self.type!r}, index={self.index})"
+        )
 
     def __str__(self) -> str:
-        return self.type
+        return self.type if self.index is None else f"{self.type}:{self.index}"
 
     def __eq__(self, other: object) -> bool:
         return self.type == creation.device_name(other)
@@ -72,11 +76,24 @@ class Tensor(Value):
 
         def __getattr__(self, name: str) -> Any: ...
 
+    def __new__(cls, *args: Any, device: Any = None) -> Any:
+        """PyTorch's older way: memory of a shape (sizes), or data (a list or an array) in the default type.
+
+        The package itself makes tensors with `object.__new__`, and so do the kinds below this one.
+        """
+        if cls is not Tensor:
+            return object.__new__(cls)
+        if len(args) == 1 and isinstance(args[0], Value):
+            return args[0].view(*args[0].spec.shape).detach()  # type: ignore[attr-defined]
+        if len(args) == 1 and not isinstance(args[0], (int, Size)):
+            return tensor(args[0], dtype=dtypes.get_default(), device=device)
+        return creation.empty(*(args or (0,)), device=device)
+
     # ---- what it is ----
 
     @property
-    def shape(self) -> tuple[int, ...]:
-        return self.spec.shape
+    def shape(self) -> Size:
+        return self.spec.size
 
     @property
     def dtype(self) -> DType:
@@ -94,7 +111,7 @@ class Tensor(Value):
         return len(self.spec.shape)
 
     def size(self, dim: int | None = None) -> Any:
-        return self.spec.shape if dim is None else self.spec.shape[dim]
+        return self.spec.size if dim is None else self.spec.shape[dim]
 
     @property
     def real(self) -> Any:

@@ -126,8 +126,9 @@ def complex_type(dtype: DType) -> DType:
     return dtype if dtype.kind == "c" else complex128 if dtype is float64 else complex64
 
 
-def promote(a: DType, b: DType) -> DType:
+def promote(type1: DType, type2: DType) -> DType:
     """The common type of two operands of equal standing."""
+    a, b = type1, type2
     if a is b:
         return a
     if _CATEGORY[a.kind] != _CATEGORY[b.kind]:
@@ -192,8 +193,8 @@ def get_default() -> DType:
     return _default
 
 
-def set_default(dtype: DType) -> None:
+def set_default(d: DType) -> None:
     global _default
-    if dtype.kind != "f":
-        raise TypeError(f"only floating-point types are supported as the default type, got {dtype!r}")
-    _default = dtype
+    if d.kind != "f":
+        raise TypeError(f"only floating-point types are supported as the default type, got {d!r}")
+    _default = d

@@ -13,6 +13,41 @@ from rushlight.core.locks import reentrant_lock
 Shape = tuple[int, ...]
 
 
+class Size(tuple[int, ...]):
+    """A shape as users see it: a tuple that knows its product, and stays one when it is cut or joined."""
+
+    __slots__ = ()
+
+    def __new__(cls, sizes: Any = ()) -> Size:
+        whole = tuple(sizes)
+        for i, size in enumerate(whole):
+            if size.__class__ is not int and not hasattr(size, "__index__"):
+                raise TypeError(f"Size() takes an iterable of 'int' (item {i} is {type(size).__name__!r})")
+        return tuple.__new__(cls, [s if s.__class__ is int else s.__index__() for s in whole])
+
+    def numel(self) -> int:
+        """How many elements a tensor of this shape has."""
+        return numel(self)
+
+    def __repr__(self) -> str:
+        return f"rushlight.Size({list(self)})"
+
+    def __getitem__(self, key: Any) -> Any:
+        part = tuple.__getitem__(self, key)
+        return Size(part) if isinstance(key, slice) else part
+
+    def __add__(self, other: Any) -> Any:
+        return Size(tuple.__add__(self, other)) if isinstance(other, tuple) else NotImplemented
+
+    def __radd__(self, other: Any) -> Any:
+        return Size(tuple.__add__(other, self)) if isinstance(other, tuple) else NotImplemented
+
+    def __mul__(self, count: Any) -> Any:
+        return Size(tuple.__mul__(self, count))
+
+    __rmul__ = __mul__
+
+
 def numel(shape: Sequence[int]) -> int:
     total = 1
     for size in shape:
@@ -143,12 +178,14 @@ class Spec:
         "nbytes",
         "numel",
         "shape",
+        "size",
         "strides",
     )
 
     device: Any  # the pool whose memory it is about
     dtype: DType
     shape: Shape
+    size: Size  # the same, for users
     strides: Shape
     contiguous: bool
     differentiable: bool  # a floating-point or complex type
@@ -165,7 +202,9 @@ class Spec:
         spec = None if known is None else known()
         if spec is None:
             spec = Spec()
-            spec.device, spec.dtype, spec.shape, spec.strides = key
+            shape, strides = tuple(shape), tuple(strides)
+            spec.device, spec.dtype, spec.shape, spec.strides = device, dtype, shape, strides
+            spec.size = Size(shape)
             spec.numel = numel(shape)
             spec.differentiable = dtype.kind in "fc"
             spec.nbytes = spec.numel * dtype.itemsize

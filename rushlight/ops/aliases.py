@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from rushlight.core.errors import RushlightError
 from rushlight.ops import elementwise as e
-from rushlight.ops.registry import REGISTRY, composite, register
+from rushlight.ops.registry import REGISTRY, composite, second_name
 from rushlight.tape.value import Value
 
 del REGISTRY["round"]
@@ -25,17 +23,6 @@ def round(input: Value, *, decimals: int = 0) -> Value:
     return e.mul(e.round(e.div(input, power)), power)
 
 
-def _second_name(alias: str, name: str) -> None:
-    function = REGISTRY[name].function
-
-    def called(*args: Any, **named: Any) -> Any:
-        return function(*args, **named)
-
-    if hasattr(function, "op"):
-        called.op = function.op  # type: ignore[attr-defined]  # from which the in-place form is made
-    register(alias, called, REGISTRY[name].doc)
-
-
 for _alias, _name in (
     ("absolute", "abs"),
     ("clip", "clamp"),
@@ -47,4 +34,4 @@ for _alias, _name in (
     ("negative", "neg"),
     ("not_equal", "ne"),
 ):
-    _second_name(_alias, _name)
+    second_name(_alias, REGISTRY[_name].function)

@@ -9,7 +9,7 @@ from rushlight.core.errors import DTypeError, RushlightError, ShapeError, Sparse
 from rushlight.core.shapes import broadcast_shapes
 from rushlight.ops import creation, division, elementwise as e, reductions, views
 from rushlight.ops.family.declare import elementwise
-from rushlight.ops.registry import REGISTRY, composite, register
+from rushlight.ops.registry import REGISTRY, composite, second_name
 from rushlight.ops.selection import nonzero
 from rushlight.scalar import build as s
 from rushlight.scalar.ir import Expr, const
@@ -22,12 +22,30 @@ for _name in ("add", "sub", "div", "where", "square"):
     del REGISTRY[_name]
 
 
+def scaled(op: str, input: Any, other: Any, alpha: Any) -> Any:
+    """alpha * other, for an op that adds it to the input."""
+    try:
+        kinds = [v.spec.dtype for v in (input, other) if isinstance(v, Value)]
+    except SparseOperandError:  # See Note [Sparse operands]
+        return e.mul(other, alpha)
+    whole = not any(dtype.kind in "fc" for dtype in kinds) and not any(
+        isinstance(v, (float, complex)) for v in (input, other)
+    )
+    if isinstance(alpha, bool) and any(dtype is not bool_ for dtype in kinds):
+        raise RushlightError(f"{op}: an alpha of type bool is for bool tensors, got {kinds[0].name}; give a number")
+    if whole and isinstance(alpha, (float, complex)):
+        raise RushlightError(f"{op}: alpha {alpha} is no integer, and the operands are integers; cast one to float")
+    return e.mul(other, alpha) if isinstance(other, Value) else other * alpha
+
+
 @composite("add")
 def add(input: Any, other: Any, _: Any = None, alpha: float = 1, out: Any = None) -> Value:
     """input + alpha * other."""
     if _ is not out:
-        return call.stored(add, (input, other if alpha == 1 else e.mul(other, alpha)), _, out)
-    return e.add(input, other if alpha == 1 else e.mul(other, alpha))
+        return call.stored(
+            add, (input, other if alpha == 1 and alpha is not True else scaled("add", input, other, alpha)), _, out
+        )
+    return e.add(input, other if alpha == 1 and alpha is not True else scaled("add", input, other, alpha))
 
 
 def _no_bools(x: Any, other: Any, op: str) -> None:
@@ -44,8 +62,10 @@ def sub(input: Any, other: Any, _: Any = None, alpha: float = 1, out: Any = None
     except SparseOperandError as error:  # See Note [Sparse operands]
         return error.obj.instead("sub", (input, other), {"alpha": alpha})
     if _ is not out:
-        return call.stored(sub, (input, other if alpha == 1 else e.mul(other, alpha)), _, out)
-    return e.sub(input, other if alpha == 1 else e.mul(other, alpha))
+        return call.stored(
+            sub, (input, other if alpha == 1 and alpha is not True else scaled("sub", input, other, alpha)), _, out
+        )
+    return e.sub(input, other if alpha == 1 and alpha is not True else scaled("sub", input, other, alpha))
 
 
 @composite("div")
@@ -68,7 +88,7 @@ def _rounded_quotient(x: Any, other: Any, rounding_mode: str) -> Value:
 for _short in (add, sub, div):
     _short.takes_out = True  # type: ignore[attr-defined]
 for _alias, _function in (("subtract", sub), ("multiply", e.mul), ("divide", div), ("true_divide", div)):
-    register(_alias, lambda *a, _f=_function, **k: _f(*a, **k), _function.__doc__ or "")
+    second_name(_alias, _function)
 
 
 @composite("where", method=False)
@@ -90,34 +110,34 @@ def where(condition: Value, input: Any = None, other: Any = None) -> Value:
 
 
 @composite("square")
-def square(x: Value) -> Value:
-    """x * x; truth values count as 0 and 1, in int64."""
+def square(input: Value) -> Value:
+    """input * input; truth values count as 0 and 1, in int64."""
     try:
-        return e.square(e.cast(x, int64) if x.spec.dtype is bool_ else x)
+        return e.square(e.cast(input, int64) if input.spec.dtype is bool_ else input)
     except SparseOperandError as error:  # See Note [Sparse operands]
-        return error.obj.instead("square", (x,), {})
+        return error.obj.instead("square", (input,), {})
 
 
 square.op = e.square.op  # type: ignore[attr-defined]  # from which `square_` is made
 
 
 @composite("masked_fill")
-def masked_fill(x: Value, mask: Value, value: Any) -> Value:
-    """x with `value` where the mask is true; the type of x stays."""
+def masked_fill(input: Value, mask: Value, value: Any) -> Value:
+    """input with `value` where the mask is true; the type of input stays."""
     if mask.spec.dtype is not bool_:
         raise DTypeError(f"masked_fill: the mask must be bool, got {mask.spec!r}; cast with .bool()")
     if isinstance(value, Value):
         if value.spec.shape:
             raise ShapeError(f"masked_fill: the value must be a number or 0-dim, got {value.spec!r}")
-        if value.spec.dtype.kind == "c" and x.spec.dtype.kind != "c":
-            raise RushlightError(f"masked_fill: a value {value.spec!r} cannot be held by {x.spec!r}")
-        value = e.cast(value, x.spec.dtype)
-    creation.check_holds("masked_fill", value, value, x.spec.dtype)
-    if isinstance(value, complex) and x.spec.dtype.kind != "c":
-        raise RushlightError(f"masked_fill: {value} cannot be held by {x.spec!r}")
-    broadcast_shapes([mask.spec.shape, x.spec.shape], "masked_fill", [mask.spec, x.spec])
-    filled = e.select(mask, value, x)
-    return e.cast(filled, x.spec.dtype)
+        if value.spec.dtype.kind == "c" and input.spec.dtype.kind != "c":
+            raise RushlightError(f"masked_fill: a value {value.spec!r} cannot be held by {input.spec!r}")
+        value = e.cast(value, input.spec.dtype)
+    creation.check_holds("masked_fill", value, value, input.spec.dtype)
+    if isinstance(value, complex) and input.spec.dtype.kind != "c":
+        raise RushlightError(f"masked_fill: {value} cannot be held by {input.spec!r}")
+    broadcast_shapes([mask.spec.shape, input.spec.shape], "masked_fill", [mask.spec, input.spec])
+    filled = e.select(mask, value, input)
+    return e.cast(filled, input.spec.dtype)
 
 
 def _beyond(outside: Expr, bound: Expr, x: Expr) -> Expr:
@@ -170,21 +190,21 @@ def _is_bool(v: Any) -> bool:
 
 
 @composite("clamp")
-def clamp(x: Value, min: Any = None, max: Any = None) -> Value:
-    """x no smaller than min and no larger than max; the gradient passes at the bounds."""
+def clamp(input: Value, min: Any = None, max: Any = None) -> Value:
+    """input no smaller than min and no larger than max; the gradient passes at the bounds."""
     if min is None and max is None:
         raise ValueError("clamp: at least one of min and max must be given")
     for bound in (min, max):
         if isinstance(bound, int):
-            creation.check_holds("clamp", bound, bound, x.spec.dtype)
-    if all(_is_bool(v) for v in (x, min, max) if v is not None):
+            creation.check_holds("clamp", bound, bound, input.spec.dtype)
+    if all(_is_bool(v) for v in (input, min, max) if v is not None):
         bounds = [e.cast(v, int32) if isinstance(v, Value) else v for v in (min, max)]
-        return e.cast(clamp(e.cast(x, int32), *bounds), bool_)
-    if x.spec.dtype is bool_:
-        x = e.cast(x, int64)
+        return e.cast(clamp(e.cast(input, int32), *bounds), bool_)
+    if input.spec.dtype is bool_:
+        input = e.cast(input, int64)
     if max is None:
-        return _at_least(x, min)
-    return _at_most(x, max) if min is None else _between(x, min, max)
+        return _at_least(input, min)
+    return _at_most(input, max) if min is None else _between(input, min, max)
 
 
 def _triangle(x: Value, diagonal: int, lower: bool) -> Value:
@@ -201,15 +221,15 @@ def _triangle(x: Value, diagonal: int, lower: bool) -> Value:
 
 
 @composite("tril")
-def tril(x: Value, diagonal: int = 0) -> Value:
+def tril(input: Value, diagonal: int = 0) -> Value:
     """The lower triangle, zeros above the diagonal."""
-    return _triangle(x, diagonal, lower=True)
+    return _triangle(input, diagonal, lower=True)
 
 
 @composite("triu")
-def triu(x: Value, diagonal: int = 0) -> Value:
+def triu(input: Value, diagonal: int = 0) -> Value:
     """The upper triangle, zeros below the diagonal."""
-    return _triangle(x, diagonal, lower=False)
+    return _triangle(input, diagonal, lower=False)
 
 
 @composite("gelu", method=False, top=False)

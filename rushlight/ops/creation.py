@@ -8,10 +8,10 @@ from typing import Any
 
 from rushlight.core import config
 from rushlight.core.dtypes import DType, bool_, compute_type, get_default, int64, integer_range, scalar_dtype
-from rushlight.core.errors import DTypeError, RushlightError, ShapeError
+from rushlight.core.errors import DeviceError, DTypeError, RushlightError, ShapeError
 from rushlight.core.shapes import Shape, Spec
 from rushlight.devices.allocator import Pool, room_for
-from rushlight.devices.registry import pool_of
+from rushlight.devices.registry import names, pool_of
 from rushlight.ops.batching.lanes import like as batch_like
 from rushlight.ops.family.build import check_device_dtype
 from rushlight.ops.family.map import Formula, map_plan
@@ -43,6 +43,24 @@ def device_name(device: Any) -> str:
     if number not in ("", "0"):
         raise DTypeError(f"device {name!r}: only number 0 of each kind is used; write {kind!r}")
     return kind
+
+
+# Kinds that PyTorch names and this package has no code for: objects of them can be made, tensors cannot.
+_OTHER_KINDS = frozenset(
+    ["hip", "hpu", "ipu", "lazy", "maia", "meta", "mkldnn", "mps", "mtia", "opencl", "opengl", "vulkan", "xla", "xpu"]
+)
+_checked: set[tuple[str, int | None]] = set()
+
+
+def check_device(kind: str, index: int | None) -> None:
+    """Refuse a kind of device that nobody has, and a number other than 0."""
+    if (kind, index) in _checked:
+        return
+    if kind not in _OTHER_KINDS and kind not in names():
+        raise DeviceError(f"device {kind!r} is none of {', '.join(names())}")
+    if index not in (None, 0):
+        raise DeviceError(f"device {kind!r}, number {index}: only number 0 of each kind is used; write {kind!r}")
+    _checked.add((kind, index))
 
 
 def resolve_pool(device: Any) -> Pool:

@@ -134,10 +134,10 @@ _cholesky_solve_op = LibraryOp(
 
 
 @composite("cholesky_inverse")
-def cholesky_inverse(L: Value, upper: bool = False) -> Value:
+def cholesky_inverse(input: Value, upper: bool = False) -> Value:
     """The inverse of A, from its Cholesky factor."""
-    check_matrices("cholesky_inverse", L, square=True)
-    return unflat(call_library(_cholesky_inverse_op, (flat(L),), bool(upper)), L.spec.shape[:-2])
+    check_matrices("cholesky_inverse", input, square=True)
+    return unflat(call_library(_cholesky_inverse_op, (flat(input),), bool(upper)), input.spec.shape[:-2])
 
 
 @composite("cholesky_solve")

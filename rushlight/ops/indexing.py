@@ -114,25 +114,25 @@ def _lifted(x: Value) -> Value:
 
 
 @composite("gather")
-def gather(x: Value, dim: int, index: Value) -> Value:
-    """out[i][j] = x[index[i][j]][j] for dim 0, and so on."""
-    dim = wrap_dim(dim, len(x.spec.shape), "gather")
+def gather(input: Value, dim: int, index: Value, *, sparse_grad: bool = False) -> Value:
+    """out[i][j] = input[index[i][j]][j] for dim 0, and so on."""
+    dim = wrap_dim(dim, len(input.spec.shape), "gather")
     index = check_index("gather", index)
-    if not x.spec.shape or not index.spec.shape:  # a 0-dim operand counts as one of 1 element
-        return views.reshape(gather(_lifted(x), dim, _lifted(index)), index.spec.shape)
-    shape, wanted = x.spec.shape, index.spec.shape
+    if not input.spec.shape or not index.spec.shape:  # a 0-dim operand counts as one of 1 element
+        return views.reshape(gather(_lifted(input), dim, _lifted(index)), index.spec.shape)
+    shape, wanted = input.spec.shape, index.spec.shape
     if index.spec.numel == 0:
         # Of no elements, but with a record: a gradient may come back, of no elements too.
-        return views.reshape(views.slice_dim(views.reshape(x, (x.spec.numel,)), 0, 0, 0), wanted)
+        return views.reshape(views.slice_dim(views.reshape(input, (input.spec.numel,)), 0, 0, 0), wanted)
     if len(shape) != len(wanted) or any(n > m for i, (n, m) in enumerate(zip(wanted, shape, strict=True)) if i != dim):
         raise ShapeError(
-            f"gather: index {index.spec!r} must have as many dimensions as {x.spec!r} and be no larger except in "
+            f"gather: index {index.spec!r} must have as many dimensions as {input.spec!r} and be no larger except in "
             f"dimension {dim}"
         )
     for i, n in enumerate(wanted):
         if i != dim:
-            x = views.slice_dim(x, i, 0, n)
-    return call.call(_gather, (merges(x, dim), merges(index, dim)), (dim,))
+            input = views.slice_dim(input, i, 0, n)
+    return call.call(_gather, (merges(input, dim), merges(index, dim)), (dim,))
 
 
 # ---- scatter-add ----
@@ -180,34 +180,34 @@ _scatter_add = KernelOp(
 
 
 @composite("scatter_add")
-def scatter_add(x: Value, dim: int, index: Value, src: Value) -> Value:
-    """x with src added at the places index names along a dimension; equal places add up in order."""
-    dim = wrap_dim(dim, len(x.spec.shape), "scatter_add")
+def scatter_add(input: Value, dim: int, index: Value, src: Value) -> Value:
+    """input with src added at the places index names along a dimension; equal places add up in order."""
+    dim = wrap_dim(dim, len(input.spec.shape), "scatter_add")
     check_index("scatter_add", index)
-    if not (x.spec.shape and index.spec.shape and src.spec.shape):
-        whole = scatter_add(_lifted(x), dim, _lifted(index), _lifted(src))
-        return views.reshape(whole, x.spec.shape)
+    if not (input.spec.shape and index.spec.shape and src.spec.shape):
+        whole = scatter_add(_lifted(input), dim, _lifted(index), _lifted(src))
+        return views.reshape(whole, input.spec.shape)
     if index.spec.numel == 0:
-        return _untouched(x, src)
-    shape, wanted, given = x.spec.shape, index.spec.shape, src.spec.shape
+        return _untouched(input, src)
+    shape, wanted, given = input.spec.shape, index.spec.shape, src.spec.shape
     same_rank = len(shape) == len(wanted) == len(given)
     if not same_rank or any(
         n > m or (n > k and i != dim) for i, (n, m, k) in enumerate(zip(wanted, given, shape, strict=True))
     ):
         raise ShapeError(
             f"scatter_add: index {index.spec!r} must fit into src {src.spec!r} and, except in dimension {dim}, into "
-            f"{x.spec!r}"
+            f"{input.spec!r}"
         )
-    if src.spec.dtype is not x.spec.dtype:
-        raise DTypeError(f"scatter_add: src {src.spec!r} must have the dtype of {x.spec!r}; cast with .to(dtype)")
-    if x.spec.dtype is bool_:
-        return e.cast(scatter_add(e.cast(x, int32), dim, index, e.cast(src, int32)), bool_)
+    if src.spec.dtype is not input.spec.dtype:
+        raise DTypeError(f"scatter_add: src {src.spec!r} must have the dtype of {input.spec!r}; cast with .to(dtype)")
+    if input.spec.dtype is bool_:
+        return e.cast(scatter_add(e.cast(input, int32), dim, index, e.cast(src, int32)), bool_)
     for i, n in enumerate(wanted):
         src = views.slice_dim(src, i, 0, n)
     # The kernel walks index and out with merged dimensions; a smaller index needs the full shape around it.
     if any(n != k for i, (n, k) in enumerate(zip(wanted, shape, strict=True)) if i != dim):
-        return _scatter_part(x, dim, index, src)
-    return call.call(_scatter_add, (x, merges(index, dim), merges(src, dim)), (dim,))
+        return _scatter_part(input, dim, index, src)
+    return call.call(_scatter_add, (input, merges(index, dim), merges(src, dim)), (dim,))
 
 
 def _untouched(x: Value, src: Value) -> Value:
@@ -321,20 +321,20 @@ def rows_grad(g: Value, index: Value, shape: Shape) -> Value:
 
 
 @composite("index_select")
-def index_select(x: Value, dim: int, index: Value) -> Value:
+def index_select(input: Value, dim: int, index: Value) -> Value:
     """The slices of a dimension that a 1-d index names."""
-    dim = wrap_dim(dim, len(x.spec.shape), "index_select")
+    dim = wrap_dim(dim, len(input.spec.shape), "index_select")
     check_index("index_select", index)
     if len(index.spec.shape) > 1:
         raise ShapeError(f"index_select: the index must have one dimension, got {index.spec!r}")
-    if not x.spec.shape:
+    if not input.spec.shape:
         if index.spec.numel != 1:
             raise ShapeError(f"index_select: a 0-dim tensor takes an index of 1 element, got {index.spec!r}")
-        return views.reshape(index_select(views.reshape(x, (1,)), 0, index), ())
+        return views.reshape(index_select(views.reshape(input, (1,)), 0, index), ())
     index = views.reshape(index, (index.spec.numel,))
     if dim == 0:
-        return rows(x, index)
-    return views.transpose(rows(views.transpose(x, 0, dim), index), 0, dim)
+        return rows(input, index)
+    return views.transpose(rows(views.transpose(input, 0, dim), index), 0, dim)
 
 
 def from_end(index: Value, size: int) -> Value:

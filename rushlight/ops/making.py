@@ -210,7 +210,7 @@ def randn_like(
 @composite("randint_like", method=False)
 def randint_like(
     input: Value,
-    low: Any,
+    low: Any = 0,
     high: Any = None,
     *,
     dtype: DType | None = None,

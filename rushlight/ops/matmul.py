@@ -126,15 +126,15 @@ def autocast(*values: Value) -> list[Value]:
 
 
 @composite("matmul")
-def matmul(x: Value, other: Value) -> Value:
+def matmul(input: Value, other: Value) -> Value:
     """Matrix product: vectors count as rows or columns, batch dimensions broadcast."""
     if not isinstance(other, Value):
         raise DTypeError(f"matmul: the second operand must be a tensor, got {type(other).__name__}")
-    x, other = autocast(x, other)
-    left, right = x.spec.shape, other.spec.shape
+    input, other = autocast(input, other)
+    left, right = input.spec.shape, other.spec.shape
     if not left or not right:
-        raise ShapeError(f"matmul: both operands need at least one dimension, got {x.spec!r} and {other.spec!r}")
-    a = views.unsqueeze(x, 0) if len(left) == 1 else x
+        raise ShapeError(f"matmul: both operands need at least one dimension, got {input.spec!r} and {other.spec!r}")
+    a = views.unsqueeze(input, 0) if len(left) == 1 else input
     b = views.unsqueeze(other, 1) if len(right) == 1 else other
     if len(left) > 2 and len(b.spec.shape) == 2:
         # One matrix for the whole batch: its rows are the batch's.

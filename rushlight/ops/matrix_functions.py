@@ -314,23 +314,25 @@ _TERMS = 18
 
 
 @composite("matrix_exp")
-def matrix_exp(A: Value) -> Value:
-    """The exponential of square matrices: a Taylor series of A / 2^s, squared s times."""
-    shape = A.spec.shape
-    if A.spec.dtype.kind not in "fc" or len(shape) < 2 or shape[-1] != shape[-2]:
-        raise ShapeError(f"matrix_exp: square matrices of floating point or complex numbers are needed, got {A.spec!r}")
+def matrix_exp(input: Value) -> Value:
+    """The exponential of square matrices: a Taylor series of input / 2^s, squared s times."""
+    shape = input.spec.shape
+    if input.spec.dtype.kind not in "fc" or len(shape) < 2 or shape[-1] != shape[-2]:
+        raise ShapeError(
+            f"matrix_exp: square matrices of floating point or complex numbers are needed, got {input.spec!r}"
+        )
     n = shape[-1]
-    if not A.spec.numel:
-        return e.clone(A)
-    sums = reductions.sum(e.abs(call.detached(A)), -2)
+    if not input.spec.numel:
+        return e.clone(input)
+    sums = reductions.sum(e.abs(call.detached(input)), -2)
     largest = reductions.amax(sums, -1)
     sizes = read(physical_of(largest))
     counts = [max(0, math.frexp(s)[1]) if math.isfinite(s) else 0 for s in sizes]
     most = max(counts)
-    one = eye(n, A)
+    one = eye(n, input)
     if not most:
-        return _series(A, one)
-    return _scaled_series(flat(A), one, largest, most, shape[:-2])
+        return _series(input, one)
+    return _scaled_series(flat(input), one, largest, most, shape[:-2])
 
 
 def _scaled_series(a: Value, one: Value, largest: Value, most: int, batch: tuple[int, ...]) -> Value:

@@ -59,15 +59,15 @@ def _along(kernel: Any, x: Value, dim: int | None, dtype: DType | None, op: str)
 
 
 @composite("softmax")
-def softmax(x: Value, dim: int | None = None, dtype: DType | None = None) -> Value:
-    """exp(x) / sum(exp(x)) along a dimension."""
-    return _along(_softmax, x, dim, dtype, "softmax")
+def softmax(input: Value, dim: int | None = None, dtype: DType | None = None) -> Value:
+    """exp(input) / sum(exp(input)) along a dimension."""
+    return _along(_softmax, input, dim, dtype, "softmax")
 
 
 @composite("log_softmax")
-def log_softmax(x: Value, dim: int | None = None, dtype: DType | None = None) -> Value:
-    """log(softmax(x)) along a dimension."""
-    return _along(_log_softmax, x, dim, dtype, "log_softmax")
+def log_softmax(input: Value, dim: int | None = None, dtype: DType | None = None) -> Value:
+    """log(softmax(input)) along a dimension."""
+    return _along(_log_softmax, input, dim, dtype, "log_softmax")
 
 
 # ---- layer norm ----

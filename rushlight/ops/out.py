@@ -21,6 +21,7 @@ from rushlight.core.dtypes import can_cast
 from rushlight.core.errors import DeviceError, DTypeError, RushlightError, SparseOperandError
 from rushlight.ops import inplace
 from rushlight.ops.inplace_views import resize_
+from rushlight.ops.keywords import Names
 from rushlight.tape.needed import edge_of
 from rushlight.tape.state import STATE, Changed
 from rushlight.tape.value import Value
@@ -94,8 +95,12 @@ def _resize(name: str, out: Value, result: Value) -> None:
 def tensors_only(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     """The function, whose error for something else than a tensor is PyTorch's class and says what was given."""
 
+    names = Names(function)
+
     @functools.wraps(function)
     def called(*args: Any, **named: Any) -> Any:
+        if named:
+            args, named = names.of(args, named)
         try:
             return function(*args, **named)
         except SparseOperandError as error:  # See Note [Sparse operands]

@@ -194,23 +194,23 @@ def _kept(shape: Shape, dims: tuple[int, ...]) -> Shape:
 
 
 @composite("sum")
-def sum(x: Value, dim: Dims = None, keepdim: bool = False, *, dtype: DType | None = None) -> Value:
+def sum(input: Value, dim: Dims = None, keepdim: bool = False, *, dtype: DType | None = None) -> Value:
     """Sum over dimensions; integers sum in int64. Halves add up in float32. The order is fixed."""
     if dtype is not None:
-        x = e.cast(x, dtype)
-    total = reduce_dims(_sum if x.spec.differentiable else _sum_int, x, dim, keepdim)
+        input = e.cast(input, dtype)
+    total = reduce_dims(_sum if input.spec.differentiable else _sum_int, input, dim, keepdim)
     return total if dtype is None else e.cast(total, dtype)
 
 
 @composite("mean")
-def mean(x: Value, dim: Dims = None, keepdim: bool = False, *, dtype: DType | None = None) -> Value:
+def mean(input: Value, dim: Dims = None, keepdim: bool = False, *, dtype: DType | None = None) -> Value:
     """Mean over dimensions."""
     if dtype is not None:
-        x = e.cast(x, dtype)
-    if not x.spec.differentiable:
-        raise DTypeError(f"mean: takes floating point or complex, got {x.spec!r}; cast with .float() first")
-    count = _count(x, dim, "mean")
-    total = reduce_dims(_sum, x, dim, keepdim)
+        input = e.cast(input, dtype)
+    if not input.spec.differentiable:
+        raise DTypeError(f"mean: takes floating point or complex, got {input.spec!r}; cast with .float() first")
+    count = _count(input, dim, "mean")
+    total = reduce_dims(_sum, input, dim, keepdim)
     return e.div(total, float(count)) if count else e.mul(total, float("nan"))
 
 
@@ -234,27 +234,27 @@ def _extreme(kernel: Callable[..., Value], x: Value, dim: Dims, keepdim: bool) -
 
 
 @composite("amax")
-def amax(x: Value, dim: Dims = (), keepdim: bool = False) -> Value:
+def amax(input: Value, dim: Dims = (), keepdim: bool = False) -> Value:
     """Largest element over dimensions; ties share the gradient."""
-    return _extreme(_amax, x, dim, keepdim)
+    return _extreme(_amax, input, dim, keepdim)
 
 
 @composite("amin")
-def amin(x: Value, dim: Dims = (), keepdim: bool = False) -> Value:
+def amin(input: Value, dim: Dims = (), keepdim: bool = False) -> Value:
     """Smallest element over dimensions; ties share the gradient."""
-    return _extreme(_amin, x, dim, keepdim)
+    return _extreme(_amin, input, dim, keepdim)
 
 
 @composite("prod")
-def prod(x: Value, dim: int | None = None, keepdim: bool = False, *, dtype: DType | None = None) -> Value:
+def prod(input: Value, dim: int | None = None, keepdim: bool = False, *, dtype: DType | None = None) -> Value:
     """Product over a dimension or all; integers multiply in int64 unless a type is given."""
     if dtype is not None:
-        return e.cast(prod(e.cast(x, dtype), dim, keepdim), dtype)
-    if x.spec.dtype.kind == "c":
-        return reduce_dims(_complex_prod, x, dim, keepdim)
-    if x.spec.dtype.kind != "f":
-        x = e.cast(x, int64)
-    return reduce_dims(_prod, x, dim, keepdim)
+        return e.cast(prod(e.cast(input, dtype), dim, keepdim), dtype)
+    if input.spec.dtype.kind == "c":
+        return reduce_dims(_complex_prod, input, dim, keepdim)
+    if input.spec.dtype.kind != "f":
+        input = e.cast(input, int64)
+    return reduce_dims(_prod, input, dim, keepdim)
 
 
 def _position_of(kernel: Callable[..., Value], x: Value, dim: int | None, keepdim: bool, op: str) -> Value:
@@ -266,27 +266,27 @@ def _position_of(kernel: Callable[..., Value], x: Value, dim: int | None, keepdi
 
 
 @composite("argmax")
-def argmax(x: Value, dim: int | None = None, keepdim: bool = False) -> Value:
+def argmax(input: Value, dim: int | None = None, keepdim: bool = False) -> Value:
     """Position of the largest element, the first of equals."""
-    return _position_of(_argmax, x, dim, keepdim, "argmax")
+    return _position_of(_argmax, input, dim, keepdim, "argmax")
 
 
 @composite("argmin")
-def argmin(x: Value, dim: int | None = None, keepdim: bool = False) -> Value:
+def argmin(input: Value, dim: int | None = None, keepdim: bool = False) -> Value:
     """Position of the smallest element, the first of equals."""
-    return _position_of(_argmin, x, dim, keepdim, "argmin")
+    return _position_of(_argmin, input, dim, keepdim, "argmin")
 
 
 @composite("any")
-def any_(x: Value, dim: Dims = None, keepdim: bool = False) -> Value:
+def any_(input: Value, dim: Dims = None, keepdim: bool = False) -> Value:
     """Whether any element is true; of uint8 the answer is 0 or 1 in uint8, as in PyTorch."""
-    return _told(reduce_dims(_any, x, dim, keepdim), x)
+    return _told(reduce_dims(_any, input, dim, keepdim), input)
 
 
 @composite("all")
-def all_(x: Value, dim: Dims = None, keepdim: bool = False) -> Value:
+def all_(input: Value, dim: Dims = None, keepdim: bool = False) -> Value:
     """Whether all elements are true; of uint8 the answer is 0 or 1 in uint8, as in PyTorch."""
-    return _told(reduce_dims(_all, x, dim, keepdim), x)
+    return _told(reduce_dims(_all, input, dim, keepdim), input)
 
 
 def _told(answer: Value, x: Value) -> Value:
@@ -304,7 +304,7 @@ def size_squared(x: Value) -> Value:
 
 @composite("var")
 def var(
-    x: Value,
+    input: Value,
     dim: Dims | bool = None,
     unbiased: bool | None = None,
     keepdim: bool = False,
@@ -317,26 +317,26 @@ def var(
     if unbiased is not None:
         correction = 1 if unbiased else 0
     correction = 1 if correction is None else correction
-    count = _count(x, dim, "var")
-    away = e.sub(x, mean(x, dim, True))
+    count = _count(input, dim, "var")
+    away = e.sub(input, mean(input, dim, True))
     total = sum(size_squared(away), dim, keepdim)
     return e.div(total, float(count - correction)) if count > correction else e.mul(total, float("nan"))
 
 
 @composite("logsumexp")
-def logsumexp(x: Value, dim: Dims, keepdim: bool = False) -> Value:
-    """log(sum(exp(x))) without overflow."""
-    if x.spec.dtype.kind == "c":
-        top = call.detached(amax(parts.real_part(x), dim, True))
+def logsumexp(input: Value, dim: Dims, keepdim: bool = False) -> Value:
+    """log(sum(exp(input))) without overflow."""
+    if input.spec.dtype.kind == "c":
+        top = call.detached(amax(parts.real_part(input), dim, True))
         top = e.select(e.isfinite(top), top, 0.0)
-        total = e.add(e.log(sum(e.exp(e.sub(x, top)), dim, True)), top)
+        total = e.add(e.log(sum(e.exp(e.sub(input, top)), dim, True)), top)
         return (
             total
             if keepdim
-            else views.reshape(total, _kept(x.spec.shape, wrap_dims(dim, len(x.spec.shape), "logsumexp")))
+            else views.reshape(total, _kept(input.spec.shape, wrap_dims(dim, len(input.spec.shape), "logsumexp")))
         )
-    dtype = x.spec.dtype if x.spec.dtype in FLOAT else get_default()
-    return reduce_dims(_logsumexp, e.cast(x, dtype), dim, keepdim)
+    dtype = input.spec.dtype if input.spec.dtype in FLOAT else get_default()
+    return reduce_dims(_logsumexp, e.cast(input, dtype), dim, keepdim)
 
 
 def _finite_or_zero(x: Expr) -> Expr:

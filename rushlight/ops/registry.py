@@ -39,3 +39,15 @@ def composite(name: str, method: bool = True, top: bool = True) -> Callable[[Cal
         return register(name, function, function.__doc__ or "", method, top)
 
     return wrap
+
+
+def second_name(alias: str, function: Callable[..., Any], method: bool = True) -> Callable[..., Any]:
+    """Declare another name of an op; it takes what the op takes."""
+
+    def called(*args: Any, **named: Any) -> Any:
+        return function(*args, **named)
+
+    called.__wrapped__ = function  # type: ignore[attr-defined]  # whose signature it shows
+    if hasattr(function, "op"):
+        called.op = function.op  # type: ignore[attr-defined]  # from which the in-place form is made
+    return register(alias, called, function.__doc__ or "", method)

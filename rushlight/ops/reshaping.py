@@ -357,11 +357,11 @@ def tile(input: Value, *times: Any, dims: Any = None) -> Value:
 
 @composite("repeat_interleave")
 def repeat_interleave(
-    input: Value, repeats: Any = None, dim: int | None = None, *, output_size: int | None = None
+    input: Any = None, repeats: Any = None, dim: int | None = None, *, output_size: int | None = None
 ) -> Value:
     """Each element several times in a row; repeats given as a tensor need output_size, or are summed and read."""
-    if repeats is None:
-        return compaction.repeated_places(input, output_size)
+    if input is None or repeats is None:
+        return compaction.repeated_places(repeats if input is None else input, output_size)
     if dim is None:
         input, dim = ravel(input), 0
     if not input.spec.shape:

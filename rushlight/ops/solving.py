@@ -192,11 +192,11 @@ class TriangularSolve(NamedTuple):
 
 @composite("triangular_solve")
 def triangular_solve(
-    b: Value, A: Value, upper: bool = True, transpose: bool = False, unitriangular: bool = False
+    input: Value, A: Value, upper: bool = True, transpose: bool = False, unitriangular: bool = False
 ) -> TriangularSolve:
-    """X of A X = b, or of A^T X = b, where A is a triangle; and a copy of A."""
+    """X of A X = input, or of A^T X = input, where A is a triangle; and a copy of A."""
     a = transposed(A) if transpose else A
-    x = solve_triangular(a, b, upper=bool(upper) != bool(transpose), unitriangular=unitriangular)
+    x = solve_triangular(a, input, upper=bool(upper) != bool(transpose), unitriangular=unitriangular)
     return TriangularSolve(x, e.clone(views.expand(A, (*x.spec.shape[:-2], *A.spec.shape[-2:]))))
 
 
@@ -356,9 +356,9 @@ def _through(p: Value, lower: Value, upper: Value, b: Value, turned: bool) -> Va
 
 
 @composite("lu_solve")
-def lu_solve(b: Value, LU_data: Value, LU_pivots: Value) -> Value:
-    """X of A X = b, from what lu gave of A."""
-    return linalg_lu_solve(LU_data, LU_pivots, b)
+def lu_solve(input: Value, LU_data: Value, LU_pivots: Value) -> Value:
+    """X of A X = input, from what lu gave of A."""
+    return linalg_lu_solve(LU_data, LU_pivots, input)
 
 
 # ---- determinants ----

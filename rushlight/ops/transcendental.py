@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from rushlight.core.dtypes import FIELD, FLOAT
 from rushlight.ops.family.declare import elementwise
-from rushlight.ops.registry import composite, register
+from rushlight.ops.registry import composite, second_name
 from rushlight.scalar import build as s, complex as c, elementary, hyperbolic, inverse
 from rushlight.scalar.ir import Expr, const
 from rushlight.tape.value import Value
@@ -283,5 +283,4 @@ for _alias, _function in (
     ("arccosh", acosh),
     ("arctanh", atanh),
 ):
-    _made = register(_alias, lambda *a, _f=_function: _f(*a), _function.__doc__ or "")
-    _made.op = _function.op  # type: ignore[attr-defined]
+    second_name(_alias, _function)

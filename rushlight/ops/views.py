@@ -81,31 +81,31 @@ def _sizes(shape: tuple[Any, ...]) -> Sequence[int]:
 
 
 @composite("reshape")
-def reshape(x: Value, *shape: Any) -> Value:
+def reshape(input: Value, *shape: Any) -> Value:
     """The same elements in another shape: a view where the layout allows it, else a copy."""
-    known = _reshape.plans.get(((shape[0],), x.spec)) if shape and type(shape[0]) is tuple else None
-    if known is not None and known.out.shape != x.spec.shape:
-        return call.run(known, (x,))
-    target = resolve_shape(_sizes(shape), x.spec.numel, "reshape", x.spec.shape)
-    if target == x.spec.shape:
-        return x
-    if view_strides(x.spec.shape, x.spec.strides, target) is None:
-        x = e.clone(x)
-    return call.call(_reshape, (x,), (target,))
+    known = _reshape.plans.get(((shape[0],), input.spec)) if shape and isinstance(shape[0], tuple) else None
+    if known is not None and known.out.shape != input.spec.shape:
+        return call.run(known, (input,))
+    target = resolve_shape(_sizes(shape), input.spec.numel, "reshape", input.spec.shape)
+    if target == input.spec.shape:
+        return input
+    if view_strides(input.spec.shape, input.spec.strides, target) is None:
+        input = e.clone(input)
+    return call.call(_reshape, (input,), (target,))
 
 
 @composite("view", top=False)
-def view(x: Value, *shape: Any) -> Value:
+def view(input: Value, *size: Any, dtype: DType | None = None) -> Value:
     """The same memory in another shape, or as another type; an error where that needs a copy."""
-    if len(shape) == 1 and isinstance(shape[0], DType):
-        return retyped(x, shape[0])
-    target = resolve_shape(_sizes(shape), x.spec.numel, "view", x.spec.shape)
-    if view_strides(x.spec.shape, x.spec.strides, target) is None:
+    if dtype is not None or (len(size) == 1 and isinstance(size[0], DType)):
+        return retyped(input, size[0] if dtype is None else dtype)
+    target = resolve_shape(_sizes(size), input.spec.numel, "view", input.spec.shape)
+    if view_strides(input.spec.shape, input.spec.strides, target) is None:
         raise ShapeError(
-            f"view: shape {list(x.spec.shape)} with strides {list(x.spec.strides)} cannot be seen as {list(target)} "
+            f"view: shape {list(input.spec.shape)} with strides {list(input.spec.strides)} cannot be seen as {list(target)} "
             f"without a copy; use .reshape(...)"
         )
-    return call.call(_reshape, (x,), (target,))
+    return call.call(_reshape, (input,), (target,))
 
 
 _permute = View(
@@ -117,25 +117,25 @@ _permute = View(
 
 
 @composite("permute")
-def permute(x: Value, *dims: Any) -> Value:
+def permute(input: Value, *dims: Any) -> Value:
     """Dimensions in another order; a view."""
-    rank = len(x.spec.shape)
+    rank = len(input.spec.shape)
     order = tuple(wrap_dim(d, rank, "permute") for d in _sizes(dims))
     if sorted(order) != list(range(rank)):
         raise ShapeError(f"permute: {list(order)} does not name each of {rank} dimensions once")
-    return call.call(_permute, (x,), (order,))
+    return call.call(_permute, (input,), (order,))
 
 
 @composite("transpose")
-def transpose(x: Value, dim0: int, dim1: int) -> Value:
+def transpose(input: Value, dim0: int, dim1: int) -> Value:
     """Two dimensions exchanged; a view."""
-    rank = len(x.spec.shape)
+    rank = len(input.spec.shape)
     first, second = wrap_dim(dim0, rank, "transpose"), wrap_dim(dim1, rank, "transpose")
     if rank == 0:
-        return x
+        return input
     order = list(range(rank))
     order[first], order[second] = second, first
-    return call.call(_permute, (x,), (tuple(order),))
+    return call.call(_permute, (input,), (tuple(order),))
 
 
 _expand = View(
@@ -147,16 +147,16 @@ _expand = View(
 
 
 @composite("expand")
-def expand(x: Value, *sizes: Any) -> Value:
+def expand(input: Value, *size: Any) -> Value:
     """Dimensions of size 1 repeated without a copy; -1 keeps a size."""
-    shape = x.spec.shape
-    wanted = tuple(_sizes(sizes))
+    shape = input.spec.shape
+    wanted = tuple(_sizes(size))
     lead = len(wanted) - len(shape)
     target = tuple(shape[i - lead] if n == -1 and i >= lead else n for i, n in enumerate(wanted))
     fits = lead >= 0 and all(n == m or m == 1 for n, m in zip(target[lead:], shape, strict=True))
     if not fits or any(n < 0 for n in target):
         raise ShapeError(f"expand: shape {list(shape)} does not expand to {list(wanted)}; only sizes of 1 repeat")
-    return x if target == shape else call.call(_expand, (x,), (target,))
+    return input if target == shape else call.call(_expand, (input,), (target,))
 
 
 def sliced(shape: Shape, strides: Shape, dim: int, start: int, count: int, step: int) -> View3:
@@ -180,12 +180,12 @@ def slice_dim(x: Value, dim: int, start: int, count: int, step: int = 1) -> Valu
 
 
 @composite("narrow")
-def narrow(x: Value, dim: int, start: Any, length: int) -> Value:
+def narrow(input: Value, dim: int, start: Any, length: int) -> Value:
     """`length` elements of a dimension, from `start`; a view."""
-    if not x.spec.shape:
-        raise ShapeError(f"narrow: {x.spec!r} has no dimension to be narrowed")
-    dim = wrap_dim(dim, len(x.spec.shape), "narrow")
-    size = x.spec.shape[dim]
+    if not input.spec.shape:
+        raise ShapeError(f"narrow: {input.spec!r} has no dimension to be narrowed")
+    dim = wrap_dim(dim, len(input.spec.shape), "narrow")
+    size = input.spec.shape[dim]
     if isinstance(start, Value):
         if start.spec.shape or start.spec.dtype.kind not in "iu":
             raise ShapeError(f"narrow: start must be a number or a 0-dim integer tensor, got {start.spec!r}")
@@ -195,7 +195,7 @@ def narrow(x: Value, dim: int, start: Any, length: int) -> Value:
         raise IndexError(f"narrow: start {start} does not lie in dimension {dim} of size {size}")
     if not first <= first + length <= size:
         raise BoundsError(f"narrow: {length} elements from {start} do not lie in dimension {dim} of size {size}")
-    return slice_dim(x, dim, first, length)
+    return slice_dim(input, dim, first, length)
 
 
 def selected(shape: Shape, strides: Shape, dim: int, index: int) -> View3:
@@ -211,43 +211,43 @@ _select = View(
 
 
 @composite("select")
-def select(x: Value, dim: int, index: int) -> Value:
+def select(input: Value, dim: int, index: int) -> Value:
     """One index of a dimension, which goes away; a view."""
-    dim = wrap_dim(dim, len(x.spec.shape), "select")
-    size = x.spec.shape[dim] if x.spec.shape else 0
+    dim = wrap_dim(dim, len(input.spec.shape), "select")
+    size = input.spec.shape[dim] if input.spec.shape else 0
     if not -size <= index < size:
         raise IndexError(f"select: index {index} is out of range for dimension {dim} of size {size}")
-    return call.call(_select, (x,), (dim, index % size))
+    return call.call(_select, (input,), (dim, index % size))
 
 
 @composite("unsqueeze")
-def unsqueeze(x: Value, dim: int) -> Value:
+def unsqueeze(input: Value, dim: int) -> Value:
     """A new dimension of size 1; a view."""
-    dim = wrap_dim(dim, len(x.spec.shape) + 1, "unsqueeze")
-    shape = x.spec.shape
-    return reshape(x, (*shape[:dim], 1, *shape[dim:]))
+    dim = wrap_dim(dim, len(input.spec.shape) + 1, "unsqueeze")
+    shape = input.spec.shape
+    return reshape(input, (*shape[:dim], 1, *shape[dim:]))
 
 
 @composite("squeeze")
-def squeeze(x: Value, dim: int | Sequence[int] | None = None) -> Value:
+def squeeze(input: Value, dim: int | Sequence[int] | None = None) -> Value:
     """Without dimensions of size 1; a view."""
-    shape = x.spec.shape
+    shape = input.spec.shape
     if dim is None:
         dims = set(range(len(shape)))
     else:
         dims = {wrap_dim(d, len(shape), "squeeze") for d in ([dim] if isinstance(dim, int) else dim)}
     target = tuple(n for i, n in enumerate(shape) if not (i in dims and n == 1))
-    return x if target == shape else call.call(_reshape, (x,), (target,))
+    return input if target == shape else call.call(_reshape, (input,), (target,))
 
 
 @composite("flatten")
-def flatten(x: Value, start_dim: int = 0, end_dim: int = -1) -> Value:
+def flatten(input: Value, start_dim: int = 0, end_dim: int = -1) -> Value:
     """Dimensions start_dim to end_dim as one."""
-    shape = x.spec.shape
+    shape = input.spec.shape
     first, last = wrap_dim(start_dim, len(shape), "flatten"), wrap_dim(end_dim, len(shape), "flatten")
     if not shape:
-        return reshape(x, (1,))
-    return reshape(x, (*shape[:first], numel(shape[first : last + 1]), *shape[last + 1 :]))
+        return reshape(input, (1,))
+    return reshape(input, (*shape[:first], numel(shape[first : last + 1]), *shape[last + 1 :]))
 
 
 @composite("contiguous", top=False)
@@ -454,12 +454,12 @@ def parts(x: Value, dim: int, counts: Sequence[int]) -> tuple[Value, ...]:
 
 
 @composite("split")
-def split(x: Value, split_size_or_sections: int | Sequence[int], dim: int = 0) -> tuple[Value, ...]:
+def split(tensor: Value, split_size_or_sections: int | Sequence[int], dim: int = 0) -> tuple[Value, ...]:
     """Parts of a dimension; views."""
-    if not x.spec.shape:
-        raise ShapeError(f"split: {x.spec!r} has no dimension to be divided")
-    dim = wrap_dim(dim, len(x.spec.shape), "split")
-    size = x.spec.shape[dim]
+    if not tensor.spec.shape:
+        raise ShapeError(f"split: {tensor.spec!r} has no dimension to be divided")
+    dim = wrap_dim(dim, len(tensor.spec.shape), "split")
+    size = tensor.spec.shape[dim]
     if isinstance(split_size_or_sections, int):
         step = split_size_or_sections
         if step <= 0:
@@ -469,20 +469,20 @@ def split(x: Value, split_size_or_sections: int | Sequence[int], dim: int = 0) -
         sections = [int(n) for n in split_size_or_sections]
         if sum(sections) != size:
             raise ShapeError(f"split: parts {sections} do not add up to {size}, the size of dimension {dim}")
-    return parts(x, dim, sections)
+    return parts(tensor, dim, sections)
 
 
 @composite("chunk")
-def chunk(x: Value, chunks: int, dim: int = 0) -> tuple[Value, ...]:
+def chunk(input: Value, chunks: int, dim: int = 0) -> tuple[Value, ...]:
     """A dimension in at most `chunks` equal parts; views."""
-    if not x.spec.shape:
-        raise ShapeError(f"chunk: {x.spec!r} has no dimension to be divided")
-    dim = wrap_dim(dim, len(x.spec.shape), "chunk")
+    if not input.spec.shape:
+        raise ShapeError(f"chunk: {input.spec!r} has no dimension to be divided")
+    dim = wrap_dim(dim, len(input.spec.shape), "chunk")
     if chunks <= 0:
         raise ShapeError(f"chunk: the number of parts must be positive, got {chunks}")
-    if not x.spec.shape[dim]:
-        return split(x, [0] * chunks, dim)
-    return split(x, max(1, -(-x.spec.shape[dim] // chunks)), dim)
+    if not input.spec.shape[dim]:
+        return split(input, [0] * chunks, dim)
+    return split(input, max(1, -(-input.spec.shape[dim] // chunks)), dim)
 
 
 @composite("unbind")

@@ -21,6 +21,7 @@ from typing import Any
 from rushlight import printing
 from rushlight.core.dtypes import DType, int64
 from rushlight.core.errors import LayoutError, RushlightError, ShapeError, SparseOperandError
+from rushlight.core.shapes import Size
 from rushlight.ops import creation
 from rushlight.sparse.places import added_up, coordinates, placed
 from rushlight.tensor import Tensor, as_tensor, tensor
@@ -56,8 +57,8 @@ class SparseTensor(Tensor):
         return function(*args, **named)
 
     @property
-    def shape(self) -> tuple[int, ...]:
-        return self._size
+    def shape(self) -> Size:
+        return Size(self._size)
 
     @property
     def dtype(self) -> DType:
@@ -101,7 +102,7 @@ class SparseTensor(Tensor):
     ndimension = dim
 
     def size(self, dim: int | None = None) -> Any:
-        return self._size if dim is None else self._size[dim]
+        return Size(self._size) if dim is None else self._size[dim]
 
     def numel(self) -> int:
         return math.prod(self._size)

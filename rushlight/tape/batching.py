@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from rushlight.core.errors import RushlightError
-from rushlight.core.shapes import Known, Shape, Spec, interned, numel
+from rushlight.core.shapes import Known, Shape, Size, Spec, interned, numel
 from rushlight.tape.needed import Needed
 from rushlight.tape.op import Op, Plan, Static
 from rushlight.tape.state import STATE, Changed
@@ -66,6 +66,7 @@ class BatchSpec(Spec):
             lead = len(hidden)
             spec.device, spec.dtype = physical.device, physical.dtype
             spec.shape, spec.strides = physical.shape[lead:], physical.strides[lead:]
+            spec.size = Size(spec.shape)
             spec.numel = numel(spec.shape)
             spec.nbytes = spec.numel * spec.dtype.itemsize
             spec.differentiable = physical.differentiable

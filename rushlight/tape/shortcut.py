@@ -99,40 +99,41 @@ def shortcut_of_one(function: Callable[..., Any]) -> Callable[..., Any]:
     get_state = STATE.get
 
     @functools.wraps(function)
-    def quick(x: Any, *rest: Any, **named: Any) -> Any:
+    def quick(input: Any = None, *rest: Any, **named: Any) -> Any:
         state = get_state()
         if state.special:
-            return in_vmap(function, (x, *rest), named, batched) if state.batch else function(x, *rest, **named)
+            args = rest if input is None else (input, *rest)  # the first argument may have come by another name
+            return in_vmap(function, args, named, batched) if state.batch else function(*args, **named)
         table = tables[state.grad]
         try:
-            key = (x.spec, rest, *named.items()) if named else (x.spec, rest)
+            key = (input.spec, rest, *named.items()) if named else (input.spec, rest)
             found = table[key]
         except KeyError:
-            return learn(function, (x, *rest), named, [x], table, key)
+            return learn(function, (input, *rest), named, [input], table, key)
         except (AttributeError, TypeError):  # not a tensor, or something that has no hash
-            return function(x, *rest, **named)
+            return function(*(rest if input is None else (input, *rest)), **named)
         plan = found.only
-        base = x.base
-        if plan is None or (state.grad and _is_stale(x, base)):
-            return run_program(found, [x], state)
+        base = input.base
+        if plan is None or (state.grad and _is_stale(input, base)):
+            return run_program(found, [input], state)
         if plan.launch is None:
             out = new(call.Handle)
             out.spec = plan.out
-            out.storage = x.storage
-            out.offset = x.offset + plan.offsets[0]
-            out.base = x if base is None else base
-            out.history = history_of(x)
+            out.storage = input.storage
+            out.offset = input.offset + plan.offsets[0]
+            out.base = input if base is None else base
+            out.history = history_of(input)
         else:
-            source = x.storage.address
+            source = input.storage.address
             if source is None:
-                return call.run(plan, (x,))
-            out = call.launch_at(plan, (source + x.offset,), (), state.birth)
-        edge = x.node
+                return call.run(plan, (input,))
+            out = call.launch_at(plan, (source + input.offset,), (), state.birth)
+        edge = input.node
         if edge is None or not state.grad or not plan.out.differentiable:
             out.node = None
             return out
         grad = plan.grads.get(1) or plan.grad(1)
-        out.node = call.make_node(plan, (), (edge,), grad, (x,) if grad.saves_in else (), out.storage)
+        out.node = call.make_node(plan, (), (edge,), grad, (input,) if grad.saves_in else (), out.storage)
         return out
 
     return quick
@@ -145,26 +146,27 @@ def shortcut_of_two(function: Callable[..., Any]) -> Callable[..., Any]:
     get_state = STATE.get
 
     @functools.wraps(function)
-    def quick(x: Any, *rest: Any, **named: Any) -> Any:
+    def quick(input: Any = None, *rest: Any, **named: Any) -> Any:
         state = get_state()
         if state.special or named:
-            return in_vmap(function, (x, *rest), named, batched) if state.batch else function(x, *rest, **named)
+            args = rest if input is None else (input, *rest)  # the first argument may have come by another name
+            return in_vmap(function, args, named, batched) if state.batch else function(*args, **named)
         table = tables[state.grad]
         try:
             y = rest[-1]
-            key = (x.spec, y.spec, rest[:-1])
+            key = (input.spec, y.spec, rest[:-1])
             found = table[key]
         except KeyError:
-            return learn(function, (x, *rest), named, [x, y], table, key)
+            return learn(function, (input, *rest), named, [input, y], table, key)
         except (AttributeError, TypeError, IndexError):
-            return function(x, *rest, **named)
+            return function(*(rest if input is None else (input, *rest)), **named)
         plan = found.pair
-        if plan is None or plan.launch is None or (state.grad and _is_recorded(x, y)):
-            return run_program(found, [x, y], state)
-        first, second = x.storage.address, y.storage.address
+        if plan is None or plan.launch is None or (state.grad and _is_recorded(input, y)):
+            return run_program(found, [input, y], state)
+        first, second = input.storage.address, y.storage.address
         if first is None or second is None:
-            return call.run(plan, (x, y))
-        return call.launch_at(plan, (first + x.offset, second + y.offset), (), state.birth)
+            return call.run(plan, (input, y))
+        return call.launch_at(plan, (first + input.offset, second + y.offset), (), state.birth)
 
     return quick
 
