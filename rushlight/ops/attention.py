@@ -18,15 +18,14 @@ from rushlight.core.shapes import Shape, Spec, broadcast_shapes, numel
 from rushlight.ops import creation, elementwise as e, reductions, views
 from rushlight.ops.attention_back import Backward
 from rushlight.ops.attention_tiles import Forward, Shapes, widened
-from rushlight.ops.batching.draws import draw_operands
+from rushlight.ops.batching.draws import draw_operands, draw_result
 from rushlight.ops.composite import tril, where
 from rushlight.ops.family.build import check_device_dtype
 from rushlight.ops.matmul import autocast, matmul
 from rushlight.ops.normalise import softmax
-from rushlight.ops.random import default_generator, drop_again
+from rushlight.ops.random import default_generator, drop_again, dropout
 from rushlight.ops.registry import composite
 from rushlight.tape import call, roots
-from rushlight.tape.batching import Levels, wrap
 from rushlight.tape.needed import Needed
 from rushlight.tape.op import Grad, Op, Plan, Static, check_devices, check_dtypes
 from rushlight.tape.state import STATE, Changed
@@ -315,6 +314,16 @@ def _attended(operands: list[Value], causal: bool, scale: float, dropout_p: floa
         raise
 
 
+def _attended_in_vmap(operands: list[Value], causal: bool, scale: float, dropout_p: float) -> Value:
+    whole, levels, lanes = draw_operands(NAME, operands)
+    if lanes == 1:
+        return draw_result(_attended(whole, causal, scale, dropout_p), levels)
+    # The same numbers for several examples: no tile knows of that, so the scores are held.
+    query, key, value, *rest = operands
+    p = safe_softmax(masked_scores(query, key, rest[0] if rest else None, causal, scale, 0))
+    return matmul(dropout(p, dropout_p), value)
+
+
 @composite(NAME, method=False, top=False)
 def scaled_dot_product_attention(
     query: Value,
@@ -347,10 +356,10 @@ def scaled_dot_product_attention(
     if attn_mask is not None:
         operands.append(_mask_for(attn_mask, padded, rows, keys))
     factor = (1 / math.sqrt(width) if width else 1.0) if scale is None else float(scale)
-    levels: Levels = ()
     if dropout_p and STATE.get().batch:
-        operands, levels = draw_operands(NAME, operands)
-    out = wrap(_attended(operands, bool(is_causal), factor, dropout_p), levels)
+        out = _attended_in_vmap(operands, bool(is_causal), factor, dropout_p)
+    else:
+        out = _attended(operands, bool(is_causal), factor, dropout_p)
     if len(query.spec.shape) > len(heads):
         return views.reshape(out, (*batch[: len(batch) - 2], heads[-3], rows, depth))
     return out if padded == batch else views.reshape(out, (*batch, rows, depth))

@@ -18,7 +18,7 @@ from rushlight.core.dtypes import FLOAT, DType, compute_type, float32, float64, 
 from rushlight.core.errors import DTypeError, NotDifferentiable, RushlightError
 from rushlight.core.shapes import Spec, broadcast_shapes
 from rushlight.ops import elementwise as e
-from rushlight.ops.batching.draws import draw_operands
+from rushlight.ops.batching.draws import draw_operands, draw_result
 from rushlight.ops.creation import full_spec
 from rushlight.ops.family.declare import elementwise
 from rushlight.ops.family.kernel_op import KernelOp
@@ -33,7 +33,6 @@ from rushlight.scalar.ir import Expr, arg, const, index, param
 from rushlight.scalar.named import named
 from rushlight.scalar.philox import bell, element_words, fraction
 from rushlight.tape import call
-from rushlight.tape.batching import wrap
 from rushlight.tape.op import Op, Plan, Static, check_dtypes
 from rushlight.tape.state import STATE, Changed
 from rushlight.tape.value import Value
@@ -46,7 +45,7 @@ class Draws:
     """The numbers in [0, 1) that one element may take: two per try and more, each from words of its own."""
 
     def __init__(self, dtype: DType, seed: Expr, position: Expr) -> None:
-        self.dtype, self.seed, self.position = dtype, seed, position + index()
+        self.dtype, self.seed, self.position = dtype, seed, position
 
     def pair(self, number: Expr | int) -> tuple[Expr, Expr]:
         words = element_words(self.seed, self.position, number)
@@ -59,7 +58,11 @@ class Draws:
 
 
 class Sampler(MapOp):
-    """One launch: `body(draws, number, state, *parameters)`; the first input is the state, `number` that of the first draw."""
+    """One launch: `body(draws, number, state, *parameters)`; the first input is the state, `number` that of the first draw.
+
+    With `static` (True,) the numbers begin anew after as many elements as the launch's last number says: examples of a
+    `vmap` that draw the same ones.
+    """
 
     __slots__ = ("body",)
 
@@ -71,36 +74,45 @@ class Sampler(MapOp):
         check_dtypes(self.name, ins, FLOAT)
         dtype = ins[0].dtype
         inputs = [arg(i, compute_type(dtype)) for i in range(len(ins))]
-        draws = Draws(compute_type(dtype), param(0, int64), param(1, int64))
+        place = s.remainder_c(index(), param(3, int64)) if static else index()
+        draws = Draws(compute_type(dtype), param(0, int64), param(1, int64) + place)
         body = self.body(draws, param(2, int64), *inputs)
-        return Formula((dtype,) * len(ins), (int64,) * 3, (dtype,), (body,))
+        return Formula((dtype,) * len(ins), (int64,) * (4 if static else 3), (dtype,), (body,))
 
 
 def _sampled(
-    op: str, first: Sampler | None, again: Sampler, mark: float, generator: Generator | None, *parameters: Value
+    op: str,
+    first: Sampler | None,
+    again: Sampler,
+    mark: float,
+    generator: Generator | None,
+    *parameters: Value,
+    lanes: int = 1,
 ) -> Value:
-    """Launches until nothing is open, or LAUNCHES of them, in float64 or float32."""
+    """Launches until nothing is open, or LAUNCHES of them, in float64 or float32; `lanes` equal parts draw the same."""
     if STATE.get().batch:
-        ready, levels = draw_operands(op, parameters)
+        ready, levels, lanes = draw_operands(op, parameters)
         if levels:
             with Changed(batch=()):
-                return wrap(_sampled(op, first, again, mark, generator, *ready), levels)
+                return draw_result(_sampled(op, first, again, mark, generator, *ready, lanes=lanes), levels)
     wide = float64 if any(p.spec.dtype is float64 for p in parameters) else float32
     shape = broadcast_shapes([p.spec.shape for p in parameters], op, [p.spec for p in parameters])
     pool = parameters[0].spec.device
     state = full_spec(Spec.of(pool, wide, shape), mark)
     inputs = [e.cast(call.detached(p), wide) for p in parameters]
     stream = generator or default_generator
-    words = stream.take(state.spec.numel)
+    count = state.spec.numel // max(lanes, 1)
+    static, more = ((True,), (max(count, 1),)) if lanes > 1 else ((), ())
+    words = stream.take(count)
     try:
         if first is not None:
-            state = call.call(first, (state, *inputs), (), (*words, 0))
+            state = call.call(first, (state, *inputs), static, (*words, 0, *more))
         for launch in range(LAUNCHES):
             if not pool.device.limits.asynchronous and (launch or first) and holds(state, lambda v: e.ne(v, mark)):
                 break
-            state = call.call(again, (state, *inputs), (), (*words, 1 + 2 * TRIES * launch))
+            state = call.call(again, (state, *inputs), static, (*words, 1 + 2 * TRIES * launch, *more))
     except BaseException:
-        stream.give_back(words, state.spec.numel)
+        stream.give_back(words, count)
         raise
     return state
 

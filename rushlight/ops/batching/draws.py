@@ -13,7 +13,7 @@ from rushlight.core.shapes import Spec, numel
 from rushlight.ops import elementwise as e, views
 from rushlight.ops.batching.lanes import spread, top_rank
 from rushlight.tape import call
-from rushlight.tape.batching import BatchPlan, Levels, drawn_levels, levels_of, wrap
+from rushlight.tape.batching import BatchPlan, Levels, drawn_levels, joint_levels, levels_of, wrap
 from rushlight.tape.needed import Needed
 from rushlight.tape.op import Op, Static
 from rushlight.tape.value import Value
@@ -53,15 +53,33 @@ def dropout_rule(plan: BatchPlan, inputs: Sequence[Value], params: tuple[Any, ..
     return _masked(x.physical, call.call(plan.op, (ones,), plan.static, params))  # type: ignore[attr-defined]
 
 
-def draw_operands(op: str, operands: Sequence[Value]) -> tuple[list[Value], Levels]:
-    """Physical operands of a sampler, of one rank and batched at every level with numbers of its own; none: no such level."""
-    levels = drawn_levels(op)
-    for x in operands:
-        if any(level not in levels for level in levels_of(x)):
-            raise RushlightError(
-                f"{op}: the same numbers for all examples (randomness='same') of a tensor that vmap maps over "
-                f"({x.spec!r}); use randomness='different', or draw outside"
-            )
+def draw_operands(op: str, operands: Sequence[Value]) -> tuple[list[Value], Levels, int]:
+    """Physical operands of a sampler, of one rank and batched at all of the levels given, and how many lanes draw the same.
+
+    Their first dimensions are the levels that draw the same numbers, then those that draw their own.
+    """
+    drawn = drawn_levels(op)
+    joint = _joint(operands, drawn)
+    alike = [level for level in joint if level not in drawn]
     rank = top_rank(operands)
     ready = [views.reshape(x, (1,) * (rank - len(x.spec.shape)) + x.spec.shape) for x in operands]
-    return [spread(x, levels) for x in ready], levels
+    whole = [spread(x, joint) for x in ready]
+    levels = (*alike, *drawn)
+    if levels != joint:
+        order = [joint.index(level) for level in levels]
+        whole = [views.permute(x, (*order, *range(len(joint), len(x.spec.shape)))) for x in whole]
+    return whole, levels, numel([level.size for level in alike])
+
+
+def _joint(operands: Sequence[Value], drawn: Levels) -> Levels:
+    every = {level.depth: level for level in (*joint_levels(operands), *drawn)}
+    return tuple([every[depth] for depth in sorted(every)])
+
+
+def draw_result(drawn: Value, levels: Levels) -> Value:
+    """What a sampler gave for `draw_operands`, as one example sees it."""
+    joint = tuple(sorted(levels, key=lambda level: level.depth))
+    if joint != levels:
+        order = [levels.index(level) for level in joint]
+        drawn = views.permute(drawn, (*order, *range(len(joint), len(drawn.spec.shape))))
+    return wrap(drawn, joint)
