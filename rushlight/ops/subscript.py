@@ -6,7 +6,8 @@
    Python's or 0-dim, stands for a new dimension, taken once or not at all.
 3. Index tensors broadcast against each other. Where they stand side by side their dimensions take that place, else they
    come first.
-4. A 0-dim integer tensor takes its dimension away at once, as an int does; written to, it is read off the device first.
+4. A 0-dim integer tensor takes its dimension away at once, as an int does; written to, it is read off the device first. Where it
+   differs between the examples of a `vmap` it is written as an index tensor next to the others, which gives the same shape.
 """
 
 from __future__ import annotations
@@ -127,9 +128,14 @@ def _picked(x: Value, dim: int, index: Value) -> Value:
 def basic(x: Value, keys: list[Any], writing: bool = False) -> tuple[Value, Left]:
     """Apply ints, slices and None as views; what is left are tensors and their dimensions. Note [Subscripts]."""
     left: Left = []
+    picked: Left = []
     dim = 0
     for key in keys:
         if writing and isinstance(key, Value) and key.spec.dtype in INDEX and not key.spec.shape:
+            if key.spec.hidden:
+                picked.append((dim, key))
+                dim += 1
+                continue
             key = int(compaction.read(key)[0])
         if key is None:
             x = views.unsqueeze(x, dim)
@@ -155,7 +161,16 @@ def basic(x: Value, keys: list[Any], writing: bool = False) -> tuple[Value, Left
             dim += 1
         else:
             raise IndexError(f"index: tensors used as indices must be int64, int32 or bool, got {key.spec!r}")
-    return x, left
+    return _beside(x, picked, left) if picked else (x, left)
+
+
+def _beside(x: Value, picked: Left, left: Left) -> tuple[Value, Left]:
+    """x with the dimensions of 0-dim indices in front of the first other index, and all indices by their dimensions there."""
+    own = [d for d, _ in picked]
+    rest = [d for d in range(len(x.spec.shape)) if d not in own]
+    at = rest.index(left[0][0]) if left else 0
+    order = [*rest[:at], *own, *rest[at:]]
+    return views.permute(x, tuple(order)), [(order.index(d), index) for d, index in (*picked, *left)]
 
 
 def get_item(x: Value, key: Key) -> Value:

@@ -19,15 +19,18 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Sequence
 from contextvars import Context, copy_context
 from functools import partial
 from queue import Empty, SimpleQueue
+from types import FrameType
 from typing import Any
 
 from rushlight.tape.backward import Walk, fits, fitted_for, tell_place
 from rushlight.tape.op import Op
+from rushlight.tape.place import CALLERS, user_frame
 from rushlight.tape.value import Leaf, Output, Value
 
 LONG = 1 << 15  # the cost of a plan, as budgets count it, from which on a node is worth another thread
@@ -69,6 +72,7 @@ class ParallelWalk(Walk):
         self.idle = 0  # workers that wait for a call
         self.threads: list[threading.Thread] = []
         self.context = Context()  # the caller's, while it runs: it refers to this walk
+        self.caller: FrameType | None = None  # see Note [Places]
         self.ready: list[Any] = []
         self.calls: SimpleQueue[bool] = SimpleQueue()  # True: look into `ready`; False: the end
         self.ended: SimpleQueue[None] = SimpleQueue()
@@ -83,6 +87,7 @@ class ParallelWalk(Walk):
             return
         self.workers = min(self.workers, width)
         self.context = copy_context()
+        self.caller = user_frame(sys._getframe())
         self.ready = [node for node in self.roots if not self.waiting[node]]
         try:
             self._start_thread()
@@ -98,6 +103,7 @@ class ParallelWalk(Walk):
             raise
         finally:
             self.context = Context()
+            self.caller = None
             self.sums.clear()
             self.shared.clear()
         for thread in self.threads:
@@ -165,9 +171,13 @@ class ParallelWalk(Walk):
     # ---- a worker ----
 
     def _thread(self, context: Context) -> None:
+        me = threading.get_ident()
+        if self.caller is not None:
+            CALLERS[me] = self.caller
         try:
             context.run(self._work)
         finally:
+            CALLERS.pop(me, None)
             self.ended.put(None)
 
     def _work(self) -> None:

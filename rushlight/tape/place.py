@@ -5,6 +5,8 @@
    number in it, and the chain of modules being called. Line and names are worked out when somebody asks.
 2. The user's frame is the innermost one outside this package.
 3. Modules are known weakly: a record that is kept must not keep a model.
+4. In a thread that this package started for a call of the user's, whose own code is not on its stack, the user's frame is the
+   one that waits for it (CALLERS).
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from __future__ import annotations
 import itertools
 import os
 import sys
+import threading
 from contextvars import ContextVar
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
@@ -19,7 +22,10 @@ from typing import Any, NamedTuple
 Chain = tuple[Any, Any]  # the chain of the calling module, or None, and a weak reference to the module called
 
 CALLED: ContextVar[Chain | None] = ContextVar("rushlight_called", default=None)
-OURS: dict[str, bool] = {}  # by file name: whether its code is this package's
+OURS: dict[str, bool] = {
+    threading.__file__: True
+}  # by file name: whether its code is this package's, or starts threads
+CALLERS: dict[int, FrameType] = {}  # by thread: who waits for it
 
 _ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _get_frame = sys._getframe
@@ -63,7 +69,7 @@ def is_ours(file: str) -> bool:
 
 
 def user_frame(frame: FrameType) -> FrameType:
-    """The innermost frame outside this package, from `frame` on; the outermost one where there is none."""
+    """The innermost frame outside this package, from `frame` on; else the thread's caller's, else the outermost."""
     while True:
         file = frame.f_code.co_filename
         ours = OURS.get(file)
@@ -71,7 +77,7 @@ def user_frame(frame: FrameType) -> FrameType:
             return frame
         outer = frame.f_back
         if outer is None:
-            return frame
+            return CALLERS.get(threading.get_ident(), frame)
         frame = outer
 
 
