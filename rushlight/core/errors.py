@@ -21,6 +21,10 @@ class DTypeError(RushlightError, TypeError):
     """An element type the op or the device does not take."""
 
 
+class KindError(RushlightError, TypeError):
+    """Something that is no tensor, or no number, where one is needed; PyTorch raises either of the two."""
+
+
 class LayoutError(RushlightError, NotImplementedError):
     """A sparse tensor where a dense one is needed, or the other way round."""
 

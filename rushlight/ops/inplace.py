@@ -47,6 +47,11 @@ def check_writable(target: Value, op: str) -> None:
             f"{op}: a leaf that requires gradients ({base.spec!r}), or a view of it, is written to in place; "
             f"do it under no_grad(), or use the op without the underscore"
         )
+    if base is not target and edge_of(target) is None and edge_of(base) is not None and STATE.get().grad:
+        raise InplaceError(
+            f"{op}: {target.spec!r} is a view that was made under no_grad() or inference_mode(), of {base.spec!r}, which "
+            f"requires gradients; make the view and write to it under the same mode"
+        )
     spec = target.spec
     if is_inference(target.storage) and not STATE.get().inference:
         raise InplaceError(
@@ -190,7 +195,7 @@ def write(target: Value, plan: Plan, inputs: Sequence[Value], params: tuple[Any,
         _save_old_bits(node, target)
     write_into([target], plan, inputs, params)
     if node is not None or had_record:
-        _rebase(target, node)
+        rebase(target, node)
     if node is not None and state.special:
         call.settle(node, state)
 
@@ -260,7 +265,7 @@ def _old(target: Value) -> Value:
     return old
 
 
-def _rebase(target: Value, node: Node | None) -> None:
+def rebase(target: Value, node: Any) -> None:
     """Give the target, and the base it is a view of, the record of the new bits."""
     base = target.base
     target.node = node

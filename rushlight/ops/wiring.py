@@ -152,6 +152,7 @@ provide(
     cast=e.cast,
     sum_to=reductions.sum_to,
     rooted=call.rooted,
+    rebase=inplace.rebase,
     constant_in=inplace.constant_in,
     store_out=out.store,
     full=full_spec,

@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import weakref
 from collections.abc import Callable, Sequence
 from threading import get_ident
@@ -20,14 +21,15 @@ from rushlight.core.errors import (
     DeviceError,
     DTypeError,
     InplaceError,
+    KindError,
     LayoutError,
     NotDifferentiable,
     RushlightError,
     ShapeError,
 )
+from rushlight.core.shapes import Spec
 from rushlight.tape import call
 from rushlight.tape.batching import levels_of, wrap
-from rushlight.tape.hooks import follow
 from rushlight.tape.needed import Needed, edge_of
 from rushlight.tape.op import Grad, Op, Plan, never
 from rushlight.tape.per_example import PerExample, everywhere, levels_in, own_vmap, whole
@@ -36,48 +38,22 @@ from rushlight.tape.state import STATE, Changed
 from rushlight.tape.value import Leaf, Node, Output, Value, history_of
 
 
-class Context:
-    """What forward leaves for backward: tensors by `save_for_backward`, anything else as attributes."""
+class _Left:
+    """What a forward told its context, apart from what users put there under names of their own."""
 
-    def __init__(self, needs_input_grad: tuple[bool, ...]) -> None:
-        self.needs_input_grad = needs_input_grad
+    __slots__ = ("aside", "constant", "dirty", "materialize", "order", "own", "record", "saves", "unpacked")
+
+    def __init__(self) -> None:
         self.materialize = True
-        self.to_save: tuple[Any, ...] = ()
+        self.saves: tuple[Any, ...] = ()
         self.aside: dict[int, Value] = {}  # the saved that have no storage: sparse tensors, kept as they are
-        self.dirty: tuple[Value, ...] = ()
-        self.constant: tuple[Value, ...] = ()
-        # The saved tensors, per thread that is in backward: several may be, on one retained graph.
-        self.unpacked: dict[int, tuple[Any, ...]] = {}
+        self.dirty: tuple[Any, ...] = ()
+        self.constant: tuple[Any, ...] = ()
         self.order: tuple[bool, ...] = ()  # per saved tensor: whether the record has it
         self.own: dict[int, int] = {}  # which of those are results, by their number among the results
-        self.record: Callable[[], Any] = lambda: None  # weakly: the record knows this
-
-    def save_for_backward(self, *tensors: Value | None) -> None:
-        """Keep tensors, inputs or results, for backward."""
-        self.aside = {i: v for i, v in enumerate(tensors) if isinstance(v, Value) and not _has_storage(v)}
-        self.to_save = tuple(None if i in self.aside else v for i, v in enumerate(tensors))
-
-    def mark_dirty(self, *args: Value) -> None:
-        """Say which inputs the forward wrote into; they must be among the results."""
-        self.dirty = args
-
-    def mark_non_differentiable(self, *args: Value) -> None:
-        """Say which results have no gradient."""
-        self.constant = args
-
-    def set_materialize_grads(self, value: bool) -> None:
-        """Whether gradients that do not come are zeros (the default) or None."""
-        self.materialize = value
-
-    @property
-    def saved_tensors(self) -> tuple[Any, ...]:
-        found = self.unpacked.get(get_ident())
-        if found is not None:
-            return found
-        node = self.record()
-        if node is None:
-            raise RushlightError("saved_tensors: there is no record; ask in backward, or while a result is held")
-        return tuple(node.saved_tensors)
+        self.record: Callable[[], Any] = _nothing  # weakly: the record knows this
+        # The saved tensors, per thread that is in backward: several may be, on one retained graph.
+        self.unpacked: dict[int, tuple[Any, ...]] = {}
 
     def ordered(self, saved: Sequence[Value], node: Node) -> tuple[Any, ...]:
         """What the record saved, as `save_for_backward` was given it."""
@@ -88,8 +64,70 @@ class Context:
         return tuple(next(parts) if there else self.aside.get(i) for i, there in enumerate(self.order))
 
 
+def _nothing() -> None:
+    return None
+
+
+class Context:
+    """What forward leaves for backward: tensors by `save_for_backward`, anything else as attributes."""
+
+    def __init__(self, needs_input_grad: tuple[bool, ...]) -> None:
+        self.needs_input_grad = needs_input_grad
+        self._left = _Left()
+
+    def save_for_backward(self, *tensors: Value | None) -> None:
+        """Keep tensors, inputs or results, for backward."""
+        _only_tensors("save_for_backward", [v for v in tensors if v is not None])
+        left = self._left
+        left.aside = {i: v for i, v in enumerate(tensors) if isinstance(v, Value) and not _has_storage(v)}
+        left.saves = tuple(None if i in left.aside else v for i, v in enumerate(tensors))
+
+    def save_for_forward(self, *tensors: Value | None) -> None:
+        """What PyTorch keeps for a function's own `jvp`. Here forward mode is made of backward, and needs none of it."""
+        _only_tensors("save_for_forward", [v for v in tensors if v is not None])
+
+    def mark_dirty(self, *args: Value) -> None:
+        """Say which inputs the forward wrote into; they must be among the results."""
+        _only_tensors("mark_dirty", args)
+        self._left.dirty = args
+
+    def mark_non_differentiable(self, *args: Value) -> None:
+        """Say which results have no gradient."""
+        _only_tensors("mark_non_differentiable", args)
+        self._left.constant = args
+
+    def set_materialize_grads(self, value: bool) -> None:
+        """Whether gradients that do not come are zeros (the default) or None."""
+        self._left.materialize = value
+
+    @property
+    def saved_tensors(self) -> tuple[Any, ...]:
+        left = self._left
+        found = left.unpacked.get(get_ident())
+        if found is not None:
+            return found
+        node = left.record()
+        if node is None:
+            raise RushlightError("saved_tensors: there is no record; ask in backward, or while a result is held")
+        return tuple(node.saved_tensors)
+
+
+def _only_tensors(method: str, given: Sequence[Any]) -> None:
+    for i, value in enumerate(given):
+        if not isinstance(value, Value):
+            raise KindError(
+                f"{method}: takes tensors, got {type(value).__name__} at {i}; put it on ctx as an attribute"
+            )
+
+
 class Function:
     """A function with a derivative of its own: static methods `forward` and `backward`, called by `apply`."""
+
+    def __init_subclass__(cls, **named: Any) -> None:
+        super().__init_subclass__(**named)
+        own = vars(cls)
+        if "vjp" in own:  # PyTorch's other name for backward
+            cls.backward = staticmethod(_refuse_both if "backward" in own else cls.vjp)  # type: ignore[method-assign]
 
     @staticmethod
     def forward(*args: Any, **named: Any) -> Any:
@@ -106,9 +144,24 @@ class Function:
         """The gradient of each argument of forward, None for those that have none."""
         raise NotImplementedError("Function: write a static method backward(ctx, ...)")
 
+    vjp = backward
+
+    def __call__(self, *args: Any, **named: Any) -> Any:
+        raise RushlightError(
+            f"{type(self).__name__}: a function has no instances; call {type(self).__name__}.apply(...)"
+        )
+
     @classmethod
-    def apply(cls, *args: Any) -> Any:
-        """Run forward and record it."""
+    def apply(cls, *args: Any, **named: Any) -> Any:
+        """Run forward and record it. Gradients are of the positional arguments; with `setup_context` names count as those."""
+        apart = cls.setup_context is not Function.setup_context
+        if apart:
+            bound = inspect.signature(cls.forward).bind(*args, **named)
+            bound.apply_defaults()
+            args, named = bound.args, bound.kwargs
+        for name, a in named.items():
+            if isinstance(a, Value) and edge_of(a) is not None:
+                raise RushlightError(f"{cls.__name__}: {name}= requires gradients; give it by position")
         batched = bool(STATE.get().batch) and bool(levels_in(args))
         own = getattr(cls, "vmap", None)
         if batched and own is not None:
@@ -122,22 +175,39 @@ class Function:
                 )
         versions = {id(a): a.storage.version for a in args if _has_storage(a)}
         with Changed(grad=False):
-            if cls.setup_context is not Function.setup_context:
-                result = cls.forward(*args)
+            if apart:
+                result = cls.forward(*args, **named)
                 cls.setup_context(ctx, args, result)
             else:
-                result = cls.forward(ctx, *args)
+                result = cls.forward(ctx, *args, **named)
         several = isinstance(result, (tuple, list))
         results = tuple(result) if several else (result,)
-        for a in args:
-            written = id(a) in versions and versions[id(a)] != a.storage.version
-            if written and not any(a is d for d in ctx.dirty):
-                raise InplaceError(f"{cls.__name__}: forward wrote into an input; say so with ctx.mark_dirty(...)")
-        if STATE.get().grad and any(edge is not None for edge in edges):
+        _check_writes(cls.__name__, ctx._left, args, versions, results)
+        if STATE.get().grad and any(edge is not None for edge in edges) and any(map(_has_storage, results)):
             record = _recorded_batch if batched else _recorded
             results = record(cls, ctx, args, edges, results)
-        ctx.to_save = ()
-        return results if several else results[0]
+        else:
+            results = tuple([_handed_back(r) if _is_passed(r, args, ctx._left) else r for r in results])
+        ctx._left.saves = ()
+        return (list(results) if isinstance(result, list) else results) if several else results[0]
+
+
+def _refuse_both(*_: Any) -> Any:
+    raise RushlightError("Function: backward and vjp are two names of one method; write one of them")
+
+
+def _check_writes(
+    name: str, left: _Left, args: Sequence[Any], versions: dict[int, int], results: Sequence[Any]
+) -> None:
+    for a in args:
+        written = id(a) in versions and versions[id(a)] != a.storage.version
+        if written and not _is(a, left.dirty):
+            raise InplaceError(f"{name}: forward wrote into an input; say so with ctx.mark_dirty(...)")
+    for a in left.dirty:
+        if not _is(a, results):
+            raise InplaceError(
+                f"{name}: {a.spec!r} is marked dirty and is not among the results; forward must return what it wrote into"
+            )
 
 
 def _has_storage(a: Any) -> bool:
@@ -145,19 +215,32 @@ def _has_storage(a: Any) -> bool:
     return isinstance(a, Value) and hasattr(a, "storage")
 
 
+def _is_passed(value: Any, args: Sequence[Any], left: _Left) -> bool:
+    """Whether a result is an argument as it is."""
+    return _has_storage(value) and _is(value, args) and not _is(value, left.dirty)
+
+
+def _handed_back(value: Value) -> Value:
+    """An argument as a result: a view of it, so that the record, and a write to it, are known to be of that memory."""
+    if value.spec.hidden:
+        return wrap(_handed_back(whole(value)), levels_of(value))
+    return call.make_view(value, value.spec, value.offset)
+
+
 def _fresh_handle(value: Value) -> Value:
-    """A handle that may get a record without giving it to the input it was."""
+    """A handle that may get a record without giving it to the value it was."""
     return call.rooted(call.make_value(value.spec, value.storage, value.offset))
 
 
 def _recorded(
     cls: type[Function], ctx: Context, args: tuple[Any, ...], edges: Sequence[Any], results: tuple[Any, ...]
 ) -> tuple[Any, ...]:
+    left = ctx._left
     places = [i for i, a in enumerate(args) if _has_storage(a)]
     inputs = [args[i] for i in places]
-    kept = [v for v in ctx.to_save if v is not None]
-    own = {j: n for j, v in enumerate(kept) for n, r in enumerate(results) if v is r and not _is(v, inputs)}
+    kept = [v for v in left.saves if v is not None]
     values = [v for v in results if isinstance(v, Value)]
+    own = {j: n for j, v in enumerate(kept) for n, r in enumerate(values) if v is r and not _is_passed(v, inputs, left)}
     saved = tuple(  # rooted: one that is nobody's view must start where its storage does
         call.rooted(call.make_value(v.spec, v.storage, v.offset, None if j in own else v.node))
         for j, v in enumerate(kept)
@@ -167,8 +250,8 @@ def _recorded(
     op.inputs = len(inputs)
     plan = Plan(op, ins, [v.spec for v in values], never)
     node = call.new(FunctionNode)
-    node.context, ctx.record = ctx, weakref.ref(node)
-    ctx.order, ctx.own = tuple(v is not None for v in ctx.to_save), own
+    node.context, left.record = ctx, weakref.ref(node)
+    left.order, left.own = tuple(v is not None for v in left.saves), own
     node.plan, node.params = plan, ()
     node.edges = (*[edges[i] for i in places], *[None] * len(saved))
     node.saved = saved
@@ -183,19 +266,19 @@ def _recorded(
         if not isinstance(value, Value):
             given.append(value)
             continue
-        dirty = _is(value, ctx.dirty)
-        handle = value if dirty or not _is(value, inputs) else _fresh_handle(value)
+        dirty = _is(value, left.dirty)
+        handle = _handed_back(value) if _is_passed(value, inputs, left) else value
+        edge = Output(node, len([g for g in given if isinstance(g, Value)])) if len(values) > 1 else node
+        if not value.spec.differentiable or _is(value, left.constant):
+            edge = None
         if dirty:
             _check_dirty(cls, value)
-            handle.history = history_of(handle) + 1
-        if value.spec.differentiable and not _is(value, ctx.constant):
-            handle.node = Output(node, len([g for g in given if isinstance(g, Value)])) if len(values) > 1 else node
-        if dirty:
-            follow(handle)
+            Needed.rebase(handle, edge)
+        else:
+            handle.node = edge
         given.append(handle)
-    rule = _rule(cls, ctx, places, len(args))
     needs = sum(1 << k for k, i in enumerate(places) if edges[i] is not None)
-    node.grad = Grad(needs, tuple(range(len(inputs), len(ins))), (), rule)
+    node.grad = Grad(needs, tuple(range(len(inputs), len(ins))), (), _Rule(cls, ctx, args, results))
     call.settle(node, STATE.get())
     return tuple(given)
 
@@ -204,14 +287,14 @@ def _recorded_batch(
     cls: type[Function], ctx: Context, args: tuple[Any, ...], edges: Sequence[Any], results: tuple[Any, ...]
 ) -> tuple[Any, ...]:
     """The same inside `vmap`. See Note [User functions under vmap]."""
-    spread = everywhere(results, args, ctx.dirty)
+    left = ctx._left
+    spread = everywhere(results, args, left.dirty)
     given = {id(old): new for old, new in zip(results, spread, strict=True)}
-    ctx.to_save, ctx.constant = (tuple(given.get(id(v), v) for v in values) for values in (ctx.to_save, ctx.constant))
+    left.saves, left.constant = (tuple(given.get(id(v), v) for v in values) for values in (left.saves, left.constant))
     results = tuple(spread)
-    seen: Any = PerExample(cls, args, results, ctx.to_save)
+    seen: Any = PerExample(cls, args, results, left.saves)
     levels = [levels_of(r) if _has_storage(r) else () for r in results]
-    ctx.to_save = tuple(map(whole, ctx.to_save))
-    ctx.dirty, ctx.constant = tuple(map(whole, ctx.dirty)), tuple(map(whole, ctx.constant))
+    left.saves, left.dirty, left.constant = (tuple(map(whole, v)) for v in (left.saves, left.dirty, left.constant))
     made = _recorded(seen, ctx, tuple(map(whole, args)), edges, tuple(map(whole, results)))
     return tuple(
         old if new is whole(old) else wrap(new, own) for old, new, own in zip(results, made, levels, strict=True)
@@ -223,37 +306,49 @@ def _is(value: Value, among: Sequence[Any]) -> bool:
 
 
 def _check_dirty(cls: type[Function], value: Value) -> None:
-    if type(value.node) is Leaf or value.base is not None:
-        raise InplaceError(f"{cls.__name__}: a leaf that requires gradients, or a view, is written to in place")
+    if Leaf in (type(value.node), type(value.base.node) if value.base is not None else None):
+        raise InplaceError(
+            f"{cls.__name__}: a leaf that requires gradients ({value.spec!r}), or a view of it, is written to in place"
+        )
 
 
-def _rule(
-    cls: type[Function],
-    ctx: Context,
-    places: Sequence[int],
-    count: int,
-) -> Callable[..., Any]:
-    def rule(grads: list[Any], values: list[Any], params: tuple[Any, ...]) -> list[Any]:
-        n = len(places)
+class _Rule:
+    """The derivative of one call: the user's backward, between the node's gradients and saves and what it takes and gives."""
+
+    def __init__(self, cls: Any, context: Context, args: Sequence[Any], results: Sequence[Any]) -> None:
+        self.cls = cls
+        self.context = context
+        self.tensors = [i for i, a in enumerate(args) if _has_storage(a)]
+        self.others = [i for i, a in enumerate(args) if not isinstance(a, Value)]
+        self.count = len(args)
+        self.outs = [isinstance(r, Value) for r in results]
+
+    def __call__(self, grads: list[Any], values: list[Any], params: tuple[Any, ...]) -> list[Any]:
+        left, count, n = self.context._left, self.count, len(self.tensors)
         outs = values[len(values) - len(grads) :]
-        if ctx.materialize:
+        if left.materialize:
             grads = [Needed.full(out.spec, 0) if g is None else g for g, out in zip(grads, outs, strict=True)]
-        saved = values[n : len(values) - len(grads)]
+        kept = values[n : len(values) - len(grads)]
         me = get_ident()
-        ctx.unpacked[me] = ctx.ordered(saved, ctx.record())
+        left.unpacked[me] = left.ordered(kept, left.record())
+        coming = iter(grads)
         try:
-            found = cls.backward(ctx, *grads)
+            found = self.cls.backward(self.context, *[next(coming) if there else None for there in self.outs])
         finally:
-            ctx.unpacked.pop(me, None)
+            left.unpacked.pop(me, None)
+        name = self.cls.__name__
         found = tuple(found) if isinstance(found, (tuple, list)) else (found,)
         if len(found) < count or any(v is not None for v in found[count:]):
-            raise RushlightError(
-                f"{cls.__name__}: backward gave {len(found)} gradients for {count} arguments of forward"
-            )
-        checked = [_checked(cls, i, found[i], values[k].spec) for k, i in enumerate(places)]
-        return [*checked, *[None] * len(saved)]
-
-    return rule
+            raise RushlightError(f"{name}: backward gave {len(found)} gradients for {count} arguments of forward")
+        for i in self.others:
+            if found[i] is not None:
+                raise RushlightError(
+                    f"{name}: backward gave a gradient for argument {i} of forward, which was no tensor"
+                )
+        return [
+            *[_checked(self.cls, i, found[i], values[k].spec) for k, i in enumerate(self.tensors)],
+            *[None] * len(kept),
+        ]
 
 
 def _checked(cls: type[Function], i: int, part: Any, spec: Any) -> Any:
@@ -262,7 +357,7 @@ def _checked(cls: type[Function], i: int, part: Any, spec: Any) -> Any:
         return None
     wrong = f"{cls.__name__}: backward gave, for argument {i} of forward,"
     if not _has_storage(part):
-        raise TypeError(f"{wrong} a {type(part).__name__}; give a tensor or None")
+        raise KindError(f"{wrong} a {type(part).__name__}; give a tensor or None")
     if part.spec.device is not spec.device:
         raise DeviceError(f"{wrong} a gradient on another device: {part.spec!r} for {spec!r}")
     if part.spec.dtype.kind == "c" and spec.dtype.kind != "c":
@@ -291,9 +386,13 @@ def once_differentiable(function: Callable[..., Any]) -> Callable[..., Any]:
     def called(ctx: Any, *grads: Any) -> Any:
         with Changed(grad=False):
             found = function(ctx, *grads)
-        sources = [v for v in (*grads, *ctx.saved_tensors) if _has_storage(v) and edge_of(v) is not None]
-        if not sources or not STATE.get().grad:
+        if not STATE.get().grad:
             return found
+        given = [whole(v) for v in (*grads, *ctx.saved_tensors) if _has_storage(v) and edge_of(v) is not None]
+        sources = [(v.spec, edge_of(v)) for v in given]
+        record = ctx._left.record()
+        if record is not None:  # what backward depends on otherwise than by the saved, it has from its arguments
+            sources += [pair for pair in zip(record.plan.ins, record.edges, strict=True) if pair[1] is not None]
         name = function.__qualname__
         if isinstance(found, (tuple, list)):
             return tuple(_guarded(name, v, sources) for v in found)
@@ -302,17 +401,17 @@ def once_differentiable(function: Callable[..., Any]) -> Callable[..., Any]:
     return called
 
 
-def _guarded(name: str, value: Any, sources: Sequence[Value]) -> Any:
+def _guarded(name: str, value: Any, sources: Sequence[tuple[Spec, Any]]) -> Any:
     """The value with a record that refuses to be differentiated: without one it would count as a constant."""
-    if not isinstance(value, Value) or not value.spec.differentiable:
+    if not isinstance(value, Value) or not value.spec.differentiable or not sources:
         return value
-    if value.spec.hidden or any(v.spec.hidden for v in sources):
-        return wrap(_guarded(name, whole(value), [whole(v) for v in sources]), levels_of(value))
+    if value.spec.hidden:
+        return wrap(_guarded(name, whole(value), sources), levels_of(value))
     op = Op(name, "A backward that is differentiable once.")
-    plan = Plan(op, [v.spec for v in sources], [value.spec], never)
+    plan = Plan(op, [spec for spec, _ in sources], [value.spec], never)
     node = call.new(Node)
     node.plan, node.params, node.saved, node.outs, node.version = plan, (), (), (), 0
-    node.edges = tuple(edge_of(v) for v in sources)
+    node.edges = tuple([edge for _, edge in sources])
     node.hooks = node.dropped = None
     node.grad = Grad((1 << len(sources)) - 1, (), (), functools.partial(_refuse, name))
     call.mark(node, call.get_frame(1))

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from rushlight.core.errors import InplaceError
 from rushlight.core.shapes import Shape, Spec
 from rushlight.tape.state import Changed
 from rushlight.tape.value import Value, history_of
+from rushlight.tape.written import describe_writes
 
 
 class Needed:
@@ -24,6 +26,7 @@ class Needed:
     contiguous: Callable[[Value, Shape], Value]  # a contiguous copy, broadcast where its size is 1
     rooted: Callable[[Value], Value]  # a value that is nobody's view any more
     constant_in: Callable[[Value, Value], Value]  # the first, recorded as a function of the second that is constant
+    rebase: Callable[[Value, Any], None]  # the record of new bits, given to who was written to and to its base
     store_out: Callable[[str, Any, Any], Any]  # a result put where `out` says
     write_view: Any  # the op (base, value) -> base with a view replaced
     permute: Callable[[Value, Shape], Value]
@@ -56,6 +59,13 @@ def refresh_view(value: Value) -> None:
             value.history = 0
             return
         base = value.base = root
+    made_by = getattr(getattr(value.node, "node", value.node), "plan", None)
+    if made_by is not None and made_by.op.inputs is not None:
+        raise InplaceError(
+            f"{made_by.op.name}: its result {value.spec!r} is a view of an argument, and that memory was written to in place "
+            f"since {describe_writes([value.storage])}; so the function's derivative is not that of the view any more: let "
+            f"forward return a clone, or write to one"
+        )
     with Changed(grad=True):  # somebody may only be asking, under no_grad
         fresh = Needed.view_of(base, value.spec, value.offset - base.offset)
     value.node = fresh.node

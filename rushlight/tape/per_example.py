@@ -44,8 +44,7 @@ class PerExample:
         self.stack: Levels = STATE.get().batch
         self.joint = levels_in([*args, *results])
         self.ins, self.outs, self.saved = (
-            [levels_of(v) if is_dense(v) else () for v in values]
-            for values in (args, [r for r in results if isinstance(r, Value)], saved)
+            [levels_of(v) if is_dense(v) else () for v in values] for values in (args, results, saved)
         )
 
     def backward(self, ctx: Any, *grads: Any) -> Any:
@@ -58,16 +57,16 @@ class PerExample:
             again = {old: Level(depth + i, old.size, old.randomness) for i, old in enumerate(self.stack, 1)}
             batch = (*state.batch, *again.values())
         me = get_ident()
-        kept = ctx.unpacked[me]
+        kept = ctx._left.unpacked[me]
         try:
             with Changed(batch=batch):
-                ctx.unpacked[me] = tuple(_seen(v, ls, again) for v, ls in zip(kept, self.saved, strict=True))
+                ctx._left.unpacked[me] = tuple(_seen(v, ls, again) for v, ls in zip(kept, self.saved, strict=True))
                 found = self.cls.backward(ctx, *[_seen(g, ls, again) for g, ls in zip(grads, self.outs, strict=True)])
                 parts = tuple(found) if isinstance(found, (tuple, list)) else (found,)
                 rest = parts[len(self.ins) :]
                 return (*[_fitted(p, ls, self.joint, again) for p, ls in zip(parts, self.ins, strict=False)], *rest)
         finally:
-            ctx.unpacked[me] = kept
+            ctx._left.unpacked[me] = kept
             if not alive:
                 for level in again.values():
                     level.alive = False

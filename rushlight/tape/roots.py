@@ -145,6 +145,8 @@ def grad(
     make = walk_by(workers, "grad")
     edges, seeds = roots_of("grad", outputs, grad_outputs)
     asked: Sequence[Any] = ends(inputs)
+    if not asked:
+        raise RushlightError("grad: inputs is empty; name the tensors whose gradients are asked for")
     batched = bool(STATE.get().batch)
     wanted = [end_of(thing) for thing in asked]
     for i, (edge, spec) in enumerate(wanted):

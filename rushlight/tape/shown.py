@@ -139,13 +139,15 @@ class FunctionNode(Node):
     @property
     def saved_tensors(self) -> tuple[Any, ...]:
         """What forward gave to `save_for_backward`, until a backward pass gives it back."""
-        found: tuple[Any, ...] = self.context.ordered(saves_of(self)[1], self)
+        found: tuple[Any, ...] = self.context._left.ordered(saves_of(self)[1], self)
         return found
 
     @property
     def _raw_saved_tensors(self) -> tuple[SavedTensor | None, ...]:
         places = iter(range(len(self.grad.saves_in)))
-        return tuple(SavedTensor(self, "operand", next(places)) if there else None for there in self.context.order)
+        return tuple(
+            SavedTensor(self, "operand", next(places)) if there else None for there in self.context._left.order
+        )
 
     def __getattr__(self, name: str) -> Any:
         if name == "context":
