@@ -268,7 +268,7 @@ def _recorded(
             continue
         dirty = _is(value, left.dirty)
         handle = _handed_back(value) if _is_passed(value, inputs, left) else value
-        edge = Output(node, len([g for g in given if isinstance(g, Value)])) if len(values) > 1 else node
+        edge: Any = Output(node, len([g for g in given if isinstance(g, Value)])) if len(values) > 1 else node
         if not value.spec.differentiable or _is(value, left.constant):
             edge = None
         if dirty:
