@@ -14,7 +14,7 @@ from rushlight.ops import elementwise as e, reductions, views
 from rushlight.ops.composite import chosen, reduced
 from rushlight.ops.family.build import built
 from rushlight.ops.family.map import Formula, map_kernel
-from rushlight.ops.family.rowwise import COMPUTE, DeclaredRow, Rows, call_rows
+from rushlight.ops.family.rowwise import CHUNK, COMPUTE, DeclaredRow, Rows, call_rows
 from rushlight.ops.indexing import checked, gather
 from rushlight.ops.matmul import matmul
 from rushlight.ops.normalise import log_softmax
@@ -104,6 +104,30 @@ def _cross_entropy(ignored: int) -> CrossEntropy:
     return op
 
 
+def _kept_mean(r: Rows, loss: Expr, target: Expr, ignored: int) -> Expr:
+    return r.sum(loss) / r.sum(_is_kept(target, loss, ignored))
+
+
+def _is_kept(target: Expr, like: Expr, ignored: int) -> Expr:
+    return s.where(target.eq(ignored), const(0, like.dtype), const(1, like.dtype))
+
+
+@functools.cache
+def _mean_of_kept(ignored: int) -> DeclaredRow:
+    """The losses' sum over how many targets are not ignored."""
+    return DeclaredRow(
+        "mean_of_kept",
+        lambda r, loss, target: _kept_mean(r, loss, target, ignored),
+        lambda r, g, out, loss, target: g / r.sum(_is_kept(target, g, ignored)),
+        FLOAT,
+        (),
+        ("row",),
+        (None,),
+        None,
+        "Mean of the losses whose target is not ignored.",
+    )
+
+
 def _class_last(input: Value, target: Value) -> tuple[Value, Value]:
     """(N, C, ...) and (N, ...) as (rows, C) and (rows,)."""
     shape = input.spec.shape
@@ -148,6 +172,8 @@ def cross_entropy(
     _check("cross_entropy", input, target, weight)
     x, classes = _class_last(input, target)
     loss, level = call_rows(_cross_entropy(ignore_index), (x, views.unsqueeze(classes, 1)), 1, False)
+    if reduction == "mean" and weight is None and not label_smoothing and classes.spec.numel < 2 * CHUNK:
+        return call_rows(_mean_of_kept(ignore_index), (loss, classes), 0, False)  # longer sums have work for many threads
     kept = e.ne(classes, ignore_index)
     scale = None
     if weight is not None:

@@ -48,6 +48,10 @@ class RowFormula:
     stores: tuple[Expr, ...]
 
 
+# A derivative's formula, the inputs it gives gradients of, the inputs and outputs it saves, the outputs whose gradients it reads.
+Derivative = tuple[RowFormula, list[int], tuple[int, ...], tuple[int, ...], list[int]]
+
+
 class Rows:
     """What a rowwise body is written with."""
 
@@ -99,10 +103,8 @@ class RowOp(Op):
             not self.is_row(i) and (not full or _size_along(spec.shape, rank, dim) != 1) for i, spec in enumerate(ins)
         )
 
-    def vjp_formula(
-        self, formula: RowFormula, needs: int
-    ) -> tuple[RowFormula, list[int], tuple[int, ...], tuple[int, ...], list[int]]:
-        return derive_rows(formula, needs, self.name)
+    def vjp_formula(self, formula: RowFormula, needs: int, absent: Sequence[int]) -> Derivative:
+        return derive_rows(formula, needs, absent, self.name)
 
     def make_plan(self, ins: Sequence[Spec], static: Static) -> Plan:
         dim, keepdim = static
@@ -284,18 +286,16 @@ class DeclaredRow(RowOp):
         stores = tuple(s.cast(e, compute_type(d)) for e, d in zip(stores, outputs, strict=True))
         return RowFormula(inputs, moving, outputs, self.kinds, tuple(builder.passes), tuple(builder.constant), stores)
 
-    def vjp_formula(
-        self, formula: RowFormula, needs: int
-    ) -> tuple[RowFormula, list[int], tuple[int, ...], tuple[int, ...], list[int]]:
+    def vjp_formula(self, formula: RowFormula, needs: int, absent: Sequence[int]) -> Derivative:
         if self.vjp is None:
-            return derive_rows(formula, needs, self.name)
+            return derive_rows(formula, needs, absent, self.name)
         n, m = len(formula.inputs), len(formula.outputs)
         every = list(formula.inputs) + list(formula.outputs) * 2
         leaves = [arg(i, compute_type(d)) for i, d in enumerate(every)]
         builder = Rows()
         parts = _as_tuple(self.vjp(builder, *leaves[n + m :], *leaves[n : n + m], *leaves[:n]))
         parts += (None,) * (n - len(parts))
-        return _numbered(formula, builder, parts, needs)
+        return _numbered(formula, builder, parts, needs, absent)
 
 
 def _as_tuple(result: Any) -> tuple[Any, ...]:
@@ -319,9 +319,7 @@ class RowGrad(RowOp):
         return replace(self.fixed, moving=moving)
 
 
-def derive_rows(
-    formula: RowFormula, needs: int, name: str
-) -> tuple[RowFormula, list[int], tuple[int, ...], tuple[int, ...], list[int]]:
+def derive_rows(formula: RowFormula, needs: int, absent: Sequence[int], name: str) -> Derivative:
     """Reverse mode through passes and stores. See Note [Rowwise formulas]."""
     n, m = len(formula.inputs), len(formula.outputs)
     gs = [arg(n + m + j, compute_type(d)) for j, d in enumerate(formula.outputs)]
@@ -352,7 +350,7 @@ def derive_rows(
             parts.append(gradients(bodies, seeds, [leaf])[0])
         else:
             parts.append(_adjoint(builder, bodies, seeds, element, leaf))
-    return _numbered(formula, builder, parts, needs)
+    return _numbered(formula, builder, parts, needs, absent)
 
 
 def _adjoint(
@@ -385,13 +383,22 @@ def _weight(builder: Rows, step: Reduce, result: Expr, adjoint: Expr, name: str)
 
 
 def _numbered(
-    formula: RowFormula, builder: Rows, parts: Sequence[Expr | None], needs: int
-) -> tuple[RowFormula, list[int], tuple[int, ...], tuple[int, ...], list[int]]:
-    """The derivative's formula with only the leaves and passes it uses, and which those are."""
+    formula: RowFormula, builder: Rows, parts: Sequence[Expr | None], needs: int, absent: Sequence[int]
+) -> Derivative:
+    """The derivative's formula with only the leaves and passes it uses, and which those are.
+
+    The gradients of the outputs in `absent` are zero.
+    """
     n, m = len(formula.inputs), len(formula.outputs)
     computed = [i for i in range(n) if needs >> i & 1 and parts[i] is not None]
     exprs: list[Expr] = [parts[i] for i in computed]  # type: ignore[misc]
-    passes, used_rows = _used_passes(builder.passes, exprs)
+    steps = builder.passes
+    if absent:
+        kinds = {j: compute_type(formula.outputs[j]) for j in absent}
+        zeros = {arg(n + m + j, kind): const(0, kind) for j, kind in kinds.items()}
+        exprs = list(rebuild(exprs, zeros))
+        steps = [Reduce(step.kind, rebuild([step.body], zeros)[0]) for step in steps]
+    passes, used_rows = _used_passes(steps, exprs)
     used = {e.value for e in topological(exprs + [p.body for p in passes]) if e.op == "arg"}
     used_gs = [j for j in range(m) if n + m + j in used]
     saves_out = tuple(j for j in range(m) if n + j in used)
@@ -433,31 +440,47 @@ def _used_passes(passes: Sequence[Reduce], exprs: list[Expr]) -> tuple[list[Redu
 def make_row_grad(op: RowOp, plan: Plan, needs: int) -> Grad:
     dim, _ = plan.static
     formula = op.formula(plan.ins, op.moving(plan.ins, dim))
-    fixed, computed, saves_in, saves_out, used_gs = op.vjp_formula(formula, needs)
-    grad_op = RowGrad(f"{op.name}_grad", fixed, len(used_gs))
     n = len(plan.ins)
-    saved = [n + j for j in saves_out] + list(saves_in)
     squeezed = {j for j, k in enumerate(formula.kinds) if k == "row" and not plan.static[1]}
-    flat = [i for i in range(n) if needs >> i & 1 and i not in computed]
+    ways: dict[tuple[int, ...], tuple[RowGrad, Derivative]] = {}  # by the outputs that no gradient came for
+
+    full = broadcast_shapes([spec.shape for spec in plan.ins], op.name)
+    around = [(*o.shape[:dim], 1, *o.shape[dim:]) if j in squeezed else o.shape for j, o in enumerate(plan.outs)]
+
+    def way(absent: tuple[int, ...]) -> tuple[RowGrad, Derivative]:
+        found = ways.get(absent)
+        if found is None:
+            derivative = op.vjp_formula(formula, needs, absent)
+            _, _, saves_in, saves_out, used_gs = derivative
+            read = [around[j] for j in (*used_gs, *saves_out)] + [plan.ins[i].shape for i in saves_in]
+            if absent and (not read or broadcast_shapes(read, op.name) != full):
+                found = way(())  # what is left does not tell the shape: zeros are filled in
+            else:
+                found = RowGrad(f"{op.name}_grad", derivative[0], len(used_gs)), derivative
+            ways[absent] = found
+        return found
 
     def rule(grads: list[Value | None], values: list[Any], params: tuple[Any, ...]) -> list[Value | None]:
+        grad_op, (_, computed, saves_in, saves_out, used_gs) = way(tuple([j for j, g in enumerate(grads) if g is None]))
         parts: list[Value | None] = [None] * n
-        for i in flat:
-            parts[i] = Needed.full(values[i].spec, 0.0)
+        for i in range(n):
+            if needs >> i & 1 and i not in computed:
+                parts[i] = Needed.full(values[i].spec, 0.0)
         if not computed:
             return parts
         operands: list[Any] = []
         for j in used_gs:
             g = grads[j] if grads[j] is not None else Needed.full(plan.outs[j], 0.0)
             operands.append(_with_axis(g, dim) if j in squeezed else g)  # type: ignore[arg-type]
-        for k in saved:
-            value = values[k]
-            operands.append(_with_axis(value, dim) if k - n in squeezed and k >= n else value)
+        for j in saves_out:
+            operands.append(_with_axis(values[n + j], dim) if j in squeezed else values[n + j])
+        operands += [values[i] for i in saves_in]
         results = call_rows(grad_op, operands, dim, True)
         for i, part in zip(computed, results if len(computed) > 1 else (results,), strict=True):
             parts[i] = part
         return parts
 
+    _, _, saves_in, saves_out, _ = way(())[1]
     return Grad(needs, saves_in, saves_out, rule)
 
 
