@@ -33,7 +33,7 @@ from rushlight.tape import call
 from rushlight.tape.hook_tables import Handle, add_to
 from rushlight.tape.hooks import Kept, check_same, hook_value
 from rushlight.tape.needed import edge_of
-from rushlight.tape.roots import backward
+from rushlight.tape.roots import backward, backward_from
 from rushlight.tape.shortcut import PLAIN
 from rushlight.tape.value import Leaf, Node, Output, Value
 
@@ -219,6 +219,9 @@ class Tensor(Value):
         workers: int = 1,
     ) -> None:
         """Sum the gradients of this value into the leaves' `.grad`."""
+        usual = gradient is None and inputs is None and not create_graph and type(workers) is int and workers == 1
+        if usual and backward_from(self, bool(retain_graph)):
+            return
         backward([self], [gradient], retain_graph, create_graph, None, inputs, workers=workers)
 
     def detach(self) -> Tensor:

@@ -9,6 +9,8 @@ from catalog_run import call, samples_of
 import rushlight as rl
 from rushlight.core.dtypes import float32
 from rushlight.nn import functional as F
+from rushlight.ops import losses
+from rushlight.ops.family.rowwise import call_rows
 from rushlight.tape import derived
 
 
@@ -37,6 +39,7 @@ def test_every_derivative_gives_the_rules_bits(row, monkeypatch):
     for sample in samples:
         with monkeypatch.context() as patched:
             patched.setattr(derived, "parts_of", lambda grad, grads, outs, saved, rule: rule())
+            patched.setattr(derived, "quick_parts", lambda node, grads: None)
             want = gradients(row, sample, "cpu")
         for _ in range(4):  # as it is, noted, and twice by the program
             assert gradients(row, sample, "cpu") == want
@@ -129,3 +132,42 @@ def test_intermediates_go_with_their_last_reader():
         x.grad = None
         peaks.append(rl.memory.peak())
     assert peaks[3] <= peaks[0]
+
+
+def _several(x):
+    """Calls along rows with several results."""
+    return {
+        "loss and level": lambda: call_rows(
+            losses._cross_entropy(-100), (x, rl.zeros(5, 1, dtype=rl.int64, device=x.device)), 1, False
+        ),
+        "var_mean": lambda: rl.var_mean(x, 1),
+        "aminmax": lambda: tuple(rl.aminmax(x, dim=1)),
+    }
+
+
+@pytest.mark.parametrize("name", list(_several(None)))
+def test_a_gradient_that_did_not_come_counts_as_zeros(name, device):
+    x = rl.randn(5, 6, device=device, requires_grad=True)
+    outs = _several(x)[name]()
+    for alone in range(len(outs)):
+        g = rl.rand(outs[alone].shape, device=device)
+        zeros = [g if i == alone else rl.zeros_like(out) for i, out in enumerate(outs)]
+        (want,) = rl.autograd.grad(outs, x, zeros, retain_graph=True)
+        (got,) = rl.autograd.grad(outs[alone], x, g, retain_graph=True)
+        assert rl.allclose(got, want, rtol=1e-6, atol=1e-7)
+
+
+def test_the_mean_over_kept_targets_to_second_order(device):
+    x = rl.randn(7, 5, device=device, requires_grad=True)
+    y = rl.tensor([0, 4, 2, 2, 3, 1, 2], device=device)
+    for _ in range(3):
+        loss = F.cross_entropy(x, y, ignore_index=2)
+        kept = y != 2
+        want = F.cross_entropy(x, y, ignore_index=2, reduction="sum") / kept.sum()
+        for a, b in zip(_two_orders(loss, x), _two_orders(want, x), strict=True):
+            assert rl.allclose(a, b, rtol=1e-5, atol=1e-7)
+
+
+def _two_orders(loss, x):
+    (g,) = rl.autograd.grad(loss, x, create_graph=True)
+    return loss, g, rl.autograd.grad((g**3).sum(), x)[0]

@@ -20,7 +20,7 @@ from rushlight.tape.edges import GradientEdge, get_gradient_edge
 from rushlight.tape.hook_tables import Handle
 from rushlight.tape.hooks import Waiting, hook_value
 from rushlight.tape.needed import edge_of
-from rushlight.tape.state import STATE
+from rushlight.tape.state import WALK
 from rushlight.tape.value import Leaf, Output, Value
 from rushlight.tape.written import mark_written
 
@@ -97,7 +97,7 @@ class _Gathering:
         return count
 
     def meet_all(self, i: int, gradient: Any) -> None:
-        walk = STATE.get().walk
+        walk = WALK.get()
         with self.lock:
             came = self.passes.setdefault(walk, {})
             came[i] = gradient
@@ -108,7 +108,7 @@ class _Gathering:
     def meet_any(self, i: int, gradient: Any) -> None:
         if gradient is None:
             return
-        walk = STATE.get().walk
+        walk = WALK.get()
         with self.lock:
             first = walk not in self.passes
             self.passes[walk] = {}

@@ -231,7 +231,33 @@ class Module:
         return self._named(PARAMETER, prefix, recurse, remove_duplicate)
 
     def parameters(self, recurse: bool = True) -> Iterator[Parameter]:
-        return (value for _, value in self._named(PARAMETER, "", recurse, True))
+        kind = type(self)
+        if kind.named_parameters is not Module.named_parameters or kind.named_modules is not Module.named_modules:
+            return (value for _, value in self.named_parameters(recurse=recurse))
+        return self._each_parameter(recurse)
+
+    def _each_parameter(self, recurse: bool) -> Iterator[Parameter]:
+        """What `named_parameters` gives, without the names."""
+        seen: set[int] = set()
+        stack = [self]
+        while stack:
+            module = stack.pop()
+            if id(module) in seen:
+                continue
+            seen.add(id(module))
+            below = []
+            own = module.__dict__
+            for name, kind in module._kinds.items():
+                member = own[name]
+                if member is None:
+                    continue
+                if kind == PARAMETER:
+                    if id(member) not in seen:
+                        seen.add(id(member))
+                        yield member
+                elif kind == MODULE and recurse:
+                    below.append(member)
+            stack.extend(reversed(below))
 
     def named_buffers(
         self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True

@@ -173,7 +173,9 @@ def cross_entropy(
     x, classes = _class_last(input, target)
     loss, level = call_rows(_cross_entropy(ignore_index), (x, views.unsqueeze(classes, 1)), 1, False)
     if reduction == "mean" and weight is None and not label_smoothing and classes.spec.numel < 2 * CHUNK:
-        return call_rows(_mean_of_kept(ignore_index), (loss, classes), 0, False)  # longer sums have work for many threads
+        return call_rows(
+            _mean_of_kept(ignore_index), (loss, classes), 0, False
+        )  # longer sums have work for many threads
     kept = e.ne(classes, ignore_index)
     scale = None
     if weight is not None:

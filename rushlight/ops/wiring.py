@@ -73,7 +73,7 @@ from rushlight.ops import (
     views,
 )
 from rushlight.ops.batching import rules
-from rushlight.ops.creation import full_spec
+from rushlight.ops.creation import fill_plan, full_spec
 from rushlight.tape import call
 from rushlight.tape.needed import provide
 
@@ -156,6 +156,7 @@ provide(
     constant_in=inplace.constant_in,
     store_out=out.store,
     full=full_spec,
+    fill_plan=fill_plan,
     view_of=parts.view_of,
     reshape=views.reshape,
     permute=views.permute,

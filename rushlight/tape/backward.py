@@ -25,7 +25,7 @@ from rushlight.tape.needed import Needed
 from rushlight.tape.op import Shadow
 from rushlight.tape.replay import keep
 from rushlight.tape.saves import saves_of
-from rushlight.tape.state import STATE
+from rushlight.tape.state import STATE, WALK
 from rushlight.tape.value import Leaf, Node, Output, Value
 
 
@@ -59,20 +59,26 @@ def run_backward(
         make = _WatchedWalk
     walk = (make or Walk)(retain_graph, create_graph, wanted, collect and wanted is not None)
     walk.count(edges)
-    state = STATE.get()
+    state, outer = STATE.get(), WALK.get()
     batch = state.batch
     if batch:  # the tape's values are physical: see Note [Batching]
         if any(g.spec.hidden for g in gradients):
             walk.in_place = False  # sums may be of batched and other values
         else:
             batch = ()
+    if state.inference or batch is not state.batch:
+        inside = replace(state, grad=create_graph, inference=False, batch=batch)
+    else:
+        inside = state.in_mode(create_graph)
     try:  # not `Changed`: Ctrl-C on the way in or out must not leave the mode changed
-        STATE.set(replace(state, grad=create_graph, walk=walk, inference=False, batch=batch))
+        STATE.set(inside)
+        WALK.set(walk)
         for edge, gradient in zip(edges, gradients, strict=True):
             walk.arrive(edge, gradient, owned=False)
         walk.run()
     finally:
         STATE.set(state)
+        WALK.set(outer)
         if watched:
             later.Running.owner = owner
     if watched:
@@ -169,19 +175,20 @@ class Walk:
 
     def run(self) -> None:
         waiting, sums, owned = self.waiting, self.sums, self.owned
-        in_place, retain, few = self.in_place, self.retain, self._quick()
-        add_into = Needed.add_into
+        in_place, retain, few, add_into = self.in_place, self.retain, self._quick(), Needed.add_into
+        programs = not (self.create or Mode.on or STATE.get().special)  # those of Note [Derived programs] may run
         ready = self.start()
         while ready:
             node = ready.pop()
             if node.__class__ is Leaf:
                 self._finish_leaf(node)
                 continue
-            grad = node.grad
-            direct = grad.direct
-            if direct is None or node.hooks is not None or node not in sums or (few is not None and node not in few):
+            grad, direct = node.grad, node.grad.direct
+            plain = node.hooks is None and (few is None or node in few)
+            if direct is None or not plain or node not in sums:
                 g = parts = None  # a gradient goes as soon as it has been passed on
-                self._pass_on(node, ready)
+                if not (programs and plain and self._pass_on_quickly(node, ready)):
+                    self._pass_on(node, ready)
                 continue
             # What `_pass_on` does, written out for elementwise calls: they are most of a graph.
             g = sums.pop(node)
@@ -191,8 +198,7 @@ class Walk:
                 tell_place(error, node)
                 raise
             if not retain:
-                node.saved = None
-                node.outs = ()
+                node.saved, node.outs = None, ()
             only = grad.only
             if only < 0:
                 arrivals: Any = zip(node.edges, parts, node.plan.ins)  # noqa: B905 (equal by construction)
@@ -235,6 +241,41 @@ class Walk:
         if self.wanted is None or self.useful is None:
             return None
         return self.useful - {key[0] if type(key) is tuple else key for key in self.wanted}
+
+    def _pass_on_quickly(self, node: Node, ready: list[Any]) -> bool:
+        """What `_pass_on` does, by a program, of a node without hooks of which nothing is wanted; False where none was learned."""
+        sums, waiting = self.sums, self.waiting
+        keys = [node] if len(node.plan.outs) == 1 else [(node, i) for i in range(len(node.plan.outs))]
+        try:
+            found = derived.quick_parts(node, [sums.get(key) for key in keys])
+        except Exception as error:
+            tell_place(error, node)
+            raise
+        if found is None:
+            return False
+        for key in keys:
+            sums.pop(key, None)
+        if not self.retain:
+            node.saved = None
+            node.outs = ()
+        for edge, part, mine, spec in zip(node.edges, *found, node.plan.ins, strict=True):
+            if edge is None:
+                continue
+            if part is not None and part.spec is not spec and not fits(part, spec):
+                part, mine = fitted_for(node, part, spec), True
+            target = edge.node if edge.__class__ is Output else edge
+            left = waiting[target] = waiting[target] - 1
+            if not left:
+                ready.append(target)
+            if part is None:
+                continue
+            if edge is target and edge not in sums:
+                sums[edge] = part
+                if mine:
+                    self.owned.add(edge)
+            else:
+                self.arrive(edge, part, mine)
+        return True
 
     def _pass_on(self, node: Node, ready: list[Any]) -> None:
         parts, fresh = self._run_node(node)

@@ -114,6 +114,26 @@ def call(op: Op, inputs: Sequence[Value], static: Static = (), params: tuple[Any
 
 def run(plan: Any, inputs: Sequence[Value], params: tuple[Any, ...] = ()) -> Any:
     state = STATE.get()
+    if state.special or plan.launch is None:
+        return _run_slowly(plan, inputs, params, state)
+    try:
+        ins = [v.storage.address + v.offset for v in inputs]  # type: ignore[operator]
+    except TypeError:
+        ins = replay.addresses(inputs)
+    made = launch_at(plan, ins, params, state.birth)
+    if len(plan.outs) > 1:
+        if state.grad:
+            node = record(plan, inputs, params, [value.storage for value in made])
+            if node is not None:
+                give_outputs(node, made)
+        return tuple(made)
+    if state.grad:
+        made.node = record(plan, inputs, params, (made.storage,))
+    return made
+
+
+def _run_slowly(plan: Any, inputs: Sequence[Value], params: tuple[Any, ...], state: Any) -> Any:
+    """A view, or a call with something special around it."""
     region = state.region
     offset = 0
     if plan.launch is None:
@@ -163,10 +183,15 @@ def wrap(plan: Plan, inputs: Sequence[Value], storages: Sequence[Storage], offse
         values[0].node = node
         return values[0]
     if node is not None:
-        for i, value in enumerate(values):
-            if value.spec.differentiable:
-                value.node = Output(node, i)
+        give_outputs(node, values)
     return tuple(values)
+
+
+def give_outputs(node: Node, values: Sequence[Value]) -> None:
+    """Each of several results its place in the record."""
+    for i, value in enumerate(values):
+        if value.spec.differentiable:
+            value.node = Output(node, i)
 
 
 def make_view(source: Value, spec: Any, offset: int) -> Value:

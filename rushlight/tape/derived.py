@@ -6,6 +6,8 @@
 2. Only where nothing is recorded and nothing special is set, and for rules without launch parameters. What the notes do
    not explain is never learned, and such a rule runs as it is.
 3. Views are folded into the addresses of the calls that read them; an intermediate result goes with its last reader.
+4. Which buffers are nobody else's is known when the program is made. Where all gradients come from launches, `quick_parts`
+   does without values for the saves as well.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ Source = tuple[int, int]  # a slot, and bytes from where its value begins
 class Derived:
     """A rule as launches over slots: the gradients and saves first, then every launch's results."""
 
-    __slots__ = ("parts", "steps")
+    __slots__ = ("fresh", "launched", "parts", "steps")
 
     def __init__(self, program: Program, given: int, places: Sequence[int], count: int) -> None:
         where: list[Source] = [(i, 0) for i in range(given)]  # of every slot of the program: in which of ours it lies
@@ -54,6 +56,13 @@ class Derived:
         for place, slot in zip(places, program.result[1], strict=True):
             self.parts[place] = (*where[slot], specs[slot])
         self.steps = _with_ends(steps, given, {part[0] for part in self.parts if part is not None})
+        slots = [None if part is None else part[0] for part in self.parts]
+        self.fresh = tuple(
+            [p is not None and p[0] >= given and p[2] is None and slots.count(p[0]) == 1 for p in self.parts]
+        )
+        # Whether every gradient is a launch's whole result, in which case it is here which; else None.
+        whole = all(p is None or (p[0] >= given and p[2] is None) for p in self.parts)
+        self.launched = tuple([None if p is None else p[0] - given for p in self.parts]) if whole else None
 
     def run(self, values: Sequence[Value]) -> list[Value | None] | None:
         """A gradient per input; None where something is not as usual."""
@@ -93,6 +102,56 @@ def _with_ends(steps: Sequence[Any], given: int, kept: set[int]) -> list[Any]:
 
 def _seen(value: Value, skip: int, spec: Any) -> Value:
     return value if spec is None else call.make_view(value, spec, value.offset + skip)
+
+
+def quick_parts(node: Any, grads: Sequence[Value | None]) -> tuple[list[Value | None], tuple[bool, ...]] | None:
+    """What `parts_of` gives, and which of it is a buffer of its own; None where something is not as usual.
+
+    For a walk that records nothing and has nothing special around it, of a node without hooks.
+    """
+    saved, grad = node.saved, node.grad  # the saves are held here, whatever another thread's backward gives back
+    programs = grad.programs
+    if not programs or saved is None or node.dropped is not None or node.params:
+        return None
+    key: list[Any] = []
+    addresses: list[int] = []
+    given: list[Value] = []
+    for g in grads:
+        if g is not None:
+            given.append(g)
+        key.append(g is not None)
+    version = 0
+    try:
+        for g in given:
+            key.append(g.spec)
+            addresses.append(g.storage.address + g.offset)  # type: ignore[operator]
+        outs = node.outs
+        if outs:
+            specs = node.plan.outs
+            for j, storage in zip(grad.saves_out, outs, strict=True):
+                key.append(specs[j])
+                version += storage.version
+                addresses.append(storage.address + 0)
+        for value in saved:
+            storage = value.storage
+            key.append(value.spec)
+            version += storage.version
+            addresses.append(storage.address + value.offset)
+    except TypeError:  # dropped
+        return None
+    found = programs.get(tuple(key))
+    if found.__class__ is not Derived or found.launched is None or version != node.version:
+        return None
+    made: list[Any] = []
+    first = len(addresses)
+    for plan, params, sources, ends in found.steps:
+        result = call.launch_at(plan, [addresses[s] + skip for s, skip in sources], params)
+        for value in (result,) if len(plan.outs) == 1 else result:
+            made.append(value)
+            addresses.append(value.storage.address)
+        for slot in ends:
+            made[slot - first] = None
+    return [None if slot is None else made[slot] for slot in found.launched], found.fresh
 
 
 def parts_of(grad: Grad, grads: list[Value | None], outs: Sequence[Value], saved: Sequence[Value], rule: Any) -> Any:

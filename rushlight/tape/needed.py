@@ -21,6 +21,7 @@ class Needed:
     cast: Callable[[Value, Any], Value]
     sum_to: Callable[[Value, Shape], Value]
     full: Callable[[Spec, float], Value]
+    fill_plan: Callable[[Spec], Any]  # what `full` runs
     view_of: Callable[[Value, Spec, int], Value]  # a view of a base by spec and byte offset, recorded
     reshape: Callable[[Value, Shape], Value]
     contiguous: Callable[[Value, Shape], Value]  # a contiguous copy, broadcast where its size is 1

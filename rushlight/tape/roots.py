@@ -7,10 +7,12 @@ from typing import Any
 
 from rushlight.core.errors import DeviceError, DTypeError, NotDifferentiable, RushlightError, ShapeError
 from rushlight.core.shapes import Spec
+from rushlight.tape import call
 from rushlight.tape.backward import run_backward
 from rushlight.tape.batching import levels_of, peel, unpeel
 from rushlight.tape.edges import end_of, ends, key_of
 from rushlight.tape.needed import Needed, edge_of
+from rushlight.tape.op import Plan
 from rushlight.tape.parallel import walk_by
 from rushlight.tape.state import STATE
 from rushlight.tape.value import Leaf, Value
@@ -43,6 +45,8 @@ def _seed(name: str, root: Root, gradient: Any) -> Value:
                 f"{name}: a gradient must be given for a complex root, here {_called(root)}; "
                 f"pass gradient=, or go from a real number such as .abs().sum()"
             )
+        if spec.contiguous and not spec.hidden and spec not in SEEDS:
+            SEEDS[spec] = Needed.fill_plan(spec)
         return Needed.full(Spec.of(spec.device, spec.dtype, spec.shape), 1.0)
     if not isinstance(gradient, Value):
         raise TypeError(f"{name}: a gradient is a tensor or None, got {type(gradient).__name__} for {_called(root)}")
@@ -78,6 +82,22 @@ def roots_of(name: str, tensors: Any, gradients: Any) -> tuple[list[Any], list[V
     if STATE.get().batch:
         seeds = [peel(g, levels_of(t) if isinstance(t, Value) else ()) for t, g in zip(things, seeds, strict=True)]
     return [edge for edge, _ in roots], seeds
+
+
+SEEDS: dict[Spec, Plan] = {}  # what fills the 1 that a pass starts with
+
+
+def backward_from(root: Value, retain: bool) -> bool:
+    """The usual `root.backward()`, where a pass has started from a root like this one; False where it is not so usual."""
+    state = STATE.get()
+    plan = SEEDS.get(root.spec)
+    if plan is None or state.special:
+        return False
+    edge = edge_of(root)
+    if edge is None:
+        return False
+    run_backward((edge,), (call.launch_at(plan, (), (1.0,), state.birth),), retain, False)
+    return True
 
 
 def backward(

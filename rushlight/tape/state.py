@@ -40,7 +40,6 @@ class State:
     autocast: DType | None = None
     inference: bool = False
     watch: list[Noted | None] | None = None  # takes a note of every call; see Note [Shortcuts]
-    walk: Any = None  # the backward pass that is under way
     saving: Any = None  # hooks for what records save; see Note [Saved tensor hooks]
     saving_refused: str | None = None  # why there must be no such hooks
     batch: tuple[Any, ...] = ()  # the levels of every vmap around; see Note [Batching]
@@ -70,6 +69,7 @@ class State:
 
 
 STATE: ContextVar[State] = ContextVar("rushlight_state", default=State())  # noqa: B039 (State is immutable)
+WALK: ContextVar[Any] = ContextVar("rushlight_walk", default=None)  # the backward pass that is under way
 
 
 def impure() -> None:

@@ -18,7 +18,7 @@ from rushlight.core.shapes import Spec
 from rushlight.devices.allocator import Storage
 from rushlight.tape.hook_tables import METADATA, Handle, Hook, Hooks, Table, add_to, hooks_of
 from rushlight.tape.place import Chain, Place
-from rushlight.tape.state import STATE
+from rushlight.tape.state import WALK
 
 
 class Value:
@@ -82,7 +82,7 @@ class Leaf:
         seen: list[Any] = [None]
 
         def notice(g: Value) -> None:
-            if not STATE.get().walk.collect:  # else nothing is added, and `finish` does not come
+            if not WALK.get().collect:  # else nothing is added, and `finish` does not come
                 seen[0] = g
 
         def finish(_: Value) -> None:
