@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from rushlight.core.errors import RushlightError, ShapeError
+from rushlight.core.errors import KindError, RushlightError, ShapeError
 from rushlight.func.jacobians import columns, rows
 from rushlight.func.transforms import Function, Pulled, Pushed
 from rushlight.ops import creation, views
 from rushlight.tape.needed import edge_of
-from rushlight.tape.state import Changed
+from rushlight.tape.state import STATE, Changed
 from rushlight.tape.value import Value
 
 __all__ = ["hessian", "hvp", "jacobian", "jvp", "vhp", "vjp"]
@@ -83,6 +83,13 @@ class _Run:
             f"{self.name}: output {output} ({self.outs[output].spec!r}) is independent {of}, which strict=True forbids"
         )
 
+    def check_twice(self, parts: Sequence[Any]) -> None:
+        """With `strict`, what is to be differentiated again must depend on the inputs."""
+        if self.strict and STATE.get().grad and self.made.level.tracked and any(edge_of(p) is None for p in parts):
+            raise RushlightError(
+                f"{self.name}: the derivative is independent of the inputs, which strict=True and create_graph=True forbid"
+            )
+
     @property
     def output(self) -> Any:
         return _nested([self.made.level.leave(y) for y in self.outs], self.out_tuple)
@@ -96,6 +103,7 @@ def vjp(
         run = _Run("vjp", func, inputs, strict)
         vector = _vector("vjp", v, run.outs, "output")
         parts = run.made.pull(run.outs, vector, strict=strict)
+        run.check_twice(parts)
         return run.output, _nested(parts, run.in_tuple)
 
 
@@ -110,6 +118,7 @@ def jvp(
         if where is not None:
             run.independent(where)
         parts = run.made.push(dict(enumerate(vector)))
+        run.check_twice(parts)
         return run.output, _nested(parts, run.out_tuple)
 
 
@@ -141,6 +150,7 @@ def _jacobian(
             if y.spec.dtype.kind == "c":
                 raise RushlightError(f"{name}: the outputs must be real, got {y.spec!r}; use view_as_real, vjp or jvp")
         blocks = columns(run.made, chunk) if forward else rows(run.made, chunk, strict)
+        run.check_twice([part for block in blocks for part in block])
         return _nested([_nested(block, run.in_tuple) for block in blocks], run.out_tuple)
 
 
@@ -148,7 +158,7 @@ def _one_number(name: str, func: Function) -> Function:
     def checked(*inputs: Any) -> Any:
         made = func(*inputs)
         if not isinstance(made, Value):
-            raise RushlightError(f"{name}: the function must return one tensor, got {type(made).__name__}")
+            raise KindError(f"{name}: the function must return one tensor, got {type(made).__name__}")
         if made.spec.numel != 1:
             raise RushlightError(
                 f"{name}: the function must return one number, got {made.spec!r}; reduce it with .sum()"

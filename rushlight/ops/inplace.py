@@ -312,7 +312,7 @@ def copy_(target: Value, source: Any) -> Value:
             source = int(source)
         source = full_spec(Spec.of(target.spec.device, target.spec.dtype, ()), source)
     source = _apart(source, target)
-    if STATE.get().grad and edge_of(target) is not None and edge_of(source) is None:
+    if STATE.get().grad and edge_of(target) is not None:
         return _overwrite(target, source)
     # Assignment casts freely, as in PyTorch; `_plan_onto` would refuse a float result for an integer target.
     plan = _plan_onto(_assign, (source,), (target.spec.dtype,), target.spec, "copy_")
@@ -325,7 +325,7 @@ def copy_(target: Value, source: Any) -> Value:
 
 
 def _overwrite(target: Value, source: Value) -> Value:
-    """Store what has no record where something with a record was: that one's gradient is zero, not absent."""
+    """Store something where something with a record was: that one's gradient is zero, not absent."""
     op: Elementwise = e.select.op  # type: ignore[attr-defined]
     never = full_spec(Spec.of(target.spec.device, bool_, ()), 0)
     inputs = (never, target, e.cast(source, target.spec.dtype))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -39,24 +40,34 @@ def checkpoint(
     *args: Any,
     use_reentrant: bool | None = None,
     preserve_rng_state: bool = True,
+    context_fn: Callable[[], tuple[Any, Any]] | None = None,
     determinism_check: str = "default",
     debug: bool = False,
+    early_stop: bool = True,
     **named: Any,
 ) -> Any:
     """`function(*args)` without keeping what its interior saved for backward: that is rebuilt when first needed.
 
     The function itself runs once, so prints, hooks and statistics happen once; dropout masks and autocast decisions are
-    in the record and repeat exactly. PyTorch's other arguments are accepted for its sake: replay needs none of them.
+    in the record and repeat exactly. `context_fn` gives a block for the run and one for recomputing; the latter is not
+    entered, because nothing is run again. PyTorch's other arguments are accepted for its sake: replay needs none of them.
     """
     region = Checkpoint()
+    block = contextlib.nullcontext() if context_fn is None else context_fn()[0]
     try:
-        with Changed(region=region, saving=None):  # Note [Saved tensor hooks] 7
+        with Changed(region=region, saving=None), block:  # Note [Saved tensor hooks] 7
             result = function(*args, **named)
     except BaseException:
         region.give_up()
         raise
     region.close({tensor.storage for tensor in _tensors(result)})
     return result
+
+
+@contextlib.contextmanager
+def set_checkpoint_early_stop(enable: bool) -> Iterator[None]:
+    """For PyTorch's sake: replay makes what is needed and no more, whatever is asked."""
+    yield
 
 
 def checkpoint_sequential(functions: Any, segments: int, input: Any, **named: Any) -> Any:
