@@ -148,7 +148,7 @@ def _gather_row(writer: Writer, frame: Frame, out: str, source: str, place: str)
     """Elements are moved as they lie, without conversion."""
     raw, align = STORED[frame.dtype], frame.dtype.itemsize
     zero = "0.0" if raw in ("half", "float", "double") else "0"
-    with writer.loop("0", frame.inner) as i:
+    with writer.loop("0", frame.inner, strided=True) as i:
         here = pointer(writer, place, frame.index_dtype, writer.mul(i, frame.index_strides[2]))
         index, inside = _read_index(writer, frame, here)
         found = writer.slot(raw, zero)
@@ -173,7 +173,7 @@ def _write_scatter(writer: Writer, frame: Frame, fold: Fold) -> None:
         begin = writer.mul(writer.value(f"srem i64 {task}, {blocks}"), str(COLUMNS))
         end = writer.smaller(writer.add(begin, str(COLUMNS)), frame.inner)
         out = _corner(writer, frame.out, frame.dtype, frame.out_strides, o, "0")
-        with writer.loop("0", frame.count) as k:
+        with writer.loop("0", frame.count, strided=True) as k:
             index = _corner(writer, frame.index, frame.index_dtype, frame.index_strides, o, k)
             source = _corner(writer, frame.source, frame.dtype, frame.source_strides, o, k)
             fold(writer, frame, out, source, index, (begin, end))
@@ -228,7 +228,7 @@ def _fold_row(kind: str, writer: Writer, frame: Frame, out: str, source: str, pl
 def _fold_elements(
     kind: str, writer: Writer, frame: Frame, out: str, source: str, place: str, columns: Columns
 ) -> None:
-    with writer.loop(columns[0], columns[1]) as i:
+    with writer.loop(columns[0], columns[1], strided=True) as i:
         here = pointer(writer, place, frame.index_dtype, writer.mul(i, frame.index_strides[2]))
         index, inside = _read_index(writer, frame, here)
         with writer.when(inside):

@@ -129,7 +129,7 @@ def _fold(writer: Writer, frame: Frame, width: int, parts: int, step: str, mask:
     assert start.value is not None
     first, type_ = constant(start.value, start.dtype, width), vector(COMPUTE[start.dtype], width)
     states = [writer.slot(type_, first) for _ in range(parts)]
-    with writer.loop("0", frame.axis) as a:
+    with writer.loop("0", frame.axis, strided=True) as a:
         for part, slot in enumerate(states):
             state = writer.get(slot)
 

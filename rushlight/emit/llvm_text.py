@@ -2,6 +2,11 @@
 
 Loop counters and accumulators live in slots (allocas at the function's entry); the optimiser turns them into registers,
 so no printer ever writes a phi.
+
+# Note [Opaque counters]
+A slot of an i64 holds a vector of that one number. It is the same register, but LLVM's loop strength reduction only looks at
+counters that are integers or addresses: to rewrite our addresses takes it a sixth of a build and changes nothing, since they
+are a base, a counter and a constant already. Where a short loop multiplies its counter by a stride, it is of use (`strided`).
 """
 
 from __future__ import annotations
@@ -82,12 +87,16 @@ def constant(value: float | int | bool, dtype: DType, width: int) -> str:
     return text if width == 1 else f"splat ({COMPUTE[dtype]} {text})"
 
 
+LONE = "<1 x i64>"  # see Note [Opaque counters]
+
+
 @dataclass(frozen=True, slots=True)
 class Slot:
     """A variable of the function being written."""
 
     name: str
     type: str
+    lone: bool = False
 
 
 class Writer:
@@ -127,9 +136,9 @@ class Writer:
             return ""
         return self.value(text)
 
-    def slot(self, type_: str, first: str) -> Slot:
-        slot = Slot("%" + self.fresh("s"), type_)
-        self.slots.append(f"  {slot.name} = alloca {type_}")
+    def slot(self, type_: str, first: str, *, lone: bool = True) -> Slot:
+        slot = Slot("%" + self.fresh("s"), type_, lone and type_ == "i64")
+        self.slots.append(f"  {slot.name} = alloca {LONE if slot.lone else type_}")
         self.set(slot, first)
         return slot
 
@@ -146,10 +155,15 @@ class Writer:
         return name
 
     def get(self, slot: Slot) -> str:
+        if slot.lone:
+            return self.value(f"extractelement {LONE} {self.value(f'load {LONE}, ptr {slot.name}')}, i64 0")
         return self.value(f"load {slot.type}, ptr {slot.name}")
 
     def set(self, slot: Slot, value: str) -> None:
-        self.line(f"store {slot.type} {value}, ptr {slot.name}")
+        type_ = slot.type
+        if slot.lone:
+            type_, value = LONE, self.value(f"insertelement {LONE} poison, i64 {value}, i64 0")
+        self.line(f"store {type_} {value}, ptr {slot.name}")
 
     def add(self, a: str, b: str) -> str:
         return self.value(f"add i64 {a}, {b}")
@@ -169,9 +183,9 @@ class Writer:
         return self.value(f"lshr i64 {self.add(a, str(step - 1))}, {step.bit_length() - 1}")
 
     @contextmanager
-    def loop(self, begin: str | Slot, end: str, step: str = "1") -> Iterator[str]:
+    def loop(self, begin: str | Slot, end: str, step: str = "1", *, strided: bool = False) -> Iterator[str]:
         """for i in range(begin, end, step). With a slot as `begin`, it holds the first i not taken afterwards."""
-        slot = begin if isinstance(begin, Slot) else self.slot("i64", begin)
+        slot = begin if isinstance(begin, Slot) else self.slot("i64", begin, lone=not strided)
         head, body, done = self.fresh("head"), self.fresh("body"), self.fresh("done")
         self.line(f"br label %{head}")
         self.label(head)
