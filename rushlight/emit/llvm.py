@@ -3,7 +3,8 @@
 A module has two or three functions over one array of 64-bit slots, the launch's numbers, ordered by Note [Kernel arguments];
 their addresses are in the table `functions`.
 `kernel(args, begin, end)` does the tasks begin < end, which are independent of each other. `counts(args, numbers)` gives two
-numbers: of tasks, and about how many element-instructions they take in all, by which a device decides on threads.
+numbers: of tasks, and about how many element-instructions they take in all, by which a device decides on threads. It runs
+under the GIL; a negative number of tasks says that it has raised.
 `launch(args, runner, tasks, work)` does all tasks by calls of `runner(function, args, tasks, work)`, which shares them;
 where it is null, one call for `kernel` does.
 The bits of a result do not depend on how the tasks are split.

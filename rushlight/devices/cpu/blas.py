@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 
 from rushlight.core.dtypes import DType, float32, float64
-from rushlight.devices.cpu import gemm, memory, stub
+from rushlight.devices.cpu import gemm, memory, small_products, stub
 from rushlight.devices.cpu.native import Source
 from rushlight.devices.library.openblas import library
 from rushlight.devices.protocol import Launch
@@ -23,6 +23,8 @@ def build(kernel: Contract, runner: int) -> Launch | None:
         return _matmul(kernel)
     name = "scipy_cblas_sgemm64_" if kernel.compute is float32 else "scipy_cblas_dgemm64_"
     pointers = [_address(found, name), *(_address(memory.library, n) for n in ("malloc", "free"))]
+    if small_products.usable(kernel.dtype, kernel.compute):
+        pointers += small_products.pointers(kernel.dtype)
     return stub.callable_of(
         Source(f"blas {key_of(kernel)}", lambda: gemm.text(kernel)),
         arguments(kernel),

@@ -2,8 +2,8 @@
 
 A task is one block of one product. Blocks are chosen by the sizes alone, so that the bits do not depend on the
 number of threads; each is one call of gemm on one thread. A matrix with a unit stride either way goes to gemm in place
-(transposed, if need be); any other, and halves, go through a dense copy in the compute type. Products with few columns or a
-short sum go to `tiles` where the processor allows it.
+(transposed, if need be); any other, and halves, go through a dense copy in the compute type. `small_products` is asked first, where
+the processor allows it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rushlight.core.dtypes import DType, float32
-from rushlight.devices.cpu import tiles
+from rushlight.devices.cpu import small_products
+from rushlight.devices.cpu.small_products import corner, divide
 from rushlight.emit.llvm import module
 from rushlight.emit.llvm_body import cast, first_lanes, load, pointer, store
 from rushlight.emit.llvm_text import COMPUTE, FUNCTION, Arguments, Writer
@@ -40,31 +41,28 @@ def text(kernel: Contract) -> str:
     """The module's functions, for `stub`; see `emit.llvm` for what they are."""
     declared: set[str] = set()
     counts = Writer(declared)
-    small = tiles.usable(kernel.dtype, kernel.compute)
+    small = small_products.usable(kernel.dtype, kernel.compute)
     texts = [_copy_function(declared, kernel, inward=inward) for inward in (True, False)]
-    texts += [*(tiles.functions(declared) if small else []), _blocks(declared, small)]
-    texts.append(_kernel_function(declared, kernel, small))
-    return "@blas = global [3 x ptr] zeroinitializer\n" + module(texts, counts, _write_counts(counts))
+    texts += [small_products.plan(declared, kernel.dtype)] if small else []
+    texts += [_blocks(declared), _kernel_function(declared, kernel, small)]
+    return f"@blas = global [{OTHERS + 4} x ptr] zeroinitializer\n" + module(
+        texts, counts, _write_counts(counts, small)
+    )
 
 
-BLOCKS = "define internal i1 @blocks(ptr readonly %args, ptr %numbers) noinline"
+BLOCKS = "define internal void @blocks(ptr readonly %args, ptr %numbers) noinline"
+OTHERS = 3  # where in @blas the pointers of `small_products` begin
 
 
-def _blocks(declared: set[str], small: bool) -> str:
-    """How many rows and columns a block has, how many blocks there are down and across, and whether it is for tiles."""
+def _blocks(declared: set[str]) -> str:
+    """How many rows and columns a block has, and how many blocks there are down and across."""
     writer = Writer(declared)
     arguments = Arguments(writer)
     arguments.next = 3
-    sizes = arguments.words(5)
-    chosen, numbers = "false", _library_blocks(writer, sizes)
-    if small:
-        chosen = tiles.suited(writer, sizes, [arguments.words(4) for _ in range(3)])
-        pairs = zip(tiles.blocks(writer, sizes), numbers, strict=True)
-        numbers = [writer.value(f"select i1 {chosen}, i64 {a}, i64 {b}") for a, b in pairs]
-    for i, number in enumerate(numbers):
+    for i, number in enumerate(_library_blocks(writer, arguments.words(5))):
         place = writer.value(f"getelementptr i64, ptr %numbers, i64 {i}")
         writer.line(f"store i64 {number}, ptr {place}")
-    return writer.function(BLOCKS, f"i1 {chosen}")
+    return writer.function(BLOCKS)
 
 
 def _library_blocks(writer: Writer, sizes: list[str]) -> list[str]:
@@ -76,31 +74,54 @@ def _library_blocks(writer: Writer, sizes: list[str]) -> list[str]:
     for size, finest, fine, coarse in ((m, 256, 256, 512), (n, 64, 128, 256)):
         most = writer.value(f"select i1 {medium}, i64 {fine}, i64 {coarse}")
         most = writer.value(f"select i1 {small}, i64 {finest}, i64 {most}")
-        parts = writer.value(f"udiv i64 {writer.add(size, writer.sub(most, '1'))}, {most}")
-        parts = writer.value(f"call i64 @llvm.umax.i64(i64 {parts}, i64 1)")
-        even = writer.value(f"udiv i64 {writer.add(size, writer.sub(parts, '1'))}, {parts}")
-        even = writer.value(f"and i64 {writer.add(even, '15')}, -16")
-        even = writer.value(f"call i64 @llvm.umax.i64(i64 {even}, i64 16)")
-        found.append((even, writer.value(f"udiv i64 {writer.add(size, writer.sub(even, '1'))}, {even}")))
-    writer.declared.add("declare i64 @llvm.umax.i64(i64, i64)")
+        found.append(small_products.even_blocks(writer, size, most))
     return [found[0][0], found[1][0], found[0][1], found[1][1]]
 
 
-def _call_blocks(writer: Writer) -> tuple[str, list[str]]:
+def _plan(writer: Writer, small: bool) -> tuple[str, list[str]]:
+    """The way, and the blocks. See Note [Ways of a product]."""
     numbers = writer.array("i64", 4)
-    chosen = writer.value(f"call i1 @blocks(ptr %args, ptr {numbers})")
+    way = writer.value(f"call i64 @plan(ptr %args, ptr {numbers})") if small else str(small_products.LIBRARY)
+    with writer.when(writer.value(f"icmp eq i64 {way}, {small_products.LIBRARY}")):
+        writer.line(f"call void @blocks(ptr %args, ptr {numbers})")
     places = [writer.value(f"getelementptr i64, ptr {numbers}, i64 {i}") for i in range(4)]
-    return chosen, [writer.value(f"load i64, ptr {place}") for place in places]
+    return way, [writer.value(f"load i64, ptr {place}") for place in places]
 
 
-def _write_counts(writer: Writer) -> tuple[str, str]:
+def _entry(writer: Writer, table: int, way: str) -> str:
+    """What a table of `small_products` has for a way."""
+    place = _entry_of_blas(writer, OTHERS + table)
+    return writer.value(f"load ptr, ptr {writer.value(f'getelementptr ptr, ptr {place}, i64 {way}')}")
+
+
+def _entry_of_blas(writer: Writer, number: int) -> str:
+    return writer.value(f"load ptr, ptr getelementptr (ptr, ptr @blas, i64 {number})")
+
+
+def _write_counts(writer: Writer, small: bool) -> tuple[str, str]:
     arguments = Arguments(writer)
     arguments.next = 3
     x, y, m, n, k = arguments.words(5)
-    _, (_, _, down, across) = _call_blocks(writer)
+    way, (_, _, down, across) = _plan(writer, small)
     tasks = writer.mul(writer.mul(x, y), writer.mul(down, across))
     products = writer.mul(writer.mul(writer.mul(x, y), m), writer.mul(n, k))
+    if small:
+        tasks = _write_filling(writer, way, tasks)
     return tasks, writer.value(f"lshr i64 {products}, 3")
+
+
+def _write_filling(writer: Writer, way: str, tasks: str) -> str:
+    """Have the way's code built if it is not yet there: the tasks, or -1."""
+    slot = writer.slot("i64", tasks)
+    ours = writer.value(f"icmp ugt i64 {way}, {small_products.BLOCKS}")
+    missing = writer.value(f"icmp eq ptr {_entry(writer, 0, way)}, null")
+    with writer.when(writer.value(f"and i1 {ours}, {missing}")):
+        answer = writer.value(f"call ptr {_entry_of_blas(writer, OTHERS + 2)}(ptr {_entry(writer, 1, way)})")
+        raised = writer.value(f"icmp eq ptr {answer}, null")
+        writer.set(slot, writer.value(f"select i1 {raised}, i64 -1, i64 {tasks}"))
+        with writer.when(writer.value(f"xor i1 {raised}, true")):
+            writer.line(f"call void {_entry_of_blas(writer, OTHERS + 3)}(ptr {answer})")
+    return writer.get(slot)
 
 
 def _kernel_function(declared: set[str], kernel: Contract, small: bool) -> str:
@@ -109,42 +130,27 @@ def _kernel_function(declared: set[str], kernel: Contract, small: bool) -> str:
     out, a, b = (arguments.address() for _ in range(3))
     _, y, m, n, k = arguments.words(5)
     steps = [arguments.words(4) for _ in range(3)]
-    chosen, (rows, columns, down, across) = _call_blocks(writer)
-    panel = writer.array("float", tiles.DEPTH * tiles.COLUMNS) if small else ""
-    with writer.loop("%begin", "%end") as task:
-        rest, column = _divide(writer, task, across)
-        batch, row = _divide(writer, rest, down)
+    way, (rows, columns, down, across) = _plan(writer, small)
+    ours = writer.value(f"icmp ugt i64 {way}, {small_products.BLOCKS}")
+    if small:
+        with writer.when(ours):
+            writer.line(f"call void {_entry(writer, 0, way)}(ptr %args, i64 %begin, i64 %end)")
+    last = writer.value(f"select i1 {ours}, i64 %begin, i64 %end")
+    with writer.loop("%begin", last) as task:
+        rest, column = divide(writer, task, across)
+        batch, row = divide(writer, rest, down)
         top, left = writer.mul(row, rows), writer.mul(column, columns)
         height = writer.smaller(rows, writer.sub(m, top))
         width = writer.smaller(columns, writer.sub(n, left))
-        where = _divide(writer, batch, y)
+        where = divide(writer, batch, y)
         corners = ((out, steps[0], top, left), (a, steps[1], top, "0"), (b, steps[2], "0", left))
-        places = [_corner(writer, kernel.dtype, base, s, where, r, c) for base, s, r, c in corners]
-        if small:
-            with writer.when(chosen):
-                tiles.write_task(writer, places, [step[2:] for step in steps], (height, width, k), panel)
-        with writer.when(writer.value(f"xor i1 {chosen}, true")):
-            shapes = ((height, width), (height, k), (k, width))
-            matrices = [
-                _matrix(writer, kernel, place, shape, (s[2], s[3]))
-                for place, shape, s in zip(places, shapes, steps, strict=True)
-            ]
-            _multiply(writer, kernel, matrices, (height, width, k))
+        shapes = ((height, width), (height, k), (k, width))
+        matrices = []
+        for (base, step, r, c), shape in zip(corners, shapes, strict=True):
+            place = corner(writer, kernel.dtype, base, step, (*where, r, c))
+            matrices.append(_matrix(writer, kernel, place, shape, (step[2], step[3])))
+        _multiply(writer, kernel, matrices, (height, width, k))
     return writer.function(FUNCTION.format(name="kernel"))
-
-
-def _divide(writer: Writer, a: str, b: str) -> tuple[str, str]:
-    return writer.value(f"udiv i64 {a}, {b}"), writer.value(f"urem i64 {a}, {b}")
-
-
-def _corner(
-    writer: Writer, dtype: DType, base: str, steps: list[str], where: tuple[str, str], row: str, column: str
-) -> str:
-    positions = (*where, row, column)
-    offset = "0"
-    for position, step in zip(positions, steps, strict=True):
-        offset = writer.add(offset, writer.mul(position, step))
-    return pointer(writer, base, dtype, offset)
 
 
 def _matrix(writer: Writer, kernel: Contract, place: str, sizes: tuple[str, str], strides: tuple[str, str]) -> Matrix:

@@ -136,7 +136,10 @@ begin:
   call void %counts(ptr %args, ptr %numbers)
   %tasks = load i64, ptr %numbers
   %nothing = icmp sle i64 %tasks, 0
-  br i1 %nothing, label %done, label %weigh
+  br i1 %nothing, label %idle, label %weigh
+idle:
+  %broken = icmp slt i64 %tasks, 0
+  br i1 %broken, label %refuse, label %done
 weigh:
   %second = getelementptr i64, ptr %numbers, i64 1
   %work = load i64, ptr %second

@@ -16,12 +16,16 @@ import llvmlite.binding as llvm
 
 from rushlight.core.dtypes import DType, float32
 from rushlight.emit.llvm_body import load, pointer, splat, store
-from rushlight.emit.llvm_text import Writer, vector
+from rushlight.emit.llvm_text import Writer, all_of, vector
 
 LANES, VECTORS, HEIGHT = 16, 4, 6  # 24 registers of results, 4 of b, 1 of a
 COLUMNS = LANES * VECTORS
 FEW_ROWS, MANY_ROWS, WIDE = 132, 264, 256  # rows of a task; many where a product has columns enough for other threads
 DEPTH = 128
+TALL, LARGE = (
+    48,
+    1 << 28,
+)  # rows from which on tiles are as good as they get; products of sizes from which on packing pays
 TYPE = vector("float", LANES)
 
 TILE = (
@@ -180,25 +184,26 @@ def blocks(writer: Writer, sizes: list[str]) -> list[str]:
 
 
 def suited(writer: Writer, sizes: list[str], steps: list[list[str]]) -> str:
-    """Whether tiles are the faster way: i1."""
+    """Whether tiles are faster than packing: i1."""
     _, _, m, n, k = sizes
     panels = writer.mul(writer.divided_up(n, COLUMNS), str(COLUMNS))
     idle = writer.mul(writer.sub(panels, n), "8")
     far = writer.value(f"and i64 {steps[1][3]}, 1023")  # columns of a that fall on one line of the cache
     dense = [writer.value(f"icmp eq i64 {step}, 1") for step in steps[2][2:]]  # rows or columns of b
-    conditions = [
+    short, narrow = writer.value(f"icmp ule i64 {k}, {DEPTH}"), writer.value(f"icmp ule i64 {n}, {2 * COLUMNS}")
+    near = all_of(writer, f"and i1 {short}, true", f"icmp uge i64 {k}, {LANES}")
+    product = writer.mul(writer.mul(m, n), k)
+    small = writer.value(f"icmp ult i64 {product}, {LARGE}")
+    return all_of(
+        writer,
+        f"or i1 {small}, {writer.value(f'or i1 {short}, {narrow}')}",
+        f"or i1 {dense[0]}, {dense[1]}",
         f"icmp eq i64 {steps[0][3]}, 1",
-        f"icmp uge i64 {m}, 48",
+        f"icmp uge i64 {m}, {2 * HEIGHT}",
         f"icmp ule i64 {idle}, {n}",
         f"icmp uge i64 {k}, 1",
-        f"icmp ne i64 {far}, 0",
-    ]
-    short, narrow = writer.value(f"icmp ule i64 {k}, {DEPTH}"), writer.value(f"icmp ule i64 {n}, {2 * COLUMNS}")
-    chosen = writer.value(f"or i1 {short}, {narrow}")
-    chosen = writer.value(f"and i1 {chosen}, {writer.value(f'or i1 {dense[0]}, {dense[1]}')}")
-    for condition in conditions:
-        chosen = writer.value(f"and i1 {chosen}, {writer.value(condition)}")
-    return chosen
+        f"or i1 {near}, {writer.value(f'icmp ne i64 {far}, 0')}",
+    )
 
 
 def write_task(

@@ -1,0 +1,170 @@
+"""A matrix product as dot products in registers: for two operands that are both dense along the sum, as in x @ w.T.
+
+A tile is ROWS rows of a against COLUMNS columns of b. The sum runs along the registers, so nothing is packed or transposed: each
+element of the result is one chain of fused multiply-adds per lane, k ascending, then the lanes added up in a fixed order. Its bits
+depend on k alone, not on the other rows and columns, nor on where a tile begins.
+"""
+
+from __future__ import annotations
+
+from rushlight.core.dtypes import DType
+from rushlight.devices.cpu import tiles
+from rushlight.emit.llvm_body import load, pointer
+from rushlight.emit.llvm_text import COMPUTE, Writer, all_of, suffix, vector
+
+ROWS, COLUMNS = 4, 6  # 24 registers of results, 4 of a, 1 of b
+REGISTER = 64  # bytes
+FEW, MANY = 2 * COLUMNS, 64  # columns and rows of a task
+SHORTEST, LONGEST = 64, 1024  # sums
+MOST = 256  # rows or columns, whichever are fewer
+
+DOTS = (
+    "define internal void @dots(ptr readonly %a, i64 %a_row, ptr readonly %b, i64 %b_column, ptr %c, i64 %c_row, i64 %c_column, "
+    'i64 %height, i64 %width, i64 %k) noinline "prefer-vector-width"="512"'
+)
+
+
+def write_dots(declared: set[str], dtype: DType) -> str:
+    """@dots: c = a b for up to ROWS rows and COLUMNS columns; a's rows and b's columns are dense, c lies anyhow."""
+    writer = Writer(declared)
+    lanes = REGISTER // dtype.itemsize
+    scalar = COMPUTE[dtype]
+    kind = vector(scalar, lanes)
+    places = []
+    steps = (("%a", "%a_row", "%height", ROWS), ("%b", "%b_column", "%width", COLUMNS))
+    for base, step, size, most in steps:
+        last = writer.sub(size, "1")
+        numbers = [writer.smaller(str(i), last) for i in range(most)]  # those past the end do the last one again
+        places.append([pointer(writer, base, dtype, writer.mul(n, step)) for n in numbers])
+    sums = [[writer.slot(kind, "zeroinitializer") for _ in range(ROWS)] for _ in range(COLUMNS)]
+    whole = writer.value(f"and i64 %k, {-lanes}")
+    with writer.loop("0", "2") as part:  # the whole registers, then what is left
+        first = writer.value(f"icmp eq i64 {part}, 0")
+        begin = writer.value(f"select i1 {first}, i64 0, i64 {whole}")
+        end = writer.value(f"select i1 {first}, i64 {whole}, i64 %k")
+        count = writer.value(f"select i1 {first}, i64 {lanes}, i64 {writer.sub('%k', whole)}")
+        mask = _first(writer, count, lanes)
+        with writer.loop(begin, end, str(lanes)) as p:
+            left = [load(writer, pointer(writer, a, dtype, p), dtype, "1", "1", lanes, mask) for a in places[0]]
+            for b, column in zip(places[1], sums, strict=True):
+                right = load(writer, pointer(writer, b, dtype, p), dtype, "1", "1", lanes, mask)
+                for a, slot in zip(left, column, strict=True):
+                    operands = [(kind, a), (kind, right), (kind, writer.get(slot))]
+                    writer.set(slot, writer.call(kind, f"llvm.fma.{suffix(scalar, lanes)}", operands))
+    _store(writer, dtype, [[writer.get(slot) for slot in column] for column in sums])
+    return writer.function(DOTS)
+
+
+def _first(writer: Writer, count: str, lanes: int) -> str:
+    """A mask of the first `count` lanes. Made of a number: a comparison would be done again at every step of the loop."""
+    bit = writer.value(f"shl i64 1, {count}")
+    bits = writer.value(f"trunc i64 {writer.sub(bit, '1')} to i{lanes}")
+    return writer.value(f"bitcast i{lanes} {bits} to {vector('i1', lanes)}")
+
+
+def _store(writer: Writer, dtype: DType, sums: list[list[str]]) -> None:
+    scalar = COMPUTE[dtype]
+    last = writer.sub("%height", "1")
+    rows = [pointer(writer, "%c", dtype, writer.mul(writer.smaller(str(i), last), "%c_row")) for i in range(ROWS)]
+    last = writer.sub("%width", "1")
+    for number, column in enumerate(sums):
+        totals = _add_lanes(writer, dtype, column)
+        across = writer.mul(writer.smaller(str(number), last), "%c_column")
+        for i, row in enumerate(rows):
+            value = writer.value(f"extractelement {vector(scalar, ROWS)} {totals}, i64 {i}")
+            writer.line(f"store {scalar} {value}, ptr {pointer(writer, row, dtype, across)}, align {dtype.itemsize}")
+
+
+def _add_lanes(writer: Writer, dtype: DType, values: list[str]) -> str:
+    """Four registers become one of four: the sums of their lanes."""
+    size, group = REGISTER // dtype.itemsize, 1  # neighbours that belong to different sums
+    while len(values) > 1:
+        span = max(16 // dtype.itemsize, 2 * group)  # lanes of sixteen bytes are cheap to exchange
+        halves: list[list[int]] = [[], []]
+        for at in range(0, size, group):
+            of_both = [start + i for start in (at, size + at) for i in range(group)]
+            halves[at % span >= span // 2] += of_both
+        pairs = zip(values[::2], values[1::2], strict=True)
+        values = [_added(writer, dtype, pair, halves, size) for pair in pairs]
+        group *= 2
+    value = values[0]
+    while size > ROWS:
+        halves = [list(range(size // 2)), list(range(size // 2, size))]
+        value = _added(writer, dtype, (value, "poison"), halves, size)
+        size //= 2
+    return value
+
+
+def _added(writer: Writer, dtype: DType, pair: tuple[str, str], halves: list[list[int]], size: int) -> str:
+    """The sum of two choices of lanes out of a pair of registers."""
+    scalar = COMPUTE[dtype]
+    kind, parts = vector(scalar, size), []
+    for half in halves:
+        order = ", ".join(f"i32 {i}" for i in half)
+        text = f"shufflevector {kind} {pair[0]}, {kind} {pair[1]}, <{len(half)} x i32> <{order}>"
+        parts.append(writer.value(text))
+    return writer.value(f"fadd {vector(scalar, len(halves[0]))} {parts[0]}, {parts[1]}")
+
+
+def turned(writer: Writer, m: str, n: str) -> str:
+    """Whether b's columns are taken for rows: the operand with fewer lines is the one that goes by again and again."""
+    return writer.value(f"icmp ugt i64 {m}, {n}")
+
+
+def blocks(writer: Writer, sizes: list[str]) -> list[str]:
+    """The rows and columns of a task, and how many tasks there are down and across the product."""
+    _, _, m, n, _ = sizes
+    turn = turned(writer, m, n)
+    found = []
+    for size, most in ((m, (MANY, FEW)), (n, (FEW, MANY))):
+        block = writer.value(f"select i1 {turn}, i64 {most[1]}, i64 {most[0]}")
+        found.append((block, writer.value(f"udiv i64 {writer.add(size, writer.sub(block, '1'))}, {block}")))
+    return [found[0][0], found[1][0], found[0][1], found[1][1]]
+
+
+def suited(writer: Writer, sizes: list[str], known: tuple[str, str, str]) -> str:
+    """Whether dot products are the faster way: i1. Known: whether both operands are dense along the sum, the fewer of rows and
+    columns, whether tiles would do.
+    """
+    k = sizes[4]
+    along, fewer, tiled = known
+    bounds = [f"icmp ult i64 {fewer}, {tiles.TALL}", f"icmp ule i64 {fewer}, {MANY}", f"icmp ule i64 {fewer}, {MOST}"]
+    flat, few, some = (writer.value(bound) for bound in bounds)
+    long = all_of(writer, f"icmp ugt i64 {k}, {2 * tiles.DEPTH}", f"icmp ule i64 {k}, {LONGEST}", f"and i1 {few}, true")
+    rest = all_of(writer, f"xor i1 {tiled}, true", f"icmp ule i64 {k}, {LONGEST}", f"and i1 {some}, true")
+    wanted = writer.value(f"or i1 {flat}, {writer.value(f'or i1 {long}, {rest}')}")
+    least = [f"icmp uge i64 {fewer}, {ROWS}", f"icmp uge i64 {k}, {SHORTEST}"]
+    return all_of(writer, f"and i1 {along}, {wanted}", *least)
+
+
+def write_task(
+    writer: Writer,
+    dtype: DType,
+    places: list[str],
+    steps: list[list[str]],
+    sizes: tuple[str, str, str],
+    turn: str,
+) -> None:
+    """out = a b for one task: where out, a and b begin, their steps along rows and columns, and (rows, columns, k)."""
+
+    def either(kind: str, a: str, b: str) -> tuple[str, str]:
+        first = writer.value(f"select i1 {turn}, {kind} {b}, {kind} {a}")
+        return first, writer.value(f"select i1 {turn}, {kind} {a}, {kind} {b}")
+
+    out, a, b = places
+    a, b = either("ptr", a, b)
+    a_row, b_column = either("i64", steps[1][0], steps[2][1])
+    c_row, c_column = either("i64", *steps[0])
+    m, n = either("i64", *sizes[:2])
+    with writer.loop("0", n, str(COLUMNS)) as column:
+        width = writer.smaller(writer.sub(n, column), str(COLUMNS))
+        right = pointer(writer, b, dtype, writer.mul(column, b_column))
+        across = writer.mul(column, c_column)
+        with writer.loop("0", m, str(ROWS)) as row:
+            height = writer.smaller(writer.sub(m, row), str(ROWS))
+            left = pointer(writer, a, dtype, writer.mul(row, a_row))
+            target = pointer(writer, out, dtype, writer.add(across, writer.mul(row, c_row)))
+            operands = (
+                f"ptr {left}, i64 {a_row}, ptr {right}, i64 {b_column}, ptr {target}, i64 {c_row}, i64 {c_column}"
+            )
+            writer.line(f"call void @dots({operands}, i64 {height}, i64 {width}, i64 {sizes[2]})")
