@@ -17,6 +17,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable
 from functools import cache
+from typing import Any
 
 from rushlight.core.dtypes import DType, float32, float64
 from rushlight.devices.cpu import dots, tiles
@@ -49,7 +50,7 @@ def pointers(dtype: DType) -> tuple[int, ...]:
 
         return fill
 
-    objects = (ctypes.py_object * 4)()
+    objects: ctypes.Array[Any] = (ctypes.py_object * 4)()
     for way in range(4):
         objects[way] = filling(way)
     _KEPT.extend((table, objects))
