@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rushlight.autograd import function, functional, grad_mode, graph
+from rushlight.autograd import forward_ad, function, functional, grad_mode, graph
 from rushlight.autograd.gradcheck import GradcheckError, gradcheck, gradgradcheck
 from rushlight.autograd.gradient_map import Gradients, gradients
 from rushlight.autograd.variable import Variable
@@ -36,6 +36,7 @@ __all__ = [
     "backward",
     "detect_anomaly",
     "enable_grad",
+    "forward_ad",
     "function",
     "functional",
     "grad",

@@ -57,6 +57,9 @@ class Level:
     def _fresh(self, x: Value) -> Value:
         with Changed(grad=False, inference=False):  # what was made in inference mode cannot be saved: it is copied
             inner = e.clone(x) if is_inference(x.storage) else call.detached(x)
+        dual = STATE.get().dual
+        if dual is not None:
+            dual.alias(x, inner)
         leaf = inner.node = Leaf(inner)
         self.leaves.append(leaf)
         return inner

@@ -27,9 +27,8 @@ from rushlight.ops.transcendental import logaddexp
 from rushlight.scalar import build as s, elementary
 from rushlight.scalar.ir import Expr, arg, const, index, row
 from rushlight.tape import call
-from rushlight.tape.needed import edge_of
+from rushlight.tape.needed import is_followed
 from rushlight.tape.op import Grad, Op, Plan, Static, check_devices
-from rushlight.tape.state import STATE
 from rushlight.tape.value import Value
 
 BLOCK = 256
@@ -300,7 +299,7 @@ def _extremes(op: Running, x: Value, dim: int) -> tuple[Value, Value]:
         seen = e.cast(seen, int32)
     best = run_fold(op, (seen,), dim, False, seen.spec.dtype)
     places = run_fold(_place, (seen, best), dim, False, int64)
-    if STATE.get().grad and edge_of(x) is not None:
+    if is_followed(x):
         return gather(x, dim, places), places
     return e.cast(best, x.spec.dtype), places
 

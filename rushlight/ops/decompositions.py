@@ -32,8 +32,8 @@ from rushlight.ops.matrices import (
 from rushlight.ops.registry import composite
 from rushlight.ops.reshaping import diag_embed
 from rushlight.ops.solving import right_triangular, triangular
-from rushlight.tape.needed import edge_of
-from rushlight.tape.state import STATE, impure
+from rushlight.tape.needed import is_followed
+from rushlight.tape.state import impure
 from rushlight.tape.value import Value
 
 Results = list[tuple[DType, tuple[int, ...]]]
@@ -42,7 +42,7 @@ Results = list[tuple[DType, tuple[int, ...]]]
 def is_recorded(x: Value) -> bool:
     """Whether a gradient may be asked through what is made of x. No shortcut may learn a choice made by it."""
     impure()
-    return STATE.get().grad and edge_of(x) is not None
+    return is_followed(x)
 
 
 # ---- Cholesky ----

@@ -82,12 +82,17 @@ def apply_inplace(op: Elementwise, target: Value, *others: Any) -> Value:
             numbers.append(other)
     plan = _plan_onto(op, tensors, tuple(pattern), target.spec, name)
     is_part = target.base is not None or target.offset
-    if is_part and STATE.get().grad and any(edge_of(t) is not None for t in tensors):
+    if (is_part and STATE.get().grad and any(edge_of(t) is not None for t in tensors)) or _any_dual(tensors):
         old = e.clone(target)
         return copy_(target, apply(op, *[old if other is target else other for other in (target, *others)]))
     write(target, plan, tensors, tuple(numbers))
     _remember(op, plan, target, (target, *others))
     return target
+
+
+def _any_dual(values: Sequence[Value]) -> bool:
+    dual = STATE.get().dual
+    return dual is not None and any(dual.tangent_of(v) is not None for v in values)
 
 
 def _is_batch(*operands: Any) -> bool:
@@ -185,6 +190,12 @@ def _plan_onto(op: MapOp, tensors: Sequence[Value], static: Static, out: Spec, n
 def write(target: Value, plan: Plan, inputs: Sequence[Value], params: tuple[Any, ...]) -> None:
     """Run `plan` into target's memory and rewrite target's record. See Note [In-place writes]."""
     state = STATE.get()
+    if state.dual is not None and _any_dual((target, *inputs)):
+        found = state.dual.pushed(plan, inputs, params, None)  # before the bits change
+        with Changed(dual=None):
+            write(target, plan, inputs, params)
+        state.dual.store(target, found[0] if found else Needed.full(target.spec, 0.0))
+        return
     if not state.grad:
         write_into([target], plan, inputs, params)
         return

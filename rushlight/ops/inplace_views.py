@@ -57,6 +57,8 @@ def see_as(x: Value, view: Callable[..., Any], name: str, *args: Any, **named: A
         return x
     if x.base is None:
         x.base = _root_of(x, x.spec)
+        if STATE.get().dual is not None:
+            STATE.get().dual.move(x, x.base)
     else:
         edge_of(x)
     x.spec, x.offset, x.node = seen.spec, seen.offset, seen.node
@@ -84,6 +86,8 @@ def in_place_view(name: str) -> Callable[..., Any]:
 def _no_record(x: Value, name: str) -> None:
     if edge_of(x) is not None:
         raise RushlightError(f"{name}: {x.spec!r} requires gradients, and this has none; use .detach() first")
+    if STATE.get().dual is not None:
+        STATE.get().dual.refuse(name, "use .detach() first", x)
 
 
 def _grow(storage: Storage, room: int, name: str) -> None:
@@ -186,6 +190,8 @@ def detach_(self: Value) -> Value:
     if self.base is not None and edge_of(self) is not None:
         raise RushlightError("detach_: a view cannot be detached in place; use .detach()")
     self.node = None
+    if STATE.get().dual is not None:
+        STATE.get().dual.forget(self)
     return self
 
 

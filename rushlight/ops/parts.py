@@ -121,6 +121,20 @@ def record_write(base: Value, view: Value, spec: Spec, offset: int) -> Node | No
     return (_recorded(_as_complex, (written,)) if of_base.kind == "c" else written).node
 
 
+def with_view(base: Value, view: Value, spec: Spec, offset: int) -> Value:
+    """A copy of a base in which the view of this spec, so many bytes in, has other elements."""
+    of_base, of_view = base.spec.dtype, spec.dtype
+    if of_base is not of_view and not _are_parts(of_base, of_view):
+        return base
+    pairs = split(base) if of_base.kind == "c" and of_view is not of_base else base
+    shape, strides = spec.shape, spec.strides
+    if of_view.kind == "c" and of_view is not of_base:
+        view = split(view)
+        shape, strides, _ = _split(shape, strides)
+    made = call.call(views.write_view, (pairs, view), (shape, strides, offset // pairs.spec.dtype.itemsize))
+    return joined(made) if pairs is not base else made
+
+
 def _recorded(op: Any, inputs: tuple[Value, ...], static: Any = ()) -> Value:
     """A value with the record of a call that does not run: its bits are already where they should be."""
     plan = call.plan_for(op, inputs, static)

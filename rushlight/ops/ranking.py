@@ -24,8 +24,7 @@ from rushlight.scalar import build as s
 from rushlight.scalar.ir import Expr
 from rushlight.tape import call
 from rushlight.tape.batching import physical_of
-from rushlight.tape.needed import edge_of
-from rushlight.tape.state import STATE
+from rushlight.tape.needed import is_followed
 from rushlight.tape.value import Value
 
 _ROUNDING = {"lower": e.floor, "higher": e.ceil, "nearest": e.round}
@@ -132,7 +131,7 @@ def _middle_of_all(op: str, input: Value, kind: Any) -> Value:
         return filled(input, input.spec.dtype, (), float("nan") if input.spec.dtype.kind == "f" else 0)
     flat = ravel(input)
     value = _middle(op, call.detached(flat), 0, False, kind).values
-    if not STATE.get().grad or edge_of(input) is None:
+    if not is_followed(input):
         return value
     equal = e.logical_or(e.eq(flat, value), e.logical_and(e.isnan(flat), e.isnan(value)))
     equal = call.detached(equal)

@@ -14,7 +14,7 @@ from rushlight.ops.registry import composite
 from rushlight.scalar import build as s, incomplete, special
 from rushlight.scalar.ir import Expr, const
 from rushlight.tape.batching import physical_of
-from rushlight.tape.needed import edge_of
+from rushlight.tape.needed import is_followed
 from rushlight.tape.value import Value
 
 _ROOT_HALF = math.sqrt(0.5)
@@ -174,7 +174,7 @@ _held = elementwise(
 def _regularised(name: str, kernel: Any, a: Value, x: Value) -> Value:
     if not isinstance(a, Value) or not isinstance(x, Value):
         raise DTypeError(f"{name}: both operands must be tensors; make them with rushlight.tensor(...)")
-    if edge_of(a) is not None:
+    if is_followed(a):
         a = _held(a)
     common = result_type([(v.spec.dtype, len(v.spec.shape)) for v in (a, x)], [])
     common = common if common.kind == "f" else get_default()

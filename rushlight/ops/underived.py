@@ -12,7 +12,7 @@ from typing import Any
 
 from rushlight.core.shapes import Spec
 from rushlight.tape import call
-from rushlight.tape.needed import Needed, edge_of
+from rushlight.tape.needed import Needed, is_followed
 from rushlight.tape.op import Grad, Op, Plan, Static
 from rushlight.tape.value import Value
 
@@ -49,7 +49,7 @@ def _recorded(name: str, flat: bool) -> Recorded:
 
 
 def _apart(name: str, flat: bool, result: Value, sources: Sequence[Any]) -> Value:
-    needing = [v for v in sources if isinstance(v, Value) and edge_of(v) is not None]
+    needing = [v for v in sources if isinstance(v, Value) and is_followed(v)]
     return call.call(_recorded(name, flat), (result, *needing)) if needing else result
 
 

@@ -158,6 +158,7 @@ provide(
     full=full_spec,
     fill_plan=fill_plan,
     view_of=parts.view_of,
+    with_view=parts.with_view,
     reshape=views.reshape,
     permute=views.permute,
     contiguous=views.broadcast_copy,

@@ -60,6 +60,8 @@ def run_backward(
     walk = (make or Walk)(retain_graph, create_graph, wanted, collect and wanted is not None)
     walk.count(edges)
     state, outer = STATE.get(), WALK.get()
+    if state.dual is not None:  # sums in place have no tangents: see Note [Dual values]
+        walk.in_place = False
     batch = state.batch
     if batch:  # the tape's values are physical: see Note [Batching]
         if any(g.spec.hidden for g in gradients):
@@ -352,7 +354,7 @@ class Walk:
         if leaf.grad is None:
             leaf.grad = g  # at once: see Note [Counting and threads]
         else:
-            g = _accumulate(leaf, g, self.create)
+            g = _accumulate(leaf, g, not self.in_place)
         if g.storage.recipe is not None:
             keep(g.storage)  # a gradient that is kept must not keep the whole step's recipes
         if leaf.post_hooks:

@@ -341,7 +341,7 @@ def _told_apart(values: Sequence[Value]) -> Sequence[Value]:
 
 def _addresses(plan: Plan, values: Sequence[Value], state: Any) -> list[int] | None:
     """Where the operands lie, if that is all a launch must know: nothing is recorded, dropped or watched over."""
-    if plan.launch is None or state.region is not None or state.birth:
+    if plan.launch is None or state.region is not None or state.birth or state.dual is not None:
         return None
     ins = []
     for value in values:

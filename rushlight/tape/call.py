@@ -152,8 +152,11 @@ def _run_slowly(plan: Any, inputs: Sequence[Value], params: tuple[Any, ...], sta
     if node is not None and state.special:
         settle(node, state)
     result = wrap(plan, inputs, storages, offset, node)
-    if state.watch is not None:
-        state.watch.append((plan, inputs, params, result, state.grad))
+    if state.special:
+        if state.watch is not None:
+            state.watch.append((plan, inputs, params, result, state.grad))
+        if state.dual is not None:
+            state.dual.follow(plan, inputs, params, result)
     return result
 
 
@@ -162,6 +165,8 @@ def settle(node: Node, state: Any) -> None:
     if state.region is not None:
         state.region.note(node)
     if state.saving is not None:
+        if state.dual is not None and node.saved:
+            state.dual.refuse("packing a save", "use no saved tensor hooks inside a dual level", *node.saved)
         state.saving.pack_saves(node)
 
 

@@ -63,7 +63,7 @@ def one_launch(
     def direct(g: Any, node: Any) -> Any:
         state = get_state()
         results = None
-        if known is not None and g.spec is out and state.region is None and not state.grad:
+        if known is not None and g.spec is out and not state.special and not state.grad:
             try:
                 results = quick(g, node)
             except (TypeError, IndexError, AttributeError):  # freed or dropped: the general way tells

@@ -30,6 +30,7 @@ from rushlight.core.errors import (
 from rushlight.core.shapes import Spec
 from rushlight.tape import call
 from rushlight.tape.batching import levels_of, wrap
+from rushlight.tape.dual_function import apply_to_duals, has_tangents
 from rushlight.tape.needed import Needed, edge_of
 from rushlight.tape.op import Grad, Op, Plan, never
 from rushlight.tape.per_example import PerExample, everywhere, levels_in, own_vmap, whole
@@ -41,11 +42,12 @@ from rushlight.tape.value import Leaf, Node, Output, Value, history_of
 class _Left:
     """What a forward told its context, apart from what users put there under names of their own."""
 
-    __slots__ = ("aside", "constant", "dirty", "materialize", "order", "own", "record", "saves", "unpacked")
+    __slots__ = ("aside", "constant", "dirty", "forward", "materialize", "order", "own", "record", "saves", "unpacked")
 
     def __init__(self) -> None:
         self.materialize = True
         self.saves: tuple[Any, ...] = ()
+        self.forward: tuple[Any, ...] = ()  # kept for the user's `jvp`
         self.aside: dict[int, Value] = {}  # the saved that have no storage: sparse tensors, kept as they are
         self.dirty: tuple[Any, ...] = ()
         self.constant: tuple[Any, ...] = ()
@@ -83,8 +85,9 @@ class Context:
         left.saves = tuple(None if i in left.aside else v for i, v in enumerate(tensors))
 
     def save_for_forward(self, *tensors: Value | None) -> None:
-        """What PyTorch keeps for a function's own `jvp`. Here forward mode is made of backward, and needs none of it."""
+        """Keep tensors for the function's own `jvp`, where it has one; without, forward mode is made of backward."""
         _only_tensors("save_for_forward", [v for v in tensors if v is not None])
+        self._left.forward = tensors
 
     def mark_dirty(self, *args: Value) -> None:
         """Say which inputs the forward wrote into; they must be among the results."""
@@ -162,6 +165,9 @@ class Function:
         for name, a in named.items():
             if isinstance(a, Value) and edge_of(a) is not None:
                 raise RushlightError(f"{cls.__name__}: {name}= requires gradients; give it by position")
+        dual = STATE.get().dual
+        if dual is not None and has_tangents(dual, args):
+            return apply_to_duals(cls, dual, args, named)
         batched = bool(STATE.get().batch) and bool(levels_in(args))
         own = getattr(cls, "vmap", None)
         if batched and own is not None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from rushlight.core.errors import InplaceError
 from rushlight.core.shapes import Shape, Spec
-from rushlight.tape.state import Changed
+from rushlight.tape.state import STATE, Changed
 from rushlight.tape.value import Value, history_of
 from rushlight.tape.written import describe_writes
 
@@ -30,6 +30,7 @@ class Needed:
     rebase: Callable[[Value, Any], None]  # the record of new bits, given to who was written to and to its base
     store_out: Callable[[str, Any, Any], Any]  # a result put where `out` says
     write_view: Any  # the op (base, value) -> base with a view replaced
+    with_view: Callable[[Value, Value, Spec, int], Value]  # a copy of a base with a view, by spec and offset, replaced
     permute: Callable[[Value, Shape], Value]
     batch_rule: Callable[[Any], Any]  # an op's batching rule
     spread: Callable[[Value, Any], Value]  # the physical value of a value repeated over levels
@@ -46,6 +47,14 @@ def edge_of(value: Value) -> Any:
     if base is not None and history_of(value) != history_of(base):
         refresh_view(value)
     return value.node
+
+
+def is_followed(value: Value) -> bool:
+    """Whether a derivative through what is made of the value may be asked for: it has a record, or a tangent."""
+    state = STATE.get()
+    if state.grad and edge_of(value) is not None:
+        return True
+    return state.dual is not None and state.dual.tangent_of(value) is not None
 
 
 def refresh_view(value: Value) -> None:

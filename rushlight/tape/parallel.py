@@ -31,6 +31,7 @@ from typing import Any
 from rushlight.tape.backward import Walk, fits, fitted_for, tell_place
 from rushlight.tape.op import Op
 from rushlight.tape.place import CALLERS, user_frame
+from rushlight.tape.state import STATE
 from rushlight.tape.value import Leaf, Output, Value
 
 LONG = 1 << 15  # the cost of a plan, as budgets count it, from which on a node is worth another thread
@@ -43,7 +44,9 @@ def walk_by(workers: Any, op: str) -> Callable[..., Walk] | None:
         raise TypeError(f"{op}: workers is a number of threads, got {workers!r}; pass 1 or more")
     if workers < 1:
         raise ValueError(f"{op}: {workers} workers cannot run anything; pass 1 or more")
-    return partial(ParallelWalk, workers=workers) if workers > 1 else None
+    if workers == 1 or STATE.get().dual is not None:  # Note [Dual values] 4
+        return None
+    return partial(ParallelWalk, workers=workers)
 
 
 class _Sum:

@@ -43,6 +43,7 @@ class State:
     saving: Any = None  # hooks for what records save; see Note [Saved tensor hooks]
     saving_refused: str | None = None  # why there must be no such hooks
     batch: tuple[Any, ...] = ()  # the levels of every vmap around; see Note [Batching]
+    dual: Any = None  # the level whose tangents calls carry on; see Note [Dual values]
     special: bool = field(init=False)  # something besides the grad mode is set
     birth: int = field(init=False)  # the version of new storages
     turned: State | None = field(
@@ -52,7 +53,7 @@ class State:
     def __post_init__(self) -> None:
         fill = object.__setattr__
         quiet = self.region is None and self.autocast is None and self.watch is None and self.saving is None
-        fill(self, "special", not quiet or bool(self.batch))
+        fill(self, "special", not quiet or bool(self.batch) or self.dual is not None)
         fill(self, "birth", INFERENCE if self.inference else 0)
         fill(self, "turned", None)
         if self.inference and self.grad:  # `enable_grad` inside records nothing either
