@@ -12,7 +12,7 @@ from typing import Any
 
 from rushlight.core import dtypes
 from rushlight.core.dtypes import DType
-from rushlight.core.errors import DTypeError, RushlightError
+from rushlight.core.errors import DTypeError, RushlightError, ShapeError
 from rushlight.core.shapes import Spec, is_contiguous
 from rushlight.devices.allocator import Lent, Pool
 from rushlight.devices.registry import pool_of
@@ -22,6 +22,7 @@ from rushlight.ops.batching import rules
 from rushlight.ops.batching.libraries import move_rule
 from rushlight.ops.family.build import check_device_dtype
 from rushlight.tape import call, later, replay
+from rushlight.tape.needed import provide
 from rushlight.tape.op import Grad, Op, Plan
 from rushlight.tape.state import impure
 from rushlight.tape.value import Value
@@ -170,7 +171,13 @@ def from_data(data: Any, dtype: DType | None, pool: Pool) -> Value:
         try:
             array = _array(_numbers(data), dtype)
         except ValueError:
-            array = np.empty(0, object)
+            raise ShapeError("tensor: nested lists must have equal lengths at each level") from None
+        if dtype is None and array.dtype.kind in "uO" and _is_too_large(array):
+            raise ShapeError(
+                "tensor: an integer of the list does not fit into int64; give dtype=uint64 or a float type"
+            )
+        if dtype is not None and array.dtype == object and dtype.kind in "fc":
+            array = array.astype(numpy_dtype(dtype))  # integers beyond 64 bits
         if dtype is None and array.dtype == np.float64:
             array = array.astype(numpy_dtype(dtypes.get_default()))
         if dtype is None and array.dtype == np.complex128:
@@ -182,6 +189,11 @@ def from_data(data: Any, dtype: DType | None, pool: Pool) -> Value:
     if dtype is not None:
         array = array.astype(numpy_dtype(dtype))
     return from_array(array, pool)
+
+
+def _is_too_large(array: Any) -> bool:
+    flat = array.reshape(-1).tolist()
+    return all(isinstance(n, int) for n in flat) and any(n > 2**63 - 1 for n in flat)
 
 
 def _array(numbers: Any, dtype: DType | None) -> Any:
@@ -198,11 +210,16 @@ def _array(numbers: Any, dtype: DType | None) -> Any:
 
 def _numbers(data: Any) -> Any:
     """Nested sequences with tensors in them as plain numbers."""
-    if isinstance(data, Value):
-        return to_numpy(_without_record(data), copy=True).tolist()
     if isinstance(data, (list, tuple)):
-        return [_numbers(item) for item in data]
+        return [_element(item) if isinstance(item, Value) else _numbers(item) for item in data]
     return data
+
+
+def _element(value: Value) -> Any:
+    """A tensor in a list is a number."""
+    if value.spec.numel != 1:
+        raise TypeError(f"tensor: a list holds tensors of one element, got {value.spec!r}; use stack for larger ones")
+    return to_list(_without_record(value))[0]
 
 
 def _without_record(value: Value) -> Value:
@@ -227,6 +244,9 @@ def from_numpy(array: Any) -> Value:
     spec = Spec.of(pool, dtype, array.shape, tuple(st // size for st in array.strides))
     room = size + sum((n - 1) * st for n, st in zip(array.shape, array.strides, strict=True))
     return call.rooted(call.make_value(spec, Lent(pool, array.ctypes.data, room, array)))
+
+
+provide(from_array=from_numpy)
 
 
 def from_pickle(raw: bytes, dtype: DType, shape: tuple[int, ...], device: str, requires_grad: bool) -> Value:

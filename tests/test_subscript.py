@@ -172,7 +172,6 @@ def test_the_underscore_writes_the_same(name, device):
         (IndexError, lambda x: x[[3]].tolist()),
         (IndexError, lambda x: x[[0, 1], [0, 4]].tolist()),
         (IndexError, lambda x: x[[0, 1], [0, 1, 2]]),
-        (IndexError, lambda x: x[[[0, 1], [2]]]),
         (IndexError, lambda x: x[rl.tensor([0.5])]),
         (IndexError, lambda x: x[rl.tensor([True, False])]),
         (TypeError, lambda x: x["a"]),

@@ -25,6 +25,10 @@ class KindError(RushlightError, TypeError):
     """Something that is no tensor, or no number, where one is needed; PyTorch raises either of the two."""
 
 
+class UnsupportedDType(DTypeError, NotImplementedError):
+    """An op that is not there for an element type; PyTorch raises NotImplementedError for many of those."""
+
+
 class LayoutError(RushlightError, NotImplementedError):
     """A sparse tensor where a dense one is needed, or the other way round."""
 

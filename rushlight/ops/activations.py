@@ -92,6 +92,8 @@ def hardtanh(input: Value, min_val: float = -1.0, max_val: float = 1.0, inplace:
     """x, no smaller than min_val and no larger than max_val."""
     if min_val > max_val:
         raise ValueError(f"hardtanh: min_val {min_val} is larger than max_val {max_val}")
+    if input.spec.dtype.kind == "u" and (min_val < 0 or max_val < 0):
+        raise RushlightError(f"hardtanh: negative limits do not fit {input.spec!r}, which has no sign; cast it first")
     if input.spec.dtype.kind != "f":
         min_val, max_val = int(min_val), int(max_val)
     return _placed(input, _clipped(input, min_val, max_val), inplace)

@@ -82,7 +82,7 @@ def _rounded_quotient(x: Any, other: Any, rounding_mode: str) -> Value:
         if not any(isinstance(v, float) or (isinstance(v, Value) and v.spec.dtype.kind == "f") for v in (x, other)):
             return division.truncated(x, other)
         return e.trunc(e.div(x, other))
-    raise ValueError(f"div: rounding_mode is None, 'trunc' or 'floor', got {rounding_mode!r}")
+    raise RushlightError(f"div: rounding_mode is None, 'trunc' or 'floor', got {rounding_mode!r}")
 
 
 for _short in (add, sub, div):
@@ -200,8 +200,10 @@ def clamp(input: Value, min: Any = None, max: Any = None) -> Value:
     if all(_is_bool(v) for v in (input, min, max) if v is not None):
         bounds = [e.cast(v, int32) if isinstance(v, Value) else v for v in (min, max)]
         return e.cast(clamp(e.cast(input, int32), *bounds), bool_)
-    if input.spec.dtype is bool_:
+    if input.spec.dtype is bool_ and not any(isinstance(v, Value) for v in (min, max)):
         input = e.cast(input, int64)
+    elif input.spec.dtype is bool_:  # as the type of the bounds, which promotion knows
+        input = e.cast(input, next(v.spec.dtype for v in (min, max) if isinstance(v, Value)))
     if max is None:
         return _at_least(input, min)
     return _at_most(input, max) if min is None else _between(input, min, max)

@@ -8,7 +8,7 @@ from typing import Any
 
 from rushlight.core import config
 from rushlight.core.dtypes import DType, bool_, compute_type, get_default, int64, integer_range, scalar_dtype
-from rushlight.core.errors import DeviceError, DTypeError, RushlightError, ShapeError
+from rushlight.core.errors import DeviceError, DTypeError, RushlightError, ShapeError, UnsupportedDType
 from rushlight.core.shapes import Shape, Spec
 from rushlight.devices.allocator import Pool, room_for
 from rushlight.devices.registry import names, pool_of
@@ -104,7 +104,7 @@ def check_holds(op: str, least: Any, most: Any, dtype: DType) -> None:
     low, high = integer_range(dtype)
     whole = all(isinstance(n, int) for n in (least, most))
     for number in (least, most):
-        if not (-high if dtype.kind == "u" and whole else low) <= number <= high:
+        if not (-high if dtype.kind == "u" and whole else low) <= number <= high:  # nor is NaN
             raise RushlightError(f"{op}: {number} does not fit into {dtype.name}, which holds {low} to {high}")
 
 
@@ -118,6 +118,9 @@ def full_spec(spec: Spec, value: complex) -> Value:
         if value.imag:
             raise DTypeError(f"full: the complex number {value} does not fit into {spec!r}")
         value = value.real
+    if isinstance(value, float) and spec.dtype.kind in "iu":
+        check_holds("full", value, value, spec.dtype)
+        value = int(value)
     return call.call(_full, (), (spec,), (value,))
 
 
@@ -191,6 +194,9 @@ def number_of(value: Any, op: str) -> Any:
 
 def shape_of(size: tuple[Any, ...]) -> Shape:
     sizes = size[0] if len(size) == 1 and isinstance(size[0], (tuple, list)) else size
+    for n in sizes:
+        if n.__class__ is not int and (isinstance(n, bool) or not hasattr(n, "__index__")):
+            raise TypeError(f"sizes must be integers, got {n!r} of type {type(n).__name__}")
     shape = tuple(int(n) for n in sizes)
     if any(n < 0 for n in shape):
         raise ShapeError(f"sizes must not be negative, got {list(shape)}")
@@ -299,6 +305,8 @@ def arange(
     if step == 0 or (end - start) * step < 0:
         raise ShapeError(f"arange: from {start} to {end} there is no way by steps of {step}")
     count = max(0, math.ceil((end - start) / step))
+    if dtype is bool_:
+        raise UnsupportedDType("arange: there are no ranges of truth values; cast with .bool()")
     if dtype is not None and dtype.kind == "c":
         raise DTypeError("arange: there are no complex ranges; use linspace, or cast with .to(dtype)")
     if dtype is None:

@@ -26,7 +26,7 @@ def check_divisor(op: str, x: Any, y: Any) -> None:
     """Refuse zeros among the divisors of integers."""
     if isinstance(y, Value):
         spec = y.spec
-        if spec.dtype.kind not in "iu" or not spec.numel or spec.device.device.limits.asynchronous:
+        if spec.dtype.kind not in "biu" or not spec.numel or spec.device.device.limits.asynchronous:
             return
         whole = x.spec.dtype.kind in "biu" if isinstance(x, Value) else isinstance(x, int)
         if not whole:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from rushlight.core.dtypes import ALL, ANY, ARITHMETIC, FIELD, FLOAT, INTEGER, DType, bool_, int64, uint32, uint64
+from rushlight.core.errors import RushlightError
 from rushlight.ops.family.declare import elementwise
 from rushlight.scalar import build as s, elementary
 from rushlight.scalar.ir import Expr, const
@@ -67,6 +69,18 @@ remainder = elementwise(
 )
 fmod = elementwise("fmod", lambda x, y: s.remainder_c(x, y), "Remainder with the sign of the dividend.")
 pow = elementwise("pow", _power, "Power, x ** y.", ARITHMETIC, second="exponent")
+
+
+def _refuse_reciprocals(tensors: Sequence[Value], operands: Sequence[Any]) -> None:
+    exponent = operands[1]
+    if isinstance(exponent, int) and exponent < 0 and tensors[0].spec.dtype.kind in "biu":
+        raise RushlightError(
+            f"pow: integers to negative integer powers are not allowed, got {tensors[0].spec!r} to the power of {exponent}; "
+            f"cast to a float type first"
+        )
+
+
+pow.op.refuse = _refuse_reciprocals  # type: ignore[attr-defined]
 neg = elementwise("neg", lambda x: -x, "Negative, -x.", ARITHMETIC)
 
 

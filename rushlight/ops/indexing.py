@@ -334,7 +334,13 @@ def index_select(input: Value, dim: int, index: Value) -> Value:
     index = views.reshape(index, (index.spec.numel,))
     if dim == 0:
         return rows(input, index)
-    return views.transpose(rows(views.transpose(input, 0, dim), index), 0, dim)
+    shape = input.spec.shape
+    count = index.spec.numel
+    if not count or not input.spec.numel:
+        return views.transpose(rows(views.transpose(input, 0, dim), index), 0, dim)
+    place = views.reshape(index, tuple(count if i == dim else 1 for i in range(len(shape))))
+    wanted = views.expand(place, (*shape[:dim], count, *shape[dim + 1 :]))
+    return call.call(_gather, (merges(input, dim), merges(wanted, dim)), (dim,))
 
 
 def from_end(index: Value, size: int) -> Value:

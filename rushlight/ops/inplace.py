@@ -19,12 +19,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from rushlight.core.dtypes import DType, bool_, compute_type, get_default, scalar_dtype
+from rushlight.core.dtypes import DType, bool_, compute_type, get_default, int64, scalar_dtype
 from rushlight.core.errors import AnomalyError, DTypeError, InplaceError, ShapeError
 from rushlight.core.shapes import Spec, broadcast_shapes
 from rushlight.ops import elementwise as e, parts
 from rushlight.ops.batching import lanes
-from rushlight.ops.creation import fill_plan, full_spec
+from rushlight.ops.creation import check_holds, fill_plan, full_spec
 from rushlight.ops.family.declare import apply, as_operand, promoted
 from rushlight.ops.family.map import Elementwise, Formula, MapOp, map_plan
 from rushlight.scalar import build as s
@@ -319,8 +319,7 @@ def copy_(target: Value, source: Any) -> Value:
         return target
     check_writable(target, "copy_")
     if not isinstance(source, Value):
-        if isinstance(source, float) and target.spec.dtype.kind in "iu":
-            source = int(source)
+        check_holds("copy_", source, source, target.spec.dtype)
         source = full_spec(Spec.of(target.spec.device, target.spec.dtype, ()), source)
     source = _apart(source, target)
     if STATE.get().grad and edge_of(target) is not None:
@@ -330,7 +329,7 @@ def copy_(target: Value, source: Any) -> Value:
     write(target, plan, (source,), ())
     if isinstance(given[0], Value):
         _remember(_assign, plan, target, given)
-    elif target.spec.dtype.kind == "f" or (target.spec.dtype.kind in "iu" and given[0].__class__ is int):
+    elif target.spec.dtype.kind == "f" or (target.spec.dtype is int64 and given[0].__class__ is int):
         _remember(_assign, fill_plan(target.spec), target, given)
     return target
 

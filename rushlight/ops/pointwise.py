@@ -19,6 +19,7 @@ from rushlight.core.dtypes import (
     float32,
     float64,
     get_default,
+    promote,
 )
 from rushlight.core.errors import DTypeError, RushlightError
 from rushlight.ops import elementwise as e, parts
@@ -268,7 +269,10 @@ def rsub(input: Value, other: Any, *, alpha: float = 1) -> Value:
 @composite("ldexp")
 def ldexp(input: Value, other: Any) -> Value:
     """input * 2 ** other."""
-    return e.mul(input, e.pow(2.0, other) if isinstance(other, Value) else 2.0**other)
+    if not isinstance(other, Value):
+        return e.mul(input, 2.0**other)
+    kind = promote(input.spec.dtype, other.spec.dtype) if isinstance(input, Value) else other.spec.dtype
+    return e.mul(input, e.pow(2.0, e.cast(other, kind) if kind.kind in "fc" else other))
 
 
 @composite("float_power")

@@ -280,12 +280,20 @@ def argmin(input: Value, dim: int | None = None, keepdim: bool = False) -> Value
 @composite("any")
 def any_(input: Value, dim: Dims = None, keepdim: bool = False) -> Value:
     """Whether any element is true; of uint8 the answer is 0 or 1 in uint8, as in PyTorch."""
+    if (
+        dim is not None and not isinstance(dim, int) and not len(dim)
+    ):  # nothing is reduced, other than by sum and its like
+        return _told(e.ne(input, 0), input)
     return _told(reduce_dims(_any, input, dim, keepdim), input)
 
 
 @composite("all")
 def all_(input: Value, dim: Dims = None, keepdim: bool = False) -> Value:
     """Whether all elements are true; of uint8 the answer is 0 or 1 in uint8, as in PyTorch."""
+    if (
+        dim is not None and not isinstance(dim, int) and not len(dim)
+    ):  # nothing is reduced, other than by sum and its like
+        return _told(e.ne(input, 0), input)
     return _told(reduce_dims(_all, input, dim, keepdim), input)
 
 

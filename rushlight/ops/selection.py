@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rushlight.core.dtypes import bool_, int32, int64
+from rushlight.core.dtypes import bool_, int32, int64, scalar_dtype
 from rushlight.core.errors import DTypeError, ShapeError
 from rushlight.core.shapes import Shape, broadcast_shapes, contiguous_strides, numel, wrap_dim
 from rushlight.ops import compaction, elementwise as e, indexing, reductions, views
@@ -341,7 +341,7 @@ def isin(elements: Any, test_elements: Any, *, assume_unique: bool = False, inve
     if not isinstance(known, Value):
         raise DTypeError("isin: at least one of elements and test_elements must be a tensor")
     if not isinstance(elements, Value):
-        elements = filled(known, known.spec.dtype, (), elements)
+        elements = filled(known, scalar_dtype(elements), (), elements)
     if not isinstance(test_elements, Value):
         found = e.eq(elements, test_elements)
     elif elements.spec.numel * test_elements.spec.numel > _MANY and test_elements.spec.numel > 64:

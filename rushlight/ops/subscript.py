@@ -6,12 +6,15 @@
    Python's or 0-dim, stands for a new dimension, taken once or not at all.
 3. Index tensors broadcast against each other. Where they stand side by side their dimensions take that place, else they
    come first.
-4. A 0-dim integer tensor takes its dimension away at once, as an int does; written to, it is read off the device first. Where it
-   differs between the examples of a `vmap` it is written as an index tensor next to the others, which gives the same shape.
+4. A 0-dim integer tensor is an int, read off the device, so that x[i] is a view whatever i is. Where it differs between
+   the examples of a `vmap` it is not read: what is got is a copy, and it is written as an index tensor next to the others,
+   which gives the same shape.
+5. A list alone in the brackets that holds lists, tensors, slices, None or ... counts as the tuple of its items.
 """
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,7 +22,7 @@ from rushlight.core.dtypes import INDEX, INTEGER, bool_, int64, uint8
 from rushlight.core.errors import DTypeError, ShapeError
 from rushlight.core.shapes import Shape, Spec, broadcast_shapes, numel
 from rushlight.ops import compaction, elementwise as e, indexing, inplace, selection, views
-from rushlight.ops.creation import full_spec
+from rushlight.ops.creation import check_holds, full_spec
 from rushlight.ops.registry import composite
 from rushlight.tape.value import Value
 
@@ -30,13 +33,17 @@ Left = list[tuple[int, Value]]
 def _from_list(x: Value, key: Any) -> Value:
     """A list of numbers, lists and tensors as an index tensor on x's device."""
     if isinstance(key, Value):
-        return key
-    if isinstance(key, (bool, int)) or hasattr(key, "__index__"):
+        if key.spec.numel != 1:
+            raise TypeError(f"index: a list of indices holds tensors of one element, got {key.spec!r}; stack them")
+        return views.reshape(key, ())
+    if isinstance(key, (list, tuple, range)) or getattr(key, "shape", ()) != ():
+        key = list(key)
+    elif isinstance(key, (bool, int)) or hasattr(key, "__index__"):
         number = key if isinstance(key, bool) else int(key)
         return full_spec(Spec.of(x.spec.device, bool_ if isinstance(key, bool) else int64, ()), number)
-    if not isinstance(key, (list, tuple)) and hasattr(key, "tolist"):
-        key = key.tolist()
-    if not isinstance(key, (list, tuple)):
+    elif hasattr(key, "tolist"):
+        return _from_list(x, key.tolist())
+    else:
         raise IndexError(f"index: a list of indices holds integers and bools, got {type(key).__name__}")
     if not key:
         return full_spec(Spec.of(x.spec.device, int64, (0,)), 0)
@@ -57,19 +64,31 @@ def _normal(x: Value, key: Any) -> Any:
         if key.spec.dtype is uint8:
             return e.cast(key, bool_)  # a mask, as PyTorch has it
         return key if key.spec.shape or key.spec.dtype not in INTEGER else e.cast(key, int64)
-    if type(key) is int or key is None or key is Ellipsis or isinstance(key, (bool, slice)):
+    if type(key) is int or key is None or key is Ellipsis or isinstance(key, bool):
         return key
+    if isinstance(key, slice):
+        return slice(*[None if end is None else operator.index(end) for end in (key.start, key.stop, key.step)])
     if _is_index(key):
         return int(key.__index__())
     if hasattr(key, "tolist") and getattr(key, "shape", None) == ():  # a NumPy number
         return key.item()
-    if isinstance(key, (list, tuple)) or hasattr(key, "tolist"):
+    if isinstance(key, (list, tuple, range)) or hasattr(key, "tolist"):
         return _from_list(x, key)
     kind = TypeError if isinstance(key, str) else IndexError
     raise kind(
         "index: only integers, slices (`:`), ellipsis (`...`), None and integer or bool tensors or lists of them are "
         f"valid indices, got {type(key).__name__}"
     )
+
+
+def _is_tuple(key: Any) -> bool:
+    """Whether a list stands for a tuple. See Note [Subscripts]."""
+    parts = (Value, list, tuple, range, slice, type(None), type(Ellipsis))
+    return isinstance(key, list) and len(key) < 32 and any(isinstance(k, parts) or _is_array(k) for k in key)
+
+
+def _is_array(key: Any) -> bool:
+    return not isinstance(key, Value) and getattr(key, "shape", ()) != ()
 
 
 def _width(key: Any) -> int:
@@ -81,7 +100,8 @@ def _width(key: Any) -> int:
 
 def _expanded(x: Value, key: Key) -> list[Any]:
     """The key as a list with an entry per dimension, Ellipsis filled in."""
-    keys = [_normal(x, k) for k in key] if isinstance(key, tuple) else [_normal(x, key)]
+    several = isinstance(key, tuple) or _is_tuple(key)
+    keys = [_normal(x, k) for k in key] if several else [_normal(x, key)]
     used = sum(map(_width, keys))
     rank = len(x.spec.shape)
     if used > rank:
@@ -131,12 +151,13 @@ def basic(x: Value, keys: list[Any], writing: bool = False) -> tuple[Value, Left
     picked: Left = []
     dim = 0
     for key in keys:
-        if writing and isinstance(key, Value) and key.spec.dtype in INDEX and not key.spec.shape:
-            if key.spec.hidden:
+        if isinstance(key, Value) and key.spec.dtype in INDEX and not key.spec.shape:
+            if key.spec.hidden and writing:
                 picked.append((dim, key))
                 dim += 1
                 continue
-            key = int(compaction.read(key)[0])
+            if not key.spec.hidden:
+                key = int(compaction.read(key)[0])
         if key is None:
             x = views.unsqueeze(x, dim)
             dim += 1
@@ -234,7 +255,8 @@ class Places:
         if not before or not count:
             return whole
         rank = len(whole.spec.shape)
-        return views.permute(whole, (*range(count, count + before), *range(count), *range(count + before, rank)))
+        order = (*range(count, count + before), *range(count), *range(count + before, rank))
+        return views.contiguous(views.permute(whole, order))  # so that .view(...) of it works
 
     def unplaced(self, result: Value) -> Value:
         """The inverse of `placed`."""
@@ -267,13 +289,13 @@ def write_at(x: Value, left: Left, values: Value, accumulate: bool) -> Value:
     places = Places(x, left)
     _check_empty(places)
     shape = places.result_shape()
-    if not numel(shape):
-        return e.clone(x)
     given = values.spec.shape
     while len(given) > len(shape) and given[0] == 1:  # PyTorch drops leading dimensions of 1
         given = given[1:]
     if broadcast_shapes([shape, given], "index", [x.spec, values.spec]) != shape:
         raise ShapeError(f"index: values {values.spec!r} do not broadcast to the indexing result {list(shape)}")
+    if not numel(shape):
+        return e.clone(x)
     merged = places.merged(x)
     new = places.unplaced(views.expand(views.reshape(values, given), shape))
     if accumulate:
@@ -297,7 +319,9 @@ def _mask_over(x: Value, keys: list[Any]) -> Value | None:
 def set_item(x: Value, key: Key, value: Any) -> None:
     """x[key] = value."""
     inplace.check_writable(x, "x[...] = value")
-    keys = _expanded(x, key)
+    if key is False:
+        return
+    keys = _expanded(x, None if key is True else key)
     if not isinstance(value, Value):
         value = _number(x, value)
     mask = _mask_over(x, keys) if value.spec.numel == 1 else None
@@ -307,6 +331,7 @@ def set_item(x: Value, key: Key, value: Any) -> None:
         return
     seen, left = basic(x, keys, writing=True)
     if left:
+        _check_kind(x, keys, value)
         value = write_at(seen, left, e.cast(value, x.spec.dtype), accumulate=False)
     elif len(value.spec.shape) > len(seen.spec.shape):
         drop = len(value.spec.shape) - len(seen.spec.shape)
@@ -315,11 +340,24 @@ def set_item(x: Value, key: Key, value: Any) -> None:
     inplace.copy_(seen, value)
 
 
+def _check_kind(x: Value, keys: list[Any], value: Value) -> None:
+    """Refuse values of another type, which index tensors do not convert; one value for masks alone is converted."""
+    if value.spec.dtype is x.spec.dtype:
+        return
+    used = [k for k in keys if isinstance(k, Value) and (k.spec.shape or k.spec.dtype is bool_)]
+    if value.spec.numel != 1 or not used or any(k.spec.dtype is not bool_ for k in used):
+        raise DTypeError(
+            f"x[...] = value: index tensors put values of type {x.spec.dtype.name} into {x.spec!r}, got {value.spec!r}; "
+            f"cast with .to(x.dtype)"
+        )
+
+
 def _number(x: Value, value: Any) -> Value:
     if hasattr(value, "item") and getattr(value, "shape", None) == ():
         value = value.item()
     if not isinstance(value, (bool, int, float, complex)):
         raise TypeError(f"x[...] = value: the value must be a tensor or a number, got {type(value).__name__}")
+    check_holds("x[...] = value", value, value, x.spec.dtype)
     return full_spec(Spec.of(x.spec.device, x.spec.dtype, ()), value)
 
 

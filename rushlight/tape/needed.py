@@ -33,6 +33,7 @@ class Needed:
     with_view: Callable[[Value, Value, Spec, int], Value]  # a copy of a base with a view, by spec and offset, replaced
     permute: Callable[[Value, Shape], Value]
     batch_rule: Callable[[Any], Any]  # an op's batching rule
+    from_array: Callable[[Any], Value]  # a NumPy array as a tensor on the host
     spread: Callable[[Value, Any], Value]  # the physical value of a value repeated over levels
 
 

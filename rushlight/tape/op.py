@@ -6,7 +6,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
-from rushlight.core.errors import DeviceError, DTypeError, NotDifferentiable, RushlightError
+from rushlight.core.errors import DeviceError, NotDifferentiable, RushlightError, UnsupportedDType
 from rushlight.core.shapes import Spec
 from rushlight.devices.allocator import Pool, room_for
 from rushlight.kernel.shapes import Map, Rowwise
@@ -235,7 +235,7 @@ def check_dtypes(name: str, specs: Sequence[Spec], accepted: Sequence[Any]) -> N
     for spec in specs:
         if spec.dtype not in accepted:
             listed = ", ".join(d.name for d in accepted)
-            raise DTypeError(
+            raise UnsupportedDType(
                 f"{name}: does not take {spec.dtype.name} (operands {describe(specs)}); "
                 f"it takes {listed}: cast with .to(dtype)"
             )

@@ -18,9 +18,12 @@ from rushlight.tape.value import Value
 
 
 def as_operand(operand: Any) -> Any:
-    """A NumPy number counts as a Python one."""
-    is_number = hasattr(operand, "dtype") and not isinstance(operand, Value) and operand.shape == ()
-    return operand.item() if is_number else operand
+    """A NumPy number counts as a Python one, an array as the tensor with its elements."""
+    if isinstance(operand, Value) or not hasattr(operand, "dtype"):
+        return operand
+    if operand.shape == ():
+        return operand.item()
+    return Needed.from_array(operand) if hasattr(operand, "__array_interface__") else operand
 
 
 def apply(op: Elementwise, *operands: Any) -> Any:
@@ -43,11 +46,15 @@ def apply(op: Elementwise, *operands: Any) -> Any:
             )
     if not tensors:
         raise DTypeError(f"{op.name}: at least one operand must be a tensor, got {operands!r}")
+    if op.refuse is not None:
+        op.refuse(tensors, operands)
     plan = call.plan_for(op, tensors, tuple(pattern))
     specs = [t.spec for t in tensors]
     if not numbers:
         keep_plan(op.plans, specs[0] if len(specs) == 1 else tuple(specs), plan)
-    elif len(operands) == 2 and operands[1].__class__ in op.number_plans:
+    elif (op.refuse is None or specs[0].differentiable) and (
+        len(operands) == 2 and operands[1].__class__ in op.number_plans
+    ):
         keep_plan(op.number_plans[operands[1].__class__], specs[0], plan)
     return call.run(plan, tensors, tuple(numbers))
 

@@ -107,7 +107,11 @@ def map_kernel(formula: Formula, sizes: Shape, strides: Sequence[Shape], n_outs:
 class Elementwise(MapOp):
     """A declared elementwise op. Operands are tensors or Python numbers; `static` is the pattern of them."""
 
-    __slots__ = ("accepts", "body", "conditions", "result", "vjp")
+    __slots__ = ("accepts", "body", "conditions", "refuse", "result", "vjp")
+
+    refuse: (
+        Callable[[Sequence[Value], Sequence[Any]], None] | None
+    )  # looks at tensors and operands before a call; raises
 
     def __init__(
         self,
@@ -125,6 +129,7 @@ class Elementwise(MapOp):
         self.accepts = accepts
         self.result = result
         self.conditions = conditions
+        self.refuse = None
 
     def common_type(self, ins: Sequence[Spec], static: Static) -> DType:
         """The type the formula is computed in and, unless `result` says otherwise, stored in."""
