@@ -281,6 +281,19 @@ def call_map(op: Op, inputs: Sequence[Value], params: tuple[Any, ...]) -> Any:
 
 def launch_at(plan: Plan, ins: Sequence[int], params: tuple[Any, ...], birth: int = 0) -> Any:
     """Run a plan on input addresses, outside regions, without a record; one value, or several."""
+    count = len(plan.outs)
+    if count == 1:
+        return launch_one(plan, ins, params, birth)
+    pool = plan.pool
+    storages = [make_storage(pool, room, birth, ins) for room in plan.rooms]
+    plan.launch(*[s.address for s in storages], *ins, *plan.tail, *params)  # type: ignore[misc]
+    if count == 2:
+        return make_value(plan.out, storages[0]), make_value(plan.outs[1], storages[1])
+    return [make_value(spec, s) for spec, s in zip(plan.outs, storages, strict=True)]
+
+
+def launch_one(plan: Plan, ins: Sequence[int], params: tuple[Any, ...], birth: int = 0) -> Value:
+    """`launch_at` for a plan with one result."""
     pool = plan.pool
     blocks = plan.blocks
     address = blocks.pop() if blocks else pool.fresh(plan.room, ins)
@@ -294,15 +307,6 @@ def launch_at(plan: Plan, ins: Sequence[int], params: tuple[Any, ...], birth: in
     live = pool.live = pool.live + room
     if live > pool.peak:
         pool.peak = live
-    count = len(plan.outs)
-    if count == 2:
-        other = make_storage(pool, plan.rooms[1], birth, ins)
-        plan.launch(address, other.address, *ins, *plan.tail, *params)  # type: ignore[misc]
-        return make_value(plan.out, storage), make_value(plan.outs[1], other)
-    if count > 2:
-        storages = [storage, *[make_storage(pool, room, birth, ins) for room in plan.rooms[1:]]]
-        plan.launch(*[s.address for s in storages], *ins, *plan.tail, *params)  # type: ignore[misc]
-        return [make_value(spec, s) for spec, s in zip(plan.outs, storages, strict=True)]
     plan.launch(address, *ins, *plan.tail, *params)  # type: ignore[misc]
     out = new(Handle)
     out.spec = plan.out
@@ -310,7 +314,7 @@ def launch_at(plan: Plan, ins: Sequence[int], params: tuple[Any, ...], birth: in
     out.offset = 0
     out.node = None
     out.base = None
-    return out
+    return out  # type: ignore[no-any-return]
 
 
 batching._run[:] = [run, launch_at]

@@ -35,6 +35,7 @@ def one_launch(
     get_state = STATE.get
     out = plan.out
     known: Any = None
+    launch = call.launch_one if len(computed) == 1 else call.launch_at
     ready_made = not through and len(computed) in (1, n)  # the kernel's results are what is asked for, as they are
 
     def general(g: Value, node: Node) -> Any:
@@ -45,27 +46,24 @@ def one_launch(
             known = grad_op.make_plan([v.spec for v in operands], ())
         return call.call_map(grad_op, operands, node.params)
 
-    def quick(g: Any, node: Any) -> Any:
-        """The launch from addresses alone, or None where something is not as usual."""
-        ins = [g.storage.address + g.offset]
-        version = 0
-        if saves_out:
-            result = node.outs[0]
-            version = result.version
-            ins.append(result.address)
-        saved = node.saved  # held here until the launch is done, whatever another thread's backward gives back
-        for value in saved:
-            storage = value.storage
-            version += storage.version
-            ins.append(storage.address + value.offset)
-        return call.launch_at(known, ins, node.params) if version == node.version else None
-
     def direct(g: Any, node: Any) -> Any:
         state = get_state()
         results = None
         if known is not None and g.spec is out and not state.special and not state.grad:
             try:
-                results = quick(g, node)
+                ins = [g.storage.address + g.offset]
+                version = 0
+                if saves_out:
+                    result = node.outs[0]
+                    version = result.version
+                    ins.append(result.address)
+                saved = node.saved  # held here until the launch is done, whatever another thread's backward gives back
+                for value in saved:
+                    storage = value.storage
+                    version += storage.version
+                    ins.append(storage.address + value.offset)
+                if version == node.version:
+                    results = launch(known, ins, node.params)
             except (TypeError, IndexError, AttributeError):  # freed or dropped: the general way tells
                 results = None
         if results is None:
