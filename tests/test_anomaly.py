@@ -622,3 +622,18 @@ def test_reading_is_late(require_device):
         assert rl.memory.transfers() == before
         y.backward()
     assert x.grad.tolist() == pytest.approx([2 * np.e, 4 * np.e**4], rel=1e-5)
+
+
+@pytest.mark.parametrize("count", [1, 2, 63, 64, 1000, 1024, 1025, 4099, 65536, 99991])
+def test_a_look_at_memory_covers_it(count):
+    rows, axis, *_, step, _, _ = later.rows_of(count)
+    assert rows * axis == count and step == axis
+
+
+@pytest.mark.parametrize("size", [(3, 5), (64, 80), (67, 97)])
+def test_the_last_element_of_a_product_is_seen(device, size):
+    a, b = rl.ones(size[0], 4, device=device), rl.ones(4, size[1], device=device)
+    a[-1] = 1e20
+    b[:, -1] = 1e20
+    with rl.autograd.detect_anomaly(), pytest.raises(rl.AnomalyError, match="matmul"):
+        (a @ b).sum().item()

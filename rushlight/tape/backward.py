@@ -178,7 +178,7 @@ class Walk:
     def run(self) -> None:
         waiting, sums, owned = self.waiting, self.sums, self.owned
         in_place, retain, few, add_into = self.in_place, self.retain, self._quick(), Needed.add_into
-        programs = not (self.create or Mode.on or STATE.get().special)  # those of Note [Derived programs] may run
+        programs = not (self.create or STATE.get().special)  # those of Note [Derived programs] may run
         ready = self.start()
         while ready:
             node = ready.pop()
@@ -248,13 +248,16 @@ class Walk:
         """What `_pass_on` does, by a program, of a node without hooks of which nothing is wanted; False where none was learned."""
         sums, waiting = self.sums, self.waiting
         keys = [node] if len(node.plan.outs) == 1 else [(node, i) for i in range(len(node.plan.outs))]
+        grads = [sums.get(key) for key in keys]
         try:
-            found = derived.quick_parts(node, [sums.get(key) for key in keys])
+            found = derived.quick_parts(node, grads)
+            if found is None:
+                return False
+            if Mode.on:
+                watch.check_node(node, grads, found[0], False)
         except Exception as error:
             tell_place(error, node)
             raise
-        if found is None:
-            return False
         for key in keys:
             sums.pop(key, None)
         if not self.retain:

@@ -314,7 +314,7 @@ def launch_one(plan: Plan, ins: Sequence[int], params: tuple[Any, ...], birth: i
     out.offset = 0
     out.node = None
     out.base = None
-    return out  # type: ignore[no-any-return]
+    return out
 
 
 batching._run[:] = [run, launch_at]

@@ -35,7 +35,7 @@ def one_launch(
     get_state = STATE.get
     out = plan.out
     known: Any = None
-    launch = call.launch_one if len(computed) == 1 else call.launch_at
+    launch: Callable[..., Any] = call.launch_one if len(computed) == 1 else call.launch_at
     ready_made = not through and len(computed) in (1, n)  # the kernel's results are what is asked for, as they are
 
     def general(g: Value, node: Node) -> Any:

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 from weakref import ref
 
 from rushlight.core import locks
-from rushlight.core.dtypes import real_type
+from rushlight.core.dtypes import DType, real_type
 from rushlight.core.errors import AnomalyError
 from rushlight.core.shapes import Spec
 from rushlight.devices.allocator import Pool, Storage, room_for
@@ -38,7 +38,6 @@ from rushlight.tape.blame import (
     called_at,
     can_watch,
     causes,
-    check_numbers,
     checker,
     forward_error,
     is_to_blame,
@@ -50,6 +49,7 @@ from rushlight.tape.place import CALLED, Place, user_frame
 from rushlight.tape.value import Node, Value
 
 WORDS = 1 << 14
+SHORTEST_ROW, LONGEST_ROW = 63, 1024
 MOST_OPERANDS = 7  # WebGPU promises 8 buffers a kernel, and the words are one
 LOCK = locks.reentrant_lock()
 
@@ -96,7 +96,7 @@ class Passed(NamedTuple):
     owner: Node
 
 
-Entry = Launched | Outside | Passed
+Entry = Launched | Outside | Passed | tuple[Any, ...]
 
 
 class Log:
@@ -108,7 +108,6 @@ class Log:
         self.words = Storage(pool, room_for(4 * WORDS))
         self.first: int = self.words.address  # type: ignore[assignment]
         self.scratch = Storage(pool, room_for(8))
-        self.tests: dict[Any, Launch] = {}
         self.clear(bytes(4 * WORDS))
 
     def clear(self, zeros: bytes = b"") -> None:
@@ -127,25 +126,16 @@ class Log:
         entries.append(entry)
         return self.first + 4 * len(entries) - 4
 
-    def check(self, operand: int, spec: Spec, entry: Entry) -> None:
-        """Launch a look at an operand, and at what lies between its elements."""
-        key = spec.dtype
-        test = self.tests.get(key)
-        if test is None:
-            kernel = checker(real_type(key), ())
-            verify(kernel)
-            test = self.tests[key] = self.pool.device.build(kernel)
-        word = self.add(entry)
-        self.known.add(operand)
-        test(self.scratch.address, operand, word, *check_numbers(_reach(spec), spec.dtype))
-
     def check_outside(self, operand: int, spec: Spec) -> None:
-        """Look at memory that no entry stands for."""
+        """Look at memory that no entry stands for, unless that has been done."""
         if self.copies != Transfers.to_device:
             self.known.clear()
             self.copies = Transfers.to_device
         if operand not in self.known and is_inexact(spec):
-            self.check(operand, spec, Outside(operand, spec))
+            test, tail = _test_of(self.pool, spec)
+            word = self.add(Outside(operand, spec))
+            self.known.add(operand)
+            test(self.scratch.address, operand, word, *tail)
 
     def read(self) -> None:
         """Wait for the words; raise for the first entry that is to blame."""
@@ -189,6 +179,27 @@ def _log_of(pool: Pool) -> Log:
 def _reach(spec: Spec) -> int:
     """How many elements there are from the first to the last."""
     return sum((n - 1) * step for n, step in zip(spec.shape, spec.strides, strict=True)) + 1
+
+
+def _test_of(pool: Pool, spec: Spec) -> tuple[Launch, tuple[int, ...]]:
+    """A launch that looks at an operand and at what lies between its elements, and the numbers after its three addresses."""
+    kernel = checker(real_type(spec.dtype), ())
+    key = pool, spec.dtype
+    test = TESTS.get(key)
+    if test is None:
+        verify(kernel)
+        test = TESTS[key] = pool.device.build(kernel)
+    count = _reach(spec) * (2 if spec.dtype.kind == "c" else 1)
+    return test, rows_of(count)
+
+
+TESTS: dict[tuple[Pool, DType], Launch] = {}
+
+
+def rows_of(count: int) -> tuple[int, ...]:
+    """The numbers of a `checker` that looks at so many elements in rows, which have work for all of a GPU."""
+    axis = next((n for n in range(min(count, LONGEST_ROW), SHORTEST_ROW, -1) if count % n == 0), count)
+    return (count // max(axis, 1), axis, 1, 0, 0, 0, axis, 1, 0)
 
 
 def _stretch(address: int, spec: Spec) -> Stretch:
@@ -239,25 +250,30 @@ def make_watched(plan: Plan) -> Callable[..., None]:
 
 def _checked(plan: Plan, sources: Sequence[int]) -> Callable[..., None]:
     """The plain launch, and a look at each result."""
-    pool, ins, outs, plain, reference = plan.pool, plan.ins, plan.outs, plan.plain, ref(plan)
-    first = len(outs)
-    looked_at = [i for i, spec in enumerate(outs) if is_inexact(spec) and spec.contiguous]
+    pool, outs, plain, reference, running = plan.pool, plan.outs, plan.plain, ref(plan), Running
+    read = [(len(outs) + i, plan.ins[i]) for i in sources if is_inexact(plan.ins[i])]
+    tests = [(i, *_test_of(pool, spec)) for i, spec in enumerate(outs) if is_inexact(spec) and spec.contiguous]
 
     def launch(*numbers: Any) -> None:
         if not Mode.on:
             loosen(known(reference))(*numbers)
             return
-        assert plain is not None
-        frame = user_frame(_get_frame(1))
-        caller = (frame.f_code, frame.f_lasti, _get_called())
+        owner = running.owner
+        if owner is None or owner.hooks is not None or owner.plan.plain is never:
+            frame = user_frame(_get_frame(1))
+            caller = (frame.f_code, frame.f_lasti, _get_called())
+        else:
+            caller = (owner.code, owner.at, owner.chain)
         with LOCK:
-            log = _log_of(pool)
-            for i in sources:
-                log.check_outside(numbers[first + i], ins[i])
-            plain(*numbers)
-            for i in looked_at:
-                entry = Launched(known(reference), numbers, Running.owner, *caller, False, i)
-                log.check(numbers[i], outs[i], entry)
+            log = LOGS.get(pool) or _log_of(pool)
+            for place, spec in read:
+                if numbers[place] not in log.known or log.copies != Transfers.to_device:
+                    log.check_outside(numbers[place], spec)
+            plain(*numbers)  # type: ignore[misc]
+            for i, test, tail in tests:
+                word = log.add((reference(), numbers, owner, *caller, False, i))
+                log.known.add(numbers[i])
+                test(log.scratch.address, numbers[i], word, *tail)
 
     return launch
 
@@ -265,7 +281,7 @@ def _checked(plan: Plan, sources: Sequence[int]) -> Callable[..., None]:
 def check_node(node: Node, grads: Sequence[Value | None], parts: Sequence[Value | None], own: bool) -> None:
     """Note what came to a node and what it gave."""
     with LOCK:
-        log = _log_of(node.plan.pool)
+        log = LOGS.get(node.plan.pool) or _log_of(node.plan.pool)
         ends: list[tuple[int, ...]] = []
         for values in (grads, parts):
             found = []
@@ -274,7 +290,7 @@ def check_node(node: Node, grads: Sequence[Value | None], parts: Sequence[Value 
                     continue
                 if is_inexact(value.spec):
                     address = value.storage.address + value.offset
-                    if own or values is grads:
+                    if (own or values is grads) and (address not in log.known or log.copies != Transfers.to_device):
                         log.check_outside(address, value.spec)
                     found.append(address)
             ends.append(tuple(found))
