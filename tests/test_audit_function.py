@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -220,3 +222,34 @@ def test_a_view_made_where_nothing_is_recorded_is_not_written_to_where_it_is(mod
     with rl.no_grad():
         v.mul_(3)
     assert h.tolist() == [3, 2]
+
+
+def test_a_dirty_view_may_be_written_to_again():
+    def forward(ctx, x):
+        ctx.mark_dirty(x)
+        return x.mul_(2)
+
+    x = leaf(1, 2)
+    h = x * 1
+    v = make(forward, lambda ctx, g: g * 2).apply(h.view(2))
+    h.mul_(3)
+    assert v.tolist() == [6, 12]
+    assert grad((v * v).sum(), x)[0].tolist() == [72, 144]
+
+
+def test_a_function_s_results_are_freed_without_the_collector():
+    def forward(ctx, x):
+        ctx.mark_dirty(x)
+        ctx.save_for_backward(x)
+        return x.mul_(2)
+
+    gc.collect()
+    gc.disable()
+    try:
+        y = make(forward, lambda ctx, g: g * 2).apply(leaf(1, 2) * 1)
+        z = make(lambda ctx, x: (ctx.mark_non_differentiable(x), x * 2)[1], lambda ctx, g: g).apply(leaf(1) * 1)
+        nodes = [weakref.ref(y.grad_fn), weakref.ref(z.grad_fn)]
+        del y, z
+        assert [node() for node in nodes] == [None, None]
+    finally:
+        gc.enable()

@@ -64,3 +64,71 @@ def test_blocks_around_a_checkpoint():
     y.sum().backward()
     assert entered == ["run"]
     assert rl.equal(x.grad, x.detach().cos())
+
+
+# ---- views ----
+
+VIEWS = [
+    lambda x: x.expand(2, 3),
+    lambda x: x.reshape(-1).as_strided((2, 2), (0, 1)),
+    lambda x: x.reshape(-1).as_strided((2, 2), (1, 1)),
+    lambda x: x.reshape(-1).as_strided((3, 2), (1, 0)),
+    lambda x: x.reshape(-1).unfold(0, 2, 1),
+    lambda x: x.expand(4, 3)[::2],
+    lambda x: x.t().expand(3, 2),
+]
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_an_overlapping_view_of_what_was_written_to_since(view, device):
+    weight = rl.arange(12.0, device=device)[: view(rl.ones(1, 3)).numel()]
+
+    def value(x, before):
+        h = x * 1
+        v = view(h) if before else None
+        h.mul_(h.detach() + 2)
+        v = view(h) if v is None else v
+        return (v * v * weight.reshape(v.shape)).sum()
+
+    x = rl.tensor([[1.0, 2.0, 3.0]], device=device, requires_grad=True)
+    (found,) = grad(value(x, before=True), x)
+    (wanted,) = grad(value(x, before=False), x)
+    assert found.tolist() == wanted.tolist()
+
+
+def test_overlapping_parts_of_complex_numbers():
+    c = rl.tensor([[1 + 2j, 3 - 1j]], dtype=rl.complex128, requires_grad=True)
+    h = c * 1
+    real = h.expand(3, 2).real
+    h.mul_(2)
+    assert grad((real * real).sum(), c)[0].tolist() == [[24, 72]]
+
+
+UNCHANGED = {
+    "reshape": lambda x: x.reshape(2, 3),
+    "reshape_as": lambda x: x.reshape_as(x),
+    "squeeze": lambda x: x.squeeze(),
+    "squeeze(0)": lambda x: rl.squeeze(input=x, dim=0),
+    "expand": lambda x: x.expand(-1, 3),
+    "expand_as": lambda x: x.expand_as(x),
+    "broadcast_to": lambda x: rl.broadcast_to(x, (2, 3)),
+    "narrow": lambda x: x.narrow(0, 0, 2),
+    "chunk": lambda x: x.chunk(1)[0],
+    "split": lambda x: x.split(2)[0],
+    "hsplit": lambda x: x.hsplit(1)[0],
+}
+
+
+@pytest.mark.parametrize("name", UNCHANGED)
+def test_a_view_of_all_is_another_tensor(name):
+    for _ in range(3):  # the function, then what was learned of it
+        x = rl.ones(2, 3, requires_grad=True)
+        y = UNCHANGED[name](x)
+        assert y is not x
+        assert y.data_ptr() == x.data_ptr()
+        assert y.grad_fn.next_functions[0][0].variable is x
+        h = x * 1
+        UNCHANGED[name](h).t_()
+        assert h.shape == (2, 3)
+        UNCHANGED[name](h)[0].mul_(2)
+        assert grad(h.sum(), x)[0].tolist() == [[2, 2, 2], [1, 1, 1]]

@@ -11,7 +11,7 @@ from typing import Any
 from rushlight.core.dtypes import DType, complex_type, float32, float64, real_type
 from rushlight.core.errors import DTypeError, ShapeError
 from rushlight.core.shapes import Shape, Spec
-from rushlight.ops import elementwise as e, views
+from rushlight.ops import elementwise as e, reshaping, views
 from rushlight.ops.family.view import View
 from rushlight.ops.registry import composite
 from rushlight.tape import call
@@ -95,13 +95,29 @@ def view_of(base: Value, spec: Spec, offset: int) -> Value:
     """The view of a base that has this spec and starts so many bytes in, recorded."""
     skip = offset // real_type(spec.dtype).itemsize
     if spec.dtype is base.spec.dtype:
-        return views.view_of(base, spec, offset)
+        return _strided(base, spec.shape, spec.strides, offset // spec.dtype.itemsize)
     if not _are_parts(base.spec.dtype, spec.dtype):  # bytes seen as another type have no gradient
         return call.make_view(base, spec, base.offset + offset)
     if base.spec.dtype.kind == "c":
-        return call.call(views.as_strided, (split(base),), (spec.shape, spec.strides, skip))
+        return _strided(split(base), spec.shape, spec.strides, skip)
     shape, strides, _ = _split(spec.shape, spec.strides)
-    return joined(call.call(views.as_strided, (base,), (shape, strides, skip)))
+    return joined(_strided(base, shape, strides, skip))
+
+
+def _strided(x: Value, shape: Shape, strides: Shape, skip: int) -> Value:
+    if _overlaps(shape, strides):  # then several gradients meet in one element of x
+        return call.call(reshaping.as_strided_view, (x,), (shape, strides, skip, x.spec.strides))
+    return call.call(views.as_strided, (x,), (shape, strides, skip))
+
+
+def _overlaps(shape: Shape, strides: Shape) -> bool:
+    """Whether two places of a layout may be one element, as where it is expanded or made of windows."""
+    reach = 0
+    for step, n in sorted((step, n) for n, step in zip(shape, strides, strict=True) if n > 1):
+        if step <= reach:
+            return True
+        reach += (n - 1) * step
+    return False
 
 
 def record_write(base: Value, view: Value, spec: Spec, offset: int) -> Node | None:

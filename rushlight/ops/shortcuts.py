@@ -6,12 +6,13 @@ nothing that can be set but the default type and device.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 from rushlight.core.dtypes import get_default
-from rushlight.ops import creation, subscript
+from rushlight.ops import creation, subscript, views
 from rushlight.ops.out import tensors_only, with_out
 from rushlight.ops.pytorch_names import OUT_TOP
 from rushlight.ops.registry import REGISTRY
@@ -46,11 +47,38 @@ SEVERAL = (
 MAKERS = ("zeros", "ones", "full", "arange", "eye", "zeros_like", "ones_like", "full_like")
 
 
+# Views that give a view of the whole where there is nothing to do. (`contiguous`, `to` and `flatten` give the tensor itself.)
+VIEWS = (
+    *("reshape", "squeeze", "expand", "narrow", "chunk", "split", "broadcast_to", "tensor_split", "split_with_sizes"),
+    *("ravel", "reshape_as", "expand_as", "hsplit", "vsplit", "dsplit"),
+)
+
+
+def _never_itself(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function with a view of its argument in place of the argument: a handle of its own, which may get hooks, be
+    detached or change its shape in place, and has a record."""
+
+    @functools.wraps(function)
+    def called(*args: Any, **named: Any) -> Any:
+        made = function(*args, **named)
+        x = args[0] if args else named.get("input")
+        if made is x:
+            return views.view(x, x.spec.shape)
+        if made.__class__ is tuple and any(part is x for part in made):
+            return tuple([views.view(x, x.spec.shape) if part is x else part for part in made])
+        return made
+
+    return called
+
+
 def _with_defaults(function: Callable[..., Any]) -> Callable[..., Any]:
     return shortcut(function, lambda: (get_default(), *creation.chosen_device))
 
 
 def install() -> None:
+    for name in VIEWS:
+        entry = REGISTRY[name]
+        REGISTRY[name] = replace(entry, function=_never_itself(entry.function))
     for names, wrap in ((ONE, shortcut_of_one), (TWO, shortcut_of_two), (SEVERAL, shortcut), (MAKERS, _with_defaults)):
         for name in names:
             entry = REGISTRY[name]

@@ -271,10 +271,6 @@ as_strided = View(
 )
 
 
-def view_of(base: Value, spec: Spec, offset: int) -> Value:
-    return call.call(as_strided, (base,), (spec.shape, spec.strides, offset // spec.dtype.itemsize))
-
-
 def _plan_place(op: Op, ins: Sequence[Spec], static: Static) -> Plan:
     """Zeros of `shape`, with g where the view sees."""
     (g,) = ins

@@ -42,7 +42,10 @@ from rushlight.tape.value import Leaf, Node, Output, Value, history_of
 class _Left:
     """What a forward told its context, apart from what users put there under names of their own."""
 
-    __slots__ = ("aside", "constant", "dirty", "forward", "materialize", "order", "own", "record", "saves", "unpacked")
+    __slots__ = (
+        *("aside", "constant", "dirty", "forward", "materialize", "order", "own", "record", "saves", "unpacked"),
+        "written",
+    )
 
     def __init__(self) -> None:
         self.materialize = True
@@ -53,6 +56,7 @@ class _Left:
         self.constant: tuple[Any, ...] = ()
         self.order: tuple[bool, ...] = ()  # per saved tensor: whether the record has it
         self.own: dict[int, int] = {}  # which of those are results, by their number among the results
+        self.written: set[int] = set()  # the results that are arguments written to in place, by number
         self.record: Callable[[], Any] = _nothing  # weakly: the record knows this
         # The saved tensors, per thread that is in backward: several may be, on one retained graph.
         self.unpacked: dict[int, tuple[Any, ...]] = {}
@@ -194,7 +198,7 @@ class Function:
             results = record(cls, ctx, args, edges, results)
         else:
             results = tuple([_handed_back(r) if _is_passed(r, args, ctx._left) else r for r in results])
-        ctx._left.saves = ()
+        ctx._left.saves = ctx._left.dirty = ctx._left.constant = ()  # a result must not be held by its own record
         return (list(results) if isinstance(result, list) else results) if several else results[0]
 
 
@@ -274,12 +278,14 @@ def _recorded(
             continue
         dirty = _is(value, left.dirty)
         handle = _handed_back(value) if _is_passed(value, inputs, left) else value
-        edge: Any = Output(node, len([g for g in given if isinstance(g, Value)])) if len(values) > 1 else node
+        number = len([g for g in given if isinstance(g, Value)])
+        edge: Any = Output(node, number) if len(values) > 1 else node
         if not value.spec.differentiable or _is(value, left.constant):
             edge = None
         if dirty:
             _check_dirty(cls, value)
             Needed.rebase(handle, edge)
+            left.written.add(number)
         else:
             handle.node = edge
         given.append(handle)

@@ -8,7 +8,7 @@ from typing import Any
 from rushlight.core.errors import InplaceError
 from rushlight.core.shapes import Shape, Spec
 from rushlight.tape.state import STATE, Changed
-from rushlight.tape.value import Value, history_of
+from rushlight.tape.value import Output, Value, history_of
 from rushlight.tape.written import describe_writes
 
 
@@ -70,13 +70,7 @@ def refresh_view(value: Value) -> None:
             value.history = 0
             return
         base = value.base = root
-    made_by = getattr(getattr(value.node, "node", value.node), "plan", None)
-    if made_by is not None and made_by.op.inputs is not None:
-        raise InplaceError(
-            f"{made_by.op.name}: its result {value.spec!r} is a view of an argument, and that memory was written to in place "
-            f"since {describe_writes([value.storage])}; so the function's derivative is not that of the view any more: let "
-            f"forward return a clone, or write to one"
-        )
+    _check_function(value)
     with Changed(grad=True):  # somebody may only be asking, under no_grad
         fresh = Needed.view_of(base, value.spec, value.offset - base.offset)
     value.node = fresh.node
@@ -84,3 +78,16 @@ def refresh_view(value: Value) -> None:
     kept = getattr(value, "kept_grad", None)
     if kept is not None and kept.retains:
         kept.follow(value.node)
+
+
+def _check_function(value: Value) -> None:
+    """Refuse to record anew a view that a user's function gave: its derivative is the function's, and the view's no more."""
+    edge = value.node
+    node, index = (edge.node, edge.index) if edge.__class__ is Output else (edge, 0)
+    context = getattr(node, "context", None)
+    if context is None or index in context._left.written:
+        return
+    raise InplaceError(
+        f"{node.name()}: its result {value.spec!r} is a view of an argument, and that memory was written to in place since "
+        f"{describe_writes([value.storage])}; let forward return a clone, or write to one"
+    )
