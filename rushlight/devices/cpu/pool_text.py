@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 MOST = 256
-SPINS = 3000  # about a tenth of a millisecond
+SPINS = 6000  # about a fifth of a millisecond
 WAKE_WORK = 60_000
 
 STATE = """

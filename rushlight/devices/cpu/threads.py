@@ -7,7 +7,7 @@
    worker that wakes up late costs nothing.
 3. Each thread has a fixed range of tasks and takes pieces of it by its counter, then helps with the others' ranges.
    Results do not depend on who does a task, so this does not show.
-4. Workers spin for a tenth of a millisecond, then sleep on a condition; `sleepers` tells the caller whether to wake
+4. Workers spin for a fifth of a millisecond, then sleep on a condition; `sleepers` tells the caller whether to wake
    them, which it does only for work that outlasts the waking.
 5. Workers say on which processor they are. A caller that sees one on its own sends it to the others before it opens the
    job: the system may leave the two on one processor for good, since a worker never runs for long.
