@@ -8,6 +8,8 @@ from rushlight import (
     amp,
     array_api,
     autograd,
+    cpu,
+    cuda,
     distributions,
     fft,
     func,
@@ -63,6 +65,7 @@ from rushlight.core.errors import (
     RushlightWarning,
     ShapeError,
 )
+from rushlight.cpu import get_num_interop_threads, get_num_threads, set_num_interop_threads, set_num_threads
 from rushlight.dlpack import take as from_dlpack
 from rushlight.explaining import explain
 from rushlight.func.vmap import vmap

@@ -47,6 +47,8 @@ ROOMS = (
         "signal",
         "sparse",
         "explaining",
+        "cuda",
+        "cpu",
     ),
     ("rushlight",),  # the package's own __init__, which gathers all of the above
     ("report",),

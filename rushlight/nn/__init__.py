@@ -5,7 +5,7 @@ Takes: tensors, ops. Gives: modules, `nn.functional`, `nn.init`, `nn.utils`.
 Never: reaches below ops/, launches a kernel, keeps state that is not in a parameter, a buffer or an attribute.
 """
 
-from rushlight.nn import functional, init, modules, utils
+from rushlight.nn import functional, init, modules, parameter, utils
 from rushlight.nn.activation import (
     CELU,
     ELU,
@@ -70,6 +70,21 @@ from rushlight.nn.group_norm import (
     LocalResponseNorm,
     RMSNorm,
 )
+from rushlight.nn.lazy import (
+    LazyBatchNorm1d,
+    LazyBatchNorm2d,
+    LazyBatchNorm3d,
+    LazyConv1d,
+    LazyConv2d,
+    LazyConv3d,
+    LazyConvTranspose1d,
+    LazyConvTranspose2d,
+    LazyConvTranspose3d,
+    LazyInstanceNorm1d,
+    LazyInstanceNorm2d,
+    LazyInstanceNorm3d,
+    LazyLinear,
+)
 from rushlight.nn.linear import (
     Flatten,
     Identity,
@@ -124,7 +139,7 @@ from rushlight.nn.padding import (
     ZeroPad2d,
     ZeroPad3d,
 )
-from rushlight.nn.parameter import Parameter
+from rushlight.nn.parameter import Buffer, Parameter, UninitializedBuffer, UninitializedParameter
 from rushlight.nn.pooling import (
     AdaptiveAvgPool1d,
     AdaptiveAvgPool2d,
@@ -201,6 +216,7 @@ __all__ = [
     "BatchNorm2d",
     "BatchNorm3d",
     "Bilinear",
+    "Buffer",
     "CTCLoss",
     "ChannelShuffle",
     "CircularPad1d",
@@ -250,6 +266,19 @@ __all__ = [
     "LPPool3d",
     "LSTMCell",
     "LayerNorm",
+    "LazyBatchNorm1d",
+    "LazyBatchNorm2d",
+    "LazyBatchNorm3d",
+    "LazyConv1d",
+    "LazyConv2d",
+    "LazyConv3d",
+    "LazyConvTranspose1d",
+    "LazyConvTranspose2d",
+    "LazyConvTranspose3d",
+    "LazyInstanceNorm1d",
+    "LazyInstanceNorm2d",
+    "LazyInstanceNorm3d",
+    "LazyLinear",
     "LeakyReLU",
     "Linear",
     "LinearCrossEntropyLoss",
@@ -318,6 +347,8 @@ __all__ = [
     "TripletMarginWithDistanceLoss",
     "Unflatten",
     "Unfold",
+    "UninitializedBuffer",
+    "UninitializedParameter",
     "Upsample",
     "UpsamplingBilinear2d",
     "UpsamplingNearest2d",
@@ -327,5 +358,6 @@ __all__ = [
     "functional",
     "init",
     "modules",
+    "parameter",
     "utils",
 ]

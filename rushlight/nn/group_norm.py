@@ -8,7 +8,7 @@ from typing import Any
 from rushlight.core.dtypes import DType
 from rushlight.core.errors import ShapeError
 from rushlight.nn.module import Module
-from rushlight.nn.norm import _BatchNorm, _scale, _shift
+from rushlight.nn.norm import _NormBase, _scale, _shift, reset_affine
 from rushlight.nn.parameter import Parameter
 from rushlight.ops import norms, views
 from rushlight.tensor import Tensor
@@ -38,6 +38,10 @@ class GroupNorm(Module):
         self.register_parameter("weight", _scale((num_channels,), affine, device, dtype))
         self.register_parameter("bias", _shift((num_channels,), affine, device, dtype))
 
+    def reset_parameters(self) -> None:
+        """Scales of one, shifts of zero."""
+        reset_affine(self.weight, self.bias)
+
     def forward(self, input: Tensor) -> Tensor:
         return norms.group_norm(input, self.num_groups, self.weight, self.bias, self.eps)
 
@@ -65,6 +69,10 @@ class RMSNorm(Module):
         self.elementwise_affine = elementwise_affine
         self.register_parameter("weight", _scale(shape, elementwise_affine, device, dtype))
 
+    def reset_parameters(self) -> None:
+        """Scales of one."""
+        reset_affine(self.weight, None)
+
     def forward(self, input: Tensor) -> Tensor:
         return norms.rms_norm(input, self.normalized_shape, self.weight, self.eps)
 
@@ -86,7 +94,7 @@ class LocalResponseNorm(Module):
         return f"{self.size}, alpha={self.alpha}, beta={self.beta}, k={self.k}"
 
 
-class _InstanceNorm(_BatchNorm):
+class _InstanceNorm(_NormBase):
     """Each channel of each instance with mean 0 and variance 1; running statistics and weights only if asked for."""
 
     def __init__(

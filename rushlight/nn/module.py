@@ -11,7 +11,7 @@ from rushlight.core import dtypes
 from rushlight.core.dtypes import DType
 from rushlight.nn.hooks import ON_CALL, ON_MEMBER, add_hook, admitted, call_with_hooks
 from rushlight.nn.members import BUFFER, MODULE, PARAMETER, Members, check_name
-from rushlight.nn.parameter import Parameter, replace_content
+from rushlight.nn.parameter import Buffer, Parameter, replace_content
 from rushlight.nn.showing import show_module
 from rushlight.nn.states import LoadedKeys, load_state, read_state
 from rushlight.ops import making
@@ -125,11 +125,15 @@ class Module:
             object.__setattr__(self, name, value)
             return
         present = kinds.get(name)
+        if kind is None and isinstance(value, Buffer):
+            kind = BUFFER
         if kind is not None:
             value = admitted(self, kind, name, value) if ON_MEMBER else value
             kinds[name] = kind
             self._non_persistent_buffers_set.discard(name)
             self.__dict__[name] = value
+            if kind == BUFFER and not getattr(value, "persistent", True):
+                self._non_persistent_buffers_set.add(name)
         elif present is None:
             object.__setattr__(self, name, value)
         elif value is None or (present == BUFFER and isinstance(value, Tensor)):

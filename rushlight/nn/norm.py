@@ -7,6 +7,7 @@ from typing import Any
 
 from rushlight.core.dtypes import DType, int64
 from rushlight.core.errors import ShapeError
+from rushlight.nn import init
 from rushlight.nn.module import Module
 from rushlight.nn.parameter import Parameter
 from rushlight.ops import creation, normalise
@@ -19,6 +20,14 @@ def _scale(shape: Sequence[int], wanted: bool, device: Any, dtype: DType | None)
 
 def _shift(shape: Sequence[int], wanted: bool, device: Any, dtype: DType | None) -> Parameter | None:
     return Parameter(creation.zeros(tuple(shape), device=device, dtype=dtype)) if wanted else None
+
+
+def reset_affine(weight: Parameter | None, bias: Parameter | None) -> None:
+    """Scales of one, shifts of zero."""
+    if weight is not None:
+        init.ones_(weight)
+    if bias is not None:
+        init.zeros_(bias)
 
 
 class LayerNorm(Module):
@@ -44,6 +53,10 @@ class LayerNorm(Module):
         self.register_parameter("weight", _scale(shape, elementwise_affine, device, dtype))
         self.register_parameter("bias", _shift(shape, elementwise_affine and bias, device, dtype))
 
+    def reset_parameters(self) -> None:
+        """Scales of one, shifts of zero."""
+        reset_affine(self.weight, self.bias)
+
     def forward(self, input: Tensor) -> Tensor:
         return normalise.layer_norm(input, self.normalized_shape, self.weight, self.bias, self.eps)
 
@@ -51,8 +64,8 @@ class LayerNorm(Module):
         return f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}"
 
 
-class _BatchNorm(Module):
-    """Each channel (dimension 1) with mean 0 and variance 1 over the batch, then scaled and shifted."""
+class _NormBase(Module):
+    """What norms of channels have: scales and shifts, and statistics that follow the batches'."""
 
     weight: Parameter | None
     bias: Parameter | None
@@ -88,6 +101,28 @@ class _BatchNorm(Module):
         for name, value in zip(("running_mean", "running_var", "num_batches_tracked"), tracked, strict=True):
             self.register_buffer(name, value)
 
+    def reset_running_stats(self) -> None:
+        """The statistics as they were at the start."""
+        if self.running_mean is not None and self.running_var is not None and self.num_batches_tracked is not None:
+            self.running_mean.zero_()
+            self.running_var.fill_(1)
+            self.num_batches_tracked.zero_()
+
+    def reset_parameters(self) -> None:
+        """Weights and statistics as they were at the start."""
+        self.reset_running_stats()
+        reset_affine(self.weight, self.bias)
+
+    def extra_repr(self) -> str:
+        return (
+            f"{self.num_features}, eps={self.eps}, momentum={self.momentum}, affine={self.affine}, "
+            f"track_running_stats={self.track_running_stats}"
+        )
+
+
+class _BatchNorm(_NormBase):
+    """Each channel (dimension 1) with mean 0 and variance 1 over the batch, then scaled and shifted."""
+
     def forward(self, input: Tensor) -> Tensor:
         if len(input.shape) not in self.dimensions:
             wanted = " or ".join(map(str, self.dimensions))
@@ -111,12 +146,6 @@ class _BatchNorm(Module):
             return 0.0
         self.num_batches_tracked.add_(1)
         return 1 / float(self.num_batches_tracked) if self.momentum is None else self.momentum
-
-    def extra_repr(self) -> str:
-        return (
-            f"{self.num_features}, eps={self.eps}, momentum={self.momentum}, affine={self.affine}, "
-            f"track_running_stats={self.track_running_stats}"
-        )
 
 
 class BatchNorm1d(_BatchNorm):

@@ -1,16 +1,32 @@
-"""Parameter: the tensor a module learns."""
+"""Parameter: the tensor a module learns; Buffer, one that it keeps; and both before their shape is known.
+
+# Note [Uninitialised parameters]
+1. Underneath is an empty tensor, which holds type, device and whether gradients are wanted. Whoever asks for `spec` is refused, and
+   every op does: so nothing can be computed with it by mistake, and the hot path has no test for it.
+2. `materialize` gives it memory and makes it what it stands for, a Parameter or a Tensor. The object stays the same, so who
+   knows it, an optimiser or another module, knows it still.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
+from rushlight.core.dtypes import DType
 from rushlight.core.errors import RushlightError
 from rushlight.ops import creation, elementwise as e
 from rushlight.tape import call
-from rushlight.tape.value import Leaf
-from rushlight.tensor import Tensor
+from rushlight.tape.value import Leaf, Value
+from rushlight.tensor import Tensor, device as Device
 
-__all__ = ["Parameter", "replace_content"]
+__all__ = [
+    "Buffer",
+    "Parameter",
+    "UninitializedBuffer",
+    "UninitializedParameter",
+    "UninitializedTensorMixin",
+    "is_lazy",
+    "replace_content",
+]
 
 
 class Parameter(Tensor):
@@ -52,6 +68,168 @@ class Parameter(Tensor):
 def replace_content(target: Tensor, source: Tensor) -> None:
     """Give a leaf the bytes, type and device of another tensor; the handle stays, so an optimiser still knows it."""
     target.spec, target.storage, target.offset, target.base = source.spec, source.storage, source.offset, None
-    call.rooted(target)
+    if source.offset or not source.spec.contiguous:
+        call.rooted(target)
     if type(target.node) is Leaf:
         target.node.spec = source.spec
+
+
+class Buffer(Tensor):
+    """A tensor that a module, where it is assigned, keeps as part of its state without learning it."""
+
+    __slots__ = ("persistent",)
+
+    persistent: bool  # whether it is part of state_dict
+
+    def __new__(cls, data: Tensor | None = None, *, persistent: bool = True) -> Buffer:
+        source = creation.empty(0) if data is None else data
+        made = object.__new__(cls)
+        made.spec, made.storage, made.offset = source.spec, source.storage, source.offset
+        made.node = None
+        made.base = None
+        made.persistent = persistent
+        call.rooted(made)
+        if source.requires_grad:
+            made.requires_grad_()
+        return made
+
+    def __reduce__(self) -> Any:
+        return _buffer, (self.detach(), self.persistent)
+
+    def __deepcopy__(self, memo: dict[Any, Any]) -> Buffer:
+        if id(self) not in memo:
+            memo[id(self)] = type(self)(e.clone(self.detach()), persistent=self.persistent)
+        return memo[id(self)]
+
+
+def _buffer(data: Tensor, persistent: bool) -> Buffer:
+    return Buffer(data, persistent=persistent)
+
+
+# ---- before the shape is known ----
+
+_spec: Any = Value.__dict__["spec"]  # the slot behind the property
+
+
+class UninitializedError(RushlightError, ValueError):
+    """Use of a parameter or buffer that has no shape yet."""
+
+
+class UninitializedTensorMixin:
+    """What is refused and what is known before there is a shape."""
+
+    __slots__ = ()
+
+    cls_to_become: type[Tensor]
+
+    @property
+    def spec(self) -> Any:
+        raise UninitializedError(
+            f"{type(self).__name__}: a parameter or buffer of a lazy module is used before it has a shape; call the module "
+            f"once with a batch, which shows it the sizes, or materialize(shape) it"
+        )
+
+    @spec.setter
+    def spec(self, value: Any) -> None:
+        _spec.__set__(self, value)
+
+    @property
+    def shape(self) -> Any:
+        raise UninitializedError(
+            "shape: a parameter or buffer of a lazy module has none before the module's first call; in load_state_dict it "
+            "means that the state was saved before that and the module is past it"
+        )
+
+    @property
+    def device(self) -> Any:
+        return Device(_spec.__get__(self).device.device.name)
+
+    @property
+    def dtype(self) -> DType:
+        kind: DType = _spec.__get__(self).dtype
+        return kind
+
+    def detach(self) -> Any:
+        """The empty tensor underneath."""
+        spec: Any = _spec.__get__(self)
+        me: Any = self
+        return call.make_value(spec, me.storage)
+
+    def to(self, *args: Any, **named: Any) -> Any:
+        return type(self)(_like=self.detach().to(*args, **named), _like_of=self)  # type: ignore[call-arg]
+
+    def materialize(self, shape: Any, device: Any = None, dtype: DType | None = None) -> None:
+        """Have a shape, and memory whose content is not set."""
+        me: Any = self
+        size = (shape,) if isinstance(shape, int) else tuple(shape)
+        made = creation.empty(size, device=self.device if device is None else device, dtype=dtype or self.dtype)
+        me.__class__ = self.cls_to_become
+        replace_content(me, made)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}>"
+
+    def __format__(self, _: str) -> str:
+        return repr(self)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        if id(self) not in memo:
+            memo[id(self)] = self.to(self.dtype)
+        return memo[id(self)]
+
+
+class UninitializedParameter(UninitializedTensorMixin, Parameter):
+    """A Parameter whose shape is not known yet."""
+
+    __slots__ = ()
+
+    cls_to_become = Parameter
+
+    def __new__(
+        cls,
+        requires_grad: bool = True,
+        device: Any = None,
+        dtype: DType | None = None,
+        *,
+        _like: Any = None,
+        _like_of: Any = None,
+    ) -> UninitializedParameter:
+        source = creation.empty(0, device=device, dtype=dtype) if _like is None else _like
+        plain = Parameter(source, requires_grad if _like_of is None else _like_of.requires_grad)
+        plain.__class__ = cls
+        return plain  # type: ignore[return-value]
+
+    def __reduce__(self) -> Any:
+        return type(self), (self.requires_grad, str(self.device), self.dtype)
+
+
+class UninitializedBuffer(UninitializedTensorMixin, Tensor):
+    """A buffer whose shape is not known yet."""
+
+    __slots__ = ()
+
+    cls_to_become = Tensor
+
+    def __new__(
+        cls,
+        requires_grad: bool = False,
+        device: Any = None,
+        dtype: DType | None = None,
+        persistent: bool = True,
+        *,
+        _like: Any = None,
+        _like_of: Any = None,
+    ) -> UninitializedBuffer:
+        plain: Any = creation.requiring(
+            creation.empty(0, device=device, dtype=dtype) if _like is None else _like, requires_grad
+        )
+        plain.__class__ = cls
+        return plain
+
+    def __reduce__(self) -> Any:
+        return type(self), (self.requires_grad, str(self.device), self.dtype)
+
+
+def is_lazy(value: Any) -> bool:
+    """Whether it is a parameter or buffer without a shape yet."""
+    return isinstance(value, UninitializedTensorMixin)

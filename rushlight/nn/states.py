@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from rushlight.core.errors import RushlightError
 from rushlight.nn.members import BUFFER, PARAMETER
-from rushlight.nn.parameter import Parameter
+from rushlight.nn.parameter import Parameter, is_lazy
 from rushlight.tape.state import no_grad
 from rushlight.tensor import Tensor
 
@@ -52,7 +52,7 @@ def read_state(module: Any, state: dict[str, Any], prefix: str, keep_vars: bool)
         for hook in list(part._state_hooks.get("read", {}).values()):
             hook(part, dot, keep_vars)
         for name, value in own_members(part):
-            state[f"{dot}{name}"] = value if keep_vars else value.detach()
+            state[f"{dot}{name}"] = value if keep_vars or is_lazy(value) else value.detach()
         if _has_extra(part):
             state[f"{dot}{EXTRA}"] = part.get_extra_state()
     for dot, part in reversed(listed):
@@ -105,13 +105,16 @@ def load_state(module: Any, given: Mapping[str, Any], strict: bool, assign: bool
 def _misfit(name: str, value: Tensor, given: Any) -> Iterator[str]:
     if not isinstance(given, Tensor):
         yield f"{name}: a tensor is needed, got {type(given).__name__}"
+    elif is_lazy(value) and is_lazy(given):
+        return  # neither has a shape yet
     elif given.shape != value.shape:
         yield f"{name}: shape {list(given.shape)} in the state, {list(value.shape)} in the module"
 
 
 def _store(module: Any, name: str, value: Tensor, given: Tensor, assign: bool) -> None:
     if not assign:
-        value.copy_(given)
+        if not is_lazy(value):
+            value.copy_(given)
         return
     path, _, last = name.rpartition(".")
     holder = module.get_submodule(path)

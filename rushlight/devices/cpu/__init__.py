@@ -83,6 +83,10 @@ class CpuDevice:
     def set_num_threads(self, count: int) -> None:
         threads.set_count(count)
 
+    @property
+    def num_threads(self) -> int:
+        return threads.count()
+
 
 def open_device() -> CpuDevice:
     return CpuDevice()

@@ -1,0 +1,198 @@
+"""What PyTorch's scripts ask of `torch.cuda`: whether a card is there, to wait for it, the bytes on it, seeds.
+
+Owns: those names. Takes: a device, number 0 being the only one. Gives: numbers.
+Never: opens the card to say how much of it is in use: what nobody opened has 0 bytes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rushlight import memory, random
+from rushlight.core.errors import DeviceUnavailable, OutOfMemoryError
+from rushlight.cuda import amp
+from rushlight.devices.registry import opened, pool_of
+from rushlight.ops.creation import check_device, device_name
+from rushlight.tensor import device as Device
+
+__all__ = [
+    "OutOfMemoryError",
+    "amp",
+    "current_device",
+    "device",
+    "device_count",
+    "empty_cache",
+    "get_device_name",
+    "get_rng_state",
+    "get_rng_state_all",
+    "initial_seed",
+    "is_available",
+    "is_bf16_supported",
+    "is_initialized",
+    "manual_seed",
+    "manual_seed_all",
+    "max_memory_allocated",
+    "max_memory_reserved",
+    "memory_allocated",
+    "memory_reserved",
+    "reset_peak_memory_stats",
+    "seed",
+    "seed_all",
+    "set_device",
+    "set_rng_state",
+    "set_rng_state_all",
+    "synchronize",
+]
+
+
+def is_available() -> bool:
+    """Whether there is a card that can be used."""
+    try:
+        pool_of("cuda")
+    except DeviceUnavailable:
+        return False
+    return True
+
+
+def device_count() -> int:
+    """1 or 0: there is one of each kind of device."""
+    return int(is_available())
+
+
+def is_initialized() -> bool:
+    """Whether the card is in use."""
+    return any(pool.device.name == "cuda" for pool in opened())
+
+
+def _check(device: Any) -> None:
+    """Refuse what is no card, and a number other than 0."""
+    if isinstance(device, int):
+        check_device("cuda", max(device, 0))
+    elif device is not None:
+        named = Device(device)
+        if named.type != "cuda":
+            raise ValueError(f"cuda: a card is meant, got device {device_name(device)!r}")
+
+
+def current_device() -> int:
+    """The number of the card in use: 0."""
+    pool_of("cuda")
+    return 0
+
+
+def set_device(device: Any) -> None:
+    """Taken for number 0."""
+    _check(device)
+
+
+class device:
+    """A stretch on a card; its number is 0. New tensors are made where `set_default_device` says."""
+
+    def __init__(self, device: Any) -> None:
+        _check(device)
+        self.idx = 0
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
+
+def synchronize(device: Any = None) -> None:
+    """Wait until all work given to the card is done."""
+    _check(device)
+    pool_of("cuda").device.synchronize()
+
+
+def get_device_name(device: Any = None) -> str:
+    """The card in words."""
+    _check(device)
+    return pool_of("cuda").device.limits.description.split(",")[0]
+
+
+def is_bf16_supported(including_emulation: bool = True) -> bool:
+    """bfloat16 is a type of every device."""
+    return is_available()
+
+
+# ---- bytes ----
+
+
+def memory_allocated(device: Any = None) -> int:
+    """Bytes that tensors own now."""
+    _check(device)
+    return memory.allocated("cuda") if is_initialized() else 0
+
+
+def max_memory_allocated(device: Any = None) -> int:
+    """The most bytes that tensors owned since the start or `reset_peak_memory_stats`."""
+    _check(device)
+    return memory.peak("cuda") if is_initialized() else 0
+
+
+def memory_reserved(device: Any = None) -> int:
+    """Bytes taken from the card: owned by tensors, and cached."""
+    _check(device)
+    return memory.reserved("cuda") if is_initialized() else 0
+
+
+max_memory_reserved = memory_reserved
+
+
+def reset_peak_memory_stats(device: Any = None) -> None:
+    """Count the peak from here."""
+    _check(device)
+    if is_initialized():
+        memory.reset_peak("cuda")
+
+
+def empty_cache() -> None:
+    """Give cached blocks back."""
+    if is_initialized():
+        memory.empty_cache("cuda")
+
+
+# ---- random numbers: one stream for all devices ----
+
+
+def manual_seed(seed: int) -> None:
+    """Start the stream, which all devices share, at the beginning of `seed`."""
+    random.manual_seed(seed)
+
+
+manual_seed_all = manual_seed
+
+
+def seed() -> None:
+    """Start the stream at a seed that nobody chose."""
+    random.seed()
+
+
+seed_all = seed
+
+
+def initial_seed() -> int:
+    """The seed of the stream."""
+    return random.initial_seed()
+
+
+def get_rng_state(device: Any = "cuda") -> Any:
+    """The state of the stream."""
+    return random.get_rng_state()
+
+
+def set_rng_state(new_state: Any, device: Any = "cuda") -> None:
+    """Go on where `get_rng_state` was called."""
+    random.set_rng_state(new_state)
+
+
+def get_rng_state_all() -> list[Any]:
+    """The state of the stream of each card."""
+    return [get_rng_state()]
+
+
+def set_rng_state_all(new_states: Any) -> None:
+    """Go on where `get_rng_state_all` was called."""
+    for state in new_states:
+        set_rng_state(state)
