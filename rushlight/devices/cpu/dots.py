@@ -15,7 +15,7 @@ from rushlight.emit.llvm_text import COMPUTE, Writer, all_of, suffix, vector
 ROWS, COLUMNS = 4, 6  # 24 registers of results, 4 of a, 1 of b
 REGISTER = 64  # bytes
 FEW, MANY = 2 * COLUMNS, 64  # columns and rows of a task
-SHORTEST, LONGEST = 64, 1024  # sums
+SHORTEST, LONGEST = 96, 1024  # sums
 MOST = 256  # rows or columns, whichever are fewer
 
 DOTS = (
@@ -123,16 +123,23 @@ def blocks(writer: Writer, sizes: list[str]) -> list[str]:
 
 
 def suited(writer: Writer, sizes: list[str], known: tuple[str, str, str]) -> str:
-    """Whether dot products are the faster way: i1. Known: whether both operands are dense along the sum, the fewer of rows and
-    columns, whether tiles would do.
+    """Whether dot products are the faster way: i1.
+
+    Known: whether both operands are dense along the sum, the fewer of rows and columns, whether tiles would do.
     """
     k = sizes[4]
     along, fewer, tiled = known
     bounds = [f"icmp ult i64 {fewer}, {tiles.TALL}", f"icmp ule i64 {fewer}, {MANY}", f"icmp ule i64 {fewer}, {MOST}"]
     flat, few, some = (writer.value(bound) for bound in bounds)
-    long = all_of(writer, f"icmp ugt i64 {k}, {2 * tiles.DEPTH}", f"icmp ule i64 {k}, {LONGEST}", f"and i1 {few}, true")
-    rest = all_of(writer, f"xor i1 {tiled}, true", f"icmp ule i64 {k}, {LONGEST}", f"and i1 {some}, true")
-    wanted = writer.value(f"or i1 {flat}, {writer.value(f'or i1 {long}, {rest}')}")
+    deep, deeper = (writer.value(f"icmp ugt i64 {k}, {depth}") for depth in (tiles.DEPTH, 2 * tiles.DEPTH))
+    free = writer.value(f"xor i1 {tiled}, true")
+    low = all_of(writer, f"or i1 {deep}, {free}", f"and i1 {flat}, true")
+    either = [
+        all_of(writer, f"and i1 {few}, {deeper}"),
+        all_of(writer, f"and i1 {some}, {deep}", f"and i1 {free}, true"),
+    ]
+    long = all_of(writer, f"icmp ule i64 {k}, {LONGEST}", f"or i1 {either[0]}, {either[1]}")
+    wanted = writer.value(f"or i1 {low}, {long}")
     least = [f"icmp uge i64 {fewer}, {ROWS}", f"icmp uge i64 {k}, {SHORTEST}"]
     return all_of(writer, f"and i1 {along}, {wanted}", *least)
 

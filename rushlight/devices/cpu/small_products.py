@@ -122,7 +122,7 @@ def _library_blocks(
     # Where both are dense along the sum, blocks have few rows or few columns, or are small squares.
     square = all_of(writer, f"and i1 {along}, true", f"icmp ugt i64 {fewer}, {FEW}")
     thinnest = writer.value(f"select i1 {along}, i64 {FEW_RESULTS // LONG}, i64 {NARROW}")
-    bounds = [f"icmp ule i64 {n}, {thinnest}", f"icmp ult i64 {m}, {tiles.TALL}", f"icmp uge i64 {k}, {tiles.LANES}"]
+    bounds = [f"icmp ule i64 {n}, {thinnest}", f"icmp ult i64 {m}, {tiles.TALL}", f"icmp uge i64 {k}, {NARROW}"]
     thin, flat, some = (writer.value(bound) for bound in bounds)
     rows = writer.value(f"select i1 {thin}, i64 {LONG}, i64 {ROWS}")
     rows = writer.value(f"select i1 {square}, i64 {NARROW}, i64 {rows}")
@@ -132,8 +132,11 @@ def _library_blocks(
         for most in (COLUMNS, NARROW)
     )
     small = writer.value(f"icmp ult i64 {writer.mul(writer.mul(m, n), k)}, {limit}")
-    between = all_of(writer, f"icmp ugt i64 {k}, {COLUMNS}", f"icmp ule i64 {k}, {2 * tiles.DEPTH}")
-    between = all_of(writer, f"and i1 {between}, true", f"select i1 {flat}, i1 true, i1 {_not(writer, tiled)}")
+    deep, low = writer.value(f"icmp uge i64 {k}, {tiles.DEPTH}"), writer.value(f"icmp ule i64 {m}, {LONG}")
+    alone = writer.value(f"select i1 {tiled}, i1 false, i1 {writer.value(f'or i1 {deep}, {low}')}")
+    wanted = writer.value(f"or i1 {alone}, {writer.value(f'and i1 {flat}, {deep}')}")
+    bounds = [f"icmp ugt i64 {k}, {COLUMNS}", f"icmp ule i64 {k}, {2 * tiles.DEPTH}"]
+    between = all_of(writer, *bounds, f"and i1 {wanted}, true")
     conditions = [
         f"and i1 {fits}, {writer.value(f'or i1 {small}, {flat}')}",
         f"or i1 {some}, {flat}",
