@@ -13,7 +13,7 @@ from rushlight import dlpack, interop
 from rushlight.core.dtypes import (
     DType,
     bfloat16,
-    can_cast as _can_cast,
+    castable,
     float16,
     get_default,
     result_type as _common,
@@ -37,7 +37,7 @@ def result_type(*operands: Any, **named: Any) -> DType:
 
 def can_cast(from_: DType, to: DType) -> bool:
     """Whether a result of one type may be stored as another: no category (bool, integer, float, complex) is lost."""
-    return _can_cast(from_, to)
+    return castable(from_, to)
 
 
 def is_nonzero(input: Tensor) -> bool:

@@ -86,7 +86,6 @@ SHAPES = [
     ("gather", lambda t: t(2, 3).gather(0, t.whole(0)), "int64[1] float32[2, 3]"),
     ("scatter_add", lambda t: t(2, 3).scatter_add(0, t(3, 4, dtype=int64), t(2, 3)), "int64[3, 4] float32[2, 3]"),
     ("embedding", lambda t: op("embedding")(t.whole(0), t(3)), "float32[3]"),
-    ("index_select", lambda t: t(2, 3).index_select(0, t(2, 2, dtype=int64)), "int64[2, 2]"),
     (
         "scaled_dot_product_attention",
         lambda t: op("scaled_dot_product_attention")(t(2, 3), t(4, 5), t(4, 5)),
@@ -141,6 +140,7 @@ VALUES = [
     (IndexError, lambda t: t(2, 3)[t(3) > 0], "index mask [3] [2, 3]"),
     (IndexError, lambda t: t(2, 3)[t(2)], "index int64 float32[2]"),
     (IndexError, lambda t: t(2, 3)[1.5], "index float"),
+    (IndexError, lambda t: t(2, 3).index_select(0, t(2, 2, dtype=int64)), "index_select int64[2, 2]"),
     (ValueError, lambda t: t(2, 3)[::-1], "index positive flip"),
     (TypeError, lambda t: t(2, 3).softmax(), "softmax dim"),
     (ValueError, lambda t: op("dropout")(t(2), 1.5), "dropout 1.5"),

@@ -144,10 +144,8 @@ def promote(type1: DType, type2: DType) -> DType:
     return a if a.rank > b.rank else b
 
 
-def can_cast(source: DType, target: DType) -> bool:
-    """Whether a result may be stored as `target`: no category (bool, integer, float, complex) is lost, nor a sign."""
-    if source.is_signed and source.kind == "i" and target.kind == "u":
-        return False
+def castable(source: DType, target: DType) -> bool:
+    """Whether a result may be stored as `target` in PyTorch: no category (bool, integer, float, complex) is lost."""
     return _CATEGORY[source.kind] <= _CATEGORY[target.kind]
 
 

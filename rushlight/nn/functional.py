@@ -7,6 +7,7 @@ from typing import Any
 
 from rushlight.core.dtypes import DType
 from rushlight.ops import activations, composite, convolution, elementwise as e, random, shuffle
+from rushlight.ops.normalise import implied_dim
 from rushlight.ops.registry import REGISTRY
 from rushlight.ops.windows import Given
 from rushlight.tensor import Tensor
@@ -46,12 +47,12 @@ def tanh(input: Tensor) -> Tensor:
 
 def softmax(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: DType | None = None) -> Tensor:
     """exp(x) / sum(exp(x)) along a dimension."""
-    return _softmax(input, dim, dtype)
+    return _softmax(input, implied_dim("softmax", dim, input.ndim) if dim is None else dim, dtype)
 
 
 def log_softmax(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: DType | None = None) -> Tensor:
     """log(softmax(x)) along a dimension."""
-    return _log_softmax(input, dim, dtype)
+    return _log_softmax(input, implied_dim("log_softmax", dim, input.ndim) if dim is None else dim, dtype)
 
 
 def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:

@@ -11,7 +11,7 @@ from rushlight.core.shapes import broadcast_shapes, wrap_dim
 from rushlight.ops import elementwise as e, inplace as writing, reductions, views
 from rushlight.ops.creation import arange
 from rushlight.ops.family.declare import elementwise
-from rushlight.ops.normalise import softmax
+from rushlight.ops.normalise import implied_dim, softmax
 from rushlight.ops.pointwise import clamp_min
 from rushlight.ops.random import rand
 from rushlight.ops.registry import composite
@@ -296,7 +296,7 @@ def glu(input: Value, dim: int = -1) -> Value:
 @composite("softmin", method=False, top=False)
 def softmin(input: Value, dim: int | None = None, _stacklevel: int = 3, dtype: DType | None = None) -> Value:
     """softmax of -x."""
-    return softmax(e.neg(input), dim, dtype)
+    return softmax(e.neg(input), implied_dim("softmin", dim, len(input.spec.shape)), dtype)
 
 
 # ---- lengths of vectors ----

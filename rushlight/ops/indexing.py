@@ -326,7 +326,7 @@ def index_select(input: Value, dim: int, index: Value) -> Value:
     dim = wrap_dim(dim, len(input.spec.shape), "index_select")
     check_index("index_select", index)
     if len(index.spec.shape) > 1:
-        raise ShapeError(f"index_select: the index must have one dimension, got {index.spec!r}")
+        raise BoundsError(f"index_select: the index must have one dimension, got {index.spec!r}")
     if not input.spec.shape:
         if index.spec.numel != 1:
             raise ShapeError(f"index_select: a 0-dim tensor takes an index of 1 element, got {index.spec!r}")

@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from rushlight.core.dtypes import DType, bool_, compute_type, get_default, int64, scalar_dtype
+from rushlight.core.dtypes import DType, bool_, castable, compute_type, get_default, int64, scalar_dtype
 from rushlight.core.errors import AnomalyError, DTypeError, InplaceError, ShapeError
 from rushlight.core.shapes import Spec, broadcast_shapes
 from rushlight.ops import elementwise as e, parts
@@ -80,13 +80,16 @@ def apply_inplace(op: Elementwise, target: Value, *others: Any) -> Value:
         else:
             pattern.append(scalar_dtype(other))
             numbers.append(other)
+    if op.refuse is not None:
+        op.refuse(tensors, (target, *others))
     plan = _plan_onto(op, tensors, tuple(pattern), target.spec, name)
     is_part = target.base is not None or target.offset
     if (is_part and STATE.get().grad and any(edge_of(t) is not None for t in tensors)) or _any_dual(tensors):
         old = e.clone(target)
         return copy_(target, apply(op, *[old if other is target else other for other in (target, *others)]))
     write(target, plan, tensors, tuple(numbers))
-    _remember(op, plan, target, (target, *others))
+    if op.refuse is None or target.spec.differentiable:
+        _remember(op, plan, target, (target, *others))
     return target
 
 
@@ -163,7 +166,7 @@ def _apart(other: Value, target: Value) -> Value:
 
 def holds(target: DType, made: DType) -> bool:
     """Whether a result of one type may be stored in place in a tensor of another: not what would lose its kind."""
-    return made.kind not in "fc" or target.kind == "c" or target.kind == made.kind
+    return castable(made, target)
 
 
 def _plan_onto(op: MapOp, tensors: Sequence[Value], static: Static, out: Spec, name: str) -> Plan:

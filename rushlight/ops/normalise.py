@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -242,3 +243,11 @@ def batch_normalised(
         inplace.update_statistics(running_mean, running_var, mean, rstd, momentum, eps, count)
     back = views.reshape(y, (channels, shape[0], *shape[2:]))
     return views.transpose(back, 0, 1), mean, rstd
+
+
+def implied_dim(op: str, dim: int | None, rank: int) -> int:
+    """The dimension that nn.functional's softmax takes where none is given: PyTorch's choice, and its warning."""
+    if dim is not None:
+        return dim
+    warnings.warn(f"{op}: the choice of a dimension is left to the number of them; pass dim=...", stacklevel=3)
+    return 0 if rank in (0, 1, 3) else 1

@@ -17,11 +17,12 @@ import warnings
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from rushlight.core.dtypes import can_cast
+from rushlight.core.dtypes import bool_, castable, uint8
 from rushlight.core.errors import DeviceError, DTypeError, RushlightError, SparseOperandError
 from rushlight.ops import inplace
 from rushlight.ops.inplace_views import resize_
 from rushlight.ops.keywords import Names
+from rushlight.ops.pytorch_names import OUT_EXACT
 from rushlight.tape.needed import edge_of
 from rushlight.tape.state import STATE, Changed
 from rushlight.tape.value import Value
@@ -70,7 +71,15 @@ def _store_one(name: str, out: Any, result: Value) -> Value:
         )
     if out.spec.device is not result.spec.device:
         raise DeviceError(f"{name}(): out {out.spec!r} is on another device than the result {result.spec!r}")
-    if not can_cast(result.spec.dtype, out.spec.dtype):
+    if (
+        name in OUT_EXACT
+        and out.spec.dtype is not result.spec.dtype
+        and not (result.spec.dtype is bool_ and out.spec.dtype is uint8)
+    ):
+        raise RushlightError(
+            f"{name}(): expected out to have type {result.spec.dtype.name}, but got {out.spec!r}; give an out of that type"
+        )
+    if not castable(result.spec.dtype, out.spec.dtype):
         raise RushlightError(
             f"{name}(): result type {result.spec.dtype.name} can't be cast to the desired output type "
             f"{out.spec.dtype.name}; give an out of type {result.spec.dtype.name}"

@@ -103,3 +103,21 @@ OUT_FUNCTIONAL = _words(
     avg_pool2d avg_pool3d gelu hardshrink hardsigmoid hardtanh leaky_relu linear logsigmoid softplus softshrink
     """
 )
+
+# Functions whose `out` must have exactly the result's type; into that of all others a result is cast. `all` and `any` also
+# take uint8, and what makes new tensors goes by the type of `out`.
+OUT_EXACT = _words(
+    """
+    addbmm addmm addmv alias_copy all amax amin aminmax any argmax argmin as_strided_copy avg_pool2d avg_pool3d baddbmm
+    bitwise_not bmm bucketize ceil cholesky cholesky_ex clamp clamp_max clamp_min clip complex conj_physical cross cummax
+    cummin det diag diagonal_copy dot eigh eigvalsh expand_copy floor frac frexp gather gelu hardshrink heaviside histc
+    histogram ifft ihfft index_add index_copy index_reduce index_select inner inv inv_ex isin isneginf isposinf kthvalue
+    ldl_factor ldl_factor_ex ldl_solve linear log_softmax logcumsumexp logsigmoid lu lu_factor lu_factor_ex lu_solve lu_unpack
+    masked_select matmul matrix_norm mm mode msort multi_dot multinomial mv nan_to_num nanquantile narrow_copy
+    native_batch_norm neg negative nonzero norm ormqr permute_copy polar qr quantile renorm round scatter scatter_add
+    scatter_reduce searchsorted sgn sign signbit slice_scatter slogdet softmax softplus softshrink solve solve_ex
+    solve_triangular sort split_with_sizes_copy squeeze_copy svd svdvals t_copy take take_along_dim tensordot topk
+    transpose_copy triangular_solve tril triu trunc unbind_copy unfold_copy unsqueeze_copy vdot vecdot vector_norm view_copy
+    where
+    """
+)

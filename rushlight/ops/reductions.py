@@ -328,7 +328,7 @@ def var(
     count = _count(input, dim, "var")
     away = e.sub(input, mean(input, dim, True))
     total = sum(size_squared(away), dim, keepdim)
-    return e.div(total, float(count - correction)) if count > correction else e.mul(total, float("nan"))
+    return e.div(total, float(max(count - correction, 0)))
 
 
 @composite("logsumexp")

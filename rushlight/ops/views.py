@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from itertools import accumulate, groupby
 from typing import Any
@@ -215,6 +216,7 @@ def select(input: Value, dim: int, index: int) -> Value:
     """One index of a dimension, which goes away; a view."""
     dim = wrap_dim(dim, len(input.spec.shape), "select")
     size = input.spec.shape[dim] if input.spec.shape else 0
+    index = index if index.__class__ is int else operator.index(index)
     if not -size <= index < size:
         raise IndexError(f"select: index {index} is out of range for dimension {dim} of size {size}")
     return call.call(_select, (input,), (dim, index % size))
@@ -235,7 +237,10 @@ def squeeze(input: Value, dim: int | Sequence[int] | None = None) -> Value:
     if dim is None:
         dims = set(range(len(shape)))
     else:
-        dims = {wrap_dim(d, len(shape), "squeeze") for d in ([dim] if isinstance(dim, int) else dim)}
+        listed = [wrap_dim(d, len(shape), "squeeze") for d in ([dim] if isinstance(dim, int) else dim)]
+        dims = set(listed)
+        if len(dims) != len(listed):
+            raise ShapeError(f"squeeze: a dimension is named twice in {listed}")
     target = tuple(n for i, n in enumerate(shape) if not (i in dims and n == 1))
     return input if target == shape else call.call(_reshape, (input,), (target,))
 
@@ -247,6 +252,8 @@ def flatten(input: Value, start_dim: int = 0, end_dim: int = -1) -> Value:
     first, last = wrap_dim(start_dim, len(shape), "flatten"), wrap_dim(end_dim, len(shape), "flatten")
     if not shape:
         return reshape(input, (1,))
+    if first > last:
+        raise ShapeError(f"flatten: start_dim {start_dim} comes after end_dim {end_dim} in {input.spec!r}")
     return reshape(input, (*shape[:first], numel(shape[first : last + 1]), *shape[last + 1 :]))
 
 
@@ -389,6 +396,11 @@ def cat(tensors: Sequence[Value], dim: int = 0) -> Value:
     # PyTorch lets a 1-d empty tensor join anything.
     values = [v for v in values if v.spec.shape != (0,)] or values[:1]
     first = values[0].spec.shape
+    if any(not v.spec.shape for v in values):
+        listed = ", ".join(repr(v.spec) for v in values)
+        raise ShapeError(
+            f"cat: a 0-dim tensor cannot be joined with others, got {listed}; use stack, or .reshape(1) it"
+        )
     dim = wrap_dim(dim, len(first), "cat")
     for v in values:
         shape = v.spec.shape
