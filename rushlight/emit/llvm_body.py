@@ -298,6 +298,22 @@ def splat(writer: Writer, x: str, dtype: DType, width: int) -> str:
     return writer.value(f"shufflevector {type_} {first}, {type_} poison, {lanes}")
 
 
+def fenced(writer: Writer, x: str, scalar: str, width: int) -> str:
+    """The same vector, of which LLVM is not to know how it was made.
+
+    Its searches for better instructions (among exchanges, among operations on bits) go several steps back from each one and
+    take most of the time of a build where there are many; this costs no instruction.
+    """
+    if scalar in ("float", "double"):
+        type_ = vector(scalar, width)
+        return writer.call(type_, f"llvm.arithmetic.fence.{suffix(scalar, width)}", [(type_, x)])
+    bits = width * (16 if scalar == "half" else int(scalar[1:]))
+    type_, floats = vector(scalar, width), vector("float", bits // 32)
+    x = writer.value(f"bitcast {type_} {x} to {floats}")
+    x = writer.call(floats, f"llvm.arithmetic.fence.{suffix('float', bits // 32)}", [(floats, x)])
+    return writer.value(f"bitcast {floats} {x} to {type_}")
+
+
 def lane_splat(writer: Writer, x: str, width: int) -> str:
     """One i64 in every lane."""
     longs = vector("i64", width)

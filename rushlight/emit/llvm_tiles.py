@@ -10,6 +10,7 @@ from __future__ import annotations
 from rushlight.core.dtypes import DType, int64
 from rushlight.emit.llvm_body import (
     evaluate,
+    fenced,
     first_lanes,
     invariants,
     lane_numbers,
@@ -193,6 +194,8 @@ def _write_turn(writer: Writer, dtype: DType, origin: str, step: str, tile: str,
                 for picks in (low, high)
             )
         half //= 2
+        if half:
+            lines = [fenced(writer, line, STORED[dtype], width) for line in lines]
     for r, line in enumerate(lines):
         place = pointer(writer, tile, dtype, str(r * width))
         writer.line(f"store {type_} {line}, ptr {place}, align {align}")
