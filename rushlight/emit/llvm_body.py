@@ -11,11 +11,11 @@ from collections.abc import Callable
 from functools import cache
 
 from rushlight.core.dtypes import DType, bfloat16, bool_, compute_type, float16
-from rushlight.emit.llvm_named import is_use, lowered_template, uses_in
+from rushlight.emit.llvm_named import is_use, lowered_template, seldom_in, uses_in
 from rushlight.emit.llvm_random import blocks_in, call_blocks
 from rushlight.emit.llvm_text import COMPUTE, STORED, Writer, constant, suffix, vector
 from rushlight.scalar.ir import Expr, topological
-from rushlight.scalar.named import Named, Use
+from rushlight.scalar.named import Named, Seldom, Use, seldom_template
 
 FLOAT_BINARY = {"add": "fadd", "sub": "fsub", "mul": "fmul", "div": "fdiv", "rem": "frem"}
 INTEGER_BINARY = {"add": "add", "sub": "sub", "mul": "mul", "and": "and", "or": "or", "xor": "xor"}
@@ -37,10 +37,12 @@ def evaluate(
     given = tuple(expr for block in blocks for expr in block.given)
     words = {word for block in blocks for word in block.made}
     named = uses_in(every) if width > 1 else {}
+    rare = [part for part in seldom_in(every, roots) if done.keys().isdisjoint(part.made)] if width > 1 else []
+    parts = {expr: part for part in rare for expr in part.made}
     uses: dict[Expr, Use] = {}
-    needed = {*roots, *given}
+    needed = {*roots, *given, *(expr for part in rare for expr in (part.unless, *part.given))}
     for expr in reversed(every):
-        if expr in needed and expr not in done and expr not in words:
+        if expr in needed and expr not in done and expr not in words and expr not in parts:
             if expr in named and is_use(expr, named[expr]):
                 uses[expr] = named[expr]
             needed.update(uses[expr].given if expr in uses else expr.args)
@@ -48,6 +50,11 @@ def evaluate(
     def write(exprs: tuple[Expr, ...]) -> None:
         for expr in exprs:
             if expr in done or expr not in needed:
+                continue
+            if expr in parts:
+                part = parts[expr]
+                write(topological((part.unless, *part.given)))
+                done.update(_call_seldom(writer, part, [e for e in part.made if e in needed], done, width))
                 continue
             if expr.op == "const":
                 assert expr.value is not None
@@ -88,6 +95,45 @@ def _formula_function(named: Named, dtypes: tuple[DType, ...], width: int) -> tu
     result, name = vector(COMPUTE[made.dtype], width), f'"{named.name} {" ".join(d.name for d in dtypes)}"'
     given = ", ".join(f"{vector(COMPUTE[d], width)} %given{i}" for i, d in enumerate(dtypes))
     text = writer.function(FORMULA.format(result=result, name=name, given=given), f"{result} {value}")
+    return result, name, frozenset({text, *writer.declared})
+
+
+SELDOM = '!0 = !{!"branch_weights", i32 1, i32 1000}'
+
+
+def _call_seldom(writer: Writer, part: Seldom, wanted: list[Expr], done: dict[Expr, str], width: int) -> dict[Expr, str]:
+    """The wanted results, through a function that is called where there is a lane that needs them."""
+    dtypes = tuple(g.dtype for g in part.given)
+    result, name, needed = _seldom_function(part.formula, dtypes, tuple(part.made.index(e) for e in wanted), width)
+    writer.declared.update((*needed, SELDOM))
+    types = [vector(COMPUTE[e.dtype], width) for e in wanted]
+    slots = [writer.slot(type_, "zeroinitializer") for type_ in types]
+    other = writer.value(f"xor {vector('i1', width)} {done[part.unless]}, splat (i1 true)")
+    lanes = writer.value(f"bitcast {vector('i1', width)} {other} to i{width}")
+    given = [f"{vector(COMPUTE[g.dtype], width)} {done[g]}" for g in part.given]
+    with writer.when(writer.value(f"icmp ne i{width} {lanes}, 0"), ", !prof !0"):
+        made = writer.value(f"call {result} @{name}({', '.join(given)})")
+        for i, slot in enumerate(slots):
+            writer.set(slot, writer.value(f"extractvalue {result} {made}, {i}"))
+    return {expr: writer.get(slot) for expr, slot in zip(wanted, slots, strict=True)}
+
+
+@cache
+def _seldom_function(
+    formula: Callable[..., tuple[Expr, ...]], dtypes: tuple[DType, ...], which: tuple[int, ...], width: int
+) -> tuple[str, str, frozenset[str]]:
+    """Its result type, its name, and its text and what that needs."""
+    every, placeholders = seldom_template(formula, dtypes)
+    roots = tuple(every[i] for i in which)
+    writer = Writer(set())
+    values = evaluate(writer, roots, width, lambda e: f"%given{placeholders.index(e)}")
+    types = [vector(COMPUTE[e.dtype], width) for e in roots]
+    result, made = "{ " + ", ".join(types) + " }", "poison"
+    for i, (type_, value) in enumerate(zip(types, values, strict=True)):
+        made = writer.value(f"insertvalue {result} {made}, {type_} {value}, {i}")
+    name = f'"{formula.__module__}.{formula.__qualname__} {" ".join(d.name for d in dtypes)} {which}"'
+    given = ", ".join(f"{vector(COMPUTE[d], width)} %given{i}" for i, d in enumerate(dtypes))
+    text = writer.function(FORMULA.format(result=result, name=name, given=given), f"{result} {made}")
     return result, name, frozenset({text, *writer.declared})
 
 

@@ -1,4 +1,7 @@
-"""Which parts of a very long formula are written as calls: named formulas that it contains several times."""
+"""Which parts of a formula are written as calls.
+
+Of a very long formula, named formulas that it contains several times; of any, what is seldom looked at.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from functools import cache
 from rushlight.core.dtypes import DType
 from rushlight.scalar.elementary import lower
 from rushlight.scalar.ir import Expr, rebuild, topological
-from rushlight.scalar.named import USES, Named, Use, template
+from rushlight.scalar.named import SELDOM, USES, Named, Seldom, Use, seldom_template, template
 
 VERY_LONG = 500  # instructions from which on building takes longer than calls are worth
 LEAST = 12  # instructions of a function
@@ -37,3 +40,31 @@ def is_use(expr: Expr, use: Use) -> bool:
     if len(topological((made,))) < LEAST:
         return False
     return rebuild((made,), dict(zip(placeholders, use.given, strict=True)))[0] is expr
+
+
+def seldom_in(every: tuple[Expr, ...], roots: tuple[Expr, ...]) -> list[Seldom]:
+    """What may be left out where its condition holds: nothing but choices by that condition sees its results."""
+    found = list({id(SELDOM[e]): SELDOM[e] for e in every if e in SELDOM}.values())
+    if not found:
+        return []
+    users: dict[Expr, list[Expr]] = {e: [] for part in found for e in part.made}
+    for expr in every:
+        for operand in expr.args:
+            if operand in users:
+                users[operand].append(expr)
+    return [part for part in found if _is_guarded(part, users, roots) and _is_made(part)]
+
+
+def _is_guarded(part: Seldom, users: dict[Expr, list[Expr]], roots: tuple[Expr, ...]) -> bool:
+    for made in part.made:
+        for user in users[made]:
+            chosen = user.op == "select" and user.args[0] is part.unless and user.args[2] is made
+            if not chosen or user.args[1] is made:
+                return False
+    return not any(made in roots for made in part.made)
+
+
+def _is_made(part: Seldom) -> bool:
+    """Whether the results are, instruction by instruction, what the function computes."""
+    made, placeholders = seldom_template(part.formula, tuple(g.dtype for g in part.given))
+    return rebuild(made, dict(zip(placeholders, part.given, strict=True))) == part.made

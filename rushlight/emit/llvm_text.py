@@ -199,9 +199,9 @@ class Writer:
         self.label(done)
 
     @contextmanager
-    def when(self, condition: str) -> Iterator[None]:
+    def when(self, condition: str, note: str = "") -> Iterator[None]:
         then, after = self.fresh("then"), self.fresh("after")
-        self.line(f"br i1 {condition}, label %{then}, label %{after}")
+        self.line(f"br i1 {condition}, label %{then}, label %{after}{note}")
         self.label(then)
         yield
         self.line(f"br label %{after}")

@@ -5,7 +5,8 @@
    products with the leading parts are exact even where fma rounds twice; float64 needs a true fma.
 2. Beyond, the bits of 2/pi that matter for the exponent of x are shifted out of a long constant and multiplied by the
    mantissa as integers, modulo four quarter turns. What is left is accurate to the last place for every finite x.
-3. Both are computed and one is chosen: there are no branches in a vector. float32 uses 32-bit words only.
+3. Both are computed and one is chosen: there are no branches in a vector. float32 uses 32-bit words only. An emitter may
+   leave out the second where all of a vector's angles are small (`seldom`).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from rushlight.core.dtypes import DType, float32, float64, int32, int64, uint32
 from rushlight.scalar import build as s
 from rushlight.scalar.elementary_formats import SINGLE, bits, flip, format_of
 from rushlight.scalar.ir import Expr, const
+from rushlight.scalar.named import seldom
 
 # 2/pi behind twenty-two zero bits, in words of 32; behind forty-four, in words of 64.
 _SHORT = (0x0000028B, 0xE60DB939, 0x1054A7F0, 0x9D5F47D4, 0xD377036D, 0x8A5664F1, 0x0E4107F9)
@@ -50,8 +52,8 @@ def reduce_quarters(size: Expr) -> tuple[Expr, Expr, Expr]:
     """
     kind = format_of(size)
     narrow = _narrow(size)
-    wide = _wide_single(size) if kind is SINGLE else _wide_double(size)
     near = size < kind.narrow_end
+    wide = seldom(near, _wide_single if kind is SINGLE else _wide_double, size)
     quarter, r, low = (s.where(near, x, y) for x, y in zip(narrow, wide, strict=True))
     return quarter, r, low
 

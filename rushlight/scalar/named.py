@@ -1,6 +1,7 @@
 """Formulas by name: what a long expression contains several times, an emitter may write once, as a function.
 
-`@named` changes nothing about the expression that a formula makes; it is remembered in USES whose it is.
+`@named` changes nothing about the expression that a formula makes; it is remembered in USES whose it is. `seldom` neither:
+it is remembered in SELDOM where nobody looks at a formula's results, so that an emitter may leave it out there.
 """
 
 from __future__ import annotations
@@ -50,3 +51,33 @@ def template(named: Named, dtypes: tuple[DType, ...]) -> tuple[Expr, tuple[Expr,
     """The formula of placeholders, and these."""
     given = tuple(make("arg", (), dtype, FIRST + i) for i, dtype in enumerate(dtypes))
     return named.formula(*given), given
+
+
+@dataclass(frozen=True, eq=False)
+class Seldom:
+    """The results of a formula, which are chosen only where `unless` does not hold: select(unless, other, result)."""
+
+    formula: Callable[..., tuple[Expr, ...]]
+    given: tuple[Expr, ...]
+    unless: Expr
+    made: tuple[Expr, ...]
+
+
+SELDOM: dict[Expr, Seldom] = {}
+
+
+def seldom(unless: Expr, formula: Callable[..., tuple[Expr, ...]], *given: Expr) -> tuple[Expr, ...]:
+    made = formula(*given)
+    found = Seldom(formula, given, unless, made)
+    for expr in made:
+        SELDOM.setdefault(expr, found)
+    return made
+
+
+@cache
+def seldom_template(
+    formula: Callable[..., tuple[Expr, ...]], dtypes: tuple[DType, ...]
+) -> tuple[tuple[Expr, ...], tuple[Expr, ...]]:
+    """The formula's results of placeholders, and these."""
+    given = tuple(make("arg", (), dtype, FIRST + i) for i, dtype in enumerate(dtypes))
+    return formula(*given), given
