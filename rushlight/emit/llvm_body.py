@@ -32,6 +32,7 @@ def evaluate(
 ) -> list[str]:
     """Write `roots`; `leaf` names the values of args, params, rows, index and extent; `known` are written already."""
     done: dict[Expr, str] = dict(known or {})
+    lengths: dict[Expr, int] = {}
     every = topological(roots)
     blocks = blocks_in(every) if width > 1 else []
     given = tuple(expr for block in blocks for expr in block.given)
@@ -64,13 +65,29 @@ def evaluate(
             elif expr in uses:
                 done[expr] = _call_formula(writer, uses[expr], [done[g] for g in uses[expr].given], width)
             else:
-                done[expr] = instruction(writer, expr, [done[a] for a in expr.args], width)
+                made = instruction(writer, expr, [done[a] for a in expr.args], width)
+                done[expr] = _chained(writer, expr, made, lengths, width)
 
     if blocks:
         write(topological(given))
         done.update(call_blocks(writer, blocks, done, width))
     write(every)
     return [done[r] for r in roots]
+
+
+CHAIN = 6  # instructions on words of 64 bits, one after the other
+MIXING = ("add", "sub", "mul", "or", "xor", "select")  # of whose result little is known
+
+
+def _chained(writer: Writer, expr: Expr, value: str, lengths: dict[Expr, int], width: int) -> str:
+    """The expression's value, fenced where it ends a long chain of integers; `lengths` is of those so far."""
+    if expr.dtype.kind not in "iu" or expr.dtype.itemsize != 8 or width == 1:
+        return value
+    lengths[expr] = 1 + max(lengths.get(a, 0) for a in expr.args)
+    if lengths[expr] < CHAIN or expr.op not in MIXING:
+        return value
+    lengths[expr] = 0
+    return fenced(writer, value, COMPUTE[expr.dtype], width)
 
 
 FORMULA = (
@@ -101,7 +118,9 @@ def _formula_function(named: Named, dtypes: tuple[DType, ...], width: int) -> tu
 SELDOM = '!0 = !{!"branch_weights", i32 1, i32 1000}'
 
 
-def _call_seldom(writer: Writer, part: Seldom, wanted: list[Expr], done: dict[Expr, str], width: int) -> dict[Expr, str]:
+def _call_seldom(
+    writer: Writer, part: Seldom, wanted: list[Expr], done: dict[Expr, str], width: int
+) -> dict[Expr, str]:
     """The wanted results, through a function that is called where there is a lane that needs them."""
     dtypes = tuple(g.dtype for g in part.given)
     result, name, needed = _seldom_function(part.formula, dtypes, tuple(part.made.index(e) for e in wanted), width)
