@@ -132,3 +132,18 @@ def test_a_view_of_all_is_another_tensor(name):
         assert h.shape == (2, 3)
         UNCHANGED[name](h)[0].mul_(2)
         assert grad(h.sum(), x)[0].tolist() == [[2, 2, 2], [1, 1, 1]]
+
+
+def test_a_view_that_was_written_to_is_still_a_view_of_its_base():
+    x = leaf(1, 2, 3)
+    y = x * 1
+    v = y[:2]
+    y.retain_grad()
+    v.mul_(3)
+    seen = []
+    y.register_hook(lambda g: seen.append(g.tolist()))
+    (v * v).sum().backward(retain_graph=True)
+    assert y.grad.tolist() == [6, 12, 0]
+    assert seen == [[6, 12, 0]]
+    assert x.grad.tolist() == [18, 36, 0]
+    assert grad(v.sum(), y)[0].tolist() == [1, 1, 0]
