@@ -215,14 +215,6 @@ class Writer:
         return "\n".join(lines) + "\n"
 
 
-def all_of(writer: Writer, *conditions: str) -> str:
-    """i1: whether all of them hold, each an instruction."""
-    found = [writer.value(condition) for condition in conditions]
-    while len(found) > 1:
-        found.append(writer.value(f"and i1 {found.pop(0)}, {found.pop(0)}"))
-    return found[0]
-
-
 class Arguments:
     """The launch's numbers, as they lie in the array of 64-bit slots that every kernel function is given."""
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 from rushlight.core.dtypes import DType
 from rushlight.devices.cpu import tiles
 from rushlight.emit.llvm_body import load, pointer
-from rushlight.emit.llvm_text import COMPUTE, Writer, all_of, suffix, vector
+from rushlight.emit.llvm_terms import Term, parts, where
+from rushlight.emit.llvm_text import COMPUTE, Writer, suffix, vector
 
 ROWS, COLUMNS = 4, 6  # 24 registers of results, 4 of a, 1 of b
 REGISTER = 64  # bytes
@@ -106,42 +107,29 @@ def _added(writer: Writer, dtype: DType, pair: tuple[str, str], halves: list[lis
     return writer.value(f"fadd {vector(scalar, len(halves[0]))} {parts[0]}, {parts[1]}")
 
 
-def turned(writer: Writer, m: str, n: str) -> str:
+def turned(sizes: list[Term]) -> Term:
     """Whether b's columns are taken for rows: the operand with fewer lines is the one that goes by again and again."""
-    return writer.value(f"icmp ugt i64 {m}, {n}")
+    return sizes[2] > sizes[3]
 
 
-def blocks(writer: Writer, sizes: list[str]) -> list[str]:
+def blocks(sizes: list[Term]) -> list[Term]:
     """The rows and columns of a task, and how many tasks there are down and across the product."""
     _, _, m, n, _ = sizes
-    turn = turned(writer, m, n)
-    found = []
-    for size, most in ((m, (MANY, FEW)), (n, (FEW, MANY))):
-        block = writer.value(f"select i1 {turn}, i64 {most[1]}, i64 {most[0]}")
-        found.append((block, writer.value(f"udiv i64 {writer.add(size, writer.sub(block, '1'))}, {block}")))
-    return [found[0][0], found[1][0], found[0][1], found[1][1]]
+    turn = turned(sizes)
+    rows, columns = where(turn, FEW, MANY), where(turn, MANY, FEW)
+    return [rows, columns, parts(m, rows), parts(n, columns)]
 
 
-def suited(writer: Writer, sizes: list[str], known: tuple[str, str, str]) -> str:
-    """Whether dot products are the faster way: i1.
+def suited(k: Term, along: Term, fewer: Term, tiled: Term) -> Term:
+    """Whether dot products are the faster way.
 
-    Known: whether both operands are dense along the sum, the fewer of rows and columns, whether tiles would do.
+    `along`: both operands are dense along the sum. `fewer`: of rows and columns. `tiled`: tiles would do.
     """
-    k = sizes[4]
-    along, fewer, tiled = known
-    bounds = [f"icmp ult i64 {fewer}, {tiles.TALL}", f"icmp ule i64 {fewer}, {MANY}", f"icmp ule i64 {fewer}, {MOST}"]
-    flat, few, some = (writer.value(bound) for bound in bounds)
-    deep, deeper = (writer.value(f"icmp ugt i64 {k}, {depth}") for depth in (tiles.DEPTH, 2 * tiles.DEPTH))
-    free = writer.value(f"xor i1 {tiled}, true")
-    low = all_of(writer, f"or i1 {deep}, {free}", f"and i1 {flat}, true")
-    either = [
-        all_of(writer, f"and i1 {few}, {deeper}"),
-        all_of(writer, f"and i1 {some}, {deep}", f"and i1 {free}, true"),
-    ]
-    long = all_of(writer, f"icmp ule i64 {k}, {LONGEST}", f"or i1 {either[0]}, {either[1]}")
-    wanted = writer.value(f"or i1 {low}, {long}")
-    least = [f"icmp uge i64 {fewer}, {ROWS}", f"icmp uge i64 {k}, {SHORTEST}"]
-    return all_of(writer, f"and i1 {along}, {wanted}", *least)
+    deep = k > tiles.DEPTH
+    low = (fewer < tiles.TALL) & (deep | ~tiled)
+    few = (fewer <= MANY) & (k > 2 * tiles.DEPTH)
+    some = (fewer <= MOST) & deep & ~tiled
+    return along & (fewer >= ROWS) & (k >= SHORTEST) & (low | ((few | some) & (k <= LONGEST)))
 
 
 def write_task(

@@ -15,6 +15,7 @@ from rushlight.devices.cpu import small_products
 from rushlight.devices.cpu.small_products import corner, divide
 from rushlight.emit.llvm import module
 from rushlight.emit.llvm_body import cast, first_lanes, load, pointer, store
+from rushlight.emit.llvm_terms import Term, larger, terms, where
 from rushlight.emit.llvm_text import COMPUTE, FUNCTION, Arguments, Writer
 from rushlight.kernel.shapes import Contract
 
@@ -59,23 +60,14 @@ def _blocks(declared: set[str]) -> str:
     writer = Writer(declared)
     arguments = Arguments(writer)
     arguments.next = 3
-    for i, number in enumerate(_library_blocks(writer, arguments.words(5))):
+    _, _, m, n, k = terms(writer, arguments.words(5))
+    small, medium = m * n * k < SMALL, m * n * k < MEDIUM
+    rows, down = small_products.even_blocks(m, where(medium, 256, 512))
+    columns, across = small_products.even_blocks(n, where(small, 64, where(medium, 128, 256)))
+    for i, number in enumerate((rows, columns, down, across)):
         place = writer.value(f"getelementptr i64, ptr %numbers, i64 {i}")
-        writer.line(f"store i64 {number}, ptr {place}")
+        writer.line(f"store i64 {number.name}, ptr {place}")
     return writer.function(BLOCKS)
-
-
-def _library_blocks(writer: Writer, sizes: list[str]) -> list[str]:
-    _, _, m, n, k = sizes
-    product = writer.mul(writer.mul(m, n), k)
-    small = writer.value(f"icmp ult i64 {product}, {SMALL}")
-    medium = writer.value(f"icmp ult i64 {product}, {MEDIUM}")
-    found = []
-    for size, finest, fine, coarse in ((m, 256, 256, 512), (n, 64, 128, 256)):
-        most = writer.value(f"select i1 {medium}, i64 {fine}, i64 {coarse}")
-        most = writer.value(f"select i1 {small}, i64 {finest}, i64 {most}")
-        found.append(small_products.even_blocks(writer, size, most))
-    return [found[0][0], found[1][0], found[0][1], found[1][1]]
 
 
 def _plan(writer: Writer, small: bool) -> tuple[str, list[str]]:
@@ -167,7 +159,7 @@ def _matrix(writer: Writer, kernel: Contract, place: str, sizes: tuple[str, str]
         return first, writer.value(f"select i1 {flipped}, i64 {pair[0]}, i64 {pair[1]}")
 
     sizes, strides = ordered(sizes), ordered(strides)
-    least = writer.value(f"call i64 @llvm.umax.i64(i64 {sizes[1]}, i64 1)")
+    least = larger(Term(writer, sizes[1]), 1).name
     single = writer.value(f"icmp sle i64 {sizes[0]}, 1")
     apart = writer.value(f"icmp sge i64 {strides[0]}, {least}")
     spaced = writer.value(f"or i1 {single}, {apart}")

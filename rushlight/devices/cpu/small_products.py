@@ -24,7 +24,8 @@ from rushlight.devices.cpu import dots, tiles
 from rushlight.devices.cpu.native import Source, load
 from rushlight.devices.cpu.stub import symbol_address
 from rushlight.emit.llvm_body import pointer
-from rushlight.emit.llvm_text import FUNCTION, Arguments, Writer, all_of
+from rushlight.emit.llvm_terms import Term, larger, parts, smaller, terms, where
+from rushlight.emit.llvm_text import FUNCTION, Arguments, Writer
 
 LIBRARY, BLOCKS, TILES, DOTS = range(4)
 LARGEST, FEW_RESULTS = 1_000_000, 1200
@@ -77,94 +78,67 @@ def plan(declared: set[str], dtype: DType) -> str:
     writer = Writer(declared)
     arguments = Arguments(writer)
     arguments.next = 3
-    sizes = arguments.words(5)
-    steps = [arguments.words(4) for _ in range(3)]
-    fewer = writer.smaller(sizes[2], sizes[3])
-    along = all_of(writer, f"icmp eq i64 {steps[1][3]}, 1", f"icmp eq i64 {steps[2][2]}, 1")
-    tiled = tiles.suited(writer, sizes, steps) if dtype is float32 else "false"
-    known = along, fewer, tiled
-    chosen, numbers = _library_blocks(writer, sizes, steps, known, SMALL if dtype is float32 else tiles.LARGE)
-    way = writer.value(f"select i1 {chosen}, i64 {BLOCKS}, i64 {LIBRARY}")
-    others = [(DOTS, dots.suited(writer, sizes, known), dots.blocks(writer, sizes))]
+    sizes = terms(writer, arguments.words(5))
+    steps = [terms(writer, arguments.words(4)) for _ in range(3)]
+    _, _, m, n, k = sizes
+    along = steps[1][3].equals(1) & steps[2][2].equals(1)
+    fewer = smaller(m, n)
+    tiled = tiles.suited(sizes, steps) if dtype is float32 else Term(writer, "false", "i1")
+    limit = SMALL if dtype is float32 else tiles.LARGE
+    chosen, numbers = _library_blocks(sizes, steps, along, fewer, tiled, limit)
+    way = where(chosen, BLOCKS, LIBRARY)
+    others = [(DOTS, dots.suited(k, along, fewer, tiled), dots.blocks(sizes))]
     if dtype is float32:
-        others.insert(0, (TILES, tiled, tiles.blocks(writer, sizes)))
+        others.insert(0, (TILES, tiled, tiles.blocks(sizes)))
     for number, suited, blocks in others:
-        taken = writer.value(f"select i1 {chosen}, i1 false, i1 {suited}")
-        way = writer.value(f"select i1 {taken}, i64 {number}, i64 {way}")
-        numbers = [writer.value(f"select i1 {taken}, i64 {a}, i64 {b}") for a, b in zip(blocks, numbers, strict=True)]
+        taken = suited & ~chosen
+        way = where(taken, number, way)
+        numbers = [where(taken, a, b) for a, b in zip(blocks, numbers, strict=True)]
     for i, value in enumerate(numbers):
         place = writer.value(f"getelementptr i64, ptr %numbers, i64 {i}")
-        writer.line(f"store i64 {value}, ptr {place}")
-    return writer.function(PLAN, f"i64 {way}")
+        writer.line(f"store i64 {value.name}, ptr {place}")
+    return writer.function(PLAN, f"i64 {way.name}")
 
 
-def even_blocks(writer: Writer, size: str, most: str) -> tuple[str, str]:
+def even_blocks(size: Term, most: Term | int) -> tuple[Term, Term]:
     """How large blocks of about the same size are, `most` at most, and how many; sixteen lines and more."""
-    parts = writer.value(f"udiv i64 {writer.add(size, writer.sub(most, '1'))}, {most}")
-    parts = writer.value(f"call i64 @llvm.umax.i64(i64 {parts}, i64 1)")
-    even = writer.value(f"udiv i64 {writer.add(size, writer.sub(parts, '1'))}, {parts}")
-    even = writer.value(f"and i64 {writer.add(even, '15')}, -16")
-    even = writer.value(f"call i64 @llvm.umax.i64(i64 {even}, i64 16)")
-    writer.declared.add("declare i64 @llvm.umax.i64(i64, i64)")
-    return even, writer.value(f"udiv i64 {writer.add(size, writer.sub(even, '1'))}, {even}")
+    even = larger(parts(parts(size, larger(parts(size, most), 1)), 16) * 16, 16)
+    return even, parts(size, even)
 
 
 def _library_blocks(
-    writer: Writer, sizes: list[str], steps: list[list[str]], known: tuple[str, str, str], limit: int
-) -> tuple[str, list[str]]:
-    """Whether the library is quick with blocks that it need not pack: i1; the blocks, as `tiles.blocks` has them.
+    sizes: list[Term], steps: list[list[Term]], along: Term, fewer: Term, tiled: Term, limit: int
+) -> tuple[Term, list[Term]]:
+    """Whether the library is quick with blocks that it need not pack; the blocks, as `tiles.blocks` has them.
 
-    Known: whether both operands are dense along the sum, the fewer of rows and columns, whether tiles would do. From `limit`
-    products on there is something better.
+    `along`, `fewer` and `tiled` as for `dots.suited`; from `limit` products on there is something better.
     """
     _, _, m, n, k = sizes
-    along, fewer, tiled = known
     # Where both are dense along the sum, blocks have few rows or few columns, or are small squares.
-    square = all_of(writer, f"and i1 {along}, true", f"icmp ugt i64 {fewer}, {FEW}")
-    thinnest = writer.value(f"select i1 {along}, i64 {FEW_RESULTS // LONG}, i64 {NARROW}")
-    bounds = [f"icmp ule i64 {n}, {thinnest}", f"icmp ult i64 {m}, {tiles.TALL}", f"icmp uge i64 {k}, {NARROW}"]
-    thin, flat, some = (writer.value(bound) for bound in bounds)
-    rows = writer.value(f"select i1 {thin}, i64 {LONG}, i64 {ROWS}")
-    rows = writer.value(f"select i1 {square}, i64 {NARROW}, i64 {rows}")
-    depth = writer.mul(writer.smaller(m, rows), k)
-    wide, fits = (
-        writer.value(f"icmp ule i64 {writer.mul(depth, writer.smaller(n, str(most)))}, {LARGEST}")
-        for most in (COLUMNS, NARROW)
-    )
-    small = writer.value(f"icmp ult i64 {writer.mul(writer.mul(m, n), k)}, {limit}")
-    deep, low = writer.value(f"icmp uge i64 {k}, {tiles.DEPTH}"), writer.value(f"icmp ule i64 {m}, {LONG}")
-    alone = writer.value(f"select i1 {tiled}, i1 false, i1 {writer.value(f'or i1 {deep}, {low}')}")
-    wanted = writer.value(f"or i1 {alone}, {writer.value(f'and i1 {flat}, {deep}')}")
-    bounds = [f"icmp ugt i64 {k}, {COLUMNS}", f"icmp ule i64 {k}, {2 * tiles.DEPTH}"]
-    between = all_of(writer, *bounds, f"and i1 {wanted}, true")
-    conditions = [
-        f"and i1 {fits}, {writer.value(f'or i1 {small}, {flat}')}",
-        f"or i1 {some}, {flat}",
-        f"or i1 {between}, {_not(writer, square)}",
-    ]
-    for step in steps:
-        dense = [writer.value(f"icmp eq i64 {each}, 1") for each in step[2:]]
-        conditions.append(f"or i1 {dense[0]}, {dense[1]}")  # others are copied, and with smaller blocks more often
-    wide = writer.value(f"select i1 {square}, i1 false, i1 {wide}")
-    columns = writer.value(f"select i1 {wide}, i64 {COLUMNS}, i64 {NARROW}")
-    height, down = even_blocks(writer, m, rows)
-    width, across = even_blocks(writer, n, columns)
-    return all_of(writer, *conditions), [height, width, down, across]
-
-
-def _not(writer: Writer, condition: str) -> str:
-    return writer.value(f"xor i1 {condition}, true")
+    square = along & (fewer > FEW)
+    thin, flat, deep = n <= where(along, FEW_RESULTS // LONG, NARROW), m < tiles.TALL, k >= tiles.DEPTH
+    rows = where(square, NARROW, where(thin, LONG, ROWS))
+    depth = smaller(m, rows) * k
+    wide, fits = (depth * smaller(n, most) <= LARGEST for most in (COLUMNS, NARROW))
+    columns = where(wide & ~square, COLUMNS, NARROW)
+    between = (k > COLUMNS) & (k <= 2 * tiles.DEPTH) & ((flat & deep) | (~tiled & (deep | (m <= LONG))))
+    chosen = fits & ((m * n * k < limit) | flat) & ((k >= NARROW) | flat) & (between | ~square)
+    for step in steps:  # others are copied, and with smaller blocks more often
+        chosen = chosen & (step[2].equals(1) | step[3].equals(1))
+    height, down = even_blocks(m, rows)
+    width, across = even_blocks(n, columns)
+    return chosen, [height, width, down, across]
 
 
 def _kernel(declared: set[str], dtype: DType, way: int) -> str:
     writer = Writer(declared)
     arguments = Arguments(writer)
     bases = [arguments.address() for _ in range(3)]
-    sizes = arguments.words(5)
-    _, y, m, n, k = sizes
+    sizes = terms(writer, arguments.words(5))
+    _, y, m, n, k = (size.name for size in sizes)
     steps = [arguments.words(4) for _ in range(3)]
-    rows, columns, down, across = (dots if way == DOTS else tiles).blocks(writer, sizes)
-    turned = dots.turned(writer, m, n) if way == DOTS else ""
+    rows, columns, down, across = (each.name for each in (dots if way == DOTS else tiles).blocks(sizes))
+    turned = dots.turned(sizes).name
     panel = writer.array("float", tiles.DEPTH * tiles.COLUMNS) if way == TILES else ""
     with writer.loop("%begin", "%end") as task:
         rest, column = divide(writer, task, across)

@@ -16,7 +16,8 @@ import llvmlite.binding as llvm
 
 from rushlight.core.dtypes import DType, float32
 from rushlight.emit.llvm_body import load, pointer, splat, store
-from rushlight.emit.llvm_text import Writer, all_of, vector
+from rushlight.emit.llvm_terms import Term, parts, where
+from rushlight.emit.llvm_text import Writer, vector
 
 LANES, VECTORS, HEIGHT = 16, 4, 6  # 24 registers of results, 4 of b, 1 of a
 COLUMNS = LANES * VECTORS
@@ -174,36 +175,23 @@ def _shuffle(writer: Writer, kind: str, a: str, b: str, chosen: list[int]) -> st
     return writer.value(f"shufflevector {kind} {a}, {kind} {b}, <{len(chosen)} x i32> <{order}>")
 
 
-def blocks(writer: Writer, sizes: list[str]) -> list[str]:
+def blocks(sizes: list[Term]) -> list[Term]:
     """The rows and columns of a task, and how many tasks there are down and across the product."""
     _, _, m, n, _ = sizes
-    wide = writer.value(f"icmp uge i64 {n}, {WIDE}")
-    rows = writer.value(f"select i1 {wide}, i64 {MANY_ROWS}, i64 {FEW_ROWS}")
-    down = writer.value(f"udiv i64 {writer.add(m, writer.sub(rows, '1'))}, {rows}")
-    return [rows, str(COLUMNS), down, writer.divided_up(n, COLUMNS)]
+    rows = where(n >= WIDE, MANY_ROWS, FEW_ROWS)
+    return [rows, Term(n.writer, str(COLUMNS)), parts(m, rows), parts(n, COLUMNS)]
 
 
-def suited(writer: Writer, sizes: list[str], steps: list[list[str]]) -> str:
-    """Whether tiles are faster than packing: i1."""
+def suited(sizes: list[Term], steps: list[list[Term]]) -> Term:
+    """Whether tiles are faster than packing."""
     _, _, m, n, k = sizes
-    panels = writer.mul(writer.divided_up(n, COLUMNS), str(COLUMNS))
-    idle = writer.mul(writer.sub(panels, n), "8")
-    far = writer.value(f"and i64 {steps[1][3]}, 1023")  # columns of a that fall on one line of the cache
-    dense = [writer.value(f"icmp eq i64 {step}, 1") for step in steps[2][2:]]  # rows or columns of b
-    short, narrow = writer.value(f"icmp ule i64 {k}, {DEPTH}"), writer.value(f"icmp ule i64 {n}, {2 * COLUMNS}")
-    near = all_of(writer, f"and i1 {short}, true", f"icmp uge i64 {k}, {LANES}")
-    product = writer.mul(writer.mul(m, n), k)
-    small = writer.value(f"icmp ult i64 {product}, {LARGE}")
-    return all_of(
-        writer,
-        f"or i1 {small}, {writer.value(f'or i1 {short}, {narrow}')}",
-        f"or i1 {dense[0]}, {dense[1]}",
-        f"icmp eq i64 {steps[0][3]}, 1",
-        f"icmp uge i64 {m}, {2 * HEIGHT}",
-        f"icmp ule i64 {idle}, {n}",
-        f"icmp uge i64 {k}, 1",
-        f"or i1 {near}, {writer.value(f'icmp ne i64 {far}, 0')}",
-    )
+    idle = parts(n, COLUMNS) * COLUMNS - n
+    short = k <= DEPTH
+    fits = (short | (n <= 2 * COLUMNS) | (m * n * k < LARGE)) & (m >= 2 * HEIGHT) & (idle * 8 <= n) & (k >= 1)
+    # Columns of a that fall on one line of the cache are all right where they are not many.
+    apart = ~(steps[1][3] & 1023).equals(0) | (short & (k >= LANES))
+    dense = (steps[2][2].equals(1) | steps[2][3].equals(1)) & steps[0][3].equals(1)
+    return fits & apart & dense
 
 
 def write_task(
