@@ -62,11 +62,8 @@ def _blocks(declared: set[str]) -> str:
     arguments.next = 3
     _, _, m, n, k = terms(writer, arguments.words(5))
     small, medium = m * n * k < SMALL, m * n * k < MEDIUM
-    rows, down = small_products.even_blocks(m, where(medium, 256, 512))
-    columns, across = small_products.even_blocks(n, where(small, 64, where(medium, 128, 256)))
-    for i, number in enumerate((rows, columns, down, across)):
-        place = writer.value(f"getelementptr i64, ptr %numbers, i64 {i}")
-        writer.line(f"store i64 {number.name}, ptr {place}")
+    rows, columns = where(medium, 256, 512), where(small, 64, where(medium, 128, 256))
+    small_products.store_numbers(writer, small_products.even_blocks(m, n, rows, columns))
     return writer.function(BLOCKS)
 
 

@@ -15,7 +15,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
@@ -85,31 +85,39 @@ def plan(declared: set[str], dtype: DType) -> str:
     fewer = smaller(m, n)
     tiled = tiles.suited(sizes, steps) if dtype is float32 else Term(writer, "false", "i1")
     limit = SMALL if dtype is float32 else tiles.LARGE
-    chosen, numbers = _library_blocks(sizes, steps, along, fewer, tiled, limit)
-    way = where(chosen, BLOCKS, LIBRARY)
-    others = [(DOTS, dots.suited(k, along, fewer, tiled), dots.blocks(sizes))]
-    if dtype is float32:
-        others.insert(0, (TILES, tiled, tiles.blocks(sizes)))
-    for number, suited, blocks in others:
-        taken = suited & ~chosen
-        way = where(taken, number, way)
-        numbers = [where(taken, a, b) for a, b in zip(blocks, numbers, strict=True)]
-    for i, value in enumerate(numbers):
-        place = writer.value(f"getelementptr i64, ptr %numbers, i64 {i}")
-        writer.line(f"store i64 {value.name}, ptr {place}")
+    chosen, rows, columns = _library_blocks(sizes, steps, along, fewer, tiled, limit)
+    dotted = dots.suited(k, along, fewer, tiled)
+    way = where(chosen, BLOCKS, where(dotted, DOTS, where(tiled, TILES, LIBRARY)))
+    ways: list[tuple[int, Callable[[], Sequence[Term]]]] = [
+        (BLOCKS, lambda: even_blocks(m, n, rows, columns)),
+        (DOTS, lambda: dots.blocks(sizes)),
+        (TILES, lambda: tiles.blocks(sizes)),
+    ]
+    for number, blocks in ways:
+        with writer.when(way.equals(number).name):
+            store_numbers(writer, blocks())
     return writer.function(PLAN, f"i64 {way.name}")
 
 
-def even_blocks(size: Term, most: Term | int) -> tuple[Term, Term]:
-    """How large blocks of about the same size are, `most` at most, and how many; sixteen lines and more."""
-    even = larger(parts(parts(size, larger(parts(size, most), 1)), 16) * 16, 16)
-    return even, parts(size, even)
+def store_numbers(writer: Writer, numbers: Sequence[Term]) -> None:
+    for i, number in enumerate(numbers):
+        place = writer.value(f"getelementptr i64, ptr %numbers, i64 {i}")
+        writer.line(f"store i64 {number.name}, ptr {place}")
+
+
+def even_blocks(m: Term, n: Term, rows: Term, columns: Term) -> list[Term]:
+    """Blocks of about the same size, `rows` and `columns` at most, sixteen lines and more: their size, and how many."""
+    height, width = (
+        larger(parts(parts(size, larger(parts(size, most), 1)), 16) * 16, 16)
+        for size, most in ((m, rows), (n, columns))
+    )
+    return [height, width, parts(m, height), parts(n, width)]
 
 
 def _library_blocks(
     sizes: list[Term], steps: list[list[Term]], along: Term, fewer: Term, tiled: Term, limit: int
-) -> tuple[Term, list[Term]]:
-    """Whether the library is quick with blocks that it need not pack; the blocks, as `tiles.blocks` has them.
+) -> tuple[Term, Term, Term]:
+    """Whether the library is quick with blocks that it need not pack; how many rows and columns they may have.
 
     `along`, `fewer` and `tiled` as for `dots.suited`; from `limit` products on there is something better.
     """
@@ -125,9 +133,7 @@ def _library_blocks(
     chosen = fits & ((m * n * k < limit) | flat) & ((k >= NARROW) | flat) & (between | ~square)
     for step in steps:  # others are copied, and with smaller blocks more often
         chosen = chosen & (step[2].equals(1) | step[3].equals(1))
-    height, down = even_blocks(m, rows)
-    width, across = even_blocks(n, columns)
-    return chosen, [height, width, down, across]
+    return chosen, rows, columns
 
 
 def _kernel(declared: set[str], dtype: DType, way: int) -> str:
