@@ -198,7 +198,10 @@ class Tensor(Value):
         if value is not None:
             if value is self:
                 raise RushlightError("grad: a tensor cannot be its own gradient")
-            check_same(lambda: "grad: what is assigned", self.spec, value)
+            if isinstance(value, Tensor) and value.is_sparse:
+                value.check_as_gradient(self.spec)
+            else:
+                check_same(lambda: "grad: what is assigned", self.spec, value)
         edge = self.node
         if type(edge) is Leaf:
             edge.grad = value

@@ -42,12 +42,6 @@ def test_max_norm_shortens_the_rows_that_are_read(bag):
     assert np.allclose(after[[0, 2, 3]], (before / np.maximum(lengths, 1))[[0, 2, 3]], atol=1e-6)
 
 
-@pytest.mark.parametrize("function", [F.embedding, F.embedding_bag])
-def test_no_sparse_gradients(function):
-    with pytest.raises(rushlight.RushlightError, match="sparse=False"):
-        function(rushlight.tensor([[1]]), table(), sparse=True)
-
-
 @pytest.mark.parametrize(
     ("named", "kind", "match"),
     [

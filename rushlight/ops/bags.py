@@ -15,6 +15,7 @@ from rushlight.ops.folding import filled
 from rushlight.ops.indexing import check_index, gather, rows, rows_grad, scatter_add
 from rushlight.ops.registry import composite
 from rushlight.ops.selection import hits, scatter_reduce
+from rushlight.ops.sparse_rows import sparse_rows
 from rushlight.tape import call
 from rushlight.tape.batching import physical_of
 from rushlight.tape.op import check_devices
@@ -31,23 +32,23 @@ _slowed = elementwise(
 )
 
 
-def _check(op: str, index: Value, weight: Value, padding_idx: int | None, sparse: bool) -> int | None:
+def _check(op: str, index: Value, weight: Value, padding_idx: int | None) -> int | None:
     """The padding row counted from the front."""
     check_index(op, index)
     if len(weight.spec.shape) != 2:
         raise ShapeError(f"{op}: weight must have 2 dimensions, got {weight.spec!r}")
     check_devices(op, (index.spec, weight.spec))
-    if sparse:
-        raise RushlightError(
-            f"{op}: the gradient of {weight.spec!r} is dense here, a sparse one is not made; pass sparse=False for the "
-            f"same numbers"
-        )
     count = weight.spec.shape[0]
     if padding_idx is None:
         return None
     if not -count <= padding_idx < count:
         raise AssertionError(f"{op}: padding_idx {padding_idx} is outside the {count} rows of weight {weight.spec!r}")
     return padding_idx % count
+
+
+def is_batched(*values: Value) -> bool:
+    """Whether one of them is mapped over by `vmap`: gradients are dense there."""
+    return any(v.spec.hidden for v in values)
 
 
 def _shorten(weight: Value, index: Value, max_norm: float, norm_type: float) -> None:
@@ -60,8 +61,12 @@ def _shorten(weight: Value, index: Value, max_norm: float, norm_type: float) -> 
         inplace.copy_(weight, e.select(views.unsqueeze(named, 1), short, weight))
 
 
-def _read(weight: Value, index: Value, padding: int | None, by_frequency: bool) -> Value:
+def _read(op: str, weight: Value, index: Value, padding: int | None, by_frequency: bool, sparse: bool) -> Value:
     """The rows at an index, whose gradient leaves out the padding and is divided by how often a row was read, if so."""
+    if sparse and by_frequency:
+        raise RushlightError(f"{op}: scale_grad_by_freq goes with dense gradients; pass sparse=False")
+    if sparse and not is_batched(weight, index):
+        return sparse_rows(weight, index, padding)
     out = rows(weight, index)
     if by_frequency and index.spec.numel:
         flat = views.reshape(index, (index.spec.numel,))
@@ -84,10 +89,10 @@ def embedding(
     sparse: bool = False,
 ) -> Value:
     """Rows of `weight` at the indices `input`; the row `padding_idx` gets no gradient."""
-    padding = _check("embedding", input, weight, padding_idx, sparse)
+    padding = _check("embedding", input, weight, padding_idx)
     if max_norm is not None:
         _shorten(weight, input, max_norm, norm_type)
-    return _read(weight, input, padding, scale_grad_by_freq)
+    return _read("embedding", weight, input, padding, scale_grad_by_freq, sparse)
 
 
 # ---- bags ----
@@ -188,7 +193,9 @@ def embedding_bag(
         raise ValueError(f"{op}: mode is 'sum', 'mean' or 'max', got {mode!r}")
     if mode == "max" and scale_grad_by_freq:
         raise ValueError(f"{op}: scale_grad_by_freq goes with mode 'sum' or 'mean', not with 'max'")
-    padding = _check(op, input, weight, padding_idx, sparse)
+    if mode == "max" and sparse:
+        raise ValueError(f"{op}: sparse gradients go with mode 'sum' or 'mean', not with 'max'")
+    padding = _check(op, input, weight, padding_idx)
     index, starts, weights = _flattened(op, input, offsets, per_sample_weights)
     if weights is not None and mode != "sum":
         raise NotImplementedError(f"{op}: per_sample_weights go with mode 'sum', got mode {mode!r}")
@@ -200,7 +207,7 @@ def embedding_bag(
     if not index.spec.numel or not bags:
         nothing: Any = reductions.sum(views.slice_dim(weight, 0, 0, 0), 0, True)
         return views.reshape(views.expand(nothing, (bags, weight.spec.shape[1])), (bags, weight.spec.shape[1]))
-    parts = _read(weight, index, None, scale_grad_by_freq)
+    parts = _read(op, weight, index, padding if sparse else None, scale_grad_by_freq, sparse)
     if weights is not None:
         parts = e.mul(parts, views.unsqueeze(weights, 1))
     kept = None if padding is None else e.ne(index, padding)

@@ -262,7 +262,7 @@ def scatter_zero(g: Value, index: Value, dim: int, shape: Shape) -> Value:
 # ---- rows of a table ----
 
 
-def _plan_rows(op: Op, ins: Sequence[Spec], static: Static) -> Plan:
+def plan_rows(op: Op, ins: Sequence[Spec], static: Static) -> Plan:
     """out[..., :] = table[index[...], :]."""
     table, index = ins
     pool = check_devices("embedding", ins)
@@ -303,7 +303,7 @@ _rows_grad = KernelOp(
 )
 _rows = KernelOp(
     "embedding",
-    _plan_rows,
+    plan_rows,
     [lambda g, out, table, index: rows_grad(g, index, table.shape), None],
     [(1,), ()],
     "Rows of a table.",

@@ -161,6 +161,7 @@ provide(
     with_view=parts.with_view,
     reshape=views.reshape,
     permute=views.permute,
+    cat=views.cat,
     contiguous=views.broadcast_copy,
 )
 

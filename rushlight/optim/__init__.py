@@ -12,6 +12,7 @@ from rushlight.optim.averaged import ASGD, Rprop
 from rushlight.optim.lbfgs import LBFGS
 from rushlight.optim.optimizer import Optimizer
 from rushlight.optim.sgd import SGD
+from rushlight.optim.sparse import SparseAdam
 
 __all__ = [
     "ASGD",
@@ -27,5 +28,6 @@ __all__ = [
     "RAdam",
     "RMSprop",
     "Rprop",
+    "SparseAdam",
     "lr_scheduler",
 ]

@@ -53,6 +53,8 @@ class Adadelta(FusedOptimizer):
 class Adagrad(FusedOptimizer):
     """p <- p - lr * g / (sqrt(sum of g * g) + eps)."""
 
+    by_rows = True
+
     def __init__(
         self,
         params: Iterable[Any],

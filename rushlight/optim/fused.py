@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from rushlight.core.errors import SparseOperandError
 from rushlight.ops import creation
 from rushlight.ops.inplace import Update
 from rushlight.ops.optimise import advance
 from rushlight.optim.optimizer import Group, Optimizer
+from rushlight.optim.rows import advance_rows
 from rushlight.tensor import Tensor
 
 State = dict[str, Any]
@@ -15,6 +17,10 @@ State = dict[str, Any]
 
 class FusedOptimizer(Optimizer):
     """A subclass says what it keeps, which kernel it runs and with which numbers."""
+
+    by_rows = (
+        False  # whether a row whose gradient is zero stays as it is, so that a sparse gradient moves its rows only
+    )
 
     def kept(self, group: Group) -> tuple[str, ...]:
         """The names of the state's tensors, in the kernel's order."""
@@ -47,7 +53,12 @@ class FusedOptimizer(Optimizer):
                 self.start(state, p, group)
             state["step"] += 1
             values = (p, *(state[name] for name in names), leaf.grad)
-            advance(self.update(group, state), values, self.numbers(group, state), undisturbed)
+            try:
+                advance(self.update(group, state), values, self.numbers(group, state), undisturbed)
+            except SparseOperandError:
+                if not self.by_rows or group["weight_decay"]:
+                    raise
+                advance_rows(self.update(group, state), values, self.numbers(group, state))
             self.after(group, state)
 
 

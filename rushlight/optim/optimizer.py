@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from rushlight.core.errors import RushlightError
+from rushlight.core.errors import RushlightError, SparseOperandError
 from rushlight.ops import elementwise as e
 from rushlight.tape.recipe import nothing_watched
 from rushlight.tape.state import STATE, enable_grad, no_grad
@@ -73,8 +73,13 @@ class Optimizer:
             with enable_grad():
                 loss = closure()
         undisturbed = nothing_watched() and not STATE.get().special
-        for group in self.param_groups:
-            self.step_group(group, undisturbed)
+        try:
+            for group in self.param_groups:
+                self.step_group(group, undisturbed)
+        except SparseOperandError as error:
+            raise RushlightError(
+                f"{type(self).__name__} does not support sparse gradients, please consider SparseAdam instead"
+            ) from error
         for hook in list(self._hooks.get("stepped", {}).values()):
             hook(self, (closure,), {})
         return loss

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from rushlight.core.errors import SparseOperandError
 from rushlight.ops import creation
 from rushlight.ops.optimise import advance, sgd
 from rushlight.optim.optimizer import Group, Optimizer, check_options
+from rushlight.optim.rows import advance_rows
 
 
 class SGD(Optimizer):
@@ -47,12 +49,21 @@ class SGD(Optimizer):
             if leaf is None or leaf.grad is None:
                 continue
             if not momentum:
-                advance(update, (p, leaf.grad), later, undisturbed)
+                try:
+                    advance(update, (p, leaf.grad), later, undisturbed)
+                except SparseOperandError:
+                    if decay:
+                        raise
+                    advance_rows(update, (p, leaf.grad), later)
                 continue
             state = states[p]
-            buffer = state.get("momentum_buffer")
+            buffer, numbers = state.get("momentum_buffer"), later
             if buffer is None:
                 state["momentum_buffer"] = buffer = creation.zeros_like(p)
-                advance(update, (p, buffer, leaf.grad), first, undisturbed)
-            else:
-                advance(update, (p, buffer, leaf.grad), later, undisturbed)
+                numbers = first
+            try:
+                advance(update, (p, buffer, leaf.grad), numbers, undisturbed)
+            except SparseOperandError as error:  # momentum moves all rows
+                if decay:
+                    raise
+                advance(update, (p, buffer, error.obj.to_dense()), numbers, undisturbed)

@@ -7,6 +7,7 @@ Never: computes other than by ops on indices and values; makes a dense tensor th
 
 from __future__ import annotations
 
+from rushlight.sparse import gradients
 from rushlight.sparse.coo import SparseTensor, sparse_coo_tensor
 from rushlight.sparse.functions import addmm, install, log_softmax, mm, softmax, sum
 from rushlight.sparse.legacy import (
@@ -41,3 +42,4 @@ __all__ = [
 ]
 
 install()
+SparseTensor.check_as_gradient = gradients.check_gradient  # type: ignore[attr-defined]

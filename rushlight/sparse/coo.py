@@ -258,7 +258,8 @@ class SparseTensor(Tensor):
         return self
 
     def zero_(self) -> SparseTensor:
-        return self.copy_(sparse_coo_tensor(self._size, dtype=self.dtype, device=self.device))
+        none = self._at.new_zeros((self.sparse_dim(), 0)), self._of.detach().new_zeros((0, *self._of.shape[1:]))
+        return self.copy_(make(*none, self._size, True))
 
     def type(self, dtype: Any = None, non_blocking: Any = False) -> Any:
         if dtype is not None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 from rushlight.core import locks
 from rushlight.core.errors import AnomalyError, RushlightError
@@ -57,7 +57,7 @@ def run_backward(
     watched, owner = Mode.on, later.Running.owner if Mode.on else None
     if watched and (create_graph or any(later.is_needed(g.storage.pool) for g in gradients)):
         make = _WatchedWalk
-    walk = (make or Walk)(retain_graph, create_graph, wanted, collect and wanted is not None)
+    walk = (make or Walk.usual)(retain_graph, create_graph, wanted, collect and wanted is not None)
     walk.count(edges)
     state, outer = STATE.get(), WALK.get()
     if state.dual is not None:  # sums in place have no tangents: see Note [Dual values]
@@ -90,6 +90,8 @@ def run_backward(
 
 class Walk:
     """One backward pass. A key is a Leaf, a node with one result, or (node, index) for one result of several."""
+
+    usual: ClassVar[type[Walk]]  # the one that passes are made by
 
     def __init__(self, retain: bool, create: bool, wanted: set[Any] | Everything | None, collect: bool) -> None:
         self.retain = retain
@@ -365,6 +367,9 @@ class Walk:
             if handle is not None:
                 for hook in list(leaf.post_hooks.values()):
                     hook(handle)
+
+
+Walk.usual = Walk
 
 
 class _WatchedWalk(Walk):

@@ -32,6 +32,7 @@ class Needed:
     write_view: Any  # the op (base, value) -> base with a view replaced
     with_view: Callable[[Value, Value, Spec, int], Value]  # a copy of a base with a view, by spec and offset, replaced
     permute: Callable[[Value, Shape], Value]
+    cat: Callable[[Any, int], Value]
     batch_rule: Callable[[Any], Any]  # an op's batching rule
     from_array: Callable[[Any], Value]  # a NumPy array as a tensor on the host
     spread: Callable[[Value, Any], Value]  # the physical value of a value repeated over levels

@@ -1,0 +1,26 @@
+"""Steps by sparse gradients: only the rows that a gradient has are read and written.
+
+See Note [Sparse gradients]. The rows are taken out, the optimiser's own kernel runs on them, and they are put back.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rushlight.ops.inplace import Update
+from rushlight.ops.sparse_rows import put_rows
+from rushlight.tape.state import no_grad
+
+
+def advance_rows(update: Update, values: tuple[Any, ...], params: tuple[float, ...]) -> None:
+    """`update(values, params)` of the rows that the gradient, the last of the values, has; the others stay as they are."""
+    *targets, grad = values
+    with no_grad():
+        whole = grad.detach().coalesce()
+        at = whole.indices()[0]
+        if not at.numel():
+            return
+        rows = [target.detach().index_select(0, at) for target in targets]
+        update((*rows, whole.values()), params)
+        for target, row in zip(targets, rows, strict=True):
+            put_rows(target, at, row, False)

@@ -1,0 +1,119 @@
+"""Sparse gradients of dense leaves.
+
+# Note [Sparse gradients]
+1. Rows read with `sparse=True` from a table that is a leaf give that leaf a sparse gradient: the index and the rows' gradients, as
+   they are. Nothing of the table's size is made. Several such add up by standing side by side; `coalesce` adds equal indices.
+2. Where a dense gradient meets a sparse one, in a pass or in `.grad`, the sum is dense: the sparse one is added into it.
+3. Only a plain pass into leaves does this, `SparseWalk`, which takes the place of the usual one when the first such call is
+   recorded. Whatever else asks (autograd.grad, func, workers, anomaly detection, a table that is no leaf) gets the dense gradient.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rushlight.core.errors import ShapeError
+from rushlight.ops import sparse_rows
+from rushlight.sparse.coo import SparseTensor, brief, make
+from rushlight.tape.backward import Walk
+from rushlight.tape.needed import Needed
+from rushlight.tape.saves import saves_of
+from rushlight.tape.state import no_grad
+from rushlight.tape.value import Leaf, Node
+
+
+class SparseWalk(Walk):
+    """The sequential walk, with sparse gradients of leaves."""
+
+    def _pass_on(self, node: Node, ready: list[Any]) -> None:
+        leaf = node.edges[0]
+        own = isinstance(node.plan.op, sparse_rows.SparseRows) and type(leaf) is Leaf and node.hooks is None
+        if not own or self.wanted is not None or node not in self.sums:
+            super()._pass_on(node, ready)
+            return
+        g: Any = self.sums.pop(node)
+        index: Any = saves_of(node)[1][0]
+        if not self.retain:
+            node.saved = None
+        at, rows = index.reshape(-1), g.reshape((-1, *g.shape[index.ndim :]))
+        padding = node.plan.static[0]
+        if padding >= 0:
+            kept = (at != padding).nonzero().squeeze(1)
+            at, rows = at.index_select(0, kept), rows.index_select(0, kept)
+        self.arrive(leaf, make(at.long().unsqueeze(0), rows, leaf.spec.shape, False), False)
+        self.waiting[leaf] -= 1
+        if not self.waiting[leaf]:
+            ready.append(leaf)
+
+    def arrive(self, edge: Any, value: Any, owned: bool) -> None:
+        present = self.sums.get(edge) if edge.__class__ is Leaf else None
+        if present is None or not (isinstance(value, SparseTensor) or isinstance(present, SparseTensor)):
+            super().arrive(edge, value, owned and not isinstance(value, SparseTensor))
+            return
+        self.sums[edge] = together(present, value)
+        self.owned.discard(edge)
+
+    def _finish_leaf(self, leaf: Leaf) -> None:
+        arrived: Any = self.sums.get(leaf)
+        before: Any = leaf.grad
+        if arrived is None or not (isinstance(arrived, SparseTensor) or isinstance(before, SparseTensor)):
+            super()._finish_leaf(leaf)
+            return
+        if self.wanted is not None and leaf not in self.wanted:
+            del self.sums[leaf]
+            return
+        if self.collect:
+            super()._finish_leaf(leaf)
+            return
+        del self.sums[leaf]
+        for hook in list(leaf.hooks.values()):
+            given = hook(arrived)
+            if given is not None:
+                arrived = _checked(given, leaf)
+        leaf.grad = arrived if before is None else _accumulated(before, arrived, not self.create)
+        handle = leaf.handle()
+        for hook in list(leaf.post_hooks.values()) if handle is not None else ():
+            hook(handle)
+
+
+def _checked(given: Any, leaf: Leaf) -> Any:
+    if tuple(given.shape) != leaf.spec.shape:
+        raise ShapeError(f"a hook of a leaf {leaf.spec!r} gave a gradient of shape {list(given.shape)}")
+    return given
+
+
+def together(a: Any, b: Any) -> Any:
+    """The sum of two gradients of which one at least is sparse."""
+    if isinstance(a, SparseTensor) and isinstance(b, SparseTensor):
+        at, of = (Needed.cat([x, y], d) for x, y, d in ((a._at, b._at, 1), (a._of, b._of, 0)))
+        return make(at, of, a._size, False)
+    sparse, dense = (a, b) if isinstance(a, SparseTensor) else (b, a)
+    return dense.index_add(0, sparse._at[0], sparse._of)
+
+
+def _accumulated(before: Any, arrived: Any, in_place: bool) -> Any:
+    """A leaf's gradient with one more; a dense one that is there stays the same tensor."""
+    if in_place and isinstance(arrived, SparseTensor) and not isinstance(before, SparseTensor):
+        with no_grad():
+            sparse_rows.put_rows(before, arrived._at[0], arrived._of, True)
+        return before
+    both = together(before, arrived)
+    crowded = isinstance(both, SparseTensor) and both._nnz() > both._size[0]
+    return both.coalesce() if crowded else both  # what is added to again and again must not grow without end
+
+
+def look_for_sparse() -> None:
+    """From now on backward passes make sparse gradients where they are wanted."""
+    Walk.usual = SparseWalk
+
+
+def check_gradient(value: SparseTensor, spec: Any) -> None:
+    """Whether a sparse tensor may be assigned as the gradient of a dense one."""
+    if value._size != spec.shape or value.dtype is not spec.dtype or value._of.spec.device is not spec.device:
+        raise ShapeError(f"grad: what is assigned, {brief(value)}, does not fit {spec!r}")
+    if value.sparse_dim() != 1:
+        raise ShapeError(f"grad: a sparse gradient has one sparse dimension, the rows; got {brief(value)}")
+    look_for_sparse()
+
+
+sparse_rows.wanted.append(look_for_sparse)
