@@ -147,3 +147,14 @@ def test_a_view_that_was_written_to_is_still_a_view_of_its_base():
     assert seen == [[6, 12, 0]]
     assert x.grad.tolist() == [18, 36, 0]
     assert grad(v.sum(), y)[0].tolist() == [1, 1, 0]
+
+
+def test_a_hook_after_the_gradient_was_added_returns_nothing():
+    x = leaf(1, 2)
+    handle = x.register_post_accumulate_grad_hook(lambda t: t.grad * 2)
+    with pytest.raises(RushlightError, match="must return None"):
+        x.sum().backward()
+    handle.remove()
+    x.register_post_accumulate_grad_hook(lambda t: None)
+    x.sum().backward()
+    assert x.grad.tolist() == [2, 2]

@@ -152,3 +152,21 @@ def test_a_choice_by_what_is_recorded_is_not_learned():
     rl.norm(x, "nuc").backward()
     u, _, vh = rl.linalg.svd(x.detach())
     assert rl.allclose(x.grad, u @ vh)
+
+
+def test_zeros_of_both_signs_are_two_numbers():
+    mask = rl.tensor([True, False])
+
+    def signs(number):
+        x = rl.ones(2)
+        made = [
+            rl.full((2,), number),
+            rl.full_like(x, number),
+            x.masked_fill(mask, number),
+            rl.clamp(x - 2, min=number),
+        ]
+        return [(1 / v)[0].item() for v in made]
+
+    for _ in range(3):  # the function, then what was learned of it
+        assert signs(0.0) == [float("inf")] * 4
+        assert signs(-0.0) == [float("-inf")] * 4

@@ -20,7 +20,7 @@ from rushlight.devices.allocator import Storage
 from rushlight.tape import derived, later, watch
 from rushlight.tape.blame import ORIGINS, Mode, blame, called_at
 from rushlight.tape.edges import key_of
-from rushlight.tape.hooks import run_after, run_before, run_hooks, run_value_hooks, tell_absent
+from rushlight.tape.hooks import run_after, run_before, run_hooks, run_post_hooks, run_value_hooks, tell_absent
 from rushlight.tape.needed import Needed
 from rushlight.tape.op import Shadow
 from rushlight.tape.replay import keep
@@ -365,8 +365,7 @@ class Walk:
         if leaf.post_hooks:
             handle = leaf.handle()
             if handle is not None:
-                for hook in list(leaf.post_hooks.values()):
-                    hook(handle)
+                run_post_hooks(leaf, handle)
 
 
 Walk.usual = Walk

@@ -53,6 +53,15 @@ def run_hooks(hooks: Table, g: Value, owner: Leaf | Node) -> Value:
     return g
 
 
+def run_post_hooks(leaf: Leaf, handle: Value) -> None:
+    """The hooks of a leaf whose gradient was added to its own; there is nothing that one could give in its place."""
+    for hook in list(leaf.post_hooks.values()):
+        if hook(handle) is not None:
+            raise RushlightError(
+                f"{_named(hook, leaf)} runs after the gradient was added and must return None; write to leaf.grad instead"
+            )
+
+
 class Waiting:
     """A hook that also hears when no gradient comes: `hook(None)`."""
 

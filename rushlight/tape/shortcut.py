@@ -71,15 +71,15 @@ def shortcut(function: Callable[..., Any], defaults: Callable[[], Any] | None = 
                             values.append(b)
                             parts.append(b.spec)
                         else:
-                            parts.append((b.__class__, b))
+                            parts.append((b.__class__, b if b.__class__ is not float or b else str(b)))
                     parts.append((a.__class__, len(a)))  # no bare number, or (2,) would be 2, 1
-                else:  # 0, 0.0 and False are equal, and not the same
-                    parts.append((a.__class__, a))
+                else:  # 0, 0.0, -0.0 and False are equal, and not the same
+                    parts.append((a.__class__, a if a.__class__ is not float or a else str(a)))
             for name, a in named.items():
                 if isinstance(a, Value):
                     values.append(a)
                     a = a.spec
-                parts.append((name, a.__class__, a))
+                parts.append((name, a.__class__, a if a.__class__ is not float or a else str(a)))
             key = tuple(parts)
             table = tables[state.grad]
             found = table.get(key)
@@ -277,7 +277,7 @@ def _key_part(a: Any, values: list[Value]) -> Any:
         return a.spec
     if a.__class__ is list or a.__class__ is tuple:
         return (a.__class__, *[_key_part(b, values) for b in a])
-    return (a.__class__, a)
+    return (a.__class__, a if a.__class__ is not float or a else str(a))
 
 
 # ---- learning ----
