@@ -98,6 +98,23 @@ def test_edges_of_dots(dtype: DType, columns: bool) -> None:
         assert (room == 7).all(), "something else was written to"
 
 
+@AVX512
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_edges_of_tiles(layout: str) -> None:
+    """Every height, by tiles of six rows and of four."""
+    run = kernel_of(small.TILES, float32)
+    for m, n, k in grid(range(1, 21), [1, 17, 64, 70], [1, 19, 130]):
+        a, b = operands(m, n, k, float32)
+        left, right = laid(a, layout[0]), laid(b, layout[1])
+        room = np.full((m + 1, n + 2), 7, np.float32)
+        out = room[:-1, 1:-1]
+        given = numbers(out, left, right)
+        run((ctypes.c_int64 * len(given))(*given), 0, -(-n // 64))
+        assert_near(out, a, b)
+        out[:] = 7
+        assert (room == 7).all(), "something else was written to"
+
+
 WAYS = [
     (float32, "nt", (32, 256, 784), small.DOTS),
     (float32, "nt", (50, 37, 300), small.DOTS),

@@ -14,12 +14,13 @@ from functools import cache
 
 import llvmlite.binding as llvm
 
-from rushlight.core.dtypes import DType, float32
+from rushlight.core.dtypes import float32
 from rushlight.emit.llvm_body import load, pointer, splat, store
-from rushlight.emit.llvm_terms import Term, parts, where
+from rushlight.emit.llvm_terms import Term, parts, smaller, where
 from rushlight.emit.llvm_text import Writer, vector
 
 LANES, VECTORS, HEIGHT = 16, 4, 6  # 24 registers of results, 4 of b, 1 of a
+SHORT = 4  # the height of the last tiles
 COLUMNS = LANES * VECTORS
 FEW_ROWS, MANY_ROWS, WIDE = 132, 264, 256  # rows of a task; many where a product has columns enough for other threads
 DEPTH = 128
@@ -30,8 +31,8 @@ TALL, LARGE = (
 TYPE = vector("float", LANES)
 
 TILE = (
-    "define internal void @tile(ptr %a, {a_kind} %a_row, {a_kind} %a_step, ptr readonly %b, ptr %c, i64 %c_row, i64 %height, "
-    'i64 %width, i64 %k, i1 %more) noinline "prefer-vector-width"="512"'
+    "define internal void @tile{height}(ptr %a, {a_kind} %a_row, {a_kind} %a_step, ptr readonly %b, ptr %c, i64 %c_row, "
+    'i64 %height, i64 %width, i64 %k, i1 %more) noinline "prefer-vector-width"="512"'
 )
 
 
@@ -51,8 +52,8 @@ def available() -> bool:
     return bool(llvm.get_host_cpu_features().get("avx512f"))
 
 
-def write_tile(declared: set[str], *, tables: bool = False) -> str:
-    """@tile: c = a b, or c + a b with %more, for up to HEIGHT rows and %width columns; b is a panel of COLUMNS.
+def write_tile(declared: set[str], *, tables: bool = False, height: int = HEIGHT) -> str:
+    """@tile6: c = a b, or c + a b with %more, for up to six rows (`height`) and %width columns; b is a panel of COLUMNS.
 
     With `tables`, %a_row and %a_step are tables of where a's rows and columns begin.
     """
@@ -64,14 +65,14 @@ def write_tile(declared: set[str], *, tables: bool = False) -> str:
         return writer.value(f"load i64, ptr {writer.value(f'getelementptr i64, ptr {name}, i64 {number}')}")
 
     last = writer.sub("%height", "1")
-    rows = [writer.smaller(str(i), last) for i in range(HEIGHT)]  # rows past the end do the last one again
+    rows = [writer.smaller(str(i), last) for i in range(height)]  # rows past the end do the last one again
     a = [pointer(writer, "%a", float32, step("%a_row", r)) for r in rows]
     c = [pointer(writer, "%c", float32, writer.mul(r, "%c_row")) for r in rows]
     masks = [first_lanes(writer, writer.sub("%width", str(j * LANES))) for j in range(VECTORS)]
     zero = "zeroinitializer"
-    sums = [[writer.slot(TYPE, zero) for _ in range(VECTORS)] for _ in range(HEIGHT)]
+    sums = [[writer.slot(TYPE, zero) for _ in range(VECTORS)] for _ in range(height)]
     with writer.when("%more"):
-        for i in range(HEIGHT):
+        for i in range(height):
             for j in range(VECTORS):
                 place = pointer(writer, c[i], float32, str(j * LANES))
                 writer.set(sums[i][j], load(writer, place, float32, "1", "1", LANES, masks[j]))
@@ -82,7 +83,7 @@ def write_tile(declared: set[str], *, tables: bool = False) -> str:
             place = pointer(writer, "%b", float32, writer.add(start, str(j * LANES)))
             columns.append(writer.value(f"load {TYPE}, ptr {place}, align 64"))
         along = step("%a_step", p)
-        for i in range(HEIGHT):
+        for i in range(height):
             element = writer.value(f"load float, ptr {pointer(writer, a[i], float32, along)}, align 4")
             spread = splat(writer, element, float32, LANES)
             for j in range(VECTORS):
@@ -92,27 +93,33 @@ def write_tile(declared: set[str], *, tables: bool = False) -> str:
     whole = writer.value(f"icmp eq i64 %width, {COLUMNS}")
     for chosen, masked in ((whole, False), (writer.value(f"xor i1 {whole}, true"), True)):
         with writer.when(chosen):
-            for i in range(HEIGHT):
+            for i in range(height):
                 for j in range(VECTORS):
                     place = pointer(writer, c[i], float32, str(j * LANES))
                     mask = masks[j] if masked else None
                     store(writer, writer.get(sums[i][j]), place, float32, "1", "1", LANES, mask)
-    return writer.function(TILE.format(a_kind="ptr" if tables else "i64"))
+    return writer.function(TILE.format(height=height, a_kind="ptr" if tables else "i64"))
 
 
 @contextmanager
-def rows(writer: Writer, first: str, last: str) -> Iterator[tuple[str, str]]:
+def rows(writer: Writer, first: str, last: str, height: int = HEIGHT) -> Iterator[tuple[str, str]]:
     """A tile's first row and its height, tile by tile."""
-    with writer.loop(first, last, str(HEIGHT)) as row:
-        yield row, writer.smaller(writer.sub(last, row), str(HEIGHT))
+    with writer.loop(first, last, str(height)) as row:
+        yield row, writer.smaller(writer.sub(last, row), str(height))
 
 
 def call_tile(
-    writer: Writer, a: tuple[str, str, str], panel: str, c: tuple[str, str], sizes: tuple[str, str, str], more: str
+    writer: Writer,
+    a: tuple[str, str, str],
+    panel: str,
+    c: tuple[str, str],
+    sizes: tuple[str, str, str],
+    more: str,
+    height: int = HEIGHT,
 ) -> None:
     """c = a b, or c + a b: a is (place, rows, columns), the last two typed; c (place, step of rows); sizes (rows, columns, k)."""
     operands = f"ptr {a[0]}, {a[1]}, {a[2]}, ptr {panel}, ptr {c[0]}, i64 {c[1]}"
-    writer.line(f"call void @tile({operands}, {', '.join(f'i64 {size}' for size in sizes)}, i1 {more})")
+    writer.line(f"call void @tile{height}({operands}, {', '.join(f'i64 {size}' for size in sizes)}, i1 {more})")
 
 
 PACK = (
@@ -200,22 +207,27 @@ def write_task(
     """out = a b for one task: where out, a and b begin, their steps along rows and columns, and (rows, columns, k)."""
     out, a, b = places
     height, width, k = sizes
+    tall = _tall_rows(Term(writer, height)).name
     with writer.loop("0", k, str(DEPTH)) as first:
         depth = writer.smaller(writer.sub(k, first), str(DEPTH))
         source = pointer(writer, b, float32, writer.mul(first, steps[2][0]))
         operands = f"ptr {source}, i64 {steps[2][0]}, i64 {steps[2][1]}, i64 {depth}, i64 {width}, ptr {panel}"
         writer.line(f"call void @pack({operands})")
         more = writer.value(f"icmp ne i64 {first}, 0")
-        with rows(writer, "0", height) as (r, tall):
-            offset = writer.add(writer.mul(r, steps[1][0]), writer.mul(first, steps[1][1]))
-            given = (pointer(writer, a, float32, offset), f"i64 {steps[1][0]}", f"i64 {steps[1][1]}")
-            target = pointer(writer, out, float32, writer.mul(r, steps[0][0]))
-            call_tile(writer, given, panel, (target, steps[0][0]), (tall, width, depth), more)
+        for begin, end, most in (("0", tall, HEIGHT), (tall, height, SHORT)):
+            with rows(writer, begin, end, most) as (r, count):
+                offset = writer.add(writer.mul(r, steps[1][0]), writer.mul(first, steps[1][1]))
+                given = (pointer(writer, a, float32, offset), f"i64 {steps[1][0]}", f"i64 {steps[1][1]}")
+                target = pointer(writer, out, float32, writer.mul(r, steps[0][0]))
+                call_tile(writer, given, panel, (target, steps[0][0]), (count, width, depth), more, most)
+
+
+def _tall_rows(m: Term) -> Term:
+    """How many rows tiles of six take; those of four take what would leave one of six half empty: 1, 2, 3 or 4 rows over."""
+    over = m % HEIGHT
+    most = where(over < 3, over + where(over.equals(0), 0, HEIGHT), where(over < 5, over, 0))
+    return m - smaller(most, m)
 
 
 def functions(declared: set[str]) -> list[str]:
-    return [write_tile(declared), write_pack(declared, rows=True)]
-
-
-def usable(dtype: DType, compute: DType) -> bool:
-    return dtype is float32 and compute is float32 and available()
+    return [*(write_tile(declared, height=height) for height in (HEIGHT, SHORT)), write_pack(declared, rows=True)]
