@@ -6,7 +6,7 @@ Gives: samples, log-probabilities, moments, entropies. Never: a kernel, or rando
 
 from __future__ import annotations
 
-from rushlight.distributions import constraints as constraints
+from rushlight.distributions import constraints as constraints, kl_mixed as kl_mixed
 from rushlight.distributions.categorical import (
     Categorical as Categorical,
     Multinomial as Multinomial,
@@ -20,6 +20,7 @@ from rushlight.distributions.continuous import (
     Normal as Normal,
     Uniform as Uniform,
 )
+from rushlight.distributions.directional import VonMises as VonMises
 from rushlight.distributions.discrete import (
     Bernoulli as Bernoulli,
     Binomial as Binomial,
@@ -79,3 +80,4 @@ from rushlight.distributions.transforms import (
     Transform as Transform,
     identity_transform as identity_transform,
 )
+from rushlight.distributions.wishart import Wishart as Wishart
