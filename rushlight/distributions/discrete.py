@@ -61,8 +61,8 @@ class Bernoulli(Odds, ExponentialFamily):
     _mean_carrier_measure = 0
 
     def __init__(self, probs: Any = None, logits: Any = None, validate_args: bool | None = None) -> None:
-        given = logits if probs is None else probs
-        self.__dict__[one_of("Bernoulli", probs, logits)] = broadcast_all(given)[0]
+        kind, given = one_of("Bernoulli", probs, logits), logits if probs is None else probs
+        self.__dict__[kind] = broadcast_all(given)[0]
         super().__init__(() if all_numbers(given) else self._given.shape, validate_args=validate_args)
 
     @property
@@ -109,8 +109,8 @@ class Geometric(Odds, Distribution):
     support = constraints.nonnegative_integer
 
     def __init__(self, probs: Any = None, logits: Any = None, validate_args: bool | None = None) -> None:
-        given = logits if probs is None else probs
-        self.__dict__[one_of("Geometric", probs, logits)] = broadcast_all(given)[0]
+        kind, given = one_of("Geometric", probs, logits), logits if probs is None else probs
+        self.__dict__[kind] = broadcast_all(given)[0]
         super().__init__(() if all_numbers(given) else self._given.shape, validate_args=validate_args)
         if self._validate_args and probs is not None and not constraints.everywhere(self.probs > 0):
             raise ValueError(f"Geometric: probs must be above 0, got {self.probs}")

@@ -356,6 +356,8 @@ def scaled_dot_product_attention(
     if attn_mask is not None:
         operands.append(_mask_for(attn_mask, padded, rows, keys))
     factor = (1 / math.sqrt(width) if width else 1.0) if scale is None else float(scale)
+    if is_causal and not factor > 0:  # what is hidden is -inf before scores are scaled, and would turn
+        operands[0], factor = e.mul(operands[0], factor), 1.0
     if dropout_p and STATE.get().batch:
         out = _attended_in_vmap(operands, bool(is_causal), factor, dropout_p)
     else:

@@ -286,5 +286,9 @@ def one_hot(tensor: Value, num_classes: int = -1) -> Value:
         num_classes = largest.item() + 1
     if num_classes < 1:
         raise ShapeError(f"one_hot: num_classes must be positive, got {num_classes}")
+    if tensor.spec.numel and not tensor.spec.hidden and not tensor.spec.device.device.limits.asynchronous:
+        outside: Any = reductions.any_(e.bitwise_or(e.lt(tensor, 0), e.ge(tensor, num_classes)))
+        if outside.item():  # elsewhere, where looking would mean waiting, it is a row of zeros
+            raise RushlightError(f"one_hot: class values of {tensor.spec!r} must lie between 0 and {num_classes - 1}")
     device = tensor.spec.device.device.name
     return e.cast(e.eq(views.unsqueeze(tensor, -1), creation.arange(num_classes, device=device)), int64)

@@ -9,7 +9,7 @@ from typing import Any
 from rushlight.core.dtypes import FIELD, FLOAT, INDEX
 from rushlight.core.errors import DTypeError, RushlightError, ShapeError
 from rushlight.core.shapes import broadcast_shapes
-from rushlight.ops import elementwise as e, reductions, views
+from rushlight.ops import compaction, elementwise as e, reductions, views
 from rushlight.ops.activations import logsigmoid, pairwise_distance
 from rushlight.ops.bernoulli import bernoulli_loss
 from rushlight.ops.composite import chosen, one_hot, reduced
@@ -21,6 +21,7 @@ from rushlight.ops.pointwise import clamp_min
 from rushlight.ops.registry import composite
 from rushlight.scalar import build as s
 from rushlight.scalar.ir import Expr, const
+from rushlight.tape import call
 from rushlight.tape.value import Value
 
 Flag = bool | None
@@ -124,7 +125,8 @@ def huber_loss(
     """Half the square of the difference where smaller than delta, else delta times its size less delta / 2."""
     if delta <= 0:
         raise RushlightError(f"huber_loss: delta must be positive, got {delta}")
-    return _finish(_huber_each(input, target, float(delta)), "huber_loss", None, None, reduction, weight)
+    # Other than of the mean squared error, the mean is not that of the weights.
+    return _finish(_weighted(_huber_each(input, target, float(delta)), weight), "huber_loss", None, None, reduction)
 
 
 # ---- likelihoods ----
@@ -248,6 +250,8 @@ def gaussian_nll_loss(
             var = views.unsqueeze(var, -1)
         elif shape[:-1] != var.spec.shape[:-1] or var.spec.shape[-1] != 1:
             raise ValueError(f"gaussian_nll_loss: var {var.spec!r} does not fit input {input.spec!r}")
+    if not var.spec.hidden and var.spec.numel and compaction.read(reductions.any_(e.lt(call.detached(var), 0)))[0]:
+        raise ValueError(f"gaussian_nll_loss: var {var.spec!r} has a negative entry")
     # The gradient reaches the variance also where it is held at eps, as in PyTorch.
     held = _held(var, float(eps))
     loss = e.mul(e.add(e.log(held), e.div(e.square(e.sub(input, target)), held)), 0.5)

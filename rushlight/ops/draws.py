@@ -17,7 +17,7 @@ from rushlight.core.dtypes import (
     integer_range,
     uint64,
 )
-from rushlight.core.errors import DTypeError, RushlightError
+from rushlight.core.errors import RushlightError, UnsupportedDType
 from rushlight.core.shapes import Shape, broadcast_shapes
 from rushlight.ops import creation, elementwise as e, inplace, parts, reductions, views
 from rushlight.ops.cumulative import cumsum
@@ -47,7 +47,7 @@ def _fill(target: Value, draw: Callable[[Shape, DType, Any], Value]) -> Value:
 
 def _floats_only(op: str, target: Value) -> None:
     if target.spec.dtype.kind != "f":
-        raise DTypeError(f"{op}: only floating-point tensors are filled, got {target.spec!r}")
+        raise UnsupportedDType(f"{op}: only floating-point tensors are filled, got {target.spec!r}")
 
 
 def normal_(self: Value, mean: float = 0, std: float = 1, *, generator: Generator | None = None) -> Value:

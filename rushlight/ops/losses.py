@@ -167,6 +167,8 @@ def cross_entropy(
 ) -> Value:
     """Negative log likelihood of the target classes under softmax(input) along dimension 1."""
     reduction = chosen(size_average, reduce, reduction)
+    if not 0 <= label_smoothing <= 1:
+        raise RushlightError(f"cross_entropy: label_smoothing must lie between 0 and 1, got {label_smoothing}")
     if target.spec.dtype.kind == "f":
         return _soft_cross_entropy(input, target, weight, reduction, label_smoothing)
     _check("cross_entropy", input, target, weight)

@@ -220,6 +220,8 @@ def linear(input: Value, weight: Value, bias: Value | None = None) -> Value:
         return call.run(known, operands)
     x = operands[0]
     shape = x.spec.shape
+    if len(operands[1].spec.shape) == 1 and bias is None:  # one feature comes out, without a dimension
+        return matmul(x, operands[1])
     sizes, _ = collapse(shape[:-1], (x.spec.strides[:-1],)) if shape else ((), ())
     if len(sizes) > 1:
         operands[0] = views.contiguous(x)

@@ -53,6 +53,10 @@ def group_norm(
     if num_groups < 1 or shape[1] % num_groups:
         raise ShapeError(f"group_norm: {shape[1]} channels of {input.spec!r} do not divide into {num_groups} groups")
     size = numel(shape[1:]) // num_groups
+    if size == 1 and shape[0] == 1:
+        raise ValueError(
+            f"group_norm: more than 1 value per group is needed, got {input.spec!r} in {num_groups} groups"
+        )
     if not input.spec.numel:
         return _per_channel("group_norm", e.clone(input), weight, bias)
     rows = views.reshape(input, (shape[0] * num_groups, size))

@@ -31,7 +31,7 @@ from rushlight.core.dtypes import (
     uint8,
     uint64,
 )
-from rushlight.core.errors import DTypeError, RushlightError
+from rushlight.core.errors import DTypeError, RushlightError, UnsupportedDType
 from rushlight.core.shapes import Spec
 from rushlight.ops import compaction, elementwise as e, parts, reductions
 from rushlight.ops.batching.draws import draw_batch, drawn_lanes
@@ -63,12 +63,15 @@ _STATE_BYTES = 16
 _state = Constant("get_rng_state", _state_body, (int64, int64), "Seed and position, eight bytes each, low ones first.")
 
 
+_FIRST_SEED = 67280421310721  # PyTorch's: a generator that nobody seeded gives the same numbers each time
+
+
 class Generator:
     """A stream of random numbers: seed and position, nothing else. It serves every device."""
 
     def __init__(self, device: Any = "cpu") -> None:
         self.device_name = device_name("cpu" if device is None else device)
-        self.seed_value = _fresh_seed()
+        self.seed_value = _FIRST_SEED
         self.position = 0
 
     def manual_seed(self, seed: int) -> Generator:
@@ -157,6 +160,7 @@ def _signed(word: int) -> int:
 
 
 default_generator = Generator()
+default_generator.seed()
 
 
 def manual_seed(seed: int) -> Generator:
@@ -360,7 +364,7 @@ def bernoulli(input: Value, p: Any = None, *, generator: Generator | None = None
     """1 with the probability that each element says, or with probability p; else 0."""
     spec = input.spec
     if p is None and spec.dtype.kind != "f":
-        raise DTypeError(f"bernoulli: probabilities are floats, got {spec!r}; cast with .float(), or pass p")
+        raise UnsupportedDType(f"bernoulli: probabilities are floats, got {spec!r}; cast with .float(), or pass p")
     chances = input if p is None else p
     if not isinstance(chances, Value):
         if not 0 <= chances <= 1:

@@ -131,7 +131,8 @@ def _sizes(
     if size is not None:
         if recompute:
             raise ValueError("interpolate: recompute_scale_factor goes with scale_factor, not with size")
-        wanted = (size,) * rank if isinstance(size, int) else tuple(int(n) for n in size)
+        one = isinstance(size, int) or (isinstance(size, Value) and not size.spec.shape)
+        wanted = (int(size),) * rank if one else tuple(int(n) for n in size)
         if len(wanted) != rank or min(wanted) < 1:
             raise ShapeError(f"interpolate: size {list(wanted)} must be {rank} positive numbers for {x.spec!r}")
         return wanted, None

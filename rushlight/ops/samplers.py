@@ -15,7 +15,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from rushlight.core.dtypes import FLOAT, DType, compute_type, float32, float64, int64, promote
-from rushlight.core.errors import DTypeError, NotDifferentiable, RushlightError
+from rushlight.core.errors import DTypeError, NotDifferentiable, RushlightError, UnsupportedDType
 from rushlight.core.shapes import Spec, broadcast_shapes
 from rushlight.ops import elementwise as e
 from rushlight.ops.batching.draws import draw_operands, draw_result
@@ -120,7 +120,7 @@ def _sampled(
 def _check_floats(op: str, *parameters: Value) -> DType:
     dtype = functools.reduce(promote, (p.spec.dtype for p in parameters))
     if dtype.kind != "f":
-        raise DTypeError(f"{op}: parameters are floats, got {', '.join(repr(p.spec) for p in parameters)}")
+        raise UnsupportedDType(f"{op}: parameters are floats, got {', '.join(repr(p.spec) for p in parameters)}")
     return dtype
 
 

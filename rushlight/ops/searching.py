@@ -301,6 +301,7 @@ def randperm(
     take("randperm", named)
     if n < 0:
         raise RushlightError(f"randperm: n must not be negative, got {n}")
+    creation.check_holds("randperm", 0, max(n - 1, 0), dtype)
     name = resolve_pool(device).device.name
     if n == 0:
         return creation.empty(0, dtype=dtype, device=name)
