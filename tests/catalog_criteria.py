@@ -38,9 +38,9 @@ def smooth_l1(x, y, reduction="mean", beta=1.0):
     return reduced(np.where(away < beta, away**2 / (2 * beta), away - beta / 2), reduction)
 
 
-def huber(x, y, reduction="mean", delta=1.0, weight=None):
+def huber(x, y, reduction="mean", delta=1.0, weight=1.0):
     away = np.abs(x - y)
-    return reduced(np.where(away < delta, away**2 / 2, delta * (away - delta / 2)), reduction, weight)
+    return reduced(weight * np.where(away < delta, away**2 / 2, delta * (away - delta / 2)), reduction)
 
 
 def entropy(x, y, weight=1.0, reduction="mean"):
