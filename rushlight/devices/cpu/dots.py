@@ -120,14 +120,15 @@ def blocks(sizes: list[Term]) -> list[Term]:
     return [rows, columns, parts(m, rows), parts(n, columns)]
 
 
-def suited(k: Term, along: Term, fewer: Term, tiled: Term) -> Term:
+def suited(sizes: list[Term], along: Term, fewer: Term, tiled: Term) -> Term:
     """Whether dot products are the faster way.
 
     `along`: both operands are dense along the sum. `fewer`: of rows and columns. `tiled`: tiles would do.
     """
+    _, _, m, _, k = sizes
     deep = k > tiles.DEPTH
     low = (fewer < tiles.TALL) & (deep | ~tiled)
-    few = (fewer <= MANY) & (k > 2 * tiles.DEPTH)
+    few = (m <= MANY) & (k > 2 * tiles.DEPTH)
     some = (fewer <= MOST) & deep & ~tiled
     return along & (fewer >= ROWS) & (k >= SHORTEST) & (low | ((few | some) & (k <= LONGEST)))
 

@@ -80,13 +80,13 @@ def plan(declared: set[str], dtype: DType) -> str:
     arguments.next = 3
     sizes = terms(writer, arguments.words(5))
     steps = [terms(writer, arguments.words(4)) for _ in range(3)]
-    _, _, m, n, k = sizes
+    _, _, m, n, _ = sizes
     along = steps[1][3].equals(1) & steps[2][2].equals(1)
     fewer = smaller(m, n)
     tiled = tiles.suited(sizes, steps) if dtype is float32 else Term(writer, "false", "i1")
     limit = SMALL if dtype is float32 else tiles.LARGE
     chosen, rows, columns = _library_blocks(sizes, steps, along, fewer, tiled, limit)
-    dotted = dots.suited(k, along, fewer, tiled)
+    dotted = dots.suited(sizes, along, fewer, tiled)
     way = where(chosen, BLOCKS, where(dotted, DOTS, where(tiled, TILES, LIBRARY)))
     ways: list[tuple[int, Callable[[], Sequence[Term]]]] = [
         (BLOCKS, lambda: even_blocks(m, n, rows, columns)),
@@ -123,14 +123,19 @@ def _library_blocks(
     """
     _, _, m, n, k = sizes
     # Where both are dense along the sum, blocks have few rows or few columns, or are small squares.
-    square = along & (fewer > FEW)
+    square = along & (fewer > FEW) & (m * n > FEW_RESULTS)
     thin, flat, deep = n <= where(along, FEW_RESULTS // LONG, NARROW), m < tiles.TALL, k >= tiles.DEPTH
     rows = where(square, NARROW, where(thin, LONG, ROWS))
     depth = smaller(m, rows) * k
-    wide, fits = (depth * smaller(n, most) <= LARGEST for most in (COLUMNS, NARROW))
-    columns = where(wide & ~square, COLUMNS, NARROW)
-    between = (k > COLUMNS) & (k <= 2 * tiles.DEPTH) & ((flat & deep) | (~tiled & (deep | (m <= LONG))))
-    chosen = fits & ((m * n * k < limit) | flat) & ((k >= NARROW) | flat) & (between | ~square)
+    small, wide = m * n * k < limit, (depth * smaller(n, COLUMNS) <= LARGEST) & ~square
+    columns = where(wide, COLUMNS, NARROW)
+    # Narrow blocks read b by pieces of lines, and the more lines fall on one place of the cache the worse.
+    apart = ~(tiled & (steps[2][2] & 1023).equals(0))
+    narrow = (depth * smaller(n, NARROW) <= LARGEST) & small & apart
+    between = (k >= dots.SHORTEST) & (k <= 2 * tiles.DEPTH) & ((flat & deep) | (~tiled & (deep | (m <= LONG))))
+    fits = (wide & flat & (m >= tiles.SHORT)) | ((wide | narrow) & small)
+    enough = (k >= where(along, COLUMNS, NARROW)) | (flat & ~(along & tiled & (k < NARROW)))
+    chosen = fits & enough & (between | ~square)
     for step in steps:  # others are copied, and with smaller blocks more often
         chosen = chosen & (step[2].equals(1) | step[3].equals(1))
     return chosen, rows, columns

@@ -194,7 +194,7 @@ def suited(sizes: list[Term], steps: list[list[Term]]) -> Term:
     _, _, m, n, k = sizes
     idle = parts(n, COLUMNS) * COLUMNS - n
     short = k <= DEPTH
-    fits = (short | (n <= 2 * COLUMNS) | (m * n * k < LARGE)) & (m >= 2 * HEIGHT) & (idle * 8 <= n) & (k >= 1)
+    fits = (short | (n <= 2 * COLUMNS) | (m * n * k < LARGE)) & (m >= SHORT) & (idle * 8 <= n) & (k >= 1)
     # Columns of a that fall on one line of the cache are all right where they are not many.
     apart = ~(steps[1][3] & 1023).equals(0) | (short & (k >= LANES))
     dense = (steps[2][2].equals(1) | steps[2][3].equals(1)) & steps[0][3].equals(1)
