@@ -69,8 +69,9 @@ class GradScaler:
         finite: Any = True
         with no_grad():
             for g in grads:
-                g.mul_(1.0 / self._scale)
-                finite = g.isfinite().all() & finite
+                values = g._values() if g.is_sparse else g  # the same memory
+                values.mul_(1.0 / self._scale)
+                finite = values.isfinite().all() & finite
         self._finite[id(optimizer)] = bool(finite)
 
     def step(self, optimizer: Any, *args: Any, **named: Any) -> Any:

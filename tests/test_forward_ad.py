@@ -318,6 +318,10 @@ def test_levels_and_what_is_refused() -> None:
     p = rl.ones(2, 3, dtype=float64, requires_grad=True)
     with pytest.raises(RuntimeError, match="packing"), rl.autograd.graph.saved_tensors_hooks(lambda t: t, lambda t: t):
         d * p
+    with pytest.raises(RuntimeError, match="outside of the level"), rl.no_grad():
+        w = fwAD.make_dual(p.detach().clone().requires_grad_(), V)
+        w.grad = rl.ones(2, 3, dtype=float64)
+        rl.optim.SGD([w], lr=0.1).step()
     fwAD.exit_dual_level()
     assert STATE.get().dual is None and not STATE.get().special
     assert fwAD.unpack_dual(d).tangent is None

@@ -97,6 +97,11 @@ def test_types_devices_and_copies(device: str) -> None:
     assert is_lazy(again) and again.dtype is rl.float64 and again.requires_grad
 
 
+def test_pickled_before_the_first_call() -> None:
+    again = pickle.loads(pickle.dumps(nn.Sequential(nn.LazyLinear(3), nn.LazyBatchNorm1d())))
+    assert again(rl.rand(4, 5)).shape == (4, 3) and type(again[0]) is nn.Linear and not again[0]._forward_pre_hooks
+
+
 def test_what_is_refused() -> None:
     weight = nn.LazyLinear(3).weight
     for use in (lambda: weight + 1, lambda: rl.ones(1) * weight, lambda: weight.sum(), lambda: weight.shape):

@@ -187,6 +187,27 @@ def test_who_takes_which() -> None:
         optim.SparseAdam([rl.sparse_coo_tensor([[0]], [1.0], (2,), requires_grad=True)])
 
 
+def test_memory_of_its_own() -> None:
+    layer, index = embedding(), X.clone()
+    layer(index).sum().backward()
+    index.zero_()
+    assert rows(layer.weight.grad) == ([1, 3, 5], [[1.0, 1.0], [2.0, 2.0], [1.0, 1.0]])
+    layer.weight.grad._values().mul_(2)
+    assert rows(layer.weight.grad)[1] == [[2.0, 2.0], [4.0, 4.0], [2.0, 2.0]]
+
+
+def test_scaled_gradients() -> None:
+    layer, plain = embedding(), embedding()
+    scaler = rl.amp.GradScaler(init_scale=1024.0)
+    first, second = optim.SparseAdam(layer.parameters()), optim.SparseAdam(plain.parameters())
+    scaler.scale((layer(X) ** 2).sum()).backward()
+    scaler.step(first)
+    scaler.update()
+    (plain(X) ** 2).sum().backward()
+    second.step()
+    assert rl.equal(layer.weight, plain.weight) and not rl.equal(layer.weight, table())
+
+
 def test_nothing_of_the_tables_size_is_made() -> None:
     layer = nn.Embedding(100_000, 16, sparse=True)
     index = rl.tensor([3, 70_000, 3])

@@ -30,7 +30,7 @@ class LazyModuleMixin:
     def __init__(self, *args: Any, **named: Any) -> None:
         super().__init__(*args, **named)
         me: Any = self
-        self._load_hook = me._register_load_state_dict_pre_hook(self._lazy_load_hook)
+        self._load_hook = me.register_load_state_dict_pre_hook(_take_shapes)
         self._initialize_hook = me.register_forward_pre_hook(_infer_parameters, with_kwargs=True)
 
     def initialize_parameters(self, *args: Any, **named: Any) -> None:
@@ -42,15 +42,15 @@ class LazyModuleMixin:
         me: Any = self
         return any(is_lazy(value) for kind in (me._parameters, me._buffers) for value in kind.values())
 
-    def _lazy_load_hook(self, state: dict[str, Any], prefix: str, *_: Any) -> None:
-        """Have the shapes of a state that is loaded before the first call."""
-        me: Any = self
-        for members in (me._parameters, me._buffers):
-            for name, value in members.items():
-                given = state.get(prefix + name)
-                if given is not None and is_lazy(value) and not is_lazy(given):
-                    with no_grad():
-                        value.materialize(given.shape)
+
+def _take_shapes(module: Any, state: dict[str, Any], prefix: str, *_: Any) -> None:
+    """Before a state is loaded: have its shapes."""
+    for members in (module._parameters, module._buffers):
+        for name, value in members.items():
+            given = state.get(prefix + name)
+            if given is not None and is_lazy(value) and not is_lazy(given):
+                with no_grad():
+                    value.materialize(given.shape)
 
 
 def _infer_parameters(module: Any, args: tuple[Any, ...], named: dict[str, Any]) -> None:

@@ -399,6 +399,8 @@ class Update(MapOp):
 
     def __call__(self, inputs: Sequence[Value], params: tuple[float, ...]) -> None:
         """Write the new values into the first inputs; nothing is recorded. Complex numbers are updated part by part."""
+        if STATE.get().dual is not None:
+            STATE.get().dual.refuse(self.name, "step outside of the level", *inputs[: self.targets])
         if inputs[0].spec.dtype.kind == "c":
             with Changed(grad=False):
                 inputs = [parts.split(v) for v in inputs]

@@ -70,10 +70,15 @@ class SparseWalk(Walk):
             given = hook(arrived)
             if given is not None:
                 arrived = _checked(given, leaf)
-        leaf.grad = arrived if before is None else _accumulated(before, arrived, not self.create)
+        leaf.grad = _own(arrived) if before is None else _accumulated(before, arrived, not self.create)
         handle = leaf.handle()
         for hook in list(leaf.post_hooks.values()) if handle is not None else ():
             hook(handle)
+
+
+def _own(arrived: Any) -> Any:
+    """The gradient in memory of its own: rows and index may be views of what others have."""
+    return arrived.clone() if isinstance(arrived, SparseTensor) else arrived
 
 
 def _checked(given: Any, leaf: Leaf) -> Any:
