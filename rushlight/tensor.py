@@ -236,9 +236,7 @@ class Tensor(Value):
 
     @data.setter
     def data(self, value: Tensor) -> None:
-        if value.spec.shape != self.spec.shape or value.spec.dtype is not self.spec.dtype:
-            raise ShapeError(f"data: {value.spec!r} cannot take the place of {self.spec!r}")
-        inplace_views.adopt(self, call.detached(value))
+        inplace_views.replace_data(self, value)
 
     def register_hook(self, hook: Callable[[Any], Any]) -> Handle:
         """Call `hook` with the summed gradient of this value; what it returns, if anything, takes its place."""

@@ -158,3 +158,32 @@ def test_a_hook_after_the_gradient_was_added_returns_nothing():
     x.register_post_accumulate_grad_hook(lambda t: None)
     x.sum().backward()
     assert x.grad.tolist() == [2, 2]
+
+
+def test_data_of_another_shape_or_type():
+    p = rl.nn.Parameter(rl.ones(3))
+    seen = []
+    p.register_hook(lambda g: seen.append(g.tolist()))
+    old = (p * 2).sum()
+    p.data = rl.ones(2, dtype=rl.float64)
+    assert (p.shape, p.dtype, p.is_leaf, p.requires_grad) == ((2,), rl.float64, True, True)
+    (p * 3).sum().backward()
+    assert p.grad.tolist() == [3, 3]
+    assert seen == [[3, 3]]
+    with pytest.raises(RushlightError, match=r"a leaf float32\[3\] whose \.data has become float64\[2\]"):
+        old.backward()
+    with pytest.raises(RushlightError, match="requires gradients"):
+        p.data = rl.ones(2, dtype=rl.int64)
+    with pytest.raises(RushlightError, match="a result with a record"):
+        (p * 2).data = rl.ones(3)
+    plain = rl.ones(3)
+    plain.data = rl.arange(4)
+    assert plain.tolist() == [0, 1, 2, 3]
+
+
+def test_views_say_so():
+    x = rl.ones(2, 3)
+    assert x[0]._is_view()
+    assert x.t()._base is x
+    assert not x._is_view()
+    assert not (x * 2)._is_view()

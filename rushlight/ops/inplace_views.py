@@ -10,11 +10,12 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from rushlight.core.dtypes import int32
-from rushlight.core.errors import InplaceError, RushlightError, ShapeError
+from rushlight.core.errors import DTypeError, InplaceError, RushlightError, ShapeError
 from rushlight.core.shapes import Shape, Spec, contiguous_strides, numel
 from rushlight.devices.allocator import Lent, Storage, room_for
 from rushlight.ops import inplace, reshaping, views
@@ -22,6 +23,7 @@ from rushlight.ops.creation import shape_of
 from rushlight.ops.registry import REGISTRY
 from rushlight.tape import call, replay
 from rushlight.tape.batching import physical_of
+from rushlight.tape.hook_tables import add_to
 from rushlight.tape.needed import edge_of
 from rushlight.tape.recipe import make_plain
 from rushlight.tape.state import STATE, impure
@@ -183,6 +185,28 @@ def adopt(x: Value, other: Value) -> Value:
     if x.base is not None:
         x.base.history = x.history
     return x
+
+
+def replace_data(x: Value, value: Value) -> None:
+    """`x.data = value`: x shows other memory, of any shape and type where x is a leaf or has no record."""
+    old, new, edge = x.spec, value.spec, edge_of(x)
+    same = new.shape == old.shape and new.dtype is old.dtype and new.device is old.device
+    if edge is not None and not same and type(edge) is not Leaf:
+        raise ShapeError(f"data: {new!r} cannot take the place of {old!r}, a result with a record; .detach() it first")
+    if edge is not None and not new.differentiable:
+        raise DTypeError(f"data: {new!r} cannot take the place of {old!r}, which requires gradients")
+    adopt(x, call.detached(value))
+    if edge is not None and not same:
+        leaf = x.node = Leaf(x)
+        leaf.hooks, leaf.post_hooks = edge.hooks, edge.post_hooks
+        edge.hooks, edge.post_hooks = {}, {}
+        add_to(edge.hooks, functools.partial(_refuse_gradient, old, new))
+
+
+def _refuse_gradient(old: Spec, new: Spec, _: Value) -> None:
+    raise ShapeError(
+        f"backward: a gradient comes for a leaf {old!r} whose .data has become {new!r} since; set .data before the forward pass"
+    )
 
 
 def detach_(self: Value) -> Value:

@@ -109,6 +109,11 @@ def _output_number(self: Value) -> int:
     return edge.index if type(edge) is Output else 0
 
 
+def _is_view(self: Value) -> bool:
+    """Whether it shows a part, or all, of another tensor's memory."""
+    return self.base is not None
+
+
 def _version(self: Value) -> int:
     if state.is_inference(self.storage):
         raise RushlightError(f"_version: {self.spec!r} was made in inference_mode(), which counts no writes")
@@ -122,6 +127,7 @@ METHODS = (
     is_floating_point,
     is_complex,
     is_signed,
+    _is_view,
     is_same_size,
     is_set_to,
     is_nonzero,
