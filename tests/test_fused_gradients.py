@@ -11,7 +11,7 @@ import rushlight as rl
 from rushlight.core.dtypes import float64
 from rushlight.ops.family.map import Elementwise
 from rushlight.ops.registry import REGISTRY
-from rushlight.tape import call as tape_call
+from rushlight.tape.op import Plans
 from rushlight.tape.state import Changed
 from tests.catalog import ROWS
 from tests.catalog_gradients import float_arrays, smooth_samples
@@ -51,16 +51,26 @@ def launches(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
     """The plans that are launched, in order."""
     seen: list[Any] = []
 
-    def noting(function: Any) -> Any:
-        def launch(plan: Any, *args: Any) -> Any:
-            seen.append(plan)
-            return function(plan, *args)
+    def note(plan: Any) -> None:
+        plain = plan.plain
+        if plain is not None:
 
-        return launch
+            def launch(*numbers: Any) -> None:
+                seen.append(plan)
+                plain(*numbers)
 
-    for name in ("launch_at", "launch_plan"):
-        monkeypatch.setattr(tape_call, name, noting(getattr(tape_call, name)))
+            plan.launch = launch
+
+    monkeypatch.setattr(Plans, "watch", note)
+    for plan in living_plans():
+        note(plan)
     yield seen
+    for plan in living_plans():
+        plan.launch = plan.plain
+
+
+def living_plans() -> list[Any]:
+    return [plan for reference in list(Plans.every.values()) if (plan := reference()) is not None]
 
 
 # Composites that are one kernel too, and are to stay so.
