@@ -77,10 +77,8 @@ def test_padding_and_bags() -> None:
 def test_whoever_else_asks_gets_the_dense_one() -> None:
     layer = embedding(padding_idx=3)
     want = [0.0, 1.0, 0.0, 0.0, 0.0, 1.0]
-    (g,) = rl.autograd.grad(layer(X).sum(), layer.weight)
-    assert g[:, 0].tolist() == want
-    layer(X).sum().backward(inputs=[layer.weight])
-    assert layer.weight.grad[:, 0].tolist() == want
+    layer(X).sum().backward(workers=2)
+    assert layer.weight.grad.to_dense()[:, 0].tolist() == want
     w = table().requires_grad_()
     F.embedding(X, w * 1, sparse=True).sum().backward()  # no leaf is read
     assert not w.grad.is_sparse and w.grad[:, 0].tolist() == [0.0, 1.0, 0.0, 2.0, 0.0, 1.0]
@@ -88,8 +86,21 @@ def test_whoever_else_asks_gets_the_dense_one() -> None:
     assert g[1].tolist() == [4.0, 6.0]
     per = rl.vmap(rl.func.grad(lambda w, x: F.embedding(x, w, sparse=True).sum()), (None, 0))(table(), X)
     assert per[:, :, 0].tolist() == [[0.0, 1.0, 0.0, 1.0, 0.0, 0.0], [0.0, 0.0, 0.0, 1.0, 0.0, 1.0]]
-    first = rl.autograd.grad((F.embedding(X, w, sparse=True) ** 3).sum(), w, create_graph=True)[0]
-    assert rl.autograd.grad(first.sum(), w)[0][3].tolist() == [2 * 6 * 6.0, 2 * 6 * 7.0]
+
+
+def test_asked_for_by_name() -> None:
+    layer = embedding()
+    other = rl.ones(2, requires_grad=True)
+    g, h = rl.autograd.grad((layer(X) * other).sum(), [layer.weight, other])
+    assert g.is_sparse and rows(g)[0] == [1, 3, 5] and h.tolist() == [24.0, 28.0]
+    layer(X).sum().backward(inputs=[layer.weight])
+    assert layer.weight.grad.is_sparse and other.grad is None
+    (g,) = rl.autograd.grad((layer(X) ** 3).sum(), layer.weight, create_graph=True)
+    assert g.is_sparse and g.requires_grad
+    (second,) = rl.autograd.grad(g.to_dense().sum(), layer.weight)
+    assert second.to_dense()[3].tolist() == [2 * 6 * 6.0, 2 * 6 * 7.0]
+    (g,) = rl.autograd.grad(layer(X).sum() + layer.weight.sum(), layer.weight)
+    assert not g.is_sparse and g[:, 0].tolist() == [1.0, 2.0, 1.0, 3.0, 1.0, 2.0]
 
 
 def test_hooks_and_assignment() -> None:

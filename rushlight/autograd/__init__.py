@@ -16,6 +16,7 @@ from rushlight.autograd.variable import Variable
 from rushlight.core.errors import RushlightError
 from rushlight.func.vmap import vmap
 from rushlight.sparse.coo import SparseTensor, as_gradient
+from rushlight.sparse.gradients import showing_walk
 from rushlight.tape import roots
 from rushlight.tape.anomaly import (
     detect_anomaly,
@@ -82,7 +83,7 @@ def grad(
     if is_grads_batched:
         found = _grad_of_batch(outputs, asked, grad_outputs, options, workers)
     else:
-        found = roots.grad(outputs, asked, grad_outputs, *options, workers=workers)
+        found = roots.grad(outputs, asked, grad_outputs, *options, workers=workers, make=showing_walk())
     pairs = zip(wanted, found, strict=True)
     return tuple([as_gradient(x, g) if isinstance(x, SparseTensor) and g is not None else g for x, g in pairs])
 

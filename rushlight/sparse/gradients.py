@@ -4,8 +4,8 @@
 1. Rows read with `sparse=True` from a table that is a leaf give that leaf a sparse gradient: the index and the rows' gradients, as
    they are. Nothing of the table's size is made. Several such add up by standing side by side; `coalesce` adds equal indices.
 2. Where a dense gradient meets a sparse one, in a pass or in `.grad`, the sum is dense: the sparse one is added into it.
-3. Only a plain pass into leaves does this, `SparseWalk`, which takes the place of the usual one when the first such call is
-   recorded. Whatever else asks (autograd.grad, func, workers, anomaly detection, a table that is no leaf) gets the dense gradient.
+3. Only plain passes do this, `SparseWalk`, which takes the place of the usual one when the first such call is recorded, and
+   autograd.grad. Whoever else asks (func, vmap, workers, anomaly detection, a table that is no leaf) gets the dense gradient.
 """
 
 from __future__ import annotations
@@ -25,10 +25,14 @@ from rushlight.tape.value import Leaf, Node
 class SparseWalk(Walk):
     """The sequential walk, with sparse gradients of leaves."""
 
+    shows = False  # whether the gradients that it collects may be sparse
+
     def _pass_on(self, node: Node, ready: list[Any]) -> None:
         leaf = node.edges[0]
         own = isinstance(node.plan.op, sparse_rows.SparseRows) and type(leaf) is Leaf and node.hooks is None
-        if not own or self.wanted is not None or node not in self.sums:
+        if own and self.wanted is not None:
+            own = leaf in self.wanted and (self.shows or not self.collect)
+        if not own or node not in self.sums:
             super()._pass_on(node, ready)
             return
         g: Any = self.sums.pop(node)
@@ -62,18 +66,29 @@ class SparseWalk(Walk):
         if self.wanted is not None and leaf not in self.wanted:
             del self.sums[leaf]
             return
-        if self.collect:
-            super()._finish_leaf(leaf)
-            return
         del self.sums[leaf]
         for hook in list(leaf.hooks.values()):
             given = hook(arrived)
             if given is not None:
                 arrived = _checked(given, leaf)
+        if self.collect:
+            self.found[leaf] = _own(arrived)
+            return
         leaf.grad = _own(arrived) if before is None else _accumulated(before, arrived, not self.create)
         handle = leaf.handle()
         for hook in list(leaf.post_hooks.values()) if handle is not None else ():
             hook(handle)
+
+
+class _ShowingWalk(SparseWalk):
+    """The walk of `autograd.grad`."""
+
+    shows = True
+
+
+def showing_walk() -> type[Walk] | None:
+    """What makes the walk of `autograd.grad`, where sparse gradients are looked for."""
+    return _ShowingWalk if Walk.usual is SparseWalk else None
 
 
 def _own(arrived: Any) -> Any:

@@ -160,9 +160,10 @@ def grad(
     materialize_grads: bool = False,
     *,
     workers: int = 1,
+    make: Any = None,
 ) -> tuple[Any, ...]:
-    """The gradients of the outputs' sum with respect to the inputs; `.grad` is not touched."""
-    make = walk_by(workers, "grad")
+    """The gradients of the outputs' sum with respect to the inputs; `.grad` is not touched. `make`: as in `run_backward`."""
+    make = walk_by(workers, "grad") or make
     edges, seeds = roots_of("grad", outputs, grad_outputs)
     asked: Sequence[Any] = ends(inputs)
     if not asked:
@@ -188,7 +189,10 @@ def grad(
                 f"grad: input {i}, {spec!r}, was not used in the outputs; pass allow_unused=True, "
                 f"or materialize_grads=True for zeros"
             )
-        if create_graph and part is not None and isinstance(thing, Value) and edge_of(part) is None:
+        if create_graph and part is not None and edge_of(part) is None and isinstance(thing, Value):
+            if not hasattr(part, "storage"):  # sparse
+                result.append(part)
+                continue
             part = Needed.constant_in(part, thing)  # its derivative is zero, not absent
         result.append(part)
     return tuple(result)
