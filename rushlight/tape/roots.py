@@ -175,7 +175,7 @@ def grad(
             raise NotDifferentiable(f"grad: input {i}, {spec!r}, does not require gradients")
     retain = create_graph if retain_graph is None else retain_graph
     found = run_backward(edges, seeds, retain, create_graph, {key_of(edge) for edge, _ in wanted}, make=make)
-    result = []
+    result: list[Any] = []
     for i, (thing, (edge, spec)) in enumerate(zip(asked, wanted, strict=True)):
         part = found.get(key_of(edge))
         if batched and part is not None:
