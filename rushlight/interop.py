@@ -8,6 +8,7 @@ what is here, only ops computed by a host library (`devices/library`) move eleme
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 from typing import Any
 
 from rushlight.core import dtypes
@@ -247,6 +248,37 @@ def from_numpy(array: Any) -> Value:
 
 
 provide(from_array=from_numpy)
+
+
+def whole(value: Value) -> Value:
+    """All of the memory that a value is in, as a vector."""
+    spec = value.spec
+    if not spec.numel:
+        return _without_record(value)
+    return call.make_value(
+        Spec.of(spec.device, spec.dtype, (value.storage.room // spec.dtype.itemsize,)), value.storage
+    )
+
+
+def within(memory: Value, spec: Spec, offset: int) -> Value:
+    """A value laid out as `spec` in another's memory."""
+    return call.rooted(call.make_value(spec, memory.storage, offset if spec.numel else 0))
+
+
+def copied(value: Value, memo: dict[Any, Any]) -> Value:
+    """A copy with the layout of the original; what shared its memory and was copied with the same memo shares the copy's."""
+    key = ("storage", id(value.storage))
+    if key not in memo:
+        memo[key] = (value.storage, e.clone(whole(value)))
+    return within(memo[key][1], value.spec, value.offset)
+
+
+def from_shared(
+    memory: Value, dtype: DType, shape: Sequence[int], strides: Sequence[int], offset: int, requires_grad: bool
+) -> Value:
+    """What was saved of a tensor that shares its memory with others."""
+    value = within(memory, Spec.of(memory.spec.device, dtype, tuple(shape), tuple(strides)), offset)
+    return creation.requiring(value, requires_grad)
 
 
 def from_pickle(raw: bytes, dtype: DType, shape: tuple[int, ...], device: str, requires_grad: bool) -> Value:

@@ -271,7 +271,7 @@ class Tensor(Value):
 
     def to(self, *args: Any, **named: Any) -> Tensor:
         """Another type or device: to(dtype), to(device), to(other), to(device, dtype)."""
-        dtype: DType | None = named.pop("dtype", None)
+        dtype: DType | None = dtypes.PYTHON.get(named.get("dtype"), named.pop("dtype", None))
         where: Any = named.pop("device", None)
         copy = named.pop("copy", False)
         memory_format = named.pop("memory_format", None)
@@ -279,8 +279,8 @@ class Tensor(Value):
         creation.take("to", named)
         flags: list[Any] = []  # non_blocking, copy
         for given in args if given_other is None else (*args, given_other):
-            if isinstance(given, DType):
-                dtype = given
+            if isinstance(given, DType) or given in dtypes.PYTHON:
+                dtype = dtypes.PYTHON.get(given, given)
             elif isinstance(given, Value):
                 dtype, where = given.spec.dtype, given.spec.device.device.name
             elif isinstance(given, (str, device)):
@@ -442,12 +442,16 @@ class Tensor(Value):
     def __deepcopy__(self, memo: dict[Any, Any]) -> Tensor:
         if not self.is_leaf:
             raise RushlightError("only leaves can be deep-copied; .detach() or .clone() a result")
-        out = e.clone(call.detached(self))
+        out = interop.copied(self, memo)
         creation.requiring(out, self.requires_grad)
         if self.grad is not None:
-            out.grad = e.clone(self.grad)
+            out.grad = e.clone(self.grad)  # type: ignore[attr-defined]
         memo[id(self)] = out
-        return out
+        return out  # type: ignore[return-value]
+
+    def __copy__(self) -> Tensor:
+        """Another handle of the same memory; a leaf."""
+        return creation.requiring(self.detach(), self.requires_grad)  # type: ignore[return-value]
 
     # ---- shape shorthands ----
 
@@ -548,7 +552,7 @@ def tensor(
     pin_memory: bool = False,
 ) -> Tensor:
     """A new tensor with a copy of `data`: numbers, nested lists, arrays, tensors."""
-    made = interop.from_data(data, dtype, creation.resolve_pool(device))
+    made = interop.from_data(data, dtypes.PYTHON.get(dtype, dtype), creation.resolve_pool(device))
     return creation.requiring(made, requires_grad)  # type: ignore[return-value]
 
 

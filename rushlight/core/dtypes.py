@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 
 class DType:
@@ -142,6 +143,10 @@ def promote(type1: DType, type2: DType) -> DType:
     if a.rank == b.rank:
         return float32  # float16 with bfloat16: neither holds the other
     return a if a.rank > b.rank else b
+
+
+# Python's own types count as the widest of their kind where a type is asked for.
+PYTHON: dict[Any, Any] = {float: float64, int: int64, bool: bool_, complex: complex128}
 
 
 def castable(source: DType, target: DType) -> bool:

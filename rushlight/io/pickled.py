@@ -7,9 +7,11 @@ import pickle
 from collections.abc import Callable
 from typing import IO, Any
 
+from rushlight import interop
 from rushlight.core.errors import RushlightError
 from rushlight.ops.creation import resolve_pool
-from rushlight.tape.value import Value
+from rushlight.tape import call
+from rushlight.tape.value import Leaf, Value
 
 # What a file may name when it is not trusted: the makers of tensors and plain containers, nothing that acts.
 _HARMLESS = {
@@ -21,7 +23,9 @@ _HARMLESS = {
     ("collections", "OrderedDict"),
     ("collections", "defaultdict"),
     ("rushlight.core.dtypes", "by_name"),
+    ("rushlight.core.shapes", "Size"),
     ("rushlight.interop", "from_pickle"),
+    ("rushlight.interop", "from_shared"),
     ("rushlight.nn.parameter", "Parameter"),
     ("rushlight.nn.parameter", "from_pickle"),
     ("rushlight.sparse.coo", "from_pickle"),
@@ -38,14 +42,79 @@ class _Careful(pickle.Unpickler):
         )
 
 
+def _storage_of(obj: Any) -> Any:
+    """The storage of a tensor that has elements in memory, else None."""
+    try:
+        return obj.storage if isinstance(obj, Value) and obj.spec.numel else None
+    except Exception:  # a sparse tensor, or a parameter before its shape is known: whatever it says, it has no spec
+        return None
+
+
+class _Counting(pickle.Pickler):
+    """Walks what is to be saved, and counts the tensors of each storage."""
+
+    def __init__(self) -> None:
+        super().__init__(_Nowhere(), protocol=4)
+        self.seen: dict[int, int] = {}
+
+    def reducer_override(self, obj: Any) -> Any:
+        storage = _storage_of(obj)
+        if storage is None:
+            return NotImplemented
+        self.seen[id(storage)] = self.seen.get(id(storage), 0) + 1
+        return tuple, ()
+
+
+class _Nowhere:
+    def write(self, data: Any) -> int:
+        return len(data)
+
+
+class _Memory:
+    """Stands in the file for memory that several tensors share; written once."""
+
+    def __init__(self, value: Value) -> None:
+        self.value = interop.whole(value)
+
+    def __reduce__(self) -> Any:
+        spec = self.value.spec
+        pool: Any = spec.device
+        return interop.from_pickle, (interop.to_bytes(self.value), spec.dtype, spec.shape, pool.device.name, False)
+
+
+class _Sharing(pickle.Pickler):
+    def __init__(self, file: Any, shared: set[int]) -> None:
+        super().__init__(file, protocol=4)
+        self.shared = shared
+        self.memories: dict[int, _Memory] = {}
+
+    def reducer_override(self, obj: Any) -> Any:
+        storage = _storage_of(obj)
+        if storage is None or id(storage) not in self.shared or type(obj) is not call.Handle:
+            return NotImplemented
+        memory = self.memories.setdefault(id(storage), _Memory(obj))
+        spec = obj.spec
+        leaf = type(obj.node) is Leaf
+        return interop.from_shared, (memory, spec.dtype, spec.shape, spec.strides, obj.offset, leaf)
+
+
+def _write(obj: Any, file: Any) -> None:
+    count = _Counting()
+    count.dump(obj)
+    _Sharing(file, {storage for storage, tensors in count.seen.items() if tensors > 1}).dump(obj)
+
+
 def save(obj: Any, f: Any) -> None:
-    """Write tensors in any nesting of containers to a path or a file; a path is replaced only when all is written."""
+    """Write tensors in any nesting of containers to a path or a file; a path is replaced only when all is written.
+
+    Tensors that share memory share it again when they are loaded; one alone is written without what else its memory holds.
+    """
     if hasattr(f, "write"):
-        pickle.dump(obj, f, protocol=4)
+        _write(obj, f)
         return
     temporary = f"{os.fspath(f)}.part"
     with open(temporary, "wb") as file:
-        pickle.dump(obj, file, protocol=4)
+        _write(obj, file)
     os.replace(temporary, f)
 
 

@@ -9,8 +9,10 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
+from rushlight import interop
 from rushlight.core.dtypes import DType
 from rushlight.core.errors import RushlightError
 from rushlight.ops import creation, elementwise as e
@@ -32,7 +34,7 @@ __all__ = [
 class Parameter(Tensor):
     """A leaf that a module lists among its parameters. It shares the memory of the tensor it is made of."""
 
-    __slots__ = ()
+    __slots__ = ("__dict__",)  # users note things on their parameters
 
     def __new__(cls, data: Tensor | None = None, requires_grad: bool = True) -> Parameter:
         source = creation.empty(0) if data is None else data
@@ -60,8 +62,14 @@ class Parameter(Tensor):
             return known
         if not self.is_leaf:
             raise RushlightError("only leaves can be deep-copied; .detach() or .clone() a result")
-        out = type(self)(e.clone(self.detach()), self.requires_grad)
+        out = type(self)(interop.copied(self, memo), self.requires_grad)  # type: ignore[arg-type]
         memo[id(self)] = out
+        out.__dict__.update(copy.deepcopy(self.__dict__, memo))
+        return out
+
+    def __copy__(self) -> Parameter:
+        out = type(self)(self.detach(), self.requires_grad)
+        out.__dict__.update(self.__dict__)
         return out
 
 

@@ -193,7 +193,7 @@ def _is_bool(v: Any) -> bool:
 def clamp(input: Value, min: Any = None, max: Any = None) -> Value:
     """input no smaller than min and no larger than max; the gradient passes at the bounds."""
     if min is None and max is None:
-        raise ValueError("clamp: at least one of min and max must be given")
+        raise RushlightError("clamp: at least one of min and max must be given")
     for bound in (min, max):
         if isinstance(bound, int):
             creation.check_holds("clamp", bound, bound, input.spec.dtype)

@@ -13,6 +13,8 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+from rushlight.core.dtypes import PYTHON
+
 _VARIADIC = 4  # co_flags of a function with *args
 
 # Other name -> names in declarations, of which a function has at most one.
@@ -73,6 +75,8 @@ class Names:
     def of(self, args: tuple[Any, ...], named: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The same call under the names of the declaration."""
         renamed: dict[str, Any] = {}
+        if "dtype" in named:
+            named["dtype"] = PYTHON.get(named["dtype"], named["dtype"])
         for name, value in named.items():
             name = self.second.get(name, name)
             if name in renamed:
