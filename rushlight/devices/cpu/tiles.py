@@ -1,8 +1,8 @@
-"""A matrix product in registers, for shapes in which a BLAS spends its time on packing: few columns, or a short sum.
+"""A matrix product in registers, for sizes at which packing both operands, as a BLAS does, takes too much of the time.
 
 A task is a panel of COLUMNS columns and some rows of one product. The panel of b is copied in pieces of DEPTH rows,
-transposed if need be, to where the first-level cache holds it. Then tiles of HEIGHT rows go over it: a tile's part of the
-result stays in registers while k runs, elements of a come one by one, whatever their strides. Each element of the result is one
+transposed if need be, to where the first-level cache holds it. Then tiles of HEIGHT rows go over it, and at the end one or two
+of SHORT rows, so that few registers are idle: a tile's part of the result stays in registers while k runs, elements of a come one by one, whatever their strides. Each element of the result is one
 chain of fused multiply-adds, k ascending, so its bits depend on nothing else.
 """
 
@@ -24,10 +24,8 @@ SHORT = 4  # the height of the last tiles
 COLUMNS = LANES * VECTORS
 FEW_ROWS, MANY_ROWS, WIDE = 132, 264, 256  # rows of a task; many where a product has columns enough for other threads
 DEPTH = 128
-TALL, LARGE = (
-    48,
-    1 << 28,
-)  # rows from which on tiles are as good as they get; products of sizes from which on packing pays
+TALL = 48  # rows from which on tiles are as good as they get
+LARGE = 1 << 28  # products of sizes from which on packing pays
 TYPE = vector("float", LANES)
 
 TILE = (
