@@ -2,8 +2,9 @@
 
 A task is a panel of COLUMNS columns and some rows of one product. The panel of b is copied in pieces of DEPTH rows,
 transposed if need be, to where the first-level cache holds it. Then tiles of HEIGHT rows go over it, and at the end one or two
-of SHORT rows, so that few registers are idle: a tile's part of the result stays in registers while k runs, elements of a come one by one, whatever their strides. Each element of the result is one
-chain of fused multiply-adds, k ascending, so its bits depend on nothing else.
+of SHORT rows, so that few registers are idle: a tile's part of the result stays in registers while k runs, elements of a come
+one by one, whatever their strides. Each element of the result is one chain of fused multiply-adds, k ascending, so its bits
+depend on nothing else.
 """
 
 from __future__ import annotations
