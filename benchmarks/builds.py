@@ -31,7 +31,7 @@ import rushlight as rl
 import rushlight.nn.functional as F
 from rushlight.devices.cpu import native, stub
 from rushlight.devices.registry import pool_of
-from rushlight.emit import llvm_body, llvm_frame, llvm_named
+from rushlight.emit import llvm_formula, llvm_frame, llvm_named
 from rushlight.kernel.shapes import Kernel
 from rushlight.scalar import ir, named
 
@@ -132,9 +132,16 @@ class Watch:
 
     def again(self, kernel: Kernel) -> list[float]:
         """As if it were the first time."""
-        for remembered in (ir._ordered, named.template, llvm_named.lowered_template, llvm_frame.lanes):
+        for remembered in (
+            ir._ordered,
+            named.template,
+            named.seldom_template,
+            llvm_named.lowered_template,
+            llvm_frame.lanes,
+        ):
             remembered.cache_clear()
-        llvm_body._formula_function.cache_clear()
+        for function in (llvm_formula._formula_function, llvm_formula._seldom_function):
+            function.cache_clear()
         read, native.read_object = native.read_object, lambda *_: None
         try:
             return self.once(kernel)[0]

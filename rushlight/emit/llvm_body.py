@@ -1,4 +1,4 @@
-"""Scalar expressions as LLVM instructions over one value or a vector of `width` values, and loads and stores.
+"""Scalar instructions in LLVM over one value or a vector of `width` values, and loads and stores.
 
 A vector body, its masked tail and a scalar loop use the same instructions, so an element has the same bits in all.
 See Note [Scalar instructions].
@@ -8,14 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import cache
 
 from rushlight.core.dtypes import DType, bfloat16, bool_, compute_type, float16
-from rushlight.emit.llvm_named import is_use, lowered_template, seldom_in, uses_in
-from rushlight.emit.llvm_random import blocks_in, call_blocks
 from rushlight.emit.llvm_text import COMPUTE, STORED, Writer, constant, suffix, vector
 from rushlight.scalar.ir import Expr, topological
-from rushlight.scalar.named import Named, Seldom, Use, seldom_template
 
 FLOAT_BINARY = {"add": "fadd", "sub": "fsub", "mul": "fmul", "div": "fdiv", "rem": "frem"}
 INTEGER_BINARY = {"add": "add", "sub": "sub", "mul": "mul", "and": "and", "or": "or", "xor": "xor"}
@@ -23,137 +19,6 @@ FLOAT_COMPARE = {"eq": "oeq", "ne": "une", "lt": "olt", "le": "ole"}
 SIGNED_COMPARE = {"eq": "eq", "ne": "ne", "lt": "slt", "le": "sle"}
 UNSIGNED_COMPARE = {"eq": "eq", "ne": "ne", "lt": "ult", "le": "ule"}
 INTRINSIC = {"floor": "floor", "ceil": "ceil", "round": "roundeven", "trunc": "trunc", "sqrt": "sqrt", "fma": "fma"}
-
-Leaf = Callable[[Expr], str]
-
-
-def evaluate(
-    writer: Writer, roots: tuple[Expr, ...], width: int, leaf: Leaf, known: dict[Expr, str] | None = None
-) -> list[str]:
-    """Write `roots`; `leaf` names the values of args, params, rows, index and extent; `known` are written already."""
-    done: dict[Expr, str] = dict(known or {})
-    lengths: dict[Expr, int] = {}
-    every = topological(roots)
-    blocks = blocks_in(every) if width > 1 else []
-    given = tuple(expr for block in blocks for expr in block.given)
-    words = {word for block in blocks for word in block.made}
-    named = uses_in(every) if width > 1 else {}
-    rare = [part for part in seldom_in(every, roots) if done.keys().isdisjoint(part.made)] if width > 1 else []
-    parts = {expr: part for part in rare for expr in part.made}
-    uses: dict[Expr, Use] = {}
-    needed = {*roots, *given, *(expr for part in rare for expr in (part.unless, *part.given))}
-    for expr in reversed(every):
-        if expr in needed and expr not in done and expr not in words and expr not in parts:
-            if expr in named and is_use(expr, named[expr]):
-                uses[expr] = named[expr]
-            needed.update(uses[expr].given if expr in uses else expr.args)
-
-    def write(exprs: tuple[Expr, ...]) -> None:
-        for expr in exprs:
-            if expr in done or expr not in needed:
-                continue
-            if expr in parts:
-                part = parts[expr]
-                write(topological((part.unless, *part.given)))
-                done.update(_call_seldom(writer, part, [e for e in part.made if e in needed], done, width))
-                continue
-            if expr.op == "const":
-                assert expr.value is not None
-                done[expr] = constant(expr.value, expr.dtype, width)
-            elif not expr.args:
-                done[expr] = leaf(expr)
-            elif expr in uses:
-                done[expr] = _call_formula(writer, uses[expr], [done[g] for g in uses[expr].given], width)
-            else:
-                made = instruction(writer, expr, [done[a] for a in expr.args], width)
-                done[expr] = _chained(writer, expr, made, lengths, width)
-
-    if blocks:
-        write(topological(given))
-        done.update(call_blocks(writer, blocks, done, width))
-    write(every)
-    return [done[r] for r in roots]
-
-
-CHAIN = 6  # instructions on words of 64 bits, one after the other
-MIXING = ("add", "sub", "mul", "or", "xor", "select")  # of whose result little is known
-
-
-def _chained(writer: Writer, expr: Expr, value: str, lengths: dict[Expr, int], width: int) -> str:
-    """The expression's value, fenced where it ends a long chain of integers; `lengths` is of those so far."""
-    if expr.dtype.kind not in "iu" or expr.dtype.itemsize != 8 or width == 1:
-        return value
-    lengths[expr] = 1 + max(lengths.get(a, 0) for a in expr.args)
-    if lengths[expr] < CHAIN or expr.op not in MIXING:
-        return value
-    lengths[expr] = 0
-    return fenced(writer, value, COMPUTE[expr.dtype], width)
-
-
-FORMULA = (
-    'define internal {result} @{name}({given}) noinline "prefer-vector-width"="512" "min-legal-vector-width"="512"'
-)
-
-
-def _call_formula(writer: Writer, use: Use, values: list[str], width: int) -> str:
-    """A named formula's result, through its function."""
-    result, name, needed = _formula_function(use.named, use.dtypes, width)
-    writer.declared.update(needed)
-    given = [f"{vector(COMPUTE[d], width)} {v}" for d, v in zip(use.dtypes, values, strict=True)]
-    return writer.value(f"call {result} @{name}({', '.join(given)})")
-
-
-@cache
-def _formula_function(named: Named, dtypes: tuple[DType, ...], width: int) -> tuple[str, str, frozenset[str]]:
-    """Its result type, its name, and its text and what that needs."""
-    made, placeholders = lowered_template(named, dtypes)
-    writer = Writer(set())
-    (value,) = evaluate(writer, (made,), width, lambda e: f"%given{placeholders.index(e)}")
-    result, name = vector(COMPUTE[made.dtype], width), f'"{named.name} {" ".join(d.name for d in dtypes)}"'
-    given = ", ".join(f"{vector(COMPUTE[d], width)} %given{i}" for i, d in enumerate(dtypes))
-    text = writer.function(FORMULA.format(result=result, name=name, given=given), f"{result} {value}")
-    return result, name, frozenset({text, *writer.declared})
-
-
-SELDOM = '!0 = !{!"branch_weights", i32 1, i32 1000}'
-
-
-def _call_seldom(
-    writer: Writer, part: Seldom, wanted: list[Expr], done: dict[Expr, str], width: int
-) -> dict[Expr, str]:
-    """The wanted results, through a function that is called where there is a lane that needs them."""
-    dtypes = tuple(g.dtype for g in part.given)
-    result, name, needed = _seldom_function(part.formula, dtypes, tuple(part.made.index(e) for e in wanted), width)
-    writer.declared.update((*needed, SELDOM))
-    types = [vector(COMPUTE[e.dtype], width) for e in wanted]
-    slots = [writer.slot(type_, "zeroinitializer") for type_ in types]
-    other = writer.value(f"xor {vector('i1', width)} {done[part.unless]}, splat (i1 true)")
-    lanes = writer.value(f"bitcast {vector('i1', width)} {other} to i{width}")
-    given = [f"{vector(COMPUTE[g.dtype], width)} {done[g]}" for g in part.given]
-    with writer.when(writer.value(f"icmp ne i{width} {lanes}, 0"), ", !prof !0"):
-        made = writer.value(f"call {result} @{name}({', '.join(given)})")
-        for i, slot in enumerate(slots):
-            writer.set(slot, writer.value(f"extractvalue {result} {made}, {i}"))
-    return {expr: writer.get(slot) for expr, slot in zip(wanted, slots, strict=True)}
-
-
-@cache
-def _seldom_function(
-    formula: Callable[..., tuple[Expr, ...]], dtypes: tuple[DType, ...], which: tuple[int, ...], width: int
-) -> tuple[str, str, frozenset[str]]:
-    """Its result type, its name, and its text and what that needs."""
-    every, placeholders = seldom_template(formula, dtypes)
-    roots = tuple(every[i] for i in which)
-    writer = Writer(set())
-    values = evaluate(writer, roots, width, lambda e: f"%given{placeholders.index(e)}")
-    types = [vector(COMPUTE[e.dtype], width) for e in roots]
-    result, made = "{ " + ", ".join(types) + " }", "poison"
-    for i, (type_, value) in enumerate(zip(types, values, strict=True)):
-        made = writer.value(f"insertvalue {result} {made}, {type_} {value}, {i}")
-    name = f'"{formula.__module__}.{formula.__qualname__} {" ".join(d.name for d in dtypes)} {which}"'
-    given = ", ".join(f"{vector(COMPUTE[d], width)} %given{i}" for i, d in enumerate(dtypes))
-    text = writer.function(FORMULA.format(result=result, name=name, given=given), f"{result} {made}")
-    return result, name, frozenset({text, *writer.declared})
 
 
 def invariants(roots: tuple[Expr, ...], moving: Callable[[Expr], bool]) -> tuple[Expr, ...]:

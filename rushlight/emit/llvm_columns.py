@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from rushlight.emit.llvm_body import evaluate, first_lanes, invariants, load, pointer, splat, store, watched
+from rushlight.emit.llvm_body import first_lanes, invariants, load, pointer, splat, store, watched
+from rushlight.emit.llvm_formula import evaluate
 from rushlight.emit.llvm_rowwise import (
     LARGE_BODY,
     Frame,

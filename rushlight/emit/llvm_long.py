@@ -6,7 +6,7 @@ the time in which a kernel is built.
 
 from __future__ import annotations
 
-from rushlight.emit.llvm_body import evaluate
+from rushlight.emit.llvm_formula import evaluate
 from rushlight.emit.llvm_frame import lanes
 from rushlight.emit.llvm_text import COMPUTE, Writer, vector
 from rushlight.kernel.shapes import Map

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from rushlight.emit.llvm_body import (
-    evaluate,
     first_lanes,
     invariants,
     lane_numbers,
@@ -15,6 +14,7 @@ from rushlight.emit.llvm_body import (
     store_parts,
     watched,
 )
+from rushlight.emit.llvm_formula import evaluate
 from rushlight.emit.llvm_frame import Frame, Operand, argument_count, lanes, read_frame
 from rushlight.emit.llvm_long import body_function, call_body, is_long, leaves_of
 from rushlight.emit.llvm_text import FUNCTION, Slot, Writer, vector

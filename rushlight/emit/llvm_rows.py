@@ -12,7 +12,6 @@ from collections.abc import Callable
 
 from rushlight.core.dtypes import DType
 from rushlight.emit.llvm_body import (
-    evaluate,
     first_lanes,
     invariants,
     lane_numbers,
@@ -22,6 +21,7 @@ from rushlight.emit.llvm_body import (
     store,
     watched,
 )
+from rushlight.emit.llvm_formula import evaluate
 from rushlight.emit.llvm_rowwise import (
     LARGE_BODY,
     Frame,

@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rushlight.core.dtypes import DType
-from rushlight.emit.llvm_body import evaluate, first_lanes, load, pointer, splat, store
+from rushlight.emit.llvm_body import first_lanes, load, pointer, splat, store
+from rushlight.emit.llvm_formula import evaluate
 from rushlight.emit.llvm_text import COMPUTE, Arguments, Writer, constant, vector
 from rushlight.kernel.shapes import Scan
 from rushlight.scalar.ir import Expr, topological

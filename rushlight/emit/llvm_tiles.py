@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from rushlight.core.dtypes import DType, int64
 from rushlight.emit.llvm_body import (
-    evaluate,
     fenced,
     first_lanes,
     invariants,
@@ -20,6 +19,7 @@ from rushlight.emit.llvm_body import (
     store,
     watched,
 )
+from rushlight.emit.llvm_formula import evaluate
 from rushlight.emit.llvm_frame import Frame, Operand, lanes
 from rushlight.emit.llvm_long import call_body, is_long, leaves_of
 from rushlight.emit.llvm_text import STORED, Writer, vector
