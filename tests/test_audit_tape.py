@@ -187,3 +187,20 @@ def test_views_say_so():
     assert x.t()._base is x
     assert not x._is_view()
     assert not (x * 2)._is_view()
+
+
+def test_prehooks_of_a_leaf_s_node_are_of_what_is_added():
+    x = leaf(1)
+    seen = []
+    node = (x * 1).grad_fn.next_functions[0][0]
+    node.register_prehook(lambda g: seen.append("before"))
+    node.register_hook(lambda ins, outs: seen.append("after"))
+    grad(x * 2, x)
+    assert seen == []
+    (x * 2).backward()
+    assert seen == ["before", "after"]
+
+
+def test_view_copy_of_what_lies_otherwise():
+    x = rl.arange(6.0).reshape(2, 3).t()
+    assert rl.view_copy(x, (2, 3)).tolist() == x.reshape(2, 3).tolist()

@@ -299,6 +299,8 @@ def _copying(name: str) -> None:
     seen = REGISTRY[name].function
 
     def function(*args: Any, **named: Any) -> Any:
+        if name == "view" and not args[0].spec.contiguous:  # a copy need not lie as the tensor does
+            args = (e.clone(args[0]), *args[1:])
         out = seen(*args, **named)
         return tuple(e.clone(v) for v in out) if isinstance(out, tuple) else e.clone(out)
 

@@ -70,7 +70,7 @@ class Leaf:
         """Call `hook((gradient,))` before the gradient is added to the leaf's; it may give another, in a tuple."""
 
         def alone(g: Value) -> Any:
-            given = hook((g,))
+            given = None if WALK.get().collect else hook((g,))  # nothing is added where gradients are the result
             if given is None or (isinstance(given, (tuple, list)) and len(given) == 1):
                 return None if given is None else given[0]
             raise TypeError(f"a leaf {self.spec!r}: its node's prehook gives a tuple of one gradient, or None")
