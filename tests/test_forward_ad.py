@@ -356,3 +356,18 @@ def test_an_error_inside_ends_the_level() -> None:
     with pytest.raises(ZeroDivisionError), fwAD.dual_level():
         1 / 0  # noqa: B018
     assert STATE.get().dual is None
+
+
+def test_inside_a_budget_and_while_results_are_watched() -> None:
+    x, v = draw(64, 64), draw(64, 64, seed=2)
+
+    def net(d: Any) -> Any:
+        for _ in range(6):
+            d = (d @ x / 64).tanh() * d.sigmoid()
+        return d
+
+    want = tangent(net, x, v)
+    with rl.memory.budget(64 * 64 * 8 * 13 + rl.memory.reserved()):
+        assert rl.equal(tangent(net, x, v), want)
+    with rl.autograd.detect_anomaly():
+        assert rl.equal(tangent(net, x, v), want)
