@@ -293,7 +293,8 @@ def rebase(target: Value, node: Any) -> None:
     base.node = parts.record_write(old_base, new_view, spec, target.offset - base.offset)
     base.history = history_of(base) + 1
     follow(base)
-    target.history = base.history - 1  # behind: its next use goes through the base, which others may ask about
+    # Behind: its next use goes through the base, which others may ask about; unless that can have no such record.
+    target.history = base.history - (base.node is not None)
 
 
 class Assign(MapOp):
