@@ -55,7 +55,7 @@ SHAPES = [
     ("matmul", lambda t: t(2, 2, 3) @ t(3, 3, 4), "float32[2, 2, 3] float32[3, 3, 4]"),
     ("linear", lambda t: op("linear")(t(2, 3), t(4, 5)), "float32[2, 3] float32[4, 5]"),
     ("linear", lambda t: op("linear")(t(2, 3), t(4, 3), t(5)), "float32[5]"),
-    ("linear", lambda t: op("linear")(t(2, 3), t(3)), "float32[2, 3] float32[3]"),
+    ("linear", lambda t: op("linear")(t(2, 3), t(3), t(3)), "float32[2, 3] float32[3]"),
     ("reshape", lambda t: t(2, 3).reshape(4), "[2, 3] [4]"),
     ("reshape", lambda t: t(2, 3).reshape(-1, 4), "[2, 3] [-1, 4]"),
     ("view", lambda t: t(2, 3).T.view(6), "[3, 2] [6] reshape"),
