@@ -85,7 +85,7 @@ from rushlight.legacy import (
     range,
     set_default_tensor_type,
 )
-from rushlight.ops import layouts as _layouts, out as _out, pytorch_names as _names
+from rushlight.ops import keywords as _keywords, layouts as _layouts, out as _out, pytorch_names as _names
 from rushlight.ops.creation import (
     channels_last,
     channels_last_3d,
@@ -195,7 +195,7 @@ _out.accept(vars(special), _names.OUT_SPECIAL)
 _out.accept(vars(nn.functional), _names.OUT_FUNCTIONAL)
 _out.check_tensors(vars(nn.functional), [name for name, entry in _REGISTRY.items() if not entry.top])
 globals().update(
-    {f"{name}_": getattr(Tensor, f"{name}_") for name in _names.TOP_IN_PLACE if hasattr(Tensor, f"{name}_")}
+    {f"{name}_": _keywords.of_input(Tensor, f"{name}_") for name in _names.TOP_IN_PLACE if hasattr(Tensor, f"{name}_")}
 )
 globals().update({f"{name}_": vars(nn.functional)[f"{name}_"] for name in ("celu", "rrelu", "selu", "threshold")})
 

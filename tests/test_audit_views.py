@@ -102,3 +102,21 @@ def test_what_a_bool_tensor_cannot_hold_in_place():
             y.pow_(-1)
         assert y.clone().pow_(2).tolist() == [4, 9]
     assert rl.can_cast(rl.int64, rl.uint8) and not rl.can_cast(rl.int8, rl.bool)
+
+
+def test_results_that_users_view():
+    x = rl.randn(6, 4, 3)
+    for y in (
+        rl.nn.BatchNorm1d(4)(x),
+        rl.nn.BatchNorm1d(4)(x[:, :, 0]),
+        rl.nn.BatchNorm2d(4)(x.unsqueeze(-1)),
+        F.conv_transpose1d(x, rl.randn(4, 2, 3), stride=2, padding=1, dilation=2),
+        rl.kthvalue(x, 2).values,
+    ):
+        assert y.is_contiguous() and y.view(-1).shape == (y.numel(),)
+
+
+def test_functions_written_in_place_take_input_by_name():
+    x = rl.tensor([-1.0, 2.0])
+    assert rl.clamp_(input=x, min=0) is x and x.tolist() == [0, 2]
+    assert rl.exp_(input=rl.zeros(1)).tolist() == [1] and rl.fill_(input=x, value=3).tolist() == [3, 3]

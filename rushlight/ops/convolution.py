@@ -224,7 +224,7 @@ def _convolve_back(
     parts = views.reshape(block, (n, outs, *kernel, *sizes))
     order = (0, 1, *range(2 + rank, 2 + 2 * rank), *range(2, 2 + rank))
     out = fold(views.permute(parts, order), (n, outs, *reach), kernel, steps, spread)
-    return _with_bias(_cropped(out, border, extra), bias)
+    return views.contiguous(_with_bias(_cropped(out, border, extra), bias))
 
 
 @composite("conv_transpose1d", method=False)

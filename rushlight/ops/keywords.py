@@ -30,7 +30,7 @@ SECOND: dict[str, tuple[str, ...]] = {
     "train": ("training",),
     "element": ("elements",),
     "test_element": ("test_elements",),
-    "input": ("A", "x", "count"),
+    "input": ("tensor", "B", "A", "x", "count"),  # of two that a function has, the later
     "input2": ("L", "tau"),
     "input3": ("other",),
     "tau": ("input2",),
@@ -101,3 +101,15 @@ def with_second_names(function: Callable[..., Any]) -> Callable[..., Any]:
         return function(*args, **named)
 
     return called
+
+
+def of_input(kind: type, name: str) -> Callable[..., Any]:
+    """A method of tensors as a function of the package, whose first argument is called `input`."""
+    method = getattr(kind, name)
+
+    def function(input: Any, *args: Any, **named: Any) -> Any:
+        return method(input, *args, **named)
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = method.__doc__
+    return function

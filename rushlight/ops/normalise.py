@@ -242,7 +242,8 @@ def batch_normalised(
     if running_mean is not None and running_var is not None:
         inplace.update_statistics(running_mean, running_var, mean, rstd, momentum, eps, count)
     back = views.reshape(y, (channels, shape[0], *shape[2:]))
-    return views.transpose(back, 0, 1), mean, rstd
+    # Row by row again: users take .view(...) of it, and whatever comes next reads it in order.
+    return views.contiguous(views.transpose(back, 0, 1)), mean, rstd
 
 
 def implied_dim(op: str, dim: int | None, rank: int) -> int:

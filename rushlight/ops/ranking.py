@@ -81,7 +81,9 @@ def kthvalue(input: Value, k: int, dim: int = -1, keepdim: bool = False) -> KthV
     x, dim = _line("kthvalue", input, dim)
     if not 1 <= k <= x.spec.shape[dim]:
         raise RushlightError(f"kthvalue: k must lie in 1 to {x.spec.shape[dim]} for {input.spec!r}, got {k}")
-    values, places = (views.slice_dim(v, dim, k - 1, 1) for v in ordered(x, dim, keep=k, op="kthvalue"))
+    values, places = (
+        views.contiguous(views.slice_dim(v, dim, k - 1, 1)) for v in ordered(x, dim, keep=k, op="kthvalue")
+    )
     return _result(KthValue, input, dim, keepdim, values, places)
 
 
