@@ -63,6 +63,9 @@ def read_frame(writer: Writer, kernel: Map) -> Frame:
     sizes = arguments.words(max(kernel.rank, 1))
     strides = [arguments.words(kernel.rank) for _ in dtypes]
     params = [arguments.param(d) for d in kernel.params]
+    for k, step in enumerate(kernel.steps):
+        if step == "o":  # the other parts of the same numbers
+            strides[k] = strides[k - 1]
     operands = [Operand(d, s, b, t) for d, s, b, t in zip(dtypes, kernel.steps, bases, strides, strict=True)]
     count = len(kernel.outputs)
     return Frame(kernel, operands[:count], operands[count:], sizes, params)

@@ -93,11 +93,14 @@ def _split_index(writer: Writer, frame: Frame, row: str) -> list[Slot]:
     for size in reversed(outer):
         positions.insert(0, writer.value(f"srem i64 {rest}, {size}"))
         rest = writer.value(f"sdiv i64 {rest}, {size}")
+    last: Slot | None = None
     for operand in frame.operands:
-        offset = "0"
-        for position, stride in zip(positions, operand.strides, strict=False):
-            offset = writer.add(offset, writer.mul(position, stride))
-        operand.offset = writer.slot("i64", offset)
+        if operand.step != "o":
+            offset = "0"
+            for position, stride in zip(positions, operand.strides, strict=False):
+                offset = writer.add(offset, writer.mul(position, stride))
+            last = writer.slot("i64", offset)
+        operand.offset = last
     return [writer.slot("i64", p) for p in positions]
 
 
@@ -109,9 +112,11 @@ def _advance(writer: Writer, frame: Frame, operands: list[Operand], places: list
         full = writer.value(f"icmp eq i64 {following}, {frame.sizes[dim]}")
         writer.set(places[dim], writer.value(f"select i1 {full}, i64 0, i64 {following}"))
         back = writer.value(f"select i1 {full}, i64 {frame.sizes[dim]}, i64 0")
+        steps = writer.sub("1", back)
         for operand in operands:
+            if operand.step == "o":
+                continue
             assert operand.offset is not None
-            steps = writer.sub("1", back)
             moved = writer.add(writer.get(operand.offset), writer.mul(operand.strides[dim], steps))
             writer.set(operand.offset, moved)
         carry = writer.fresh("carry")

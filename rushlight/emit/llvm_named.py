@@ -10,7 +10,7 @@ from functools import cache
 
 from rushlight.core.dtypes import DType
 from rushlight.scalar.elementary import lower
-from rushlight.scalar.ir import Expr, rebuild, topological
+from rushlight.scalar.ir import Expr, topological
 from rushlight.scalar.named import SELDOM, USES, Named, Seldom, Use, seldom_template, template
 
 VERY_LONG = 500  # instructions from which on building takes longer than calls are worth
@@ -39,7 +39,28 @@ def is_use(expr: Expr, use: Use) -> bool:
     made, placeholders = lowered_template(use.named, use.dtypes)
     if len(topological((made,))) < LEAST:
         return False
-    return rebuild((made,), dict(zip(placeholders, use.given, strict=True)))[0] is expr
+    return _is_instance((made,), placeholders, (expr,), use.given)
+
+
+def _is_instance(
+    made: tuple[Expr, ...], placeholders: tuple[Expr, ...], exprs: tuple[Expr, ...], given: tuple[Expr, ...]
+) -> bool:
+    """Whether the expressions are those of placeholders, with what is given in their place."""
+    found = dict(zip(placeholders, given, strict=True))
+    pairs = list(zip(made, exprs, strict=True))
+    while pairs:
+        general, special = pairs.pop()
+        other = found.get(general)
+        if other is None and general is not special:
+            if general.op != special.op or general.dtype is not special.dtype or len(general.args) != len(special.args):
+                return False
+            if not general.args:
+                return False
+            found[general] = special
+            pairs += zip(general.args, special.args, strict=True)
+        elif other is not None and other is not special:
+            return False
+    return True
 
 
 def seldom_in(every: tuple[Expr, ...], roots: tuple[Expr, ...]) -> list[Seldom]:
@@ -67,4 +88,4 @@ def _is_guarded(part: Seldom, users: dict[Expr, list[Expr]], roots: tuple[Expr, 
 def _is_made(part: Seldom) -> bool:
     """Whether the results are, instruction by instruction, what the function computes."""
     made, placeholders = seldom_template(part.formula, tuple(g.dtype for g in part.given))
-    return rebuild(made, dict(zip(placeholders, part.given, strict=True))) == part.made
+    return _is_instance(made, placeholders, part.made, part.given)

@@ -36,8 +36,11 @@ def _number(root: Expr, lines: list[str], numbers: dict[Expr, str]) -> str:
         for expr in topological((root,)):
             if expr not in numbers:
                 numbers[expr] = str(len(lines))
-                if expr.args:
-                    lines.append(" ".join([expr.op, expr.dtype.name, *[numbers[a] for a in expr.args]]))
+                args, head = expr.args, f"{expr.op} {expr.dtype.name}"
+                if len(args) == 2:
+                    lines.append(f"{head} {numbers[args[0]]} {numbers[args[1]]}")
+                elif args:
+                    lines.append(" ".join([head, *[numbers[a] for a in args]]))
                 else:
-                    lines.append(f"{expr.op} {expr.dtype.name} {expr.value!r}")
+                    lines.append(f"{head} {expr.value!r}")
     return f"%{numbers[root]}"
