@@ -22,21 +22,40 @@ class Uninterrupted:
     def __enter__(self) -> None:
         self.heard: list[tuple[int, FrameType | None]] = []
         self.before: dict[int, Any] = {}
-        if threading.current_thread() is threading.main_thread():
+        if threading.current_thread() is not threading.main_thread():
+            return
+        try:
             for number in _RAISING:
                 handler = signal.getsignal(number)
                 if callable(handler):
                     self.before[number] = handler
                     signal.signal(number, self._note)
+        except BaseException:  # one that is not held back yet
+            self._put_back()
+            raise
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         self.heard.append((number, frame))
 
+    def _put_back(self) -> BaseException | None:
+        """Give every signal its handler again; what one that has it already raises in between."""
+        left, raised = list(self.before.items()), None
+        for _ in range(4):
+            try:
+                while left:
+                    signal.signal(*left[-1])
+                    del left[-1]
+                break
+            except BaseException as error:
+                raised = error
+        return raised
+
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        for number, handler in self.before.items():
-            signal.signal(number, handler)
+        raised = self._put_back()
         for number, frame in self.heard:
             self.before[number](number, frame)
+        if raised is not None:
+            raise raised
 
 
 # ---- Ctrl-C in a finaliser ----

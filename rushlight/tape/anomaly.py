@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Any, NamedTuple, TypeVar
 
 from rushlight.core.errors import AnomalyError
+from rushlight.core.interrupts import Uninterrupted
 from rushlight.tape import arming, later
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -30,8 +31,17 @@ class _Now:
 
 
 def _set(setting: Setting, for_good: bool = False) -> None:
-    _Now.setting = setting
-    arming.switch(setting.on and setting.nan, setting.infinite, for_good)
+    with Uninterrupted():  # the plans' launches and what is said of them go together
+        _Now.setting = setting
+        arming.switch(setting.on and setting.nan, setting.infinite, for_good)
+
+
+def _restore(setting: Setting) -> None:
+    try:
+        _set(setting)
+    except BaseException:  # Ctrl-C on the way in or out
+        _set(setting)
+        raise
 
 
 def is_anomaly_enabled() -> bool:
@@ -63,7 +73,7 @@ class set_detect_anomaly:
         try:
             _settle(error)
         finally:
-            _set(self.before)
+            _restore(self.before)
 
 
 class detect_anomaly:
@@ -77,14 +87,20 @@ class detect_anomaly:
         self.before: list[Setting] = []
 
     def __enter__(self) -> None:
-        self.before.append(_Now.setting)
-        _set(self.setting)
+        before = _Now.setting
+        self.before.append(before)
+        try:
+            _set(self.setting)
+        except BaseException:  # Ctrl-C: there will be no end of the block
+            del self.before[-1]
+            _restore(before)
+            raise
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
         try:
             _settle(error)
         finally:
-            _set(self.before.pop())
+            _restore(self.before.pop())
 
     def __call__(self, function: F) -> F:
         setting = self.setting
