@@ -90,6 +90,8 @@ class Names:
 
 def with_second_names(function: Callable[..., Any]) -> Callable[..., Any]:
     """The function under PyTorch's other names of its arguments too; itself where it has none."""
+    if hasattr(function, "takes_names"):
+        return function
     names = Names(function)
     if not names.second and names.rest is None:
         return function

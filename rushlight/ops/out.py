@@ -123,6 +123,7 @@ def tensors_only(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
             ) from None
         return sparse.instead(name, args, named)
 
+    called.takes_names = True  # type: ignore[attr-defined]  # whatever is put around it with functools.wraps says so too
     return called
 
 
