@@ -12,7 +12,6 @@ from types import TracebackType
 from typing import Any, NamedTuple, TypeVar
 
 from rushlight.core.errors import AnomalyError
-from rushlight.core.interrupts import Uninterrupted
 from rushlight.tape import arming, later
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -31,15 +30,14 @@ class _Now:
 
 
 def _set(setting: Setting, for_good: bool = False) -> None:
-    with Uninterrupted():  # the plans' launches and what is said of them go together
-        _Now.setting = setting
-        arming.switch(setting.on and setting.nan, setting.infinite, for_good)
+    _Now.setting = setting
+    arming.switch(setting.on and setting.nan, setting.infinite, for_good)
 
 
 def _restore(setting: Setting) -> None:
     try:
         _set(setting)
-    except BaseException:  # Ctrl-C on the way in or out
+    except BaseException:  # Ctrl-C on the way: what was switched in part is switched again
         _set(setting)
         raise
 
@@ -64,7 +62,11 @@ class set_detect_anomaly:
         self.before = _Now.setting
         if not mode:
             _settle(None)
-        _set(Setting(bool(mode), bool(check_nan), bool(check_inf)), for_good=not mode)
+        try:
+            _set(Setting(bool(mode), bool(check_nan), bool(check_inf)), for_good=not mode)
+        except BaseException:  # Ctrl-C
+            _restore(self.before)
+            raise
 
     def __enter__(self) -> None:
         pass

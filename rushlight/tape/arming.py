@@ -37,11 +37,12 @@ def switch(on: bool, infinite: bool, for_good: bool = False) -> None:
     """Watch results from now on, or do not; `for_good`: nothing of it shall be left."""
     Mode.infinite = infinite
     if on and not Mode.on:
-        loose, Armed.loose = Armed.loose, []
+        loose = list(Armed.loose)
         for reference in loose if Armed.all else list(Plans.every.values()):
             plan = reference()
             if plan is not None:
                 arm(plan)
+        del Armed.loose[: len(loose)]  # now: after Ctrl-C in between they are still known
         Armed.all = True
         Plans.watch = arm
     elif Mode.on and not on:
