@@ -253,3 +253,26 @@ def test_a_function_s_results_are_freed_without_the_collector():
         assert [node() for node in nodes] == [None, None]
     finally:
         gc.enable()
+
+
+def test_results_of_all_kinds_under_vmap():
+    def forward(ctx, x, k):
+        ctx.save_for_backward(x)
+        ctx.k = k
+        return "name", x * k, 3, x.sin()
+
+    def backward(ctx, name, g, three, h):
+        assert name is three is None
+        return g * ctx.k + h * ctx.saved_tensors[0].cos(), None
+
+    f = make(forward, backward)
+
+    def value(x):
+        _, a, _, b = f.apply(x, 5.0)
+        return (a * a).sum() + b.sum()
+
+    x = rl.tensor([[1.0, 2.0], [3.0, 4.0]], dtype=rl.float64)
+    found = rl.func.vmap(rl.func.grad(value))(x)
+    assert rl.allclose(found, 50 * x + x.cos())
+    same = make(lambda ctx, x: x, lambda ctx, g: g * 7)
+    assert rl.func.vmap(rl.func.grad(lambda v: (same.apply(v) * 2).sum()))(x).tolist() == [[14, 14]] * 2
