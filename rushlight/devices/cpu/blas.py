@@ -26,7 +26,7 @@ def build(kernel: Contract, runner: int) -> Launch | None:
     if small_products.usable(kernel.dtype, kernel.compute):
         pointers += small_products.pointers(kernel.dtype)
     return stub.callable_of(
-        Source(f"blas {key_of(kernel)}", lambda: gemm.text(kernel)),
+        Source(f"blas {key_of(kernel)}", lambda: gemm.text(kernel), combine=False),
         arguments(kernel),
         "contract",
         runner,

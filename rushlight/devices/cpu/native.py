@@ -16,7 +16,7 @@ from rushlight.core.interrupts import Uninterrupted
 from rushlight.devices.cache import read_object, write_object
 
 CACHE_VERSION = 2
-LONG = 27_000  # characters from which on combining instructions takes more time than it will save
+LONG = 27_000  # characters from which on combining instructions takes more time than it is worth
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ def machine() -> Machine:
     return Machine(target, tuning, f"{version} {cpu} {features}")
 
 
-def optimised(text: str) -> llvm.ModuleRef:
+def optimised(text: str, combine: bool | None = None) -> llvm.ModuleRef:
     """The module, verified (LLVM ends the process on invalid IR) and optimised."""
     host = machine()
     module = llvm.parse_assembly(text)
@@ -53,7 +53,7 @@ def optimised(text: str) -> llvm.ModuleRef:
     passes = llvm.create_new_module_pass_manager()
     passes.add_sroa_pass()
     passes.add_simplify_cfg_pass()
-    if len(text) < LONG:
+    if len(text) < LONG if combine is None else combine:
         passes.add_instruction_combine_pass()
     passes.add_loop_rotate_pass()
     passes.run(module, llvm.create_pass_builder(host.target, host.tuning))
@@ -77,6 +77,7 @@ class Source:
 
     key: str
     text: Callable[[], str]
+    combine: bool | None = None  # whether instructions are worth combining; None leaves it to the length of the text
 
 
 def object_code(source: Source) -> bytes:
@@ -84,7 +85,7 @@ def object_code(source: Source) -> bytes:
     key = hashlib.sha256(f"{machine().identity}\n{emitters()}\n{source.key}".encode()).hexdigest()
     found = read_object("cpu", key)
     if found is None:
-        found = machine().target.emit_object(optimised(source.text()))
+        found = machine().target.emit_object(optimised(source.text(), source.combine))
         write_object("cpu", key, found)
     return found
 

@@ -17,7 +17,8 @@ _LONG = 1 << 16  # rows from which on there is no more than one part for each th
 
 
 def build(kernel: Sort, runner: int, pool: Callable[[], Pool]) -> Launch:
-    native = stub.callable_of(Source(key_of(kernel), lambda: llvm.emit(kernel)), llvm.arguments(kernel), "sort", runner)
+    source = Source(key_of(kernel), lambda: llvm.emit(kernel), combine=True)
+    native = stub.callable_of(source, llvm.arguments(kernel), "sort", runner)
     record = record_bits(kernel.dtype) // 8
 
     def launch(values: int, positions: int, source: int, *numbers: int) -> None:
