@@ -428,7 +428,10 @@ class Tensor(Value):
         return printing.show(self)
 
     def __format__(self, spec: str) -> str:
-        return format(self.item(), spec) if not self.spec.shape and spec else str(self)
+        """Of one number the number's own format, so that f"{loss}" reads well; of several only the plain text."""
+        return (
+            format(self.item(), spec) if type(self) is Tensor and not self.spec.shape else object.__format__(self, spec)
+        )
 
     def __reduce__(self) -> Any:
         return interop.from_pickle, (

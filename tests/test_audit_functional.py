@@ -69,3 +69,25 @@ def test_interpolate_takes_a_tensor_for_size():
 def test_an_unseeded_generator_begins_at_pytorchs_seed():
     a, b = (rl.rand(3, generator=rl.Generator()).tolist() for _ in range(2))
     assert a == b and rl.Generator().initial_seed() == 67280421310721
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        rl.nn.BatchNorm1d(4, bias=False),
+        rl.nn.GroupNorm(2, 4, bias=False),
+        rl.nn.InstanceNorm1d(4, affine=True, bias=False),
+        rl.nn.LayerNorm(3, bias=False),
+    ],
+)
+def test_norms_without_shifts(layer):
+    assert layer.bias is None and layer.weight is not None and "bias=False" in repr(layer)
+    x = rl.randn(5, 4, 3)
+    y = layer(x)
+    assert y.shape == x.shape and "bias" not in layer.state_dict()
+    layer.reset_parameters()
+
+
+def test_a_distribution_shows_numbers_and_shapes():
+    assert repr(rl.distributions.Normal(0.0, 1.0)) == "Normal(loc: 0.0, scale: 1.0)"
+    assert repr(rl.distributions.Categorical(rl.ones(3))) == "Categorical(probs: rushlight.Size([3]))"

@@ -463,7 +463,7 @@ def test_repr_is_pytorchs():
         "  (body): ModuleList(\n"
         "    (0-1): 2 x Sequential(\n"
         "      (0): Conv2d(1, 2, kernel_size=(3, 3), stride=(1, 1), padding=(1, 1), bias=False)\n"
-        "      (1): BatchNorm2d(2, eps=1e-05, momentum=0.1, affine=True, track_running_stats=True)\n"
+        "      (1): BatchNorm2d(2, eps=1e-05, momentum=0.1, affine=True, bias=True, track_running_stats=True)\n"
         "      (2): ReLU(inplace=True)\n"
         "    )\n"
         "  )\n"

@@ -66,6 +66,12 @@ def test_long_notes_go_to_a_new_line():
 
 def test_formats():
     assert f"{rl.tensor(2.5):.3f}" == "2.500"
-    assert f"{rl.tensor(7)}" == "tensor(7)" or f"{rl.tensor(7)}" == "7"
+    assert (
+        f"{rl.tensor(7)}" == "7"
+        and f"{rl.tensor(2.5, requires_grad=True) * 2}" == "5.0"
+        and f"{rl.tensor(True)}" == "True"
+    )
+    with pytest.raises(TypeError):
+        f"{rl.ones(2):.2f}"
     assert f"{rl.tensor([1.0])}" == "tensor([1.])"
     assert str(rl.tensor([1.0])) == "tensor([1.])"

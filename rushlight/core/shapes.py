@@ -32,9 +32,9 @@ class Size(tuple[int, ...]):
     def __repr__(self) -> str:
         return f"rushlight.Size({list(self)})"
 
-    def __getitem__(self, key: Any) -> Any:
-        part = tuple.__getitem__(self, key)
-        return Size(part) if isinstance(key, slice) else part
+    def __getitem__(self, key: Any, get: Any = tuple.__getitem__, new: Any = tuple.__new__) -> Any:
+        part = get(self, key)
+        return part if part.__class__ is int else new(Size, part)
 
     def __add__(self, other: Any) -> Any:
         return Size(tuple.__add__(self, other)) if isinstance(other, tuple) else NotImplemented

@@ -168,7 +168,7 @@ class Distribution:
     def __repr__(self) -> str:
         shown = [k for k in self.arg_constraints if k in self.__dict__]
         parts = ", ".join(
-            f"{k}: {self.__dict__[k]}" if self.__dict__[k].numel() == 1 else f"{k}: {tuple(self.__dict__[k].shape)}"
+            f"{k}: {self.__dict__[k]}" if self.__dict__[k].numel() == 1 else f"{k}: {self.__dict__[k].shape}"
             for k in shown
         )
         return f"{type(self).__name__}({parts})"

@@ -28,6 +28,8 @@ class GroupNorm(Module):
         affine: bool = True,
         device: Any = None,
         dtype: DType | None = None,
+        *,
+        bias: bool = True,
     ) -> None:
         super().__init__()
         if num_groups < 1 or num_channels % num_groups:
@@ -36,7 +38,7 @@ class GroupNorm(Module):
         self.eps = eps
         self.affine = affine
         self.register_parameter("weight", _scale((num_channels,), affine, device, dtype))
-        self.register_parameter("bias", _shift((num_channels,), affine, device, dtype))
+        self.register_parameter("bias", _shift((num_channels,), affine and bias, device, dtype))
 
     def reset_parameters(self) -> None:
         """Scales of one, shifts of zero."""
@@ -46,7 +48,7 @@ class GroupNorm(Module):
         return norms.group_norm(input, self.num_groups, self.weight, self.bias, self.eps)
 
     def extra_repr(self) -> str:
-        return f"{self.num_groups}, {self.num_channels}, eps={self.eps}, affine={self.affine}"
+        return f"{self.num_groups}, {self.num_channels}, eps={self.eps}, affine={self.affine}, bias={self.bias is not None}"
 
 
 class RMSNorm(Module):
@@ -106,8 +108,10 @@ class _InstanceNorm(_NormBase):
         track_running_stats: bool = False,
         device: Any = None,
         dtype: DType | None = None,
+        *,
+        bias: bool = True,
     ) -> None:
-        super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype)
+        super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype, bias=bias)
 
     def forward(self, input: Tensor) -> Tensor:
         rank = self.dimensions[0]

@@ -61,7 +61,8 @@ class LayerNorm(Module):
         return normalise.layer_norm(input, self.normalized_shape, self.weight, self.bias, self.eps)
 
     def extra_repr(self) -> str:
-        return f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}"
+        affine = f"elementwise_affine={self.elementwise_affine}, bias={self.bias is not None}"
+        return f"{self.normalized_shape}, eps={self.eps}, {affine}"
 
 
 class _NormBase(Module):
@@ -83,6 +84,8 @@ class _NormBase(Module):
         track_running_stats: bool = True,
         device: Any = None,
         dtype: DType | None = None,
+        *,
+        bias: bool = True,
     ) -> None:
         super().__init__()
         self.num_features = num_features
@@ -92,7 +95,7 @@ class _NormBase(Module):
         self.track_running_stats = track_running_stats
         shape = (num_features,)
         self.register_parameter("weight", _scale(shape, affine, device, dtype))
-        self.register_parameter("bias", _shift(shape, affine, device, dtype))
+        self.register_parameter("bias", _shift(shape, affine and bias, device, dtype))
         tracked: list[Any] = [None, None, None]
         if track_running_stats:
             mean = creation.zeros(shape, device=device, dtype=dtype)
@@ -116,7 +119,7 @@ class _NormBase(Module):
     def extra_repr(self) -> str:
         return (
             f"{self.num_features}, eps={self.eps}, momentum={self.momentum}, affine={self.affine}, "
-            f"track_running_stats={self.track_running_stats}"
+            f"bias={self.bias is not None}, track_running_stats={self.track_running_stats}"
         )
 
 
