@@ -294,7 +294,7 @@ def spread(op: Callable[..., Any], *args: Any, **named: Any) -> tuple[Any, ...]:
 
 
 def orders(make: Make) -> Iterator[Sample]:
-    for n in (0, 1, 300):
+    for n in (0, 1, 120):  # as many as every integer type can number
         yield rough(n)
 
 

@@ -12,7 +12,7 @@ import rushlight as rl
 from rushlight.core.dtypes import float32, float64, int64
 from rushlight.devices.cpu import native
 from rushlight.devices.registry import pool_of
-from rushlight.emit import llvm, llvm_body, llvm_long
+from rushlight.emit import llvm, llvm_formula, llvm_long
 from rushlight.kernel.shapes import Map
 from rushlight.scalar import build as s
 from rushlight.scalar.elementary import exp
@@ -58,7 +58,7 @@ def test_repeated_formulas_are_calls_of_the_same_bits(dtype, fresh, monkeypatch)
     names = {f"{formula.name} {dtype.name}" for formula in (lgamma, exp)}
     assert names <= functions(kernel)
     called = run(kernel, x)
-    monkeypatch.setattr(llvm_body, "uses_in", lambda every: {})
+    monkeypatch.setattr(llvm_formula, "uses_in", lambda every: {})
     assert not names & functions(kernel)
     assert called == run(kernel, x)
 
@@ -91,7 +91,7 @@ def test_random_words_of_a_function_are_those_written_out(dtype, position, fresh
     kernel = Map((dtype,), (), (int64, int64), (normal(seed, start + index() * each, dtype),), 0, ("1",))
     assert "random_words" in functions(kernel)
     called = run(kernel, numbers=(77, position))
-    monkeypatch.setattr(llvm_body, "blocks_in", lambda every: [])
+    monkeypatch.setattr(llvm_formula, "blocks_in", lambda every: [])
     assert "random_words" not in functions(kernel)
     assert called == run(kernel, numbers=(77, position))
 
