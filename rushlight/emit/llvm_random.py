@@ -1,7 +1,7 @@
 """Blocks of random words (`scalar/philox.py`) as a function: a loop over the rounds, with one round of each block inside.
 
 A round of one block waits for its products most of the time, so blocks of one formula go side by side. Written out they
-take long to build; a single one is left to the formula.
+take long to build; a single one is left to the formula, unless that is long itself.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from rushlight.emit.llvm_text import Slot, Writer, vector
 from rushlight.scalar.ir import Expr, topological
 from rushlight.scalar.philox import BLOCKS, MULTIPLIERS, ROUNDS, WEYL, Block
 
+LONG = 300  # instructions, beside which a call for one block is nothing
 HEAD = (
     "define internal {result} @random_words({given}) noinline "
     '"prefer-vector-width"="512" "min-legal-vector-width"="512"'
@@ -17,9 +18,9 @@ HEAD = (
 
 
 def blocks_in(every: tuple[Expr, ...]) -> list[Block]:
-    """The blocks of a formula, if there are several, of one key and none made from another's words."""
+    """The blocks of a formula, if it is worth it: of one key and none made from another's words."""
     found = list({id(BLOCKS[e]): BLOCKS[e] for e in every if e in BLOCKS}.values())
-    if len(found) < 2 or any(block.key != found[0].key for block in found):
+    if len(found) < (1 if len(every) > LONG else 2) or any(block.key != found[0].key for block in found):
         return []
     before = topological(tuple(expr for block in found for expr in block.given))
     return [] if any(expr in BLOCKS for expr in before) else found
