@@ -1,4 +1,4 @@
-"""Whole scalar expressions in LLVM: which parts are calls, what waits in memory, and the rest instruction by instruction."""
+"""Whole scalar expressions in LLVM: which parts are calls, and the rest instruction by instruction."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from rushlight.core.dtypes import DType
 from rushlight.emit.llvm_body import fenced, instruction
 from rushlight.emit.llvm_named import is_use, lowered_template, seldom_in, uses_in
 from rushlight.emit.llvm_random import blocks_in, call_blocks
-from rushlight.emit.llvm_spill import Spills, plan
 from rushlight.emit.llvm_text import COMPUTE, Writer, constant, vector
 from rushlight.scalar.ir import Expr, topological
 from rushlight.scalar.named import Named, Seldom, Use, seldom_template
@@ -26,7 +25,7 @@ def evaluate(
     else:
         made = VectorFormula(writer, roots, width, leaf, known or {})
     made.write(made.every)
-    return made.results()
+    return [made.done[r] for r in roots]
 
 
 class Formula:
@@ -44,9 +43,6 @@ class Formula:
             if expr in self.needed and expr not in self.done:
                 self.needed.update(expr.args)
 
-    def results(self) -> list[str]:
-        return [self.done[r] for r in self.roots]
-
     def write(self, exprs: tuple[Expr, ...]) -> None:
         for expr in exprs:
             if expr in self.needed and expr not in self.done:
@@ -63,7 +59,7 @@ class Formula:
 
 
 class VectorFormula(Formula):
-    """Of vectors: with calls, fences and values in memory."""
+    """Of vectors: with calls and fences."""
 
     def _prepare(self) -> None:
         blocks = blocks_in(self.every)
@@ -80,33 +76,9 @@ class VectorFormula(Formula):
                     self.uses[expr] = named[expr]
                 self.needed.update(self.uses[expr].given if expr in self.uses else expr.args)
         self.lengths: dict[Expr, int] = {}
-        self.rooms: dict[Expr, str] = {}
-        self.spills = Spills()
         if blocks:
             self.write(topological(given))
             self.done.update(call_blocks(self.writer, blocks, self.done, self.width))
-        waiting = [e for e in self.every if e in self.needed and e not in self.done]
-        self.spills = plan(waiting, self._operands, self.roots)
-
-    def _operands(self, expr: Expr) -> tuple[Expr, ...]:
-        if expr in self.parts:
-            return self.parts[expr].given
-        return self.uses[expr].given if expr in self.uses else expr.args
-
-    def results(self) -> list[str]:
-        for expr in self.spills.last:
-            self._load(expr)
-        return super().results()
-
-    def write(self, exprs: tuple[Expr, ...]) -> None:
-        for expr in exprs:
-            if expr not in self.needed or expr in self.done:
-                continue
-            for other in self.spills.loads.get(expr, ()):
-                self._load(other)
-            self.write_one(expr)
-            for other in self.spills.stores.get(expr, ()):
-                self._store(other)
 
     def write_one(self, expr: Expr) -> None:
         if expr in self.parts:
@@ -121,22 +93,6 @@ class VectorFormula(Formula):
             super().write_one(expr)
             if expr.args:
                 self.done[expr] = _chained(self.writer, expr, self.done[expr], self.lengths, self.width)
-
-    def _store(self, expr: Expr) -> None:
-        """Volatile, since LLVM would keep it in a register otherwise."""
-        type_ = vector(COMPUTE[expr.dtype], self.width)
-        self.rooms[expr] = self.writer.room(type_)
-        self.writer.line(f"store volatile {type_} {self.done[expr]}, ptr {self.rooms[expr]}, align 64")
-
-    def _load(self, expr: Expr) -> None:
-        type_ = vector(COMPUTE[expr.dtype], self.width)
-        if expr.op == "const":
-            assert expr.value is not None
-            text = constant(expr.value, expr.dtype, self.width)
-            self.rooms[expr] = f'@"{text}"'
-            self.writer.declared.add(f"{self.rooms[expr]} = private constant {type_} {text}, align 64")
-        if expr in self.rooms:
-            self.done[expr] = self.writer.value(f"load volatile {type_}, ptr {self.rooms[expr]}, align 64")
 
 
 CHAIN = 6  # instructions on integers, one after the other

@@ -154,12 +154,6 @@ class Writer:
         self.slots.append(f"  {name} = alloca [{length} x {type_}], align 64")
         return name
 
-    def room(self, type_: str) -> str:
-        """The address of a variable, for whom a slot is not enough."""
-        name = "%" + self.fresh("s")
-        self.slots.append(f"  {name} = alloca {type_}, align 64")
-        return name
-
     def get(self, slot: Slot) -> str:
         if slot.lone:
             return self.value(f"extractelement {LONE} {self.value(f'load {LONE}, ptr {slot.name}')}, i64 0")
