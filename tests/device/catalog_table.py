@@ -100,6 +100,8 @@ def draw(row: Row, dtype: DType, device: str) -> np.ndarray:
     op = REGISTRY[row.name].function
     if row.name == "randint":
         return to_array(op(-5, 1000, (999,), device=device))
+    if row.name == "randperm":
+        return to_array(op(120, dtype=dtype, device=device))  # as many as every integer type can number
     if row.makes:
         return to_array(op(999, dtype=dtype, device=device))
     if row.name == "binomial":

@@ -17,7 +17,7 @@ from rushlight.devices.protocol import Launch, Limits, Tell
 from rushlight.devices.registry import pool_of
 from rushlight.emit import llvm
 from rushlight.kernel.key import key_of
-from rushlight.kernel.shapes import Contract, Convolve, Kernel, Library, Sort
+from rushlight.kernel.shapes import Contract, Convolve, Kernel, Library, Map, Sort
 from rushlight.kernel.show import show
 
 
@@ -53,7 +53,7 @@ class CpuDevice:
             return launch
         if isinstance(kernel, Sort):
             return sorting.build(kernel, runner, lambda: pool_of(self.name))
-        source = Source(key_of(kernel), lambda: llvm.emit(kernel))
+        source = Source(key_of(kernel), lambda: llvm.emit(kernel), formula=isinstance(kernel, Map))
         return stub.callable_of(source, llvm.arguments(kernel), type(kernel).__name__.lower(), runner, tell=tell)
 
     def alloc(self, nbytes: int) -> int:

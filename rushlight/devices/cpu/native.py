@@ -17,6 +17,7 @@ from rushlight.devices.cache import read_object, write_object
 
 CACHE_VERSION = 2
 LONG = 27_000  # characters from which on combining instructions takes more time than it is worth
+LONGEST = 45_000  # from which on a formula is emitted in half the time, as code that is a tenth to a half slower
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,7 @@ class Machine:
     """The processor that code is made for."""
 
     target: llvm.TargetMachine
+    brief: llvm.TargetMachine  # which does not look for the best order of instructions
     tuning: llvm.PipelineTuningOptions
     identity: str  # everything besides the text on which the object code depends
 
@@ -34,12 +36,15 @@ def machine() -> Machine:
     llvm.initialize_native_asmprinter()
     cpu, features = llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
     triple = llvm.get_process_triple()
-    target = llvm.Target.from_triple(triple).create_target_machine(
-        cpu=cpu, features=features, opt=1, reloc="pic", codemodel="small"
+    target, brief = (
+        llvm.Target.from_triple(triple).create_target_machine(
+            cpu=cpu, features=features, opt=level, reloc="pic", codemodel="small"
+        )
+        for level in (1, 0)
     )
     tuning = llvm.create_pipeline_tuning_options(speed_level=1)
     version = f"{CACHE_VERSION} llvmlite {llvmlite.__version__} llvm {llvm.llvm_version_info} {triple}"
-    return Machine(target, tuning, f"{version} {cpu} {features}")
+    return Machine(target, brief, tuning, f"{version} {cpu} {features}")
 
 
 def optimised(text: str, combine: bool | None = None) -> llvm.ModuleRef:
@@ -78,6 +83,7 @@ class Source:
     key: str
     text: Callable[[], str]
     combine: bool | None = None  # whether instructions are worth combining; None leaves it to the length of the text
+    formula: bool = False  # nothing but a formula for every element: rare ones are long
 
 
 def object_code(source: Source) -> bytes:
@@ -85,7 +91,10 @@ def object_code(source: Source) -> bytes:
     key = hashlib.sha256(f"{machine().identity}\n{emitters()}\n{source.key}".encode()).hexdigest()
     found = read_object("cpu", key)
     if found is None:
-        found = machine().target.emit_object(optimised(source.text(), source.combine))
+        text = source.text()
+        host = machine()
+        target = host.brief if source.formula and len(text) >= LONGEST else host.target
+        found = target.emit_object(optimised(text, source.combine))
         write_object("cpu", key, found)
     return found
 
