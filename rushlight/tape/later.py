@@ -6,7 +6,8 @@
    ends, and when they are used up. Nothing else waits.
 2. Then the entries are gone through in order. What a kernel was given it has seen itself. Of other launches it is known from the
    entries before: `bad` has the stretches of memory that hold NaN or infinities at that point. Memory that no entry has
-   written was made outside, and is checked by a launch of its own, once until the words are read.
+   written was made outside, and is checked by a launch of its own, once: what was all finite when the words were read
+   stays so until a launch or a copy writes there.
 3. An entry knows the node whose derivative was running. It holds no storage: a node's saves are given back when it has run.
 """
 
@@ -17,6 +18,7 @@ import threading
 from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from types import CodeType
 from typing import Any, NamedTuple
 from weakref import ref
@@ -49,6 +51,7 @@ from rushlight.tape.place import CALLED, Place, user_frame
 from rushlight.tape.value import Node, Value
 
 WORDS = 1 << 14
+MOST_KNOWN = 1 << 16
 SHORTEST_ROW, LONGEST_ROW = 63, 1024
 MOST_OPERANDS = 7  # WebGPU promises 8 buffers a kernel, and the words are one
 LOCK = locks.reentrant_lock()
@@ -108,12 +111,16 @@ class Log:
         self.words = Storage(pool, room_for(4 * WORDS))
         self.first: int = self.words.address  # type: ignore[assignment]
         self.scratch = Storage(pool, room_for(8))
+        self.known: set[int] = (
+            set()
+        )  # addresses that an entry stands or stood for, until something bad is read or copied in
+        self.copies = Transfers.to_device
         self.clear(bytes(4 * WORDS))
 
     def clear(self, zeros: bytes = b"") -> None:
         self.entries: list[Any] = []
-        self.known: set[int] = set()  # addresses that an entry stands for, until something is copied in
-        self.copies = Transfers.to_device
+        if zeros or len(self.known) > MOST_KNOWN:
+            self.known.clear()
         if zeros:
             self.pool.device.copy_in(self.first, memoryview(zeros))
 
@@ -183,19 +190,18 @@ def _reach(spec: Spec) -> int:
 
 def _test_of(pool: Pool, spec: Spec) -> tuple[Launch, tuple[int, ...]]:
     """A launch that looks at an operand and at what lies between its elements, and the numbers after its three addresses."""
-    kernel = checker(real_type(spec.dtype), ())
-    key = pool, spec.dtype
-    test = TESTS.get(key)
+    test = TESTS.get((pool, spec.dtype))
     if test is None:
+        kernel = checker(real_type(spec.dtype), ())
         verify(kernel)
-        test = TESTS[key] = pool.device.build(kernel)
-    count = _reach(spec) * (2 if spec.dtype.kind == "c" else 1)
-    return test, rows_of(count)
+        test = TESTS[pool, spec.dtype] = pool.device.build(kernel)
+    return test, rows_of(_reach(spec) * (2 if spec.dtype.kind == "c" else 1))
 
 
 TESTS: dict[tuple[Pool, DType], Launch] = {}
 
 
+@lru_cache(maxsize=1024)
 def rows_of(count: int) -> tuple[int, ...]:
     """The numbers of a `checker` that looks at so many elements in rows, which have work for all of a GPU."""
     axis = next((n for n in range(min(count, LONGEST_ROW), SHORTEST_ROW, -1) if count % n == 0), count)
