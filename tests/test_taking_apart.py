@@ -110,3 +110,15 @@ def test_one_part_and_none(device):
     (row,) = rl.ones(1, 3, device=device, requires_grad=True).unbind(0)
     assert row.shape == (3,)
     assert [p.shape for p in rl.zeros(0, 3, device=device).chunk(2)] == [(0, 3), (0, 3)]
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 5])
+@pytest.mark.parametrize("dim", [0, 1])
+def test_neighbours_that_lie_alike_are_joined_at_once(device, count, dim):
+    made = [np.arange(12, dtype=np.float32).reshape(3, 4) + 100 * i for i in range(count)]
+    parts = [rl.tensor(a, device=device) for a in made]
+    assert rl.cat(parts, dim).tolist() == np.concatenate(made, dim).tolist()
+    turned = [rl.tensor(np.ascontiguousarray(a.T), device=device).t() for a in made]
+    mixed = [pair[i % 2] for i, pair in enumerate(zip(parts, turned, strict=True))]
+    assert rl.cat(turned, dim).tolist() == rl.cat(mixed, dim).tolist() == np.concatenate(made, dim).tolist()
+    assert rl.cat([parts[0]] * count, dim).tolist() == np.concatenate(made[:1] * count, dim).tolist()

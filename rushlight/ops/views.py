@@ -41,11 +41,14 @@ def fill_kernel(dtype: DType) -> Map:
     return Map((dtype,), (), (), (const(0, compute_type(dtype)),), 0, ("1",))
 
 
-def copy_into(pool: Any, dtype: DType, shape: Shape, target: Shape, source: Shape) -> tuple[Any, tuple[int, ...]]:
-    """A launch that copies between two layouts of one shape, and its sizes and strides."""
-    formula = Formula((dtype,), (), (dtype,), (arg(0, compute_type(dtype)),))
-    sizes, steps = collapse(shape, (target, source))
-    kernel, tail = map_kernel(formula, sizes, steps, 1)
+def copy_into(
+    pool: Any, dtype: DType, shape: Shape, target: Shape, source: Shape, count: int = 1
+) -> tuple[Any, tuple[int, ...]]:
+    """A launch that copies between two layouts of one shape, of so many tensors at once, and its sizes and strides."""
+    values = tuple(arg(i, compute_type(dtype)) for i in range(count))
+    formula = Formula((dtype,) * count, (), (dtype,) * count, values)
+    sizes, (to, of) = collapse(shape, (target, source))
+    kernel, tail = map_kernel(formula, sizes, [to] * count + [of] * count, count)
     return built(pool, kernel), tail
 
 
@@ -349,22 +352,24 @@ def write_zero(g: Value, seen: Any) -> Value:
 
 
 def _plan_cat(op: Op, ins: Sequence[Spec], static: Static) -> Plan:
+    """A launch for every two neighbours that lie alike, and one for each that is left over."""
     dim, shape = static
     out = Spec.of(check_devices("cat", ins), ins[0].dtype, shape)
     steps = []
-    at = 0
-    for spec in ins:
-        copy, tail = copy_into(out.device, out.dtype, spec.shape, out.strides, spec.strides)
+    starts = list(accumulate((0, *[spec.shape[dim] for spec in ins])))
+    first = 0
+    while first < len(ins):
+        spec = ins[first]
+        count = 2 if first + 1 < len(ins) and ins[first + 1] is spec else 1
         if spec.numel:
-            steps.append((copy, at * out.strides[dim] * out.dtype.itemsize, tail))
-        else:
-            steps.append((None, 0, ()))
-        at += spec.shape[dim]
+            copy, tail = copy_into(out.device, out.dtype, spec.shape, out.strides, spec.strides, count)
+            skips = [starts[first + i] * out.strides[dim] * out.dtype.itemsize for i in range(count)]
+            steps.append((copy, skips, slice(first, first + count), tail))
+        first += count
 
     def launch(target: int, *sources: int) -> None:
-        for (copy, skip, tail), source in zip(steps, sources, strict=True):
-            if copy is not None:
-                copy(target + skip, source, *tail)
+        for copy, skips, which, tail in steps:
+            copy(*[target + skip for skip in skips], *sources[which], *tail)
 
     return Plan(op, ins, [out], launch, static)
 
