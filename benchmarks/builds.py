@@ -5,13 +5,15 @@ python benchmarks/builds.py --catalog     every op of the tests' catalog in floa
                                           lists the kernels that are over a bar
 
 Bars: 40 ms cold, 2 ms from disk. Every row is the first call of an op in an empty cache: all kernels that call builds,
-timed one by one; a kernel of several modules (a convolution and the padding of its image) counts as several. Times are of this
-thread's processor time, so that other work on the machine does not count, except by what it takes of the caches: a kernel
-over a bar is built up to four times more, with nothing remembered, and the least time is shown.
+timed one by one; a kernel of several modules (a convolution and the padding of its image) counts as several, and so does what
+matrix products share. Times are of this thread's processor time, so that other work on the machine does not count, except by
+what it takes of the caches: a kernel over a bar is built up to four times more, with nothing remembered, and the least time
+is shown.
 """
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import shutil
@@ -21,6 +23,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +32,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # for the catalog
 
 import rushlight as rl
 import rushlight.nn.functional as F
-from rushlight.devices.cpu import native, stub
+from rushlight.devices.cpu import native, small_products, stub
+from rushlight.devices.cpu.small_products import DOTS, TILES
 from rushlight.devices.registry import pool_of
 from rushlight.emit import llvm_formula, llvm_frame, llvm_named
 from rushlight.kernel.shapes import Kernel
@@ -142,11 +146,34 @@ class Watch:
             remembered.cache_clear()
         for function in (llvm_formula._formula_function, llvm_formula._seldom_function):
             function.cache_clear()
-        read, native.read_object = native.read_object, lambda *_: None
-        try:
+        with not_from_disk():
             return self.once(kernel)[0]
-        finally:
-            native.read_object = read
+
+
+def ways() -> Iterator[Build]:
+    """The code that products of a type share, which is built when one of them first goes that way."""
+    for name, way, dtype in (("tiles", TILES, rl.float32), ("dots", DOTS, rl.float32), ("dots", DOTS, rl.float64)):
+        if small_products.usable(dtype, dtype):
+            source = native.Source(f"{name} {dtype.name}", partial(small_products.text, dtype, way))
+            build = partial(native.load, source, "kernel")
+            with not_from_disk():
+                cold = min(seconds(build) for _ in range(3))
+            yield Build(f"products by {name}", dtype.name, cold, seconds(build))
+
+
+def seconds(act: Callable[[], object]) -> float:
+    start = time.thread_time()
+    act()
+    return time.thread_time() - start
+
+
+@contextlib.contextmanager
+def not_from_disk() -> Iterator[None]:
+    read, native.read_object = native.read_object, lambda *_: None
+    try:
+        yield
+    finally:
+        native.read_object = read
 
 
 def catalog() -> Iterator[tuple[str, Callable[[], object]]]:
@@ -181,6 +208,7 @@ def main() -> int:
     try:
         for watch.op, act in acts:
             act()
+        watch.builds += ways()
     finally:
         shutil.rmtree(os.environ["RUSHLIGHT_CACHE"], ignore_errors=True)
     over = [b for b in watch.builds if b.cold > COLD or b.warm > WARM]
