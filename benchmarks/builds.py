@@ -7,8 +7,7 @@ python benchmarks/builds.py --catalog     every op of the tests' catalog in floa
 Bars: 40 ms cold, 2 ms from disk. Every row is the first call of an op in an empty cache: all kernels that call builds,
 timed one by one; a kernel of several modules (a convolution and the padding of its image) counts as several, and so does what
 matrix products share. Times are of this thread's processor time, so that other work on the machine does not count, except by
-what it takes of the caches: a kernel over a bar is built up to four times more, with nothing remembered, and the least time
-is shown.
+what it takes of the caches: a kernel over a bar is built twice more, with nothing remembered, and the least time is shown.
 """
 
 from __future__ import annotations
@@ -125,7 +124,7 @@ class Watch:
     def timed(self, kernel: Kernel, *_: Any) -> Any:
         cold, launch = self.once(kernel)
         warm, _ = self.once(kernel)
-        for _ in range(4):
+        for _ in range(2):
             if max(cold) > COLD:
                 cold = [min(pair) for pair in zip(cold, self.again(kernel), strict=True)]
             if max(warm) > WARM:

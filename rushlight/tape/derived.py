@@ -64,6 +64,19 @@ class Derived:
         whole = all(p is None or (p[0] >= given and p[2] is None) for p in self.parts)
         self.launched = tuple([None if p is None else p[0] - given for p in self.parts]) if whole else None
 
+    def launch(self, addresses: list[int]) -> list[Any]:
+        """Every launch's results, from the addresses of what is given; None for those that nobody reads any more."""
+        made: list[Any] = []
+        given = len(addresses)
+        for plan, params, sources, ends in self.steps:
+            result = call.launch_at(plan, [addresses[s] + skip for s, skip in sources], params)
+            for value in (result,) if len(plan.outs) == 1 else result:
+                made.append(value)
+                addresses.append(value.storage.address)
+            for slot in ends:
+                made[slot - given] = None
+        return made
+
     def run(self, values: Sequence[Value]) -> list[Value | None] | None:
         """A gradient per input; None where something is not as usual."""
         slots: list[Any] = list(values)
@@ -73,13 +86,7 @@ class Derived:
             if address is None:  # dropped
                 return None
             addresses.append(address + value.offset)
-        for plan, params, sources, ends in self.steps:
-            made = call.launch_at(plan, [addresses[s] + skip for s, skip in sources], params)
-            for value in (made,) if len(plan.outs) == 1 else made:
-                slots.append(value)
-                addresses.append(value.storage.address)
-            for slot in ends:
-                slots[slot] = None
+        slots += self.launch(addresses)
         return [None if part is None else _seen(slots[part[0]], part[1], part[2]) for part in self.parts]
 
 
@@ -142,15 +149,7 @@ def quick_parts(node: Any, grads: Sequence[Value | None]) -> tuple[list[Value | 
     found = programs.get(tuple(key))
     if found.__class__ is not Derived or found.launched is None or version != node.version:
         return None
-    made: list[Any] = []
-    first = len(addresses)
-    for plan, params, sources, ends in found.steps:
-        result = call.launch_at(plan, [addresses[s] + skip for s, skip in sources], params)
-        for value in (result,) if len(plan.outs) == 1 else result:
-            made.append(value)
-            addresses.append(value.storage.address)
-        for slot in ends:
-            made[slot - first] = None
+    made = found.launch(addresses)
     return [None if slot is None else made[slot] for slot in found.launched], found.fresh
 
 
