@@ -74,7 +74,7 @@ print("\nof which the compiler makes, among others:", multiply[0] if multiply el
 # that `a * b` made.
 launch = built(a.spec.device, kernel)
 out = torch.empty(3)
-launch(out.storage.address, a.storage.address, b.storage.address, 3)
+launch(out.memory.address, a.memory.address, b.memory.address, 3)
 print("\nlaunched by hand:", out)
 assert out.tolist() == product.tolist() == [4.0, 10.0, 18.0]
 

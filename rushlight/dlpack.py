@@ -151,16 +151,16 @@ def _describe(struct: Any, value: Value, kind: int, number: int) -> None:
     spec = value.spec
     rank = len(spec.shape)
     shape, strides = ((ctypes.c_int64 * rank)(*sizes) for sizes in (spec.shape, spec.strides))
-    replay.keep(value.storage)  # somebody outside sees the memory now
+    replay.keep(value.memory)  # somebody outside sees the memory now
     elements = struct.elements
-    elements.address = replay.ensure(value.storage) + value.offset
+    elements.address = replay.ensure(value.memory) + value.offset
     elements.device = _Device(kind, number)
     elements.rank = rank
     code = _BFLOAT if spec.dtype is dtypes.bfloat16 else _KINDS[spec.dtype.kind]
     elements.type = _Type(code, 8 * spec.dtype.itemsize, 1)
     elements.shape = ctypes.cast(shape, ctypes.POINTER(ctypes.c_int64))
     elements.strides = ctypes.cast(strides, ctypes.POINTER(ctypes.c_int64))
-    _GIVEN[ctypes.addressof(struct)] = (struct, shape, strides, value.storage)
+    _GIVEN[ctypes.addressof(struct)] = (struct, shape, strides, value.memory)
 
 
 def _wait(value: Value, kind: int, stream: Any) -> None:

@@ -42,7 +42,7 @@ def explain(
     lines = [_handle(tensor), ""]
     if root is None:
         lines.append("no record: it was made from constants, under no_grad(), or after .detach()")
-        lines += _recipe(tensor.storage.recipe, kernels)
+        lines += _recipe(tensor.memory.recipe, kernels)
     else:
         lines += _tape(root, most, backward, kernels)
     lines += ["", *kernels.texts(tensor.spec.device.device, source)]
@@ -89,7 +89,7 @@ def _indented(text: str, by: int = 2) -> str:
 
 
 def _handle(tensor: Value) -> str:
-    spec, storage = tensor.spec, tensor.storage
+    spec, storage = tensor.spec, tensor.memory
     parts = [f"{spec!r} on {spec.device.device.name}", f"{storage.room} bytes" if storage.address else "dropped"]
     if not spec.contiguous:
         parts.append(f"strides {list(spec.strides)}")
@@ -167,7 +167,7 @@ def _saved_bytes(nodes: list[Any]) -> int:
     for node in nodes:
         if type(node) is not Leaf:
             for kept in (*(node.saved or ()), *node.outs):
-                storage = kept if isinstance(kept, Storage) else getattr(kept, "storage", None)  # dropped, or packed
+                storage = kept if isinstance(kept, Storage) else getattr(kept, "memory", None)  # dropped, or packed
                 if storage is not None:
                     storages[id(storage)] = storage.room
     return sum(storages.values())

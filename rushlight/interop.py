@@ -51,7 +51,7 @@ def copy_in(value: Value, source: memoryview) -> None:
     device: Any = value.spec.device
     if not source.nbytes:
         return
-    address = replay.ensure(value.storage) + value.offset
+    address = replay.ensure(value.memory) + value.offset
     device.device.copy_in(address, source)
     count_copy(device.device, source.nbytes, to_host=False)
 
@@ -72,11 +72,11 @@ def to_bytes(value: Value) -> bytearray:
         pool: Any = spec.device
         if later.LOGS:
             later.read_all()
-        if value.storage.recipe is None:
-            pool.device.copy_out(replay.ensure(value.storage) + value.offset, memoryview(target))
+        if value.memory.recipe is None:
+            pool.device.copy_out(replay.ensure(value.memory) + value.offset, memoryview(target))
         else:  # another thread's budget may want its room
-            with replay.LOCK, replay.Pins([value.storage]):
-                pool.device.copy_out(replay.ensure(value.storage) + value.offset, memoryview(target))
+            with replay.LOCK, replay.Pins([value.memory]):
+                pool.device.copy_out(replay.ensure(value.memory) + value.offset, memoryview(target))
         count_copy(pool.device, spec.nbytes, to_host=True)
     return target
 
@@ -86,9 +86,9 @@ class _Block:
 
     def __init__(self, value: Value) -> None:
         spec = value.spec
-        self.storage = value.storage  # not the handle, which may be given other memory
+        self.memory = value.memory  # not the handle, which may be given other memory
         size = spec.dtype.itemsize
-        address = replay.ensure(value.storage) + value.offset
+        address = replay.ensure(value.memory) + value.offset
         # bfloat16 has no code in the array interface; it travels as 2-byte integers and is seen anew.
         code = "<i2" if spec.dtype is dtypes.bfloat16 else numpy_dtype(spec.dtype).str
         self.__array_interface__ = {
@@ -106,7 +106,7 @@ def to_numpy(value: Value, copy: bool) -> Any:
     spec = value.spec
     pool: Any = spec.device
     if pool.device.limits.host_memory and not copy and spec.numel and not spec.hidden:
-        replay.keep(value.storage)  # somebody outside sees the memory now
+        replay.keep(value.memory)  # somebody outside sees the memory now
         return np.asarray(_Block(value)).view(numpy_dtype(spec.dtype))
     return np.frombuffer(to_bytes(value), dtype=numpy_dtype(spec.dtype)).reshape(spec.shape)
 
@@ -255,22 +255,25 @@ def whole(value: Value) -> Value:
     spec = value.spec
     if not spec.numel:
         return _without_record(value)
-    return call.make_value(
-        Spec.of(spec.device, spec.dtype, (value.storage.room // spec.dtype.itemsize,)), value.storage
-    )
+    return call.make_value(Spec.of(spec.device, spec.dtype, (value.memory.room // spec.dtype.itemsize,)), value.memory)
 
 
 def within(memory: Value, spec: Spec, offset: int) -> Value:
     """A value laid out as `spec` in another's memory."""
-    return call.rooted(call.make_value(spec, memory.storage, offset if spec.numel else 0))
+    return call.rooted(call.make_value(spec, memory.memory, offset if spec.numel else 0))
 
 
 def copied(value: Value, memo: dict[Any, Any]) -> Value:
     """A copy with the layout of the original; what shared its memory and was copied with the same memo shares the copy's."""
-    key = ("storage", id(value.storage))
+    key = ("storage", id(value.memory))
     if key not in memo:
-        memo[key] = (value.storage, e.clone(whole(value)))
+        memo[key] = (value.memory, e.clone(whole(value)))
     return within(memo[key][1], value.spec, value.offset)
+
+
+def noted(value: Value) -> dict[str, Any] | None:
+    """What a user wrote on a tensor (`x.name = ...`), as a pickle takes it; None where that is nothing."""
+    return value.__dict__ or None
 
 
 def from_shared(

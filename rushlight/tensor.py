@@ -5,6 +5,7 @@ Methods that are ops come from the registry; what is written here is what is not
 
 from __future__ import annotations
 
+import copy
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -70,7 +71,7 @@ class device:
 class Tensor(Value):
     """An n-dimensional array on a device, with its place on the tape."""
 
-    __slots__ = ("kept_grad",)
+    __slots__ = ("__dict__", "kept_grad")  # users note things on their tensors, and find them again in copies and files
 
     if TYPE_CHECKING:
 
@@ -434,27 +435,26 @@ class Tensor(Value):
         )
 
     def __reduce__(self) -> Any:
-        return interop.from_pickle, (
-            interop.to_bytes(self),
-            self.spec.dtype,
-            self.spec.shape,
-            self.device.type,
-            self.requires_grad and self.is_leaf,
-        )
+        leaf = self.requires_grad and self.is_leaf
+        given = (interop.to_bytes(self), self.spec.dtype, self.spec.shape, self.device.type, leaf)
+        return interop.from_pickle, given, interop.noted(self)
 
     def __deepcopy__(self, memo: dict[Any, Any]) -> Tensor:
         if not self.is_leaf:
             raise RushlightError("only leaves can be deep-copied; .detach() or .clone() a result")
         out = interop.copied(self, memo)
         creation.requiring(out, self.requires_grad)
-        if self.grad is not None:
-            out.grad = e.clone(self.grad)  # type: ignore[attr-defined]
         memo[id(self)] = out
+        if self.grad is not None:
+            out.grad = copy.deepcopy(self.grad, memo) if self.grad.is_leaf else e.clone(self.grad)  # type: ignore[attr-defined]
+        out.__dict__.update(copy.deepcopy(self.__dict__, memo))
         return out  # type: ignore[return-value]
 
     def __copy__(self) -> Tensor:
         """Another handle of the same memory; a leaf."""
-        return creation.requiring(self.detach(), self.requires_grad)  # type: ignore[return-value]
+        out = creation.requiring(self.detach(), self.requires_grad)
+        out.__dict__.update(self.__dict__)
+        return out  # type: ignore[return-value]
 
     # ---- shape shorthands ----
 

@@ -512,7 +512,7 @@ def test_plans_are_let_go():
             kernel_plan = (rl.ones(7) + 1).log  # a bound method: nothing of it stays
             assert len(Plans.every) >= before + 2
             for plan in made:
-                plan.launch(rl.zeros(8).storage.address)
+                plan.launch(rl.zeros(8).memory.address)
             count = len(Plans.every)
             del made, plan, kernel_plan
             assert len(Plans.every) <= count - 2

@@ -292,7 +292,7 @@ def test_a_retained_gradient_keeps_nothing_of_a_budget():
         h = x * 2
         h.retain_grad()
         (h.exp() * 3).sum().backward()
-    assert h.grad.storage.recipe is None
+    assert h.grad.memory.recipe is None
 
 
 def test_nothing_is_kept_for_a_tensor_that_is_gone():

@@ -434,7 +434,7 @@ def test_load_by_assignment():
     given = rushlight.zeros(1)
     net.load_state_dict({"scale": given}, strict=False, assign=True)
     assert type(net.scale) is nn.Parameter
-    assert net.scale.storage is given.storage
+    assert net.scale.memory is given.memory
 
 
 def test_containers():

@@ -167,22 +167,22 @@ def test_what_is_read_is_not_dropped():
     pool, source = pool_of("cpu"), rl.arange(float(1 << 14))
     with memory.budget(1 << 30):
         read, other = source * 2.0, source * 3.0
-        address = read.storage.address
+        address = read.memory.address
         assert region.reclaim(pool, 1 << 40, [address + 64])
-        assert read.storage.address == address and other.storage.address is None
+        assert read.memory.address == address and other.memory.address is None
 
         def from_outside() -> tuple[int | None, int | None]:
             while region.reclaim(pool, 1 << 40):
                 pass
-            return read.storage.address, own.storage.address
+            return read.memory.address, own.memory.address
 
         with memory.budget(1 << 30):
             own = source * 4.0
         assert at_once(from_outside) == [(None, None)]  # the regions are open: who reads there holds what it reads
         assert read.tolist()[5] == 10.0 and own.tolist()[5] == 20.0
-        kept = read.storage.address
+        kept = read.memory.address
     assert at_once(from_outside)[0][0] == kept
-    assert region.reclaim(pool, 1 << 40) and read.storage.address is None
+    assert region.reclaim(pool, 1 << 40) and read.memory.address is None
     assert read.tolist()[5] == 10.0
 
 

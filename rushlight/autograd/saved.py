@@ -60,8 +60,8 @@ class save_on_cpu(saved_tensors_hooks):
     def _away(self, tensor: Any) -> Any:
         if tensor.is_cpu:
             return tensor, tensor.device
-        known = self._copies.setdefault(tensor.storage, {})
-        key = (tensor.spec, tensor.offset, tensor.storage.version)
+        known = self._copies.setdefault(tensor.memory, {})
+        key = (tensor.spec, tensor.offset, tensor.memory.version)
         reference = known.get(key)
         copy = None if reference is None else reference()
         if copy is None:
@@ -95,7 +95,7 @@ class _CopyOnWrite(Saving):
 
     def _hold(self, value: Value) -> _Held:
         held = _Held(value)
-        self.held.setdefault(value.storage, weakref.WeakSet()).add(held)
+        self.held.setdefault(value.memory, weakref.WeakSet()).add(held)
         return held
 
     def before_write(self, storages: Sequence[Storage]) -> None:

@@ -60,7 +60,7 @@ def with_aux(name: str, result: Any, has_aux: bool) -> tuple[Any, Any]:
 
 def _told(thing: Any) -> str:
     if isinstance(thing, Value):
-        return f"a tensor {thing.spec!r}" if hasattr(thing, "storage") else "a sparse tensor"
+        return f"a tensor {thing.spec!r}" if hasattr(thing, "memory") else "a sparse tensor"
     return f"a tuple of {len(thing)}" if isinstance(thing, tuple) else type(thing).__name__
 
 
@@ -73,7 +73,7 @@ def tensors_in(name: str, tree: Any) -> tuple[list[Any], TreeSpec]:
                 f"{name}: the function must return tensors only, got {type(leaf).__name__}; return the rest as aux, "
                 f"with has_aux=True"
             )
-        if not hasattr(leaf, "storage"):
+        if not hasattr(leaf, "memory"):
             raise RushlightError(f"{name}: the function must return dense tensors, got a sparse one; use .to_dense()")
     return leaves, spec
 
@@ -87,7 +87,7 @@ def fitting(name: str, what: str, given: Any, spec: TreeSpec, wanted: Sequence[A
             f"{name}: {what}s must be nested like the {owner} {spec!r}, got {tree_flatten(given)[1]!r}: {error}"
         ) from None
     for i, (leaf, x) in enumerate(zip(leaves, wanted, strict=True)):
-        if not isinstance(leaf, Value) or not hasattr(leaf, "storage"):
+        if not isinstance(leaf, Value) or not hasattr(leaf, "memory"):
             raise RushlightError(f"{name}: {what} {i} must be a tensor, got {_told(leaf)}")
         if leaf.spec.shape != x.spec.shape:
             raise ShapeError(

@@ -32,8 +32,8 @@ class BatchedTensor(Tensor):
     # ---- what the tape reads ----
 
     @property
-    def storage(self) -> Any:  # type: ignore[override]
-        return self.physical.storage
+    def memory(self) -> Any:  # type: ignore[override]
+        return self.physical.memory
 
     @property
     def offset(self) -> int:  # type: ignore[override]

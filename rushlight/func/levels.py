@@ -56,7 +56,7 @@ class Level:
 
     def _fresh(self, x: Value) -> Value:
         with Changed(grad=False, inference=False):  # what was made in inference mode cannot be saved: it is copied
-            inner = e.clone(x) if is_inference(x.storage) else call.detached(x)
+            inner = e.clone(x) if is_inference(x.memory) else call.detached(x)
         dual = STATE.get().dual
         if dual is not None:
             dual.alias(x, inner)
@@ -91,7 +91,7 @@ class Level:
 
     def leave(self, value: Any) -> Any:
         """A result as it is seen outside: without a record that leads nowhere."""
-        if not isinstance(value, Value) or not hasattr(value, "storage") or edge_of(value) is None:
+        if not isinstance(value, Value) or not hasattr(value, "memory") or edge_of(value) is None:
             return value
         return value if self.depends([value]) else call.detached(value)
 
@@ -106,7 +106,7 @@ def check_input(name: str, x: Any) -> None:
             f"{name}: tensors are differentiated, got {type(x).__name__}; wrap it in rushlight.tensor(...), "
             f"or leave it out with argnums"
         )
-    if not hasattr(x, "storage"):
+    if not hasattr(x, "memory"):
         raise LayoutError(f"{name}: a sparse tensor cannot be differentiated here; pass indices and values")
     if not x.spec.differentiable:
         raise DTypeError(

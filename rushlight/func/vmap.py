@@ -87,7 +87,7 @@ def _in_dim(shown: str, dim: Any, x: Any) -> int | None:
             f"{shown}: got in_dim={dim} for an input of type {type(x).__name__}; only tensors are mapped over, "
             f"use None as the in_dim of everything else"
         )
-    if not hasattr(x, "storage"):
+    if not hasattr(x, "memory"):
         raise ValueError(f"{shown}: a sparse tensor cannot be mapped over; use .to_dense(), or None as its in_dim")
     rank = len(x.spec.shape)
     if not -rank <= dim < rank:

@@ -45,7 +45,7 @@ class _Careful(pickle.Unpickler):
 def _storage_of(obj: Any) -> Any:
     """The storage of a tensor that has elements in memory, else None."""
     try:
-        return obj.storage if isinstance(obj, Value) and obj.spec.numel else None
+        return obj.memory if isinstance(obj, Value) and obj.spec.numel else None
     except Exception:  # a sparse tensor, or a parameter before its shape is known: whatever it says, it has no spec
         return None
 
@@ -62,7 +62,7 @@ class _Counting(pickle.Pickler):
         if storage is None:
             return NotImplemented
         self.seen[id(storage)] = self.seen.get(id(storage), 0) + 1
-        return tuple, ()
+        return tuple, (), interop.noted(obj)
 
 
 class _Nowhere:
@@ -95,7 +95,8 @@ class _Sharing(pickle.Pickler):
         memory = self.memories.setdefault(id(storage), _Memory(obj))
         spec = obj.spec
         leaf = type(obj.node) is Leaf
-        return interop.from_shared, (memory, spec.dtype, spec.shape, spec.strides, obj.offset, leaf)
+        given = (memory, spec.dtype, spec.shape, spec.strides, obj.offset, leaf)
+        return interop.from_shared, given, interop.noted(obj)
 
 
 def _write(obj: Any, file: Any) -> None:

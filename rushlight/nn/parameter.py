@@ -34,7 +34,7 @@ __all__ = [
 class Parameter(Tensor):
     """A leaf that a module lists among its parameters. It shares the memory of the tensor it is made of."""
 
-    __slots__ = ("__dict__",)  # users note things on their parameters
+    __slots__ = ()
 
     def __new__(cls, data: Tensor | None = None, requires_grad: bool = True) -> Parameter:
         source = creation.empty(0) if data is None else data
@@ -43,7 +43,7 @@ class Parameter(Tensor):
                 f"Parameter: made of a tensor, got {type(source).__name__}; wrap it in rushlight.tensor(...)"
             )
         made = object.__new__(cls)
-        made.spec, made.storage, made.offset = source.spec, source.storage, source.offset
+        made.spec, made.memory, made.offset = source.spec, source.memory, source.offset
         made.node = None
         made.base = None
         call.rooted(made)
@@ -54,7 +54,7 @@ class Parameter(Tensor):
         return f"Parameter containing:\n{super().__repr__()}"
 
     def __reduce__(self) -> Any:
-        return type(self), (self.detach(), self.requires_grad)
+        return type(self), (self.detach(), self.requires_grad), interop.noted(self)
 
     def __deepcopy__(self, memo: dict[Any, Any]) -> Parameter:
         known = memo.get(id(self))
@@ -75,7 +75,7 @@ class Parameter(Tensor):
 
 def replace_content(target: Tensor, source: Tensor) -> None:
     """Give a leaf the bytes, type and device of another tensor; the handle stays, so an optimiser still knows it."""
-    target.spec, target.storage, target.offset, target.base = source.spec, source.storage, source.offset, None
+    target.spec, target.memory, target.offset, target.base = source.spec, source.memory, source.offset, None
     if source.offset or not source.spec.contiguous:
         call.rooted(target)
     if type(target.node) is Leaf:
@@ -92,7 +92,7 @@ class Buffer(Tensor):
     def __new__(cls, data: Tensor | None = None, *, persistent: bool = True) -> Buffer:
         source = creation.empty(0) if data is None else data
         made = object.__new__(cls)
-        made.spec, made.storage, made.offset = source.spec, source.storage, source.offset
+        made.spec, made.memory, made.offset = source.spec, source.memory, source.offset
         made.node = None
         made.base = None
         made.persistent = persistent
@@ -102,11 +102,12 @@ class Buffer(Tensor):
         return made
 
     def __reduce__(self) -> Any:
-        return _buffer, (self.detach(), self.persistent)
+        return _buffer, (self.detach(), self.persistent), interop.noted(self)
 
     def __deepcopy__(self, memo: dict[Any, Any]) -> Buffer:
         if id(self) not in memo:
             memo[id(self)] = type(self)(e.clone(self.detach()), persistent=self.persistent)
+            memo[id(self)].__dict__.update(copy.deepcopy(self.__dict__, memo))
         return memo[id(self)]
 
 
@@ -161,7 +162,7 @@ class UninitializedTensorMixin:
         """The empty tensor underneath."""
         spec: Any = _spec.__get__(self)
         me: Any = self
-        return call.make_value(spec, me.storage)
+        return call.make_value(spec, me.memory)
 
     def to(self, *args: Any, **named: Any) -> Any:
         return type(self)(_like=self.detach().to(*args, **named), _like_of=self)  # type: ignore[call-arg]

@@ -133,7 +133,7 @@ def requiring(value: Value, requires_grad: bool) -> Value:
     if requires_grad:
         if not value.spec.differentiable:
             raise DTypeError(f"only floating-point and complex tensors can require gradients, got {value.spec.dtype!r}")
-        if is_inference(value.storage) and not STATE.get().inference:
+        if is_inference(value.memory) and not STATE.get().inference:
             raise RushlightError(
                 f"requires_grad: {value.spec!r} was made in inference_mode() and cannot require gradients outside it; "
                 f".clone() it first"

@@ -53,7 +53,7 @@ def check_writable(target: Value, op: str) -> None:
             f"requires gradients; make the view and write to it under the same mode"
         )
     spec = target.spec
-    if is_inference(target.storage) and not STATE.get().inference:
+    if is_inference(target.memory) and not STATE.get().inference:
         raise InplaceError(
             f"{op}: {spec!r} was made in inference_mode() and is written to in place outside it; .clone() it first"
         )
@@ -128,7 +128,7 @@ def _at_once(op: MapOp, target: Value, inputs: Sequence[Any]) -> bool:
     state = STATE.get()
     if plan is None or state.special or target.base is not None or not nothing_watched():
         return False
-    storage = target.storage
+    storage = target.memory
     if (state.grad and target.node is not None) or storage.version < 0:
         return False
     ins, numbers = [], []
@@ -136,9 +136,9 @@ def _at_once(op: MapOp, target: Value, inputs: Sequence[Any]) -> bool:
         if not isinstance(x, Value):
             numbers.append(x)
             continue
-        if x is not target and (x.storage is storage or (state.grad and (x.node is not None or x.base is not None))):
+        if x is not target and (x.memory is storage or (state.grad and (x.node is not None or x.base is not None))):
             return False
-        ins.append(x.storage.address + x.offset)  # type: ignore[operator]
+        ins.append(x.memory.address + x.offset)  # type: ignore[operator]
     try:
         plan.launch(storage.address, *ins, *plan.tail, *numbers)  # type: ignore[misc]
     except AnomalyError:  # it was written all the same
@@ -150,7 +150,7 @@ def _at_once(op: MapOp, target: Value, inputs: Sequence[Any]) -> bool:
 
 def _remember(op: MapOp, plan: Plan, target: Value, inputs: Sequence[Any]) -> None:
     for x in inputs:
-        if x.storage is target.storage and x is not target if isinstance(x, Value) else x.__class__ not in _NUMBERS:
+        if x.memory is target.memory and x is not target if isinstance(x, Value) else x.__class__ not in _NUMBERS:
             return  # it was copied first, or turned into another number
     if target.base is None and not target.offset:
         keep_plan(_KNOWN, _key(op, target, inputs), plan)
@@ -158,7 +158,7 @@ def _remember(op: MapOp, plan: Plan, target: Value, inputs: Sequence[Any]) -> No
 
 def _apart(other: Value, target: Value) -> Value:
     """An input that overlaps the target without being it is copied first."""
-    if other.storage is not target.storage:
+    if other.memory is not target.memory:
         return other
     same = other.offset == target.offset and other.spec is target.spec
     return other if same else e.clone(other)
@@ -204,7 +204,7 @@ def write(target: Value, plan: Plan, inputs: Sequence[Value], params: tuple[Any,
         return
     had_record = edge_of(target) is not None
     # The old value gets a handle of its own: a record must not refer to the handle that receives it.
-    node = call.record(plan, [_old(v) if v is target else v for v in inputs], params, (target.storage,))
+    node = call.record(plan, [_old(v) if v is target else v for v in inputs], params, (target.memory,))
     if node is not None:
         _save_old_bits(node, target)
     write_into([target], plan, inputs, params)
@@ -219,30 +219,30 @@ def _save_old_bits(node: Node, target: Value) -> None:
     assert node.saved is not None
     saved = list(node.saved)
     for i, value in enumerate(saved):
-        if value.storage is target.storage:
+        if value.memory is target.memory:
             with Changed(grad=False):
                 copy = e.clone(value)
-            saved[i] = call.make_value(copy.spec, copy.storage, copy.offset, value.node)
+            saved[i] = call.make_value(copy.spec, copy.memory, copy.offset, value.node)
     node.saved = tuple(saved)
     # Saved results are the new bits, which the write makes one version younger.
-    node.version = sum(v.storage.version for v in saved) + sum(s.version + 1 for s in node.outs)
+    node.version = sum(v.memory.version for v in saved) + sum(s.version + 1 for s in node.outs)
 
 
 def write_into(targets: Sequence[Value], plan: Plan, inputs: Sequence[Value], params: tuple[Any, ...]) -> None:
     """Run `plan` with the targets' memory as its outputs; nothing is recorded."""
     assert plan.launch is not None
     impure()
-    storages = [t.storage for t in targets]
+    storages = [t.memory for t in targets]
     saving = STATE.get().saving
     if saving is not None:
         saving.before_write(storages)
-    with replay.LOCK, replay.Pins([*storages, *(v.storage for v in inputs)]):
+    with replay.LOCK, replay.Pins([*storages, *(v.memory for v in inputs)]):
         for storage in storages:
             replay.ensure(storage)
             replay.before_write(storage)
         ins = replay.addresses(inputs)
         recipe = _recipe_of_write(targets, plan, inputs, params)
-        outs = [t.storage.address + t.offset for t in targets]  # type: ignore[operator]
+        outs = [t.memory.address + t.offset for t in targets]  # type: ignore[operator]
         try:
             plan.launch(*outs, *ins, *plan.tail, *params)
         except AnomalyError:  # it was written all the same
@@ -263,7 +263,7 @@ def _recipe_of_write(
     """How the new bits can be made elsewhere: where all of a storage is written that could be dropped before."""
     region = STATE.get().region
     target = targets[0]
-    storage = target.storage
+    storage = target.memory
     if region is None or storage.recipe is None or len(targets) > 1 or target.offset or not target.spec.contiguous:
         return None
     if plan.rooms[0] != storage.room:
@@ -272,7 +272,7 @@ def _recipe_of_write(
 
 
 def _old(target: Value) -> Value:
-    old = call.make_value(target.spec, target.storage, target.offset, target.node)
+    old = call.make_value(target.spec, target.memory, target.offset, target.node)
     old.base = target.base
     if target.base is not None:
         old.history = history_of(target)
@@ -288,8 +288,8 @@ def rebase(target: Value, node: Any) -> None:
         target.history = history_of(target) + 1
         return
     spec = target.spec
-    old_base = call.make_value(base.spec, base.storage, base.offset, base.node)
-    new_view = call.make_value(spec, target.storage, target.offset, node)
+    old_base = call.make_value(base.spec, base.memory, base.offset, base.node)
+    new_view = call.make_value(spec, target.memory, target.offset, node)
     base.node = parts.record_write(old_base, new_view, spec, target.offset - base.offset)
     base.history = history_of(base) + 1
     follow(base)
@@ -365,7 +365,7 @@ def add_into(target: Value, value: Value) -> None:
         plan = _plan_onto(op, (target, value), (None, None), target.spec, "add_")
         keep_plan(_ADD_INTO, (target.spec, value.spec), plan)
     impure()
-    storage, other = target.storage, value.storage
+    storage, other = target.memory, value.memory
     if storage.recipe is None and other.recipe is None and STATE.get().region is None:
         at = storage.address + target.offset  # type: ignore[operator]
         plan.launch(at, at, other.address + value.offset, *plan.tail)  # type: ignore[misc,operator]
@@ -450,5 +450,5 @@ def update_statistics(
     if any(v.spec.hidden for v in (running_mean, running_var, mean, rstd)):
         _update_batch((running_mean, running_var), (mean, rstd), (momentum, eps, count / (count - 1)))
         return
-    flat = [call.make_value(Spec.of(v.spec.device, v.spec.dtype, shape), v.storage, v.offset) for v in (mean, rstd)]
+    flat = [call.make_value(Spec.of(v.spec.device, v.spec.dtype, shape), v.memory, v.offset) for v in (mean, rstd)]
     _statistics((running_mean, running_var, *flat), (momentum, eps, count / (count - 1)))

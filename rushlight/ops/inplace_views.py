@@ -37,7 +37,7 @@ def _is_leaf(x: Value) -> bool:
 
 def _root_of(x: Value, spec: Spec) -> Value:
     """What x, which is nobody's view, was until now: the base of x and of its older views from now on."""
-    root = call.make_value(spec, x.storage, 0, x.node)
+    root = call.make_value(spec, x.memory, 0, x.node)
     root.history = history_of(x) + 1
     return root
 
@@ -65,7 +65,7 @@ def see_as(x: Value, view: Callable[..., Any], name: str, *args: Any, **named: A
         edge_of(x)
     x.spec, x.offset, x.node = seen.spec, seen.offset, seen.node
     x.history = history_of(x.base)
-    mark_written(x.storage)
+    mark_written(x.memory)
     if leaf is not None:
         leaf.spec = x.spec
         x.node = leaf
@@ -124,8 +124,8 @@ def resize_(self: Value, *sizes: Any, memory_format: Any = None) -> Value:
             f"resize_: {self.spec!r} is part of a tensor with gradients and {list(shape)} reaches beyond it; "
             f"use .clone() first"
         )
-    if span * size > self.storage.room:
-        _grow(self.storage, room_for(span * size), "resize_")
+    if span * size > self.memory.room:
+        _grow(self.memory, room_for(span * size), "resize_")
     if base is None and not self.spec.contiguous:
         base = self.base = _root_of(self, self.spec)
     if base is None:
@@ -136,7 +136,7 @@ def resize_(self: Value, *sizes: Any, memory_format: Any = None) -> Value:
     assert self.base is not None
     self.spec = spec
     self.history = history_of(self.base)
-    mark_written(self.storage)
+    mark_written(self.memory)
     return self
 
 
@@ -162,7 +162,7 @@ def set_(
         if source.spec.dtype is not self.spec.dtype or source.spec.device is not device:
             raise RushlightError(f"set_: the source {source.spec!r} must have the type and device of {self.spec!r}")
         return adopt(self, call.detached(source))
-    storage = source.storage
+    storage = source.memory
     itemsize = self.spec.dtype.itemsize
     shape: Shape = (storage.room // itemsize,) if size is None else shape_of((tuple(size),))
     strides = contiguous_strides(shape) if stride is None else tuple(int(n) for n in stride)
@@ -176,11 +176,11 @@ def set_(
 def adopt(x: Value, other: Value) -> Value:
     """x sees what `other`, a fresh handle, sees; older views of x keep the memory they have."""
     impure()
-    if other.storage is not x.storage:
+    if other.memory is not x.memory:
         # Whoever saved this tensor finds out by the version that its bits are others now.
-        other.storage.version += x.storage.version
-        mark_written(other.storage)
-    x.spec, x.storage, x.offset, x.base = other.spec, other.storage, other.offset, other.base
+        other.memory.version += x.memory.version
+        mark_written(other.memory)
+    x.spec, x.memory, x.offset, x.base = other.spec, other.memory, other.offset, other.base
     x.history = history_of(x) + 1
     if x.base is not None:
         x.base.history = x.history

@@ -106,19 +106,19 @@ def data_ptr(self: Value) -> int:
     """The address of the first element; 0 where there is none. The memory is kept from now on."""
     if not self.spec.numel:
         return 0
-    replay.keep(self.storage)
-    return replay.ensure(self.storage) + self.offset
+    replay.keep(self.memory)
+    return replay.ensure(self.memory) + self.offset
 
 
 class UntypedStorage:
     """The bytes a tensor sees a part of."""
 
-    __slots__ = ("device", "storage", "used")
+    __slots__ = ("device", "memory", "used")
 
     def __init__(self, value: Value) -> None:
         owner = value if value.base is None else value.base
-        self.storage = value.storage
-        self.used = min(owner.offset + owner.spec.nbytes, value.storage.room)
+        self.memory = value.memory
+        self.used = min(owner.offset + owner.spec.nbytes, value.memory.room)
         self.device = value.device  # type: ignore[attr-defined]
 
     def nbytes(self) -> int:
@@ -127,14 +127,14 @@ class UntypedStorage:
     size = __len__ = nbytes
 
     def data_ptr(self) -> int:
-        replay.keep(self.storage)
-        return replay.ensure(self.storage)
+        replay.keep(self.memory)
+        return replay.ensure(self.memory)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, UntypedStorage) and other.storage is self.storage
+        return isinstance(other, UntypedStorage) and other.memory is self.memory
 
     def __hash__(self) -> int:
-        return id(self.storage)
+        return id(self.memory)
 
 
 def untyped_storage(self: Value) -> UntypedStorage:

@@ -64,13 +64,13 @@ def advance(update: Update, values: tuple[Value, ...], params: tuple[float, ...]
         update(values, params)
         return
     try:
-        addresses = [v.storage.address + v.offset for v in values]  # type: ignore[operator]
+        addresses = [v.memory.address + v.offset for v in values]  # type: ignore[operator]
     except TypeError:  # a dropped gradient; see Note [Hot path]
         update(values, params)
         return
     targets = update.targets
     plan.launch(*addresses[:targets], *addresses, *plan.tail, *params)
     for value in values[:targets]:
-        storage = value.storage
+        storage = value.memory
         mark_written(storage)
         storage.recipe = None

@@ -154,5 +154,5 @@ def with_view(base: Value, view: Value, spec: Spec, offset: int) -> Value:
 def _recorded(op: Any, inputs: tuple[Value, ...], static: Any = ()) -> Value:
     """A value with the record of a call that does not run: its bits are already where they should be."""
     plan = call.plan_for(op, inputs, static)
-    node = call.record(plan, inputs, (), (inputs[0].storage,))
-    return call.make_value(plan.out, inputs[0].storage, inputs[0].offset, node)
+    node = call.record(plan, inputs, (), (inputs[0].memory,))
+    return call.make_value(plan.out, inputs[0].memory, inputs[0].offset, node)

@@ -79,7 +79,7 @@ def is_complex(input: Value) -> bool:
 
 def is_inference(input: Value) -> bool:
     """Whether a tensor was made in inference mode. See Note [Inference tensors]."""
-    return state.is_inference(input.storage)
+    return state.is_inference(input.memory)
 
 
 def is_conj(input: Value) -> bool:

@@ -54,7 +54,7 @@ def is_same_size(self: Value, other: Value) -> bool:
 
 def is_set_to(self: Value, tensor: Value) -> bool:
     """Whether another tensor sees the very same elements in the same way."""
-    return self.storage is tensor.storage and self.offset == tensor.offset and self.spec is tensor.spec
+    return self.memory is tensor.memory and self.offset == tensor.offset and self.spec is tensor.spec
 
 
 def is_nonzero(self: Value) -> bool:
@@ -115,9 +115,9 @@ def _is_view(self: Value) -> bool:
 
 
 def _version(self: Value) -> int:
-    if state.is_inference(self.storage):
+    if state.is_inference(self.memory):
         raise RushlightError(f"_version: {self.spec!r} was made in inference_mode(), which counts no writes")
-    return self.storage.version
+    return self.memory.version
 
 
 METHODS = (

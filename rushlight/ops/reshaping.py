@@ -318,7 +318,7 @@ def roll(input: Value, shifts: Dims, dims: Dims | None = None) -> Value:
 
 def _own(out: Value, input: Value) -> Value:
     """A copy where the result would share the input's memory."""
-    return e.clone(out) if out.storage is input.storage else out
+    return e.clone(out) if out.memory is input.memory else out
 
 
 # ---- repetition ----
@@ -469,7 +469,7 @@ def layout_of(
     itemsize = x.spec.dtype.itemsize
     start = x.offset // itemsize
     first = start if storage_offset is None else storage_offset
-    room = x.storage.room
+    room = x.memory.room
     if x.base is None and not x.offset and room == room_for(x.spec.nbytes):
         room = x.spec.nbytes  # the block may be larger than what was asked for
     if first < 0 or _reach(sizes, strides, first) * itemsize > room:

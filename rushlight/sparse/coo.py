@@ -14,6 +14,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -291,12 +292,13 @@ class SparseTensor(Tensor):
 
     def __reduce__(self) -> Any:
         leaf = self.requires_grad and self.is_leaf
-        return from_pickle, (self._at, self._of.detach(), self._size, self._coalesced, leaf)
+        return from_pickle, (self._at, self._of.detach(), self._size, self._coalesced, leaf), self.__dict__ or None
 
     def __deepcopy__(self, memo: dict[Any, Any]) -> SparseTensor:
         if not self.is_leaf:
             raise RushlightError("only leaves can be deep-copied; .detach() or .clone() a result")
         memo[id(self)] = out = self.detach().clone().requires_grad_(self.requires_grad)
+        out.__dict__.update(copy.deepcopy(self.__dict__, memo))
         return out
 
 

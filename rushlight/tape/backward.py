@@ -55,7 +55,7 @@ def run_backward(
     sequential one.
     """
     watched, owner = Mode.on, later.Running.owner if Mode.on else None
-    if watched and (create_graph or any(later.is_needed(g.storage.pool) for g in gradients)):
+    if watched and (create_graph or any(later.is_needed(g.memory.pool) for g in gradients)):
         make = _WatchedWalk
     walk = (make or Walk.usual)(retain_graph, create_graph, wanted, collect and wanted is not None)
     walk.count(edges)
@@ -219,7 +219,7 @@ class Walk:
                 mine = part is not g
                 if part is not None and part.spec is not spec and not fits(part, spec):
                     part = fitted_for(node, part, spec)
-                    mine = mine or part.storage is not g.storage
+                    mine = mine or part.memory is not g.memory
                 target = edge.node if edge.__class__ is Output else edge
                 left = waiting[target]
                 if left == 1:
@@ -290,7 +290,7 @@ class Walk:
             if edge is None:
                 continue
             if part is not None:
-                self.arrive(edge, part, part.storage in fresh)
+                self.arrive(edge, part, part.memory in fresh)
             target = edge.node if edge.__class__ is Output else edge
             self.waiting[target] -= 1
             if not self.waiting[target]:
@@ -360,8 +360,8 @@ class Walk:
             leaf.grad = g  # at once: see Note [Counting and threads]
         else:
             g = _accumulate(leaf, g, not self.in_place)
-        if g.storage.recipe is not None:
-            keep(g.storage)  # a gradient that is kept must not keep the whole step's recipes
+        if g.memory.recipe is not None:
+            keep(g.memory)  # a gradient that is kept must not keep the whole step's recipes
         if leaf.post_hooks:
             handle = leaf.handle()
             if handle is not None:
@@ -432,7 +432,7 @@ def _differentiated(node: Node, grads: list[Value | None]) -> tuple[Sequence[Val
     g, only = grads[0], node.grad.only
     made = direct(g, node)
     parts = made if only < 0 else [made if i == only else None for i in range(len(node.edges))]
-    return parts, [part.storage for part in parts if part is not None and part is not g]
+    return parts, [part.memory for part in parts if part is not None and part is not g]
 
 
 def _by_rule(node: Node, grads: list[Value | None]) -> Sequence[Value | None]:
@@ -447,11 +447,11 @@ def _by_rule(node: Node, grads: list[Value | None]) -> Sequence[Value | None]:
 
 def _fresh(parts: Sequence[Value | None], grads: Sequence[Value | None]) -> list[Storage]:
     """The gradients' buffers that nobody else sees: not passed through, not a view, not given out twice."""
-    seen: dict[Storage, int] = {g.storage: 1 for g in grads if g is not None}
+    seen: dict[Storage, int] = {g.memory: 1 for g in grads if g is not None}
     for part in parts:
         if part is not None:
-            seen[part.storage] = seen.get(part.storage, 0) + 1
-    return [p.storage for p in parts if p is not None and p.base is None and seen[p.storage] == 1]
+            seen[part.memory] = seen.get(part.memory, 0) + 1
+    return [p.memory for p in parts if p is not None and p.base is None and seen[p.memory] == 1]
 
 
 def _fit(node: Node, parts: Any, fresh: list[Storage]) -> tuple[Sequence[Value | None], list[Storage]]:
@@ -463,8 +463,8 @@ def _fit(node: Node, parts: Any, fresh: list[Storage]) -> tuple[Sequence[Value |
         if part is not None and not fits(part, ins[i]):
             fit = fitted(part, ins[i])
             parts = [*parts[:i], fit, *parts[i + 1 :]]
-            if fit.storage is not part.storage:
-                fresh.append(fit.storage)
+            if fit.memory is not part.memory:
+                fresh.append(fit.memory)
     return parts, fresh
 
 

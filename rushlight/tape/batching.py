@@ -330,7 +330,7 @@ def _told_apart(values: Sequence[Value]) -> Sequence[Value]:
         if id(physical_of(value)) in seen:
             whole = physical_of(value)
             alias = new(whole.__class__)
-            for name in ("spec", "storage", "offset", "node", "base"):
+            for name in ("spec", "memory", "offset", "node", "base"):
                 setattr(alias, name, getattr(whole, name))
             alias.history = history_of(whole)
             value = wrap(alias, levels_of(value))
@@ -345,7 +345,7 @@ def _addresses(plan: Plan, values: Sequence[Value], state: Any) -> list[int] | N
         return None
     ins = []
     for value in values:
-        address = value.storage.address
+        address = value.memory.address
         if address is None or (state.grad and (value.node is not None or value.base is not None)):
             return None
         ins.append(address + value.offset)

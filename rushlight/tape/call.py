@@ -80,7 +80,7 @@ def make_storage(pool: Any, room: int, birth: int = 0, reading: Sequence[int] = 
 def make_value(spec: Any, storage: Storage, offset: int = 0, node: Any = None) -> Value:
     value = new(Handle)
     value.spec = spec
-    value.storage = storage
+    value.memory = storage
     value.offset = offset
     value.node = node
     value.base = None
@@ -91,7 +91,7 @@ def detached(value: Value) -> Value:
     """The same memory without a record, now and after later writes to what it was a view of."""
     if value.spec.hidden:
         return wrap_batch(detached(physical_of(value)), levels_of(value))
-    return rooted(make_value(value.spec, value.storage, value.offset))
+    return rooted(make_value(value.spec, value.memory, value.offset))
 
 
 def rooted(value: Value) -> Value:
@@ -103,7 +103,7 @@ def rooted(value: Value) -> Value:
     if value.offset or not spec.contiguous:
         reach = sum((n - 1) * step for n, step in zip(spec.shape, spec.strides, strict=True)) if spec.numel else -1
         span = value.offset // spec.dtype.itemsize + reach + 1
-        value.base = make_value(type(spec).of(spec.device, spec.dtype, (span,)), value.storage)
+        value.base = make_value(type(spec).of(spec.device, spec.dtype, (span,)), value.memory)
     return value
 
 
@@ -117,18 +117,18 @@ def run(plan: Any, inputs: Sequence[Value], params: tuple[Any, ...] = ()) -> Any
     if state.special or plan.launch is None:
         return _run_slowly(plan, inputs, params, state)
     try:
-        ins = [v.storage.address + v.offset for v in inputs]  # type: ignore[operator]
+        ins = [v.memory.address + v.offset for v in inputs]  # type: ignore[operator]
     except TypeError:
         ins = replay.addresses(inputs)
     made = launch_at(plan, ins, params, state.birth)
     if len(plan.outs) > 1:
         if state.grad:
-            node = record(plan, inputs, params, [value.storage for value in made])
+            node = record(plan, inputs, params, [value.memory for value in made])
             if node is not None:
                 give_outputs(node, made)
         return tuple(made)
     if state.grad:
-        made.node = record(plan, inputs, params, (made.storage,))
+        made.node = record(plan, inputs, params, (made.memory,))
     return made
 
 
@@ -139,7 +139,7 @@ def _run_slowly(plan: Any, inputs: Sequence[Value], params: tuple[Any, ...], sta
     if plan.launch is None:
         if plan.__class__ is BatchPlan:
             return plan.run(inputs, params)
-        storages = [inputs[0].storage]
+        storages = [inputs[0].memory]
         offset = inputs[0].offset
     elif region is None:
         storages = [make_storage(plan.pool, room, state.birth) for room in plan.rooms]
@@ -173,7 +173,7 @@ def settle(node: Node, state: Any) -> None:
 def launch_plan(plan: Plan, storages: Sequence[Storage], inputs: Sequence[Value], params: tuple[Any, ...]) -> None:
     assert plan.launch is not None
     try:
-        ins = [v.storage.address + v.offset for v in inputs]  # type: ignore[operator]
+        ins = [v.memory.address + v.offset for v in inputs]  # type: ignore[operator]
     except TypeError:
         ins = replay.addresses(inputs)
     plan.launch(*[s.address for s in storages], *ins, *plan.tail, *params)
@@ -200,7 +200,7 @@ def give_outputs(node: Node, values: Sequence[Value]) -> None:
 
 
 def make_view(source: Value, spec: Any, offset: int) -> Value:
-    value = make_value(spec, source.storage, offset)
+    value = make_value(spec, source.memory, offset)
     base = source.base
     value.base = source if base is None else base
     value.history = history_of(source)
@@ -232,7 +232,7 @@ def record(plan: Plan, inputs: Sequence[Value], params: tuple[Any, ...], storage
     saved = []
     for i in grad.saves_in:
         value = inputs[i]
-        version += value.storage.version
+        version += value.memory.version
         saved.append(value)
     node.saved = tuple(saved)
     node.outs = outs = tuple([storages[j] for j in grad.saves_out])
@@ -248,7 +248,7 @@ def record(plan: Plan, inputs: Sequence[Value], params: tuple[Any, ...], storage
 
 def refuse_save(name: str, saved: Sequence[Value]) -> None:
     """See Note [Inference tensors] 3."""
-    made = ", ".join(repr(v.spec) for v in saved if is_inference(v.storage))
+    made = ", ".join(repr(v.spec) for v in saved if is_inference(v.memory))
     raise RushlightError(
         f"{name}: its backward would need {made}, made in inference_mode(), which keeps no account of writes; "
         f".clone() it first, or make it under no_grad()"
@@ -273,7 +273,7 @@ def call_map(op: Op, inputs: Sequence[Value], params: tuple[Any, ...]) -> Any:
     if state.special or state.grad:
         return run(plan, inputs, params)
     try:
-        ins = [v.storage.address + v.offset for v in inputs]  # type: ignore[operator]
+        ins = [v.memory.address + v.offset for v in inputs]  # type: ignore[operator]
     except TypeError:
         ins = replay.addresses(inputs)
     return launch_at(plan, ins, params, state.birth)
@@ -310,7 +310,7 @@ def launch_one(plan: Plan, ins: Sequence[int], params: tuple[Any, ...], birth: i
     plan.launch(address, *ins, *plan.tail, *params)  # type: ignore[misc]
     out = new(Handle)
     out.spec = plan.out
-    out.storage = storage
+    out.memory = storage
     out.offset = 0
     out.node = None
     out.base = None
@@ -333,7 +333,7 @@ def make_node(
     node.saved = saved
     version = 0
     for value in saved:
-        version += value.storage.version
+        version += value.memory.version
     if version < 0:
         refuse_save(plan.op.name, saved)
     node.version = version
@@ -387,7 +387,7 @@ def make_unary(plans: dict[Any, Plan], fallback: Callable[..., Any]) -> Callable
         live = pool.live = pool.live + room
         if live > pool.peak:
             pool.peak = live
-        source = input.storage
+        source = input.memory
         try:
             if number is None:
                 plan.launch(address, source.address, *plan.tail)
@@ -397,7 +397,7 @@ def make_unary(plans: dict[Any, Plan], fallback: Callable[..., Any]) -> Callable
             launch_plan(plan, (storage,), (input,), () if number is None else (number,))
         out = new(Handle)
         out.spec = plan.out
-        out.storage = storage
+        out.memory = storage
         out.offset = 0
         out.base = None
         edge = input.node
@@ -456,14 +456,14 @@ def make_binary(op: Op, fallback: Callable[..., Any]) -> Callable[[Any, Any], An
             pool.peak = live
         try:
             if plan.size is None:
-                plan.launch(address, input.storage.address, other.storage.address, *plan.tail)
+                plan.launch(address, input.memory.address, other.memory.address, *plan.tail)
             else:
-                plan.launch(address, input.storage.address, other.storage.address, plan.size)
+                plan.launch(address, input.memory.address, other.memory.address, plan.size)
         except TypeError:
             launch_plan(plan, (storage,), (input, other), ())
         out = new(Handle)
         out.spec = plan.out
-        out.storage = storage
+        out.memory = storage
         out.offset = 0
         out.base = None
         first = input.node
@@ -495,7 +495,7 @@ def make_several(plans: dict[Any, Plan], fallback: Callable[..., Any]) -> Callab
             return run(plan, operands)
         ins = []
         for value in operands:
-            address = value.storage.address
+            address = value.memory.address
             if value.node is not None or value.base is not None or address is None:
                 return run(plan, operands)
             ins.append(address)

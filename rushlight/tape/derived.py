@@ -72,7 +72,7 @@ class Derived:
             result = call.launch_at(plan, [addresses[s] + skip for s, skip in sources], params)
             for value in (result,) if len(plan.outs) == 1 else result:
                 made.append(value)
-                addresses.append(value.storage.address)
+                addresses.append(value.memory.address)
             for slot in ends:
                 made[slot - given] = None
         return made
@@ -82,7 +82,7 @@ class Derived:
         slots: list[Any] = list(values)
         addresses: list[int] = []
         for value in values:
-            address = value.storage.address
+            address = value.memory.address
             if address is None:  # dropped
                 return None
             addresses.append(address + value.offset)
@@ -131,7 +131,7 @@ def quick_parts(node: Any, grads: Sequence[Value | None]) -> tuple[list[Value | 
     try:
         for g in given:
             key.append(g.spec)
-            addresses.append(g.storage.address + g.offset)  # type: ignore[operator]
+            addresses.append(g.memory.address + g.offset)  # type: ignore[operator]
         outs = node.outs
         if outs:
             specs = node.plan.outs
@@ -140,7 +140,7 @@ def quick_parts(node: Any, grads: Sequence[Value | None]) -> tuple[list[Value | 
                 version += storage.version
                 addresses.append(storage.address + 0)
         for value in saved:
-            storage = value.storage
+            storage = value.memory
             key.append(value.spec)
             version += storage.version
             addresses.append(storage.address + value.offset)

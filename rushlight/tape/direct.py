@@ -51,7 +51,7 @@ def one_launch(
         results = None
         if known is not None and g.spec is out and not state.special and not state.grad:
             try:
-                ins = [g.storage.address + g.offset]
+                ins = [g.memory.address + g.offset]
                 version = 0
                 if saves_out:
                     result = node.outs[0]
@@ -59,7 +59,7 @@ def one_launch(
                     ins.append(result.address)
                 saved = node.saved  # held here until the launch is done, whatever another thread's backward gives back
                 for value in saved:
-                    storage = value.storage
+                    storage = value.memory
                     version += storage.version
                     ins.append(storage.address + value.offset)
                 if version == node.version:

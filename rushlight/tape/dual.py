@@ -199,7 +199,7 @@ def pushed(
 
 def _apart(value: Value) -> Value:
     """The value without a record; what was made in inference mode cannot be saved, and is copied."""
-    return Needed.clone(value) if is_inference(value.storage) else call.detached(value)
+    return Needed.clone(value) if is_inference(value.memory) else call.detached(value)
 
 
 def _root_of(value: Value) -> Value:

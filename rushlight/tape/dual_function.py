@@ -25,7 +25,7 @@ def _tangents(level: DualLevel, args: Sequence[Any]) -> list[Value | None]:
 
 
 def _may_have(a: Any) -> bool:
-    return isinstance(a, Value) and hasattr(a, "storage") and a.spec.differentiable
+    return isinstance(a, Value) and hasattr(a, "memory") and a.spec.differentiable
 
 
 def apply_to_duals(cls: Any, level: DualLevel, args: Sequence[Any], named: dict[str, Any]) -> Any:

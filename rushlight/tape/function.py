@@ -183,7 +183,7 @@ class Function:
                 raise LayoutError(
                     f"{cls.__name__}: a sparse argument cannot require gradients; pass indices and values"
                 )
-        versions = {id(a): a.storage.version for a in args if _has_storage(a)}
+        versions = {id(a): a.memory.version for a in args if _has_storage(a)}
         with Changed(grad=False):
             if apart:
                 result = cls.forward(*args, **named)
@@ -210,7 +210,7 @@ def _check_writes(
     name: str, left: _Left, args: Sequence[Any], versions: dict[int, int], results: Sequence[Any]
 ) -> None:
     for a in args:
-        written = id(a) in versions and versions[id(a)] != a.storage.version
+        written = id(a) in versions and versions[id(a)] != a.memory.version
         if written and not _is(a, left.dirty):
             raise InplaceError(f"{name}: forward wrote into an input; say so with ctx.mark_dirty(...)")
     for a in left.dirty:
@@ -222,7 +222,7 @@ def _check_writes(
 
 def _has_storage(a: Any) -> bool:
     """Whether it is a tensor with memory of its own; a sparse one has none. See Note [Sparse operands]."""
-    return isinstance(a, Value) and hasattr(a, "storage")
+    return isinstance(a, Value) and hasattr(a, "memory")
 
 
 def _is_passed(value: Any, args: Sequence[Any], left: _Left) -> bool:
@@ -239,7 +239,7 @@ def _handed_back(value: Value) -> Value:
 
 def _fresh_handle(value: Value) -> Value:
     """A handle that may get a record without giving it to the value it was."""
-    return call.rooted(call.make_value(value.spec, value.storage, value.offset))
+    return call.rooted(call.make_value(value.spec, value.memory, value.offset))
 
 
 def _recorded(
@@ -252,7 +252,7 @@ def _recorded(
     values = [v for v in results if isinstance(v, Value)]
     own = {j: n for j, v in enumerate(kept) for n, r in enumerate(values) if v is r and not _is_passed(v, inputs, left)}
     saved = tuple(  # rooted: one that is nobody's view must start where its storage does
-        call.rooted(call.make_value(v.spec, v.storage, v.offset, None if j in own else v.node))
+        call.rooted(call.make_value(v.spec, v.memory, v.offset, None if j in own else v.node))
         for j, v in enumerate(kept)
     )
     ins = [v.spec for v in inputs] + [v.spec for v in saved]
@@ -265,7 +265,7 @@ def _recorded(
     node.plan, node.params = plan, ()
     node.edges = (*[edges[i] for i in places], *[None] * len(saved))
     node.saved = saved
-    node.version = sum(v.storage.version for v in saved)
+    node.version = sum(v.memory.version for v in saved)
     if node.version < 0:
         call.refuse_save(op.name, saved)
     node.outs = ()
@@ -385,7 +385,7 @@ def _shared(part: Any) -> Any:
     """The user's tensor as a view of itself: the walk must not add into memory that it does not own."""
     if part is None or part.spec.hidden:  # batched gradients are never added up in place
         return part
-    seen = call.make_value(part.spec, part.storage, part.offset, edge_of(part))
+    seen = call.make_value(part.spec, part.memory, part.offset, edge_of(part))
     seen.base = part if part.base is None else part.base
     seen.history = history_of(seen.base)
     return seen

@@ -26,7 +26,7 @@ Gradients = tuple[Value | None, ...]
 
 def check_same(what: Callable[[], str], spec: Any, given: Any) -> Value:
     """A gradient given in place of another: of the same shape, type and device, or an error that says what gave it."""
-    if not isinstance(given, Value) or not hasattr(given, "storage"):
+    if not isinstance(given, Value) or not hasattr(given, "memory"):
         raise TypeError(
             f"{what()} gave a {type(given).__name__} in place of a gradient {spec!r}; give a tensor or None"
         )
@@ -134,8 +134,8 @@ class Kept:
     def take(self, g: Value) -> None:
         # A copy: the walk, or another value's owner, may have the same buffer.
         self.grad = Needed.clone(g) if self.grad is None else Needed.add(self.grad, g)
-        if self.grad.storage.recipe is not None:
-            keep(self.grad.storage)  # a gradient that is kept must not keep the whole step's recipes
+        if self.grad.memory.recipe is not None:
+            keep(self.grad.memory)  # a gradient that is kept must not keep the whole step's recipes
 
     def follow(self, edge: Any) -> None:
         """Keep the gradient of this record from now on, and no longer that of an older one."""

@@ -63,9 +63,9 @@ def refresh_view(value: Value) -> None:
     """Record a view again, from the base's present record: the base was written to since the view was made."""
     base = value.base
     assert base is not None
-    if base.base is not None or base.storage is not value.storage:  # See Note [Views in place]
+    if base.base is not None or base.memory is not value.memory:  # See Note [Views in place]
         root = base.base
-        if root is None or root.storage is not value.storage:
+        if root is None or root.memory is not value.memory:
             value.base = None
             Needed.rooted(value)
             value.history = 0
@@ -90,5 +90,5 @@ def _check_function(value: Value) -> None:
         return
     raise InplaceError(
         f"{node.name()}: its result {value.spec!r} is a view of an argument, and that memory was written to in place since "
-        f"{describe_writes([value.storage])}; let forward return a clone, or write to one"
+        f"{describe_writes([value.memory])}; let forward return a clone, or write to one"
     )

@@ -248,7 +248,7 @@ class ParallelWalk(Walk):
         direct = node.grad.direct
         if direct is None or self.wanted is not None or node.hooks is not None or node not in self.sums:
             parts, fresh = self._run_node(node)
-            owned = [part is not None and part.storage in fresh for part in parts]
+            owned = [part is not None and part.memory in fresh for part in parts]
         else:
             parts, owned = self._run_direct(node, direct)
         alone: list[Any] = []
@@ -293,7 +293,7 @@ class ParallelWalk(Walk):
             spec = node.plan.ins[i]
             if part.spec is not spec and not fits(part, spec):
                 part = parts[i] = fitted_for(node, part, spec)
-                owned[i] = owned[i] or part.storage is not g.storage
+                owned[i] = owned[i] or part.memory is not g.memory
         return parts, owned
 
     def _add_in_turn(

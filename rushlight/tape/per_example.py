@@ -23,7 +23,7 @@ from rushlight.tape.value import Value
 
 
 def is_dense(a: Any) -> bool:
-    return isinstance(a, Value) and hasattr(a, "storage")
+    return isinstance(a, Value) and hasattr(a, "memory")
 
 
 def levels_in(values: Sequence[Any]) -> Levels:

@@ -60,17 +60,17 @@ class Mark:
 class Source:
     """Where an input of a recipe comes from: result `index` of `recipe`, or a plain storage at a version."""
 
-    __slots__ = ("index", "offset", "recipe", "storage", "version")
+    __slots__ = ("index", "memory", "offset", "recipe", "version")
 
     def __init__(self, value: Value) -> None:
-        storage = value.storage
+        storage = value.memory
         self.offset = value.offset
         self.version = storage.version
         self.index = 0
-        self.storage: Storage | None = None
+        self.memory: Storage | None = None
         self.recipe: Recipe | None = storage.recipe
         if self.recipe is None:
-            self.storage = storage
+            self.memory = storage
             _READ.add(storage)
         else:
             self.index = self.recipe.place_of(storage)
@@ -80,10 +80,10 @@ class Source:
         return self.recipe, self.index
 
     def intact(self) -> bool:
-        return self.storage is None or self.storage.version == self.version
+        return self.memory is None or self.memory.version == self.version
 
     def present(self) -> Storage | None:
-        return self.storage if self.recipe is None else self.recipe.present(self.index)
+        return self.memory if self.recipe is None else self.recipe.present(self.index)
 
 
 class Recipe:
@@ -168,7 +168,7 @@ def _reading(recipes: Iterable[Recipe], storage: Storage) -> dict[Recipe, bool]:
         recipe, sources_done = stack.pop()
         if sources_done:
             reading[recipe] = any(
-                s.storage is storage if s.recipe is None else reading[s.recipe] for s in recipe.sources
+                s.memory is storage if s.recipe is None else reading[s.recipe] for s in recipe.sources
             )
         elif recipe not in reading:
             reading[recipe] = False

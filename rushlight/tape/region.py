@@ -194,7 +194,7 @@ class Checkpoint(Region):
         outs: list[Any] = list(node.outs)
         before = len(self.entries)
         for i, value in enumerate(saved):
-            if isinstance(value, Value) and self.made_here(value.storage):
+            if isinstance(value, Value) and self.made_here(value.memory):
                 saved[i] = None
                 self.entries.append((weakref.ref(node), True, i, DroppedValue(value, _edge_of_save(node, i))))
         for i, storage in enumerate(outs):
@@ -265,7 +265,7 @@ class DroppedValue(DroppedStorage):
     __slots__ = ("edge", "offset", "spec")
 
     def __init__(self, value: Value, edge: int | None) -> None:
-        super().__init__(value.storage)
+        super().__init__(value.memory)
         self.edge = edge  # which of the edges
         self.spec = value.spec
         self.offset = value.offset

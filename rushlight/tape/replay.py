@@ -76,7 +76,7 @@ def _change(counts: dict[Storage, int], storage: Storage, times: int) -> None:
 
 def run_in_region(plan: Plan, inputs: Sequence[Value], params: tuple[Any, ...], region: Any) -> list[Storage]:
     """Fill new storages by `plan`, with the inputs pinned and a recipe left on the results."""
-    with LOCK, Pins(v.storage for v in inputs):
+    with LOCK, Pins(v.memory for v in inputs):
         try:
             ins = _addresses(inputs)
             storages = [Storage(plan.pool, room) for room in plan.rooms]
@@ -93,9 +93,9 @@ def leave_recipe(
 ) -> None:
     Counters.tick += 1
     for value in inputs:
-        region.use(value.storage)
-        if value.storage.recipe is not None:
-            value.storage.recipe.used = Counters.tick
+        region.use(value.memory)
+        if value.memory.recipe is not None:
+            value.memory.recipe.used = Counters.tick
     if region.rebuilds(plan):
         adopt_all(Recipe(plan, params, tuple(Source(v) for v in inputs), region.mark), storages, region)
 
@@ -111,15 +111,15 @@ def adopt_all(recipe: Recipe, storages: Sequence[Storage], region: Any) -> None:
 
 def addresses(inputs: Sequence[Value]) -> list[int]:
     """The inputs' addresses, after rebuilding what was dropped."""
-    with LOCK, Pins(v.storage for v in inputs):
+    with LOCK, Pins(v.memory for v in inputs):
         return _addresses(inputs)
 
 
 def _addresses(inputs: Sequence[Value]) -> list[int]:
     for value in inputs:
-        if value.storage.address is None:
-            rebuild(value.storage)
-    return [v.storage.address + v.offset for v in inputs]  # type: ignore[operator]
+        if value.memory.address is None:
+            rebuild(value.memory)
+    return [v.memory.address + v.offset for v in inputs]  # type: ignore[operator]
 
 
 def ensure(storage: Storage) -> int:
@@ -188,7 +188,7 @@ def _order(targets: Iterable[Recipe]) -> list[Recipe]:
         elif step not in seen:
             seen.add(step)
             if not all(source.intact() for source in step.sources):
-                writes = describe_writes(s.storage for s in step.sources if s.storage is not None and not s.intact())
+                writes = describe_writes(s.memory for s in step.sources if s.memory is not None and not s.intact())
                 raise InplaceError(
                     f"{step.plan.op.name}: a dropped result must be rebuilt, but one of its inputs was overwritten "
                     f"in place {writes}; write to a clone instead, or leave the budget or checkpoint first"

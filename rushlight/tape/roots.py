@@ -190,7 +190,7 @@ def grad(
                 f"or materialize_grads=True for zeros"
             )
         if create_graph and part is not None and edge_of(part) is None and isinstance(thing, Value):
-            if not hasattr(part, "storage"):  # sparse
+            if not hasattr(part, "memory"):  # sparse
                 result.append(part)
                 continue
             part = Needed.constant_in(part, thing)  # its derivative is zero, not absent

@@ -29,7 +29,7 @@ def saves_of(node: Node) -> tuple[Sequence[Value], Sequence[Value]]:
     outs: Sequence[Value] = ()
     version, constant = 0, False
     for value in saved:
-        version += value.storage.version
+        version += value.memory.version
         constant = constant or value.node is None
     if node.outs:
         plan = node.plan
@@ -38,7 +38,7 @@ def saves_of(node: Node) -> tuple[Sequence[Value], Sequence[Value]]:
             version += storage.version
             outs.append(make_value(plan.outs[j], storage, 0, node if len(plan.outs) == 1 else Output(node, j)))
     if version != node.version:
-        storages = [*[v.storage for v in saved], *node.outs]
+        storages = [*[v.memory for v in saved], *node.outs]
         raise InplaceError(
             f"{node.plan.op.name}: a value saved for its backward was overwritten in place "
             f"{describe_writes(storages)}; it was saved at {node.place} (operands "
@@ -53,5 +53,5 @@ def _as_recorded(node: Node, saved: Sequence[Value]) -> Sequence[Value]:
     for i, value in zip(node.grad.saves_in, saved, strict=True):
         edge = node.edges[i]
         lost = value.node is None and edge is not None and edge.__class__ is not Leaf
-        found.append(rooted(make_value(value.spec, value.storage, value.offset, edge)) if lost else value)
+        found.append(rooted(make_value(value.spec, value.memory, value.offset, edge)) if lost else value)
     return found

@@ -61,7 +61,7 @@ class Packed:
     __slots__ = ("edge", "given", "held", "origin", "saving", "spec", "version")
 
     def __init__(self, saving: Saving, value: Value, node: Node) -> None:
-        storage = value.storage
+        storage = value.memory
         self.saving = saving
         self.spec = value.spec
         self.edge = value.node
@@ -74,7 +74,7 @@ class Packed:
                 f"{node.name()}: a pack hook wrote to the tensor it was given ({value.spec!r}), which others see too; "
                 f"let it write to a clone"
             )
-        self.given: int | None = self.held.storage.version if _is_dense(self.held) else None
+        self.given: int | None = self.held.memory.version if _is_dense(self.held) else None
 
     def open(self, node: Node, edge: Any) -> Value:
         """The value again, at its place in the graph."""
@@ -91,16 +91,16 @@ class Packed:
             raise DeviceError(
                 f"{name}: an unpack hook gave {value.spec!r} in place of a saved tensor {spec!r}; move it back"
             )
-        storage: Storage = value.storage
+        storage: Storage = value.memory
         written = self.origin() is storage and storage.version != self.version
-        if written or (self.given is not None and storage is self.held.storage and storage.version != self.given):
+        if written or (self.given is not None and storage is self.held.memory and storage.version != self.given):
             raise InplaceError(
                 f"{name}: a value saved for its backward was overwritten in place {describe_writes([storage])}; it was "
                 f"saved at {node.place}; write to a clone instead, after backward, or let the pack hook give a copy"
             )
         if _order(value.spec) != _order(spec):
             value = _laid_out(value, spec)
-        return call.rooted(call.make_value(value.spec, value.storage, value.offset, edge))
+        return call.rooted(call.make_value(value.spec, value.memory, value.offset, edge))
 
 
 def _order(spec: Spec) -> list[tuple[bool, int]]:
@@ -121,11 +121,11 @@ def _laid_out(value: Value, spec: Spec) -> Value:
     strides = [0] * len(sizes)
     for d, step in zip(order, copy.spec.strides, strict=True):
         strides[d] = 0 if spec.strides[d] == 0 else step
-    return call.make_value(Spec.of(given.device, given.dtype, sizes, tuple(strides)), copy.storage)
+    return call.make_value(Spec.of(given.device, given.dtype, sizes, tuple(strides)), copy.memory)
 
 
 def _is_dense(thing: Any) -> bool:
-    return isinstance(thing, Value) and hasattr(thing, "storage")
+    return isinstance(thing, Value) and hasattr(thing, "memory")
 
 
 def unpacked(node: Node) -> tuple[Sequence[Value], Sequence[Value]]:

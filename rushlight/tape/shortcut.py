@@ -119,12 +119,12 @@ def shortcut_of_one(function: Callable[..., Any]) -> Callable[..., Any]:
         if plan.launch is None:
             out = new(call.Handle)
             out.spec = plan.out
-            out.storage = input.storage
+            out.memory = input.memory
             out.offset = input.offset + plan.offsets[0]
             out.base = input if base is None else base
             out.history = history_of(input)
         else:
-            source = input.storage.address
+            source = input.memory.address
             if source is None:
                 return call.run(plan, (input,))
             out = call.launch_at(plan, (source + input.offset,), (), state.birth)
@@ -133,7 +133,7 @@ def shortcut_of_one(function: Callable[..., Any]) -> Callable[..., Any]:
             out.node = None
             return out
         grad = plan.grads.get(1) or plan.grad(1)
-        out.node = call.make_node(plan, (), (edge,), grad, (input,) if grad.saves_in else (), out.storage)
+        out.node = call.make_node(plan, (), (edge,), grad, (input,) if grad.saves_in else (), out.memory)
         return out
 
     return quick
@@ -163,7 +163,7 @@ def shortcut_of_two(function: Callable[..., Any]) -> Callable[..., Any]:
         plan = found.pair
         if plan is None or plan.launch is None or (state.grad and _is_recorded(input, y)):
             return run_program(found, [input, y], state)
-        first, second = input.storage.address, y.storage.address
+        first, second = input.memory.address, y.memory.address
         if first is None or second is None:
             return call.run(plan, (input, y))
         return call.launch_at(plan, (first + input.offset, second + y.offset), (), state.birth)
@@ -208,7 +208,7 @@ def _recorded_step(slots: list[Any], plan: Plan, params: tuple[Any, ...], source
     _step(slots, plan, params, sources)
     made = slots[before]
     if made.node is None:
-        made.node = call.record(plan, inputs, params, (made.storage,))
+        made.node = call.record(plan, inputs, params, (made.memory,))
 
 
 def _step(slots: list[Any], plan: Plan, params: tuple[Any, ...], sources: tuple[int, ...], birth: int = 0) -> None:
@@ -221,7 +221,7 @@ def _step(slots: list[Any], plan: Plan, params: tuple[Any, ...], sources: tuple[
     ins = []
     for s in sources:
         value = slots[s]
-        address = value.storage.address
+        address = value.memory.address
         if address is None:  # dropped
             made = call.run(plan, [slots[s] for s in sources], params)
             slots.extend(made if len(plan.outs) > 1 else (made,))

@@ -24,10 +24,10 @@ from rushlight.tape.state import WALK
 class Value:
     """A tensor's content: which bytes, seen how, and where the gradient goes. `Tensor` adds the user's methods."""
 
-    __slots__ = ("__weakref__", "base", "history", "node", "offset", "spec", "storage")
+    __slots__ = ("__weakref__", "base", "history", "memory", "node", "offset", "spec")
 
     spec: Spec
-    storage: Storage
+    memory: Storage
     offset: int  # bytes from the start of the storage
     node: Any  # Node | Output | Leaf | None
     base: Value | None  # the value this one is a view of

@@ -62,7 +62,7 @@ def checkpoint(
     except BaseException:
         region.give_up()
         raise
-    region.close({tensor.storage for tensor in _tensors(result)})
+    region.close({tensor.memory for tensor in _tensors(result)})
     return result
 
 
