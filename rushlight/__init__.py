@@ -14,6 +14,7 @@ from rushlight import (
     fft,
     func,
     linalg,
+    mapping as _mapping,
     masked,
     memory,
     nn,
@@ -22,6 +23,7 @@ from rushlight import (
     signal,
     sparse,
     special,
+    storage,
     tensor as _tensor_module,
     utils,
     version,
@@ -145,6 +147,7 @@ from rushlight.settings import (
 )
 from rushlight.sparse import sparse_coo_tensor
 from rushlight.sparse.functions import mm as spmm
+from rushlight.storage import TypedStorage, UntypedStorage
 from rushlight.tape.anomaly import is_anomaly_check_nan_enabled, is_anomaly_enabled
 from rushlight.tape.state import (
     enable_grad,
@@ -185,6 +188,7 @@ def get_default_device() -> device:
 
 
 globals().update({name: entry.function for name, entry in _REGISTRY.items() if entry.top})
+globals().update(storage.KINDS)
 clone = _layouts.clone_of
 _out.accept(globals(), _names.OUT_TOP)
 _out.check_tensors(globals(), [name for name, entry in _REGISTRY.items() if entry.top])

@@ -21,6 +21,7 @@ from rushlight.core.dtypes import (
 )
 from rushlight.core.errors import DTypeError
 from rushlight.ops import creation, elementwise as e, questions
+from rushlight.storage import TypedStorage, UntypedStorage
 from rushlight.tape.state import STATE
 from rushlight.tape.value import Value
 from rushlight.tensor import Tensor, tensor
@@ -72,7 +73,7 @@ def get_device(input: Tensor) -> int:
 
 def is_storage(obj: Any) -> bool:
     """Whether an object is a storage."""
-    return type(obj).__name__ == "UntypedStorage"
+    return isinstance(obj, (UntypedStorage, TypedStorage))
 
 
 def typename(obj: Any) -> str:

@@ -23,7 +23,7 @@ ROOMS = (
     ("devices",),
     ("tape",),
     ("ops",),
-    ("tensor", "methods", "dlpack", "interop", "printing", "legacy"),
+    ("tensor", "methods", "dlpack", "interop", "printing", "legacy", "storage", "sharing", "mapping"),
     ("compile",),
     (
         "nn",

@@ -174,7 +174,7 @@ def test_resize():
     assert rl.empty(0).resize_as_(rl.zeros(3, 4)).shape == (3, 4)
     with pytest.raises(RushlightError, match="gradients"):
         rl.ones(2, requires_grad=True).resize_(3)
-    with pytest.raises(RushlightError, match="somebody else"):
+    with pytest.raises(RushlightError, match="belongs to others"):
         rl.from_numpy(np.ones(4, np.float32)).resize_(400)
 
 

@@ -382,8 +382,8 @@ class Module:
         return self._apply(lambda value: value.to(dst_type))
 
     def share_memory(self: M) -> M:
-        """Nothing: one process holds the module."""
-        return self
+        """Move parameters and buffers to memory that other processes see too."""
+        return self._apply(lambda value: value.share_memory_())
 
     def float(self: M) -> M:
         return self.to(dtypes.float32)

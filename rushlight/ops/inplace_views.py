@@ -92,10 +92,12 @@ def _no_record(x: Value, name: str) -> None:
         STATE.get().dual.refuse(name, "use .detach() first", x)
 
 
-def _grow(storage: Storage, room: int, name: str) -> None:
+def grow(storage: Storage, room: int, name: str) -> None:
     """Give a storage a larger block with the old bytes at its start; every handle on it goes on."""
-    if isinstance(storage, Lent):
-        raise RushlightError(f"{name}: the memory belongs to somebody else (NumPy or a capsule); .clone() it first")
+    if isinstance(storage, Lent) or type(storage.blocks) is not list:
+        raise RushlightError(
+            f"{name}: the memory belongs to others too (NumPy, a capsule, another process); .clone() it first"
+        )
     with replay.LOCK, replay.Pins([storage]):
         old = replay.ensure(storage)
         replay.before_write(storage)
@@ -125,7 +127,7 @@ def resize_(self: Value, *sizes: Any, memory_format: Any = None) -> Value:
             f"use .clone() first"
         )
     if span * size > self.memory.room:
-        _grow(self.memory, room_for(span * size), "resize_")
+        grow(self.memory, room_for(span * size), "resize_")
     if base is None and not self.spec.contiguous:
         base = self.base = _root_of(self, self.spec)
     if base is None:
@@ -163,8 +165,13 @@ def set_(
             raise RushlightError(f"set_: the source {source.spec!r} must have the type and device of {self.spec!r}")
         return adopt(self, call.detached(source))
     storage = source.memory
+    kind = getattr(source, "dtype", self.spec.dtype)  # of bytes there is none
+    if kind is not self.spec.dtype or storage.pool is not device:
+        raise DTypeError(
+            f"set_: the source, of {kind.name} on {storage.pool.device.name}, must have the type and device of {self.spec!r}"
+        )
     itemsize = self.spec.dtype.itemsize
-    shape: Shape = (storage.room // itemsize,) if size is None else shape_of((tuple(size),))
+    shape: Shape = (source.nbytes() // itemsize,) if size is None else shape_of((tuple(size),))
     strides = contiguous_strides(shape) if stride is None else tuple(int(n) for n in stride)
     reach = 1 + sum((n - 1) * st for n, st in zip(shape, strides, strict=True)) if numel(shape) else 0
     if storage_offset < 0 or min(strides, default=0) < 0 or (storage_offset + reach) * itemsize > storage.room:

@@ -110,38 +110,6 @@ def data_ptr(self: Value) -> int:
     return replay.ensure(self.memory) + self.offset
 
 
-class UntypedStorage:
-    """The bytes a tensor sees a part of."""
-
-    __slots__ = ("device", "memory", "used")
-
-    def __init__(self, value: Value) -> None:
-        owner = value if value.base is None else value.base
-        self.memory = value.memory
-        self.used = min(owner.offset + owner.spec.nbytes, value.memory.room)
-        self.device = value.device  # type: ignore[attr-defined]
-
-    def nbytes(self) -> int:
-        return self.used
-
-    size = __len__ = nbytes
-
-    def data_ptr(self) -> int:
-        replay.keep(self.memory)
-        return replay.ensure(self.memory)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, UntypedStorage) and other.memory is self.memory
-
-    def __hash__(self) -> int:
-        return id(self.memory)
-
-
-def untyped_storage(self: Value) -> UntypedStorage:
-    """The storage this tensor sees."""
-    return UntypedStorage(self)
-
-
 METHODS = (
     contiguous,
     clone,
@@ -151,5 +119,4 @@ METHODS = (
     element_size,
     dim_order,
     data_ptr,
-    untyped_storage,
 )

@@ -64,11 +64,6 @@ def is_nonzero(self: Value) -> bool:
     return bool(compaction.read(self)[0])
 
 
-def is_shared(self: Value) -> bool:
-    """Whether other processes see the memory: never."""
-    return False
-
-
 def is_conj(self: Value) -> bool:
     """Whether a conjugate is still to be taken: never, it is taken at once."""
     return False
@@ -131,7 +126,6 @@ METHODS = (
     is_same_size,
     is_set_to,
     is_nonzero,
-    is_shared,
     is_conj,
     queries.is_inference,
     is_neg,

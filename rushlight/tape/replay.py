@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from rushlight.core import locks
-from rushlight.core.errors import BudgetError, InplaceError
+from rushlight.core.errors import BudgetError, InplaceError, RushlightError
 from rushlight.devices.allocator import Storage
 from rushlight.tape.op import Plan, describe
 from rushlight.tape.place import here
@@ -143,6 +143,10 @@ def keep(storage: Storage) -> None:
 
 def rebuild(target: Storage) -> None:
     """Fill a dropped storage."""
+    if target.recipe is None:
+        raise RushlightError(
+            "a tensor is read whose storage was resized to 0 bytes; give it memory with .untyped_storage().resize_(...) first"
+        )
     refill([(target.recipe, target.recipe.place_of(target))])
 
 

@@ -1,0 +1,49 @@
+"""`apply_`, `map_`, `map2_`: a Python function of each element, in place, on the host. For trying things out; ops are faster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from rushlight import interop
+from rushlight.core.errors import RushlightError
+from rushlight.tape.needed import edge_of
+from rushlight.tape.value import Value
+from rushlight.tensor import Tensor, tensor
+
+
+def _mapped(name: str, target: Any, others: tuple[Any, ...], function: Callable[..., Any]) -> Any:
+    for x in (target, *others):
+        if not isinstance(x, Value):
+            raise TypeError(f"{name}: 'other' must be a tensor, got {type(x).__name__}")
+        if edge_of(x) is not None:
+            raise RushlightError(f"{name}: {x.spec!r} requires gradients, and this has none; use .detach() first")
+        if x.spec.dtype is not target.spec.dtype:
+            raise TypeError(f"{name}: operands of one type are expected, got {x.spec!r} and {target.spec!r}")
+        if not x.spec.device.device.limits.host_memory:
+            raise TypeError(f"{name}: runs Python on the host, and {x.spec!r} is not there; use .cpu()")
+    if not callable(function):
+        raise TypeError(f"{name}: expected a function of the elements, got {type(function).__name__}")
+    columns = [interop.to_list(x) for x in (target, *(y.expand(target.shape) for y in others))]
+    convert: Callable[[Any], Any] = {"b": bool, "f": float, "c": complex}.get(target.dtype.kind, int)
+    results = [convert(function(*row)) for row in zip(*columns, strict=True)]
+    return target.copy_(tensor(results, dtype=target.dtype).view(target.shape))
+
+
+def apply_(self: Any, callable: Callable[[Any], Any]) -> Any:
+    """Put function(element) in the place of each element."""
+    return _mapped("apply_", self, (), callable)
+
+
+def map_(self: Any, other: Any, callable: Callable[[Any, Any], Any]) -> Any:
+    """Put function(element, element of other) in the place of each element; `other` is broadcast."""
+    return _mapped("map_", self, (other,), callable)
+
+
+def map2_(self: Any, x: Any, y: Any, callable: Callable[[Any, Any, Any], Any]) -> Any:
+    """Put function(element, element of x, element of y) in the place of each element."""
+    return _mapped("map2_", self, (x, y), callable)
+
+
+for _method in (apply_, map_, map2_):
+    setattr(Tensor, _method.__name__, _method)

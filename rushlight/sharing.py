@@ -1,0 +1,155 @@
+"""Memory of the host that several processes see: `share_memory_`, and how a shared tensor travels to another process.
+
+# Note [Shared memory]
+1. A storage keeps its identity, so every tensor that sees it sees the shared block from then on. Its `blocks`, where a block goes
+   when the last holder lets go, is the `Shared` itself, which unmaps it. The block counts as held by the pool, as any other does.
+2. A forked child has the mapping already. To any other child, or through a queue, the file descriptor is sent, and the tensor with
+   its layout; what is not shared is copied, as a pickle copies it.
+3. There is no order between processes: who writes while another reads sees what the hardware gives, as in PyTorch.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import sys
+import tempfile
+from multiprocessing.reduction import DupFd, ForkingPickler
+from typing import Any
+
+from rushlight import interop
+from rushlight.core.dtypes import DType
+from rushlight.core.errors import DeviceError, RushlightError
+from rushlight.core.shapes import Spec
+from rushlight.devices.allocator import Lent, Pool, Storage
+from rushlight.devices.registry import pool_of
+from rushlight.ops import creation
+from rushlight.tape import call, replay
+from rushlight.tape.state import impure
+from rushlight.tape.value import Leaf, Value
+from rushlight.tensor import Tensor
+
+
+class Shared:
+    """One mapped block that processes share; stands where a storage's list of free blocks would."""
+
+    __slots__ = ("address", "descriptor", "mapped", "pool", "room")
+
+    def __init__(self, pool: Pool, descriptor: int, room: int) -> None:
+        self.pool = pool
+        self.descriptor = descriptor
+        self.room = room
+        self.mapped = mmap.mmap(descriptor, room)
+        self.address = ctypes.addressof(ctypes.c_char.from_buffer(self.mapped))
+
+    def append(self, address: int) -> None:
+        """The last holder let go of the block: give it to the system, not to the pool."""
+        self.pool.held -= self.room
+        self.close()
+
+    def close(self) -> None:
+        if self.descriptor >= 0:
+            os.close(self.descriptor)
+            self.descriptor = -1
+            self.mapped.close()
+
+
+class Owner:
+    """Holds a block for memory that was somebody else's before it was shared."""
+
+    __slots__ = ("block",)
+
+    def __init__(self, block: Shared) -> None:
+        self.block = block
+
+    def __del__(self) -> None:
+        self.block.close()
+
+
+def _descriptor(room: int) -> int:
+    if sys.platform == "win32":
+        raise RushlightError("share_memory_: sharing memory between processes needs a Unix system; send a copy instead")
+    if sys.platform == "linux":
+        made = os.memfd_create("rushlight", os.MFD_CLOEXEC)
+    else:
+        made, path = tempfile.mkstemp(prefix="rushlight")
+        os.unlink(path)
+    os.ftruncate(made, room)
+    return made
+
+
+def block_of(storage: Storage) -> Shared | None:
+    """The shared block a storage has, if it has one."""
+    if isinstance(storage, Lent):
+        return storage.owner.block if isinstance(storage.owner, Owner) else None
+    found: Any = storage.blocks
+    return found if isinstance(found, Shared) else None
+
+
+def share(storage: Storage) -> None:
+    """Move a storage's bytes to a block that other processes can see."""
+    pool: Any = storage.pool
+    if not pool.device.limits.host_memory:
+        raise DeviceError(
+            f"share_memory_: memory of {pool.device.name} cannot be seen by other processes; move the tensor with .to('cpu')"
+        )
+    if block_of(storage) is not None:
+        return
+    impure()
+    ForkingPickler.register(Tensor, _reduced)
+    with replay.LOCK, replay.Pins([storage]):
+        replay.keep(storage)
+        replay.before_write(storage)
+        old, room = replay.ensure(storage), storage.room
+        block = Shared(pool, _descriptor(room), room)
+        ctypes.memmove(block.address, old, room)
+        if isinstance(storage, Lent):
+            storage.address, storage.owner = block.address, Owner(block)
+            return
+        pool.held += room
+        storage.address, storage.blocks = block.address, block  # type: ignore[assignment]
+        pool.blocks(room).append(old)
+
+
+def _reduced(tensor: Tensor) -> Any:
+    """A shared tensor as a message to another process; any other as it is pickled everywhere."""
+    block = None if tensor.layout is not creation.strided else block_of(tensor.memory)
+    if block is None:
+        return tensor.__reduce__()
+    spec = tensor.spec
+    leaf = type(tensor.node) is Leaf
+    given = (DupFd(block.descriptor), block.room, spec.dtype, spec.shape, spec.strides, tensor.offset, leaf)
+    return received, given, interop.noted(tensor)
+
+
+def received(
+    descriptor: Any, room: int, dtype: DType, shape: Any, strides: Any, offset: int, requires_grad: bool
+) -> Value:
+    """The tensor another process sent, in the memory it shares."""
+    ForkingPickler.register(Tensor, _reduced)
+    pool: Any = pool_of("cpu")
+    block = Shared(pool, descriptor.detach(), room)
+    storage = call.new(Storage)
+    storage.address, storage.pool, storage.room = block.address, pool, room
+    storage.blocks = block  # type: ignore[assignment]
+    storage.version, storage.recipe = 0, None
+    pool.held += room
+    pool.live += room
+    spec = Spec.of(pool, dtype, tuple(shape), tuple(strides))
+    return creation.requiring(call.rooted(call.make_value(spec, storage, offset)), requires_grad)
+
+
+def share_memory_(self: Any) -> Any:
+    """Move the memory of this tensor, and of all that share it, to where other processes see it too."""
+    if self.device.type != "cuda":  # which PyTorch's processes share as it is
+        share(self.memory)
+    return self
+
+
+def is_shared(self: Any) -> bool:
+    """Whether other processes can see the memory."""
+    return self.device.type == "cuda" or block_of(self.memory) is not None
+
+
+METHODS = (share_memory_, is_shared)
