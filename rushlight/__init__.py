@@ -25,6 +25,7 @@ from rushlight import (
     special,
     storage,
     tensor as _tensor_module,
+    testing,
     utils,
     version,
 )

@@ -49,6 +49,7 @@ ROOMS = (
         "explaining",
         "cuda",
         "cpu",
+        "testing",
     ),
     ("rushlight",),  # the package's own __init__, which gathers all of the above
     ("report",),
