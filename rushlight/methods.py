@@ -13,6 +13,7 @@ from rushlight.ops import division, draws, elementwise as e, inplace, inplace_vi
 from rushlight.ops.composite import scaled
 from rushlight.ops.family.map import Elementwise
 from rushlight.ops.keywords import with_second_names
+from rushlight.ops.older import rearranged
 from rushlight.ops.pytorch_names import IN_PLACE
 from rushlight.ops.registry import REGISTRY
 from rushlight.tape.needed import edge_of
@@ -81,7 +82,10 @@ def _stored(name: str, function: Callable[..., Any]) -> Method:
 
 
 def _scaled(op: Elementwise) -> Method:
-    def method(self: Value, other: Any, *, alpha: Any = 1) -> Any:
+    def method(self: Value, other: Any, *older: Any, alpha: Any = 1) -> Any:
+        if older:
+            (_, other), factors = rearranged(f"{op.name}_", (self, other, *older), 2, ("alpha",))
+            return method(self, other, **factors)
         try:
             added = other if alpha == 1 and alpha is not True else scaled(op.name, self, other, alpha)
             return inplace.apply_inplace(op, self, added)

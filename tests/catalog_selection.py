@@ -53,6 +53,37 @@ def scatter_reduce(x, dim, index, src, reduce, include_self=True):
     return out / parts if x.dtype.kind == "f" else out // parts
 
 
+def segment_reduce(x, reduce, lengths=None, offsets=None, axis=0, initial=None, unsafe=False):
+    """By plain loops; every row of a batch on its own."""
+    if axis:
+        rows = zip(x, lengths if offsets is None else offsets, strict=True)
+        name = "lengths" if offsets is None else "offsets"
+        return np.stack([segment_reduce(part, reduce, **{name: row}, initial=initial) for part, row in rows])
+    edges = np.concatenate([[0], np.cumsum(lengths)]) if offsets is None else offsets
+    nothing = {"sum": 0, "mean": 0, "prod": 1, "max": -np.inf, "min": np.inf}[reduce] if initial is None else initial
+    folds = {"sum": np.add, "mean": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum}
+    out = []
+    for first, last in itertools.pairwise(edges):
+        made = folds[reduce].reduce(x[first:last], 0, initial=nothing)
+        if reduce == "mean":
+            empty = np.full(x.shape[1:], np.nan if initial is None else initial)
+            made = made / (last - first) if last > first else empty
+        out.append(made)
+    return np.stack(out)
+
+
+def segments(make: Make) -> Iterator[Sample]:
+    lengths = np.array([2, 0, 1, 4])
+    for reduce in ("sum", "mean", "prod"):
+        yield at(make(7, 3), reduce, lengths=lengths, initial=1.5)
+    for reduce, initial in (("max", -50.0), ("min", 50.0), ("max", 0.03125), ("min", 0.03125)):
+        yield Sample((make.distinct(7, 3), reduce), {"lengths": lengths, "initial": initial}, abs(initial) > 1)
+    yield at(make(2, 5), "sum", lengths=np.array([[1, 4], [5, 0]]), axis=1)
+    yield at(make.distinct(6), "max", offsets=np.array([1, 3, 5]), unsafe=True)
+    yield at(make(3, 4, 2), "prod", offsets=np.array([[0, 1, 4], [0, 4, 4], [0, 2, 4]]), axis=-2)
+    yield at(make(4), "mean", lengths=np.array([4, 0]), initial=2.0)
+
+
 def spread(x: Array, dim: int, index: Array) -> Array:
     """A 1-d index over the other dimensions of x."""
     shape = list(x.shape)
@@ -263,6 +294,7 @@ ROWS = [
     *RESHAPING,
     Row("scatter", scatter, scatters, ALL, COMPOSED),
     Row("scatter_reduce", scatter_reduce, reduced, (*FLOAT[-2:], int64), COMPOSED, layouts=False),
+    Row("segment_reduce", segment_reduce, segments, FLOAT[-2:], COMPOSED, layouts=False),
     Row("index_add", index_add, added, ALL, SUMMED),
     Row("index_copy", index_copy, slices, ALL, EXACT),
     Row("index_fill", index_fill, fills, ALL, EXACT),

@@ -127,6 +127,8 @@ def collapse(shape: Shape, operands: Sequence[Shape]) -> tuple[Shape, tuple[Shap
 
 def wrap_dim(dim: int, rank: int, op: str) -> int:
     bound = max(rank, 1)
+    if dim.__class__ is bool:  # a keepdim or another flag in the place of a dimension
+        raise TypeError(f"{op}: a dimension is a whole number, got {dim}; give flags by name")
     if not -bound <= dim < bound:
         raise IndexError(
             f"{op}: dimension {dim} is out of range for a tensor of {rank} dimensions "

@@ -9,6 +9,7 @@ from rushlight.core.errors import DTypeError, RushlightError, ShapeError, Sparse
 from rushlight.core.shapes import broadcast_shapes
 from rushlight.ops import creation, division, elementwise as e, reductions, views
 from rushlight.ops.family.declare import elementwise
+from rushlight.ops.older import rearranged
 from rushlight.ops.registry import REGISTRY, composite, second_name
 from rushlight.ops.selection import nonzero
 from rushlight.scalar import build as s
@@ -42,6 +43,9 @@ def scaled(op: str, input: Any, other: Any, alpha: Any) -> Any:
 def add(input: Any, other: Any, _: Any = None, alpha: float = 1, out: Any = None) -> Value:
     """input + alpha * other."""
     if _ is not out:
+        if isinstance(_, Value):
+            tensors, factors = rearranged("add", (input, other, _), 2, ("alpha",))
+            return add(*tensors, **factors, out=out)
         return call.stored(
             add, (input, other if alpha == 1 and alpha is not True else scaled("add", input, other, alpha)), _, out
         )
@@ -62,6 +66,9 @@ def sub(input: Any, other: Any, _: Any = None, alpha: float = 1, out: Any = None
     except SparseOperandError as error:  # See Note [Sparse operands]
         return error.obj.instead("sub", (input, other), {"alpha": alpha})
     if _ is not out:
+        if isinstance(_, Value):
+            tensors, factors = rearranged("sub", (input, other, _), 2, ("alpha",))
+            return sub(*tensors, **factors, out=out)
         return call.stored(
             sub, (input, other if alpha == 1 and alpha is not True else scaled("sub", input, other, alpha)), _, out
         )

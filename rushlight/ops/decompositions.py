@@ -298,6 +298,8 @@ def ormqr(input: Value, tau: Value, other: Value, left: bool = True, transpose: 
     """The product of the reflectors in `input` and tau, or its adjoint, times `other` (or from the right)."""
     vectors = _reflectors("ormqr", input, tau)
     check_matrices("ormqr", input, other)
+    if other.spec.shape[:-2] != input.spec.shape[:-2]:
+        raise ShapeError(f"ormqr: the batches of {input.spec!r} and {other.spec!r} differ; .expand() one")
     if not left:  # C Q is the adjoint of Q^H C^H
         return adjoint(ormqr(input, tau, adjoint(other), True, not transpose))
     if other.spec.shape[-2] != input.spec.shape[-2]:

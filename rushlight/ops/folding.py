@@ -91,9 +91,15 @@ def _of_the_last(g: Value, out: Value, x: Value, index: Value, src: Value, dim: 
 # ---- extremes ----
 
 
+def _same(a: Value, b: Value) -> Value:
+    """Where two are equal; where the extreme is no number, the elements that are none made it so."""
+    equal = e.eq(a, b)
+    return e.bitwise_or(equal, e.bitwise_and(e.ne(a, a), e.ne(b, b))) if a.spec.dtype.kind == "f" else equal
+
+
 def _shared(g: Value, out: Value, x: Value, index: Value, src: Value, dim: int) -> tuple[Value, Value, Value]:
     """What each that equals the extreme gets, and where x and src do."""
-    here, there = e.eq(x, out), e.eq(src, indexing.gather(out, dim, index))
+    here, there = _same(x, out), _same(src, indexing.gather(out, dim, index))
     equal = indexing.scatter_add(e.cast(here, int32), dim, index, e.cast(there, int32))
     return e.div(g, e.cast(e.maximum(equal, 1), g.spec.dtype)), here, there
 

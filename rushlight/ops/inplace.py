@@ -57,7 +57,7 @@ def check_writable(target: Value, op: str) -> None:
         raise InplaceError(
             f"{op}: {spec!r} was made in inference_mode() and is written to in place outside it; .clone() it first"
         )
-    if any(st == 0 and n > 1 for n, st in zip(spec.shape, spec.strides, strict=True)):
+    if spec.numel and any(st == 0 and n > 1 for n, st in zip(spec.shape, spec.strides, strict=True)):
         raise InplaceError(f"{op}: {spec!r} is an expanded view whose elements share memory; .clone() it first")
 
 

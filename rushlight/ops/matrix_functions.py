@@ -62,6 +62,9 @@ def _tolerances(a: Value, atol: Any, rtol: Any) -> tuple[Value, Value]:
     """An absolute and a relative tolerance per matrix, as reals; PyTorch's defaults."""
     real = real_type(a.spec.dtype)
     batch, device = a.spec.shape[:-2], a.spec.device.device.name
+    for limit in (atol, rtol):
+        if isinstance(limit, complex) or (isinstance(limit, Value) and limit.spec.dtype.kind == "c"):
+            raise DTypeError(f"linalg: tolerances for {a.spec!r} are real numbers, got a complex one")
     if rtol is None:
         default = _EPSILON[real] * max(a.spec.shape[-2:])
         if isinstance(atol, Value):

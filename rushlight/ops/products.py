@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from rushlight.core.dtypes import bool_
+from rushlight.core.dtypes import bool_, int32, promote
 from rushlight.core.errors import DTypeError, RushlightError, ShapeError
 from rushlight.core.shapes import broadcast_shapes, numel, wrap_dim
 from rushlight.ops import elementwise as e, reductions, views
 from rushlight.ops.complexes import conjugate
 from rushlight.ops.matmul import autocast, matmul
+from rushlight.ops.older import rearranged
 from rushlight.ops.registry import composite
 from rushlight.tape.value import Value
 
@@ -95,7 +96,9 @@ def ger(input: Value, vec2: Value) -> Value:
     return _outer(input, vec2)
 
 
-# ---- beta * input + alpha * product ----
+# ---- beta * input + alpha * product; as `older`, PyTorch's older calls with beta and alpha among the tensors ----
+
+_FACTORS = ("beta", "alpha")
 
 
 def _scaled(value: Value, factor: Any) -> Value:
@@ -116,38 +119,62 @@ def _plus(op: str, input: Value, product: Value, beta: float, alpha: float) -> V
 
 
 @composite("addmm")
-def addmm(input: Value, mat1: Value, mat2: Value, *, beta: float = 1, alpha: float = 1) -> Value:
+def addmm(input: Value, mat1: Value, mat2: Value, *older: Any, beta: float = 1, alpha: float = 1) -> Value:
     """beta * input + alpha * (mat1 @ mat2)."""
+    if older:
+        tensors, factors = rearranged("addmm", (input, mat1, mat2, *older), 3, _FACTORS)
+        return addmm(*tensors, **factors)
     _check_ranks("addmm", ("mat1", mat1, 2), ("mat2", mat2, 2))
     return _plus("addmm", input, matmul(mat1, mat2), beta, alpha)
 
 
 @composite("addmv")
-def addmv(input: Value, mat: Value, vec: Value, *, beta: float = 1, alpha: float = 1) -> Value:
+def addmv(input: Value, mat: Value, vec: Value, *older: Any, beta: float = 1, alpha: float = 1) -> Value:
     """beta * input + alpha * (mat @ vec)."""
+    if older:
+        tensors, factors = rearranged("addmv", (input, mat, vec, *older), 3, _FACTORS)
+        return addmv(*tensors, **factors)
     _check_ranks("addmv", ("mat", mat, 2), ("vec", vec, 1))
     return _plus("addmv", input, matmul(mat, vec), beta, alpha)
 
 
 @composite("addr")
-def addr(input: Value, vec1: Value, vec2: Value, *, beta: Any = 1, alpha: Any = 1) -> Value:
+def addr(input: Value, vec1: Value, vec2: Value, *older: Any, beta: Any = 1, alpha: Any = 1) -> Value:
     """beta * input + alpha * outer(vec1, vec2)."""
+    if older:
+        tensors, factors = rearranged("addr", (input, vec1, vec2, *older), 3, _FACTORS)
+        return addr(*tensors, **factors)
     _check_ranks("addr", ("vec1", vec1, 1), ("vec2", vec2, 1))
-    if not input.spec.differentiable and (isinstance(beta, float) or isinstance(alpha, float)):
-        raise DTypeError(f"addr: beta and alpha of {input.spec!r} are integers, got {beta} and {alpha}")
-    return _plus("addr", input, _outer(vec1, vec2), beta, alpha)
+    dtype = promote(promote(vec1.spec.dtype, vec2.spec.dtype), input.spec.dtype)
+    for name, factor in (("beta", beta), ("alpha", alpha)):
+        if isinstance(factor, bool) and dtype is not bool_:
+            raise DTypeError(f"addr: a bool {name} is for bool tensors, the result is {dtype.name}; give a number")
+        if isinstance(factor, float) and dtype.kind in "biu":
+            raise DTypeError(f"addr: the {name} of {dtype.name} tensors is an integer, got {factor}")
+        if isinstance(factor, complex) and dtype.kind != "c":
+            raise DTypeError(f"addr: {name} {factor} is complex, and the result is {dtype.name}")
+    if dtype is bool_:
+        input, vec1, vec2 = (e.cast(v, int32) for v in (input, vec1, vec2))
+        return e.cast(_plus("addr", input, _outer(vec1, vec2), bool(beta), bool(alpha)), bool_)
+    return _plus("addr", e.cast(input, dtype), e.cast(_outer(vec1, vec2), dtype), beta, alpha)
 
 
 @composite("baddbmm")
-def baddbmm(input: Value, batch1: Value, batch2: Value, *, beta: float = 1, alpha: float = 1) -> Value:
+def baddbmm(input: Value, batch1: Value, batch2: Value, *older: Any, beta: float = 1, alpha: float = 1) -> Value:
     """beta * input + alpha * bmm(batch1, batch2)."""
+    if older:
+        tensors, factors = rearranged("baddbmm", (input, batch1, batch2, *older), 3, _FACTORS)
+        return baddbmm(*tensors, **factors)
     _check_ranks("baddbmm", ("batch1", batch1, 3), ("batch2", batch2, 3))
     return _plus("baddbmm", input, bmm(batch1, batch2), beta, alpha)
 
 
 @composite("addbmm")
-def addbmm(input: Value, batch1: Value, batch2: Value, *, beta: float = 1, alpha: float = 1) -> Value:
+def addbmm(input: Value, batch1: Value, batch2: Value, *older: Any, beta: float = 1, alpha: float = 1) -> Value:
     """beta * input + alpha * the sum of bmm(batch1, batch2) over the batch."""
+    if older:
+        tensors, factors = rearranged("addbmm", (input, batch1, batch2, *older), 3, _FACTORS)
+        return addbmm(*tensors, **factors)
     _check_ranks("addbmm", ("batch1", batch1, 3), ("batch2", batch2, 3))
     if batch1.spec.shape[0] != batch2.spec.shape[0]:
         raise ShapeError(f"addbmm: the batches of {batch1.spec!r} and {batch2.spec!r} differ in length")
@@ -230,7 +257,7 @@ def chain_matmul(*matrices: Value) -> Value:
     """Product of any number of matrices, in the order with the fewest multiplications."""
     given = matrices[0] if len(matrices) == 1 and not isinstance(matrices[0], Value) else matrices
     if not given:
-        raise ValueError("chain_matmul: at least one matrix is needed")
+        raise RushlightError("chain_matmul: at least one matrix is needed")
     _check_ranks("chain_matmul", *((f"matrix {i}", m, 2) for i, m in enumerate(given)))
     return given[0] if len(given) == 1 else multi_dot(given)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rushlight.core.dtypes import bool_, int32, int64, scalar_dtype
+from rushlight.core.dtypes import bool_, int32, int64, real_type, scalar_dtype
 from rushlight.core.errors import DTypeError, ShapeError
 from rushlight.core.shapes import Shape, broadcast_shapes, contiguous_strides, numel, wrap_dim
 from rushlight.ops import compaction, elementwise as e, indexing, reductions, views
@@ -79,11 +79,21 @@ def _first(src: Value, index: Value) -> Value:
     return src
 
 
+def _multiplied(x: Value, dim: int, index: Value, src: Value) -> Value:
+    """x times src where index puts it, slice by slice: the parts of a product of complex numbers are not products."""
+    for k in range(index.spec.shape[dim]):
+        at = views.slice_dim(index, dim, k, 1)
+        x = scattered("set", x, dim, at, e.mul(indexing.gather(x, dim, at), views.slice_dim(src, dim, k, 1)))
+    return x
+
+
 def _reduced(x: Value, dim: int, index: Value, src: Value, reduce: str, include_self: bool) -> Value:
     dtype = x.spec.dtype
     if not include_self:
         start = extreme(dtype, LOWEST[reduce]) if reduce in LOWEST else int(reduce == "prod")
         x = scattered("set", x, dim, index, spread(x, dtype, index.spec.shape, start))
+    if reduce == "prod" and dtype.kind == "c":
+        return _multiplied(x, dim, index, src)
     if reduce not in ("sum", "mean"):
         return scattered(reduce, x, dim, index, src)
     total = indexing.scatter_add(x, dim, index, src)
@@ -92,7 +102,7 @@ def _reduced(x: Value, dim: int, index: Value, src: Value, reduce: str, include_
     counts = hits(index, dim, x.spec.shape)
     parts = e.add(counts, 1) if include_self else e.maximum(counts, 1)
     if dtype.kind in "fc":
-        return e.div(total, e.cast(parts, dtype))
+        return e.div(total, e.cast(parts, real_type(dtype)))
     return e.cast(e.floor_divide(total, e.cast(parts, int64)), dtype)
 
 

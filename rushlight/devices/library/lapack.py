@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from rushlight.core.errors import LinAlgError
+from rushlight.core.errors import LinAlgError, RushlightError
 from rushlight.devices.library import routines
 
 Array = Any  # an ndarray
@@ -55,6 +55,8 @@ def lu_factor(outs: Arrays, ins: Arrays, label: str) -> None:
 def order_of(pivots: Array, rows: int) -> Array:
     """The order in which exchanges leave the rows."""
     order = np.arange(rows)
+    if pivots.size and not 1 <= pivots.min() <= pivots.max() <= rows:
+        raise RushlightError(f"lu: pivots must lie between 1 and {rows}, the rows of LU; got {pivots.tolist()}")
     for i, p in enumerate(pivots):
         order[[i, p - 1]] = order[[p - 1, i]]
     return order
@@ -107,6 +109,13 @@ def cholesky_solve(outs: Arrays, ins: Arrays, upper: bool) -> None:
 
 
 def cholesky_inverse(outs: Arrays, ins: Arrays, upper: bool) -> None:
+    zero = np.diagonal(ins[0], 0, -2, -1) == 0
+    first = np.where(zero.any(-1), zero.argmax(-1) + 1 if zero.shape[-1] else 0, 0)
+    _complain(
+        "cholesky_inverse",
+        first,
+        "The diagonal element {k} is zero, the inversion could not be completed because the input matrix is singular.",
+    )
     one = np.broadcast_to(np.eye(ins[0].shape[-1], dtype=ins[0].dtype), ins[0].shape)
     cholesky_solve(outs, [ins[0], one], upper)
 
