@@ -67,6 +67,14 @@ class device:
     def __hash__(self) -> int:
         return hash(self.type)
 
+    def __enter__(self) -> device:
+        """New tensors are made on this device inside the block."""
+        creation.chosen_device.append(self.type)
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        del creation.chosen_device[-1:]
+
 
 class Tensor(Value):
     """An n-dimensional array on a device, with its place on the tape."""

@@ -25,6 +25,7 @@ from rushlight.core.errors import BudgetError, OutOfMemoryError
 from rushlight.devices.protocol import Device
 
 GRAIN = 64
+MOST = 1 << 47  # bytes; no machine addresses more, and a larger number would be cut where it is handed on
 SPARE = 64 << 20  # bytes that may lie cached beyond as many as were ever in use
 
 
@@ -83,6 +84,8 @@ class Pool:
 
     def fresh(self, room: int, reading: Sequence[int] = ()) -> int:
         """The address of a new block; what lies at the addresses `reading` is not dropped for it."""
+        if room > MOST:
+            raise OutOfMemoryError(f"{self.device.name}: {room} bytes were asked for, more than any device has")
         idle = self.held - self.live - self.peak
         if idle > SPARE:
             self.trim(idle)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -33,32 +34,40 @@ class _Numbered(Module):
 
     def __getitem__(self, at: Any) -> Any:
         items = self._items()
-        if not isinstance(at, slice):
-            return items[operator.index(at)]
-        part = type(self)()
-        part._renumber(items[at])
-        return part
+        return self._of(items[at]) if isinstance(at, slice) else items[operator.index(at)]
+
+    def _of(self, modules: Iterable[Module]) -> Any:
+        """Another of the kind with these modules."""
+        return type(self)(modules)  # type: ignore[call-arg]
 
     def __setitem__(self, at: int, module: Module) -> None:
-        self.add_module(list(self._modules)[operator.index(at)], module)
+        setattr(self, list(self._modules)[operator.index(at)], module)
 
     def __delitem__(self, at: int | slice) -> None:
         items = self._items()
         del items[at]
         self._renumber(items)
 
+    def pop(self, at: int | slice) -> Any:
+        """Take a module, or a slice of them, out."""
+        module = self[at]
+        del self[at]
+        return module
+
     def append(self, module: Module) -> Any:
         self.add_module(str(len(self)), module)
         return self
 
     def extend(self, modules: Iterable[Module]) -> Any:
-        for module in modules:
+        if not isinstance(modules, Iterable):
+            raise TypeError(f"{type(self).__name__}.extend: takes modules, got {type(modules).__name__}")
+        for module in list(modules):
             self.append(module)
         return self
 
-    def insert(self, at: int, module: Module) -> Any:
+    def insert(self, index: int, module: Module) -> Any:
         items = self._items()
-        items.insert(at, module)
+        items.insert(index, module)
         self._renumber(items)
         return self
 
@@ -74,6 +83,47 @@ class Sequential(_Numbered):
         else:
             self.extend(args)
 
+    def _of(self, modules: Iterable[Module]) -> Any:
+        return type(self)(*modules)
+
+    def __getitem__(self, at: Any) -> Any:
+        if isinstance(at, slice):  # with the names they have
+            return type(self)(OrderedDict(list(self._modules.items())[at]))
+        return super().__getitem__(at)
+
+    def insert(self, index: int, module: Module) -> Sequential:
+        if not isinstance(module, Module):
+            raise AssertionError(f"Sequential.insert: a module is needed, got {type(module).__name__}")
+        if not -len(self) <= index <= len(self):
+            raise IndexError(f"Sequential.insert: index {index} is out of range for {len(self)} modules")
+        return super().insert(index, module)
+
+    def __add__(self, other: Any) -> Sequential:
+        return Sequential(*self, *self._checked(other))
+
+    def __iadd__(self, other: Any) -> Any:
+        return self.extend(self._checked(other))
+
+    def _checked(self, other: Any) -> Sequential:
+        if not isinstance(other, Sequential):
+            raise ValueError(f"Sequential + {type(other).__name__}: only a Sequential can be added; or .extend(modules)")
+        return other
+
+    def _times(self, count: Any) -> list[Module]:
+        if not isinstance(count, int):
+            raise TypeError(f"Sequential * {type(count).__name__}: an int is needed")
+        if count <= 0:
+            raise ValueError(f"Sequential * {count}: a positive number is needed")
+        return self._items() * count
+
+    def __mul__(self, count: int) -> Sequential:
+        return Sequential(*self._times(count))
+
+    __rmul__ = __mul__
+
+    def __imul__(self, count: int) -> Any:
+        return self.extend(self._times(count)[len(self) :])
+
     def forward(self, input: Any) -> Any:
         own = self.__dict__
         for name, kind in self._kinds.items():
@@ -87,10 +137,13 @@ class ModuleList(_Numbered):
 
     def __init__(self, modules: Iterable[Module] | None = None) -> None:
         super().__init__()
-        self.extend(modules or ())
+        self.extend(() if modules is None else modules)
 
     def __iadd__(self, modules: Iterable[Module]) -> Any:
         return self.extend(modules)
+
+    def __add__(self, modules: Iterable[Module]) -> ModuleList:
+        return ModuleList([*self, *modules])
 
     def __repr__(self) -> str:
         return show_list(self)
@@ -101,10 +154,10 @@ class ModuleDict(Module):
 
     def __init__(self, modules: Mapping[str, Module] | None = None) -> None:
         super().__init__()
-        self.update(modules or {})
+        self.update({} if modules is None else modules)
 
     def update(self, modules: Mapping[str, Module] | Iterable[tuple[str, Module]]) -> None:
-        for name, module in dict(modules).items():
+        for name, module in _pairs("ModuleDict", modules):
             self[name] = module
 
     def __getitem__(self, name: str) -> Module:
@@ -144,6 +197,21 @@ class ModuleDict(Module):
             del self[name]
 
 
+def _pairs(kind: str, given: Any) -> list[tuple[str, Any]]:
+    """Names and values of a dict, or of an iterable of pairs."""
+    if hasattr(given, "items"):
+        return list(given.items())
+    if not isinstance(given, Iterable):
+        raise TypeError(f"{kind}.update: takes a dict or pairs of name and value, got {type(given).__name__}")
+    pairs = list(given)
+    for i, pair in enumerate(pairs):
+        if not isinstance(pair, Iterable):
+            raise TypeError(f"{kind}.update: element {i} is no pair of name and value, but {type(pair).__name__}")
+        if len(tuple(pair)) != 2:
+            raise ValueError(f"{kind}.update: element {i} has {len(tuple(pair))} parts; a name and a value are needed")
+    return [tuple(pair) for pair in pairs]
+
+
 def _as_parameter(value: Any) -> Any:
     """A tensor becomes a parameter; anything else stays what it is."""
     return Parameter(value) if isinstance(value, Tensor) and not isinstance(value, Parameter) else value
@@ -157,7 +225,7 @@ class ParameterList(Module):
     def __init__(self, values: Iterable[Any] | None = None) -> None:
         super().__init__()
         self._size = 0
-        self.extend(values or ())
+        self.extend(() if values is None else values)
 
     def _name(self, at: int) -> str:
         at = operator.index(at)
@@ -181,9 +249,6 @@ class ParameterList(Module):
 
     def __iadd__(self, values: Iterable[Any]) -> ParameterList:
         return self.extend(values)
-
-    def __dir__(self) -> list[str]:
-        return [name for name in super().__dir__() if not name.isdigit()]
 
     def append(self, value: Any) -> ParameterList:
         self._size += 1
@@ -209,7 +274,7 @@ class ParameterDict(Module):
     def __init__(self, parameters: Any = None) -> None:
         super().__init__()
         self._names = {}
-        self.update(parameters or {})
+        self.update({} if parameters is None else parameters)
 
     def __getitem__(self, name: str) -> Any:
         if name not in self._names:
@@ -267,7 +332,9 @@ class ParameterDict(Module):
         return self[name]
 
     def update(self, parameters: Any) -> None:
-        pairs = parameters.items() if hasattr(parameters, "items") else parameters
+        pairs = _pairs("ParameterDict", parameters)
+        if isinstance(parameters, Mapping) and not isinstance(parameters, OrderedDict):
+            pairs = sorted(pairs, key=lambda pair: pair[0])  # PyTorch's order, which is that of the parameters
         for name, value in pairs:
             self[name] = value
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from rushlight.core.dtypes import DType
-from rushlight.ops import activations, composite, convolution, elementwise as e, random, shuffle
+from rushlight.ops import activations, composite, convolution, elementwise as e, inplace as writing, random, shuffle
 from rushlight.ops.normalise import implied_dim
 from rushlight.ops.registry import REGISTRY
 from rushlight.ops.windows import Given
@@ -26,13 +26,14 @@ def relu(input: Tensor, inplace: bool = False) -> Tensor:
 
 def silu(input: Tensor, inplace: bool = False) -> Tensor:
     """x * sigmoid(x)."""
-    return input.copy_(e.silu(input)) if inplace else e.silu(input)
+    return writing.apply_inplace(e.silu.op, input) if inplace else e.silu(input)
 
 
 def leaky_relu(input: Tensor, negative_slope: float = 0.01, inplace: bool = False) -> Tensor:
     """x where positive, else negative_slope * x."""
-    result = composite.leaky_relu(input, negative_slope)
-    return input.copy_(result) if inplace else result
+    if inplace:
+        return writing.apply_inplace(composite.leaky.op, input, negative_slope)
+    return composite.leaky_relu(input, negative_slope)
 
 
 def sigmoid(input: Tensor) -> Tensor:

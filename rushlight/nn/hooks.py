@@ -150,6 +150,10 @@ class _Watch:
         return tuple(seen)
 
     def results(self, result: Any) -> Any:
+        if isinstance(result, dict):
+            values, _ = self._led(list(result.values()), self._met_results)
+            result.update(zip(list(result), values, strict=True))
+            return result
         many = isinstance(result, (tuple, list))
         values, _ = self._led(list(result) if many else [result], self._met_results)
         if not many:
@@ -161,8 +165,10 @@ class _Watch:
             changed = hook(self.module, given)
             given = given if changed is None else _replaced(self.module, given, changed)
         self.out = given
-        if not self.below:
-            self._met_inputs((None,) * self.count)
+        if not self.below and self._met_inputs(nothing := (None,) * self.count) is not nothing:
+            raise RushlightError(
+                f"a backward hook of {type(self.module).__name__} gave gradients of its inputs, none of which requires any"
+            )
         return given
 
     def _met_inputs(self, given: tuple[Any, ...]) -> tuple[Any, ...]:

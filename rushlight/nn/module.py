@@ -11,9 +11,10 @@ from rushlight.core import dtypes
 from rushlight.core.dtypes import DType
 from rushlight.nn.hooks import ON_CALL, ON_MEMBER, add_hook, admitted, call_with_hooks
 from rushlight.nn.members import BUFFER, MODULE, PARAMETER, Members, check_name
+from rushlight.nn.moving import parse_to
 from rushlight.nn.parameter import Buffer, Parameter, replace_content
 from rushlight.nn.showing import show_module
-from rushlight.nn.states import LoadedKeys, load_state, read_state
+from rushlight.nn.states import LoadedKeys, load_own, load_state, read_state, save_own
 from rushlight.ops import making
 from rushlight.tape.place import CALLED
 from rushlight.tape.state import no_grad
@@ -34,12 +35,17 @@ class Module:
     _backward_pre_hooks: dict[int, Callable[..., Any]]
     _state_hooks: dict[str, dict[int, Callable[..., Any]]]
     _version = 1
+    dump_patches = False  # for programs that set it: sources are not kept
+    call_super_init = False  # whether classes behind Module in the order of bases are initialised too
 
     if TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any: ...
 
-    def __init__(self) -> None:
+    def __init__(self, *args: Any, **named: Any) -> None:
+        if (args or named) and not self.call_super_init:
+            given = f"{len(args)} positional arguments" if args else f"{next(iter(named))!r}"
+            raise TypeError(f"{type(self).__name__}.__init__: Module takes no arguments, got {given}")
         self.__dict__.update(
             training=True,
             _kinds={},
@@ -50,6 +56,8 @@ class Module:
             _backward_pre_hooks={},
             _state_hooks={},
         )
+        if self.call_super_init:
+            super().__init__(*args, **named)
 
     def forward(self, *args: Any, **named: Any) -> Any:
         raise NotImplementedError(f"{type(self).__name__} defines no forward")
@@ -97,9 +105,16 @@ class Module:
 
     def register_state_dict_post_hook(self, hook: Callable[..., Any]) -> Handle:
         """Call `hook(module, state_dict, prefix, local_metadata)` after the module's part of state_dict is read."""
-        return add_hook(self._state_hooks.setdefault("was read", {}), hook)
 
-    _register_state_dict_hook = register_state_dict_post_hook
+        def alone(*given: Any) -> None:
+            if hook(*given) is not None:
+                raise RuntimeError("a hook after state_dict gives nothing: it may change the state in place")
+
+        return self._register_state_dict_hook(alone)
+
+    def _register_state_dict_hook(self, hook: Callable[..., Any]) -> Handle:
+        """The same; what this hook gives, if anything, takes the state's place."""
+        return add_hook(self._state_hooks.setdefault("was read", {}), hook)
 
     def register_load_state_dict_pre_hook(self, hook: Callable[..., Any]) -> Handle:
         """Call `hook(module, state_dict, prefix, metadata, strict, missing, unexpected, errors)` before loading."""
@@ -221,7 +236,8 @@ class Module:
 
     def _named(self, kind: str, prefix: str, recurse: bool, once: bool) -> Iterator[tuple[str, Any]]:
         seen: set[int] = set()
-        for path, module in self.named_modules(prefix) if recurse else iter([(prefix, self)]):
+        walk = self.named_modules(prefix, remove_duplicate=once) if recurse else iter([(prefix, self)])
+        for path, module in walk:
             dot = f"{path}." if path else ""
             for name, value in module._members(kind):
                 if value is None or (once and id(value) in seen):
@@ -271,6 +287,9 @@ class Module:
     def buffers(self, recurse: bool = True) -> Iterator[Tensor]:
         return (value for _, value in self._named(BUFFER, "", recurse, True))
 
+    def __dir__(self) -> list[str]:
+        return [name for name in super().__dir__() if not name.isdigit()]
+
     def get_submodule(self, target: str) -> Module:
         """The module at a path such as "blocks.0.norm"; the empty path is this module."""
         module: Module = self
@@ -315,7 +334,9 @@ class Module:
         return self
 
     def train(self: M, mode: bool = True) -> M:
-        self.training = bool(mode)
+        if not isinstance(mode, bool):
+            raise ValueError(f"Module.train: mode is True or False, got {type(mode).__name__}")
+        self.training = mode
         for child in self.children():
             child.train(mode)
         return self
@@ -355,22 +376,7 @@ class Module:
 
     def to(self: M, *args: Any, **named: Any) -> M:
         """Move to a device, or cast the floating-point and complex parameters and buffers: to(device), to(dtype), to(tensor)."""
-        dtype: DType | None = named.get("dtype")
-        where: Any = named.get("device")
-        for given in args:
-            if isinstance(given, DType):
-                dtype = given
-            elif isinstance(given, Tensor):
-                dtype, where = given.dtype, given.device
-            elif not isinstance(given, bool):  # non_blocking, which changes nothing here
-                where = given
-        if dtype is not None and dtype.kind not in "fc":
-            raise TypeError(f"Module.to: parameters are floating-point or complex, got dtype {dtype!r}")
-
-        def convert(value: Tensor) -> Tensor:
-            return value.to(device=where, dtype=dtype if value.dtype.kind in "fc" else None)
-
-        return self._apply(convert)
+        return self._apply(parse_to(*args, **named).convert)
 
     def to_empty(self: M, *, device: Any, recurse: bool = True) -> M:
         """Parameters and buffers anew on a device, with whatever is in the memory; to be filled before they are read."""
@@ -385,17 +391,20 @@ class Module:
         """Move parameters and buffers to memory that other processes see too."""
         return self._apply(lambda value: value.share_memory_())
 
+    def _cast_reals(self: M, dtype: DType) -> M:
+        return self._apply(lambda value: value.to(dtype) if value.dtype.kind == "f" else value)
+
     def float(self: M) -> M:
-        return self.to(dtypes.float32)
+        return self._cast_reals(dtypes.float32)
 
     def double(self: M) -> M:
-        return self.to(dtypes.float64)
+        return self._cast_reals(dtypes.float64)
 
     def half(self: M) -> M:
-        return self.to(dtypes.float16)
+        return self._cast_reals(dtypes.float16)
 
     def bfloat16(self: M) -> M:
-        return self.to(dtypes.bfloat16)
+        return self._cast_reals(dtypes.bfloat16)
 
     def cpu(self: M) -> M:
         return self.to("cpu")
@@ -413,10 +422,27 @@ class Module:
         raise NotImplementedError(f"{type(self).__name__} has no extra state")
 
     def state_dict(
-        self, *, destination: dict[str, Any] | None = None, prefix: str = "", keep_vars: bool = False
+        self, destination: dict[str, Any] | None = None, prefix: str = "", keep_vars: bool = False
     ) -> dict[str, Any]:
-        """Parameters and persistent buffers by full name; they share the module's memory."""
-        return read_state(self, {} if destination is None else destination, prefix, keep_vars)
+        """Parameters and persistent buffers by full name; they share the module's memory. See Note [States]."""
+        return read_state(self, destination, prefix, keep_vars)
+
+    def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
+        """Its own part of the state; a class may say it for itself."""
+        save_own(self, destination, prefix, keep_vars)
+
+    def _load_from_state_dict(
+        self,
+        state_dict: dict[str, Any],
+        prefix: str,
+        local_metadata: dict[str, Any],
+        strict: bool,
+        missing_keys: list[str],
+        unexpected_keys: list[str],
+        error_msgs: list[str],
+    ) -> None:
+        """Its own part of a state, into it; a class may say it for itself."""
+        load_own(self, state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs)
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> LoadedKeys:
         """Copy values in by name (`assign`: take the given tensors themselves); strict: names must match exactly."""

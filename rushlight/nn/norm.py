@@ -74,6 +74,7 @@ class _NormBase(Module):
     running_var: Tensor | None
     num_batches_tracked: Tensor | None
     dimensions: tuple[int, ...] = ()
+    _version = 2
 
     def __init__(
         self,
@@ -104,6 +105,12 @@ class _NormBase(Module):
         for name, value in zip(("running_mean", "running_var", "num_batches_tracked"), tracked, strict=True):
             self.register_buffer(name, value)
 
+    def _complete_state(self, state: dict[str, Any], prefix: str, version: int | None) -> None:
+        """States of the first version, or of none, need not have the number of batches."""
+        count = self.num_batches_tracked
+        if count is not None and (version is None or version < 2):
+            state.setdefault(f"{prefix}num_batches_tracked", count.clone())
+
     def reset_running_stats(self) -> None:
         """The statistics as they were at the start."""
         if self.running_mean is not None and self.running_var is not None and self.num_batches_tracked is not None:
@@ -132,14 +139,16 @@ class _BatchNorm(_NormBase):
             raise ShapeError(
                 f"{type(self).__name__}: input must have {wanted} dimensions, got shape {list(input.shape)}"
             )
+        learns = self.training and self.track_running_stats
+        known = learns or not self.training  # else the statistics stay as they are, and are not asked
         return normalise.batch_norm(
             input,
-            self.running_mean,
-            self.running_var,
+            self.running_mean if known else None,
+            self.running_var if known else None,
             self.weight,
             self.bias,
             self.training or self.running_mean is None,
-            self._share_of_batch() if self.training else 0.0,
+            self._share_of_batch() if learns else 0.0,
             self.eps,
         )
 
@@ -184,8 +193,10 @@ class SyncBatchNorm(_BatchNorm):
         process_group: Any = None,
         device: Any = None,
         dtype: DType | None = None,
+        *,
+        bias: bool = True,
     ) -> None:
-        super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype)
+        super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype, bias=bias)
         self.process_group = process_group
 
     @classmethod

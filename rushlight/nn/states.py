@@ -1,12 +1,21 @@
-"""A module's state by name: reading it out and loading it again."""
+"""A module's state by name: reading it out and loading it again.
+
+# Note [States]
+1. The state is an OrderedDict of tensors; its `_metadata` says of each module, by path, which version of its class wrote it.
+2. A class may say for itself what is read (`_save_to_state_dict`) and how it is loaded (`_load_from_state_dict`); children
+   are asked for theirs, so that one may override `state_dict` as a whole too.
+3. Where no class loads for itself, nothing is changed by a state that does not fit. Where one does, each module loads what
+   fits as its turn comes: what a class changes in the state, its children are to see.
+"""
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from rushlight.core.errors import RushlightError
-from rushlight.nn.members import BUFFER, PARAMETER
+from rushlight.nn.members import BUFFER, MODULE, PARAMETER
 from rushlight.nn.parameter import Parameter, is_lazy
 from rushlight.tape.state import no_grad
 from rushlight.tensor import Tensor
@@ -21,7 +30,7 @@ class LoadedKeys(NamedTuple):
     def __repr__(self) -> str:
         if not self.missing_keys and not self.unexpected_keys:
             return "<All keys matched successfully>"
-        return f"LoadedKeys(missing_keys={self.missing_keys}, unexpected_keys={self.unexpected_keys})"
+        return f"_IncompatibleKeys(missing_keys={self.missing_keys}, unexpected_keys={self.unexpected_keys})"
 
 
 EXTRA = "_extra_state"
@@ -35,89 +44,217 @@ def own_members(module: Any) -> Iterator[tuple[str, Tensor]]:
                 yield name, value
 
 
-def _has_extra(module: Any) -> bool:
-    """Whether its class says what else is part of the state."""
-    return any("get_extra_state" in kind.__dict__ for kind in type(module).__mro__[:-2])
+def _defines(module: Any, name: str) -> bool:
+    """Whether its class says it in place of Module's."""
+    return any(name in kind.__dict__ for kind in type(module).__mro__ if kind.__module__ != "rushlight.nn.module")
 
 
-def parts_of(module: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Every module under the beginning of its names; tied ones under each of theirs."""
-    for path, part in module.named_modules(prefix=prefix.removesuffix("."), remove_duplicate=False):
-        yield f"{path}." if path else "", part
+def _children(module: Any) -> list[tuple[str, Any]]:
+    return [(name, child) for name, child in module._members(MODULE) if child is not None]
 
 
-def read_state(module: Any, state: dict[str, Any], prefix: str, keep_vars: bool) -> dict[str, Any]:
-    listed = list(parts_of(module, prefix))
-    for dot, part in listed:
-        for hook in list(part._state_hooks.get("read", {}).values()):
-            hook(part, dot, keep_vars)
-        for name, value in own_members(part):
-            state[f"{dot}{name}"] = value if keep_vars or is_lazy(value) else value.detach()
-        if _has_extra(part):
-            state[f"{dot}{EXTRA}"] = part.get_extra_state()
-    for dot, part in reversed(listed):
-        for hook in list(part._state_hooks.get("was read", {}).values()):
-            changed = hook(part, state, dot, {})
-            state = state if changed is None else changed
-    return state
+# ---- out ----
+
+
+def _empty_state() -> Any:
+    made: Any = OrderedDict()
+    made._metadata = OrderedDict()
+    return made
+
+
+def read_state(module: Any, state: dict[str, Any] | None, prefix: str, keep_vars: bool) -> dict[str, Any]:
+    given: Any = _empty_state() if state is None else state
+    noted = {"version": module._version}
+    if hasattr(given, "_metadata"):
+        given._metadata[prefix[:-1]] = noted
+    for hook in list(module._state_hooks.get("read", {}).values()):
+        hook(module, prefix, keep_vars)
+    module._save_to_state_dict(given, prefix, keep_vars)
+    for name, child in _children(module):
+        child.state_dict(destination=given, prefix=f"{prefix}{name}.", keep_vars=keep_vars)
+    for hook in list(module._state_hooks.get("was read", {}).values()):
+        changed = hook(module, given, prefix, noted)
+        given = given if changed is None else changed
+    return given
+
+
+def save_own(module: Any, state: dict[str, Any], prefix: str, keep_vars: bool) -> None:
+    """A module's own part of its state."""
+    for name, value in own_members(module):
+        state[f"{prefix}{name}"] = value if keep_vars or is_lazy(value) else value.detach()
+    if _defines(module, "get_extra_state"):
+        state[f"{prefix}{EXTRA}"] = module.get_extra_state()
+
+
+# ---- in ----
+
+
+class Load:
+    """One load of a state."""
+
+    def __init__(self, metadata: Mapping[str, Any], assign: bool) -> None:
+        self.metadata = metadata
+        self.assign = assign
+        self.missing: list[str] = []
+        self.unexpected: list[str] = []
+        self.problems: list[str] = []
+        self.later: list[tuple[Any, ...]] = []  # what to store and to tell when all is known to fit
+
+    def noted_of(self, prefix: str) -> dict[str, Any]:
+        noted = dict(self.metadata.get(prefix[:-1], {}))
+        if self.assign:
+            noted["assign_to_params_buffers"] = True
+        return noted
+
+    def check(self, module: Any, state: dict[str, Any], prefix: str) -> None:
+        """Look at the state for a module and all below it, without changing anything."""
+        found = _own_part(module, state, prefix, self.noted_of(prefix), self)
+        self.later.append(("own", module, found))
+        for name, child in _children(module):
+            self.check(child, _below(state, f"{prefix}{name}."), f"{prefix}{name}.")
+        self.later.append(("hooks", module))
+
+    def finish(self) -> None:
+        for step in self.later:
+            if step[0] == "own":
+                _store_all(step[1], step[2], self.assign)
+            else:
+                self.tell(step[1])
+
+    def load(self, module: Any, state: dict[str, Any], prefix: str) -> None:
+        """Load as each module's turn comes: see Note [States] 3."""
+        noted = self.noted_of(prefix)
+        module._load_from_state_dict(
+            state, prefix, noted, True, self.missing, self.unexpected, self.problems
+        )
+        for name, child in _children(module):
+            self.load(child, _below(state, f"{prefix}{name}."), f"{prefix}{name}.")
+        self.tell(module)
+
+    def tell(self, module: Any) -> None:
+        for hook in list(module._state_hooks.get("was loaded", {}).values()):
+            if hook(module, LoadedKeys(self.missing, self.unexpected)) is not None:
+                raise AssertionError("a hook after load_state_dict gives nothing: it may change the lists of keys in place")
+
+
+def _below(state: dict[str, Any], prefix: str) -> dict[str, Any]:
+    """A child's part of a state; what its hooks change in it, others do not see."""
+    return OrderedDict((key, value) for key, value in state.items() if key.startswith(prefix))
 
 
 def load_state(module: Any, given: Mapping[str, Any], strict: bool, assign: bool) -> LoadedKeys:
-    state = dict(given)
-    missing: list[str] = []
-    unexpected: list[str] = []
-    problems: list[str] = []
-    listed = list(parts_of(module))
-    for dot, part in listed:
-        for hook in list(part._state_hooks.get("load", {}).values()):
-            hook(part, state, dot, {}, strict, missing, unexpected, problems)
-    own = {f"{dot}{name}": value for dot, part in listed for name, value in own_members(part)}
-    extra = {f"{dot}{EXTRA}": part for dot, part in listed if _has_extra(part)}
-    missing += [name for name in (*own, *extra) if name not in state]
-    unexpected += [name for name in state if name not in own and name not in extra]
-    for name, value in own.items():
-        problems.extend(_misfit(name, value, state[name]) if name in state else ())
-    loaded = LoadedKeys(missing, unexpected)
-    # Nothing is changed by a state that does not fit, unless a hook may yet say that it does.
-    fits = not strict or not (missing or unexpected) or any(p._state_hooks.get("was loaded") for _, p in listed)
-    if fits and not problems:
-        with no_grad():
-            for name, value in own.items():
-                if name in state:
-                    _store(module, name, value, state[name], assign)
-        for name, part in extra.items():
-            if name in state:
-                part.set_extra_state(state[name])
-        for _, part in reversed(listed):
-            for hook in list(part._state_hooks.get("was loaded", {}).values()):
-                hook(part, loaded)
-    if strict and unexpected:
-        problems.append(f"unexpected keys: {', '.join(unexpected)}")
-    if strict and missing:
-        problems.append(f"missing keys: {', '.join(missing)}")
+    if not isinstance(given, Mapping):
+        raise TypeError(f"load_state_dict: a dict of tensors by name is needed, got {type(given).__name__}")
+    state: Any = OrderedDict(given)
+    metadata = getattr(given, "_metadata", None) or {}
+    if getattr(given, "_metadata", None) is not None:
+        state._metadata = metadata
+    load = Load(metadata, assign)
+    parts = [part for _, part in module.named_modules(remove_duplicate=False)]
+    if any(_defines(part, "_load_from_state_dict") for part in parts):
+        load.load(module, state, "")
+    else:
+        load.check(module, state, "")
+        # Nothing is changed by a state that does not fit, unless a hook may yet say that it does.
+        fits = not strict or not (load.missing or load.unexpected) or any(p._state_hooks.get("was loaded") for p in parts)
+        if fits and not load.problems:
+            load.finish()
+    problems = load.problems
+    if strict and load.unexpected:
+        problems.append(f"unexpected keys: {', '.join(load.unexpected)}")
+    if strict and load.missing:
+        problems.append(f"missing keys: {', '.join(load.missing)}")
     if problems:
         lines = "".join(f"\n    {problem}" for problem in problems)
-        fix = "\n  strict=False loads what fits by name" if strict and (missing or unexpected) else ""
+        fix = "\n  strict=False loads what fits by name" if strict and (load.missing or load.unexpected) else ""
         raise RushlightError(f"load_state_dict: the state does not fit {type(module).__name__}:{lines}{fix}")
-    return loaded
+    return LoadedKeys(load.missing, load.unexpected)
 
 
-def _misfit(name: str, value: Tensor, given: Any) -> Iterator[str]:
+Found = list[tuple[str, Any, Any]]  # a member's name, itself and the value for it
+
+
+def _own_part(module: Any, state: dict[str, Any], prefix: str, noted: dict[str, Any], load: Any) -> Found:
+    """What a state has for a module's own members, with what is wrong noted in `load`."""
+    if hasattr(module, "_complete_state"):
+        module._complete_state(state, prefix, noted.get("version"))
+    for hook in list(module._state_hooks.get("load", {}).values()):
+        hook(module, state, prefix, noted, True, load.missing, load.unexpected, load.problems)
+    found: Found = []
+    own = dict(own_members(module))
+    for name, value in own.items():
+        key = f"{prefix}{name}"
+        if key not in state:
+            load.missing.append(key)
+            continue
+        given = state[key]
+        misfit = _misfit(key, value, given)
+        if misfit:
+            load.problems.append(misfit)
+        else:
+            found.append((name, value, given[0] if _was_one(value, given) else given))
+    extra = f"{prefix}{EXTRA}"
+    if _defines(module, "set_extra_state"):
+        if extra in state:
+            found.append((EXTRA, None, state[extra]))
+        else:
+            load.missing.append(extra)
+    elif extra in state:
+        load.unexpected.append(extra)
+    for key in state:
+        if key.startswith(prefix) and key != extra:
+            first, dot, _ = key[len(prefix) :].partition(".")
+            if first not in (module._modules if dot else own):
+                load.unexpected.append(key)
+    return found
+
+
+def load_own(
+    module: Any,
+    state: dict[str, Any],
+    prefix: str,
+    noted: dict[str, Any],
+    strict: bool,
+    missing: list[str],
+    unexpected: list[str],
+    problems: list[str],
+) -> None:
+    """A module's own part of a state, into it."""
+    load = Load({}, bool(noted.get("assign_to_params_buffers", False)))
+    load.missing, load.unexpected, load.problems = ([], [], problems) if not strict else (missing, unexpected, problems)
+    _store_all(module, _own_part(module, state, prefix, noted, load), load.assign)
+
+
+def _was_one(value: Any, given: Any) -> bool:
+    """Very old states have one-element lists where numbers are."""
+    return not is_lazy(value) and not is_lazy(given) and value.ndim == 0 and tuple(given.shape) == (1,)
+
+
+def _misfit(name: str, value: Any, given: Any) -> str | None:
     if not isinstance(given, Tensor):
-        yield f"{name}: a tensor is needed, got {type(given).__name__}"
-    elif is_lazy(value) and is_lazy(given):
-        return  # neither has a shape yet
-    elif given.shape != value.shape:
-        yield f"{name}: shape {list(given.shape)} in the state, {list(value.shape)} in the module"
+        return f"{name}: a tensor is needed, got {type(given).__name__}"
+    if is_lazy(value) and is_lazy(given):
+        return None  # neither has a shape yet
+    if given.shape != value.shape and not _was_one(value, given):
+        return f"{name}: shape {list(given.shape)} in the state, {list(value.shape)} in the module"
+    return None
 
 
-def _store(module: Any, name: str, value: Tensor, given: Tensor, assign: bool) -> None:
-    if not assign:
-        if not is_lazy(value):
-            value.copy_(given)
-        return
-    path, _, last = name.rpartition(".")
-    holder = module.get_submodule(path)
-    if isinstance(value, Parameter) and not isinstance(given, Parameter):
-        given = Parameter(given, value.requires_grad)
-    setattr(holder, last, given)
+def _store_all(module: Any, found: Found, assign: bool) -> None:
+    for name, value, given in found:
+        if value is None:
+            module.set_extra_state(given)
+        elif assign:
+            _assign(module, name, value, given)
+        elif not is_lazy(value):
+            with no_grad():
+                value.copy_(given)
+
+
+def _assign(module: Any, name: str, value: Tensor, given: Tensor) -> None:
+    if isinstance(value, Parameter):
+        if isinstance(given, Parameter):
+            given.requires_grad_(value.requires_grad)
+        else:
+            given = Parameter(given, value.requires_grad)
+    setattr(module, name, given)

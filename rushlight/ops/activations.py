@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from rushlight.core.dtypes import FIELD, FLOAT, DType, real_type
+from rushlight.core.dtypes import FIELD, FLOAT, DType, promote, real_type
 from rushlight.core.errors import DTypeError, RushlightError, ShapeError
 from rushlight.core.shapes import broadcast_shapes, wrap_dim
 from rushlight.ops import elementwise as e, inplace as writing, reductions, views
@@ -31,9 +31,10 @@ def _floats(op: str, input: Value) -> Value:
     return input
 
 
-def _placed(input: Value, result: Value, inplace: bool) -> Value:
-    """The result, or the input with it written in."""
-    return writing.copy_(input, result) if inplace else result
+def _placed(kernel: Any, input: Value, *others: Any, inplace: bool) -> Value:
+    """The kernel's result, or the input with it written in."""
+    made: Value = writing.apply_inplace(kernel.op, input, *others) if inplace else kernel(input, *others)
+    return made
 
 
 # ---- exponential units ----
@@ -59,13 +60,13 @@ _SELU_ALPHA, _SELU_SCALE = 1.6732632423543772848170429916717, 1.0507009873554804
 @composite("elu", method=False, top=False)
 def elu(input: Value, alpha: float = 1.0, inplace: bool = False) -> Value:
     """x where positive, else alpha * (exp(x) - 1)."""
-    return _placed(input, _exponential(_floats("elu", input), float(alpha), 1.0, 1.0), inplace)
+    return _placed(_exponential, _floats("elu", input), float(alpha), 1.0, 1.0, inplace=inplace)
 
 
 @composite("selu", method=False)
 def selu(input: Value, inplace: bool = False) -> Value:
     """elu, scaled so that mean 0 and variance 1 are kept."""
-    return _placed(input, _exponential(_floats("selu", input), _SELU_ALPHA, _SELU_SCALE, 1.0), inplace)
+    return _placed(_exponential, _floats("selu", input), _SELU_ALPHA, _SELU_SCALE, 1.0, inplace=inplace)
 
 
 @composite("celu", method=False)
@@ -73,7 +74,7 @@ def celu(input: Value, alpha: float = 1.0, inplace: bool = False) -> Value:
     """x where positive, else alpha * (exp(x / alpha) - 1)."""
     if alpha == 0:
         raise RushlightError("celu: alpha must not be 0")
-    return _placed(input, _exponential(_floats("celu", input), float(alpha), 1.0, 1.0 / alpha), inplace)
+    return _placed(_exponential, _floats("celu", input), float(alpha), 1.0, 1.0 / alpha, inplace=inplace)
 
 
 # ---- pieces of straight lines ----
@@ -96,7 +97,7 @@ def hardtanh(input: Value, min_val: float = -1.0, max_val: float = 1.0, inplace:
         raise RushlightError(f"hardtanh: negative limits do not fit {input.spec!r}, which has no sign; cast it first")
     if input.spec.dtype.kind != "f":
         min_val, max_val = int(min_val), int(max_val)
-    return _placed(input, _clipped(input, min_val, max_val), inplace)
+    return _placed(_clipped, input, min_val, max_val, inplace=inplace)
 
 
 @composite("relu6", method=False, top=False)
@@ -130,13 +131,13 @@ _hardswish = elementwise(
 @composite("hardsigmoid", method=False, top=False)
 def hardsigmoid(input: Value, inplace: bool = False) -> Value:
     """0 below -3, 1 above 3, x / 6 + 1 / 2 between."""
-    return _placed(input, _hardsigmoid(_floats("hardsigmoid", input)), inplace)
+    return _placed(_hardsigmoid, _floats("hardsigmoid", input), inplace=inplace)
 
 
 @composite("hardswish", method=False, top=False)
 def hardswish(input: Value, inplace: bool = False) -> Value:
     """x * hardsigmoid(x)."""
-    return _placed(input, _hardswish(_floats("hardswish", input)), inplace)
+    return _placed(_hardswish, _floats("hardswish", input), inplace=inplace)
 
 
 _softshrink = elementwise(
@@ -181,7 +182,7 @@ tanhshrink = elementwise("tanhshrink", lambda x: x - s.tanh(x), "x - tanh(x).", 
 def threshold(input: Value, threshold: float, value: float, inplace: bool = False) -> Value:
     """x where above the threshold, else value."""
     kind = float if input.spec.dtype.kind == "f" else int
-    return _placed(input, _threshold(input, kind(threshold), kind(value)), inplace)
+    return _placed(_threshold, input, kind(threshold), kind(value), inplace=inplace)
 
 
 # ---- with slopes ----
@@ -214,7 +215,7 @@ def rrelu(
             e.mul(rand(input.spec.shape, dtype=input.spec.dtype, device=input.spec.device.device.name), upper - lower),
             lower,
         )
-    return _placed(input, _sloped(_floats("rrelu", input), slope), inplace)
+    return _placed(_sloped, _floats("rrelu", input), slope, inplace=inplace)
 
 
 # ---- smooth ones ----
@@ -233,7 +234,7 @@ _mish_kernel = elementwise("mish", _mish, "x * tanh(softplus(x)).", FLOAT, liste
 @composite("mish", method=False, top=False)
 def mish(input: Value, inplace: bool = False) -> Value:
     """x * tanh(log(1 + exp(x)))."""
-    return _placed(input, _mish_kernel(_floats("mish", input)), inplace)
+    return _placed(_mish_kernel, _floats("mish", input), inplace=inplace)
 
 
 def _share(x: Expr) -> Expr:
@@ -336,6 +337,10 @@ def normalize(input: Value, p: float = 2.0, dim: int = 1, eps: float = 1e-12, ou
 @composite("cosine_similarity", method=False)
 def cosine_similarity(x1: Value, x2: Value, dim: int = 1, eps: float = 1e-8) -> Value:
     """The cosine of the angle between vectors along a dimension; each length counts as eps at least."""
+    kind = promote(x1.spec.dtype, x2.spec.dtype)
+    if kind.kind not in "fc":
+        raise DTypeError(f"cosine_similarity: one operand must hold floats, got {x1.spec!r} and {x2.spec!r}")
+    x1, x2 = e.cast(x1, kind), e.cast(x2, kind)
     shape = broadcast_shapes([x1.spec.shape, x2.spec.shape], "cosine_similarity", [x1.spec, x2.spec])
     x1, x2 = views.expand(x1, shape), views.expand(x2, shape)
     lengths = [clamp_min(length(x, 2, dim, True), eps) for x in (x1, x2)]

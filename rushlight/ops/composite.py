@@ -249,7 +249,7 @@ def gelu(input: Value, approximate: str = "none") -> Value:
     return e.gelu_tanh(input) if approximate == "tanh" else e.gelu_exact(input)
 
 
-_leaky = elementwise(
+leaky = elementwise(
     "leaky_relu",
     lambda x, slope: s.where(x > 0, x, x * slope),
     "x where positive, else slope * x.",
@@ -261,7 +261,7 @@ _leaky = elementwise(
 @composite("leaky_relu", method=False, top=False)
 def leaky_relu(input: Value, negative_slope: float = 0.01) -> Value:
     """x where positive, else negative_slope * x."""
-    return _leaky(input, negative_slope)
+    return leaky(input, negative_slope)
 
 
 def chosen(size_average: bool | None, reduce: bool | None, reduction: str) -> str:

@@ -332,6 +332,12 @@ def cosine_embedding_loss(
     reduction: str = "mean",
 ) -> Value:
     """1 - cos where the target is 1, max(0, cos - margin) where it is -1."""
+    rank = len(target.spec.shape)
+    if rank > 1 or any(len(v.spec.shape) != rank + 1 for v in (input1, input2)):
+        raise ShapeError(
+            f"cosine_embedding_loss: vectors of shape (batch, size) and a target (batch), or (size) and one number, are "
+            f"needed; got {input1.spec!r}, {input2.spec!r} and {target.spec!r}"
+        )
     both = e.add(reductions.sum(e.mul(input1, input1), -1), _cosine_root)
     other = e.add(reductions.sum(e.mul(input2, input2), -1), _cosine_root)
     cosine = e.div(reductions.sum(e.mul(input1, input2), -1), e.sqrt(e.mul(both, other)))

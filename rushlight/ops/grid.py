@@ -95,8 +95,10 @@ def _check(x: Value, grid: Value, mode: str, padding: str) -> None:
             f"grid_sample: input {x.spec!r} (batch, channel, 2 or 3 sizes) and grid {grid.spec!r} (batch, as many sizes, "
             f"coordinates) do not fit"
         )
-    if mode not in _MODES or (mode == "bicubic" and rank == 3):
+    if mode not in _MODES:
         raise ValueError(f"grid_sample: mode is bilinear, nearest or, of images, bicubic, got {mode!r}")
+    if mode == "bicubic" and rank == 3:
+        raise ShapeError(f"grid_sample: mode bicubic goes with images (batch, channel, height, width), got {x.spec!r}")
     if padding not in _PADDINGS:
         raise ValueError(f"grid_sample: padding_mode is one of {_PADDINGS}, got {padding!r}")
 
@@ -118,7 +120,8 @@ def grid_sample(
     rank = len(sizes)
     if not grid.spec.numel or not input.spec.numel:
         shape = (*input.spec.shape[:2], *grid.spec.shape[1:-1])
-        return _nothing(input, shape)
+        empty = _nothing(input, shape)
+        return e.add(empty, _nothing(grid, shape)) if 0 in shape else empty
     along = []
     for i, n in enumerate(sizes):
         point = views.select(grid, rank + 1, rank - 1 - i)

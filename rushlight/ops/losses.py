@@ -6,7 +6,7 @@ import functools
 from collections.abc import Sequence
 from typing import Any
 
-from rushlight.core.dtypes import FLOAT, INDEX, int64
+from rushlight.core.dtypes import FLOAT, INDEX, int64, uint8
 from rushlight.core.errors import DTypeError, RushlightError, ShapeError
 from rushlight.core.shapes import Spec
 from rushlight.kernel.shapes import Gather
@@ -233,6 +233,7 @@ def nll_loss(
 ) -> Value:
     """Negative log likelihood of the target classes, given log probabilities along dimension 1."""
     reduction = chosen(size_average, reduce, reduction)
+    target = e.cast(target, int64) if target.spec.dtype is uint8 else target
     _check("nll_loss", input, target, weight)
     x, classes = _class_last(input, target)
     kept = e.ne(classes, ignore_index)

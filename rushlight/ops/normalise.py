@@ -204,6 +204,17 @@ def batch_norm(
     ]
 
 
+def _of_nothing(input: Value, weight: Value | None, bias: Value | None) -> Value:
+    """No elements: nothing to normalise and no statistics to learn from; but the weights have a gradient, of zeros."""
+    column = (-1,) + (1,) * (len(input.spec.shape) - 2) if len(input.spec.shape) > 1 else (-1,)
+    y = e.clone(input)
+    if weight is not None and len(input.spec.shape) > 1:
+        y = e.mul(y, views.reshape(weight, column))
+    if bias is not None and len(input.spec.shape) > 1:
+        y = e.add(y, views.reshape(bias, column))
+    return y
+
+
 def batch_normalised(
     op: str,
     input: Value,
@@ -217,7 +228,7 @@ def batch_normalised(
     shape = input.spec.shape
     (running_mean, running_var), (weight, bias) = running, affine
     if input.spec.numel == 0 and (training or len(shape) == 1):
-        return e.clone(input), None, None  # no elements: nothing to normalise, and no statistics to learn from
+        return _of_nothing(input, weight, bias), None, None
     if len(shape) < 2:
         raise ShapeError(f"{op}: input needs at least 2 dimensions (batch, channel, ...), got {input.spec!r}")
     check_dtypes(op, [input.spec], FLOAT)

@@ -13,8 +13,10 @@
 from __future__ import annotations
 
 import functools
+import sys
 import warnings
 from collections.abc import Callable, Iterable
+from types import FunctionType
 from typing import Any
 
 from rushlight.core.dtypes import bool_, castable, uint8
@@ -165,3 +167,16 @@ def accept(module: dict[str, Any], names: Iterable[str]) -> None:
         function = module.get(name)
         if function is not None and not hasattr(function, "takes_out"):
             module[name] = with_out(name, function)
+
+
+def settle_names(namespace: dict[str, Any]) -> None:
+    """Have each function of a public module be found where it says it is, so that it can be pickled and shown by name."""
+    where = namespace["__name__"]
+    for name, function in namespace.items():
+        if isinstance(function, FunctionType) and not name.startswith("_") and not is_where_it_says(function):
+            function.__module__, function.__qualname__ = where, name
+
+
+def is_where_it_says(function: FunctionType) -> bool:
+    module = sys.modules.get(function.__module__)
+    return module is not None and vars(module).get(function.__qualname__) is function

@@ -118,6 +118,8 @@ def pad(input: Value, pad: Sequence[int], mode: str = "constant", value: float |
             f"pad: mode {mode!r} pads the last 1 to 3 dimensions of (channels, ...) or (batch, channels, ...), "
             f"got {list(pad)} for {input.spec!r}"
         )
+    if mode != "circular" and 0 in input.spec.shape[rank - len(sides) - 1 :]:
+        raise ShapeError(f"pad: mode {mode!r} needs elements, the batch alone may be empty; got {input.spec!r}")
     x = input
     for i, (before, after) in enumerate(sides):
         if before or after:

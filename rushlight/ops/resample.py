@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -131,8 +132,8 @@ def _sizes(
     if size is not None:
         if recompute:
             raise ValueError("interpolate: recompute_scale_factor goes with scale_factor, not with size")
-        one = isinstance(size, int) or (isinstance(size, Value) and not size.spec.shape)
-        wanted = (int(size),) * rank if one else tuple(int(n) for n in size)
+        one = isinstance(size, (int, float)) or (isinstance(size, Value) and not size.spec.shape)
+        wanted = (operator.index(size),) * rank if one else tuple(operator.index(n) for n in size)
         if len(wanted) != rank or min(wanted) < 1:
             raise ShapeError(f"interpolate: size {list(wanted)} must be {rank} positive numbers for {x.spec!r}")
         return wanted, None
@@ -172,7 +173,8 @@ def interpolate(
     if mode == "area":
         return _AREA[rank](input, wanted)
     x = input
-    wide = x.spec.dtype.itemsize == 2 and x.spec.dtype.kind == "f" and mode in _RANKS
+    # Gradients of halves are summed in float32 even where only elements are moved; weights are no whole numbers.
+    wide = x.spec.dtype.itemsize == 2 if x.spec.dtype.kind == "f" else mode in _RANKS
     x = e.cast(x, float32) if wide else x
     # From the last dimension to the first, the order in which PyTorch adds up.
     for i in reversed(range(rank)):

@@ -61,8 +61,10 @@ def im2col(input: Value, kernel_size: Given, dilation: Given = 1, padding: Given
     """The windows of (batch, channel, height, width) as columns: (batch, channel * kh * kw, windows)."""
     if len(input.spec.shape) == 3:
         return views.squeeze(im2col(views.unsqueeze(input, 0), kernel_size, dilation, padding, stride), 0)
-    if len(input.spec.shape) != 4:
-        raise ShapeError(f"unfold: input must be (batch, channel, height, width), got {input.spec!r}")
+    if len(input.spec.shape) != 4 or 0 in input.spec.shape[1:]:
+        raise ShapeError(
+            f"unfold: input must be (batch, channel, height, width), empty along the batch at most, got {input.spec!r}"
+        )
     kernel, spread = each(kernel_size, 2, "unfold", "kernel_size"), each(dilation, 2, "unfold", "dilation")
     border, steps = each(padding, 2, "unfold", "padding"), each(stride, 2, "unfold", "stride")
     padded = bordered(input, tuple((p, p) for p in border), 0)

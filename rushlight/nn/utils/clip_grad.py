@@ -15,6 +15,10 @@ from rushlight.tensor import Tensor
 def _norm(values: Tensor, norm_type: float) -> Tensor:
     if norm_type == math.inf:
         return reductions.amax(e.abs(values))
+    if norm_type == -math.inf:
+        return reductions.amin(e.abs(values))
+    if norm_type == 0:
+        return reductions.sum(e.cast(e.ne(values, 0), values.dtype))
     if norm_type == 2:
         return e.sqrt(reductions.sum(e.square(values)))
     return e.pow(reductions.sum(e.pow(e.abs(values), norm_type)), 1 / norm_type)
