@@ -36,7 +36,7 @@ def test_sequential_is_joined_repeated_and_cut() -> None:
     twice *= 3
     assert list(twice) == [c, c, c]
     with pytest.raises(ValueError, match="Sequential"):
-        chain + [a]
+        chain + a
     with pytest.raises(ValueError, match="positive"):
         chain * 0
     with pytest.raises(IndexError):
@@ -50,7 +50,7 @@ def test_sequential_is_joined_repeated_and_cut() -> None:
 
 def test_lists_and_dicts_of_modules() -> None:
     a, b = nn.ReLU(), nn.Tanh()
-    both = nn.ModuleList([a]) + [b]
+    both = nn.ModuleList([a]) + nn.ModuleList([b])
     assert isinstance(both, nn.ModuleList) and list(both) == [a, b]
     assert both.pop(0) is a and list(both) == [b]
     assert list(nn.ParameterDict({"b": rl.ones(1), "a": rl.ones(1)})) == ["a", "b"]

@@ -38,7 +38,7 @@ class _Numbered(Module):
 
     def _of(self, modules: Iterable[Module]) -> Any:
         """Another of the kind with these modules."""
-        return type(self)(modules)  # type: ignore[call-arg]
+        return type(self)(modules)
 
     def __setitem__(self, at: int, module: Module) -> None:
         setattr(self, list(self._modules)[operator.index(at)], module)
@@ -106,7 +106,9 @@ class Sequential(_Numbered):
 
     def _checked(self, other: Any) -> Sequential:
         if not isinstance(other, Sequential):
-            raise ValueError(f"Sequential + {type(other).__name__}: only a Sequential can be added; or .extend(modules)")
+            raise ValueError(
+                f"Sequential + {type(other).__name__}: only a Sequential can be added; or .extend(modules)"
+            )
         return other
 
     def _times(self, count: Any) -> list[Module]:

@@ -19,6 +19,11 @@ _softmax, _log_softmax = REGISTRY["softmax"].function, REGISTRY["log_softmax"].f
 # Below: functions of which PyTorch's signature says more than the op's.
 
 
+def _written(kernel: Any, input: Tensor, *numbers: Any) -> Any:
+    """The kernel's result, written into its input."""
+    return writing.apply_inplace(kernel.op, input, *numbers)
+
+
 def relu(input: Tensor, inplace: bool = False) -> Tensor:
     """x where positive, else 0."""
     return input.relu_() if inplace else e.relu(input)
@@ -26,13 +31,13 @@ def relu(input: Tensor, inplace: bool = False) -> Tensor:
 
 def silu(input: Tensor, inplace: bool = False) -> Tensor:
     """x * sigmoid(x)."""
-    return writing.apply_inplace(e.silu.op, input) if inplace else e.silu(input)
+    return _written(e.silu, input) if inplace else e.silu(input)
 
 
 def leaky_relu(input: Tensor, negative_slope: float = 0.01, inplace: bool = False) -> Tensor:
     """x where positive, else negative_slope * x."""
     if inplace:
-        return writing.apply_inplace(composite.leaky.op, input, negative_slope)
+        return _written(composite.leaky, input, negative_slope)
     return composite.leaky_relu(input, negative_slope)
 
 

@@ -124,9 +124,7 @@ class Load:
     def load(self, module: Any, state: dict[str, Any], prefix: str) -> None:
         """Load as each module's turn comes: see Note [States] 3."""
         noted = self.noted_of(prefix)
-        module._load_from_state_dict(
-            state, prefix, noted, True, self.missing, self.unexpected, self.problems
-        )
+        module._load_from_state_dict(state, prefix, noted, True, self.missing, self.unexpected, self.problems)
         for name, child in _children(module):
             self.load(child, _below(state, f"{prefix}{name}."), f"{prefix}{name}.")
         self.tell(module)
@@ -134,7 +132,9 @@ class Load:
     def tell(self, module: Any) -> None:
         for hook in list(module._state_hooks.get("was loaded", {}).values()):
             if hook(module, LoadedKeys(self.missing, self.unexpected)) is not None:
-                raise AssertionError("a hook after load_state_dict gives nothing: it may change the lists of keys in place")
+                raise AssertionError(
+                    "a hook after load_state_dict gives nothing: it may change the lists of keys in place"
+                )
 
 
 def _below(state: dict[str, Any], prefix: str) -> dict[str, Any]:
@@ -156,7 +156,9 @@ def load_state(module: Any, given: Mapping[str, Any], strict: bool, assign: bool
     else:
         load.check(module, state, "")
         # Nothing is changed by a state that does not fit, unless a hook may yet say that it does.
-        fits = not strict or not (load.missing or load.unexpected) or any(p._state_hooks.get("was loaded") for p in parts)
+        fits = (
+            not strict or not (load.missing or load.unexpected) or any(p._state_hooks.get("was loaded") for p in parts)
+        )
         if fits and not load.problems:
             load.finish()
     problems = load.problems
