@@ -8,6 +8,7 @@ what is here, only ops computed by a host library (`devices/library`) move eleme
 from __future__ import annotations
 
 import ctypes
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -157,6 +158,8 @@ def from_array(array: Any, pool: Pool) -> Value:
 
 
 def from_data(data: Any, dtype: DType | None, pool: Pool) -> Value:
+    if dtype is not None and not isinstance(dtype, DType):
+        raise TypeError(f"tensor: dtype must be a dtype such as rushlight.float32, got {dtype!r}")
     if isinstance(data, Value):
         moved = move(e.clone(_without_record(data)), pool)
         return moved if dtype is None else e.cast(moved, dtype)
@@ -169,20 +172,22 @@ def from_data(data: Any, dtype: DType | None, pool: Pool) -> Value:
     if hasattr(data, "__array__"):
         array = np.asarray(data)
     else:
+        kinds: set[DType] = set()
+        numbers = _numbers(data, kinds)
         try:
-            array = _array(_numbers(data), dtype)
+            array = _array(numbers, dtype)
         except ValueError:
             raise ShapeError("tensor: nested lists must have equal lengths at each level") from None
         if dtype is None and array.dtype.kind in "uO" and _is_too_large(array):
             raise ShapeError(
                 "tensor: an integer of the list does not fit into int64; give dtype=uint64 or a float type"
             )
-        if dtype is not None and array.dtype == object and dtype.kind in "fc":
+        if dtype is not None and array.dtype == object and dtype.kind in "fcb" and _all_numbers(array):
             array = array.astype(numpy_dtype(dtype))  # integers beyond 64 bits
-        if dtype is None and array.dtype == np.float64:
-            array = array.astype(numpy_dtype(dtypes.get_default()))
-        if dtype is None and array.dtype == np.complex128:
-            array = array.astype(numpy_dtype(dtypes.complex_type(dtypes.get_default())))
+        if dtype is None and array.dtype.kind in "biufc":
+            dtype = functools.reduce(dtypes.promote, kinds, dtypes.bool_) if kinds else dtypes.get_default()
+        elif dtype is not None and array.dtype.kind == "c" and dtype.kind not in "cb":
+            raise DTypeError(f"tensor: complex numbers do not fit into {dtype.name}; take their real parts first")
         if dtype is not None and array.size and array.dtype.kind in "iuf":
             creation.check_holds("tensor", array.min().item(), array.max().item(), dtype)
         if array.dtype == object:
@@ -190,6 +195,10 @@ def from_data(data: Any, dtype: DType | None, pool: Pool) -> Value:
     if dtype is not None:
         array = array.astype(numpy_dtype(dtype))
     return from_array(array, pool)
+
+
+def _all_numbers(array: Any) -> bool:
+    return all(isinstance(n, (int, float, complex)) for n in array.reshape(-1).tolist())
 
 
 def _is_too_large(array: Any) -> bool:
@@ -209,17 +218,35 @@ def _array(numbers: Any, dtype: DType | None) -> Any:
     return np.array(numbers)
 
 
-def _numbers(data: Any) -> Any:
-    """Nested sequences with tensors in them as plain numbers."""
-    if isinstance(data, (list, tuple)):
-        return [_element(item) if isinstance(item, Value) else _numbers(item) for item in data]
+_PLAIN = {bool, int, float, complex}
+_MOST_DIMS = 64  # of nested lists; a list that holds itself has no end
+
+
+def _numbers(data: Any, kinds: set[DType], depth: int = 0) -> Any:
+    """Nested sequences with tensors in them as plain numbers; the types that count for the result go into `kinds`."""
+    if isinstance(data, Value):
+        return _element(data, kinds)
+    if hasattr(data, "dtype"):
+        kinds.add(from_numpy_dtype(data.dtype))
+    elif isinstance(data, (bool, int, float, complex)):
+        kinds.add(dtypes.scalar_dtype(data))
+    elif hasattr(data, "__getitem__") and hasattr(data, "__len__") and not isinstance(data, (str, bytes, dict)):
+        if depth > _MOST_DIMS:
+            raise ShapeError(f"tensor: nested lists have too many dimensions, more than {_MOST_DIMS}")
+        items = list(data)
+        found = set(map(type, items))
+        if not found <= _PLAIN:
+            return [_numbers(item, kinds, depth + 1) for item in items]
+        kinds.update(dtypes.scalar_dtype(kind()) for kind in found)
+        return items
     return data
 
 
-def _element(value: Value) -> Any:
-    """A tensor in a list is a number."""
+def _element(value: Value, kinds: set[DType]) -> Any:
+    """A tensor in a list is a number of its type."""
     if value.spec.numel != 1:
         raise TypeError(f"tensor: a list holds tensors of one element, got {value.spec!r}; use stack for larger ones")
+    kinds.add(value.spec.dtype)
     return to_list(_without_record(value))[0]
 
 

@@ -9,7 +9,16 @@ from collections.abc import Callable
 from typing import Any
 
 from rushlight.core.errors import DTypeError, ShapeError, SparseOperandError
-from rushlight.ops import division, draws, elementwise as e, inplace, inplace_views, layouts, making, questions
+from rushlight.ops import (
+    division,
+    draws,
+    elementwise as e,
+    inplace,
+    inplace_views,
+    layouts,
+    making,
+    questions,
+)
 from rushlight.ops.composite import scaled
 from rushlight.ops.family.map import Elementwise
 from rushlight.ops.keywords import with_second_names
@@ -125,7 +134,7 @@ def _in_place_forms() -> dict[str, Method]:
     forms |= {name: _dividing(name) for name in division.NAMES}
     forms |= {name: inplace_views.in_place_view(name) for name in inplace_views.VIEWS}
     written = {method.__name__.removesuffix("_") for method in (*draws.FILLS, *inplace_views.METHODS)}
-    by_hand = {"copy", "fill", "zero", "requires_grad"}  # in tensor.py
+    by_hand = {"copy", "requires_grad"}  # in tensor.py
     for name in IN_PLACE - forms.keys() - written - by_hand:
         if name in REGISTRY:
             forms[name] = _in_place_form(name)

@@ -19,7 +19,7 @@ from rushlight.core.dtypes import (
     result_type as _common,
     scalar_dtype,
 )
-from rushlight.core.errors import DTypeError
+from rushlight.core.errors import DTypeError, ShapeError
 from rushlight.ops import creation, elementwise as e, questions
 from rushlight.storage import TypedStorage, UntypedStorage
 from rushlight.tape.state import STATE
@@ -102,14 +102,16 @@ def asarray(
         made = frombuffer(obj, dtype=dtype or get_default())
     else:
         if copy is False:
-            raise ValueError(f"asarray: {type(obj).__name__} has no memory to share; leave copy at None")
+            raise ShapeError(f"asarray: {type(obj).__name__} has no memory to share; leave copy at None")
         made, copy = tensor(obj, dtype=dtype, device=device), None
     moved = made.to(device, dtype)
     if copy is False and moved is not made:
         raise ValueError(f"asarray: {made.spec!r} as {moved.spec!r} needs a copy; leave copy at None")
     if copy and moved is made:
         moved = e.clone(made)
-    return moved.detach().requires_grad_() if requires_grad else moved
+    if requires_grad and not moved.requires_grad:
+        return moved.detach().requires_grad_() if moved is obj else moved.requires_grad_()
+    return moved
 
 
 def frombuffer(buffer: Any, *, dtype: DType, count: int = -1, offset: int = 0, requires_grad: bool = False) -> Tensor:
@@ -117,7 +119,10 @@ def frombuffer(buffer: Any, *, dtype: DType, count: int = -1, offset: int = 0, r
     import numpy as np
 
     size = dtype.itemsize
-    length = memoryview(buffer).nbytes
+    try:
+        length = memoryview(buffer).nbytes
+    except TypeError:
+        raise ValueError(f"frombuffer: {type(buffer).__name__} is no buffer of bytes; use tensor(...)") from None
     if not 0 <= offset < length:
         raise ValueError(f"frombuffer: offset {offset} is not within a buffer of {length} bytes")
     if count < 0 and (length - offset) % size:

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 from rushlight import dlpack, interop, methods, printing
 from rushlight.core import dtypes
 from rushlight.core.dtypes import DType
-from rushlight.core.errors import RushlightError, RushlightWarning, ShapeError
+from rushlight.core.errors import OperandError, RushlightError, RushlightWarning, ShapeError
 from rushlight.core.shapes import Size
 from rushlight.devices.registry import pool_of
+from rushlight.naming import device
 from rushlight.ops import (
     composite,
     creation,
@@ -29,6 +30,7 @@ from rushlight.ops import (
     subscript,
     wiring,
 )
+from rushlight.ops.family.declare import operator_of
 from rushlight.ops.registry import REGISTRY
 from rushlight.tape import call
 from rushlight.tape.hook_tables import Handle, add_to
@@ -39,41 +41,6 @@ from rushlight.tape.shortcut import PLAIN
 from rushlight.tape.value import Leaf, Node, Output, Value
 
 __all__ = ["Handle", "Size", "Tensor", "device", "tensor", "wiring"]
-
-
-class device:
-    """A device by name, as PyTorch writes it: device("cuda"), device("cuda:0"). There is one of each kind, number 0."""
-
-    __slots__ = ("index", "type")
-
-    def __init__(self, type: Any, index: int | None = None) -> None:
-        self.type = creation.device_name(type)
-        if index is None and isinstance(type, str) and ":" in type:
-            index = 0
-        self.index = getattr(type, "index", index) if index is None and not isinstance(type, str) else index
-        creation.check_device(self.type, self.index)
-
-    def __repr__(self) -> str:
-        return (
-            f"device(type={self.type!r})" if self.index is None else f"device(type={self.type!r}, index={self.index})"
-        )
-
-    def __str__(self) -> str:
-        return self.type if self.index is None else f"{self.type}:{self.index}"
-
-    def __eq__(self, other: object) -> bool:
-        return self.type == creation.device_name(other)
-
-    def __hash__(self) -> int:
-        return hash(self.type)
-
-    def __enter__(self) -> device:
-        """New tensors are made on this device inside the block."""
-        creation.chosen_device.append(self.type)
-        return self
-
-    def __exit__(self, *_: Any) -> None:
-        del creation.chosen_device[-1:]
 
 
 class Tensor(Value):
@@ -313,46 +280,48 @@ class Tensor(Value):
         if dtype is None:
             word = dtypes.WORDS.get(self.spec.dtype, self.spec.dtype.name)
             return f"torch.{'cuda.' if self.device.type == 'cuda' else ''}{word}Tensor"
+        if dtype is Tensor:
+            return self.to(dtypes.get_default())
         return self.to(dtypes.by_word(dtype) if isinstance(dtype, str) else getattr(dtype, "dtype", dtype))
 
     def float(self, memory_format: Any = None) -> Tensor:
-        return self.to(dtypes.float32)
+        return self.to(dtypes.float32, memory_format=memory_format)
 
     def double(self, memory_format: Any = None) -> Tensor:
-        return self.to(dtypes.float64)
+        return self.to(dtypes.float64, memory_format=memory_format)
 
     def half(self, memory_format: Any = None) -> Tensor:
-        return self.to(dtypes.float16)
+        return self.to(dtypes.float16, memory_format=memory_format)
 
     def bfloat16(self, memory_format: Any = None) -> Tensor:
-        return self.to(dtypes.bfloat16)
+        return self.to(dtypes.bfloat16, memory_format=memory_format)
 
     def byte(self, memory_format: Any = None) -> Tensor:
-        return self.to(dtypes.uint8)
+        return self.to(dtypes.uint8, memory_format=memory_format)
 
     def char(self, memory_format: Any = None) -> Tensor:
-        return self.to(dtypes.int8)
+        return self.to(dtypes.int8, memory_format=memory_format)
 
     def short(self, memory_format: Any = None) -> Tensor:
-        return self.to(dtypes.int16)
+        return self.to(dtypes.int16, memory_format=memory_format)
 
     def int(self, memory_format: Any = None) -> Tensor:
-        return self.to(dtypes.int32)
+        return self.to(dtypes.int32, memory_format=memory_format)
 
     def long(self, memory_format: Any = None) -> Tensor:
-        return self.to(dtypes.int64)
+        return self.to(dtypes.int64, memory_format=memory_format)
 
     def bool(self, memory_format: Any = None) -> Tensor:
-        return self.to(dtypes.bool_)
+        return self.to(dtypes.bool_, memory_format=memory_format)
 
     def cfloat(self, memory_format: Any = None) -> Tensor:
-        return self.to(dtypes.complex64)
+        return self.to(dtypes.complex64, memory_format=memory_format)
 
     def cdouble(self, memory_format: Any = None) -> Tensor:
-        return self.to(dtypes.complex128)
+        return self.to(dtypes.complex128, memory_format=memory_format)
 
     def cpu(self, memory_format: Any = None) -> Tensor:
-        return self.to("cpu")
+        return self.to("cpu", memory_format=memory_format)
 
     def cuda(self, device: Any = None, non_blocking: Any = False, memory_format: Any = None) -> Tensor:
         return self.to("cuda" if device is None else f"cuda:{device}" if isinstance(device, dtypes_int) else device)
@@ -400,11 +369,18 @@ class Tensor(Value):
                 RushlightWarning,
                 stacklevel=2,
             )
-        value = self.item()
-        return dtypes_float(value.real if isinstance(value, complex) and not value.imag else value)
+        return dtypes_float(self._real_item())
 
     def __int__(self) -> Any:
-        return dtypes_int(self.item())
+        return dtypes_int(self._real_item())
+
+    def _real_item(self) -> Any:
+        value = self.item()
+        if not isinstance(value, complex):
+            return value
+        if value.imag:
+            raise RushlightError(f"the complex number {value} is no real one; take .real or .abs() first")
+        return value.real
 
     def __index__(self) -> Any:
         if self.spec.differentiable:
@@ -427,11 +403,14 @@ class Tensor(Value):
         return iter(REGISTRY["unbind"].function(self))
 
     def __reversed__(self) -> Any:
-        """The elements in reverse order along every dimension."""
-        return REGISTRY["flip"].function(self, tuple(range(self.ndim))) if self.ndim else self
+        """The parts along the first dimension in reverse order."""
+        return REGISTRY["flip"].function(self, (0,)) if self.ndim else self
 
     def __contains__(self, value: Any) -> Any:
-        return bool((self == value).any())
+        found = self == value
+        if not isinstance(found, Value):
+            raise OperandError(f"in: a tensor holds numbers, not {type(value).__name__}; ask for a number or a tensor")
+        return dtypes_bool(found.any())  # type: ignore[attr-defined]
 
     def __repr__(self) -> str:
         return printing.show(self)
@@ -491,37 +470,34 @@ class Tensor(Value):
     def copy_(self, source: Any, non_blocking: Any = False) -> Tensor:
         return inplace.copy_(self, interop.move(source, self.spec.device) if isinstance(source, Value) else source)  # type: ignore[return-value]
 
-    def zero_(self) -> Tensor:
-        return inplace.copy_(self, 0)  # type: ignore[return-value]
-
-    def fill_(self, value: Any) -> Tensor:
-        return inplace.copy_(self, value)  # type: ignore[return-value]
-
     # ---- operators ----
 
     __hash__ = object.__hash__
     __array_priority__ = 1000  # NumPy's numbers leave `number * tensor` to the tensor
-    __add__ = e.add
-    __mul__ = e.mul
-    __truediv__ = e.div
+    __add__ = operator_of(e.add)
+    __mul__ = operator_of(e.mul)
+    __truediv__ = operator_of(e.div)
     __floordiv__ = division.floor_divide
     __mod__ = division.remainder
-    __pow__ = e.pow
+    __pow__ = operator_of(e.pow)
     __neg__ = e.neg
     __abs__ = e.abs
-    __eq__ = e.eq
-    __ne__ = e.ne
-    __lt__ = e.lt
-    __le__ = e.le
-    __gt__ = e.gt
-    __ge__ = e.ge
+    __eq__ = operator_of(e.eq)
+    __ne__ = operator_of(e.ne)
+    __lt__ = operator_of(e.lt)
+    __le__ = operator_of(e.le)
+    __gt__ = operator_of(e.gt)
+    __ge__ = operator_of(e.ge)
     __invert__ = e.bitwise_not
 
     def __pos__(self) -> Tensor:
         return self
 
     def __sub__(self, other: Any) -> Any:
-        return composite.sub(self, other)
+        try:
+            return composite.sub(self, other)
+        except OperandError:
+            return NotImplemented
 
     def __radd__(self, other: Any) -> Any:
         return e.add(self, other)

@@ -23,7 +23,7 @@ ROOMS = (
     ("devices",),
     ("tape",),
     ("ops",),
-    ("tensor", "methods", "dlpack", "interop", "printing", "legacy", "storage", "sharing", "mapping"),
+    ("tensor", "methods", "dlpack", "interop", "printing", "legacy", "storage", "sharing", "mapping", "naming"),
     ("compile",),
     (
         "nn",

@@ -116,7 +116,7 @@ DTYPES = [
     ("cross_entropy", lambda t: op("cross_entropy")(t(2, 3), t(2, dtype=bool_)), "bool[2] .long()"),
     ("rand", lambda t: rushlight.rand(2, dtype=int64, device=t.device), "int64[2] .to(dtype)"),
     ("dropout", lambda t: op("dropout")(t(2, dtype=int64)), "int64[2] .to(dtype)"),
-    ("add", lambda t: t(2) + "x", "str rushlight.tensor"),
+    ("add", lambda t: t(2).add("x"), "str rushlight.tensor"),
     ("add", lambda t: rushlight.add(t(2), [1, 2]), "list rushlight.tensor"),
     ("tensor", lambda t: rushlight.tensor(np.zeros(2, "datetime64[s]"), device=t.device), "datetime64[s] .astype"),
     ("full", lambda t: rushlight.full((2,), "a", device=t.device), "number str"),

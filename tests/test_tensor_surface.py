@@ -93,7 +93,7 @@ def test_operators_with_a_number_on_the_left_and_in_place():
 
 
 def test_reversed_and_complex_of_one_element():
-    assert list(reversed(rl.tensor([[1, 2], [3, 4]])).flatten().tolist()) == [4, 3, 2, 1]
+    assert list(reversed(rl.tensor([[1, 2], [3, 4]])).flatten().tolist()) == [3, 4, 1, 2]
     assert complex(rl.tensor(2.5)) == 2.5 + 0j
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 
@@ -190,6 +190,7 @@ def result_type(tensors: Iterable[tuple[DType, int]], scalars: Iterable[DType] =
 
 
 _default = float32
+when_default_changes: list[Callable[[], None]] = []  # what is to be done where something was made for the old one
 
 
 def get_default() -> DType:
@@ -200,4 +201,7 @@ def set_default(d: DType) -> None:
     global _default
     if d.kind != "f":
         raise TypeError(f"only floating-point types are supported as the default type, got {d!r}")
-    _default = d
+    if d is not _default:
+        _default = d
+        for forget in when_default_changes:
+            forget()

@@ -25,6 +25,10 @@ class KindError(RushlightError, TypeError):
     """Something that is no tensor, or no number, where one is needed; PyTorch raises either of the two."""
 
 
+class OperandError(DTypeError):
+    """An operand that is neither a tensor nor a number; an operator leaves it to the operand's own class."""
+
+
 class UnsupportedDType(DTypeError, NotImplementedError):
     """An op that is not there for an element type; PyTorch raises NotImplementedError for many of those."""
 

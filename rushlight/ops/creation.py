@@ -9,7 +9,7 @@ from typing import Any
 from rushlight.core import config
 from rushlight.core.dtypes import DType, bool_, compute_type, get_default, int64, integer_range, scalar_dtype
 from rushlight.core.errors import DeviceError, DTypeError, RushlightError, ShapeError, UnsupportedDType
-from rushlight.core.shapes import Shape, Spec
+from rushlight.core.shapes import Shape, Spec, contiguous_strides
 from rushlight.devices.allocator import Pool, room_for
 from rushlight.devices.registry import names, pool_of
 from rushlight.ops.batching.lanes import like as batch_like
@@ -143,10 +143,14 @@ def requiring(value: Value, requires_grad: bool) -> Value:
 
 
 class MemoryFormat:
-    """A name of a memory layout. New tensors lie row by row: the argument is taken so that PyTorch's calls run."""
+    """A name of a memory layout; `order` are the dimensions it is for, outermost first, where that is not row by row."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, order: Shape | None = None) -> None:
         self.name = name
+        self.order = order
+
+    def __reduce__(self) -> str:
+        return self.name
 
     def __repr__(self) -> str:
         return f"rushlight.{self.name}"
@@ -154,13 +158,24 @@ class MemoryFormat:
 
 contiguous_format = MemoryFormat("contiguous_format")
 preserve_format = MemoryFormat("preserve_format")
-channels_last = MemoryFormat("channels_last")
-channels_last_3d = MemoryFormat("channels_last_3d")
+channels_last = MemoryFormat("channels_last", (0, 2, 3, 1))
+channels_last_3d = MemoryFormat("channels_last_3d", (0, 2, 3, 4, 1))
 strided = MemoryFormat("strided")
 sparse_coo = MemoryFormat("sparse_coo")
 
 # Arguments about where and how bytes lie that say nothing about values.
 _TAKEN = ("layout", "pin_memory", "memory_format", "non_blocking", "names")
+
+
+def strides_in(op: str, shape: Shape, memory_format: Any) -> Shape:
+    """The strides of a shape in a memory format."""
+    order = getattr(memory_format, "order", None)
+    if order is None:
+        return contiguous_strides(shape)
+    if len(order) != len(shape):
+        raise ShapeError(f"{op}: {memory_format!r} is for {len(order)} dimensions, got {list(shape)}")
+    packed = contiguous_strides(tuple(shape[d] for d in order))
+    return tuple(packed[order.index(d)] for d in range(len(shape)))
 
 
 def take(op: str, named: dict[str, Any]) -> None:
@@ -197,7 +212,7 @@ def shape_of(size: tuple[Any, ...]) -> Shape:
     for n in sizes:
         if n.__class__ is not int and (isinstance(n, bool) or not hasattr(n, "__index__")):
             raise TypeError(f"sizes must be integers, got {n!r} of type {type(n).__name__}")
-    shape = tuple(int(n) for n in sizes)
+    shape = tuple(n.__index__() for n in sizes)
     if any(n < 0 for n in shape):
         raise ShapeError(f"sizes must not be negative, got {list(shape)}")
     return shape
@@ -249,9 +264,11 @@ def empty(
     *size: Any, dtype: DType | None = None, device: Any = None, requires_grad: bool = False, **named: Any
 ) -> Value:
     """Memory with whatever is in it; to be written before it is read."""
-    spec = Spec.of(resolve_pool(device), dtype or get_default(), shape_of(sizes_of("empty", size, named)))
+    shape = shape_of(sizes_of("empty", size, named))
+    strides = strides_in("empty", shape, named.get("memory_format"))
+    spec = Spec.of(resolve_pool(device), dtype or get_default(), shape, strides)
     check_device_dtype("empty", spec.device, spec.dtype)
-    return requiring(empty_spec(spec), requires_grad)
+    return requiring(call.rooted(empty_spec(spec)), requires_grad)
 
 
 def empty_spec(spec: Spec) -> Value:
@@ -259,8 +276,14 @@ def empty_spec(spec: Spec) -> Value:
     return call.make_value(spec, call.make_storage(pool, room_for(spec.nbytes), STATE.get().birth))
 
 
-def like(x: Value, value: complex, dtype: DType | None, device: Any, requires_grad: bool) -> Value:
+def like(
+    x: Value, value: complex, dtype: DType | None, device: Any, requires_grad: bool, memory_format: Any = None
+) -> Value:
     made = _filled(value, (x.spec.shape,), dtype or x.spec.dtype, device or x.spec.device.device.name, False)
+    spec = made.spec
+    strides = strides_in("like", spec.shape, memory_format)
+    if strides != spec.strides and not x.spec.hidden:  # the elements are equal, so any order of them will do
+        made = call.rooted(call.make_value(Spec.of(spec.device, spec.dtype, spec.shape, strides), made.memory))
     return requiring(batch_like(x, made) if x.spec.hidden else made, requires_grad)
 
 
@@ -270,7 +293,7 @@ def zeros_like(
 ) -> Value:
     """Zeros with another tensor's shape, type and device."""
     take("zeros_like", named)
-    return like(input, 0, dtype, device, requires_grad)
+    return like(input, 0, dtype, device, requires_grad, named.get("memory_format"))
 
 
 @composite("ones_like", method=False)
@@ -279,7 +302,7 @@ def ones_like(
 ) -> Value:
     """Ones with another tensor's shape, type and device."""
     take("ones_like", named)
-    return like(input, 1, dtype, device, requires_grad)
+    return like(input, 1, dtype, device, requires_grad, named.get("memory_format"))
 
 
 @composite("arange", method=False)

@@ -8,8 +8,6 @@ from typing import Any
 
 from rushlight.core.dtypes import (
     DType,
-    bfloat16,
-    float16,
     float32,
     float64,
     get_default,
@@ -21,7 +19,8 @@ from rushlight.core.errors import RushlightError, UnsupportedDType
 from rushlight.core.shapes import Shape, broadcast_shapes
 from rushlight.ops import creation, elementwise as e, inplace, parts, reductions, views
 from rushlight.ops.cumulative import cumsum
-from rushlight.ops.random import Generator, holds, integers, rand, randn
+from rushlight.ops.queries import finfo
+from rushlight.ops.random import DIGITS, Generator, holds, integers, rand, randn
 from rushlight.ops.registry import composite
 from rushlight.ops.searching import searchsorted
 from rushlight.ops.sorting import topk
@@ -96,6 +95,9 @@ def uniform_(self: Value, *bounds: float, generator: Generator | None = None, **
     low, high = _bounds("uniform_", bounds, named, 0.0, 1.0)
     if low > high:
         raise RushlightError(f"uniform_: from {low} to {high} there is nothing")
+    most = finfo(self.spec.dtype).max
+    if not -most <= low <= high <= most or high - low > most:
+        raise RushlightError(f"uniform_: {low} to {high} is more than {self.spec.dtype.name} holds, {-most} to {most}")
     spec = self.spec
     # In the type itself, so that rounding does not reach the upper bound of (0, 1).
     u = rand(spec.shape, dtype=spec.dtype, device=spec.device.device.name, generator=generator)
@@ -118,7 +120,7 @@ def _beyond(dtype: DType) -> int:
     if dtype.kind == "b":
         return 2
     if dtype.kind == "f":
-        return ({float16: 1 << 11, bfloat16: 1 << 8, float32: 1 << 24, float64: 1 << 53}[dtype]) + 1
+        return (1 << DIGITS[dtype]) + 1
     return integer_range(dtype)[1] + (0 if dtype in (int64, uint64) else 1)
 
 

@@ -41,6 +41,14 @@ from rushlight.tape.written import mark_summed, mark_written
 
 
 def check_writable(target: Value, op: str) -> None:
+    check_record(target, op)
+    spec = target.spec
+    if spec.numel and any(st == 0 and n > 1 for n, st in zip(spec.shape, spec.strides, strict=True)):
+        raise InplaceError(f"{op}: {spec!r} is an expanded view whose elements share memory; .clone() it first")
+
+
+def check_record(target: Value, op: str) -> None:
+    """Refuse a write to what may not change."""
     base = target if target.base is None else target.base
     if Leaf in (type(target.node), type(base.node)) and STATE.get().grad:
         raise InplaceError(
@@ -57,8 +65,6 @@ def check_writable(target: Value, op: str) -> None:
         raise InplaceError(
             f"{op}: {spec!r} was made in inference_mode() and is written to in place outside it; .clone() it first"
         )
-    if spec.numel and any(st == 0 and n > 1 for n, st in zip(spec.shape, spec.strides, strict=True)):
-        raise InplaceError(f"{op}: {spec!r} is an expanded view whose elements share memory; .clone() it first")
 
 
 def apply_inplace(op: Elementwise, target: Value, *others: Any) -> Value:

@@ -19,7 +19,7 @@ from rushlight.core.errors import DTypeError, InplaceError, RushlightError, Shap
 from rushlight.core.shapes import Shape, Spec, contiguous_strides, numel
 from rushlight.devices.allocator import Lent, Storage, room_for
 from rushlight.ops import inplace, reshaping, views
-from rushlight.ops.creation import shape_of
+from rushlight.ops.creation import channels_last, channels_last_3d, preserve_format, shape_of, strides_in
 from rushlight.ops.registry import REGISTRY
 from rushlight.tape import call, replay
 from rushlight.tape.batching import physical_of
@@ -111,13 +111,16 @@ def grow(storage: Storage, room: int, name: str) -> None:
 
 
 def resize_(self: Value, *sizes: Any, memory_format: Any = None) -> Value:
-    """Another shape over the same memory, row by row, with more of it where needed; what is new is not set."""
+    """Another shape over the same memory, row by row or in a memory format, with more of it where needed; what is new is
+    not set."""
     impure()
     _no_record(self, "resize_")
     shape = shape_of(sizes)
-    if shape == self.spec.shape:
+    if shape == self.spec.shape and memory_format is None:
         return self
-    spec = Spec.of(self.spec.device, self.spec.dtype, shape)
+    if numel(shape) * self.spec.dtype.itemsize >= 1 << 63:
+        raise ShapeError(f"resize_: {list(shape)} has more elements than can be counted")
+    spec = Spec.of(self.spec.device, self.spec.dtype, shape, strides_in("resize_", shape, memory_format))
     size = spec.dtype.itemsize
     base = self.base
     span = self.offset // size + numel(shape)
@@ -143,7 +146,12 @@ def resize_(self: Value, *sizes: Any, memory_format: Any = None) -> Value:
 
 
 def resize_as_(self: Value, the_template: Value, memory_format: Any = None) -> Value:
-    """`resize_` to the shape of another tensor."""
+    """`resize_` to the shape of another tensor, and to its memory format where that is to be preserved."""
+    if memory_format is preserve_format:
+        formats = (channels_last, channels_last_3d)
+        same = [f for f in formats if len(f.order or ()) == len(the_template.spec.shape)]
+        wanted = [f for f in same if the_template.spec.strides == strides_in("resize_as_", the_template.spec.shape, f)]
+        memory_format = wanted[0] if wanted and not the_template.spec.contiguous else None
     return resize_(self, the_template.spec.shape, memory_format=memory_format)
 
 
@@ -248,5 +256,24 @@ def fill_diagonal_(self: Value, fill_value: float, wrap: bool = False) -> Value:
     return self
 
 
-METHODS = (resize_, resize_as_, set_, detach_, fill_diagonal_)
+def fill_(self: Value, value: Any) -> Value:
+    """One value everywhere, a number or a 0-dim tensor; also where elements share their memory."""
+    if isinstance(value, Value) and value.spec.shape:
+        raise ShapeError(f"fill_: the value must be a number or 0-dim, got {value.spec!r}")
+    if self.spec.contiguous:
+        return inplace.copy_(self, value)
+    seen = self
+    for dim, (size, stride) in enumerate(zip(self.spec.shape, self.spec.strides, strict=True)):
+        if stride == 0 and size > 1:  # an expanded dimension is one element
+            seen = views.slice_dim(seen, dim, 0, 1)
+    inplace.copy_(seen, value)
+    return self
+
+
+def zero_(self: Value) -> Value:
+    """Zeros everywhere."""
+    return fill_(self, 0)
+
+
+METHODS = (fill_, zero_, resize_, resize_as_, set_, detach_, fill_diagonal_)
 VIEWS = ("as_strided", "squeeze", "swapaxes", "swapdims", "t", "transpose", "unsqueeze")

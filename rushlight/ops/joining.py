@@ -89,23 +89,24 @@ def unsafe_chunk(input: Value, chunks: int, dim: int = 0) -> tuple[Value, ...]:
 # ---- joining ----
 
 
-def _grown(name: str, tensors: Sequence[Value]) -> list[Value]:
-    if not len(tensors):
-        raise ShapeError(f"{name}: expected at least one tensor, got an empty list")
-    return [REGISTRY[name].function(v) for v in tensors]
+def _grown(op: str, name: str, tensors: Sequence[Value]) -> list[Value]:
+    listed = views.several(op, tensors)
+    if not listed:
+        raise ShapeError(f"{op}: expected at least one tensor, got an empty list")
+    return [REGISTRY[name].function(v) for v in listed]
 
 
 @composite("hstack", method=False)
 def hstack(tensors: Sequence[Value]) -> Value:
     """Side by side: along the first dimension of vectors, the second of others."""
-    values = _grown("atleast_1d", tensors)
+    values = _grown("hstack", "atleast_1d", tensors)
     return views.cat(values, 0 if len(values[0].spec.shape) == 1 else 1)
 
 
 @composite("vstack", method=False)
 def vstack(tensors: Sequence[Value]) -> Value:
     """One below the other; vectors are rows."""
-    return views.cat(_grown("atleast_2d", tensors), 0)
+    return views.cat(_grown("vstack", "atleast_2d", tensors), 0)
 
 
 @composite("row_stack", method=False)
@@ -117,13 +118,14 @@ def row_stack(tensors: Sequence[Value]) -> Value:
 @composite("dstack", method=False)
 def dstack(tensors: Sequence[Value]) -> Value:
     """One behind the other: along the third dimension."""
-    return views.cat(_grown("atleast_3d", tensors), 2)
+    return views.cat(_grown("dstack", "atleast_3d", tensors), 2)
 
 
 @composite("column_stack", method=False)
 def column_stack(tensors: Sequence[Value]) -> Value:
     """Side by side; vectors are columns."""
-    values = [v if len(v.spec.shape) > 1 else views.reshape(v, (v.spec.numel, 1)) for v in tensors]
+    listed = views.several("column_stack", tensors)
+    values = [v if len(v.spec.shape) > 1 else views.reshape(v, (v.spec.numel, 1)) for v in listed]
     return hstack(values)
 
 
@@ -167,6 +169,8 @@ def meshgrid(*tensors: Any, indexing: str | None = None) -> tuple[Value, ...]:
     values = [reshaping.ravel(v) if len(v.spec.shape) < 2 else v for v in reshaping.listed(tensors)]
     if not values or any(len(v.spec.shape) != 1 for v in values):
         raise ShapeError("meshgrid: takes at least one tensor, each a vector or a number")
+    if any(v.spec.dtype is not values[0].spec.dtype for v in values):
+        raise DTypeError(f"meshgrid: one type for all is needed, got {', '.join(repr(v.spec) for v in values)}")
     if indexing not in (None, "ij", "xy"):
         raise ShapeError(f"meshgrid: indexing is 'ij' or 'xy', got {indexing!r}")
     swap = indexing == "xy" and len(values) > 1

@@ -9,16 +9,13 @@ from __future__ import annotations
 from typing import Any
 
 from rushlight.core.errors import RushlightError, ShapeError
-from rushlight.core.shapes import Shape, contiguous_strides
+from rushlight.core.shapes import Shape
 from rushlight.ops import creation, elementwise as e, views
 from rushlight.tape import replay
 from rushlight.tape.value import Value
 
 # Where the channels go: the order of dimensions, outermost first.
-ORDERS: dict[Any, Shape] = {
-    creation.channels_last: (0, 2, 3, 1),
-    creation.channels_last_3d: (0, 2, 3, 4, 1),
-}
+ORDERS: dict[Any, Shape] = {f: f.order for f in (creation.channels_last, creation.channels_last_3d) if f.order}
 
 
 def _order_of(op: str, x: Value, memory_format: Any) -> Shape | None:
@@ -33,13 +30,8 @@ def _order_of(op: str, x: Value, memory_format: Any) -> Shape | None:
     return order
 
 
-def _strides_in(shape: Shape, order: Shape) -> Shape:
-    packed = contiguous_strides(tuple(shape[d] for d in order))
-    return tuple(packed[order.index(d)] for d in range(len(shape)))
-
-
-def _lies_in(x: Value, order: Shape) -> bool:
-    wanted = _strides_in(x.spec.shape, order)
+def _lies_in(x: Value, memory_format: Any) -> bool:
+    wanted = creation.strides_in("is_contiguous", x.spec.shape, memory_format)
     return all(n == 1 or have == want for n, have, want in zip(x.spec.shape, x.spec.strides, wanted, strict=True))
 
 
@@ -53,7 +45,7 @@ def contiguous(self: Value, memory_format: Any = None) -> Value:
     order = _order_of("contiguous", self, memory_format)
     if order is None:
         return views.contiguous(self)
-    return self if _lies_in(self, order) else _copied(self, order)
+    return self if _lies_in(self, memory_format) else _copied(self, order)
 
 
 def clone(self: Value, *, memory_format: Any = None) -> Value:
@@ -75,7 +67,7 @@ def is_contiguous(self: Value, memory_format: Any = None) -> bool:
     if memory_format in ORDERS and len(ORDERS[memory_format]) != len(self.spec.shape):
         return False
     order = _order_of("is_contiguous", self, memory_format)
-    return self.spec.contiguous if order is None else _lies_in(self, order)
+    return self.spec.contiguous if order is None else _lies_in(self, memory_format)
 
 
 def stride(self: Value, dim: int | None = None) -> Any:

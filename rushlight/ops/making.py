@@ -10,7 +10,7 @@ from rushlight.core.dtypes import DType, complex_type, float32, float64, get_def
 from rushlight.core.errors import DTypeError, RushlightError, ShapeError
 from rushlight.core.shapes import Shape, Spec
 from rushlight.devices.allocator import room_for
-from rushlight.ops import creation, elementwise as e, random, views
+from rushlight.ops import creation, elementwise as e, layouts, random, views
 from rushlight.ops.creation import Constant, number_of, requiring, resolve_pool, shape_of, take
 from rushlight.ops.family.build import check_device_dtype
 from rushlight.ops.registry import composite
@@ -151,7 +151,8 @@ def full_like(
 ) -> Value:
     """One value everywhere, with another tensor's shape, type and device."""
     take("full_like", named)
-    return creation.like(input, number_of(fill_value, "full_like"), dtype, device, requires_grad)
+    value = number_of(fill_value, "full_like")
+    return creation.like(input, value, dtype, device, requires_grad, named.get("memory_format"))
 
 
 @composite("fill", method=False)
@@ -188,7 +189,7 @@ def rand_like(
     """Uniform numbers in [0, 1) with another tensor's shape, type and device."""
     take("rand_like", named)
     made = {"dtype": dtype or input.spec.dtype, "device": _place(input, device), "requires_grad": requires_grad}
-    return random.rand(input.spec.shape, generator=generator, **made)
+    return layouts.contiguous(random.rand(input.spec.shape, generator=generator, **made), named.get("memory_format"))
 
 
 @composite("randn_like", method=False)
@@ -204,7 +205,7 @@ def randn_like(
     """Normal numbers with another tensor's shape, type and device."""
     take("randn_like", named)
     made = {"dtype": dtype or input.spec.dtype, "device": _place(input, device), "requires_grad": requires_grad}
-    return random.randn(input.spec.shape, generator=generator, **made)
+    return layouts.contiguous(random.randn(input.spec.shape, generator=generator, **made), named.get("memory_format"))
 
 
 @composite("randint_like", method=False)

@@ -82,7 +82,7 @@ def _store_one(name: str, out: Any, result: Value) -> Value:
             f"{name}(): expected out to have type {result.spec.dtype.name}, but got {out.spec!r}; give an out of that type"
         )
     if not castable(result.spec.dtype, out.spec.dtype):
-        raise RushlightError(
+        raise DTypeError(
             f"{name}(): result type {result.spec.dtype.name} can't be cast to the desired output type "
             f"{out.spec.dtype.name}; give an out of type {result.spec.dtype.name}"
         )

@@ -15,7 +15,7 @@ from rushlight.tape.value import Value
 def unravel_index(indices: Value, shape: int | Sequence[int]) -> tuple[Value, ...]:
     """For each index into the flat elements of a shape, the index along each of its dimensions."""
     if indices.spec.dtype not in INTEGER:
-        raise ValueError(f"unravel_index: indices must be integers, got {indices.spec!r}; cast with .long()")
+        raise TypeError(f"unravel_index: indices must be integers, got {indices.spec!r}; cast with .long()")
     sizes = (shape,) if isinstance(shape, int) else tuple(int(n) for n in shape)
     if any(n < 0 for n in sizes):
         raise ValueError(f"unravel_index: sizes must not be negative, got {list(sizes)}")

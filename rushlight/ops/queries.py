@@ -15,6 +15,7 @@ from rushlight.core.dtypes import (
     integer_range,
     real_type,
 )
+from rushlight.core.errors import ShapeError
 from rushlight.core.shapes import Shape, broadcast_shapes as _broadcast
 from rushlight.ops import creation
 from rushlight.tape import state
@@ -99,7 +100,10 @@ def numel(input: Value) -> int:
 
 def broadcast_shapes(*shapes: Any) -> Shape:
     """The shape to which shapes (tuples or numbers) broadcast."""
-    return _broadcast([(s,) if isinstance(s, int) else tuple(s) for s in shapes], "broadcast_shapes")
+    listed = [(s,) if isinstance(s, int) else tuple(s) for s in shapes]
+    if any(n < 0 for shape in listed for n in shape):
+        raise ShapeError(f"broadcast_shapes: sizes must not be negative, got {listed}")
+    return _broadcast(listed, "broadcast_shapes")
 
 
 def default_device_name() -> str:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Any
 
 from rushlight.core.dtypes import (
@@ -302,6 +303,23 @@ def randint(
     return requiring(integers("randint", spec, low, high, generator), requires_grad)
 
 
+DIGITS = {float16: 11, bfloat16: 8, float32: 24, float64: 53}  # binary ones, of floating-point types
+
+
+def _inside(low: int, high: int, dtype: DType) -> tuple[int, int]:
+    """Bounds such that no integer between them, rounded to the type, leaves those that were given."""
+    digits = DIGITS[dtype]
+
+    def rounded(n: int) -> tuple[int, int]:
+        step = 1 << max(0, abs(n).bit_length() - digits)
+        return round(Fraction(n, step)) * step, step
+
+    first, step = rounded(low + 1)
+    low = low if first >= low else first + step
+    last, step = rounded(high - 1)
+    return low, high if last < high else last - step
+
+
 def integers(op: str, spec: Spec, low: int, high: int, generator: Generator | None) -> Value:
     """Integers from low to high - 1, all of which the type must hold."""
     if high <= low:
@@ -309,7 +327,7 @@ def integers(op: str, spec: Spec, low: int, high: int, generator: Generator | No
     if spec.dtype.kind == "c":
         raise DTypeError(f"{op}: random integers are of integer or float types, got {spec.dtype!r}")
     if spec.dtype.kind == "f":
-        # Rounded where the type has fewer digits, as in PyTorch.
+        low, high = _inside(low, high, spec.dtype)
         least, most = (-65504, 65504) if spec.dtype is float16 else (-(1 << 63), (1 << 63) - 1)
     else:
         least, most = (0, 1) if spec.dtype.kind == "b" else integer_range(spec.dtype)

@@ -245,6 +245,8 @@ def trace(input: Value) -> Value:
 def flip(input: Value, *axes: Any, dims: Any = None) -> Value:
     """Dimensions in reversed order, given one by one or as `dims`; a copy."""
     rank = len(input.spec.shape)
+    if not axes and dims is None:
+        raise TypeError("flip() needs the dimensions to reverse: flip(x, dims)")
     turned = [wrap_dim(d, rank, "flip") for d in given(axes, dims)]
     if len(set(turned)) != len(turned):
         raise ShapeError(f"flip: a dimension is named twice in {list(turned)}")

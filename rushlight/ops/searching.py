@@ -15,7 +15,7 @@ from rushlight.ops.family.build import built, check_device_dtype
 from rushlight.ops.family.kernel_op import KernelOp
 from rushlight.ops.folding import filled
 from rushlight.ops.making import linspace
-from rushlight.ops.random import Generator, randint
+from rushlight.ops.random import DIGITS, Generator, randint
 from rushlight.ops.registry import composite
 from rushlight.ops.reshaping import device_of, ravel
 from rushlight.ops.sorting import argsort
@@ -302,6 +302,8 @@ def randperm(
     if n < 0:
         raise RushlightError(f"randperm: n must not be negative, got {n}")
     creation.check_holds("randperm", 0, max(n - 1, 0), dtype)
+    if dtype.kind == "f" and n > (1 << DIGITS[dtype]) + 1:
+        raise RushlightError(f"randperm: n is at most {(1 << DIGITS[dtype]) + 1} for {dtype.name}, got {n}")
     name = resolve_pool(device).device.name
     if n == 0:
         return creation.empty(0, dtype=dtype, device=name)

@@ -186,6 +186,8 @@ def index_fill(input: Value, dim: int, index: Value, value: Any) -> Value:
     """The input with the slices that index names filled with a number or a 0-dim tensor."""
     if isinstance(value, Value) and value.spec.shape:
         raise ShapeError(f"index_fill: the value must be a number or 0-dim, got {value.spec!r}")
+    if isinstance(value, complex) and input.spec.dtype.kind != "c":
+        raise DTypeError(f"index_fill: the complex number {value} does not fit into {input.spec!r}")
     dim, _, _ = _slices("index_fill", input, dim, index, None)
     x = lifted(input)
     line = indexing.from_end(views.reshape(index, (index.spec.numel,)), x.spec.shape[dim])

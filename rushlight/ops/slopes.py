@@ -7,7 +7,7 @@ from typing import Any
 
 from rushlight.core.errors import RushlightError
 from rushlight.core.shapes import wrap_dim
-from rushlight.ops import elementwise as e, views
+from rushlight.ops import creation, elementwise as e, views
 from rushlight.ops.registry import composite
 from rushlight.tape.value import Value
 
@@ -25,7 +25,7 @@ def _weighted(x: Value, dim: int, start: int, count: int, weights: Sequence[Any]
     return total
 
 
-def _even(x: Value, dim: int, step: float, edge: int) -> list[Value]:
+def _even(x: Value, dim: int, step: complex, edge: int) -> list[Value]:
     """First point, inner points, last point, `step` apart."""
     n = x.spec.shape[dim]
     ends = [-1.0, 1.0] if edge == 1 else [-1.5, 2.0, -0.5]
@@ -91,6 +91,7 @@ def gradient(
         if isinstance(space, Value) and space.spec.shape:
             parts = _uneven(input, d, space, edge_order)
         else:
-            parts = _even(input, d, float(space), edge_order)
+            step: Any = creation.number_of(space, "gradient")
+            parts = _even(input, d, step if isinstance(step, complex) else float(step), edge_order)
         out.append(views.cat(parts, d))
     return tuple(out)

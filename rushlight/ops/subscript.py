@@ -318,7 +318,7 @@ def _mask_over(x: Value, keys: list[Any]) -> Value | None:
 
 def set_item(x: Value, key: Key, value: Any) -> None:
     """x[key] = value."""
-    inplace.check_writable(x, "x[...] = value")
+    inplace.check_record(x, "x[...] = value")  # what shares memory with itself is refused when it is written
     if key is False:
         return
     keys = _expanded(x, None if key is True else key)

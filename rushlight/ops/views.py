@@ -8,7 +8,7 @@ from itertools import accumulate, groupby
 from typing import Any
 
 from rushlight.core.dtypes import DType, compute_type, promote
-from rushlight.core.errors import BoundsError, ShapeError
+from rushlight.core.errors import BoundsError, KindError, ShapeError
 from rushlight.core.shapes import (
     Shape,
     Spec,
@@ -392,14 +392,27 @@ class Cat(KernelOp):
 _cat = Cat("cat", _plan_cat, [], [], "Values one after another along a dimension.")
 
 
+def several(op: str, tensors: Any) -> list[Value]:
+    """The tensors a function was given in a sequence; one tensor is none."""
+    if isinstance(tensors, Value):
+        raise KindError(f"{op}: takes a sequence of tensors, got {tensors.spec!r}; write [x], or list(x) for its parts")
+    return list(tensors)
+
+
 @composite("cat", method=False)
 def cat(tensors: Sequence[Value], dim: int = 0) -> Value:
     """Values one after another along a dimension."""
-    values = list(tensors)
+    values = several("cat", tensors)
     if not values:
         raise ShapeError("cat: expected at least one tensor, got an empty list")
-    # PyTorch lets a 1-d empty tensor join anything.
-    values = [v for v in values if v.spec.shape != (0,)] or values[:1]
+    common = values[0].spec.dtype
+    for v in values[1:]:
+        common = promote(common, v.spec.dtype)
+    # PyTorch lets a 1-d empty tensor join anything; where there are no others, any dimension will do.
+    joined = [v for v in values if v.spec.shape != (0,)]
+    if not joined:
+        joined, dim = values[:1], 0
+    values = joined
     first = values[0].spec.shape
     if any(not v.spec.shape for v in values):
         listed = ", ".join(repr(v.spec) for v in values)
@@ -412,9 +425,6 @@ def cat(tensors: Sequence[Value], dim: int = 0) -> Value:
         if len(shape) != len(first) or shape[:dim] + shape[dim + 1 :] != first[:dim] + first[dim + 1 :]:
             listed = ", ".join(repr(w.spec) for w in values)
             raise ShapeError(f"cat: shapes {listed} must agree in every dimension but {dim}")
-    common = values[0].spec.dtype
-    for v in values[1:]:
-        common = promote(common, v.spec.dtype)
     values = [e.cast(v, common) for v in values]
     total = sum(v.spec.shape[dim] for v in values)
     return call.call(_cat, values, (dim, (*first[:dim], total, *first[dim + 1 :])))
@@ -423,6 +433,7 @@ def cat(tensors: Sequence[Value], dim: int = 0) -> Value:
 @composite("stack", method=False)
 def stack(tensors: Sequence[Value], dim: int = 0) -> Value:
     """Values side by side along a new dimension."""
+    tensors = several("stack", tensors)
     if len({v.spec.shape for v in tensors}) > 1:
         raise ShapeError(f"stack: all shapes must be equal, got {', '.join(repr(v.spec) for v in tensors)}")
     return cat([unsqueeze(v, dim) for v in tensors], dim)
@@ -475,9 +486,9 @@ def split(tensor: Value, split_size_or_sections: int | Sequence[int], dim: int =
     size = tensor.spec.shape[dim]
     if isinstance(split_size_or_sections, int):
         step = split_size_or_sections
-        if step <= 0:
+        if step < 0 or (step == 0 and size):
             raise ShapeError(f"split: size of a part must be positive, got {step}")
-        sections = [min(step, size - at) for at in range(0, size, step)] or [0]
+        sections = [min(step, size - at) for at in range(0, size, step or 1)] or [0]
     else:
         sections = [int(n) for n in split_size_or_sections]
         if sum(sections) != size:

@@ -6,6 +6,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
+from rushlight.core.dtypes import when_default_changes
 from rushlight.core.errors import DeviceError, NotDifferentiable, RushlightError, UnsupportedDType
 from rushlight.core.shapes import Spec
 from rushlight.devices.allocator import Pool, room_for
@@ -157,6 +158,19 @@ class Plans:
         every[key] = weakref.ref(plan, lambda _: every.pop(key, None))
         if cls.watch is not None:
             cls.watch(plan)
+
+
+def _forget_plans() -> None:
+    """Make plans of integers anew: the default type has changed, and with it what they become among floats."""
+    for known in list(Plans.every.values()):
+        plan = known()
+        if plan is not None and any(spec.dtype.kind in "biu" for spec in plan.ins):
+            plan.first = None  # a call site does not take it for the plan of its last call
+            for table in (plan.op.plans, *plan.op.number_plans.values()):
+                table.clear()
+
+
+when_default_changes.append(_forget_plans)
 
 
 class Grad:

@@ -19,7 +19,7 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from rushlight.core.dtypes import DType
+from rushlight.core.dtypes import DType, when_default_changes
 from rushlight.core.errors import SparseOperandError
 from rushlight.tape import call
 from rushlight.tape.op import Plan
@@ -45,13 +45,33 @@ class Program:
         self.pair = steps[0][0] if alone and steps[0][2] == (0, 1) and result == 2 else None  # the one step op(x, y)
 
 
+Tables = tuple[dict[Any, Program], dict[Any, Program]]  # without and with gradients
+_EVERY: list[Tables] = []
+
+
+def _new_tables() -> Tables:
+    made: Tables = ({}, {})
+    _EVERY.append(made)
+    return made
+
+
+def _forget_programs() -> None:
+    """Learn everything anew: the default type has changed, which decides what integers become among floats."""
+    for tables in _EVERY:
+        for table in tables:
+            table.clear()
+
+
+when_default_changes.append(_forget_programs)
+
+
 def shortcut(function: Callable[..., Any], defaults: Callable[[], Any] | None = None) -> Callable[..., Any]:
     """`function`, with a program per kind of call; for functions of any tensors.
 
     `defaults` says on what else than its arguments the result depends.
     """
-    tables: tuple[dict[Any, Program], dict[Any, Program]] = ({}, {})
-    batched: tuple[dict[Any, Program], dict[Any, Program]] = ({}, {})  # of calls inside `vmap`
+    tables = _new_tables()
+    batched = _new_tables()  # of calls inside `vmap`
 
     @functools.wraps(function)
     def quick(*args: Any, **named: Any) -> Any:
@@ -94,8 +114,8 @@ def shortcut(function: Callable[..., Any], defaults: Callable[[], Any] | None = 
 
 def shortcut_of_one(function: Callable[..., Any]) -> Callable[..., Any]:
     """The same for functions whose one tensor comes first: views and reductions, where every tenth of a microsecond counts."""
-    tables: tuple[dict[Any, Program], dict[Any, Program]] = ({}, {})
-    batched: tuple[dict[Any, Program], dict[Any, Program]] = ({}, {})  # of calls inside `vmap`
+    tables = _new_tables()
+    batched = _new_tables()  # of calls inside `vmap`
     get_state = STATE.get
 
     @functools.wraps(function)
@@ -141,8 +161,8 @@ def shortcut_of_one(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def shortcut_of_two(function: Callable[..., Any]) -> Callable[..., Any]:
     """The same for functions of two tensors, the first and the last of their positional arguments."""
-    tables: tuple[dict[Any, Program], dict[Any, Program]] = ({}, {})
-    batched: tuple[dict[Any, Program], dict[Any, Program]] = ({}, {})  # of calls inside `vmap`
+    tables = _new_tables()
+    batched = _new_tables()  # of calls inside `vmap`
     get_state = STATE.get
 
     @functools.wraps(function)
@@ -241,7 +261,7 @@ def in_vmap(
     function: Callable[..., Any],
     args: Sequence[Any],
     named: dict[str, Any],
-    tables: tuple[dict[Any, Program], dict[Any, Program]],
+    tables: Tables,
     defaults: Callable[[], Any] | None = None,
 ) -> Any:
     """A shortcut of a call that may have batched operands, where nothing but a `vmap` is around. See Note [Batching]."""

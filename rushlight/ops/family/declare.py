@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from rushlight.core.dtypes import FLOAT, NUMBER, DType, scalar_dtype
-from rushlight.core.errors import DTypeError, SparseOperandError
+from rushlight.core.errors import DTypeError, OperandError, SparseOperandError
 from rushlight.core.shapes import wrap_dim
 from rushlight.ops.family.map import Elementwise
 from rushlight.ops.family.rowwise import DeclaredRow, call_rows
@@ -40,7 +40,7 @@ def apply(op: Elementwise, *operands: Any) -> Any:
             pattern.append(scalar_dtype(operand))
             numbers.append(operand)
         else:
-            raise DTypeError(
+            raise OperandError(
                 f"{op.name}: operands are tensors and Python numbers, got {type(operand).__name__}; "
                 f"make a tensor of it with rushlight.tensor(...)"
             )
@@ -108,6 +108,7 @@ def elementwise(
         function = call.make_unary(op.plans, fallback)
     elif arity == 2:
         function = call.make_binary(op, fallback)
+        function.operator = call.make_binary(op, _leaving_foreign(fallback))  # type: ignore[attr-defined]
         code = function.__code__
         function.__code__ = code.replace(co_varnames=(code.co_varnames[0], second, *code.co_varnames[2:]))
     else:
@@ -116,6 +117,23 @@ def elementwise(
     if arity < 3:
         function.takes_out = True  # type: ignore[attr-defined]
     return register(name, function, doc, method, top) if listed else function
+
+
+def _leaving_foreign(fallback: Callable[..., Any]) -> Callable[..., Any]:
+    """What an operator does: what is no operand of ours gets its turn, and `x == None` is False."""
+
+    def operator(*operands: Any) -> Any:
+        try:
+            return fallback(*operands)
+        except OperandError:
+            return NotImplemented
+
+    return operator
+
+
+def operator_of(function: Any) -> Any:
+    """A declared op of two operands as a method for Python's operators."""
+    return function.operator
 
 
 def rowwise(

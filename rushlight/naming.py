@@ -1,0 +1,57 @@
+"""Devices by name: `device("cuda")`, and the stretch of a program in which new tensors are made there."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from rushlight.ops import creation
+
+_AROUND: list[list[str]] = []  # what was chosen outside of each `with device(...)`
+
+
+class device:
+    """A device by name, as PyTorch writes it: device("cuda"), device("cuda:0"). There is one of each kind, number 0."""
+
+    __slots__ = ("index", "type")
+
+    def __init__(self, type: Any, index: int | None = None) -> None:
+        self.type = creation.device_name(type)
+        if index is None and isinstance(type, str) and ":" in type:
+            index = 0
+        self.index = getattr(type, "index", index) if index is None and not isinstance(type, str) else index
+        creation.check_device(self.type, self.index)
+
+    def __repr__(self) -> str:
+        return (
+            f"device(type={self.type!r})" if self.index is None else f"device(type={self.type!r}, index={self.index})"
+        )
+
+    def __str__(self) -> str:
+        return self.type if self.index is None else f"{self.type}:{self.index}"
+
+    def __eq__(self, other: object) -> bool:
+        return self.type == creation.device_name(other)
+
+    def __enter__(self) -> device:
+        """New tensors are made here until the block ends."""
+        _AROUND.append(list(creation.chosen_device))
+        creation.set_default_device(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        creation.chosen_device[:] = _AROUND.pop()
+
+    def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """A function that makes its new tensors here."""
+
+        @functools.wraps(function)
+        def called(*args: Any, **named: Any) -> Any:
+            with self:
+                return function(*args, **named)
+
+        return called
+
+    def __hash__(self) -> int:
+        return hash(self.type)
