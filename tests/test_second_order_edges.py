@@ -121,7 +121,7 @@ def test_binary_cross_entropy_by_the_target_and_mixed() -> None:
 
 def test_binary_cross_entropy_in_all_orders_and_vmap() -> None:
     p = rushlight.tensor([0.2, 0.7, 0.5], dtype=rushlight.float64, requires_grad=True)
-    y = rushlight.tensor([0.3, 0.9, 0.0], dtype=rushlight.float64, requires_grad=True)
+    y = rushlight.tensor([0.3, 0.9, 0.1], dtype=rushlight.float64, requires_grad=True)
     loss = lambda a, b: F.binary_cross_entropy(a, b, reduction="none")  # noqa: E731
     assert rushlight.autograd.gradcheck(loss, (p, y)) and rushlight.autograd.gradgradcheck(loss, (p, y))
     first = lambda a: rushlight.autograd.grad(loss(a, y).sum(), a, create_graph=True)[0]  # noqa: E731

@@ -2,18 +2,29 @@
 
 Where the probability is 0 or 1 the loss and its derivative are held at finite values. How they are held would be what a second
 derivative of those formulas sees, so the first derivative is an op of its own that declares the next one.
+
+# Note [Probabilities]
+An input outside [0, 1], or NaN, has the loss NaN, and a target outside has -inf; all other losses are at least 0. On a device that
+the host can read at once the sum of them tells, and the call raises, as PyTorch's does; elsewhere one sees it in the result.
 """
 
 from __future__ import annotations
 
+import ctypes
+import math
+from collections.abc import Sequence
 from typing import Any
 
-from rushlight.core.dtypes import FLOAT
+from rushlight.core.dtypes import FLOAT, float32
+from rushlight.core.errors import RushlightError
+from rushlight.core.shapes import Spec
+from rushlight.devices.allocator import room_for
 from rushlight.ops.family.declare import apply, elementwise
 from rushlight.ops.family.map import Elementwise
+from rushlight.ops.family.rowwise import CHUNK, DeclaredRow
 from rushlight.scalar import build as s, elementary
 from rushlight.scalar.ir import Expr, const
-from rushlight.tape.op import Grad, Plan
+from rushlight.tape.op import Grad, Plan, Static, describe
 from rushlight.tape.value import Value
 
 LEAST = 1e-12  # what the variance x (1 - x) counts as at least
@@ -31,7 +42,8 @@ def _spread(x: Expr) -> Expr:
 
 def _loss(x: Expr, y: Expr) -> Expr:
     other = s.maximum(elementary.log1p(-x), const(LOWEST, x.dtype))
-    return -(y * _held(x) + (1 - y) * other)
+    loss = -(y * _held(x) + (1 - y) * other)
+    return s.where(((y >= 0) & (y <= 1)) | s.isnan(loss), loss, const(-math.inf, x.dtype))
 
 
 def _slope_vjp(h: Expr, out: Expr, g: Expr, x: Expr, y: Expr) -> tuple[Expr, Expr, Expr]:
@@ -64,10 +76,68 @@ _target_slope = elementwise(
 )
 
 
+_total = DeclaredRow(
+    "sum", lambda r, x: r.sum(x), None, FLOAT, (), ("row",), (float32,), None, "Sum along an axis, in float32."
+)
+
+
+def _sums_of(out: Spec) -> list[tuple[Plan, int, int]]:
+    """Plans that sum a whole tensor in two steps, the first with work for many threads; with offsets of result and operand.
+
+    The partial sums lie behind the place of the total.
+    """
+    pool: Any = out.device
+    rows, rest = divmod(out.numel, CHUNK)
+    found = []
+    if rows:
+        found.append((_total.make_plan([Spec.of(pool, out.dtype, (rows, CHUNK))], (1, False)), 4, 0))
+    if rest:
+        at = rows * CHUNK * out.dtype.itemsize
+        found.append((_total.make_plan([Spec.of(pool, out.dtype, (rest,))], (0, False)), 4 + 4 * rows, at))
+    return found
+
+
+def _checked(plan: Plan) -> Plan:
+    """The plan, raising where a loss is not at least 0. See Note [Probabilities]."""
+    out, run, tail = plan.out, plan.plain, plan.tail
+    pool: Any = out.device
+    limits = pool.device.limits
+    if not out.numel or limits.asynchronous or not limits.host_memory:
+        return plan
+    assert run is not None
+    sums = _sums_of(out)
+    count = sum(part.out.numel for part, _, _ in sums)
+    whole = _total.make_plan([Spec.of(pool, float32, (count,))], (0, False))
+    room = room_for(4 + 4 * count)
+
+    def launch(loss: int, x: int, y: int, *params: Any) -> None:
+        run(loss, x, y, *tail, *params)
+        place = pool.take(room)
+        try:
+            for part, to, at in sums:
+                part.launch(place + to, loss + at, *part.tail)  # type: ignore[misc]
+            whole.launch(place, place + 4, *whole.tail)  # type: ignore[misc]
+            total = ctypes.c_float.from_address(place).value
+        finally:
+            pool.give(place, room)
+        if not total >= 0:
+            which = "target" if total == -math.inf else "input"
+            raise RushlightError(
+                f"binary_cross_entropy: all elements of {which} should be between 0 and 1 (operands {describe(plan.ins)}); of "
+                f"numbers of any size the probability is sigmoid, or use binary_cross_entropy_with_logits"
+            )
+
+    plan.replace_launch(launch, ())
+    return plan
+
+
 class _Bernoulli(Elementwise):
     """The loss of every element; its rule calls ops."""
 
     __slots__ = ()
+
+    def make_plan(self, ins: Sequence[Spec], static: Static) -> Plan:
+        return _checked(super().make_plan(ins, static))
 
     def make_grad(self, plan: Plan, needs: int) -> Grad:
         def rule(grads: list[Any], values: list[Any], params: tuple[Any, ...]) -> list[Value | None]:

@@ -37,7 +37,9 @@ def _vjp(r: Rows, g: Expr, g_level: Expr, level: Expr, x: Expr, target: Expr, ig
     target = s.cast(target, int64)
     share = s.exp(x - level)
     at_target = s.where(r.index.eq(target), const(1, x.dtype), const(0, x.dtype))
-    return s.where(target.eq(ignored), const(0, x.dtype), g * (share - at_target)) + g_level * share
+    # Where all are ignored their mean's gradient is infinite; chosen before it is multiplied, it stays out of the next one too.
+    kept = s.where(target.eq(ignored), const(0, x.dtype), g)
+    return kept * (share - at_target) + g_level * share
 
 
 class CrossEntropy(DeclaredRow):
@@ -200,7 +202,7 @@ def _smooth(x: Value, level: Value, loss: Value, kept: Value, weight: Value | No
         if weight is None
         else e.div(reductions.sum(e.mul(away, weight), 1), float(x.spec.shape[1]))
     )
-    spread = e.cast(e.mul(spread, e.cast(kept, x.spec.dtype)), loss.spec.dtype)  # `level` of halves is float32
+    spread = e.cast(e.select(kept, spread, 0), loss.spec.dtype)  # `level` of halves is float32
     return e.add(e.mul(loss, 1 - share), e.mul(spread, share))
 
 
@@ -242,7 +244,8 @@ def nll_loss(
     if weight is not None:
         scale = e.mul(scale, gather(weight, 0, safe))
     picked = views.squeeze(gather(x, 1, views.unsqueeze(safe, 1)), 1)
-    loss = e.neg(e.mul(picked, scale))
+    # Chosen, not multiplied by 0: where all are ignored the gradient of their mean is infinite.
+    loss = e.select(kept, e.neg(picked if weight is None else e.mul(picked, scale)), 0)
     if reduction == "mean":
         return e.div(reductions.sum(loss), reductions.sum(scale))
     return reduced(views.reshape(loss, target.spec.shape), reduction, "nll_loss")

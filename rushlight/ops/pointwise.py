@@ -13,6 +13,7 @@ from rushlight.core.dtypes import (
     FLOAT,
     INTEGER,
     DType,
+    bfloat16,
     bool_,
     complex128,
     float16,
@@ -20,6 +21,7 @@ from rushlight.core.dtypes import (
     float64,
     get_default,
     promote,
+    result_type,
 )
 from rushlight.core.errors import DTypeError, RushlightError
 from rushlight.ops import elementwise as e, parts
@@ -197,23 +199,60 @@ fmin = _ignoring_nan("fmin", _smaller, e.minimum, "The smaller of two, a number 
 frac = elementwise("frac", _frac, "x - trunc(x).", FLOAT, vjp=lambda g, out, x: g)
 
 
-def _next(x: Expr, y: Expr) -> Expr:
-    """Floats of one sign are ordered as their bits are."""
-    word = bits(x)
-    away = (y > x) ^ (x < 0)
-    stepped = s.bits_to(s.where(away, word + 1, word - 1), x.dtype)
-    smallest = s.bits_to(sign_bit(y) | 1, x.dtype)
-    moved = s.where(x.eq(0), smallest, stepped)
+def _next_by(step: int, smallest: int) -> Callable[[Expr, Expr], Expr]:
+    """The next number in a format whose numbers are those of the computing type with `step` apart in bits, the first after 0 that
+    of the bits `smallest`. Floats of one sign are ordered as their bits are.
+    """
+
+    def body(x: Expr, y: Expr) -> Expr:
+        word = bits(x)
+        away = (y > x) ^ (x < 0)
+        stepped = s.bits_to(s.where(away, word + step, word - step), x.dtype)
+        first = s.bits_to(sign_bit(y) | smallest, x.dtype)
+        moved = s.where(x.eq(0), first, stepped)
+        return s.where(s.isnan(x) | s.isnan(y), x + y, s.where(x.eq(y), y, moved))
+
+    return body
+
+
+_HALF = (2.0**-14, 2.0**-24, 65504.0)  # float16: the smallest normal number, the steps below it, the largest number
+
+
+def _next_half(x: Expr, y: Expr) -> Expr:
+    """In float32, where float16's subnormal numbers are normal ones, and its infinity is far from its largest number."""
+    normal, step, largest = _HALF
+    size = s.absolute(x)
+    up = y > x
+    away = up ^ (x < 0)
+    fine = (size < normal) | (size.eq(normal) & ~away)
+    by_step = s.where(up, x + step, x - step)
+    inward = s.where(x > 0, const(largest, x.dtype), const(-largest, x.dtype))
+    moved = s.where(fine, by_step, s.where(size.eq(math.inf), inward, _next_by(1 << 13, 1)(x, y)))
     return s.where(s.isnan(x) | s.isnan(y), x + y, s.where(x.eq(y), y, moved))
 
 
-nextafter = elementwise(
-    "nextafter",
-    _next,
-    "The next number after x towards y; its gradient is that of x, where they differ.",
-    (float32, float64),
-    vjp=lambda g, out, x, y: (s.where(x.eq(y), const(0, g.dtype), g), None),
-)
+def _nexts(body: Callable[[Expr, Expr], Expr], *accepts: DType) -> Callable[..., Any]:
+    return elementwise(
+        "nextafter",
+        body,
+        "The next number after x towards y; its gradient is that of x, where they differ.",
+        accepts,
+        vjp=lambda g, out, x, y: (s.where(x.eq(y), const(0, g.dtype), g), None),
+        listed=False,
+    )
+
+
+_next_wide = _nexts(_next_by(1, 1), float32, float64)
+_NEXT_NARROW = {float16: _nexts(_next_half, float16), bfloat16: _nexts(_next_by(1 << 16, 1 << 16), bfloat16)}
+
+
+@composite("nextafter")
+def nextafter(input: Value, other: Value) -> Value:
+    """The next number after input towards other; its gradient is that of input, where they differ."""
+    kind = result_type((x.spec.dtype, len(x.spec.shape)) for x in (input, other))
+    found: Value = _NEXT_NARROW.get(kind, _next_wide)(input, other)
+    return found
+
 
 # ---- combinations ----
 

@@ -434,7 +434,7 @@ def _slogdet_grad(needs: int, grads: list[Any], ins: list[Any], outs: list[Any])
         g = complexes.complex(size, e.neg(turn))
     if g is None:
         return [None]
-    return [e.mul(adjoint(_inverted(ins[0], "")[0]), column(column(g)))]
+    return [e.mul(adjoint(_inverted(ins[0], "linalg.solve")[0]), column(column(g)))]
 
 
 _slogdet_op = LibraryOp(

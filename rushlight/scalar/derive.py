@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from rushlight.scalar import build as s
-from rushlight.scalar.ir import Expr, const, topological
+from rushlight.scalar.ir import SLOPES, Expr, const, topological
 
 Rule = Callable[..., tuple[Expr | None, ...]]
 
@@ -116,6 +116,11 @@ def gradients(outs: Sequence[Expr], seeds: Sequence[Expr], wrt: Sequence[Expr]) 
     for expr in reversed(order):
         g = sums.get(expr)
         if g is None or not expr.args or expr in wanted or expr.op in FLAT:
+            continue
+        if expr in SLOPES:
+            x, slope = SLOPES[expr]
+            more = g * slope(x)
+            sums[x] = sums[x] + more if x in sums else more
             continue
         for operand, part in zip(expr.args, _rule_of(expr)(g, expr, *expr.args), strict=True):
             if part is not None and operand in useful and operand.dtype.kind in "fc":

@@ -13,7 +13,7 @@ from rushlight.scalar import build as s
 from rushlight.scalar.elementary import cos, log, sin
 from rushlight.scalar.elementary_exponential import log_parts
 from rushlight.scalar.elementary_formats import Polynomial, horner
-from rushlight.scalar.ir import Expr, const
+from rushlight.scalar.ir import Expr, const, with_slope
 from rushlight.scalar.named import named
 
 # lgamma(2 + t) / t for |t| <= 1/2
@@ -271,13 +271,13 @@ def digamma_above(x: Expr) -> Expr:
 
 
 def digamma_steps(x: Expr) -> Expr:
-    """digamma of differentiable instructions only: `digamma_above`, and the mirror image below 0."""
+    """digamma as lgamma's derivative has it: `digamma_above`, and the mirror image below 0."""
     below = x < 0.0
     result = digamma_above(s.where(below, 1.0 - x, x))
     angle = s.where(below, x - s.round_even(x), const(0.25, x.dtype)) * math.pi
     turned = s.cos(angle) / s.sin(angle) * math.pi
     result = result - s.where(below, turned, const(0.0, x.dtype))
-    return _ends(x, below, result)
+    return with_slope(_ends(x, below, result), x, lambda x: polygamma(1, x))
 
 
 # ---- higher derivatives ----
@@ -348,4 +348,5 @@ def polygamma(n: int, x: Expr) -> Expr:
     result = s.where(below, (-above if n % 2 else above) - turned, above)
     pole = (x <= 0.0) & s.floor(x).eq(x)
     result = s.where(pole, const(math.inf if n % 2 else -math.inf, x.dtype), result)
-    return s.where(x.eq(math.inf), const(0.0, x.dtype), result)
+    result = s.where(x.eq(math.inf), const(0.0, x.dtype), result)
+    return with_slope(result, x, lambda x: polygamma(n + 1, x))

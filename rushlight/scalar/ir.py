@@ -261,4 +261,21 @@ def rebuild(roots: tuple[Expr, ...] | list[Expr], replace: dict[Expr, Expr]) -> 
             continue
         args = tuple(done[a] for a in expr.args)
         done[expr] = expr if args == expr.args else make(expr.op, args, expr.dtype, expr.value)
+        if expr in SLOPES and SLOPES[expr][0] in done:
+            x, slope = SLOPES[expr]
+            with_slope(done[expr], done[x], slope)
     return tuple(done[r] for r in roots)
+
+
+# ---- declared derivatives ----
+
+SLOPES: dict[
+    Expr, tuple[Expr, Callable[[Expr], Expr]]
+] = {}  # a formula: its operand, and the formula of its derivative
+
+
+def with_slope(made: Expr, x: Expr, slope: Callable[[Expr], Expr]) -> Expr:
+    """`made`, a formula of x whose derivative is `slope`, which is better than that of the instructions: at poles, for one."""
+    if made.args:
+        SLOPES.setdefault(made, (x, slope))
+    return made
