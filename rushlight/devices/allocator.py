@@ -58,10 +58,10 @@ class Pool:
         found = self.free.get(room)
         return self.free.setdefault(room, []) if found is None else found
 
-    def take(self, room: int) -> int:
-        """The address of a block of `room` bytes (a value of `room_for`)."""
+    def take(self, room: int, reading: Sequence[int] = ()) -> int:
+        """The address of a block of `room` bytes (a value of `room_for`); `reading` as in `fresh`."""
         blocks = self.free.get(room)
-        address = blocks.pop() if blocks else self.fresh(room)
+        address = blocks.pop() if blocks else self.fresh(room, reading)
         self.live += room
         if self.live > self.peak:
             self.peak = self.live

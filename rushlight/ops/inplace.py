@@ -22,6 +22,7 @@ from typing import Any
 from rushlight.core.dtypes import DType, bool_, castable, compute_type, get_default, int64, scalar_dtype
 from rushlight.core.errors import AnomalyError, DTypeError, InplaceError, ShapeError
 from rushlight.core.shapes import Spec, broadcast_shapes
+from rushlight.devices.allocator import Storage
 from rushlight.ops import elementwise as e, parts
 from rushlight.ops.batching import lanes
 from rushlight.ops.creation import check_holds, fill_plan, full_spec
@@ -237,8 +238,11 @@ def _save_old_bits(node: Node, target: Value) -> None:
 def write_into(targets: Sequence[Value], plan: Plan, inputs: Sequence[Value], params: tuple[Any, ...]) -> None:
     """Run `plan` with the targets' memory as its outputs; nothing is recorded."""
     assert plan.launch is not None
-    impure()
     storages = [t.memory for t in targets]
+    if not STATE.get().special and nothing_watched():  # nothing was dropped, and nobody is disturbed
+        _launch_into(targets, storages, plan, [v.memory.address + v.offset for v in inputs], params)  # type: ignore[operator]
+        return
+    impure()
     saving = STATE.get().saving
     if saving is not None:
         saving.before_write(storages)
@@ -248,19 +252,27 @@ def write_into(targets: Sequence[Value], plan: Plan, inputs: Sequence[Value], pa
             replay.before_write(storage)
         ins = replay.addresses(inputs)
         recipe = _recipe_of_write(targets, plan, inputs, params)
-        outs = [t.memory.address + t.offset for t in targets]  # type: ignore[operator]
         try:
-            plan.launch(*outs, *ins, *plan.tail, *params)
-        except AnomalyError:  # it was written all the same
+            _launch_into(targets, storages, plan, ins, params)
+        finally:
             for storage in storages:
-                mark_written(storage)
                 make_plain(storage)
-            raise
-        for storage in storages:
-            mark_written(storage)
-            make_plain(storage)
         if recipe is not None:
             replay.adopt_all(recipe, storages, STATE.get().region)
+
+
+def _launch_into(
+    targets: Sequence[Value], storages: Sequence[Storage], plan: Plan, ins: Sequence[int], params: tuple[Any, ...]
+) -> None:
+    outs = [t.memory.address + t.offset for t in targets]  # type: ignore[operator]
+    try:
+        plan.launch(*outs, *ins, *plan.tail, *params)  # type: ignore[misc]
+    except AnomalyError:  # it was written all the same
+        for storage in storages:
+            mark_written(storage)
+        raise
+    for storage in storages:
+        mark_written(storage)
 
 
 def _recipe_of_write(

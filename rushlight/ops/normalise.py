@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from rushlight.core.dtypes import FLOAT, DType
@@ -12,12 +12,13 @@ from rushlight.core.errors import ShapeError
 from rushlight.core.shapes import Spec, numel, wrap_dim
 from rushlight.ops import elementwise as e, inplace, views
 from rushlight.ops.creation import full_spec
-from rushlight.ops.family.declare import rowwise
+from rushlight.ops.family.declare import elementwise, rowwise
 from rushlight.ops.family.rowwise import COMPUTE, DeclaredRow, Rows, call_rows, make_row_grad
 from rushlight.ops.registry import composite
 from rushlight.scalar import build as s
 from rushlight.scalar.ir import Expr
 from rushlight.tape.op import Grad, Plan, check_devices, check_dtypes
+from rushlight.tape.shortcut import shortcut
 from rushlight.tape.value import Value
 
 
@@ -78,23 +79,51 @@ def _centred(x: Expr, mean: Expr, rstd: Expr) -> Expr:
     return (x - mean) * rstd
 
 
-def _norm_body(r: Rows, x: Expr, w: Expr, b: Expr, eps: float) -> tuple[Expr, Expr, Expr]:
+def _norm_body(r: Rows, x: Expr, eps: float, *affine: Expr) -> tuple[Expr, Expr, Expr]:
     n = r.extent(x.dtype)
     mean = r.sum(x) / n
     variance = r.sum((x - mean) * (x - mean)) / n
     rstd = 1 / s.sqrt(variance + eps)
-    return _centred(x, mean, rstd) * w + b, mean, rstd
+    y = _centred(x, mean, rstd)
+    return y * affine[0] + affine[1] if affine else y, mean, rstd
 
 
-def _norm_grad_body(r: Rows, g: Expr, x: Expr, w: Expr, mean: Expr, rstd: Expr) -> Expr:
+def _norm_grad_body(r: Rows, g: Expr, x: Expr, mean: Expr, rstd: Expr, *scale: Expr) -> tuple[Expr, Expr, Expr]:
+    """The gradient, and the sums over a row of g, scaled, times what was normalised and of g, scaled."""
     n = r.extent(x.dtype)
-    gw = g * w
-    along = r.sum(gw * _centred(x, mean, rstd)) / n
-    level = r.sum(gw) / n
-    return (gw - level - _centred(x, mean, rstd) * along) * rstd
+    gw = g * scale[0] if scale else g
+    along = r.sum(gw * _centred(x, mean, rstd))
+    level = r.sum(gw)
+    return (gw - level / n - _centred(x, mean, rstd) * (along / n)) * rstd, along, level
 
 
-_norm_grad = rowwise("norm_grad", _norm_grad_body, "The gradient of a row's normalisation.", rows=(3, 4))
+_norm_grad = rowwise(
+    "norm_grad",
+    lambda r, g, x, mean, rstd, w: _norm_grad_body(r, g, x, mean, rstd, w)[0],
+    "The gradient of a row's normalisation.",
+    rows=(2, 3),
+)
+_norm_grad_plain = rowwise(
+    "norm_grad",
+    lambda r, g, x, mean, rstd: _norm_grad_body(r, g, x, mean, rstd)[0],
+    "The gradient of a row's normalisation that is not scaled.",
+    rows=(2, 3),
+)
+
+
+def _norm_grad_row_body(r: Rows, g: Expr, x: Expr, mean: Expr, rstd: Expr, w: Expr) -> tuple[Expr, Expr, Expr]:
+    dx, along, level = _norm_grad_body(r, g, x, mean, rstd)
+    return dx * w, along, level
+
+
+_norm_grad_row = rowwise(
+    "norm_grad",
+    _norm_grad_row_body,
+    "The gradients of a row's normalisation, of its scale and of its shift, which are one number per row.",
+    rows=(2, 3, 4),
+    kinds=("element", "row", "row"),
+    results=(None, COMPUTE, COMPUTE),
+)
 _norm_grad_weights = rowwise(
     "norm_grad_weights",
     lambda r, g, x, mean, rstd: (r.sum(g * _centred(x, mean, rstd)), r.sum(g)),
@@ -111,36 +140,85 @@ class Norm(DeclaredRow):
 
     def make_grad(self, plan: Plan, needs: int) -> Grad:
         full = make_row_grad(self, plan, needs)
-        dim = plan.static[0]
-        by_column = all(spec.shape == plan.ins[0].shape[dim:] for spec in plan.ins[1:])
-        if not by_column or dim != len(plan.ins[0].shape) - 1:
+        way = _way(plan)
+        if way is None:
             return full
+        dim, plain = plan.static[0], len(plan.ins) == 1
 
         def rule(grads: list[Any], values: list[Any], params: tuple[Any, ...]) -> list[Any]:
             if grads[0] is None or grads[1] is not None or grads[2] is not None:
                 return full.rule(grads, values, params)
-            g, (x, w, _, _, mean, rstd) = grads[0], values
-            parts: list[Any] = [None, None, None]
-            if needs & 1:
-                parts[0] = _norm_grad(g, x, w, mean, rstd, dim=dim)
-            if needs & 6:
-                size = x.spec.shape[dim]
-                flat = [views.reshape(v, (-1, size)) for v in (g, x)] + [
-                    views.reshape(v, (-1, 1)) for v in (mean, rstd)
-                ]
-                parts[1:] = _norm_grad_weights(*flat, dim=0)
-            return [p if needs >> i & 1 else None for i, p in enumerate(parts)]
+            return [p if needs >> i & 1 else None for i, p in enumerate(way(dim, needs, grads[0], *values))]
 
-        return Grad(needs, tuple(sorted({0, 1, *full.saves_in})), tuple(sorted({1, 2, *full.saves_out})), rule)
+        saves_in = {0, *full.saves_in} if plain else {0, 1, *full.saves_in}
+        return Grad(needs, tuple(sorted(saves_in)), tuple(sorted({1, 2, *full.saves_out})), rule)
+
+
+def _way(plan: Plan) -> Callable[..., Sequence[Any]] | None:
+    """The derivative by what was saved of each row, where scale and shift are of columns or of rows, or there are none."""
+    dim, shape = plan.static[0], plan.ins[0].shape
+    if len(plan.ins) == 1:
+        return _plain_gradients
+    if dim == len(shape) - 1 and all(spec.shape == shape[dim:] for spec in plan.ins[1:]):
+        return _column_gradients
+    row = (*shape[:dim], 1, *shape[dim + 1 :])
+    return _row_gradients if shape[dim] > 1 and all(spec.shape == row for spec in plan.ins[1:]) else None
+
+
+def _plain_gradients(dim: int, needs: int, g: Any, x: Any, _: Any, mean: Any, rstd: Any) -> Sequence[Any]:
+    return (_norm_grad_plain(g, x, mean, rstd, dim=dim),)
+
+
+def _row_gradients(dim: int, needs: int, g: Any, x: Any, w: Any, b: Any, y: Any, mean: Any, rstd: Any) -> Sequence[Any]:
+    found: Sequence[Any] = _norm_grad_row(g, x, mean, rstd, w, dim=dim, keepdim=True)
+    return found
+
+
+def _column_gradients(
+    dim: int, needs: int, g: Any, x: Any, w: Any, b: Any, y: Any, mean: Any, rstd: Any
+) -> Sequence[Any]:
+    parts: list[Any] = [None, None, None]
+    if needs & 1:
+        parts[0] = _norm_grad(g, x, mean, rstd, w, dim=dim)
+    if needs & 6:
+        size = x.spec.shape[dim]
+        flat = [views.reshape(v, (-1, size)) for v in (g, x)] + [views.reshape(v, (-1, 1)) for v in (mean, rstd)]
+        parts[1:] = _norm_grad_weights(*flat, dim=0)
+    return parts
 
 
 @functools.cache
-def _norm(eps: float) -> Norm:
-    def body(r: Rows, x: Expr, w: Expr, b: Expr) -> tuple[Expr, Expr, Expr]:
-        return _norm_body(r, x, w, b, eps)
+def _norm(eps: float, plain: bool = False) -> Norm:
+    """Rows with mean 0 and variance 1 of (x, scale, shift), or of x alone."""
+
+    def scaled(r: Rows, x: Expr, w: Expr, b: Expr) -> tuple[Expr, Expr, Expr]:
+        return _norm_body(r, x, eps, w, b)
+
+    def alone(r: Rows, x: Expr) -> tuple[Expr, Expr, Expr]:
+        return _norm_body(r, x, eps)
 
     doc = "Rows with mean 0 and variance 1, scaled and shifted."
-    return Norm("norm", body, None, FLOAT, (), ("element", "row", "row"), (None, COMPUTE, COMPUTE), None, doc)
+    kinds, results = ("element", "row", "row"), (None, COMPUTE, COMPUTE)
+    return Norm("norm", alone if plain else scaled, None, FLOAT, (), kinds, results, None, doc)
+
+
+def normalised_rows(
+    x: Value, weight: Value | None, bias: Value | None, shape: tuple[int, ...], dim: int, eps: float
+) -> tuple[Value, Value, Value]:
+    """x with mean 0 and variance 1 along a dimension, scaled and shifted by what is given, which is seen in `shape`; the
+    means, and 1 / deviation."""
+    if weight is None and bias is None:
+        found: tuple[Value, Value, Value] = call_rows(_norm(float(eps), True), (x,), dim, True)
+        return found
+    like = x.spec.dtype
+    w = _full(x, shape, 1.0) if weight is None else e.cast(views.reshape(weight, shape), like)
+    b = _full(x, shape, 0.0) if bias is None else e.cast(views.reshape(bias, shape), like)
+    found = call_rows(_norm(float(eps)), (x, w, b), dim, True)
+    return found
+
+
+def _full(x: Value, shape: tuple[int, ...], number: float) -> Value:
+    return full_spec(Spec.of(x.spec.device, x.spec.dtype, shape), number)
 
 
 def _check_each(op: str, x: Value, shape: tuple[int, ...], *vectors: Value | None) -> None:
@@ -169,19 +247,8 @@ def layer_norm(
     _check_each("layer_norm", input, inner, weight, bias)
     size = numel(inner)
     x = input if len(inner) == 1 else views.reshape(input, (*shape[: len(shape) - len(inner)], size))
-    like = x.spec.dtype
-    w = _ones(x, (size,)) if weight is None else e.cast(views.reshape(weight, (size,)), like)
-    b = _zeros(x, (size,)) if bias is None else e.cast(views.reshape(bias, (size,)), like)
-    y, _, _ = call_rows(_norm(float(eps)), (x, w, b), len(x.spec.shape) - 1, True)
+    y, _, _ = normalised_rows(x, weight, bias, (size,), len(x.spec.shape) - 1, eps)
     return y if len(inner) == 1 else views.reshape(y, shape)
-
-
-def _ones(x: Value, shape: tuple[int, ...]) -> Value:
-    return full_spec(Spec.of(x.spec.device, x.spec.dtype, shape), 1.0)
-
-
-def _zeros(x: Value, shape: tuple[int, ...]) -> Value:
-    return full_spec(Spec.of(x.spec.device, x.spec.dtype, shape), 0.0)
 
 
 @composite("batch_norm", method=False)
@@ -234,27 +301,64 @@ def batch_normalised(
     check_dtypes(op, [input.spec], FLOAT)
     channels = shape[1]
     _check_each(op, input, (channels,), weight, bias, running_mean, running_var)
-    column = (1, channels) + (1,) * (len(shape) - 2)
     if not training:
         if running_mean is None or running_var is None:
             raise ShapeError(f"{op}: running_mean and running_var are needed when not training")
-        scale = e.rsqrt(e.add(running_var, eps))
-        y = e.mul(e.sub(input, views.reshape(running_mean, column)), views.reshape(scale, column))
-        if weight is not None:
-            y = e.mul(y, views.reshape(weight, column))
-        return y if bias is None else e.add(y, views.reshape(bias, column)), None, None
-    rows = views.reshape(views.transpose(input, 0, 1), (channels, -1))
-    count = rows.spec.shape[1]
+        return _by_statistics(input, running_mean, running_var, weight, bias, float(eps)), None, None
+    count = input.spec.numel // channels
     if count < 2:
         raise ShapeError(f"{op}: more than one value per channel is needed in training, got {input.spec!r}")
-    w = _ones(rows, (channels, 1)) if weight is None else views.reshape(weight, (channels, 1))
-    b = _zeros(rows, (channels, 1)) if bias is None else views.reshape(bias, (channels, 1))
-    y, mean, rstd = call_rows(_norm(float(eps)), (rows, w, b), 1, True)
+    y, mean, rstd = _by_batch(input, weight, bias, float(eps))
     if running_mean is not None and running_var is not None:
         inplace.update_statistics(running_mean, running_var, mean, rstd, momentum, eps, count)
+    return y, mean, rstd
+
+
+@shortcut
+def _by_batch(input: Value, weight: Value | None, bias: Value | None, eps: float) -> tuple[Value, Value, Value]:
+    """Each channel with mean 0 and variance 1, scaled and shifted; the means, and 1 / deviation."""
+    shape = input.spec.shape
+    channels = shape[1]
+    if input.spec.numel == shape[0] * channels:  # one number per channel and example: rows down the columns
+        flat = input if len(shape) == 2 else views.reshape(input, (shape[0], channels))
+        y, mean, rstd = normalised_rows(flat, weight, bias, (1, channels), 0, eps)
+        return y if len(shape) == 2 else views.reshape(y, shape), mean, rstd
+    rows = views.reshape(views.transpose(input, 0, 1), (channels, -1))
+    y, mean, rstd = normalised_rows(rows, weight, bias, (channels, 1), 1, eps)
     back = views.reshape(y, (channels, shape[0], *shape[2:]))
     # Row by row again: users take .view(...) of it, and whatever comes next reads it in order.
     return views.contiguous(views.transpose(back, 0, 1)), mean, rstd
+
+
+_by_statistics_map = elementwise(
+    "batch_norm_by_statistics",
+    lambda x, mean, var, eps: (x - mean) * (1 / s.sqrt(var + eps)),
+    "x with a given mean and variance taken out.",
+    FLOAT,
+    listed=False,
+)
+_scaled = elementwise(
+    "scaled",
+    lambda x, w, b: x * w + b,
+    "x * w + b.",
+    FLOAT,
+    listed=False,
+)
+
+
+@shortcut
+def _by_statistics(
+    input: Value, mean: Value, var: Value, weight: Value | None, bias: Value | None, eps: float
+) -> Value:
+    """Each channel with the mean and variance taken out, scaled and shifted."""
+    shape = input.spec.shape
+    column = (shape[1],) + (1,) * (len(shape) - 2)
+    y = _by_statistics_map(input, views.reshape(mean, column), views.reshape(var, column), eps)
+    if weight is not None and bias is not None:
+        return _scaled(y, views.reshape(weight, column), views.reshape(bias, column))
+    if weight is not None:
+        y = e.mul(y, views.reshape(weight, column))
+    return y if bias is None else e.add(y, views.reshape(bias, column))
 
 
 def implied_dim(op: str, dim: int | None, rank: int) -> int:

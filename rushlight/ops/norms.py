@@ -11,8 +11,8 @@ from rushlight.core.shapes import Spec, numel
 from rushlight.ops import elementwise as e, inplace, reductions, views
 from rushlight.ops.creation import full_spec
 from rushlight.ops.family.declare import rowwise
-from rushlight.ops.family.rowwise import Rows, call_rows
-from rushlight.ops.normalise import _norm as normalising, batch_norm, batch_normalised, layer_norm
+from rushlight.ops.family.rowwise import Rows
+from rushlight.ops.normalise import batch_norm, batch_normalised, layer_norm, normalised_rows
 from rushlight.ops.pooling import avg_pool1d
 from rushlight.ops.registry import composite
 from rushlight.ops.windows import bordered
@@ -151,8 +151,7 @@ def local_response_norm(input: Value, size: int, alpha: float = 1e-4, beta: floa
 
 def _rows_with_statistics(rows: Value, eps: float) -> tuple[Value, Value, Value]:
     """Rows with mean 0 and variance 1, each row's mean and 1 / deviation."""
-    ones, zeros = (full_spec(Spec.of(rows.spec.device, rows.spec.dtype, rows.spec.shape[-1:]), v) for v in (1.0, 0.0))
-    y, mean, rstd = call_rows(normalising(float(eps)), (rows, ones, zeros), len(rows.spec.shape) - 1, True)
+    y, mean, rstd = normalised_rows(rows, None, None, (), len(rows.spec.shape) - 1, eps)
     return y, e.cast(mean, y.spec.dtype), e.cast(rstd, y.spec.dtype)  # those of halves are float32
 
 

@@ -90,6 +90,7 @@ class Plan:
         cost: float | None = None,
         offsets: tuple[int, ...] = (),
         kernel: Map | Rowwise | None = None,
+        listed: bool = True,  # not where it runs other plans, which are watched
     ) -> None:
         for spec in ins:
             if spec.hidden:  # its memory is a batch's: see Note [Batching]
@@ -117,7 +118,7 @@ class Plan:
         self.size = tail[0] if len(tail) == 1 else None
         # The work of one call in elements touched or multiplied: what a budget weighs against bytes.
         self.cost = cost if cost is not None else float(sum(s.numel for s in (*ins, *outs)))
-        if launch is not None and launch is not never:
+        if listed and launch is not None and launch is not never:
             Plans.add(self)
 
     def replace_launch(self, launch: Callable[..., None], tail: tuple[int, ...]) -> None:

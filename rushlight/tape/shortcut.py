@@ -22,6 +22,7 @@ from typing import Any
 from rushlight.core.dtypes import DType, when_default_changes
 from rushlight.core.errors import SparseOperandError
 from rushlight.tape import call
+from rushlight.tape.composed import SMALL, Composition, compose
 from rushlight.tape.op import Plan
 from rushlight.tape.state import STATE, Changed, Noted, State
 from rushlight.tape.value import Leaf, Value, history_of
@@ -35,11 +36,12 @@ new = object.__new__
 class Program:
     """Steps over slots: the arguments' tensors first, then every step's results."""
 
-    __slots__ = ("only", "pair", "result", "steps")
+    __slots__ = ("composition", "only", "pair", "result", "steps")
 
     def __init__(self, steps: Sequence[tuple[Plan, tuple[Any, ...], tuple[int, ...]]], result: Any) -> None:
         self.steps = tuple(steps)
         self.result = result  # a slot, or a maker and slots
+        self.composition: Composition | None = None  # the steps as one record: see Note [Composed records]
         alone = len(steps) == 1 and not steps[0][1] and len(steps[0][0].outs) == 1
         self.only = steps[0][0] if alone and steps[0][2] == (0,) and result == 1 else None  # the one step op(x)
         self.pair = steps[0][0] if alone and steps[0][2] == (0, 1) and result == 2 else None  # the one step op(x, y)
@@ -76,7 +78,7 @@ def shortcut(function: Callable[..., Any], defaults: Callable[[], Any] | None = 
     @functools.wraps(function)
     def quick(*args: Any, **named: Any) -> Any:
         state = STATE.get()
-        if state.special:
+        if state.special and not state.regional:
             return in_vmap(function, args, named, batched, defaults) if state.batch else function(*args, **named)
         values: list[Value] = []
         parts: list[Any] = [] if defaults is None else [defaults()]
@@ -105,6 +107,8 @@ def shortcut(function: Callable[..., Any], defaults: Callable[[], Any] | None = 
             found = table.get(key)
         except (TypeError, SparseOperandError):  # something in it has no hash, or no spec: see Note [Sparse operands]
             return function(*args, **named)
+        if state.special:
+            return in_region(function, args, named, values, table, key)
         if found is None:
             return learn(function, args, named, values, table, key)
         return run_program(found, values, state)
@@ -123,6 +127,9 @@ def shortcut_of_one(function: Callable[..., Any]) -> Callable[..., Any]:
         state = get_state()
         if state.special:
             args = rest if input is None else (input, *rest)  # the first argument may have come by another name
+            if state.regional and isinstance(input, Value) and hasattr(input, "memory"):
+                key = (input.spec, rest, *named.items()) if named else (input.spec, rest)
+                return in_region(function, args, named, [input], tables[state.grad], key)
             return in_vmap(function, args, named, batched) if state.batch else function(*args, **named)
         table = tables[state.grad]
         try:
@@ -170,6 +177,9 @@ def shortcut_of_two(function: Callable[..., Any]) -> Callable[..., Any]:
         state = get_state()
         if state.special or named:
             args = rest if input is None else (input, *rest)  # the first argument may have come by another name
+            if state.regional and not named and rest and all(hasattr(v, "memory") for v in (input, rest[-1])):
+                key = (input.spec, rest[-1].spec, rest[:-1])
+                return in_region(function, args, named, [input, rest[-1]], tables[state.grad], key)
             return in_vmap(function, args, named, batched) if state.batch else function(*args, **named)
         table = tables[state.grad]
         try:
@@ -204,9 +214,14 @@ def _is_stale(x: Value, base: Value | None) -> bool:
 
 
 def run_program(program: Program, values: list[Value], state: State) -> Any:
-    slots: list[Any] = list(values)
+    composition = program.composition
+    if composition is not None and composition.alone and program.result.__class__ is int:
+        return composition.run_alone(values, state)
+    slots: Any = list(values)
     birth = state.birth
-    if state.grad and any(v.node is not None or _is_stale(v, v.base) for v in values):
+    if composition is not None:
+        slots = composition.run(values, state)
+    elif state.grad and any(v.node is not None or _is_stale(v, v.base) for v in values):
         for plan, params, sources in program.steps:
             _recorded_step(slots, plan, params, sources)
     else:
@@ -252,6 +267,29 @@ def _step(slots: list[Any], plan: Plan, params: tuple[Any, ...], sources: tuple[
         slots.extend(made)
     else:
         slots.append(made)
+
+
+# ---- inside a region ----
+
+
+def in_region(
+    function: Callable[..., Any],
+    args: Sequence[Any],
+    named: dict[str, Any],
+    values: list[Value],
+    table: dict[Any, Program],
+    key: Any,
+) -> Any:
+    """A call in a checkpoint or a budget: composed where it would be outside. See Note [Composed records] 4."""
+    try:
+        found = table.get(key)
+    except TypeError:  # something in it has no hash
+        return function(*args, **named)
+    if found is None and sum(v.spec.nbytes for v in values) <= SMALL:
+        return learn(function, args, named, values, table, key)
+    if found is None or found.composition is None:
+        return function(*args, **named)
+    return run_program(found, values, STATE.get())
 
 
 # ---- inside vmap ----
@@ -312,19 +350,61 @@ def learn(
     key: Any,
 ) -> Any:
     """Call the function, and keep a program of it where its calls explain its result."""
+    handles = values
+    twins: dict[int, Value] = {}
     if len(values) > 1 and len({id(v) for v in values}) < len(values):
-        # Which of two places a tensor given twice was used for cannot be told, and they may differ the next time.
-        return function(*args, **named)
+        args, named, handles, twins = _apart(args, named)
     notes: list[Noted | None] = []
     with Changed(watch=notes):
         result = function(*args, **named)
     if _all_plain(args) and _all_plain(named.values()):
-        program = _program(notes, values, result, STATE.get().grad)
+        program = _program(notes, handles, result, STATE.get().grad)
         if program is not None:
+            numbers = (program.result,) if program.result.__class__ is int else program.result[1]
+            name = getattr(function, "__name__", "composed")
+            program.composition = compose(name, program.steps, [v.spec for v in values], numbers)
             if len(table) >= MOST:
                 table.clear()
             table[key] = program
+            made = result if isinstance(result, (tuple, list)) else (result,)
+            if twins or (program.composition is not None and any(v.node is not None for v in made)):
+                del notes, result, made
+                return run_program(program, values, STATE.get())
+    if twins:
+        return _without(twins, result)
     return result
+
+
+def _apart(args: Sequence[Any], named: dict[str, Any]) -> tuple[Any, Any, list[Value], dict[int, Value]]:
+    """The arguments with a handle of its own for every place of a tensor given twice: which was used for what can be told.
+
+    Also all tensors in order, and the given ones by the handles' identities."""
+    seen: set[int] = set()
+    values: list[Value] = []
+    twins: dict[int, Value] = {}
+
+    def apart(a: Any) -> Any:
+        if a.__class__ is list or a.__class__ is tuple:
+            return a.__class__([apart(b) for b in a])
+        if isinstance(a, Value):
+            if id(a) in seen:
+                twin = call.make_value(a.spec, a.memory, a.offset, a.node)
+                twin.base, twin.history = a.base, history_of(a)
+                twins[id(twin)] = a
+                a = twin
+            seen.add(id(a))
+            values.append(a)
+        return a
+
+    return [apart(a) for a in args], {name: apart(a) for name, a in named.items()}, values, twins
+
+
+def _without(twins: dict[int, Value], result: Any) -> Any:
+    """A result with the given tensors in place of their twins."""
+    if isinstance(result, (tuple, list)) and any(id(v) in twins for v in result):
+        maker: Any = getattr(type(result), "_make", type(result))
+        return maker([twins.get(id(v), v) for v in result])
+    return twins.get(id(result), result)
 
 
 def noted_program(rule: Callable[[], Any], values: list[Value]) -> tuple[Any, Program | None, list[int]]:
