@@ -22,7 +22,7 @@ from typing import Any
 from rushlight.core.shapes import Spec
 from rushlight.tape import call
 from rushlight.tape.needed import Needed, edge_of
-from rushlight.tape.op import Grad, Op, Plan, Shadow
+from rushlight.tape.op import Grad, Op, Plan, Shadow, Static
 from rushlight.tape.state import State
 from rushlight.tape.value import Output, Value
 
@@ -69,6 +69,11 @@ class Composed(Op):
         self.steps = tuple(steps)
         self.layout = layout
         self.results = tuple(results)
+
+    def make_plan(self, ins: Sequence[Spec], static: Static) -> Plan:
+        for plan, _, _ in self.steps:  # whoever looks on sees the kernels
+            plan.op.make_plan(plan.ins, plan.static)
+        return self.plan_for(0)
 
     def plan_for(self, needs: int) -> Plan:
         """The plan for calls in which the operands in the bit mask need gradients."""

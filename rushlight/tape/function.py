@@ -13,9 +13,10 @@ from __future__ import annotations
 import functools
 import inspect
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from threading import get_ident
-from typing import Any
+from types import MappingProxyType
+from typing import Any, ClassVar
 
 from rushlight.core.errors import (
     DeviceError,
@@ -32,7 +33,7 @@ from rushlight.tape import call
 from rushlight.tape.batching import levels_of, wrap
 from rushlight.tape.dual_function import apply_to_duals, has_tangents
 from rushlight.tape.needed import Needed, edge_of
-from rushlight.tape.op import Grad, Op, Plan, never
+from rushlight.tape.op import Grad, Op, Plan, keep_plan, never
 from rushlight.tape.per_example import PerExample, everywhere, levels_in, own_vmap, whole
 from rushlight.tape.shown import FunctionNode, result_again
 from rushlight.tape.state import STATE, Changed
@@ -40,34 +41,40 @@ from rushlight.tape.value import Leaf, Node, Output, Value, history_of
 
 
 class _Left:
-    """What a forward told its context, apart from what users put there under names of their own."""
+    """What a forward told its context, apart from what users put there under names of their own.
 
-    __slots__ = (
-        *("aside", "constant", "dirty", "forward", "materialize", "order", "own", "record", "saves", "unpacked"),
-        "written",
-    )
+    The defaults are the class's: most calls change few of them, and a call makes one of these.
+    """
+
+    materialize = True
+    saves: tuple[Any, ...] = ()
+    forward: tuple[Any, ...] = ()  # kept for the user's `jvp`
+    aside: Mapping[int, Value] = MappingProxyType({})  # the saved that have no storage: sparse tensors, as they are
+    dirty: tuple[Any, ...] = ()
+    constant: tuple[Any, ...] = ()
+    order: tuple[bool, ...] = ()  # per saved tensor: whether the record has it
+    own: Mapping[int, int] = MappingProxyType({})  # which of those are results, by their number among the results
+    written: frozenset[int] = frozenset()  # the results that are arguments written to in place, by number
+    record: Callable[[], Any]  # weakly: the record knows this
+    # The saved tensors, per thread that is in backward: several may be, on one retained graph.
+    unpacked: dict[int, tuple[Any, ...]]
 
     def __init__(self) -> None:
-        self.materialize = True
-        self.saves: tuple[Any, ...] = ()
-        self.forward: tuple[Any, ...] = ()  # kept for the user's `jvp`
-        self.aside: dict[int, Value] = {}  # the saved that have no storage: sparse tensors, kept as they are
-        self.dirty: tuple[Any, ...] = ()
-        self.constant: tuple[Any, ...] = ()
-        self.order: tuple[bool, ...] = ()  # per saved tensor: whether the record has it
-        self.own: dict[int, int] = {}  # which of those are results, by their number among the results
-        self.written: set[int] = set()  # the results that are arguments written to in place, by number
-        self.record: Callable[[], Any] = _nothing  # weakly: the record knows this
-        # The saved tensors, per thread that is in backward: several may be, on one retained graph.
-        self.unpacked: dict[int, tuple[Any, ...]] = {}
+        self.record = _nothing
+        self.unpacked = {}
 
     def ordered(self, saved: Sequence[Value], node: Node) -> tuple[Any, ...]:
         """What the record saved, as `save_for_backward` was given it."""
+        if not self.own and not self.aside and len(saved) == len(self.order):
+            return tuple(saved)
         values = list(saved)
         for j, result in self.own.items():
             values[j] = result_again(node, values[j], result, len(node.plan.outs) == 1)
         parts = iter(values)
         return tuple(next(parts) if there else self.aside.get(i) for i, there in enumerate(self.order))
+
+
+_NONE: Mapping[int, Any] = MappingProxyType({})
 
 
 def _nothing() -> None:
@@ -83,6 +90,9 @@ class Context:
 
     def save_for_backward(self, *tensors: Value | None) -> None:
         """Keep tensors, inputs or results, for backward."""
+        if False not in map(_has_storage, tensors):
+            self._left.aside, self._left.saves = _NONE, tensors
+            return
         _only_tensors("save_for_backward", [v for v in tensors if v is not None])
         left = self._left
         left.aside = {i: v for i, v in enumerate(tensors) if isinstance(v, Value) and not _has_storage(v)}
@@ -135,6 +145,9 @@ class Function:
         own = vars(cls)
         if "vjp" in own:  # PyTorch's other name for backward
             cls.backward = staticmethod(_refuse_both if "backward" in own else cls.vjp)  # type: ignore[method-assign]
+        cls._plans = {}
+
+    _plans: ClassVar[dict[Any, Plan]] = {}  # what describes a call, by its operands and results
 
     @staticmethod
     def forward(*args: Any, **named: Any) -> Any:
@@ -169,36 +182,47 @@ class Function:
         for name, a in named.items():
             if isinstance(a, Value) and edge_of(a) is not None:
                 raise RushlightError(f"{cls.__name__}: {name}= requires gradients; give it by position")
-        dual = STATE.get().dual
-        if dual is not None and has_tangents(dual, args):
-            return apply_to_duals(cls, dual, args, named)
-        batched = bool(STATE.get().batch) and bool(levels_in(args))
-        own = getattr(cls, "vmap", None)
-        if batched and own is not None:
-            return own_vmap(own, cls.__name__, args)
-        edges = [edge_of(a) if isinstance(a, Value) else None for a in args]
-        ctx = Context(tuple(edge is not None for edge in edges))
+        state = STATE.get()
+        batched = False
+        if state.special:
+            dual = state.dual
+            if dual is not None and has_tangents(dual, args):
+                return apply_to_duals(cls, dual, args, named)
+            batched = bool(state.batch) and bool(levels_in(args))
+            own = getattr(cls, "vmap", None)
+            if batched and own is not None:
+                return own_vmap(own, cls.__name__, args)
+        edges = []
+        versions = {}
         for a in args:
-            if isinstance(a, Value) and not _has_storage(a) and a.requires_grad:  # type: ignore[attr-defined]
+            edges.append(edge_of(a) if isinstance(a, Value) else None)
+            if _has_storage(a):
+                versions[id(a)] = a.memory.version
+            elif isinstance(a, Value) and a.requires_grad:  # type: ignore[attr-defined]
                 raise LayoutError(
                     f"{cls.__name__}: a sparse argument cannot require gradients; pass indices and values"
                 )
-        versions = {id(a): a.memory.version for a in args if _has_storage(a)}
-        with Changed(grad=False):
+        needs = tuple([edge is not None for edge in edges])
+        ctx = Context(needs)
+        left = ctx._left
+        try:  # not `Changed`: Ctrl-C on the way in or out must not leave the mode changed
+            STATE.set(state.in_mode(False))
             if apart:
                 result = cls.forward(*args, **named)
                 cls.setup_context(ctx, args, result)
             else:
                 result = cls.forward(ctx, *args, **named)
+        finally:
+            STATE.set(state)
         several = isinstance(result, (tuple, list))
         results = tuple(result) if several else (result,)
-        _check_writes(cls.__name__, ctx._left, args, versions, results)
-        if STATE.get().grad and any(edge is not None for edge in edges) and any(map(_has_storage, results)):
+        _check_writes(cls.__name__, left, args, versions, results)
+        if state.grad and True in needs and any(map(_has_storage, results)):
             record = _recorded_batch if batched else _recorded
             results = record(cls, ctx, args, edges, results)
         else:
-            results = tuple([_handed_back(r) if _is_passed(r, args, ctx._left) else r for r in results])
-        ctx._left.saves = ctx._left.dirty = ctx._left.constant = ()  # a result must not be held by its own record
+            results = tuple([_handed_back(r) if _is_passed(r, args, left) else r for r in results])
+        left.saves = left.dirty = left.constant = ()  # a result must not be held by its own record
         return (list(results) if isinstance(result, list) else results) if several else results[0]
 
 
@@ -210,8 +234,7 @@ def _check_writes(
     name: str, left: _Left, args: Sequence[Any], versions: dict[int, int], results: Sequence[Any]
 ) -> None:
     for a in args:
-        written = id(a) in versions and versions[id(a)] != a.memory.version
-        if written and not _is(a, left.dirty):
+        if id(a) in versions and versions[id(a)] != a.memory.version and not _is(a, left.dirty):
             raise InplaceError(f"{name}: forward wrote into an input; say so with ctx.mark_dirty(...)")
     for a in left.dirty:
         if not _is(a, results):
@@ -250,49 +273,82 @@ def _recorded(
     inputs = [args[i] for i in places]
     kept = [v for v in left.saves if v is not None]
     values = [v for v in results if isinstance(v, Value)]
-    own = {j: n for j, v in enumerate(kept) for n, r in enumerate(values) if v is r and not _is_passed(v, inputs, left)}
+    made = {id(v): n for n, v in enumerate(values)}
+    own = {j: made[id(v)] for j, v in enumerate(kept) if id(v) in made and not _is_passed(v, inputs, left)}
     saved = tuple(  # rooted: one that is nobody's view must start where its storage does
-        call.rooted(call.make_value(v.spec, v.memory, v.offset, None if j in own else v.node))
-        for j, v in enumerate(kept)
+        [
+            call.rooted(call.make_value(v.spec, v.memory, v.offset, None if j in own else v.node))
+            for j, v in enumerate(kept)
+        ]
     )
     ins = [v.spec for v in inputs] + [v.spec for v in saved]
-    op = Op(cls.__name__, cls.__doc__ or "")
-    op.inputs = len(inputs)
-    plan = Plan(op, ins, [v.spec for v in values], never)
+    plan = _plan_of(cls, len(inputs), ins, [v.spec for v in values])
     node = call.new(FunctionNode)
     node.context, left.record = ctx, weakref.ref(node)
-    left.order, left.own = tuple(v is not None for v in left.saves), own
+    left.order, left.own = tuple([v is not None for v in left.saves]), own
     node.plan, node.params = plan, ()
     node.edges = (*[edges[i] for i in places], *[None] * len(saved))
     node.saved = saved
-    node.version = sum(v.memory.version for v in saved)
+    node.version = sum([v.memory.version for v in saved])
     if node.version < 0:
-        call.refuse_save(op.name, saved)
+        call.refuse_save(cls.__name__, saved)
     node.outs = ()
     node.hooks = node.dropped = None
     call.mark(node, call.get_frame(1))
+    if (
+        len(results) == 1
+        and values[0].spec.differentiable
+        and not (left.dirty or left.constant or _is(values[0], inputs))
+    ):
+        values[0].node = node
+        given: Sequence[Any] = values
+    else:
+        given = _with_records(cls, left, node, inputs, results, len(values))
+    needs = sum([1 << k for k, i in enumerate(places) if edges[i] is not None])
+    node.grad = Grad(needs, tuple(range(len(inputs), len(ins))), (), _Rule(cls, ctx, args, places, results))
+    state = STATE.get()
+    if state.special:
+        call.settle(node, state)
+    return tuple(given)
+
+
+def _with_records(
+    cls: type[Function], left: _Left, node: Node, inputs: Sequence[Any], results: Sequence[Any], count: int
+) -> list[Any]:
+    """The results, of which `count` are tensors, each with its place in the record."""
     given: list[Any] = []
+    number = 0
     for value in results:
         if not isinstance(value, Value):
             given.append(value)
             continue
-        dirty = _is(value, left.dirty)
         handle = _handed_back(value) if _is_passed(value, inputs, left) else value
-        number = len([g for g in given if isinstance(g, Value)])
-        edge: Any = Output(node, number) if len(values) > 1 else node
+        edge: Any = Output(node, number) if count > 1 else node
         if not value.spec.differentiable or _is(value, left.constant):
             edge = None
-        if dirty:
+        if _is(value, left.dirty):
             _check_dirty(cls, value)
             Needed.rebase(handle, edge)
-            left.written.add(number)
+            left.written |= {number}
         else:
             handle.node = edge
         given.append(handle)
-    needs = sum(1 << k for k, i in enumerate(places) if edges[i] is not None)
-    node.grad = Grad(needs, tuple(range(len(inputs), len(ins))), (), _Rule(cls, ctx, args, results))
-    call.settle(node, STATE.get())
-    return tuple(given)
+        number += 1
+    return given
+
+
+def _plan_of(cls: Any, count: int, ins: list[Spec], outs: list[Spec]) -> Plan:
+    """What describes a call of a function with `count` operands, behind which are the saved."""
+    table = getattr(cls, "_plans", None)
+    key = (count, *ins, None, *outs)
+    plan: Plan | None = None if table is None else table.get(key)
+    if plan is None:
+        op = Op(cls.__name__, cls.__doc__ or "")
+        op.inputs = count
+        plan = Plan(op, ins, outs, never)
+        if table is not None:
+            keep_plan(table, key, plan)
+    return plan
 
 
 def _recorded_batch(
@@ -314,7 +370,10 @@ def _recorded_batch(
 
 
 def _is(value: Value, among: Sequence[Any]) -> bool:
-    return any(value is other for other in among)
+    for other in among:  # noqa: SIM110 (a generator takes longer than the loop)
+        if value is other:
+            return True
+    return False
 
 
 def _check_dirty(cls: type[Function], value: Value) -> None:
@@ -327,10 +386,12 @@ def _check_dirty(cls: type[Function], value: Value) -> None:
 class _Rule:
     """The derivative of one call: the user's backward, between the node's gradients and saves and what it takes and gives."""
 
-    def __init__(self, cls: Any, context: Context, args: Sequence[Any], results: Sequence[Any]) -> None:
+    def __init__(
+        self, cls: Any, context: Context, args: Sequence[Any], tensors: list[int], results: Sequence[Any]
+    ) -> None:
         self.cls = cls
         self.context = context
-        self.tensors = [i for i, a in enumerate(args) if _has_storage(a)]
+        self.tensors = tensors  # the arguments that are
         self.others = [i for i, a in enumerate(args) if not isinstance(a, Value)]
         self.count = len(args)
         self.outs = [isinstance(r, Value) for r in results]
