@@ -123,15 +123,20 @@ class Watch:
 
     def timed(self, kernel: Kernel, *_: Any) -> Any:
         cold, launch = self.once(kernel)
-        warm, _ = self.once(kernel)
+        warm = self.from_disk(kernel)
         for _ in range(2):
             if max(cold) > COLD:
                 cold = [min(pair) for pair in zip(cold, self.again(kernel), strict=True)]
             if max(warm) > WARM:
-                warm = [min(pair) for pair in zip(warm, self.once(kernel)[0], strict=True)]
+                warm = [min(pair) for pair in zip(warm, self.from_disk(kernel), strict=True)]
         kind = type(kernel).__name__
         self.builds += [Build(self.op, kind, a, b) for a, b in zip(cold, warm, strict=True)]
         return launch
+
+    def from_disk(self, kernel: Kernel) -> list[float]:
+        """As a process does that has not met the formula before."""
+        ir._ordered.cache_clear()
+        return self.once(kernel)[0]
 
     def again(self, kernel: Kernel) -> list[float]:
         """As if it were the first time."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 from rushlight.emit.llvm_body import first_lanes, invariants, load, pointer, splat, store, watched
 from rushlight.emit.llvm_formula import evaluate
 from rushlight.emit.llvm_rowwise import (
@@ -19,7 +21,7 @@ from rushlight.emit.llvm_rowwise import (
     read_frame,
     read_sizes,
 )
-from rushlight.emit.llvm_text import COMPUTE, FUNCTION, Writer, constant, vector
+from rushlight.emit.llvm_text import COMPUTE, FUNCTION, Slot, Writer, constant, vector
 from rushlight.emit.llvm_watch import watch
 from rushlight.kernel.shapes import Reduce, Rowwise
 from rushlight.scalar.ir import Expr
@@ -73,9 +75,9 @@ class AcrossColumns:
 
     def write(self) -> None:
         kernel = self.frame.kernel
-        for p, reduce in enumerate(kernel.passes):
-            keep = self.plan.kept if p == len(kernel.passes) - 1 else None
-            self.rows.append(self._reduce(reduce, keep))
+        for stage in self.plan.stages:
+            keep = self.plan.kept if stage is self.plan.stages[-1] else None
+            self.rows += self._reduce(kernel.passes[stage.start : stage.stop], keep)
         once, each = self.frame.which("row"), self.frame.which("element")
         values = [self._evaluate(tuple(kernel.stores[i] for i in once), "0", p, {}) for p in range(self.parts)]
         if each:
@@ -87,25 +89,31 @@ class AcrossColumns:
         for part in range(self.parts):
             self._store(once, values[part], "0", part)
 
-    def _reduce(self, reduce: Reduce, keep: int | None) -> list[str]:
+    def _reduce(self, reduces: tuple[Reduce, ...], keep: int | None) -> list[list[str]]:
+        """The rows of a stage, each in as many vectors as there are parts."""
         writer, axis, width = self.writer, self.frame.axis, self.width
-        kind, dtype = reduce.kind, reduce.body.dtype
-        type_ = vector(COMPUTE[dtype], width)
-        neutral = constant(identity(kind, dtype), dtype, width)
-        known = self._hoist((reduce.body,))
-        totals = [Total(writer, reduce, width) for _ in range(self.parts)]
+        bodies = tuple(reduce.body for reduce in reduces)
+        known = self._hoist(bodies)
+        totals = [[Total(writer, reduce, width) for _ in range(self.parts)] for reduce in reduces]
         with writer.loop("0", axis, str(RUN)) as begin:
             end = writer.smaller(writer.add(begin, str(RUN)), axis)
-            sums = [writer.slot(type_, neutral) for _ in range(self.parts)]
+            sums = [[self._sum(reduce) for _ in range(self.parts)] for reduce in reduces]
             with writer.loop(begin, end) as a:
-                for part, slot in enumerate(sums):
-                    (value,) = self._evaluate((reduce.body,), a, part, known[part])
+                for part in range(self.parts):
+                    values = self._evaluate(bodies, a, part, known[part])
                     if keep is not None:
-                        self._store([keep], [value], a, part, self.plan.finished)
-                    writer.set(slot, combine(writer, kind, dtype, value, writer.get(slot), width))
-            for total, slot in zip(totals, sums, strict=True):
+                        self._store([keep], [values[-1]], a, part, self.plan.finished)
+                    for reduce, slots, value in zip(reduces, sums, values, strict=True):
+                        old = writer.get(slots[part])
+                        writer.set(slots[part], combine(writer, reduce.kind, reduce.body.dtype, value, old, width))
+            for total, slot in zip(itertools.chain(*totals), itertools.chain(*sums), strict=True):
                 total.take(writer.get(slot))
-        return [total.result() for total in totals]
+        return [[total.result() for total in each] for each in totals]
+
+    def _sum(self, reduce: Reduce) -> Slot:
+        dtype = reduce.body.dtype
+        neutral = constant(identity(reduce.kind, dtype), dtype, self.width)
+        return self.writer.slot(vector(COMPUTE[dtype], self.width), neutral)
 
     def _place(self, operand: Operand, a: str, part: int) -> str:
         offset = self.writer.mul(a, operand.strides[1])

@@ -1,7 +1,7 @@
 """Rowwise kernels with vectors along the axis: rows are scalars.
 
-`block<p>` folds a part of the axis in pass p, `elements` stores a part of it. The kernel function calls them for each
-row. When there are few rows and they are long, `launch` calls them through the runner instead, a block being a task;
+`block<s>` folds a part of the axis in stage s (Note [Stages]), `elements` stores a part of it. The kernel function calls them for
+each row. When there are few rows and they are long, `launch` calls them through the runner instead, a block being a task;
 the blocks and their order are the same (Note [Order of a reduction]), so the bits are too.
 """
 
@@ -22,6 +22,7 @@ from rushlight.emit.llvm_body import (
     watched,
 )
 from rushlight.emit.llvm_formula import evaluate
+from rushlight.emit.llvm_partial import PARTS, Partial
 from rushlight.emit.llvm_rowwise import (
     LARGE_BODY,
     Frame,
@@ -29,8 +30,6 @@ from rushlight.emit.llvm_rowwise import (
     Plan,
     Total,
     argument_count,
-    combine,
-    identity,
     lane_count,
     numbers_of,
     plan,
@@ -39,14 +38,13 @@ from rushlight.emit.llvm_rowwise import (
     slot_count,
     used_inputs,
 )
-from rushlight.emit.llvm_text import COMPUTE, FUNCTION, LAUNCH, SELDOM, Writer, constant, vector
+from rushlight.emit.llvm_text import COMPUTE, FUNCTION, LAUNCH, SELDOM, Writer, vector
 from rushlight.emit.llvm_watch import watch
 from rushlight.kernel.shapes import Reduce, Rowwise
 from rushlight.scalar.ir import Expr, topological
 
 BLOCK = 8192
-MANY_PASSES = 5
-PARTS = 4
+MANY_STAGES = 4
 FEW_ROWS, LONG_AXIS = 16, 4 * BLOCK
 ROUND = 4096  # blocks that `launch` has in flight at once
 
@@ -59,8 +57,7 @@ def write_counts(writer: Writer, kernel: Rowwise) -> tuple[str, str]:
 def functions(kernel: Rowwise, declared: set[str]) -> list[str]:
     """The kernel function, its launch and the functions they call."""
     planned = plan(kernel)
-    passes = planned.kernel.passes
-    texts = [_block_function(planned, p, declared) for p in range(len(passes))]
+    texts = [_block_function(planned, s, declared) for s in range(len(planned.stages))]
     if _has_elements(planned):
         texts.append(_elements_function(planned, declared))
     if _has_long_rows(planned):
@@ -175,85 +172,72 @@ class Row:
 # ---- one block --------------------------------------------------------------------------------------------
 
 
-def fold_lanes(writer: Writer, kind: str, dtype: DType, parts: list[str], width: int) -> str:
-    """A tree over the parts, then over the lanes of the one that is left."""
-    while len(parts) > 1:
-        parts = [combine(writer, kind, dtype, b, a, width) for a, b in zip(parts[::2], parts[1::2], strict=True)]
-    value = parts[0]
-    while width > 1:
-        type_, half = vector(COMPUTE[dtype], width), width // 2
-        halves = []
-        for lanes in (range(half), range(half, width)):
-            chosen = ", ".join(f"i32 {i}" for i in lanes)
-            halves.append(writer.value(f"shufflevector {type_} {value}, {type_} poison, <{half} x i32> <{chosen}>"))
-        if half == 1:
-            halves = [writer.value(f"extractelement <1 x {COMPUTE[dtype]}> {h}, i64 0") for h in halves]
-        value = combine(writer, kind, dtype, halves[1], halves[0], half)
-        width = half
-    return value
-
-
-def _block_function(plan: Plan, p: int, declared: set[str]) -> str:
-    """Pass p over the axis positions %begin..%end of row %o."""
+def _block_function(plan: Plan, s: int, declared: set[str]) -> str:
+    """Stage s over the axis positions %begin..%end of row %o."""
     writer = watch(Writer(declared), plan.kernel, argument_count(plan.kernel))
-    rows = _row_names(plan, p)
-    reduce = plan.kernel.passes[p]
-    keep = plan.kept if p == len(plan.kernel.passes) - 1 else None
-    row = Row(writer, plan, "%o", [n for _, n in rows], (reduce.body,), [] if keep is None else [keep])
-    value = _write_block(row, reduce, keep)
-    result = COMPUTE[reduce.body.dtype]
-    return writer.function(_head(result, f"block{p}", rows), f"{result} {value}")
+    stage = plan.stages[s]
+    rows = _row_names(plan, stage.start)
+    reduces = _reduces(plan, s)
+    keep = plan.kept if s == len(plan.stages) - 1 else None
+    bodies = tuple(reduce.body for reduce in reduces)
+    row = Row(writer, plan, "%o", [n for _, n in rows], bodies, [] if keep is None else [keep])
+    values = _write_block(row, reduces, keep)
+    result = _result(reduces)
+    packed = _pack(writer, result, [(COMPUTE[r.body.dtype], v) for r, v in zip(reduces, values, strict=True)])
+    return writer.function(_head(result, f"block{s}", rows), f"{result} {packed}")
 
 
-def _write_block(row: Row, reduce: Reduce, keep: int | None) -> str:
-    writer, width, kind, dtype = row.writer, row.width, reduce.kind, reduce.body.dtype
-    type_ = vector(COMPUTE[dtype], width)
-    neutral = constant(identity(kind, dtype), dtype, width)
-    known = row.hoist((reduce.body,))
-    parts = [writer.slot(type_, neutral) for _ in range(PARTS)]
+def _reduces(plan: Plan, s: int) -> tuple[Reduce, ...]:
+    stage = plan.stages[s]
+    return plan.kernel.passes[stage.start : stage.stop]
+
+
+def _result(reduces: tuple[Reduce, ...]) -> str:
+    """The type of what a block gives: a number for each pass of its stage."""
+    types = [COMPUTE[reduce.body.dtype] for reduce in reduces]
+    return types[0] if len(types) == 1 else f"{{ {', '.join(types)} }}"
+
+
+def _pack(writer: Writer, result: str, values: list[tuple[str, str]]) -> str:
+    if len(values) == 1:
+        return values[0][1]
+    packed = "poison"
+    for k, (type_, value) in enumerate(values):
+        packed = writer.value(f"insertvalue {result} {packed}, {type_} {value}, {k}")
+    return packed
+
+
+def _unpack(writer: Writer, reduces: tuple[Reduce, ...], packed: str) -> list[str]:
+    if len(reduces) == 1:
+        return [packed]
+    return [writer.value(f"extractvalue {_result(reduces)} {packed}, {k}") for k in range(len(reduces))]
+
+
+def _write_block(row: Row, reduces: tuple[Reduce, ...], keep: int | None) -> list[str]:
+    writer, width = row.writer, row.width
+    bodies = tuple(reduce.body for reduce in reduces)
+    known = row.hoist(bodies)
+    partials = [Partial(writer, reduce, width) for reduce in reduces]
     position = writer.slot("i64", "%begin")
-    # A large body is written once, the partial results moving on by one place each time.
-    turns = PARTS if len(topological((reduce.body,))) < LARGE_BODY else 1
+    turns = PARTS if len(topological(bodies)) < LARGE_BODY else 1
     span = width * turns
     with writer.loop(position, writer.sub("%end", str(span - 1)), str(span)) as i:
         for k in range(turns):
             here = writer.add(i, str(k * width))
-            (value,) = row.evaluate((reduce.body,), here, width, None, known)
+            values = row.evaluate(bodies, here, width, None, known)
             if keep is not None:
-                row.store(keep, value, here, None, row.plan.finished)
-            old = [writer.get(part) for part in parts]
-            old[0] = combine(writer, kind, dtype, value, old[0], width)
-            for part, moved in zip(parts, old[1:] + old[:1], strict=True):
-                writer.set(part, moved)
+                row.store(keep, values[-1], here, None, row.plan.finished)
+            for partial, value in zip(partials, values, strict=True):
+                partial.take(value)
     with writer.loop(position, "%end", str(width)) as i:
         mask = first_lanes(writer, writer.sub("%end", i), width)
-        (value,) = row.evaluate((reduce.body,), i, width, mask, known)
+        values = row.evaluate(bodies, i, width, mask, known)
         if keep is not None:
-            row.store(keep, value, i, mask, row.plan.finished)
-        kept = writer.value(f"select {vector('i1', width)} {mask}, {type_} {value}, {type_} {neutral}")
-        writer.set(parts[0], combine(writer, kind, dtype, kept, writer.get(parts[0]), width))
-    values = [writer.get(p) for p in parts]
-    if len(row.plan.kernel.passes) < MANY_PASSES:
-        return fold_lanes(writer, kind, dtype, values, width)
-    return _call_fold(writer, kind, dtype, values, width)
-
-
-FOLD = (
-    "define internal {scalar} @fold.{kind}.{dtype}({given}) noinline "
-    '"prefer-vector-width"="512" "min-legal-vector-width"="512"'
-)
-
-
-def _call_fold(writer: Writer, kind: str, dtype: DType, parts: list[str], width: int) -> str:
-    """`fold_lanes` as a function, for all passes that end alike."""
-    own, scalar, type_ = Writer(writer.declared), COMPUTE[dtype], vector(COMPUTE[dtype], width)
-    names = [f"%part{k}" for k in range(len(parts))]
-    value = fold_lanes(own, kind, dtype, list(names), width)
-    given = ", ".join(f"{type_} {name}" for name in names)
-    head = FOLD.format(scalar=scalar, kind=kind, dtype=dtype.name, given=given)
-    writer.declared.add(own.function(head, f"{scalar} {value}"))
-    listed = ", ".join(f"{type_} {part}" for part in parts)
-    return writer.value(f"call {scalar} @fold.{kind}.{dtype.name}({listed})")
+            row.store(keep, values[-1], i, mask, row.plan.finished)
+        for partial, value in zip(partials, values, strict=True):
+            partial.take_rest(value, mask)
+    shared = len(row.plan.stages) >= MANY_STAGES
+    return [partial.result(shared) for partial in partials]
 
 
 def _elements_function(plan: Plan, declared: set[str]) -> str:
@@ -313,23 +297,26 @@ def _kernel_function(plan: Plan, declared: set[str]) -> str:
         row.move_to(o)
         row.rows = []
         made: list[tuple[str, str]] = []
-        for p, reduce in enumerate(plan.kernel.passes):
-            total = Total(writer, reduce, 1)
-            result = COMPUTE[reduce.body.dtype]
+        for s in range(len(plan.stages)):
+            reduces = _reduces(plan, s)
+            totals = [Total(writer, reduce, 1) for reduce in reduces]
             with writer.loop("0", row.frame.axis, str(BLOCK)) as begin:
                 end = writer.smaller(writer.add(begin, str(BLOCK)), row.frame.axis)
-                total.take(_call(writer, result, f"block{p}", o, begin, end, made))
-            row.rows.append(total.result())
-            made.append((result, row.rows[-1]))
+                block = _call(writer, _result(reduces), f"block{s}", o, begin, end, made)
+                for total, value in zip(totals, _unpack(writer, reduces, block), strict=True):
+                    total.take(value)
+            results = [total.result() for total in totals]
+            row.rows += results
+            made += [(COMPUTE[r.body.dtype], v) for r, v in zip(reduces, results, strict=True)]
         _finish_row(row, o, lambda: _call(writer, "void", "elements", o, "0", row.frame.axis, made))
-    many = len(plan.kernel.passes) >= MANY_PASSES  # and it does nothing but call them
+    many = len(plan.stages) >= MANY_STAGES  # and it does nothing but call them
     return writer.function(FUNCTION.format(name="kernel") + (SELDOM if many else ""))
 
 
 class Job:
     """What `launch` hands to the runner: its arguments, then row number, partial results, first block, rows, stage.
 
-    A stage is the number of a pass, or of all passes: the elements.
+    The stage after the last is the elements.
     """
 
     def __init__(self, writer: Writer, plan: Plan, base: str) -> None:
@@ -367,23 +354,30 @@ class Job:
 
 
 def _part_function(plan: Plan, declared: set[str]) -> str:
-    """A task is a block: of a pass, whose result goes to the partial results, or of the elements after the last pass."""
+    """A task is a block: of a stage, whose results go to the partial results, or of the elements after the last stage."""
     writer = watch(Writer(declared), plan.kernel, argument_count(plan.kernel))
     (_, axis, _), _ = read_sizes(writer, plan.kernel)
     job, count = Job(writer, plan, "%args"), len(plan.kernel.passes)
     o, partial, rows, stage = job.get(0, "i64"), job.get(1, "ptr"), job.rows(count), job.stage()
     with writer.loop("%begin", "%end") as block:
         begin, end = job.span(block, axis)
-        for p, reduce in enumerate(plan.kernel.passes):
-            with writer.when(writer.value(f"icmp eq i64 {stage}, {p}")):
-                result = COMPUTE[reduce.body.dtype]
-                value = _call(writer, result, f"block{p}", o, begin, end, rows[:p])
-                place = writer.value(f"getelementptr i64, ptr {partial}, i64 {block}")
-                writer.line(f"store {result} {value}, ptr {place}")
+        for s, span in enumerate(plan.stages):
+            with writer.when(writer.value(f"icmp eq i64 {stage}, {s}")):
+                reduces = _reduces(plan, s)
+                made = _call(writer, _result(reduces), f"block{s}", o, begin, end, rows[: span.start])
+                for k, value in enumerate(_unpack(writer, reduces, made)):
+                    place = _partial_place(writer, partial, block, len(reduces), k)
+                    writer.line(f"store {COMPUTE[reduces[k].body.dtype]} {value}, ptr {place}")
         if _has_elements(plan):
-            with writer.when(writer.value(f"icmp eq i64 {stage}, {count}")):
+            with writer.when(writer.value(f"icmp eq i64 {stage}, {len(plan.stages)}")):
                 _call(writer, "void", "elements", o, begin, end, rows)
     return writer.function(FUNCTION.format(name="part") + SELDOM)
+
+
+def _partial_place(writer: Writer, partial: str, block: str, count: int, k: int) -> str:
+    """Where result k of `count` of a block is."""
+    number = block if count == 1 else writer.add(writer.mul(block, str(count)), str(k))
+    return writer.value(f"getelementptr i64, ptr {partial}, i64 {number}")
 
 
 def _launch_function(plan: Plan, declared: set[str]) -> str:
@@ -401,7 +395,7 @@ def _launch_function(plan: Plan, declared: set[str]) -> str:
 def _write_long_rows(writer: Writer, plan: Plan, outer: str, axis: str) -> None:
     count = slot_count(plan.kernel)
     base = writer.array("i64", count + 4 + len(plan.kernel.passes))
-    partial = writer.array("i64", ROUND)
+    partial = writer.array("i64", ROUND * max((len(stage) for stage in plan.stages), default=1))
     writer.call(
         "void", "llvm.memcpy.p0.p0.i64", [("ptr", base), ("ptr", "%args"), ("i64", str(8 * count)), ("i1", "false")]
     )
@@ -413,24 +407,34 @@ def _write_long_rows(writer: Writer, plan: Plan, outer: str, axis: str) -> None:
         row.move_to(o)
         job.put(0, "i64", o)
         first = 0
-        for _, alike in itertools.groupby(plan.kernel.passes, lambda reduce: (reduce.kind, reduce.body.dtype)):
-            passes = list(alike)
-            with writer.loop(str(first), str(first + len(passes))) as stage:
-                job.put_row(
-                    stage, COMPUTE[passes[0].body.dtype], _long_pass(writer, job, stage, passes[0], partial, blocks)
-                )
-            first += len(passes)
+        # Stages that end alike are one loop.
+        for _, alike in itertools.groupby(range(len(plan.stages)), lambda s: _signature(_reduces(plan, s))):
+            numbers = list(alike)
+            reduces = _reduces(plan, numbers[0])
+            with writer.loop(str(numbers[0]), str(numbers[-1] + 1)) as stage:
+                turn = writer.sub(stage, str(numbers[0]))
+                slot = writer.add(writer.mul(turn, str(len(reduces))), str(first))
+                for k, value in enumerate(_long_stage(writer, job, stage, reduces, partial, blocks)):
+                    job.put_row(writer.add(slot, str(k)), COMPUTE[reduces[k].body.dtype], value)
+            first += len(numbers) * len(reduces)
         row.rows = [value for _, value in job.rows(first)]
-        _finish_row(row, o, lambda: job.run(str(len(plan.kernel.passes)), blocks))
+        _finish_row(row, o, lambda: job.run(str(len(plan.stages)), blocks))
 
 
-def _long_pass(writer: Writer, job: Job, stage: str, reduce: Reduce, partial: str, blocks: str) -> str:
-    """The result of a pass that is like `reduce`: of the same kind and type."""
-    total = Total(writer, reduce, 1)
+def _signature(reduces: tuple[Reduce, ...]) -> list[tuple[str, DType]]:
+    return [(reduce.kind, reduce.body.dtype) for reduce in reduces]
+
+
+def _long_stage(
+    writer: Writer, job: Job, stage: str, reduces: tuple[Reduce, ...], partial: str, blocks: str
+) -> list[str]:
+    """The results of a stage whose passes are like `reduces`: of the same kinds and types."""
+    totals = [Total(writer, reduce, 1) for reduce in reduces]
     with writer.loop("0", blocks, str(ROUND)) as first:
         some = writer.smaller(writer.sub(blocks, first), str(ROUND))
         job.run(stage, some, first)
         with writer.loop("0", some) as block:
-            place = writer.value(f"getelementptr i64, ptr {partial}, i64 {block}")
-            total.take(writer.value(f"load {COMPUTE[reduce.body.dtype]}, ptr {place}"))
-    return total.result()
+            for k, total in enumerate(totals):
+                place = _partial_place(writer, partial, block, len(reduces), k)
+                total.take(writer.value(f"load {total.type}, ptr {place}"))
+    return [total.result() for total in totals]

@@ -9,6 +9,10 @@ error term (2Sum), so that long sums stay accurate.
 # Note [Kept pass]
 Softmax needs exp(x - max) in its last pass and again in its store. Where the store is a formula of the last pass's
 body and of rows only, that pass writes the body to the output and the store starts from there: one exp an element.
+
+# Note [Stages]
+Passes that need no row of each other go over the axis together, as one stage: what they read is read once. `plan` puts the
+passes into the order of the stages; the last pass stays last, since it may be a kept one. Orders of reductions do not change.
 """
 
 from __future__ import annotations
@@ -20,7 +24,7 @@ from rushlight.core.dtypes import DType
 from rushlight.emit.llvm_body import extreme
 from rushlight.emit.llvm_text import COMPUTE, Arguments, Slot, Writer, constant, vector
 from rushlight.kernel.shapes import Reduce, Rowwise
-from rushlight.scalar.ir import Expr, arg, rebuild, topological
+from rushlight.scalar.ir import Expr, arg, rebuild, row, topological
 
 ROW_WORK = 16  # what a pass costs besides its elements
 LARGE_BODY = 12  # instructions from which on a body is written once, not unrolled
@@ -64,9 +68,10 @@ def numbers_of(kernel: Rowwise, kind: str) -> list[int]:
 
 @dataclass(frozen=True)
 class Plan:
-    """The kernel as it will be written: `kept` is the output that takes the last pass's body, or None."""
+    """The kernel as it will be written: its passes stage by stage; `kept` is the output that takes the last one's body, or None."""
 
     kernel: Rowwise
+    stages: tuple[range, ...]  # the numbers of the passes of each
     kept: int | None
 
     @property
@@ -78,23 +83,44 @@ class Plan:
 
 
 def plan(kernel: Rowwise) -> Plan:
-    """See Note [Kept pass]. The output, read back, is one more input after the others."""
+    """See Note [Stages] and Note [Kept pass]. The output, read back, is one more input after the others."""
+    kernel, stages = _staged(kernel)
     each = [i for i, kind in enumerate(kernel.kinds) if kind == "element"]
     if len(each) != 1 or not kernel.passes:
-        return Plan(kernel, None)
+        return Plan(kernel, stages, None)
     (out,) = each
     body, store = kernel.passes[-1].body, kernel.stores[out]
     if kernel.outputs[out] is not body.dtype or len(topological((body,))) < LARGE_BODY:
-        return Plan(kernel, None)
+        return Plan(kernel, stages, None)
     again = arg(len(kernel.inputs), body.dtype)
     (rest,) = rebuild((store,), {body: again})
     others = {e.value for e in topological((rest,)) if e.op == "arg" and e is not again}
     first = len(kernel.outputs)
     # In place, the output may be any input that moves like it; those are gone once the pass has written.
     if rest is store or any(kernel.steps[first + int(i or 0)] != "0" for i in others):
-        return Plan(kernel, None)
+        return Plan(kernel, stages, None)
     stores = tuple(rest if i == out else e for i, e in enumerate(kernel.stores))
-    return Plan(replace(kernel, stores=stores), out)
+    return Plan(replace(kernel, stores=stores), stages, out)
+
+
+def _staged(kernel: Rowwise) -> tuple[Rowwise, tuple[range, ...]]:
+    """The kernel with its passes in the order of their stages, and these."""
+    passes = kernel.passes
+    stage: list[int] = []
+    for reduce in passes:
+        needed = [stage[int(e.value or 0)] for e in topological((reduce.body,)) if e.op == "row"]
+        stage.append(max(needed, default=-1) + 1)
+    if passes:
+        stage[-1] = max(stage)
+    order = sorted(range(len(passes)), key=lambda p: stage[p])
+    ends = [sum(s <= k for s in stage) for k in range(max(stage, default=-1) + 1)]
+    stages = tuple(range(begin, end) for begin, end in zip([0, *ends], ends, strict=False))
+    if order == list(range(len(passes))):
+        return kernel, stages
+    names = {row(p, passes[p].body.dtype): row(k, passes[p].body.dtype) for k, p in enumerate(order)}
+    bodies = rebuild((*(passes[p].body for p in order), *kernel.stores), names)
+    moved = tuple(replace(passes[p], body=body) for p, body in zip(order, bodies, strict=False))
+    return replace(kernel, passes=moved, stores=bodies[len(order) :]), stages
 
 
 def read_frame(writer: Writer, plan: Plan, chosen: Sequence[int] | None = None) -> Frame:

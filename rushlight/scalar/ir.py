@@ -243,13 +243,12 @@ def _ordered(roots: tuple[Expr, ...]) -> tuple[Expr, ...]:
     stack = list(reversed(roots))
     while stack:
         expr = stack[-1]
-        waiting = [a for a in expr.args if a not in order]
-        if waiting:
-            waiting.reverse()
-            stack += waiting
-        else:
-            order[expr] = None
-            stack.pop()
+        waiting = len(stack)
+        for operand in expr.args[::-1]:
+            if operand not in order:
+                stack.append(operand)
+        if len(stack) == waiting:
+            order[stack.pop()] = None
     return tuple(order)
 
 

@@ -17,7 +17,7 @@ from rushlight.devices.cpu.tiles import first_lanes
 from rushlight.devices.protocol import Launch
 from rushlight.emit.llvm import module
 from rushlight.emit.llvm_body import pointer, splat, store
-from rushlight.emit.llvm_rows import fold_lanes
+from rushlight.emit.llvm_partial import fold_lanes
 from rushlight.emit.llvm_text import FUNCTION, Arguments, Slot, Writer
 from rushlight.kernel.key import key_of
 from rushlight.kernel.shapes import Convolve
