@@ -17,6 +17,7 @@ from rushlight.ops import (
     inplace_views,
     layouts,
     making,
+    onto,
     questions,
 )
 from rushlight.ops.composite import scaled
@@ -90,6 +91,25 @@ def _stored(name: str, function: Callable[..., Any]) -> Method:
     return method
 
 
+def _scattering(name: str, function: Callable[..., Any]) -> Method:
+    """The in-place form of an op that writes where an index says. See Note [Scattering in place]."""
+    usual = _stored(name, function)
+    plain = getattr(function, "__wrapped__", function)  # under its shortcut, whose programs know nothing of the target
+
+    def method(self: Value, *others: Any, **named: Any) -> Any:
+        try:
+            worth = onto.is_worth(self, (*others, *named.values()))
+        except SparseOperandError:
+            worth = False
+        if not worth:
+            return usual(self, *others, **named)
+        inplace.check_writable(self, f"{name}_")
+        made = onto.write(self, lambda: plain(self, *others, **named))
+        return self if made is None else inplace.copy_(self, made)
+
+    return method
+
+
 def _scaled(op: Elementwise) -> Method:
     def method(self: Value, other: Any, *older: Any, alpha: Any = 1) -> Any:
         if older:
@@ -125,7 +145,7 @@ def _in_place_form(name: str) -> Method:
     op = getattr(function, "op", None)
     if isinstance(op, Elementwise) and not op.conditions:
         return _elementwise(name, op)
-    return _stored(name, function)
+    return _scattering(name, function) if name in onto.NAMES else _stored(name, function)
 
 
 def _in_place_forms() -> dict[str, Method]:

@@ -18,7 +18,7 @@ from typing import Any
 
 from rushlight.core.dtypes import DType, int32, int64
 from rushlight.core.shapes import Shape, Spec, contiguous_strides, numel
-from rushlight.ops import creation, elementwise as e, indexing, views
+from rushlight.ops import creation, elementwise as e, indexing, onto, views
 from rushlight.ops.creation import full_spec
 from rushlight.ops.family.kernel_op import KernelOp
 from rushlight.ops.sorting import ordered
@@ -57,9 +57,11 @@ def scattered(kind: str, x: Value, dim: int, index: Value, src: Value) -> Value:
     for i, n in enumerate(index.spec.shape):
         if i != dim:
             part = views.slice_dim(part, i, 0, n)
-    new = call.call(_OPS[kind], (part, indexing.merges(index, dim), indexing.merges(src, dim)), (dim,))
+    new = onto.scatter(_OPS[kind], part, indexing.merges(index, dim), indexing.merges(src, dim), dim)
     if new.spec.shape == x.spec.shape:
         return new
+    if new.memory is x.memory:
+        return x
     seen = (new.spec.shape, contiguous_strides(x.spec.shape), 0)
     return call.call(views.write_view, (views.contiguous(x), new), seen)
 

@@ -11,7 +11,7 @@ from rushlight.core.dtypes import INDEX, INTEGER, bool_, int32, int64
 from rushlight.core.errors import BoundsError, DTypeError, ShapeError
 from rushlight.core.shapes import Shape, Spec, collapse, numel, wrap_dim
 from rushlight.kernel.shapes import Gather, Scatter
-from rushlight.ops import elementwise as e, reductions, views
+from rushlight.ops import elementwise as e, onto, reductions, views
 from rushlight.ops.creation import full_spec
 from rushlight.ops.family.build import built
 from rushlight.ops.family.kernel_op import KernelOp
@@ -139,11 +139,11 @@ def gather(input: Value, dim: int, index: Value, *, sparse_grad: bool = False) -
 
 
 def plan_scatter(kind: str, op: Op, ins: Sequence[Spec], static: Static) -> Plan:
-    """out = x, then src is folded in where index says."""
-    (dim,) = static
+    """out = x, then src is folded in where index says; "onto": x is not copied, so out lies as x does."""
+    dim, *onto = static
     x, index, src = ins
     pool = check_devices(op.name, ins)
-    out = Spec.of(pool, x.dtype, x.shape)
+    out = x if onto else Spec.of(pool, x.dtype, x.shape)
     copy, copy_tail = views.copy_into(pool, x.dtype, x.shape, out.strides, x.strides)
     scatter = scatter_launch(pool, kind, out, index, src, dim, op.name)
 
@@ -207,7 +207,7 @@ def scatter_add(input: Value, dim: int, index: Value, src: Value) -> Value:
     # The kernel walks index and out with merged dimensions; a smaller index needs the full shape around it.
     if any(n != k for i, (n, k) in enumerate(zip(wanted, shape, strict=True)) if i != dim):
         return _scatter_part(input, dim, index, src)
-    return call.call(_scatter_add, (input, merges(index, dim), merges(src, dim)), (dim,))
+    return onto.scatter(_scatter_add, input, merges(index, dim), merges(src, dim), dim)
 
 
 def _untouched(x: Value, src: Value) -> Value:
@@ -224,7 +224,9 @@ def _scatter_part(x: Value, dim: int, index: Value, src: Value) -> Value:
     for i, n in enumerate(index.spec.shape):
         if i != dim:
             part = views.slice_dim(part, i, 0, n)
-    added = call.call(_scatter_add, (e.clone(part), merges(index, dim), merges(src, dim)), (dim,))
+    added = onto.scatter(_scatter_add, part, merges(index, dim), merges(src, dim), dim)
+    if added.memory is x.memory:
+        return x
     seen = (part.spec.shape, views.contiguous(x).spec.strides, 0)
     return call.call(views.write_view, (views.contiguous(x), added), seen)
 

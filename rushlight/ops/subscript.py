@@ -21,7 +21,7 @@ from typing import Any
 from rushlight.core.dtypes import INDEX, INTEGER, bool_, int64, uint8
 from rushlight.core.errors import DTypeError, ShapeError
 from rushlight.core.shapes import Shape, Spec, broadcast_shapes, numel
-from rushlight.ops import compaction, elementwise as e, indexing, inplace, selection, views
+from rushlight.ops import compaction, elementwise as e, indexing, inplace, onto, selection, views
 from rushlight.ops.creation import check_holds, full_spec
 from rushlight.ops.registry import composite
 from rushlight.tape.value import Value
@@ -296,6 +296,10 @@ def write_at(x: Value, left: Left, values: Value, accumulate: bool) -> Value:
         raise ShapeError(f"index: values {values.spec!r} do not broadcast to the indexing result {list(shape)}")
     if not numel(shape):
         return e.clone(x)
+    dim, index = left[0]
+    if len(left) == 1 and len(index.spec.shape) == 1:
+        put = selection.added_slices if accumulate else selection.written_slices
+        return put(x, dim, places.flat, views.expand(views.reshape(values, given), shape))
     merged = places.merged(x)
     new = places.unplaced(views.expand(views.reshape(values, given), shape))
     if accumulate:
@@ -332,7 +336,15 @@ def set_item(x: Value, key: Key, value: Any) -> None:
     seen, left = basic(x, keys, writing=True)
     if left:
         _check_kind(x, keys, value)
-        value = write_at(seen, left, e.cast(value, x.spec.dtype), accumulate=False)
+        new = e.cast(value, x.spec.dtype)
+        if onto.is_worth(seen, (new, *[index for _, index in left])):
+            inplace.check_writable(seen, "x[...] = value")
+            made = onto.write(seen, lambda: write_at(seen, left, new, accumulate=False))
+            if made is None:
+                return
+            value = made
+        else:
+            value = write_at(seen, left, new, accumulate=False)
     elif len(value.spec.shape) > len(seen.spec.shape):
         drop = len(value.spec.shape) - len(seen.spec.shape)
         if all(n == 1 for n in value.spec.shape[:drop]):
