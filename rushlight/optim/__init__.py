@@ -5,10 +5,11 @@ Takes: leaves with gradients. Gives: the leaves changed in place, one fused kern
 Never: reaches below ops/, reads a tensor back to the host, holds a formula (those are in ops/optimise.py).
 """
 
-from rushlight.optim import lr_scheduler
+from rushlight.optim import lr_scheduler, swa_utils
 from rushlight.optim.adam import Adam, AdamW
 from rushlight.optim.adaptive import Adadelta, Adagrad, Adamax, NAdam, RAdam, RMSprop
 from rushlight.optim.averaged import ASGD, Rprop
+from rushlight.optim.factored import Adafactor, Muon
 from rushlight.optim.lbfgs import LBFGS
 from rushlight.optim.optimizer import Optimizer
 from rushlight.optim.sgd import SGD
@@ -19,10 +20,12 @@ __all__ = [
     "LBFGS",
     "SGD",
     "Adadelta",
+    "Adafactor",
     "Adagrad",
     "Adam",
     "AdamW",
     "Adamax",
+    "Muon",
     "NAdam",
     "Optimizer",
     "RAdam",
@@ -30,4 +33,5 @@ __all__ = [
     "Rprop",
     "SparseAdam",
     "lr_scheduler",
+    "swa_utils",
 ]

@@ -6,45 +6,63 @@ import math
 from collections.abc import Iterable
 from typing import Any
 
-from rushlight.ops import creation
+from rushlight.ops.inplace import Update
 from rushlight.ops.optimise import adam, advance
-from rushlight.optim.optimizer import Group, Optimizer, check_options
+from rushlight.optim.fused import FusedOptimizer, State, check_betas
+from rushlight.optim.optimizer import Group, check_options, rate_of
 from rushlight.tensor import Tensor
 
 
-class Adam(Optimizer):
+class Adam(FusedOptimizer):
     """p <- p - lr * m / (sqrt(v) + eps), m and v the running means of g and g * g, corrected for their start at 0.
 
-    `weight_decay` adds to the gradient; `amsgrad` divides by the largest v so far. `foreach` and `fused` are accepted
-    for PyTorch's sake: every step is one fused kernel per parameter.
+    `weight_decay` adds to the gradient, or scales the parameter where `decoupled_weight_decay`; `amsgrad` divides by the largest v
+    so far. `foreach` and `fused` ask for what is done anyway: every step is one fused kernel per parameter.
     """
-
-    decoupled = False  # AdamW: weight decay scales the parameter instead
 
     def __init__(
         self,
         params: Iterable[Any],
-        lr: float = 1e-3,
+        lr: Any = 1e-3,
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
         weight_decay: float = 0.0,
         amsgrad: bool = False,
         *,
-        maximize: bool = False,
         foreach: bool | None = None,
+        maximize: bool = False,
+        capturable: bool = False,
+        differentiable: bool = False,
         fused: bool | None = None,
+        decoupled_weight_decay: bool = False,
     ) -> None:
         check_options(lr=lr, eps=eps, weight_decay=weight_decay)
-        if not all(0 <= beta < 1 for beta in betas):
-            raise ValueError(f"{type(self).__name__}: betas must lie in [0, 1), got {betas}")
-        options = {"lr": lr, "betas": tuple(betas), "eps": eps, "weight_decay": weight_decay}
-        super().__init__(params, {**options, "amsgrad": amsgrad, "maximize": maximize})
+        name = type(self).__name__
+        if isinstance(lr, Tensor) and foreach and not capturable:
+            raise ValueError(f"{name}: lr as a Tensor is not supported for capturable=False and foreach=True")
+        options = {"lr": lr, "betas": check_betas(name, betas), "eps": eps, "weight_decay": weight_decay}
+        switches = {"maximize": maximize, "foreach": foreach, "capturable": capturable}
+        more = {"differentiable": differentiable, "fused": fused, "decoupled_weight_decay": decoupled_weight_decay}
+        super().__init__(params, {**options, "amsgrad": amsgrad, **switches, **more})
+
+    def kept(self, group: Group) -> tuple[str, ...]:
+        return ("exp_avg", "exp_avg_sq", "max_exp_avg_sq") if group["amsgrad"] else ("exp_avg", "exp_avg_sq")
+
+    def update(self, group: Group, state: State) -> Update:
+        return adam(group["decoupled_weight_decay"], group["weight_decay"] != 0, group["amsgrad"], group["maximize"])
+
+    def numbers(self, group: Group, state: State) -> tuple[Any, ...]:
+        (beta, keep), step, lr = group["betas"], state["step"], rate_of(group)
+        decay = 1 - lr * group["weight_decay"] if group["decoupled_weight_decay"] else group["weight_decay"]
+        rate, correction = lr / (1 - beta**step), math.sqrt(1 - keep**step)
+        return 1 - beta, keep, 1 - keep, rate, correction, group["eps"], decay
 
     def step_group(self, group: Group, undisturbed: bool) -> None:
         lr, (beta, beta_square), eps = float(group["lr"]), group["betas"], group["eps"]
         weight_decay, amsgrad = group["weight_decay"], group["amsgrad"]
-        update = adam(self.decoupled, weight_decay != 0, amsgrad, group["maximize"])
-        decay = 1 - lr * weight_decay if self.decoupled else weight_decay
+        decoupled = group["decoupled_weight_decay"]
+        update = adam(decoupled, weight_decay != 0, amsgrad, group["maximize"])
+        decay = 1 - lr * weight_decay if decoupled else weight_decay
         states = self.state
         count = 0
         params: tuple[float, ...] = ()
@@ -55,7 +73,7 @@ class Adam(Optimizer):
                 continue
             state = states[p]
             if not state:
-                _start(state, p, amsgrad)
+                self.start(state, p, group)
             step = state["step"] = state["step"] + 1
             if step != count:
                 count = step
@@ -69,23 +87,13 @@ class Adam(Optimizer):
             advance(update, values, params, undisturbed)
 
 
-def _start(state: dict[str, Any], p: Tensor, amsgrad: bool) -> None:
-    state["step"] = 0
-    state["exp_avg"] = creation.zeros_like(p)
-    state["exp_avg_sq"] = creation.zeros_like(p)
-    if amsgrad:
-        state["max_exp_avg_sq"] = creation.zeros_like(p)
-
-
 class AdamW(Adam):
     """Adam whose weight decay scales the parameter, p <- p * (1 - lr * weight_decay), and does not enter the means."""
-
-    decoupled = True
 
     def __init__(
         self,
         params: Iterable[Any],
-        lr: float = 1e-3,
+        lr: Any = 1e-3,
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
         weight_decay: float = 1e-2,
@@ -93,6 +101,21 @@ class AdamW(Adam):
         *,
         maximize: bool = False,
         foreach: bool | None = None,
+        capturable: bool = False,
+        differentiable: bool = False,
         fused: bool | None = None,
     ) -> None:
-        super().__init__(params, lr, betas, eps, weight_decay, amsgrad, maximize=maximize)
+        super().__init__(
+            params,
+            lr,
+            betas,
+            eps,
+            weight_decay,
+            amsgrad,
+            foreach=foreach,
+            maximize=maximize,
+            capturable=capturable,
+            differentiable=differentiable,
+            fused=fused,
+            decoupled_weight_decay=True,
+        )

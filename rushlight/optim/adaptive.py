@@ -1,6 +1,6 @@
 """Optimisers that divide by the size of past gradients: Adadelta, Adagrad, RMSprop, Adamax, NAdam, RAdam.
 
-`foreach`, `capturable`, `differentiable` and `fused` are taken for PyTorch's sake: every step is one fused kernel per
+`foreach` and `fused` ask for what is done anyway: every step is one fused kernel per
 parameter.
 """
 
@@ -13,7 +13,7 @@ from typing import Any
 from rushlight.ops import creation, descents
 from rushlight.ops.inplace import Update
 from rushlight.optim.fused import FusedOptimizer, State, check_betas
-from rushlight.optim.optimizer import Group, check_options
+from rushlight.optim.optimizer import Group, check_options, rate_of
 from rushlight.tensor import Tensor
 
 
@@ -23,7 +23,7 @@ class Adadelta(FusedOptimizer):
     def __init__(
         self,
         params: Iterable[Any],
-        lr: float = 1.0,
+        lr: Any = 1.0,
         rho: float = 0.9,
         eps: float = 1e-6,
         weight_decay: float = 0,
@@ -33,10 +33,11 @@ class Adadelta(FusedOptimizer):
         maximize: bool = False,
         differentiable: bool = False,
     ) -> None:
+        switches = {"foreach": foreach, "capturable": capturable, "differentiable": differentiable}
         check_options(lr=lr, eps=eps, weight_decay=weight_decay)
         if not 0 <= rho <= 1:
             raise ValueError(f"Adadelta: rho must lie between 0 and 1, got {rho}")
-        options = {"lr": lr, "rho": rho, "eps": eps, "weight_decay": weight_decay, "maximize": maximize}
+        options = {"lr": lr, "rho": rho, "eps": eps, "weight_decay": weight_decay, "maximize": maximize, **switches}
         super().__init__(params, options)
 
     def kept(self, group: Group) -> tuple[str, ...]:
@@ -45,9 +46,9 @@ class Adadelta(FusedOptimizer):
     def update(self, group: Group, state: State) -> Update:
         return descents.adadelta(group["weight_decay"] != 0, group["maximize"])
 
-    def numbers(self, group: Group, state: State) -> tuple[float, ...]:
+    def numbers(self, group: Group, state: State) -> tuple[Any, ...]:
         rho = group["rho"]
-        return float(group["lr"]), rho, 1 - rho, group["eps"], group["weight_decay"]
+        return rate_of(group), rho, 1 - rho, group["eps"], group["weight_decay"]
 
 
 class Adagrad(FusedOptimizer):
@@ -58,7 +59,7 @@ class Adagrad(FusedOptimizer):
     def __init__(
         self,
         params: Iterable[Any],
-        lr: float = 1e-2,
+        lr: Any = 1e-2,
         lr_decay: float = 0,
         weight_decay: float = 0,
         initial_accumulator_value: float = 0,
@@ -69,6 +70,7 @@ class Adagrad(FusedOptimizer):
         differentiable: bool = False,
         fused: bool | None = None,
     ) -> None:
+        switches = {"foreach": foreach, "differentiable": differentiable, "fused": fused}
         check_options(
             lr=lr,
             lr_decay=lr_decay,
@@ -76,7 +78,14 @@ class Adagrad(FusedOptimizer):
             initial_accumulator_value=initial_accumulator_value,
             eps=eps,
         )
-        options = {"lr": lr, "lr_decay": lr_decay, "eps": eps, "weight_decay": weight_decay, "maximize": maximize}
+        options = {
+            "lr": lr,
+            "lr_decay": lr_decay,
+            "eps": eps,
+            "weight_decay": weight_decay,
+            "maximize": maximize,
+            **switches,
+        }
         super().__init__(params, {**options, "initial_accumulator_value": initial_accumulator_value})
         for group in self.param_groups:
             for p in group["params"]:
@@ -92,8 +101,8 @@ class Adagrad(FusedOptimizer):
     def update(self, group: Group, state: State) -> Update:
         return descents.adagrad(group["weight_decay"] != 0, group["maximize"])
 
-    def numbers(self, group: Group, state: State) -> tuple[float, ...]:
-        rate = float(group["lr"]) / (1 + (state["step"] - 1) * group["lr_decay"])
+    def numbers(self, group: Group, state: State) -> tuple[Any, ...]:
+        rate = rate_of(group) / (1 + (state["step"] - 1) * group["lr_decay"])
         return rate, group["eps"], group["weight_decay"]
 
 
@@ -103,7 +112,7 @@ class RMSprop(FusedOptimizer):
     def __init__(
         self,
         params: Iterable[Any],
-        lr: float = 1e-2,
+        lr: Any = 1e-2,
         alpha: float = 0.99,
         eps: float = 1e-8,
         weight_decay: float = 0,
@@ -114,9 +123,10 @@ class RMSprop(FusedOptimizer):
         maximize: bool = False,
         differentiable: bool = False,
     ) -> None:
+        switches = {"foreach": foreach, "capturable": capturable, "differentiable": differentiable}
         check_options(lr=lr, alpha=alpha, eps=eps, weight_decay=weight_decay, momentum=momentum)
         options = {"lr": lr, "momentum": momentum, "alpha": alpha, "eps": eps, "centered": centered}
-        super().__init__(params, {**options, "weight_decay": weight_decay, "maximize": maximize})
+        super().__init__(params, {**options, "weight_decay": weight_decay, "maximize": maximize, **switches})
 
     def kept(self, group: Group) -> tuple[str, ...]:
         more = ("grad_avg",) * bool(group["centered"]) + ("momentum_buffer",) * (group["momentum"] > 0)
@@ -127,9 +137,9 @@ class RMSprop(FusedOptimizer):
             group["weight_decay"] != 0, group["maximize"], bool(group["centered"]), group["momentum"] > 0
         )
 
-    def numbers(self, group: Group, state: State) -> tuple[float, ...]:
+    def numbers(self, group: Group, state: State) -> tuple[Any, ...]:
         alpha = group["alpha"]
-        return float(group["lr"]), alpha, 1 - alpha, group["eps"], group["momentum"], group["weight_decay"]
+        return rate_of(group), alpha, 1 - alpha, group["eps"], group["momentum"], group["weight_decay"]
 
 
 class Adamax(FusedOptimizer):
@@ -138,7 +148,7 @@ class Adamax(FusedOptimizer):
     def __init__(
         self,
         params: Iterable[Any],
-        lr: float = 2e-3,
+        lr: Any = 2e-3,
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
         weight_decay: float = 0,
@@ -148,9 +158,10 @@ class Adamax(FusedOptimizer):
         differentiable: bool = False,
         capturable: bool = False,
     ) -> None:
+        switches = {"foreach": foreach, "capturable": capturable, "differentiable": differentiable}
         check_options(lr=lr, eps=eps, weight_decay=weight_decay)
         options = {"lr": lr, "betas": check_betas("Adamax", betas), "eps": eps, "weight_decay": weight_decay}
-        super().__init__(params, {**options, "maximize": maximize})
+        super().__init__(params, {**options, "maximize": maximize, **switches})
 
     def kept(self, group: Group) -> tuple[str, ...]:
         return "exp_avg", "exp_inf"
@@ -158,15 +169,15 @@ class Adamax(FusedOptimizer):
     def update(self, group: Group, state: State) -> Update:
         return descents.adamax(group["weight_decay"] != 0, group["maximize"])
 
-    def numbers(self, group: Group, state: State) -> tuple[float, ...]:
+    def numbers(self, group: Group, state: State) -> tuple[Any, ...]:
         beta, keep = group["betas"]
-        rate = float(group["lr"]) / (1 - beta ** state["step"])
+        rate = rate_of(group) / (1 - beta ** state["step"])
         return rate, 1 - beta, keep, group["eps"], group["weight_decay"]
 
 
-def _decay(group: Group) -> float:
+def _decay(group: Group) -> Any:
     decoupled, decay = group["decoupled_weight_decay"], group["weight_decay"]
-    return 1 - float(group["lr"]) * decay if decoupled else decay
+    return 1 - rate_of(group) * decay if decoupled else decay
 
 
 class _OfMoments(FusedOptimizer):
@@ -182,7 +193,7 @@ class NAdam(_OfMoments):
     def __init__(
         self,
         params: Iterable[Any],
-        lr: float = 2e-3,
+        lr: Any = 2e-3,
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
         weight_decay: float = 0,
@@ -194,10 +205,11 @@ class NAdam(_OfMoments):
         capturable: bool = False,
         differentiable: bool = False,
     ) -> None:
+        switches = {"foreach": foreach, "capturable": capturable, "differentiable": differentiable}
         check_options(lr=lr, eps=eps, weight_decay=weight_decay, momentum_decay=momentum_decay)
         options = {"lr": lr, "betas": check_betas("NAdam", betas), "eps": eps, "weight_decay": weight_decay}
         more = {"momentum_decay": momentum_decay, "decoupled_weight_decay": decoupled_weight_decay}
-        super().__init__(params, {**options, **more, "maximize": maximize})
+        super().__init__(params, {**options, **more, "maximize": maximize, **switches})
 
     def start(self, state: State, p: Tensor, group: Group) -> None:
         super().start(state, p, group)
@@ -206,9 +218,9 @@ class NAdam(_OfMoments):
     def update(self, group: Group, state: State) -> Update:
         return descents.nadam(group["weight_decay"] != 0, group["decoupled_weight_decay"], group["maximize"])
 
-    def numbers(self, group: Group, state: State) -> tuple[float, ...]:
+    def numbers(self, group: Group, state: State) -> tuple[Any, ...]:
         (beta, keep), step, pace = group["betas"], state["step"], group["momentum_decay"]
-        lr = float(group["lr"])
+        lr = rate_of(group)
         mu, mu_next = (beta * (1 - 0.5 * 0.96 ** (t * pace)) for t in (step, step + 1))
         product = state["mu_product"] = float(state["mu_product"]) * mu
         now, ahead = lr * (1 - mu) / (1 - product), lr * mu_next / (1 - product * mu_next)
@@ -221,7 +233,7 @@ class RAdam(_OfMoments):
     def __init__(
         self,
         params: Iterable[Any],
-        lr: float = 1e-3,
+        lr: Any = 1e-3,
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
         weight_decay: float = 0,
@@ -232,9 +244,12 @@ class RAdam(_OfMoments):
         capturable: bool = False,
         differentiable: bool = False,
     ) -> None:
+        switches = {"foreach": foreach, "capturable": capturable, "differentiable": differentiable}
         check_options(lr=lr, eps=eps, weight_decay=weight_decay)
         options = {"lr": lr, "betas": check_betas("RAdam", betas), "eps": eps, "weight_decay": weight_decay}
-        super().__init__(params, {**options, "decoupled_weight_decay": decoupled_weight_decay, "maximize": maximize})
+        super().__init__(
+            params, {**options, "decoupled_weight_decay": decoupled_weight_decay, "maximize": maximize, **switches}
+        )
 
     def _sure(self, group: Group, state: State) -> tuple[float, float]:
         """How many steps' worth of variance there can be, and is."""
@@ -247,10 +262,10 @@ class RAdam(_OfMoments):
         decays, decoupled = group["weight_decay"] != 0, group["decoupled_weight_decay"]
         return descents.radam(decays, decoupled, group["maximize"], rectified)
 
-    def numbers(self, group: Group, state: State) -> tuple[float, ...]:
+    def numbers(self, group: Group, state: State) -> tuple[Any, ...]:
         (beta, keep), step = group["betas"], state["step"]
         most, now = self._sure(group, state)
-        rate = float(group["lr"]) / (1 - beta**step)
+        rate = rate_of(group) / (1 - beta**step)
         correction = math.sqrt(1 - keep**step)
         if now > 5:
             rate *= math.sqrt((now - 4) * (now - 2) * most / ((most - 4) * (most - 2) * now))

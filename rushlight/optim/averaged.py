@@ -8,7 +8,7 @@ from typing import Any
 from rushlight.ops import creation, descents
 from rushlight.ops.inplace import Update
 from rushlight.optim.fused import FusedOptimizer, State
-from rushlight.optim.optimizer import Group, check_options
+from rushlight.optim.optimizer import Group, check_options, rate_of
 from rushlight.tensor import Tensor
 
 
@@ -18,7 +18,7 @@ class ASGD(FusedOptimizer):
     def __init__(
         self,
         params: Iterable[Any],
-        lr: float = 1e-2,
+        lr: Any = 1e-2,
         lambd: float = 1e-4,
         alpha: float = 0.75,
         t0: float = 1e6,
@@ -28,27 +28,28 @@ class ASGD(FusedOptimizer):
         differentiable: bool = False,
         capturable: bool = False,
     ) -> None:
+        switches = {"foreach": foreach, "capturable": capturable, "differentiable": differentiable}
         check_options(lr=lr, weight_decay=weight_decay)
         options = {"lr": lr, "lambd": lambd, "alpha": alpha, "t0": t0, "weight_decay": weight_decay}
-        super().__init__(params, {**options, "maximize": maximize})
+        super().__init__(params, {**options, "maximize": maximize, **switches})
 
     def kept(self, group: Group) -> tuple[str, ...]:
         return ("ax",)
 
     def start(self, state: State, p: Tensor, group: Group) -> None:
         super().start(state, p, group)
-        state["eta"] = float(group["lr"])
+        state["eta"] = rate_of(group)
         state["mu"] = 1.0
 
     def update(self, group: Group, state: State) -> Update:
         return descents.asgd(group["weight_decay"] != 0, group["maximize"])
 
-    def numbers(self, group: Group, state: State) -> tuple[float, ...]:
-        eta, mu = float(state["eta"]), float(state["mu"])
+    def numbers(self, group: Group, state: State) -> tuple[Any, ...]:
+        eta, mu = state["eta"] if group["differentiable"] else float(state["eta"]), float(state["mu"])
         return 1 - group["lambd"] * eta, eta, mu, group["weight_decay"]
 
     def after(self, group: Group, state: State) -> None:
-        lr, step = float(group["lr"]), state["step"]
+        lr, step = rate_of(group), state["step"]
         state["eta"] = lr / (1 + group["lambd"] * lr * step) ** group["alpha"]
         state["mu"] = 1 / max(1.0, step - group["t0"])
 
@@ -59,7 +60,7 @@ class Rprop(FusedOptimizer):
     def __init__(
         self,
         params: Iterable[Any],
-        lr: float = 1e-2,
+        lr: Any = 1e-2,
         etas: tuple[float, float] = (0.5, 1.2),
         step_sizes: tuple[float, float] = (1e-6, 50),
         *,
@@ -68,10 +69,11 @@ class Rprop(FusedOptimizer):
         maximize: bool = False,
         differentiable: bool = False,
     ) -> None:
+        switches = {"foreach": foreach, "capturable": capturable, "differentiable": differentiable}
         check_options(lr=lr)
         if not 0 < etas[0] < 1 < etas[1]:
             raise ValueError(f"Rprop: etas must be below and above 1, got {etas}")
-        super().__init__(params, {"lr": lr, "etas": etas, "step_sizes": step_sizes, "maximize": maximize})
+        super().__init__(params, {"lr": lr, "etas": etas, "step_sizes": step_sizes, "maximize": maximize, **switches})
 
     def kept(self, group: Group) -> tuple[str, ...]:
         return "prev", "step_size"
@@ -83,5 +85,5 @@ class Rprop(FusedOptimizer):
     def update(self, group: Group, state: State) -> Update:
         return descents.rprop(group["maximize"])
 
-    def numbers(self, group: Group, state: State) -> tuple[float, ...]:
+    def numbers(self, group: Group, state: State) -> tuple[Any, ...]:
         return (*group["etas"], *group["step_sizes"])

@@ -8,8 +8,10 @@ from rushlight.core.errors import SparseOperandError
 from rushlight.ops import creation
 from rushlight.ops.inplace import Update
 from rushlight.ops.optimise import advance
+from rushlight.ops.steps import taken
 from rushlight.optim.optimizer import Group, Optimizer
 from rushlight.optim.rows import advance_rows
+from rushlight.tape.state import enable_grad
 from rushlight.tensor import Tensor
 
 State = dict[str, Any]
@@ -30,7 +32,7 @@ class FusedOptimizer(Optimizer):
         """The kernel of this step."""
         raise NotImplementedError(f"{type(self).__name__} does not say how to step")
 
-    def numbers(self, group: Group, state: State) -> tuple[float, ...]:
+    def numbers(self, group: Group, state: State) -> tuple[Any, ...]:
         """The kernel's numbers for this step; `state["step"]` counts from 1."""
         raise NotImplementedError(f"{type(self).__name__} does not say how to step")
 
@@ -60,6 +62,25 @@ class FusedOptimizer(Optimizer):
                     raise
                 advance_rows(self.update(group, state), values, self.numbers(group, state))
             self.after(group, state)
+
+    def step_on_tape(self, group: Group) -> None:
+        """The same formula as an op with a derivative; parameters that are results get a record, leaves cannot."""
+        if group.get("foreach"):
+            raise AssertionError("_foreach ops don't support autograd: differentiable needs foreach=False or None")
+        for p in group["params"]:
+            if p.grad is None:
+                continue
+            state = self.state[p]
+            if not state:
+                self.start(state, p, group)
+            state["step"] = state.get("step", 1) + 1  # SGD counts none elsewhere
+            names = self.kept(group)
+            with enable_grad():
+                numbers = self.numbers(group, state)
+                made = taken(self.update(group, state), (p, *(state[name] for name in names), p.grad), numbers)
+                p.copy_(made[0])
+                state.update(zip(names, made[1:], strict=True))
+                self.after(group, state)
 
 
 def check_betas(name: str, betas: tuple[float, float]) -> tuple[float, float]:

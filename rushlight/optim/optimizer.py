@@ -11,6 +11,7 @@ from rushlight.core.errors import RushlightError, SparseOperandError
 from rushlight.ops import elementwise as e
 from rushlight.tape.recipe import nothing_watched
 from rushlight.tape.state import STATE, enable_grad, no_grad
+from rushlight.tape.value import Leaf
 from rushlight.tensor import Handle, Tensor
 
 Group = dict[str, Any]
@@ -26,6 +27,7 @@ class Optimizer:
     def __init__(self, params: Iterable[Any], defaults: dict[str, Any]) -> None:
         if isinstance(params, Tensor):
             raise TypeError("an optimiser takes an iterable of parameters or of dicts; put the tensor in a list")
+        check_switches(type(self).__name__, defaults)
         self.defaults = defaults
         self._hooks: dict[str, dict[int, Callable[..., Any]]] = {}
         self.state: defaultdict[Tensor, dict[str, Any]] = defaultdict(dict)
@@ -46,7 +48,7 @@ class Optimizer:
         for p in listed:
             if not isinstance(p, Tensor):
                 raise TypeError(f"an optimiser takes tensors, got {type(p).__name__}")
-            if not p.is_leaf:
+            if not p.is_leaf and not self.defaults.get("differentiable"):
                 raise ValueError(f"an optimiser takes leaves; a result (shape {list(p.shape)}) has no .grad")
             if id(p) in known:
                 raise ValueError(f"a parameter of shape {list(p.shape)} is given twice; each belongs to one group")
@@ -58,8 +60,10 @@ class Optimizer:
         for group in self.param_groups:
             for p in group["params"]:
                 if set_to_none:
-                    if p.node is not None:
+                    if type(p.node) is Leaf:
                         p.node.grad = None
+                    elif p.grad is not None:
+                        p.grad = None
                 elif p.grad is not None:
                     with no_grad():
                         p.grad = p.grad.detach().zero_()
@@ -75,7 +79,12 @@ class Optimizer:
         undisturbed = nothing_watched() and not STATE.get().special
         try:
             for group in self.param_groups:
-                self.step_group(group, undisturbed)
+                if group.get("capturable"):
+                    check_capturable(group)
+                if group.get("differentiable"):
+                    self.step_on_tape(group)
+                else:
+                    self.step_group(group, undisturbed)
         except SparseOperandError as error:
             raise RushlightError(
                 f"{type(self).__name__} does not support sparse gradients, please consider SparseAdam instead"
@@ -115,6 +124,10 @@ class Optimizer:
 
     def step_group(self, group: Group, undisturbed: bool) -> None:
         raise NotImplementedError(f"{type(self).__name__} does not say how to step")
+
+    def step_on_tape(self, group: Group) -> None:
+        """The step of a group that is `differentiable`."""
+        raise RushlightError(f"{type(self).__name__} has no differentiable step")
 
     # ---- state ----
 
@@ -181,8 +194,32 @@ def _copied(name: str, value: Any, p: Tensor) -> Any:
         return e.clone(moved)
 
 
-def check_options(**options: float) -> None:
-    """Refuse options that must not be negative."""
+def check_switches(name: str, defaults: Group) -> None:
+    """Refuse what PyTorch refuses of `fused`, `foreach` and `differentiable`."""
+    if defaults.get("fused") and defaults.get("differentiable"):
+        raise RushlightError(f"{name}: `fused` does not support `differentiable`; leave one out")
+    if defaults.get("fused") and defaults.get("foreach"):
+        raise RushlightError(f"{name}: `fused` and `foreach` cannot be `True` together; here every step is fused")
+
+
+def check_capturable(group: Group) -> None:
+    """A step is captured in a CUDA graph, and nowhere else."""
+    for p in group["params"]:
+        if p.device.type != "cuda":
+            raise AssertionError(
+                f"If capturable=True, params and state_steps must be on supported devices: ['cuda']; one is on {p.device}"
+            )
+
+
+def rate_of(group: Group) -> Any:
+    """The learning rate as a number; as the tensor it may be where the step is on the tape."""
+    return group["lr"] if group.get("differentiable") and isinstance(group["lr"], Tensor) else float(group["lr"])
+
+
+def check_options(**options: Any) -> None:
+    """Refuse options that are negative, or tensors of several numbers."""
     for name, value in options.items():
+        if isinstance(value, Tensor) and value.numel() != 1:
+            raise ValueError(f"Tensor {name} must be 1-element, got shape {list(value.shape)}")
         if not value >= 0:
             raise ValueError(f"an optimiser's {name} must be at least 0, got {value}")

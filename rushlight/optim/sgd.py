@@ -7,22 +7,24 @@ from typing import Any
 
 from rushlight.core.errors import SparseOperandError
 from rushlight.ops import creation
+from rushlight.ops.inplace import Update
 from rushlight.ops.optimise import advance, sgd
-from rushlight.optim.optimizer import Group, Optimizer, check_options
+from rushlight.optim.fused import FusedOptimizer, State
+from rushlight.optim.optimizer import Group, check_options, rate_of
 from rushlight.optim.rows import advance_rows
 
 
-class SGD(Optimizer):
+class SGD(FusedOptimizer):
     """p <- p - lr * b, where b <- momentum * b + (1 - dampening) * g, and g itself the first time.
 
-    `nesterov` steps by g + momentum * b. `foreach` and `fused` are accepted for PyTorch's sake: every step is one fused
-    kernel per parameter.
+    `nesterov` steps by g + momentum * b. `foreach` and `fused` ask for what is done anyway: every step is one fused kernel
+    per parameter.
     """
 
     def __init__(
         self,
         params: Iterable[Any],
-        lr: float = 1e-3,
+        lr: Any = 1e-3,
         momentum: float = 0.0,
         dampening: float = 0.0,
         weight_decay: float = 0.0,
@@ -30,13 +32,31 @@ class SGD(Optimizer):
         *,
         maximize: bool = False,
         foreach: bool | None = None,
+        differentiable: bool = False,
         fused: bool | None = None,
     ) -> None:
         check_options(lr=lr, momentum=momentum, weight_decay=weight_decay)
         if nesterov and (momentum <= 0 or dampening != 0):
             raise ValueError(f"SGD: nesterov needs momentum and no dampening, got {momentum} and {dampening}")
         options = {"lr": lr, "momentum": momentum, "dampening": dampening, "weight_decay": weight_decay}
-        super().__init__(params, {**options, "nesterov": nesterov, "maximize": maximize})
+        switches = {"maximize": maximize, "foreach": foreach, "differentiable": differentiable, "fused": fused}
+        super().__init__(params, {**options, "nesterov": nesterov, **switches})
+
+    def kept(self, group: Group) -> tuple[str, ...]:
+        return ("momentum_buffer",) if group["momentum"] else ()
+
+    def update(self, group: Group, state: State) -> Update:
+        return sgd(group["momentum"] != 0, group["nesterov"], group["weight_decay"] != 0, group["maximize"])
+
+    def numbers(self, group: Group, state: State) -> tuple[Any, ...]:
+        lr, momentum, decay = rate_of(group), group["momentum"], group["weight_decay"]
+        if state["step"] == 1:  # the buffer is the gradient itself
+            return lr, decay, 0.0, 1.0, momentum
+        return lr, decay, momentum, 1 - group["dampening"], momentum
+
+    def after(self, group: Group, state: State) -> None:
+        if not group["momentum"]:
+            state.clear()
 
     def step_group(self, group: Group, undisturbed: bool) -> None:
         lr, momentum, decay = float(group["lr"]), group["momentum"], group["weight_decay"]

@@ -1,0 +1,159 @@
+"""Optimisers of whole matrices: Adafactor, which keeps squares by rows and columns, and Muon, whose steps are orthogonal.
+
+A step reads sums over the parameter, so it is made of ops and not one kernel.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+from rushlight.core.errors import RushlightError
+from rushlight.ops import creation
+from rushlight.ops.queries import finfo
+from rushlight.optim.optimizer import Group, Optimizer, check_options
+from rushlight.tape.state import no_grad
+from rushlight.tensor import Tensor
+
+
+class Adafactor(Optimizer):
+    """Steps in the parameter's own size: the gradient over the root of its mean squares, which a matrix has by row and column only.
+
+    `eps` is (what mean squares are at least, by default the type's epsilon; what the parameter's size is at least), `d` the
+    largest root mean square of a step, before the rate.
+    """
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: Any = 1e-2,
+        beta2_decay: float = -0.8,
+        eps: tuple[float | None, float] = (None, 1e-3),
+        d: float = 1.0,
+        weight_decay: float = 0.0,
+        *,
+        foreach: bool | None = None,
+        maximize: bool = False,
+    ) -> None:
+        check_options(lr=lr, weight_decay=weight_decay, eps=eps[1])
+        if beta2_decay > 0:
+            raise ValueError(f"Adafactor: beta2_decay should be <= 0, got {beta2_decay}")
+        if eps[0] is not None and eps[0] < 0:
+            raise ValueError(f"Adafactor: epsilon1 should be >= 0, got {eps[0]}")
+        if d < 1:
+            raise ValueError(f"Adafactor: the clipping threshold d should be >= 1, got {d}")
+        options = {"lr": lr, "beta2_decay": beta2_decay, "eps": eps, "d": d, "weight_decay": weight_decay}
+        super().__init__(params, {**options, "foreach": foreach, "maximize": maximize})
+
+    def step_group(self, group: Group, undisturbed: bool) -> None:
+        with no_grad():
+            for p in group["params"]:
+                if p.grad is None:
+                    continue
+                if p.grad.is_sparse:
+                    raise RushlightError("Adafactor does not support sparse gradients")
+                if p.dtype.kind == "c":
+                    raise RushlightError("Adafactor does not support complex parameters")
+                state = self.state[p]
+                if not state:
+                    _start(state, p)
+                state["step"] += 1
+                _adapt(p.detach(), -p.grad if group["maximize"] else p.grad, state, group)
+
+
+def _start(state: dict[str, Any], p: Tensor) -> None:
+    state["step"] = 0
+    if p.ndim > 1:
+        state["row_var"] = creation.zeros(*p.shape[:-1], 1, dtype=p.dtype, device=p.device)
+        state["col_var"] = creation.zeros(*p.shape[:-2], 1, p.shape[-1], dtype=p.dtype, device=p.device)
+    else:
+        state["variance"] = creation.zeros_like(p)
+
+
+def _adapt(p: Any, g: Any, state: dict[str, Any], group: Group) -> None:
+    lr, step, (least, least_size) = float(group["lr"]), state["step"], group["eps"]
+    least = finfo(p.dtype).eps if least is None else least
+    share = step ** group["beta2_decay"]
+    size = max(least_size, p.norm(2).item() / math.sqrt(p.numel()))
+    if group["weight_decay"]:
+        p.mul_(1 - lr * group["weight_decay"])
+    if p.ndim > 1:
+        rows, columns = state["row_var"], state["col_var"]
+        rows.lerp_(g.norm(2, dim=-1, keepdim=True).square() / g.shape[-1], share)
+        columns.lerp_(g.norm(2, dim=-2, keepdim=True).square() / g.shape[-2], share)
+        squares = rows @ columns / rows.mean(dim=-2, keepdim=True).clamp(min=least)
+    else:
+        squares = state["variance"].lerp_(g * g, share)
+    update = squares.clamp(min=least * least).rsqrt() * g
+    above = max(1.0, update.norm(2).item() / (math.sqrt(update.numel()) * group["d"]))
+    p.add_(update, alpha=-size * min(lr, 1 / math.sqrt(step)) / above)
+
+
+_ADJUSTMENTS = {
+    "original": lambda rows, columns: math.sqrt(max(1, rows / columns)),
+    "match_rms_adamw": lambda rows, columns: 0.2 * math.sqrt(max(rows, columns)),
+}
+
+
+class Muon(Optimizer):
+    """Momentum made orthogonal: each step of a matrix has singular values near 1, by Newton and Schulz's iteration in bfloat16."""
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float = 1e-3,
+        weight_decay: float = 0.1,
+        momentum: float = 0.95,
+        nesterov: bool = True,
+        ns_coefficients: tuple[float, float, float] = (3.4445, -4.775, 2.0315),
+        eps: float = 1e-7,
+        ns_steps: int = 5,
+        adjust_lr_fn: str | None = None,
+    ) -> None:
+        check_options(lr=lr, momentum=momentum, weight_decay=weight_decay)
+        if adjust_lr_fn is not None and adjust_lr_fn not in _ADJUSTMENTS:
+            raise ValueError(f"Muon: adjust_lr_fn {adjust_lr_fn!r} is not one of {', '.join(_ADJUSTMENTS)}")
+        if ns_steps >= 100 or len(ns_coefficients) != 3:
+            raise ValueError(
+                f"Muon: fewer than 100 steps of 3 coefficients are expected, got {ns_steps}, {ns_coefficients}"
+            )
+        options = {"lr": lr, "weight_decay": weight_decay, "momentum": momentum, "nesterov": nesterov, "eps": eps}
+        more = {"ns_coefficients": ns_coefficients, "ns_steps": ns_steps, "adjust_lr_fn": adjust_lr_fn}
+        super().__init__(params, {**options, **more})
+        for group in self.param_groups:
+            for p in group["params"]:
+                if p.ndim != 2:
+                    raise ValueError(f"Muon only supports 2D parameters, whereas a parameter has shape {list(p.shape)}")
+
+    def step_group(self, group: Group, undisturbed: bool) -> None:
+        lr, momentum = float(group["lr"]), group["momentum"]
+        with no_grad():
+            for parameter in group["params"]:
+                g: Any = parameter.grad
+                if g is None:
+                    continue
+                if g.is_sparse or g.dtype.kind == "c":
+                    raise RushlightError("Muon does not support sparse gradients or complex parameters")
+                state, p = self.state[parameter], parameter.detach()
+                if not state:
+                    state["momentum_buffer"] = creation.zeros_like(p)
+                buffer = state["momentum_buffer"].lerp_(g, 1 - momentum)
+                update = _orthogonal(g.lerp(buffer, momentum) if group["nesterov"] else buffer, group)
+                scale = _ADJUSTMENTS[group["adjust_lr_fn"] or "original"](*p.shape)
+                p.mul_(1 - lr * group["weight_decay"])
+                p.add_(update.to(p.dtype), alpha=-lr * scale)
+
+
+def _orthogonal(matrix: Any, group: Group) -> Any:
+    """Near to the orthogonal matrix with the same singular vectors."""
+    a, b, c = group["ns_coefficients"]
+    x = matrix.bfloat16()
+    tall = x.shape[0] > x.shape[1]
+    if tall:
+        x = x.T
+    x = x / x.norm().clamp(min=group["eps"])
+    for _ in range(group["ns_steps"]):
+        gram = x @ x.T
+        x = x.addmm(gram.addmm(gram, gram, beta=b, alpha=c), x, beta=a)
+    return x.T if tall else x
