@@ -301,3 +301,60 @@ def test_a_device_is_the_default_inside_its_block() -> None:
             assert rl.zeros(2).device.type == "cpu"
         assert nn.Linear(1, 1).weight.device.type == "reference"
     assert rl.zeros(2).device.type != "reference"
+
+
+# ---- windows, tables, sequences ----
+
+
+def test_windows_that_lie_in_the_border_alone() -> None:
+    assert nn.MaxPool1d(2, None, 1, 2)(rl.ones(2, 1)).tolist() == [[-float("inf")], [-float("inf")]]
+    assert nn.MaxPool1d(2, 1, 1, 2)(rl.tensor([[1.0, 2.0]])).tolist() == [[2.0, 1.0]]
+    with pytest.raises(ValueError, match="same"):
+        nn.Conv1d(1, 1, 3, padding="same", stride=2)
+
+
+def test_pools_of_nothing() -> None:
+    x = rl.zeros(0, 2, 4, requires_grad=True)
+    largest, places = F.max_pool1d(x, 2, return_indices=True)
+    F.max_unpool1d(largest, places, 2).sum().backward()
+    assert x.grad.shape == (0, 2, 4)
+    assert F.fractional_max_pool2d(rl.ones(1, 1, 8, 8), 2, output_size=(0, 1)).shape == (1, 1, 0, 1)
+    with pytest.raises(RuntimeError, match="batch"):
+        F.adaptive_max_pool1d(rl.zeros(1, 0, 5), 2)
+
+
+def test_bags_of_nothing_have_gradients() -> None:
+    bag = nn.EmbeddingBag(3, 2, mode="sum")
+    shares = rl.zeros(0, requires_grad=True)
+    bag(rl.zeros(0, dtype=rl.int64), rl.zeros(2, dtype=rl.int64), shares).sum().backward()
+    assert shares.grad.shape == (0,) and bag.weight.grad.abs().sum().item() == 0
+    for wrong in (lambda: nn.Embedding(3, 2, padding_idx=3), lambda: F.embedding(rl.tensor([0]), rl.ones(3, 2), 5)):
+        with pytest.raises(AssertionError):
+            wrong()
+    narrow = nn.Embedding(10, 0, sparse=True)
+    narrow(rl.tensor([[0, 2], [4, 3]])).sum().backward()
+    assert narrow.weight.grad.is_sparse
+
+
+def test_what_is_dropped_stays_nan() -> None:
+    assert F.dropout(rl.full((64,), float("nan")), 0.5).isnan().all()
+
+
+def test_packed_sequences_change_type_and_stay() -> None:
+    packed = nn.utils.rnn.pack_padded_sequence(rl.ones(3, 2), [3, 1])
+    assert packed.to("cpu") is packed and packed.short().data.dtype is rl.int16
+    with pytest.raises(RuntimeError):
+        nn.utils.rnn.pad_sequence(5)  # type: ignore[arg-type]
+
+
+def test_a_lazy_buffer_is_registered() -> None:
+    module = nn.Module()
+    module.held = nn.UninitializedBuffer()
+    assert "held" in module._buffers
+
+
+def test_init_by_its_older_names() -> None:
+    with pytest.warns(FutureWarning, match="constant_"):
+        assert nn.init.constant(rl.zeros(2), 3.0).tolist() == [3.0, 3.0]
+    with pytest.raises(ValueError):
+        nn.init.calculate_gain("leaky_relu", True)

@@ -17,6 +17,10 @@ class BoundsError(RushlightError, IndexError):
     """An index or a dimension without elements; some of PyTorch's functions raise RuntimeError, some IndexError."""
 
 
+class RowError(ShapeError, AssertionError):
+    """A row that a table does not have; some of PyTorch's functions raise RuntimeError, some AssertionError."""
+
+
 class DTypeError(RushlightError, TypeError):
     """An element type the op or the device does not take."""
 

@@ -47,6 +47,8 @@ class _Conv(Module):
             raise ValueError(f"{name}: {in_channels} and {out_channels} channels do not divide into {groups} groups")
         if isinstance(padding, str) and padding not in ("same", "valid"):
             raise ValueError(f"{name}: padding is a number, {rank} numbers, 'same' or 'valid', got {padding!r}")
+        if padding == "same" and each(stride, rank, name, "stride") != (1,) * rank:
+            raise ValueError(f"{name}: padding='same' goes with stride 1, got stride {stride}")
         self.in_channels, self.out_channels, self.groups = in_channels, out_channels, groups
         self.kernel_size = each(kernel_size, rank, name, "kernel_size")
         self.stride = each(stride, rank, name, "stride")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rushlight.core.dtypes import DType
-from rushlight.core.errors import ShapeError
+from rushlight.core.errors import RowError, ShapeError
 from rushlight.nn import functional, init
 from rushlight.nn.module import Module
 from rushlight.nn.parameter import Parameter
@@ -31,7 +31,7 @@ class _Table(Module):
     ) -> None:
         name = type(self).__name__
         if padding_idx is not None and not -rows <= padding_idx < rows:
-            raise ValueError(f"{name}: padding_idx {padding_idx} is outside the table of {rows} rows")
+            raise RowError(f"{name}: padding_idx {padding_idx} is outside the table of {rows} rows")
         if weight is not None and weight.shape != (rows, width):
             raise ShapeError(f"{name}: a weight of shape {[rows, width]} is needed, got {weight.spec!r}")
         self.num_embeddings = rows

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+import warnings
+from collections.abc import Callable
+from typing import Any
 
 from rushlight.core.dtypes import float32
 from rushlight.core.errors import ShapeError
@@ -42,6 +45,8 @@ def ones_(tensor: Tensor) -> Tensor:
 def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
     """The factor that keeps a layer's variance through a nonlinearity."""
     if nonlinearity == "leaky_relu":
+        if param is not None and (isinstance(param, bool) or not isinstance(param, (int, float))):
+            raise ValueError(f"calculate_gain: the slope of leaky_relu is a number, got {param!r}")
         slope = 0.01 if param is None else param
         return math.sqrt(2 / (1 + slope**2))
     gains = {"linear": 1.0, "sigmoid": 1.0, "tanh": 5 / 3, "relu": math.sqrt(2), "selu": 3 / 4}
@@ -165,3 +170,28 @@ def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Gener
         order = random.rand(tensor.shape, device=tensor.device, generator=generator).argsort(0)
         tensor.copy_(tensor.scatter(0, order[:zeros], 0.0))
     return tensor
+
+
+def _older(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """The name without the underscore, which PyTorch had first and warns of."""
+
+    def called(*args: Any, **named: Any) -> Any:
+        warnings.warn(f"nn.init.{name} is an older name; use nn.init.{name}_", FutureWarning, stacklevel=2)
+        return function(*args, **named)
+
+    called.__name__ = called.__qualname__ = name
+    called.__doc__ = f"{name}_, by its older name."
+    return called
+
+
+uniform = _older("uniform", uniform_)
+normal = _older("normal", normal_)
+constant = _older("constant", constant_)
+eye = _older("eye", eye_)
+dirac = _older("dirac", dirac_)
+xavier_uniform = _older("xavier_uniform", xavier_uniform_)
+xavier_normal = _older("xavier_normal", xavier_normal_)
+kaiming_uniform = _older("kaiming_uniform", kaiming_uniform_)
+kaiming_normal = _older("kaiming_normal", kaiming_normal_)
+orthogonal = _older("orthogonal", orthogonal_)
+sparse = _older("sparse", sparse_)

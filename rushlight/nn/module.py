@@ -12,7 +12,7 @@ from rushlight.core.dtypes import DType
 from rushlight.nn.hooks import ON_CALL, ON_MEMBER, add_hook, admitted, call_with_hooks
 from rushlight.nn.members import BUFFER, MODULE, PARAMETER, Members, check_name
 from rushlight.nn.moving import parse_to
-from rushlight.nn.parameter import Buffer, Parameter, replace_content
+from rushlight.nn.parameter import Buffer, Parameter, UninitializedBuffer, replace_content
 from rushlight.nn.showing import show_module
 from rushlight.nn.states import LoadedKeys, load_own, load_state, read_state, save_own
 from rushlight.ops import making
@@ -140,7 +140,7 @@ class Module:
             object.__setattr__(self, name, value)
             return
         present = kinds.get(name)
-        if kind is None and isinstance(value, Buffer):
+        if kind is None and isinstance(value, (Buffer, UninitializedBuffer)):
             kind = BUFFER
         if kind is not None:
             value = admitted(self, kind, name, value) if ON_MEMBER else value

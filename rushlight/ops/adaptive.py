@@ -143,6 +143,8 @@ def _adaptive_max(op: str, x: Value, output_size: Wanted, return_indices: bool) 
     sizes = _wanted(op, x, output_size)
     rank = len(sizes)
     given = x.spec.shape[-rank:]
+    if 0 in x.spec.shape[-rank - 1 :]:
+        raise ShapeError(f"{op}: only the batch of the input may be empty, got {x.spec!r}")
     if x.spec.numel == 0 or 0 in sizes:
         empty = _no_elements(x, sizes)
         return (empty, e.cast(empty, int64)) if return_indices else empty

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from rushlight.core.dtypes import FLOAT, int64
-from rushlight.core.errors import DTypeError, RushlightError, ShapeError
+from rushlight.core.errors import DTypeError, RowError, RushlightError, ShapeError
 from rushlight.ops import compaction, creation, elementwise as e, inplace, reductions, views
 from rushlight.ops.cumulative import cumsum
 from rushlight.ops.distances import renorm
@@ -42,7 +42,7 @@ def _check(op: str, index: Value, weight: Value, padding_idx: int | None) -> int
     if padding_idx is None:
         return None
     if not -count <= padding_idx < count:
-        raise AssertionError(f"{op}: padding_idx {padding_idx} is outside the {count} rows of weight {weight.spec!r}")
+        raise RowError(f"{op}: padding_idx {padding_idx} is outside the {count} rows of weight {weight.spec!r}")
     return padding_idx % count
 
 
@@ -206,6 +206,8 @@ def embedding_bag(
     bag, bags = _numbered(op, index.spec.numel, starts, include_last_offset and offsets is not None)
     if not index.spec.numel or not bags:
         nothing: Any = reductions.sum(views.slice_dim(weight, 0, 0, 0), 0, True)
+        if weights is not None:  # which have a gradient too, of no elements
+            nothing = e.add(nothing, reductions.sum(weights))
         return views.reshape(views.expand(nothing, (bags, weight.spec.shape[1])), (bags, weight.spec.shape[1]))
     parts = _read(op, weight, index, padding if sparse else None, scale_grad_by_freq, sparse)
     if weights is not None:

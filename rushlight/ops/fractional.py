@@ -63,7 +63,7 @@ def _check(op: str, x: Value, rank: int, kernel: Sizes, wanted: Sizes) -> None:
     if x.spec.dtype.kind != "f":
         raise DTypeError(f"{op}: takes floating point, got {x.spec!r}; cast with .float()")
     for n, k, m in zip(shape[-rank:], kernel, wanted, strict=True):
-        if k < 1 or m < 1 or m + k - 1 > n:
+        if k < 1 or m < 0 or m + k - 1 > n:
             raise ShapeError(f"{op}: {m} windows of {k} elements, each a step on, do not fit into {n} of {x.spec!r}")
 
 
@@ -74,6 +74,10 @@ def _pool(
     kernel = each(kernel_size, rank, op, "kernel_size")
     wanted = _wanted(op, input, rank, size, ratio)
     _check(op, input, rank, kernel, wanted)
+    if 0 in wanted:
+        shape = (*input.spec.shape[:-rank], *wanted)
+        empty = e.add(filled(input, input.spec.dtype, shape, 0), reductions.sum(input))
+        return empty, e.cast(empty, int64)
     alone = len(input.spec.shape) == rank + 1
     x = views.unsqueeze(input, 0) if alone else input
     drawn = _samples(op, x, rank, samples)

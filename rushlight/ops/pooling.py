@@ -129,7 +129,9 @@ def _max_pool(
         return (empty, e.cast(empty, int64)) if return_indices else empty
     flat = pool.flat(input, lowest(input.spec.dtype))
     best = reductions.argmax(flat, -1, True)
-    if not return_indices and not any(map(any, pool.sides)):
+    # Elements further apart than the input is long may all lie in the border: then there is no place in the input.
+    apart = any(d > n for d, n in zip(pool.dilation, pool.sizes, strict=True))
+    if not return_indices and (apart or not any(map(any, pool.sides))):
         # The place in a window is kept for the gradient: four bytes are enough for it.
         return views.squeeze(gather(flat, -1, e.cast(best, int32)), -1)
     places = _places(pool, input, views.squeeze(best, -1))

@@ -352,7 +352,8 @@ class Dropout(MapOp):
         x, seed, position = arg(0, compute), param(0, int64), param(1, int64)
         chance = uniform(seed, position + index(), float32)
         kept = s.cast(param(2, float32), float32) <= chance
-        body = s.where(kept, x * s.cast(param(3, float32), compute), const(0, compute))
+        # A product, so that NaN stays NaN where it is dropped.
+        body = x * s.where(kept, s.cast(param(3, float32), compute), const(0, compute))
         return Formula((dtype,), (int64, int64, float32, float32), (dtype,), (body,))
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from rushlight.core.dtypes import int64
 from rushlight.core.errors import DTypeError, ShapeError
 from rushlight.core.shapes import Spec, numel
-from rushlight.ops import views
+from rushlight.ops import elementwise as e, reductions, views
 from rushlight.ops.creation import full_spec
 from rushlight.ops.folding import scattered
 from rushlight.ops.registry import composite
@@ -18,7 +18,7 @@ from rushlight.tape.value import Value
 def _placed(zeros: Value, index: Value, source: Value) -> Value:
     """The source at its places along the last dimension."""
     if not index.spec.numel:
-        return zeros
+        return e.add(zeros, reductions.sum(source)) if source.spec.differentiable else zeros  # a function of it still
     dim = len(zeros.spec.shape) - 1
     return scattered("unpool", zeros, dim, index, source)
 

@@ -39,7 +39,7 @@ class SparseWalk(Walk):
         index: Any = saves_of(node)[1][0]
         if not self.retain:
             node.saved = None
-        at, rows = index.reshape(-1), g.reshape((-1, *g.shape[index.ndim :]))
+        at, rows = index.reshape(-1), g.reshape((index.numel(), *g.shape[index.ndim :]))
         padding = node.plan.static[0]
         if padding >= 0:
             kept = (at != padding).nonzero().squeeze(1)

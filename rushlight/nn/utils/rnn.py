@@ -55,6 +55,8 @@ class PackedSequence(_Packed):
 
     def to(self, *args: Any, **named: Any) -> PackedSequence:
         data = self.data.to(*args, **named)
+        if data is self.data:
+            return self
         orders = [None if v is None else v.to(data.device) for v in (self.sorted_indices, self.unsorted_indices)]
         return PackedSequence(data, self.batch_sizes, *orders)
 
@@ -82,6 +84,21 @@ class PackedSequence(_Packed):
     def int(self) -> PackedSequence:
         return self._with(self.data.int())
 
+    def short(self) -> PackedSequence:
+        return self._with(self.data.short())
+
+    def char(self) -> PackedSequence:
+        return self._with(self.data.char())
+
+    def byte(self) -> PackedSequence:
+        return self._with(self.data.byte())
+
+    def bfloat16(self) -> PackedSequence:
+        return self._with(self.data.bfloat16())
+
+    def is_pinned(self) -> bool:
+        return False
+
     @property
     def is_cuda(self) -> bool:
         return self.data.is_cuda
@@ -107,6 +124,8 @@ def pack_padded_sequence(
 
     Without `enforce_sorted` the sequences may come in any order; they come out again in it.
     """
+    if isinstance(lengths, Tensor) and lengths.ndim != 1:
+        raise ShapeError(f"pack_padded_sequence: lengths must have 1 dimension, got {lengths.spec!r}")
     given = _numbers(lengths)
     x: Any = views.transpose(input, 0, 1) if batch_first else input
     if input.ndim < 2 or len(given) != x.shape[1]:
@@ -164,6 +183,8 @@ def pad_sequence(
     """Sequences of different lengths stacked, with padding behind ("right") or before ("left") them."""
     if padding_side not in ("left", "right"):
         raise RushlightError(f"pad_sequence: padding_side is 'left' or 'right', got {padding_side!r}")
+    if not isinstance(sequences, Iterable):
+        raise RushlightError(f"pad_sequence: sequences are needed, got {type(sequences).__name__}")
     listed = list(sequences.unbind(0)) if isinstance(sequences, Tensor) else list(sequences)
     if not listed:
         raise RushlightError("pad_sequence: at least one sequence is needed")
