@@ -6,7 +6,7 @@ Gives: samples, log-probabilities, moments, entropies. Never: a kernel, or rando
 
 from __future__ import annotations
 
-from rushlight.distributions import constraints as constraints, kl_mixed as kl_mixed
+from rushlight.distributions import constraints as constraints, kl_mixed as kl_mixed, utils as utils
 from rushlight.distributions.categorical import (
     Categorical as Categorical,
     Multinomial as Multinomial,

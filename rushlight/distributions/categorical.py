@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from typing import Any, ClassVar
 
 from rushlight.distributions import constraints
 from rushlight.distributions.discrete import one_of
 from rushlight.distributions.distribution import Distribution
-from rushlight.distributions.public import eps, logits_to_probs, ops, probs_to_logits, size_of
+from rushlight.distributions.public import eps, lazy_property, logits_to_probs, ops, probs_to_logits, size_of
 from rushlight.tape.state import no_grad
 from rushlight.tensor import Size
 
@@ -32,12 +31,12 @@ class Categorical(Distribution):
         self._num_events = given.shape[-1]
         super().__init__(tuple(given.shape)[:-1], validate_args=validate_args)
 
-    @functools.cached_property
+    @lazy_property
     def logits(self) -> Any:
         """Logarithms of the probabilities."""
         return probs_to_logits(self.probs)
 
-    @functools.cached_property
+    @lazy_property
     def probs(self) -> Any:
         """Probabilities."""
         return logits_to_probs(self.logits)

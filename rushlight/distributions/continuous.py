@@ -142,8 +142,8 @@ class Exponential(ExponentialFamily):
         return self.rate.square().reciprocal()
 
     def rsample(self, sample_shape: Any = ()) -> Any:
-        u = draw_like(self.rate, self._extended_shape(sample_shape))
-        return -(-u).log1p() / self.rate
+        drawn = ops.empty(self._extended_shape(sample_shape), dtype=self.rate.dtype, device=self.rate.device)
+        return drawn.exponential_() / self.rate
 
     def log_prob(self, value: Any) -> Any:
         self._validate_sample(value)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from typing import Any, ClassVar
 
@@ -12,6 +11,7 @@ from rushlight.distributions.gammas import Gamma
 from rushlight.distributions.public import (
     all_numbers,
     broadcast_all,
+    lazy_property,
     logits_to_probs,
     ops,
     probs_to_logits,
@@ -25,12 +25,12 @@ from rushlight.tape.state import no_grad
 class Odds:
     """A probability, or its log-odds; the one that was not given is made when it is asked for."""
 
-    @functools.cached_property
+    @lazy_property
     def logits(self) -> Any:
         """Log-odds."""
         return probs_to_logits(self.probs, is_binary=True)
 
-    @functools.cached_property
+    @lazy_property
     def probs(self) -> Any:
         """Probabilities."""
         return logits_to_probs(self.logits, is_binary=True)

@@ -36,7 +36,7 @@ class Distribution:
 
     def _check_parameters(self) -> None:
         for name, constraint in self.arg_constraints.items():
-            if constraints.is_dependent(constraint) or name not in self.__dict__:
+            if constraints.is_dependent(constraint) or (name in self._derived and name not in self.__dict__):
                 continue  # not known, or made from the parameter that was given
             value = getattr(self, name)
             if not constraints.everywhere(constraint.check(value)):
@@ -96,6 +96,10 @@ class Distribution:
             elif isinstance(value, Distribution):
                 new.__dict__[name] = value.expand((*shape, *self._inner_tail(value)))
 
+    # Parameters of which one is given and the others are computed when they are asked for.
+    _derived: ClassVar[frozenset[str]] = frozenset(
+        ["covariance_matrix", "logits", "precision_matrix", "probs", "scale_tril"]
+    )
     _not_expanded: ClassVar[frozenset[str]] = frozenset()
     _parameter_dims: ClassVar[dict[str, int]] = {}
 

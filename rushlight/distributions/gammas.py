@@ -8,6 +8,8 @@ from typing import Any, ClassVar
 from rushlight.distributions import constraints
 from rushlight.distributions.distribution import Distribution, ExponentialFamily, draw_like
 from rushlight.distributions.public import all_numbers, broadcast_all, ops, tiny, xlogy
+from rushlight.tape.value import Value
+from rushlight.tensor import tensor
 
 
 class Gamma(ExponentialFamily):
@@ -44,8 +46,10 @@ class Gamma(ExponentialFamily):
         return drawn.clamp(min=tiny(drawn))
 
     def log_prob(self, value: Any) -> Any:
-        self._validate_sample(value)
         a, b = self.concentration, self.rate
+        if not isinstance(value, Value):
+            value = tensor(value, dtype=b.dtype, device=b.device)
+        self._validate_sample(value)
         return xlogy(a, b) + xlogy(a - 1, value) - b * value - a.lgamma()
 
     def entropy(self) -> Any:

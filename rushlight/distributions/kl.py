@@ -10,7 +10,7 @@ from rushlight.distributions.categorical import Categorical, OneHotCategorical
 from rushlight.distributions.continuous import Cauchy, Exponential, Laplace, Normal, Uniform
 from rushlight.distributions.discrete import Bernoulli, Binomial, Geometric, Poisson
 from rushlight.distributions.distribution import Distribution
-from rushlight.distributions.gammas import Beta, Dirichlet, Gamma
+from rushlight.distributions.gammas import Beta, Dirichlet, Gamma, InverseGamma
 from rushlight.distributions.mixtures import Independent
 from rushlight.distributions.multivariate import MultivariateNormal, solve_lower
 from rushlight.distributions.public import ops, sum_last, xlogy
@@ -99,10 +99,13 @@ def _(p: Any, q: Any) -> Any:
 
 
 @register_kl(Gamma, Gamma)
-def _(p: Any, q: Any) -> Any:
+def _gammas(p: Any, q: Any) -> Any:
     a, b = p.concentration, q.concentration
     first = b * (p.rate / q.rate).log() + b.lgamma() - a.lgamma()
     return first + (a - b) * a.digamma() + (q.rate - p.rate) * (a / p.rate)
+
+
+register_kl(InverseGamma, InverseGamma)(_gammas)  # what is one to one changes no divergence
 
 
 @register_kl(Exponential, Exponential)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from typing import Any, ClassVar
 
 from rushlight.distributions import constraints
 from rushlight.distributions.distribution import Distribution, draw_like
-from rushlight.distributions.public import ops
+from rushlight.distributions.public import lazy_property, ops
 
 
 def _half_log_det(lower: Any) -> Any:
@@ -72,18 +71,18 @@ class MultivariateNormal(Distribution):
         else:
             self._unbroadcasted_scale_tril = ops.linalg_cholesky(ops.linalg_inv(precision_matrix))
 
-    @functools.cached_property
+    @lazy_property
     def scale_tril(self) -> Any:
         """The Cholesky factor of the covariance."""
         n = self._event_shape[0]
         return self._unbroadcasted_scale_tril.expand(*self._batch_shape, n, n)
 
-    @functools.cached_property
+    @lazy_property
     def covariance_matrix(self) -> Any:
         """The covariance."""
         return self.scale_tril @ self.scale_tril.mT
 
-    @functools.cached_property
+    @lazy_property
     def precision_matrix(self) -> Any:
         """The inverse of the covariance."""
         return ops.linalg_inv(self.covariance_matrix)

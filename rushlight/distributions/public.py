@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from rushlight.core.dtypes import get_default
 from rushlight.ops.registry import REGISTRY
 from rushlight.ops.wiring import DECLARED as DECLARED  # every op is declared before one is asked for
+from rushlight.tape.state import enable_grad
 from rushlight.tape.value import Value
 from rushlight.tensor import Size, tensor
 
@@ -19,6 +21,23 @@ class _Ops:
 
 
 ops = _Ops()
+
+
+class lazy_property:
+    """A property that is computed when it is first asked for, with gradients, and kept as an attribute."""
+
+    def __init__(self, wrapped: Callable[[Any], Any]) -> None:
+        self.wrapped = wrapped
+        self.__doc__ = wrapped.__doc__
+        self.__name__ = wrapped.__name__
+
+    def __get__(self, instance: Any, kind: Any = None) -> Any:
+        if instance is None:
+            return property(self.wrapped, doc=self.__doc__)
+        with enable_grad():
+            value = self.wrapped(instance)
+        setattr(instance, self.__name__, value)
+        return value
 
 
 def broadcast_all(*values: Any) -> tuple[Any, ...]:

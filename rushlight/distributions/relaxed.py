@@ -9,7 +9,15 @@ from rushlight.distributions import constraints
 from rushlight.distributions.categorical import Categorical
 from rushlight.distributions.discrete import Odds, one_of
 from rushlight.distributions.distribution import Distribution, ExponentialFamily, draw_like
-from rushlight.distributions.public import all_numbers, broadcast_all, clamp_probs, ops, softplus
+from rushlight.distributions.public import (
+    all_numbers,
+    broadcast_all,
+    clamp_probs,
+    lazy_property,
+    logits_to_probs,
+    ops,
+    softplus,
+)
 
 
 class RelaxedBernoulli(Odds, Distribution):
@@ -104,6 +112,11 @@ class ContinuousBernoulli(Odds, ExponentialFamily):
         self.__dict__[kind] = made
         super().__init__(() if all_numbers(given) else made.shape, validate_args=validate_args)
         self.__dict__[kind] = super_given
+
+    @lazy_property
+    def probs(self) -> Any:
+        """The parameter p, away from 0 and 1."""
+        return clamp_probs(logits_to_probs(self.logits, is_binary=True))
 
     def _apart(self) -> tuple[Any, Any]:
         """Whether p is away from 1/2, where formulas are 0 / 0, and p with those near replaced."""

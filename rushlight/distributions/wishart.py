@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from typing import Any, ClassVar
 
+from rushlight.core.dtypes import get_default
 from rushlight.distributions import constraints
 from rushlight.distributions.distribution import ExponentialFamily, draw_like
-from rushlight.distributions.public import ops
+from rushlight.distributions.public import lazy_property, ops
 from rushlight.tape.state import no_grad
 from rushlight.tape.value import Value
 from rushlight.tensor import tensor
@@ -48,6 +48,7 @@ class Wishart(ExponentialFamily):
         if matrix.dim() < 2 or matrix.shape[-1] != matrix.shape[-2]:
             raise ValueError(f"Wishart: {name} must be a square matrix, got shape {tuple(matrix.shape)}")
         n = matrix.shape[-1]
+        matrix = matrix if matrix.dtype.kind == "f" else matrix.to(get_default())
         if not isinstance(df, Value):
             df = tensor(float(df), dtype=matrix.dtype, device=matrix.device)
         number: Any = df
@@ -64,17 +65,17 @@ class Wishart(ExponentialFamily):
         else:
             self._unbroadcasted_scale_tril = ops.linalg_cholesky(ops.linalg_inv(matrix))
 
-    @functools.cached_property
+    @lazy_property
     def scale_tril(self) -> Any:
         """The Cholesky factor of the covariance."""
         return self._unbroadcasted_scale_tril.expand(*self._batch_shape, *self._event_shape)
 
-    @functools.cached_property
+    @lazy_property
     def covariance_matrix(self) -> Any:
         """The covariance of the normal vectors."""
         return self.scale_tril @ self.scale_tril.mT
 
-    @functools.cached_property
+    @lazy_property
     def precision_matrix(self) -> Any:
         """The inverse of the covariance."""
         return ops.linalg_inv(self.covariance_matrix)
@@ -109,7 +110,8 @@ class Wishart(ExponentialFamily):
         halves = (0.5 * (self.df.unsqueeze(-1) - steps)).expand(*lead, n)
         chi = (2 * ops._standard_gamma(halves)).sqrt()  # of n degrees of freedom less 0, 1, ...
         factor = self._unbroadcasted_scale_tril @ (below + chi.diag_embed())
-        return factor @ factor.mT
+        whole = factor @ factor.mT
+        return 0.5 * (whole + whole.mT)  # symmetric to the last bit
 
     def sample(self, sample_shape: Any = (), max_try_correction: int | None = None) -> Any:
         with no_grad():

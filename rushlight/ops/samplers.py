@@ -185,6 +185,11 @@ def _gamma_slope(log_x: Expr, a: Expr) -> Expr:
     Both factors are positive: nothing cancels. The integral ends where f has fallen to -DEPTH, found by Newton's method.
     """
     depth, count, steps = (44.0, 32, 12) if a.dtype is float64 else (20.0, 16, 8)
+    # Far below, P(a, x) is x^a / gamma(a + 1) to the last digit; the integral would have an end beyond all numbers.
+    edge = -38.0 if a.dtype is float64 else -17.0
+    far = log_x < edge
+    below = (gamma.digamma_above(a + 1) - log_x) / a
+    log_x = s.where(far, const(edge, a.dtype), log_x)
     x = s.exp(log_x)
     away = log_x - gamma.digamma_above(a)
     above = away > 0
@@ -198,7 +203,7 @@ def _gamma_slope(log_x: Expr, a: Expr) -> Expr:
     for place, weight in _nodes(count):
         here, share = const(place, a.dtype), const(weight, a.dtype)
         total = total + _integrand(reach, sign, a, x, away, here) * share
-    return total * reach
+    return s.where(far, below, total * reach)
 
 
 def _exponent(r: Expr, sign: Expr, a: Expr, x: Expr) -> Expr:
@@ -265,7 +270,11 @@ def _standard_gamma(input: Value, generator: Generator | None = None) -> Value:
 def _sample_dirichlet(input: Value, generator: Generator | None = None) -> Value:
     """Rows of positive numbers with sum 1: gamma numbers over their sum."""
     drawn = softmax(log_gamma_draw("_sample_dirichlet", input, generator), -1)
-    return e.cast(drawn, input.spec.dtype)
+    # Inside the simplex, as PyTorch keeps them: the logarithms of what they and 1 - they are stay finite.
+    least, most = {float64: (2.0**-1022, 1 - 2.0**-53), float32: (2.0**-126, 1 - 2.0**-24)}.get(
+        input.spec.dtype, (2.0**-14, 1 - 2.0**-9)
+    )
+    return e.cast(e.minimum(e.maximum(drawn, least), most), input.spec.dtype)
 
 
 # ---- counts ----

@@ -1,0 +1,103 @@
+"""Distributions where PyTorch's own tests found them lacking: gradients far out, samples at the edge, what writers use."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+import rushlight as rl
+from rushlight import distributions as D
+from rushlight.distributions import utils
+
+
+@pytest.mark.parametrize("dtype", [rl.float32, rl.float64])
+@pytest.mark.parametrize("a", [1e-3, 1e-2, 0.3])
+def test_gamma_numbers_of_small_shape_have_gradients(a: float, dtype: Any) -> None:
+    shape = rl.full((500,), a, dtype=dtype, requires_grad=True)
+    log_x = D.Gamma(shape, 1.0).rsample()
+    log_x.sum().backward()
+    assert shape.grad.isfinite().all() and (shape.grad >= 0).all()
+
+
+def test_the_gradient_of_a_gamma_number_keeps_its_rank() -> None:
+    # Far below the mean, P(a, x) is x ** a / gamma(a + 1): log x has the derivative (digamma(a + 1) - log x) / a.
+    a = rl.full((2000,), 0.05, dtype=rl.float64, requires_grad=True)
+    x = D.Gamma(a, 1.0).rsample()
+    x.sum().backward()
+    low = x.detach() < 1e-9
+    assert low.any()
+    wanted = (rl.digamma(a.detach() + 1) - x.detach().log()) / a.detach() * x.detach()
+    assert rl.allclose(a.grad[low], wanted[low], rtol=1e-8)
+
+
+def test_beta_numbers_stay_inside() -> None:
+    for dtype in (rl.float32, rl.float64):
+        x = D.Beta(rl.tensor(1e-3, dtype=dtype), 1e-3).sample((2000,))
+        assert (x > 0).all() and (x < 1).all()
+
+
+def test_parameters_that_are_computed_keep_their_gradients() -> None:
+    logits = rl.tensor([0.0, 1.0], requires_grad=True)
+    known = D.OneHotCategoricalStraightThrough(logits=logits)
+    with rl.no_grad():
+        assert known.probs.requires_grad
+    assert known.rsample().requires_grad
+    matrix = rl.eye(2, requires_grad=True)
+    normal = D.MultivariateNormal(rl.zeros(2), precision_matrix=matrix)
+    with rl.no_grad():
+        normal.covariance_matrix
+    normal.covariance_matrix.sum().backward()
+    assert matrix.grad is not None
+
+
+def test_extreme_odds_have_finite_densities() -> None:
+    for value, logits in ((1.0, 1e9), (0.0, -1e9)):
+        density = D.ContinuousBernoulli(logits=rl.tensor([logits])).log_prob(rl.tensor([value]))
+        assert density.item() == pytest.approx(2.7690, abs=1e-3)
+
+
+def test_what_is_checked() -> None:
+    with pytest.raises(ValueError, match="df"):
+        D.Chi2(rl.tensor([0.0, 1.0]))
+    assert D.Gamma(1.0, 1.0).log_prob(0).item() == 0.0
+    assert D.Wishart(2, rl.tensor([[1]])).sample().shape == (1, 1)
+    w = D.Wishart(rl.tensor(3.0), rl.eye(3)).sample((50,))
+    assert rl.equal(w, w.mT)
+
+
+def test_inverse_gammas_diverge_as_gammas_do() -> None:
+    pairs = [(kind(2.0, 3.0), kind(1.0, 2.0)) for kind in (D.Gamma, D.InverseGamma)]
+    first, second = (D.kl_divergence(p, q).item() for p, q in pairs)
+    assert first == second == pytest.approx(0.1616, abs=1e-4)
+
+
+def test_exponential_numbers_are_those_of_the_method() -> None:
+    rl.manual_seed(3)
+    drawn = rl.empty(5).exponential_()
+    rl.manual_seed(3)
+    assert rl.equal(D.Exponential(rl.full((5,), 2.0)).sample(), drawn / 2.0)
+
+
+def test_what_writers_of_distributions_use() -> None:
+    matrix = rl.arange(16.0).reshape(4, 4)
+    for diagonal in (-2, -1, 0, 1):
+        line = utils.tril_matrix_to_vec(matrix, diagonal)
+        assert rl.equal(utils.vec_to_tril_matrix(line, diagonal), matrix.tril(diagonal))
+    with pytest.raises(ValueError):
+        utils.vec_to_tril_matrix(rl.ones(4))
+    a, b = utils.broadcast_all(1.0, rl.zeros(2))
+    assert a.shape == b.shape == (2,)
+    assert utils.logits_to_probs(utils.probs_to_logits(rl.tensor(0.25), True), True).item() == pytest.approx(0.25)
+
+    class Made:
+        times = 0
+
+        @utils.lazy_property
+        def half(self) -> float:
+            self.times += 1
+            return math.pi / 2
+
+    made = Made()
+    assert made.half == made.half and made.times == 1
