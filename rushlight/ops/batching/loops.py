@@ -12,7 +12,8 @@ from rushlight.ops.batching.lanes import full, lined, top_rank
 from rushlight.ops.cumulative import run_fold
 from rushlight.ops.family.declare import promoted
 from rushlight.ops.family.map import Formula, MapOp
-from rushlight.ops.family.rowwise import axis_strides, call_rows
+from rushlight.ops.family.row_layout import axis_strides
+from rushlight.ops.family.rowwise import call_rows
 from rushlight.ops.indexing import merges
 from rushlight.scalar.ir import topological
 from rushlight.tape import call

@@ -12,13 +12,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 from rushlight.core.dtypes import DType, compute_type
 from rushlight.core.errors import NotDifferentiable
-from rushlight.core.shapes import Shape, Spec, broadcast_shapes, broadcast_strides, collapse, numel
+from rushlight.core.shapes import Shape, Spec, broadcast_shapes, numel
 from rushlight.kernel.shapes import Reduce, Rowwise
-from rushlight.ops.family.build import built, check_device_dtype, step_of
+from rushlight.ops.family.build import built, check_device_dtype
+from rushlight.ops.family.row_layout import axis_strides, result_strides, row_layout, scattered
 from rushlight.scalar import build as s
 from rushlight.scalar.derive import gradients
 from rushlight.scalar.ir import Expr, arg, const, extent, index, rebuild, row, topological
@@ -133,7 +135,7 @@ def row_plan(
     dim = static[0]
     pool = outs[0].device
     block = (numel(shape[:dim]), shape[dim] if shape else 1, numel(shape[dim + 1 :]))
-    strides = [_block_strides(o, k, shape, dim) for o, k in zip(outs, formula.kinds, strict=True)]
+    strides = [result_strides(o, k, shape, dim) for o, k in zip(outs, formula.kinds, strict=True)]
     strides += [axis_strides(spec, shape, dim) for spec in ins]  # type: ignore[misc]
     cost = numel(shape) * (len(formula.passes) + len(outs) + 0.1 * len(topological(_all_exprs(formula))))
     if _is_long_reduction(formula, block):
@@ -147,39 +149,12 @@ def _all_exprs(formula: RowFormula) -> list[Expr]:
     return [p.body for p in formula.passes] + list(formula.stores)
 
 
-def axis_strides(spec: Spec, shape: Shape, dim: int) -> tuple[int, int, int] | None:
-    """The (outer, axis, inner) strides of an operand broadcast to `shape`, or None where dimensions do not merge."""
-    full = broadcast_strides(spec.shape, spec.strides, shape)
-    sides = []
-    for part in (slice(0, dim), slice(dim + 1, None)):
-        sizes, (steps,) = collapse(shape[part], (full[part],))
-        if len(sizes) > 1:
-            return None
-        sides.append(steps[0] if sizes else 0)
-    along = full[dim] if shape and shape[dim] != 1 else 0
-    return sides[0], along, sides[1]
-
-
-def _block_strides(out: Spec, kind: str, shape: Shape, dim: int) -> tuple[int, int, int]:
-    axis = shape[dim] if kind == "element" and shape else 1
-    inner = numel(shape[dim + 1 :])
-    return axis * inner, inner if kind == "element" else 0, 1
-
-
 def row_kernel(
     formula: RowFormula, block: tuple[int, int, int], strides: Sequence[tuple[int, int, int]]
 ) -> tuple[Rowwise, tuple[int, ...]]:
-    inner = block[2]
-    along = [st[1] for st in strides]
-    across = [st[2] for st in strides]
-    if inner == 1 and all(st in (0, 1) for st in along):
-        vector, steps = "axis", tuple(step_of(st) for st in along)
-    elif inner > 1 and all(st in (0, 1) for st in across):
-        vector, steps = "inner", tuple(step_of(st) for st in across)
-    else:
-        vector, steps = "any", ("n",) * len(strides)
+    vector, steps, tail = row_layout(block, strides)
     kernel = Rowwise(formula.outputs, formula.kinds, formula.inputs, (), formula.passes, formula.stores, vector, steps)
-    return kernel, (*block, *(step for st in strides for step in st))
+    return kernel, tail
 
 
 def _is_long_reduction(formula: RowFormula, block: tuple[int, int, int]) -> bool:
@@ -490,10 +465,16 @@ def _with_axis(value: Value, dim: int) -> Value:
 
 
 def call_rows(op: RowOp, inputs: Sequence[Value], dim: int, keepdim: bool) -> Any:
-    """Call a rowwise op, copying inputs whose dimensions do not merge around the axis."""
+    """Call a rowwise op, copying inputs that lie in the way (`row_layout.scattered`)."""
     known = op.plans.get(((dim, keepdim), *[v.spec for v in inputs]))
     if known is not None:
         return call.run(known, inputs)
     shape = broadcast_shapes([v.spec.shape for v in inputs], op.name)
-    ready = [v if axis_strides(v.spec, shape, dim) is not None else Needed.contiguous(v, shape) for v in inputs]
+    copied = _scattered(op, tuple([v.spec for v in inputs]), shape, dim)
+    ready = [Needed.contiguous(v, copied[i]) if i in copied else v for i, v in enumerate(inputs)]
     return call.call(op, ready, (dim, keepdim))
+
+
+@lru_cache(maxsize=1 << 12)
+def _scattered(op: RowOp, ins: tuple[Spec, ...], shape: Shape, dim: int) -> dict[int, Shape]:
+    return scattered(op.formula(ins, op.moving(ins, dim)).kinds, ins, shape, dim)
