@@ -8,7 +8,7 @@ Never: reaches below ops/.
 from __future__ import annotations
 
 from rushlight.core.errors import LinAlgError, RushlightError, ShapeError
-from rushlight.ops import decompositions, making, matrix_functions, products, solving
+from rushlight.ops import decompositions, making, matrix_functions, solving
 from rushlight.ops.decompositions import cholesky_ex, householder_product, svdvals
 from rushlight.ops.eigenvalues import eig, eigh, eigvals, eigvalsh
 from rushlight.ops.matmul import matmul
@@ -27,6 +27,8 @@ from rushlight.ops.matrix_functions import (
     tensorsolve,
 )
 from rushlight.ops.products import multi_dot
+from rushlight.ops.registry import REGISTRY as _REGISTRY
+from rushlight.ops.shortcuts import vecdot as _vecdot, vector_norm
 from rushlight.ops.solving import (
     det,
     inv,
@@ -38,7 +40,6 @@ from rushlight.ops.solving import (
     solve_ex,
     solve_triangular,
 )
-from rushlight.ops.statistics import vector_norm
 from rushlight.tensor import Tensor
 
 __all__ = [
@@ -94,17 +95,23 @@ norm = matrix_functions.linalg_norm
 qr = decompositions.linalg_qr
 svd = decompositions.linalg_svd
 
+# Those with a shortcut are called by it.
+_SHORT = ("cholesky", "eigh", "inv", "lu_factor", "matrix_norm", "norm", "pinv", "qr", "solve", "solve_triangular")
+globals().update({name: _REGISTRY[f"linalg_{name}"].function for name in (*_SHORT, "svdvals")})
+globals().update({name: _REGISTRY[name].function for name in ("det", "matrix_power", "slogdet")})
+_cross = _REGISTRY["cross"].function
+
 
 def vecdot(x: Tensor, y: Tensor, *, dim: int = -1) -> Tensor:
     """Sum of products along a dimension, the others broadcast."""
-    return products.vecdot(x, y, dim)  # type: ignore[return-value]
+    return _vecdot(x, y, dim)
 
 
 def cross(input: Tensor, other: Tensor, *, dim: int = -1) -> Tensor:
     """Cross product of 3-vectors along a dimension."""
     if input.ndim and other.ndim and not input.shape[dim] == other.shape[dim] == 3:
         raise ShapeError(f"linalg.cross: both must have size 3 along {dim}, got {input.spec!r} and {other.spec!r}")
-    return products.cross(input, other, dim)
+    return _cross(input, other, dim)
 
 
 def diagonal(A: Tensor, *, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:

@@ -28,7 +28,7 @@ from rushlight.ops.registry import composite
 from rushlight.tape import call, roots
 from rushlight.tape.needed import Needed
 from rushlight.tape.op import Grad, Op, Plan, Static, check_devices, check_dtypes
-from rushlight.tape.state import STATE, Changed
+from rushlight.tape.state import STATE, Changed, impure
 from rushlight.tape.value import Leaf, Value
 
 NAME = "scaled_dot_product_attention"
@@ -303,6 +303,7 @@ def _attended(operands: list[Value], causal: bool, scale: float, dropout_p: floa
     params: tuple[Any, ...] = (scale,)
     drawn = numel(operands[0].spec.shape[:-1]) * operands[1].spec.shape[-2]
     if dropout_p:
+        impure()  # other numbers every time: see Note [Shortcuts] 4
         kept = 0.0 if dropout_p == 1 else 1 / (1 - dropout_p)
         words = default_generator.take(drawn)
         params += (*words, float(dropout_p), kept)

@@ -14,8 +14,11 @@ from rushlight.kernel.shapes import Gather, Scatter
 from rushlight.ops import elementwise as e, onto, reductions, views
 from rushlight.ops.creation import full_spec
 from rushlight.ops.family.build import built
+from rushlight.ops.family.declare import elementwise
 from rushlight.ops.family.kernel_op import KernelOp
 from rushlight.ops.registry import composite
+from rushlight.scalar import build as s
+from rushlight.scalar.ir import Expr
 from rushlight.tape import call
 from rushlight.tape.op import Op, Plan, Static, check_devices
 from rushlight.tape.value import Value
@@ -345,6 +348,37 @@ def index_select(input: Value, dim: int, index: Value) -> Value:
     return call.call(_gather, (merges(input, dim), merges(wanted, dim)), (dim,))
 
 
+_from_end = elementwise(
+    "index_from_end",
+    lambda i, n: s.where(i < 0, i + n, i),
+    "An index, from the end where negative.",
+    INTEGER,
+    listed=False,
+)
+
+
+def _inside_body(i: Expr, n: Expr) -> Expr:
+    at = s.where(i < 0, i + n, i)
+    return s.where((at < 0) | (at >= n), -1, at)
+
+
+def _merged_body(flat: Expr, i: Expr, n: Expr) -> Expr:
+    at = s.where(i < 0, i + n, i)
+    return s.where((flat < 0) | (at < 0) | (at >= n), -1, flat * n + at)
+
+
+_inside = elementwise("index_inside", _inside_body, "An index, -1 where it is beyond the size.", INTEGER, listed=False)
+_merged = elementwise("index_merged", _merged_body, "One index of two dimensions, -1 for none.", INTEGER, listed=False)
+
+
+def merged_index(indices: Sequence[Value], sizes: Sequence[int]) -> Value:
+    """One index into the merged dimensions: one beyond its own dimension may lie inside the merged one, so it is -1."""
+    flat: Value = _inside(indices[0], sizes[0])
+    for index, size in zip(indices[1:], sizes[1:], strict=True):
+        flat = _merged(flat, index, size)
+    return flat
+
+
 def from_end(index: Value, size: int) -> Value:
     """An index in which negative entries count from the end."""
-    return e.select(e.lt(index, 0), e.add(index, size), index)
+    return _from_end(index, size)

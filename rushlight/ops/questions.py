@@ -9,6 +9,7 @@ from rushlight.core.errors import RushlightError
 from rushlight.ops import compaction, complexes, creation, queries, views
 from rushlight.tape import state
 from rushlight.tape.needed import edge_of
+from rushlight.tape.shortcut import shortcut_of_one
 from rushlight.tape.value import Output, Value
 
 
@@ -83,14 +84,19 @@ def record_stream(self: Value, stream: Any) -> None:
     """Taken; memory is given back in the order of the one stream there is."""
 
 
+_transpose: Callable[..., Value] = shortcut_of_one(views.transpose)
+_permute: Callable[..., Value] = shortcut_of_one(views.permute)
+
+
 def _mT(self: Value) -> Value:
     if len(self.spec.shape) < 2:
         raise RushlightError(f"mT: a matrix or a stack of them is needed, got {self.spec!r}")
-    return views.transpose(self, -1, -2)
+    return _transpose(self, -1, -2)
 
 
 def _T(self: Value) -> Value:
-    return views.permute(self, tuple(reversed(range(len(self.spec.shape)))))
+    rank = len(self.spec.shape)
+    return _transpose(self, 0, 1) if rank == 2 else _permute(self, tuple(reversed(range(rank))))
 
 
 def _H(self: Value) -> Value:

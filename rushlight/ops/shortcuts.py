@@ -11,8 +11,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from rushlight.core.dtypes import get_default
-from rushlight.ops import creation, subscript, views
+from rushlight.core.dtypes import INDEX, get_default
+from rushlight.ops import creation, products, statistics, subscript, views
 from rushlight.ops.out import tensors_only, with_out
 from rushlight.ops.pytorch_names import OUT_TOP
 from rushlight.ops.registry import REGISTRY
@@ -37,20 +37,33 @@ SEVERAL = (
     *("outer", "addmm", "baddbmm", "linear", "embedding"),
     *("scatter", "scatter_reduce", "index_add", "index_copy", "index_fill", "index_put", "put", "take"),
     *("einsum", "tensordot", "inner", "kron", "cross", "cdist", "tile", "diff"),
-    *(
-        "layer_norm",
-        "group_norm",
-        "instance_norm",
-        "rms_norm",
-        "cross_entropy",
-        "mse_loss",
-        "l1_loss",
-        "nll_loss",
-        "normalize",
-    ),
+    *("layer_norm", "group_norm", "instance_norm", "rms_norm", "normalize"),
+    *("cross_entropy", "mse_loss", "l1_loss", "nll_loss"),
     *("smooth_l1_loss", "huber_loss", "kl_div", "binary_cross_entropy", "binary_cross_entropy_with_logits"),
     *("cosine_similarity", "interpolate", "pad", *(f"conv{n}d" for n in (1, 2, 3))),
     *(f"conv_transpose{n}d" for n in (1, 2, 3)),
+    *("elu", "selu", "celu", "hardtanh", "relu6", "softplus", "hardshrink", "softshrink", "threshold", "softmin"),
+    *("cosine_embedding_loss", "hinge_embedding_loss", "margin_ranking_loss"),
+    *("multilabel_soft_margin_loss", "pairwise_distance", "poisson_nll_loss"),
+    *("soft_margin_loss", "triplet_margin_loss", "local_response_norm", "grid_sample", "affine_grid", "fold", "im2col"),
+    *("channel_shuffle", "diag_embed", "logcumsumexp", "vdot"),
+    *("addmv", "addr", "addbmm", "dist", "view_as", "expand_as", "reshape_as", "as_strided", "unfold", "isin"),
+    *("matrix_power", "trapezoid", "cov", "corrcoef", "nan_to_num"),
+    *("fft_fft", "fft_ifft", "fft_rfft", "fft_irfft", "fft_fft2", "fft_ifft2", "fft_rfft2", "fft_irfft2", "fft_fftn"),
+    *(
+        "linalg_inv",
+        "inverse",
+        "linalg_solve",
+        "linalg_cholesky",
+        "cholesky",
+        "det",
+        "slogdet",
+        "linalg_pinv",
+        "linalg_qr",
+    ),
+    *("linalg_eigh", "linalg_svdvals", "linalg_solve_triangular", "cholesky_solve", "linalg_lu_factor", "meshgrid"),
+    *("linalg_norm", "linalg_matrix_norm", "block_diag", "dstack", "column_stack", "pdist", "diagflat"),
+    "scaled_dot_product_attention",
     *(f"{kind}_pool{n}d" for kind in ("max", "avg", "adaptive_avg", "adaptive_max") for n in (1, 2, 3)),
 )
 # Functions of shapes and numbers, which ask for the defaults.
@@ -99,6 +112,12 @@ def install() -> None:
             REGISTRY[name] = replace(entry, function=function)
 
 
+# ---- functions that are public elsewhere only ----
+
+vector_norm = shortcut(statistics.vector_norm)
+vecdot = shortcut(products.vecdot)
+
+
 # ---- brackets ----
 
 _SIMPLE = (int, type(None))
@@ -123,11 +142,25 @@ def _get_parts(x: Value, *parts: Any) -> Value:
     return subscript.get_item(x, tuple([_from_part(p) for p in parts]))
 
 
+@shortcut
+def _get_at(x: Value, *parts: Any) -> Value:
+    """The same with index tensors among the parts."""
+    return subscript.get_item(x, tuple([p if isinstance(p, Value) else _from_part(p) for p in parts]))
+
+
 def get_item(x: Value, key: Any) -> Value:
-    """x[key]; ints and slices take the shortcut."""
+    """x[key]; ints, slices and index tensors take the shortcut."""
     if key.__class__ is int:
         return _get_parts(x, key)
-    parts = [_as_part(k) for k in key] if key.__class__ is tuple else [_as_part(key)]
-    if any(part is False for part in parts):
-        return subscript.get_item(x, key)
-    return _get_parts(x, *parts)
+    keys = key if key.__class__ is tuple else (key,)
+    parts = []
+    several = False
+    for k in keys:
+        part = _as_part(k)
+        if part is False:
+            # A mask, and an index without dimensions, are read.
+            if not isinstance(k, Value) or k.spec.dtype not in INDEX or not k.spec.shape:
+                return subscript.get_item(x, key)
+            part, several = k, True
+        parts.append(part)
+    return _get_at(x, *parts) if several else _get_parts(x, *parts)

@@ -225,15 +225,7 @@ class Places:
         """One index into the merged dimensions."""
         if len(indices) == 1:
             return indexing.from_end(indices[0], self.sizes[0])
-        flat: Value | None = None
-        outside: Value | None = None
-        for size, index in zip(self.sizes, indices, strict=True):
-            place = indexing.from_end(index, size)
-            wrong = e.bitwise_or(e.lt(place, 0), e.ge(place, size))
-            flat = place if flat is None else e.add(e.mul(flat, size), place)
-            outside = wrong if outside is None else e.bitwise_or(outside, wrong)
-        # An index beyond its own dimension may lie inside the merged one; -1 lies in none.
-        return e.select(outside, -1, flat)
+        return indexing.merged_index(indices, self.sizes)
 
     def merged(self, x: Value) -> Value:
         """x with the indexed dimensions as its first one."""

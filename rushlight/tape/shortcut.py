@@ -67,6 +67,9 @@ def _forget_programs() -> None:
 when_default_changes.append(_forget_programs)
 
 
+NEVER = Program((), 0)  # of a call that the notes did not explain: the function runs
+
+
 def shortcut(function: Callable[..., Any], defaults: Callable[[], Any] | None = None) -> Callable[..., Any]:
     """`function`, with a program per kind of call; for functions of any tensors.
 
@@ -111,7 +114,7 @@ def shortcut(function: Callable[..., Any], defaults: Callable[[], Any] | None = 
             return in_region(function, args, named, values, table, key)
         if found is None:
             return learn(function, args, named, values, table, key)
-        return run_program(found, values, state)
+        return function(*args, **named) if found is NEVER else run_program(found, values, state)
 
     return quick
 
@@ -142,7 +145,7 @@ def shortcut_of_one(function: Callable[..., Any]) -> Callable[..., Any]:
         plan = found.only
         base = input.base
         if plan is None or (state.grad and _is_stale(input, base)):
-            return run_program(found, [input], state)
+            return function(input, *rest, **named) if found is NEVER else run_program(found, [input], state)
         if plan.launch is None:
             out = new(call.Handle)
             out.spec = plan.out
@@ -192,7 +195,7 @@ def shortcut_of_two(function: Callable[..., Any]) -> Callable[..., Any]:
             return function(*(rest if input is None else (input, *rest)), **named)
         plan = found.pair
         if plan is None or plan.launch is None or (state.grad and _is_recorded(input, y)):
-            return run_program(found, [input, y], state)
+            return function(input, *rest) if found is NEVER else run_program(found, [input, y], state)
         first, second = input.memory.address, y.memory.address
         if first is None or second is None:
             return call.run(plan, (input, y))
@@ -315,6 +318,8 @@ def in_vmap(
         return function(*args, **named)
     if found is None:
         return learn(function, args, named, values, tables[state.grad], key)
+    if found is NEVER:
+        return function(*args, **named)
     slots: list[Any] = list(values)
     for plan, params, sources in found.steps:
         made = call.run(plan, [slots[s] for s in sources], params)
@@ -363,16 +368,22 @@ def learn(
             numbers = (program.result,) if program.result.__class__ is int else program.result[1]
             name = getattr(function, "__name__", "composed")
             program.composition = compose(name, program.steps, [v.spec for v in values], numbers)
-            if len(table) >= MOST:
-                table.clear()
-            table[key] = program
+            _keep(table, key, program)
             made = result if isinstance(result, (tuple, list)) else (result,)
             if twins or (program.composition is not None and any(v.node is not None for v in made)):
                 del notes, result, made
                 return run_program(program, values, STATE.get())
+        else:
+            _keep(table, key, NEVER)
     if twins:
         return _without(twins, result)
     return result
+
+
+def _keep(table: dict[Any, Program], key: Any, program: Program) -> None:
+    if len(table) >= MOST:
+        table.clear()
+    table[key] = program
 
 
 def _apart(args: Sequence[Any], named: dict[str, Any]) -> tuple[Any, Any, list[Value], dict[int, Value]]:
