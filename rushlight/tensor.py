@@ -27,7 +27,6 @@ from rushlight.ops import (
     layouts,
     parts,
     shortcuts,
-    subscript,
     wiring,
 )
 from rushlight.ops.family.declare import operator_of
@@ -463,7 +462,7 @@ class Tensor(Value):
         return shortcuts.get_item(self, key)  # type: ignore[return-value]
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        subscript.set_item(self, key, value)
+        shortcuts.set_item(self, key, value)
 
     # ---- in place ----
 

@@ -8,8 +8,8 @@
 3. A leaf that requires gradients is written to only where nothing is recorded.
 4. What the record of a write saves of the old bits is copied first. A write to a view whose record is wanted is the
    pure op followed by an assignment, which saves nothing.
-5. Where nothing is recorded, the target is nobody's view and nothing has a recipe, the plan of an earlier write of the same
-   kind runs at once (`_at_once`): small tensors are written to often.
+5. Where nothing is recorded and nothing has a recipe, the plan of an earlier write of the same kind runs at once
+   (`_at_once`): small tensors are written to often.
 6. In a region, what was made from the old bits is settled first (Note [Recipes]). Recipes that made the old bits can
    still make them, elsewhere.
 """
@@ -133,10 +133,10 @@ def _at_once(op: MapOp, target: Value, inputs: Sequence[Any]) -> bool:
     """Run the plan of an earlier write of this kind; False where there is none, or more to do. See Note [In-place writes] 5."""
     plan = _KNOWN.get(_key(op, target, inputs))
     state = STATE.get()
-    if plan is None or state.special or target.base is not None or not nothing_watched():
+    if plan is None or state.special or not nothing_watched():
         return False
-    storage = target.memory
-    if (state.grad and target.node is not None) or storage.version < 0:
+    storage, base = target.memory, target.base
+    if (state.grad and not (target.node is None and (base is None or base.node is None))) or storage.version < 0:
         return False
     ins, numbers = [], []
     for x in inputs:
@@ -147,7 +147,7 @@ def _at_once(op: MapOp, target: Value, inputs: Sequence[Any]) -> bool:
             return False
         ins.append(x.memory.address + x.offset)  # type: ignore[operator]
     try:
-        plan.launch(storage.address, *ins, *plan.tail, *numbers)  # type: ignore[misc]
+        plan.launch(storage.address + target.offset, *ins, *plan.tail, *numbers)  # type: ignore[misc,operator]
     except AnomalyError:  # it was written all the same
         mark_written(storage)
         raise
@@ -159,8 +159,7 @@ def _remember(op: MapOp, plan: Plan, target: Value, inputs: Sequence[Any]) -> No
     for x in inputs:
         if x.memory is target.memory and x is not target if isinstance(x, Value) else x.__class__ not in _NUMBERS:
             return  # it was copied first, or turned into another number
-    if target.base is None and not target.offset:
-        keep_plan(_KNOWN, _key(op, target, inputs), plan)
+    keep_plan(_KNOWN, _key(op, target, inputs), plan)
 
 
 def _apart(other: Value, target: Value) -> Value:

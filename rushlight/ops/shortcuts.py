@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from rushlight.core.dtypes import INDEX, get_default
-from rushlight.ops import creation, products, statistics, subscript, views
+from rushlight.ops import creation, inplace, products, statistics, subscript, views
 from rushlight.ops.out import tensors_only, with_out
 from rushlight.ops.pytorch_names import OUT_TOP
 from rushlight.ops.registry import REGISTRY
@@ -164,3 +164,21 @@ def get_item(x: Value, key: Any) -> Value:
             part, several = k, True
         parts.append(part)
     return _get_at(x, *parts) if several else _get_parts(x, *parts)
+
+
+def set_item(x: Value, key: Any, value: Any) -> None:
+    """x[key] = value; numbers, and tensors of no more dimensions, at ints and slices take the shortcut."""
+    parts = [_as_part(k) for k in key] if key.__class__ is tuple else [_as_part(key)]
+    number = value.__class__ is float or value.__class__ is int
+    if any(part is False for part in parts) or (number and x.spec.dtype.kind != "f"):
+        subscript.set_item(x, key, value)
+        return
+    if not number and not isinstance(value, Value):
+        subscript.set_item(x, key, value)
+        return
+    inplace.check_record(x, "x[...] = value")  # what shares memory with itself is refused when it is written
+    seen = _get_parts(x, *parts)
+    if number or len(value.spec.shape) <= len(seen.spec.shape):
+        inplace.copy_(seen, value)
+    else:
+        subscript.set_item(x, key, value)

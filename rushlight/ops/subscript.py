@@ -24,6 +24,7 @@ from rushlight.core.shapes import Shape, Spec, broadcast_shapes, numel
 from rushlight.ops import compaction, elementwise as e, indexing, inplace, onto, selection, views
 from rushlight.ops.creation import check_holds, full_spec
 from rushlight.ops.registry import composite
+from rushlight.tape.shortcut import shortcut
 from rushlight.tape.value import Value
 
 Key = Any
@@ -299,6 +300,11 @@ def write_at(x: Value, left: Left, values: Value, accumulate: bool) -> Value:
     return places.restored(selection.written_slices(merged, 0, places.flat, new))
 
 
+@shortcut
+def _written(x: Value, values: Value, dims: tuple[int, ...], *indices: Value) -> Value:
+    return write_at(x, list(zip(dims, indices, strict=True)), values, accumulate=False)
+
+
 def _mask_over(x: Value, keys: list[Any]) -> Value | None:
     """A single mask with only whole slices around it, shaped to broadcast against x."""
     masks = [(i, k) for i, k in enumerate(keys) if isinstance(k, Value) and k.spec.dtype is bool_ and k.spec.shape]
@@ -336,7 +342,7 @@ def set_item(x: Value, key: Key, value: Any) -> None:
                 return
             value = made
         else:
-            value = write_at(seen, left, new, accumulate=False)
+            value = _written(seen, new, tuple([d for d, _ in left]), *[index for _, index in left])
     elif len(value.spec.shape) > len(seen.spec.shape):
         drop = len(value.spec.shape) - len(seen.spec.shape)
         if all(n == 1 for n in value.spec.shape[:drop]):
