@@ -88,7 +88,12 @@ def typename(obj: Any) -> str:
 
 
 def asarray(
-    obj: Any, *, dtype: DType | None = None, device: Any = None, copy: bool | None = None, requires_grad: bool = False
+    obj: Any,
+    *,
+    dtype: DType | None = None,
+    device: Any = None,
+    copy: bool | None = None,
+    requires_grad: bool | None = None,
 ) -> Tensor:
     """Data as a tensor: the same memory where type and device allow (never with copy=True, always with copy=False)."""
     made: Any
@@ -109,6 +114,8 @@ def asarray(
         raise ValueError(f"asarray: {made.spec!r} as {moved.spec!r} needs a copy; leave copy at None")
     if copy and moved is made:
         moved = e.clone(made)
+    if requires_grad is False and moved.requires_grad:
+        return moved.detach()
     if requires_grad and not moved.requires_grad:
         return moved.detach().requires_grad_() if moved is obj else moved.requires_grad_()
     return moved

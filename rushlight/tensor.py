@@ -461,6 +461,9 @@ class Tensor(Value):
     def __getitem__(self, key: Any) -> Tensor:
         return shortcuts.get_item(self, key)  # type: ignore[return-value]
 
+    def __delitem__(self, key: Any) -> None:
+        raise TypeError("a tensor's elements cannot be deleted; index what is to be kept")
+
     def __setitem__(self, key: Any, value: Any) -> None:
         shortcuts.set_item(self, key, value)
 

@@ -205,6 +205,11 @@ def test_one_tensor_is_no_sequence(name):
         (ValueError, lambda: rl.frombuffer([1, 2], dtype=rl.int8)),
         (TypeError, lambda: rl.cat([rl.ones(2)], out=rl.empty(2, dtype=rl.int32))),
         (RuntimeError, lambda: rl.split(rl.zeros(3), 0)),
+        (TypeError, lambda: rl.ones(2).__delitem__(0)),
+        (TypeError, lambda: rl.unravel_index(rl.tensor([0]), (2, 2.5))),
+        (RuntimeError, lambda: rl.repeat_interleave(rl.tensor([1, 2, -1, 3, 4]))),
+        (RuntimeError, lambda: rl.linspace(1j, 2, 3, dtype=rl.float32)),
+        (RuntimeError, lambda: rl.broadcast_shapes(1.5)),
     ],
 )
 def test_refused(error, call):
@@ -237,4 +242,33 @@ def test_asarray_keeps_the_record():
     assert rl.asarray(x * 2, requires_grad=True).grad_fn is not None
     with warnings.catch_warnings():
         warnings.simplefilter("error")
+        assert rl.asarray(x).requires_grad and not rl.asarray(x, requires_grad=False).requires_grad
         assert not rl.asarray([1.0]).requires_grad and rl.asarray([1.0], requires_grad=True).is_leaf
+
+
+def test_as_strided_of_elements_that_share_memory():
+    x = rl.arange(5.0, dtype=rl.float64, requires_grad=True)
+    rl.autograd.gradcheck(lambda v: v.expand(5, 5).as_strided((5, 5), (0, 1), 0), [x])
+    rl.autograd.gradcheck(lambda v: v.as_strided((3, 2), (1, 1), 1).as_strided((2, 2), (2, 1), 1), [x])
+
+
+def test_a_line_fills_an_out_of_any_shape():
+    x = rl.zeros(2, 3)
+    rl.arange(0, 4, out=x.narrow(1, 1, 2))
+    assert x.tolist() == [[0, 0, 1], [0, 2, 3]]
+    rl.linspace(0, 3, 4, out=x.narrow(1, 0, 2))
+    assert x.tolist() == [[0, 1, 1], [2, 3, 3]]
+
+
+def test_clamped_truth_values_take_the_type_of_the_bounds():
+    truth, low, high = rl.tensor([True, False]), rl.zeros(2, dtype=rl.float64), rl.ones(2)
+    assert rl.clamp(truth, low[0], high).dtype is rl.float32
+    assert rl.clamp(truth, low, high[0]).dtype is rl.float64
+
+
+def test_ravel_lies_row_by_row():
+    assert rl.zeros(5, 2)[:, 0].ravel().is_contiguous() and rl.zeros(4, 5).t().ravel().stride() == (1,)
+
+
+def test_dense_tensors_have_no_sparse_dimensions():
+    assert (rl.ones(2, 3).sparse_dim(), rl.ones(2, 3).dense_dim()) == (0, 2)

@@ -85,6 +85,8 @@ def repeated_places(counts: Value, output_size: int | None) -> Value:
     total = int(read(reductions.sum(whole))[0]) if output_size is None else output_size
     if not counts.spec.numel:
         return full_spec(Spec.of(device, counts.spec.dtype, (0,)), 0)
+    if output_size is None and int(read(reductions.amin(whole))[0]) < 0:
+        raise ShapeError(f"repeat_interleave: repeats must not be negative, but one of {counts.spec!r} is")
     ends = running(whole)
     marks = indexing.scatter_add(
         full_spec(Spec.of(device, int64, (total + 1,)), 0),

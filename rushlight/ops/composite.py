@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rushlight.core.dtypes import bool_, int32, int64, uint8
+from rushlight.core.dtypes import bool_, int32, int64, result_type, scalar_dtype, uint8
 from rushlight.core.errors import DTypeError, RushlightError, ShapeError, SparseOperandError
 from rushlight.core.shapes import broadcast_shapes
 from rushlight.ops import creation, division, elementwise as e, reductions, views
@@ -210,7 +210,9 @@ def clamp(input: Value, min: Any = None, max: Any = None) -> Value:
     if input.spec.dtype is bool_ and not any(isinstance(v, Value) for v in (min, max)):
         input = e.cast(input, int64)
     elif input.spec.dtype is bool_:  # as the type of the bounds, which promotion knows
-        input = e.cast(input, next(v.spec.dtype for v in (min, max) if isinstance(v, Value)))
+        tensors = [(v.spec.dtype, len(v.spec.shape)) for v in (input, min, max) if isinstance(v, Value)]
+        numbers = [scalar_dtype(v) for v in (min, max) if isinstance(v, (bool, int, float))]
+        input = e.cast(input, result_type(tensors, numbers))
     if max is None:
         return _at_least(input, min)
     return _at_most(input, max) if min is None else _between(input, min, max)

@@ -41,6 +41,11 @@ def _widest(pool: Any) -> DType:
     return float64 if float64 in pool.device.limits.dtypes else float32
 
 
+def _check_ends(op: str, start: Any, end: Any, dtype: DType) -> None:
+    if dtype.kind != "c" and any(isinstance(number_of(v, op), complex) for v in (start, end)):
+        raise DTypeError(f"{op}: from {start} to {end} are complex numbers, which {dtype.name} does not hold")
+
+
 def _line(op: str, start: Any, end: Any, steps: Any, dtype: DType, device: Any) -> Value:
     kind = complex if dtype.kind == "c" else float
     first, last, count = kind(start), kind(end), number_of(steps, op)
@@ -84,6 +89,7 @@ def linspace(
     """`steps` numbers from start to end, both included, in even steps."""
     take("linspace", named)
     dtype = dtype or _type_of_ends(start, end)
+    _check_ends("linspace", start, end, dtype)
     line = _line("linspace", start, end, steps, dtype, _device_of(device, start, end))
     return requiring(line, requires_grad)
 
@@ -103,6 +109,7 @@ def logspace(
     """base ** start to base ** end, the exponents in even steps."""
     take("logspace", named)
     dtype = dtype or _type_of_ends(start, end)
+    _check_ends("logspace", start, end, dtype)
     device = _device_of(device, start, end)
     wide = dtype if dtype.itemsize > 2 and dtype.kind in "fc" else _widest(resolve_pool(device))
     power = e.pow(float(base), _line("logspace", start, end, steps, wide, device))

@@ -21,7 +21,7 @@ from typing import Any
 
 from rushlight.core.dtypes import bool_, castable, uint8
 from rushlight.core.errors import DeviceError, DTypeError, RushlightError, SparseOperandError
-from rushlight.ops import inplace
+from rushlight.ops import inplace, views
 from rushlight.ops.inplace_views import resize_
 from rushlight.ops.keywords import Names
 from rushlight.ops.pytorch_names import OUT_EXACT
@@ -47,6 +47,7 @@ _MAKING = frozenset(
         "zeros",
     ]
 )
+_LINES = frozenset(["arange", "linspace", "logspace", "range"])
 # Sums and products: `out` says in which type they are made.
 _FOLDING = frozenset(["cumprod", "cumsum", "prod", "sum"])
 
@@ -155,7 +156,10 @@ def with_out(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
             named |= {"dtype": out.spec.dtype, "device": out.spec.device.device.name}
         if folds and isinstance(out, Value) and named.get("dtype") is None:
             named["dtype"] = out.spec.dtype
-        return store(name, out, function(*args, **named))
+        made = function(*args, **named)
+        if name in _LINES and isinstance(out, Value) and out.spec.numel == made.spec.numel:
+            made = views.reshape(made, out.spec.shape)  # a line fills an out of any shape
+        return store(name, out, made)
 
     called.takes_out = True  # type: ignore[attr-defined]
     return called

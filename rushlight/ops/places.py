@@ -16,7 +16,10 @@ def unravel_index(indices: Value, shape: int | Sequence[int]) -> tuple[Value, ..
     """For each index into the flat elements of a shape, the index along each of its dimensions."""
     if indices.spec.dtype not in INTEGER:
         raise TypeError(f"unravel_index: indices must be integers, got {indices.spec!r}; cast with .long()")
-    sizes = (shape,) if isinstance(shape, int) else tuple(int(n) for n in shape)
+    listed = [shape] if isinstance(shape, (int, float)) else shape
+    if isinstance(listed, Value) or not all(isinstance(n, int) for n in listed):
+        raise TypeError(f"unravel_index: the shape is an integer or a sequence of them, got {shape!r}")
+    sizes = tuple(int(n) for n in listed)
     if any(n < 0 for n in sizes):
         raise ValueError(f"unravel_index: sizes must not be negative, got {list(sizes)}")
     indices = e.cast(indices, int64)

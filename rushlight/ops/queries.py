@@ -16,7 +16,7 @@ from rushlight.core.dtypes import (
     real_type,
 )
 from rushlight.core.errors import ShapeError
-from rushlight.core.shapes import Shape, broadcast_shapes as _broadcast
+from rushlight.core.shapes import Size, broadcast_shapes as _broadcast
 from rushlight.ops import creation
 from rushlight.tape import state
 from rushlight.tape.value import Value
@@ -98,12 +98,15 @@ def numel(input: Value) -> int:
     return input.spec.numel
 
 
-def broadcast_shapes(*shapes: Any) -> Shape:
+def broadcast_shapes(*shapes: Any) -> Size:
     """The shape to which shapes (tuples or numbers) broadcast."""
+    for shape in shapes:
+        if not isinstance(shape, (int, list, tuple)):
+            raise ShapeError(f"broadcast_shapes: takes integers and tuples of them, got {shape!r}")
     listed = [(s,) if isinstance(s, int) else tuple(s) for s in shapes]
     if any(n < 0 for shape in listed for n in shape):
         raise ShapeError(f"broadcast_shapes: sizes must not be negative, got {listed}")
-    return _broadcast(listed, "broadcast_shapes")
+    return Size(_broadcast(listed, "broadcast_shapes"))
 
 
 def default_device_name() -> str:

@@ -106,8 +106,8 @@ def unflatten(input: Value, dim: int, sizes: Sequence[int]) -> Value:
 
 @composite("ravel")
 def ravel(input: Value) -> Value:
-    """One dimension; a view where the layout allows it."""
-    return views.reshape(input, (-1,)) if input.spec.numel else views.reshape(input, (0,))
+    """One dimension, row by row in memory; a view where it lies so already."""
+    return views.contiguous(views.reshape(input, (-1,)) if input.spec.numel else views.reshape(input, (0,)))
 
 
 @composite("reshape_as", top=False)
@@ -438,8 +438,22 @@ def strided_grad(g: Value, room: int, shape: Shape, strides: Shape, skip: int, s
     summed = indexing.scatter_add(line, 0, views.reshape(places, (places.spec.numel,)), ravel(g))
     if strides == contiguous_strides(shape) and skip == 0 and numel(shape) == room:
         return views.reshape(summed, shape)
-    places = places_of(shape, strides, skip, device)
-    return views.reshape(indexing.gather(summed, 0, views.reshape(places, (numel(shape),))), shape)
+    places = views.reshape(places_of(shape, strides, skip, device), (numel(shape),))
+    if _overlaps(shape, strides):  # elements that are the same memory have its gradient together
+        ones = creation.full((numel(shape),), 1, dtype=g.spec.dtype, device=device)
+        shares = indexing.scatter_add(creation.full((room,), 0, dtype=g.spec.dtype, device=device), 0, places, ones)
+        summed = e.div(summed, e.maximum(shares, 1))
+    return views.reshape(indexing.gather(summed, 0, places), shape)
+
+
+def _overlaps(shape: Shape, strides: Shape) -> bool:
+    """Whether a layout may have elements that are the same memory."""
+    reach = 0
+    for stride, size in sorted(zip(strides, shape, strict=True)):
+        if size > 1 and stride <= reach:
+            return True
+        reach += (size - 1) * stride
+    return False
 
 
 def _reach(shape: Shape, strides: Shape, skip: int) -> int:

@@ -320,6 +320,16 @@ def _of_sparse_only(name: str) -> Callable[..., Any]:
     return method
 
 
+def _no_sparse_dims(self: Any) -> int:
+    """How many dimensions are named by coordinates: none of a dense tensor's."""
+    return 0
+
+
+def _all_dense_dims(self: Any) -> int:
+    """How many dimensions lie in memory: all of a dense tensor's."""
+    return len(self.spec.shape)
+
+
 def _scaled_in_place(name: str) -> Callable[..., Any]:
     def method(self: Any, other: Any) -> Any:
         if not _is_number(other):
@@ -362,7 +372,8 @@ def install() -> None:
     for name, method in made.items():
         setattr(SparseTensor, name, method)
     of_dense = {"to_sparse": to_sparse, "to_sparse_coo": _to_coo, "to_dense": to_dense, "sparse_mask": sparse_mask}
-    parts = ("coalesce", "is_coalesced", "indices", "values", "_indices", "_values", "_nnz", "sparse_dim", "dense_dim")
+    of_dense |= {"sparse_dim": _no_sparse_dims, "dense_dim": _all_dense_dims}
+    parts = ("coalesce", "is_coalesced", "indices", "values", "_indices", "_values", "_nnz")
     for name, method in (of_dense | {name: _of_sparse_only(name) for name in parts}).items():
         setattr(Tensor, name, method)
 
