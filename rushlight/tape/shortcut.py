@@ -358,6 +358,8 @@ def learn(
     handles = values
     twins: dict[int, Value] = {}
     if len(values) > 1 and len({id(v) for v in values}) < len(values):
+        if any(v.spec.hidden for v in values):  # a batch is more than its memory: it has no second handle
+            return function(*args, **named)
         args, named, handles, twins = _apart(args, named)
     notes: list[Noted | None] = []
     with Changed(watch=notes):
