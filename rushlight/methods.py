@@ -18,6 +18,7 @@ from rushlight.ops import (
     layouts,
     making,
     onto,
+    operators,
     questions,
 )
 from rushlight.ops.composite import scaled
@@ -32,16 +33,9 @@ from rushlight.tape.value import Value
 
 Method = Callable[..., Any]
 
-# Operators by the op they are; `x <op>= y` is the op's in-place form.
-_REFLECTED = {
-    "and": "bitwise_and",
-    "or": "bitwise_or",
-    "xor": "bitwise_xor",
-    "lshift": "bitwise_left_shift",
-    "rshift": "bitwise_right_shift",
-    "matmul": "matmul",
-}
-_IN_PLACE = {
+# Operators by the op they are.
+_COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
+_OPERATORS = {
     "add": "add",
     "sub": "sub",
     "mul": "mul",
@@ -161,13 +155,6 @@ def _in_place_forms() -> dict[str, Method]:
     return forms
 
 
-def _reflected(function: Callable[..., Any]) -> Method:
-    def method(self: Value, other: Any) -> Any:
-        return function(other, self) if isinstance(other, (Value, int, float)) else NotImplemented
-
-    return method
-
-
 def install(tensor: type[Value]) -> None:
     """Set every method that is not written in the class itself."""
     made: dict[str, Method] = {
@@ -183,9 +170,21 @@ def install(tensor: type[Value]) -> None:
         setattr(tensor, method.__name__, method)
     for name, question in questions.PROPERTIES.items():
         setattr(tensor, name, property(question))
-    for symbol, name in _REFLECTED.items():
-        function = REGISTRY[name].function
-        setattr(tensor, f"__{symbol}__", function)
-        setattr(tensor, f"__r{symbol}__", _reflected(function))
-    for symbol, name in _IN_PLACE.items():
-        setattr(tensor, f"__i{symbol}__", getattr(tensor, f"{name}_"))
+    _install_operators(tensor)
+
+
+def _install_operators(tensor: type[Value]) -> None:
+    for name in _COMPARISONS:
+        setattr(tensor, f"__{name}__", operators.binary(getattr(e, name)))
+    for symbol, name in _OPERATORS.items():
+        public = REGISTRY[name].function
+        kernel = getattr(e, name, public)  # without what a public function checks besides
+        checked = name == "sub" or name in division.NAMES
+        setattr(tensor, f"__{symbol}__", operators.leaving(public) if checked else operators.binary(kernel))
+        setattr(tensor, f"__r{symbol}__", operators.reflected(public if checked else kernel))
+        setattr(tensor, f"__i{symbol}__", operators.in_place(name, kernel.op))
+    matmul: Any = REGISTRY["matmul"].function
+    kind: Any = tensor
+    kind.__matmul__ = operators.product(matmul)
+    kind.__rmatmul__ = operators.reflected(matmul)
+    kind.__rdiv__ = kind.__rtruediv__  # by its older name

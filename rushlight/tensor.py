@@ -20,7 +20,6 @@ from rushlight.naming import device
 from rushlight.ops import (
     composite,
     creation,
-    division,
     elementwise as e,
     inplace,
     inplace_views,
@@ -29,7 +28,6 @@ from rushlight.ops import (
     shortcuts,
     wiring,
 )
-from rushlight.ops.family.declare import operator_of
 from rushlight.ops.registry import REGISTRY
 from rushlight.tape import call
 from rushlight.tape.hook_tables import Handle, add_to
@@ -50,6 +48,12 @@ class Tensor(Value):
     if TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any: ...
+
+        # What `methods.install` sets, as far as the package itself uses it.
+        __add__: Any
+        __sub__: Any
+        __mul__: Any
+        __truediv__: Any
 
     def __new__(cls, *args: Any, device: Any = None) -> Any:
         """PyTorch's older way: memory of a shape (sizes), or data (a list or an array) in the default type.
@@ -476,51 +480,12 @@ class Tensor(Value):
 
     __hash__ = object.__hash__
     __array_priority__ = 1000  # NumPy's numbers leave `number * tensor` to the tensor
-    __add__ = operator_of(e.add)
-    __mul__ = operator_of(e.mul)
-    __truediv__ = operator_of(e.div)
-    __floordiv__ = division.floor_divide
-    __mod__ = division.remainder
-    __pow__ = operator_of(e.pow)
     __neg__ = e.neg
     __abs__ = e.abs
-    __eq__ = operator_of(e.eq)
-    __ne__ = operator_of(e.ne)
-    __lt__ = operator_of(e.lt)
-    __le__ = operator_of(e.le)
-    __gt__ = operator_of(e.gt)
-    __ge__ = operator_of(e.ge)
     __invert__ = e.bitwise_not
 
     def __pos__(self) -> Tensor:
         return self
-
-    def __sub__(self, other: Any) -> Any:
-        try:
-            return composite.sub(self, other)
-        except OperandError:
-            return NotImplemented
-
-    def __radd__(self, other: Any) -> Any:
-        return e.add(self, other)
-
-    def __rsub__(self, other: Any) -> Any:
-        return composite.sub(other, self)
-
-    def __rmul__(self, other: Any) -> Any:
-        return e.mul(self, other)
-
-    def __rtruediv__(self, other: Any) -> Any:
-        return e.div(other, self)
-
-    def __rfloordiv__(self, other: Any) -> Any:
-        return division.floor_divide(other, self)
-
-    def __rmod__(self, other: Any) -> Any:
-        return division.remainder(other, self)
-
-    def __rpow__(self, other: Any) -> Any:
-        return e.pow(other, self)
 
 
 # The class body above shadows these three names with PyTorch's cast methods.

@@ -108,7 +108,6 @@ def elementwise(
         function = call.make_unary(op.plans, fallback)
     elif arity == 2:
         function = call.make_binary(op, fallback)
-        function.operator = call.make_binary(op, _leaving_foreign(fallback))  # type: ignore[attr-defined]
         code = function.__code__
         function.__code__ = code.replace(co_varnames=(code.co_varnames[0], second, *code.co_varnames[2:]))
     else:
@@ -117,23 +116,6 @@ def elementwise(
     if arity < 3:
         function.takes_out = True  # type: ignore[attr-defined]
     return register(name, function, doc, method, top) if listed else function
-
-
-def _leaving_foreign(fallback: Callable[..., Any]) -> Callable[..., Any]:
-    """What an operator does: what is no operand of ours gets its turn, and `x == None` is False."""
-
-    def operator(*operands: Any) -> Any:
-        try:
-            return fallback(*operands)
-        except OperandError:
-            return NotImplemented
-
-    return operator
-
-
-def operator_of(function: Any) -> Any:
-    """A declared op of two operands as a method for Python's operators."""
-    return function.operator
 
 
 def rowwise(
