@@ -72,6 +72,8 @@ def prod(
 ) -> Tensor:
     """The product of the chosen elements; 1 of none."""
     result = _filled("prod", input, mask, 1).to(_summed_type(input, dtype))
+    if isinstance(dim, list) and not dim:  # nothing is reduced, other than by sum and its like
+        return result
     for d in reversed(_dims("prod", dim, input.ndim)):
         result = result.prod(d, bool(keepdim))
     return result

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from rushlight.core.errors import DTypeError, ShapeError, SparseOperandError
+from rushlight.core.errors import DTypeError, RushlightError, ShapeError, SparseOperandError
 from rushlight.ops import (
     division,
     draws,
@@ -80,6 +80,8 @@ def _stored(name: str, function: Callable[..., Any]) -> Method:
             raise ShapeError(f"{name}_: a result {result.spec!r} does not fit into {self.spec!r} in place")
         if not inplace.holds(self.spec.dtype, result.spec.dtype):
             raise DTypeError(f"{name}_: a {result.spec.dtype.name} result cannot be stored in {self.spec!r}")
+        if name == "float_power" and result.spec.dtype is not self.spec.dtype:
+            raise RushlightError(f"{name}_: its result is {result.spec.dtype.name}, got {self.spec!r}; cast it first")
         return inplace.copy_(self, result)
 
     return method
@@ -110,7 +112,7 @@ def _scaled(op: Elementwise) -> Method:
             (_, other), factors = rearranged(f"{op.name}_", (self, other, *older), 2, ("alpha",))
             return method(self, other, **factors)
         try:
-            added = other if alpha == 1 and alpha is not True else scaled(op.name, self, other, alpha)
+            added = other if alpha.__class__ is int and alpha == 1 else scaled(op.name, self, other, alpha)
             return inplace.apply_inplace(op, self, added)
         except SparseOperandError as error:  # See Note [Sparse operands]
             return error.obj.instead(f"{op.name}_", (self, other), {"alpha": alpha})
@@ -178,7 +180,7 @@ def _install_operators(tensor: type[Value]) -> None:
         setattr(tensor, f"__{name}__", operators.binary(getattr(e, name)))
     for symbol, name in _OPERATORS.items():
         public = REGISTRY[name].function
-        kernel = getattr(e, name, public)  # without what a public function checks besides
+        kernel: Any = getattr(e, name, public)  # without what a public function checks besides
         checked = name == "sub" or name in division.NAMES
         setattr(tensor, f"__{symbol}__", operators.leaving(public) if checked else operators.binary(kernel))
         setattr(tensor, f"__r{symbol}__", operators.reflected(public if checked else kernel))

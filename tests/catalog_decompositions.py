@@ -192,6 +192,11 @@ def matrix_norm(a: Array, ord: Any = "fro", dim: tuple[int, int] = (-2, -1), kee
     return np.linalg.norm(a, ord, dim, keepdim)
 
 
+def older_norms(make: Make) -> Iterator[Sample]:
+    yield at(regular(make, 3, 4), (0, 1))
+    yield at(regular(make, 2, 3, 3), (0, 2), True)
+
+
 def any_norms(make: Make) -> Iterator[Sample]:
     yield at(make.nonzero(2, 3))
     yield at(make.nonzero(5), 3)
@@ -296,6 +301,8 @@ FUNCTIONS = [
     row("linalg_pinv", lambda a, hermitian=False: np.linalg.pinv(a), over(regular, RECTANGLES[:3])),
     row("pinverse", np.linalg.pinv, over(regular, RECTANGLES)),
     row("linalg_matrix_norm", matrix_norm, norms),
+    row("nuclear_norm", lambda a, dim, keepdim=False: matrix_norm(a, "nuc", dim, keepdim), older_norms),
+    row("frobenius_norm", lambda a, dim, keepdim=False: matrix_norm(a, "fro", dim, keepdim), older_norms),
     row("linalg_norm", norm_of, any_norms),
     row("linalg_cond", condition, conditions),
     row("linalg_matrix_rank", rank, ranks, result=always(int64), differentiable=False),

@@ -119,3 +119,104 @@ def test_complex_numbers_are_multiplied_where_an_index_says():
         lambda a, b: a.scatter_reduce(0, rl.tensor([[0, 0], [0, 1]]), b, "prod"),
         (x.detach().to(rl.complex128).requires_grad_(), src.detach().to(rl.complex128).requires_grad_()),
     )
+
+
+# ---- operators and numbers ----
+
+
+class Mine:
+    """Another library's operand, which knows what to do with a tensor."""
+
+    def __radd__(self, other):
+        return "added"
+
+    def __rmatmul__(self, other):
+        return "multiplied"
+
+    def __gt__(self, other):
+        return "compared"
+
+
+def test_operators_leave_the_unknown_to_the_other_operand():
+    x = rl.ones(2)
+    assert (x + Mine(), x @ Mine(), x < Mine()) == ("added", "multiplied", "compared")
+    x += Mine()
+    assert x == "added"
+    x = rl.ones(2, dtype=rl.int64)
+    assert (x == None) is False and (x != None) is True  # noqa: E711
+    assert x not in (None, "text", [1, 1])
+    for call in (lambda: x + "text", lambda: "text" + x, lambda: x & None, lambda: x < "text", lambda: x @ 2):
+        with pytest.raises(TypeError):
+            call()
+    assert x.__rdiv__(3).tolist() == [3.0, 3.0]
+
+
+def test_two_numbers_make_a_tensor():
+    assert rl.add(2, 3).dtype is rl.int64
+    assert rl.mul(2, 1.5).tolist() == 3.0
+    assert rl.div(True, False).tolist() == INF
+    assert rl.sub(2j, 3).tolist() == -3 + 2j
+    assert rl.floor_divide(7, 2).tolist() == 3
+    with pytest.raises(TypeError, match="at least one"):
+        rl.maximum(2, 3)
+
+
+def test_alpha_of_bools_and_of_integers():
+    yes, one = rl.tensor([True, False]), rl.tensor([1], dtype=rl.int8)
+    assert rl.add(yes, yes, alpha=2).tolist() == [True, False]
+    assert rl.add(~yes, yes, alpha=0).tolist() == [False, True]
+    assert yes.clone().add_(~yes, alpha=3).tolist() == [True, True]
+    for call in (lambda: rl.add(one, one, alpha=1.0), lambda: one.sub_(one, alpha=1.0)):
+        with pytest.raises(RuntimeError, match="no integer"):
+            call()
+    with pytest.raises(TypeError, match="requires a gradient"):
+        rl.addcmul(rl.ones(2), rl.ones(2), rl.ones(2), value=rl.tensor(2.0, requires_grad=True))
+
+
+@pytest.mark.parametrize("dtype", [rl.float16, rl.bfloat16], ids=["float16", "bfloat16"])
+def test_a_number_counts_as_what_a_half_type_holds_of_it(device, dtype):
+    for value in (0.1, 0.3, 1e-7, -2051.0, 3.3e4, 7e-6):
+        x = rl.tensor([value], dtype=dtype, device=device)
+        assert (x == value).item() and (x >= value).item() and not (x > value).item(), value
+        assert (x - value).item() == 0
+        assert (x % value).item() == 0
+    assert (rl.tensor([INF], dtype=rl.float16, device=device) == 1e6).item()
+    x = rl.tensor([3.0], dtype=dtype, device=device)
+    assert (x * 0.1).item() == rl.tensor(3.0 * np.float32(0.1), dtype=dtype).item()
+
+
+def test_signed_zeros_and_infinities():
+    x, y = rl.tensor([-0.0, 0.0, 1.0]), rl.tensor([1.0, -1.0, -INF])
+    assert [math.copysign(1, v) for v in rl.floor_divide(x, y).tolist()[:2]] == [-1, -1]
+    both = rl.tensor([complex(INF, 0), complex(-INF, 1)])
+    assert rl.logaddexp(both, both).tolist() == both.tolist()
+
+
+def test_results_that_have_one_type():
+    x = rl.tensor([1.5, -2.0])
+    with pytest.raises(RuntimeError, match="float64"):
+        x.float_power_(2)
+    with pytest.raises(RuntimeError, match="float64"):
+        rl.float_power(x, 2, out=rl.empty(2))
+    assert rl.clamp_max(x.int(), rl.tensor([1, 1]), out=rl.empty(2, dtype=rl.int64)).tolist() == [1, -2]
+    for name, args in (("sum", (x, 0)), ("cumsum", (x, 0)), ("mean", (x, 0))):
+        with pytest.raises(RuntimeError, match="does not match"):
+            getattr(rl, name)(*args, dtype=rl.float64, out=rl.empty(0))
+
+
+def test_norms_refuse_what_has_none():
+    x = rl.ones(2, 2, 2)
+    for call in (
+        lambda: rl.linalg.vector_norm(x, 2j),
+        lambda: rl.linalg.norm(x, 1, (0, 1, 2)),
+        lambda: rl.linalg.vector_norm(rl.ones(0), -1),
+        lambda: rl.histogram(rl.ones(2), rl.ones(1)),
+        lambda: rl.histogramdd(rl.ones(3, 0), []),
+    ):
+        with pytest.raises(RuntimeError):
+            call()
+    for call in (lambda: x.argmax(dim=[0]), lambda: x.argmin((0, 1))):
+        with pytest.raises(TypeError, match="dim"):
+            call()
+    assert rl.sum(a=x).item() == rl.sum(x=x).item() == 8
+    assert rl.tensor(True).to_sparse().to_dense().item() is True

@@ -15,7 +15,7 @@ from rushlight.ops.selection import nonzero
 from rushlight.scalar import build as s
 from rushlight.scalar.ir import Expr, const
 from rushlight.tape import call
-from rushlight.tape.needed import Needed
+from rushlight.tape.needed import Needed, is_followed
 from rushlight.tape.value import Value
 
 # The kernels are plain functions of their operands; the public functions below take PyTorch's keywords and check more.
@@ -25,6 +25,8 @@ for _name in ("add", "sub", "div", "where", "square"):
 
 def scaled(op: str, input: Any, other: Any, alpha: Any) -> Any:
     """alpha * other, for an op that adds it to the input."""
+    if isinstance(alpha, Value):
+        no_gradient(op, "alpha", alpha)
     try:
         kinds = [v.spec.dtype for v in (input, other) if isinstance(v, Value)]
     except SparseOperandError:  # See Note [Sparse operands]
@@ -36,20 +38,32 @@ def scaled(op: str, input: Any, other: Any, alpha: Any) -> Any:
         raise RushlightError(f"{op}: an alpha of type bool is for bool tensors, got {kinds[0].name}; give a number")
     if whole and isinstance(alpha, (float, complex)):
         raise RushlightError(f"{op}: alpha {alpha} is no integer, and the operands are integers; cast one to float")
+    if kinds and all(dtype is bool_ for dtype in kinds) and all(isinstance(v, (Value, bool)) for v in (input, other)):
+        return e.bitwise_and(other, bool(alpha)) if isinstance(other, Value) else other and bool(alpha)
+    if not isinstance(alpha, Value) and alpha == 1:
+        return other
     return e.mul(other, alpha) if isinstance(other, Value) else other * alpha
 
 
+def no_gradient(op: str, name: str, value: Value) -> None:
+    """A tensor may stand for a number, but no gradient passes a number."""
+    if is_followed(value):
+        raise TypeError(
+            f"{op}: {name} is a number, got {value.spec!r} that requires a gradient; multiply by it instead"
+        )
+
+
 @composite("add")
-def add(input: Any, other: Any, _: Any = None, alpha: float = 1, out: Any = None) -> Value:
+def add(input: Any, other: Any, _: Any = None, alpha: Any = 1, out: Any = None) -> Value:
     """input + alpha * other."""
     if _ is not out:
         if isinstance(_, Value):
             tensors, factors = rearranged("add", (input, other, _), 2, ("alpha",))
             return add(*tensors, **factors, out=out)
         return call.stored(
-            add, (input, other if alpha == 1 and alpha is not True else scaled("add", input, other, alpha)), _, out
+            add, (input, other if alpha.__class__ is int and alpha == 1 else scaled("add", input, other, alpha)), _, out
         )
-    return e.add(input, other if alpha == 1 and alpha is not True else scaled("add", input, other, alpha))
+    return e.add(input, other if alpha.__class__ is int and alpha == 1 else scaled("add", input, other, alpha))
 
 
 def _no_bools(x: Any, other: Any, op: str) -> None:
@@ -59,7 +73,7 @@ def _no_bools(x: Any, other: Any, op: str) -> None:
 
 
 @composite("sub")
-def sub(input: Any, other: Any, _: Any = None, alpha: float = 1, out: Any = None) -> Value:
+def sub(input: Any, other: Any, _: Any = None, alpha: Any = 1, out: Any = None) -> Value:
     """input - alpha * other."""
     try:
         _no_bools(input, other, "sub")
@@ -70,9 +84,9 @@ def sub(input: Any, other: Any, _: Any = None, alpha: float = 1, out: Any = None
             tensors, factors = rearranged("sub", (input, other, _), 2, ("alpha",))
             return sub(*tensors, **factors, out=out)
         return call.stored(
-            sub, (input, other if alpha == 1 and alpha is not True else scaled("sub", input, other, alpha)), _, out
+            sub, (input, other if alpha.__class__ is int and alpha == 1 else scaled("sub", input, other, alpha)), _, out
         )
-    return e.sub(input, other if alpha == 1 and alpha is not True else scaled("sub", input, other, alpha))
+    return e.sub(input, other if alpha.__class__ is int and alpha == 1 else scaled("sub", input, other, alpha))
 
 
 @composite("div")

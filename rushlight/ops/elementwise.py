@@ -29,7 +29,8 @@ def _floor_div(x: Expr, y: Expr) -> Expr:
     quotient = s.where(past, quotient - 1, quotient)
     down = s.floor(quotient)
     nearest = s.where(quotient - down > 0.5, down + 1, down)
-    return s.where(y.eq(0), x / y, nearest)
+    # A quotient of 0 has the sign that x / y has.
+    return s.where(y.eq(0), x / y, s.where(quotient.eq(0), x / y * 0, nearest))
 
 
 def _remainder(x: Expr, y: Expr) -> Expr:

@@ -38,6 +38,10 @@ SECOND: dict[str, tuple[str, ...]] = {
     "other": ("B",),
     "shape": ("size",),
     "src": ("source",),
+    "x": ("input",),  # NumPy's
+    "a": ("input",),
+    "x1": ("input",),
+    "x2": ("other",),
 }
 
 

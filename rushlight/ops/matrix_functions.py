@@ -245,6 +245,8 @@ def linalg_norm(
     """The norm of vectors where one dimension is named or found, of matrices where two are."""
     dims = None if dim is None else (dim,) if isinstance(dim, int) else tuple(dim)
     rank = len(A.spec.shape)
+    if ord is not None and dims is not None and not 1 <= len(dims) <= 2:
+        raise RushlightError(f"norm: with ord {ord!r} one or two dimensions are named, got {list(dims)}")
     if ord is not None and (len(dims) if dims is not None else rank) == 2:
         return matrix_norm(A, ord, (-2, -1) if dims is None else dims, keepdim, dtype=dtype)
     if isinstance(ord, str) or (ord is not None and dims is None and rank > 2):
@@ -261,6 +263,20 @@ def norm(input: Value, p: Any = "fro", dim: Any = None, keepdim: bool = False, d
     if p is not None and p != "fro" and not isinstance(p, (int, float)):
         raise RushlightError(f"norm: p is a number, 'fro' or 'nuc', got {p!r}")
     return statistics.vector_norm(input, 2 if p is None or p == "fro" else p, dim, keepdim, dtype=dtype)
+
+
+@composite("nuclear_norm", method=False)
+def nuclear_norm(input: Value, dim: Any = (-2, -1), keepdim: bool = False) -> Value:
+    """The sum of the singular values of matrices."""
+    if isinstance(dim, bool):  # PyTorch's form without dimensions
+        dim, keepdim = (-2, -1), dim
+    return matrix_norm(input, "nuc", dim, keepdim)
+
+
+@composite("frobenius_norm", method=False)
+def frobenius_norm(input: Value, dim: int | Sequence[int], keepdim: bool = False) -> Value:
+    """The length of the elements over dimensions, seen as one vector."""
+    return statistics.vector_norm(input, 2, dim, keepdim)
 
 
 @composite("linalg_cond", method=False, top=False)

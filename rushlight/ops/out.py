@@ -154,8 +154,11 @@ def with_out(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
             if named.get("dtype") not in (None, out.spec.dtype):
                 raise RushlightError(f"{name}(): dtype {named['dtype']!r} does not match that of out, {out.spec!r}")
             named |= {"dtype": out.spec.dtype, "device": out.spec.device.device.name}
-        if folds and isinstance(out, Value) and named.get("dtype") is None:
-            named["dtype"] = out.spec.dtype
+        if (folds or name == "mean") and isinstance(out, Value):
+            if named.get("dtype") not in (None, out.spec.dtype):
+                raise RushlightError(f"{name}(): dtype {named['dtype']!r} does not match that of out, {out.spec!r}")
+            if folds:
+                named["dtype"] = out.spec.dtype
         made = function(*args, **named)
         if name in _LINES and isinstance(out, Value) and out.spec.numel == made.spec.numel:
             made = views.reshape(made, out.spec.shape)  # a line fills an out of any shape

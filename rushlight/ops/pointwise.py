@@ -25,7 +25,7 @@ from rushlight.core.dtypes import (
 )
 from rushlight.core.errors import DTypeError, RushlightError
 from rushlight.ops import elementwise as e, parts
-from rushlight.ops.composite import clamp
+from rushlight.ops.composite import clamp, no_gradient
 from rushlight.ops.family.declare import elementwise
 from rushlight.ops.older import rearranged
 from rushlight.ops.registry import composite
@@ -287,20 +287,24 @@ _addcdiv = elementwise("addcdiv", lambda x, y, z, value: x + value * (y / z), "x
 
 
 @composite("addcmul")
-def addcmul(input: Value, tensor1: Value, tensor2: Value, *older: Any, value: float = 1) -> Value:
+def addcmul(input: Value, tensor1: Value, tensor2: Value, *older: Any, value: Any = 1) -> Value:
     """input + value * tensor1 * tensor2."""
     if older:
         tensors, factors = rearranged("addcmul", (input, tensor1, tensor2, *older), 3, ("value",))
         return addcmul(*tensors, **factors)
+    if isinstance(value, Value):
+        no_gradient("addcmul", "value", value)
     return _addcmul(input, tensor1, tensor2, value)
 
 
 @composite("addcdiv")
-def addcdiv(input: Value, tensor1: Value, tensor2: Value, *older: Any, value: float = 1) -> Value:
+def addcdiv(input: Value, tensor1: Value, tensor2: Value, *older: Any, value: Any = 1) -> Value:
     """input + value * tensor1 / tensor2; of floats only."""
     if older:
         tensors, factors = rearranged("addcdiv", (input, tensor1, tensor2, *older), 3, ("value",))
         return addcdiv(*tensors, **factors)
+    if isinstance(value, Value):
+        no_gradient("addcdiv", "value", value)
     if not any(v.spec.differentiable for v in (tensor1, tensor2)):
         raise DTypeError("addcdiv: integers are not divided; use input + value * trunc(tensor1 / tensor2), or cast")
     return _addcdiv(input, tensor1, tensor2, value)

@@ -109,8 +109,8 @@ OUT_FUNCTIONAL = _words(
 OUT_EXACT = _words(
     """
     addbmm addmm addmv alias_copy all amax amin aminmax any argmax argmin as_strided_copy avg_pool2d avg_pool3d baddbmm
-    bitwise_not bmm bucketize ceil cholesky cholesky_ex clamp clamp_max clamp_min clip complex conj_physical cross cummax
-    cummin det diag diagonal_copy dot eigh eigvalsh expand_copy floor frac frexp gather gelu hardshrink heaviside histc
+    bitwise_not bmm bucketize ceil cholesky cholesky_ex complex conj_physical cross cummax
+    cummin det diag diagonal_copy dot eigh eigvalsh expand_copy float_power floor frac frexp gather gelu hardshrink heaviside histc
     histogram ifft ihfft index_add index_copy index_reduce index_select inner inv inv_ex isin isneginf isposinf kthvalue
     ldl_factor ldl_factor_ex ldl_solve linear log_softmax logcumsumexp logsigmoid lu lu_factor lu_factor_ex lu_solve lu_unpack
     masked_select matmul matrix_norm mm mode msort multi_dot multinomial mv nan_to_num nanquantile narrow_copy

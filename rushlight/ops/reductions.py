@@ -258,6 +258,8 @@ def prod(input: Value, dim: int | None = None, keepdim: bool = False, *, dtype: 
 
 
 def _position_of(kernel: Callable[..., Value], x: Value, dim: int | None, keepdim: bool, op: str) -> Value:
+    if dim is not None and not isinstance(dim, int):
+        raise TypeError(f"{op}: dim is one dimension or None, got {dim!r}")
     _needs_elements(x, dim, op)
     if dim is None:
         flat = kernel(views.reshape(x, (-1,)), dim=0)

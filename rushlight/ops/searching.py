@@ -190,8 +190,8 @@ def _places(x: Value, edges: Value) -> tuple[Value, Value]:
 
 def _edges(op: str, x: Value, bins: Any, given: Sequence[float] | None) -> Value:
     if isinstance(bins, Value):
-        if len(bins.spec.shape) != 1 or not bins.spec.numel:
-            raise RushlightError(f"{op}: the edges of bins must be a vector, got {bins.spec!r}")
+        if len(bins.spec.shape) != 1 or bins.spec.numel < 2:
+            raise RushlightError(f"{op}: the edges of bins must be a vector of two or more, got {bins.spec!r}")
         if bins.spec.dtype is not x.spec.dtype:
             raise DTypeError(f"{op}: edges {bins.spec!r} must have the type of {x.spec!r}; cast with .to(dtype)")
         if given is not None:
@@ -253,8 +253,8 @@ def histogramdd(
 ) -> HistogramDD:
     """Points (..., D) counted in D-dimensional bins, and the edges along each dimension."""
     shape = input.spec.shape
-    if len(shape) < 2:
-        raise RushlightError(f"histogramdd: points are rows of at least 2 dimensions, got {input.spec!r}")
+    if len(shape) < 2 or not shape[-1]:
+        raise RushlightError(f"histogramdd: points are rows of one coordinate or more, got {input.spec!r}")
     _check_input("histogramdd", input, weight, shape[:-1])
     count = shape[-1]
     listed = [bins] * count if isinstance(bins, int) else list(bins)
@@ -262,16 +262,15 @@ def histogramdd(
         raise RushlightError(f"histogramdd: {count} coordinates need as many bins and two ends of a range each")
     points = views.reshape(call.detached(input), (-1, count) if input.spec.numel else (0, count))
     n = points.spec.shape[0]
-    place, inside = filled(points, int64, (n,), 0), None
+    place, inside = filled(points, int64, (n,), 0), filled(points, bool_, (n,), True)
     edges = []
     for dim, own in enumerate(listed):
         x = views.contiguous(views.select(points, 1, dim))
         line = _edges("histogramdd", x, own, None if range is None else range[2 * dim : 2 * dim + 2])
         at, within = _places(x, line)
         place = e.add(e.mul(place, line.spec.numel - 1), at)
-        inside = within if inside is None else e.logical_and(inside, within)
+        inside = e.logical_and(inside, within)
         edges.append(line)
-    assert inside is not None
     sizes = tuple(line.spec.numel - 1 for line in edges)
     total = 1
     for size in sizes:

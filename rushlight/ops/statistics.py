@@ -215,9 +215,13 @@ def vector_norm(
     if x.spec.dtype.kind not in "fc" or (dtype is not None and dtype.kind != x.spec.dtype.kind):
         what = "" if dtype is None else f" with dtype {dtype.name}"
         raise DTypeError(f"vector_norm: takes floating point or complex, got {x.spec!r}{what}; cast with .to(dtype)")
+    if not isinstance(ord, (int, float)):
+        raise RushlightError(f"vector_norm: the order is a real number, got {ord!r}")
     x = x if dtype is None else e.cast(x, dtype)
     x = e.abs(x) if x.spec.dtype.kind == "c" else x
     ord = float(ord)
+    if ord < 0 and not x.spec.numel:
+        return _empty_extreme(x, dim, keepdim, ord)
     if ord == 2:
         return reductions.reduce_dims(_length, x, dim, keepdim)
     kept = x.spec.dtype
@@ -235,8 +239,8 @@ def vector_norm(
     return e.cast(out, kept)
 
 
-def _empty_extreme(x: Value, dim: Dims, keepdim: bool) -> Value:
+def _empty_extreme(x: Value, dim: Dims, keepdim: bool, ord: float = math.inf) -> Value:
     dims = wrap_dims(dim, len(x.spec.shape), "vector_norm")
     if any(x.spec.shape[d] == 0 for d in dims):
-        raise RushlightError(f"vector_norm: {x.spec!r} has no elements along {list(dims)}, so there is no largest")
+        raise RushlightError(f"vector_norm: {x.spec!r} has no elements along {list(dims)}, so there is no {ord} norm")
     return reductions.amax(e.abs(x), dim, keepdim)

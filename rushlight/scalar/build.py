@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from rushlight.core.dtypes import DType, complex_type, real_type
+import math
+
+from rushlight.core.dtypes import DType, bfloat16, complex_type, float16, float32, int32, real_type
 from rushlight.scalar.ir import Expr, Number, binary, const, make, unary
 
 
@@ -115,6 +117,22 @@ def wrapped(x: Expr, dtype: DType) -> Expr:
         return x
     bits = 8 * dtype.itemsize
     return x & ((1 << bits) - 1) if dtype.kind == "u" else (x << (32 - bits)) >> (32 - bits)
+
+
+def rounded(x: Expr, dtype: DType) -> Expr:
+    """A float32 as a half type would hold it: what a store and a load would make of it. It has no derivative."""
+    if dtype not in (float16, bfloat16) or x.dtype is not float32:
+        return x
+    dropped = 13 if dtype is float16 else 16
+    n = bits_to(x, int32)
+    # To the nearest, ties to even: what is dropped is added up to a carry.
+    near = bits_to((n + ((1 << (dropped - 1)) - 1) + ((n >> dropped) & 1)) & -(1 << dropped), float32)
+    if dtype is float16:
+        size = absolute(x)
+        even = (size + 0.5) - 0.5  # below the normal numbers all are multiples of one
+        near = where(size < 2.0**-14, where(n < 0, -even, even), near)
+        near = where(near > 65504.0, const(math.inf, float32), where(near < -65504.0, const(-math.inf, float32), near))
+    return where(isnan(x), x, near)
 
 
 def bits_to(x: Expr, dtype: DType) -> Expr:

@@ -148,7 +148,7 @@ def to_sparse(self: Any, sparse_dim: int | None = None, *, layout: Any = None, *
     if layout not in (None, creation.sparse_coo) or any(value is not None for value in named.values()):
         raise LayoutError(f"to_sparse: only the layout sparse_coo is made, got {layout!r} {named}")
     count = self.ndim if sparse_dim is None else sparse_dim
-    if not 1 <= count <= self.ndim:
+    if not min(1, self.ndim) <= count <= self.ndim:
         raise ShapeError(f"to_sparse: sparse_dim must be 1 to {self.ndim} for {self.spec!r}, got {count}")
     sizes = self.shape[:count]
     table = self.reshape((math.prod(sizes), *self.shape[count:]))

@@ -34,6 +34,7 @@ class Needed:
     permute: Callable[[Value, Shape], Value]
     cat: Callable[[Any, int], Value]
     batch_rule: Callable[[Any], Any]  # an op's batching rule
+    number: Callable[[Any], Value]  # a Python number as a 0-dim tensor on the default device
     from_array: Callable[[Any], Value]  # a NumPy array as a tensor on the host
     spread: Callable[[Value, Any], Value]  # the physical value of a value repeated over levels
 

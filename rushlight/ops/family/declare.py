@@ -16,6 +16,9 @@ from rushlight.tape.needed import Needed
 from rushlight.tape.op import keep_plan
 from rushlight.tape.value import Value
 
+_WIDE = ("mul", "div", "floor_divide", "xlogy")  # ops that take a number as it is, as kernels of composites do
+_OF_NUMBERS = ("add", "sub", "mul", "div", "floor_divide")  # ops that PyTorch also does with two Python numbers
+
 
 def as_operand(operand: Any) -> Any:
     """A NumPy number counts as a Python one, an array as the tensor with its elements."""
@@ -45,6 +48,8 @@ def apply(op: Elementwise, *operands: Any) -> Any:
                 f"make a tensor of it with rushlight.tensor(...)"
             )
     if not tensors:
+        if op.name in _OF_NUMBERS:
+            return apply(op, *[Needed.number(v) for v in operands])
         raise DTypeError(f"{op.name}: at least one operand must be a tensor, got {operands!r}")
     if op.refuse is not None:
         op.refuse(tensors, operands)
@@ -92,6 +97,7 @@ def elementwise(
     One that is not `listed` is a kernel of composites, no public name. `second` is the keyword of the second operand.
     """
     op = Elementwise(name, body, vjp, accepts, result, conditions, doc)
+    op.rounds = listed and name not in _WIDE
     arity = body.__code__.co_argcount
 
     def fallback(*operands: Any) -> Any:

@@ -107,7 +107,7 @@ def map_kernel(formula: Formula, sizes: Shape, strides: Sequence[Shape], n_outs:
 class Elementwise(MapOp):
     """A declared elementwise op. Operands are tensors or Python numbers; `static` is the pattern of them."""
 
-    __slots__ = ("accepts", "body", "conditions", "refuse", "result", "vjp")
+    __slots__ = ("accepts", "body", "conditions", "refuse", "result", "rounds", "vjp")
 
     refuse: (
         Callable[[Sequence[Value], Sequence[Any]], None] | None
@@ -130,6 +130,7 @@ class Elementwise(MapOp):
         self.result = result
         self.conditions = conditions
         self.refuse = None
+        self.rounds = False  # whether a number counts as what a half type holds of it, as in most of PyTorch's ops
 
     def common_type(self, ins: Sequence[Spec], static: Static) -> DType:
         """The type the formula is computed in and, unless `result` says otherwise, stored in."""
@@ -155,7 +156,8 @@ class Elementwise(MapOp):
         tensors = 0
         for place, kind in enumerate(static):
             if kind is not None:
-                leaves.append(s.wrapped(param(len(params), compute), common))
+                number = s.wrapped(param(len(params), compute), common)
+                leaves.append(s.rounded(number, common) if self.rounds else number)
                 params.append(compute)
             else:
                 own = ins[tensors].dtype
@@ -164,6 +166,8 @@ class Elementwise(MapOp):
                     leaf = s.cast(leaf, compute)
                     # A 0-dim operand may be of a wider type; it counts as what the common type holds of it.
                     leaf = s.wrapped(leaf, common) if own.itemsize >= common.itemsize and own is not common else leaf
+                    if self.rounds and own is not common and (own.kind != "f" or self.result is dtypes.bool_):
+                        leaf = s.rounded(leaf, common)  # only where no gradient asks for the way back
                 leaves.append(leaf)
                 tensors += 1
         return leaves, tuple(params)
