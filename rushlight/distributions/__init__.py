@@ -6,19 +6,38 @@ Gives: samples, log-probabilities, moments, entropies. Never: a kernel, or rando
 
 from __future__ import annotations
 
-from rushlight.distributions import constraints as constraints, kl_mixed as kl_mixed, utils as utils
+from rushlight.distributions import (
+    constraint_registry as constraint_registry,
+    constraints as constraints,
+    kl as kl,
+    kl_mixed as kl_mixed,
+    transforms as transforms,
+    utils as utils,
+)
+from rushlight.distributions.assembled import (
+    CatTransform as CatTransform,
+    CorrCholeskyTransform as CorrCholeskyTransform,
+    CumulativeDistributionTransform as CumulativeDistributionTransform,
+    PositiveDefiniteTransform as PositiveDefiniteTransform,
+    StackTransform as StackTransform,
+)
 from rushlight.distributions.categorical import (
     Categorical as Categorical,
     Multinomial as Multinomial,
     OneHotCategorical as OneHotCategorical,
     OneHotCategoricalStraightThrough as OneHotCategoricalStraightThrough,
 )
+from rushlight.distributions.constraint_registry import biject_to as biject_to, transform_to as transform_to
 from rushlight.distributions.continuous import (
     Cauchy as Cauchy,
     Exponential as Exponential,
     Laplace as Laplace,
     Normal as Normal,
     Uniform as Uniform,
+)
+from rushlight.distributions.correlations import (
+    GeneralizedPareto as GeneralizedPareto,
+    LKJCholesky as LKJCholesky,
 )
 from rushlight.distributions.directional import VonMises as VonMises
 from rushlight.distributions.discrete import (

@@ -116,6 +116,11 @@ class _Stack(Constraint):
     def is_discrete(self) -> bool:  # type: ignore[override]
         return any(c.is_discrete for c in self.cseq)
 
+    @property
+    def event_dim(self) -> int:  # type: ignore[override]
+        dims = max(c.event_dim for c in self.cseq)
+        return dims + (self.dim + dims < 0)
+
     def check(self, value: Any) -> Any:
         return ops.stack([c.check(v) for c, v in zip(self.cseq, value.unbind(self.dim), strict=True)], self.dim)
 
@@ -131,44 +136,94 @@ class _Cat(Constraint):
     def is_discrete(self) -> bool:  # type: ignore[override]
         return any(c.is_discrete for c in self.cseq)
 
+    @property
+    def event_dim(self) -> int:  # type: ignore[override]
+        return max(c.event_dim for c in self.cseq)
+
     def check(self, value: Any) -> Any:
         parts = value.split(self.lengths, self.dim)
         return ops.cat([c.check(v) for c, v in zip(self.cseq, parts, strict=True)], self.dim)
 
 
-def greater_than(lower_bound: Any) -> Constraint:
+class _GreaterThan(_Between):
     """Numbers above a bound."""
-    return _Between("GreaterThan", lower_bound, None, "(]")
+
+    def __init__(self, lower_bound: Any) -> None:
+        super().__init__("GreaterThan", lower_bound, None, "(]")
 
 
-def greater_than_eq(lower_bound: Any) -> Constraint:
+class _GreaterThanEq(_Between):
     """Numbers from a bound on."""
-    return _Between("GreaterThanEq", lower_bound, None)
+
+    def __init__(self, lower_bound: Any) -> None:
+        super().__init__("GreaterThanEq", lower_bound, None)
 
 
-def less_than(upper_bound: Any) -> Constraint:
+class _LessThan(_Between):
     """Numbers below a bound."""
-    return _Between("LessThan", None, upper_bound, "[)")
+
+    def __init__(self, upper_bound: Any) -> None:
+        super().__init__("LessThan", None, upper_bound, "[)")
 
 
-def interval(lower_bound: Any, upper_bound: Any) -> Constraint:
+class _Interval(_Between):
     """Numbers from one bound to another."""
-    return _Between("Interval", lower_bound, upper_bound)
+
+    def __init__(self, lower_bound: Any, upper_bound: Any) -> None:
+        super().__init__("Interval", lower_bound, upper_bound)
 
 
-def half_open_interval(lower_bound: Any, upper_bound: Any) -> Constraint:
+class _HalfOpenInterval(_Between):
     """Numbers from one bound to below another."""
-    return _Between("HalfOpenInterval", lower_bound, upper_bound, "[)")
+
+    def __init__(self, lower_bound: Any, upper_bound: Any) -> None:
+        super().__init__("HalfOpenInterval", lower_bound, upper_bound, "[)")
 
 
-def integer_interval(lower_bound: Any, upper_bound: Any) -> Constraint:
+class _IntegerInterval(_Between):
     """Whole numbers from one bound to another."""
-    return _Between("IntegerInterval", lower_bound, upper_bound, is_discrete=True)
+
+    def __init__(self, lower_bound: Any, upper_bound: Any) -> None:
+        super().__init__("IntegerInterval", lower_bound, upper_bound, is_discrete=True)
 
 
-def multinomial(upper_bound: Any) -> Constraint:
-    """Counts with a given sum."""
-    return _Test("multinomial", lambda v: (v >= 0).all(-1) & (v.sum(-1) <= upper_bound), 1, is_discrete=True)
+class _IntegerGreaterThan(_Between):
+    """Whole numbers from a bound on."""
+
+    def __init__(self, name: str, lower_bound: Any) -> None:
+        super().__init__(name, lower_bound, None, is_discrete=True)
+
+
+class _Multinomial(Constraint):
+    """Counts whose sum is at most a bound."""
+
+    is_discrete = True
+    event_dim = 1
+
+    def __init__(self, upper_bound: Any) -> None:
+        self.upper_bound = upper_bound
+
+    def check(self, value: Any) -> Any:
+        return (value >= 0).all(-1) & (value.sum(-1) <= self.upper_bound)
+
+
+class MixtureSameFamilyConstraint(Constraint):
+    """The set of a mixture's components, for values that lack their dimension."""
+
+    def __init__(self, base_constraint: Constraint) -> None:
+        self.base_constraint = base_constraint
+
+    @property
+    def is_discrete(self) -> bool:  # type: ignore[override]
+        return self.base_constraint.is_discrete
+
+    @property
+    def event_dim(self) -> int:  # type: ignore[override]
+        return self.base_constraint.event_dim
+
+    def check(self, value: Any) -> Any:
+        held = self.base_constraint.check(value.unsqueeze(-1 - self.event_dim))
+        return held.all(-1)
 
 
 def _is_simplex(v: Any) -> Any:
@@ -201,27 +256,37 @@ def _is_positive(v: Any, inclusive: bool) -> Any:
     return _is_symmetric(v) & ((least >= -1e-6) if inclusive else (least > 0))
 
 
+def _set(name: str, test: Callable[[Any], Any], event_dim: int = 0, is_discrete: bool = False) -> Constraint:
+    """A set with a class of its own, by which transforms to it are found."""
+    spelled = "".join(word.capitalize() for word in name.split("_"))
+    kind: type[_Test] = type(f"_{spelled}", (_Test,), {"__doc__": f"The set {name}."})
+    return kind(name, test, event_dim, is_discrete)
+
+
 dependent = _Dependent()
 independent = _Independent
 stack = _Stack
 cat = _Cat
-boolean = _Test("boolean", lambda v: (v == 0) | (v == 1), is_discrete=True)
-one_hot = _Test("one_hot", _is_one_hot, 1, is_discrete=True)
-nonnegative_integer = _Between("nonnegative_integer", 0, None, is_discrete=True)
-positive_integer = _Between("positive_integer", 1, None, is_discrete=True)
-real = _Test("real", lambda v: v == v)
+greater_than, greater_than_eq, less_than = _GreaterThan, _GreaterThanEq, _LessThan
+interval, half_open_interval, integer_interval = _Interval, _HalfOpenInterval, _IntegerInterval
+multinomial = _Multinomial
+boolean = _set("boolean", lambda v: (v == 0) | (v == 1), is_discrete=True)
+one_hot = _set("one_hot", _is_one_hot, 1, is_discrete=True)
+nonnegative_integer = _IntegerGreaterThan("nonnegative_integer", 0)
+positive_integer = _IntegerGreaterThan("positive_integer", 1)
+real = _set("real", lambda v: v == v)
 real_vector = independent(real, 1)
 positive = greater_than(0.0)
 nonnegative = greater_than_eq(0.0)
 unit_interval = interval(0.0, 1.0)
-simplex = _Test("simplex", _is_simplex, 1)
-lower_triangular = _Test("lower_triangular", _is_lower, 2)
-lower_cholesky = _Test("lower_cholesky", _is_lower_cholesky, 2)
-corr_cholesky = _Test("corr_cholesky", _is_corr_cholesky, 2)
-square = _Test("square", lambda v: (v[..., 0, 0] == v[..., 0, 0]) & (v.shape[-1] == v.shape[-2]), 2)
-symmetric = _Test("symmetric", _is_symmetric, 2)
-positive_semidefinite = _Test("positive_semidefinite", lambda v: _is_positive(v, inclusive=True), 2)
-positive_definite = _Test("positive_definite", lambda v: _is_positive(v, inclusive=False), 2)
+simplex = _set("simplex", _is_simplex, 1)
+lower_triangular = _set("lower_triangular", _is_lower, 2)
+lower_cholesky = _set("lower_cholesky", _is_lower_cholesky, 2)
+corr_cholesky = _set("corr_cholesky", _is_corr_cholesky, 2)
+square = _set("square", lambda v: (v[..., 0, 0] == v[..., 0, 0]) & (v.shape[-1] == v.shape[-2]), 2)
+symmetric = _set("symmetric", _is_symmetric, 2)
+positive_semidefinite = _set("positive_semidefinite", lambda v: _is_positive(v, inclusive=True), 2)
+positive_definite = _set("positive_definite", lambda v: _is_positive(v, inclusive=False), 2)
 
 
 def is_dependent(constraint: Any) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -32,6 +33,14 @@ class Transform:
     def inv(self) -> Any:
         """The other way."""
         return _Inverse(self)
+
+    def with_cache(self, cache_size: int = 1) -> Any:
+        """The same transform, which remembers its last value or does not."""
+        if self._cache_size == cache_size:
+            return self
+        other = copy.copy(self)
+        other._cache_size, other._last = cache_size, (None, None)
+        return other
 
     def __call__(self, x: Any) -> Any:
         """The transform of x; with a cache the last one is kept for the way back."""
