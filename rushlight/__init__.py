@@ -20,6 +20,7 @@ from rushlight import (
     nn,
     optim,
     random,
+    serialization,
     signal,
     sparse,
     special,

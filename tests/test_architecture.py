@@ -42,6 +42,7 @@ ROOMS = (
         "autograd",
         "array_api",
         "settings",
+        "serialization",
         "version",
         "masked",
         "signal",

@@ -8,10 +8,13 @@ from collections.abc import Callable
 from typing import IO, Any
 
 from rushlight import interop
+from rushlight.core.dtypes import DType
 from rushlight.core.errors import RushlightError
+from rushlight.ops import creation
 from rushlight.ops.creation import resolve_pool
 from rushlight.tape import call
 from rushlight.tape.value import Leaf, Value
+from rushlight.tensor import device
 
 # What a file may name when it is not trusted: the makers of tensors and plain containers, nothing that acts.
 _HARMLESS = {
@@ -20,26 +23,53 @@ _HARMLESS = {
     ("builtins", "complex"),
     ("builtins", "slice"),
     ("builtins", "bytearray"),
+    ("collections", "Counter"),
     ("collections", "OrderedDict"),
     ("collections", "defaultdict"),
     ("rushlight.core.dtypes", "by_name"),
     ("rushlight.core.shapes", "Size"),
     ("rushlight.interop", "from_pickle"),
     ("rushlight.interop", "from_shared"),
+    ("rushlight.naming", "device"),
     ("rushlight.nn.parameter", "Parameter"),
     ("rushlight.nn.parameter", "from_pickle"),
     ("rushlight.sparse.coo", "from_pickle"),
+    ("rushlight.storage", "_from_bytes"),
+    ("rushlight.storage", "_over"),
 }
 
 
-class _Careful(pickle.Unpickler):
+SAFE: dict[str, Any] = {}  # what the program has named besides, by "module.name"
+
+
+class UnsafeFile(RushlightError, pickle.UnpicklingError):
+    """A file that asks for more than tensors and plain containers, and was not said to be trusted."""
+
+
+class _Reader(pickle.Unpickler):
+    """Makes tensors where `place` says."""
+
+    def __init__(self, file: Any, careful: bool, place: Callable[[Value, str], Value] | None, **named: Any) -> None:
+        super().__init__(file, **named)
+        self.careful = careful
+        self.place = place
+
     def find_class(self, module: str, name: str) -> Any:
-        if (module, name) in _HARMLESS:
-            return super().find_class(module, name)
-        raise RushlightError(
-            f"load: the file asks for {module}.{name}, which is not a tensor or a plain container; "
-            f"pass weights_only=False if you trust where the file is from"
-        )
+        if self.careful and (module, name) not in _HARMLESS:
+            if f"{module}.{name}" in SAFE:
+                return SAFE[f"{module}.{name}"]
+            raise UnsafeFile(
+                f"load: the file asks for {module}.{name}, which is not a tensor or a plain container; name it with "
+                f"serialization.add_safe_globals, or pass weights_only=False if you trust where the file is from"
+            )
+        if (module, name) == ("rushlight.interop", "from_pickle") and self.place is not None:
+            return self.made
+        return super().find_class(module, name)
+
+    def made(self, raw: bytes, dtype: DType, shape: tuple[int, ...], device: str, requires_grad: bool) -> Value:
+        assert self.place is not None
+        value = self.place(interop.from_pickle(raw, dtype, shape, "cpu", False), device)
+        return creation.requiring(value, requires_grad)
 
 
 def _storage_of(obj: Any) -> Any:
@@ -105,43 +135,72 @@ def _write(obj: Any, file: Any) -> None:
     _Sharing(file, {storage for storage, tensors in count.seen.items() if tensors > 1}).dump(obj)
 
 
-def save(obj: Any, f: Any) -> None:
+def save(
+    obj: Any,
+    f: Any,
+    pickle_module: Any = None,
+    pickle_protocol: int = 4,
+    _use_new_zipfile_serialization: bool = True,
+    _disable_byteorder_record: bool = False,
+) -> None:
     """Write tensors in any nesting of containers to a path or a file; a path is replaced only when all is written.
 
     Tensors that share memory share it again when they are loaded; one alone is written without what else its memory holds.
+    The arguments behind `f` are about PyTorch's own format and taken so that its calls run.
     """
     if hasattr(f, "write"):
         _write(obj, f)
+        if hasattr(f, "flush"):  # others may open the file before it is closed
+            f.flush()
         return
-    temporary = f"{os.fspath(f)}.part"
+    if not isinstance(f, (str, bytes, os.PathLike)):
+        raise AttributeError(f"save: a path, or a file with write(), is needed, got {type(f).__name__}")
+    temporary = f"{os.fsdecode(f)}.part"
     with open(temporary, "wb") as file:
         _write(obj, file)
     os.replace(temporary, f)
 
 
-def load(f: Any, map_location: Any = None, weights_only: bool = True) -> Any:
-    """Read what `save` wrote; `map_location` names the device its tensors go to."""
+def load(
+    f: Any,
+    map_location: Any = None,
+    pickle_module: Any = None,
+    *,
+    weights_only: bool | None = None,
+    mmap: bool | None = None,
+    **pickle_load_args: Any,
+) -> Any:
+    """Read what `save` wrote, tensors and plain containers only unless `weights_only` is False.
+
+    `map_location` says on which device tensors are made: a device, a dict of devices by those they were saved from, or a
+    function of a storage on the CPU and the device it was saved from, which gives a storage where they shall be, or None.
+    """
+    reading = (map_location, weights_only is None or weights_only, pickle_load_args)
     if hasattr(f, "read"):
-        return _read(f, map_location, weights_only)
+        return _read(f, *reading)
+    if not isinstance(f, (str, bytes, os.PathLike)):
+        raise AttributeError(f"load: a path, or a file with read(), is needed, got {type(f).__name__}")
     with open(f, "rb") as file:
-        return _read(file, map_location, weights_only)
+        return _read(file, *reading)
 
 
-def _read(file: IO[bytes], map_location: Any, weights_only: bool) -> Any:
-    result = (_Careful if weights_only else pickle.Unpickler)(file).load()
+def _read(file: IO[bytes], map_location: Any, careful: bool, named: dict[str, Any]) -> Any:
+    return _Reader(file, careful, _placing(map_location), **named).load()
+
+
+def _placing(map_location: Any) -> Callable[[Value, str], Value] | None:
+    """What puts a value on the CPU, by the device it was saved from, where it is wanted; None: as it was saved."""
     if map_location is None:
-        return result
-    pool: Any = resolve_pool(map_location)
-    return _mapped(result, lambda value: value.to(pool.device.name))  # type: ignore[attr-defined]
+        return None
+    if callable(map_location) and not isinstance(map_location, device):
 
+        def ask(value: Any, was: str) -> Any:
+            storage = map_location(value.untyped_storage(), was if was == "cpu" else f"{was}:0")
+            return value.to(was if storage is None else storage.device)
 
-def _mapped(thing: Any, change: Callable[[Value], Value]) -> Any:
-    if isinstance(thing, Value):
-        return change(thing)
-    if isinstance(thing, dict):
-        for key in thing:
-            thing[key] = _mapped(thing[key], change)
-        return thing
-    if isinstance(thing, (list, tuple)):
-        return type(thing)(_mapped(item, change) for item in thing)
-    return thing
+        return ask
+    if isinstance(map_location, dict):
+        wanted = {str(key).removesuffix(":0"): place for key, place in map_location.items()}
+        return lambda value, was: value.to(wanted.get(was, was))  # type: ignore[attr-defined]
+    resolve_pool(map_location)  # says what is wrong with it
+    return lambda value, was: value.to(map_location)  # type: ignore[attr-defined]

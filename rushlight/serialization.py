@@ -1,0 +1,46 @@
+"""Saving and loading under PyTorch's module name, and the classes that files may name when they are not trusted wholly."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any
+
+from rushlight.io.pickled import SAFE, load, save
+
+__all__ = ["add_safe_globals", "clear_safe_globals", "get_safe_globals", "load", "safe_globals", "save"]
+
+
+def add_safe_globals(safe_globals: Sequence[Any]) -> None:
+    """Let `load(..., weights_only=True)` make these classes, or call these functions; (class, "module.name"): so named."""
+    for given in safe_globals:
+        named, name = given if isinstance(given, tuple) else (given, f"{given.__module__}.{given.__qualname__}")
+        SAFE[name] = named
+
+
+def get_safe_globals() -> list[Any]:
+    """What has been added."""
+    return list(SAFE.values())
+
+
+def clear_safe_globals() -> None:
+    """Take back all that has been added."""
+    SAFE.clear()
+
+
+class safe_globals:
+    """`add_safe_globals` for a stretch of the program."""
+
+    def __init__(self, safe_globals: Sequence[Any]) -> None:
+        self.given = safe_globals
+        self.before: dict[str, Any] = {}
+
+    def __enter__(self) -> None:
+        self.before = dict(SAFE)
+        add_safe_globals(self.given)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        SAFE.clear()
+        SAFE.update(self.before)
