@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import Any
 
-from rushlight.core.dtypes import DType, int32, int64
+from rushlight.core.dtypes import INDEX, DType, int32, int64
 from rushlight.core.errors import ShapeError
 from rushlight.core.shapes import numel
 from rushlight.ops import creation, elementwise as e, reductions, views
+from rushlight.ops.family.declare import elementwise
 from rushlight.ops.folding import extreme
 from rushlight.ops.indexing import gather
 from rushlight.ops.registry import composite
 from rushlight.ops.windows import Given, Sizes, bordered, check_fits, each, windows
+from rushlight.scalar import build as s
+from rushlight.scalar.ir import Expr
 from rushlight.tape.value import Value
+
+BESIDE = 32  # elements of a window, up to which windows are looked at side by side
 
 
 class Pool:
@@ -63,13 +70,24 @@ class Pool:
         before = self.padding[i]
         return before, max(before, reach - self.sizes[i] - before)
 
+    @property
+    def axis(self) -> int:
+        """The dimension of `flat` along which a window lies: the first for small windows, so that many of them are looked at
+        side by side; else the last."""
+        return 0 if numel(self.kernel) <= BESIDE else -1
+
     def flat(self, x: Value, fill: float) -> Value:
-        """The windows, each as a row: (..., counts, elements of a window)."""
+        """The windows, each as a row along `axis`; the other dimensions are (..., counts)."""
         seen = windows(bordered(x, self.sides, fill), self.kernel, self.stride, self.dilation)
         lead = len(x.spec.shape) - self.rank
         for i, count in enumerate(self.counts):  # the border may hold more windows than are wanted
             seen = views.slice_dim(seen, lead + i, 0, count)
-        return views.reshape(seen, (*seen.spec.shape[: lead + self.rank], numel(self.kernel)))
+        shape = seen.spec.shape[: lead + self.rank]
+        if self.axis == 0:
+            rank = len(seen.spec.shape)
+            seen = views.permute(seen, (*range(rank - self.rank, rank), *range(rank - self.rank)))
+            return views.reshape(seen, (numel(self.kernel), *shape))
+        return views.reshape(seen, (*shape, numel(self.kernel)))
 
     def along(self, values: Value, i: int) -> Value:
         """A vector with an entry per window of spatial dimension `i`, to be broadcast over the others."""
@@ -87,18 +105,26 @@ def lowest(dtype: DType) -> Any:
 # ---- the largest ----
 
 
+@functools.cache
+def _place(rest: int, size: int, apart: int, length: int) -> Callable[..., Value]:
+    """Of the place before it, the position inside a window and where the window starts: the place with one more dimension."""
+
+    def body(place: Expr, best: Expr, start: Expr) -> Expr:
+        at = start + s.remainder_c(best / rest, size) * apart
+        # A window of nothing but -inf finds its first element, which may lie in the padding: then the first that does not.
+        left = s.remainder_c(at, apart)
+        return place * length + s.where(at < 0, s.where(left < 0, left + apart, left), at)
+
+    return elementwise("pool_place", body, "An index into flattened dimensions.", INDEX, listed=False)
+
+
 def _places(pool: Pool, x: Value, best: Value) -> Value:
     """For the position inside each window the index into the flattened spatial dimensions of the input."""
-    place: Value | None = None
+    place: Value = creation.full((), 0, dtype=best.spec.dtype, device=x.spec.device.device.name)
     rest = numel(pool.kernel)
     for i, (k, d) in enumerate(zip(pool.kernel, pool.dilation, strict=True)):
         rest //= k
-        inside = e.remainder(e.floor_divide(best, rest), k)
-        at = e.add(pool.along(pool.starts(x, i), i), e.mul(inside, d))
-        # A window of nothing but -inf finds its first element, which may lie in the padding: then the first that does not.
-        at = e.select(e.lt(at, 0), e.remainder(at, d), at)
-        place = at if place is None else e.add(e.mul(place, pool.sizes[i]), at)
-    assert place is not None
+        place = _place(rest, k, d, pool.sizes[i])(place, best, pool.along(pool.starts(x, i), i))
     return place
 
 
@@ -128,13 +154,13 @@ def _max_pool(
             empty = e.add(empty, reductions.sum(input))  # a function of the input, as every other result
         return (empty, e.cast(empty, int64)) if return_indices else empty
     flat = pool.flat(input, lowest(input.spec.dtype))
-    best = reductions.argmax(flat, -1, True)
+    best = reductions.argmax(flat, pool.axis, True)
     # Elements further apart than the input is long may all lie in the border: then there is no place in the input.
     apart = any(d > n for d, n in zip(pool.dilation, pool.sizes, strict=True))
     if not return_indices and (apart or not any(map(any, pool.sides))):
         # The place in a window is kept for the gradient: four bytes are enough for it.
-        return views.squeeze(gather(flat, -1, e.cast(best, int32)), -1)
-    places = _places(pool, input, views.squeeze(best, -1))
+        return views.squeeze(gather(flat, pool.axis, e.cast(best, int32)), pool.axis)
+    places = _places(pool, input, views.squeeze(best, pool.axis))
     largest = picked(input, places, pool.rank)
     return (largest, places) if return_indices else largest
 
@@ -216,7 +242,7 @@ def _avg_pool(
     pool = Pool(op, input, kernel_size, stride, padding, 1, ceil_mode)
     if divisor_override == 0:
         raise ShapeError(f"{op}: divisor_override must not be zero")
-    total = reductions.sum(pool.flat(input, 0), -1)
+    total = reductions.sum(pool.flat(input, 0), pool.axis)
     divisor = divisor_override or _divisor(pool, input, count_include_pad)
     if input.spec.dtype.kind == "f":
         return e.div(total, divisor)
