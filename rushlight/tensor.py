@@ -35,6 +35,7 @@ from rushlight.tape.hooks import Kept, check_same, hook_value
 from rushlight.tape.needed import edge_of
 from rushlight.tape.roots import backward, backward_from
 from rushlight.tape.shortcut import PLAIN
+from rushlight.tape.state import STATE
 from rushlight.tape.value import Leaf, Node, Output, Value
 
 __all__ = ["Handle", "Size", "Tensor", "device", "tensor", "wiring"]
@@ -331,7 +332,7 @@ class Tensor(Value):
 
     def numpy(self, *, force: Any = False) -> Any:
         """The elements as a NumPy array: the same memory on the CPU."""
-        if not force and self.node is not None:
+        if not force and self.node is not None and STATE.get().grad:
             raise RushlightError("numpy(): the tensor requires gradients; call .detach() first")
         return interop.to_numpy(self, copy=force)
 

@@ -90,7 +90,7 @@ class RushlightWarning(UserWarning):
     """Something works, but not as a reader of the program would expect: an op left its device, for one."""
 
 
-class NotDifferentiable(RushlightError):
+class NotDifferentiable(RushlightError, NotImplementedError):
     """A gradient reached an op that has no derivative."""
 
 

@@ -120,7 +120,7 @@ class _Watch:
 
     def __init__(self, module: Any) -> None:
         self.module = module
-        self.out: tuple[Any, ...] = ()  # gradients of the results
+        self.out: tuple[Any, ...] | None = None  # gradients of the results, once they are known
         self.count = 0  # of positional arguments
         self.below = False  # whether inputs have gradients, which come later
 
@@ -172,7 +172,10 @@ class _Watch:
         return given
 
     def _met_inputs(self, given: tuple[Any, ...]) -> tuple[Any, ...]:
+        above, self.out = self.out, None
+        if above is None:  # in a second derivative they come to the inputs without passing the results
+            return given
         for hook in [*_every("backward").values(), *self.module._backward_hooks.values()]:
-            changed = hook(self.module, given, self.out)
+            changed = hook(self.module, given, above)
             given = given if changed is None else _replaced(self.module, given, changed)
         return given

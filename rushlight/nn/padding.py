@@ -24,6 +24,10 @@ class _Pad(Module):
         self.padding = sides
 
     def forward(self, input: Tensor) -> Tensor:
+        if self.mode == "circular" and input.ndim not in (self.rank + 1, self.rank + 2):
+            raise ShapeError(
+                f"{type(self).__name__}: input must have {self.rank + 1} or {self.rank + 2} dimensions, got {input.spec!r}"
+            )
         return padding.pad(input, self.padding, self.mode)
 
     def extra_repr(self) -> str:

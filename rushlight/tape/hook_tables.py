@@ -46,6 +46,26 @@ def add_to(table: Table, hook: Any) -> Handle:
     return Handle(table, key)
 
 
+class Last:
+    """A hook of a leaf's node, in the table of the leaf's own: they run before it, whichever came first."""
+
+    __slots__ = ("hook",)
+
+    def __init__(self, hook: Hook) -> None:
+        self.hook = hook
+
+    def __call__(self, g: Any) -> Any:
+        return self.hook(g)
+
+
+def add_before_last(table: Table, hook: Any) -> Handle:
+    """Add a hook before those that are to be last."""
+    handle = add_to(table, hook)
+    for key in [key for key, known in table.items() if type(known) is Last]:
+        table[key] = table.pop(key)
+    return handle
+
+
 class Hooks:
     """The hooks of one node; most nodes have none of these."""
 

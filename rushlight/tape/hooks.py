@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from rushlight.core.errors import DeviceError, DTypeError, RushlightError, ShapeError
-from rushlight.tape.hook_tables import Handle, Hook, Table, add_to, hooks_of
+from rushlight.tape.hook_tables import Handle, Hook, Table, add_before_last, add_to, hooks_of
 from rushlight.tape.needed import Needed
 from rushlight.tape.replay import keep
 from rushlight.tape.value import Leaf, Node, Output, Value
@@ -158,6 +158,6 @@ def follow(value: Value) -> None:
 def hook_value(edge: Any, hook: Hook) -> Handle:
     """Put a hook on a value, known by its record."""
     if type(edge) is Leaf:
-        return add_to(edge.hooks, hook)
+        return add_before_last(edge.hooks, hook)
     node, index = (edge.node, edge.index) if type(edge) is Output else (edge, 0)
     return add_to(hooks_of(node).values.setdefault(index, {}), hook)

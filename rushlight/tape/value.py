@@ -16,7 +16,7 @@ from typing import Any
 
 from rushlight.core.shapes import Spec
 from rushlight.devices.allocator import Storage
-from rushlight.tape.hook_tables import METADATA, Handle, Hook, Hooks, Table, add_to, hooks_of
+from rushlight.tape.hook_tables import METADATA, Handle, Hook, Hooks, Last, Table, add_to, hooks_of
 from rushlight.tape.place import Chain, Place
 from rushlight.tape.state import WALK
 
@@ -75,7 +75,7 @@ class Leaf:
                 return None if given is None else given[0]
             raise TypeError(f"a leaf {self.spec!r}: its node's prehook gives a tuple of one gradient, or None")
 
-        return add_to(self.hooks, alone)
+        return add_to(self.hooks, Last(alone))
 
     def register_hook(self, hook: Hook) -> Handle:
         """Call `hook((), (gradient,))` after the gradient was added to the leaf's."""
@@ -89,7 +89,7 @@ class Leaf:
             g, seen[0] = seen[0], None
             hook((), (g,))
 
-        return Handle(*_entry(self.hooks, notice), add_to(self.post_hooks, finish))
+        return Handle(*_entry(self.hooks, Last(notice)), add_to(self.post_hooks, finish))
 
     def __repr__(self) -> str:
         return f"<AccumulateGrad of {self.spec!r}>"

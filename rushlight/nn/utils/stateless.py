@@ -41,9 +41,9 @@ def functional_call(
         raise TypeError(f"functional_call: a Module is needed, got {type(module).__name__}")
     given = _merged(parameters_and_buffers)
     places = _places(module)
-    _check_names(module, given, places, strict)
     if tie_weights:
         given = _tied(given, places)
+    _check_names(module, given, places, strict)
     called_with = () if args is None else args if isinstance(args, tuple) else (args,)
     with _replaced(given, places, parameters_and_buffers):
         return module(*called_with, **(kwargs or {}))
@@ -90,7 +90,11 @@ def _check_names(module: Module, given: dict[str, Any], places: dict[str, Place]
     for name in unexpected:
         path, _, last = name.rpartition(".")
         try:
-            places[name] = module.get_submodule(path), last  # an attribute for the length of the call
+            holder = module.get_submodule(path)
+            there = holder.__dict__.get(last)
+            if there is not None and not isinstance(there, Tensor):
+                raise TypeError(f"functional_call: {name!r} is no tensor in the module, but {type(there).__name__}")
+            places[name] = holder, last  # an attribute for the length of the call
         except AttributeError:
             raise AttributeError(
                 f"functional_call: {type(module).__name__} has no module {path!r} for {name!r}"
