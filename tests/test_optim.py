@@ -213,7 +213,7 @@ def test_half_precision_updates_in_float():
         (lambda p: rushlight.optim.SGD([p], nesterov=True), "nesterov needs momentum"),
         (lambda p: rushlight.optim.Adam([p], betas=(0.9, 1.0)), "betas must lie in"),
         (lambda p: rushlight.optim.SGD([]), "no parameters"),
-        (lambda p: rushlight.optim.SGD([p, p]), "given twice"),
+        (lambda p: rushlight.optim.SGD([{"params": [p]}, {"params": [p]}]), "given twice"),
         (lambda p: rushlight.optim.SGD([p * 2]), "takes leaves"),
         (lambda p: rushlight.optim.SGD(p), "put the tensor in a list"),
         (lambda p: rushlight.optim.SGD([1.0]), "takes tensors, got float"),

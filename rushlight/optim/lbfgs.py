@@ -110,6 +110,11 @@ class _LineSearch:
         return (last - margin if abs(t - last) < abs(t - first) else first + margin), False
 
 
+def _reals(x: Any) -> Any:
+    """A complex tensor as its parts, which are what is moved; another as it is."""
+    return x.view_as_real() if x.dtype.kind == "c" else x
+
+
 class LBFGS(Optimizer):
     """One `step(closure)` makes up to `max_iter` steps; the closure clears gradients, computes the loss and backward."""
 
@@ -140,14 +145,15 @@ class LBFGS(Optimizer):
 
     def _gradient(self) -> Any:
         parts = [creation.zeros_like(p) if p.grad is None else p.grad.detach() for p in self._params]
-        return views.cat([views.reshape(part, (-1,)) for part in parts])
+        return views.cat([views.reshape(_reals(part), (-1,)) for part in parts])
 
     def _move(self, t: float, direction: Any) -> None:
         start = 0
         for p in self._params:
-            part: Any = views.slice_dim(direction, 0, start, p.numel())
-            p.add_(part.reshape(p.shape), alpha=t)
-            start += p.numel()
+            reals = _reals(p)
+            part: Any = views.slice_dim(direction, 0, start, reals.numel())
+            reals.add_(part.reshape(reals.shape), alpha=t)
+            start += reals.numel()
 
     def _evaluate(self, closure: Callable[[], Any], t: float, direction: Any) -> _Point:
         """The loss at a distance along the direction; the parameters stay where they are."""
@@ -180,7 +186,8 @@ class LBFGS(Optimizer):
             state["prev_flat_grad"], state["prev_loss"] = now.gradient.clone(), now.loss
             t = float(group["lr"])
             if state["n_iter"] == 1:
-                t *= min(1.0, 1.0 / now.gradient.abs().sum().item())
+                size = now.gradient.abs().sum().item()
+                t *= 1.0 if size <= 1 else 1.0 / size
             now.slope = now.gradient.dot(direction).item()
             state["d"], state["t"] = direction, t
             if now.slope > -group["tolerance_change"]:

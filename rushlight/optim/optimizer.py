@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
+import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -43,17 +45,21 @@ class Optimizer:
         given = param_group["params"]
         if isinstance(given, set):
             raise TypeError("a group of parameters must have an order: a list, not a set")
-        listed = [given] if isinstance(given, Tensor) else [p[1] if isinstance(p, tuple) else p for p in given]
+        listed, names = _with_names([given] if isinstance(given, Tensor) else list(given))
+        if len({id(p) for p in listed}) < len(listed):
+            warnings.warn("an optimiser's group has a parameter twice; it will be changed twice", stacklevel=3)
         known = {id(p) for group in self.param_groups for p in group["params"]}
         for p in listed:
             if not isinstance(p, Tensor):
                 raise TypeError(f"an optimiser takes tensors, got {type(p).__name__}")
-            if not p.is_leaf and not self.defaults.get("differentiable"):
+            if not p.is_leaf and not p.retains_grad and not self.defaults.get("differentiable"):
                 raise ValueError(f"an optimiser takes leaves; a result (shape {list(p.shape)}) has no .grad")
             if id(p) in known:
                 raise ValueError(f"a parameter of shape {list(p.shape)} is given twice; each belongs to one group")
-            known.add(id(p))
-        self.param_groups.append({**self.defaults, **param_group, "params": listed})
+        group = {**self.defaults, **param_group, "params": listed}
+        if self.param_groups and ("param_names" in self.param_groups[0]) != (names is not None):
+            raise ValueError("an optimiser's parameters have names in all groups or in none")
+        self.param_groups.append(group if names is None else {**group, "param_names": names})
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forget the gradients, or fill them with zeros."""
@@ -70,8 +76,6 @@ class Optimizer:
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Change every parameter that has a gradient; `closure`, if given, computes the loss first and is returned."""
-        for hook in list(self._hooks.get("step", {}).values()):
-            hook(self, (closure,), {})
         loss = None
         if closure is not None:
             with enable_grad():
@@ -89,14 +93,23 @@ class Optimizer:
             raise RushlightError(
                 f"{type(self).__name__} does not support sparse gradients, please consider SparseAdam instead"
             ) from error
-        for hook in list(self._hooks.get("stepped", {}).values()):
-            hook(self, (closure,), {})
         return loss
 
-    def _add_hook(self, when: str, hook: Callable[..., Any]) -> Handle:
+    def __init_subclass__(cls, **named: Any) -> None:
+        """A class that says for itself how to step is watched too."""
+        super().__init_subclass__(**named)
+        if "step" in cls.__dict__:
+            cls.step = _watched(cls.__dict__["step"])  # type: ignore[method-assign]
+
+    def _add_hook(self, when: str, hook: Callable[..., Any], first: bool = False) -> Handle:
         key = next(_numbers)
-        self._hooks.setdefault(when, {})[key] = hook
-        return Handle(self._hooks[when], key)
+        table = self._hooks.setdefault(when, {})
+        before = dict(table) if first else {}
+        if first:
+            table.clear()
+        table[key] = hook
+        table.update(before)
+        return Handle(table, key)
 
     def register_step_pre_hook(self, hook: Callable[..., Any]) -> Handle:
         """Call `hook(optimizer, args, kwargs)` before each step."""
@@ -108,19 +121,19 @@ class Optimizer:
 
     def register_state_dict_pre_hook(self, hook: Callable[..., Any], prepend: bool = False) -> Handle:
         """Call `hook(optimizer)` before the state is read."""
-        return self._add_hook("read", hook)
+        return self._add_hook("read", hook, prepend)
 
     def register_state_dict_post_hook(self, hook: Callable[..., Any], prepend: bool = False) -> Handle:
         """Call `hook(optimizer, state_dict)` after the state is read; what it returns, if anything, takes its place."""
-        return self._add_hook("was read", hook)
+        return self._add_hook("was read", hook, prepend)
 
     def register_load_state_dict_pre_hook(self, hook: Callable[..., Any], prepend: bool = False) -> Handle:
         """Call `hook(optimizer, state_dict)` before loading; what it returns, if anything, is loaded instead."""
-        return self._add_hook("load", hook)
+        return self._add_hook("load", hook, prepend)
 
     def register_load_state_dict_post_hook(self, hook: Callable[..., Any], prepend: bool = False) -> Handle:
         """Call `hook(optimizer)` after loading."""
-        return self._add_hook("was loaded", hook)
+        return self._add_hook("was loaded", hook, prepend)
 
     def step_group(self, group: Group, undisturbed: bool) -> None:
         raise NotImplementedError(f"{type(self).__name__} does not say how to step")
@@ -141,7 +154,12 @@ class Optimizer:
             for p in group["params"]:
                 numbers.setdefault(id(p), len(numbers))
             groups.append({**group, "params": [numbers[id(p)] for p in group["params"]]})
-        state = {numbers[id(p)]: dict(kept) for p, kept in self.state.items() if id(p) in numbers}
+        state: dict[Any, Any] = {}
+        for p, kept in self.state.items():
+            if not isinstance(p, Tensor):  # what somebody noted beside the parameters
+                state[p] = kept
+            elif id(p) in numbers:
+                state[numbers[id(p)]] = dict(kept)
         made = {"state": state, "param_groups": groups}
         for hook in list(self._hooks.get("was read", {}).values()):
             changed = hook(self, made)
@@ -165,7 +183,10 @@ class Optimizer:
             by_number.update(zip(group["params"], own["params"], strict=True))
         fresh: defaultdict[Tensor, dict[str, Any]] = defaultdict(dict)
         for number, kept in state_dict["state"].items():
-            p = by_number[number]
+            p: Any = by_number.get(number, number)
+            if not isinstance(p, Tensor):
+                fresh[p] = kept
+                continue
             fresh[p] = {name: _copied(name, value, p) for name, value in kept.items()}
         self.state = fresh
         for own, group in zip(self.param_groups, groups, strict=True):
@@ -179,6 +200,67 @@ class Optimizer:
             lines.append(f"Parameter Group {i}")
             lines.extend(f"    {name}: {group[name]}" for name in sorted(group) if name != "params")
         return "\n".join([*lines, ")"])
+
+
+def _with_names(given: list[Any]) -> tuple[list[Any], list[str] | None]:
+    """Parameters, and their names where each comes with one."""
+    named = [isinstance(p, tuple) for p in given]
+    if not any(named):
+        return given, None
+    if not all(named):
+        raise ValueError("an optimiser's parameters all come with names, or none does")
+    return [p for _, p in given], [name for name, _ in given]
+
+
+# Hooks of every optimiser: see `register_optimizer_step_pre_hook`.
+_before_step: dict[int, Callable[..., Any]] = {}
+_after_step: dict[int, Callable[..., Any]] = {}
+
+
+def _watched(step: Callable[..., Any]) -> Callable[..., Any]:
+    """A step with the functions that watch it, unless it is the part of another that a subclass says."""
+
+    @functools.wraps(step)
+    def called(self: Any, *args: Any, **named: Any) -> Any:
+        hooks = self.__dict__.get("_hooks", {})
+        if self.__dict__.get("_stepping") or not (_before_step or _after_step or "step" in hooks or "stepped" in hooks):
+            return step(self, *args, **named)
+        self._stepping = True
+        try:
+            for hook in [*_before_step.values(), *hooks.get("step", {}).values()]:
+                given = hook(self, args, named)
+                if given is None:
+                    continue
+                if not (isinstance(given, tuple) and len(given) == 2):
+                    raise RuntimeError(
+                        f"a hook before {type(self).__name__}.step gives None or (args, kwargs), got {given!r}"
+                    )
+                args, named = given
+            out = step(self, *args, **named)
+            for hook in [*hooks.get("stepped", {}).values(), *_after_step.values()]:
+                hook(self, args, named)
+            return out
+        finally:
+            self._stepping = False
+
+    return called
+
+
+Optimizer.step = _watched(Optimizer.step)  # type: ignore[method-assign]
+
+
+def register_optimizer_step_pre_hook(hook: Callable[..., Any]) -> Handle:
+    """Call `hook(optimizer, args, kwargs)` before each step of every optimiser."""
+    key = next(_numbers)
+    _before_step[key] = hook
+    return Handle(_before_step, key)
+
+
+def register_optimizer_step_post_hook(hook: Callable[..., Any]) -> Handle:
+    """Call `hook(optimizer, args, kwargs)` after each step of every optimiser."""
+    key = next(_numbers)
+    _after_step[key] = hook
+    return Handle(_after_step, key)
 
 
 def _copied(name: str, value: Any, p: Tensor) -> Any:
