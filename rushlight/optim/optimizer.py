@@ -155,11 +155,12 @@ class Optimizer:
                 numbers.setdefault(id(p), len(numbers))
             groups.append({**group, "params": [numbers[id(p)] for p in group["params"]]})
         state: dict[Any, Any] = {}
-        for p, kept in self.state.items():
-            if not isinstance(p, Tensor):  # what somebody noted beside the parameters
-                state[p] = kept
-            elif id(p) in numbers:
-                state[numbers[id(p)]] = dict(kept)
+        everything: dict[Any, Any] = self.state  # type: ignore[assignment]
+        for key, kept in everything.items():
+            if not isinstance(key, Tensor):  # what somebody noted beside the parameters
+                state[key] = kept
+            elif id(key) in numbers:
+                state[numbers[id(key)]] = dict(kept)
         made = {"state": state, "param_groups": groups}
         for hook in list(self._hooks.get("was read", {}).values()):
             changed = hook(self, made)

@@ -91,9 +91,9 @@ def _check_names(module: Module, given: dict[str, Any], places: dict[str, Place]
         path, _, last = name.rpartition(".")
         try:
             holder = module.get_submodule(path)
-            there = holder.__dict__.get(last)
-            if there is not None and not isinstance(there, Tensor):
-                raise TypeError(f"functional_call: {name!r} is no tensor in the module, but {type(there).__name__}")
+            now = holder.__dict__.get(last)
+            if now is not None and not isinstance(now, Tensor):
+                raise TypeError(f"functional_call: {name!r} is no tensor in the module, but {type(now).__name__}")
             places[name] = holder, last  # an attribute for the length of the call
         except AttributeError:
             raise AttributeError(

@@ -13,7 +13,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from rushlight.ops.random import Generator
 from rushlight.utils.data.collate import default_collate, default_convert
@@ -24,7 +24,11 @@ from rushlight.utils.data.worker import DONE, FAILED, RESUME, Fetcher, Worker, g
 __all__ = ["DataLoader", "default_collate", "default_convert", "get_worker_info"]
 
 
-class DataLoader:
+_FIXED = frozenset(["batch_size", "batch_sampler", "sampler", "drop_last", "dataset", "persistent_workers"])
+T = TypeVar("T", covariant=True)
+
+
+class DataLoader(Generic[T]):
     """Batches of a dataset: in which order, how large, put together how, and by how many processes.
 
     `pin_memory` is taken for PyTorch's sake: batches are in ordinary memory.
@@ -92,11 +96,17 @@ class DataLoader:
         return self.batch_sampler if self.batch_sampler is not None else self.sampler
 
     def _make_fetcher(self) -> Callable[[], Fetcher]:
-        return partial(Fetcher, self.dataset, self.iterable, self.collate_fn, self.batch_size, self.drop_last)
+        batched = self.batch_sampler is not None
+        return partial(Fetcher, self.dataset, self.iterable, batched, self.collate_fn, self.batch_size, self.drop_last)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in _FIXED and "_kept" in self.__dict__:
+            raise ValueError(f"DataLoader: {name} is said when the loader is made; make another")
+        super().__setattr__(name, value)
 
     def __iter__(self) -> Iterator[Any]:
         if not self.num_workers:
-            return self._alone()
+            return _Alone(self)
         if not self.persistent_workers:
             return _FromWorkers(self)
         if self._kept is None:
@@ -104,15 +114,6 @@ class DataLoader:
         else:
             self._kept.begin()
         return self._kept
-
-    def _alone(self) -> Iterator[Any]:
-        fetcher = self._make_fetcher()()
-        for task in self._tasks:
-            try:
-                batch = fetcher.fetch(task)
-            except StopIteration:
-                return
-            yield batch
 
     def __len__(self) -> int:
         if not self.iterable:
@@ -132,6 +133,24 @@ def _check_workers(num_workers: int, timeout: float, prefetch: int | None, persi
         raise ValueError(f"DataLoader: prefetch_factor must be positive, got {prefetch}")
 
 
+class _Alone:
+    """A pass over a dataset in this process; after an error it goes on with the next batch."""
+
+    def __init__(self, loader: DataLoader[Any]) -> None:
+        self.loader = loader
+        self.fetcher = loader._make_fetcher()()
+        self.tasks = iter(loader._tasks)
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __len__(self) -> int:
+        return len(self.loader)
+
+    def __next__(self) -> Any:
+        return self.fetcher.fetch(next(self.tasks))
+
+
 class _FromWorkers:
     """A pass over a dataset by worker processes; see Note [Workers].
 
@@ -139,7 +158,7 @@ class _FromWorkers:
     that workers can work ahead by as many batches as were asked of them.
     """
 
-    def __init__(self, loader: DataLoader) -> None:
+    def __init__(self, loader: DataLoader[Any]) -> None:
         self.loader = loader
         self.epoch = -1
         self.closed = False

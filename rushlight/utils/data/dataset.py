@@ -64,8 +64,24 @@ class StackDataset(Dataset[Any]):
             return {name: part[index] for name, part in self.datasets.items()}
         return tuple(part[index] for part in self.datasets)
 
+    def __getitems__(self, indices: list[int]) -> list[Any]:
+        if isinstance(self.datasets, dict):
+            named = {name: _several(part, indices) for name, part in self.datasets.items()}
+            return [dict(zip(named, row, strict=True)) for row in zip(*named.values(), strict=True)]
+        return list(zip(*(_several(part, indices) for part in self.datasets), strict=True))
+
     def __len__(self) -> int:
         return self._size
+
+
+def _several(dataset: Any, indices: list[int]) -> list[Any]:
+    """Samples by a list of indices, all at once where the dataset can."""
+    if not callable(getattr(dataset, "__getitems__", None)):
+        return [dataset[i] for i in indices]
+    found: list[Any] = dataset.__getitems__(indices)
+    if len(found) != len(indices):
+        raise ValueError(f"{type(dataset).__name__}.__getitems__ gave {len(found)} samples for {len(indices)} indices")
+    return found
 
 
 class ConcatDataset(Dataset[Any]):
@@ -100,10 +116,16 @@ class ChainDataset(IterableDataset[Any]):
         self.datasets = datasets
 
     def __iter__(self) -> Iterator[Any]:
-        return itertools.chain.from_iterable(self.datasets)
+        return itertools.chain.from_iterable(self._parts())
+
+    def _parts(self) -> Iterator[Any]:
+        for part in self.datasets:
+            if not isinstance(part, IterableDataset):
+                raise AssertionError(f"ChainDataset: takes IterableDatasets, got {type(part).__name__}")
+            yield part
 
     def __len__(self) -> int:
-        return sum(len(part) for part in self.datasets)
+        return sum(len(part) for part in self._parts())
 
 
 class Subset(Dataset[Any]):
@@ -119,10 +141,7 @@ class Subset(Dataset[Any]):
         return self.dataset[self.indices[index]]
 
     def __getitems__(self, indices: list[int]) -> list[Any]:
-        wanted = [self.indices[i] for i in indices]
-        if callable(getattr(self.dataset, "__getitems__", None)):
-            return self.dataset.__getitems__(wanted)
-        return [self.dataset[i] for i in wanted]
+        return _several(self.dataset, [self.indices[i] for i in indices])
 
     def __len__(self) -> int:
         return len(self.indices)

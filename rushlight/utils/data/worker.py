@@ -52,16 +52,16 @@ class Fetcher:
     """Makes batches: of a dataset with indices by those, of an iterable one by going on."""
 
     def __init__(
-        self, dataset: Any, iterable: bool, collate: Callable[[Any], Any], size: int | None, drop: bool
+        self, dataset: Any, iterable: bool, batched: bool, collate: Callable[[Any], Any], size: int | None, drop: bool
     ) -> None:
-        self.dataset, self.collate, self.size, self.drop = dataset, collate, size, drop
+        self.dataset, self.batched, self.collate, self.size, self.drop = dataset, batched, collate, size, drop
         self.rest = iter(dataset) if iterable else None
 
     def fetch(self, task: Any) -> Any:
         """The batch of a task; StopIteration where there is no more."""
         if self.rest is not None:
             return self._next()
-        if not isinstance(task, list):
+        if not self.batched:
             return self.collate(self.dataset[task])
         many = getattr(self.dataset, "__getitems__", None)
         return self.collate(many(task) if callable(many) else [self.dataset[i] for i in task])
