@@ -155,7 +155,7 @@ class Optimizer:
                 numbers.setdefault(id(p), len(numbers))
             groups.append({**group, "params": [numbers[id(p)] for p in group["params"]]})
         state: dict[Any, Any] = {}
-        everything: dict[Any, Any] = self.state  # type: ignore[assignment]
+        everything: dict[Any, Any] = self.state
         for key, kept in everything.items():
             if not isinstance(key, Tensor):  # what somebody noted beside the parameters
                 state[key] = kept
