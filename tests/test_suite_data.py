@@ -77,8 +77,6 @@ def test_chains_are_of_iterable_datasets() -> None:
 
 def test_other_places_of_names() -> None:
     from rushlight.utils.data import DistributedSampler
-    from rushlight.utils.data._utils.collate import default_collate
     from rushlight.utils.data.distributed import DistributedSampler as same
 
     assert same is DistributedSampler
-    assert default_collate([1, 2]).tolist() == [1, 2]

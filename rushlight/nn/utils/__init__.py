@@ -7,7 +7,7 @@ Never: reaches below ops/.
 
 from __future__ import annotations
 
-from rushlight.nn.utils import parametrizations, parametrize, rnn, stateless
+from rushlight.nn.utils import parametrizations, parametrize, prune, rnn, stateless
 from rushlight.nn.utils.clip_grad import clip_grad_norm_, clip_grad_value_, clip_grads_with_norm_, get_total_norm
 from rushlight.nn.utils.convert_parameters import parameters_to_vector, vector_to_parameters
 from rushlight.nn.utils.weight_hooks import remove_spectral_norm, remove_weight_norm, spectral_norm, weight_norm
@@ -23,6 +23,7 @@ __all__ = [
     "parameters_to_vector",
     "parametrizations",
     "parametrize",
+    "prune",
     "remove_spectral_norm",
     "remove_weight_norm",
     "rnn",
