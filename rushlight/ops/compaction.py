@@ -20,9 +20,11 @@ from rushlight.ops.creation import full_spec
 from rushlight.ops.cumulative import BLOCK, cumsum, in_blocks
 from rushlight.ops.folding import scattered
 from rushlight.tape import call
+from rushlight.tape.shortcut import shortcut
 from rushlight.tape.value import Value
 
 _RARE = 1024  # elements for each that is chosen
+_FEW = 1 << 14  # elements of a mask whose places are all made before they are counted: one size for every count
 _reader: list[Callable[[Value], list[Any]]] = []
 
 
@@ -59,8 +61,23 @@ def count_of(mask: Value) -> int:
     return int(read(reductions.sum(mask))[0]) if mask.spec.numel else 0
 
 
+@shortcut
+def _ranked(mask: Value) -> tuple[Value, Value]:
+    """Where the true elements are, counted in rows, with room for all of them; how many there are."""
+    size, device = mask.spec.numel, mask.spec.device
+    flat = views.reshape(mask, (size,))
+    upto = running(flat)
+    target = e.select(flat, e.sub(upto, 1), size)  # what is not chosen goes to a last place that is cut off
+    where = creation.arange(size, device=device.device.name)
+    out = scattered("set", full_spec(Spec.of(device, int64, (size + 1,)), 0), 0, target, where)
+    return out, views.slice_dim(upto, 0, size - 1, 1)
+
+
 def chosen(mask: Value) -> Value:
     """Where the true elements are, counted in rows."""
+    if 0 < mask.spec.numel <= _FEW and not mask.spec.hidden:
+        every, total = _ranked(mask)
+        return views.slice_dim(every, 0, 0, int(read(total)[0]))
     count = count_of(mask)
     return _few_places(mask, count) if 0 < count * _RARE <= mask.spec.numel else places(mask, count)
 

@@ -197,11 +197,29 @@ def _beside(x: Value, picked: Left, left: Left) -> tuple[Value, Left]:
 
 def get_item(x: Value, key: Key) -> Value:
     """x[key]."""
+    if isinstance(key, Value) and key.spec.dtype is bool_ and _masks_rows(x, key):
+        return _masked_rows(x, key)
     seen, left = basic(x, _expanded(x, key))
     if not left:
         # A view even when everything is taken, so that writing to it writes to x and the handle is new.
         return seen if seen is not x else views.view(x, x.spec.shape)
     return read_at(seen, left)
+
+
+def _masks_rows(x: Value, mask: Value) -> bool:
+    """Whether a mask alone stands for rows of x: its first dimensions, merged."""
+    shape = mask.spec.shape
+    known = not (x.spec.hidden or mask.spec.hidden) and x.spec.device is mask.spec.device
+    return bool(known and shape and x.spec.numel and x.spec.shape[: len(shape)] == shape)
+
+
+def _masked_rows(x: Value, mask: Value) -> Value:
+    index = compaction.chosen(mask)
+    rest = x.spec.shape[len(mask.spec.shape) :]
+    if not index.spec.numel:
+        return views.slice_dim(views.reshape(x, (mask.spec.numel, *rest)), 0, 0, 0)
+    rows = views.reshape(x, (mask.spec.numel, *rest))
+    return indexing.rows(rows, index) if rest else indexing.gather(rows, 0, index)
 
 
 class Places:
