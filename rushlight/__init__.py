@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from rushlight import (
+    accelerator,
     amp,
     array_api,
     autograd,

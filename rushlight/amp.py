@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Mapping
 from typing import Any
 
-from rushlight.core.dtypes import DType, bfloat16, float16
+from rushlight.core.dtypes import DType, bfloat16, float16, float64
 from rushlight.core.errors import DTypeError, RushlightError
-from rushlight.tape.state import Changed, no_grad
+from rushlight.tape.state import STATE, Changed, no_grad
 from rushlight.tensor import Tensor
 
 
@@ -17,6 +19,54 @@ class autocast(Changed):
         if dtype not in (bfloat16, float16):
             raise DTypeError(f"autocast: dtype is bfloat16 or float16, got {dtype!r}")
         super().__init__(autocast=dtype if enabled else None)
+
+
+def is_autocast_available(device_type: str) -> bool:
+    """Whether autocast can be asked for on a kind of device: on all that compute."""
+    return device_type in ("cpu", "cuda", "webgpu", "reference")
+
+
+def _cast(value: Any, dtype: DType) -> Any:
+    """Floating-point tensors as another type, in any nesting; float64 stays, as in PyTorch."""
+    if isinstance(value, Tensor):
+        return value.to(dtype) if value.is_floating_point() and value.dtype is not float64 else value
+    if isinstance(value, Mapping):
+        return {_cast(k, dtype): _cast(v, dtype) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return type(value)([_cast(v, dtype) for v in value])
+    return value
+
+
+def custom_fwd(fwd: Any = None, *, device_type: str, cast_inputs: DType | None = None) -> Any:
+    """For the forward of a user's Function: remembers autocast for its backward. With `cast_inputs`, tensors are cast and autocast
+    is off inside.
+    """
+    if fwd is None:
+        return functools.partial(custom_fwd, device_type=device_type, cast_inputs=cast_inputs)
+
+    @functools.wraps(fwd)
+    def forward(*args: Any, **named: Any) -> Any:
+        chosen = STATE.get().autocast
+        args[0]._autocast = chosen if cast_inputs is None else None
+        if cast_inputs is None or chosen is None:
+            return fwd(*args, **named)
+        with Changed(autocast=None):
+            return fwd(args[0], *_cast(args[1:], cast_inputs), **_cast(named, cast_inputs))
+
+    return forward
+
+
+def custom_bwd(bwd: Any = None, *, device_type: str) -> Any:
+    """For the backward of a user's Function: runs as its forward did, under autocast or not."""
+    if bwd is None:
+        return functools.partial(custom_bwd, device_type=device_type)
+
+    @functools.wraps(bwd)
+    def backward(*args: Any, **named: Any) -> Any:
+        with Changed(autocast=args[0]._autocast):
+            return bwd(*args, **named)
+
+    return backward
 
 
 class GradScaler:

@@ -51,6 +51,7 @@ ROOMS = (
         "cuda",
         "cpu",
         "testing",
+        "accelerator",
     ),
     ("rushlight",),  # the package's own __init__, which gathers all of the above
     ("report",),

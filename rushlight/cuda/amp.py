@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from rushlight.amp import GradScaler, autocast as _autocast
+import functools
+
+from rushlight.amp import GradScaler, autocast as _autocast, custom_bwd as _custom_bwd, custom_fwd as _custom_fwd
 from rushlight.core.dtypes import DType, float16
 
-__all__ = ["GradScaler", "autocast"]
+__all__ = ["GradScaler", "autocast", "custom_bwd", "custom_fwd"]
+
+custom_fwd = functools.partial(_custom_fwd, device_type="cuda")
+custom_bwd = functools.partial(_custom_bwd, device_type="cuda")
 
 
 class autocast(_autocast):

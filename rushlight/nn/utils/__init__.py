@@ -10,6 +10,15 @@ from __future__ import annotations
 from rushlight.nn.utils import parametrizations, parametrize, prune, rnn, stateless
 from rushlight.nn.utils.clip_grad import clip_grad_norm_, clip_grad_value_, clip_grads_with_norm_, get_total_norm
 from rushlight.nn.utils.convert_parameters import parameters_to_vector, vector_to_parameters
+from rushlight.nn.utils.fusing import (
+    convert_conv2d_weight_memory_format,
+    convert_conv3d_weight_memory_format,
+    fuse_conv_bn_eval,
+    fuse_conv_bn_weights,
+    fuse_linear_bn_eval,
+    fuse_linear_bn_weights,
+    skip_init,
+)
 from rushlight.nn.utils.weight_hooks import remove_spectral_norm, remove_weight_norm, spectral_norm, weight_norm
 
 clip_grad_norm = clip_grad_norm_  # the older name
@@ -19,6 +28,12 @@ __all__ = [
     "clip_grad_norm_",
     "clip_grad_value_",
     "clip_grads_with_norm_",
+    "convert_conv2d_weight_memory_format",
+    "convert_conv3d_weight_memory_format",
+    "fuse_conv_bn_eval",
+    "fuse_conv_bn_weights",
+    "fuse_linear_bn_eval",
+    "fuse_linear_bn_weights",
     "get_total_norm",
     "parameters_to_vector",
     "parametrizations",
@@ -27,6 +42,7 @@ __all__ = [
     "remove_spectral_norm",
     "remove_weight_norm",
     "rnn",
+    "skip_init",
     "spectral_norm",
     "stateless",
     "vector_to_parameters",

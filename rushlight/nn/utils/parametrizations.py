@@ -8,13 +8,14 @@ from rushlight.core.shapes import wrap_dim
 from rushlight.nn import functional
 from rushlight.nn.conv import ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
 from rushlight.nn.module import Module
+from rushlight.nn.utils.orthogonal import orthogonal
 from rushlight.nn.utils.parametrize import register_parametrization
 from rushlight.ops import elementwise as e, products, random
 from rushlight.ops.statistics import vector_norm
 from rushlight.tape.state import no_grad
 from rushlight.tensor import Tensor
 
-__all__ = ["spectral_norm", "weight_norm"]
+__all__ = ["orthogonal", "spectral_norm", "weight_norm"]
 
 
 def length_except(v: Tensor, dim: int | None) -> Any:

@@ -53,7 +53,8 @@ class ParametrizationList(ModuleList):
         with no_grad():
             for module in reversed(modules):
                 if hasattr(module, "right_inverse"):
-                    given = module.right_inverse(given)
+                    with contextlib.suppress(NotImplementedError):  # then the weight is where it begins
+                        given = module.right_inverse(given)
         self.is_tensor = isinstance(given, Tensor)
         parts = [given] if self.is_tensor else list(given)
         self.ntensors = len(parts)

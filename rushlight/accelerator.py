@@ -1,0 +1,61 @@
+"""The accelerator there is, as PyTorch's programs ask for it: a CUDA card, else a GPU that WebGPU drives, else none.
+
+A software adapter of WebGPU computes on the host, so it is none; ask for it by its name, device="webgpu".
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rushlight.core.errors import DeviceUnavailable
+from rushlight.devices.registry import pool_of
+from rushlight.ops.creation import check_device
+from rushlight.tensor import device as Device
+
+
+def _found() -> str | None:
+    for name in ("cuda", "webgpu"):
+        try:
+            described = pool_of(name).device.limits.description
+        except DeviceUnavailable:
+            continue
+        if "(CPU)" not in described:
+            return name
+    return None
+
+
+def is_available() -> bool:
+    """Whether there is one."""
+    return _found() is not None
+
+
+def current_accelerator(check_available: bool = False) -> Any:
+    """The accelerator as a device; None where there is none."""
+    name = _found()
+    return None if name is None else Device(name)
+
+
+def device_count() -> int:
+    """1 or 0: there is one of each kind of device."""
+    return int(is_available())
+
+
+def current_device_index() -> int:
+    """0, the only one."""
+    return 0
+
+
+def set_device_index(device: Any) -> None:
+    """Nothing to choose: number 0 is the only one, and any other is refused."""
+    number = device if isinstance(device, int) else getattr(device, "index", None)
+    check_device(_found() or "cuda", number or 0)
+
+
+current_device_idx, set_device_idx = current_device_index, set_device_index  # the older names
+
+
+def synchronize(device: Any = None) -> None:
+    """Wait until the accelerator has done what it was given."""
+    name = _found()
+    if name is not None:
+        pool_of(name).device.synchronize()

@@ -1,0 +1,95 @@
+"""Batch norm in evaluation as part of the layer before it; layers made without initial values; weights in another layout."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from typing import Any
+
+from rushlight.nn.conv import Conv2d, Conv3d, ConvTranspose2d, ConvTranspose3d
+from rushlight.nn.module import Module
+from rushlight.nn.parameter import Parameter
+from rushlight.ops import making
+from rushlight.tape.state import no_grad
+
+
+def _or(value: Any, like: Any, number: float) -> Any:
+    return making.full_like(like, number) if value is None else value
+
+
+def fuse_conv_bn_weights(
+    conv_w: Any, conv_b: Any, bn_rm: Any, bn_rv: Any, bn_eps: float, bn_w: Any, bn_b: Any, transpose: bool = False
+) -> tuple[Parameter, Parameter]:
+    """A convolution's weight and bias with a batch norm's statistics and parameters in them."""
+    bias, scale, shift = _or(conv_b, bn_rm, 0.0), _or(bn_w, bn_rm, 1.0), _or(bn_b, bn_rm, 0.0)
+    factor = scale * (bn_rv + bn_eps).rsqrt()
+    shape = [1] * conv_w.ndim
+    shape[1 if transpose else 0] = -1
+    weight = (conv_w * factor.reshape(shape)).to(conv_w.dtype)
+    moved = ((bias - bn_rm) * factor + shift).to(bias.dtype)
+    return Parameter(weight.detach(), conv_w.requires_grad), Parameter(moved.detach(), bias.requires_grad)
+
+
+def _check_evaluating(name: str, *modules: Any) -> None:
+    if any(module.training for module in modules):
+        raise AssertionError(f"{name}: fusion is for evaluation; call .eval() on both modules first")
+
+
+def fuse_conv_bn_eval(conv: Any, bn: Any, transpose: bool = False) -> Any:
+    """A convolution that does what `conv` and then `bn` do in evaluation."""
+    _check_evaluating("fuse_conv_bn_eval", conv, bn)
+    if bn.running_mean is None or bn.running_var is None:
+        raise AssertionError("fuse_conv_bn_eval: the batch norm has no running statistics")
+    fused = copy.deepcopy(conv)
+    fused.weight, fused.bias = fuse_conv_bn_weights(
+        fused.weight, fused.bias, bn.running_mean, bn.running_var, bn.eps, bn.weight, bn.bias, transpose
+    )
+    return fused
+
+
+def fuse_linear_bn_weights(
+    linear_w: Any, linear_b: Any, bn_rm: Any, bn_rv: Any, bn_eps: float, bn_w: Any, bn_b: Any
+) -> tuple[Parameter, Parameter]:
+    """A linear layer's weight and bias with a batch norm's statistics and parameters in them."""
+    return fuse_conv_bn_weights(linear_w, linear_b, bn_rm, bn_rv, bn_eps, bn_w, bn_b)
+
+
+def fuse_linear_bn_eval(linear: Any, bn: Any) -> Any:
+    """A linear layer that does what `linear` and then `bn` do in evaluation."""
+    _check_evaluating("fuse_linear_bn_eval", linear, bn)
+    if linear.out_features != bn.num_features and bn.num_features != 1:
+        raise AssertionError("fuse_linear_bn_eval: the batch norm must have a feature for each of the layer's, or one")
+    fused = copy.deepcopy(linear)
+    fused.weight, fused.bias = fuse_linear_bn_weights(
+        fused.weight, fused.bias, bn.running_mean, bn.running_var, bn.eps, bn.weight, bn.bias
+    )
+    return fused
+
+
+def skip_init(module_cls: type[Module], *args: Any, **kwargs: Any) -> Any:
+    """A module whose parameters hold whatever is in the memory, for a state that is loaded next."""
+    if not issubclass(module_cls, Module):
+        raise RuntimeError(f"Expected a Module; got {module_cls}")
+    if "device" not in inspect.signature(module_cls).parameters:
+        raise RuntimeError("Module must support a 'device' arg to skip initialization")
+    where = kwargs.pop("device", "cpu")
+    return module_cls(*args, device="null", **kwargs).to_empty(device=where)
+
+
+def _convert(module: Any, memory_format: Any, kinds: tuple[type, ...]) -> Any:
+    with no_grad():
+        parts: list[Any] = [part for part in module.modules() if isinstance(part, kinds)]
+        for part in parts:
+            weight = part.weight
+            weight.data = weight.detach().contiguous(memory_format=memory_format)
+    return module
+
+
+def convert_conv2d_weight_memory_format(module: Any, memory_format: Any) -> Any:
+    """The weights of two-dimensional convolutions in another layout of memory; values and results stay the same."""
+    return _convert(module, memory_format, (Conv2d, ConvTranspose2d))
+
+
+def convert_conv3d_weight_memory_format(module: Any, memory_format: Any) -> Any:
+    """The weights of three-dimensional convolutions in another layout of memory; values and results stay the same."""
+    return _convert(module, memory_format, (Conv3d, ConvTranspose3d))
