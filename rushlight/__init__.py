@@ -87,8 +87,14 @@ from rushlight.legacy import (
     IntTensor,
     LongTensor,
     ShortTensor,
+    eig,
+    int_mm as _int_mm,
+    lstsq,
+    matrix_rank,
     range,
     set_default_tensor_type,
+    solve,
+    symeig,
 )
 from rushlight.ops import keywords as _keywords, layouts as _layouts, out as _out, pytorch_names as _names
 from rushlight.ops.creation import (

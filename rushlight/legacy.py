@@ -61,3 +61,28 @@ def range(start: float = 0, end: Any = None, step: float = 1, **named: Any) -> T
     named["dtype"] = named.get("dtype") or dtypes.get_default()
     requires_grad = named.pop("requires_grad", False)
     return (places * step + start).to(**named).requires_grad_(requires_grad)
+
+
+def _gone(name: str, instead: str) -> Any:
+    def function(*args: Any, **named: Any) -> Any:
+        raise RushlightError(f"{name}: PyTorch removed this function in 1.13; use {instead}")
+
+    function.__name__ = name
+    function.__doc__ = f"Removed, also from PyTorch: use {instead}."
+    return function
+
+
+eig = _gone("eig", "linalg.eig, which gives complex numbers")
+lstsq = _gone("lstsq", "linalg.lstsq, with its arguments exchanged")
+matrix_rank = _gone("matrix_rank", "linalg.matrix_rank")
+solve = _gone("solve", "linalg.solve, with its arguments exchanged")
+symeig = _gone("symeig", "linalg.eigh, or linalg.eigvalsh for the values alone")
+
+
+def int_mm(self: Tensor, mat2: Tensor, *, out: Any = None) -> Tensor:
+    """The product of two int8 matrices in int32: `_int_mm`, as code for quantised networks calls it."""
+    for given in (self, mat2):
+        if given.dtype is not dtypes.int8 or given.ndim != 2:
+            raise RushlightError(f"_int_mm: takes two int8 matrices, got {self.spec!r} and {mat2.spec!r}")
+    made = self.to(dtypes.int32).matmul(mat2.to(dtypes.int32))
+    return made if out is None else out.resize_(made.shape).copy_(made)

@@ -36,6 +36,7 @@ def _chosen(op: str, input: Tensor, mask: Tensor) -> Tensor:
     """The mask in the input's shape, of bools."""
     if mask.ndim > input.ndim:
         raise IndexError(f"masked.{op}: the mask {mask.spec!r} has more dimensions than the input {input.spec!r}")
+    mask = mask.to_dense() if mask.is_sparse else mask
     chosen: Any = e.cast(mask, bool_)
     return chosen if mask.shape == input.shape else expand(chosen, input.shape)
 

@@ -220,3 +220,38 @@ def test_norms_refuse_what_has_none():
             call()
     assert rl.sum(a=x).item() == rl.sum(x=x).item() == 8
     assert rl.tensor(True).to_sparse().to_dense().item() is True
+
+
+# ---- types and names ----
+
+
+def test_functions_that_take_or_give_one_type():
+    x = rl.tensor([1.5, INF])
+    for call in (
+        lambda: rl.frexp(x.int()),
+        lambda: rl.isposinf(x, out=rl.empty(2, dtype=rl.uint8)),
+        lambda: rl.nonzero_static(x, size=1, out=rl.empty(1, 1)),
+        lambda: rl.einsum(". ..", x),
+        lambda: rl._int_mm(x, x),
+    ):
+        with pytest.raises(RuntimeError):
+            call()
+    a = rl.full((2, 3), 100, dtype=rl.int8)
+    assert rl._int_mm(a, a.T).tolist() == [[30000, 30000]] * 2
+
+
+@pytest.mark.parametrize("name", ["eig", "lstsq", "matrix_rank", "solve", "symeig"])
+def test_functions_that_pytorch_removed_say_what_to_use(name):
+    with pytest.raises(RuntimeError, match="use linalg"):
+        getattr(rl, name)(rl.eye(2), rl.eye(2))
+
+
+def test_a_segment_of_no_data_keeps_its_record():
+    x = rl.ones(0, requires_grad=True)
+    rl.segment_reduce(x, "max", lengths=rl.tensor([0, 0]), initial=1.0).sum().backward()
+    assert x.grad.shape == (0,)
+
+
+def test_hardshrink_compares_in_the_type_of_its_elements():
+    x = rl.tensor([0.3, 0.7], dtype=rl.bfloat16)
+    assert rl.nn.functional.hardshrink(x, 0.3).tolist()[0] == 0

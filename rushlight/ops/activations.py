@@ -156,6 +156,7 @@ _hardshrink = elementwise(
     vjp=lambda g, out, x, lambd: (s.where((x < -lambd) | (x > lambd), g, _zero(g)), None),
     listed=False,
 )
+_hardshrink.op.rounds = True  # type: ignore[attr-defined]  # PyTorch compares with what a half type holds of lambd
 _threshold = elementwise(
     "threshold", lambda x, least, value: s.where(x <= least, value, x), "x where above the threshold.", listed=False
 )

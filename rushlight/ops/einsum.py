@@ -52,6 +52,8 @@ def _parsed(args: tuple[Any, ...]) -> tuple[list[str], str | None, list[Value]]:
         operands = args[1:]
         if len(operands) == 1 and isinstance(operands[0], (list, tuple)):
             operands = tuple(operands[0])
+        if "." in args[0].replace("...", ""):
+            raise RushlightError(f"einsum: a dot in {args[0]!r} is not part of an ellipsis; three stand together")
         left, arrow, right = args[0].replace(" ", "").partition("->")
         return left.split(","), right if arrow else None, list(operands)
     pairs = len(args) // 2

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable
 from types import FunctionType
 from typing import Any
 
-from rushlight.core.dtypes import bool_, castable, uint8
+from rushlight.core.dtypes import castable, uint8
 from rushlight.core.errors import DeviceError, DTypeError, RushlightError, SparseOperandError
 from rushlight.ops import inplace, views
 from rushlight.ops.inplace_views import resize_
@@ -52,6 +52,9 @@ _LINES = frozenset(["arange", "linspace", "logspace", "range"])
 _FOLDING = frozenset(["cumprod", "cumsum", "prod", "sum"])
 
 
+_FLAGS = frozenset(["all", "any"])  # which still take uint8 for bool
+
+
 def store(name: str, out: Any, result: Any) -> Any:
     """Put a result, or one for each of several outs, where it is wanted; what is given back is `out`."""
     if isinstance(result, Value):
@@ -77,7 +80,7 @@ def _store_one(name: str, out: Any, result: Value) -> Value:
     if (
         name in OUT_EXACT
         and out.spec.dtype is not result.spec.dtype
-        and not (result.spec.dtype is bool_ and out.spec.dtype is uint8)
+        and not (name in _FLAGS and out.spec.dtype is uint8)
     ):
         raise RushlightError(
             f"{name}(): expected out to have type {result.spec.dtype.name}, but got {out.spec!r}; give an out of that type"

@@ -114,7 +114,7 @@ OUT_EXACT = _words(
     histogram ifft ihfft index_add index_copy index_reduce index_select inner inv inv_ex isin isneginf isposinf kthvalue
     ldl_factor ldl_factor_ex ldl_solve linear log_softmax logcumsumexp logsigmoid lu lu_factor lu_factor_ex lu_solve lu_unpack
     masked_select matmul matrix_norm mm mode msort multi_dot multinomial mv nan_to_num nanquantile narrow_copy
-    native_batch_norm neg negative nonzero norm ormqr permute_copy polar qr quantile renorm round scatter scatter_add
+    native_batch_norm neg negative nonzero nonzero_static norm ormqr permute_copy polar qr quantile renorm round scatter scatter_add
     scatter_reduce searchsorted sgn sign signbit slice_scatter slogdet softmax softplus softshrink solve solve_ex
     solve_triangular sort split_with_sizes_copy squeeze_copy svd svdvals t_copy take take_along_dim tensordot topk
     transpose_copy triangular_solve tril triu trunc unbind_copy unfold_copy unsqueeze_copy vdot vecdot vector_norm view_copy

@@ -15,6 +15,7 @@ from rushlight.ops.searching import search
 from rushlight.ops.selection import scatter_reduce
 from rushlight.tape import call
 from rushlight.tape.batching import physical_of
+from rushlight.tape.needed import Needed, is_followed
 from rushlight.tape.value import Value
 
 _FOLDS = {"sum": "sum", "mean": "sum", "prod": "prod", "max": "amax", "min": "amin"}
@@ -108,6 +109,8 @@ def _folded(data: Value, reduce: str, axis: int, starts: Value, ends: Value, ini
     out = filled(data, dtype, (*ends.spec.shape[:-1], count + 1, *inner), first)
     if data.spec.numel and count:
         out = scatter_reduce(out, axis, _ids(data, axis, starts, ends), data, _FOLDS[reduce])
+    elif is_followed(data):
+        out = Needed.constant_in(out, reductions.sum(data))
     out = views.slice_dim(out, axis, 0, count)
     if extreme and initial is not None:
         start = filled(data, dtype, (), float(initial))

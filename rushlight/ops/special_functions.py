@@ -221,6 +221,8 @@ _power_of_two = elementwise(
 @composite("frexp")
 def frexp(input: Value) -> Any:
     """(mantissa, exponent) with input = mantissa * 2 ** exponent and the mantissa's size from a half to 1."""
+    if input.spec.dtype.kind != "f":
+        raise DTypeError(f"frexp: takes floating point numbers, got {input.spec!r}; cast with .float()")
     exponent = _exponent(input)
     # In two steps: the power of two that a subnormal number needs is out of range.
     half = e.floor_divide(exponent, 2)
