@@ -267,11 +267,9 @@ def _launch_into(
     try:
         plan.launch(*outs, *ins, *plan.tail, *params)  # type: ignore[misc]
     except AnomalyError:  # it was written all the same
-        for storage in storages:
-            mark_written(storage)
+        mark_written(*storages)
         raise
-    for storage in storages:
-        mark_written(storage)
+    mark_written(*storages)
 
 
 def _recipe_of_write(
@@ -467,5 +465,8 @@ def update_statistics(
     if any(v.spec.hidden for v in (running_mean, running_var, mean, rstd)):
         _update_batch((running_mean, running_var), (mean, rstd), (momentum, eps, count / (count - 1)))
         return
-    flat = [call.make_value(Spec.of(v.spec.device, v.spec.dtype, shape), v.memory, v.offset) for v in (mean, rstd)]
+    flat = [
+        v if v.spec.shape == shape else call.make_value(Spec.of(v.spec.device, v.spec.dtype, shape), v.memory, v.offset)
+        for v in (mean, rstd)
+    ]
     _statistics((running_mean, running_var, *flat), (momentum, eps, count / (count - 1)))

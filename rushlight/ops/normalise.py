@@ -321,10 +321,12 @@ def _by_batch(input: Value, weight: Value | None, bias: Value | None, eps: float
     channels = shape[1]
     if input.spec.numel == shape[0] * channels:  # one number per channel and example: rows down the columns
         flat = input if len(shape) == 2 else views.reshape(input, (shape[0], channels))
-        y, mean, rstd = normalised_rows(flat, weight, bias, (1, channels), 0, eps)
+        y, *parts = normalised_rows(flat, weight, bias, (1, channels), 0, eps)
+        mean, rstd = (views.reshape(v, (channels,)) for v in parts)
         return y if len(shape) == 2 else views.reshape(y, shape), mean, rstd
     rows = views.reshape(views.transpose(input, 0, 1), (channels, -1))
-    y, mean, rstd = normalised_rows(rows, weight, bias, (channels, 1), 1, eps)
+    y, *parts = normalised_rows(rows, weight, bias, (channels, 1), 1, eps)
+    mean, rstd = (views.reshape(v, (channels,)) for v in parts)
     back = views.reshape(y, (channels, shape[0], *shape[2:]))
     # Row by row again: users take .view(...) of it, and whatever comes next reads it in order.
     return views.contiguous(views.transpose(back, 0, 1)), mean, rstd

@@ -19,6 +19,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import itemgetter
 from typing import Any
 
 from rushlight.core.shapes import Spec
@@ -29,7 +30,15 @@ from rushlight.tape.state import Changed, State
 from rushlight.tape.value import Output, Value
 
 SMALL = 4 << 20  # bytes of all operands and results of the steps, together
-CONSTANT = 1 << 18  # bytes that a composed call keeps
+CONSTANT = 1 << 18  # bytes that a composed call keeps, at most
+CONSTANTS = 16 << 20  # bytes that all of them keep
+
+
+class Kept:
+    """What composed calls keep now."""
+
+    nbytes = 0
+
 
 Step = tuple[Plan, tuple[Any, ...], tuple[int, ...]]
 
@@ -88,7 +97,7 @@ class Composed(Op):
         outs = [layout.specs[r] for r in self.results] + [layout.specs[slot] for slot in hidden]
         launch = _Launch(self.steps, layout, [*shown, *hidden])
         ins, cost = layout.specs[: layout.given], sum(step[0].cost for step in launch.steps)
-        inner, tail, places = launch.steps[0]
+        inner, tail, places, _ = launch.steps[0]
         if len(launch.steps) == 1 and tail == inner.tail and places == [(i, 0) for i in range(len(outs) + len(ins))]:
             plan = Plan(self, ins, outs, inner.plain, (), tail, cost, kernel=inner.kernel)  # it is that kernel
         else:
@@ -137,7 +146,7 @@ class _Launch:
         place.update({i: len(outs) + i for i in range(layout.given)})
         self.count = len(outs)
         self.rooms: list[int] = []  # of what lives for the call only
-        self.steps: list[tuple[Plan, tuple[Any, ...], list[tuple[int, int]]]] = []
+        self.steps: list[tuple[Plan, tuple[Any, ...], list[tuple[int, int]], Any]] = []
         for number, (plan, params, sources) in enumerate(steps):
             if plan.launch is None:
                 continue
@@ -151,7 +160,9 @@ class _Launch:
             for s in sources:
                 root, skip = layout.roots[s]
                 places.append((place[root], skip))
-            self.steps.append((plan, (*plan.tail, *params), places))
+            plain = len(places) > 1 and not any(skip for _, skip in places)
+            take = itemgetter(*[i for i, _ in places]) if plain else None
+            self.steps.append((plan, (*plan.tail, *params), places, take))
 
     def __call__(self, *numbers: int) -> None:
         addresses = list(numbers)
@@ -161,8 +172,11 @@ class _Launch:
         try:
             for room in rooms:
                 addresses.append(pool.take(room, addresses))
-            for plan, tail, places in self.steps:
-                plan.launch(*[addresses[i] + skip for i, skip in places], *tail)  # type: ignore[misc]
+            for plan, tail, places, take in self.steps:
+                if take is not None:
+                    plan.launch(*take(addresses), *tail)  # type: ignore[misc]
+                else:
+                    plan.launch(*[addresses[i] + skip for i, skip in places], *tail)  # type: ignore[misc]
         finally:
             for address, room in zip(addresses[before:], rooms, strict=False):
                 pool.give(address, room)
@@ -280,7 +294,7 @@ def _folded(
         else:
             wanted |= {s for s in sources if s in fixed}
     size = sum(layout.specs[s].nbytes for s in wanted)
-    if not wanted or size > CONSTANT or any(layout.roots[s][0] in fixed for s in shown):
+    if not wanted or size > min(CONSTANT, CONSTANTS - Kept.nbytes) or any(layout.roots[s][0] in fixed for s in shown):
         return steps, shown, ()
     order = sorted(wanted)
     count = layout.given + len(order)
@@ -312,9 +326,13 @@ class Composition:
         self.shown = shown  # the slots of the program that the op's results are
         self.views = views
         self.constants = list(constants)
+        Kept.nbytes += sum(v.spec.nbytes for v in constants)
         self.alone = len(op.results) == 1 and not views  # its one result is all there is to see
         self.differentiable = bool(op.layout.specs[op.results[0]].differentiable)
         self.plans: dict[int, Plan] = {}
+
+    def __del__(self) -> None:
+        Kept.nbytes -= sum(v.spec.nbytes for v in self.constants)
 
     def run_alone(self, values: Sequence[Value], state: State) -> Value:
         """The result of an op that is `alone`."""

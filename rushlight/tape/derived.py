@@ -13,6 +13,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import itemgetter
 from typing import Any
 
 from rushlight.tape import call
@@ -68,11 +69,16 @@ class Derived:
         """Every launch's results, from the addresses of what is given; None for those that nobody reads any more."""
         made: list[Any] = []
         given = len(addresses)
-        for plan, params, sources, ends in self.steps:
-            result = call.launch_at(plan, [addresses[s] + skip for s, skip in sources], params)
-            for value in (result,) if len(plan.outs) == 1 else result:
+        for plan, params, sources, ends, take in self.steps:
+            ins = [addresses[s] + skip for s, skip in sources] if take is None else take(addresses)
+            if len(plan.outs) == 1:
+                value = call.launch_one(plan, ins, params)
                 made.append(value)
-                addresses.append(value.memory.address)
+                addresses.append(value.memory.address)  # type: ignore[arg-type]
+            else:
+                for value in call.launch_at(plan, ins, params):
+                    made.append(value)
+                    addresses.append(value.memory.address)
             for slot in ends:
                 made[slot - given] = None
         return made
@@ -91,7 +97,7 @@ class Derived:
 
 
 def _with_ends(steps: Sequence[Any], given: int, kept: set[int]) -> list[Any]:
-    """The steps, each with the results that nobody reads after it."""
+    """The steps, each with the results that nobody reads after it, and what takes its operands' addresses."""
     last: dict[int, int] = {}
     made = given
     for number, (plan, _, sources) in enumerate(steps):
@@ -104,7 +110,13 @@ def _with_ends(steps: Sequence[Any], given: int, kept: set[int]) -> list[Any]:
     for slot, number in last.items():
         if slot >= given and slot not in kept:
             ends[number].append(slot)
-    return [(*step, tuple(end)) for step, end in zip(steps, ends, strict=True)]
+    return [(*step, tuple(end), _taker(step[2])) for step, end in zip(steps, ends, strict=True)]
+
+
+def _taker(sources: Sequence[Source]) -> Any:
+    """What takes the addresses of several sources at once, where each is a whole slot; else None."""
+    whole = len(sources) > 1 and not any(skip for _, skip in sources)
+    return itemgetter(*[slot for slot, _ in sources]) if whole else None
 
 
 def _seen(value: Value, skip: int, spec: Any) -> Value:

@@ -11,11 +11,13 @@ from rushlight.tape.place import CALLED, Place, user_frame
 _get_frame = sys._getframe
 
 
-def mark_written(storage: Storage) -> None:
+def mark_written(*storages: Storage) -> None:
     """Count a write that the user's program made. See Note [Places]."""
-    storage.version += 1
     frame = user_frame(_get_frame(2))
-    storage.written = (frame.f_code, frame.f_lasti, CALLED.get())
+    place = (frame.f_code, frame.f_lasti, CALLED.get())
+    for storage in storages:
+        storage.version += 1
+        storage.written = place
 
 
 def mark_summed(storage: Storage) -> None:
