@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -17,7 +18,7 @@ from rushlight.core.errors import ShapeError
 from rushlight.nn.containers import ModuleDict, ModuleList
 from rushlight.nn.members import PARAMETER
 from rushlight.nn.module import Module
-from rushlight.nn.parameter import Parameter
+from rushlight.nn.parameter import Parameter, replace_content
 from rushlight.tape.state import no_grad
 from rushlight.tensor import Tensor
 
@@ -27,6 +28,7 @@ __all__ = [
     "is_parametrized",
     "register_parametrization",
     "remove_parametrizations",
+    "transfer_parametrizations_and_params",
     "type_before_parametrizations",
 ]
 
@@ -49,20 +51,42 @@ class ParametrizationList(ModuleList):
     def __init__(self, modules: Sequence[Module], original: Tensor, unsafe: bool = False) -> None:
         super().__init__(modules)
         self.unsafe = unsafe
-        given = original
-        with no_grad():
+        given: Any = original
+        # One that says it has no inverse begins with the tensor as it is.
+        with no_grad(), contextlib.suppress(NotImplementedError):
             for module in reversed(modules):
                 if hasattr(module, "right_inverse"):
                     with contextlib.suppress(NotImplementedError):  # then the weight is where it begins
                         given = module.right_inverse(given)
         self.is_tensor = isinstance(given, Tensor)
-        parts = [given] if self.is_tensor else list(given)
+        parts = self._checked(given, original)
         self.ntensors = len(parts)
+        if self.is_tensor:  # the same object, which an optimiser may know
+            if given is not original:
+                replace_content(original, given.detach().clone() if given.base is not None else given.detach())
+            parts = [original]
         for name, part in zip(self._names, parts, strict=True):
-            if isinstance(original, Parameter):
-                self.register_parameter(name, Parameter(part.detach(), original.requires_grad))
-            else:
+            if not isinstance(original, Parameter):
                 self.register_buffer(name, part)
+            elif part is original:
+                self.register_parameter(name, original)
+            else:
+                self.register_parameter(name, Parameter(part.detach(), original.requires_grad))
+
+    def _checked(self, given: Any, original: Tensor) -> list[Any]:
+        if isinstance(given, Tensor):
+            if given.dtype is not original.dtype:
+                raise ValueError(
+                    f"a parametrization of one tensor: its right_inverse must keep the type {original.dtype!r}, got "
+                    f"{given.dtype!r}"
+                )
+            return [given]
+        if not isinstance(given, Sequence):
+            raise ValueError(f"right_inverse must give a tensor or several, got {type(given).__name__}")
+        for i, part in enumerate(given):
+            if not isinstance(part, Tensor):
+                raise ValueError(f"right_inverse must give tensors, got {type(part).__name__} at place {i}")
+        return list(given)
 
     @property
     def _names(self) -> list[str]:
@@ -85,9 +109,17 @@ class ParametrizationList(ModuleList):
                     f"parametrization {type(module).__name__} has no right_inverse, so the weight cannot be assigned to"
                 )
             given = module.right_inverse(given)
+        if self.is_tensor != isinstance(given, Tensor):
+            wanted = "a tensor" if self.is_tensor else f"{self.ntensors} tensors"
+            raise ValueError(f"right_inverse must give {wanted}, got {type(given).__name__}")
         parts = [given] if self.is_tensor else list(given)
+        if len(parts) != self.ntensors:
+            raise ValueError(f"right_inverse must give {self.ntensors} tensors, got {len(parts)}")
         for name, part in zip(self._names, parts, strict=True):
-            getattr(self, name).copy_(part)
+            known = getattr(self, name)
+            if not isinstance(part, Tensor) or part.dtype is not known.dtype or part.shape != known.shape:
+                raise ValueError(f"right_inverse must give {known.spec!r} for {name}, got {part!r}")
+            known.copy_(part)
 
 
 def _property_of(name: str) -> property:
@@ -115,7 +147,19 @@ def _class_for(kind: type[Module], names: Iterable[str]) -> type:
             kind.__setattr__(self, name, value)
 
     members = {name: _property_of(name) for name in names}
-    named = {"__setattr__": assign, "__module__": kind.__module__}
+
+    def refuse(self: Any, protocol: Any) -> Any:
+        raise RuntimeError(
+            f"a parametrised {kind.__name__} cannot be pickled: its class is made as the program runs; save its state_dict()"
+        )
+
+    def copied(self: Any, memo: dict[int, Any]) -> Any:
+        made = object.__new__(type(self))
+        memo[id(self)] = made
+        made.__dict__.update(copy.deepcopy(self.__dict__, memo))
+        return made
+
+    named = {"__setattr__": assign, "__module__": kind.__module__, "__reduce_ex__": refuse, "__deepcopy__": copied}
     return type(f"Parametrized{kind.__name__}", (kind,), {**named, **members})
 
 
@@ -144,7 +188,10 @@ def register_parametrization(
         chain = module.parametrizations[tensor_name]
         before = getattr(module, tensor_name)
         if not unsafe:
-            _check(module, tensor_name, before, parametrization(before))
+            after = parametrization(before)
+            _check(module, tensor_name, before, after)
+            if hasattr(parametrization, "right_inverse"):
+                _check_inverse(module, tensor_name, before, parametrization.right_inverse(after))
         chain.append(parametrization)
         chain.unsafe = chain.unsafe or unsafe
         return module
@@ -172,6 +219,32 @@ def _check(module: Module, name: str, before: Tensor, after: Any) -> None:
         )
 
 
+def _check_inverse(module: Module, name: str, before: Tensor, given: Any) -> None:
+    """Of a further parametrization: what it gives back goes to the one before it."""
+    if not isinstance(given, Tensor) or given.shape != before.shape or given.dtype is not before.dtype:
+        got = given.spec if isinstance(given, Tensor) else type(given).__name__
+        raise ValueError(
+            f"right_inverse of a parametrization of {type(module).__name__}.{name} must give {before.spec!r}, got {got!r}"
+        )
+
+
+def transfer_parametrizations_and_params(
+    from_module: Module, to_module: Module, tensor_name: str | None = None
+) -> Module:
+    """Give a module the parametrizations, and the tensors they begin with, of another: of one weight or of all."""
+    if not is_parametrized(from_module):
+        return to_module
+    for name in list(from_module.parametrizations) if tensor_name is None else [tensor_name]:
+        chain = from_module.parametrizations[name]
+        if not hasattr(to_module, name):
+            setattr(to_module, name, Parameter(getattr(from_module, name).detach().clone()))
+        for part in chain:
+            register_parametrization(to_module, name, part, unsafe=chain.unsafe)
+        for original in chain._names:
+            setattr(to_module.parametrizations[name], original, getattr(chain, original))
+    return to_module
+
+
 def remove_parametrizations(module: Module, tensor_name: str, leave_parametrized: bool = True) -> Module:
     """Take all parametrizations off a weight: it becomes what they gave, or (not `leave_parametrized`) the original."""
     if not is_parametrized(module, tensor_name):
@@ -180,13 +253,20 @@ def remove_parametrizations(module: Module, tensor_name: str, leave_parametrized
     if not leave_parametrized and not chain.is_tensor:
         raise ValueError("there are several original tensors: only leave_parametrized=True makes one weight of them")
     with no_grad():
-        value = getattr(module, tensor_name) if leave_parametrized else chain.original
+        value: Any = getattr(module, tensor_name) if leave_parametrized else chain.original
     originals = [getattr(chain, name) for name in chain._names]
     kind = type_before_parametrizations(module)
     del module.parametrizations[tensor_name]
     left = module.parametrizations
     object.__setattr__(module, "__class__", _class_for(kind, left) if len(left) else kind)
-    if isinstance(originals[0], Parameter):
+    if chain.is_tensor:
+        if leave_parametrized and value is not originals[0]:
+            replace_content(originals[0], value.detach().clone())
+        if isinstance(originals[0], Parameter):
+            setattr(module, tensor_name, originals[0])
+        else:
+            module.register_buffer(tensor_name, originals[0])
+    elif isinstance(originals[0], Parameter):
         needed = any(p.requires_grad for p in originals)
         setattr(module, tensor_name, Parameter(value.detach().clone(), needed))
     else:
