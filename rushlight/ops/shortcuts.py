@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from rushlight.core.dtypes import INDEX, get_default
-from rushlight.ops import creation, inplace, products, statistics, subscript, views
+from rushlight.ops import compaction, creation, inplace, products, statistics, subscript, unrecorded, views
 from rushlight.ops.out import tensors_only, with_out
 from rushlight.ops.pytorch_names import OUT_TOP
 from rushlight.ops.registry import REGISTRY
@@ -151,7 +151,12 @@ def _get_at(x: Value, *parts: Any) -> Value:
 def get_item(x: Value, key: Any) -> Value:
     """x[key]; ints, slices and index tensors take the shortcut."""
     if key.__class__ is int:
-        return _get_parts(x, key)
+        made = unrecorded.row(x, key)
+        return _get_parts(x, key) if made is None else made
+    if isinstance(key, Value) and not key.spec.shape and key.spec.dtype in INDEX and not key.spec.hidden:
+        made = unrecorded.row(x, int(compaction.read(key)[0]))
+        if made is not None:
+            return made
     keys = key if key.__class__ is tuple else (key,)
     parts = []
     several = False
@@ -163,7 +168,15 @@ def get_item(x: Value, key: Any) -> Value:
                 return subscript.get_item(x, key)
             part, several = k, True
         parts.append(part)
-    return _get_at(x, *parts) if several else _get_parts(x, *parts)
+    return _get_at(x, *parts) if several else _get_view(x, parts)
+
+
+def _get_view(x: Value, parts: list[Any]) -> Value:
+    """A view by ints and slices: at once, or by a program where it comes again. See Note [Unrecorded views]."""
+    made = unrecorded.row(x, parts[0]) if len(parts) == 1 and parts[0].__class__ is int else None
+    if made is None and not unrecorded.comes_again(x, parts):
+        made = unrecorded.part(x, parts)
+    return _get_parts(x, *parts) if made is None else made
 
 
 def set_item(x: Value, key: Any, value: Any) -> None:
@@ -177,7 +190,7 @@ def set_item(x: Value, key: Any, value: Any) -> None:
         subscript.set_item(x, key, value)
         return
     inplace.check_record(x, "x[...] = value")  # what shares memory with itself is refused when it is written
-    seen = _get_parts(x, *parts)
+    seen = _get_view(x, parts)
     if number or len(value.spec.shape) <= len(seen.spec.shape):
         inplace.copy_(seen, value)
     else:

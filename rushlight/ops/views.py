@@ -20,7 +20,7 @@ from rushlight.core.shapes import (
     wrap_dim,
 )
 from rushlight.kernel.shapes import Map
-from rushlight.ops import elementwise as e
+from rushlight.ops import elementwise as e, unrecorded
 from rushlight.ops.family.build import built
 from rushlight.ops.family.kernel_op import KernelOp
 from rushlight.ops.family.map import Formula, map_kernel
@@ -180,6 +180,8 @@ _slice = View(
 def slice_dim(x: Value, dim: int, start: int, count: int, step: int = 1) -> Value:
     if start == 0 and step == 1 and count == x.spec.shape[dim]:
         return x
+    if unrecorded.is_unrecorded(x):
+        return unrecorded.at(x, *sliced(x.spec.shape, x.spec.strides, dim, start, count, step))
     return call.call(_slice, (x,), (dim, start, count, step))
 
 
@@ -222,6 +224,8 @@ def select(input: Value, dim: int, index: int) -> Value:
     index = index if index.__class__ is int else operator.index(index)
     if not -size <= index < size:
         raise IndexError(f"select: index {index} is out of range for dimension {dim} of size {size}")
+    if unrecorded.is_unrecorded(input):
+        return unrecorded.at(input, *selected(input.spec.shape, input.spec.strides, dim, index % size))
     return call.call(_select, (input,), (dim, index % size))
 
 

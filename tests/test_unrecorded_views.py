@@ -1,0 +1,76 @@
+"""Views by ints and slices that are made without a plan are those that a plan makes. See Note [Unrecorded views]."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings, strategies as st
+
+import rushlight as rl
+from rushlight.ops import unrecorded, views
+
+KEYS = st.one_of(
+    st.integers(-5, 5),
+    st.just(Ellipsis),
+    st.none(),
+    st.builds(slice, *[st.one_of(st.none(), st.integers(-7, 7))] * 2, st.one_of(st.none(), st.integers(-1, 3))),
+)
+
+
+def seen(x, key):
+    """What a view is, or the class of the error."""
+    try:
+        made = x[key]
+    except (IndexError, ValueError, RuntimeError) as error:
+        return type(error)
+    steps = [step for step, size in zip(made.stride(), made.shape, strict=True) if size > 1]
+    return made.shape, made.numel() and (steps, made.storage_offset()), made.tolist()
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.integers(0, 4), max_size=3), st.lists(KEYS, max_size=4), st.booleans())
+def test_the_same_views_with_and_without_a_record(shape, key, turned):
+    plain = rl.arange(3 + rl.Size(shape).numel(), dtype=rl.float32)[3:].reshape(shape)
+    if turned and len(shape) > 1:
+        plain = plain.transpose(0, 1)
+    recorded = plain.detach().requires_grad_()
+    for given_key in [tuple(key)] * 4:  # in the end by a program
+        assert seen(plain, given_key) == seen(recorded, given_key)
+    if len(key) == 1:
+        assert seen(plain, key[0]) == seen(recorded, key[0])
+
+
+def test_a_loop_over_rows_makes_no_plans():
+    x = rl.zeros(3000, 7)
+    plans = len(views._select.plans), len(views._slice.plans)
+    for i in range(3000):
+        x[i] = float(i)
+        x[i, 2:5] += 1
+    assert (len(views._select.plans), len(views._slice.plans)) == plans
+    assert x[2999].tolist() == [2999, 2999, 3000, 3000, 3000, 2999, 2999]
+    assert len(unrecorded._rows) <= unrecorded.MOST and len(unrecorded._parts) <= unrecorded.MOST
+
+
+def test_writes_through_them_are_seen_and_recorded():
+    base = rl.zeros(4, requires_grad=True) * 1
+    with rl.no_grad():
+        row = base[1]
+    assert not row.requires_grad
+    plain = rl.zeros(4)
+    view = plain[1]  # made while nothing was recorded
+    weight = rl.ones((), requires_grad=True)
+    plain[1] = weight * 3
+    assert view.requires_grad and plain.requires_grad
+    (view * 2).backward()
+    assert weight.grad == 6
+    again = plain[1:3]  # of a tensor that has a record now
+    assert again.requires_grad and again._is_view()
+
+
+def test_an_index_that_is_a_tensor():
+    x = rl.arange(5)
+    i = rl.tensor(-2)
+    assert x[i] == 3 and x[i]._is_view()
+    with pytest.raises(IndexError):
+        x[rl.tensor(5)]
+    with pytest.raises(IndexError):
+        rl.tensor(1.0)[i]
