@@ -104,6 +104,7 @@ from rushlight.ops.creation import (
     preserve_format,
     set_default_device,
     sparse_coo,
+    sparse_csr,
     strided,
 )
 from rushlight.ops.queries import (
@@ -154,8 +155,7 @@ from rushlight.settings import (
     typename,
     use_deterministic_algorithms,
 )
-from rushlight.sparse import sparse_coo_tensor
-from rushlight.sparse.functions import mm as spmm
+from rushlight.sparse import mm as spmm, sparse_compressed_tensor, sparse_coo_tensor, sparse_csr_tensor
 from rushlight.storage import TypedStorage, UntypedStorage
 from rushlight.tape.anomaly import is_anomaly_check_nan_enabled, is_anomaly_enabled
 from rushlight.tape.state import (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 from rushlight.core import dtypes
@@ -176,10 +177,12 @@ def _noted(text: str, notes: list[str], last: float) -> str:
     return text + ")"
 
 
-def show_sparse(indices: Value, values: Value, shape: tuple[int, ...]) -> str:
+def show_sparse(
+    named: Sequence[tuple[str, Value]], values: Value, shape: tuple[int, ...], count: int, layout: str
+) -> str:
     """The same of a sparse tensor: tensor(indices=tensor(...), values=tensor(...), size=..., nnz=..., layout=...)."""
     parts = []
-    for name, part in (("indices", indices), ("values", values)):
+    for name, part in named:
         start = f"{name}=tensor("
         size = "" if part.spec.numel else f", size={part.spec.shape}"
         parts.append(f"{start}{_elements(part, len('tensor(') + len(start))}{size})")
@@ -187,7 +190,7 @@ def show_sparse(indices: Value, values: Value, shape: tuple[int, ...]) -> str:
     device = [note for note in notes if note.startswith("device=")]
     dtype = [note for note in notes if note.startswith("dtype=") and values.spec.dtype not in _usual()]
     record = [note for note in notes if note.startswith(("requires_grad", "grad_fn"))]
-    facts = [f"size={shape}", f"nnz={indices.spec.shape[1]}", *dtype, "layout=rushlight.sparse_coo"]
+    facts = [f"size={shape}", f"nnz={count}", *dtype, f"layout=rushlight.{layout}"]
     return _noted("tensor(" + (",\n" + " " * len("tensor(")).join(parts), [*device, *facts, *record], math.inf)
 
 

@@ -162,6 +162,7 @@ channels_last = MemoryFormat("channels_last", (0, 2, 3, 1))
 channels_last_3d = MemoryFormat("channels_last_3d", (0, 2, 3, 4, 1))
 strided = MemoryFormat("strided")
 sparse_coo = MemoryFormat("sparse_coo")
+sparse_csr = MemoryFormat("sparse_csr")
 
 # Arguments about where and how bytes lie that say nothing about values.
 _TAKEN = ("layout", "pin_memory", "memory_format", "non_blocking", "names")

@@ -1,4 +1,4 @@
-"""Sparse tensors by coordinates, under PyTorch's names.
+"""Sparse tensors by coordinates and matrices by rows, under PyTorch's names.
 
 Owns: `SparseTensor`, and what ops are for it.
 Takes: indices and values, or dense tensors. Gives: sparse tensors, or dense ones where a dense operand makes them so.
@@ -7,8 +7,9 @@ Never: computes other than by ops on indices and values; makes a dense tensor th
 
 from __future__ import annotations
 
-from rushlight.sparse import gradients
+from rushlight.sparse import csr, gradients
 from rushlight.sparse.coo import SparseTensor, sparse_coo_tensor
+from rushlight.sparse.csr import CsrTensor, sampled_addmm, sparse_compressed_tensor, sparse_csr_tensor
 from rushlight.sparse.functions import addmm, install, log_softmax, mm, softmax, sum
 from rushlight.sparse.legacy import (
     BFloat16Tensor,
@@ -26,6 +27,7 @@ __all__ = [
     "BFloat16Tensor",
     "ByteTensor",
     "CharTensor",
+    "CsrTensor",
     "DoubleTensor",
     "FloatTensor",
     "HalfTensor",
@@ -36,10 +38,15 @@ __all__ = [
     "addmm",
     "log_softmax",
     "mm",
+    "sampled_addmm",
     "softmax",
+    "sparse_compressed_tensor",
     "sparse_coo_tensor",
+    "sparse_csr_tensor",
     "sum",
 ]
 
 install()
+csr.install()
+mm, addmm, sum, softmax, log_softmax = (csr.through(each) for each in (mm, addmm, sum, softmax, log_softmax))
 SparseTensor.check_as_gradient = gradients.check_gradient  # type: ignore[attr-defined]

@@ -46,7 +46,7 @@ class SparseTensor(Tensor):
     def spec(self) -> Any:  # type: ignore[override]
         raise SparseOperandError(f"a dense tensor is needed, got {brief(self)}; call .to_dense() first", self)
 
-    storage = spec
+    memory = storage = spec
 
     def instead(self, name: str, args: Sequence[Any], named: dict[str, Any]) -> Any:
         """What the op of that name is for sparse operands."""
@@ -285,7 +285,8 @@ class SparseTensor(Tensor):
         return bool(self.item())
 
     def __repr__(self) -> str:
-        return printing.show_sparse(self._at, self._of, self._size)
+        parts = [("indices", self._at), ("values", self._of)]
+        return printing.show_sparse(parts, self._of, self._size, self._nnz(), "sparse_coo")
 
     def __format__(self, spec: str) -> str:
         return str(self)

@@ -145,6 +145,8 @@ def zeros_like(input: Any, *, dtype: DType | None = None, device: Any = None, re
 
 def to_sparse(self: Any, sparse_dim: int | None = None, *, layout: Any = None, **named: Any) -> SparseTensor:
     """The elements that are not zero, with their coordinates; the first sparse_dim dimensions are sparse."""
+    if layout is creation.sparse_csr:
+        return self.to_sparse_csr()
     if layout not in (None, creation.sparse_coo) or any(value is not None for value in named.values()):
         raise LayoutError(f"to_sparse: only the layout sparse_coo is made, got {layout!r} {named}")
     count = self.ndim if sparse_dim is None else sparse_dim

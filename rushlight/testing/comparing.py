@@ -254,6 +254,8 @@ def _close_tensors(actual: Any, expected: Any, rules: Rules) -> None:
             a, b = a.to_dense(), b.to_dense()
         if a.layout is creation.strided:
             _close_elements("Tensor-likes", a, b, tolerances, rules.equal_nan)
+        elif a.layout is creation.sparse_csr:
+            _close_rows(a, b, tolerances, rules.equal_nan)
         else:
             _close_sparse(a.coalesce(), b.coalesce(), tolerances, rules.equal_nan)
 
@@ -282,6 +284,17 @@ def _close_sparse(actual: Any, expected: Any, tolerances: Tolerances, equal_nan:
         )
     _close_elements("Sparse COO indices", actual.indices(), expected.indices(), (0.0, 0.0), False)
     _close_elements("Sparse COO values", actual.values(), expected.values(), tolerances, equal_nan)
+
+
+def _close_rows(actual: Any, expected: Any, tolerances: Tolerances, equal_nan: bool) -> None:
+    counts = actual._nnz(), expected._nnz()
+    if counts[0] != counts[1]:
+        raise Mismatch(
+            f"The number of specified values in sparse CSR tensors does not match: {counts[0]} != {counts[1]}"
+        )
+    for part in ("crow_indices", "col_indices"):
+        _close_elements(f"Sparse CSR {part}", getattr(actual, part)(), getattr(expected, part)(), (0.0, 0.0), False)
+    _close_elements("Sparse CSR values", actual.values(), expected.values(), tolerances, equal_nan)
 
 
 def _close_elements(what: str, actual: Any, expected: Any, tolerances: Tolerances, equal_nan: bool) -> None:
