@@ -17,6 +17,7 @@ from rushlight.tape import call
 from rushlight.tape.value import Value
 
 _MANY = 1 << 20  # comparisons
+NARROW = (1 << 31) - 1  # places that int32 can count
 
 
 def lifted(x: Value) -> Value:
@@ -303,9 +304,14 @@ def masked_scatter(input: Value, mask: Value, source: Value) -> Value:
 
 def _coordinates(places: Value, shape: Shape, missing: int | None = None) -> list[Value]:
     """Places counted in rows as an index per dimension."""
+    narrow = numel(shape) <= NARROW  # devices divide int32 several times as fast
+    rest = e.cast(places, int32) if narrow and len(shape) > 1 else places
     found = []
-    for size, step in zip(shape, contiguous_strides(shape), strict=True):
-        found.append(e.remainder(e.floor_divide(places, max(step, 1)), max(size, 1)))
+    for step in contiguous_strides(shape)[:-1]:
+        here = e.floor_divide(rest, max(step, 1))
+        rest = e.sub(rest, e.mul(here, step))
+        found.append(here)
+    found = [e.cast(c, int64) for c in (*found, rest)]
     return found if missing is None else [e.select(e.lt(places, 0), missing, c) for c in found]
 
 

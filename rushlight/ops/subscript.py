@@ -135,6 +135,11 @@ def _mask(x: Value, dim: int, mask: Value, left: Left) -> tuple[Value, int]:
             f"index: the shape of the mask {list(shape)} does not match the shape of the indexed tensor "
             f"{list(x.spec.shape)} at index {dim}"
         )
+    if len(shape) > 1 and x.spec.contiguous and x.spec.numel and not (x.spec.hidden or mask.spec.hidden):
+        # The masked dimensions seen as one: a place in it is one number, and no coordinates are needed.
+        seen = (*x.spec.shape[:dim], numel(shape), *x.spec.shape[dim + len(shape) :])
+        left.append((dim, compaction.chosen(mask)))
+        return views.view(x, seen), dim + 1
     left.extend((dim + i, index) for i, index in enumerate(selection.nonzero_each(mask)))
     return x, dim + len(shape)
 
