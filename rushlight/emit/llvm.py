@@ -72,14 +72,14 @@ def module(functions: list[str], counts: Writer, numbers: tuple[str, str]) -> st
 def lowered(kernel: Kernel) -> Kernel:
     """The kernel with its elementary functions written out."""
     if isinstance(kernel, Map):
-        return replace(kernel, body=lower(kernel.body))
+        return replace(kernel, body=lower(kernel.body, fused=True))
     if isinstance(kernel, Rowwise):
-        roots = lower((*(p.body for p in kernel.passes), *kernel.stores))
+        roots = lower((*(p.body for p in kernel.passes), *kernel.stores), fused=True)
         count = len(kernel.passes)
         passes = tuple(Reduce(p.kind, body) for p, body in zip(kernel.passes, roots[:count], strict=True))
         return replace(kernel, passes=passes, stores=roots[count:])
     if isinstance(kernel, Scan):
-        return replace(kernel, body=lower((kernel.body,))[0])
+        return replace(kernel, body=lower((kernel.body,), fused=True)[0])
     return kernel
 
 

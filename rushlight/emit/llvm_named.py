@@ -21,7 +21,7 @@ LEAST = 12  # instructions of a function
 def lowered_template(named: Named, dtypes: tuple[DType, ...]) -> tuple[Expr, tuple[Expr, ...]]:
     """The formula of placeholders, of basic instructions."""
     made, given = template(named, dtypes)
-    return lower((made,))[0], given
+    return lower((made,), fused=True)[0], given
 
 
 def uses_in(every: tuple[Expr, ...]) -> dict[Expr, Use]:

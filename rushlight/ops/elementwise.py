@@ -7,8 +7,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from rushlight.core.dtypes import ALL, ANY, ARITHMETIC, FIELD, FLOAT, INTEGER, DType, bool_, int64, uint32, uint64
-from rushlight.core.errors import RushlightError
+from rushlight.core.errors import RushlightError, SparseOperandError
 from rushlight.ops.family.declare import elementwise
+from rushlight.ops.registry import register
 from rushlight.scalar import build as s, elementary
 from rushlight.scalar.ir import Expr, const
 from rushlight.tape.value import Value
@@ -69,7 +70,7 @@ remainder = elementwise(
     vjp=lambda g, out, x, y: (g, -g * s.floor(x / y)),
 )
 fmod = elementwise("fmod", lambda x, y: s.remainder_c(x, y), "Remainder with the sign of the dividend.")
-pow = elementwise("pow", _power, "Power, x ** y.", ARITHMETIC, second="exponent")
+_any_pow = elementwise("pow", _power, "Power, x ** y.", ARITHMETIC, second="exponent", listed=False)
 
 
 def _refuse_reciprocals(tensors: Sequence[Value], operands: Sequence[Any]) -> None:
@@ -81,7 +82,7 @@ def _refuse_reciprocals(tensors: Sequence[Value], operands: Sequence[Any]) -> No
         )
 
 
-pow.op.refuse = _refuse_reciprocals  # type: ignore[attr-defined]
+_any_pow.op.refuse = _refuse_reciprocals  # type: ignore[attr-defined]
 neg = elementwise("neg", lambda x: -x, "Negative, -x.", ARITHMETIC)
 
 
@@ -126,6 +127,50 @@ rsqrt = elementwise(
     "rsqrt", lambda x: 1 / s.sqrt(x), "1 / sqrt(x).", FIELD, vjp=lambda g, out, x: g * (out * out * out * -0.5)
 )
 reciprocal = elementwise("reciprocal", lambda x: 1 / x, "1 / x.", FIELD, vjp=lambda g, out, x: -g * (out * out))
+
+
+def _power_of(body: Callable[[Expr], Expr], slope: Callable[[Expr, Expr], Expr]) -> Callable[..., Any]:
+    """`pow` for one exponent, which is given all the same: a record tells of it."""
+    return elementwise(
+        "pow",
+        lambda x, y: body(x),
+        "Power, x ** y.",
+        ARITHMETIC,
+        vjp=lambda g, out, x, y: (g * slope(out, x), None),
+        listed=False,
+    )
+
+
+# Exponents that are worth a kernel of their own, as in PyTorch: of floats, and those of integers that stay integers.
+_POWERS: dict[float, Callable[..., Any]] = {
+    2: _power_of(lambda x: x * x, lambda out, x: x * 2),
+    3: _power_of(lambda x: x * x * x, lambda out, x: x * x * 3),
+    -1: _power_of(lambda x: 1 / x, lambda out, x: -(out * out)),
+    0.5: _power_of(lambda x: s.sqrt(x), lambda out, x: 0.5 / out),
+    -0.5: _power_of(lambda x: 1 / s.sqrt(x), lambda out, x: out * out * out * -0.5),
+}
+
+
+def _short_powers(general: Callable[..., Any]) -> Callable[..., Any]:
+    def pow(input: Any, exponent: Any, out: Any = None) -> Any:
+        if out is None and (exponent.__class__ is int or exponent.__class__ is float):
+            short = _POWERS.get(exponent)
+            if short is not None and isinstance(input, Value):
+                try:
+                    kind = input.spec.dtype.kind
+                except SparseOperandError:  # See Note [Sparse operands]
+                    return general(input, exponent)
+                if kind == "f" or (kind in "iu" and exponent.__class__ is int and exponent > 0):
+                    return short(input, exponent)
+        return general(input, exponent) if out is None else general(input, exponent, out=out)
+
+    return pow
+
+
+pow = _short_powers(_any_pow)
+pow.operator = _short_powers(_any_pow.operator)  # type: ignore[attr-defined]
+pow.op, pow.takes_out = _any_pow.op, True  # type: ignore[attr-defined]
+register("pow", pow, "Power, x ** y.", True, True)
 exp = elementwise("exp", lambda x: s.exp(x), "e ** x.", FIELD)
 log = elementwise("log", lambda x: s.log(x), "Natural logarithm.", FIELD)
 log2 = elementwise(

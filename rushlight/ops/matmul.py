@@ -11,6 +11,7 @@ from rushlight.core.shapes import Shape, Spec, broadcast_shapes, broadcast_strid
 from rushlight.kernel.shapes import Contract
 from rushlight.ops import complexes, elementwise as e, reductions, views
 from rushlight.ops.family.build import built, check_device_dtype
+from rushlight.ops.family.declare import rowwise
 from rushlight.ops.family.kernel_op import KernelOp
 from rushlight.ops.family.map import Formula, map_kernel
 from rushlight.ops.registry import composite
@@ -107,6 +108,9 @@ def _product(a: Value, b: Value) -> Value:
     return call.call(_matmul, [_mergeable(v, batch) for v in (a, b)])
 
 
+_dot = rowwise("dot", lambda r, x, y: r.sum(x * y), "Sum of the products of two vectors.", kinds=("row",))
+
+
 def _mergeable(value: Value, batch: Shape) -> Value:
     """A value whose batch dimensions a kernel can walk as two; a copy where they are more."""
     spec = value.spec
@@ -134,6 +138,8 @@ def matmul(input: Value, other: Value) -> Value:
     left, right = input.spec.shape, other.spec.shape
     if not left or not right:
         raise ShapeError(f"matmul: both operands need at least one dimension, got {input.spec!r} and {other.spec!r}")
+    if len(left) == 1 and left == right and input.spec.dtype is other.spec.dtype and input.spec.dtype.kind == "f":
+        return _dot(input, other)
     a = views.unsqueeze(input, 0) if len(left) == 1 else input
     b = views.unsqueeze(other, 1) if len(right) == 1 else other
     if len(left) > 2 and len(b.spec.shape) == 2:

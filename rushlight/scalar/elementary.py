@@ -23,6 +23,7 @@ from rushlight.scalar.elementary_exponential import (
     times_half_of_one_plus_erf,
 )
 from rushlight.scalar.elementary_power import power
+from rushlight.scalar.elementary_remainder import remainder
 from rushlight.scalar.elementary_trigonometry import cos, sin
 from rushlight.scalar.ir import Expr, const, make, topological
 from rushlight.scalar.named import USES, Use
@@ -88,14 +89,16 @@ def _gelu(expr: Expr) -> tuple[Expr, float] | None:
     return x, float(factor.value)  # type: ignore[arg-type]
 
 
-def lower(roots: Sequence[Expr]) -> tuple[Expr, ...]:
-    """The same expressions without exp, log, sin, cos, tanh, erf and pow."""
+def lower(roots: Sequence[Expr], fused: bool = False) -> tuple[Expr, ...]:
+    """The same expressions without exp, log, sin, cos, tanh, erf and pow; where fma is `fused`, without rem of usual floats too."""
     done: dict[Expr, Expr] = {}
     for expr in topological(list(roots)):
         args = tuple(done[a] for a in expr.args)
         formula = _FORMULAS.get(expr.op)
         if formula is not None:
             done[expr] = formula(*args)
+        elif fused and expr.op == "rem" and expr.dtype.kind == "f":
+            done[expr] = remainder(*args)
         elif (found := _gelu(expr)) is not None:
             done[expr] = times_half_of_one_plus_erf(done[found[0]], found[1])
         elif args == expr.args:

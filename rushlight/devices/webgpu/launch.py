@@ -14,7 +14,7 @@ from rushlight.core.dtypes import DType
 from rushlight.core.errors import DeviceError
 from rushlight.devices.protocol import Launch
 from rushlight.devices.webgpu.stream import MOST_GROUPS, MOST_WORK, Stream, split
-from rushlight.emit.wgsl import MORE, Step, emit, layout_for, schedule, scratch_bytes
+from rushlight.emit.wgsl import MORE, Step, emit, layout_for, schedule, scratch_bytes, uses_scratch
 from rushlight.emit.wgsl_layout import Aliases, alias_pattern, layout_of, written_bindings
 from rushlight.emit.wgsl_types import round_to_float32
 from rushlight.kernel.shapes import Contract, Gather, Kernel, Scan, Scatter
@@ -124,7 +124,7 @@ def _make_launch(built: Built, suffix: str) -> Launch:
         with lock:
             if uses_status:
                 device.status_used = True
-            if len(steps) > 1:
+            if len(steps) > 1 or uses_scratch(steps[0].form):
                 _launch_cut(built, steps, buffers, offsets, numbers)
                 return
             form, groups, work = steps[0]
