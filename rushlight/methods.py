@@ -181,7 +181,7 @@ def _install_operators(tensor: type[Value]) -> None:
     for symbol, name in _OPERATORS.items():
         public = REGISTRY[name].function
         kernel: Any = getattr(e, name, public)  # without what a public function checks besides
-        checked = name == "sub" or name in division.NAMES
+        checked = name in ("sub", "pow") or name in division.NAMES
         setattr(tensor, f"__{symbol}__", operators.leaving(public) if checked else operators.binary(kernel))
         setattr(tensor, f"__r{symbol}__", operators.reflected(public if checked else kernel))
         setattr(tensor, f"__i{symbol}__", operators.in_place(name, kernel.op))

@@ -83,6 +83,7 @@ def _refuse_reciprocals(tensors: Sequence[Value], operands: Sequence[Any]) -> No
 
 
 _any_pow.op.refuse = _refuse_reciprocals  # type: ignore[attr-defined]
+_any_pow.op.rounds = True  # type: ignore[attr-defined]  # as listed ops do
 neg = elementwise("neg", lambda x: -x, "Negative, -x.", ARITHMETIC)
 
 
@@ -168,7 +169,6 @@ def _short_powers(general: Callable[..., Any]) -> Callable[..., Any]:
 
 
 pow = _short_powers(_any_pow)
-pow.operator = _short_powers(_any_pow.operator)  # type: ignore[attr-defined]
 pow.op, pow.takes_out = _any_pow.op, True  # type: ignore[attr-defined]
 register("pow", pow, "Power, x ** y.", True, True)
 exp = elementwise("exp", lambda x: s.exp(x), "e ** x.", FIELD)
