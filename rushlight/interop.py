@@ -226,8 +226,9 @@ def _numbers(data: Any, kinds: set[DType], depth: int = 0) -> Any:
     """Nested sequences with tensors in them as plain numbers; the types that count for the result go into `kinds`."""
     if isinstance(data, Value):
         return _element(data, kinds)
-    if hasattr(data, "dtype"):
-        kinds.add(from_numpy_dtype(data.dtype))
+    if hasattr(data, "dtype"):  # NumPy's, or a storage
+        kinds.add(data.dtype if isinstance(data.dtype, DType) else from_numpy_dtype(data.dtype))
+        return list(data) if isinstance(data.dtype, DType) else data
     elif isinstance(data, (bool, int, float, complex)):
         kinds.add(dtypes.scalar_dtype(data))
     elif hasattr(data, "__getitem__") and hasattr(data, "__len__") and not isinstance(data, (str, bytes, dict)):

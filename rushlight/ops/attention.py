@@ -316,6 +316,7 @@ def _attended(operands: list[Value], causal: bool, scale: float, dropout_p: floa
 
 
 def _attended_in_vmap(operands: list[Value], causal: bool, scale: float, dropout_p: float) -> Value:
+    impure()  # other numbers every time: see Note [Shortcuts] 4
     whole, levels, lanes = draw_operands(NAME, operands)
     if lanes == 1:
         return draw_result(_attended(whole, causal, scale, dropout_p), levels)

@@ -48,6 +48,8 @@ _MAKING = frozenset(
     ]
 )
 _LINES = frozenset(["arange", "linspace", "logspace", "range"])
+# Numbers as bounds: `out` has the result's type, as it must where a name is in OUT_EXACT.
+_BOUNDED = frozenset(["clamp", "clamp_max", "clamp_min", "clip"])
 # Sums and products: `out` says in which type they are made.
 _FOLDING = frozenset(["cumprod", "cumsum", "prod", "sum"])
 
@@ -77,14 +79,8 @@ def _store_one(name: str, out: Any, result: Value) -> Value:
         )
     if out.spec.device is not result.spec.device:
         raise DeviceError(f"{name}(): out {out.spec!r} is on another device than the result {result.spec!r}")
-    if (
-        name in OUT_EXACT
-        and out.spec.dtype is not result.spec.dtype
-        and not (name in _FLAGS and out.spec.dtype is uint8)
-    ):
-        raise RushlightError(
-            f"{name}(): expected out to have type {result.spec.dtype.name}, but got {out.spec!r}; give an out of that type"
-        )
+    if name in OUT_EXACT:
+        _check_exact(name, out, result)
     if not castable(result.spec.dtype, out.spec.dtype):
         raise DTypeError(
             f"{name}(): result type {result.spec.dtype.name} can't be cast to the desired output type "
@@ -94,6 +90,14 @@ def _store_one(name: str, out: Any, result: Value) -> Value:
         if out.spec.shape != result.spec.shape:
             _resize(name, out, result)
         return inplace.copy_(out, result)
+
+
+def _check_exact(name: str, out: Value, result: Value) -> None:
+    same = out.spec.dtype is result.spec.dtype or (name in _FLAGS and out.spec.dtype is uint8)
+    if not same:
+        raise RushlightError(
+            f"{name}(): expected out to have type {result.spec.dtype.name}, but got {out.spec!r}; give an out of that type"
+        )
 
 
 def _resize(name: str, out: Value, result: Value) -> None:
@@ -163,6 +167,8 @@ def with_out(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
             if folds:
                 named["dtype"] = out.spec.dtype
         made = function(*args, **named)
+        if name in _BOUNDED and not any(isinstance(v, Value) for v in (*args[1:], *named.values())):
+            _check_exact(name, out, made)
         if name in _LINES and isinstance(out, Value) and out.spec.numel == made.spec.numel:
             made = views.reshape(made, out.spec.shape)  # a line fills an out of any shape
         return store(name, out, made)
