@@ -255,3 +255,23 @@ def test_a_segment_of_no_data_keeps_its_record():
 def test_hardshrink_compares_in_the_type_of_its_elements():
     x = rl.tensor([0.3, 0.7], dtype=rl.bfloat16)
     assert rl.nn.functional.hardshrink(x, 0.3).tolist()[0] == 0
+
+
+def test_a_loss_that_depends_on_free_angles_is_refused():
+    rl.manual_seed(3)
+    a = rl.randn(3, 3, dtype=rl.complex128)
+
+    def of_svd(x):
+        u, _, vh = rl.linalg.svd(x)
+        return u + vh
+
+    for vectors in (of_svd, lambda x: rl.linalg.eig(x)[1], lambda x: rl.linalg.eigh(x + x.mH)[1]):
+        x = a.clone().requires_grad_()
+        with pytest.raises(RuntimeError, match="ill-defined"):
+            vectors(x).sum().abs().backward()
+    x = a.clone().requires_grad_()
+    rl.linalg.eigh(x + x.mH)[1].abs().square()[0, 0].backward()  # a size does not change with the angle
+    assert x.grad.abs().max().item() > 0
+    for call in (lambda: rl.add(rl.ones(2), rl.ones(2), alpha=1j), lambda: rl.trapezoid(rl.ones(2, 2), dx=1j)):
+        with pytest.raises(RuntimeError):
+            call()

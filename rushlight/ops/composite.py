@@ -38,6 +38,8 @@ def scaled(op: str, input: Any, other: Any, alpha: Any) -> Any:
         raise RushlightError(f"{op}: an alpha of type bool is for bool tensors, got {kinds[0].name}; give a number")
     if whole and isinstance(alpha, (float, complex)):
         raise RushlightError(f"{op}: alpha {alpha} is no integer, and the operands are integers; cast one to float")
+    if isinstance(alpha, complex) and not any(dtype.kind == "c" for dtype in kinds):
+        raise RushlightError(f"{op}: alpha {alpha} is complex, and the operands are not; cast one")
     if kinds and all(dtype is bool_ for dtype in kinds) and all(isinstance(v, (Value, bool)) for v in (input, other)):
         return e.bitwise_and(other, bool(alpha)) if isinstance(other, Value) else other and bool(alpha)
     if not isinstance(alpha, Value) and alpha == 1:

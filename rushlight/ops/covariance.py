@@ -112,10 +112,12 @@ def diff(input: Value, n: int = 1, dim: int = -1, prepend: Value | None = None, 
     return out
 
 
-def _areas(y: Value, x: Value | None, dx: float, dim: int, op: str) -> tuple[Value, int]:
+def _areas(y: Value, x: Value | None, dx: Any, dim: int, op: str) -> tuple[Value, int]:
     """For each pair of neighbours the mean of y times the step of x."""
     if not y.spec.shape:
         raise BoundsError(f"{op}: at least one dimension is needed, got {y.spec!r}")
+    if isinstance(dx, complex):
+        raise RushlightError(f"{op}: dx is a real number, got {dx}; give positions as x")
     dim = wrap_dim(dim, len(y.spec.shape), op)
     size = y.spec.shape[dim]
     if size == 0:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from rushlight.core.dtypes import DType, int32, real_type
 from rushlight.core.errors import RushlightError, ShapeError
 from rushlight.core.shapes import Spec
-from rushlight.ops import elementwise as e, views
+from rushlight.ops import elementwise as e, reductions, views
 from rushlight.ops.family.library import LibraryOp, call_library
 from rushlight.ops.matrices import (
     adjoint,
@@ -32,8 +32,9 @@ from rushlight.ops.matrices import (
 from rushlight.ops.registry import composite
 from rushlight.ops.reshaping import diag_embed
 from rushlight.ops.solving import right_triangular, triangular
+from rushlight.tape import call
 from rushlight.tape.needed import is_followed
-from rushlight.tape.state import impure
+from rushlight.tape.state import Changed, impure
 from rushlight.tape.value import Value
 
 Results = list[tuple[DType, tuple[int, ...]]]
@@ -314,6 +315,27 @@ def skew(x: Value) -> Value:
     return e.sub(x, adjoint(x))
 
 
+def check_gauge(op: str, *turns: Value | None) -> None:
+    """Refuse a loss that depends on the angles of complex vectors, which no decomposition fixes.
+
+    `turns` are matrices skew(V^H g), whose diagonals together say how the loss changes with the angles.
+    """
+    diagonals = [diagonal_of(call.detached(turn)) for turn in turns if turn is not None]
+    spec = diagonals[0].spec
+    limits = spec.device.device.limits
+    if spec.dtype.kind != "c" or spec.hidden or not spec.numel or limits.asynchronous or not limits.computes:
+        return
+    impure()  # elements are read
+    with Changed(grad=False):
+        total = diagonals[0] if len(diagonals) == 1 else e.add(*diagonals)
+        most: Any = reductions.amax(e.abs(total))
+    if most.item() > 0.02:
+        raise RushlightError(
+            f"{op}: in the complex case the vectors are given up to a factor of size 1, and the loss depends on it, so that "
+            f"its gradient is ill-defined; use what does not change with it, such as sizes or projections"
+        )
+
+
 def _svd_grad(needs: int, grads: list[Any], ins: list[Any], outs: list[Any], full: bool) -> list[Value | None]:
     """Of U and V only what moves inside their own span, and out of it, counts; the gauge is free."""
     (g_u, g_s, g_vh), (u, s, vh) = grads, outs
@@ -328,6 +350,7 @@ def _svd_grad(needs: int, grads: list[Any], ins: list[Any], outs: list[Any], ful
     gaps = on_diagonal(e.sub(row(squares), column(squares)), 1.0)
     turn_u = None if g_u is None else skew(product(adjoint(u), g_u))
     turn_v = None if g_v is None else skew(product(vh, g_v))
+    check_gauge("linalg.svd", turn_u, turn_v)
     inner = summed(
         [
             None if turn_u is None else e.mul(e.div(turn_u, gaps), row(s)),

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from rushlight.core.dtypes import complex_type, real_type
 from rushlight.core.errors import RushlightError
 from rushlight.ops import elementwise as e, parts
-from rushlight.ops.decompositions import is_recorded, skew
+from rushlight.ops.decompositions import check_gauge, is_recorded, skew
 from rushlight.ops.family.library import LibraryOp, call_library
 from rushlight.ops.matrices import (
     adjoint,
@@ -32,7 +32,9 @@ def _eigh_grad(needs: int, grads: list[Any], ins: list[Any], outs: list[Any], tr
     if g_vectors is None:
         return [product(e.mul(v, row(g_values)), adjoint(v))]
     gaps = on_diagonal(e.sub(row(values), column(values)), 1.0)
-    inner = on_diagonal(e.div(e.mul(skew(product(adjoint(v), g_vectors)), 0.5), gaps), 0.0)
+    turn = skew(product(adjoint(v), g_vectors))
+    check_gauge("linalg.eigh", turn)
+    inner = on_diagonal(e.div(e.mul(turn, 0.5), gaps), 0.0)
     if g_values is not None:
         inner = e.add(inner, diag_embed(g_values))
     return [product(product(v, inner), adjoint(v))]
@@ -92,6 +94,7 @@ def _eig_grad(needs: int, grads: list[Any], ins: list[Any], outs: list[Any]) -> 
         inner = e.mul(column(g_values), turned)
     else:
         moved = product(turned, g_vectors)
+        check_gauge("linalg.eig", skew(moved))
         stretch = parts.real_part(diagonal_of(moved))
         moved = e.sub(moved, e.mul(product(turned, v), row(stretch)))
         gaps = on_diagonal(conj(e.sub(row(values), column(values))), 1.0)
