@@ -101,3 +101,31 @@ def test_what_writers_of_distributions_use() -> None:
 
     made = Made()
     assert made.half == made.half and made.times == 1
+
+
+def test_transforms_turned_round_and_put_together() -> None:
+    power = D.PowerTransform(2.0)
+    turned = power.inv
+    assert turned.inv is power and power.inv is turned
+    assert D.identity_transform == D.identity_transform.inv
+    assert D.transforms.StackTransform is D.StackTransform
+    x = rl.tensor([0.5, 2.0])
+    kept = turned.with_cache(1)
+    assert kept(x) is kept(x)
+    both = D.ComposeTransform([D.ExpTransform(), D.ReshapeTransform((2, 3), (6,))])
+    assert both.domain.event_dim == 2 and both.codomain.event_dim == 1
+    assert both.inv(both(rl.ones(4, 2, 3))).shape == (4, 2, 3)
+    assert both.log_abs_det_jacobian(rl.ones(4, 2, 3), rl.ones(4, 6)).tolist() == [6.0] * 4
+    with pytest.raises(NotImplementedError):
+        assert D.SoftmaxTransform().sign
+
+
+def test_transformed_distributions_have_the_shapes_of_their_transforms() -> None:
+    moved = D.TransformedDistribution(D.Normal(0.0, 1.0), [D.AffineTransform(rl.zeros(4, 5), 1.0)])
+    assert moved.batch_shape == (4, 5) and moved.sample((7,)).shape == (7, 4, 5)
+    assert len(set(moved.sample().reshape(-1).tolist())) == 20
+    shaped = D.TransformedDistribution(D.Normal(rl.zeros(3, 4, 5), 1.0), [D.ReshapeTransform((4, 5), (20,))])
+    assert shaped.batch_shape == (3,) and shaped.event_shape == (20,) and shaped.support.event_dim == 1
+    assert shaped.log_prob(rl.zeros(3, 20)).shape == (3,)
+    with pytest.raises(ValueError, match="dimensions"):
+        D.TransformedDistribution(D.Normal(rl.zeros(5), 1.0), [D.ReshapeTransform((4, 5), (20,))])

@@ -100,3 +100,12 @@ from rushlight.distributions.transforms import (
     identity_transform as identity_transform,
 )
 from rushlight.distributions.wishart import Wishart as Wishart
+
+# PyTorch has all transforms in one module.
+vars(transforms).update(
+    CatTransform=CatTransform,
+    CorrCholeskyTransform=CorrCholeskyTransform,
+    CumulativeDistributionTransform=CumulativeDistributionTransform,
+    PositiveDefiniteTransform=PositiveDefiniteTransform,
+    StackTransform=StackTransform,
+)

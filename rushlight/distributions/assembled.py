@@ -110,6 +110,7 @@ class CumulativeDistributionTransform(Transform):
     """A distribution's cumulative distribution function: values become their ranks."""
 
     bijective = True
+    sign = 1
     codomain = constraints.unit_interval
 
     def __init__(self, distribution: Any, cache_size: int = 0) -> None:

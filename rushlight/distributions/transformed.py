@@ -34,9 +34,18 @@ class TransformedDistribution(Distribution):
             raise ValueError(f"TransformedDistribution: transforms are Transforms, got {transforms!r}")
         whole = ComposeTransform(self.transforms)
         base = tuple(base_distribution.batch_shape) + tuple(base_distribution.event_shape)
+        own = len(base_distribution.event_shape)
+        before, after = whole.domain.event_dim, whole.codomain.event_dim
+        if len(base) < before:
+            raise ValueError(
+                f"TransformedDistribution: the transforms take values of {before} dimensions, a base of shape {base} has fewer"
+            )
         shape = tuple(whole.forward_shape(base))
-        dims = max(len(base_distribution.event_shape), whole.event_dim, getattr(whole.codomain, "event_dim", 0))
-        self._reinterpreted = dims - len(base_distribution.event_shape)
+        wide = tuple(whole.inverse_shape(shape))
+        if wide != base:
+            base_distribution = base_distribution.expand(wide[: len(wide) - own])
+        dims = max(after, own + after - before)
+        self._reinterpreted = max(before - own, 0)
         self.base_dist = base_distribution
         super().__init__(shape[: len(shape) - dims], shape[len(shape) - dims :], validate_args=validate_args)
 
@@ -46,7 +55,11 @@ class TransformedDistribution(Distribution):
 
     @constraints.dependent_property
     def support(self) -> Any:
-        return self.transforms[-1].codomain if self.transforms else self.base_dist.support
+        if not self.transforms:
+            return self.base_dist.support
+        last = self.transforms[-1].codomain
+        more = len(self._event_shape) - last.event_dim
+        return constraints.independent(last, more) if more > 0 else last
 
     def _inner_tail(self, inner: Distribution) -> Any:
         return inner.batch_shape[len(inner.batch_shape) - self._reinterpreted :] if self._reinterpreted else ()

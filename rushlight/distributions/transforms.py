@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import copy
 import math
+import weakref
 from collections.abc import Sequence
 from typing import Any
 
+from rushlight.core.shapes import broadcast_shapes
 from rushlight.distributions import constraints
 from rushlight.distributions.public import eps, ops, softplus, sum_last, tiny
 from rushlight.tape.value import Value
+from rushlight.tensor import Size
 
 
 class Transform:
@@ -18,11 +21,15 @@ class Transform:
     bijective = False
     domain: Any = constraints.real
     codomain: Any = constraints.real
-    sign: Any = 1
+
+    @property
+    def sign(self) -> Any:
+        raise NotImplementedError(f"{type(self).__name__} is not known to be monotone")
 
     def __init__(self, cache_size: int = 0) -> None:
         self._cache_size = cache_size
         self._last: tuple[Any, Any] = (None, None)
+        self._turned: Any = None  # the other way, while somebody holds it
 
     @property
     def event_dim(self) -> int:
@@ -31,7 +38,14 @@ class Transform:
 
     @property
     def inv(self) -> Any:
-        """The other way."""
+        """The other way; of one transform there is one."""
+        known = None if self._turned is None else self._turned()
+        if known is None:
+            known = self._turn()
+            self._turned = weakref.ref(known)
+        return known
+
+    def _turn(self) -> Any:
         return _Inverse(self)
 
     def with_cache(self, cache_size: int = 1) -> Any:
@@ -39,8 +53,11 @@ class Transform:
         if self._cache_size == cache_size:
             return self
         other = copy.copy(self)
-        other._cache_size, other._last = cache_size, (None, None)
+        other._cache_size, other._last, other._turned = cache_size, (None, None), None
         return other
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_turned": None}
 
     def __call__(self, x: Any) -> Any:
         """The transform of x; with a cache the last one is kept for the way back."""
@@ -93,7 +110,7 @@ class _Inverse(Transform):
     """A transform turned round."""
 
     def __init__(self, transform: Transform) -> None:
-        super().__init__()
+        super().__init__(transform._cache_size)
         self._inv = transform
         self.domain, self.codomain = transform.codomain, transform.domain
         self.bijective = transform.bijective
@@ -105,6 +122,9 @@ class _Inverse(Transform):
     @property
     def inv(self) -> Any:
         return self._inv
+
+    def with_cache(self, cache_size: int = 1) -> Any:
+        return self if self._cache_size == cache_size else self._inv.with_cache(cache_size).inv
 
     def __call__(self, x: Any) -> Any:
         return self._inv._inv_call(x)
@@ -125,6 +145,12 @@ class _Inverse(Transform):
         return bool(self._inv == other._inv)
 
 
+def _of_dims(constraint: Any, dims: int) -> Any:
+    """A set whose values have `dims` dimensions."""
+    more = dims - constraint.event_dim
+    return constraints.independent(constraint, more) if more > 0 else constraint
+
+
 class ComposeTransform(Transform):
     """One transform after another."""
 
@@ -133,7 +159,20 @@ class ComposeTransform(Transform):
         self.parts = list(parts)
         self.bijective = all(p.bijective for p in self.parts)
         if self.parts:
-            self.domain, self.codomain = self.parts[0].domain, self.parts[-1].codomain
+            # A value has as many dimensions as any part needs, seen from the beginning and from the end.
+            before = self.parts[-1].codomain.event_dim
+            for part in reversed(self.parts):
+                before = max(before + part.domain.event_dim - part.codomain.event_dim, part.domain.event_dim)
+            after = self.parts[0].domain.event_dim
+            for part in self.parts:
+                after = max(after + part.codomain.event_dim - part.domain.event_dim, part.codomain.event_dim)
+            self.domain = _of_dims(self.parts[0].domain, before)
+            self.codomain = _of_dims(self.parts[-1].codomain, after)
+
+    def _turn(self) -> Any:
+        made = ComposeTransform([part.inv for part in reversed(self.parts)])
+        made._turned = lambda: self  # which therefore lives as long
+        return made
 
     @property
     def sign(self) -> Any:
@@ -141,10 +180,6 @@ class ComposeTransform(Transform):
         for p in self.parts:
             sign = sign * p.sign
         return sign
-
-    @property
-    def event_dim(self) -> int:
-        return max((p.event_dim for p in self.parts), default=0)
 
     def _call(self, x: Any) -> Any:
         for part in self.parts:
@@ -163,10 +198,11 @@ class ComposeTransform(Transform):
         for part in self.parts[:-1]:
             points.append(part(points[-1]))
         points.append(y)
-        dims, total = self.event_dim, None
+        dims, total = self.domain.event_dim, None
         for part, before, after in zip(self.parts, points, points[1:], strict=False):
-            term = sum_last(part.log_abs_det_jacobian(before, after), dims - part.event_dim)
+            term = sum_last(part.log_abs_det_jacobian(before, after), dims - part.domain.event_dim)
             total = term if total is None else total + term
+            dims += part.codomain.event_dim - part.domain.event_dim
         return total
 
     def forward_shape(self, shape: Any) -> Any:
@@ -194,7 +230,11 @@ class IndependentTransform(Transform):
         self.base_transform, self.reinterpreted_batch_ndims = base_transform, reinterpreted_batch_ndims
         self.domain = constraints.independent(base_transform.domain, reinterpreted_batch_ndims)
         self.codomain = constraints.independent(base_transform.codomain, reinterpreted_batch_ndims)
-        self.bijective, self.sign = base_transform.bijective, base_transform.sign
+        self.bijective = base_transform.bijective
+
+    @property
+    def sign(self) -> Any:
+        return self.base_transform.sign
 
     def _call(self, x: Any) -> Any:
         return self.base_transform(x)
@@ -210,6 +250,7 @@ class ExpTransform(Transform):
     """exp(x)."""
 
     bijective = True
+    sign = 1
     codomain = constraints.positive
 
     def _call(self, x: Any) -> Any:
@@ -246,8 +287,19 @@ class PowerTransform(Transform):
     def log_abs_det_jacobian(self, x: Any, y: Any) -> Any:
         return (self.exponent * y / x).abs().log()
 
+    def forward_shape(self, shape: Any) -> Any:
+        return _widened(shape, self.exponent)
+
+    inverse_shape = forward_shape
+
     def _same(self, other: Any) -> bool:
         return _equal(self.exponent, other.exponent)
+
+
+def _widened(shape: Any, *parameters: Any) -> Any:
+    """A shape broadcast with those of a transform's parameters."""
+    shapes = [tuple(p.shape) for p in parameters if hasattr(p, "shape")]
+    return Size(broadcast_shapes([tuple(shape), *shapes], "forward_shape")) if shapes else shape
 
 
 def _equal(a: Any, b: Any) -> bool:
@@ -259,6 +311,7 @@ class SigmoidTransform(Transform):
     """1 / (1 + exp(-x))."""
 
     bijective = True
+    sign = 1
     codomain = constraints.unit_interval
 
     def _call(self, x: Any) -> Any:
@@ -276,6 +329,7 @@ class SoftplusTransform(Transform):
     """log(1 + exp(x))."""
 
     bijective = True
+    sign = 1
     codomain = constraints.positive
 
     def _call(self, x: Any) -> Any:
@@ -292,6 +346,7 @@ class TanhTransform(Transform):
     """tanh(x)."""
 
     bijective = True
+    sign = 1
     codomain = constraints.interval(-1.0, 1.0)
 
     def _call(self, x: Any) -> Any:
@@ -330,6 +385,11 @@ class AffineTransform(Transform):
     @property
     def sign(self) -> Any:
         return self.scale.sign() if isinstance(self.scale, Value) else (self.scale > 0) - (self.scale < 0)  # type: ignore[attr-defined]
+
+    def forward_shape(self, shape: Any) -> Any:
+        return _widened(shape, self.loc, self.scale)
+
+    inverse_shape = forward_shape
 
     def _call(self, x: Any) -> Any:
         return self.loc + self.scale * x
