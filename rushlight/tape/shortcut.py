@@ -289,7 +289,11 @@ def in_region(
     except TypeError:  # something in it has no hash
         return function(*args, **named)
     if found is None and sum(v.spec.nbytes for v in values) <= SMALL:
-        return learn(function, args, named, values, table, key)
+        if STATE.get().saving is None:
+            return learn(function, args, named, values, table, key)
+        with Changed(saving=None, region=None):  # the user's hooks see only what is recorded
+            learn(function, args, named, values, table, key)
+        found = table.get(key)
     if found is None or found.composition is None:
         return function(*args, **named)
     return run_program(found, values, STATE.get())

@@ -45,7 +45,7 @@ class State:
     batch: tuple[Any, ...] = ()  # the levels of every vmap around; see Note [Batching]
     dual: Any = None  # the level whose tangents calls carry on; see Note [Dual values]
     special: bool = field(init=False)  # something besides the grad mode is set
-    regional: bool = field(init=False)  # that is a region and nothing else
+    regional: bool = field(init=False)  # that is a region, or what packs saves, and nothing else
     birth: int = field(init=False)  # the version of new storages
     turned: State | None = field(
         init=False, compare=False, repr=False
@@ -53,10 +53,10 @@ class State:
 
     def __post_init__(self) -> None:
         fill = object.__setattr__
-        quiet = self.autocast is None and self.watch is None and self.saving is None
-        quiet = quiet and not self.batch and self.dual is None
-        fill(self, "special", not quiet or self.region is not None)
-        fill(self, "regional", quiet and self.region is not None)
+        quiet = self.autocast is None and self.watch is None and not self.batch and self.dual is None
+        alone = self.region is None and self.saving is None
+        fill(self, "special", not (quiet and alone))
+        fill(self, "regional", quiet and not alone)
         fill(self, "birth", INFERENCE if self.inference else 0)
         fill(self, "turned", None)
         if self.inference and self.grad:  # `enable_grad` inside records nothing either
