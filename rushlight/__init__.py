@@ -32,6 +32,19 @@ from rushlight import (
     version,
 )
 from rushlight.amp import GradScaler, autocast
+from rushlight.checks import (
+    assert_async as _assert_async,
+    assert_true as _assert,
+    check as _check,
+    check_index as _check_index,
+    check_is_size as _check_is_size,
+    check_not_implemented as _check_not_implemented,
+    check_tensor_all as _check_tensor_all,
+    check_tensor_all_with as _check_tensor_all_with,
+    check_type as _check_type,
+    check_value as _check_value,
+    check_with as _check_with,
+)
 from rushlight.core import dtypes as _dtypes
 from rushlight.core.dtypes import (
     DType as dtype,
@@ -71,6 +84,13 @@ from rushlight.core.errors import (
     ShapeError,
 )
 from rushlight.cpu import get_num_interop_threads, get_num_threads, set_num_interop_threads, set_num_threads
+from rushlight.determinism import (
+    are_deterministic_algorithms_enabled,
+    get_deterministic_debug_mode,
+    is_deterministic_algorithms_warn_only_enabled,
+    set_deterministic_debug_mode,
+    use_deterministic_algorithms,
+)
 from rushlight.dlpack import take as from_dlpack
 from rushlight.explaining import explain
 from rushlight.func.vmap import vmap
@@ -132,12 +152,12 @@ from rushlight.random import (
     set_rng_state,
 )
 from rushlight.settings import (
-    are_deterministic_algorithms_enabled,
     asarray,
     can_cast,
     detach,
     detach_copy,
     foreach_copy_ as _foreach_copy_,
+    from_file,
     frombuffer,
     get_autocast_cpu_dtype,
     get_autocast_dtype,
@@ -153,7 +173,6 @@ from rushlight.settings import (
     result_type,
     set_float32_matmul_precision,
     typename,
-    use_deterministic_algorithms,
 )
 from rushlight.sparse import mm as spmm, sparse_compressed_tensor, sparse_coo_tensor, sparse_csr_tensor
 from rushlight.storage import TypedStorage, UntypedStorage

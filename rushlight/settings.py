@@ -1,11 +1,12 @@
 """Small functions of the package with PyTorch's names: types that meet, data as tensors, switches and what they are at.
 
-Results are always deterministic here and float32 products are always computed in float32: the switches for both are taken,
-so that PyTorch's programs run, and change nothing.
+float32 products are always computed in float32: the switch for it is taken, so that PyTorch's programs run, and changes
+nothing.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -141,6 +142,26 @@ def frombuffer(buffer: Any, *, dtype: DType, count: int = -1, offset: int = 0, r
     return creation.requiring(made, requires_grad)  # type: ignore[return-value]
 
 
+def from_file(
+    filename: str,
+    shared: bool | None = None,
+    size: int | None = 0,
+    *,
+    dtype: DType | None = None,
+    requires_grad: bool = False,
+    **named: Any,
+) -> Tensor:
+    """The numbers in a file as a vector; writes go to the file if it is shared, which then is as large as it must be."""
+    import numpy as np
+
+    creation.take("from_file", named)
+    kind = interop.numpy_dtype(dtype or get_default())
+    mode: Any = "c" if not shared else "r+" if os.path.exists(filename) else "w+"
+    array = np.memmap(filename, kind, mode, shape=(size or 0,))
+    made: Any = interop.from_numpy(np.asarray(array))
+    return creation.requiring(made, requires_grad)  # type: ignore[return-value]
+
+
 def foreach_copy_(self: Sequence[Tensor], src: Sequence[Tensor], non_blocking: bool = False) -> None:
     """Store each of the second list in its fellow of the first."""
     if len(self) != len(src):
@@ -175,15 +196,6 @@ def get_autocast_cpu_dtype() -> DType:
 def get_autocast_gpu_dtype() -> DType:
     """The type contractions take under autocast on a GPU."""
     return get_autocast_dtype("cuda")
-
-
-def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None:
-    """Taken; results are the same from run to run in any case."""
-
-
-def are_deterministic_algorithms_enabled() -> bool:
-    """Always: results are the same from run to run."""
-    return True
 
 
 def get_float32_matmul_precision() -> str:

@@ -42,6 +42,8 @@ ROOMS = (
         "autograd",
         "array_api",
         "settings",
+        "checks",
+        "determinism",
         "serialization",
         "version",
         "masked",

@@ -272,3 +272,62 @@ def test_ravel_lies_row_by_row():
 
 def test_dense_tensors_have_no_sparse_dimensions():
     assert (rl.ones(2, 3).sparse_dim(), rl.ones(2, 3).dense_dim()) == (0, 2)
+
+
+# ---- checks and switches ----
+
+
+def test_checks_raise_what_they_say():
+    kinds = {"": RuntimeError, "_index": IndexError, "_value": ValueError, "_type": TypeError}
+    for name, error in (kinds | {"_not_implemented": NotImplementedError}).items():
+        check = getattr(rl, f"_check{name}")
+        check(True)
+        with pytest.raises(error, match="the reason"):
+            check(False, lambda: "the reason")
+    with pytest.raises(TypeError, match="bool"):
+        rl._check(rl.tensor(True))
+    with pytest.raises(ValueError):
+        rl._check_with(ValueError, False)
+    rl._check_tensor_all(rl.tensor([True, True]))
+    with pytest.raises(RuntimeError):
+        rl._check_tensor_all(rl.tensor([True, False]))
+    with pytest.raises(RuntimeError):
+        rl._check_is_size(-1)
+    with pytest.raises(AssertionError, match="why"):
+        rl._assert(rl.tensor(0), "why")
+    with pytest.raises(RuntimeError):
+        rl._assert_async(rl.tensor(0))
+
+
+def test_deterministic_switches_are_remembered():
+    try:
+        rl.use_deterministic_algorithms(True, warn_only=True)
+        assert rl.are_deterministic_algorithms_enabled() and rl.is_deterministic_algorithms_warn_only_enabled()
+        rl.set_deterministic_debug_mode("error")
+        assert rl.get_deterministic_debug_mode() == 2 and not rl.is_deterministic_algorithms_warn_only_enabled()
+        with pytest.raises(TypeError):
+            rl.use_deterministic_algorithms(1)
+        with pytest.raises(RuntimeError):
+            rl.set_deterministic_debug_mode(3)
+    finally:
+        rl.use_deterministic_algorithms(False)
+    assert not rl.are_deterministic_algorithms_enabled()
+
+
+def test_numbers_in_a_file(tmp_path):
+    path = str(tmp_path / "numbers")
+    np.arange(6, dtype=np.float32).tofile(path)
+    own, shared = rl.from_file(path, size=6), rl.from_file(path, shared=True, size=6)
+    own[0], shared[1] = 7, 9
+    assert np.fromfile(path, np.float32).tolist() == [0, 9, 2, 3, 4, 5]
+    assert rl.from_file(path, size=3, dtype=rl.float32).tolist() == [0, 9, 2]
+
+
+def test_bernoulli_into_any_type():
+    for dtype in (rl.bool, rl.int32, rl.float64):
+        assert rl.bernoulli(rl.ones(3), out=rl.zeros(3, dtype=dtype)).tolist() == [1, 1, 1]
+
+
+def test_tensors_of_storages():
+    x = rl.arange(3, dtype=rl.int16)
+    assert rl.tensor(x.storage()).tolist() == [0, 1, 2] and rl.tensor(x.storage()).dtype is rl.int16

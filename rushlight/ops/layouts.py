@@ -87,9 +87,15 @@ def element_size(self: Value) -> int:
 
 def dim_order(self: Value, *, ambiguity_check: Any = False) -> Shape:
     """The dimensions from the one with the largest steps to the one with the smallest."""
+    if not isinstance(ambiguity_check, (bool, list, tuple)):
+        raise TypeError(f"dim_order: ambiguity_check is a bool or a list of memory formats, got {ambiguity_check!r}")
     strides = self.spec.strides
     steps = [(st, n) for st, n in zip(strides, self.spec.shape, strict=True) if n > 1]
-    if ambiguity_check and len({st for st, _ in steps}) < len(self.spec.shape):
+    if isinstance(ambiguity_check, bool):
+        ambiguous = ambiguity_check and len({st for st, _ in steps}) < len(self.spec.shape)
+    else:  # between these formats
+        ambiguous = sum(is_contiguous(self, given) for given in ambiguity_check) > 1
+    if ambiguous:
         raise RushlightError(f"dim_order: the strides {list(strides)} of {self.spec!r} allow more than one order")
     return tuple(sorted(range(len(strides)), key=lambda d: (-strides[d], d)))
 

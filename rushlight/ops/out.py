@@ -21,7 +21,7 @@ from typing import Any
 
 from rushlight.core.dtypes import castable, uint8
 from rushlight.core.errors import DeviceError, DTypeError, RushlightError, SparseOperandError
-from rushlight.ops import inplace, views
+from rushlight.ops import elementwise as e, inplace, views
 from rushlight.ops.inplace_views import resize_
 from rushlight.ops.keywords import Names
 from rushlight.ops.pytorch_names import OUT_EXACT
@@ -169,6 +169,8 @@ def with_out(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         made = function(*args, **named)
         if name in _BOUNDED and not any(isinstance(v, Value) for v in (*args[1:], *named.values())):
             _check_exact(name, out, made)
+        if name == "bernoulli" and isinstance(out, Value):  # 0 and 1 are there in every type
+            made = e.cast(made, out.spec.dtype)
         if name in _LINES and isinstance(out, Value) and out.spec.numel == made.spec.numel:
             made = views.reshape(made, out.spec.shape)  # a line fills an out of any shape
         return store(name, out, made)

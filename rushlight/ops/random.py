@@ -32,8 +32,9 @@ from rushlight.core.dtypes import (
     uint8,
     uint64,
 )
-from rushlight.core.errors import DTypeError, RushlightError, UnsupportedDType
+from rushlight.core.errors import DeviceError, DTypeError, RushlightError, UnsupportedDType
 from rushlight.core.shapes import Spec
+from rushlight.devices.registry import names
 from rushlight.ops import compaction, elementwise as e, parts, reductions
 from rushlight.ops.batching.draws import draw_batch, drawn_lanes
 from rushlight.ops.creation import Constant, device_name, requiring, resolve_pool, shape_of, sizes_of, take
@@ -72,6 +73,8 @@ class Generator:
 
     def __init__(self, device: Any = "cpu") -> None:
         self.device_name = device_name("cpu" if device is None else device)
+        if self.device_name not in names():
+            raise DeviceError(f"Generator: device {self.device_name!r} is none of {', '.join(names())}")
         self.seed_value = _FIRST_SEED
         self.position = 0
 
