@@ -18,6 +18,7 @@ from rushlight import (
     mapping as _mapping,
     masked,
     memory,
+    natives as _natives,
     nn,
     optim,
     random,
@@ -217,6 +218,7 @@ def get_default_device() -> device:
 
 globals().update({name: entry.function for name, entry in _REGISTRY.items() if entry.top})
 globals().update(storage.KINDS)
+globals().update({each.__name__: each for each in _natives.PUBLIC})
 clone = _layouts.clone_of
 _out.accept(globals(), _names.OUT_TOP)
 _out.check_tensors(globals(), [name for name, entry in _REGISTRY.items() if entry.top])

@@ -54,6 +54,7 @@ ROOMS = (
         "cpu",
         "testing",
         "accelerator",
+        "natives",
     ),
     ("rushlight",),  # the package's own __init__, which gathers all of the above
     ("report",),
