@@ -164,6 +164,8 @@ def _describe(struct: Any, value: Value, kind: int, number: int) -> None:
 
 
 def _wait(value: Value, kind: int, stream: Any) -> None:
+    if stream is not None and not isinstance(stream, int):
+        raise TypeError(f"__dlpack__: a stream is an integer or None, got {type(stream).__name__}")
     if kind == CPU:
         if stream is not None:
             raise BufferError(f"__dlpack__: memory of the host has no stream; leave stream at None, got {stream!r}")

@@ -8,6 +8,7 @@ from typing import Any
 from rushlight.core import dtypes
 from rushlight.core.dtypes import DType
 from rushlight.core.errors import RushlightError
+from rushlight.core.shapes import Size
 from rushlight.ops import creation
 from rushlight.tensor import Tensor, tensor
 
@@ -20,9 +21,11 @@ class _Kind(type):
     def __instancecheck__(cls, given: Any) -> bool:
         return isinstance(given, Tensor) and given.dtype is cls.dtype
 
-    def __call__(cls, *args: Any) -> Any:
+    def __call__(cls, *args: Any, device: Any = None) -> Any:
         """Memory of a shape (sizes), or a copy of data (a list, an array or a tensor of the type)."""
-        if len(args) == 1 and not isinstance(args[0], int):
+        if device is not None and creation.device_name(device) != "cpu":
+            raise RushlightError(f"{cls.__name__}: makes tensors on the cpu, got {device!r}; use tensor(..., device=)")
+        if len(args) == 1 and not isinstance(args[0], (int, Size)):
             return tensor(args[0], dtype=cls.dtype)
         return creation.empty(*(args or (0,)), dtype=cls.dtype)
 

@@ -102,7 +102,7 @@ def asarray(
         made = obj
     elif hasattr(obj, "__array_interface__") and getattr(obj, "ndim", False):
         made = interop.from_numpy(obj)
-    elif hasattr(obj, "__dlpack__"):
+    elif hasattr(obj, "__dlpack__") or type(obj).__name__ == "PyCapsule":
         made = dlpack.take(obj)
     elif isinstance(obj, (bytes, bytearray, memoryview)):
         made = frombuffer(obj, dtype=dtype or get_default())

@@ -14,7 +14,7 @@ from rushlight import sharing
 from rushlight.core import dtypes
 from rushlight.core.dtypes import DType
 from rushlight.core.errors import RushlightError
-from rushlight.core.shapes import Spec
+from rushlight.core.shapes import Size, Spec
 from rushlight.devices.allocator import Lent, Storage, room_for
 from rushlight.ops import creation, inplace_views
 from rushlight.tape import call, replay
@@ -446,7 +446,7 @@ def new(self: Any, *args: Any, device: Any = None) -> Any:
         return creation.empty(0, dtype=self.dtype, device=where).set_(args[0])
     if len(args) == 1 and isinstance(args[0], Value):
         return args[0].detach()  # type: ignore[attr-defined]
-    if len(args) == 1 and not isinstance(args[0], (int, tuple)):
+    if len(args) == 1 and not isinstance(args[0], (int, Size)):
         return tensor(args[0], dtype=self.dtype, device=where)
     return creation.empty(*(args or (0,)), dtype=self.dtype, device=where)
 

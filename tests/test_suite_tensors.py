@@ -331,3 +331,18 @@ def test_bernoulli_into_any_type():
 def test_tensors_of_storages():
     x = rl.arange(3, dtype=rl.int16)
     assert rl.tensor(x.storage()).tolist() == [0, 1, 2] and rl.tensor(x.storage()).dtype is rl.int16
+
+
+def test_older_constructors():
+    assert rl.FloatTensor(rl.Size([2, 3])).shape == (2, 3) and rl.LongTensor([1, 2], device="cpu").tolist() == [1, 2]
+    with pytest.raises(RuntimeError, match="cpu"):
+        rl.FloatTensor(2, device="cuda")
+    assert rl.ones(2).new((3, 4)).tolist() == [3, 4] and rl.ones(2).new(rl.Size((3, 4))).shape == (3, 4)
+
+
+def test_capsules_as_arrays():
+    x = rl.ones(2)
+    rl.asarray(rl.utils.dlpack.to_dlpack(x), copy=False)[0] = 5
+    assert x.tolist() == [5, 1]
+    with pytest.raises(TypeError):
+        x.__dlpack__(stream=object())
