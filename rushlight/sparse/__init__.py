@@ -7,7 +7,7 @@ Never: computes other than by ops on indices and values; makes a dense tensor th
 
 from __future__ import annotations
 
-from rushlight.sparse import csr, gradients
+from rushlight.sparse import csr, gradients, low_rank
 from rushlight.sparse.coo import SparseTensor, sparse_coo_tensor
 from rushlight.sparse.csr import CsrTensor, sampled_addmm, sparse_compressed_tensor, sparse_csr_tensor
 from rushlight.sparse.functions import addmm, install, log_softmax, mm, softmax, sum
@@ -48,5 +48,6 @@ __all__ = [
 
 install()
 csr.install()
+low_rank.install()
 mm, addmm, sum, softmax, log_softmax = (csr.through(each) for each in (mm, addmm, sum, softmax, log_softmax))
 SparseTensor.check_as_gradient = gradients.check_gradient  # type: ignore[attr-defined]
