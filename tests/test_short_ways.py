@@ -77,3 +77,22 @@ def test_masks_over_several_dimensions():
     np.testing.assert_array_equal(x[:, rl.tensor(middle)].numpy(), numbers[:, middle])
     np.testing.assert_array_equal(x.permute(1, 2, 0)[rl.tensor(middle)].numpy(), numbers.transpose(1, 2, 0)[middle])
     np.testing.assert_array_equal(rl.tensor(numbers > 1).nonzero().numpy(), np.argwhere(numbers > 1))
+
+
+def test_distances_of_many_rows_come_from_a_product(device):
+    a, b = (np.random.default_rng(i).standard_normal((n, 9)).astype(np.float32) for i, n in ((0, 30), (1, 4)))
+    exact = np.sqrt(((a[:, None].astype(float) - b[None]) ** 2).sum(-1))
+    slopes = []
+    for mode in ("use_mm_for_euclid_dist_if_necessary", "donot_use_mm_for_euclid_dist", None):
+        x, y = (rl.tensor(v, device=device, requires_grad=True) for v in (a, b))
+        found = rl.cdist(x, y, compute_mode=mode)
+        np.testing.assert_allclose(found.detach().cpu().numpy(), exact, rtol=2e-5)
+        slopes.append([g.cpu().numpy() for g in rl.autograd.grad((found**2).sum() + found.sum(), (x, y))])
+    for other in slopes[1:]:
+        for found, expected in zip(slopes[0], other, strict=True):
+            np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-3)
+    same = rl.ones(40, 3, device=device, requires_grad=True)
+    found = rl.cdist(same, same)
+    assert found.abs().max().item() == 0 and rl.autograd.grad(found.sum(), same)[0].abs().max().item() == 0
+    with pytest.raises(ValueError, match="compute_mode"):
+        rl.cdist(same, same, compute_mode="exact")

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from rushlight.core.dtypes import int64
+from rushlight.core.dtypes import FLOAT, int64
 from rushlight.core.errors import DTypeError, RushlightError, ShapeError
 from rushlight.core.shapes import wrap_dim
 from rushlight.ops import creation, elementwise as e, reductions, views
 from rushlight.ops.cumulative import cumsum
+from rushlight.ops.family.declare import elementwise
 from rushlight.ops.indexing import gather, rows
+from rushlight.ops.matmul import matmul
 from rushlight.ops.registry import composite
 from rushlight.ops.selection import hits
 from rushlight.ops.statistics import vector_norm
+from rushlight.scalar import build as s
+from rushlight.scalar.ir import Expr, const
 from rushlight.tape.value import Value
 
 
@@ -22,14 +26,50 @@ def dist(input: Value, other: Value, p: float = 2) -> Value:
     return vector_norm(e.sub(input, other), p)
 
 
+# None counts as the first; "many rows" are PyTorch's.
+_MODES = (
+    None,
+    "use_mm_for_euclid_dist_if_necessary",
+    "use_mm_for_euclid_dist",
+    "donot_use_mm_for_euclid_dist",
+)
+_MANY_ROWS = 25
+
+
+def _euclid_vjp(g: Expr, out: Expr, left: Expr, right: Expr, both: Expr) -> tuple[Expr, Expr, Expr]:
+    """Of rows in one place it is 0, as that of a norm."""
+    nowhere = out.eq(0)
+    slope = s.where(nowhere, const(0, g.dtype), g / (s.where(nowhere, const(1, g.dtype), out) * 2))
+    return slope, slope, slope * -2
+
+
+_euclid = elementwise(
+    "euclid",
+    lambda left, right, both: s.sqrt(s.maximum(left + right - both * 2, const(0, left.dtype))),
+    "The distance of two points, of their squared lengths and their product.",
+    FLOAT,
+    vjp=_euclid_vjp,
+    listed=False,
+)
+
+
+def _by_products(x1: Value, x2: Value) -> Value:
+    """Euclidean distances of rows: |a|^2 + |b|^2 - 2 a b."""
+    left, right = (reductions.sum(reductions.size_squared(x), -1, True) for x in (x1, x2))
+    return _euclid(left, views.transpose(right, -1, -2), matmul(x1, views.transpose(x2, -1, -2)))
+
+
 @composite("cdist", method=False)
 def cdist(
     x1: Value, x2: Value, p: float = 2.0, compute_mode: str | None = "use_mm_for_euclid_dist_if_necessary"
 ) -> Value:
     """The p-norm of the difference of each row of x1 and each of x2.
 
-    It is always taken of the differences themselves, which no `compute_mode` can make more exact.
+    Euclidean distances between many rows come from a matrix product, as `compute_mode` says in PyTorch: no differences are
+    held, and distances much smaller than the rows lose digits. "donot_use_mm_for_euclid_dist" takes the differences themselves.
     """
+    if compute_mode not in _MODES:
+        raise ValueError(f"cdist: compute_mode is one of {', '.join(map(repr, _MODES[1:]))}, got {compute_mode!r}")
     left, right = x1.spec.shape, x2.spec.shape
     if len(left) < 2 or len(right) < 2 or left[-1] != right[-1]:
         raise ShapeError(f"cdist: {x1.spec!r} and {x2.spec!r} need rows of one length")
@@ -37,6 +77,9 @@ def cdist(
         raise DTypeError(f"cdist: takes floating point, got {x1.spec!r} and {x2.spec!r}")
     if p < 0:
         raise RushlightError(f"cdist: p must not be negative, got {p}")
+    many = compute_mode == _MODES[2] or (compute_mode in _MODES[:2] and max(left[-2], right[-2]) > _MANY_ROWS)
+    if p == 2 and many and left[-1] and x1.spec.dtype is x2.spec.dtype and x1.spec.dtype.itemsize >= 4:
+        return _by_products(x1, x2)
     away = e.sub(views.unsqueeze(x1, -2), views.unsqueeze(x2, -3))
     if left[-1] == 0:  # rows without elements are nowhere apart
         return vector_norm(away, 2, -1)
