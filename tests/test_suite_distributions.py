@@ -129,3 +129,12 @@ def test_transformed_distributions_have_the_shapes_of_their_transforms() -> None
     assert shaped.log_prob(rl.zeros(3, 20)).shape == (3,)
     with pytest.raises(ValueError, match="dimensions"):
         D.TransformedDistribution(D.Normal(rl.zeros(5), 1.0), [D.ReshapeTransform((4, 5), (20,))])
+
+
+def test_matrices_that_are_not_finite_lie_outside() -> None:
+    for kind in (D.constraints.positive_definite, D.constraints.positive_semidefinite):
+        inside = kind.check(rl.stack([rl.eye(2), rl.full((2, 2), math.nan), -rl.eye(2)]))
+        assert inside.tolist() == [True, False, False]
+    with pytest.raises(ValueError, match="Transforms"):
+        D.TransformedDistribution(D.Normal(0.0, 1.0), lambda x: x)
+    assert D.Wishart(rl.tensor(2), rl.eye(2)).rsample((3,)).shape == (3, 2, 2)

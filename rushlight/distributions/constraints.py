@@ -252,8 +252,12 @@ def _is_symmetric(v: Any) -> Any:
 
 
 def _is_positive(v: Any, inclusive: bool) -> Any:
-    least = ops.linalg_eigvalsh((v + v.mT) / 2).amin(-1)
-    return _is_symmetric(v) & ((least >= -1e-6) if inclusive else (least > 0))
+    # What is not finite is not inside; LAPACK would refuse the whole batch for it.
+    finite = v.isfinite().flatten(-2).all(-1)
+    safe = ops.where(finite[..., None, None], v, 0.0)
+    if inclusive:
+        return finite & _is_symmetric(v) & (ops.linalg_eigvalsh((safe + safe.mT) / 2).amin(-1) >= -1e-6)
+    return finite & _is_symmetric(v) & (ops.linalg_cholesky_ex(safe)[1] == 0)
 
 
 def _set(name: str, test: Callable[[Any], Any], event_dim: int = 0, is_discrete: bool = False) -> Constraint:

@@ -29,6 +29,8 @@ class TransformedDistribution(Distribution):
     arg_constraints: ClassVar[dict[str, Any]] = {}
 
     def __init__(self, base_distribution: Any, transforms: Any, validate_args: bool | None = None) -> None:
+        if not isinstance(transforms, (Transform, list, tuple)):
+            raise ValueError(f"TransformedDistribution: transforms are Transforms, got {transforms!r}")
         self.transforms = [transforms] if isinstance(transforms, Transform) else list(transforms)
         if not all(isinstance(t, Transform) for t in self.transforms):
             raise ValueError(f"TransformedDistribution: transforms are Transforms, got {transforms!r}")

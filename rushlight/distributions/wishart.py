@@ -51,7 +51,7 @@ class Wishart(ExponentialFamily):
         matrix = matrix if matrix.dtype.kind == "f" else matrix.to(get_default())
         if not isinstance(df, Value):
             df = tensor(float(df), dtype=matrix.dtype, device=matrix.device)
-        number: Any = df
+        number: Any = df.to(matrix.dtype)
         batch = tuple(ops.broadcast_tensors(number, matrix[..., 0, 0])[0].shape)
         self.df = number.expand(batch)
         self.__dict__[name] = matrix.expand(*batch, n, n)
@@ -101,7 +101,16 @@ class Wishart(ExponentialFamily):
         return self.df[..., None, None] * (v.square() + diagonal.unsqueeze(-1) * diagonal.unsqueeze(-2))
 
     def rsample(self, sample_shape: Any = (), max_try_correction: int | None = None) -> Any:
-        """By Bartlett's decomposition. `max_try_correction` is taken for PyTorch's sake: no sample needs it but by rounding."""
+        """By Bartlett's decomposition. Samples that rounding made singular are drawn again, `max_try_correction` times."""
+        drawn = self._drawn(sample_shape)
+        for _ in range(3 if max_try_correction is None else max_try_correction):
+            inside = self.support.check(drawn)
+            if constraints.everywhere(inside):
+                break
+            drawn = ops.where(inside[..., None, None], drawn, self._drawn(sample_shape))
+        return drawn
+
+    def _drawn(self, sample_shape: Any) -> Any:
         n = self._size
         shape = self._extended_shape(sample_shape)
         lead = shape[:-2]
