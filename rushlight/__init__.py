@@ -13,6 +13,7 @@ from rushlight import (
     cuda,
     distributions,
     fft,
+    foreach as _foreach,
     func,
     linalg,
     mapping as _mapping,
@@ -232,6 +233,7 @@ globals().update(
     {f"{name}_": _keywords.of_input(Tensor, f"{name}_") for name in _names.TOP_IN_PLACE if hasattr(Tensor, f"{name}_")}
 )
 globals().update({f"{name}_": vars(nn.functional)[f"{name}_"] for name in ("celu", "rrelu", "selu", "threshold")})
+globals().update(_foreach.functions())
 _out.settle_names(globals())
 for _module in (nn.functional, linalg, fft, special):
     _out.settle_names(vars(_module))

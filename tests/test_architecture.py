@@ -44,6 +44,7 @@ ROOMS = (
         "settings",
         "checks",
         "determinism",
+        "foreach",
         "serialization",
         "version",
         "masked",
