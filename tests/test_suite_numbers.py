@@ -290,3 +290,13 @@ def test_low_ranks_of_sparse_matrices(dtype):
         assert rl.allclose((u * s) @ v.mH, dense - 1)
     with pytest.raises(RuntimeError, match="q is at most"):
         rl.svd_lowrank(dense.to_sparse(), q=6)
+
+
+def test_calls_that_say_two_things_are_refused():
+    y = rl.ones(3)
+    for name in ("trapezoid", "cumulative_trapezoid"):
+        with pytest.raises(TypeError, match="got both"):
+            getattr(rl, name)(y, y, dx=2.0)
+    assert rl.trapezoid(y, dx=2.0).item() == 4
+    with pytest.raises(RuntimeError, match="subscripts"):
+        rl.einsum("a", y, y)

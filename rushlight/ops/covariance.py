@@ -116,6 +116,9 @@ def _areas(y: Value, x: Value | None, dx: Any, dim: int, op: str) -> tuple[Value
     """For each pair of neighbours the mean of y times the step of x."""
     if not y.spec.shape:
         raise BoundsError(f"{op}: at least one dimension is needed, got {y.spec!r}")
+    if x is not None and dx is not None:
+        raise TypeError(f"{op}: takes positions x or their distance dx, got both")
+    dx = 1 if dx is None else dx
     if isinstance(dx, complex):
         raise RushlightError(f"{op}: dx is a real number, got {dx}; give positions as x")
     dim = wrap_dim(dim, len(y.spec.shape), op)
@@ -138,7 +141,7 @@ def _areas(y: Value, x: Value | None, dx: Any, dim: int, op: str) -> tuple[Value
     return e.div(e.mul(pairs, steps), 2), dim
 
 
-def _trapezoid(y: Value, x: Value | None = None, *, dx: float = 1, dim: int = -1) -> Value:
+def _trapezoid(y: Value, x: Value | None = None, *, dx: Any = None, dim: int = -1) -> Value:
     """Area under y by trapezoids along a dimension, at positions x or dx apart."""
     areas, place = _areas(y, x, dx, dim, "trapezoid")
     return reductions.sum(areas, place - len(y.spec.shape))
@@ -146,12 +149,15 @@ def _trapezoid(y: Value, x: Value | None = None, *, dx: float = 1, dim: int = -1
 
 trapezoid = register("trapezoid", _trapezoid, _trapezoid.__doc__ or "", method=False)
 trapz = register(
-    "trapz", lambda y, x=None, *, dx=1, dim=-1: trapezoid(y, x, dx=dx, dim=dim), trapezoid.__doc__ or "", method=False
+    "trapz",
+    lambda y, x=None, *, dx=None, dim=-1: trapezoid(y, x, dx=dx, dim=dim),
+    trapezoid.__doc__ or "",
+    method=False,
 )
 
 
 @composite("cumulative_trapezoid", method=False)
-def cumulative_trapezoid(y: Value, x: Value | None = None, *, dx: float = 1, dim: int = -1) -> Value:
+def cumulative_trapezoid(y: Value, x: Value | None = None, *, dx: Any = None, dim: int = -1) -> Value:
     """Areas under y by trapezoids up to each point but the first, at positions x or dx apart."""
     areas, place = _areas(y, x, dx, dim, "cumulative_trapezoid")
     return cumsum(areas, place - len(y.spec.shape))

@@ -203,7 +203,7 @@ def einsum(*args: Any) -> Value:
         raise ValueError("einsum: an equation and at least one operand are needed")
     subscripts, given, operands = _parsed(args)
     if len(subscripts) != len(operands) or not operands:
-        raise ValueError(f"einsum: {len(subscripts)} subscripts for {len(operands)} operands")
+        raise ShapeError(f"einsum: {len(subscripts)} subscripts for {len(operands)} operands")
     listed = [_operand_labels(part, value) for part, value in zip(subscripts, operands, strict=True)]
     result = _result_labels(given, listed)
     terms = [Term(*_without_repeats(value, labels)) for value, labels in zip(operands, listed, strict=True)]
