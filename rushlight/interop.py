@@ -14,7 +14,7 @@ from typing import Any
 
 from rushlight.core import dtypes
 from rushlight.core.dtypes import DType
-from rushlight.core.errors import DTypeError, RushlightError, ShapeError
+from rushlight.core.errors import DTypeError, NestingError, RushlightError, ShapeError
 from rushlight.core.shapes import Spec, is_contiguous
 from rushlight.devices.allocator import Lent, Pool
 from rushlight.devices.registry import pool_of
@@ -177,7 +177,7 @@ def from_data(data: Any, dtype: DType | None, pool: Pool) -> Value:
         try:
             array = _array(numbers, dtype)
         except ValueError:
-            raise ShapeError("tensor: nested lists must have equal lengths at each level") from None
+            raise NestingError("tensor: nested lists must have equal lengths at each level") from None
         if dtype is None and array.dtype.kind in "uO" and _is_too_large(array):
             raise ShapeError(
                 "tensor: an integer of the list does not fit into int64; give dtype=uint64 or a float type"
@@ -233,7 +233,7 @@ def _numbers(data: Any, kinds: set[DType], depth: int = 0) -> Any:
         kinds.add(dtypes.scalar_dtype(data))
     elif hasattr(data, "__getitem__") and hasattr(data, "__len__") and not isinstance(data, (str, bytes, dict)):
         if depth > _MOST_DIMS:
-            raise ShapeError(f"tensor: nested lists have too many dimensions, more than {_MOST_DIMS}")
+            raise NestingError(f"tensor: nested lists have too many dimensions, more than {_MOST_DIMS}")
         items = list(data)
         found = set(map(type, items))
         if not found <= _PLAIN:

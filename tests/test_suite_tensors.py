@@ -79,8 +79,11 @@ def test_elements_say_the_type(data, dtype):
 def test_lists_that_are_no_tensors():
     endless: list = []
     endless.append(endless)
-    with pytest.raises(ValueError, match="dimensions"):
-        rl.tensor(endless)
+    for error in (ValueError, TypeError):
+        with pytest.raises(error, match="dimensions"):
+            rl.tensor(endless)
+        with pytest.raises(error, match="lengths"):
+            rl.tensor([[1], 2])
     with pytest.raises(TypeError, match="complex"):
         rl.tensor([1j], dtype=rl.float32)
     with pytest.raises(TypeError, match="dtype"):

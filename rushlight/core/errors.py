@@ -33,6 +33,10 @@ class OperandError(DTypeError):
     """An operand that is neither a tensor nor a number; an operator leaves it to the operand's own class."""
 
 
+class NestingError(ShapeError, TypeError):
+    """Nested lists that are no tensor: of unequal lengths, or without end; PyTorch raises ValueError or TypeError."""
+
+
 class UnsupportedDType(DTypeError, NotImplementedError):
     """An op that is not there for an element type; PyTorch raises NotImplementedError for many of those."""
 
