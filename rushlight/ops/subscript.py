@@ -408,4 +408,6 @@ def index_put(input: Value, indices: Sequence[Value | None], values: Value, accu
         # Here a 0-dim index is a tensor among others, not an int.
         keys = [views.reshape(k, (1,)) if isinstance(k, Value) and not k.spec.shape else k for k in keys]
     seen, left = basic(input, _expanded(input, tuple(keys)))
-    return views.contiguous(write_at(seen, left, values, accumulate)) if left else e.clone(values)
+    if not left:
+        return e.clone(values)
+    return views.contiguous(views.reshape(write_at(seen, left, values, accumulate), input.spec.shape))
