@@ -190,6 +190,9 @@ def test_signed_zeros_and_infinities():
     assert [math.copysign(1, v) for v in rl.floor_divide(x, y).tolist()[:2]] == [-1, -1]
     both = rl.tensor([complex(INF, 0), complex(-INF, 1)])
     assert rl.logaddexp(both, both).tolist() == both.tolist()
+    zeros = rl.tensor([complex(-INF, 0), complex(-INF, 1), 1 + 1j])
+    assert rl.logcumsumexp(zeros, 0).tolist()[2] == 1 + 1j
+    assert rl.logcumsumexp(zeros, 0).real.tolist()[:2] == [-INF, -INF]
 
 
 def test_results_that_have_one_type():

@@ -167,9 +167,10 @@ def _log_sum(x: Expr, y: Expr, base: float) -> Expr:
     if x.dtype.kind == "c":
         ahead = s.real(x) >= s.real(y)
         top, low = s.where(ahead, x, y), s.where(ahead, y, x)
-        # Equal infinities: their difference is NaN, their sum is not.
-        endless = s.real(x).eq(s.real(y)) & s.absolute(s.real(x)).eq(math.inf) & s.imag(x).eq(s.imag(y))
-        return s.where(endless, x, top + c.on_parts(c.log1p)(s.exp(low - top)))
+        # Equal infinities: their difference is NaN, their sum is not. Of two zeros (log -inf) the angle does not matter.
+        nothing = s.real(x).eq(-math.inf) & s.real(y).eq(-math.inf)
+        endless = s.real(x).eq(math.inf) & s.real(y).eq(math.inf) & s.imag(x).eq(s.imag(y))
+        return s.where(nothing | endless, y, top + c.on_parts(c.log1p)(s.exp(low - top)))
     top = s.maximum(x, y)
     rest = s.where(x < y, x - y, y - x)
     small = s.exp(rest) if base == 1 else hyperbolic.exp2(rest)
