@@ -70,7 +70,12 @@ def advance(update: Update, values: tuple[Value, ...], params: tuple[float, ...]
         return
     targets = update.targets
     plan.launch(*addresses[:targets], *addresses, *plan.tail, *params)
-    for value in values[:targets]:
-        storage = value.memory
+    if targets == 1:
+        storage = values[0].memory
         mark_written(storage)
+        storage.recipe = None
+        return
+    storages = [value.memory for value in values[:targets]]
+    mark_written(*storages)  # at once: it looks for the user's line
+    for storage in storages:
         storage.recipe = None
