@@ -170,3 +170,13 @@ def test_zeros_of_both_signs_are_two_numbers():
     for _ in range(3):  # the function, then what was learned of it
         assert signs(0.0) == [float("inf")] * 4
         assert signs(-0.0) == [float("-inf")] * 4
+
+
+def test_a_number_of_another_class_is_another_call():
+    x = rl.ones(2, 3)
+    assert x.sum(1).tolist() == x.sum(dim=1).tolist() == [3.0, 3.0]
+    for other in (True, 1.0):
+        with pytest.raises(TypeError):
+            x.sum(other)
+        with pytest.raises(TypeError):
+            x.sum(dim=other)

@@ -131,12 +131,14 @@ def shortcut_of_one(function: Callable[..., Any]) -> Callable[..., Any]:
         if state.special:
             args = rest if input is None else (input, *rest)  # the first argument may have come by another name
             if state.regional and isinstance(input, Value) and hasattr(input, "memory"):
-                key = (input.spec, rest, *named.items()) if named else (input.spec, rest)
-                return in_region(function, args, named, [input], tables[state.grad], key)
+                return in_region(function, args, named, [input], tables[state.grad], _key_of_one(input, rest, named))
             return in_vmap(function, args, named, batched) if state.batch else function(*args, **named)
         table = tables[state.grad]
         try:
-            key = (input.spec, rest, *named.items()) if named else (input.spec, rest)
+            if named or (rest and rest[0].__class__ is not int):
+                key = _key_of_one(input, rest, named)
+            else:
+                key = (input.spec, rest)
             found = table[key]
         except KeyError:
             return learn(function, (input, *rest), named, [input], table, key)
@@ -167,6 +169,13 @@ def shortcut_of_one(function: Callable[..., Any]) -> Callable[..., Any]:
         return out
 
     return quick
+
+
+def _key_of_one(input: Any, rest: tuple[Any, ...], named: dict[str, Any]) -> Any:
+    """1, 1.0 and True are equal, but not each of them is a dimension: classes are told apart."""
+    if not named and (not rest or rest[0].__class__ is int):
+        return input.spec, rest
+    return input.spec, rest, rest[0].__class__ if rest else None, *[(name, a.__class__, a) for name, a in named.items()]
 
 
 def shortcut_of_two(function: Callable[..., Any]) -> Callable[..., Any]:
