@@ -267,6 +267,12 @@ def _pointers(writer: Writer, place: str, dtype: DType, stride: str, width: int)
     return writer.value(f"getelementptr {STORED[dtype]}, ptr {place}, {longs} {offsets}")
 
 
+def _turned(writer: Writer, x: str, type_: str, width: int) -> str:
+    """A vector's elements from the last to the first."""
+    lanes = f"<{', '.join(f'i32 {width - 1 - k}' for k in range(width))}>"
+    return writer.value(f"shufflevector {type_} {x}, {type_} poison, {vector('i32', width)} {lanes}")
+
+
 def load(writer: Writer, place: str, dtype: DType, step: str, stride: str, width: int, mask: str | None) -> str:
     """`width` elements from `place` on, as compute values; the lanes that `mask` leaves out are 0 and not read."""
     scalar = STORED[dtype]
@@ -276,6 +282,9 @@ def load(writer: Writer, place: str, dtype: DType, step: str, stride: str, width
         return splat(writer, from_stored(writer, one, dtype, 1), dtype, width)
     if step == "1" and mask is None:
         raw = writer.value(f"load {type_}, ptr {place}, align {align}")
+    elif step == "r" and mask is None:
+        first = pointer(writer, place, dtype, str(1 - width))
+        raw = _turned(writer, writer.value(f"load {type_}, ptr {first}, align {align}"), type_, width)
     else:
         flags = vector("i1", width)
         mask = mask or "splat (i1 true)"
@@ -311,6 +320,8 @@ def store(
     scalar, align = STORED[dtype], dtype.itemsize
     type_ = vector(scalar, width)
     raw = to_stored(writer, x, dtype, width)
+    if step == "r" and mask is None and width > 1:
+        place, raw, step = pointer(writer, place, dtype, str(1 - width)), _turned(writer, raw, type_, width), "1"
     if writer.watch is not None and last:
         writer.watch.store(raw, dtype, width, mask)
     if width == 1 or (step == "1" and mask is None):

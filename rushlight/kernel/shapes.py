@@ -10,9 +10,9 @@ except that a reduction over nothing gives its identity. Operands are aligned to
 
 # Note [Steps]
 `steps` says, per operand (outputs first), how it moves along the dimension that a vector unit would walk:
-"1" next element, "0" stays (one element is used again), "n" any stride, given at launch. In a strided map "e" and then
-"o" are two operands that share memory, the even and the odd elements of it: both have stride 2 and the second
-starts one element after the first.
+"1" next element, "0" stays (one element is used again), "n" any stride, given at launch. In a strided map "r" goes to the
+element before (its stride is -1), and "e" and then "o" are two operands that share memory, the even and the odd elements
+of it: both have stride 2 and the second starts one element after the first.
 Strides are passed for every operand whatever its step: the argument list depends on the shape of the loop alone.
 
 # Note [Watched kernels]

@@ -100,7 +100,7 @@ def _operands(name: str, kernel: Map | Rowwise) -> None:
     count = len(kernel.outputs) + len(kernel.inputs)
     _need(len(kernel.steps) == count, f"{name}: {count} operands but {len(kernel.steps)} steps")
     for i, step in enumerate(kernel.steps):
-        _need(step in ("0", "1", "n", "e", "o"), f"{name}: step {i} is {step!r}, not one of 0, 1, n, e, o")
+        _need(step in ("0", "1", "n", "r", "e", "o"), f"{name}: step {i} is {step!r}, not one of 0, 1, n, r, e, o")
     steps = "".join(kernel.steps).replace("eo", "")
     _need("e" not in steps and "o" not in steps, f"{name}: steps e and o come in pairs, got {kernel.steps}")
     for i in kernel.watched or ():
@@ -130,7 +130,7 @@ def _map(kernel: Map) -> None:
 
 def _rowwise(kernel: Rowwise) -> None:
     _operands("rowwise", kernel)
-    _need(not {"e", "o"} & set(kernel.steps), "rowwise: steps are 0, 1 or n")
+    _need(not {"e", "o", "r"} & set(kernel.steps), "rowwise: steps are 0, 1 or n")
     _need(kernel.vector in ("axis", "inner", "any"), f"rowwise: vector is {kernel.vector!r}, not axis, inner or any")
     if kernel.vector == "any":
         _need(set(kernel.steps) <= {"n"}, 'rowwise: vector is "any", so every step is n')

@@ -6,23 +6,25 @@ import itertools
 import math
 from collections.abc import Sequence
 
-from rushlight.core.dtypes import float32, int64
+from rushlight.core.dtypes import FLOAT, DType, float32, int32, int64
 from rushlight.core.errors import DTypeError, ShapeError
-from rushlight.core.shapes import Spec
+from rushlight.core.shapes import Spec, numel
 from rushlight.ops import elementwise as e, views
 from rushlight.ops.creation import arange, full_spec
+from rushlight.ops.family.declare import elementwise
 from rushlight.ops.matmul import matmul
 from rushlight.ops.pooling import picked
 from rushlight.ops.registry import composite
 from rushlight.ops.resample import cubic_weights
+from rushlight.scalar import build as s
 from rushlight.tape.op import check_devices
 from rushlight.tape.value import Value
 
 _MODES = ("bilinear", "nearest", "bicubic")
 _PADDINGS = ("zeros", "border", "reflection")
 
-# A tap along one dimension: the index it reads, as a whole number in floating point, and its weight.
-Tap = tuple[Value, Value]
+# A tap along one dimension: the index it reads, whether it lies inside (the index is 0 if not), and its weight.
+Tap = tuple[Value, Value, Value]
 
 
 def _clipped(place: Value, n: int) -> Value:
@@ -49,8 +51,8 @@ def _inside(place: Value, n: int, padding: str, align: bool) -> Value:
     return _clipped(_reflected(place, n, align), n) if padding == "reflection" else place
 
 
-def _taps(point: Value, n: int, mode: str, padding: str, align: bool) -> list[Tap]:
-    """Where along a dimension of n elements a coordinate between -1 and 1 reads."""
+def _taps(point: Value, n: int, mode: str, padding: str, align: bool) -> list[tuple[Value, Value]]:
+    """Where along a dimension of n elements a coordinate between -1 and 1 reads, in whole numbers, and the weights."""
     place = e.mul(e.add(point, 1), (n - 1) / 2) if align else e.div(e.sub(e.mul(e.add(point, 1), n), 1), 2)
     if mode == "bicubic":
         low = e.floor(place)
@@ -65,23 +67,45 @@ def _taps(point: Value, n: int, mode: str, padding: str, align: bool) -> list[Ta
     return [(low, e.sub(1, share)), (e.add(low, 1), share)]
 
 
-def _read(x: Value, taps: Sequence[Tap]) -> Value:
-    """One tap along each dimension: the elements there (zero outside), times the taps' weights."""
+def _looked_up(place: Value, share: Value, n: int, whole: DType) -> Tap:
+    here = e.logical_and(e.ge(place, 0), e.le(place, n - 1))
+    return e.cast(e.select(here, place, 0.0), whole), here, share
+
+
+_tap = elementwise(
+    "tap",
+    lambda x, inside, share: s.where(inside, x, 0.0) * share,
+    "An element times its weight; zero outside.",
+    accepts=FLOAT,
+    conditions=(1,),
+    listed=False,
+)
+_add_tap = elementwise(
+    "add_tap",
+    lambda total, x, inside, share: total + s.where(inside, x, 0.0) * share,
+    "The sum so far and an element times its weight; zero outside.",
+    accepts=FLOAT,
+    conditions=(2,),
+    listed=False,
+)
+
+
+def _read(total: Value | None, x: Value, taps: Sequence[Tap]) -> Value:
+    """One tap along each dimension, added: the elements there (zero outside), times the taps' weights."""
     sizes = x.spec.shape[2:]
     flat: Value | None = None
     inside: Value | None = None
     weight: Value | None = None
-    for n, (place, share) in zip(sizes, taps, strict=True):
-        here = e.logical_and(e.ge(place, 0), e.le(place, n - 1))
-        index = e.cast(e.select(here, place, 0.0), int64)
+    for n, (index, here, share) in zip(sizes, taps, strict=True):
         flat = index if flat is None else e.add(e.mul(flat, n), index)
         inside = here if inside is None else e.logical_and(inside, here)
         weight = share if weight is None else e.mul(weight, share)
     assert flat is not None and inside is not None and weight is not None
     count, channels, *points = (x.spec.shape[0], x.spec.shape[1], *flat.spec.shape[1:])
     wide = views.expand(views.unsqueeze(flat, 1), (count, channels, *points))
-    seen = e.select(views.unsqueeze(inside, 1), picked(x, wide, len(sizes)), 0.0)
-    return e.mul(seen, views.unsqueeze(weight, 1))
+    found = (picked(x, wide, len(sizes)), views.unsqueeze(inside, 1), views.unsqueeze(weight, 1))
+    result: Value = _tap(*found) if total is None else _add_tap(total, *found)
+    return result
 
 
 def _check(x: Value, grid: Value, mode: str, padding: str) -> None:
@@ -123,13 +147,14 @@ def grid_sample(
         empty = _nothing(input, shape)
         return e.add(empty, _nothing(grid, shape)) if 0 in shape else empty
     along = []
+    whole = int32 if numel(sizes) < 2**31 else int64
     for i, n in enumerate(sizes):
         point = views.select(grid, rank + 1, rank - 1 - i)
-        along.append(_taps(point, n, mode, padding_mode, bool(align_corners)))
+        taps = _taps(point, n, mode, padding_mode, bool(align_corners))
+        along.append([_looked_up(place, share, n, whole) for place, share in taps])
     total: Value | None = None
-    for taps in itertools.product(*along):
-        part = _read(input, taps)
-        total = part if total is None else e.add(total, part)
+    for chosen in itertools.product(*along):
+        total = _read(total, input, chosen)
     assert total is not None
     return total
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 
 from rushlight.core.dtypes import INTEGER
 from rushlight.core.errors import ShapeError
-from rushlight.ops import creation, elementwise as e, views
-from rushlight.ops.indexing import gather
+from rushlight.ops import elementwise as e, views
+from rushlight.ops.arranging import Run, Runs, arranged
 from rushlight.ops.registry import composite
 from rushlight.ops.windows import Sides, bordered
 from rushlight.tape.value import Value
@@ -45,57 +45,38 @@ def constant_pad_nd(input: Value, pad: Sequence[int], value: float = 0) -> Value
     return e.clone(out) if out is input or out is x else out
 
 
-def _reversed(x: Value, dim: int, start: int, count: int) -> Value:
-    """`count` elements from `start` downwards."""
-    index = creation.arange(start, start - count, -1, device=x.spec.device.device.name)
-    shape = x.spec.shape
-    column = views.reshape(index, (count,) + (1,) * (len(shape) - dim - 1))
-    return gather(x, dim, views.expand(column, (*shape[:dim], count, *shape[dim + 1 :])))
+def _kept(n: int, before: int, after: int) -> Run:
+    """Without what negative sides take away."""
+    start = max(0, -before)
+    return n - start - max(0, -after), start, 1
 
 
-def _reflect(x: Value, dim: int, before: int, after: int) -> Value:
+def _reflect(x: Value, dim: int, before: int, after: int) -> Runs:
     n = x.spec.shape[dim]
     if max(before, after) >= n:
         raise ShapeError(
             f"pad: a reflected border of {(before, after)} must be smaller than dimension {dim} of {x.spec!r}"
         )
-    parts = [_cut(x, dim, before, after)]
-    if before > 0:
-        parts.insert(0, _reversed(x, dim, before, before))
-    if after > 0:
-        parts.append(_reversed(x, dim, n - 2, after))
-    return views.cat(parts, dim)
+    return (max(0, before), before, -1), _kept(n, before, after), (max(0, after), n - 2, -1)
 
 
-def _replicate(x: Value, dim: int, before: int, after: int) -> Value:
+def _replicate(x: Value, dim: int, before: int, after: int) -> Runs:
     n = x.spec.shape[dim]
     if n == 0:
         raise ShapeError(f"pad: there is no edge to repeat in dimension {dim} of {x.spec!r}")
-    shape = x.spec.shape
-    parts = [_cut(x, dim, before, after)]
-    if before > 0:
-        parts.insert(0, views.expand(views.slice_dim(x, dim, 0, 1), (*shape[:dim], before, *shape[dim + 1 :])))
-    if after > 0:
-        parts.append(views.expand(views.slice_dim(x, dim, n - 1, 1), (*shape[:dim], after, *shape[dim + 1 :])))
-    return views.cat(parts, dim)
+    return (max(0, before), 0, 0), _kept(n, before, after), (max(0, after), n - 1, 0)
 
 
-def _wrap(x: Value, dim: int, before: int, after: int) -> Value:
-    if max(before, after) > x.spec.shape[dim]:
+def _wrap(x: Value, dim: int, before: int, after: int) -> Runs:
+    count, start, _ = _kept(x.spec.shape[dim], before, after)
+    if max(before, after) > count:
         raise ShapeError(
             f"pad: a circular border of {(before, after)} must not be larger than dimension {dim} of {x.spec!r}"
         )
-    x = _cut(x, dim, before, after)
-    n = x.spec.shape[dim]
-    parts = [x]
-    if before > 0:
-        parts.insert(0, views.slice_dim(x, dim, n - before, before))
-    if after > 0:
-        parts.append(views.slice_dim(x, dim, 0, after))
-    return views.cat(parts, dim)
+    return (max(0, before), start + count - before, 1), (count, start, 1), (max(0, after), start, 1)
 
 
-_MODES: dict[str, Callable[[Value, int, int, int], Value]] = {
+_MODES: dict[str, Callable[[Value, int, int, int], Runs]] = {
     "reflect": _reflect,
     "replicate": _replicate,
     "circular": _wrap,
@@ -120,8 +101,9 @@ def pad(input: Value, pad: Sequence[int], mode: str = "constant", value: float |
         )
     if mode != "circular" and 0 in input.spec.shape[rank - len(sides) - 1 :]:
         raise ShapeError(f"pad: mode {mode!r} needs elements, the batch alone may be empty; got {input.spec!r}")
-    x = input
-    for i, (before, after) in enumerate(sides):
-        if before or after:
-            x = _MODES[mode](x, rank - len(sides) + i, before, after)
-    return e.clone(x) if x is input else x
+    lead = rank - len(sides)
+    every = [_MODES[mode](input, lead + i, *side) for i, side in enumerate(sides)]
+    grown = (sum(count for count, _, _ in runs) for runs in every)
+    if 0 in input.spec.shape or 0 in grown or not any(map(any, sides)):
+        return constant_pad_nd(input, pad)
+    return arranged(input, every)

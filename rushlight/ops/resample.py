@@ -6,11 +6,12 @@ import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from rushlight.core.dtypes import DType, float32, int64, integer_range
+from rushlight.core.dtypes import FLOAT, DType, float32, int64, integer_range
 from rushlight.core.errors import ShapeError
 from rushlight.ops import creation, elementwise as e, reductions, views
 from rushlight.ops.adaptive import adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d, take
 from rushlight.ops.composite import clamp
+from rushlight.ops.family.declare import elementwise
 from rushlight.ops.matmul import matmul
 from rushlight.ops.registry import composite
 from rushlight.tape.value import Value
@@ -18,6 +19,18 @@ from rushlight.tape.value import Value
 _AREA = {1: adaptive_avg_pool1d, 2: adaptive_avg_pool2d, 3: adaptive_avg_pool3d}
 _RANKS = {"linear": 1, "bilinear": 2, "bicubic": 2, "trilinear": 3}
 _CUBIC = -0.75  # the free parameter of cubic convolution that PyTorch and OpenCV chose
+
+# Two neighbours at once: one walk over the elements, and few enough operands for every device.
+_first_two = elementwise(
+    "first_two", lambda x, u, y, v: x * u + y * v, "Sum of two weighted neighbours.", accepts=FLOAT, listed=False
+)
+_two_more = elementwise(
+    "two_more",
+    lambda total, x, u, y, v: total + x * u + y * v,
+    "The sum so far and two more weighted neighbours.",
+    accepts=FLOAT,
+    listed=False,
+)
 
 # Source positions of one dimension: how many elements there are, how many are wanted, elements per wanted one.
 Along = tuple[int, int, float]
@@ -52,14 +65,12 @@ def _source(x: Value, along: Along, align: bool) -> Value:
 
 def _weighted(x: Value, dim: int, n: int, parts: Sequence[tuple[Value, Value]]) -> Value:
     """Sum of weight * x[index] along a dimension."""
-    total: Value | None = None
     behind = (1,) * (len(x.spec.shape) - dim - 1)
+    operands = []
     for index, weight in parts:
-        column = views.reshape(weight, (-1, *behind))
-        part = e.mul(take(x, dim, _limited(index, n)), column)
-        total = part if total is None else e.add(total, part)
-    assert total is not None
-    return total
+        operands += [take(x, dim, _limited(index, n)), views.reshape(weight, (-1, *behind))]
+    total: Value = _first_two(*operands[:4])
+    return _two_more(total, *operands[4:]) if operands[4:] else total
 
 
 def _linear(x: Value, dim: int, along: Along, align: bool) -> Value:

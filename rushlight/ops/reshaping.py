@@ -10,6 +10,7 @@ from rushlight.core.errors import DTypeError, ShapeError
 from rushlight.core.shapes import Shape, broadcast_shapes, contiguous_strides, numel, wrap_dim
 from rushlight.devices.allocator import room_for
 from rushlight.ops import compaction, creation, elementwise as e, indexing, reductions, views
+from rushlight.ops.arranging import flipped
 from rushlight.ops.family.view import View
 from rushlight.ops.registry import composite, register
 from rushlight.tape import call
@@ -250,13 +251,8 @@ def flip(input: Value, *axes: Any, dims: Any = None) -> Value:
     turned = [wrap_dim(d, rank, "flip") for d in given(axes, dims)]
     if len(set(turned)) != len(turned):
         raise ShapeError(f"flip: a dimension is named twice in {list(turned)}")
-    out = input
-    for dim in turned if rank else ():
-        size = input.spec.shape[dim]
-        if size > 1:
-            back = creation.arange(size - 1, -1, -1, device=device_of(input))
-            out = pick(out, dim, back)
-    return e.clone(out) if out is input else out
+    moved = [dim for dim in turned if rank and input.spec.shape[dim] > 1]
+    return flipped(input, moved) if moved and input.spec.numel else e.clone(input)
 
 
 @composite("fliplr")

@@ -61,6 +61,7 @@ KERNELS: dict[str, Any] = {
     "write_view": seen.write_rule,
     "fold_windows": seen.fold_rule,
     "cat": seen.cat_rule,
+    "arranged": seen.same_rule,
 }
 
 

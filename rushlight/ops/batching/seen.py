@@ -116,6 +116,11 @@ def cat_rule(plan: BatchPlan, inputs: Sequence[Value], params: tuple[Any, ...]) 
     return call.call(plan.op, [full(plan, v) for v in inputs], (dim + len(plan.sizes), (*plan.sizes, *shape)))
 
 
+def same_rule(plan: BatchPlan, inputs: Sequence[Value], params: tuple[Any, ...]) -> Any:
+    """Of the last dimensions only, said without the others."""
+    return call.call(plan.op, (lined(plan, inputs[0]),), plan.static)
+
+
 def fold_rule(plan: BatchPlan, inputs: Sequence[Value], params: tuple[Any, ...]) -> Any:
     shape, *rest = plan.static
     return call.call(plan.op, (lined(plan, inputs[0]),), ((*plan.sizes, *shape), *rest))

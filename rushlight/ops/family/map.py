@@ -100,7 +100,7 @@ def map_kernel(formula: Formula, sizes: Shape, strides: Sequence[Shape], n_outs:
         steps = tuple("1" if not sizes else step_of(st[0]) for st in strides)
     else:
         rank, tail = len(sizes), (*sizes, *(step for st in strides for step in st))
-        steps = tuple(step_of(st[-1]) for st in strides)
+        steps = tuple("r" if st[-1] == -1 else step_of(st[-1]) for st in strides)
     return Map(formula.outputs, formula.inputs, formula.params, formula.body, rank, steps), tail
 
 

@@ -112,7 +112,7 @@ def _strides(given: Sequence[int], each: int, halves: Sequence[int]) -> list[int
 
 # ---- maps ----
 
-_PART_STEPS = {"1": ("e", "o"), "0": ("0", "0"), "n": ("n", "n")}
+_PART_STEPS = {"1": ("e", "o"), "0": ("0", "0"), "n": ("n", "n"), "r": ("n", "n")}
 
 
 def _map(pool: Any, kernel: Map, built: Build) -> Callable[..., None]:

@@ -1,0 +1,76 @@
+"""Ways that ops take for the sake of large inputs: the numbers, gradients and layouts are those of the plain ways."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import rushlight as rl
+from rushlight.nn import functional as F
+
+PADDED = {"reflect": "reflect", "replicate": "edge", "circular": "wrap"}
+
+
+def numbers(*shape: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(shape)
+
+
+# ---- runs: flips and borders ----
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "uint8", "int64", "bool", "complex64"])
+def test_flips_of_any_type_and_layout(device, dtype):
+    given = rl.tensor(numbers(3, 5, 70).astype("float32")).mul(9).to(getattr(rl, dtype))
+    x, plain = given.to(device), given.numpy()
+    for dims in ((2,), (0,), (1, 2), (0, 2)):
+        assert np.array_equal(x.flip(dims).cpu().numpy(), np.flip(plain, dims))
+        assert np.array_equal(x[:, ::2, 3::2].flip(dims).cpu().numpy(), np.flip(plain[:, ::2, 3::2], dims))
+        assert np.array_equal(x.transpose(1, 2).flip(dims).cpu().numpy(), np.flip(plain.transpose(0, 2, 1), dims))
+
+
+@pytest.mark.parametrize("mode", PADDED)
+def test_borders_of_its_own_elements(device, mode):
+    plain = numbers(2, 3, 20, 37).astype("float32")
+    x = rl.tensor(plain, device=device)
+    for left, right, up, down in ((1, 1, 1, 1), (36, 0, 0, 19), (2, 17, 5, 1)):
+        wanted = np.pad(plain, ((0, 0), (0, 0), (up, down), (left, right)), PADDED[mode])
+        assert np.array_equal(F.pad(x, (left, right, up, down), mode=mode).cpu().numpy(), wanted)
+
+
+@pytest.mark.parametrize("mode", PADDED)
+def test_borders_that_overlap_or_cut_have_their_gradients(mode):
+    x = rl.tensor(numbers(2, 4, 5), requires_grad=True)
+    for pad in ((4, 4, 3, 3), (-1, 2, 1, -2), (0, 3, 2, 0)):
+        assert rl.autograd.gradcheck(lambda v, pad=pad: F.pad(v.unsqueeze(0), pad, mode=mode), (x,))
+        assert rl.autograd.gradgradcheck(lambda v, pad=pad: F.pad(v.unsqueeze(0), pad, mode=mode).exp(), (x,))
+
+
+def test_runs_over_a_batch_of_examples():
+    x = rl.tensor(numbers(4, 2, 6, 7))
+    for function in (lambda v: v.flip(-1, 0), lambda v: F.pad(v, (2, 1, 0, 3), mode="reflect")):
+        each = rl.stack([function(x[i]) for i in range(4)])
+        assert rl.equal(rl.vmap(function)(x), each)
+        assert rl.equal(rl.vmap(function, in_dims=1, out_dims=1)(x.transpose(0, 1).contiguous()), each.transpose(0, 1))
+
+
+# ---- images ----
+
+
+@pytest.mark.parametrize("mode", ["bilinear", "bicubic"])
+def test_taps_outside_read_nothing(device, mode):
+    plain = numbers(1, 2, 4, 4).astype("float32")
+    plain[..., 0, 0] = np.inf  # where taps outside point to
+    grid = rl.tensor([[[[0.9, 0.9], [1.2, 0.6]]]], device=device)
+    found = F.grid_sample(rl.tensor(plain, device=device), grid, mode=mode, align_corners=False)
+    assert np.isfinite(found.cpu().numpy()).all()
+
+
+def test_sampled_images_have_second_derivatives():
+    image = rl.tensor(numbers(2, 2, 4, 5), requires_grad=True)
+    grid = (rl.tensor(numbers(2, 3, 2, 2, seed=1)) * 0.4).requires_grad_()
+    sampled = lambda x, g: F.grid_sample(x, g, align_corners=False)  # noqa: E731
+    assert rl.autograd.gradcheck(sampled, (image, grid))
+    assert rl.autograd.gradgradcheck(sampled, (image, grid))
+    small = rl.tensor(numbers(1, 1, 3, 4), requires_grad=True)
+    for mode in ("bilinear", "bicubic"):
+        assert rl.autograd.gradgradcheck(lambda x, m=mode: F.interpolate(x, (5, 7), mode=m).exp(), (small,))
