@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from typing import Any
 
 from rushlight.core.shapes import Shape, Spec, numel
 from rushlight.ops import elementwise as e, reductions, views
@@ -59,7 +60,7 @@ def _turns(n: int, runs: Runs) -> bool:
     return runs in (((n, 0, 1),), ((n, n - 1, -1),))
 
 
-def _grad(g: Value, out: Value, x: Value, every: tuple[Runs, ...]) -> Value:
+def _grad(g: Value, out: Any, x: Any, every: tuple[Runs, ...]) -> Value:
     lead = len(x.shape) - len(every)
     if all(itertools.starmap(_turns, zip(x.shape[lead:], every, strict=True))):
         return arranged(g, every)
