@@ -167,7 +167,7 @@ def grad(
     edges, seeds = roots_of("grad", outputs, grad_outputs)
     asked: Sequence[Any] = ends(inputs)
     if not asked:
-        raise ValueError("grad: inputs is empty; name the tensors whose gradients are asked for")
+        raise RushlightError("grad: inputs is empty; name the tensors whose gradients are asked for")
     batched = bool(STATE.get().batch)
     wanted = [end_of(thing) for thing in asked]
     for i, (edge, spec) in enumerate(wanted):
