@@ -74,3 +74,57 @@ def test_sampled_images_have_second_derivatives():
     small = rl.tensor(numbers(1, 1, 3, 4), requires_grad=True)
     for mode in ("bilinear", "bicubic"):
         assert rl.autograd.gradgradcheck(lambda x, m=mode: F.interpolate(x, (5, 7), mode=m).exp(), (small,))
+
+
+# ---- sums of products ----
+
+
+@pytest.mark.parametrize("case", [(1, 1, 1, 1), (2, (1, 0, 2), (1, 1, 2), 1), (1, 2, 1, 2)])
+def test_volumes_by_planes(device, case):
+    stride, padding, dilation, groups = case
+    x, w = numbers(2, 4, 6, 7, 8).astype("float32"), numbers(8, 4 // groups, 3, 2, 3, seed=1).astype("float32")
+    bias = rl.tensor(numbers(8, seed=2).astype("float32"))
+    options = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
+    inputs = [rl.tensor(v, device=device, requires_grad=True) for v in (x, w)]
+    plain = [rl.tensor(v, dtype=rl.float64, requires_grad=True) for v in (x, w)]  # float64 goes by windows
+    found = F.conv3d(*inputs, bias.to(device), **options)
+    wanted = F.conv3d(*plain, bias.double(), **options)
+    np.testing.assert_allclose(found.detach().cpu().numpy(), wanted.detach().numpy(), rtol=1e-4, atol=1e-4)
+    assert found.is_contiguous()
+    for result, values in ((found, inputs), (wanted, plain)):
+        grads = rl.autograd.grad(result.sin().sum(), values, create_graph=True)
+        (grads[0] * grads[0]).sum().backward()
+    for mine, other in zip(inputs, plain, strict=True):
+        np.testing.assert_allclose(mine.grad.cpu().numpy(), other.grad.numpy(), rtol=1e-3, atol=2e-3)
+
+
+def test_cross_products_by_element(device):
+    a, b = numbers(4, 3, 5).astype("float32"), numbers(4, 3, 1, seed=1).astype("float32")
+    x, y = (rl.tensor(v, device=device) for v in (a, b))
+    np.testing.assert_allclose(
+        rl.cross(x, y, dim=1).cpu().numpy(), np.cross(a, np.broadcast_to(b, a.shape), axis=1), atol=1e-6
+    )
+    assert not rl.cross(x, x, dim=1).cpu().numpy().any()  # no product is kept wider than the other
+    v, w = rl.tensor(numbers(2, 3), requires_grad=True), rl.tensor(numbers(2, 3, seed=1), requires_grad=True)
+    assert rl.autograd.gradgradcheck(lambda p, q: rl.cross(p, q, dim=1), (v, w))
+    with pytest.raises(rl.DTypeError, match="cross"):
+        rl.cross(rl.ones(3, dtype=rl.bool), rl.ones(3, dtype=rl.bool), dim=0)
+
+
+def test_areas_of_infinite_ends():
+    y = rl.tensor([[1.0, 2.0, 4.0], [rl.inf, 1.0, 1.0]])
+    assert rl.trapezoid(y, dx=0.5).tolist() == [2.25, rl.inf]
+    assert rl.trapezoid(y, dim=0).tolist() == [rl.inf, 1.5, 2.5]
+
+
+def test_integers_are_remainders_of_two_words(device):
+    for skip in (0, 1):
+        for low, high in ((0, 10), (-3, 2**40), (0, 2**63 - 1), (5, 6), (-(2**63), 2**63 - 1)):
+            rl.manual_seed(7)
+            rl.rand(skip)
+            words = rl.randint(-(2**63), 2**63 - 1, (9,)).numpy()
+            rl.manual_seed(7)
+            rl.rand(skip)
+            found = rl.randint(low, high, (9,), device=device).cpu().numpy()
+            drawn = [(int(n) + 2**63) % 2**64 for n in words]
+            assert found.tolist() == [low + n % (high - low) for n in drawn]

@@ -1,6 +1,6 @@
 """Convolution in one, two and three dimensions: windows, which are views, and contractions over them.
 
-Where a device has kernels for convolution, one and two dimensions go to those (`direct_convolution`).
+Where a device has kernels for convolution, one and two dimensions go to those (`direct_convolution`), and three as planes.
 
 The transposed convolution is the contraction first and then the transpose of windows.
 """
@@ -8,7 +8,7 @@ The transposed convolution is the contraction first and then the transpose of wi
 from __future__ import annotations
 
 from rushlight.core.errors import DTypeError, ShapeError
-from rushlight.core.shapes import numel
+from rushlight.core.shapes import Spec, numel
 from rushlight.ops import direct_convolution, elementwise as e, views
 from rushlight.ops.matmul import autocast, matmul
 from rushlight.ops.registry import composite
@@ -101,6 +101,8 @@ def _convolve(
     plain = numel(kernel) == numel(steps) == 1 and grown == x.spec.shape[2:]  # one contraction, and no copy
     if rank < 3 and not plain and direct_convolution.suits(x.spec, w.spec, steps, spread, groups):
         return _with_bias(_direct(x, w, steps, sides, spread, groups), bias)
+    if rank == 3 and not plain and _suits_planes(x, w, steps, spread, groups):
+        return _with_bias(_by_planes(x, w, steps, sides, spread, groups), bias)
     padded = bordered(x, sides, 0.0)
     seen = windows(padded, kernel, steps, spread)  # n, c, rows, columns, kh, kw
     n, counts = x.spec.shape[0], seen.spec.shape[2 : 2 + rank]
@@ -118,6 +120,26 @@ def _direct(x: Value, w: Value, stride: Sizes, sides: Sides, dilation: Sizes, gr
         return direct_convolution.image(x, w, static)
     flat = _direct(views.unsqueeze(x, 2), views.unsqueeze(w, 2), (1, *stride), ((0, 0), *sides), (1, *dilation), groups)
     return views.squeeze(flat, 2)
+
+
+def _suits_planes(x: Value, w: Value, stride: Sizes, dilation: Sizes, groups: int) -> bool:
+    outs, shared, deep, *window = w.spec.shape
+    joined = Spec.of(w.spec.device, w.spec.dtype, (outs, shared * deep, *window))
+    return direct_convolution.suits(x.spec, joined, stride[1:], dilation[1:], groups)
+
+
+def _by_planes(x: Value, w: Value, stride: Sizes, sides: Sides, dilation: Sizes, groups: int) -> Value:
+    """Each plane of the result is the convolution of an image: the planes that a window reaches are its channels."""
+    n, channels, _, *plane = x.spec.shape
+    outs, shared, deep, *window = w.spec.shape
+    padded = bordered(x, (sides[0], (0, 0), (0, 0)), 0.0)
+    seen = windows(padded, (deep, 1, 1), (stride[0], 1, 1), (dilation[0], 1, 1))  # n, c, planes, h, w, deep, 1, 1
+    planes = seen.spec.shape[2]
+    images = views.reshape(views.permute(seen, (0, 2, 1, 5, 3, 4, 6, 7)), (n * planes, channels * deep, *plane))
+    joined = views.reshape(w, (outs, shared * deep, *window))
+    flat = _direct(images, joined, stride[1:], sides[1:], dilation[1:], groups)
+    apart = views.reshape(flat, (n, planes, outs, *flat.spec.shape[2:]))
+    return views.contiguous(views.transpose(apart, 1, 2))
 
 
 @composite("conv1d", method=False)

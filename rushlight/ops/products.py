@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from rushlight.core.dtypes import bool_, int32, promote
+from rushlight.core.dtypes import ARITHMETIC, bool_, int32, promote
 from rushlight.core.errors import DTypeError, RushlightError, ShapeError
 from rushlight.core.shapes import broadcast_shapes, numel, wrap_dim
 from rushlight.ops import elementwise as e, reductions, views
 from rushlight.ops.complexes import conjugate
+from rushlight.ops.family.declare import elementwise
 from rushlight.ops.matmul import autocast, matmul
 from rushlight.ops.older import rearranged
 from rushlight.ops.registry import composite
@@ -230,10 +231,9 @@ def kron(input: Value, other: Value) -> Value:
     return views.reshape(e.mul(a, b), tuple(n * m for n, m in zip(left, right, strict=True)))
 
 
-def turned(x: Value, dim: int, first: int) -> Value:
-    """x along a dimension, from `first` around to the element before it."""
-    size = x.spec.shape[dim]
-    return views.cat([views.slice_dim(x, dim, first, size - first), views.slice_dim(x, dim, 0, first)], dim)
+_cross_element = elementwise(
+    "cross", lambda a, b, c, d: a * b - c * d, "One element of a cross product.", accepts=ARITHMETIC, listed=False
+)
 
 
 @composite("cross")
@@ -247,9 +247,8 @@ def cross(input: Value, other: Value, dim: int | None = None) -> Value:
     dim = wrap_dim(dim, len(shape), "cross")
     if not shape or shape[dim] != 3 or len(input.spec.shape) != len(other.spec.shape):
         raise ShapeError(f"cross: {input.spec!r} and {other.spec!r} need as many dimensions and size 3 along {dim}")
-    a, b = views.expand(input, shape), views.expand(other, shape)
-    forth = e.mul(turned(a, dim, 1), turned(b, dim, 2))
-    return e.sub(forth, e.mul(turned(a, dim, 2), turned(b, dim, 1)))
+    a, b = (views.unbind(views.expand(x, shape), dim) for x in (input, other))
+    return views.stack([_cross_element(a[i - 2], b[i - 1], a[i - 1], b[i - 2]) for i in range(3)], dim)
 
 
 @composite("chain_matmul", method=False)

@@ -44,7 +44,7 @@ from rushlight.ops.registry import composite
 from rushlight.ops.underived import with_zero_derivative
 from rushlight.scalar import build as s
 from rushlight.scalar.ir import Expr, arg, const, index, param
-from rushlight.scalar.philox import normal, random_word, uniform, words_of
+from rushlight.scalar.philox import normal, random_word, uniform, word_pair, words_of
 from rushlight.tape import call
 from rushlight.tape.batching import physical_of
 from rushlight.tape.op import Static, check_dtypes
@@ -226,15 +226,34 @@ _normal = Constant(
 )
 
 
-def _integer_body(compute: DType, seed: Expr, position: Expr, low: Expr, span: Expr) -> Expr:
-    # 64 bits for a span of at most 2^32 keep the share of each value even to 2^-32. A span of 0 stands for 2^64.
-    at = position + index() + index()
-    high, rest = (s.cast(random_word(seed, at + k), uint64) for k in (0, 1))
-    drawn, wide = (high << 32) | rest, s.cast(span, uint64)
-    return low + s.cast(s.where(span.eq(0), drawn, s.remainder_c(drawn, wide)), int64)
+def _remainder(high: Expr, rest: Expr, span: Expr, share: Expr) -> Expr:
+    """(high * 2^32 + rest) % span without a division, `share` being 2^64 // span: the quotient is that or one less."""
+    drawn, low_word = (high << 32) | rest, const(0xFFFFFFFF, uint64)
+    share_high, share_rest = share >> 32, share & low_word
+    first, second, third = rest * share_rest, rest * share_high, high * share_rest
+    carried = (first >> 32) + (second & low_word) + (third & low_word)
+    quotient = high * share_high + (second >> 32) + (third >> 32) + (carried >> 32)
+    left = drawn - quotient * span
+    return s.where(left < span, left, left - span)
 
 
-_integer = Constant("randint", _integer_body, (int64, int64, int64, int64), "Integers from low to high - 1.")
+def _integer_body(both: bool) -> Callable[..., Expr]:
+    """`both`: positions are even, so the two words of a number come from one block."""
+
+    def body(compute: DType, seed: Expr, position: Expr, low: Expr, span: Expr, share: Expr) -> Expr:
+        # 64 bits for a span of at most 2^32 keep the share of each value even to 2^-32. A span of 0 stands for 2^64.
+        at = position + index() + index()
+        words = word_pair(seed, at) if both else (random_word(seed, at), random_word(seed, at + 1))
+        high, rest = (s.cast(word, uint64) for word in words)
+        found = _remainder(high, rest, s.cast(span, uint64), s.cast(share, uint64))
+        return low + s.cast(s.where(span.eq(0), (high << 32) | rest, found), int64)
+
+    return body
+
+
+_integer, _integer_of_pairs = (
+    Constant("randint", _integer_body(both), (int64,) * 5, "Integers from low to high - 1.") for both in (False, True)
+)
 
 
 def words_for(spec: Spec) -> int:
@@ -339,8 +358,10 @@ def integers(op: str, spec: Spec, low: int, high: int, generator: Generator | No
             f"{op}: {low} to {high} - 1 do not fit into {spec.dtype.name}, which holds {least} to {most}"
         )
     drawn = Spec.of(spec.device, int64, spec.shape)
-    places = _signed(low & ((1 << 64) - 1)), _signed((high - low) & ((1 << 64) - 1))
-    return e.cast(_draw(_integer, (), (drawn,), places, 2 * spec.numel, generator), spec.dtype)
+    share = min((1 << 64) // (high - low), (1 << 64) - 1)
+    places = [_signed(n & ((1 << 64) - 1)) for n in (low, high - low, share)]
+    kind = _integer if (generator or default_generator).position % 2 else _integer_of_pairs
+    return e.cast(_draw(kind, (), (drawn,), tuple(places), 2 * spec.numel, generator), spec.dtype)
 
 
 class Dropout(MapOp):

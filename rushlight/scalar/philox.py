@@ -71,6 +71,14 @@ def random_word(seed: Expr, position: Expr) -> Expr:
     return s.where(lane < 2, pair0, pair1)
 
 
+def word_pair(seed: Expr, position: Expr) -> tuple[Expr, Expr]:
+    """Words number `position`, which is even, and `position + 1`: of one counter."""
+    zero = const(0, uint32)
+    words = philox((*_halves(position >> 2), zero, zero), _halves(seed))
+    first = (s.cast(position, uint32) & 2).eq(0)
+    return s.where(first, words[0], words[2]), s.where(first, words[1], words[3])
+
+
 def _four_words(seed: Expr, position: Expr) -> list[Expr]:
     """Words number `position` to `position + 3`: they are of two counters, or of one."""
     zero = const(0, uint32)
