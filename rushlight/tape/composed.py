@@ -331,8 +331,8 @@ class Composition:
         self.differentiable = bool(op.layout.specs[op.results[0]].differentiable)
         self.plans: dict[int, Plan] = {}
 
-    def __del__(self) -> None:
-        Kept.nbytes -= sum(v.spec.nbytes for v in self.constants)
+    def __del__(self, kept: type[Kept] = Kept) -> None:  # at the interpreter's end the name is gone
+        kept.nbytes -= sum(v.spec.nbytes for v in self.constants)
 
     def run_alone(self, values: Sequence[Value], state: State) -> Value:
         """The result of an op that is `alone`."""
