@@ -16,6 +16,7 @@ from rushlight.kernel.shapes import Scan
 from rushlight.scalar.ir import Expr, topological
 
 COLUMNS = 64
+ROWS = 4
 SMALL_BODY = 12  # instructions up to which loads cost more than the body
 
 
@@ -90,8 +91,16 @@ def write_kernel(writer: Writer, kernel: Scan) -> None:
         quick = writer.value(f"and i1 {quick}, {writer.value(f'icmp eq i64 {operand.strides[2]}, 1')}")
     with writer.when(quick):
         _write_tasks(writer, frame, _lane_count(kernel), "1")
-    with writer.when(writer.value(f"xor i1 {quick}, true")):
-        _write_tasks(writer, frame, _lane_count(kernel) if is_large(kernel) else 1, "n")
+    slow = writer.value(f"xor i1 {quick}, true")
+    if is_large(kernel):
+        with writer.when(slow):
+            _write_tasks(writer, frame, _lane_count(kernel), "n")
+        return
+    single = writer.value(f"icmp eq i64 {frame.inner}, 1")
+    with writer.when(single):
+        _write_rows(writer, frame)
+    with writer.when(writer.value(f"and i1 {slow}, {writer.value(f'xor i1 {single}, true')}")):
+        _write_tasks(writer, frame, 1, "n")
 
 
 def _lane_count(kernel: Scan) -> int:
@@ -117,26 +126,42 @@ def _write_tasks(writer: Writer, frame: Frame, width: int, step: str) -> None:
                 _fold(writer, frame, width, 1, step, first_lanes(writer, writer.sub(end, i), width))
 
 
+def _write_rows(writer: Writer, frame: Frame) -> None:
+    """Tasks of one column each, several side by side: a fold waits for the step before it, not for other folds."""
+    position = writer.slot("i64", "%begin")
+    for rows in (ROWS, 1):
+        with writer.loop(position, writer.sub("%end", str(rows - 1)), str(rows)) as task:
+            _place_columns(writer, frame, task, "0")
+            _fold(writer, frame, 1, rows, "n", None, axis=0)
+
+
 def _place_columns(writer: Writer, frame: Frame, o: str, i: str) -> None:
     for operand in frame.operands:
         offset = writer.add(writer.mul(o, operand.strides[0]), writer.mul(i, operand.strides[2]))
         operand.place = pointer(writer, operand.base, operand.dtype, offset)
 
 
-def _fold(writer: Writer, frame: Frame, width: int, parts: int, step: str, mask: str | None) -> None:
-    """Walk the axis for `parts` vectors of neighbouring columns (with width 1: for one column)."""
+def _fold(
+    writer: Writer, frame: Frame, width: int, parts: int, step: str, mask: str | None, axis: int = 2
+) -> None:
+    """Walk the axis for `parts` vectors of columns (with width 1: for one column each), neighbours along inner or outer."""
     kernel, (output, *inputs) = frame.kernel, frame.operands
     start = kernel.start
     assert start.value is not None
     first, type_ = constant(start.value, start.dtype, width), vector(COMPUTE[start.dtype], width)
     states = [writer.slot(type_, first) for _ in range(parts)]
+    places = [
+        {id(o): pointer(writer, o.place, o.dtype, writer.mul(str(part * width), o.strides[axis])) for o in frame.operands}
+        if part
+        else {id(o): o.place for o in frame.operands}
+        for part in range(parts)
+    ]
     with writer.loop("0", frame.axis, strided=True) as a:
         for part, slot in enumerate(states):
             state = writer.get(slot)
 
-            def place(operand: Operand, ahead: int = part * width) -> str:
-                offset = writer.mul(a, operand.strides[1])
-                return pointer(writer, operand.place, operand.dtype, writer.add(offset, str(ahead)))
+            def place(operand: Operand, begins: dict[int, str] = places[part]) -> str:
+                return pointer(writer, begins[id(operand)], operand.dtype, writer.mul(a, operand.strides[1]))
 
             def leaf(expr: Expr, state: str = state) -> str:
                 if expr.op == "row":
