@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import rushlight as rl
+from rushlight.devices.library import fft
 from rushlight.nn import functional as F
 
 PADDED = {"reflect": "reflect", "replicate": "edge", "circular": "wrap"}
@@ -128,3 +129,38 @@ def test_integers_are_remainders_of_two_words(device):
             found = rl.randint(low, high, (9,), device=device).cpu().numpy()
             drawn = [(int(n) + 2**63) % 2**64 for n in words]
             assert found.tolist() == [low + n % (high - low) for n in drawn]
+
+
+# ---- transforms ----
+
+
+@pytest.mark.parametrize("library", ["quick", "numpy"])
+def test_transforms_by_either_library(monkeypatch, library):
+    if library == "numpy":
+        monkeypatch.setattr(fft, "quick", None)
+    x, z = numbers(5, 6, 15).astype("float32"), numbers(5, 6, 15) + 1j * numbers(5, 6, 15, seed=1)
+    for norm in ("backward", "ortho", "forward"):
+        for dims in ((1, 2), (2,), (0, 2)):
+            half = rl.fft.rfftn(rl.tensor(x), dim=dims, norm=norm)
+            assert half.dtype is rl.complex64
+            np.testing.assert_allclose(half.numpy(), np.fft.rfftn(x, axes=dims, norm=norm), rtol=1e-4, atol=1e-4)
+            back = rl.fft.irfftn(half, [x.shape[d] for d in dims], dims, norm)
+            np.testing.assert_allclose(back.numpy(), x, rtol=1e-4, atol=1e-5)
+            given = rl.tensor(z)
+            whole = rl.fft.fftn(given, dim=dims, norm=norm)
+            np.testing.assert_allclose(whole.numpy(), np.fft.fftn(z, axes=dims, norm=norm))
+            np.testing.assert_allclose(rl.fft.ifftn(whole, dim=dims, norm=norm).numpy(), z)
+            assert np.array_equal(given.numpy(), z)  # what is done in place is done in the result
+
+
+def test_rows_of_transforms_do_not_depend_on_threads():
+    x, count = rl.tensor(numbers(37, 1000).astype("float32")), rl.get_num_threads()
+    try:
+        rl.set_num_threads(3)
+        several = rl.fft.rfft(x)
+        rl.set_num_threads(1)
+        assert rl.equal(rl.view_as_real(several), rl.view_as_real(rl.fft.rfft(x)))
+    finally:
+        rl.set_num_threads(count)
+    one = rl.cat([rl.fft.rfft(x[i : i + 1]) for i in range(37)])
+    assert rl.equal(rl.view_as_real(several), rl.view_as_real(one))

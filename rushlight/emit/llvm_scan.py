@@ -141,9 +141,7 @@ def _place_columns(writer: Writer, frame: Frame, o: str, i: str) -> None:
         operand.place = pointer(writer, operand.base, operand.dtype, offset)
 
 
-def _fold(
-    writer: Writer, frame: Frame, width: int, parts: int, step: str, mask: str | None, axis: int = 2
-) -> None:
+def _fold(writer: Writer, frame: Frame, width: int, parts: int, step: str, mask: str | None, axis: int = 2) -> None:
     """Walk the axis for `parts` vectors of columns (with width 1: for one column each), neighbours along inner or outer."""
     kernel, (output, *inputs) = frame.kernel, frame.operands
     start = kernel.start
@@ -151,7 +149,10 @@ def _fold(
     first, type_ = constant(start.value, start.dtype, width), vector(COMPUTE[start.dtype], width)
     states = [writer.slot(type_, first) for _ in range(parts)]
     places = [
-        {id(o): pointer(writer, o.place, o.dtype, writer.mul(str(part * width), o.strides[axis])) for o in frame.operands}
+        {
+            id(o): pointer(writer, o.place, o.dtype, writer.mul(str(part * width), o.strides[axis]))
+            for o in frame.operands
+        }
         if part
         else {id(o): o.place for o in frame.operands}
         for part in range(parts)

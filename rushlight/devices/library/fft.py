@@ -1,5 +1,7 @@
-"""Discrete Fourier transforms by pocketfft, through NumPy, in the precision of their operands.
+"""Discrete Fourier transforms by pocketfft, in the precision of their operands: through SciPy where it is there, else NumPy.
 
+SciPy's copy does several rows at a time and on several threads, three times as fast on one; a row's bits depend on neither,
+but are not those of NumPy's copy.
 `dims` are the dimensions transformed; of half transforms the last of them is the one of which half is kept.
 `norm` says which direction is divided by the number of points: "backward", "forward", or each by its root, "ortho".
 """
@@ -11,30 +13,46 @@ from typing import Any, Literal
 
 import numpy as np
 
+from rushlight.devices.cpu import threads
+
+try:
+    import scipy.fft as quick
+except ImportError:
+    quick = None
+
 Array = Any  # an ndarray
 Arrays = Sequence[Array]
 Dims = tuple[int, ...]
 Norm = Literal["backward", "ortho", "forward"]
 
 
+def _transform(name: str, out: Array, x: Array, dims: Dims, norm: Norm, **more: Any) -> None:
+    if not out.size:
+        return
+    if quick is None:
+        getattr(np.fft, name)(x, axes=dims, norm=norm, out=out, **more)
+        return
+    if x.dtype == out.dtype:  # in place, so that nothing more is allocated
+        np.copyto(out, x)
+        x, more = out, {**more, "overwrite_x": True}
+    found = getattr(quick, name)(x, axes=dims, norm=norm, workers=threads.count(), **more)
+    if not np.may_share_memory(found, out):
+        np.copyto(out, found)
+
+
 def full(outs: Arrays, ins: Arrays, dims: Dims, norm: Norm, forward: bool) -> None:
     """Of real or complex numbers, in either direction."""
-    if outs[0].size:
-        transform = np.fft.fftn if forward else np.fft.ifftn
-        transform(ins[0], axes=dims, norm=norm, out=outs[0])
+    _transform("fftn" if forward else "ifftn", outs[0], ins[0], dims, norm)
 
 
 def half(outs: Arrays, ins: Arrays, dims: Dims, norm: Norm) -> None:
     """Of real numbers, without the frequencies that mirror others."""
-    if outs[0].size:
-        np.fft.rfftn(ins[0], axes=dims, norm=norm, out=outs[0])
+    _transform("rfftn", outs[0], ins[0], dims, norm)
 
 
 def from_half(outs: Arrays, ins: Arrays, dims: Dims, norm: Norm, size: int) -> None:
     """Back from `half` to `size` real numbers."""
-    if outs[0].size:
-        sizes = [outs[0].shape[d] for d in dims]
-        np.fft.irfftn(ins[0], s=sizes, axes=dims, norm=norm, out=outs[0])
+    _transform("irfftn", outs[0], ins[0], dims, norm, s=[outs[0].shape[d] for d in dims])
 
 
 FUNCTIONS = {"full": full, "half": half, "from_half": from_half}
