@@ -209,12 +209,14 @@ def _power_sum(x: Value, p: float, dim: Dims, keepdim: bool) -> Value:
 
 
 def vector_norm(
-    x: Value, ord: float = 2, dim: Dims = None, keepdim: bool = False, *, dtype: DType | None = None
+    x: Value, ord: Any = 2, dim: Dims = None, keepdim: bool = False, *, dtype: DType | None = None
 ) -> Value:
     """The ord-norm of the elements over dimensions: linalg.vector_norm."""
     if x.spec.dtype.kind not in "fc" or (dtype is not None and dtype.kind != x.spec.dtype.kind):
         what = "" if dtype is None else f" with dtype {dtype.name}"
         raise DTypeError(f"vector_norm: takes floating point or complex, got {x.spec!r}{what}; cast with .to(dtype)")
+    if isinstance(ord, Value) and not ord.spec.shape and ord.spec.dtype.kind != "c":
+        ord = float(ord)  # type: ignore[arg-type]
     if not isinstance(ord, (int, float)):
         raise RushlightError(f"vector_norm: the order is a real number, got {ord!r}")
     x = x if dtype is None else e.cast(x, dtype)

@@ -8,10 +8,9 @@
 3. The derivative walks the steps from the last to the first, with their own rules. It is made of ops, so it can be
    differentiated again; gradients of saved intermediate results, which the next order asks for, come in as any other's.
 4. Sums of gradients have another order here than along single records. So whether a call is composed follows from the operands'
-   specs and the static arguments alone: the first call, which is watched, is done again, and calls in a checkpoint or a budget
-   are composed like any others.
-5. Steps that no operand reaches (the weights of `interpolate`, the mask of `tril`) are done once, as long as what the others
-   read of them is small (`CONSTANT`); it is kept, and given to the plan behind the operands.
+   specs and the static arguments alone: the first call, which is watched, is done again, and calls in a checkpoint, in a budget
+   or under hooks of saves are composed like any others.
+5. Nothing outlives a call but what its record saves: every byte is the user's, and a budget can count on it.
 6. Views at the end of a program stay views of their own; those that show a whole launch's result in another shape are that
    result's shape.
 """
@@ -26,19 +25,10 @@ from rushlight.core.shapes import Spec
 from rushlight.tape import call
 from rushlight.tape.needed import Needed, edge_of
 from rushlight.tape.op import Grad, Op, Plan, Shadow, Static
-from rushlight.tape.state import Changed, State
+from rushlight.tape.state import State
 from rushlight.tape.value import Output, Value
 
 SMALL = 4 << 20  # bytes of all operands and results of the steps, together
-CONSTANT = 1 << 18  # bytes that a composed call keeps, at most
-CONSTANTS = 16 << 20  # bytes that all of them keep
-
-
-class Kept:
-    """What composed calls keep now."""
-
-    nbytes = 0
-
 
 Step = tuple[Plan, tuple[Any, ...], tuple[int, ...]]
 
@@ -276,70 +266,25 @@ def compose(name: str, steps: Sequence[Step], given: Sequence[Spec], results: Se
     if len(pools) > 1 or (any(flags) and not flags[0]):
         return None
     firsts = [layout.first[number] for number in range(end, len(steps))]
-    core, inner, constants = _folded(core, layout, shown)
-    op = Composed(name, core, Layout(core, [*given, *[v.spec for v in constants]]), inner)
-    return Composition(op, shown, tuple(zip(views, firsts, strict=True)), constants)
-
-
-def _folded(
-    steps: Sequence[Step], layout: Layout, shown: Sequence[int]
-) -> tuple[Sequence[Step], Sequence[int], Sequence[Value]]:
-    """The steps without those that no operand reaches, whose results are made once and given behind the operands; the
-    results' slots among these steps; those constants. See Note [Composed records] 5."""
-    fixed: set[int] = set()
-    wanted: set[int] = set()
-    for number, (plan, _, sources) in enumerate(steps):
-        if all(s in fixed for s in sources):
-            fixed |= set(range(layout.first[number], layout.first[number] + len(plan.outs)))
-        else:
-            wanted |= {s for s in sources if s in fixed}
-    size = sum(layout.specs[s].nbytes for s in wanted)
-    if not wanted or size > min(CONSTANT, CONSTANTS - Kept.nbytes) or any(layout.roots[s][0] in fixed for s in shown):
-        return steps, shown, ()
-    order = sorted(wanted)
-    count = layout.given + len(order)
-    places = {**{i: i for i in range(layout.given)}, **{s: layout.given + i for i, s in enumerate(order)}}
-    values: dict[int, Any] = {}
-    rest: list[Step] = []
-    with Changed(grad=False, region=None, autocast=None, inference=False, saving=None, batch=(), dual=None):
-        for number, (plan, params, sources) in enumerate(steps):
-            first = layout.first[number]
-            if first in fixed:
-                made = call.run(plan, [values[s] for s in sources], params)
-                values.update(enumerate(made if made.__class__ is tuple else (made,), first))
-                continue
-            rest.append((plan, params, tuple([places[s] for s in sources])))
-            places.update({first + j: count + j for j in range(len(plan.outs))})
-            count += len(plan.outs)
-    return rest, [places[s] for s in shown], [values[s] for s in order]
+    return Composition(Composed(name, core, Layout(core, given), shown), tuple(zip(views, firsts, strict=True)))
 
 
 class Composition:
     """A composed op, and the views behind it, each with the slot of its first result in the program."""
 
-    __slots__ = ("alone", "constants", "differentiable", "op", "plans", "shown", "views")
+    __slots__ = ("alone", "differentiable", "op", "plans", "views")
 
-    def __init__(
-        self, op: Composed, shown: Sequence[int], views: Sequence[tuple[Step, int]], constants: Sequence[Value]
-    ) -> None:
+    def __init__(self, op: Composed, views: Sequence[tuple[Step, int]]) -> None:
         self.op = op
-        self.shown = shown  # the slots of the program that the op's results are
         self.views = views
-        self.constants = list(constants)
-        Kept.nbytes += sum(v.spec.nbytes for v in constants)
         self.alone = len(op.results) == 1 and not views  # its one result is all there is to see
         self.differentiable = bool(op.layout.specs[op.results[0]].differentiable)
         self.plans: dict[int, Plan] = {}
-
-    def __del__(self, kept: type[Kept] = Kept) -> None:  # at the interpreter's end the name is gone
-        kept.nbytes -= sum(v.spec.nbytes for v in self.constants)
 
     def run_alone(self, values: Sequence[Value], state: State) -> Value:
         """The result of an op that is `alone`."""
         if state.special:
             return self._results(values, state)[0]
-        if self.constants:
-            values = [*values, *self.constants]
         needs = 0
         ins: list[int] = []
         recorded = state.grad and self.differentiable
@@ -351,7 +296,7 @@ class Composition:
                 bit += bit
                 ins.append(value.memory.address + value.offset)  # type: ignore[operator]
         except TypeError:  # dropped
-            return self._results(values[: len(values) - len(self.constants)], state)[0]
+            return self._results(values, state)[0]
         plan = self.plans.get(needs) or self._plan(needs)
         if not needs:
             return call.launch_one(plan, ins, (), state.birth)
@@ -373,13 +318,13 @@ class Composition:
         if state.grad and self.differentiable:
             needs = sum(1 << i for i, value in enumerate(values) if edge_of(value) is not None)
         plan = self.plans.get(needs) or self._plan(needs)
-        made = call.run(plan, [*values, *self.constants])
+        made = call.run(plan, values)
         return made if made.__class__ is tuple else (made,)
 
     def run(self, values: Sequence[Value], state: State) -> dict[int, Any]:
         """The program's slots, as far as anybody sees them."""
         slots: dict[int, Any] = dict(enumerate(values))
-        slots.update(zip(self.shown, self._results(values, state), strict=False))
+        slots.update(zip(self.op.results, self._results(values, state), strict=False))
         for (view, params, sources), first in self.views:
             made = call.run(view, [slots[s] for s in sources], params)
             slots.update(enumerate(made if made.__class__ is tuple else (made,), first))
