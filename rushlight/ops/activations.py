@@ -284,6 +284,17 @@ def softplus(input: Value, beta: float = 1, threshold: float = 20) -> Value:
     return _softplus_kernel(_floats("softplus", input), float(beta), float(threshold))
 
 
+def _gated_vjp(g: Expr, out: Expr, x: Expr, y: Expr) -> tuple[Expr, Expr]:
+    gate = _sigmoid(y)
+    return g * gate, g * x * gate * (1 - gate)
+
+
+_sigmoid = e.sigmoid.op.body  # type: ignore[attr-defined]
+_gated = elementwise(
+    "glu", lambda x, y: x * _sigmoid(y), "x times the sigmoid of y.", accepts=FIELD, vjp=_gated_vjp, listed=False
+)
+
+
 @composite("glu", method=False, top=False)
 def glu(input: Value, dim: int = -1) -> Value:
     """The first half along a dimension times the sigmoid of the second."""
@@ -292,7 +303,8 @@ def glu(input: Value, dim: int = -1) -> Value:
     if not shape or shape[dim] % 2:
         raise ShapeError(f"glu: dimension {dim} of {input.spec!r} must have an even size to be halved")
     half = shape[dim] // 2
-    return e.mul(views.slice_dim(input, dim, 0, half), e.sigmoid(views.slice_dim(input, dim, half, half)))
+    gated: Value = _gated(views.slice_dim(input, dim, 0, half), views.slice_dim(input, dim, half, half))
+    return gated
 
 
 @composite("softmin", method=False, top=False)
