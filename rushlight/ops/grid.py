@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
-from rushlight.core.dtypes import FLOAT, DType, float32, int32, int64
+from rushlight.core.dtypes import FLOAT, INDEX, DType, bool_, float32, int32, int64
 from rushlight.core.errors import DTypeError, ShapeError
 from rushlight.core.shapes import Spec, numel
 from rushlight.ops import elementwise as e, views
 from rushlight.ops.creation import arange, full_spec
 from rushlight.ops.family.declare import elementwise
+from rushlight.ops.indexing import gather
 from rushlight.ops.matmul import matmul
-from rushlight.ops.pooling import picked
 from rushlight.ops.registry import composite
 from rushlight.ops.resample import cubic_weights
 from rushlight.scalar import build as s
+from rushlight.scalar.ir import Expr, const
 from rushlight.tape.op import check_devices
 from rushlight.tape.value import Value
 
@@ -53,7 +55,7 @@ def _inside(place: Value, n: int, padding: str, align: bool) -> Value:
 
 def _taps(point: Value, n: int, mode: str, padding: str, align: bool) -> list[tuple[Value, Value]]:
     """Where along a dimension of n elements a coordinate between -1 and 1 reads, in whole numbers, and the weights."""
-    place = e.mul(e.add(point, 1), (n - 1) / 2) if align else e.div(e.sub(e.mul(e.add(point, 1), n), 1), 2)
+    place = e.mul(e.add(point, 1), (n - 1) / 2) if align else _centred(point, float(n))
     if mode == "bicubic":
         low = e.floor(place)
         weights = cubic_weights(e.sub(place, low))
@@ -67,9 +69,33 @@ def _taps(point: Value, n: int, mode: str, padding: str, align: bool) -> list[tu
     return [(low, e.sub(1, share)), (e.add(low, 1), share)]
 
 
+def _is_inside(place: Expr, n: Expr) -> Expr:
+    return (place >= 0) & (place < n)
+
+
+def _index_of(whole: DType) -> Callable[..., Any]:
+    return elementwise(
+        "index",
+        lambda place, n: s.cast(s.where(_is_inside(place, n), place, const(0, place.dtype)), whole),
+        "The index of a tap; 0 where it lies outside.",
+        accepts=FLOAT,
+        result=whole,
+        listed=False,
+    )
+
+
+_INDEX = {whole: _index_of(whole) for whole in (int32, int64)}
+_here = elementwise("here", _is_inside, "Whether a tap lies inside.", accepts=FLOAT, result=bool_, listed=False)
+_joined = elementwise(
+    "joined", lambda rows, n, index: rows * n + index, "An index into flattened rows.", accepts=INDEX, listed=False
+)
+_centred = elementwise(
+    "centred", lambda point, n: ((point + 1) * n - 1) / 2, "A place among n elements.", accepts=FLOAT, listed=False
+)
+
+
 def _looked_up(place: Value, share: Value, n: int, whole: DType) -> Tap:
-    here = e.logical_and(e.ge(place, 0), e.le(place, n - 1))
-    return e.cast(e.select(here, place, 0.0), whole), here, share
+    return _INDEX[whole](place, float(n)), _here(place, float(n)), share
 
 
 _tap = elementwise(
@@ -90,20 +116,23 @@ _add_tap = elementwise(
 )
 
 
-def _read(total: Value | None, x: Value, taps: Sequence[Tap]) -> Value:
-    """One tap along each dimension, added: the elements there (zero outside), times the taps' weights."""
-    sizes = x.spec.shape[2:]
+def _read(total: Value | None, table: Value, sizes: Sequence[int], taps: Sequence[Tap]) -> Value:
+    """One tap along each dimension, added: the elements there (zero outside), times the taps' weights.
+
+    A row of the table is one channel of all images: every channel is read at the same places of it.
+    """
     flat: Value | None = None
     inside: Value | None = None
     weight: Value | None = None
     for n, (index, here, share) in zip(sizes, taps, strict=True):
-        flat = index if flat is None else e.add(e.mul(flat, n), index)
+        flat = index if flat is None else _joined(flat, n, index)
         inside = here if inside is None else e.logical_and(inside, here)
         weight = share if weight is None else e.mul(weight, share)
     assert flat is not None and inside is not None and weight is not None
-    count, channels, *points = (x.spec.shape[0], x.spec.shape[1], *flat.spec.shape[1:])
-    wide = views.expand(views.unsqueeze(flat, 1), (count, channels, *points))
-    found = (picked(x, wide, len(sizes)), views.unsqueeze(inside, 1), views.unsqueeze(weight, 1))
+    channels = table.spec.shape[0]
+    wide = views.expand(views.reshape(flat, (1, flat.spec.numel)), (channels, flat.spec.numel))
+    seen = views.transpose(views.reshape(gather(table, 1, wide), (channels, *flat.spec.shape)), 0, 1)
+    found = (seen, views.unsqueeze(inside, 1), views.unsqueeze(weight, 1))
     result: Value = _tap(*found) if total is None else _add_tap(total, *found)
     return result
 
@@ -147,14 +176,20 @@ def grid_sample(
         empty = _nothing(input, shape)
         return e.add(empty, _nothing(grid, shape)) if 0 in shape else empty
     along = []
-    whole = int32 if numel(sizes) < 2**31 else int64
+    count, channels = input.spec.shape[:2]
+    whole = int32 if count * numel(sizes) < 2**31 else int64
     for i, n in enumerate(sizes):
         point = views.select(grid, rank + 1, rank - 1 - i)
         taps = _taps(point, n, mode, padding_mode, bool(align_corners))
         along.append([_looked_up(place, share, n, whole) for place, share in taps])
+    if count > 1:  # where each image begins
+        starts = arange(0, count * sizes[0], sizes[0], dtype=whole, device=grid.spec.device.device.name)
+        starts = views.reshape(starts, (count,) + (1,) * rank)
+        along[0] = [(e.add(index, starts), here, share) for index, here, share in along[0]]
+    table = views.reshape(views.transpose(input, 0, 1), (channels, count * numel(sizes)))
     total: Value | None = None
     for chosen in itertools.product(*along):
-        total = _read(total, input, chosen)
+        total = _read(total, table, sizes, chosen)
     assert total is not None
     return total
 
