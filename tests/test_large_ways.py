@@ -164,3 +164,19 @@ def test_rows_of_transforms_do_not_depend_on_threads():
         rl.set_num_threads(count)
     one = rl.cat([rl.fft.rfft(x[i : i + 1]) for i in range(37)])
     assert rl.equal(rl.view_as_real(several), rl.view_as_real(one))
+
+
+# ---- running folds ----
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 4, 7, 8])
+def test_rows_that_are_folded_side_by_side_have_the_bits_of_one(rows):
+    x = rl.tensor(numbers(rows, 50).astype("float32"))
+    for fold in (
+        lambda v: v.cumsum(-1),
+        lambda v: v.cumprod(-1),
+        lambda v: v.cummax(-1).values,
+        lambda v: v.cummin(-1).indices,
+    ):
+        assert rl.equal(fold(x), rl.stack([fold(x[i]) for i in range(rows)]))
+        assert rl.equal(fold(x[:, ::2]), rl.stack([fold(x[i, ::2]) for i in range(rows)]))

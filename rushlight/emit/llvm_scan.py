@@ -16,7 +16,7 @@ from rushlight.kernel.shapes import Scan
 from rushlight.scalar.ir import Expr, topological
 
 COLUMNS = 64
-ROWS = 4
+ROWS = 3  # more, with what they read and write, would crowd each other out of a cache where rows lie a page apart
 SMALL_BODY = 12  # instructions up to which loads cost more than the body
 
 
