@@ -19,7 +19,7 @@ from rushlight.ops.registry import REGISTRY
 from rushlight.tape.shortcut import shortcut, shortcut_of_one, shortcut_of_two
 from rushlight.tape.value import Value
 
-# Functions of one tensor, which comes first. Their static numbers are dimensions and sizes: 1 and True mean the same.
+# Functions of one tensor, which comes first. Their static numbers are dimensions and sizes.
 ONE = (
     *("sum", "mean", "amax", "amin", "argmax", "argmin", "all", "any", "prod", "count_nonzero", "nansum"),
     *("softmax", "log_softmax", "logsumexp", "cumsum", "cumprod"),
