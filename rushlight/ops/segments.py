@@ -119,4 +119,6 @@ def _folded(data: Value, reduce: str, axis: int, starts: Value, ends: Value, ini
         return out
     lengths = views.reshape(call.detached(e.sub(ends, starts)), (*ends.spec.shape, *(1,) * len(inner)))
     nothing = float("nan") if initial is None else first
-    return e.select(e.eq(lengths, 0), filled(data, dtype, (), nothing), e.div(out, e.cast(lengths, dtype)))
+    empty = e.eq(lengths, 0)
+    mean = e.div(out, e.cast(e.select(empty, 1, lengths), dtype))
+    return e.select(empty, filled(data, dtype, (), nothing), mean)

@@ -1,7 +1,5 @@
-"""Discrete Fourier transforms by pocketfft, in the precision of their operands: through SciPy where it is there, else NumPy.
+"""Discrete Fourier transforms by NumPy's pocketfft, in the precision of their operands.
 
-SciPy's copy does several rows at a time and on several threads, three times as fast on one; a row's bits depend on neither,
-but are not those of NumPy's copy.
 `dims` are the dimensions transformed; of half transforms the last of them is the one of which half is kept.
 `norm` says which direction is divided by the number of points: "backward", "forward", or each by its root, "ortho".
 """
@@ -14,13 +12,6 @@ from typing import Any, Literal
 
 import numpy as np
 
-from rushlight.devices.cpu import threads
-
-try:
-    import scipy.fft as quick
-except ImportError:
-    quick = None
-
 Array = Any  # an ndarray
 Arrays = Sequence[Array]
 Dims = tuple[int, ...]
@@ -30,29 +21,19 @@ Norm = Literal["backward", "ortho", "forward"]
 def _transform(name: str, out: Array, x: Array, dims: Dims, norm: Norm, **more: Any) -> None:
     if not out.size:
         return
-    if quick is None:
-        _by_numpy(name, out, x, dims, norm, **more)
-        return
-    if x.dtype == out.dtype:  # in place, so that nothing more is allocated
-        np.copyto(out, x)
-        x, more = out, {**more, "overwrite_x": True}
-    found = getattr(quick, name)(x, axes=dims, norm=norm, workers=threads.count(), **more)
-    if not np.may_share_memory(found, out):
-        np.copyto(out, found)
-
-
-def _by_numpy(name: str, out: Array, x: Array, dims: Dims, norm: Norm, **more: Any) -> None:
-    scaled = "backward" if name in ("ifftn", "irfftn") else "forward"
-    if norm in (scaled, "ortho") or x.dtype.itemsize == 16 or x.dtype == np.float64:
+    points = math.prod((out if name == "irfftn" else x).shape[d] for d in dims)
+    divided = "backward" if name in ("ifftn", "irfftn") else "forward"
+    single = x.dtype.itemsize < 16 and x.dtype != np.float64
+    if not single or norm in (divided, "ortho") or points & (points - 1):
         getattr(np.fft, name)(x, axes=dims, norm=norm, out=out, **more)
         return
     if name == "fftn" and x.dtype != out.dtype:
         np.copyto(out, x)
         x = out
-    # A factor of 1 is a whole number, which makes NumPy cast to double precision and back: three times the time.
-    getattr(np.fft, name)(x, axes=dims, norm=scaled, out=out, **more)
-    sizes = (out if name == "irfftn" else x).shape
-    np.multiply(out, out.real.dtype.type(math.prod(sizes[d] for d in dims)), out=out)
+    # A factor of 1 is a whole number, for which NumPy casts to double precision and back: three times the time. A power of two
+    # divides and multiplies exactly.
+    getattr(np.fft, name)(x, axes=dims, norm=divided, out=out, **more)
+    np.multiply(out, out.real.dtype.type(points), out=out)
 
 
 def full(outs: Arrays, ins: Arrays, dims: Dims, norm: Norm, forward: bool) -> None:
