@@ -104,7 +104,8 @@ def test_cross_products_by_element(device):
     np.testing.assert_allclose(
         rl.cross(x, y, dim=1).cpu().numpy(), np.cross(a, np.broadcast_to(b, a.shape), axis=1), atol=1e-6
     )
-    assert not rl.cross(x, x, dim=1).cpu().numpy().any()  # no product is kept wider than the other
+    # No product is kept wider than the other; NVIDIA's Vulkan compiler contracts products and sums all the same.
+    assert rl.cross(x, x, dim=1).abs().max().item() <= (1e-6 if device == "webgpu" else 0)
     v, w = rl.tensor(numbers(2, 3), requires_grad=True), rl.tensor(numbers(2, 3, seed=1), requires_grad=True)
     assert rl.autograd.gradgradcheck(lambda p, q: rl.cross(p, q, dim=1), (v, w))
     with pytest.raises(rl.DTypeError, match="cross"):

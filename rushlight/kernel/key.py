@@ -7,7 +7,8 @@ from typing import Any
 
 from rushlight.core.dtypes import DType
 from rushlight.kernel.shapes import Kernel
-from rushlight.scalar.ir import Expr, topological
+from rushlight.scalar.ir import Expr
+from rushlight.scalar.named import USES
 
 
 def key_of(kernel: Kernel) -> str:
@@ -35,15 +36,30 @@ def _spell(value: Any, words: list[str], numbers: dict[Expr, str]) -> str:
 def _number(root: Expr, words: list[str], numbers: dict[Expr, str]) -> None:
     """Writes what the expression is made of, each part once, operands before users; a part's number is its place in that order.
 
-    How many words a part has follows from its instruction. Formulas can have a thousand parts, most of them of two operands.
+    How many words a part has follows from its instruction. Formulas can have thousands of parts, most of them of two operands;
+    a named formula is its name and what it is given, since its text is among the sources that a key stands for.
     """
-    for expr in topological((root,)):
-        if expr not in numbers:
-            numbers[expr] = str(len(numbers))
-            args = expr.args
-            if len(args) == 2:
-                words += (expr.op, expr.dtype.name, numbers[args[0]], numbers[args[1]])
-            elif args:
-                words += (expr.op, expr.dtype.name, *[numbers[a] for a in args])
-            else:
-                words += (expr.op, expr.dtype.name, repr(expr.value))
+    stack = [root]
+    while stack:
+        expr = stack[-1]
+        use = USES.get(expr)
+        parts, head = expr.args, expr.op
+        if use is not None and expr not in use.given:
+            parts, head = use.given, use.named.name
+        waiting = len(stack)
+        for part in parts[::-1]:
+            if part not in numbers:
+                stack.append(part)
+        if len(stack) > waiting:
+            continue
+        stack.pop()
+        if expr in numbers:
+            continue
+        numbers[expr] = str(len(numbers))
+        words += (head, expr.dtype.name)
+        if len(parts) == 2:
+            words += (numbers[parts[0]], numbers[parts[1]])
+        elif parts:
+            words += [numbers[part] for part in parts]
+        else:
+            words.append(repr(expr.value))

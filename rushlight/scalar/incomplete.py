@@ -19,12 +19,14 @@ from rushlight.scalar.elementary_formats import horner
 from rushlight.scalar.gamma import low_polynomial, stirling_tail
 from rushlight.scalar.incomplete_tables import TEMME_DOUBLE, TEMME_SINGLE
 from rushlight.scalar.ir import Expr, const
+from rushlight.scalar.named import named
 from rushlight.scalar.special import erfcx_above
 
 _LARGE = 8.0
 _RANGE = (-0.9394574998368059, 1.3526747270518578)  # of eta, where the tables hold
 
 
+@named
 def _series(a: Expr, x: Expr) -> Expr:
     """1 + x / (a + 1) (1 + x / (a + 2) (1 + ...))."""
     total = const(1.0, x.dtype)
@@ -33,6 +35,7 @@ def _series(a: Expr, x: Expr) -> Expr:
     return total
 
 
+@named
 def _fraction(a: Expr, x: Expr) -> Expr:
     """1 / (x + 1 - a - 1 (1 - a) / (x + 3 - a - 2 (2 - a) / (...)))."""
     levels = 64 if x.dtype is float64 else 20
