@@ -1,8 +1,8 @@
 """What a call costs where there is little to compute: families of small calls against PyTorch in the same run, float32.
 
-python benchmarks/small.py [name ...]      prints a Markdown table; exit code 1 if a bar is missed
+python benchmarks/small.py [name ...]      prints a Markdown table
 
-A row is a call under gradient mode, or the call and its backward pass.
+A row is a call under gradient mode, or the call and its backward pass. No bars are set: the table shows where a call costs more.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
 os.environ.setdefault("RUSHLIGHT_THREADS", "2")
 
 import importlib
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -95,68 +96,63 @@ STATISTICS: dict[Any, Any] = {}
 FUNCTIONS: dict[Any, Any] = {}
 
 MATRIX, IMAGE = (32, 64), (4, 8, 16, 16)
-# Name: what is done, on which shapes, the bar of the call and that of both passes (None: not measured).
-ROWS: dict[str, tuple[Act, tuple[tuple[int, ...], ...], float | None, float | None]] = {
-    "batch_norm (64, 256)": (batch_norm, ((64, 256), (256,), (256,)), 1.2, 1.2),
-    "batch_norm (32, 64, 8, 8)": (batch_norm, ((32, 64, 8, 8), (64,), (64,)), 1.0, 1.2),
-    "batch_norm of running statistics (64, 256)": (batch_norm_eval, ((64, 256), (256,), (256,)), 1.3, 1.2),
-    "layer_norm": (lambda t, f, x, w, b: f.layer_norm(x, (64,), w, b), (MATRIX, (64,), (64,)), 1.5, 1.0),
-    "group_norm": (lambda t, f, x, w, b: f.group_norm(x, 4, w, b), (IMAGE, (8,), (8,)), 1.5, 1.3),
-    "instance_norm": (lambda t, f, x: f.instance_norm(x), (IMAGE,), 1.0, 1.0),
-    "rms_norm": (lambda t, f, x, w: f.rms_norm(x, (64,), w), (MATRIX, (64,)), 1.0, 1.0),
-    "autograd.Function": (square, ((8,),), 2.0, 1.3),
-    "sum of all": (lambda t, f, x: x.sum(), (MATRIX,), 1.5, 1.1),
-    "mean over two dimensions": (lambda t, f, x: x.mean((2, 3)), (IMAGE,), 1.2, 1.0),
-    "var": (lambda t, f, x: x.var(1), (MATRIX,), 1.0, 1.0),
-    "std of all": (lambda t, f, x: x.std(), (MATRIX,), 1.5, 1.0),
-    "norm": (lambda t, f, x: x.norm(), (MATRIX,), 1.3, 1.0),
-    "mse_loss": (lambda t, f, x, y: f.mse_loss(x, y), (MATRIX, MATRIX), 1.0, 1.0),
-    "cross_entropy": (lambda t, f, x: f.cross_entropy(x, labels(t, 32, 64)), (MATRIX,), 1.8, 1.0),
-    "cosine_similarity": (lambda t, f, x, y: f.cosine_similarity(x, y), (MATRIX, MATRIX), 1.3, 1.0),
-    "triplet_margin_loss": (lambda t, f, x, y, z: f.triplet_margin_loss(x, y, z), (MATRIX,) * 3, 1.3, 1.0),
-    "normalize": (lambda t, f, x: f.normalize(x, dim=1), (MATRIX,), 1.3, 1.0),
-    "matrix times vector": (lambda t, f, x, y: x @ y, (MATRIX, (64,)), 2.0, 1.2),
-    "vector times matrix, 8 terms": (lambda t, f, x, y: x @ y, ((8,), (8, 64)), 1.2, 1.0),
-    "x.T @ y.T": (lambda t, f, x, y: x.T @ y.T, ((64, 32), (16, 64)), 1.2, 1.0),
-    "einsum": (lambda t, f, x, y: t.einsum("bij,bjk->bik", x, y), ((8, 16, 16),) * 2, 1.0, 1.0),
-    "inv, 8 x 8": (lambda t, f, x: t.linalg.inv(x), ((8, 8),), 2.2, 1.5),
-    "stack of 8": (lambda t, f, *x: t.stack(x), ((8,),) * 8, 2.2, 1.3),
-    "x[rows, columns]": (lambda t, f, x: x[labels(t, 8, 4), labels(t, 8, 3)], (MATRIX,), 2.0, 1.2),
-    "x[rows]": (lambda t, f, x: x[labels(t, 8, 4)], (MATRIX,), 2.5, 1.0),
-    "y[:, 1:3] = 0": (assigned, (MATRIX,), 1.8, None),
-    "max_pool2d": (lambda t, f, x: f.max_pool2d(x, 2), (IMAGE,), 1.5, 1.4),
-    "avg_pool2d": (lambda t, f, x: f.avg_pool2d(x, 2), (IMAGE,), 1.5, 1.3),
-    "conv2d": (lambda t, f, x, w: f.conv2d(x, w, padding=1), (IMAGE, (8, 8, 3, 3)), 1.0, 1.0),
-    "interpolate, nearest": (lambda t, f, x: f.interpolate(x, scale_factor=2), ((4, 8, 8, 8),), 1.0, 1.0),
+# Name: what is done, on which shapes.
+ROWS: dict[str, tuple[Act, tuple[tuple[int, ...], ...]]] = {
+    "batch_norm (64, 256)": (batch_norm, ((64, 256), (256,), (256,))),
+    "batch_norm (32, 64, 8, 8)": (batch_norm, ((32, 64, 8, 8), (64,), (64,))),
+    "batch_norm of running statistics (64, 256)": (batch_norm_eval, ((64, 256), (256,), (256,))),
+    "layer_norm": (lambda t, f, x, w, b: f.layer_norm(x, (64,), w, b), (MATRIX, (64,), (64,))),
+    "group_norm": (lambda t, f, x, w, b: f.group_norm(x, 4, w, b), (IMAGE, (8,), (8,))),
+    "instance_norm": (lambda t, f, x: f.instance_norm(x), (IMAGE,)),
+    "rms_norm": (lambda t, f, x, w: f.rms_norm(x, (64,), w), (MATRIX, (64,))),
+    "autograd.Function": (square, ((8,),)),
+    "sum of all": (lambda t, f, x: x.sum(), (MATRIX,)),
+    "mean over two dimensions": (lambda t, f, x: x.mean((2, 3)), (IMAGE,)),
+    "var": (lambda t, f, x: x.var(1), (MATRIX,)),
+    "std of all": (lambda t, f, x: x.std(), (MATRIX,)),
+    "norm": (lambda t, f, x: x.norm(), (MATRIX,)),
+    "mse_loss": (lambda t, f, x, y: f.mse_loss(x, y), (MATRIX, MATRIX)),
+    "cross_entropy": (lambda t, f, x: f.cross_entropy(x, labels(t, 32, 64)), (MATRIX,)),
+    "cosine_similarity": (lambda t, f, x, y: f.cosine_similarity(x, y), (MATRIX, MATRIX)),
+    "triplet_margin_loss": (lambda t, f, x, y, z: f.triplet_margin_loss(x, y, z), (MATRIX,) * 3),
+    "normalize": (lambda t, f, x: f.normalize(x, dim=1), (MATRIX,)),
+    "matrix times vector": (lambda t, f, x, y: x @ y, (MATRIX, (64,))),
+    "vector times matrix, 8 terms": (lambda t, f, x, y: x @ y, ((8,), (8, 64))),
+    "x.T @ y.T": (lambda t, f, x, y: x.T @ y.T, ((64, 32), (16, 64))),
+    "einsum": (lambda t, f, x, y: t.einsum("bij,bjk->bik", x, y), ((8, 16, 16),) * 2),
+    "inv, 8 x 8": (lambda t, f, x: t.linalg.inv(x), ((8, 8),)),
+    "stack of 8": (lambda t, f, *x: t.stack(x), ((8,),) * 8),
+    "x[rows, columns]": (lambda t, f, x: x[labels(t, 8, 4), labels(t, 8, 3)], (MATRIX,)),
+    "x[rows]": (lambda t, f, x: x[labels(t, 8, 4)], (MATRIX,)),
+    "y[:, 1:3] = 0": (assigned, (MATRIX,)),
+    "max_pool2d": (lambda t, f, x: f.max_pool2d(x, 2), (IMAGE,)),
+    "avg_pool2d": (lambda t, f, x: f.avg_pool2d(x, 2), (IMAGE,)),
+    "conv2d": (lambda t, f, x, w: f.conv2d(x, w, padding=1), (IMAGE, (8, 8, 3, 3))),
+    "interpolate, nearest": (lambda t, f, x: f.interpolate(x, scale_factor=2), ((4, 8, 8, 8),)),
     "interpolate, bilinear": (
         lambda t, f, x: f.interpolate(x, scale_factor=2, mode="bilinear"),
         ((4, 8, 8, 8),),
-        1.8,
-        1.3,
     ),
-    "attention": (lambda t, f, q, k, v: f.scaled_dot_product_attention(q, k, v), ((2, 4, 16, 16),) * 3, 3.0, 1.6),
+    "attention": (lambda t, f, q, k, v: f.scaled_dot_product_attention(q, k, v), ((2, 4, 16, 16),) * 3),
 }
 
 
-def main() -> int:
+def main() -> None:
     wanted = sys.argv[1:]
     measured: list[Row] = []
-    for name, (act, shapes, *bars) in ROWS.items():
+    for name, (act, shapes) in ROWS.items():
         if wanted and not any(part in name for part in wanted):
             continue
-        for what, bar in zip(("", ", both passes"), bars, strict=True):
-            if bar is None:
-                continue
+        for what in ("",) if act is assigned else ("", ", both passes"):
             pair = [work(lib, act, shapes, bool(what)) for lib in (rl, torch)]
             for _ in range(4):  # rules are learned in their second pass
                 pair[0]()
-            measured.append(compare(name + what, pair[0], pair[1], bar, seconds=0.6))
+            measured.append(compare(name + what, pair[0], pair[1], math.inf, seconds=0.6))
             print(f"{name}{what}: {measured[-1].ratio:.2f}", file=sys.stderr)
     print(f"PyTorch {torch.__version__}, {torch.get_num_threads()} threads each, best of 12 alternating blocks")
     print()
     print(table(measured, "PyTorch"))
-    return 0 if all(r.reached for r in measured) else 1
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()
