@@ -292,7 +292,7 @@ def in_region(
     table: dict[Any, Program],
     key: Any,
 ) -> Any:
-    """A call in a checkpoint or a budget: composed where it would be outside. See Note [Composed records] 4."""
+    """A call in a checkpoint, a budget or under hooks of saves: composed as it is outside. See Note [Composed records] 4."""
     try:
         found = table.get(key)
     except TypeError:  # something in it has no hash
