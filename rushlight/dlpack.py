@@ -267,9 +267,8 @@ def _seen(owner: _Owner, elements: Any, copy: bool | None) -> Value:
     fits = not address % dtype.itemsize and all(st >= 0 for st, n in zip(strides, shape, strict=True) if n > 1)
     if not numel(shape) or (fits and not read_only):
         strides = tuple(st if n > 1 else max(st, 0) for st, n in zip(strides, shape, strict=True))
-        reach = 1 + sum((n - 1) * st for n, st in zip(shape, strides, strict=True)) if numel(shape) else 0
         spec = Spec.of(pool, dtype, shape, strides)
-        return call.rooted(call.make_value(spec, Lent(pool, address, reach * dtype.itemsize, owner)))
+        return call.rooted(call.lay(spec, Lent(pool, address, spec.high, owner)))
     if copy is False or not pool.device.limits.host_memory:
         why = "read only" if read_only else "unaligned or in reversed order"
         raise BufferError(f"from_dlpack: the memory is {why} and cannot be shared; allow a copy")

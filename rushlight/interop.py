@@ -271,8 +271,7 @@ def from_numpy(array: Any) -> Value:
     if not fits or not array.size or not array.dtype.isnative:
         return from_array(array, pool)
     spec = Spec.of(pool, dtype, array.shape, tuple(st // size for st in array.strides))
-    room = size + sum((n - 1) * st for n, st in zip(array.shape, array.strides, strict=True))
-    return call.rooted(call.make_value(spec, Lent(pool, array.ctypes.data, room, array)))
+    return call.rooted(call.lay(spec, Lent(pool, array.ctypes.data, spec.high, array)))
 
 
 provide(from_array=from_numpy)
@@ -288,7 +287,7 @@ def whole(value: Value) -> Value:
 
 def within(memory: Value, spec: Spec, offset: int) -> Value:
     """A value laid out as `spec` in another's memory."""
-    return call.rooted(call.make_value(spec, memory.memory, offset if spec.numel else 0))
+    return call.rooted(call.lay(spec, memory.memory, offset if spec.numel else 0))
 
 
 def copied(value: Value, memo: dict[Any, Any]) -> Value:

@@ -42,6 +42,7 @@ class Shared:
         self.room = room
         self.mapped = mmap.mmap(descriptor, room)
         self.address = ctypes.addressof(ctypes.c_char.from_buffer(self.mapped))
+        pool.lend(self.address, room)
 
     def append(self, address: int) -> None:
         """The last holder let go of the block: give it to the system, not to the pool."""
@@ -52,6 +53,7 @@ class Shared:
         if self.descriptor >= 0:
             os.close(self.descriptor)
             self.descriptor = -1
+            self.pool.take_back(self.address, self.room)
             self.mapped.close()
 
 
@@ -105,6 +107,8 @@ def share(storage: Storage) -> None:
         block = Shared(pool, _descriptor(room), room)
         ctypes.memmove(block.address, old, room)
         if isinstance(storage, Lent):
+            pool.take_back(old, room)
+            pool.lend(block.address, room)
             storage.address, storage.owner = block.address, Owner(block)
             return
         pool.held += room
@@ -137,7 +141,7 @@ def received(
     pool.held += room
     pool.live += room
     spec = Spec.of(pool, dtype, tuple(shape), tuple(strides))
-    return creation.requiring(call.rooted(call.make_value(spec, storage, offset)), requires_grad)
+    return creation.requiring(call.rooted(call.lay(spec, storage, offset)), requires_grad)
 
 
 def share_memory_(self: Any) -> Any:

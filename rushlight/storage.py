@@ -113,7 +113,7 @@ class UntypedStorage:
     def elements(self, dtype: DType = dtypes.uint8) -> Any:
         """A tensor laid over all of the memory."""
         spec = Spec.of(self.memory.pool, dtype, (self.used // dtype.itemsize,))
-        return call.make_value(spec, self.memory)
+        return call.lay(spec, self.memory)
 
     def __getitem__(self, place: Any) -> Any:
         if isinstance(place, slice):

@@ -43,6 +43,16 @@ def debug_level() -> int:
     return int(os.environ.get("RUSHLIGHT_DEBUG", "0"))
 
 
+def is_checking() -> bool:
+    """RUSHLIGHT_CHECK=1: verify every launch and guard every block. See `devices/checking.py`."""
+    return os.environ.get("RUSHLIGHT_CHECK", "0") not in ("", "0")
+
+
+def poison() -> int:
+    """The byte that fills new blocks while checking: RUSHLIGHT_CHECK_POISON, else 0xA5."""
+    return int(os.environ.get("RUSHLIGHT_CHECK_POISON", "0xA5"), 0) & 0xFF
+
+
 def give_runtime_folder() -> None:
     """Mesa's drivers complain on the terminal where XDG_RUNTIME_DIR is unset; any folder quiets them."""
     os.environ.setdefault("XDG_RUNTIME_DIR", "/tmp")

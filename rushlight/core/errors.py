@@ -82,6 +82,10 @@ class BudgetError(OutOfMemoryError):
         self.least = least
 
 
+class ForeignAccess(RushlightError):
+    """A launch or a copy whose operands reach outside of live memory; found by `RUSHLIGHT_CHECK=1` before it runs."""
+
+
 class LinAlgError(RushlightError):
     """A matrix that a factorisation cannot handle: singular, not positive definite, not converging."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Sequence
+from operator import index
 from typing import Any
 
 from rushlight.core.dtypes import DType
@@ -164,6 +165,51 @@ def view_strides(shape: Shape, strides: Shape, target: Shape) -> Shape | None:
     return tuple(result)
 
 
+# Note [Reach]
+# 1. Elements of a spec lie in the bytes [low, high) counted from the address of its first element; an empty spec reaches nothing.
+#    `Spec.of`, the only maker, refuses negative sizes and layouts that no address can hold, so every spec has a true reach.
+# 2. A value is a spec laid over a storage at an offset: offset + low >= 0 and offset + high <= storage.room. A new result has a
+#    block of its spec's reach (`Plan.rooms`). A view made by a plan is checked when the plan is made: it reaches no further than
+#    its input (`check_inside`), which lies in the storage. Every other layout over memory that is there already (storages, NumPy,
+#    DLPack, shared memory, files, `as_strided` beyond its input) goes through `call.lay`, which checks it against the storage.
+# 3. A kernel touches no more than its sizes and strides say, and those come from specs. `RUSHLIGHT_CHECK=1` verifies this for
+#    every launch (`devices/checking.py`).
+
+MOST_DIMS = 64
+_BEYOND = 1 << 63  # bytes; an offset must fit an int64
+
+
+def reach(shape: Sequence[int], strides: Sequence[int], itemsize: int) -> tuple[int, int]:
+    """The bytes [low, high) of a layout's elements, counted from its first. See Note [Reach]."""
+    if len(shape) != len(strides):
+        raise ShapeError(f"a layout of sizes {list(shape)} needs as many strides, got {list(strides)}")
+    if len(shape) > MOST_DIMS:
+        raise ShapeError(f"a tensor has at most {MOST_DIMS} dimensions, got {len(shape)}")
+    low = high = 0
+    for size, stride in zip(shape, strides, strict=True):
+        if size < 0:
+            raise ShapeError(f"a size cannot be negative, got {list(shape)}")
+        if stride < 0:
+            low += (size - 1) * stride
+        else:
+            high += (size - 1) * stride
+    if not all(shape):
+        return 0, 0
+    low, high = low * itemsize, (high + 1) * itemsize
+    if max(high, numel(shape) * itemsize) >= _BEYOND or low <= -_BEYOND:
+        raise ShapeError(f"sizes {list(shape)} with strides {list(strides)} are more than can be addressed")
+    return low, high
+
+
+def check_inside(op: str, x: Spec, part: Spec, skip: int) -> None:
+    """Refuse a view, `skip` bytes on from the first element of x, that reaches beyond x. See Note [Reach]."""
+    if part.numel and (skip + part.low < x.low or skip + part.high > x.high):
+        raise ShapeError(
+            f"{op}: a view of sizes {list(part.shape)}, strides {list(part.strides)} and offset {skip} bytes "
+            f"reaches beyond {x!r} with strides {list(x.strides)}"
+        )
+
+
 class Spec:
     """What a kernel must know of an operand besides its address: one object per distinct content.
 
@@ -177,6 +223,8 @@ class Spec:
         "device",
         "differentiable",
         "dtype",
+        "high",
+        "low",
         "nbytes",
         "numel",
         "shape",
@@ -193,6 +241,8 @@ class Spec:
     differentiable: bool  # a floating-point or complex type
     nbytes: int
     numel: int
+    low: int  # bytes from the first element's address to the lowest byte of an element; at most 0
+    high: int  # and to the end of the highest; see Note [Reach]
     hidden: tuple[int, ...] = ()  # where it is one example of a batch: see Note [Batching]
 
     @staticmethod
@@ -204,7 +254,8 @@ class Spec:
         spec = None if known is None else known()
         if spec is None:
             spec = Spec()
-            shape, strides = tuple(shape), tuple(strides)
+            shape, strides = tuple(map(index, shape)), tuple(map(index, strides))
+            spec.low, spec.high = reach(shape, strides, dtype.itemsize)
             spec.device, spec.dtype, spec.shape, spec.strides = device, dtype, shape, strides
             spec.size = Size(shape)
             spec.numel = numel(shape)

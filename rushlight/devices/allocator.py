@@ -58,6 +58,12 @@ class Pool:
         found = self.free.get(room)
         return self.free.setdefault(room, []) if found is None else found
 
+    def lend(self, address: int, room: int) -> None:
+        """Hear of memory that somebody else owns; the checking build keeps a list of it."""
+
+    def take_back(self, address: int, room: int) -> None:
+        """Hear that lent memory is not used any more."""
+
     def take(self, room: int, reading: Sequence[int] = ()) -> int:
         """The address of a block of `room` bytes (a value of `room_for`); `reading` as in `fresh`."""
         blocks = self.free.get(room)
@@ -167,6 +173,12 @@ class Lent(Storage):
         self.version = 0
         self.recipe = None
         self.owner = owner
+        pool.lend(address, room)
 
     def __del__(self) -> None:
-        """Nothing to give back."""
+        """There is nothing to give back."""
+        try:
+            if self.address is not None:
+                self.pool.take_back(self.address, self.room)
+        except AttributeError:  # Ctrl-C came before it had an address
+            return

@@ -5,14 +5,16 @@ from __future__ import annotations
 import importlib
 from pathlib import Path
 
-from rushlight.core import locks
+from rushlight.core import config, locks
 from rushlight.core.errors import DeviceUnavailable
 from rushlight.devices.allocator import Pool
+from rushlight.devices.protocol import Device
 
 _NOT_DEVICES = {
     "__init__",
     "allocator",
     "cache",
+    "checking",
     "composed",
     "library",
     "protocol",
@@ -47,8 +49,16 @@ def _open(name: str) -> Pool:
         if name not in known:
             raise DeviceUnavailable(name, "there is no such device", f"Known: {', '.join(known)}.")
         module = importlib.import_module(f"rushlight.devices.{name}")
-        pool = _POOLS[name] = Pool(module.open_device())
+        pool = _POOLS[name] = _pool(module.open_device())
         return pool
+
+
+def _pool(device: Device) -> Pool:
+    if not config.is_checking():
+        return Pool(device)
+    checking = importlib.import_module("rushlight.devices.checking")  # seldom needed, and it needs the CPU's parts
+    checked: Pool = checking.checked_pool(device)
+    return checked
 
 
 def reopen(name: str) -> None:

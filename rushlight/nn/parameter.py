@@ -162,7 +162,7 @@ class UninitializedTensorMixin:
         """The empty tensor underneath."""
         spec: Any = _spec.__get__(self)
         me: Any = self
-        return call.make_value(spec, me.memory)
+        return call.lay(spec, me.memory)
 
     def to(self, *args: Any, **named: Any) -> Any:
         return type(self)(_like=self.detach().to(*args, **named), _like_of=self)  # type: ignore[call-arg]

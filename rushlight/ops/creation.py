@@ -274,7 +274,7 @@ def empty(
 
 def empty_spec(spec: Spec) -> Value:
     pool: Any = spec.device
-    return call.make_value(spec, call.make_storage(pool, room_for(spec.nbytes), STATE.get().birth))
+    return call.make_value(spec, call.make_storage(pool, room_for(max(spec.nbytes, spec.high)), STATE.get().birth))
 
 
 def like(
@@ -284,7 +284,7 @@ def like(
     spec = made.spec
     strides = strides_in("like", spec.shape, memory_format)
     if strides != spec.strides and not x.spec.hidden:  # the elements are equal, so any order of them will do
-        made = call.rooted(call.make_value(Spec.of(spec.device, spec.dtype, spec.shape, strides), made.memory))
+        made = call.rooted(call.lay(Spec.of(spec.device, spec.dtype, spec.shape, strides), made.memory))
     return requiring(batch_like(x, made) if x.spec.hidden else made, requires_grad)
 
 

@@ -466,7 +466,7 @@ def update_statistics(
         _update_batch((running_mean, running_var), (mean, rstd), (momentum, eps, count / (count - 1)))
         return
     flat = [
-        v if v.spec.shape == shape else call.make_value(Spec.of(v.spec.device, v.spec.dtype, shape), v.memory, v.offset)
+        v if v.spec.shape == shape else call.lay(Spec.of(v.spec.device, v.spec.dtype, shape), v.memory, v.offset)
         for v in (mean, rstd)
     ]
     _statistics((running_mean, running_var, *flat), (momentum, eps, count / (count - 1)))

@@ -37,7 +37,7 @@ def _is_leaf(x: Value) -> bool:
 
 def _root_of(x: Value, spec: Spec) -> Value:
     """What x, which is nobody's view, was until now: the base of x and of its older views from now on."""
-    root = call.make_value(spec, x.memory, 0, x.node)
+    root = call.lay(spec, x.memory, 0, x.node)
     root.history = history_of(x) + 1
     return root
 
@@ -94,7 +94,7 @@ def _no_record(x: Value, name: str) -> None:
 
 def grow(storage: Storage, room: int, name: str) -> None:
     """Give a storage a larger block with the old bytes at its start; every handle on it goes on."""
-    if isinstance(storage, Lent) or type(storage.blocks) is not list:
+    if isinstance(storage, Lent) or not isinstance(storage.blocks, list):
         raise RushlightError(
             f"{name}: the memory belongs to others too (NumPy, a capsule, another process); .clone() it first"
         )
@@ -129,7 +129,7 @@ def resize_(self: Value, *sizes: Any, memory_format: Any = None) -> Value:
             f"resize_: {self.spec!r} is part of a tensor with gradients and {list(shape)} reaches beyond it; "
             f"use .clone() first"
         )
-    if span * size > self.memory.room:
+    if span * size > self.memory.room:  # strides of a memory format are dense, so the span is all it reaches
         grow(self.memory, room_for(span * size), "resize_")
     if base is None and not self.spec.contiguous:
         base = self.base = _root_of(self, self.spec)
@@ -139,6 +139,7 @@ def resize_(self: Value, *sizes: Any, memory_format: Any = None) -> Value:
     elif span > base.offset // size + base.spec.numel:
         self.base = _root_of(self, Spec.of(spec.device, spec.dtype, (span,)))
     assert self.base is not None
+    call.check_reach(spec, self.memory, self.offset)
     self.spec = spec
     self.history = history_of(self.base)
     mark_written(self.memory)
@@ -181,11 +182,10 @@ def set_(
     itemsize = self.spec.dtype.itemsize
     shape: Shape = (source.nbytes() // itemsize,) if size is None else shape_of((tuple(size),))
     strides = contiguous_strides(shape) if stride is None else tuple(int(n) for n in stride)
-    reach = 1 + sum((n - 1) * st for n, st in zip(shape, strides, strict=True)) if numel(shape) else 0
-    if storage_offset < 0 or min(strides, default=0) < 0 or (storage_offset + reach) * itemsize > storage.room:
-        raise ShapeError(f"set_: sizes {list(shape)}, strides {list(strides)} from {storage_offset} reach too far")
+    if storage_offset < 0 or min(strides, default=0) < 0:
+        raise ShapeError(f"set_: strides {list(strides)} and the offset {storage_offset} cannot be negative")
     spec = Spec.of(storage.pool, self.spec.dtype, shape, strides)
-    return adopt(self, call.rooted(call.make_value(spec, storage, storage_offset * itemsize)))
+    return adopt(self, call.rooted(call.lay(spec, storage, storage_offset * itemsize)))
 
 
 def adopt(x: Value, other: Value) -> Value:
@@ -237,7 +237,7 @@ def detach_(self: Value) -> Value:
 def _strided(x: Value, count: int, row: int) -> Value:
     """`count` elements down the diagonal from the start of a row."""
     strides = x.spec.strides
-    return call.call(reshaping.as_strided_view, (x,), ((count,), (sum(strides),), row * strides[0], strides))
+    return reshaping.strided_view(x, (count,), (sum(strides),), row * strides[0])
 
 
 def fill_diagonal_(self: Value, fill_value: float, wrap: bool = False) -> Value:

@@ -261,11 +261,8 @@ def _spread(op: str, shape: Shape, strides: Shape, dtype: DType | None, device: 
         raise RushlightError(f"{op}: one stride of at least 0 is needed for each of {list(shape)}, got {list(strides)}")
     spec = Spec.of(resolve_pool(device), dtype or get_default(), shape, strides)
     check_device_dtype(op, spec.device, spec.dtype)
-    last = 1 + sum((n - 1) * st for n, st in zip(shape, strides, strict=True)) if all(shape) else 0
     pool: Any = spec.device
-    return call.rooted(
-        call.make_value(spec, call.make_storage(pool, room_for(last * spec.dtype.itemsize), STATE.get().birth))
-    )
+    return call.rooted(call.lay(spec, call.make_storage(pool, room_for(spec.high), STATE.get().birth)))
 
 
 @composite("empty_strided", method=False)

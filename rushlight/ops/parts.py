@@ -97,6 +97,7 @@ def view_of(base: Value, spec: Spec, offset: int) -> Value:
     if spec.dtype is base.spec.dtype:
         return _strided(base, spec.shape, spec.strides, offset // spec.dtype.itemsize)
     if not _are_parts(base.spec.dtype, spec.dtype):  # bytes seen as another type have no gradient
+        call.check_reach(spec, base.memory, base.offset + offset)
         return call.make_view(base, spec, base.offset + offset)
     if base.spec.dtype.kind == "c":
         return _strided(split(base), spec.shape, spec.strides, skip)
@@ -106,7 +107,7 @@ def view_of(base: Value, spec: Spec, offset: int) -> Value:
 
 def _strided(x: Value, shape: Shape, strides: Shape, skip: int) -> Value:
     if _overlaps(shape, strides):  # then several gradients meet in one element of x
-        return call.call(reshaping.as_strided_view, (x,), (shape, strides, skip, x.spec.strides))
+        return reshaping.strided_view(x, shape, strides, skip)
     return call.call(views.as_strided, (x,), (shape, strides, skip))
 
 

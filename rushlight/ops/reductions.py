@@ -70,7 +70,9 @@ def _others(x: Value, dim: int) -> Value:
     rest = _others(paired, dim)
     shared = views.slice_dim(rest, dim, 0, half)
     parts = [e.mul(shared, right), e.mul(shared, left)]
-    return views.cat(parts + [views.slice_dim(rest, dim, half, 1)] * (size % 2), dim)
+    if size % 2:
+        parts.append(views.slice_dim(rest, dim, half, 1))
+    return views.cat(parts, dim)
 
 
 class Product(DeclaredRow):

@@ -7,7 +7,7 @@ from typing import Any
 
 from rushlight.core.dtypes import int64
 from rushlight.core.errors import DTypeError, ShapeError
-from rushlight.core.shapes import Shape, broadcast_shapes, contiguous_strides, numel, wrap_dim
+from rushlight.core.shapes import Shape, broadcast_shapes, contiguous_strides, numel, reach, wrap_dim
 from rushlight.devices.allocator import room_for
 from rushlight.ops import compaction, creation, elementwise as e, indexing, reductions, views
 from rushlight.ops.arranging import flipped
@@ -463,12 +463,24 @@ def _strided_grad(g: Value, x: Any, size: Shape, stride: Shape, skip: int, old: 
     return strided_grad(g, room, x.shape, old, -low, seen)
 
 
-as_strided_view = View(
-    "as_strided",
-    lambda shape, strides, size, stride, skip, old: (size, stride, skip),
-    _strided_grad,
-    "A view by sizes, strides and offset.",
+_strided_inside, _strided_beyond = (
+    View(
+        "as_strided",
+        lambda shape, strides, size, stride, skip, old: (size, stride, skip),
+        _strided_grad,
+        "A view by sizes, strides and offset.",
+        beyond=beyond,
+    )
+    for beyond in (False, True)
 )
+
+
+def strided_view(x: Value, size: Shape, stride: Shape, skip: int) -> Value:
+    """x's memory by sizes and strides, `skip` elements on from x's own start; elements may overlap."""
+    low, high = reach(size, stride, x.spec.dtype.itemsize)
+    start = skip * x.spec.dtype.itemsize
+    inside = low == high or (start + low >= x.spec.low and start + high <= x.spec.high)
+    return call.call(_strided_inside if inside else _strided_beyond, (x,), (size, stride, skip, x.spec.strides))
 
 
 def layout_of(
@@ -493,4 +505,4 @@ def layout_of(
 def as_strided(input: Value, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None) -> Value:
     """The input's memory by sizes, strides and offset; a view."""
     seen = layout_of("as_strided", input, size, stride, storage_offset)
-    return call.call(as_strided_view, (input,), (*seen, input.spec.strides))
+    return strided_view(input, *seen)

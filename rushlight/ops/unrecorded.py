@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from rushlight.core.shapes import Shape, Spec
+from rushlight.core.shapes import Shape, Spec, check_inside
 from rushlight.tape import call
 from rushlight.tape.state import STATE
 from rushlight.tape.value import Value, history_of
@@ -23,7 +23,7 @@ MOST = 1024
 get_state = STATE.get
 new = object.__new__
 _rows: dict[Spec, tuple[int, int, Spec]] = {}  # the first dimension's size and step in bytes, and the spec of a row
-_parts: dict[Any, Spec] = {}
+_parts: dict[Any, tuple[Spec, int, int]] = {}  # a view's spec, and the least and the most elements it may be on
 _seen: dict[Any, int] = {}
 
 
@@ -106,10 +106,19 @@ def at(x: Value, shape: Shape, strides: Shape, skip: int) -> Value:
     """The view of x with a shape and strides, so many elements on."""
     spec = x.spec
     key = (spec, shape, strides)
-    out = _parts.get(key)
-    if out is None:
-        out = _keep(_parts, key, Spec.of(spec.device, spec.dtype, shape, strides))
+    known = _parts.get(key)
+    if known is None:
+        known = _keep(_parts, key, _placed(spec, shape, strides))
+    out, least, most = known
+    if not least <= skip <= most:
+        check_inside("slice", spec, out, skip * spec.dtype.itemsize)
     return call.make_view(x, out, x.offset + skip * spec.dtype.itemsize)
+
+
+def _placed(spec: Spec, shape: Shape, strides: Shape) -> tuple[Spec, int, int]:
+    out = Spec.of(spec.device, spec.dtype, shape, strides)
+    size = spec.dtype.itemsize
+    return out, (spec.low - out.low) // size, (spec.high - out.high) // size
 
 
 def comes_again(x: Value, parts: Sequence[Any]) -> bool:

@@ -13,6 +13,7 @@ from rushlight.core.shapes import (
     Shape,
     Spec,
     broadcast_strides,
+    check_inside,
     collapse,
     contiguous_strides,
     numel,
@@ -290,6 +291,7 @@ def _plan_place(op: Op, ins: Sequence[Spec], static: Static) -> Plan:
     (g,) = ins
     shape, (seen_shape, seen_strides, skip) = static
     out = Spec.of(g.device, g.dtype, shape)
+    check_inside("place_view", out, Spec.of(g.device, g.dtype, seen_shape, seen_strides), skip * g.dtype.itemsize)
     fill = built(g.device, fill_kernel(g.dtype))
     source = broadcast_strides(g.shape, g.strides, seen_shape)
     copy, tail = copy_into(g.device, g.dtype, seen_shape, seen_strides, source)
@@ -321,6 +323,8 @@ def _plan_write(op: Op, ins: Sequence[Spec], static: Static) -> Plan:
     base, value = ins
     seen_shape, seen_strides, skip = static
     out = Spec.of(base.device, base.dtype, base.shape)
+    seen = Spec.of(base.device, base.dtype, seen_shape, seen_strides)
+    check_inside("write_view", out, seen, skip * base.dtype.itemsize)
     whole, whole_tail = copy_into(base.device, base.dtype, base.shape, out.strides, base.strides)
     source = broadcast_strides(value.shape, value.strides, seen_shape)
     part, tail = copy_into(base.device, base.dtype, seen_shape, seen_strides, source)

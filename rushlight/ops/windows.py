@@ -8,7 +8,7 @@ from typing import Any
 
 from rushlight.core.dtypes import compute_type
 from rushlight.core.errors import ShapeError
-from rushlight.core.shapes import Shape, Spec, collapse, contiguous_strides
+from rushlight.core.shapes import Shape, Spec, check_inside, collapse, contiguous_strides
 from rushlight.ops import views
 from rushlight.ops.creation import full_spec
 from rushlight.ops.family.build import built
@@ -62,6 +62,9 @@ def _plan_fold(op: Op, ins: Sequence[Spec], static: Static) -> Plan:
     pool: Any = g.device
     out = Spec.of(pool, g.dtype, shape)
     seen_shape, seen_strides, _ = windows_of(shape, contiguous_strides(shape), kernel, stride, dilation)
+    check_inside("fold_windows", out, Spec.of(pool, g.dtype, seen_shape, seen_strides), 0)
+    if g.shape != seen_shape:
+        raise ShapeError(f"fold_windows: {g!r} is not the windows {list(seen_shape)} of {list(shape)}")
     inner = len(seen_shape) - len(kernel)
     compute = compute_type(g.dtype)
     formula = Formula((g.dtype, g.dtype), (), (g.dtype,), (arg(0, compute) + arg(1, compute),))

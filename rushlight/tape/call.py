@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from types import CodeType, FrameType
 from typing import Any
 
-from rushlight.core.errors import RushlightError
+from rushlight.core.errors import RushlightError, ShapeError
 from rushlight.core.shapes import Spec
 from rushlight.devices.allocator import Storage
 from rushlight.tape import batching, needed, replay
@@ -87,6 +87,20 @@ def make_value(spec: Any, storage: Storage, offset: int = 0, node: Any = None) -
     return value
 
 
+def lay(spec: Any, storage: Storage, offset: int = 0, node: Any = None) -> Value:
+    """`make_value` for a layout that no plan made: refused where it reaches outside of the storage. See Note [Reach]."""
+    check_reach(spec, storage, offset)
+    return make_value(spec, storage, offset, node)
+
+
+def check_reach(spec: Any, storage: Storage, offset: int) -> None:
+    if spec.numel and (offset + spec.low < 0 or offset + spec.high > storage.room):
+        raise ShapeError(
+            f"sizes {list(spec.shape)} of {spec.dtype.name} with strides {list(spec.strides)} from byte {offset} on "
+            f"reach outside of a storage of {storage.room} bytes"
+        )
+
+
 def detached(value: Value) -> Value:
     """The same memory without a record, now and after later writes to what it was a view of."""
     if value.spec.hidden:
@@ -101,9 +115,8 @@ def rooted(value: Value) -> Value:
     """
     spec = value.spec
     if value.offset or not spec.contiguous:
-        reach = sum((n - 1) * step for n, step in zip(spec.shape, spec.strides, strict=True)) if spec.numel else -1
-        span = value.offset // spec.dtype.itemsize + reach + 1
-        value.base = make_value(type(spec).of(spec.device, spec.dtype, (span,)), value.memory)
+        span = (value.offset + spec.high) // spec.dtype.itemsize if spec.numel else 0
+        value.base = lay(type(spec).of(spec.device, spec.dtype, (span,)), value.memory)
     return value
 
 
@@ -181,6 +194,8 @@ def launch_plan(plan: Plan, storages: Sequence[Storage], inputs: Sequence[Value]
 
 def wrap(plan: Plan, inputs: Sequence[Value], storages: Sequence[Storage], offset: int, node: Node | None) -> Any:
     if plan.launch is None:
+        if plan.beyond:
+            check_reach(plan.out, inputs[0].memory, offset + plan.offsets[0])
         values = [make_view(inputs[0], spec, offset + step) for spec, step in zip(plan.outs, plan.offsets, strict=True)]
     else:
         values = [make_value(spec, s) for spec, s in zip(plan.outs, storages, strict=True)]

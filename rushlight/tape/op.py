@@ -57,6 +57,7 @@ class Plan:
 
     __slots__ = (
         "__weakref__",
+        "beyond",  # a view that may reach beyond its input: each call checks the storage
         "blocks",  # of the first output: the pool's list of cached blocks of that size
         "cost",
         "first",  # the first and second input's spec, and the first output's: tuples cost time in the hot path
@@ -91,6 +92,7 @@ class Plan:
         offsets: tuple[int, ...] = (),
         kernel: Map | Rowwise | None = None,
         listed: bool = True,  # not where it runs other plans, which are watched
+        beyond: bool = False,
     ) -> None:
         for spec in ins:
             if spec.hidden:  # its memory is a batch's: see Note [Batching]
@@ -107,8 +109,9 @@ class Plan:
         self.static = static
         self.tail = tail
         self.offsets = offsets
+        self.beyond = beyond
         self.pool: Pool = outs[0].device
-        self.rooms = tuple(room_for(spec.nbytes) for spec in outs)
+        self.rooms = tuple(room_for(max(spec.nbytes, spec.high)) for spec in outs)
         self.grads: dict[int, Grad] = {}
         self.first = ins[0] if ins else None
         self.second = ins[1] if len(ins) > 1 else None

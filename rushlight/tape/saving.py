@@ -121,7 +121,7 @@ def _laid_out(value: Value, spec: Spec) -> Value:
     strides = [0] * len(sizes)
     for d, step in zip(order, copy.spec.strides, strict=True):
         strides[d] = 0 if spec.strides[d] == 0 else step
-    return call.make_value(Spec.of(given.device, given.dtype, sizes, tuple(strides)), copy.memory)
+    return call.lay(Spec.of(given.device, given.dtype, sizes, tuple(strides)), copy.memory)
 
 
 def _is_dense(thing: Any) -> bool:

@@ -463,7 +463,7 @@ def _program(notes: list[Noted | None], values: list[Value], result: Any, grad: 
     steps = []
     count = len(values)
     for note in notes:
-        if note is None:
+        if note is None or note[0].beyond:  # whether a view beyond its input is allowed depends on the storage
             return None
         plan, inputs, params, made, mode = note
         sources = tuple([slot_of.get(id(v), -1) for v in inputs])

@@ -60,7 +60,7 @@ class CpuDevice:
         return memory.allocate(nbytes)
 
     def free(self, address: int, nbytes: int) -> None:
-        memory.release(address)
+        memory.release(address, nbytes)
 
     def copy_in(self, address: int, source: memoryview) -> None:
         block = (ctypes.c_char * source.nbytes).from_address(address)

@@ -1,20 +1,30 @@
-"""Blocks of host memory, aligned to 64 bytes; large ones on huge pages, so that they cost few page faults."""
+"""Blocks of host memory, aligned to 64 bytes; large ones on pages of their own, so that the system gets them back.
+
+A block of MAPPED bytes or more is mapped for itself: `free` of the C library keeps what it is given, and a process inside a
+budget would grow beyond it. One of LARGE bytes or more lies on huge pages where the system has them: few page faults.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import functools
+import mmap
+import os
 import sys
+from pathlib import Path
 from typing import Any
 
 from rushlight.core.errors import OutOfMemoryError
 
 ALIGNMENT = 64
+MAPPED = 1 << 16
 HUGE_PAGE = 1 << 21
 LARGE = 1 << 22
 MADV_HUGEPAGE = 14
 
-library = ctypes.CDLL("msvcrt" if sys.platform == "win32" else None)
-_size, _pointer = ctypes.c_size_t, ctypes.c_void_p
+library = ctypes.CDLL("msvcrt" if sys.platform == "win32" else None, use_errno=True)
+_size, _pointer, _int = ctypes.c_size_t, ctypes.c_void_p, ctypes.c_int
 
 
 def _bind(name: str, result: Any, *types: Any) -> Any:
@@ -23,27 +33,92 @@ def _bind(name: str, result: Any, *types: Any) -> Any:
     return function
 
 
+def _refuse(nbytes: int) -> OutOfMemoryError:
+    return OutOfMemoryError(f"cpu: the system refused {nbytes} bytes")
+
+
+@functools.cache
+def capacity() -> int:
+    """The bytes of memory that this process can ever have; where nobody says, more than there are."""
+    found = [1 << 62]
+    with contextlib.suppress(AttributeError, OSError, ValueError):
+        found.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        found[-1] += sum(int(line.split()[1]) << 10 for line in lines if line.startswith("SwapTotal"))
+    with contextlib.suppress(OSError, ValueError):  # no such file, or "max"
+        found.append(int(Path("/sys/fs/cgroup/memory.max").read_text()))
+    return min(found)
+
+
 if sys.platform == "win32":
     _aligned_malloc = _bind("_aligned_malloc", _pointer, _size, _size)
-    release = _bind("_aligned_free", None, _pointer)
+    _aligned_free = _bind("_aligned_free", None, _pointer)
 
     def allocate(nbytes: int) -> int:
         address = _aligned_malloc(nbytes, ALIGNMENT)
         if not address:
-            raise OutOfMemoryError(f"cpu: the system refused {nbytes} bytes")
+            raise _refuse(nbytes)
         return int(address)
 
+    def release(address: int, nbytes: int) -> None:
+        _aligned_free(address)
+
 else:
-    _memalign = _bind("posix_memalign", ctypes.c_int, ctypes.POINTER(_pointer), _size, _size)
-    _madvise = _bind("madvise", ctypes.c_int, _pointer, _size, ctypes.c_int)
-    release = _bind("free", None, _pointer)
+    _memalign = _bind("posix_memalign", _int, ctypes.POINTER(_pointer), _size, _size)
+    _madvise = _bind("madvise", _int, _pointer, _size, _int)
+    _free = _bind("free", None, _pointer)
+    _mmap = _bind("mmap", _pointer, _pointer, _size, _int, _int, _int, ctypes.c_long)
+    _munmap = _bind("munmap", _int, _pointer, _size)
+    _mprotect = _bind("mprotect", _int, _pointer, _size, _int)
+    _OPEN = mmap.PROT_READ | mmap.PROT_WRITE
+    _CLOSED = 0
+    _FAILED = ctypes.c_void_p(-1).value
+
+    def map_pages(nbytes: int, readable: bool = True) -> int | None:
+        """Fresh pages of zeros; None where the system has none."""
+        protection = _OPEN if readable else _CLOSED
+        address = _mmap(None, nbytes, protection, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1, 0)
+        return None if address in (None, _FAILED) else int(address)
+
+    def unmap_pages(address: int, nbytes: int) -> None:
+        _munmap(address, nbytes)
+
+    def protect(address: int, nbytes: int, readable: bool) -> bool:
+        """Open or close pages; False where the system does not."""
+        return _mprotect(address, nbytes, _OPEN if readable else _CLOSED) == 0
 
     def allocate(nbytes: int) -> int:
+        if nbytes >= MAPPED:
+            return _allocate_pages(nbytes)
         block = _pointer()
-        large = nbytes >= LARGE
-        failed = _memalign(ctypes.byref(block), HUGE_PAGE if large else ALIGNMENT, nbytes)
+        failed = _memalign(ctypes.byref(block), ALIGNMENT, nbytes)
         if failed or not block.value:
-            raise OutOfMemoryError(f"cpu: the system refused {nbytes} bytes")
-        if large and sys.platform == "linux":
-            _madvise(block.value, nbytes, MADV_HUGEPAGE)  # a wish: the system may decline
+            raise _refuse(nbytes)
         return block.value
+
+    def _allocate_pages(nbytes: int) -> int:
+        if nbytes > capacity():
+            raise OutOfMemoryError(f"cpu: {nbytes} bytes were asked for, and the machine has {capacity()}")
+        slack = HUGE_PAGE if nbytes >= LARGE else 0
+        whole = _whole(nbytes)
+        start = map_pages(whole + slack)
+        if start is None:
+            raise _refuse(nbytes)
+        address = -(-start // slack) * slack if slack else start
+        if address > start:
+            unmap_pages(start, address - start)
+        if start + slack > address:
+            unmap_pages(address + whole, start + slack - address)
+        if slack and sys.platform == "linux":
+            _madvise(address, whole, MADV_HUGEPAGE)  # a wish: the system may decline
+        return address
+
+    def _whole(nbytes: int) -> int:
+        return -(-nbytes // mmap.PAGESIZE) * mmap.PAGESIZE
+
+    def release(address: int, nbytes: int) -> None:
+        """Give back a block of `nbytes`, the number it was allocated with."""
+        if nbytes >= MAPPED:
+            unmap_pages(address, _whole(nbytes))
+        else:
+            _free(address)

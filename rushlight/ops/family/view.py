@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from rushlight.core.dtypes import DType
-from rushlight.core.shapes import Shape, Spec
+from rushlight.core.shapes import Shape, Spec, check_inside
 from rushlight.tape.op import Grad, Op, Plan, Static
 
 # (shape, strides, *static) -> (shape, strides, offset in elements)
@@ -17,9 +17,10 @@ class View(Op):
     """`rule` says what is seen; `vjp(g, x, *static)` gives the gradient of x, x being known by shape only.
 
     `seen_as` is the type seen, where it is not x's own: strides and offset then count elements of that type.
+    Nothing is seen beyond x, unless `beyond` says so: then each call checks the storage. See Note [Reach].
     """
 
-    __slots__ = ("rule", "seen_as", "vjp")
+    __slots__ = ("beyond", "rule", "seen_as", "vjp")
 
     def __init__(
         self,
@@ -28,10 +29,12 @@ class View(Op):
         vjp: Callable[..., Any],
         doc: str,
         seen_as: Callable[[DType], DType] | None = None,
+        beyond: bool = False,
     ) -> None:
         super().__init__(name, doc)
         self.rule = rule
         self.seen_as = seen_as
+        self.beyond = beyond
         self.vjp = vjp
 
     def make_plan(self, ins: Sequence[Spec], static: Static) -> Plan:
@@ -39,7 +42,10 @@ class View(Op):
         shape, strides, skip = self.rule(x.shape, x.strides, *static)
         dtype = x.dtype if self.seen_as is None else self.seen_as(x.dtype)
         out = Spec.of(x.device, dtype, tuple(shape), tuple(strides))
-        return Plan(self, ins, [out], None, static, cost=0.0, offsets=(skip * dtype.itemsize,))
+        skip *= dtype.itemsize
+        if not self.beyond:
+            check_inside(self.name, x, out, skip)
+        return Plan(self, ins, [out], None, static, cost=0.0, offsets=(skip,), beyond=self.beyond)
 
     def make_grad(self, plan: Plan, needs: int) -> Grad:
         static, vjp = plan.static, self.vjp
@@ -75,6 +81,8 @@ class Views(Op):
         seen = self.rule(x.shape, x.strides, *static)
         outs = [Spec.of(x.device, x.dtype, tuple(shape), tuple(strides)) for shape, strides, _ in seen]
         skips = tuple([skip * x.dtype.itemsize for _, _, skip in seen])
+        for out, skip in zip(outs, skips, strict=True):
+            check_inside(self.name, x, out, skip)
         return Plan(self, ins, outs, None, static, cost=0.0, offsets=skips)
 
     def make_grad(self, plan: Plan, needs: int) -> Grad:

@@ -1,0 +1,124 @@
+"""Which bytes a launch may touch: the reach of every operand, from the launch's own sizes and strides."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from rushlight.core.dtypes import DType, int64
+from rushlight.core.shapes import contiguous_strides, reach
+from rushlight.kernel.interpret import Call, sort_arguments
+from rushlight.kernel.shapes import (
+    Contract,
+    Convolve,
+    Gather,
+    Kernel,
+    Library,
+    Map,
+    Rowwise,
+    Scan,
+    Scatter,
+    Search,
+    Sort,
+)
+
+# An operand: its type, and the sizes and strides by which it is walked.
+Walk = tuple[DType, Sequence[int], Sequence[int]]
+
+
+def extents(kernel: Kernel, numbers: Sequence[Any], tells: bool) -> Iterator[tuple[int, int, int]]:
+    """(operand, first byte, end) for each operand of a launch that touches memory; outputs come first.
+
+    `tells`: a watched kernel of a synchronous device, which takes no address for what it met.
+    The word that an index or a watched kernel sets is the device's own and is left out.
+    """
+    if tells and isinstance(kernel, Map | Rowwise):
+        kernel = replace(kernel, watched=None)
+    call = sort_arguments(kernel, numbers)
+    for i, (dtype, sizes, strides) in enumerate(_walks(kernel, call)):
+        low, high = reach(sizes, strides, dtype.itemsize)
+        if low != high:
+            yield i, call.addresses[i] + low, call.addresses[i] + high
+
+
+def _walks(kernel: Kernel, call: Call) -> list[Walk]:
+    if isinstance(kernel, Map):
+        return _map(kernel, call)
+    if isinstance(kernel, Rowwise):
+        return _rowwise(kernel, call)
+    sizes, strides = call.sizes, call.strides
+    if isinstance(kernel, Scan):
+        types = (kernel.output, *kernel.inputs)
+        return [(dtype, sizes, steps) for dtype, steps in zip(types, strides, strict=True)]
+    if isinstance(kernel, Contract):
+        x, y, m, n, k = sizes
+        walked = ((x, y, m, n), (x, y, m, k), (x, y, k, n))
+        if not x * y * m * n:  # nothing is stored, so nothing is read
+            return []
+        return [(kernel.dtype, each, steps) for each, steps in zip(walked, strides, strict=True)]
+    if isinstance(kernel, Gather | Scatter):
+        return _indexed(kernel, call)
+    if isinstance(kernel, Sort):
+        outer, axis, inner, keep = sizes
+        kept, whole = (outer, keep, inner), (outer, axis, inner)
+        types = (kernel.dtype, int64, kernel.dtype)
+        return list(zip(types, (kept, kept, whole), strides, strict=True))
+    if isinstance(kernel, Search):
+        rows, count, length = sizes
+        lines = ((rows, count), (rows, length), (rows, count))
+        types = (int64, kernel.dtype, kernel.dtype)
+        return list(zip(types, lines, strides, strict=True)) if rows * count else []
+    if isinstance(kernel, Library):
+        return _library(kernel, call)
+    return _convolve(kernel, call)
+
+
+def _map(kernel: Map, call: Call) -> list[Walk]:
+    types = (*kernel.outputs, *kernel.inputs)
+    if kernel.rank:
+        return [(dtype, call.sizes, steps) for dtype, steps in zip(types, call.strides, strict=True)]
+    return [(dtype, call.sizes, (int(step),)) for dtype, step in zip(types, kernel.steps, strict=True)]
+
+
+def _rowwise(kernel: Rowwise, call: Call) -> list[Walk]:
+    """A "row" output has one element for each row, also where the axis is empty."""
+    outer, axis, inner = call.sizes
+    walks: list[Walk] = []
+    types = (*kernel.outputs, *kernel.inputs)
+    for i, (dtype, steps) in enumerate(zip(types, call.strides, strict=True)):
+        is_row = i < len(kernel.outputs) and kernel.kinds[i] == "row"
+        walks.append((dtype, (outer, 1 if is_row else axis, inner), steps))
+    return walks
+
+
+def _indexed(kernel: Gather | Scatter, call: Call) -> list[Walk]:
+    outer, count, inner, limit = call.sizes
+    if not outer * count * inner:
+        return []
+    listed, whole = (outer, count, inner), (outer, limit, inner)
+    walked = (listed, whole, listed) if isinstance(kernel, Gather) else (whole, listed, listed)
+    types = (kernel.dtype, kernel.dtype, kernel.index_dtype)
+    return list(zip(types, walked, call.strides, strict=True))
+
+
+def _library(kernel: Library, call: Call) -> list[Walk]:
+    walks: list[Walk] = []
+    at = 0
+    for dtype, rank in zip((*kernel.outputs, *kernel.inputs), kernel.ranks, strict=True):
+        shape = call.sizes[at : at + rank]
+        walks.append((dtype, shape, contiguous_strides(shape)))
+        at += rank
+    return walks
+
+
+def _convolve(kernel: Convolve, call: Call) -> list[Walk]:
+    n, g, m, c, rows, columns, p, q, height, width = call.sizes[:10]
+    parts = call.sizes[-1]
+    image, pixels = n * g * c * height * width, n * g * m * rows * columns
+    weights = g * m * c * p * q
+    if kernel.of in ("image", "depthwise"):
+        counts = (pixels, image, weights)
+    else:
+        counts = (parts * weights, pixels, image)
+    return [(kernel.dtype, (count,), (1,)) for count in counts]
