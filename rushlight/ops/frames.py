@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 import warnings
 from typing import Any
 
@@ -57,26 +56,16 @@ def overlapped(x: Value, length: int, hop: int) -> Value:
 # ---- arguments ----
 
 
-def _whole(op: str, name: str, value: Any) -> int:
-    try:
-        return operator.index(value)
-    except TypeError:
-        raise TypeError(f"{op}: {name} must be a whole number, got {value!r}") from None
-
-
 class _Setting:
     """The sizes and the window that both directions share."""
 
     def __init__(
         self, op: str, x: Any, n_fft: int, hop_length: int | None, win_length: int | None, window: Value | None
     ) -> None:
-        for name, value in (("input", x), ("window", window)):
-            if not isinstance(value, Value) and (name == "input" or value is not None):
-                raise TypeError(f"{op}: {name} must be a tensor, got {type(value).__name__}")
         self.op = op
-        self.size = _whole(op, "n_fft", n_fft)
-        self.hop = self.size // 4 if hop_length is None else _whole(op, "hop_length", hop_length)
-        self.width = self.size if win_length is None else _whole(op, "win_length", win_length)
+        self.size = n_fft
+        self.hop = self.size // 4 if hop_length is None else hop_length
+        self.width = self.size if win_length is None else win_length
         self.window = window
         self.complex = x.spec.dtype.kind == "c" or self.complex_window
 
@@ -111,7 +100,7 @@ class _Setting:
             warnings.warn(
                 f"{self.op}: A window was not provided. A rectangular window will be applied, {more}. To use one "
                 f"without this warning give window=torch.ones(win_length)",
-                stacklevel=3,
+                stacklevel=4,
             )
 
 
@@ -168,7 +157,7 @@ def stft(
     out = views.transpose(_transformed(setting, x, "ortho" if normalized else "backward", half), -1, -2)
     if return_complex is False:
         warnings.warn(
-            "stft: return_complex=False is deprecated; view_as_real of the complex output gives the same", stacklevel=2
+            "stft: return_complex=False is deprecated; view_as_real of the complex output gives the same", stacklevel=3
         )
         return parts.split(out)
     return out
@@ -245,7 +234,7 @@ def istft(
     count = input.spec.shape[-1]
     total = setting.size + setting.hop * (count - 1)
     start = setting.size // 2 if center else 0
-    end = start + _whole("istft", "length", length) if length is not None else total - start
+    end = start + length if length is not None else total - start
     if end <= start:
         raise ShapeError(f"istft: nothing is left of {input.spec!r}: from {start} to {end} of {total}")
     pieces = _signals(setting, input, "ortho" if normalized else "backward", return_complex)
@@ -265,7 +254,7 @@ def istft(
     if end > total:
         warnings.warn(
             f"istft: The signal of {kept} elements is shorter than length {length}; it is padded with zeros",
-            stacklevel=2,
+            stacklevel=3,
         )
         out = bordered(out, ((0, end - total),), 0)
     return out

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from rushlight.ops.arguments import checked
+
 
 @dataclass(frozen=True)
 class Entry:
@@ -24,11 +26,13 @@ REGISTRY: dict[str, Entry] = {}
 def register(
     name: str, function: Callable[..., Any], doc: str, method: bool = True, top: bool = True
 ) -> Callable[..., Any]:
+    """Put a function on the list; what it returns is the function as ops call it, without the check of its arguments."""
     if name in REGISTRY:
         raise ValueError(f"op {name!r} is declared twice")
     function.__name__ = function.__qualname__ = name
     function.__doc__ = doc
-    REGISTRY[name] = Entry(name, function, doc, method, top)
+    public = function if hasattr(function, "op") else checked(name, function)
+    REGISTRY[name] = Entry(name, public, doc, method, top)
     return function
 
 

@@ -377,7 +377,8 @@ def learn(
     notes: list[Noted | None] = []
     with Changed(watch=notes):
         result = function(*args, **named)
-    if _all_plain(args) and _all_plain(named.values()):
+    count = _count_values(args, named.values())
+    if count is not None and count == len(values):
         program = _program(notes, handles, result, STATE.get().grad)
         if program is not None:
             numbers = (program.result,) if program.result.__class__ is int else program.result[1]
@@ -446,14 +447,23 @@ def noted_program(rule: Callable[[], Any], values: list[Value]) -> tuple[Any, Pr
     return parts, program, places
 
 
-def _all_plain(arguments: Any) -> bool:
-    for a in arguments:
-        if isinstance(a, (list, tuple)):
-            if not _all_plain(a):
-                return False
-        elif not isinstance(a, Value) and a.__class__ not in PLAIN:
-            return False
-    return True
+def _count_values(*arguments: Any) -> int | None:
+    """How many tensors are among arguments, if all others are plain.
+
+    More of them than the key has specs of (a tensor in an int's place) are not learned: the key would keep them alive."""
+    count = 0
+    for several in arguments:
+        for a in several:
+            if isinstance(a, (list, tuple)):
+                inside = _count_values(a)
+                if inside is None:
+                    return None
+                count += inside
+            elif isinstance(a, Value):
+                count += 1
+            elif a.__class__ not in PLAIN:
+                return None
+    return count
 
 
 def _program(notes: list[Noted | None], values: list[Value], result: Any, grad: bool) -> Program | None:

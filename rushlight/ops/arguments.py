@@ -1,0 +1,268 @@
+"""Arguments of public functions: converted and checked once, where they come in.
+
+Owns: what an annotation of a public function takes, and the errors for what it does not take.
+Takes: a function. Gives: the same function over arguments of the declared kinds.
+
+# Note [Arguments]
+1. A declaration's annotations say what an argument is. Where one says `int`, a tensor with one integer, a NumPy integer
+   and whatever else has `__index__` come to the function as an int; in a `Sequence[int]` each element does. So no op
+   computes a size or an address with anything but Python's own ints.
+2. An int that no int64 holds, a float, text or None in an int's place is refused here, with the op, the argument and
+   what was given. What range an argument has is a question for the op itself.
+3. Tensors, types and numbers of other kinds are not looked at before the call: the op finds out. Where it ends in
+   Python's own AttributeError or TypeError, the arguments are compared with the annotations, and the first that does
+   not fit is named.
+4. This lies below the shortcuts (Note [Shortcuts]): a call that is known does not come here. Reading a tensor's element
+   is no noted call, so a call with a tensor in an int's place is never learned.
+5. Annotations are read at the first call, which also gives the function code of its own: a test per int, and no packing
+   of arguments, cost a tenth of what a loop over annotations would. Ops call each other without this: what they pass on
+   is converted already.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import operator
+import os
+import types
+import typing
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from rushlight.core.dtypes import DType
+from rushlight.core.errors import KindError, RushlightError
+from rushlight.tape.value import Value
+
+LEAST, MOST = -(1 << 63), (1 << 63) - 1
+
+
+class IntRangeError(RushlightError, ValueError, OverflowError):
+    """An integer that int64, the type of every size and index, does not hold."""
+
+
+class Kind:
+    """What one parameter takes."""
+
+    __slots__ = ("fine", "holes", "numbers", "others", "row", "shown", "tensors", "whole")
+
+    def __init__(self, hint: Any) -> None:
+        members = typing.get_args(hint) if _is_union(hint) else (hint,)
+        flat = [part for m in members for part in (typing.get_args(m) if _is_union(m) else (m,))]
+        self.shown = " or ".join(dict.fromkeys(_shown(m) for m in flat))
+        self.whole = int in flat and float not in flat
+        inner = [_elements(m) for m in flat]
+        self.row = any(_is_int(m) for m in inner)
+        self.holes = any(_is_int(m) and m is not int for m in inner)  # a sequence of ints and None
+        self.numbers = float in flat or complex in flat
+        self.tensors = any(m is not None and not _is_int(m) for m in inner)
+        self.others = tuple([m for m in flat if isinstance(m, type)])
+        self.fine: frozenset[type] | None = None  # classes that are taken as they are; None: whatever it is
+        if self.whole or self.row:
+            self.fine = frozenset([*self.others, *([bool] if self.whole else [])])
+
+    def converted(self, op: str, name: str, given: Any) -> Any:
+        """An argument of which ints are expected, as ints."""
+        if self.row and (given.__class__ is tuple or given.__class__ is list):
+            for n in given:
+                if n.__class__ is not int or not LEAST <= n <= MOST:
+                    return type(given)([self.element(op, name, m) for m in given])
+            return given
+        if given.__class__ is int and self.whole:
+            return in_range(op, name, given)
+        if self.fine is None or (not isinstance(given, int) and isinstance(given, self.others)):
+            return given
+        if self.whole:
+            number = _number_of(op, name, given)
+            if number is not None:
+                return number
+        if self.row and not isinstance(given, (Value, str, bytes, dict, set)) and hasattr(given, "__iter__"):
+            listed = tuple([self.element(op, name, n) for n in given])
+            return given if isinstance(given, tuple) else listed  # a Size stays one
+        raise self.refusal(op, name, given)
+
+    def element(self, op: str, name: str, given: Any) -> int | None:
+        if given is None and self.holes:
+            return None
+        number = _number_of(op, name, given)
+        if number is None:
+            wanted = "ints or None" if self.holes else "ints"
+            raise KindError(
+                f"{op}(): argument {name!r} must be a sequence of {wanted}, but one of them is {_described(given)}"
+            )
+        return number
+
+    def takes(self, given: Any) -> bool:
+        """Whether an argument is of the kind; asked only where a call failed."""
+        if given is None or isinstance(given, self.others):
+            return isinstance(given, self.others)
+        if self.numbers and (isinstance(given, (int, float, Value)) or hasattr(given, "__float__")):
+            return True
+        if self.whole or self.row or self.tensors:
+            return not isinstance(given, str) and (hasattr(given, "__index__") or hasattr(given, "__iter__"))
+        return not self.others
+
+    def refusal(self, op: str, name: str, given: Any) -> KindError:
+        return KindError(f"{op}(): argument {name!r} must be {self.shown}, got {_described(given)}")
+
+
+def _is_union(hint: Any) -> bool:
+    return isinstance(hint, types.UnionType) or typing.get_origin(hint) is typing.Union
+
+
+def _elements(hint: Any) -> Any:
+    """What a hint is a sequence of, if it is one."""
+    origin = typing.get_origin(hint)
+    if origin is None or not isinstance(origin, type) or not issubclass(origin, Sequence):
+        return None
+    return typing.get_args(hint)[0]
+
+
+def _is_int(hint: Any) -> bool:
+    return hint is int or (_is_union(hint) and set(typing.get_args(hint)) == {int, type(None)})
+
+
+_NAMES = {Value: "a tensor", DType: "a dtype", int: "an int", float: "a number", bool: "a bool", str: "text"}
+_NAMES |= {type(None): "None", complex: "a number"}
+
+
+def _shown(hint: Any) -> str:
+    inner = _elements(hint)
+    if inner is not None:
+        return "a sequence of ints" if _is_int(inner) else f"a sequence of {'tensors' if inner is Value else 'numbers'}"
+    return _NAMES.get(hint) or str(getattr(hint, "__name__", hint))
+
+
+def _described(given: Any) -> str:
+    if isinstance(given, Value):
+        return f"the tensor {given.spec!r}"
+    if isinstance(given, (str, bytes, bool, int, float, complex, type(None))):
+        return f"{given!r:.60} of type {type(given).__name__}"
+    return f"an object of type {type(given).__name__}"
+
+
+def in_range(op: str, name: str, number: int) -> int:
+    if not LEAST <= number <= MOST:
+        raise IntRangeError(f"{op}(): argument {name!r} must lie between -2**63 and 2**63 - 1, got {number:#x}")
+    return number
+
+
+def _number_of(op: str, name: str, given: Any) -> int | None:
+    """An int, if it is one in any of its forms."""
+    if isinstance(given, int):
+        return given if given.__class__ is bool else in_range(op, name, operator.index(given))
+    if isinstance(given, Value):
+        if given.spec.numel != 1 or given.spec.dtype.kind not in "iu":
+            return None
+        return in_range(op, name, int(given))  # type: ignore[call-overload]  # Tensor has __int__
+    try:
+        return in_range(op, name, operator.index(given))
+    except TypeError:
+        return None
+
+
+class Signature:
+    """The parameters of one function, and the code that converts them. See Note [Arguments]."""
+
+    __slots__ = ("function", "kinds", "op", "public")
+
+    def __init__(self, op: str, function: Callable[..., Any]) -> None:
+        self.op = op
+        self.function = function
+        self.kinds: dict[str, Kind] = {}
+        self.public: Any = None
+
+    def convert(self, name: str, given: Any) -> Any:
+        return self.kinds[name].converted(self.op, name, given)
+
+    def convert_each(self, name: str, given: tuple[Any, ...]) -> tuple[Any, ...]:
+        return tuple([self.kinds[name].converted(self.op, name, a) for a in given])
+
+    def blame(self, error: Exception, given: dict[str, Any]) -> None:
+        """Raise for the first argument that is not of its kind, if one is not."""
+        if isinstance(error, RushlightError):
+            return
+        for name, kind in self.kinds.items():
+            if name in given and not kind.takes(given[name]):
+                raise kind.refusal(self.op, name, given[name]) from error
+
+    def specialised(self, *_: Any) -> Callable[..., Any]:
+        """The public function, with code for its own parameters from now on."""
+        inner = inspect.unwrap(self.function)
+        parameters = inspect.signature(inner).parameters.values()
+        hints = typing.get_type_hints(inner)
+        kinds = {p.name: Kind(hints[p.name]) for p in parameters if hints.get(p.name, Any) is not Any}
+        variadic = {p.name for p in parameters if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}
+        self.kinds = {name: kind for name, kind in kinds.items() if name not in variadic or kind.fine is not None}
+        public = self.public
+        made = _compiled(self.op, parameters, self.kinds)
+        # In this order another thread, which may be calling it, meets either the old code or all of the new.
+        public.__defaults__ = tuple([p.default for p in parameters if p.default is not p.empty and _by_place(p)])
+        public.__kwdefaults__ = {p.name: p.default for p in parameters if p.default is not p.empty and not _by_place(p)}
+        public.__code__ = made
+        return self.public
+
+
+def _by_place(parameter: inspect.Parameter) -> bool:
+    return parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
+
+
+def _compiled(op: str, parameters: Iterable[inspect.Parameter], kinds: dict[str, Kind]) -> types.CodeType:
+    """The code of a function with these parameters that looks at each int and calls `_function`."""
+    taken, passed, looks = [], [], []
+    by_name = False  # whether the parameters from here on are keywords
+    for p in parameters:
+        kind = kinds.get(p.name)
+        if p.kind is p.VAR_POSITIONAL or p.kind is p.VAR_KEYWORD:
+            star = "*" if p.kind is p.VAR_POSITIONAL else "**"
+            taken.append(star + p.name)
+            passed.append(star + p.name)
+            by_name = True
+            if kind is not None:
+                test = f"for each in {p.name}:\n            if {_UNFIT.format('each')}:"
+                looks.append(f"{test}\n                {p.name} = _signature.convert_each({p.name!r}, {p.name})")
+                looks.append("                break")
+            continue
+        if p.kind is p.KEYWORD_ONLY and not by_name:
+            taken.append("*")
+            by_name = True
+        taken.append(p.name if p.default is p.empty else f"{p.name}=None")
+        passed.append(f"{p.name}={p.name}" if p.kind is p.KEYWORD_ONLY else p.name)
+        if kind is not None and kind.fine is not None:
+            test = _UNFIT.format(p.name)
+            if type(None) in kind.fine:
+                test = f"{p.name} is not None and ({test})"
+            looks.append(f"if {test}:\n            {p.name} = _signature.convert({p.name!r}, {p.name})")
+    text = _TEXT.format(", ".join(taken), "\n        ".join(looks) or "pass", ", ".join(passed))
+    scope: dict[str, Any] = {}
+    exec(compile(text, f"{os.path.dirname(__file__)}/<arguments of {op}>", "exec", dont_inherit=True), scope)
+    return scope["bind"](None, None).__code__
+
+
+_UNFIT = f"{{0}}.__class__ is not int or not {LEAST} <= {{0}} <= {MOST}"
+_TEXT = """
+def bind(_function, _signature):
+    def called({0}):
+        {1}
+        try:
+            return _function({2})
+        except (AttributeError, TypeError) as error:
+            _signature.blame(error, locals())
+            raise
+    return called
+"""
+
+
+def checked(op: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, over arguments of the kinds that its annotations say. See Note [Arguments]."""
+    annotations = getattr(inspect.unwrap(function), "__annotations__", {})
+    if all(hint == "Any" for name, hint in annotations.items() if name != "return"):
+        return function
+    _function, _signature = function, Signature(op, function)
+
+    @functools.wraps(function)
+    def called(*args: Any, **named: Any) -> Any:
+        return _signature.specialised(_function)(*args, **named)
+
+    _signature.public = called
+    return called
