@@ -66,7 +66,12 @@ class VectorFormula(Formula):
         given = tuple(expr for block in blocks for expr in block.given)
         words = {word for block in blocks for word in block.made}
         named = uses_in(self.every)
-        rare = [part for part in seldom_in(self.every, self.roots) if self.done.keys().isdisjoint(part.made)]
+        reached = self._reached()
+        rare = [
+            part
+            for part in seldom_in(self.every, self.roots)
+            if self.done.keys().isdisjoint(part.made) and not reached.isdisjoint(part.made)
+        ]
         self.parts = {expr: part for part in rare for expr in part.made}
         self.uses: dict[Expr, Use] = {}
         self.needed.update((*given, *(expr for part in rare for expr in (part.unless, *part.given))))
@@ -79,6 +84,14 @@ class VectorFormula(Formula):
         if blocks:
             self.write(topological(given))
             self.done.update(call_blocks(self.writer, blocks, self.done, self.width))
+
+    def _reached(self) -> set[Expr]:
+        """What the roots are made of, down to what is known."""
+        reached = set(self.roots) - self.done.keys()
+        for expr in reversed(self.every):
+            if expr in reached:
+                reached.update(a for a in expr.args if a not in self.done)
+        return reached
 
     def write_one(self, expr: Expr) -> None:
         if expr in self.parts:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -52,7 +53,8 @@ def _spans(x: Value, n: int, m: int) -> tuple[Value, Value, int]:
     step = creation.arange(m, device=device)
     first = e.floor_divide(e.mul(step, n), m)
     past = e.floor_divide(e.add(e.mul(e.add(step, 1), n), m - 1), m)
-    longest = max((-(-(i + 1) * n // m) - i * n // m for i in range(m)), default=0)
+    # Window i starts at i * n / m rounded down; what is cut off is at most 1 - gcd / m, in some window exactly that.
+    longest = -(-(n + m - math.gcd(n, m)) // m) if m else 0
     return first, e.sub(past, first), longest
 
 

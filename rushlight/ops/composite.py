@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rushlight.core.dtypes import bool_, int32, int64, result_type, scalar_dtype, uint8
-from rushlight.core.errors import DTypeError, RushlightError, ShapeError, SparseOperandError
+from rushlight.core.errors import DTypeError, KindError, RushlightError, ShapeError, SparseOperandError
 from rushlight.core.shapes import broadcast_shapes
 from rushlight.ops import creation, division, elementwise as e, reductions, views
 from rushlight.ops.family.declare import elementwise
@@ -286,7 +286,13 @@ def chosen(size_average: bool | None, reduce: bool | None, reduction: str) -> st
     """The reduction; `size_average` and `reduce` are PyTorch's older way to say it."""
     if size_average is None and reduce is None:
         return reduction
-    return "none" if reduce is False else "sum" if size_average is False else "mean"
+    for name, given in (("size_average", size_average), ("reduce", reduce)):
+        if isinstance(given, str):
+            raise KindError(f"a loss: {name} is True or False, got {given!r}; say reduction={given!r} by its name")
+    # Any number counts as its truth, as in PyTorch: `mse_loss(x, y, 0)` is the sum.
+    if reduce is not None and not reduce:
+        return "none"
+    return "mean" if size_average is None or size_average else "sum"
 
 
 def reduced(loss: Value, reduction: str, op: str) -> Value:

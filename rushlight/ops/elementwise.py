@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from rushlight.core.dtypes import ALL, ANY, ARITHMETIC, FIELD, FLOAT, INTEGER, DType, bool_, int64, uint32, uint64
-from rushlight.core.errors import RushlightError, SparseOperandError
+from rushlight.core.errors import KindError, RushlightError, SparseOperandError
 from rushlight.ops.family.declare import elementwise
 from rushlight.ops.registry import register
 from rushlight.scalar import build as s, elementary
@@ -350,4 +350,10 @@ _CASTS = {
 
 def cast(x: Value, dtype: DType) -> Value:
     """`x` as another type; the same value when it has that type already."""
-    return x if x.spec.dtype is dtype else _CASTS[dtype](x)
+    if x.spec.dtype is dtype:
+        return x
+    try:
+        kernel = _CASTS[dtype]
+    except (KeyError, TypeError):
+        raise KindError(f"a cast of {x.spec!r}: dtype is a type like rushlight.float32, got {dtype!r}") from None
+    return kernel(x)

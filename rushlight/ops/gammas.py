@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import functools
 import math
+import operator
 from collections.abc import Callable
 from typing import Any
 
 from rushlight.core.dtypes import FLOAT
-from rushlight.core.errors import RushlightError
-from rushlight.ops import elementwise as e
+from rushlight.core.errors import KindError, RushlightError
+from rushlight.ops import creation, elementwise as e, reductions, views
 from rushlight.ops.family.declare import elementwise
 from rushlight.ops.registry import composite
 from rushlight.scalar import build as s, gamma
@@ -47,13 +48,20 @@ def _polygamma(n: int) -> Callable[..., Any]:
     )
 
 
+_HIGHEST = 170  # the formula holds the factorial of the order; and it grows with the order
+
+
 @composite("polygamma")
 def polygamma(n: Any, input: Any) -> Value:
     """The n-th derivative of digamma; the order comes first, the tensor where it is a method."""
-    if isinstance(n, Value):
+    if isinstance(n, Value) and not (n.spec.dtype.kind in "iu" and n.spec.numel == 1 and isinstance(input, Value)):
         n, input = input, n
-    if n < 0:
-        raise RushlightError(f"polygamma: the order must not be negative, got {n}")
+    try:
+        n = operator.index(n)
+    except TypeError:
+        raise KindError(f"polygamma: the order is an int, got {n!r:.60}") from None
+    if not 0 <= n <= _HIGHEST:
+        raise RushlightError(f"polygamma: the order is from 0 to {_HIGHEST}, got {n}; {_HIGHEST + 1}! exceeds float64")
     return digamma(input) if n == 0 else _polygamma(n)(input)
 
 
@@ -63,9 +71,24 @@ def mvlgamma(input: Value, p: int) -> Value:
     if p < 1:
         raise RushlightError(f"mvlgamma: p must be at least 1, got {p}")
     total: Any = p * (p - 1) / 4 * math.log(math.pi)
+    if p > _SUMMED_ONE_BY_ONE:
+        return e.add(_sum_of_lgammas(input, p), total)
     for k in range(p):
         total = e.add(lgamma(e.sub(input, k / 2)), total)
     return total
+
+
+_SUMMED_ONE_BY_ONE = 16
+_MOST_TERMS = 1 << 27
+
+
+def _sum_of_lgammas(x: Value, p: int) -> Value:
+    """The sum of lgamma(x - k / 2) for k below p, the terms along a dimension of their own."""
+    if p * x.spec.numel > _MOST_TERMS:
+        raise RushlightError(f"mvlgamma: p = {p} for {x.spec!r} needs p times as many numbers, more than {_MOST_TERMS}")
+    steps = e.div(creation.arange(p, device=x.spec.device.device.name), 2)
+    x = x if x.spec.dtype.kind == "f" else e.cast(x, steps.spec.dtype)
+    return reductions.sum(lgamma(e.sub(views.unsqueeze(x, -1), e.cast(steps, x.spec.dtype))), -1)
 
 
 def _entropy(x: Expr) -> Expr:

@@ -19,9 +19,17 @@ from rushlight.ops.solving import right_triangular, triangular
 from rushlight.tape.batching import physical_of
 from rushlight.tape.value import Value
 
+MOST_ITERATIONS = 10_000  # a few seconds of small matrices; what has not converged by then does not
+
+
+def check_iterations(op: str, niter: int) -> None:
+    if not niter <= MOST_ITERATIONS:
+        raise RushlightError(f"{op}: niter is at most {MOST_ITERATIONS}, got {niter}")
+
 
 def _range(a: Value, q: int, niter: int) -> Value:
     """Orthonormal columns that nearly span where `a` is largest (Halko, Martinsson and Tropp, algorithm 4.4)."""
+    check_iterations("svd_lowrank", niter)
     spec = a.spec
     start: Any = random.randn((spec.shape[-1], q), dtype=spec.dtype, device=spec.device.device.name)
     basis = linalg_qr(product(a, start)).Q
@@ -151,6 +159,7 @@ def lobpcg(
         start = X if lower is None else product(adjoint(lower), X)
         limit = (2.0**-23 if real_type(A.spec.dtype) is float32 else 2.0**-52) ** 0.5 if tol is None else tol
         times = 1000 if niter is None or niter < 0 else niter
+        check_iterations("lobpcg", times)
         values, vectors = _iterated(a, start, iK, times, limit, most)
         values, vectors = narrow(values, -1, 0, wanted), narrow(vectors, -1, 0, wanted)
     return Eigenpairs(values, vectors if lower is None else triangular(adjoint(lower), vectors, True))

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from rushlight.core.dtypes import FLOAT, float32
-from rushlight.core.errors import DTypeError, NotDifferentiable
+from rushlight.core.errors import DTypeError, NotDifferentiable, RushlightError
 from rushlight.ops import compaction, elementwise as e, reductions
 from rushlight.ops.family.declare import elementwise
 from rushlight.ops.registry import register
@@ -149,6 +149,9 @@ def _begin(x: Expr, n: Expr, first: Expr) -> Expr:
     return s.where(n < 0, zero, s.where(n < 1, one, first))
 
 
+_HIGHEST_DEGREE = 20_000  # some tenths of a second
+
+
 def _declare_recurrence(name: str, start: Callable[[Expr, Expr], Expr], step: Step, limit: float, doc: str) -> None:
     begin = elementwise(name, lambda x, n: start(x, n), doc, FLOAT, vjp=_not_differentiable(name), listed=False)
     advance = elementwise(
@@ -163,9 +166,14 @@ def _declare_recurrence(name: str, start: Callable[[Expr, Expr], Expr], step: St
     def function(x: Any, n: Any) -> Any:
         if not isinstance(x, Value) and not isinstance(n, Value):
             raise DTypeError(f"{name}: one of x and n must be a tensor, got {x!r} and {n!r}")
+        highest = min(_highest(n), limit)
+        if not highest <= _HIGHEST_DEGREE:
+            raise RushlightError(
+                f"{name}: takes a step for each degree, degrees up to {_HIGHEST_DEGREE}, got {highest:.0f}"
+            )
         now = begin(x, n)
         before = e.add(e.mul(now, 0), 1) if now.spec.numel else now
-        for k in range(2, int(min(_highest(n), limit)) + 1):
+        for k in range(2, int(highest) + 1):
             before, now = now, advance(before, now, x, n, float(k))
         return now
 

@@ -153,6 +153,14 @@ def _ends(x: Value, given: Sequence[float] | None, apart: float) -> tuple[float,
     return (low, high) if low < high else (low - apart, high + apart)
 
 
+_MOST_BINS = 1 << 27  # half a gigabyte of float32, some seconds
+
+
+def _check_bins(op: str, bins: int) -> None:
+    if not isinstance(bins, int) or not 1 <= bins <= _MOST_BINS:
+        raise RushlightError(f"{op}: bins is a number from 1 to {_MOST_BINS}, got {bins!r:.60}")
+
+
 def _tally(x: Value, place: Value, bins: int, inside: Value, weight: Value | None) -> Value:
     """The weights (or ones) of elements inside, summed at their places: a vector."""
     dtype = x.spec.dtype
@@ -167,12 +175,13 @@ def _tally(x: Value, place: Value, bins: int, inside: Value, weight: Value | Non
 @composite("histc")
 def histc(input: Value, bins: int = 100, min: float = 0, max: float = 0) -> Value:
     """How many elements lie in each of `bins` even parts from min to max (of the elements, if both are 0)."""
-    if bins < 1:
-        raise RushlightError(f"histc: there must be a bin, got {bins}")
+    _check_bins("histc", bins)
     if input.spec.dtype not in FLOAT:
         raise DTypeError(f"histc: takes floating point, got {input.spec!r}; cast with .float()")
     x = ravel(call.detached(input))
     low, high = _ends(x, None if min == max and x.spec.numel else (min, max), 1.0)
+    if high - low == 0:  # one number, so large that 1 more is the same
+        low, high = low - abs(low) / 2, high + abs(high) / 2
     inside = e.logical_and(e.ge(x, low), e.le(x, high))
     wide = e.cast(x, float32) if x.spec.dtype.itemsize == 2 else x
     place = e.mul(e.sub(e.select(inside, wide, low), low), bins / (high - low))
@@ -197,8 +206,7 @@ def _edges(op: str, x: Value, bins: Any, given: Sequence[float] | None) -> Value
         if given is not None:
             raise RushlightError(f"{op}: pass edges or a range, not both")
         return call.detached(bins)
-    if bins < 1:
-        raise RushlightError(f"{op}: there must be a bin, got {bins}")
+    _check_bins(op, bins)
     low, high = _ends(x, given, 0.5)
     return linspace(low, high, bins + 1, dtype=x.spec.dtype, device=device_of(x))
 
@@ -275,6 +283,7 @@ def histogramdd(
     total = 1
     for size in sizes:
         total *= size
+    _check_bins("histogramdd", total)
     flat = views.contiguous(views.select(points, 1, 0))
     hist = views.reshape(_tally(flat, place, total, inside, None if weight is None else call.detached(weight)), sizes)
     hist = _dense(hist, edges) if density else hist

@@ -7,6 +7,7 @@ from typing import Any
 
 from rushlight.core.errors import RushlightError, ShapeError
 from rushlight.ops.decompositions import SVD, linalg_qr, linalg_svd
+from rushlight.ops.low_rank import check_iterations
 from rushlight.ops.random import randn
 from rushlight.sparse.coo import FUNCTIONS, as_sparse, brief
 from rushlight.sparse.functions import mm, sum, transpose
@@ -25,6 +26,7 @@ def _matrix(op: str, given: Any, q: int) -> Any:
 
 def _decomposed(a: Any, times: Product, back: Product, q: int, niter: int) -> SVD:
     """Of the matrix by which `times` multiplies; `back` multiplies by its adjoint."""
+    check_iterations("svd_lowrank", niter)
     rows, columns = a.shape
     if rows < columns:
         v, s, u = _decomposed(transpose(a, 0, 1), back, times, q, niter)

@@ -23,7 +23,7 @@ from rushlight.core import errors
 KINDS = ("calls", "files", "programs")
 SECONDS = 5.0
 WALL_SECONDS = 90.0
-BYTES = 3 << 30  # what a child may hold: a request beyond it must end in a MemoryError
+BYTES = 3 << 29  # what a child may hold: a request beyond it must end in a MemoryError
 
 # Python's own classes with which a call may refuse its arguments. RuntimeError's and LookupError's other subclasses
 # (RecursionError, KeyError) are not among them.

@@ -133,6 +133,9 @@ def cofactor(outs: Arrays, ins: Arrays) -> None:
     (a,) = ins
     if not a.size:
         return
+    if not np.isfinite(a).all():
+        outs[0][...] = np.nan
+        return
     u, s, vh = np.linalg.svd(a)
     ones = np.ones((*s.shape[:-1], 1), s.dtype)
     before = np.concatenate([ones, np.cumprod(s[..., :-1], -1)], -1)
@@ -148,6 +151,9 @@ def cofactor_slope(outs: Arrays, ins: Arrays) -> None:
     """
     a, along = ins
     if not a.size:
+        return
+    if not np.isfinite(a).all():
+        outs[0][...] = np.nan
         return
     u, s, vh = np.linalg.svd(a)
     n = s.shape[-1]
@@ -169,6 +175,8 @@ def cofactor_slope(outs: Arrays, ins: Arrays) -> None:
 def lstsq(outs: Arrays, ins: Arrays, rcond: float) -> None:
     """The solution of least squares and least norm, the rank, the singular values."""
     (x, rank, values), (a, b) = outs, ins
+    _check_finite("linalg.lstsq", a)
+    _check_finite("linalg.lstsq", b)
     for i in range(len(a)):
         if not a.shape[-1] or not a.shape[-2]:
             x[i], rank[i] = 0, 0
@@ -189,6 +197,7 @@ def pinv(outs: Arrays, ins: Arrays, hermitian: bool) -> None:
         values, u = _converging("linalg.pinv", lambda: np.linalg.eigh(a))
         vh = _adjoint(u)
     else:
+        _check_finite("linalg.pinv", a)
         u, values, vh = _converging("linalg.pinv", lambda: np.linalg.svd(a, full_matrices=False))
     sizes = np.abs(values)
     kept = sizes > np.maximum(atol, rtol * sizes.max(-1))[..., None]
@@ -197,6 +206,14 @@ def pinv(outs: Arrays, ins: Arrays, hermitian: bool) -> None:
 
 
 # ---- factorisations ----
+
+
+def _check_finite(label: str, a: Array) -> None:
+    """Refuse what LAPACK's iterations may never end on."""
+    if not np.isfinite(a).all():
+        raise LinAlgError(
+            f"{label}: The algorithm failed to converge because the input matrix contained non-finite values."
+        )
 
 
 def _converging(label: str, run: Callable[[], Any]) -> Any:
@@ -256,10 +273,12 @@ def geqrf(outs: Arrays, ins: Arrays) -> None:
 
 def svd(outs: Arrays, ins: Arrays, full: bool) -> None:
     u, s, vh = outs
+    _check_finite("linalg.svd", ins[0])
     u[...], s[...], vh[...] = _converging("linalg.svd", lambda: np.linalg.svd(ins[0], full_matrices=full))
 
 
 def svdvals(outs: Arrays, ins: Arrays) -> None:
+    _check_finite("linalg.svdvals", ins[0])
     outs[0][...] = _converging("linalg.svdvals", lambda: np.linalg.svd(ins[0], compute_uv=False))
 
 
@@ -272,10 +291,12 @@ def eigvalsh(outs: Arrays, ins: Arrays, triangle: Any) -> None:
 
 
 def eig(outs: Arrays, ins: Arrays) -> None:
+    _check_finite("linalg.eig", ins[0])
     outs[0][...], outs[1][...] = _converging("linalg.eig", lambda: np.linalg.eig(ins[0]))
 
 
 def eigvals(outs: Arrays, ins: Arrays) -> None:
+    _check_finite("linalg.eigvals", ins[0])
     outs[0][...] = _converging("linalg.eigvals", lambda: np.linalg.eigvals(ins[0]))
 
 
@@ -290,10 +311,25 @@ def ldl_factor(outs: Arrays, ins: Arrays, hermitian: bool, label: str) -> None:
     )
 
 
+def _check_blocks(pivots: Array) -> None:
+    """Refuse pivots that `ldl_factor` cannot have made: LAPACK would use them as places in its matrices."""
+    rows = len(pivots)
+    listed = pivots.tolist()
+    k = 0
+    while k < rows and 1 <= abs(listed[k]) <= rows:
+        paired = listed[k] < 0  # a block of two rows
+        if paired and (k + 1 == rows or not -rows <= listed[k + 1] < 0):
+            break
+        k += 2 if paired else 1
+    if k < rows:
+        raise RushlightError(f"linalg.ldl_solve: pivots must be those of ldl_factor for {rows} rows, got {listed}")
+
+
 def ldl_solve(outs: Arrays, ins: Arrays, hermitian: bool) -> None:
     (x,), (ld, pivots, b) = outs, ins
     x[...] = b
     for matrix, exchanges, right in zip(ld, pivots, x, strict=True):
+        _check_blocks(exchanges)
         routines.symmetric_solve(matrix, exchanges, right, hermitian)
 
 

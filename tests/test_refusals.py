@@ -1,0 +1,102 @@
+"""Calls that must be refused at once: sizes, counts and orders out of range, arguments of the wrong kind.
+
+Each row once looped without end, tripped over itself, or read what it had not checked.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+import rushlight
+from rushlight.core.errors import KindError, LinAlgError, RushlightError
+from rushlight.nn import functional as F
+
+x = rushlight.tensor([1.0, 2.0, 3.0])
+matrix = rushlight.tensor([[2.0, 1.0], [1.0, 3.0]])
+unbounded = rushlight.tensor([[-math.inf, 0.0, 0.0], [1.0, -1.0, 1e30], [-1e30, 1e-40, 2.5]])
+factors, pivots = rushlight.linalg.ldl_factor(matrix)
+
+
+def pivoted(*numbers):
+    return rushlight.linalg.ldl_solve(factors, rushlight.tensor(numbers, dtype=pivots.dtype), rushlight.ones(2, 1))
+
+
+REFUSED = {
+    # counts and orders
+    "histc bins": (lambda: x.histc(2**31), RushlightError),
+    "histogram bins": (lambda: x.histogram(2**40), RushlightError),
+    "histogramdd bins": (lambda: rushlight.histogramdd(rushlight.ones(3, 4), [1000, 1000, 1000, 1000]), RushlightError),
+    "polygamma order": (lambda: rushlight.polygamma(10**6, x), RushlightError),
+    "polygamma negative": (lambda: rushlight.polygamma(-1, x), RushlightError),
+    "mvlgamma dimension": (lambda: rushlight.mvlgamma(x, 2**32), RushlightError),
+    "laguerre degree": (lambda: rushlight.special.laguerre_polynomial_l(x, 1e9), RushlightError),
+    "legendre degree NaN": (lambda: rushlight.special.legendre_polynomial_p(x, math.nan), RushlightError),
+    "svd_lowrank iterations": (lambda: rushlight.svd_lowrank(rushlight.ones(4, 4), 2, 2**31), RushlightError),
+    "lobpcg iterations": (lambda: rushlight.lobpcg(rushlight.eye(9), 1, niter=2**31, tol=-1.0), RushlightError),
+    "adaptive pooling size": (lambda: F.adaptive_avg_pool1d(rushlight.ones(1, 1, 5), 2**40), MemoryError),
+    # what LAPACK does not end on, or uses as an address
+    "svd of infinities": (lambda: rushlight.svd(unbounded), LinAlgError),
+    "svdvals of infinities": (lambda: rushlight.linalg.svdvals(unbounded), LinAlgError),
+    "pinv of infinities": (lambda: rushlight.linalg.pinv(unbounded), LinAlgError),
+    "eig of infinities": (lambda: rushlight.linalg.eig(unbounded), LinAlgError),
+    "lstsq of infinities": (lambda: rushlight.linalg.lstsq(unbounded, unbounded), LinAlgError),
+    "ldl_solve pivots": (lambda: pivoted(100_000, -5), RushlightError),
+    "ldl_solve half a block": (lambda: pivoted(1, -2), RushlightError),
+    # wrong kinds
+    "polygamma kind": (lambda: rushlight.polygamma("x", x), TypeError),
+    "frexp of a number": (lambda: rushlight.frexp(1.0), TypeError),
+    "sum dtype": (lambda: x.sum(dtype=1), TypeError),
+    "nansum dtype": (lambda: x.nansum(dtype=0), TypeError),
+    "loss by text": (lambda: F.mse_loss(x, x, "sum"), KindError),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_is_refused(name):
+    call, error = REFUSED[name]
+    with pytest.raises(error):
+        call()
+
+
+def test_histc_of_one_number_has_a_range():
+    assert rushlight.tensor([2.0]).histc(4).tolist() == [0, 0, 1, 0]
+    assert rushlight.tensor([1e30]).histc(4).tolist() == [0, 0, 1, 0]
+
+
+def test_mvlgamma_of_many_dimensions_is_the_same_sum():
+    from math import lgamma, log, pi
+
+    p, value = 20, 15.5
+    wanted = p * (p - 1) / 4 * log(pi) + sum(lgamma(value - k / 2) for k in range(p))
+    got = rushlight.mvlgamma(rushlight.tensor([value], dtype=rushlight.float64, requires_grad=True), p)
+    assert got.item() == pytest.approx(wanted, rel=1e-13)
+
+
+def test_windows_of_adaptive_pooling_are_those_of_their_definition():
+    for n, m in ((5, 7), (7, 5), (6, 4), (9, 3), (1, 8), (12, 8)):
+        row = np.arange(n, dtype=np.float64) ** 2
+        wanted = [row[i * n // m : -(-(i + 1) * n // m)].mean() for i in range(m)]
+        got = F.adaptive_avg_pool1d(rushlight.tensor(row)[None], m)[0].tolist()
+        assert got == pytest.approx(wanted, rel=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [rushlight.float32, rushlight.float64, rushlight.float16, rushlight.int64])
+def test_quotients_of_expanded_tensors(dtype):
+    seven = rushlight.tensor(7, dtype=dtype).expand(40)
+    assert (seven // 3).tolist() == [2] * 40 and (seven % 3).tolist() == [1] * 40
+    assert rushlight.fmod(seven, 4).tolist() == [3] * 40
+    rows = rushlight.tensor([[7], [9]], dtype=dtype).expand(2, 3)
+    assert (rows % 4).tolist() == [[3] * 3, [1] * 3]
+
+
+@pytest.mark.parametrize(
+    "older, reduction",
+    [((0,), "sum"), ((1,), "mean"), ((False,), "sum"), ((None, 0), "none"), ((1, 0), "none"), ((0, 1), "sum")],
+)
+@pytest.mark.parametrize("loss", [F.mse_loss, F.l1_loss, F.smooth_l1_loss, F.kl_div, F.soft_margin_loss])
+def test_older_flags_of_losses_count_by_their_truth(loss, older, reduction):
+    target = rushlight.tensor([1.0, 0.5, 2.0])
+    assert rushlight.equal(loss(x, target, *older), loss(x, target, reduction=reduction))
