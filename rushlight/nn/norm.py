@@ -141,7 +141,7 @@ class _BatchNorm(_NormBase):
             )
         learns = self.training and self.track_running_stats
         known = learns or not self.training  # else the statistics stay as they are, and are not asked
-        return normalise.batch_norm(
+        made = normalise.batch_norm(
             input,
             self.running_mean if known else None,
             self.running_var if known else None,
@@ -151,13 +151,15 @@ class _BatchNorm(_NormBase):
             self._share_of_batch() if learns else 0.0,
             self.eps,
         )
+        if learns and self.num_batches_tracked is not None:
+            self.num_batches_tracked.add_(1)  # when the batch has been seen: it may not fit into memory
+        return made
 
     def _share_of_batch(self) -> float:
         """How far the running statistics move towards this batch's; without momentum they are a plain average."""
         if self.num_batches_tracked is None:
             return 0.0
-        self.num_batches_tracked.add_(1)
-        return 1 / float(self.num_batches_tracked) if self.momentum is None else self.momentum
+        return 1 / (float(self.num_batches_tracked) + 1) if self.momentum is None else self.momentum
 
 
 class BatchNorm1d(_BatchNorm):

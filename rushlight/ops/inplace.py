@@ -12,15 +12,19 @@
    (`_at_once`): small tensors are written to often.
 6. In a region, what was made from the old bits is settled first (Note [Recipes]). Recipes that made the old bits can
    still make them, elsewhere.
+7. Whatever can fail comes before the bits change: checks, plans, copies of old bits, records. A `Write` is a write at that
+   point. Several that belong together are made by `finish_all`, which has all memory there before the first one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from rushlight.core.dtypes import DType, bool_, castable, compute_type, get_default, int64, scalar_dtype
 from rushlight.core.errors import AnomalyError, DTypeError, InplaceError, ShapeError
+from rushlight.core.interrupts import Uninterrupted
 from rushlight.core.shapes import Spec, broadcast_shapes
 from rushlight.devices.allocator import Storage
 from rushlight.ops import elementwise as e, parts
@@ -31,7 +35,7 @@ from rushlight.ops.family.map import Elementwise, Formula, MapOp, map_plan
 from rushlight.scalar import build as s
 from rushlight.scalar.ir import Expr, arg, param
 from rushlight.tape import call, replay
-from rushlight.tape.batching import levels_of, physical_of
+from rushlight.tape.blame import Mode
 from rushlight.tape.hooks import follow
 from rushlight.tape.needed import Needed, edge_of
 from rushlight.tape.op import Plan, Static, check_devices, keep_plan
@@ -196,28 +200,119 @@ def _plan_onto(op: MapOp, tensors: Sequence[Value], static: Static, out: Spec, n
     return plan
 
 
-def write(target: Value, plan: Plan, inputs: Sequence[Value], params: tuple[Any, ...]) -> None:
-    """Run `plan` into target's memory and rewrite target's record. See Note [In-place writes]."""
+class Write:
+    """A write that is prepared: what can fail has been done, and `finish` makes it. See Note [In-place writes] 7."""
+
+    __slots__ = (
+        *("base_node", "had_record", "inputs", "is_settled", "node", "old", "params", "plan", "tangent", "targets"),
+    )
+
+    def __init__(self, targets: Sequence[Value], plan: Plan, inputs: Sequence[Value], params: tuple[Any, ...]) -> None:
+        self.targets = targets
+        self.plan = plan
+        self.inputs = inputs
+        self.params = params
+        self.node: Node | None = None  # the record of the new bits
+        self.base_node: Node | None = None  # that of the base they are a view of
+        self.had_record = False
+        self.tangent: Value | None = None
+        self.is_settled = False  # whether the record's saves have been packed
+        self.old: tuple[Any, ...] | None = None  # what writes the old bits again
+
+    def finish(self) -> None:
+        state, target, node = STATE.get(), self.targets[0], self.node
+        if self.tangent is not None:
+            state.dual.store(target, self.tangent)
+            state = replace(state, dual=None)
+        write_into(self.targets, self.plan, self.inputs, self.params)
+        if node is None and not self.had_record:
+            return
+        before = _record_of(target)
+        _rebased(target, node, self.base_node)
+        if node is None or not state.special or self.is_settled:
+            return
+        try:
+            call.settle(node, state)
+        except BaseException:  # a pack hook of the user's
+            if self.old is not None:
+                write_into((target,), *self.old)
+                _put_record(target, before)
+            raise
+
+
+def prepare_write(target: Value, plan: Plan, inputs: Sequence[Value], params: tuple[Any, ...]) -> Write:
+    """A write by `plan` into target's memory, and target's new record, up to the point where bits change."""
+    made = Write((target,), plan, inputs, params)
     state = STATE.get()
     if state.dual is not None and _any_dual((target, *inputs)):
         found = state.dual.pushed(plan, inputs, params, None)  # before the bits change
-        with Changed(dual=None):
-            write(target, plan, inputs, params)
-        state.dual.store(target, found[0] if found else Needed.full(target.spec, 0.0))
-        return
+        made.tangent = found[0] if found else Needed.full(target.spec, 0.0)
     if not state.grad:
-        write_into([target], plan, inputs, params)
-        return
-    had_record = edge_of(target) is not None
+        return made
+    made.had_record = edge_of(target) is not None
     # The old value gets a handle of its own: a record must not refer to the handle that receives it.
-    node = call.record(plan, [_old(v) if v is target else v for v in inputs], params, (target.memory,))
+    node = made.node = call.record(plan, [_old(v) if v is target else v for v in inputs], params, (target.memory,))
     if node is not None:
         _save_old_bits(node, target)
-    write_into([target], plan, inputs, params)
-    if node is not None or had_record:
-        rebase(target, node)
-    if node is not None and state.special:
-        call.settle(node, state)
+    if node is not None or made.had_record:
+        made.base_node = _record_base(target, node)
+    if node is not None and state.saving is not None:
+        if node.outs:  # what is packed is there after the write only
+            with Changed(grad=False, saving=None):
+                copy = e.clone(target)
+            made.old = _plan_onto(_assign, (copy,), (target.spec.dtype,), target.spec, "copy_"), (copy,), ()
+        else:
+            call.settle(node, state if made.tangent is None else replace(state, dual=None))
+            made.is_settled = True
+    return made
+
+
+def finish_all(writes: Sequence[Write], then: Iterable[tuple[Any, ...]] = ()) -> None:
+    """Make writes that belong together, then call each of `then`, (function, *args): all of it or, after an error, nothing."""
+    if not STATE.get().special and nothing_watched():
+        _finish_all(writes, then)
+        return
+    storages = [target.memory for write in writes for target in write.targets]
+    inputs = [value for write in writes for value in write.inputs]
+    saving = STATE.get().saving
+    if saving is not None:
+        saving.before_write(storages)
+    with replay.LOCK, replay.Pins([*storages, *(v.memory for v in inputs)]):
+        for storage in storages:
+            replay.ensure(storage)
+            replay.before_write(storage)
+        replay.addresses(inputs)
+        _finish_all(writes, then)
+
+
+def _finish_all(writes: Sequence[Write], then: Iterable[tuple[Any, ...]]) -> None:
+    kept = _old_bits(writes) if Mode.on else []
+    with Uninterrupted():
+        try:
+            for write in writes:
+                write.finish()
+        except AnomalyError:  # found in what was written
+            for target, plan, copy in kept:
+                plan.plain(target.memory.address + target.offset, copy.memory.address, *plan.tail)  # type: ignore[misc,operator]
+            raise
+        for function, *args in then:
+            function(*args)
+
+
+def _old_bits(writes: Sequence[Write]) -> list[tuple[Value, Plan, Value]]:
+    """Copies of all targets, and what puts them back: while anomalies are looked for, a write can fail after the fact."""
+    kept = []
+    for write in writes:
+        for target in write.targets:
+            with Changed(grad=False, region=None):
+                copy = e.clone(target)
+            kept.append((target, _plan_onto(_assign, (copy,), (target.spec.dtype,), target.spec, "copy_"), copy))
+    return kept
+
+
+def write(target: Value, plan: Plan, inputs: Sequence[Value], params: tuple[Any, ...]) -> None:
+    """Run `plan` into target's memory and rewrite target's record. See Note [In-place writes]."""
+    prepare_write(target, plan, inputs, params).finish()
 
 
 def _save_old_bits(node: Node, target: Value) -> None:
@@ -296,20 +391,42 @@ def _old(target: Value) -> Value:
 
 def rebase(target: Value, node: Any) -> None:
     """Give the target, and the base it is a view of, the record of the new bits."""
+    _rebased(target, node, _record_base(target, node))
+
+
+def _record_base(target: Value, node: Any) -> Node | None:
+    """The record of the base that the target is a view of, when the target has the record `node`."""
+    base, spec = target.base, target.spec
+    if base is None:
+        return None
+    old_base = call.make_value(base.spec, base.memory, base.offset, base.node)
+    new_view = call.make_value(spec, target.memory, target.offset, node)
+    return parts.record_write(old_base, new_view, spec, target.offset - base.offset)
+
+
+def _rebased(target: Value, node: Any, base_node: Node | None) -> None:
     base = target.base
     target.node = node
     follow(target)
     if base is None:
         target.history = history_of(target) + 1
         return
-    spec = target.spec
-    old_base = call.make_value(base.spec, base.memory, base.offset, base.node)
-    new_view = call.make_value(spec, target.memory, target.offset, node)
-    base.node = parts.record_write(old_base, new_view, spec, target.offset - base.offset)
+    base.node = base_node
     base.history = history_of(base) + 1
     follow(base)
     # Behind: its next use goes through the base, which others may ask about; unless that can have no such record.
     target.history = base.history - (base.node is not None)
+
+
+def _record_of(target: Value) -> list[tuple[Value, Any, int]]:
+    """What a write changes beside bits, of the target and of its base."""
+    return [(v, v.node, history_of(v)) for v in (target, target.base) if v is not None]
+
+
+def _put_record(target: Value, record: list[tuple[Value, Any, int]]) -> None:
+    for value, node, history in record:
+        value.node, value.history = node, history
+        follow(value)
 
 
 class Assign(MapOp):
@@ -336,6 +453,19 @@ def copy_(target: Value, source: Any) -> Value:
         whole, (ready,) = lanes.written("copy_", target, given)
         copy_(whole, ready)
         return target
+    made = prepare_copy(target, source)
+    made.finish()
+    if made.plan.op is not _assign:
+        return target
+    if isinstance(given[0], Value):
+        _remember(_assign, made.plan, target, given)
+    elif target.spec.dtype.kind == "f" or (target.spec.dtype is int64 and given[0].__class__ is int):
+        _remember(_assign, fill_plan(target.spec), target, given)
+    return target
+
+
+def prepare_copy(target: Value, source: Any) -> Write:
+    """The write that `copy_` makes; not for examples of a batch."""
     check_writable(target, "copy_")
     if not isinstance(source, Value):
         check_holds("copy_", source, source, target.spec.dtype)
@@ -345,22 +475,16 @@ def copy_(target: Value, source: Any) -> Value:
         return _overwrite(target, source)
     # Assignment casts freely, as in PyTorch; `_plan_onto` would refuse a float result for an integer target.
     plan = _plan_onto(_assign, (source,), (target.spec.dtype,), target.spec, "copy_")
-    write(target, plan, (source,), ())
-    if isinstance(given[0], Value):
-        _remember(_assign, plan, target, given)
-    elif target.spec.dtype.kind == "f" or (target.spec.dtype is int64 and given[0].__class__ is int):
-        _remember(_assign, fill_plan(target.spec), target, given)
-    return target
+    return prepare_write(target, plan, (source,), ())
 
 
-def _overwrite(target: Value, source: Value) -> Value:
+def _overwrite(target: Value, source: Value) -> Write:
     """Store something where something with a record was: that one's gradient is zero, not absent."""
     op: Elementwise = e.select.op  # type: ignore[attr-defined]
     never = full_spec(Spec.of(target.spec.device, bool_, ()), 0)
     inputs = (never, target, e.cast(source, target.spec.dtype))
     plan = _plan_onto(op, inputs, (None, None, None), target.spec, "copy_")
-    write(target, plan, inputs, ())
-    return target
+    return prepare_write(target, plan, inputs, ())
 
 
 def constant_in(value: Value, x: Value) -> Value:
@@ -415,6 +539,11 @@ class Update(MapOp):
 
     def __call__(self, inputs: Sequence[Value], params: tuple[float, ...]) -> None:
         """Write the new values into the first inputs; nothing is recorded. Complex numbers are updated part by part."""
+        write = self.prepared(inputs, params)
+        write_into(write.targets, write.plan, write.inputs, params)
+
+    def prepared(self, inputs: Sequence[Value], params: tuple[float, ...]) -> Write:
+        """The write that a call makes."""
         if STATE.get().dual is not None:
             STATE.get().dual.refuse(self.name, "step outside of the level", *inputs[: self.targets])
         if inputs[0].spec.dtype.kind == "c":
@@ -430,43 +559,4 @@ class Update(MapOp):
                 raise ShapeError(f"{self.name}: operands {', '.join(map(repr, specs))} must have one shape")
             outs = specs[: self.targets]
             plan = keep_plan(self.plans, specs, map_plan(self, self.formula(specs, ()), specs, outs, ()))
-        write_into(inputs[: self.targets], plan, inputs, params)
-
-
-def _statistics_body(
-    running_mean: Expr, running_var: Expr, mean: Expr, rstd: Expr, momentum: Expr, eps: Expr, correction: Expr
-) -> tuple[Expr, Expr]:
-    variance = (1 / (rstd * rstd) - eps) * correction
-    return running_mean + (mean - running_mean) * momentum, running_var + (variance - running_var) * momentum
-
-
-_statistics = Update(
-    "batch_norm_statistics", _statistics_body, 2, 3, "Running mean and variance moved towards the batch's."
-)
-
-
-def _update_batch(running: tuple[Value, Value], seen: tuple[Value, Value], numbers: tuple[float, ...]) -> None:
-    """Each example's own statistics; those that all examples share cannot be moved by each of them."""
-    if any(level not in levels_of(target) for target in running for v in (*seen, *running) for level in levels_of(v)):
-        raise InplaceError(
-            "batch_norm: running statistics that all examples share would be written in place by each of them under vmap; "
-            "map over them too, or use track_running_stats=False, .eval(), or func.replace_all_batch_norm_modules_"
-        )
-    levels, shape = levels_of(running[0]), running[0].spec.shape
-    with Changed(grad=False):
-        ready = [lanes.spread(Needed.reshape(call.detached(v), shape), levels) for v in seen]
-    _statistics((*[physical_of(v) for v in running], *ready), numbers)
-
-
-def update_statistics(
-    running_mean: Value, running_var: Value, mean: Value, rstd: Value, momentum: float, eps: float, count: int
-) -> None:
-    shape = running_mean.spec.shape
-    if any(v.spec.hidden for v in (running_mean, running_var, mean, rstd)):
-        _update_batch((running_mean, running_var), (mean, rstd), (momentum, eps, count / (count - 1)))
-        return
-    flat = [
-        v if v.spec.shape == shape else call.lay(Spec.of(v.spec.device, v.spec.dtype, shape), v.memory, v.offset)
-        for v in (mean, rstd)
-    ]
-    _statistics((running_mean, running_var, *flat), (momentum, eps, count / (count - 1)))
+        return Write(inputs[: self.targets], plan, inputs, params)

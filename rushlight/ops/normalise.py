@@ -10,7 +10,7 @@ from typing import Any
 from rushlight.core.dtypes import FLOAT, DType
 from rushlight.core.errors import ShapeError
 from rushlight.core.shapes import Spec, numel, wrap_dim
-from rushlight.ops import elementwise as e, inplace, views
+from rushlight.ops import elementwise as e, running_statistics, views
 from rushlight.ops.creation import full_spec
 from rushlight.ops.family.declare import elementwise, rowwise
 from rushlight.ops.family.rowwise import COMPUTE, DeclaredRow, Rows, call_rows, make_row_grad
@@ -310,7 +310,7 @@ def batch_normalised(
         raise ShapeError(f"{op}: more than one value per channel is needed in training, got {input.spec!r}")
     y, mean, rstd = _by_batch(input, weight, bias, float(eps))
     if running_mean is not None and running_var is not None:
-        inplace.update_statistics(running_mean, running_var, mean, rstd, momentum, eps, count)
+        running_statistics.update_statistics(running_mean, running_var, mean, rstd, momentum, eps, count)
     return y, mean, rstd
 
 

@@ -93,12 +93,14 @@ def instance_norm(
         with Changed(grad=False):
             mean, var = (None if v is None else e.clone(v) for v in (mean, var))
     y = batch_norm(flat, mean, var, None, None, use_input_stats, momentum, eps)
-    if use_input_stats and n:
+    result = _per_channel("instance_norm", views.reshape(y, shape), weight, bias)
+    if use_input_stats and n:  # last: what fails leaves them as they are
         with Changed(grad=False):
-            for running, moved in ((running_mean, mean), (running_var, var)):
-                if running is not None and moved is not None:
-                    inplace.copy_(running, reductions.mean(views.reshape(moved, (n, channels)), 0))
-    return _per_channel("instance_norm", views.reshape(y, shape), weight, bias)
+            both = [(r, v) for r, v in ((running_mean, mean), (running_var, var)) if r is not None and v is not None]
+            moved = [reductions.mean(views.reshape(v, (n, channels)), 0) for _, v in both]
+            for (running, _), new in zip(both, moved, strict=True):
+                inplace.copy_(running, new)
+    return result
 
 
 @functools.cache
@@ -194,9 +196,9 @@ def native_batch_norm(
 ) -> tuple[Value, Value, Value]:
     """batch_norm, and in training the mean and 1 / deviation of each channel; else two empty tensors."""
     op, running, affine = "native_batch_norm", (running_mean, running_var), (weight, bias)
+    none = full_spec(Spec.of(input.spec.device, input.spec.dtype, (0,)), 0.0)  # first: what fails moves no statistics
     y, *parts = batch_normalised(op, input, running, affine, training, momentum, eps)
     size = 0 if parts[0] is None else input.spec.shape[1]
-    none = full_spec(Spec.of(input.spec.device, input.spec.dtype, (0,)), 0.0)
     # No gradient passes the statistics, as in PyTorch.
     mean, rstd = (none if v is None else views.reshape(call.detached(v), (size,)) for v in parts)
     return y, mean, rstd

@@ -7,13 +7,10 @@ what changes the formula (weight decay or none, ...) chooses another kernel.
 from __future__ import annotations
 
 import functools
-from typing import Any
 
 from rushlight.ops.inplace import Update
 from rushlight.scalar import build as s
 from rushlight.scalar.ir import Expr
-from rushlight.tape.value import Value
-from rushlight.tape.written import mark_written
 
 
 @functools.cache
@@ -55,27 +52,3 @@ def sgd(has_momentum: bool, nesterov: bool, decays: bool, maximize: bool) -> Upd
         return p - g * rate, buffer
 
     return Update("sgd", body, 2 if has_momentum else 1, 5, "A step against the gradient, with momentum.")
-
-
-def advance(update: Update, values: tuple[Value, ...], params: tuple[float, ...], undisturbed: bool) -> None:
-    """`update(values, params)`; `undisturbed`: nothing has a recipe, so the writes need no preparation."""
-    plan: Any = update.plans.get(tuple([v.spec for v in values]))
-    if plan is None or not undisturbed:
-        update(values, params)
-        return
-    try:
-        addresses = [v.memory.address + v.offset for v in values]  # type: ignore[operator]
-    except TypeError:  # a dropped gradient; see Note [Hot path]
-        update(values, params)
-        return
-    targets = update.targets
-    plan.launch(*addresses[:targets], *addresses, *plan.tail, *params)
-    if targets == 1:
-        storage = values[0].memory
-        mark_written(storage)
-        storage.recipe = None
-        return
-    storages = [value.memory for value in values[:targets]]
-    mark_written(*storages)  # at once: it looks for the user's line
-    for storage in storages:
-        storage.recipe = None

@@ -57,17 +57,20 @@ _rows = SparseRows("embedding", _plan, [_dense, None], [(1,), ()], "Rows of a ta
 
 def put_rows(target: Value, index: Value, rows: Value, add: bool) -> None:
     """Write rows into a table, or add them, where it lies; nothing is recorded and nothing of its size is made."""
-    if not rows.spec.numel:
-        return
+    if rows.spec.numel:
+        prepare_rows(target, index, rows, add).finish()
+
+
+def prepare_rows(target: Value, index: Value, rows: Value, add: bool) -> inplace.Write:
+    """The write that `put_rows` makes."""
     shape = rows.spec.shape
     wide = views.expand(views.reshape(index, (shape[0], *[1] * (len(shape) - 1))), shape)
     if not target.spec.contiguous:
         whole = e.clone(call.detached(target))
-        put_rows(whole, index, rows, add)
-        inplace.copy_(target, whole)
-        return
+        prepare_rows(whole, index, rows, add).finish()
+        return inplace.prepare_copy(target, whole)
     plan = call.plan_for(_ADDED if add else _PUT, (target, wide, rows), (0,))
-    inplace.write_into([target], plan, (target, wide, rows), ())
+    return inplace.Write([target], plan, (target, wide, rows), ())
 
 
 def sparse_rows(table: Value, index: Value, padding: int | None) -> Value:

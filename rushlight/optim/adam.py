@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from rushlight.ops.inplace import Update
-from rushlight.ops.optimise import adam, advance
+from rushlight.ops.optimise import adam
 from rushlight.optim.fused import FusedOptimizer, State, check_betas
 from rushlight.optim.optimizer import Group, check_options, rate_of
 from rushlight.tensor import Tensor
@@ -56,35 +56,6 @@ class Adam(FusedOptimizer):
         decay = 1 - lr * group["weight_decay"] if group["decoupled_weight_decay"] else group["weight_decay"]
         rate, correction = lr / (1 - beta**step), math.sqrt(1 - keep**step)
         return 1 - beta, keep, 1 - keep, rate, correction, group["eps"], decay
-
-    def step_group(self, group: Group, undisturbed: bool) -> None:
-        lr, (beta, beta_square), eps = float(group["lr"]), group["betas"], group["eps"]
-        weight_decay, amsgrad = group["weight_decay"], group["amsgrad"]
-        decoupled = group["decoupled_weight_decay"]
-        update = adam(decoupled, weight_decay != 0, amsgrad, group["maximize"])
-        decay = 1 - lr * weight_decay if decoupled else weight_decay
-        states = self.state
-        count = 0
-        params: tuple[float, ...] = ()
-        values: tuple[Tensor, ...]
-        for p in group["params"]:
-            leaf = p.node
-            if leaf is None or leaf.grad is None:
-                continue
-            state = states[p]
-            if not state:
-                self.start(state, p, group)
-            step = state["step"] = state["step"] + 1
-            if step != count:
-                count = step
-                rate = lr / (1 - beta**step)
-                correction = math.sqrt(1 - beta_square**step)
-                params = (1 - beta, beta_square, 1 - beta_square, rate, correction, eps, decay)
-            if amsgrad:
-                values = (p, state["exp_avg"], state["exp_avg_sq"], state["max_exp_avg_sq"], leaf.grad)
-            else:
-                values = (p, state["exp_avg"], state["exp_avg_sq"], leaf.grad)
-            advance(update, values, params, undisturbed)
 
 
 class AdamW(Adam):

@@ -89,14 +89,13 @@ class Adagrad(FusedOptimizer):
         super().__init__(params, {**options, "initial_accumulator_value": initial_accumulator_value})
         for group in self.param_groups:
             for p in group["params"]:
-                self.start(self.state[p], p, group)
+                self.state[p] = self.start(p, group)
 
     def kept(self, group: Group) -> tuple[str, ...]:
         return ("sum",)
 
-    def start(self, state: State, p: Tensor, group: Group) -> None:
-        state["step"] = 0
-        state["sum"] = creation.like(p, group["initial_accumulator_value"], None, None, False)
+    def start(self, p: Tensor, group: Group) -> State:
+        return {"step": 0, "sum": creation.like(p, group["initial_accumulator_value"], None, None, False)}
 
     def update(self, group: Group, state: State) -> Update:
         return descents.adagrad(group["weight_decay"] != 0, group["maximize"])
@@ -190,6 +189,8 @@ class _OfMoments(FusedOptimizer):
 class NAdam(_OfMoments):
     """Adam whose step looks ahead: Nesterov's momentum, growing with `momentum_decay`."""
 
+    by_step = False
+
     def __init__(
         self,
         params: Iterable[Any],
@@ -211,9 +212,8 @@ class NAdam(_OfMoments):
         more = {"momentum_decay": momentum_decay, "decoupled_weight_decay": decoupled_weight_decay}
         super().__init__(params, {**options, **more, "maximize": maximize, **switches})
 
-    def start(self, state: State, p: Tensor, group: Group) -> None:
-        super().start(state, p, group)
-        state["mu_product"] = 1.0
+    def start(self, p: Tensor, group: Group) -> State:
+        return {**super().start(p, group), "mu_product": 1.0}
 
     def update(self, group: Group, state: State) -> Update:
         return descents.nadam(group["weight_decay"] != 0, group["decoupled_weight_decay"], group["maximize"])

@@ -15,6 +15,8 @@ from rushlight.tensor import Tensor
 class ASGD(FusedOptimizer):
     """Stochastic gradient descent with fading steps; `state[p]["ax"]` is the mean of p since step `t0`."""
 
+    by_step = False
+
     def __init__(
         self,
         params: Iterable[Any],
@@ -36,10 +38,8 @@ class ASGD(FusedOptimizer):
     def kept(self, group: Group) -> tuple[str, ...]:
         return ("ax",)
 
-    def start(self, state: State, p: Tensor, group: Group) -> None:
-        super().start(state, p, group)
-        state["eta"] = rate_of(group)
-        state["mu"] = 1.0
+    def start(self, p: Tensor, group: Group) -> State:
+        return {**super().start(p, group), "eta": rate_of(group), "mu": 1.0}
 
     def update(self, group: Group, state: State) -> Update:
         return descents.asgd(group["weight_decay"] != 0, group["maximize"])
@@ -78,9 +78,8 @@ class Rprop(FusedOptimizer):
     def kept(self, group: Group) -> tuple[str, ...]:
         return "prev", "step_size"
 
-    def start(self, state: State, p: Tensor, group: Group) -> None:
-        super().start(state, p, group)
-        state["step_size"] = creation.like(p, float(group["lr"]), None, None, False)
+    def start(self, p: Tensor, group: Group) -> State:
+        return {**super().start(p, group), "step_size": creation.like(p, float(group["lr"]), None, None, False)}
 
     def update(self, group: Group, state: State) -> Update:
         return descents.rprop(group["maximize"])

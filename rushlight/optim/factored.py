@@ -11,6 +11,8 @@ from typing import Any
 
 from rushlight.core.errors import RushlightError
 from rushlight.ops import creation
+from rushlight.ops.inplace import prepare_copy
+from rushlight.ops.moves import Moves
 from rushlight.ops.queries import finfo
 from rushlight.optim.optimizer import Group, Optimizer, check_options
 from rushlight.tape.state import no_grad
@@ -46,7 +48,7 @@ class Adafactor(Optimizer):
         options = {"lr": lr, "beta2_decay": beta2_decay, "eps": eps, "d": d, "weight_decay": weight_decay}
         super().__init__(params, {**options, "foreach": foreach, "maximize": maximize})
 
-    def step_group(self, group: Group, undisturbed: bool) -> None:
+    def prepare(self, group: Group, moves: Moves) -> None:
         with no_grad():
             for p in group["params"]:
                 if p.grad is None:
@@ -55,39 +57,43 @@ class Adafactor(Optimizer):
                     raise RushlightError("Adafactor does not support sparse gradients")
                 if p.dtype.kind == "c":
                     raise RushlightError("Adafactor does not support complex parameters")
-                state = self.state[p]
+                state = self.state.get(p)
                 if not state:
-                    _start(state, p)
-                state["step"] += 1
-                _adapt(p.detach(), -p.grad if group["maximize"] else p.grad, state, group)
+                    state = _start(p)
+                    moves.put(self.state, p, state)
+                step, g = state["step"] + 1, -p.grad if group["maximize"] else p.grad
+                for target, new in _adapted(p.detach(), g, state, group, step):
+                    moves.writes.append(prepare_copy(target, new))
+                moves.put(state, "step", step)
 
 
-def _start(state: dict[str, Any], p: Tensor) -> None:
-    state["step"] = 0
-    if p.ndim > 1:
-        state["row_var"] = creation.zeros(*p.shape[:-1], 1, dtype=p.dtype, device=p.device)
-        state["col_var"] = creation.zeros(*p.shape[:-2], 1, p.shape[-1], dtype=p.dtype, device=p.device)
-    else:
-        state["variance"] = creation.zeros_like(p)
+def _start(p: Tensor) -> dict[str, Any]:
+    if p.ndim <= 1:
+        return {"step": 0, "variance": creation.zeros_like(p)}
+    rows, columns = (*p.shape[:-1], 1), (*p.shape[:-2], 1, p.shape[-1])
+    made = [creation.zeros(*shape, dtype=p.dtype, device=p.device) for shape in (rows, columns)]
+    return {"step": 0, "row_var": made[0], "col_var": made[1]}
 
 
-def _adapt(p: Any, g: Any, state: dict[str, Any], group: Group) -> None:
-    lr, step, (least, least_size) = float(group["lr"]), state["step"], group["eps"]
+def _adapted(p: Any, g: Any, state: dict[str, Any], group: Group, step: int) -> list[tuple[Any, Any]]:
+    """The parameter and its state, each with its new value."""
+    lr, (least, least_size) = float(group["lr"]), group["eps"]
     least = finfo(p.dtype).eps if least is None else least
     share = step ** group["beta2_decay"]
     size = max(least_size, p.norm(2).item() / math.sqrt(p.numel()))
-    if group["weight_decay"]:
-        p.mul_(1 - lr * group["weight_decay"])
     if p.ndim > 1:
-        rows, columns = state["row_var"], state["col_var"]
-        rows.lerp_(g.norm(2, dim=-1, keepdim=True).square() / g.shape[-1], share)
-        columns.lerp_(g.norm(2, dim=-2, keepdim=True).square() / g.shape[-2], share)
+        rows = state["row_var"].lerp(g.norm(2, dim=-1, keepdim=True).square() / g.shape[-1], share)
+        columns = state["col_var"].lerp(g.norm(2, dim=-2, keepdim=True).square() / g.shape[-2], share)
         squares = rows @ columns / rows.mean(dim=-2, keepdim=True).clamp(min=least)
+        kept = [(state["row_var"], rows), (state["col_var"], columns)]
     else:
-        squares = state["variance"].lerp_(g * g, share)
+        squares = state["variance"].lerp(g * g, share)
+        kept = [(state["variance"], squares)]
     update = squares.clamp(min=least * least).rsqrt() * g
     above = max(1.0, update.norm(2).item() / (math.sqrt(update.numel()) * group["d"]))
-    p.add_(update, alpha=-size * min(lr, 1 / math.sqrt(step)) / above)
+    new = p * (1 - lr * group["weight_decay"]) if group["weight_decay"] else p
+    new = new.add(update, alpha=-size * min(lr, 1 / math.sqrt(step)) / above)
+    return [(p, new), *kept]
 
 
 _ADJUSTMENTS = {
@@ -126,7 +132,7 @@ class Muon(Optimizer):
                 if p.ndim != 2:
                     raise ValueError(f"Muon only supports 2D parameters, whereas a parameter has shape {list(p.shape)}")
 
-    def step_group(self, group: Group, undisturbed: bool) -> None:
+    def prepare(self, group: Group, moves: Moves) -> None:
         lr, momentum = float(group["lr"]), group["momentum"]
         with no_grad():
             for parameter in group["params"]:
@@ -135,14 +141,16 @@ class Muon(Optimizer):
                     continue
                 if g.is_sparse or g.dtype.kind == "c":
                     raise RushlightError("Muon does not support sparse gradients or complex parameters")
-                state, p = self.state[parameter], parameter.detach()
+                state, p = self.state.get(parameter), parameter.detach()
                 if not state:
-                    state["momentum_buffer"] = creation.zeros_like(p)
-                buffer = state["momentum_buffer"].lerp_(g, 1 - momentum)
+                    state = {"momentum_buffer": creation.zeros_like(p)}
+                    moves.put(self.state, parameter, state)
+                buffer = state["momentum_buffer"].lerp(g, 1 - momentum)
                 update = _orthogonal(g.lerp(buffer, momentum) if group["nesterov"] else buffer, group)
                 scale = _ADJUSTMENTS[group["adjust_lr_fn"] or "original"](*p.shape)
-                p.mul_(1 - lr * group["weight_decay"])
-                p.add_(update.to(p.dtype), alpha=-lr * scale)
+                new = (p * (1 - lr * group["weight_decay"])).add(update.to(p.dtype), alpha=-lr * scale)
+                moves.writes.append(prepare_copy(state["momentum_buffer"], buffer))
+                moves.writes.append(prepare_copy(p, new))
 
 
 def _orthogonal(matrix: Any, group: Group) -> Any:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from operator import setitem
 from typing import Any
 
 from rushlight.core.errors import SparseOperandError
 from rushlight.ops import creation
-from rushlight.ops.inplace import Update
-from rushlight.ops.optimise import advance
+from rushlight.ops.inplace import Update, prepare_copy
+from rushlight.ops.moves import Moves
 from rushlight.ops.steps import taken
 from rushlight.optim.optimizer import Group, Optimizer
-from rushlight.optim.rows import advance_rows
+from rushlight.optim.rows import move_rows
 from rushlight.tape.state import enable_grad
+from rushlight.tape.value import Leaf
 from rushlight.tensor import Tensor
 
 State = dict[str, Any]
@@ -20,9 +22,8 @@ State = dict[str, Any]
 class FusedOptimizer(Optimizer):
     """A subclass says what it keeps, which kernel it runs and with which numbers."""
 
-    by_rows = (
-        False  # whether a row whose gradient is zero stays as it is, so that a sparse gradient moves its rows only
-    )
+    by_rows = False  # whether a row without gradient stays as it is, so that a sparse gradient moves its rows only
+    by_step = True  # whether kernel and numbers are the same for all parameters that have made as many steps
 
     def kept(self, group: Group) -> tuple[str, ...]:
         """The names of the state's tensors, in the kernel's order."""
@@ -36,51 +37,77 @@ class FusedOptimizer(Optimizer):
         """The kernel's numbers for this step; `state["step"]` counts from 1."""
         raise NotImplementedError(f"{type(self).__name__} does not say how to step")
 
-    def start(self, state: State, p: Tensor, group: Group) -> None:
-        state["step"] = 0
-        for name in self.kept(group):
-            state[name] = creation.zeros_like(p)
+    def start(self, p: Tensor, group: Group) -> State:
+        """The state before the first step."""
+        return {"step": 0, **{name: creation.zeros_like(p) for name in self.kept(group)}}
 
     def after(self, group: Group, state: State) -> None:
         """What changes between steps beside the kernel's tensors."""
 
-    def step_group(self, group: Group, undisturbed: bool) -> None:
-        names = self.kept(group)
+    def prepare(self, group: Group, moves: Moves) -> None:
+        names, states, put = self.kept(group), self.state, moves.acts.append
+        pending: dict[Tensor, State] = {}
+        count, numbers = -1, ()
+        update: Any = None
         for p in group["params"]:
             leaf = p.node
-            if leaf is None or leaf.grad is None:
+            if leaf is None:
                 continue
-            state = self.state[p]
+            grad = leaf.grad if leaf.__class__ is Leaf else p.grad
+            if grad is None:
+                continue
+            state = states.get(p)
             if not state:
-                self.start(state, p, group)
-            state["step"] += 1
-            values = (p, *(state[name] for name in names), leaf.grad)
+                state = self.begin(p, group, moves)
+            seen = pending.setdefault(p, dict(state)) if self._repeats else state
+            step = seen["step"] + 1
+            if self.by_step:
+                change = None
+                if step != count:
+                    change = {"step": step}
+                    count, update, numbers = step, self.update(group, change), self.numbers(group, change)
+                put((setitem, state, "step", step))
+            else:
+                change = {**seen, "step": step}
+                update, numbers = self.update(group, change), self.numbers(group, change)
+                self.after(group, change)
+                put((state.update, change))
+            if self._repeats:
+                seen.update(change or {"step": step})
+            values = (p, *[state[name] for name in names], grad)
             try:
-                advance(self.update(group, state), values, self.numbers(group, state), undisturbed)
+                moves.add(update, values, numbers)
             except SparseOperandError:
                 if not self.by_rows or group["weight_decay"]:
                     raise
-                advance_rows(self.update(group, state), values, self.numbers(group, state))
-            self.after(group, state)
+                move_rows(moves, update, values, numbers)
 
-    def step_on_tape(self, group: Group) -> None:
+    def begin(self, p: Tensor, group: Group, moves: Moves) -> State:
+        """The state of a parameter that has none, which is entered when the step is made."""
+        state = moves.begun.get(p)
+        if state is None:
+            state = moves.begun[p] = self.start(p, group)
+            moves.put(self.state, p, state)
+        return state
+
+    def prepare_on_tape(self, group: Group, moves: Moves) -> None:
         """The same formula as an op with a derivative; parameters that are results get a record, leaves cannot."""
         if group.get("foreach"):
             raise AssertionError("_foreach ops don't support autograd: differentiable needs foreach=False or None")
+        names = self.kept(group)
         for p in group["params"]:
             if p.grad is None:
                 continue
-            state = self.state[p]
-            if not state:
-                self.start(state, p, group)
-            state["step"] = state.get("step", 1) + 1  # SGD counts none elsewhere
-            names = self.kept(group)
+            state = self.state.get(p) or self.begin(p, group, moves)
+            change = {**state, "step": state.get("step", 1) + 1}  # SGD counts none elsewhere
             with enable_grad():
-                numbers = self.numbers(group, state)
-                made = taken(self.update(group, state), (p, *(state[name] for name in names), p.grad), numbers)
-                p.copy_(made[0])
-                state.update(zip(names, made[1:], strict=True))
-                self.after(group, state)
+                numbers = self.numbers(group, change)
+                values = (p, *[state[name] for name in names], p.grad)
+                made = taken(self.update(group, change), values, numbers)
+                moves.writes.append(prepare_copy(p, made[0]))
+                change.update(zip(names, made[1:], strict=True))
+                self.after(group, change)
+            moves.replace(state, change)
 
 
 def check_betas(name: str, betas: tuple[float, float]) -> tuple[float, float]:

@@ -9,6 +9,8 @@ from typing import Any
 
 from rushlight.core.errors import RushlightError
 from rushlight.ops import creation, views
+from rushlight.ops.inplace import finish_all, prepare_copy
+from rushlight.ops.moves import Moves
 from rushlight.optim.optimizer import Optimizer
 from rushlight.tape.state import enable_grad, no_grad
 from rushlight.tensor import Tensor
@@ -168,9 +170,25 @@ class LBFGS(Optimizer):
 
     @no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """After an error the parameters, and what is kept for the next step, are those from before."""
         if closure is None:
             raise TypeError("LBFGS.step: a closure that computes the loss anew is needed")
-        group, state = self.param_groups[0], self.state[self._params[0]]
+        known: dict[str, Any] = self.state.get(self._params[0], {})
+        state = {name: list(value) if isinstance(value, list) else value for name, value in known.items()}
+        back = [prepare_copy(p.detach(), p.detach().clone()) for p in self._params]
+        try:
+            loss = self._step(closure, state)
+        except BaseException:
+            finish_all(back)
+            raise
+        moves = Moves()
+        moves.put(self.state, self._params[0], known)
+        moves.replace(known, state)
+        moves.make()
+        return loss
+
+    def _step(self, closure: Callable[[], Any], state: dict[str, Any]) -> Any:
+        group = self.param_groups[0]
         state.setdefault("func_evals", 0)
         state.setdefault("n_iter", 0)
         with enable_grad():

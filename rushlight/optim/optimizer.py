@@ -11,8 +11,8 @@ from typing import Any
 
 from rushlight.core.errors import RushlightError, SparseOperandError
 from rushlight.ops import elementwise as e
-from rushlight.tape.recipe import nothing_watched
-from rushlight.tape.state import STATE, enable_grad, no_grad
+from rushlight.ops.moves import Moves
+from rushlight.tape.state import enable_grad, no_grad
 from rushlight.tape.value import Leaf
 from rushlight.tensor import Handle, Tensor
 
@@ -25,6 +25,8 @@ class Optimizer:
 
     `param_groups` is a list of dicts: "params" and the options of that group. `state` is a dict per parameter.
     """
+
+    _repeats = False  # whether a group has a parameter twice
 
     def __init__(self, params: Iterable[Any], defaults: dict[str, Any]) -> None:
         if isinstance(params, Tensor):
@@ -46,7 +48,8 @@ class Optimizer:
         if isinstance(given, set):
             raise TypeError("a group of parameters must have an order: a list, not a set")
         listed, names = _with_names([given] if isinstance(given, Tensor) else list(given))
-        if len({id(p) for p in listed}) < len(listed):
+        repeats = len({id(p) for p in listed}) < len(listed)
+        if repeats:
             warnings.warn("an optimiser's group has a parameter twice; it will be changed twice", stacklevel=3)
         known = {id(p) for group in self.param_groups for p in group["params"]}
         for p in listed:
@@ -60,6 +63,7 @@ class Optimizer:
         if self.param_groups and ("param_names" in self.param_groups[0]) != (names is not None):
             raise ValueError("an optimiser's parameters have names in all groups or in none")
         self.param_groups.append(group if names is None else {**group, "param_names": names})
+        self._repeats = self._repeats or repeats
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forget the gradients, or fill them with zeros."""
@@ -80,19 +84,20 @@ class Optimizer:
         if closure is not None:
             with enable_grad():
                 loss = closure()
-        undisturbed = nothing_watched() and not STATE.get().special
+        moves = Moves()
         try:
             for group in self.param_groups:
                 if group.get("capturable"):
                     check_capturable(group)
                 if group.get("differentiable"):
-                    self.step_on_tape(group)
+                    self.prepare_on_tape(group, moves)
                 else:
-                    self.step_group(group, undisturbed)
+                    self.prepare(group, moves)
         except SparseOperandError as error:
             raise RushlightError(
                 f"{type(self).__name__} does not support sparse gradients, please consider SparseAdam instead"
             ) from error
+        moves.make()
         return loss
 
     def __init_subclass__(cls, **named: Any) -> None:
@@ -135,10 +140,11 @@ class Optimizer:
         """Call `hook(optimizer)` after loading."""
         return self._add_hook("was loaded", hook, prepend)
 
-    def step_group(self, group: Group, undisturbed: bool) -> None:
+    def prepare(self, group: Group, moves: Moves) -> None:
+        """Collect what a step changes of a group and of its state; nothing changes yet. See Note [Whole steps]."""
         raise NotImplementedError(f"{type(self).__name__} does not say how to step")
 
-    def step_on_tape(self, group: Group) -> None:
+    def prepare_on_tape(self, group: Group, moves: Moves) -> None:
         """The step of a group that is `differentiable`."""
         raise RushlightError(f"{type(self).__name__} has no differentiable step")
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 from typing import Any
 
 from rushlight.ops.inplace import Update
-from rushlight.ops.sparse_rows import put_rows
+from rushlight.ops.moves import Moves
+from rushlight.ops.sparse_rows import prepare_rows
 from rushlight.tape.state import no_grad
 
 
-def advance_rows(update: Update, values: tuple[Any, ...], params: tuple[float, ...]) -> None:
+def move_rows(moves: Moves, update: Update, values: tuple[Any, ...], params: tuple[float, ...]) -> None:
     """`update(values, params)` of the rows that the gradient, the last of the values, has; the others stay as they are."""
     *targets, grad = values
     with no_grad():
@@ -22,5 +23,4 @@ def advance_rows(update: Update, values: tuple[Any, ...], params: tuple[float, .
             return
         rows = [target.detach().index_select(0, at) for target in targets]
         update((*rows, whole.values()), params)
-        for target, row in zip(targets, rows, strict=True):
-            put_rows(target, at, row, False)
+        moves.writes += [prepare_rows(target, at, row, False) for target, row in zip(targets, rows, strict=True)]

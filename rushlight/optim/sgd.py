@@ -8,10 +8,13 @@ from typing import Any
 from rushlight.core.errors import SparseOperandError
 from rushlight.ops import creation
 from rushlight.ops.inplace import Update
-from rushlight.ops.optimise import advance, sgd
+from rushlight.ops.moves import Moves
+from rushlight.ops.optimise import sgd
 from rushlight.optim.fused import FusedOptimizer, State
 from rushlight.optim.optimizer import Group, check_options, rate_of
-from rushlight.optim.rows import advance_rows
+from rushlight.optim.rows import move_rows
+from rushlight.tape.value import Leaf
+from rushlight.tensor import Tensor
 
 
 class SGD(FusedOptimizer):
@@ -58,32 +61,43 @@ class SGD(FusedOptimizer):
         if not group["momentum"]:
             state.clear()
 
-    def step_group(self, group: Group, undisturbed: bool) -> None:
-        lr, momentum, decay = float(group["lr"]), group["momentum"], group["weight_decay"]
-        update = sgd(momentum != 0, group["nesterov"], decay != 0, group["maximize"])
-        first = (lr, decay, 0.0, 1.0, momentum)
-        later = (lr, decay, momentum, 1 - group["dampening"], momentum)
-        states = self.state
+    def prepare(self, group: Group, moves: Moves) -> None:
+        """No steps are counted: the first one of a parameter is the one that finds no buffer."""
+        first, later = (self.numbers(group, {"step": step}) for step in (1, 2))
+        update, momentum, states = self.update(group, {}), group["momentum"], self.state
         for p in group["params"]:
             leaf = p.node
-            if leaf is None or leaf.grad is None:
+            if leaf is None:
+                continue
+            grad = leaf.grad if leaf.__class__ is Leaf else p.grad
+            if grad is None:
                 continue
             if not momentum:
                 try:
-                    advance(update, (p, leaf.grad), later, undisturbed)
+                    moves.add(update, (p, grad), later)
                 except SparseOperandError:
-                    if decay:
+                    if group["weight_decay"]:
                         raise
-                    advance_rows(update, (p, leaf.grad), later)
+                    move_rows(moves, update, (p, grad), later)
                 continue
-            state = states[p]
-            buffer, numbers = state.get("momentum_buffer"), later
-            if buffer is None:
-                state["momentum_buffer"] = buffer = creation.zeros_like(p)
-                numbers = first
+            state, numbers = states.get(p), later
+            if not state or state.get("momentum_buffer") is None:
+                state, numbers = moves.begun.get(p), later
+                if state is None:
+                    state, numbers = self._begin(p, moves), first
+            buffer = state["momentum_buffer"]
             try:
-                advance(update, (p, buffer, leaf.grad), numbers, undisturbed)
+                moves.add(update, (p, buffer, grad), numbers)
             except SparseOperandError as error:  # momentum moves all rows
-                if decay:
+                if group["weight_decay"]:
                     raise
-                advance(update, (p, buffer, error.obj.to_dense()), numbers, undisturbed)
+                moves.add(update, (p, buffer, error.obj.to_dense()), numbers)
+
+    def _begin(self, p: Tensor, moves: Moves) -> State:
+        state = moves.begun[p] = {"momentum_buffer": creation.zeros_like(p)}
+        known = self.state.get(p)
+        if known is None:
+            moves.put(self.state, p, state)
+        else:  # a loaded state that has other things
+            moves.put(known, "momentum_buffer", state["momentum_buffer"])
+        return state

@@ -7,10 +7,11 @@ from typing import Any
 
 from rushlight.core.errors import RushlightError
 from rushlight.ops import creation
+from rushlight.ops.moves import Moves
 from rushlight.ops.optimise import adam
 from rushlight.optim.fused import check_betas
 from rushlight.optim.optimizer import Group, Optimizer, check_options
-from rushlight.optim.rows import advance_rows
+from rushlight.optim.rows import move_rows
 from rushlight.sparse.coo import SparseTensor
 
 
@@ -35,7 +36,7 @@ class SparseAdam(Optimizer):
                 if isinstance(p, SparseTensor):
                     raise ValueError("SparseAdam requires dense parameter tensors; their gradients are what is sparse")
 
-    def step_group(self, group: Group, undisturbed: bool) -> None:
+    def prepare(self, group: Group, moves: Moves) -> None:
         first, second = group["betas"]
         update = adam(False, False, False, group["maximize"])
         for p in group["params"]:
@@ -44,12 +45,13 @@ class SparseAdam(Optimizer):
                 continue
             if not isinstance(grad, SparseTensor):
                 raise RushlightError("SparseAdam does not support dense gradients, please consider Adam instead")
-            state = self.state[p]
+            state = self.state.get(p)
             if not state:
-                state["step"] = 0
-                state["exp_avg"], state["exp_avg_sq"] = creation.zeros_like(p), creation.zeros_like(p)
-            state["step"] += 1
+                state = {"step": 0, "exp_avg": creation.zeros_like(p), "exp_avg_sq": creation.zeros_like(p)}
+                moves.put(self.state, p, state)
+            step = state["step"] + 1
             # The root is not corrected before eps is added: the correction is in the rate.
-            rate = group["lr"] * (1 - second ** state["step"]) ** 0.5 / (1 - first ** state["step"])
+            rate = group["lr"] * (1 - second**step) ** 0.5 / (1 - first**step)
             numbers = (1 - first, second, 1 - second, rate, 1.0, group["eps"], 0.0)
-            advance_rows(update, (p, state["exp_avg"], state["exp_avg_sq"], grad), numbers)
+            move_rows(moves, update, (p, state["exp_avg"], state["exp_avg_sq"], grad), numbers)
+            moves.put(state, "step", step)

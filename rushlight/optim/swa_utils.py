@@ -9,6 +9,7 @@ from typing import Any
 
 from rushlight.nn.module import Module
 from rushlight.nn.norm import _BatchNorm
+from rushlight.ops.inplace import finish_all, prepare_copy
 from rushlight.optim.optimizer import Group, Optimizer
 from rushlight.optim.schedules import LRScheduler
 from rushlight.tape.state import no_grad
@@ -117,42 +118,51 @@ class AveragedModel(Module):
         return [*model.parameters(), *model.buffers()] if self.use_buffers else list(model.parameters())
 
     def update_parameters(self, model: Module) -> None:
-        """Take the model's parameters into the average."""
+        """Take the model's parameters into the average: all of them or, after an error, none."""
         mine = [p.detach() for p in self._averaged(self.module)]
         now = [n.detach().to(a.device) for a, n in zip(mine, self._averaged(model), strict=True)]
         count = int(self.n_averaged.item())
-        if not count:
-            for average, value in zip(mine, now, strict=True):
-                average.copy_(value)
-        elif self.avg_fn is not None:
-            for average, value in zip(mine, now, strict=True):
-                average.copy_(self.avg_fn(average, value, self.n_averaged.to(average.device)))
-        else:
-            (self.multi_avg_fn or get_swa_multi_avg_fn())(mine, now, self.n_averaged)
-        if not self.use_buffers:
-            for own, given in zip(self.module.buffers(), model.buffers(), strict=True):
-                own.detach().copy_(given.detach().to(own.device))
-        self.n_averaged += 1
+        with no_grad():
+            if not count:
+                new = now
+            elif self.avg_fn is not None:
+                pairs = zip(mine, now, strict=True)
+                new = [self.avg_fn(average, value, self.n_averaged.to(average.device)) for average, value in pairs]
+            else:
+                new = [average.clone() for average in mine]
+                (self.multi_avg_fn or get_swa_multi_avg_fn())(new, now, self.n_averaged)
+            moved = list(zip(mine, new, strict=True))
+            if not self.use_buffers:
+                moved += list(zip(self.module.buffers(), model.buffers(), strict=True))
+            moved.append((self.n_averaged, self.n_averaged + 1))
+            finish_all([prepare_copy(own.detach(), given.detach().to(own.device)) for own, given in moved])
 
 
 def update_bn(loader: Iterable[Any], model: Module, device: Any = None) -> None:
-    """Make the running statistics of a model's batch norms anew, those of one pass over the data."""
+    """Make the running statistics of a model's batch norms anew, those of one pass over the data; after an error, the old ones."""
     norms = [module for module in model.modules() if isinstance(module, _BatchNorm)]
     if not norms:
         return
     kept = [module.momentum for module in norms]
     was_training = model.training
-    model.train()
-    for module in norms:
-        module.reset_running_stats()
-        module.momentum = None  # a mean of all batches
+    statistics = [b.detach() for module in norms for b in module.buffers(recurse=False)]
     with no_grad():
-        for batch in loader:
-            given = batch[0] if isinstance(batch, (list, tuple)) else batch
-            model(given if device is None else given.to(device))
-    for module, momentum in zip(norms, kept, strict=True):
-        module.momentum = momentum
-    model.train(was_training)
+        back = [prepare_copy(b, b.clone()) for b in statistics]
+        try:
+            model.train()
+            for module in norms:
+                module.reset_running_stats()
+                module.momentum = None  # a mean of all batches
+            for batch in loader:
+                given = batch[0] if isinstance(batch, (list, tuple)) else batch
+                model(given if device is None else given.to(device))
+        except BaseException:
+            finish_all(back)
+            raise
+        finally:
+            for module, momentum in zip(norms, kept, strict=True):
+                module.momentum = momentum
+            model.train(was_training)
 
 
 class SWALR(LRScheduler):

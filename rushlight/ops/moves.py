@@ -1,0 +1,98 @@
+"""The writes of an optimiser's step: all prepared, then all made.
+
+# Note [Whole steps]
+1. A step is made of moves: writes by kernels, and changes of plain numbers. `Moves` collects them. Until `make` nothing that
+   the program sees has changed, so an error while they are collected (no memory, a gradient that is refused) leaves
+   parameters, state and counters as they were. After that nothing is left that allocates or fails.
+2. Where nothing has a recipe and a kernel's plan is known, a move is one tuple, (function, *args), of a builtin function.
+   They run in one call of the interpreter's own, in which it hears of no signal: Ctrl-C comes before the first or after the
+   last.
+3. Other moves (`Write`) are made while signals are held back; see `inplace.finish_all`.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import deque
+from collections.abc import Iterable
+from itertools import starmap
+from operator import call, setitem
+from types import BuiltinFunctionType
+from typing import Any
+
+from rushlight.core.interrupts import Uninterrupted
+from rushlight.devices.allocator import Storage
+from rushlight.ops.inplace import Update, Write, finish_all
+from rushlight.tape.place import CALLED, user_frame
+from rushlight.tape.recipe import nothing_watched
+from rushlight.tape.state import STATE
+from rushlight.tape.value import Value
+
+_get_frame = sys._getframe
+
+
+class Moves:
+    """What a step will change. See Note [Whole steps]."""
+
+    __slots__ = ("acts", "begun", "quick", "read", "storages", "writes")
+
+    def __init__(self) -> None:
+        self.acts: list[tuple[Any, ...]] = []  # (function, *args), in order
+        self.storages: list[Storage] = []  # what the launches among them write to
+        self.read: list[Any] = []  # what has the memory of addresses among them
+        self.writes: list[Write] = []
+        self.begun: dict[Any, dict[str, Any]] = {}  # new state, by parameter
+        self.quick = nothing_watched() and not STATE.get().special  # no write needs preparation
+
+    def add(self, update: Update, values: tuple[Value, ...], params: tuple[float, ...]) -> None:
+        """`update(values, params)`."""
+        plan: Any = update.plans.get(tuple([v.spec for v in values]))
+        if plan is None or not self.quick or plan.launch.__class__ is not BuiltinFunctionType:
+            self.writes.append(update.prepared(values, params))
+            return
+        try:
+            addresses = [v.memory.address + v.offset for v in values]  # type: ignore[operator]
+        except TypeError:  # a dropped gradient; see Note [Hot path]
+            self.writes.append(update.prepared(values, params))
+            return
+        targets = update.targets
+        self.read.append(values)
+        self.acts.append((plan.launch, *addresses[:targets], *addresses, *plan.tail, *params))
+        self.storages += [v.memory for v in values[:targets]]
+
+    def put(self, table: dict[Any, Any], key: Any, value: Any) -> None:
+        """`table[key] = value`."""
+        self.acts.append((setitem, table, key, value))
+
+    def replace(self, state: dict[str, Any], new: dict[str, Any]) -> None:
+        """Have a state hold what `new` holds, and nothing else."""
+        self.acts += [(state.clear,), (state.update, new)]
+
+    def make(self) -> None:
+        """Change everything."""
+        storages, writes = self.storages, self.writes
+        if not storages:
+            finish_all(writes, self.acts)
+            return
+        frame = user_frame(_get_frame(1))
+        place = (frame.f_code, frame.f_lasti, CALLED.get())
+        if writes:
+            finish_all(writes, [*self.acts, (_mark, storages, place)])
+            return
+        unmarked, acting = iter(storages), starmap(call, self.acts)
+        try:
+            deque(acting, 0)
+            for storage in unmarked:  # the interpreter hears of signals between two, so the rest is known
+                storage.version += 1
+                storage.written = place
+        except BaseException:  # Ctrl-C, after the acts
+            with Uninterrupted():
+                _mark(unmarked, place)
+            raise
+
+
+def _mark(storages: Iterable[Storage], place: Any) -> None:
+    """Count the writes. See Note [Places]."""
+    for storage in storages:
+        storage.version += 1
+        storage.written = place

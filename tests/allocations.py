@@ -1,0 +1,71 @@
+"""Allocations that fail: what a call leaves behind when the n-th of its allocations fails, for every n."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from rushlight import OutOfMemoryError, memory
+from rushlight.devices.allocator import Pool
+
+
+class Failing:
+    """`Pool.fresh` that raises at its n-th call; 0: never, only counts."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, error: type[BaseException] = OutOfMemoryError) -> None:
+        self.at = 0
+        self.calls = 0
+        self.error = error
+        fresh = Pool.fresh
+
+        def failing(pool: Pool, room: int, *reading: Any) -> int:
+            self.calls += 1
+            if self.calls == self.at:
+                raise self.error("simulated")
+            return fresh(pool, room, *reading)
+
+        monkeypatch.setattr(Pool, "fresh", failing)
+
+    def start(self, at: int) -> None:
+        self.at = at
+        self.calls = 0
+
+
+def fail_at_every_allocation(
+    failing: Failing,
+    make: Callable[[], Any],
+    act: Callable[[Any], Any],
+    look: Callable[[Any], Any],
+    device: str = "cpu",
+    error: type[BaseException] = OutOfMemoryError,
+) -> int:
+    """Fail each allocation of `act(make())` in turn: `look` sees what it saw before, and after `act` again what it would have seen.
+
+    How many failures there were.
+    """
+    failing.start(0)
+    thing = make()
+    act(thing)
+    want = look(thing)
+    count = 0
+    while True:
+        failing.start(0)
+        thing = make()
+        before = look(thing)
+        memory.empty_cache(device)
+        failing.start(count + 1)  # blocks that the call itself gave back are taken again without failing
+        failed = True
+        with contextlib.suppress(error):
+            act(thing)
+            failed = False
+        failing.start(0)
+        if not failed:
+            assert look(thing) == want
+            return count
+        count += 1
+        assert look(thing) == before, f"allocation {count} failed and something has changed"
+        act(thing)
+        assert look(thing) == want, f"after allocation {count} failed, the same call again gives something else"
