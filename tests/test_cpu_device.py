@@ -1,11 +1,13 @@
 """The CPU device against NumPy and the reference device: every loop shape, every dtype, threads, cache, errors."""
 
 import ctypes
+import gc
 import itertools
 import os
 import subprocess
 import sys
 import threading
+import weakref
 
 import ml_dtypes
 import numpy as np
@@ -15,7 +17,7 @@ from rushlight import scalar as s
 from rushlight.core.dtypes import ALL, bfloat16, bool_, compute_type, float16, float32, float64, int32, int64, uint8
 from rushlight.core.errors import OutOfMemoryError
 from rushlight.devices import cache
-from rushlight.devices.cpu import native, open_device, threads
+from rushlight.devices.cpu import native, open_device, stub, threads
 from rushlight.devices.reference import open_device as open_reference
 from rushlight.kernel.shapes import Contract, Gather, Map, Reduce, Rowwise, Scatter
 
@@ -637,3 +639,12 @@ def test_status_words_start_at_zero_and_stay(cpu):
     word = cpu.status_word("a new label")
     assert ctypes.c_int32.from_address(word).value == 0
     assert cpu.status_word("a new label") == word
+
+
+def test_the_definition_of_a_builtin_outlives_every_table_of_it():
+    """The interpreter's last collection reads it after modules were cleared."""
+    stub.builtin(stub.entry(threads.runner()), "kept", b"")
+    known = weakref.ref(stub._method(stub.entry(threads.runner()), "kept"))
+    stub._method.cache_clear()
+    gc.collect()
+    assert known() is not None

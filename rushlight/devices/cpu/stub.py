@@ -296,8 +296,10 @@ def symbol_address(symbol: str) -> int:
 
 @cache
 def _method(address: int, name: str) -> MethodDef:
-    """Kept for good: CPython keeps pointers into it."""
-    return MethodDef(name.encode(), address, FASTCALL, None)
+    """Kept until the process ends: CPython keeps a pointer into it, which the collector reads after caches were cleared."""
+    made = MethodDef(name.encode(), address, FASTCALL, None)
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(made))
+    return made
 
 
 def builtin(address: int, name: str, bound: bytes | tuple[bytes, Tell]) -> Launch:

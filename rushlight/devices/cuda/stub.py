@@ -211,7 +211,10 @@ def _definition(key: tuple[object, ...], write: Callable[[str], str]) -> _Method
         found = _definitions.get(key)
         if found is None:
             name = f"native{len(_definitions)}"
-            found = _definitions[key] = _MethodDef(b"launch", _compiled(write(name), name), _METH_FASTCALL, None)
+            found = _MethodDef(b"launch", _compiled(write(name), name), _METH_FASTCALL, None)
+            # CPython keeps a pointer into it, which the collector reads after modules and their tables were cleared.
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(found))
+            _definitions[key] = found
         return found
 
 
