@@ -1,6 +1,8 @@
 # Every target sets up what it needs in a local .venv, once; a stamp file says which extra is in.
 #   make demo [DEVICE=webgpu]   train the small GPT
 #   make test [ARGS="-k exp"]   the tests but the slow ones; `make test-slow` runs those
+#   make test-checked           the catalog and the memory's tests in the checking build (RUSHLIGHT_CHECK=1)
+#   make fuzz [MINUTES=60]      random calls, files and programs in the checking build
 #   make check                  lint, format, types, architecture
 #   make bench [ARGS=...]       the speed table against PyTorch
 
@@ -13,7 +15,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo test test-slow check bench clean
+MINUTES ?= 60
+CHECKED := catalog catalog_gradients bounds views_property storage inplace subscript folding nn_windows \
+    direct_convolution sorting budget checkpoint
+
+.PHONY: demo test test-slow test-checked fuzz check bench clean
 
 demo: $(VENV)/demo.stamp
 	$(BIN)/python examples/train_gpt.py $(if $(DEVICE),--device $(DEVICE)) $(ARGS)
@@ -23,6 +29,12 @@ test: $(VENV)/dev.stamp
 
 test-slow: $(VENV)/dev.stamp
 	$(BIN)/python -m pytest -m slow $(ARGS)
+
+test-checked: $(VENV)/dev.stamp
+	RUSHLIGHT_CHECK=1 $(BIN)/python -m pytest -n $(JOBS) -m "not slow" -k "not cuda and not reference" $(CHECKED:%=tests/test_%.py) $(ARGS)
+
+fuzz: $(VENV)/dev.stamp
+	$(BIN)/python -m tests.fuzz all --minutes $(MINUTES) --jobs $(JOBS) $(ARGS)
 
 check: $(VENV)/dev.stamp
 	$(BIN)/ruff check .

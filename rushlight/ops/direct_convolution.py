@@ -174,7 +174,7 @@ def _plan_weights(op: Op, ins: Sequence[Spec], static: Static) -> Plan:
     kind = _kinds(groups, outs, shared)[1]
     run = built(pool, Convolve(g.dtype, kind, _step(stride)))
     sizes = (*pixels, *window, *image, *stride, *dilation, *before)
-    parts = min(n, MOST_PARTS)
+    parts = min(n, MOST_PARTS) if kind == "weights" else 1
     tail = _numbers(n, groups, outs // groups, shared, sizes, parts)
     cost = _cost(n, outs, shared, window, pixels) + g.numel + x.numel
     if kind != "weights":
