@@ -50,6 +50,8 @@ def from_numpy_dtype(dtype: Any) -> DType:
 
 def copy_in(value: Value, source: memoryview) -> None:
     device: Any = value.spec.device
+    if source.nbytes != value.spec.nbytes or not value.spec.contiguous:
+        raise ShapeError(f"{source.nbytes} bytes do not fill {value.spec!r}, which has {value.spec.nbytes}")
     if not source.nbytes:
         return
     address = replay.ensure(value.memory) + value.offset

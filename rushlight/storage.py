@@ -13,7 +13,7 @@ from typing import Any
 from rushlight import sharing
 from rushlight.core import dtypes
 from rushlight.core.dtypes import DType
-from rushlight.core.errors import RushlightError
+from rushlight.core.errors import RushlightError, ShapeError
 from rushlight.core.shapes import Size, Spec
 from rushlight.devices.allocator import Lent, Storage, room_for
 from rushlight.ops import creation, inplace_views
@@ -167,6 +167,8 @@ class UntypedStorage:
             raise RushlightError(
                 "resize_: a storage that is shared or belongs to NumPy has the size it has; .clone() it"
             )
+        if nbytes < 0:
+            raise ShapeError(f"resize_: a storage cannot have {nbytes} bytes")
         storage = self.memory
         if storage.address is None:  # given back, or dropped by a budget
             _restored(storage, room_for(nbytes))

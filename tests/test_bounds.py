@@ -42,6 +42,7 @@ def test_reach_is_the_bytes_of_the_elements(shape, strides, expected):
     ("shape", "strides"),
     [
         ((-1,), (1,)),
+        ((0, 1 << 62, 1 << 62), None),
         ((2, -3), (3, 1)),
         ((1 << 62,), (1,)),
         ((2,), (1 << 61,)),
@@ -124,6 +125,8 @@ def test_set_resize_and_storages_stay_inside():
             x.set_(y.untyped_storage(), offset, size, stride)
     with pytest.raises((ValueError, RuntimeError)):
         x.resize_(-1)
+    with pytest.raises((ValueError, RuntimeError)):
+        x.untyped_storage().resize_(-1)
     x.resize_(64)
     x.fill_(1.0)
     assert x.sum().item() == 64 and y.sum().item() == 120

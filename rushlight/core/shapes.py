@@ -189,6 +189,8 @@ def reach(shape: Sequence[int], strides: Sequence[int], itemsize: int) -> tuple[
     for size, stride in zip(shape, strides, strict=True):
         if size < 0:
             raise ShapeError(f"a size cannot be negative, got {list(shape)}")
+        if size >= _BEYOND or not -_BEYOND < stride < _BEYOND:
+            raise _beyond(shape, strides)
         if stride < 0:
             low += (size - 1) * stride
         else:
@@ -197,8 +199,12 @@ def reach(shape: Sequence[int], strides: Sequence[int], itemsize: int) -> tuple[
         return 0, 0
     low, high = low * itemsize, (high + 1) * itemsize
     if max(high, numel(shape) * itemsize) >= _BEYOND or low <= -_BEYOND:
-        raise ShapeError(f"sizes {list(shape)} with strides {list(strides)} are more than can be addressed")
+        raise _beyond(shape, strides)
     return low, high
+
+
+def _beyond(shape: Sequence[int], strides: Sequence[int]) -> ShapeError:
+    return ShapeError(f"sizes {list(shape)} with strides {list(strides)} are more than can be addressed")
 
 
 def check_inside(op: str, x: Spec, part: Spec, skip: int) -> None:
