@@ -14,8 +14,8 @@ from typing import Any
 
 from rushlight.core import dtypes
 from rushlight.core.dtypes import DType
-from rushlight.core.errors import DTypeError, NestingError, RushlightError, ShapeError
-from rushlight.core.shapes import Spec, is_contiguous
+from rushlight.core.errors import BoundsError, DTypeError, NestingError, RushlightError, ShapeError
+from rushlight.core.shapes import Spec, is_contiguous, numel
 from rushlight.devices.allocator import Lent, Pool
 from rushlight.devices.registry import pool_of
 from rushlight.devices.transfers import count_copy
@@ -221,7 +221,8 @@ def _array(numbers: Any, dtype: DType | None) -> Any:
 
 
 _PLAIN = {bool, int, float, complex}
-_MOST_DIMS = 64  # of nested lists; a list that holds itself has no end
+_MOST_DIMS = 64  # of nested lists, which may hold themselves, and of pickled tensors
+_MOST_PLACES = 1 << 63
 
 
 def _numbers(data: Any, kinds: set[DType], depth: int = 0) -> Any:
@@ -305,16 +306,64 @@ def noted(value: Value) -> dict[str, Any] | None:
     return value.__dict__ or None
 
 
+def _whole_numbers(what: str, given: Any) -> tuple[int, ...]:
+    numbers = tuple(given) if isinstance(given, (tuple, list)) else None
+    if numbers is None or len(numbers) > _MOST_DIMS:
+        raise ShapeError(f"a pickled tensor: its {what} is a tuple of at most {_MOST_DIMS} numbers")
+    if any(n.__class__ is not int or not 0 <= n < _MOST_PLACES for n in numbers):
+        raise ShapeError(f"a pickled tensor: its {what} holds a number that is no count")
+    return numbers
+
+
+def pickled_shape(shape: Any) -> tuple[int, ...]:
+    """The shape that a pickle gives, if a tensor may have it."""
+    sizes = _whole_numbers("shape", shape)
+    places = 1
+    for n in sizes:
+        places *= max(n, 1)
+    if places >= _MOST_PLACES:
+        raise ShapeError("a pickled tensor: its shape has more places than int64 can number")
+    return sizes
+
+
+def pickled_spec(pool: Pool, dtype: DType, shape: Any, strides: Any, offset: Any, room: int) -> Spec:
+    """The layout that a pickle gives for a part of `room` bytes, if it lies inside them."""
+    sizes, steps = pickled_shape(shape), _whole_numbers("strides", strides)
+    if dtype.__class__ is not DType or offset.__class__ is not int or len(sizes) != len(steps):
+        raise ShapeError("a pickled tensor: a type, as many strides as sizes, and an offset in bytes are needed")
+    spec = Spec.of(pool, dtype, sizes, steps)
+    if offset < 0 or offset % dtype.itemsize or offset + spec.high > room:
+        raise BoundsError(
+            f"a pickled tensor {dtype.name}{list(sizes)} with strides {list(steps)} at byte {offset} reaches outside of its "
+            f"memory of {room} bytes"
+        )
+    return spec
+
+
 def from_shared(
     memory: Value, dtype: DType, shape: Sequence[int], strides: Sequence[int], offset: int, requires_grad: bool
 ) -> Value:
     """What was saved of a tensor that shares its memory with others."""
-    value = within(memory, Spec.of(memory.spec.device, dtype, tuple(shape), tuple(strides)), offset)
-    return creation.requiring(value, requires_grad)
+    if not isinstance(memory, Value) or memory.offset or not memory.spec.contiguous:
+        raise BoundsError("a pickled tensor that shares memory needs all of that memory as one tensor")
+    spec = pickled_spec(memory.spec.device, dtype, shape, strides, offset, memory.spec.nbytes)
+    return creation.requiring(within(memory, spec, offset), requires_grad)
+
+
+_TRUTHS = bytes([0]) + bytes([1]) * 255
 
 
 def from_pickle(raw: bytes, dtype: DType, shape: tuple[int, ...], device: str, requires_grad: bool) -> Value:
-    value = creation.empty_spec(Spec.of(pool_of(device), dtype, shape))
+    """A tensor of the bytes of its elements, which must be as many as its type and shape need."""
+    if not isinstance(raw, (bytes, bytearray)) or dtype.__class__ is not DType or not isinstance(device, str):
+        raise DTypeError("a pickled tensor: bytes, a type, a shape and the name of a device are needed")
+    sizes = pickled_shape(shape)
+    needed = dtype.itemsize * numel(sizes)
+    if len(raw) != needed:
+        raise BoundsError(f"a pickled tensor {dtype.name}{list(sizes)} needs {needed} bytes, got {len(raw)}")
+    if dtype is dtypes.bool_ and raw.translate(None, b"\0\1"):
+        raw = raw.translate(_TRUTHS)
+    value = creation.empty_spec(Spec.of(pool_of(device), dtype, sizes))
     copy_in(value, memoryview(raw))
     return creation.requiring(value, requires_grad)
 

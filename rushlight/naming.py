@@ -55,3 +55,6 @@ class device:
 
     def __hash__(self) -> int:
         return hash(self.type)
+
+    def __reduce__(self) -> Any:
+        return device, (self.type, self.index)

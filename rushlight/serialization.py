@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Any
 
-from rushlight.io.pickled import SAFE, load, save
+from rushlight.io.constructors import SAFE
+from rushlight.io.pickled import load
+from rushlight.io.writing import save
 
 __all__ = ["add_safe_globals", "clear_safe_globals", "get_safe_globals", "load", "safe_globals", "save"]
 

@@ -20,8 +20,7 @@ from typing import Any
 
 from rushlight import interop
 from rushlight.core.dtypes import DType
-from rushlight.core.errors import DeviceError, RushlightError
-from rushlight.core.shapes import Spec
+from rushlight.core.errors import BoundsError, DeviceError, RushlightError
 from rushlight.devices.allocator import Lent, Pool, Storage
 from rushlight.devices.registry import pool_of
 from rushlight.ops import creation
@@ -127,20 +126,31 @@ def _reduced(tensor: Tensor) -> Any:
     return received, given, interop.noted(tensor)
 
 
+def _mapped(pool: Pool, descriptor: int, room: int) -> Shared:
+    """The block behind a descriptor; one shorter than was said would end the process when its end is read."""
+    try:
+        if room <= 0 or os.fstat(descriptor).st_size < room:
+            raise BoundsError(f"a shared tensor: its memory has fewer than the {room} bytes that were said")
+        return Shared(pool, descriptor, room)
+    except BaseException:
+        os.close(descriptor)
+        raise
+
+
 def received(
     descriptor: Any, room: int, dtype: DType, shape: Any, strides: Any, offset: int, requires_grad: bool
 ) -> Value:
-    """The tensor another process sent, in the memory it shares."""
+    """The tensor another process sent, in the memory it shares; its layout must lie inside the file that was sent."""
     ForkingPickler.register(Tensor, _reduced)
     pool: Any = pool_of("cpu")
-    block = Shared(pool, descriptor.detach(), room)
+    spec = interop.pickled_spec(pool, dtype, shape, strides, offset, room)
+    block = _mapped(pool, descriptor.detach(), room)
     storage = call.new(Storage)
     storage.address, storage.pool, storage.room = block.address, pool, room
     storage.blocks = block  # type: ignore[assignment]
     storage.version, storage.recipe = 0, None
     pool.held += room
     pool.live += room
-    spec = Spec.of(pool, dtype, tuple(shape), tuple(strides))
     return creation.requiring(call.rooted(call.lay(spec, storage, offset)), requires_grad)
 
 

@@ -10,7 +10,7 @@ import weakref
 from collections.abc import Iterator
 from typing import Any
 
-from rushlight import sharing
+from rushlight import interop, sharing
 from rushlight.core import dtypes
 from rushlight.core.dtypes import DType
 from rushlight.core.errors import RushlightError, ShapeError
@@ -191,7 +191,7 @@ class UntypedStorage:
         return self.clone()
 
     def __reduce__(self) -> Any:
-        return _from_bytes, (self.tolist(), self.device.type)
+        return _from_bytes, (bytes(self.tolist()), self.device.type)
 
 
 def _released(storage: Storage) -> None:
@@ -404,11 +404,15 @@ def _shown(storage: Any, what: str) -> str:
     return f"{lines}[rushlight.storage.{type(storage).__mro__[-2].__name__}({what}) of size {len(storage)}]"
 
 
-def _from_bytes(elements: list[int], device: str) -> UntypedStorage:
-    return UntypedStorage(elements, device=device)
+def _from_bytes(elements: bytes | list[int], device: str) -> UntypedStorage:
+    """The storage of a pickle; older ones have a list of numbers."""
+    raw = bytes(elements)
+    return untyped_storage(interop.from_pickle(raw, dtypes.uint8, (len(raw),), device, False))
 
 
 def _over(untyped: UntypedStorage, dtype: DType) -> TypedStorage:
+    if not isinstance(untyped, UntypedStorage) or dtype not in KINDS_BY_TYPE:
+        raise TypeError("a typed storage is made of an untyped one and a type")
     made = object.__new__(KINDS_BY_TYPE[dtype])
     made._untyped_storage = untyped
     return made

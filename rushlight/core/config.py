@@ -7,14 +7,17 @@ from pathlib import Path
 
 
 def cache_folder() -> Path | None:
-    """Where built kernels are kept; RUSHLIGHT_CACHE=off keeps none."""
+    """Where built kernels are kept; RUSHLIGHT_CACHE=off keeps none, nor does a user without a home."""
     chosen = os.environ.get("RUSHLIGHT_CACHE")
     if chosen == "off":
         return None
     if chosen:
         return Path(chosen)
     base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return Path(base).expanduser() / "rushlight"
+    try:
+        return Path(base).expanduser() / "rushlight"
+    except RuntimeError:
+        return None
 
 
 def thread_count() -> int:

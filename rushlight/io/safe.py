@@ -1,28 +1,150 @@
-"""safetensors files: names to tensors, nothing else in them, readable by every framework."""
+"""safetensors files: names to tensors, nothing else in them, readable by every framework.
+
+# Note [safetensors]
+1. A file is the length of a header (8 bytes), the header (JSON: for each name a type, a shape and
+   where its bytes lie) and the bytes.
+2. All of the header is checked before memory is taken: bytes are as many as type and shape need, lie
+   one behind the other from the first to the last of the file, and belong to one tensor each.
+"""
 
 from __future__ import annotations
 
+import io
+import json
 import os
+import struct
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
-from rushlight.interop import from_array, to_numpy
+from rushlight.core import dtypes
+from rushlight.core.dtypes import DType
+from rushlight.core.errors import RushlightError
+from rushlight.core.shapes import numel
+from rushlight.interop import from_pickle, pickled_shape, to_bytes
+from rushlight.io.limits import UnsafeFile
+from rushlight.io.writing import replacing
 from rushlight.ops.creation import resolve_pool
 from rushlight.tensor import Tensor
+
+LONGEST_HEADER = 100_000_000  # bytes, as the format says
+_WIDTHS = {"bool": "BOOL", "bfloat16": "BF16", "complex64": "C64"}
+_LETTERS = {"u": "U", "i": "I", "f": "F"}
+_WORDS = {d.name: _WIDTHS.get(d.name) or f"{_LETTERS[d.kind]}{8 * d.itemsize}" for d in dtypes.ALL} | _WIDTHS
+_TYPES = {word: dtypes.by_name(name) for name, word in _WORDS.items()}
+
+
+class _Entry(NamedTuple):
+    """One tensor of a file: where its bytes begin and end behind the header."""
+
+    begin: int
+    end: int
+    name: str
+    dtype: DType
+    shape: tuple[int, ...]
 
 
 def save_file(
     tensors: Mapping[str, Tensor], filename: str | os.PathLike[str], metadata: dict[str, str] | None = None
 ) -> None:
     """Write named tensors; views are written as what they show."""
-    from safetensors.numpy import save_file as write
+    header: dict[str, Any] = {} if metadata is None else {"__metadata__": metadata}
+    # Wide types first, so that each begins at a multiple of its width.
+    order = sorted(tensors.items(), key=lambda item: (-item[1].dtype.itemsize, item[0]))
+    place = 0
+    for name, tensor in order:
+        word = _WORDS.get(tensor.dtype.name)
+        if word is None:
+            raise RushlightError(f"save_file: safetensors files have no {tensor.dtype!r}; convert {name!r} first")
+        header[name] = {"dtype": word, "shape": list(tensor.shape), "data_offsets": [place, place + tensor.spec.nbytes]}
+        place += tensor.spec.nbytes
+    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-len(text) % 8)
 
-    write({name: to_numpy(t.detach(), copy=True) for name, t in tensors.items()}, os.fspath(filename), metadata)
+    def write(file: Any) -> None:
+        file.write(struct.pack("<Q", len(text)) + text)
+        for _, tensor in order:
+            file.write(to_bytes(tensor.detach()))
+
+    replacing(filename, write)
 
 
 def load_file(filename: str | os.PathLike[str], device: Any = None) -> dict[str, Any]:
     """Read named tensors to a device."""
-    from safetensors.numpy import load_file as read
+    where = resolve_pool(device).device.name
+    with open(filename, "rb") as file:
+        return _read(file, os.fstat(file.fileno()).st_size, where)
 
-    pool = resolve_pool(device)
-    return {name: from_array(array, pool) for name, array in read(os.fspath(filename)).items()}
+
+def load(data: bytes, device: Any = None) -> dict[str, Any]:
+    """Read named tensors from the bytes of a file."""
+    return _read(io.BytesIO(data), len(data), resolve_pool(device).device.name)
+
+
+def _read(file: Any, size: int, where: str) -> dict[str, Any]:
+    entries, start = read_header(file, size)
+    found = {}
+    for entry in sorted(entries):
+        file.seek(start + entry.begin)
+        raw = file.read(entry.end - entry.begin)
+        found[entry.name] = from_pickle(raw, entry.dtype, entry.shape, where, False)
+    return {entry.name: found[entry.name] for entry in entries}
+
+
+def read_header(file: Any, size: int) -> tuple[list[_Entry], int]:
+    """What a file of `size` bytes holds, and where its tensors' bytes begin."""
+    start = file.read(8)
+    length = int.from_bytes(start, "little")
+    if len(start) < 8 or length > min(size - 8, LONGEST_HEADER):
+        raise UnsafeFile(f"load_file: no safetensors file: its header would have {length} bytes, the file has {size}")
+    try:
+        header = json.loads(file.read(length).decode(), object_pairs_hook=_once, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as error:
+        raise UnsafeFile(f"load_file: the header of the safetensors file cannot be read: {error}") from error
+    if header.__class__ is not dict:
+        raise UnsafeFile("load_file: the header of a safetensors file is a table of names")
+    metadata = header.pop("__metadata__", {})
+    if metadata.__class__ is not dict or any(v.__class__ is not str for v in metadata.values()):
+        raise UnsafeFile("load_file: the metadata of a safetensors file is a table of texts")
+    entries = [_entry(name, given) for name, given in header.items()]
+    place = 0
+    for entry in sorted(entries):
+        if entry.begin != place:
+            raise UnsafeFile(f"load_file: the bytes of {entry.name!r} do not begin where those before them end")
+        place = entry.end
+    if place != size - 8 - length:
+        raise UnsafeFile(f"load_file: the header tells of {place} bytes, behind it there are {size - 8 - length}")
+    return entries, 8 + length
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    table = dict(pairs)
+    if len(table) != len(pairs):
+        raise ValueError("a name is there twice")
+    return table
+
+
+def _refuse_constant(word: str) -> Any:
+    raise ValueError(f"{word} is no number")
+
+
+def _entry(name: str, given: Any) -> _Entry:
+    """One entry of the header, checked by itself."""
+    if given.__class__ is not dict or sorted(given) != ["data_offsets", "dtype", "shape"]:
+        raise UnsafeFile(f"load_file: {name!r} is given by a type, a shape and offsets")
+    word, shape, offsets = given["dtype"], given["shape"], given["data_offsets"]
+    if word.__class__ is not str or word not in _TYPES:
+        raise UnsafeFile(f"load_file: {name!r} is of type {str(word)[:40]!r}, which is not known here")
+    whole = offsets.__class__ is list and len(offsets) == 2 and all(n.__class__ is int for n in offsets)
+    if not whole or not 0 <= offsets[0] <= offsets[1] or shape.__class__ is not list:
+        raise UnsafeFile(f"load_file: {name!r} has a shape or offsets that are none")
+    try:
+        sizes = pickled_shape(shape)
+    except RushlightError as error:
+        raise UnsafeFile(f"load_file: {name!r}: {error}") from error
+    dtype = _TYPES[word]
+    if dtype.itemsize * numel(sizes) != offsets[1] - offsets[0]:
+        raise UnsafeFile(
+            f"load_file: {name!r}, {dtype.name}{list(sizes)}, needs {dtype.itemsize * numel(sizes)} bytes, its offsets give "
+            f"{offsets[1] - offsets[0]}"
+        )
+    return _Entry(offsets[0], offsets[1], name, dtype, sizes)

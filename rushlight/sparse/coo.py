@@ -19,9 +19,9 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from rushlight import printing
+from rushlight import interop, printing
 from rushlight.core.dtypes import DType, int64
-from rushlight.core.errors import LayoutError, RushlightError, ShapeError, SparseOperandError
+from rushlight.core.errors import BoundsError, LayoutError, RushlightError, ShapeError, SparseOperandError
 from rushlight.core.shapes import Size
 from rushlight.ops import creation
 from rushlight.sparse.places import added_up, coordinates, placed
@@ -314,10 +314,40 @@ def make(indices: Any, values: Any, shape: Sequence[int], coalesced: bool) -> Sp
     return made
 
 
+def check_pickled(indices: Any, values: Any, shape: Any) -> tuple[int, ...]:
+    """The shape of a pickled sparse tensor, if its parts fit it and each other; no element is read."""
+    size = interop.pickled_shape(shape)
+    if any(not isinstance(part, Tensor) or isinstance(part, SparseTensor) for part in (indices, values)):
+        raise LayoutError("a pickled sparse tensor: indices and values are dense tensors")
+    if indices.dtype is not int64 or indices.device != values.device:
+        raise LayoutError(f"a pickled sparse tensor: indices are int64, where the values are, got {indices.spec!r}")
+    _check_parts(indices, values)
+    _check_bounds(indices, values, size)
+    return size
+
+
+def check_pickled_indices(indices: Any, size: Sequence[int], coalesced: bool) -> None:
+    """That the indices lie inside, and are in order, each once, where that is said."""
+    at = indices.numpy(force=True)
+    bounds = list(zip(at, size, strict=False))
+    if at.shape[1] and any(row.min() < 0 or row.max() >= most for row, most in bounds):
+        raise BoundsError(f"a pickled sparse tensor: indices lie outside of {list(size[: at.shape[0]])}")
+    if not coalesced:
+        return
+    rises, ties = at[0, 1:] > at[0, :-1], at[0, 1:] == at[0, :-1]
+    for row in at[1:]:
+        rises |= ties & (row[1:] > row[:-1])
+        ties &= row[1:] == row[:-1]
+    if not rises.all():
+        raise RushlightError("a pickled sparse tensor: it is said to be coalesced, but its indices are not in order")
+
+
 def from_pickle(
     indices: Tensor, values: Tensor, shape: Sequence[int], coalesced: bool, requires_grad: bool
 ) -> SparseTensor:
-    return make(indices, values, shape, coalesced).requires_grad_(requires_grad)
+    size = check_pickled(indices, values, shape)
+    check_pickled_indices(indices, size, coalesced)
+    return make(indices.detach(), values.detach(), size, bool(coalesced)).requires_grad_(requires_grad)
 
 
 def as_gradient(of: SparseTensor, part: Any) -> SparseTensor:

@@ -12,9 +12,9 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from rushlight import printing
+from rushlight import interop, printing
 from rushlight.core.dtypes import DType, int32, int64
-from rushlight.core.errors import LayoutError, RushlightError, ShapeError
+from rushlight.core.errors import BoundsError, LayoutError, RushlightError, ShapeError
 from rushlight.ops import creation
 from rushlight.ops.registry import REGISTRY
 from rushlight.sparse.coo import SparseTensor, brief, make, shared, words
@@ -113,8 +113,31 @@ def _by_rows(x: SparseTensor, kind: DType = int64) -> CsrTensor:
     return made
 
 
+def check_pickled(crow: Any, col: Any, values: Any, size: Any) -> tuple[int, ...]:
+    """The size of a pickled matrix, if its parts fit it and each other; elements are read."""
+    rows, columns = interop.pickled_shape(size) if isinstance(size, tuple) and len(size) == 2 else (-1, -1)
+    if any(not isinstance(part, Tensor) or isinstance(part, SparseTensor) for part in (crow, col, values)):
+        raise LayoutError("a pickled sparse matrix: its three parts are dense tensors")
+    kinds, ranks = (crow.dtype, col.dtype), (crow.ndim, col.ndim, values.ndim)
+    if kinds not in ((int32, int32), (int64, int64)) or ranks != (1, 1, 1) or crow.shape[0] != rows + 1:
+        raise LayoutError(f"a pickled sparse matrix: parts {crow.spec!r}, {col.spec!r} do not fit a size {size}")
+    if col.shape != values.shape or not crow.device == col.device == values.device:
+        raise LayoutError(f"a pickled sparse matrix: {col.spec!r} and {values.spec!r} are not as many, in one place")
+    begins, at = crow.numpy(force=True), col.numpy(force=True)
+    steps = begins[1:] - begins[:-1]
+    if begins[0] != 0 or begins[-1] != at.size or (steps.size and (steps.min() < 0 or begins.min() < 0)):
+        raise BoundsError("a pickled sparse matrix: its rows do not begin one behind the other")
+    if at.size and (at.min() < 0 or at.max() >= columns):
+        raise BoundsError(f"a pickled sparse matrix: a column lies outside of {columns}")
+    begun = set(begins.tolist())
+    if any(i + 1 not in begun for i in (at[1:] <= at[:-1]).nonzero()[0].tolist()):
+        raise RushlightError("a pickled sparse matrix: the columns of a row are not in order, each once")
+    return rows, columns
+
+
 def from_pickle(crow: Tensor, col: Tensor, values: Tensor, size: Any, requires_grad: bool) -> CsrTensor:
-    made: Any = sparse_csr_tensor(crow, col, values, size, check_invariants=False)
+    whole = check_pickled(crow, col, values, size)
+    made: Any = sparse_csr_tensor(crow, col, values.detach(), whole, check_invariants=False)
     return made.requires_grad_(requires_grad)
 
 

@@ -1,0 +1,360 @@
+"""What a file that is not trusted may make: pure constructors, by the names under which a pickle asks for them.
+
+# Note [Constructors]
+1. A file names a constructor and gives its arguments. It is called only if it is in `_MAKERS`, and
+   it looks at the kind and size of every argument before memory is taken. What takes memory or time
+   in proportion to an argument is told to the ledger.
+2. Nothing that is made can be changed by a file, with two exceptions: containers are filled
+   (`reading.py`), and what a user wrote on a tensor or an OrderedDict (`x.name = ...`) goes into its
+   own dict. No such name may be a slot or a property of the class, or one that Python or NumPy look
+   for (`__array_interface__`), and nothing that can be called takes a method's place.
+3. `SAFE` are the classes and functions that the program named (`add_safe_globals`). They are called
+   as a file says, but tensors and types of elements are out of their reach too.
+"""
+
+from __future__ import annotations
+
+import codecs
+import collections
+from collections.abc import Callable
+from typing import Any
+
+from rushlight import interop, storage
+from rushlight.core import dtypes
+from rushlight.core.dtypes import DType
+from rushlight.core.errors import DeviceError, OutOfMemoryError, RushlightError
+from rushlight.core.shapes import Size
+from rushlight.devices.registry import names
+from rushlight.io.limits import Ledger, UnsafeFile
+from rushlight.naming import device
+from rushlight.nn import parameter
+from rushlight.ops import creation
+from rushlight.sparse import coo, csr
+from rushlight.tape.value import Value
+from rushlight.tensor import Tensor
+
+Place = Callable[[Value, str], Value]
+
+SAFE: dict[str, Any] = {}  # what the program has named besides, by "module.name"
+
+
+def is_safe(thing: Any) -> bool:
+    """Whether the program named it."""
+    return any(thing is named for named in SAFE.values())
+
+
+def _fit(name: str, args: tuple[Any, ...], *kinds: type | tuple[type, ...]) -> None:
+    """Refuse arguments of other kinds, or another number of them; a subclass is another kind."""
+    wanted = [kind if isinstance(kind, tuple) else (kind,) for kind in kinds]
+    if len(args) != len(wanted) or any(a.__class__ not in kind for a, kind in zip(args, wanted, strict=True)):
+        given = ", ".join(type(a).__name__ for a in args[:8])
+        raise UnsafeFile(f"load: {name} is not made of ({given}); the file is damaged, or was not written by save")
+
+
+_NONE = type(None)
+_DENSE = (Tensor, parameter.Parameter, parameter.Buffer)
+_FACTORIES = (
+    *(bool, bytearray, bytes, complex, dict, float, frozenset, int, list, set, str, tuple),
+    *(collections.Counter, collections.OrderedDict),
+)
+
+
+class Maker:
+    """Makes what one file asks for: tensors where `place` says, at the ledger's cost."""
+
+    def __init__(self, ledger: Ledger, place: Place | None, enter: Callable[[Any, Any], None]) -> None:
+        self.ledger = ledger
+        self.place = place
+        self.enter = enter  # looks at a key that is about to go into a container
+        self.checked: dict[tuple[int, Any, bool], Any] = {}  # indices that were read already
+
+    def make(self, function: Any, args: tuple[Any, ...]) -> Any:
+        """The result of a constructor; its refusals are the file's."""
+        made = _BY_FUNCTION.get(id(function))
+        if made is None:
+            raise UnsafeFile(
+                f"load: the file calls {_told(function)}, which is no constructor of tensors or containers"
+            )
+        try:
+            return made(self, *_arguments(function, args))
+        except (UnsafeFile, DeviceError, OutOfMemoryError):
+            raise
+        except RushlightError as error:
+            raise UnsafeFile(f"load: {error}") from error
+
+    # ---- Python's ----
+
+    def set_of(self, *args: Any) -> Any:
+        return self._elements("set", args)
+
+    def frozenset_of(self, *args: Any) -> Any:
+        return frozenset(self._elements("frozenset", args))
+
+    def _elements(self, name: str, args: tuple[Any, ...]) -> set[Any]:
+        made: set[Any] = set()
+        if args:
+            _fit(name, args, (list, tuple))
+            self.ledger.spend(8 * len(args[0]))
+            for element in args[0]:
+                self.enter(made, element)
+                made.add(element)
+        return made
+
+    def complex_of(self, *args: Any) -> complex:
+        _fit("complex", args, float, float)
+        return complex(*args)
+
+    def slice_of(self, *args: Any) -> slice:
+        _fit("slice", args, *[(int, _NONE, float, str, bool)] * 3)
+        return slice(*args)
+
+    def bytearray_of(self, *args: Any) -> bytearray:
+        if not args:
+            return bytearray()
+        _fit("bytearray", args, bytes)
+        self.ledger.spend(len(args[0]))
+        return bytearray(args[0])
+
+    def encoded(self, *args: Any) -> bytes:
+        """Bytes as pickles had them before they had an opcode for them."""
+        _fit("bytes", args, str, str)
+        self.ledger.spend(len(args[0]))
+        try:
+            return args[0].encode("latin1" if args[1] == "latin1" else "ascii")
+        except UnicodeError as error:
+            raise UnsafeFile("load: the file has bytes that are none") from error
+
+    def ordered_dict(self, *args: Any) -> Any:
+        _fit("OrderedDict", args)
+        return collections.OrderedDict()
+
+    def counter(self, *args: Any) -> Any:
+        if not args:
+            return collections.Counter()
+        _fit("Counter", args, dict)
+        self.ledger.spend(8 * len(args[0]))
+        return collections.Counter(args[0])
+
+    def default_dict(self, *args: Any) -> Any:
+        if len(args) > 1 or (args and args[0] is not None and not any(args[0] is f for f in _FACTORIES)):
+            raise UnsafeFile("load: the values of a defaultdict begin as one of Python's own plain types, or nothing")
+        return collections.defaultdict(*args)
+
+    # ---- names ----
+
+    def dtype(self, *args: Any) -> DType:
+        _fit("dtype", args, str)
+        found = _DTYPES.get(args[0])
+        if found is None:
+            raise UnsafeFile(f"load: there is no type called {_told(args[0])}")
+        return found
+
+    def size(self, *args: Any) -> Size:
+        _fit("Size", args, tuple)
+        self.ledger.spend(8 * len(args[0]))
+        if any(n.__class__ is not int for n in args[0]):
+            raise UnsafeFile("load: Size is made of whole numbers")
+        return Size(args[0])
+
+    def device(self, *args: Any) -> device:
+        if not args:  # as older files have it: its name comes behind, see `attach`
+            return device("cpu")
+        _fit("device", args, str, (int, _NONE))
+        return device(*args)
+
+    # ---- tensors ----
+
+    def tensor(self, *args: Any) -> Any:
+        _fit("a tensor", args, (bytes, bytearray), DType, (tuple, Size, list), str, bool)
+        raw, dtype, shape, where, requires_grad = args
+        self._known(where)
+        self.ledger.spend(len(raw))
+        if self.place is None:
+            return interop.from_pickle(raw, dtype, shape, where, requires_grad)
+        value = self.place(interop.from_pickle(raw, dtype, shape, "cpu", False), where)
+        return creation.requiring(value, requires_grad)
+
+    def _known(self, where: str) -> None:
+        if where not in _DEVICES:
+            raise UnsafeFile(f"load: there is no device called {_told(where)}")
+
+    def part(self, *args: Any) -> Any:
+        _fit("a part of memory", args, _DENSE, DType, (tuple, Size, list), (tuple, list), int, bool)
+        return interop.from_shared(*args)
+
+    def parameter(self, *args: Any) -> Any:
+        _fit("Parameter", args, _DENSE, bool)
+        return parameter.Parameter(*args)
+
+    def buffer(self, *args: Any) -> Any:
+        _fit("Buffer", args, _DENSE, bool)
+        return parameter.Buffer(args[0], persistent=args[1])
+
+    def lazy_parameter(self, *args: Any) -> Any:
+        return parameter.UninitializedParameter(*self._lazy(args))
+
+    def lazy_buffer(self, *args: Any) -> Any:
+        return parameter.UninitializedBuffer(*self._lazy(args))
+
+    def _lazy(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        _fit("a parameter without a shape", args, bool, str, DType)
+        requires_grad, where, dtype = args
+        kind = where.removesuffix(":0")
+        self._known(kind)
+        if self.place is not None:
+            kind = self.place(creation.empty(0, device="cpu"), kind).device  # type: ignore[attr-defined]
+        return requires_grad, kind, dtype
+
+    def sparse(self, *args: Any) -> Any:
+        _fit("a sparse tensor", args, _DENSE, _DENSE, (tuple, Size), bool, bool)
+        indices, values, shape, coalesced, requires_grad = args
+        size = coo.check_pickled(indices, values, shape)
+        key = (id(indices), size[: indices.shape[0]], coalesced)
+        if key not in self.checked:
+            self.ledger.spend(indices.spec.nbytes)
+            coo.check_pickled_indices(indices, size, coalesced)
+            self.checked[key] = indices
+        made = coo.make(indices.detach(), values.detach(), size, coalesced)
+        return made.requires_grad_(requires_grad)
+
+    def sparse_rows(self, *args: Any) -> Any:
+        _fit("a sparse matrix by rows", args, _DENSE, _DENSE, _DENSE, (tuple, Size), bool)
+        self.ledger.spend(2 * args[0].spec.nbytes + 4 * args[1].spec.nbytes)
+        return csr.from_pickle(*args)
+
+    def untyped_storage(self, *args: Any) -> Any:
+        _fit("a storage", args, (bytes, list), str)
+        elements, where = args
+        if elements.__class__ is list and any(n.__class__ is not int or not 0 <= n < 256 for n in elements):
+            raise UnsafeFile("load: a storage is made of bytes")
+        raw = bytes(elements)
+        return storage.untyped_storage(self.tensor(raw, dtypes.uint8, (len(raw),), where, False))
+
+    def typed_storage(self, *args: Any) -> Any:
+        _fit("a storage of numbers", args, storage.UntypedStorage, DType)
+        return storage._over(*args)
+
+
+_DTYPES = {dtype.name: dtype for dtype in dtypes.ANY}
+_DEVICES = frozenset(names())
+
+_MAKERS: list[tuple[str, Any, Callable[..., Any]]] = [
+    ("builtins.set", set, Maker.set_of),
+    ("builtins.frozenset", frozenset, Maker.frozenset_of),
+    ("builtins.complex", complex, Maker.complex_of),
+    ("builtins.slice", slice, Maker.slice_of),
+    ("builtins.bytearray", bytearray, Maker.bytearray_of),
+    ("_codecs.encode", codecs.encode, Maker.encoded),
+    ("collections.OrderedDict", collections.OrderedDict, Maker.ordered_dict),
+    ("collections.Counter", collections.Counter, Maker.counter),
+    ("collections.defaultdict", collections.defaultdict, Maker.default_dict),
+    ("rushlight.core.dtypes.by_name", dtypes.by_name, Maker.dtype),
+    ("rushlight.core.shapes.Size", Size, Maker.size),
+    ("rushlight.naming.device", device, Maker.device),
+    ("rushlight.interop.from_pickle", interop.from_pickle, Maker.tensor),
+    ("rushlight.interop.from_shared", interop.from_shared, Maker.part),
+    ("rushlight.nn.parameter.Parameter", parameter.Parameter, Maker.parameter),
+    ("rushlight.nn.parameter._buffer", parameter._buffer, Maker.buffer),
+    ("rushlight.nn.parameter.UninitializedParameter", parameter.UninitializedParameter, Maker.lazy_parameter),
+    ("rushlight.nn.parameter.UninitializedBuffer", parameter.UninitializedBuffer, Maker.lazy_buffer),
+    ("rushlight.sparse.coo.from_pickle", coo.from_pickle, Maker.sparse),
+    ("rushlight.sparse.csr.from_pickle", csr.from_pickle, Maker.sparse_rows),
+    ("rushlight.storage._from_bytes", storage._from_bytes, Maker.untyped_storage),
+    ("rushlight.storage._over", storage._over, Maker.typed_storage),
+]
+
+# What a file may name without calling it: memory formats, and where the values of a defaultdict begin.
+_NAMES: dict[str, Any] = {
+    f"rushlight.ops.creation.{f.name}": f for f in vars(creation).values() if isinstance(f, creation.MemoryFormat)
+}
+_NAMES |= {f"builtins.{kind.__name__}": kind for kind in _FACTORIES if kind.__module__ == "builtins"}
+
+KNOWN: dict[str, Any] = _NAMES | {name: function for name, function, _ in _MAKERS}
+_BY_FUNCTION = {id(function): maker for _, function, maker in _MAKERS}
+
+
+def _arguments(function: Any, args: Any) -> tuple[Any, ...]:
+    if args.__class__ is not tuple:
+        raise UnsafeFile(f"load: {_told(function)} is called with arguments that are no tuple")
+    return args
+
+
+def _told(thing: Any) -> str:
+    """A name for messages: short, and without control characters."""
+    name = thing if isinstance(thing, str) else getattr(thing, "__qualname__", type(thing).__name__)
+    return ascii(name if len(name) <= 100 else f"{name[:100]}...")
+
+
+def find(module: Any, name: Any) -> Any:
+    """What a file may name."""
+    if module.__class__ is not str or name.__class__ is not str:
+        raise UnsafeFile("load: the file names something by what is no text")
+    module = "builtins" if module == "__builtin__" else module  # as Python 2 wrote it
+    dotted = f"{module}.{name}"
+    if dotted in SAFE:
+        return SAFE[dotted]
+    if dotted in KNOWN:
+        return KNOWN[dotted]
+    whose = " of PyTorch's own format" if module.split(".")[0] == "torch" else ""
+    told = ascii(dotted)[1:-1] if len(dotted) <= 200 else ascii(dotted[:200])[1:-1] + "..."
+    raise UnsafeFile(
+        f"load: the file{whose} asks for {told}, which is not a tensor or a plain container; name it with "
+        f"serialization.add_safe_globals, or pass weights_only=False if you trust where the file is from"
+    )
+
+
+_WITH_ATTRIBUTES = (*_DENSE, coo.SparseTensor, csr.CsrTensor, collections.OrderedDict, collections.Counter)
+
+
+def attach(thing: Any, state: Any) -> None:
+    """What a file writes on a finished object: what a user wrote there. See Note [Constructors] 2."""
+    kind = thing.__class__
+    if kind is device:
+        _rename(thing, state)
+    elif isinstance(thing, (Value, DType, type)) or kind in _WITH_ATTRIBUTES:
+        if kind not in _WITH_ATTRIBUTES and not (isinstance(thing, Value) and is_safe(kind)):
+            raise UnsafeFile(f"load: the file sets attributes of {_told(thing)}")
+        thing.__dict__.update(_attributes(kind, state))
+    elif is_safe(kind):
+        _restore(thing, state)
+    else:
+        raise UnsafeFile(f"load: the file sets attributes of {_told(kind)}, which has none of its own")
+
+
+def _attributes(kind: type, state: Any) -> dict[str, Any]:
+    if state.__class__ is not dict:
+        raise UnsafeFile(f"load: attributes of {_told(kind)} are given by what is no dict")
+    for name, value in state.items():
+        if name.__class__ is not str or (name.startswith("__") and name.endswith("__")):
+            raise UnsafeFile(f"load: the file sets {_told(str(name))} of {_told(kind)}, which is not a user's to set")
+        known = getattr(kind, name, None)
+        if known is not None and (hasattr(type(known), "__set__") or callable(value)):
+            raise UnsafeFile(f"load: the file sets {_told(name)} of {_told(kind)}, which the class has")
+    return state
+
+
+def _rename(thing: device, state: Any) -> None:
+    """A device of an older file: (None, {"type": ..., "index": ...})."""
+    parts = state[1] if state.__class__ is tuple and len(state) == 2 and state[0] is None else None
+    if parts.__class__ is not dict or sorted(map(str, parts)) != ["index", "type"]:
+        raise UnsafeFile("load: a device is given by its type and its index")
+    _fit("device", (parts.get("type"), parts.get("index")), str, (int, _NONE))
+    try:
+        named = device(parts["type"], parts["index"])
+    except RushlightError as error:
+        raise UnsafeFile(f"load: {error}") from error
+    thing.type, thing.index = named.type, named.index
+
+
+def _restore(thing: Any, state: Any) -> None:
+    """An object of a class that the program named, as pickle restores it."""
+    if hasattr(thing, "__setstate__"):
+        thing.__setstate__(state)
+        return
+    slots = None
+    if state.__class__ is tuple and len(state) == 2:
+        state, slots = state
+    if state:
+        thing.__dict__.update(state)
+    for name, value in (slots or {}).items():
+        setattr(thing, name, value)

@@ -1,0 +1,194 @@
+"""`save`: Python's pickle with tensors in it, written beside its place and put there when it is whole.
+
+# Note [What a file holds]
+1. A tensor alone is written as its elements. Tensors that share memory are written as that memory,
+   once, from the first byte that one of them sees to the last, and their places in it.
+2. Bytes in between that no saved tensor sees are written as zeros: a block may hold what was there
+   before.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import secrets
+import stat
+from collections.abc import Callable
+from typing import Any
+
+from rushlight import interop
+from rushlight.core import dtypes
+from rushlight.core.shapes import Spec
+from rushlight.devices.allocator import Storage
+from rushlight.tape import call
+from rushlight.tape.value import Leaf, Value
+
+ALIGNED = 64  # a shared memory begins at a multiple of it, so that parts stay aligned
+
+
+def _storage_of(obj: Any) -> Storage | None:
+    """The storage of a tensor that has elements in memory, else None."""
+    try:
+        return obj.memory if isinstance(obj, Value) and obj.spec.numel else None
+    except Exception:  # a sparse tensor, or a parameter before its shape is known: whatever it says, it has no spec
+        return None
+
+
+class _Nowhere:
+    def write(self, data: Any) -> int:
+        return len(data)
+
+
+class _Counting(pickle.Pickler):
+    """Walks what is to be saved, and notes the tensors of each storage."""
+
+    def __init__(self) -> None:
+        super().__init__(_Nowhere(), protocol=4)
+        self.seen: dict[int, list[Value]] = {}
+
+    def reducer_override(self, obj: Any) -> Any:
+        storage = _storage_of(obj)
+        if storage is None:
+            return NotImplemented
+        self.seen.setdefault(id(storage), []).append(obj)
+        return tuple, (), interop.noted(obj)
+
+
+def _elements_seen(spec: Spec) -> Any:
+    """For each place from the first element of a layout to the last, whether an element is there."""
+    import numpy as np
+
+    dims = sorted((step, n) for n, step in zip(spec.shape, spec.strides, strict=True) if n > 1 and step)
+    run = 1
+    while dims and dims[0][0] <= run:  # the next dimension goes on where the last ended, or before
+        step, n = dims.pop(0)
+        run += step * (n - 1)
+    seen = np.zeros(run + sum(step * (n - 1) for step, n in dims), dtype=bool)
+    seen[:run] = True
+    for step, n in dims:  # n copies, each `step` further on: twice as many each time
+        have = 1
+        while have < n:
+            more = min(have, n - have)
+            seen[step * more :] |= seen[: -step * more].copy()
+            have += more
+    return seen
+
+
+class _Memory:
+    """Stands in the file for memory that several tensors share; written once."""
+
+    def __init__(self, values: list[Value]) -> None:
+        self.values = values
+        self.first = min(value.offset for value in values) // ALIGNED * ALIGNED
+        self.end = max(value.offset + value.spec.high for value in values)
+
+    def content(self) -> bytearray:
+        import numpy as np
+
+        one = self.values[0]
+        span = self.end - self.first
+        spec = Spec.of(one.spec.device, dtypes.uint8, (span,))
+        raw = interop.to_bytes(call.lay(spec, one.memory, self.first))
+        seen = np.zeros(span, dtype=bool)
+        for value in self.values:
+            places, size = _elements_seen(value.spec), value.spec.dtype.itemsize
+            start = value.offset - self.first
+            seen[start : start + size * len(places)] |= np.repeat(places, size)
+        if not seen.all():
+            np.frombuffer(raw, np.uint8)[~seen] = 0
+        return raw
+
+    def __reduce__(self) -> Any:
+        pool: Any = self.values[0].spec.device
+        dtype = self.values[0].spec.dtype  # one that the device has
+        count = -(-(self.end - self.first) // dtype.itemsize)
+        raw = bytes(self.content().ljust(count * dtype.itemsize, b"\0"))
+        return interop.from_pickle, (raw, dtype, (count,), pool.device.name, False)
+
+
+class _Sharing(pickle.Pickler):
+    def __init__(self, file: Any, groups: dict[int, list[Value]]) -> None:
+        super().__init__(file, protocol=4)
+        self.memories = {key: _Memory(values) for key, values in groups.items()}
+
+    def reducer_override(self, obj: Any) -> Any:
+        storage = _storage_of(obj)
+        if storage is None or type(obj) is not call.Handle:
+            return NotImplemented
+        spec = obj.spec
+        memory = self.memories.get(id(storage))
+        if memory is None:
+            return NotImplemented
+        leaf = type(obj.node) is Leaf
+        given = (memory, spec.dtype, spec.shape, spec.strides, obj.offset - memory.first, leaf)
+        return interop.from_shared, given, interop.noted(obj)
+
+
+def _write(obj: Any, file: Any) -> None:
+    count = _Counting()
+    count.dump(obj)
+    _Sharing(file, {key: values for key, values in count.seen.items() if len(values) > 1}).dump(obj)
+
+
+def replacing(path: str | bytes | os.PathLike[Any], write: Callable[[Any], None]) -> None:
+    """Have `write` fill a new file, and put it in the place of `path` when it is whole; whatever happens, nothing else is left.
+
+    A link is followed to where it points. What is there and is no ordinary file (a pipe, a device) is written to.
+    """
+    target = os.path.realpath(os.fsdecode(path))
+    try:
+        old: os.stat_result | None = os.stat(target)
+    except OSError:
+        old = None
+    if old is not None and not stat.S_ISREG(old.st_mode):
+        with open(target, "wb") as file:
+            write(file)
+        return
+    mode = 0o666 if old is None else stat.S_IMODE(old.st_mode) & 0o777  # the first is cut by the umask
+    temporary = os.path.join(os.path.dirname(target), f".rushlight-{os.getpid()}-{secrets.token_hex(8)}.part")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
+    try:
+        with open(temporary, "wb", opener=lambda name, _: os.open(name, flags, mode)) as file:
+            if old is not None:
+                _own(file.fileno(), old, mode)
+            write(file)
+        os.replace(temporary, target)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise
+
+
+def _own(handle: int, old: os.stat_result, mode: int) -> None:
+    """Give a new file the owner and mode of the old one, as far as that is allowed."""
+    if not hasattr(os, "fchmod"):
+        return
+    made = os.fstat(handle)
+    if (made.st_uid, made.st_gid) != (old.st_uid, old.st_gid):
+        with contextlib.suppress(OSError):
+            os.fchown(handle, old.st_uid, old.st_gid)
+    os.fchmod(handle, mode)
+
+
+def save(
+    obj: Any,
+    f: Any,
+    pickle_module: Any = None,
+    pickle_protocol: int = 4,
+    _use_new_zipfile_serialization: bool = True,
+    _disable_byteorder_record: bool = False,
+) -> None:
+    """Write tensors in any nesting of containers to a path or a file; a path is replaced only when all is written.
+
+    Tensors that share memory share it again when they are loaded; one alone is written without what else its memory holds.
+    The arguments behind `f` are about PyTorch's own format and taken so that its calls run.
+    """
+    if hasattr(f, "write"):
+        _write(obj, f)
+        if hasattr(f, "flush"):  # others may open the file before it is closed
+            f.flush()
+        return
+    if not isinstance(f, (str, bytes, os.PathLike)):
+        raise AttributeError(f"save: a path, or a file with write(), is needed, got {type(f).__name__}")
+    replacing(f, lambda file: _write(obj, file))

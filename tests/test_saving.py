@@ -1,0 +1,243 @@
+"""`save` to a path: all or nothing, whatever fails; and no bytes in the file but those of the tensors."""
+
+from __future__ import annotations
+
+import io
+import os
+import stat
+import subprocess
+import sys
+import threading
+import time
+
+import numpy as np
+import pytest
+
+import rushlight as rl
+from rushlight import interop
+from rushlight.io import save_file, writing
+
+posix = pytest.mark.skipif(os.name != "posix", reason="modes and signals of Unix")
+
+
+def saved(thing: object) -> bytes:
+    file = io.BytesIO()
+    rl.save(thing, file)
+    return file.getvalue()
+
+
+# ---- what is written ----
+
+SECRET = 0x5EC7E7
+PATTERN = np.int32(SECRET).tobytes()
+
+
+def test_bytes_of_the_block_beyond_the_tensor_are_not_written():
+    held = rl.full((16,), SECRET, dtype=rl.int32)
+    address = held.data_ptr()
+    del held
+    x = rl.zeros(3, dtype=rl.int32)
+    assert x.data_ptr() == address  # the block that was used before, with room for 16
+    assert PATTERN not in saved(x)
+    raw = saved([x, x[1:]])  # which share memory
+    assert PATTERN not in raw
+    a, b = rl.load(io.BytesIO(raw))
+    a[1] = 7
+    assert b.tolist() == [7, 0]
+
+
+def test_elements_that_no_saved_tensor_sees_are_not_written():
+    x = rl.full((1000,), SECRET, dtype=rl.int32)
+    x[100:110] = 1
+    x[500:510] = 2
+    x[600:650:7] = 3
+    x.view(10, 100)[7:9, 20:23] = 4
+    parts = [x[100:110], x[500:510], x[600:650:7], x.view(10, 100)[7:9, 20:23].t(), x[500:505].view(rl.float32)]
+    raw = saved(parts)
+    assert PATTERN not in raw
+    back = rl.load(io.BytesIO(raw))
+    for part, again in zip(parts, back, strict=True):
+        assert again.view(rl.int32).tolist() == part.view(rl.int32).tolist() and again.stride() == part.stride()
+    back[1][0] = 9
+    assert back[4].view(rl.int32)[0] == 9
+    assert len(saved([x[:3], x[1:4]])) < 1000  # only from the first to the last
+
+
+def test_which_elements_a_layout_sees():
+    pool = rl.zeros(1).spec.device
+    generator = np.random.default_rng(0)
+    for _ in range(300):
+        rank = generator.integers(0, 5)
+        shape = tuple(int(n) for n in generator.integers(1, 6, rank))
+        strides = tuple(int(n) for n in generator.integers(0, 20, rank))
+        spec = interop.Spec.of(pool, rl.float32, shape, strides)
+        seen = writing._elements_seen(spec)
+        places = {sum(i * s for i, s in zip(index, strides, strict=True)) for index in np.ndindex(*shape)}
+        assert set(np.flatnonzero(seen).tolist()) == places and len(seen) == max(places) + 1
+
+
+def test_large_overlapping_and_repeated_layouts_are_quick():
+    x = rl.arange(100_000.0)
+    start = time.process_time()
+    back = rl.load(io.BytesIO(saved([x, x.unfold(0, 1000, 1), x.expand(1 << 40, 100_000)])))
+    assert time.process_time() - start < 5
+    assert back[1][7, 5] == 12 and back[2].shape == (1 << 40, 100_000)
+
+
+def test_memory_of_numpy_is_saved_to_its_last_byte():
+    array = np.arange(7, dtype=np.int8)
+    x = rl.from_numpy(array)
+    a, b, c = rl.load(io.BytesIO(saved([x, x[2:], x.view(rl.bool)])))
+    assert a.tolist() == list(range(7)) and b.tolist() == [2, 3, 4, 5, 6] and c.dtype is rl.bool
+
+
+# ---- the file ----
+
+
+def parts_in(folder):
+    return [p.name for p in folder.iterdir() if "part" in p.name]
+
+
+@posix
+def test_the_mode_is_that_of_the_old_file_or_the_umask(tmp_path):
+    before = os.umask(0o027)
+    try:
+        rl.save(1, tmp_path / "new")
+        assert stat.S_IMODE((tmp_path / "new").stat().st_mode) == 0o640
+        for mode in (0o600, 0o644, 0o666, 0o400):
+            (tmp_path / "f").unlink(missing_ok=True)
+            (tmp_path / "f").write_bytes(b"")
+            (tmp_path / "f").chmod(mode)
+            rl.save({"a": 1}, tmp_path / "f")
+            assert stat.S_IMODE((tmp_path / "f").stat().st_mode) == mode
+    finally:
+        os.umask(before)
+
+
+@posix
+def test_a_link_is_followed_and_stays_one(tmp_path):
+    (tmp_path / "there").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "there" / "file")
+    for number in (1, 2):  # a link to nothing, and to a file
+        rl.save(number, tmp_path / "link")
+        assert (tmp_path / "link").is_symlink() and rl.load(tmp_path / "there" / "file") == number
+    assert not parts_in(tmp_path) and not parts_in(tmp_path / "there")
+
+
+@posix
+def test_a_link_beside_the_file_is_not_followed(tmp_path):
+    (tmp_path / "victim").write_bytes(b"precious")
+    for name in ("f.part", ".f.part"):
+        (tmp_path / name).symlink_to(tmp_path / "victim")
+    rl.save(rl.ones(3), tmp_path / "f")
+    assert (tmp_path / "victim").read_bytes() == b"precious"
+
+
+@posix
+def test_what_is_no_ordinary_file_is_written_to_and_stays(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    got = []
+    reader = threading.Thread(target=lambda: got.append((tmp_path / "pipe").read_bytes()))
+    reader.start()
+    rl.save([1, 2], tmp_path / "pipe")
+    reader.join(20)
+    assert rl.load(io.BytesIO(got[0])) == [1, 2] and stat.S_ISFIFO((tmp_path / "pipe").stat().st_mode)
+    rl.save(rl.ones(2), os.devnull)
+    assert stat.S_ISCHR(os.stat(os.devnull).st_mode)
+    with pytest.raises(IsADirectoryError):
+        rl.save(1, tmp_path)
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
+def test_a_full_device_is_an_error():
+    with pytest.raises(OSError, match="No space"):
+        rl.save(rl.ones(100_000), "/dev/full")
+
+
+FULL = """
+import os, resource, sys
+import rushlight as rl
+from rushlight.io import save_file
+folder = sys.argv[1]
+rl.save("old", f"{folder}/f")
+resource.setrlimit(resource.RLIMIT_FSIZE, (5000, 5000))
+for act in (lambda: rl.save(rl.ones(10_000), f"{folder}/f"), lambda: save_file({"a": rl.ones(10_000)}, f"{folder}/f")):
+    try:
+        act()
+    except OSError:
+        pass
+    else:
+        sys.exit("no error")
+    assert rl.load(f"{folder}/f") == "old"
+assert os.listdir(folder) == ["f"], os.listdir(folder)
+"""
+
+
+@posix
+def test_a_full_disk_leaves_the_old_file_and_nothing_else(tmp_path):
+    subprocess.run([sys.executable, "-c", FULL, str(tmp_path)], check=True, timeout=120)
+
+
+INTERRUPTED = """
+import os, random, signal, sys
+import rushlight as rl
+folder = sys.argv[1]
+x = rl.ones(300_000)
+rl.save(x, f"{folder}/f")
+stopped = 0
+signal.signal(signal.SIGALRM, signal.getsignal(signal.SIGINT))
+for seed in range(60):
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.001 + random.Random(seed).random() * 0.004)
+        while True:
+            rl.save(x, f"{folder}/f")
+    except KeyboardInterrupt:
+        stopped += 1
+    assert os.listdir(folder) == ["f"], os.listdir(folder)
+    assert rl.load(f"{folder}/f").shape == (300_000,)
+assert stopped == 60
+"""
+
+
+@posix
+def test_ctrl_c_leaves_a_whole_file_and_nothing_else(tmp_path):
+    subprocess.run([sys.executable, "-c", INTERRUPTED, str(tmp_path)], check=True, timeout=300)
+
+
+TWO = """
+import sys
+import rushlight as rl
+number = int(sys.argv[2])
+for i in range(150):
+    rl.save({"a": rl.full((20_000,), float(number)), "b": number}, f"{sys.argv[1]}/f")
+"""
+
+
+@posix
+def test_two_savers_at_once_give_whole_files(tmp_path):
+    rl.save({"a": rl.zeros(20_000), "b": 0}, tmp_path / "f")
+    both = [subprocess.Popen([sys.executable, "-c", TWO, str(tmp_path), str(k)]) for k in (1, 2)]
+    seen = set()
+    while any(process.poll() is None for process in both):
+        found = rl.load(tmp_path / "f")
+        assert (found["a"] == found["b"]).all()
+        seen.add(found["b"])
+    assert [process.returncode for process in both] == [0, 0] and seen & {1, 2}
+    assert os.listdir(tmp_path) == ["f"]
+
+
+def test_a_name_as_long_as_names_may_be(tmp_path):
+    path = tmp_path / ("n" * 255)
+    rl.save(1, path)
+    rl.save(2, os.fsencode(path))
+    assert rl.load(path) == 2
+    with pytest.raises(FileNotFoundError):
+        rl.save(1, tmp_path / "none" / "f")
+
+
+def test_safetensors_are_replaced_when_they_are_whole(tmp_path):
+    save_file({"a": rl.ones(2)}, tmp_path / "f")
+    with pytest.raises(RuntimeError, match="complex128"):
+        save_file({"a": rl.ones(2, dtype=rl.complex128)}, tmp_path / "f")
+    assert rl.io.load_file(tmp_path / "f")["a"].tolist() == [1, 1]
+    assert os.listdir(tmp_path) == ["f"]
