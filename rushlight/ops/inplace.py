@@ -496,13 +496,19 @@ def constant_in(value: Value, x: Value) -> Value:
 _ADD_INTO: dict[Any, Plan] = {}
 
 
-def add_into(target: Value, value: Value) -> None:
-    """target += value, outside the record: how gradients add up."""
+def plan_sum(target: Value, value: Value) -> Plan:
+    """What adds a value to another where it lies."""
     plan = _ADD_INTO.get((target.spec, value.spec))
     if plan is None:
         op: Elementwise = e.add.op  # type: ignore[attr-defined]
         plan = _plan_onto(op, (target, value), (None, None), target.spec, "add_")
         keep_plan(_ADD_INTO, (target.spec, value.spec), plan)
+    return plan
+
+
+def add_into(target: Value, value: Value) -> None:
+    """target += value, outside the record: how gradients add up."""
+    plan = plan_sum(target, value)
     impure()
     storage, other = target.memory, value.memory
     if storage.recipe is None and other.recipe is None and STATE.get().region is None:
@@ -511,6 +517,12 @@ def add_into(target: Value, value: Value) -> None:
         mark_summed(storage)
     else:
         write_into([target], plan, (target, value), ())
+
+
+def copy_into(target: Value, value: Value) -> None:
+    """target's bits = value's, of the same type and shape, outside the record."""
+    plan = _plan_onto(_assign, (value,), (target.spec.dtype,), target.spec, "copy_")
+    write_into([target], plan, (value,), ())
 
 
 class Update(MapOp):

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import sys
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import starmap
 from operator import call, setitem
 from types import BuiltinFunctionType
@@ -22,10 +22,10 @@ from typing import Any
 
 from rushlight.core.interrupts import Uninterrupted
 from rushlight.devices.allocator import Storage
-from rushlight.ops.inplace import Update, Write, finish_all
+from rushlight.ops.inplace import Update, Write, finish_all, plan_sum
 from rushlight.tape.place import CALLED, user_frame
 from rushlight.tape.recipe import nothing_watched
-from rushlight.tape.state import STATE
+from rushlight.tape.state import STATE, impure
 from rushlight.tape.value import Value
 
 _get_frame = sys._getframe
@@ -70,14 +70,15 @@ class Moves:
 
     def make(self) -> None:
         """Change everything."""
-        storages, writes = self.storages, self.writes
-        if not storages:
-            finish_all(writes, self.acts)
-            return
         frame = user_frame(_get_frame(1))
-        place = (frame.f_code, frame.f_lasti, CALLED.get())
-        if writes:
-            finish_all(writes, [*self.acts, (_mark, storages, place)])
+        self.make_at((frame.f_code, frame.f_lasti, CALLED.get()))
+
+    def make_at(self, place: Any) -> None:
+        """Change everything; `place` in the user's program is to blame, see Note [Places]."""
+        storages, writes = self.storages, self.writes
+        if writes or not storages:
+            if writes or self.acts:
+                finish_all(writes, [*self.acts, (_mark, storages, place)])
             return
         unmarked, acting = iter(storages), starmap(call, self.acts)
         try:
@@ -92,7 +93,26 @@ class Moves:
 
 
 def _mark(storages: Iterable[Storage], place: Any) -> None:
-    """Count the writes. See Note [Places]."""
+    """Count the writes."""
     for storage in storages:
         storage.version += 1
         storage.written = place
+
+
+def add_all(pairs: Sequence[tuple[Value, Value]], writes: Sequence[Write], then: Sequence[tuple[Any, ...]]) -> None:
+    """target += value for each of the pairs, writes that are prepared, and calls (function, *args): all or nothing."""
+    moves = Moves()
+    moves.writes += writes
+    for target, value in pairs:
+        plan: Any = plan_sum(target, value)
+        storage, other = target.memory, value.memory
+        if moves.quick and plan.launch.__class__ is BuiltinFunctionType and other.address is not None:
+            at = storage.address + target.offset  # type: ignore[operator]
+            moves.acts.append((plan.launch, at, at, other.address + value.offset, *plan.tail))
+            moves.storages.append(storage)
+            moves.read.append(value)
+        else:
+            moves.writes.append(Write([target], plan, (target, value), ()))
+    impure()
+    moves.acts += then
+    moves.make_at(None)  # no line of the program is to blame

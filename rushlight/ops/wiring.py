@@ -39,6 +39,7 @@ from rushlight.ops import (
     making,
     matmul,
     matrix_functions,
+    moves,
     multi_head,
     normalise,
     norms,
@@ -151,6 +152,8 @@ DECLARED = (
 provide(
     add=e.add,
     add_into=inplace.add_into,
+    add_all=moves.add_all,
+    copy_into=inplace.copy_into,
     clone=e.clone,
     cast=e.cast,
     sum_to=reductions.sum_to,

@@ -27,6 +27,10 @@ class SparseWalk(Walk):
 
     shows = False  # whether the gradients that it collects may be sparse
 
+    def __init__(self, *options: Any) -> None:
+        super().__init__(*options)
+        self.rows: list[tuple[Any, SparseTensor]] = []  # dense gradients, and what is to be added to some of their rows
+
     def _pass_on(self, node: Node, ready: list[Any]) -> None:
         leaf = node.edges[0]
         own = isinstance(node.plan.op, sparse_rows.SparseRows) and type(leaf) is Leaf and node.hooks is None
@@ -74,10 +78,38 @@ class SparseWalk(Walk):
         if self.collect:
             self.found[leaf] = _own(arrived)
             return
-        leaf.grad = _own(arrived) if before is None else _accumulated(before, arrived, not self.create)
+        if before is not None and self._is_added(before, arrived) and not leaf.post_hooks:
+            self.rows.append((before, arrived))
+            return
+        self._take(leaf, before, arrived)
         handle = leaf.handle()
         for hook in list(leaf.post_hooks.values()) if handle is not None else ():
             hook(handle)
+
+    def _is_added(self, before: Any, arrived: Any) -> bool:
+        """Whether sparse rows are added into a dense gradient that is there, which stays the same tensor."""
+        return not self.create and isinstance(arrived, SparseTensor) and not isinstance(before, SparseTensor)
+
+    def _take(self, leaf: Any, before: Any, arrived: Any) -> None:
+        """Give a leaf its gradient now, so that it can be taken back."""
+        if before is not None and self._is_added(before, arrived):
+            self.changed.append((leaf, before, before.clone()))
+            with no_grad():
+                sparse_rows.put_rows(before, arrived._at[0], arrived._of, True)
+            return
+        made = _own(arrived) if before is None else _summed(before, arrived)
+        self.changed.append((leaf, before, None))
+        leaf.grad = made
+
+    @property
+    def has_more(self) -> bool:
+        return bool(self.waits or self.rows)
+
+    def commit(self, writes: Any = ()) -> None:
+        with no_grad():
+            rows = [(before, new) for before, new in self.rows if new._nnz()]
+            more = [sparse_rows.prepare_rows(before, new._at[0], new._of, True) for before, new in rows]
+        super().commit([*writes, *more])
 
 
 class _ShowingWalk(SparseWalk):
@@ -111,12 +143,8 @@ def together(a: Any, b: Any) -> Any:
     return dense.index_add(0, sparse._at[0], sparse._of)
 
 
-def _accumulated(before: Any, arrived: Any, in_place: bool) -> Any:
-    """A leaf's gradient with one more; a dense one that is there stays the same tensor."""
-    if in_place and isinstance(arrived, SparseTensor) and not isinstance(before, SparseTensor):
-        with no_grad():
-            sparse_rows.put_rows(before, arrived._at[0], arrived._of, True)
-        return before
+def _summed(before: Any, arrived: Any) -> Any:
+    """A leaf's gradient with one more."""
     both = together(before, arrived)
     crowded = isinstance(both, SparseTensor) and both._nnz() > both._size[0]
     return both.coalesce() if crowded else both  # what is added to again and again must not grow without end

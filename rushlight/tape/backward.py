@@ -5,6 +5,9 @@
 2. Un-broadcasting, casting and adding up happen here and nowhere else (`_fit`, `Walk.arrive`).
 3. Hooks see the sum, once. A leaf's `.grad` is a buffer of its own: what is shared or a view is copied first.
 4. Saved values are given back as soon as their node has run, unless the graph is retained.
+5. A pass that fails changes no `.grad`. What is the first gradient of a leaf, or of a value that keeps its own, is there at once,
+   and taken back after an error. What is to be added to a gradient waits for the end of the pass (`Walk.commit`), when nothing
+   is left that can fail; only where a hook is to see the sum is it added at once, and the old bits are copied first.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ from typing import Any, ClassVar
 
 from rushlight.core import locks
 from rushlight.core.errors import AnomalyError, RushlightError
+from rushlight.core.interrupts import Uninterrupted
 from rushlight.core.shapes import Spec
 from rushlight.devices.allocator import Storage
 from rushlight.tape import derived, later, watch
@@ -78,6 +82,13 @@ def run_backward(
         for edge, gradient in zip(edges, gradients, strict=True):
             walk.arrive(edge, gradient, owned=False)
         walk.run()
+        if watched:
+            later.read_all()
+        if walk.has_more:
+            walk.commit()
+    except BaseException:
+        walk.take_back()
+        raise
     finally:
         STATE.set(state)
         WALK.set(outer)
@@ -106,6 +117,10 @@ class Walk:
         self.collect = collect  # the wanted gradients are the result, and no leaf is touched
         self.useful: set[Any] | None = None
         self.quick = True  # elementwise calls may take the short way
+        self.waits: list[tuple[Leaf, Any]] = []  # gradients to be added to leaves' own
+        self.changed: list[
+            tuple[Any, Any, Any]
+        ] = []  # whose gradient is another now, the old one, and its bits if they changed
 
     def count(self, edges: Sequence[Any]) -> None:
         waiting = self.waiting
@@ -353,19 +368,74 @@ class Walk:
         if self.collect:
             self.found[leaf] = g
             return
-        owned = leaf in self.owned and not leaf.hooks  # a hook may have kept what it saw
-        if leaf.grad is None and not (owned and g.spec.contiguous):
-            g = Needed.clone(g)
-        if leaf.grad is None:
-            leaf.grad = g  # at once: see Note [Counting and threads]
+        present = leaf.grad
+        if present is None:
+            owned = leaf in self.owned and not leaf.hooks  # a hook may have kept what it saw
+            if not (owned and g.spec.contiguous):
+                g = Needed.clone(g)
+            if g.memory.recipe is not None:
+                keep(g.memory)  # a gradient that is kept must not keep the whole step's recipes
+            if leaf.grad is None:
+                leaf.grad = g  # at once, and so is what takes it back: see Note [Counting and threads]
+                self.changed.append((leaf, None, None))
+            else:
+                self.waits.append((leaf, g))
+        elif leaf.post_hooks:
+            self._add_now(leaf, g)
         else:
-            g = _accumulate(leaf, g, not self.in_place)
-        if g.memory.recipe is not None:
-            keep(g.memory)  # a gradient that is kept must not keep the whole step's recipes
+            self.waits.append((leaf, g))
         if leaf.post_hooks:
             handle = leaf.handle()
             if handle is not None:
                 run_post_hooks(leaf, handle)
+
+    def _add_now(self, leaf: Leaf, g: Value) -> None:
+        """Add to a leaf's gradient, which a hook is to see, so that it can be undone."""
+        present: Any = leaf.grad
+        if not self.in_place or not _writable(present):
+            leaf.grad = made = Needed.add(present, g)
+            self.changed.append((leaf, present, None))
+        else:
+            made = present
+            self.changed.append((leaf, present, Needed.clone(present)))
+            with _ADDING:
+                Needed.add_into(present, g)
+        if made.memory.recipe is not None:
+            keep(made.memory)
+
+    @property
+    def has_more(self) -> bool:
+        """Whether something waits for the end of the pass."""
+        return bool(self.waits)
+
+    def commit(self, writes: Sequence[Any] = ()) -> None:
+        """Add what waits to the leaves' gradients, and make writes that are prepared: all or none."""
+        with _ADDING:  # other threads' passes may add to the same
+            sums: list[tuple[Value, Value]] = []
+            new: list[tuple[Leaf, Value]] = []
+            for leaf, g in self.waits:
+                present = leaf.grad
+                if present is None:  # since then somebody set it to None
+                    new.append((leaf, Needed.clone(g)))
+                elif self.in_place and _writable(present):
+                    sums.append((present, g))
+                else:
+                    new.append((leaf, Needed.add(present, g)))
+            for _, value in new:
+                if value.memory.recipe is not None:
+                    keep(value.memory)
+            acts = [(setattr, leaf, "grad", value) for leaf, value in new]
+            Needed.add_all(sums, writes, [*acts, (self.changed.clear,)])
+
+    def take_back(self) -> None:
+        """Give everybody the gradient that was there before this pass."""
+        if self.changed:
+            with Uninterrupted():
+                for owner, old, bits in reversed(self.changed):
+                    owner.grad = old
+                    if bits is not None:
+                        Needed.copy_into(old, bits)
+                self.changed.clear()
 
 
 Walk.usual = Walk
@@ -391,20 +461,7 @@ class _Announced(list[Any]):
         return node
 
 
-_LEAVES = tuple(locks.lock() for _ in range(64))  # of the leaves, by identity
-
-
-def _accumulate(leaf: Leaf, g: Value, create: bool) -> Value:
-    """Add to the leaf's gradient; other threads' backward may do the same."""
-    with _LEAVES[(id(leaf) >> 5) % len(_LEAVES)]:
-        present = leaf.grad
-        if present is None:  # since then somebody set it to None
-            leaf.grad = present = Needed.clone(g)
-        elif create or not _writable(present):
-            leaf.grad = present = Needed.add(present, g)
-        else:
-            Needed.add_into(present, g)
-    return present
+_ADDING = locks.lock()  # of additions to leaves' gradients
 
 
 def tell_place(error: Exception, node: Node) -> None:

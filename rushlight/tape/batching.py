@@ -215,6 +215,7 @@ class BatchPlan:
     launch = None
     outs = ()
     first = second = object()  # matches no operands
+    beyond = False  # the physical calls of the rule say it of themselves
     out = _NoShape()
 
     def __init__(self, op: Op, specs: Sequence[Spec], static: Static) -> None:

@@ -19,6 +19,7 @@ from rushlight.core.errors import DeviceError, DTypeError, RushlightError, Shape
 from rushlight.tape.hook_tables import Handle, Hook, Table, add_before_last, add_to, hooks_of
 from rushlight.tape.needed import Needed
 from rushlight.tape.replay import keep
+from rushlight.tape.state import WALK
 from rushlight.tape.value import Leaf, Node, Output, Value
 
 Gradients = tuple[Value | None, ...]
@@ -90,6 +91,7 @@ def run_value_hooks(node: Node, index: int, g: Value) -> Value:
     for reference in list(hooks.kept.get(index, {}).values()):
         kept = reference()
         if kept is not None:
+            WALK.get().changed.append((kept, kept.grad, None))  # Note [Backward] 5
             kept.take(g)
     return g
 
@@ -133,9 +135,10 @@ class Kept:
 
     def take(self, g: Value) -> None:
         # A copy: the walk, or another value's owner, may have the same buffer.
-        self.grad = Needed.clone(g) if self.grad is None else Needed.add(self.grad, g)
-        if self.grad.memory.recipe is not None:
-            keep(self.grad.memory)  # a gradient that is kept must not keep the whole step's recipes
+        made = Needed.clone(g) if self.grad is None else Needed.add(self.grad, g)
+        if made.memory.recipe is not None:
+            keep(made.memory)  # a gradient that is kept must not keep the whole step's recipes
+        self.grad = made
 
     def follow(self, edge: Any) -> None:
         """Keep the gradient of this record from now on, and no longer that of an older one."""

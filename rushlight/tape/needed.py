@@ -17,6 +17,8 @@ class Needed:
 
     add: Callable[[Value, Value], Value]
     add_into: Callable[[Value, Value], None]  # target += value, without record
+    add_all: Callable[[Any, Any, Any], None]  # `add_into` of pairs, prepared writes, and calls after them: all or none
+    copy_into: Callable[[Value, Value], None]  # a value's bits put into another's memory, without record
     clone: Callable[[Value], Value]
     cast: Callable[[Value, Any], Value]
     sum_to: Callable[[Value, Shape], Value]
