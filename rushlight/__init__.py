@@ -221,6 +221,13 @@ globals().update({name: entry.function for name, entry in _REGISTRY.items() if e
 globals().update(storage.KINDS)
 globals().update({each.__name__: each for each in _natives.PUBLIC})
 clone = _layouts.clone_of
+for _module in (linalg, fft, special, masked, nn.init, signal.windows):
+    _out.check_kinds(vars(_module))
+_out.check_kinds(vars(nn.functional), nn.functional.CHECKED)
+_out.check_kinds(vars(sparse), sparse.FUNCTIONS)
+_out.check_kinds(globals(), [each.__name__ for each in _natives.PUBLIC])
+_out.check_kinds(globals(), ["spmm", *(name for name in sparse.FUNCTIONS if name.startswith("sparse_"))])
+_out.check_kinds(globals(), _names.QUESTIONS)
 _out.accept(globals(), _names.OUT_TOP)
 _out.check_tensors(globals(), [name for name, entry in _REGISTRY.items() if entry.top])
 _out.check_tensors(globals(), ["is_complex", "is_floating_point", "numel"])
@@ -232,9 +239,10 @@ _out.check_tensors(vars(nn.functional), [name for name, entry in _REGISTRY.items
 globals().update(
     {f"{name}_": _keywords.of_input(Tensor, f"{name}_") for name in _names.TOP_IN_PLACE if hasattr(Tensor, f"{name}_")}
 )
+_out.check_kinds(globals(), [f"{name}_" for name in _names.TOP_IN_PLACE])
 globals().update({f"{name}_": vars(nn.functional)[f"{name}_"] for name in ("celu", "rrelu", "selu", "threshold")})
 globals().update(_foreach.functions())
 _out.settle_names(globals())
-for _module in (nn.functional, linalg, fft, special):
+for _module in (nn.functional, linalg, fft, special, sparse):
     _out.settle_names(vars(_module))
 __version__ = version.__version__

@@ -11,12 +11,18 @@ from collections.abc import Sequence
 from typing import Any
 
 from rushlight.core.dtypes import DType, bool_, float32, int64, real_type
+from rushlight.core.errors import RushlightError
 from rushlight.core.shapes import wrap_dim
 from rushlight.nn import functional
 from rushlight.ops import creation, elementwise as e, queries
 from rushlight.ops.statistics import vector_norm
 from rushlight.ops.views import expand
 from rushlight.tensor import Tensor
+
+
+class BothGiven(RushlightError, AssertionError):
+    """Two arguments that say the same thing; PyTorch raises AssertionError."""
+
 
 Dims = int | Sequence[int] | None
 Mask = Tensor | None
@@ -197,7 +203,7 @@ def var(
 ) -> Tensor:
     """The variance of the chosen elements, over their number less the correction (1 unless said otherwise)."""
     if unbiased is not None and correction is not None:
-        raise AssertionError("masked.var: pass unbiased or correction, not both")
+        raise BothGiven("masked.var: pass unbiased or correction, not both")
     less = float(correction) if correction is not None else 1.0 if unbiased in (None, True) else 0.0
     wanted = dtype or (input.dtype if input.dtype.kind in "fc" else float32)
     compute = wanted if wanted.kind in "fc" else float32

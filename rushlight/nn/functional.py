@@ -144,5 +144,10 @@ def unfold(input: Tensor, kernel_size: Given, dilation: Given = 1, padding: Give
     return shuffle.im2col(input, kernel_size, dilation, padding, stride)
 
 
+# Those that say by name what they were given instead of a tensor; the others are too short for a look, or ops themselves.
+CHECKED = [name for name in globals() if name.endswith("_") and not name.startswith("_")]
+CHECKED += ["native_channel_shuffle", "conv_tbc", "unfold"]
+
+
 def __getattr__(name: str) -> Any:  # for type checkers, which do not see the names from the registry
     raise AttributeError(f"rushlight.nn.functional has no {name!r}")

@@ -129,6 +129,8 @@ def trunc_normal_(
     generator: Generator | None = None,
 ) -> Tensor:
     """Normal numbers between a and b: a uniform number taken back through the distribution function."""
+    if not std > 0:
+        raise ValueError(f"trunc_normal_: std must be positive, got {std!r}")
     low, high = (math.erf((bound - mean) / (std * math.sqrt(2))) for bound in (a, b))
     wide = tensor.dtype if tensor.dtype.itemsize > 2 else float32
     drawn = random.rand(tensor.shape, dtype=wide, device=tensor.device, generator=generator)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from rushlight.core.dtypes import int32
-from rushlight.core.errors import DTypeError, InplaceError, RushlightError, ShapeError
+from rushlight.core.errors import DTypeError, InplaceError, KindError, RushlightError, ShapeError
 from rushlight.core.shapes import Shape, Spec, contiguous_strides, numel
 from rushlight.devices.allocator import Lent, Storage, room_for
 from rushlight.ops import inplace, reshaping, views
@@ -148,6 +148,8 @@ def resize_(self: Value, *sizes: Any, memory_format: Any = None) -> Value:
 
 def resize_as_(self: Value, the_template: Value, memory_format: Any = None) -> Value:
     """`resize_` to the shape of another tensor, and to its memory format where that is to be preserved."""
+    if not isinstance(the_template, Value):
+        raise KindError(f"resize_as_(): the template is a tensor, got {type(the_template).__name__}")
     if memory_format is preserve_format:
         formats = (channels_last, channels_last_3d)
         same = [f for f in formats if len(f.order or ()) == len(the_template.spec.shape)]

@@ -16,12 +16,13 @@ import functools
 import sys
 import warnings
 from collections.abc import Callable, Iterable
-from types import FunctionType
+from types import FunctionType, ModuleType
 from typing import Any
 
 from rushlight.core.dtypes import castable, uint8
 from rushlight.core.errors import DeviceError, DTypeError, RushlightError, SparseOperandError
 from rushlight.ops import elementwise as e, inplace, views
+from rushlight.ops.arguments import checked
 from rushlight.ops.inplace_views import resize_
 from rushlight.ops.keywords import Names
 from rushlight.ops.pytorch_names import OUT_EXACT
@@ -125,15 +126,49 @@ def tensors_only(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         except SparseOperandError as error:  # See Note [Sparse operands]
             sparse = error.obj
         except AttributeError as error:
-            if error.name != "spec" or isinstance(error.obj, Value):
-                raise
-            given = type(error.obj).__name__
-            raise DTypeError(
-                f"{name}(): a tensor is needed where {given} was given; make one with rushlight.tensor(...)"
-            ) from None
+            refuse_kind(name, error, (*args, *named.values()))
+            raise
         return sparse.instead(name, args, named)
 
     called.takes_names = True  # type: ignore[attr-defined]  # whatever is put around it with functools.wraps says so too
+    return called
+
+
+def refuse_kind(name: str, error: AttributeError, given: Iterable[Any]) -> None:
+    """Raise for something else than a tensor, if it was an argument that lacks an attribute of tensors."""
+    lacking = error.obj
+    if isinstance(error, RushlightError) or isinstance(lacking, (Value, ModuleType)):
+        return
+    if error.name == "spec" or _is_among(lacking, given, 3):
+        raise DTypeError(
+            f"{name}(): a tensor is needed where {type(lacking).__name__} was given; make one with rushlight.tensor(...)"
+        ) from None
+
+
+def _is_among(thing: Any, given: Iterable[Any], depth: int) -> bool:
+    return any(
+        each is thing or (depth > 0 and isinstance(each, (tuple, list)) and _is_among(thing, each, depth - 1))
+        for each in given
+    )
+
+
+def check_kinds(module: dict[str, Any], names: Iterable[str] | None = None) -> None:
+    """Have a module's own public functions, or those among `names`, refuse arguments of other kinds by name."""
+    own = [k for k, f in module.items() if getattr(f, "__module__", None) == module["__name__"] and k[0] != "_"]
+    for name in own if names is None else names:
+        if isinstance(module.get(name), FunctionType):
+            module[name] = _kinds_only(name, checked(name, module[name]))
+
+
+def _kinds_only(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def called(*args: Any, **named: Any) -> Any:
+        try:
+            return function(*args, **named)
+        except AttributeError as error:
+            refuse_kind(name, error, (*args, *named.values()))
+            raise
+
     return called
 
 

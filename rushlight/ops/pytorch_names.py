@@ -121,3 +121,11 @@ OUT_EXACT = _words(
     where
     """
 )
+
+# Questions about tensors and types, and copies of data, which are no ops.
+QUESTIONS = _words(
+    """
+    asarray broadcast_shapes can_cast detach detach_copy frombuffer from_file get_device is_complex is_conj
+    is_floating_point is_inference is_neg is_nonzero is_same_size is_signed numel promote_types result_type
+    """
+)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from rushlight.core.errors import RushlightError
+from rushlight.core.errors import KindError, RushlightError
 from rushlight.ops import compaction, complexes, creation, queries, views
 from rushlight.tape import state
 from rushlight.tape.needed import edge_of
@@ -48,13 +48,20 @@ def is_signed(self: Value) -> bool:
     return self.spec.dtype.is_signed
 
 
+def _tensor(op: str, given: Any) -> Value:
+    if not isinstance(given, Value):
+        raise KindError(f"{op}(): a tensor is needed, got {type(given).__name__}")
+    return given
+
+
 def is_same_size(self: Value, other: Value) -> bool:
     """Whether another tensor has the same shape."""
-    return self.spec.shape == other.spec.shape
+    return self.spec.shape == _tensor("is_same_size", other).spec.shape
 
 
 def is_set_to(self: Value, tensor: Value) -> bool:
     """Whether another tensor sees the very same elements in the same way."""
+    _tensor("is_set_to", tensor)
     return self.memory is tensor.memory and self.offset == tensor.offset and self.spec is tensor.spec
 
 

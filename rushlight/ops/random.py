@@ -32,7 +32,7 @@ from rushlight.core.dtypes import (
     uint8,
     uint64,
 )
-from rushlight.core.errors import DeviceError, DTypeError, RushlightError, UnsupportedDType
+from rushlight.core.errors import DeviceError, DTypeError, KindError, RushlightError, UnsupportedDType
 from rushlight.core.shapes import Spec
 from rushlight.devices.registry import names
 from rushlight.ops import compaction, elementwise as e, parts, reductions
@@ -182,10 +182,18 @@ def set_rng_state(new_state: Value) -> None:
     default_generator.set_state(new_state)
 
 
+def _stream(generator: Generator | None) -> Generator:
+    if generator is None:
+        return default_generator
+    if not isinstance(generator, Generator):
+        raise KindError(f"a generator is a rushlight.Generator or None, got {type(generator).__name__}")
+    return generator
+
+
 def _draw(
     op: Any, inputs: tuple[Value, ...], static: Static, more: tuple[Any, ...], count: int, g: Generator | None
 ) -> Any:
-    generator = g or default_generator
+    generator = _stream(g)
     run: Callable[..., Any] = call.call
     if STATE.get().batch:
         count, run = count * drawn_lanes(op.name), draw_batch
@@ -360,7 +368,7 @@ def integers(op: str, spec: Spec, low: int, high: int, generator: Generator | No
     drawn = Spec.of(spec.device, int64, spec.shape)
     share = min((1 << 64) // (high - low), (1 << 64) - 1)
     places = [_signed(n & ((1 << 64) - 1)) for n in (low, high - low, share)]
-    kind = _integer if (generator or default_generator).position % 2 else _integer_of_pairs
+    kind = _integer if _stream(generator).position % 2 else _integer_of_pairs
     return e.cast(_draw(kind, (), (drawn,), tuple(places), 2 * spec.numel, generator), spec.dtype)
 
 

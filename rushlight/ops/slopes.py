@@ -29,8 +29,12 @@ def _even(x: Value, dim: int, step: complex, edge: int) -> list[Value]:
     """First point, inner points, last point, `step` apart."""
     n = x.spec.shape[dim]
     ends = [-1.0, 1.0] if edge == 1 else [-1.5, 2.0, -0.5]
-    first = _weighted(x, dim, 0, 1, [w / step for w in ends])
-    last = _weighted(x, dim, n - len(ends), 1, [-w / step for w in reversed(ends)])
+    if step:
+        first = _weighted(x, dim, 0, 1, [w / step for w in ends])
+        last = _weighted(x, dim, n - len(ends), 1, [-w / step for w in reversed(ends)])
+    else:  # infinities, or NaN where neighbours are equal
+        first = e.div(_weighted(x, dim, 0, 1, ends), step)
+        last = e.div(_weighted(x, dim, n - len(ends), 1, [-w for w in reversed(ends)]), step)
     inner = e.div(e.sub(_part(x, dim, 2, n - 2), _part(x, dim, 0, n - 2)), 2 * step)
     return [first, inner, last]
 

@@ -46,6 +46,11 @@ __all__ = [
     "sum",
 ]
 
+FUNCTIONS = (
+    *("addmm", "log_softmax", "mm", "sampled_addmm", "softmax", "sum"),
+    *("sparse_compressed_tensor", "sparse_coo_tensor", "sparse_csr_tensor"),
+)
+
 install()
 csr.install()
 low_rank.install()

@@ -472,7 +472,7 @@ def call_rows(op: RowOp, inputs: Sequence[Value], dim: int, keepdim: bool) -> An
     shape = broadcast_shapes([v.spec.shape for v in inputs], op.name)
     copied = _scattered(op, tuple([v.spec for v in inputs]), shape, dim)
     ready = [Needed.contiguous(v, copied[i]) if i in copied else v for i, v in enumerate(inputs)]
-    return call.call(op, ready, (dim, keepdim))
+    return call.call(op, ready, (dim, bool(keepdim)))
 
 
 @lru_cache(maxsize=1 << 12)
