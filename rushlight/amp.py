@@ -8,6 +8,8 @@ from typing import Any
 
 from rushlight.core.dtypes import DType, bfloat16, float16, float64
 from rushlight.core.errors import DTypeError, RushlightError
+from rushlight.ops import elementwise as e
+from rushlight.ops.inplace import finish_all, prepare_apply
 from rushlight.tape.state import STATE, Changed, no_grad
 from rushlight.tensor import Tensor
 
@@ -115,44 +117,47 @@ class GradScaler:
             return
         if id(optimizer) in self._finite:
             raise RushlightError("GradScaler.unscale_: already called for this optimiser since the last update()")
-        grads = [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
-        finite: Any = True
+        grads: list[Any] = [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
+        values = [g._values() if g.is_sparse else g for g in grads]  # the same memory
+        factor, finite = 1.0 / self._scale, True
         with no_grad():
-            for g in grads:
-                values = g._values() if g.is_sparse else g  # the same memory
-                values.mul_(1.0 / self._scale)
-                finite = values.isfinite().all() & finite
-        self._finite[id(optimizer)] = bool(finite)
+            for v in values:
+                # Before they change: one that gets no larger stays finite.
+                finite = (v if abs(factor) <= 1 else v * factor).isfinite().all() & finite
+            writes = [prepare_apply(e.mul.op, v.detach(), factor) for v in values]  # type: ignore[attr-defined]
+            finish_all(writes, [(self._finite.__setitem__, id(optimizer), bool(finite))])
 
     def step(self, optimizer: Any, *args: Any, **named: Any) -> Any:
-        """optimizer.step(...), unless its gradients have an inf or NaN."""
+        """optimizer.step(...), unless its gradients have an inf or NaN.
+
+        Where that step fails the gradients are unscaled already, and another call goes on from there.
+        """
         if not self._enabled:
             return optimizer.step(*args, **named)
         if id(optimizer) in self._stepped:
             raise RushlightError("GradScaler.step: already called for this optimiser since the last update()")
         if id(optimizer) not in self._finite:
             self.unscale_(optimizer)
+        made = optimizer.step(*args, **named) if self._finite[id(optimizer)] else None
         self._stepped.add(id(optimizer))
-        return optimizer.step(*args, **named) if self._finite[id(optimizer)] else None
+        return made
 
     def update(self, new_scale: float | Tensor | None = None) -> None:
         """Make the scale smaller after a step that was left out, larger after many good ones, or what is given."""
         if not self._enabled:
             return
+        scale, good = self._scale, self._growth_tracker
         if new_scale is not None:
-            self._scale = float(new_scale)
+            scale = float(new_scale)
         elif not self._finite:
             raise RushlightError("GradScaler.update: no gradients have been looked at; call step() or unscale_() first")
         elif not all(self._finite.values()):
-            self._scale *= self._backoff_factor
-            self._growth_tracker = 0
+            scale, good = scale * self._backoff_factor, 0
         else:
-            self._growth_tracker += 1
-            if self._growth_tracker == self._growth_interval:
-                self._scale *= self._growth_factor
-                self._growth_tracker = 0
-        self._finite.clear()
-        self._stepped.clear()
+            good += 1
+            if good == self._growth_interval:
+                scale, good = scale * self._growth_factor, 0
+        self.__dict__.update(_scale=scale, _growth_tracker=good, _finite={}, _stepped=set())
 
     def get_scale(self) -> float:
         """The scale; 1 where scaling is off."""
@@ -195,6 +200,7 @@ class GradScaler:
             return
         if not state_dict:
             raise RushlightError("GradScaler.load_state_dict: the state is empty: it was saved with scaling off")
-        self._scale, self._growth_tracker = state_dict["scale"], state_dict["_growth_tracker"]
-        self._growth_factor, self._backoff_factor = state_dict["growth_factor"], state_dict["backoff_factor"]
-        self._growth_interval = state_dict["growth_interval"]
+        numbers = [float(state_dict[name]) for name in ("scale", "growth_factor", "backoff_factor")]
+        counts = [int(state_dict[name]) for name in ("growth_interval", "_growth_tracker")]
+        names = ("_scale", "_growth_factor", "_backoff_factor", "_growth_interval", "_growth_tracker")
+        self.__dict__.update(zip(names, [*numbers, *counts], strict=True))

@@ -126,3 +126,25 @@ def test_load_hooks_by_their_older_name():
     layer._register_load_state_dict_pre_hook(lambda module, *_: seen.append(module), with_module=True)
     layer.load_state_dict(Pair().state_dict())
     assert seen == [["b", "w"], layer]
+
+
+@pytest.mark.parametrize("given", [None, (None,), (None, None)])
+def test_a_backward_hook_gives_no_gradients_where_no_input_requires_any(given):
+    module = rl.nn.Linear(2, 2)
+    seen = []
+    module.register_full_backward_hook(lambda part, inputs, outputs: seen.append(inputs) or given)
+    module(rl.ones(3, 2)).sum().backward()
+    assert seen == [(None,)]
+    assert module.weight.grad is not None
+    module.register_full_backward_hook(lambda *_: (rl.ones(3, 2),))
+    with pytest.raises(RuntimeError, match="none of which requires any"):
+        module(rl.ones(3, 2)).sum().backward()
+
+
+def test_a_backward_hook_takes_the_gradient_of_an_input_away():
+    x = rl.ones(3, 2, requires_grad=True)
+    module = rl.nn.Linear(2, 2)
+    module.register_full_backward_hook(lambda *_: (None,))
+    module(x).sum().backward()
+    assert x.grad is None
+    assert module.weight.grad is not None

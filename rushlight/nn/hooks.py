@@ -165,10 +165,8 @@ class _Watch:
             changed = hook(self.module, given)
             given = given if changed is None else _replaced(self.module, given, changed)
         self.out = given
-        if not self.below and self._met_inputs(nothing := (None,) * self.count) is not nothing:
-            raise RushlightError(
-                f"a backward hook of {type(self.module).__name__} gave gradients of its inputs, none of which requires any"
-            )
+        if not self.below:
+            self._met_inputs((None,) * self.count)
         return given
 
     def _met_inputs(self, given: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -177,5 +175,11 @@ class _Watch:
             return given
         for hook in [*_every("backward").values(), *self.module._backward_hooks.values()]:
             changed = hook(self.module, given, above)
-            given = given if changed is None else _replaced(self.module, given, changed)
+            if self.below:
+                given = given if changed is None else _replaced(self.module, given, changed)
+            elif changed is not None and not (isinstance(changed, tuple) and all(part is None for part in changed)):
+                raise RushlightError(
+                    f"a backward hook of {type(self.module).__name__} gave gradients of its inputs, none of which "
+                    f"requires any; give None or a tuple of None"
+                )
         return given

@@ -4,8 +4,10 @@
 1. The state is an OrderedDict of tensors; its `_metadata` says of each module, by path, which version of its class wrote it.
 2. A class may say for itself what is read (`_save_to_state_dict`) and how it is loaded (`_load_from_state_dict`); children
    are asked for theirs, so that one may override `state_dict` as a whole too.
-3. Where no class loads for itself, nothing is changed by a state that does not fit. Where one does, each module loads what
-   fits as its turn comes: what a class changes in the state, its children are to see.
+3. A load that fails changes nothing. All values are looked at, moved to their devices and cast first, then stored at once. Where
+   code of the user's has a part in it (a class that loads for itself, extra state, hooks that run afterwards), the old
+   values are copied first, and put back after an error. A class that loads for itself does so as its turn comes: what it
+   changes in the state, its children are to see.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from typing import Any, NamedTuple
 from rushlight.core.errors import RushlightError
 from rushlight.nn.members import BUFFER, MODULE, PARAMETER
 from rushlight.nn.parameter import Parameter, is_lazy
+from rushlight.ops.inplace import Write, finish_all, prepare_copy
 from rushlight.tape.state import no_grad
 from rushlight.tensor import Tensor
 
@@ -115,10 +118,15 @@ class Load:
         self.later.append(("hooks", module))
 
     def finish(self) -> None:
+        """Store everything: the values, then what has code of the user's."""
+        owns = [(step[1], step[2]) for step in self.later if step[0] == "own"]
+        store_values(owns, self.assign)
+        for module, found in owns:
+            for name, _, given in found:
+                if name == EXTRA:
+                    module.set_extra_state(given)
         for step in self.later:
-            if step[0] == "own":
-                _store_all(step[1], step[2], self.assign)
-            else:
+            if step[0] == "hooks":
                 self.tell(step[1])
 
     def load(self, module: Any, state: dict[str, Any], prefix: str) -> None:
@@ -151,16 +159,27 @@ def load_state(module: Any, given: Mapping[str, Any], strict: bool, assign: bool
         state._metadata = metadata
     load = Load(metadata, assign)
     parts = [part for _, part in module.named_modules(remove_duplicate=False)]
-    if any(_defines(part, "_load_from_state_dict") for part in parts):
-        load.load(module, state, "")
-    else:
-        load.check(module, state, "")
-        # Nothing is changed by a state that does not fit, unless a hook may yet say that it does.
-        fits = (
-            not strict or not (load.missing or load.unexpected) or any(p._state_hooks.get("was loaded") for p in parts)
-        )
-        if fits and not load.problems:
-            load.finish()
+    own_way = any(_defines(part, "_load_from_state_dict") for part in parts)
+    hooked = any(part._state_hooks.get("was loaded") for part in parts)
+    careful = own_way or hooked or any(_defines(part, "set_extra_state") for part in parts)
+    before = _Before(parts) if careful else None
+    try:
+        if own_way:
+            load.load(module, state, "")
+        else:
+            load.check(module, state, "")
+            # Nothing is stored of a state that does not fit, unless a hook may yet say that it does.
+            if not load.problems and (hooked or not strict or not (load.missing or load.unexpected)):
+                load.finish()
+        _raise_problems(module, load, strict)
+    except BaseException:
+        if before is not None:
+            before.put_back()
+        raise
+    return LoadedKeys(load.missing, load.unexpected)
+
+
+def _raise_problems(module: Any, load: Load, strict: bool) -> None:
     problems = load.problems
     if strict and load.unexpected:
         problems.append(f"unexpected keys: {', '.join(load.unexpected)}")
@@ -170,7 +189,32 @@ def load_state(module: Any, given: Mapping[str, Any], strict: bool, assign: bool
         lines = "".join(f"\n    {problem}" for problem in problems)
         fix = "\n  strict=False loads what fits by name" if strict and (load.missing or load.unexpected) else ""
         raise RushlightError(f"load_state_dict: the state does not fit {type(module).__name__}:{lines}{fix}")
-    return LoadedKeys(load.missing, load.unexpected)
+
+
+class _Before:
+    """The values of modules and their extra states, to be put back."""
+
+    def __init__(self, modules: list[Any]) -> None:
+        self.members = [
+            (module, kind, name, value)
+            for module in modules
+            for kind in (PARAMETER, BUFFER)
+            for name, value in module._members(kind)
+        ]
+        values = {id(v): v for *_, v in self.members if v is not None and not is_lazy(v) and not v.is_sparse}
+        with no_grad():
+            self.writes = [prepare_copy(v.detach(), v.detach().clone()) for v in values.values()]
+        both = ("get_extra_state", "set_extra_state")
+        extra = [module for module in modules if all(_defines(module, name) for name in both)]
+        self.extra = [(module, module.get_extra_state()) for module in extra]
+
+    def put_back(self) -> None:
+        for module, kind, name, value in self.members:
+            if dict(module._members(kind)).get(name) is not value:
+                setattr(module, name, value)
+        finish_all(self.writes)
+        for module, state in self.extra:
+            module.set_extra_state(state)
 
 
 Found = list[tuple[str, Any, Any]]  # a member's name, itself and the value for it
@@ -224,7 +268,11 @@ def load_own(
     """A module's own part of a state, into it."""
     load = Load({}, bool(noted.get("assign_to_params_buffers", False)))
     load.missing, load.unexpected, load.problems = ([], [], problems) if not strict else (missing, unexpected, problems)
-    _store_all(module, _own_part(module, state, prefix, noted, load), load.assign)
+    found = _own_part(module, state, prefix, noted, load)
+    store_values([(module, found)], load.assign)
+    for name, _, given in found:
+        if name == EXTRA:
+            module.set_extra_state(given)
 
 
 def _was_one(value: Any, given: Any) -> bool:
@@ -242,21 +290,27 @@ def _misfit(name: str, value: Any, given: Any) -> str | None:
     return None
 
 
-def _store_all(module: Any, found: Found, assign: bool) -> None:
-    for name, value, given in found:
-        if value is None:
-            module.set_extra_state(given)
-        elif assign:
-            _assign(module, name, value, given)
-        elif not is_lazy(value):
-            with no_grad():
-                value.copy_(given)
+def store_values(owns: list[tuple[Any, Found]], assign: bool) -> None:
+    """Store what was found for each of some modules: all of it, or nothing where something fails."""
+    writes: list[Write] = []
+    acts: list[tuple[Any, ...]] = []
+    with no_grad():
+        for module, found in owns:
+            for name, value, given in found:
+                if value is None:
+                    continue  # extra state
+                if assign:
+                    acts += _assignment(module, name, value, given)
+                elif not is_lazy(value):
+                    moved = given.detach().to(device=value.device)
+                    writes.append(prepare_copy(value.detach(), moved))
+        finish_all(writes, acts)
 
 
-def _assign(module: Any, name: str, value: Tensor, given: Tensor) -> None:
-    if isinstance(value, Parameter):
-        if isinstance(given, Parameter):
-            given.requires_grad_(value.requires_grad)
-        else:
-            given = Parameter(given, value.requires_grad)
-    setattr(module, name, given)
+def _assignment(module: Any, name: str, value: Tensor, given: Tensor) -> list[tuple[Any, ...]]:
+    """The calls that put a given tensor in a member's place."""
+    if not isinstance(value, Parameter):
+        return [(setattr, module, name, given)]
+    if isinstance(given, Parameter):
+        return [(given.requires_grad_, value.requires_grad), (setattr, module, name, given)]
+    return [(setattr, module, name, Parameter(given, value.requires_grad))]

@@ -76,9 +76,24 @@ def apply_inplace(op: Elementwise, target: Value, *others: Any) -> Value:
     """target = op(target, *others), into target's own memory."""
     if _at_once(op, target, (target, *others)):
         return target
-    name = f"{op.name}_"
     if _is_batch(target, *others):
         return _apply_batch(op, target, others)
+    made = prepare_apply(op, target, *others)
+    tensors = made.inputs
+    is_part = target.base is not None or target.offset
+    if (is_part and STATE.get().grad and any(edge_of(t) is not None for t in tensors)) or _any_dual(tensors):
+        old = e.clone(target)
+        return copy_(target, apply(op, *[old if other is target else other for other in (target, *others)]))
+    made = prepare_write(target, made.plan, tensors, made.params)
+    made.finish()
+    if op.refuse is None or target.spec.differentiable:
+        _remember(op, made.plan, target, (target, *others))
+    return target
+
+
+def prepare_apply(op: Elementwise, target: Value, *others: Any) -> Write:
+    """target = op(target, *others), as a write that is prepared and has no record."""
+    name = f"{op.name}_"
     check_writable(target, name)
     if op.name == "abs" and target.spec.dtype.kind == "c":
         raise DTypeError(f"abs_: sizes of complex numbers are real and do not fit into {target.spec!r}; use .abs()")
@@ -94,14 +109,7 @@ def apply_inplace(op: Elementwise, target: Value, *others: Any) -> Value:
     if op.refuse is not None:
         op.refuse(tensors, (target, *others))
     plan = _plan_onto(op, tensors, tuple(pattern), target.spec, name)
-    is_part = target.base is not None or target.offset
-    if (is_part and STATE.get().grad and any(edge_of(t) is not None for t in tensors)) or _any_dual(tensors):
-        old = e.clone(target)
-        return copy_(target, apply(op, *[old if other is target else other for other in (target, *others)]))
-    write(target, plan, tensors, tuple(numbers))
-    if op.refuse is None or target.spec.differentiable:
-        _remember(op, plan, target, (target, *others))
-    return target
+    return Write((target,), plan, tensors, tuple(numbers))
 
 
 def _any_dual(values: Sequence[Value]) -> bool:

@@ -151,7 +151,7 @@ class ReduceLROnPlateau(LRScheduler):
         bound = best * (1 + sign * self.threshold) if self.threshold_mode == "rel" else best + sign * self.threshold
         return a < bound if self.mode == "min" else a > bound
 
-    def step(self, metrics: SupportsFloat, epoch: int | None = None) -> None:  # type: ignore[override]
+    def step(self, metrics: SupportsFloat, epoch: int | None = None) -> None:
         """After an epoch, with what was measured: a number or a tensor of one element."""
         current = float(metrics.detach() if isinstance(metrics, Tensor) else metrics)
         self.last_epoch = self.last_epoch + 1 if epoch is None else epoch

@@ -11,6 +11,7 @@ from typing import Any
 
 from rushlight.core.errors import RushlightError, SparseOperandError
 from rushlight.ops import elementwise as e
+from rushlight.ops.inplace import finish_all
 from rushlight.ops.moves import Moves
 from rushlight.tape.state import enable_grad, no_grad
 from rushlight.tape.value import Leaf
@@ -174,7 +175,7 @@ class Optimizer:
         return made
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Copy a state in; parameters are matched by their order."""
+        """Copy a state in; parameters are matched by their order. After an error nothing has changed."""
         for hook in list(self._hooks.get("load", {}).values()):
             changed = hook(self, state_dict)
             state_dict = state_dict if changed is None else changed
@@ -195,9 +196,9 @@ class Optimizer:
                 fresh[p] = kept
                 continue
             fresh[p] = {name: _copied(name, value, p) for name, value in kept.items()}
-        self.state = fresh
-        for own, group in zip(self.param_groups, groups, strict=True):
-            own.update({name: value for name, value in group.items() if name != "params"})
+        pairs = zip(self.param_groups, groups, strict=True)
+        options = [(own, {name: value for name, value in group.items() if name != "params"}) for own, group in pairs]
+        finish_all([], [(setattr, self, "state", fresh), *[(own.update, new) for own, new in options]])
         for hook in list(self._hooks.get("was loaded", {}).values()):
             hook(self)
 

@@ -4,16 +4,47 @@
 1. A step moves on by one epoch and sets each group's rate from the one it has (`get_lr`), so that several schedules may
    work on one optimiser. `_get_closed_form_lr` says the same from the starting rate, for an epoch that is jumped to.
 2. What state_dict holds has PyTorch's names; functions are not part of it.
+3. After an error in `step` or `load_state_dict`, a function of the user's say, the schedule, those it is made of and the
+   groups' options are as before: `_whole` keeps copies of their tables.
 """
 
 from __future__ import annotations
 
+import functools
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from rushlight.core.interrupts import Uninterrupted
 from rushlight.optim.optimizer import Group, Optimizer
+
+
+def _tables(scheduler: Any) -> list[dict[str, Any]]:
+    """Everything that a schedule may change."""
+    own = scheduler.__dict__
+    functions = [f.__dict__ for f in own.get("lr_lambdas", ()) if hasattr(f, "__dict__")]
+    inner = [table for part in own.get("_schedulers", ()) for table in _tables(part)]
+    groups = own["optimizer"].param_groups if "optimizer" in own else []
+    return [own, *functions, *inner, *groups]
+
+
+def _whole(method: Callable[..., Any]) -> Callable[..., Any]:
+    """A method after whose errors everything is as before. See Note [Schedules] 3."""
+
+    @functools.wraps(method)
+    def called(self: Any, *args: Any, **named: Any) -> Any:
+        before = [(table, dict(table)) for table in _tables(self)]
+        try:
+            return method(self, *args, **named)
+        except BaseException:
+            with Uninterrupted():
+                for table, old in before:
+                    table.clear()
+                    table.update(old)
+            raise
+
+    return called
 
 
 class LRScheduler:
@@ -35,6 +66,12 @@ class LRScheduler:
         self.base_lrs: list[float] = [float(group["initial_lr"]) for group in optimizer.param_groups]
         self.last_epoch = last_epoch
         self._initial_step()
+
+    def __init_subclass__(cls, **named: Any) -> None:
+        super().__init_subclass__(**named)
+        for name in ("step", "load_state_dict"):
+            if name in cls.__dict__:
+                setattr(cls, name, _whole(cls.__dict__[name]))
 
     def _initial_step(self) -> None:
         self._step_count = 0
@@ -59,6 +96,7 @@ class LRScheduler:
     def get_last_lr(self) -> list[Any]:
         return self._last_lr
 
+    @_whole
     def step(self, epoch: int | None = None) -> None:
         self._step_count += 1
         self._update_lr(epoch)
@@ -77,6 +115,7 @@ class LRScheduler:
     def state_dict(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != "optimizer"}
 
+    @_whole
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         self.__dict__.update(state_dict)
 
