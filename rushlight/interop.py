@@ -315,22 +315,22 @@ def _whole_numbers(what: str, given: Any) -> tuple[int, ...]:
     return numbers
 
 
-def pickled_shape(shape: Any) -> tuple[int, ...]:
-    """The shape that a pickle gives, if a tensor may have it."""
+def pickled_shape(shape: Any, itemsize: int = 1) -> tuple[int, ...]:
+    """The shape that a pickle gives, if a tensor of elements of that many bytes may have it."""
     sizes = _whole_numbers("shape", shape)
-    places = 1
+    places = itemsize
     for n in sizes:
         places *= max(n, 1)
     if places >= _MOST_PLACES:
-        raise ShapeError("a pickled tensor: its shape has more places than int64 can number")
+        raise ShapeError("a pickled tensor: its shape has more bytes than int64 can number")
     return sizes
 
 
 def pickled_spec(pool: Pool, dtype: DType, shape: Any, strides: Any, offset: Any, room: int) -> Spec:
     """The layout that a pickle gives for a part of `room` bytes, if it lies inside them."""
-    sizes, steps = pickled_shape(shape), _whole_numbers("strides", strides)
-    if dtype.__class__ is not DType or offset.__class__ is not int or len(sizes) != len(steps):
-        raise ShapeError("a pickled tensor: a type, as many strides as sizes, and an offset in bytes are needed")
+    if dtype.__class__ is not DType or offset.__class__ is not int:
+        raise DTypeError("a pickled tensor: a type, a shape, strides and an offset in bytes are needed")
+    sizes, steps = pickled_shape(shape, dtype.itemsize), _whole_numbers("strides", strides)
     spec = Spec.of(pool, dtype, sizes, steps)
     if offset < 0 or offset % dtype.itemsize or offset + spec.high > room:
         raise BoundsError(
@@ -357,7 +357,7 @@ def from_pickle(raw: bytes, dtype: DType, shape: tuple[int, ...], device: str, r
     """A tensor of the bytes of its elements, which must be as many as its type and shape need."""
     if not isinstance(raw, (bytes, bytearray)) or dtype.__class__ is not DType or not isinstance(device, str):
         raise DTypeError("a pickled tensor: bytes, a type, a shape and the name of a device are needed")
-    sizes = pickled_shape(shape)
+    sizes = pickled_shape(shape, dtype.itemsize)
     needed = dtype.itemsize * numel(sizes)
     if len(raw) != needed:
         raise BoundsError(f"a pickled tensor {dtype.name}{list(sizes)} needs {needed} bytes, got {len(raw)}")

@@ -191,7 +191,7 @@ class UntypedStorage:
         return self.clone()
 
     def __reduce__(self) -> Any:
-        return _from_bytes, (bytes(self.tolist()), self.device.type)
+        return _from_bytes, (bytes(interop.to_bytes(self.elements())), self.device.type)
 
 
 def _released(storage: Storage) -> None:

@@ -111,6 +111,7 @@ def test_bytes_must_be_as_many_as_the_shape_needs(raw, shape):
         (0, 1 << 62, 1 << 62),
         (1 << 63,),
         (0, 1 << 63),
+        (0, 1 << 62),
         (2.0,),
         (True,),
         ("2",),
@@ -123,7 +124,7 @@ def test_shapes_that_no_tensor_has(shape):
     with pytest.raises(UnsafeFile):
         load(tensor(b"", shape))
     with pytest.raises(RushlightError):
-        interop.pickled_shape(shape)
+        interop.pickled_shape(shape, 4)
 
 
 @pytest.mark.parametrize(
@@ -565,8 +566,9 @@ def test_files_one_behind_the_other(tmp_path):
 
 
 def test_pytorchs_own_formats_are_named():
-    with pytest.raises(UnsafeFile, match=r"zip file of PyTorch.*safetensors"):
-        rl.load(io.BytesIO(b"PK\x03\x04" + bytes(60)))
+    for trusted in (True, False):
+        with pytest.raises(UnsafeFile, match=r"zip file of PyTorch.*safetensors"):
+            rl.load(io.BytesIO(b"PK\x03\x04" + bytes(60) + b"\n"), weights_only=trusted)
     old = pickle.dumps(0x1950A86A20F9469CFC6C, 2) + pickle.dumps(1001, 2)
     with pytest.raises(UnsafeFile, match="older format of PyTorch"):
         rl.load(io.BytesIO(old))
@@ -701,6 +703,14 @@ def test_classes_that_the_program_names():
             load(call(Named.__module__, "Named", 1, 2, 3))
 
 
+def test_arrays_of_numpy_where_the_program_names_them():
+    array = np.arange(4, dtype="f4")
+    with pytest.raises(UnsafeFile, match="numpy"):
+        rl.load(saved(array))
+    with rl.serialization.safe_globals([np.ndarray, np.dtype, np._core.multiarray._reconstruct]):
+        assert rl.load(saved([array]))[0].tolist() == [0, 1, 2, 3]
+
+
 # ---- sparse tensors ----
 
 
@@ -820,6 +830,7 @@ BAD_HEADERS = {
     "negative offsets": safetensors({"a": entry(begin=-8, end=0)}, bytes(8)),
     "size": safetensors({"a": entry(shape=[3])}, bytes(8)),
     "overflow": safetensors({"a": entry(shape=[1 << 62, 4], end=0)}),
+    "empty but too large": safetensors({"a": entry("I16", [1 << 62, 0], 0, 0)}),
     "rank": safetensors({"a": entry(shape=[1] * 65, end=4)}, bytes(4)),
     "float sizes": safetensors({"a": entry(shape=[2.0])}, bytes(8)),
     "large number": safetensors(b'{"a":{"dtype":"F32","shape":[' + b"9" * 6000 + b'],"data_offsets":[0,0]}}'),

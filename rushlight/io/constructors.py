@@ -43,6 +43,11 @@ def is_safe(thing: Any) -> bool:
     return any(thing is named for named in SAFE.values())
 
 
+def is_of_safe_class(thing: Any) -> bool:
+    """Whether the program named its class, or one that this is derived from: NumPy's dtypes have classes of their own."""
+    return bool(SAFE) and any(is_safe(kind) for kind in type(thing).__mro__)
+
+
 def _fit(name: str, args: tuple[Any, ...], *kinds: type | tuple[type, ...]) -> None:
     """Refuse arguments of other kinds, or another number of them; a subclass is another kind."""
     wanted = [kind if isinstance(kind, tuple) else (kind,) for kind in kinds]
@@ -160,7 +165,7 @@ class Maker:
         if not args:  # as older files have it: its name comes behind, see `attach`
             return device("cpu")
         _fit("device", args, str, (int, _NONE))
-        return device(*args)
+        return _device(*args)
 
     # ---- tensors ----
 
@@ -312,10 +317,10 @@ def attach(thing: Any, state: Any) -> None:
     if kind is device:
         _rename(thing, state)
     elif isinstance(thing, (Value, DType, type)) or kind in _WITH_ATTRIBUTES:
-        if kind not in _WITH_ATTRIBUTES and not (isinstance(thing, Value) and is_safe(kind)):
+        if kind not in _WITH_ATTRIBUTES and not (isinstance(thing, Value) and is_of_safe_class(thing)):
             raise UnsafeFile(f"load: the file sets attributes of {_told(thing)}")
         thing.__dict__.update(_attributes(kind, state))
-    elif is_safe(kind):
+    elif is_of_safe_class(thing):
         _restore(thing, state)
     else:
         raise UnsafeFile(f"load: the file sets attributes of {_told(kind)}, which has none of its own")
@@ -333,16 +338,20 @@ def _attributes(kind: type, state: Any) -> dict[str, Any]:
     return state
 
 
+def _device(kind: str, index: int | None) -> device:
+    try:
+        return device(kind, index)
+    except RushlightError as error:
+        raise UnsafeFile(f"load: {error}") from error
+
+
 def _rename(thing: device, state: Any) -> None:
     """A device of an older file: (None, {"type": ..., "index": ...})."""
     parts = state[1] if state.__class__ is tuple and len(state) == 2 and state[0] is None else None
     if parts.__class__ is not dict or sorted(map(str, parts)) != ["index", "type"]:
         raise UnsafeFile("load: a device is given by its type and its index")
     _fit("device", (parts.get("type"), parts.get("index")), str, (int, _NONE))
-    try:
-        named = device(parts["type"], parts["index"])
-    except RushlightError as error:
-        raise UnsafeFile(f"load: {error}") from error
+    named = _device(parts["type"], parts["index"])
     thing.type, thing.index = named.type, named.index
 
 

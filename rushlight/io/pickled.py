@@ -11,6 +11,7 @@ from rushlight import interop
 from rushlight.core.dtypes import DType
 from rushlight.io import reading
 from rushlight.io.constructors import Place
+from rushlight.io.limits import UnsafeFile
 from rushlight.ops import creation
 from rushlight.ops.creation import resolve_pool
 from rushlight.tape.value import Value
@@ -28,6 +29,10 @@ class _Trusting(pickle.Unpickler):
         if (module, name) == ("rushlight.interop", "from_pickle") and self.place is not None:
             return self.made
         return super().find_class(module, name)
+
+    def persistent_load(self, name: Any) -> Any:
+        """What a zip file looks like to a pickle reader: "P" asks for an object by a name."""
+        raise UnsafeFile(reading.foreign("a zip file"))
 
     def made(self, raw: bytes, dtype: DType, shape: tuple[int, ...], device: str, requires_grad: bool) -> Value:
         assert self.place is not None
@@ -49,13 +54,13 @@ def load(
     `map_location` says on which device tensors are made: a device, a dict of devices by those they were saved from, or a
     function of a storage on the CPU and the device it was saved from, which gives a storage where they shall be, or None.
     """
-    reading = (map_location, weights_only is None or weights_only, pickle_load_args)
+    how = (map_location, weights_only is None or weights_only, pickle_load_args)
     if hasattr(f, "read"):
-        return _read(f, *reading)
+        return _read(f, *how)
     if not isinstance(f, (str, bytes, os.PathLike)):
         raise AttributeError(f"load: a path, or a file with read(), is needed, got {type(f).__name__}")
     with open(f, "rb") as file:
-        return _read(file, *reading)
+        return _read(file, *how)
 
 
 def _read(file: IO[bytes], map_location: Any, careful: bool, named: dict[str, Any]) -> Any:

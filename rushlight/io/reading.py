@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from rushlight.core.dtypes import DType
-from rushlight.io.constructors import Maker, Place, attach, find, is_safe
+from rushlight.io.constructors import Maker, Place, attach, find, is_of_safe_class, is_safe
 from rushlight.io.limits import DEPTH, Ledger, TruncatedFile, UnsafeFile
 from rushlight.naming import device
 from rushlight.tape.value import Value
@@ -87,13 +87,13 @@ class Reader:
             raise UnsafeFile("load: the file ends with something left over; it is damaged, or was not written by save")
         result = self.stack.pop()
         if result.__class__ is int and result == _MAGIC:
-            raise UnsafeFile(_foreign("an older format"))
+            raise UnsafeFile(foreign("an older format"))
         check_depth(result)
         return result
 
     def refuse_opcode(self, key: bytes) -> None:
         if self.ledger.given == 1 and key == b"P" and self.take(3) == _ZIP[1:]:
-            raise UnsafeFile(_foreign("a zip file"))
+            raise UnsafeFile(foreign("a zip file"))
         raise UnsafeFile(
             f"load: {key!r} at byte {self.ledger.given - 1} is not in the list of what a file may ask for; it is damaged, was not "
             f"written by save, or needs weights_only=False, which you can pass if you trust where it is from"
@@ -440,7 +440,7 @@ class Reader:
 
     def build(self) -> None:
         state, thing = self.stack.pop(), self.stack[-1]
-        if is_safe(thing.__class__) and not isinstance(thing, Value):
+        if is_of_safe_class(thing) and not isinstance(thing, Value):
             self.trusted(lambda: attach(thing, state))
         else:
             attach(thing, state)
@@ -517,7 +517,7 @@ _TABLE = OPCODES.copy()  # a local of `load` reads it
 # ---- the file ----
 
 
-def _foreign(what: str) -> str:
+def foreign(what: str) -> str:
     return (
         f"load: this is {what} of PyTorch, which is not read here; write the tensors with PyTorch "
         f"as safetensors and read them with rushlight.io.load_file"

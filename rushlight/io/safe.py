@@ -137,11 +137,11 @@ def _entry(name: str, given: Any) -> _Entry:
     whole = offsets.__class__ is list and len(offsets) == 2 and all(n.__class__ is int for n in offsets)
     if not whole or not 0 <= offsets[0] <= offsets[1] or shape.__class__ is not list:
         raise UnsafeFile(f"load_file: {name!r} has a shape or offsets that are none")
+    dtype = _TYPES[word]
     try:
-        sizes = pickled_shape(shape)
+        sizes = pickled_shape(shape, dtype.itemsize)
     except RushlightError as error:
         raise UnsafeFile(f"load_file: {name!r}: {error}") from error
-    dtype = _TYPES[word]
     if dtype.itemsize * numel(sizes) != offsets[1] - offsets[0]:
         raise UnsafeFile(
             f"load_file: {name!r}, {dtype.name}{list(sizes)}, needs {dtype.itemsize * numel(sizes)} bytes, its offsets give "
