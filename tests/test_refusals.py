@@ -50,6 +50,16 @@ REFUSED = {
     "frexp of a number": (lambda: rushlight.frexp(1.0), TypeError),
     "sum dtype": (lambda: x.sum(dtype=1), TypeError),
     "nansum dtype": (lambda: x.nansum(dtype=0), TypeError),
+    "norm dtype": (lambda: rushlight.norm(x, dtype=1), TypeError),
+    "generator": (lambda: rushlight.rand(3, generator=3), TypeError),
+    "truncated normal without a width": (lambda: rushlight.nn.init.trunc_normal_(x.clone(), std=0), ValueError),
+    "dirac_ groups": (lambda: rushlight.nn.init.dirac_(rushlight.ones(2, 2, 3), 0), ValueError),
+    "masked sum of a number": (lambda: rushlight.masked.sum(5), TypeError),
+    "init of a number": (lambda: rushlight.nn.init.ones_(7), TypeError),
+    "in-place of a number": (lambda: rushlight.abs_(-2), TypeError),
+    "recurrence without a state": (lambda: rushlight.gru(x, None, 0.0, True, 1, 1, [], x, False), TypeError),
+    "sparse product of a tuple": (lambda: rushlight.sparse.mm((2, 3), matrix), TypeError),
+    "sizes of a number": (lambda: x.is_same_size(3), TypeError),
     "loss by text": (lambda: F.mse_loss(x, x, "sum"), KindError),
 }
 
@@ -100,3 +110,21 @@ def test_quotients_of_expanded_tensors(dtype):
 def test_older_flags_of_losses_count_by_their_truth(loss, older, reduction):
     target = rushlight.tensor([1.0, 0.5, 2.0])
     assert rushlight.equal(loss(x, target, *older), loss(x, target, reduction=reduction))
+
+
+def test_spacing_of_zero_gives_infinities():
+    (got,) = rushlight.gradient(rushlight.tensor([1.0, 2.0, 2.0]), spacing=0.0)
+    assert got[0].item() == math.inf and got[1].item() == math.inf and math.isnan(got[2].item())
+
+
+def test_initial_values_of_no_elements():
+    for name in ("kaiming_normal_", "kaiming_uniform_", "xavier_normal_", "xavier_uniform_"):
+        for shape in ((2, 0, 3), (3, 0), (0, 0)):
+            assert getattr(rushlight.nn.init, name)(rushlight.empty(*shape)).shape == shape
+
+
+def test_a_flag_of_another_kind_is_not_kept():
+    values = rushlight.ones(3, 4)
+    before = rushlight.memory.allocated()
+    rushlight.std(values, 1, True, (rushlight.ones(3), 1))
+    assert rushlight.memory.allocated() == before

@@ -74,12 +74,12 @@ def _fan(tensor: Tensor, mode: str) -> int:
 
 
 def xavier_uniform_(tensor: Tensor, gain: float = 1.0, generator: Generator | None = None) -> Tensor:
-    bound = gain * math.sqrt(6 / sum(fans(tensor)))
+    bound = gain * math.sqrt(6 / max(sum(fans(tensor)), 1))
     return uniform_(tensor, -bound, bound, generator)
 
 
 def xavier_normal_(tensor: Tensor, gain: float = 1.0, generator: Generator | None = None) -> Tensor:
-    return normal_(tensor, 0.0, gain * math.sqrt(2 / sum(fans(tensor))), generator)
+    return normal_(tensor, 0.0, gain * math.sqrt(2 / max(sum(fans(tensor)), 1)), generator)
 
 
 def kaiming_uniform_(
@@ -89,7 +89,7 @@ def kaiming_uniform_(
     nonlinearity: str = "leaky_relu",
     generator: Generator | None = None,
 ) -> Tensor:
-    bound = calculate_gain(nonlinearity, a) * math.sqrt(3 / _fan(tensor, mode))
+    bound = calculate_gain(nonlinearity, a) * math.sqrt(3 / max(_fan(tensor, mode), 1))
     return uniform_(tensor, -bound, bound, generator)
 
 
@@ -100,7 +100,7 @@ def kaiming_normal_(
     nonlinearity: str = "leaky_relu",
     generator: Generator | None = None,
 ) -> Tensor:
-    return normal_(tensor, 0.0, calculate_gain(nonlinearity, a) / math.sqrt(_fan(tensor, mode)), generator)
+    return normal_(tensor, 0.0, calculate_gain(nonlinearity, a) / math.sqrt(max(_fan(tensor, mode), 1)), generator)
 
 
 @no_grad()
@@ -152,7 +152,7 @@ def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
     if tensor.ndim not in (3, 4, 5):
         raise ValueError(f"dirac_: a weight of 3, 4 or 5 dimensions is needed, got {tensor.spec!r}")
     out, inside = tensor.shape[:2]
-    if out % groups:
+    if groups < 1 or out % groups:
         raise ValueError(f"dirac_: {out} output channels of {tensor.spec!r} do not divide by {groups} groups")
     centre = tuple(n // 2 for n in tensor.shape[2:])
     passing = creation.eye(out // groups, inside, dtype=tensor.dtype, device=tensor.device)

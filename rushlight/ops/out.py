@@ -146,8 +146,9 @@ def refuse_kind(name: str, error: AttributeError, given: Iterable[Any]) -> None:
 
 
 def _is_among(thing: Any, given: Iterable[Any], depth: int) -> bool:
+    kind = type(thing)  # what was converted on the way is of the same class
     return any(
-        each is thing or (depth > 0 and isinstance(each, (tuple, list)) and _is_among(thing, each, depth - 1))
+        type(each) is kind or (depth > 0 and isinstance(each, (tuple, list)) and _is_among(thing, each, depth - 1))
         for each in given
     )
 

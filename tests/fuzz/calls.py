@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import gc
 import inspect
+import os
 import random
 import zlib
 from collections import Counter
@@ -28,12 +29,14 @@ import rushlight
 from rushlight import interop
 from rushlight.core.dtypes import DType
 from rushlight.devices.registry import pool_of
+from rushlight.ops.random import default_generator
 from rushlight.ops.registry import REGISTRY
 from tests.catalog import ROWS
 from tests.catalog_row import Row, Sample
 from tests.catalog_run import samples_of
 from tests.fuzz import Find, is_refusal
 from tests.fuzz.drawing import DTYPES, Draw, Operand, text_of
+from tests.fuzz.peer import PLAIN, Peer, Unsaid, differences
 
 NAMESPACES = {
     "rushlight": rushlight,
@@ -170,7 +173,7 @@ def targets() -> list[Target]:
             rows = _rows(path, name)
             # Few types for each function, others for another: each is a kernel that must be built once.
             turn = zlib.crc32(name.encode())
-            own = ("float32", "float32", "float32", "int64", DTYPES[2 + turn % 9], DTYPES[2 + turn // 9 % 9])
+            own = ("float32",) * 5 + ("int64", "int64", DTYPES[2 + turn % 9])
             writes = name in WRITING or (name.endswith("_") and not name.startswith("__"))
             writes = writes or name == "__setitem__" or (name.startswith("__i") and name in OPERATORS)
             parameters = _parameters(function)
@@ -227,7 +230,7 @@ def make_call(seed: int) -> Call:
         del call.args[draw.random.randrange(first, len(call.args))]
     if draw.odds(0.1) and any(p.name == "out" for p in target.parameters):
         call.named["out"] = draw.tensor()
-    if draw.odds(0.25):
+    if draw.odds(0.15):
         call.backward = True
         for operand in _inside([call.args, call.named]):
             operand.grad = operand.dtype.startswith(("float", "bfloat", "complex")) and draw.odds(0.8)
@@ -410,6 +413,67 @@ def counts() -> dict[str, int]:
     return counted
 
 
+# ---- against PyTorch ----
+
+NOTES: list[str] = []
+_peer = Peer(os.environ["RUSHLIGHT_FUZZ_TORCH"]) if os.environ.get("RUSHLIGHT_FUZZ_TORCH") else None
+
+
+def notes() -> list[str]:
+    """What PyTorch does otherwise, since the last time it was asked."""
+    noted, NOTES[:] = NOTES[:], []
+    return noted
+
+
+def _said(value: Any) -> tuple[str, Any]:
+    """An argument as a plain tuple that PyTorch's side understands."""
+    if isinstance(value, Operand):
+        return "tensor", (value.array, value.dtype, value.view, value.grad)
+    if isinstance(value, DType):
+        return "dtype", value.name
+    if type(value) in (list, tuple):
+        return type(value).__name__, [_said(v) for v in value]
+    if type(value) not in PLAIN and not isinstance(value, np.generic):
+        raise Unsaid
+    return "value", value
+
+
+def _compare(call: Call, read: list[Any], refusal: str) -> None:
+    """Note where PyTorch gives something else, or refuses what is taken here, or takes what is refused."""
+    assert _peer is not None
+    try:
+        args, named = [_said(a) for a in call.args], {k: _said(v) for k, v in call.named.items()}
+        how, theirs = _peer.ask(call.target.path, call.target.name, args, named, call.target.writes)
+    except Unsaid:
+        return
+    if how == "missing" or call.backward:
+        return
+    _counts["compared"] += 1
+    if how == "error":
+        kind, what = ("", "") if refusal else ("takes", f"PyTorch refuses: {theirs}")
+    elif refusal:
+        kind, what = "refuses", f"PyTorch takes it; here {refusal}"
+    else:
+        ours = [np.frombuffer(r[2], _kind(r[0])).reshape(r[1]) for r in read if isinstance(r, tuple)]
+        ours = [_wide(a) if r[0] == "bfloat16" else a for a, r in zip(ours, read, strict=False)]
+        what = differences(ours, theirs)
+        kind = "differs" if what else ""
+    if kind:
+        _counts[kind] += 1
+        NOTES.append(f"{kind}: {' '.join(what.split())[:300]}\n    {call.text()[:1500]}")
+
+
+def _kind(name: str) -> str:
+    return "uint16" if name == "bfloat16" else name
+
+
+def _wide(words: np.ndarray) -> np.ndarray:
+    return (words.astype(np.uint32) << 16).view(np.float32)
+
+
+# ---- cases ----
+
+
 def _check_again(call: Call, read: list[Any], refusal: str) -> None:
     """Run it again with other bytes in fresh memory: what it gives must not depend on them."""
     device: Any = pool_of("cpu").device
@@ -428,10 +492,14 @@ def _check_again(call: Call, read: list[Any], refusal: str) -> None:
 def case(seed: int) -> None:
     call = make_call(seed)
     before = rushlight.memory.allocated()
+    rushlight.manual_seed(11)
+    position = default_generator.position
     try:
         read, refusal = outcome(call)
         if seed % TWICE == 0:
             _check_again(call, read, refusal)
+        if _peer is not None and position == default_generator.position and call.target.name not in UNSET:
+            _compare(call, read, refusal)
     finally:
         for operand in _inside([call.args, call.named]):
             operand.base = None

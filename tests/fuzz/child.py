@@ -75,8 +75,8 @@ def main(kind: str, progress_path: str) -> None:
                 answers.write(json.dumps({"seed": seed, "find": what, "call": _describe(module, seed)}) + "\n")
             if hang:
                 os._exit(3)  # what was cut off may be half done: the next case gets a fresh process
-        counts = getattr(module, "counts", None)
-        answers.write(json.dumps({"done": last, "counts": counts() if counts else {}}) + "\n")
+        told = {what: getattr(module, what)() for what in ("counts", "notes") if hasattr(module, what)}
+        answers.write(json.dumps({"done": last, **told}) + "\n")
 
 
 if __name__ == "__main__":

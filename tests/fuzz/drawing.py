@@ -119,7 +119,7 @@ class Draw:
     # ---- tensors ----
 
     def dtype(self) -> str:
-        return self.one(self.own) if self.odds(0.95) else self.one(DTYPES + RARE)
+        return self.one(self.own) if self.odds(0.97) else self.one(DTYPES + RARE)
 
     def elements(self, shape: tuple[int, ...], dtype: str, rough: float = 0.1) -> np.ndarray:
         """Common numbers, small ones where they are integers; now and then the ends of the range."""

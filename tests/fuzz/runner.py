@@ -20,7 +20,7 @@ from tests.fuzz import WALL_SECONDS
 
 ROOT = Path(__file__).parent.parent.parent
 STRETCH = 250  # seeds handed out at a time
-LIFE = 40_000  # cases after which a child is replaced: kernels and plans that it has built are given back
+LIFE = 100_000  # cases after which a child is replaced: kernels and plans that it has built are given back
 
 
 @dataclass
@@ -216,7 +216,9 @@ class Run:
         while "done" not in (answer := child.answer()):
             self._note(Found(answer["seed"], answer["find"], answer["call"]))
         with self.lock:
-            self.report.counts.update(answer["counts"])
+            self.report.counts.update(answer.get("counts", {}))
+            for note in answer.get("notes", []):
+                print(f"{self.kind} {note}", flush=True)
 
     def _describe(self, seed: int) -> str:
         """The case's own line, asked of a process that does not run it."""
