@@ -331,8 +331,9 @@ def pickled_spec(pool: Pool, dtype: DType, shape: Any, strides: Any, offset: Any
     if dtype.__class__ is not DType or offset.__class__ is not int:
         raise DTypeError("a pickled tensor: a type, a shape, strides and an offset in bytes are needed")
     sizes, steps = pickled_shape(shape, dtype.itemsize), _whole_numbers("strides", strides)
+    _whole_numbers("offset", (offset,))
     spec = Spec.of(pool, dtype, sizes, steps)
-    if offset < 0 or offset % dtype.itemsize or offset + spec.high > room:
+    if offset % dtype.itemsize or offset + spec.high > room:
         raise BoundsError(
             f"a pickled tensor {dtype.name}{list(sizes)} with strides {list(steps)} at byte {offset} reaches outside of its "
             f"memory of {room} bytes"

@@ -151,6 +151,19 @@ def test_a_part_must_lie_inside_its_memory(shape, strides, offset):
         interop.from_shared(rl.zeros(4), rl.float32, shape, strides, offset, False)
 
 
+def test_numbers_that_python_does_not_print():
+    huge = 1 << 20_000
+    for shape, strides, offset in (((1,), (1,), huge), ((1,), (huge,), 0), ((huge,), (1,), 0)):
+        with pytest.raises(UnsafeFile):
+            load(shared(tensor(bytes(16), (4,)), shape, strides, offset))
+    with pytest.raises(UnsafeFile):
+        load(call("rushlight.naming", "device", "cpu", huge))
+    vector = tensor(bytes(16), (2,), "int64")
+    for size in ((1, 1, huge), (huge, 1)):
+        with pytest.raises(UnsafeFile):
+            load(call("rushlight.sparse.csr", "from_pickle", vector, vector, vector, size, False))
+
+
 def test_a_part_of_a_part_is_refused():
     part = shared(tensor(bytes(16), (4,)), (2,), (1,), 8)
     with pytest.raises(UnsafeFile):
@@ -419,6 +432,12 @@ HOSTILE = {
     "text that is not there": pickle.BINUNICODE8 + struct.pack("<Q", 1 << 62) + b"x",
     "bytes that are not there": pickle.BINBYTES8 + struct.pack("<Q", (1 << 64) - 1) + b"x",
     "bytearray that is not there": pickle.BYTEARRAY8 + struct.pack("<Q", 1 << 40) + b"x",
+    "many sparse matrices": prepared(
+        tensor(bytes(16), (2,), "int64"), tensor(b"", (0,), "int64"), tensor(b"", (0,)), (1, 1)
+    )
+    + (name("rushlight.sparse.csr", "from_pickle") + put(9) + b"0")
+    + (get(9) + b"(" + get(0) + get(1) + get(2) + get(3) + b"\x89tR0") * 100_000
+    + b"N",
     "a name without end": pickle.GLOBAL + b"a" * 5_000_000,
     "huge index of the memo": plain(1) + pickle.LONG_BINPUT + b"\xff\xff\xff\xff",
     "many parts of one memory": prepared(

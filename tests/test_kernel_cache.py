@@ -139,7 +139,7 @@ def test_an_entry_of_another_user_is_not_read(base, monkeypatch):
         assert cache.read_object("cpu", KEY) is None
 
 
-@pytest.mark.parametrize("which", ["base", "device", "above", "link", "device link", "owner"])
+@pytest.mark.parametrize("which", ["base", "device", "link", "device link", "owner"])
 def test_a_folder_others_may_write_to_is_not_used(base, which, monkeypatch):
     cache.write_object("cpu", KEY, b"code")
     cache._folders.clear()
@@ -147,8 +147,6 @@ def test_a_folder_others_may_write_to_is_not_used(base, which, monkeypatch):
         base.chmod(0o770)
     elif which == "device":
         (base / "cpu").chmod(0o777)
-    elif which == "above":
-        base.parent.chmod(0o777)
     elif which == "link":
         base.rename(base.parent / "real")
         base.symlink_to(base.parent / "real")
@@ -167,10 +165,20 @@ def test_a_folder_others_may_write_to_is_not_used(base, which, monkeypatch):
     assert not list(base.parent.rglob(f"{OTHER}*"))
 
 
-def test_a_folder_below_one_with_the_sticky_bit_is_used(base):
-    base.parent.chmod(0o1777)  # as /tmp is
+def refusing(*args, **named):
+    raise OSError(30, "Read-only file system")
+
+
+def test_a_home_that_is_read_only_is_read(base, monkeypatch):
     cache.write_object("cpu", KEY, b"code")
+    (base / "cpu").chmod(0o755)
+    cache._folders.clear()
+    for name in ("chmod", "replace"):
+        monkeypatch.setattr(os, name, refusing)
+    monkeypatch.setattr(cache.tempfile, "mkstemp", refusing)
     assert cache.read_object("cpu", KEY) == b"code"
+    cache.write_object("cpu", OTHER, b"code")
+    assert cache.read_object("cpu", OTHER) is None
 
 
 def test_no_home_and_no_entry_of_the_user_is_no_error(monkeypatch):

@@ -2,10 +2,10 @@
 
 # Note [Kernel cache]
 1. The folder and the device's folder in it belong to this user, are no links, and nobody else may
-   write to them; no folder above may be one that everybody may rename things in. Looked at once
-   per process. Otherwise nothing is read or written, which is said once.
-2. An entry is an ordinary file of this user that nobody else may write to. It is opened without
-   following links or waiting, so that a pipe in its place does not stop the program.
+   write to them. Looked at once per process. Otherwise nothing is read or written, which is said once.
+2. An entry is an ordinary file of this user that nobody else may write to, looked at each time: who
+   may rename folders above can only put this user's own files there. It is opened without following
+   links or waiting, so that a pipe in its place does not stop the program.
 3. It begins with a version and its key, and has a hash of device, key and code. One that does not
    fit is built again and replaced, which is said once per process.
 4. It is written beside its place and put there when it is whole. A disk that refuses only costs
@@ -14,6 +14,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import stat
@@ -79,7 +80,8 @@ def write_object(device: str, key: str, code: bytes) -> None:
             file.write(_header(key) + _digest(device, key, code) + code)
         os.replace(temporary, f"{folder}/{key}.kernel")
     except BaseException as error:
-        os.unlink(temporary)
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
         if not isinstance(error, OSError):
             raise
 
@@ -116,18 +118,14 @@ def _checked_folder(base: Path, device: str) -> str | None:
         base.parent.mkdir(parents=True, exist_ok=True)
         for part in (base, folder):
             part.mkdir(mode=0o700, exist_ok=True)
-    except OSError:
-        return None
-    for part in (base, folder):
-        found = os.lstat(part)
-        if not stat.S_ISDIR(found.st_mode) or not _is_own(found):
-            _say_unused(part, "it is a link, not this user's, or others may write to it")
-            return None
-    for part in base.resolve().parents:
-        if os.stat(part).st_mode & (stat.S_IWOTH | stat.S_ISVTX) == stat.S_IWOTH:
-            _say_unused(part, "everybody may rename what is in it")
-            return None
-    os.chmod(folder, 0o700)
+            found = os.lstat(part)
+            if not stat.S_ISDIR(found.st_mode) or not _is_own(found):
+                _say_unused(part, "it is a link, not this user's, or others may write to it")
+                return None
+        if stat.S_IMODE(found.st_mode) != 0o700:
+            os.chmod(folder, 0o700)
+    except OSError:  # a disk that cannot be written to: what is there is read all the same
+        return str(folder) if folder.is_dir() else None
     return str(folder)
 
 

@@ -57,6 +57,7 @@ def _fit(name: str, args: tuple[Any, ...], *kinds: type | tuple[type, ...]) -> N
 
 
 _NONE = type(None)
+_SPARSE_COST, _ROWS_COST = 256, 1000  # in the ledger, for the time that making even an empty one takes
 _DENSE = (Tensor, parameter.Parameter, parameter.Buffer)
 _FACTORIES = (
     *(bool, bytearray, bytes, complex, dict, float, frozenset, int, list, set, str, tuple),
@@ -215,6 +216,7 @@ class Maker:
         indices, values, shape, coalesced, requires_grad = args
         size = coo.check_pickled(indices, values, shape)
         key = (id(indices), size[: indices.shape[0]], coalesced)
+        self.ledger.spend(_SPARSE_COST)
         if key not in self.checked:
             self.ledger.spend(indices.spec.nbytes)
             coo.check_pickled_indices(indices, size, coalesced)
@@ -224,7 +226,7 @@ class Maker:
 
     def sparse_rows(self, *args: Any) -> Any:
         _fit("a sparse matrix by rows", args, _DENSE, _DENSE, _DENSE, (tuple, Size), bool)
-        self.ledger.spend(2 * args[0].spec.nbytes + 4 * args[1].spec.nbytes)
+        self.ledger.spend(_ROWS_COST + 2 * args[0].spec.nbytes + 4 * args[1].spec.nbytes)
         return csr.from_pickle(*args)
 
     def untyped_storage(self, *args: Any) -> Any:
@@ -339,6 +341,8 @@ def _attributes(kind: type, state: Any) -> dict[str, Any]:
 
 
 def _device(kind: str, index: int | None) -> device:
+    if len(kind) > 100 or index not in (None, 0):
+        raise UnsafeFile("load: the file names a device that there is not: only number 0 of each kind is used")
     try:
         return device(kind, index)
     except RushlightError as error:

@@ -34,12 +34,13 @@ _CHUNK = 1 << 16
 _LONGEST_NAME = 1000
 _KEY_BITS = 1024  # of a whole number that is a key
 _KEY_PARTS = 1000  # of a tuple that is a key
+_KEY_DEPTH = 50  # tuples in it inside each other: Python hashes and compares them by recursion
 _DEFAULTS_DEPTH = 100  # defaultdicts inside each other: Python ends them by recursion in C
 _MAGIC = 0x1950A86A20F9469CFC6C  # the first thing in PyTorch's files before they were zip files
 _ZIP = b"PK\x03\x04"
 
 _DICTS = (dict, collections.OrderedDict, collections.defaultdict, collections.Counter)
-_PLAIN_KEYS = frozenset([str, bytes, bool, type(None), DType, device])
+_PLAIN_KEYS = frozenset([str, bytes, bool, float, type(None), DType, device])  # floats: 34 of one hash
 
 
 def read(file: Any, place: Place | None, encoding: str = "ASCII", errors: str = "strict") -> Any:
@@ -54,7 +55,6 @@ class _Stop(Exception):
 class Reader:
     def __init__(self, file: Any, place: Place | None, encoding: str, errors: str) -> None:
         self.read = file.read
-        self.readline = file.readline
         self.left = _bytes_left(file)
         self.encoding = encoding
         self.errors = errors
@@ -131,15 +131,14 @@ class Reader:
         return int.from_bytes(self.take(count), "little")
 
     def take_line(self) -> str:
-        line = _as_bytes(self.readline(_LONGEST_NAME))
-        self.ledger.given += len(line)
-        if not line.endswith(b"\n"):
-            if len(line) < _LONGEST_NAME:
-                raise TruncatedFile("load: Ran out of input: the file ends within a name")
-            raise UnsafeFile("load: the file has a name that is too long")
-        return self.text(line[:-1], "utf-8")
+        line = bytearray()
+        while (byte := self.take(1)) != b"\n":
+            line += byte
+            if len(line) > _LONGEST_NAME:
+                raise UnsafeFile("load: the file has a name that is too long")
+        return self.text(line, "utf-8")
 
-    def text(self, raw: bytes, encoding: str, errors: str = "strict") -> str:
+    def text(self, raw: bytes | bytearray, encoding: str, errors: str = "strict") -> str:
         try:
             return raw.decode(encoding, errors)
         except UnicodeError as error:
@@ -359,7 +358,7 @@ class Reader:
     def check_key(self, key: Any) -> None:
         """That a key can be hashed and compared in little time. See Note [Reading pickles] 3."""
         kind = key.__class__
-        if kind in _PLAIN_KEYS or kind is float or kind is complex:
+        if kind in _PLAIN_KEYS or kind is complex:
             return
         if kind is int:
             if key.bit_length() > _KEY_BITS:
@@ -371,16 +370,16 @@ class Reader:
             raise UnsafeFile(f"load: a {type(key).__name__} cannot be a key of a dict or an element of a set")
 
     def check_parts(self, key: Any) -> None:
-        left, count = [key], 0
+        left, count = [(key, 1)], 0
         while left:
-            parts = left.pop()
+            parts, depth = left.pop()
             count += 1 + len(parts)
             self.ledger.spend(1 + len(parts))
-            if count > _KEY_PARTS:
+            if count > _KEY_PARTS or depth > _KEY_DEPTH:
                 raise UnsafeFile("load: the file has a key of too many parts")
             for part in parts:
                 if isinstance(part, tuple) or part.__class__ is frozenset:
-                    left.append(part)
+                    left.append((part, depth + 1))
                 else:
                     self.check_key(part)
 
@@ -388,7 +387,7 @@ class Reader:
         """Check a key that is about to go into a container, and count those of equal hash, which are compared with it."""
         kind = key.__class__
         if kind in _PLAIN_KEYS or (kind is int and -(1 << 60) < key < 1 << 60):
-            return
+            return  # equal hashes are rare
         self.check_key(key)
         _, counts = self.hashes.setdefault(id(target), (target, {}))
         code = _hash(key)

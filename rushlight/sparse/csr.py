@@ -115,12 +115,13 @@ def _by_rows(x: SparseTensor, kind: DType = int64) -> CsrTensor:
 
 def check_pickled(crow: Any, col: Any, values: Any, size: Any) -> tuple[int, ...]:
     """The size of a pickled matrix, if its parts fit it and each other; elements are read."""
-    rows, columns = interop.pickled_shape(size) if isinstance(size, tuple) and len(size) == 2 else (-1, -1)
+    sizes = interop.pickled_shape(size)
+    rows, columns = sizes if len(sizes) == 2 else (-1, -1)
     if any(not isinstance(part, Tensor) or isinstance(part, SparseTensor) for part in (crow, col, values)):
         raise LayoutError("a pickled sparse matrix: its three parts are dense tensors")
     kinds, ranks = (crow.dtype, col.dtype), (crow.ndim, col.ndim, values.ndim)
     if kinds not in ((int32, int32), (int64, int64)) or ranks != (1, 1, 1) or crow.shape[0] != rows + 1:
-        raise LayoutError(f"a pickled sparse matrix: parts {crow.spec!r}, {col.spec!r} do not fit a size {size}")
+        raise LayoutError(f"a pickled sparse matrix: parts {crow.spec!r}, {col.spec!r} do not fit a size {list(sizes)}")
     if col.shape != values.shape or not crow.device == col.device == values.device:
         raise LayoutError(f"a pickled sparse matrix: {col.spec!r} and {values.spec!r} are not as many, in one place")
     begins, at = crow.numpy(force=True), col.numpy(force=True)
