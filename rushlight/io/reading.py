@@ -22,7 +22,7 @@ import os
 import pickle
 import struct
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NoReturn
 
 from rushlight.core.dtypes import DType
 from rushlight.io.constructors import Maker, Place, attach, find, is_of_safe_class, is_safe
@@ -67,14 +67,14 @@ class Reader:
         self.defaults: dict[int, tuple[Any, int]] = {}  # defaultdicts inside others, and how deep they are
 
     def load(self) -> Any:
-        table, take = _TABLE, self.take
+        table, take = OPCODES, self.take
         try:
             while True:
                 key = take(1)
                 operation = table.get(key)
                 if operation is None:
                     self.refuse_opcode(key)
-                operation(self)  # type: ignore[misc]
+                operation(self)
         except _Stop:
             pass
         except IndexError as error:  # of this machine alone: constructors raise UnsafeFile
@@ -91,7 +91,7 @@ class Reader:
         check_depth(result)
         return result
 
-    def refuse_opcode(self, key: bytes) -> None:
+    def refuse_opcode(self, key: bytes) -> NoReturn:
         if self.ledger.given == 1 and key == b"P" and self.take(3) == _ZIP[1:]:
             raise UnsafeFile(foreign("a zip file"))
         raise UnsafeFile(
@@ -510,7 +510,6 @@ OPCODES: dict[bytes, Callable[[Reader], None]] = {
     pickle.NEWOBJ_EX: Reader.newobj_ex,
     pickle.BUILD: Reader.build,
 }
-_TABLE = OPCODES.copy()  # a local of `load` reads it
 
 
 # ---- the file ----

@@ -117,10 +117,11 @@ class _Sharing(pickle.Pickler):
         if storage is None or type(obj) is not call.Handle:
             return NotImplemented
         spec = obj.spec
+        leaf = type(obj.node) is Leaf
         memory = self.memories.get(id(storage))
         if memory is None:
-            return NotImplemented
-        leaf = type(obj.node) is Leaf
+            raw = bytes(interop.to_bytes(obj))  # a bytearray would be pickled as a call and copied by the reader
+            return interop.from_pickle, (raw, spec.dtype, spec.shape, spec.device.device.name, leaf), interop.noted(obj)
         given = (memory, spec.dtype, spec.shape, spec.strides, obj.offset - memory.first, leaf)
         return interop.from_shared, given, interop.noted(obj)
 
