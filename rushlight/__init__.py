@@ -221,8 +221,9 @@ globals().update({name: entry.function for name, entry in _REGISTRY.items() if e
 globals().update(storage.KINDS)
 globals().update({each.__name__: each for each in _natives.PUBLIC})
 clone = _layouts.clone_of
-for _module in (linalg, fft, special, masked, nn.init, signal.windows):
+for _module in (linalg, masked, nn.init, signal.windows):
     _out.check_kinds(vars(_module))
+_out.check_kinds(vars(special), ["softmax", "log_softmax"])
 _out.check_kinds(vars(nn.functional), nn.functional.CHECKED)
 _out.check_kinds(vars(sparse), sparse.FUNCTIONS)
 _out.check_kinds(globals(), [each.__name__ for each in _natives.PUBLIC])

@@ -179,6 +179,8 @@ def _recurrent(kind: type, name: str, **options: Any) -> Callable[..., Any]:
             raise TypeError(
                 f"{name}: a tensor is expected, got {type(input).__name__}; pack sequences for nn.{kind.__name__}"
             )
+        if not 0 < num_layers <= len(params):
+            raise ShapeError(f"{name}: {num_layers} layers have at least as many weights, got {len(params)}")
         hidden = (hx[0] if isinstance(hx, (list, tuple)) else hx).shape[-1]
         with fork_rng():  # the layer's own first weights are drawn for nothing
             named = {"bias": has_biases, "batch_first": batch_first, "dropout": dropout, "bidirectional": bidirectional}

@@ -59,6 +59,10 @@ REFUSED = {
     "in-place of a number": (lambda: rushlight.abs_(-2), TypeError),
     "recurrence without a state": (lambda: rushlight.gru(x, None, 0.0, True, 1, 1, [], x, False), TypeError),
     "sparse product of a tuple": (lambda: rushlight.sparse.mm((2, 3), matrix), TypeError),
+    "layers without weights": (lambda: rushlight.gru(x, x, [x], False, 2**40, 0, True, False, True), RushlightError),
+    "random bounds": (lambda: x.clone().random_(math.nan, 1.0), TypeError),
+    "memory of a number": (lambda: x.clone().set_(1.0, size=(2,)), TypeError),
+    "softmax of a bool": (lambda: rushlight.special.softmax(False, 1), TypeError),
     "sizes of a number": (lambda: x.is_same_size(3), TypeError),
     "loss by text": (lambda: F.mse_loss(x, x, "sum"), KindError),
 }
@@ -128,3 +132,10 @@ def test_a_flag_of_another_kind_is_not_kept():
     before = rushlight.memory.allocated()
     rushlight.std(values, 1, True, (rushlight.ones(3), 1))
     assert rushlight.memory.allocated() == before
+
+
+def test_a_refused_diagonal_is_not_filled():
+    row = rushlight.ones(1, 4)
+    with pytest.raises(RuntimeError):
+        row.fill_diagonal_(100.0, rushlight.ones(2, 2))
+    assert row.tolist() == [[1.0] * 4]

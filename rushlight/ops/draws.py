@@ -15,7 +15,7 @@ from rushlight.core.dtypes import (
     integer_range,
     uint64,
 )
-from rushlight.core.errors import RushlightError, UnsupportedDType
+from rushlight.core.errors import KindError, RushlightError, UnsupportedDType
 from rushlight.core.shapes import Shape, broadcast_shapes
 from rushlight.ops import creation, elementwise as e, inplace, parts, reductions, views
 from rushlight.ops.cumulative import cumsum
@@ -112,6 +112,8 @@ def random_(self: Value, *bounds: int, generator: Generator | None = None, **nam
     spec = self.spec
     if high is None:
         high = _beyond(spec.dtype)
+    if not (isinstance(low, int) and isinstance(high, int)):
+        raise KindError(f"random_: its bounds are ints, got {low!r:.60} and {high!r:.60}")
     return inplace.copy_(self, integers("random_", spec, low, high, generator))
 
 

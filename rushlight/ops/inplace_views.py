@@ -175,6 +175,8 @@ def set_(
         if source.spec.dtype is not self.spec.dtype or source.spec.device is not device:
             raise RushlightError(f"set_: the source {source.spec!r} must have the type and device of {self.spec!r}")
         return adopt(self, call.detached(source))
+    if not isinstance(getattr(source, "memory", None), Storage):
+        raise KindError(f"set_(): the source is a tensor or a storage, got {type(source).__name__}")
     storage = source.memory
     kind = getattr(source, "dtype", self.spec.dtype)  # of bytes there is none
     if kind is not self.spec.dtype or storage.pool is not device:
@@ -248,9 +250,9 @@ def fill_diagonal_(self: Value, fill_value: float, wrap: bool = False) -> Value:
     if len(shape) < 2 or (len(shape) > 2 and len(set(shape)) > 1):
         raise ShapeError(f"fill_diagonal_: a matrix, or equal sizes in all dimensions, are needed, got {self.spec!r}")
     rows, columns = shape[0], shape[1]
-    least = min(shape)
-    inplace.copy_(_strided(self, least, 0), fill_value)
-    if wrap and len(shape) == 2 and rows > columns + 1:
+    again = bool(wrap) and len(shape) == 2 and rows > columns + 1  # asked before anything is written
+    inplace.copy_(_strided(self, min(shape), 0), fill_value)
+    if again:
         step = columns + 1
         for start in range(step, rows, step):
             count = min(rows - start, columns)

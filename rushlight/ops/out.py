@@ -157,7 +157,7 @@ def check_kinds(module: dict[str, Any], names: Iterable[str] | None = None) -> N
     """Have a module's own public functions, or those among `names`, refuse arguments of other kinds by name."""
     own = [k for k, f in module.items() if getattr(f, "__module__", None) == module["__name__"] and k[0] != "_"]
     for name in own if names is None else names:
-        if isinstance(module.get(name), FunctionType):
+        if isinstance(module.get(name), FunctionType) and not hasattr(module[name], "op"):
             module[name] = _kinds_only(name, checked(name, module[name]))
 
 

@@ -6,7 +6,7 @@ import math
 from typing import Any, NamedTuple
 
 from rushlight.core.dtypes import FLOAT, DType, bool_, float32, int32, int64
-from rushlight.core.errors import DTypeError, RushlightError
+from rushlight.core.errors import DTypeError, KindError, RushlightError
 from rushlight.core.shapes import broadcast_shapes, wrap_dim
 from rushlight.ops import creation, elementwise as e, indexing, reductions, views
 from rushlight.ops.family.declare import elementwise, rowwise
@@ -212,6 +212,8 @@ def vector_norm(
     x: Value, ord: Any = 2, dim: Dims = None, keepdim: bool = False, *, dtype: DType | None = None
 ) -> Value:
     """The ord-norm of the elements over dimensions: linalg.vector_norm."""
+    if not (dtype is None or isinstance(dtype, DType)):
+        raise KindError(f"vector_norm: dtype is a type like rushlight.float32, got {type(dtype).__name__}")
     if x.spec.dtype.kind not in "fc" or (dtype is not None and dtype.kind != x.spec.dtype.kind):
         what = "" if dtype is None else f" with dtype {dtype.name}"
         raise DTypeError(f"vector_norm: takes floating point or complex, got {x.spec!r}{what}; cast with .to(dtype)")
