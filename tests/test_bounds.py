@@ -143,3 +143,9 @@ def test_numpy_memory_is_seen_as_far_as_the_array_goes():
 def test_a_request_beyond_the_machine_is_refused_at_once():
     with pytest.raises(MemoryError):
         rl.empty(1 << 44)
+
+
+def test_set_takes_tensors_and_storages_only():
+    for source in (1.0, [1.0], "bytes", b"bytes"):
+        with pytest.raises(TypeError, match="set_"):
+            rl.ones(3).set_(source)
