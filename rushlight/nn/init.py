@@ -10,12 +10,13 @@ from typing import Any
 from rushlight.core.dtypes import float32
 from rushlight.core.errors import ShapeError
 from rushlight.ops import creation, decompositions, elementwise as e, random, reshaping
-from rushlight.ops.random import Generator
+from rushlight.ops.random import Generator, drawing
 from rushlight.tape.state import no_grad
 from rushlight.tensor import Tensor
 
 
 @no_grad()
+@drawing
 def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0, generator: Generator | None = None) -> Tensor:
     """Uniform numbers in [a, b)."""
     drawn = random.rand(tensor.shape, dtype=tensor.dtype, device=tensor.device, generator=generator)
@@ -23,6 +24,7 @@ def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0, generator: Generato
 
 
 @no_grad()
+@drawing
 def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, generator: Generator | None = None) -> Tensor:
     """Normal numbers."""
     drawn = random.randn(tensor.shape, dtype=tensor.dtype, device=tensor.device, generator=generator)
@@ -104,6 +106,7 @@ def kaiming_normal_(
 
 
 @no_grad()
+@drawing
 def orthogonal_(tensor: Tensor, gain: float = 1, generator: Generator | None = None) -> Tensor:
     """Rows or columns, the fewer of them, orthonormal times gain; later dimensions count as columns."""
     if tensor.ndim < 2:
@@ -120,6 +123,7 @@ def orthogonal_(tensor: Tensor, gain: float = 1, generator: Generator | None = N
 
 
 @no_grad()
+@drawing
 def trunc_normal_(
     tensor: Tensor,
     mean: float = 0.0,
@@ -156,22 +160,23 @@ def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
         raise ValueError(f"dirac_: {out} output channels of {tensor.spec!r} do not divide by {groups} groups")
     centre = tuple(n // 2 for n in tensor.shape[2:])
     passing = creation.eye(out // groups, inside, dtype=tensor.dtype, device=tensor.device)
-    tensor.zero_()
-    tensor[(slice(None), slice(None), *centre)] = passing.repeat(groups, 1)
-    return tensor
+    made = creation.zeros_like(tensor)
+    made[(slice(None), slice(None), *centre)] = passing.repeat(groups, 1)
+    return tensor.copy_(made)
 
 
 @no_grad()
+@drawing
 def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Generator | None = None) -> Tensor:
     """Normal numbers, of which a share in each column of a matrix, chosen at random, is zero."""
     if tensor.ndim != 2:
         raise ValueError(f"sparse_: a matrix is needed, got {tensor.spec!r}")
     zeros = math.ceil(sparsity * tensor.shape[0])
-    normal_(tensor, 0.0, std, generator)
+    drawn = normal_(creation.zeros_like(tensor), 0.0, std, generator)
     if zeros:
         order = random.rand(tensor.shape, device=tensor.device, generator=generator).argsort(0)
-        tensor.copy_(tensor.scatter(0, order[:zeros], 0.0))
-    return tensor
+        drawn = drawn.scatter(0, order[:zeros], 0.0)
+    return tensor.copy_(drawn)
 
 
 def _older(name: str, function: Callable[..., Any]) -> Callable[..., Any]:

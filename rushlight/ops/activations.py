@@ -13,7 +13,7 @@ from rushlight.ops.creation import arange
 from rushlight.ops.family.declare import elementwise
 from rushlight.ops.normalise import implied_dim, softmax
 from rushlight.ops.pointwise import clamp_min
-from rushlight.ops.random import rand
+from rushlight.ops.random import drawing, rand
 from rushlight.ops.registry import composite
 from rushlight.scalar import build as s, elementary
 from rushlight.scalar.ir import Expr, const
@@ -204,6 +204,7 @@ def prelu(input: Value, weight: Value) -> Value:
 
 
 @composite("rrelu", method=False)
+@drawing
 def rrelu(
     input: Value, lower: float = 1.0 / 8, upper: float = 1.0 / 3, training: bool = False, inplace: bool = False
 ) -> Value:
@@ -367,6 +368,7 @@ def pairwise_distance(x1: Value, x2: Value, p: float = 2.0, eps: float = 1e-6, k
 
 
 @composite("gumbel_softmax", method=False, top=False)
+@drawing
 def gumbel_softmax(logits: Value, tau: float = 1, hard: bool = False, eps: float = 1e-10, dim: int = -1) -> Value:
     """softmax of logits with Gumbel noise over tau: samples of a category; `hard` ones are 0 and 1, with its gradient."""
     drawn = rand(logits.spec.shape, dtype=logits.spec.dtype, device=logits.spec.device.device.name)

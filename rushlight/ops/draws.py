@@ -20,7 +20,7 @@ from rushlight.core.shapes import Shape, broadcast_shapes
 from rushlight.ops import creation, elementwise as e, inplace, parts, reductions, views
 from rushlight.ops.cumulative import cumsum
 from rushlight.ops.queries import finfo
-from rushlight.ops.random import DIGITS, Generator, holds, integers, rand, randn
+from rushlight.ops.random import DIGITS, Generator, drawing, holds, integers, rand, randn
 from rushlight.ops.registry import composite
 from rushlight.ops.searching import searchsorted
 from rushlight.ops.sorting import topk
@@ -49,6 +49,7 @@ def _floats_only(op: str, target: Value) -> None:
         raise UnsupportedDType(f"{op}: only floating-point tensors are filled, got {target.spec!r}")
 
 
+@drawing
 def normal_(self: Value, mean: float = 0, std: float = 1, *, generator: Generator | None = None) -> Value:
     """Fill with normal numbers; the parts of complex ones have half the variance each."""
     if self.spec.dtype.kind == "c":
@@ -65,6 +66,7 @@ def normal_(self: Value, mean: float = 0, std: float = 1, *, generator: Generato
     )
 
 
+@drawing
 def log_normal_(self: Value, mean: float = 1, std: float = 2, *, generator: Generator | None = None) -> Value:
     """Fill with numbers whose logarithms are normal."""
     _floats_only("log_normal_", self)
@@ -86,6 +88,7 @@ def _bounds(op: str, bounds: tuple[Any, ...], named: dict[str, Any], low: Any, h
     return given.get("from", low), given.get("to", high)
 
 
+@drawing
 def uniform_(self: Value, *bounds: float, generator: Generator | None = None, **named: float) -> Value:
     """Fill with uniform numbers: uniform_(from=0, to=1); of complex ones both parts."""
     if self.spec.dtype.kind == "c":
@@ -104,6 +107,7 @@ def uniform_(self: Value, *bounds: float, generator: Generator | None = None, **
     return inplace.copy_(self, u if (low, high) == (0, 1) else e.add(e.mul(u, float(high - low)), float(low)))
 
 
+@drawing
 def random_(self: Value, *bounds: int, generator: Generator | None = None, **named: int) -> Value:
     """Fill with integers from `from` to `to` - 1: random_(from, to) or random_(to)."""
     if len(bounds) == 1 and "to" not in named:
@@ -126,6 +130,7 @@ def _beyond(dtype: DType) -> int:
     return integer_range(dtype)[1] + (0 if dtype in (int64, uint64) else 1)
 
 
+@drawing
 def bernoulli_(self: Value, p: Any = 0.5, *, generator: Generator | None = None) -> Value:
     """Fill with 1 with probability p, else 0; p is a number or a tensor."""
     if not isinstance(p, Value) and not 0 <= p <= 1:
@@ -137,6 +142,7 @@ def bernoulli_(self: Value, p: Any = 0.5, *, generator: Generator | None = None)
     )
 
 
+@drawing
 def exponential_(self: Value, lambd: float = 1, *, generator: Generator | None = None) -> Value:
     """Fill with exponential numbers of rate lambd."""
     _floats_only("exponential_", self)
@@ -148,6 +154,7 @@ def exponential_(self: Value, lambd: float = 1, *, generator: Generator | None =
     )
 
 
+@drawing
 def geometric_(self: Value, p: float, *, generator: Generator | None = None) -> Value:
     """Fill with the number of trials, each of probability p, up to the first success."""
     if not 0 < p < 1:
@@ -160,6 +167,7 @@ def geometric_(self: Value, p: float, *, generator: Generator | None = None) -> 
     )
 
 
+@drawing
 def cauchy_(self: Value, median: float = 0, sigma: float = 1, *, generator: Generator | None = None) -> Value:
     """Fill with numbers of a Cauchy distribution."""
     _floats_only("cauchy_", self)
@@ -180,6 +188,7 @@ FILLS = (normal_, log_normal_, uniform_, random_, bernoulli_, exponential_, geom
 
 
 @composite("normal", method=False)
+@drawing
 def normal(
     mean: Any,
     std: Any = 1.0,
@@ -212,6 +221,7 @@ def normal(
 
 
 @composite("multinomial")
+@drawing
 def multinomial(
     input: Value, num_samples: int, replacement: bool = False, *, generator: Generator | None = None
 ) -> Value:

@@ -7,7 +7,7 @@ import math
 from rushlight.core.errors import ShapeError
 from rushlight.core.shapes import Shape
 from rushlight.ops import creation, elementwise as e, inplace, views
-from rushlight.ops.random import dropout, rand
+from rushlight.ops.random import drawing, dropout, rand
 from rushlight.ops.registry import composite
 from rushlight.tape.value import Value
 
@@ -31,6 +31,7 @@ def _stored(x: Value, result: Value, inplace_: bool) -> Value:
     return inplace.copy_(x, result) if inplace_ and result is not x else result
 
 
+@drawing
 def _drop_channels(op: str, x: Value, p: float, training: bool, inplace_: bool) -> Value:
     _check(op, p)
     if not training or p == 0:
@@ -73,6 +74,7 @@ def feature_dropout(input: Value, p: float, train: bool) -> Value:
     return _drop_channels("feature_dropout", input, p, train, False)
 
 
+@drawing
 def _alpha(op: str, x: Value, shape: Shape, p: float, training: bool, inplace_: bool) -> Value:
     _check(op, p)
     if not training or p == 0 or not x.spec.numel:

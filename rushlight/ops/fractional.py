@@ -12,7 +12,7 @@ from rushlight.ops import creation, elementwise as e, reductions, views
 from rushlight.ops.folding import filled
 from rushlight.ops.indexing import gather
 from rushlight.ops.pooling import picked
-from rushlight.ops.random import rand
+from rushlight.ops.random import drawing, rand
 from rushlight.ops.registry import composite
 from rushlight.ops.windows import Given, Sizes, each
 from rushlight.tape.value import Value
@@ -67,6 +67,7 @@ def _check(op: str, x: Value, rank: int, kernel: Sizes, wanted: Sizes) -> None:
             raise ShapeError(f"{op}: {m} windows of {k} elements, each a step on, do not fit into {n} of {x.spec!r}")
 
 
+@drawing
 def _pool(
     op: str, input: Value, kernel_size: Given, size: Any, ratio: Any, samples: Value | None
 ) -> tuple[Value, Value]:

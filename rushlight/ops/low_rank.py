@@ -49,6 +49,7 @@ def _lowrank(a: Value, q: int, niter: int) -> SVD:
 
 
 @composite("svd_lowrank", method=False)
+@random.drawing
 def svd_lowrank(A: Value, q: int | None = 6, niter: int | None = 2, M: Value | None = None) -> SVD:
     """About the q largest singular values of A - M, with U and V, by random projection and `niter` iterations."""
     check_matrices("svd_lowrank", A)
@@ -59,6 +60,7 @@ def svd_lowrank(A: Value, q: int | None = 6, niter: int | None = 2, M: Value | N
 
 
 @composite("pca_lowrank", method=False)
+@random.drawing
 def pca_lowrank(A: Value, q: int | None = None, center: bool = True, niter: int = 2) -> SVD:
     """About the q largest principal components of the rows of A: svd_lowrank of A without its mean row."""
     check_matrices("pca_lowrank", A)
@@ -121,6 +123,7 @@ def _iterated(a: Value, x: Value, filter_of: Value | None, niter: int, tol: floa
 
 
 @composite("lobpcg", method=False)
+@random.drawing
 def lobpcg(
     A: Value,
     k: int | None = None,

@@ -184,6 +184,7 @@ def empty_like(
 
 
 @composite("rand_like", method=False)
+@random.drawing
 def rand_like(
     input: Value,
     *,
@@ -200,6 +201,7 @@ def rand_like(
 
 
 @composite("randn_like", method=False)
+@random.drawing
 def randn_like(
     input: Value,
     *,
@@ -216,6 +218,7 @@ def randn_like(
 
 
 @composite("randint_like", method=False)
+@random.drawing
 def randint_like(
     input: Value,
     low: Any = 0,

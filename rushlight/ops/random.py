@@ -3,6 +3,7 @@
 # Note [Random positions]
 1. A generator is a seed and a position: the number of the next word of 32 bits. An op that takes n words moves the
    generator on by n after it has run; seed and position are the record's parameters, so a replay draws the same numbers.
+   One that fails has drawn nothing: what draws and then does more is declared with `drawing`, which puts the position back.
 2. A number of float32 or less takes one word, one of float64 two, a normal one twice as many, an integer two.
 3. A sampler that may reject what it drew has no fixed number of words. It takes one position per element, and the words of
    that element are a stream of its own under that position (`element_words`), which no other op reads.
@@ -10,8 +11,10 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import os
+import threading
 from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
@@ -68,6 +71,15 @@ _state = Constant("get_rng_state", _state_body, (int64, int64), "Seed and positi
 _FIRST_SEED = 67280421310721  # PyTorch's: a generator that nobody seeded gives the same numbers each time
 
 
+class _Taken(threading.local):
+    """How many words this thread has taken, of whichever generator."""
+
+    words = 0
+
+
+TAKEN = _Taken()
+
+
 class Generator:
     """A stream of random numbers: seed and position, nothing else. It serves every device."""
 
@@ -104,12 +116,14 @@ class Generator:
         """Seed and position for `count` numbers, which nobody else draws; see Note [Counting and threads]."""
         position = self.position
         self.position = position + count
+        TAKEN.words += count
         return _signed(self.seed_value), position
 
     def give_back(self, words: tuple[int, int], count: int) -> None:
         """A call that failed drew nothing."""
         if self.position == words[1] + count:
             self.position = words[1]
+            TAKEN.words -= count
 
     def get_state(self) -> Value:
         """Seed and position, as a tensor of bytes."""
@@ -188,6 +202,24 @@ def _stream(generator: Generator | None) -> Generator:
     if not isinstance(generator, Generator):
         raise KindError(f"a generator is a rushlight.Generator or None, got {type(generator).__name__}")
     return generator
+
+
+def drawing(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that draws and may fail after it has: then the generator stands where it stood, unless other threads drew too."""
+
+    @functools.wraps(function)
+    def called(*args: Any, **named: Any) -> Any:
+        given = [g for g in (*args, named.get("generator")) if isinstance(g, Generator)]
+        generator = given[0] if given else default_generator
+        seed, position, taken = generator.seed_value, generator.position, TAKEN.words
+        try:
+            return function(*args, **named)
+        except BaseException:
+            if generator.seed_value == seed:
+                generator.give_back((seed, position), TAKEN.words - taken)
+            raise
+
+    return called
 
 
 def _draw(
@@ -273,6 +305,13 @@ def _spec(size: tuple[Any, ...], dtype: DType | None, device: Any) -> Spec:
     return Spec.of(resolve_pool(device), dtype or get_default(), shape_of(size))
 
 
+@drawing
+def _pairs(draw: Callable[..., Value], spec: Spec, scale: float, **named: Any) -> Value:
+    """Complex numbers whose parts are drawn, times a scale."""
+    drawn = draw((*spec.shape, 2), dtype=real_type(spec.dtype), **named)
+    return call.detached(parts.joined(drawn if scale == 1 else e.mul(drawn, scale)))
+
+
 @composite("rand", method=False)
 def rand(
     *size: Any,
@@ -285,8 +324,7 @@ def rand(
     """Uniform numbers in [0, 1)."""
     spec = _spec(sizes_of("rand", size, named), dtype, device)
     if spec.dtype.kind == "c":
-        pairs = rand((*spec.shape, 2), dtype=real_type(spec.dtype), device=device, generator=generator)
-        return requiring(call.detached(parts.joined(pairs)), requires_grad)
+        return requiring(_pairs(rand, spec, 1.0, device=device, generator=generator), requires_grad)
     check_dtypes("rand", [spec], FLOAT)
     return requiring(_draw(_UNIFORM[spec.dtype], (), (spec,), (), words_for(spec), generator), requires_grad)
 
@@ -303,8 +341,7 @@ def randn(
     """Normal numbers with mean 0 and deviation 1."""
     spec = _spec(sizes_of("randn", size, named), dtype, device)
     if spec.dtype.kind == "c":  # variance 1 in all: a half for each part
-        pairs = randn((*spec.shape, 2), dtype=real_type(spec.dtype), device=device, generator=generator)
-        return requiring(call.detached(parts.joined(e.mul(pairs, math.sqrt(0.5)))), requires_grad)
+        return requiring(_pairs(randn, spec, math.sqrt(0.5), device=device, generator=generator), requires_grad)
     check_dtypes("randn", [spec], FLOAT)
     return requiring(_draw(_normal, (), (spec,), (), 2 * words_for(spec), generator), requires_grad)
 
@@ -350,6 +387,7 @@ def _inside(low: int, high: int, dtype: DType) -> tuple[int, int]:
     return low, high if last < high else last - step
 
 
+@drawing
 def integers(op: str, spec: Spec, low: int, high: int, generator: Generator | None) -> Value:
     """Integers from low to high - 1, all of which the type must hold."""
     if high <= low:
@@ -411,6 +449,7 @@ def dropout(input: Value, p: float = 0.5, training: bool = True, inplace: bool =
 
 
 @composite("bernoulli")
+@drawing
 def bernoulli(input: Value, p: Any = None, *, generator: Generator | None = None) -> Value:
     """1 with the probability that each element says, or with probability p; else 0."""
     spec = input.spec

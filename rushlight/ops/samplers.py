@@ -24,7 +24,7 @@ from rushlight.ops.family.declare import elementwise
 from rushlight.ops.family.kernel_op import KernelOp
 from rushlight.ops.family.map import Formula, MapOp, map_plan
 from rushlight.ops.normalise import softmax
-from rushlight.ops.random import Generator, default_generator, holds
+from rushlight.ops.random import Generator, default_generator, drawing, holds
 from rushlight.ops.registry import composite
 from rushlight.ops.underived import with_zero_derivative, without_derivative
 from rushlight.scalar import build as s, gamma
@@ -259,6 +259,7 @@ def log_gamma_draw(op: str, alpha: Value, generator: Generator | None) -> Value:
 
 
 @composite("_standard_gamma", method=False)
+@drawing
 def _standard_gamma(input: Value, generator: Generator | None = None) -> Value:
     """Gamma numbers of shape `input` and rate 1; the gradient is that of the number of the same rank."""
     least = {float64: 2.0**-1022}.get(input.spec.dtype, 2.0**-126)
@@ -267,6 +268,7 @@ def _standard_gamma(input: Value, generator: Generator | None = None) -> Value:
 
 
 @composite("_sample_dirichlet", method=False)
+@drawing
 def _sample_dirichlet(input: Value, generator: Generator | None = None) -> Value:
     """Rows of positive numbers with sum 1: gamma numbers over their sum."""
     drawn = softmax(log_gamma_draw("_sample_dirichlet", input, generator), -1)
@@ -352,6 +354,7 @@ _many = Sampler("poisson", _poisson_tries, "Counts of large rates.")
 
 
 @composite("poisson", method=False)
+@drawing
 def poisson(input: Value, generator: Generator | None = None) -> Value:
     """Counts of events that happen at the rate that each element says."""
     _check_floats("poisson", input)
@@ -413,6 +416,7 @@ _binomial_large = Sampler("binomial", _binomial_tries, "Counts of many successes
 
 
 @composite("binomial", method=False)
+@drawing
 def binomial(count: Value, prob: Value, generator: Generator | None = None) -> Value:
     """How many of `count` trials succeed, each with probability `prob`."""
     dtype = _check_floats("binomial", count, prob)

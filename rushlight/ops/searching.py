@@ -15,7 +15,7 @@ from rushlight.ops.family.build import built, check_device_dtype
 from rushlight.ops.family.kernel_op import KernelOp
 from rushlight.ops.folding import filled
 from rushlight.ops.making import linspace
-from rushlight.ops.random import DIGITS, Generator, randint
+from rushlight.ops.random import DIGITS, Generator, drawing, randint
 from rushlight.ops.registry import composite
 from rushlight.ops.reshaping import device_of, ravel
 from rushlight.ops.sorting import argsort
@@ -296,6 +296,7 @@ def histogramdd(
 
 
 @composite("randperm", method=False)
+@drawing
 def randperm(
     n: int,
     *,
