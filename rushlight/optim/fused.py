@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from operator import setitem
+import functools
+from collections.abc import Callable
+from operator import itemgetter, setitem
 from typing import Any
 
 from rushlight.core.errors import SparseOperandError
@@ -17,6 +19,12 @@ from rushlight.tape.value import Leaf
 from rushlight.tensor import Tensor
 
 State = dict[str, Any]
+
+
+@functools.cache
+def _picker(names: tuple[str, ...]) -> Callable[[State], tuple[Any, ...]]:
+    """What gives the values of some names of a state."""
+    return itemgetter(*names) if len(names) > 1 else lambda state: tuple([state[name] for name in names])
 
 
 class FusedOptimizer(Optimizer):
@@ -45,7 +53,8 @@ class FusedOptimizer(Optimizer):
         """What changes between steps beside the kernel's tensors."""
 
     def prepare(self, group: Group, moves: Moves) -> None:
-        names, states, put = self.kept(group), self.state, moves.acts.append
+        states, put, repeats, by_step = self.state, moves.acts.append, self._repeats, self.by_step
+        pick = _picker(self.kept(group))
         pending: dict[Tensor, State] = {}
         count, numbers = -1, ()
         update: Any = None
@@ -56,25 +65,23 @@ class FusedOptimizer(Optimizer):
             grad = leaf.grad if leaf.__class__ is Leaf else p.grad
             if grad is None:
                 continue
-            state = states.get(p)
-            if not state:
-                state = self.begin(p, group, moves)
-            seen = pending.setdefault(p, dict(state)) if self._repeats else state
+            state = seen = states.get(p) or self.begin(p, group, moves)
+            if repeats:  # what the parameter's turn before leaves
+                seen = pending.setdefault(p, dict(state))
             step = seen["step"] + 1
-            if self.by_step:
-                change = None
-                if step != count:
-                    change = {"step": step}
-                    count, update, numbers = step, self.update(group, change), self.numbers(group, change)
-                put((setitem, state, "step", step))
-            else:
+            if not by_step:
                 change = {**seen, "step": step}
                 update, numbers = self.update(group, change), self.numbers(group, change)
                 self.after(group, change)
                 put((state.update, change))
-            if self._repeats:
-                seen.update(change or {"step": step})
-            values = (p, *[state[name] for name in names], grad)
+            else:
+                if step != count:
+                    change = {"step": step}
+                    count, update, numbers = step, self.update(group, change), self.numbers(group, change)
+                put((setitem, state, "step", step))
+            if repeats:
+                seen.update(change if not by_step else {"step": step})
+            values = (p, *pick(state), grad)
             try:
                 moves.add(update, values, numbers)
             except SparseOperandError:
