@@ -208,7 +208,7 @@ TWO = """
 import sys
 import rushlight as rl
 number = int(sys.argv[2])
-for i in range(150):
+for i in range(60):
     rl.save({"a": rl.full((20_000,), float(number)), "b": number}, f"{sys.argv[1]}/f")
 """
 

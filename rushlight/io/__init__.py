@@ -5,8 +5,9 @@ Takes: tensors, dicts, lists, numbers, strings; paths or file objects. Gives: th
 Never: runs code that a file brings, unless it is told to.
 """
 
+from rushlight.io.limits import UnsafeFile
 from rushlight.io.pickled import load
 from rushlight.io.safe import load_file, save_file
 from rushlight.io.writing import save
 
-__all__ = ["load", "load_file", "save", "save_file"]
+__all__ = ["UnsafeFile", "load", "load_file", "save", "save_file"]
