@@ -327,7 +327,7 @@ _root = elementwise(
 )
 
 
-def length(x: Value, p: float, dim: int, keepdim: bool = False) -> Value:
+def length(x: Value, p: float, dim: int | Sequence[int] | None, keepdim: bool = False) -> Value:
     """The p-norm along a dimension."""
     if p == 2:
         return _root(reductions.sum(reductions.size_squared(x), dim, keepdim))

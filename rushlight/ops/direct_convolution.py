@@ -141,8 +141,8 @@ def _plan_back(op: Op, ins: Sequence[Spec], static: Static) -> Plan:
     whole = stride == (1, 1)
     steps = []
     size = g.dtype.itemsize
-    for remainder in itertools.product(*_met(static)):
-        phase = _Phase(static, remainder)
+    for first, second in itertools.product(*_met(static)):
+        phase = _Phase(static, (first, second))
         turn, skip, count = _turn(pool, w, groups, phase)
         tail = _numbers(n, groups, shared, outs // groups, phase.sizes)
         shape = (n, channels, *phase.counts)

@@ -336,26 +336,25 @@ def _repeated(x: Value, times: Sequence[int]) -> Value:
 @composite("repeat", top=False)
 def repeat(input: Value, *times: Dims, repeats: Dims | None = None) -> Value:
     """The tensor `repeats` times along each dimension; new ones stand before those of the input."""
-    times = tuple(int(n) for n in given(times, repeats))
-    lead = len(times) - len(input.spec.shape)
-    if lead < 0 or any(n < 0 for n in times):
+    counts: tuple[int, ...] = given(times, repeats)
+    lead = len(counts) - len(input.spec.shape)
+    if lead < 0 or any(n < 0 for n in counts):
         raise ShapeError(
-            f"repeat: {list(times)} must not be negative and have an entry per dimension of {input.spec!r}"
+            f"repeat: {list(counts)} must not be negative and have an entry per dimension of {input.spec!r}"
         )
-    return _repeated(views.reshape(input, (1,) * lead + input.spec.shape), times)
+    return _repeated(views.reshape(input, (1,) * lead + input.spec.shape), counts)
 
 
 @composite("tile")
 def tile(input: Value, *times: Dims, dims: Dims | None = None) -> Value:
     """`repeat` in which missing entries are 1."""
-    times = tuple(int(n) for n in given(times, dims))
-    times = (1,) * (len(input.spec.shape) - len(times)) + times
-    return repeat(input, times)
+    counts: tuple[int, ...] = given(times, dims)
+    return repeat(input, (1,) * (len(input.spec.shape) - len(counts)) + counts)
 
 
 @composite("repeat_interleave")
 def repeat_interleave(
-    input: Value | int | None = None,
+    input: Value | None = None,
     repeats: Value | int | None = None,
     dim: int | None = None,
     *,
@@ -363,7 +362,8 @@ def repeat_interleave(
 ) -> Value:
     """Each element several times in a row; repeats given as a tensor need output_size, or are summed and read."""
     if input is None or repeats is None:
-        return compaction.repeated_places(repeats if input is None else input, output_size)
+        alone: Any = repeats if input is None else input
+        return compaction.repeated_places(alone, output_size)
     if dim is None:
         input, dim = ravel(input), 0
     if not input.spec.shape:

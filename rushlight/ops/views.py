@@ -103,8 +103,9 @@ def reshape(input: Value, *shape: int | Sequence[int]) -> Value:
 @composite("view", top=False)
 def view(input: Value, *size: int | Sequence[int] | DType, dtype: DType | None = None) -> Value:
     """The same memory in another shape, or as another type; an error where that needs a copy."""
-    if dtype is not None or (len(size) == 1 and isinstance(size[0], DType)):
-        return retyped(input, size[0] if dtype is None else dtype)
+    wanted: Any = size[0] if dtype is None and len(size) == 1 else dtype
+    if dtype is not None or isinstance(wanted, DType):
+        return retyped(input, wanted)
     target = resolve_shape(_sizes(size), input.spec.numel, "view", input.spec.shape)
     if view_strides(input.spec.shape, input.spec.strides, target) is None:
         raise ShapeError(
@@ -194,11 +195,11 @@ def narrow(input: Value, dim: int, start: int | Value, length: int) -> Value:
         raise ShapeError(f"narrow: {input.spec!r} has no dimension to be narrowed")
     dim = wrap_dim(dim, len(input.spec.shape), "narrow")
     size = input.spec.shape[dim]
-    if isinstance(start, Value):
-        if start.spec.shape or start.spec.dtype.kind not in "iu":
-            raise ShapeError(f"narrow: start must be a number or a 0-dim integer tensor, got {start.spec!r}")
-        start = int(start)  # type: ignore[call-overload]
-    first = start + size if start < 0 else start
+    if isinstance(start, Value) and (start.spec.shape or start.spec.dtype.kind not in "iu"):
+        raise ShapeError(f"narrow: start must be a number or a 0-dim integer tensor, got {start.spec!r}")
+    first = int(start)  # type: ignore[arg-type]
+    if first < 0:
+        first += size
     if not 0 <= first <= size:
         raise IndexError(f"narrow: start {start} does not lie in dimension {dim} of size {size}")
     if not first <= first + length <= size:
