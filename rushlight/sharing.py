@@ -72,11 +72,15 @@ def _descriptor(room: int) -> int:
     if sys.platform == "win32":
         raise RushlightError("share_memory_: sharing memory between processes needs a Unix system; send a copy instead")
     if sys.platform == "linux":
-        made = os.memfd_create("rushlight", os.MFD_CLOEXEC)
+        made = os.memfd_create("rushlight", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     else:
         made, path = tempfile.mkstemp(prefix="rushlight")
         os.unlink(path)
     os.ftruncate(made, room)
+    if sys.platform == "linux":  # a process that cut the file would end every other one that reads it
+        import fcntl  # which Windows has not
+
+        fcntl.fcntl(made, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
     return made
 
 

@@ -2,12 +2,15 @@
 
 import copy
 import multiprocessing
+import os
 import pickle
+import sys
 
 import numpy as np
 import pytest
 
 import rushlight as rl
+from rushlight import sharing
 
 
 @pytest.fixture(params=["cpu", "webgpu"])
@@ -235,3 +238,15 @@ def test_functions_of_elements_run_on_the_host_only(x):
     else:
         with pytest.raises(TypeError, match="on the host"):
             x.apply_(lambda v: v)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="seals are Linux's")
+def test_shared_memory_cannot_be_cut():
+    """A mapping beyond the end of its file ends the process that reads it."""
+    x = rl.ones(1000)
+    x.share_memory_()
+    descriptor = sharing.block_of(x.memory).descriptor
+    for size in (0, 1 << 20):
+        with pytest.raises(PermissionError):
+            os.ftruncate(descriptor, size)
+    assert x.sum().item() == 1000
