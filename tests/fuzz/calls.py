@@ -228,8 +228,9 @@ def make_call(seed: int) -> Call:
     first = 1 if target.path == "Tensor" else 0
     if draw.odds(0.04) and len(call.args) > first:
         del call.args[draw.random.randrange(first, len(call.args))]
-    if draw.odds(0.1) and any(p.name == "out" for p in target.parameters):
-        call.named["out"] = draw.tensor()
+    if draw.odds(0.1) and (hasattr(target.function, "takes_out") or any(p.name == "out" for p in target.parameters)):
+        several = draw.random.randrange(2, 4) if draw.odds(0.15) else 0
+        call.named["out"] = tuple(draw.tensor() for _ in range(several)) if several else draw.tensor()
     if draw.odds(0.15):
         call.backward = True
         for operand in _inside([call.args, call.named]):

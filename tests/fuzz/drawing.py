@@ -152,6 +152,8 @@ class Draw:
             return operand
         array = operand.array
         way = self.one(("transposed", "strided", "offset", "expanded", "rolled", "apart", "overlapping"))
+        if array.ndim and self.odds(0.04):
+            return self._viewed(operand, array, ".to_sparse()")
         if way == "transposed" and array.ndim > 1:
             order = tuple(reversed(range(array.ndim)))
             return self._viewed(operand, np.ascontiguousarray(array.transpose(order)), f".permute({order})")
