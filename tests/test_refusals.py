@@ -63,6 +63,7 @@ REFUSED = {
     "random bounds": (lambda: x.clone().random_(math.nan, 1.0), TypeError),
     "memory of a number": (lambda: x.clone().set_(1.0, size=(2,)), TypeError),
     "softmax of a bool": (lambda: rushlight.special.softmax(False, 1), TypeError),
+    "out and inplace": (lambda: rushlight.threshold(x.clone(), 9.0, 0.0, True, out=x.clone()), TypeError),
     "sizes of a number": (lambda: x.is_same_size(3), TypeError),
     "loss by text": (lambda: F.mse_loss(x, x, "sum"), KindError),
 }

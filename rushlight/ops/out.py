@@ -13,6 +13,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import sys
 import warnings
 from collections.abc import Callable, Iterable
@@ -185,6 +186,8 @@ def with_out(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     """The function with an `out` keyword."""
     makes = name in _MAKING
     folds = name in _FOLDING
+    parameters = list(inspect.signature(function).parameters)
+    flag = parameters.index("inplace") if "inplace" in parameters else len(parameters)
     if not hasattr(function, "op"):
         function = tensors_only(name, function)
 
@@ -193,6 +196,8 @@ def with_out(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         out = named.pop("out", None) if named else None
         if out is None:
             return function(*args, **named)
+        if named.get("inplace") or any(args[flag : flag + 1]):
+            raise TypeError(f"{name}(): pass out or inplace, not both")
         if makes and isinstance(out, Value):
             if named.get("dtype") not in (None, out.spec.dtype):
                 raise RushlightError(f"{name}(): dtype {named['dtype']!r} does not match that of out, {out.spec!r}")
