@@ -77,8 +77,7 @@ LEFT_OUT = words("""
 UNSET = words("empty empty_like empty_strided new_empty new_empty_strided empty_permuted resize_ resize_as_")
 # Functions that write into operands though their names do not say so.
 WRITING = words("""
-    batch_norm instance_norm embedding embedding_bag native_batch_norm constant dirac kaiming_normal kaiming_uniform
-    orthogonal uniform sparse xavier_normal xavier_uniform
+    batch_norm instance_norm embedding embedding_bag native_batch_norm
 """)
 
 
@@ -174,7 +173,7 @@ def targets() -> list[Target]:
             # Few types for each function, others for another: each is a kernel that must be built once.
             turn = zlib.crc32(name.encode())
             own = ("float32",) * 5 + ("int64", "int64", DTYPES[2 + turn % 9])
-            writes = name in WRITING or (name.endswith("_") and not name.startswith("__"))
+            writes = name in WRITING or path == "nn.init" or (name.endswith("_") and not name.startswith("__"))
             writes = writes or name == "__setitem__" or (name.startswith("__i") and name in OPERATORS)
             parameters = _parameters(function)
             writes = writes or any(p.name == "inplace" for p in parameters)
