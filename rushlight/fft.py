@@ -7,32 +7,11 @@ Never: reaches below ops/.
 
 from __future__ import annotations
 
-from rushlight.ops.fourier import (
-    fft,
-    fft2,
-    fftfreq,
-    fftn,
-    fftshift,
-    hfft,
-    hfft2,
-    hfftn,
-    ifft,
-    ifft2,
-    ifftn,
-    ifftshift,
-    ihfft,
-    ihfft2,
-    ihfftn,
-    irfft,
-    irfft2,
-    irfftn,
-    rfft,
-    rfft2,
-    rfftfreq,
-    rfftn,
-)
+from typing import Any
 
-__all__ = [
+from rushlight.ops.registry import REGISTRY as _REGISTRY
+
+_NAMES = (
     "fft",
     "fft2",
     "fftfreq",
@@ -55,4 +34,11 @@ __all__ = [
     "rfft2",
     "rfftfreq",
     "rfftn",
-]
+)
+__all__ = list(_NAMES)
+
+globals().update({name: _REGISTRY[f"fft_{name}"].function for name in _NAMES})
+
+
+def __getattr__(name: str) -> Any:  # for type checkers, which do not see the names from the registry
+    raise AttributeError(f"rushlight.fft has no {name!r}")

@@ -55,11 +55,16 @@ def range(start: float = 0, end: Any = None, step: float = 1, **named: Any) -> T
     """Numbers from start to end, the end included where a step meets it; `arange` leaves it out."""
     if end is None:
         start, end = 0, start
+    if not all(math.isfinite(n) for n in (start, end, step)):
+        raise RushlightError(f"range: start, end and step must be finite, got {start}, {end} and {step}")
     if step == 0 or (end - start) * step < 0:
         raise RushlightError(
             f"range: from {start} to {end} no step of {step} leads; turn its sign or exchange the ends"
         )
-    count = math.floor((end - start) / step) + 1
+    steps = (end - start) / step
+    if not steps < 1 << 62:
+        raise RushlightError(f"range: from {start} to {end} by {step} are more elements than can be addressed")
+    count = math.floor(steps) + 1
     places = creation.arange(count, dtype=dtypes.float64, device=named.get("device"))
     named["dtype"] = named.get("dtype") or dtypes.get_default()
     requires_grad = named.pop("requires_grad", False)

@@ -21,6 +21,7 @@ from rushlight.ops import (
     operators,
     questions,
 )
+from rushlight.ops.arguments import checked
 from rushlight.ops.composite import scaled
 from rushlight.ops.family.map import Elementwise
 from rushlight.ops.keywords import with_second_names
@@ -53,11 +54,17 @@ _OPERATORS = {
 
 def _elementwise(name: str, op: Elementwise) -> Method:
     keyword = "exponent" if name == "pow" else "other"
+    arity = op.body.__code__.co_argcount
 
     def method(self: Value, *others: Any, **named: Any) -> Any:
         if named:
             others = (*others, _only(named, keyword, name))
-        return inplace.apply_inplace(op, self, *others)
+        try:
+            return inplace.apply_inplace(op, self, *others)
+        except TypeError:
+            if len(others) != arity - 1:
+                raise TypeError(f"{name}_() takes {arity - 1} operands beside the tensor, got {len(others)}") from None
+            raise
 
     return method
 
@@ -157,19 +164,25 @@ def _in_place_forms() -> dict[str, Method]:
     return forms
 
 
+def _of_ints(method: Method) -> Method:
+    """The method, over ints where it takes sizes or a dimension; another as it is. See Note [Arguments]."""
+    hints = [hint for name, hint in method.__annotations__.items() if name != "return"]
+    return checked(method.__name__, method) if any("int" in hint for hint in hints) else method
+
+
 def install(tensor: type[Value]) -> None:
     """Set every method that is not written in the class itself."""
     made: dict[str, Method] = {
         name: with_second_names(entry.function) for name, entry in REGISTRY.items() if entry.method
     }
     made |= {f"{name}_": form for name, form in _in_place_forms().items()}
-    made |= {method.__name__: method for method in (*draws.FILLS, *inplace_views.METHODS)}
+    made |= {method.__name__: _of_ints(method) for method in (*draws.FILLS, *inplace_views.METHODS)}
     for name, method in made.items():
         if name not in tensor.__dict__:
             setattr(tensor, name, method)
     named: tuple[Method, ...] = (*making.METHODS, *layouts.METHODS, *questions.METHODS)
     for method in named:
-        setattr(tensor, method.__name__, method)
+        setattr(tensor, method.__name__, _of_ints(method))
     for name, question in questions.PROPERTIES.items():
         setattr(tensor, name, property(question))
     _install_operators(tensor)

@@ -17,11 +17,13 @@ from rushlight.core.dtypes import (
     castable,
     float16,
     get_default,
+    promote,
     result_type as _common,
     scalar_dtype,
 )
-from rushlight.core.errors import DTypeError, ShapeError
+from rushlight.core.errors import DTypeError, KindError, ShapeError
 from rushlight.ops import creation, elementwise as e, questions
+from rushlight.ops.arguments import dtype_of, public
 from rushlight.storage import TypedStorage, UntypedStorage
 from rushlight.tape.state import STATE
 from rushlight.tape.value import Value
@@ -34,12 +36,21 @@ def result_type(*operands: Any, **named: Any) -> DType:
     if len(operands) != 2 or not set(named) <= {"tensor", "other", "scalar", "scalar1", "scalar2"}:
         raise TypeError(f"result_type() takes two operands (tensor, other), got {len(operands)}")
     tensors = [(v.spec.dtype, len(v.spec.shape)) for v in operands if isinstance(v, Value)]
-    return _common(tensors, [scalar_dtype(v) for v in operands if not isinstance(v, Value)])
+    numbers = [v for v in operands if not isinstance(v, Value)]
+    for number in numbers:
+        if not isinstance(number, complex) and not hasattr(number, "__float__"):
+            raise KindError(f"result_type(): operands are tensors and numbers, got {type(number).__name__}")
+    return _common(tensors, [scalar_dtype(v) for v in numbers])
 
 
 def can_cast(from_: DType, to: DType) -> bool:
     """Whether a result of one type may be stored as another: no category (bool, integer, float, complex) is lost."""
-    return castable(from_, to)
+    return castable(dtype_of("can_cast", "from_", from_), dtype_of("can_cast", "to", to))
+
+
+def promote_types(type1: DType, type2: DType) -> DType:
+    """The smallest type that holds what either of two types holds."""
+    return promote(dtype_of("promote_types", "type1", type1), dtype_of("promote_types", "type2", type2))
 
 
 def is_nonzero(input: Tensor) -> bool:
@@ -122,6 +133,7 @@ def asarray(
     return moved
 
 
+@public
 def frombuffer(buffer: Any, *, dtype: DType, count: int = -1, offset: int = 0, requires_grad: bool = False) -> Tensor:
     """The bytes of a buffer as a 1-dimensional tensor; the same memory where it can be written to."""
     import numpy as np
@@ -142,6 +154,7 @@ def frombuffer(buffer: Any, *, dtype: DType, count: int = -1, offset: int = 0, r
     return creation.requiring(made, requires_grad)  # type: ignore[return-value]
 
 
+@public
 def from_file(
     filename: str,
     shared: bool | None = None,
@@ -155,6 +168,8 @@ def from_file(
     import numpy as np
 
     creation.take("from_file", named)
+    if size is not None and size < 0:
+        raise ShapeError(f"from_file: size must not be negative, got {size}")
     kind = interop.numpy_dtype(dtype or get_default())
     mode: Any = "c" if not shared else "r+" if os.path.exists(filename) else "w+"
     array = np.memmap(filename, kind, mode, shape=(size or 0,))

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from rushlight.core.dtypes import DType
-from rushlight.ops import activations, composite, convolution, elementwise as e, inplace as writing, random, shuffle
+from rushlight.ops import activations, composite, convolution, elementwise as e, inplace as writing, random
 from rushlight.ops.normalise import implied_dim
 from rushlight.ops.registry import REGISTRY
 from rushlight.ops.windows import Given
@@ -15,6 +15,7 @@ from rushlight.tensor import Tensor
 globals().update({name: entry.function for name, entry in REGISTRY.items() if not name.startswith(("to_", "linalg_"))})
 
 _softmax, _log_softmax = REGISTRY["softmax"].function, REGISTRY["log_softmax"].function
+_im2col, _channel_shuffle = REGISTRY["im2col"].function, REGISTRY["channel_shuffle"].function
 
 # Below: functions of which PyTorch's signature says more than the op's.
 
@@ -130,7 +131,7 @@ globals().update(
 
 def native_channel_shuffle(input: Tensor, groups: int) -> Tensor:
     """channel_shuffle."""
-    return shuffle.channel_shuffle(input, groups)
+    return _channel_shuffle(input, groups)
 
 
 def conv_tbc(input: Tensor, weight: Tensor, bias: Tensor, pad: int = 0) -> Tensor:
@@ -141,7 +142,7 @@ def conv_tbc(input: Tensor, weight: Tensor, bias: Tensor, pad: int = 0) -> Tenso
 
 def unfold(input: Tensor, kernel_size: Given, dilation: Given = 1, padding: Given = 0, stride: Given = 1) -> Tensor:
     """The windows of an image as columns; `Tensor.unfold` is another op, windows of one dimension as a view."""
-    return shuffle.im2col(input, kernel_size, dilation, padding, stride)
+    return _im2col(input, kernel_size, dilation, padding, stride)
 
 
 # Those that say by name what they were given instead of a tensor; the others are too short for a look, or ops themselves.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 from rushlight.core.dtypes import FIELD, FLOAT, DType, promote, real_type
@@ -326,7 +327,7 @@ _root = elementwise(
 )
 
 
-def length(x: Value, p: float, dim: int, keepdim: bool = False) -> Value:
+def length(x: Value, p: float, dim: int | Sequence[int] | None, keepdim: bool = False) -> Value:
     """The p-norm along a dimension."""
     if p == 2:
         return _root(reductions.sum(reductions.size_squared(x), dim, keepdim))
@@ -342,7 +343,13 @@ def length(x: Value, p: float, dim: int, keepdim: bool = False) -> Value:
 
 
 @composite("normalize", method=False, top=False)
-def normalize(input: Value, p: float = 2.0, dim: int = 1, eps: float = 1e-12, out: Value | None = None) -> Value:
+def normalize(
+    input: Value,
+    p: float = 2.0,
+    dim: int | Sequence[int] | None = 1,
+    eps: float = 1e-12,
+    out: Value | None = None,
+) -> Value:
     """x divided by its p-norm along a dimension, or by eps where that is larger."""
     result = e.div(input, clamp_min(length(input, p, dim, True), eps))
     return result if out is None else writing.copy_(out, result)

@@ -9,8 +9,9 @@ Takes: a function. Gives: the same function over arguments of the declared kinds
    computes a size or an address with anything but Python's own ints.
 2. An int that no int64 holds, a float, text or None in an int's place is refused here, with the op, the argument and
    what was given. What range an argument has is a question for the op itself.
-3. Tensors, types and numbers of other kinds are not looked at before the call: the op finds out. Where it ends in
-   Python's own AttributeError or TypeError, the arguments are compared with the annotations, and the first that does
+3. Numbers that may be fractions stay what they are, also as tensors; text or None in their place is refused.
+   Tensors and types are not looked at before the call: the op finds out. Where it ends in
+   Python's own AttributeError, KeyError or TypeError, the arguments are compared with the annotations, and the first that does
    not fit is named.
 4. This lies below the shortcuts (Note [Shortcuts]): a call that is known does not come here. Reading a tensor's element
    is no noted call, so a call with a tensor in an int's place is never learned.
@@ -24,16 +25,17 @@ from __future__ import annotations
 import functools
 import inspect
 import operator
-import os
 import types
 import typing
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
-from rushlight.core.dtypes import DType
-from rushlight.core.errors import KindError, RushlightError
+from rushlight.core.dtypes import PYTHON, DType
+from rushlight.core.errors import DTypeError, KindError, RushlightError
+from rushlight.tape.place import OURS
 from rushlight.tape.value import Value
 
+F = TypeVar("F", bound=Callable[..., Any])
 LEAST, MOST = -(1 << 63), (1 << 63) - 1
 
 
@@ -41,10 +43,14 @@ class IntRangeError(RushlightError, ValueError, OverflowError):
     """An integer that int64, the type of every size and index, does not hold."""
 
 
+class ArgumentKindError(KindError, DTypeError):
+    """An argument of another kind than the op takes."""
+
+
 class Kind:
     """What one parameter takes."""
 
-    __slots__ = ("fine", "holes", "numbers", "others", "row", "shown", "tensors", "whole")
+    __slots__ = ("checked", "holes", "numbers", "others", "row", "shown", "tensors", "whole")
 
     def __init__(self, hint: Any) -> None:
         members = typing.get_args(hint) if _is_union(hint) else (hint,)
@@ -57,9 +63,7 @@ class Kind:
         self.numbers = float in flat or complex in flat
         self.tensors = any(m is not None and not _is_int(m) for m in inner)
         self.others = tuple([m for m in flat if isinstance(m, type)])
-        self.fine: frozenset[type] | None = None  # classes that are taken as they are; None: whatever it is
-        if self.whole or self.row:
-            self.fine = frozenset([*self.others, *([bool] if self.whole else [])])
+        self.checked = self.whole or self.row or (self.numbers and not any(inner))  # looked at in every call
 
     def converted(self, op: str, name: str, given: Any) -> Any:
         """An argument of which ints are expected, as ints."""
@@ -70,15 +74,18 @@ class Kind:
             return given
         if given.__class__ is int and self.whole:
             return in_range(op, name, given)
-        if self.fine is None or (not isinstance(given, int) and isinstance(given, self.others)):
+        if not isinstance(given, int) and isinstance(given, self.others):
+            return given
+        if self.numbers and (isinstance(given, (int, complex, Value)) or hasattr(given, "__float__")):
             return given
         if self.whole:
             number = _number_of(op, name, given)
             if number is not None:
                 return number
         if self.row and not isinstance(given, (Value, str, bytes, dict, set)) and hasattr(given, "__iter__"):
-            listed = tuple([self.element(op, name, n) for n in given])
-            return given if isinstance(given, tuple) else listed  # a Size stays one
+            listed = [self.element(op, name, n) for n in given]
+            plain = isinstance(given, tuple) and all(n.__class__ is int for n in given)
+            return given if plain else tuple(listed)  # a Size stays one
         raise self.refusal(op, name, given)
 
     def element(self, op: str, name: str, given: Any) -> int | None:
@@ -87,7 +94,7 @@ class Kind:
         number = _number_of(op, name, given)
         if number is None:
             wanted = "ints or None" if self.holes else "ints"
-            raise KindError(
+            raise ArgumentKindError(
                 f"{op}(): argument {name!r} must be a sequence of {wanted}, but one of them is {_described(given)}"
             )
         return number
@@ -96,14 +103,14 @@ class Kind:
         """Whether an argument is of the kind; asked only where a call failed."""
         if given is None or isinstance(given, self.others):
             return isinstance(given, self.others)
-        if self.numbers and (isinstance(given, (int, float, Value)) or hasattr(given, "__float__")):
+        if self.numbers and (isinstance(given, (int, complex, Value)) or hasattr(given, "__float__")):
             return True
         if self.whole or self.row or self.tensors:
             return not isinstance(given, str) and (hasattr(given, "__index__") or hasattr(given, "__iter__"))
         return not self.others
 
-    def refusal(self, op: str, name: str, given: Any) -> KindError:
-        return KindError(f"{op}(): argument {name!r} must be {self.shown}, got {_described(given)}")
+    def refusal(self, op: str, name: str, given: Any) -> ArgumentKindError:
+        return ArgumentKindError(f"{op}(): argument {name!r} must be {self.shown}, got {_described(given)}")
 
 
 def _is_union(hint: Any) -> bool:
@@ -161,6 +168,14 @@ def _number_of(op: str, name: str, given: Any) -> int | None:
         return None
 
 
+def dtype_of(op: str, name: str, given: Any) -> DType:
+    """An argument that is a type of elements; Python's own stand for some."""
+    dtype = PYTHON.get(given, given) if isinstance(given, type) else given
+    if not isinstance(dtype, DType):
+        raise Kind(DType).refusal(op, name, given)
+    return dtype
+
+
 class Signature:
     """The parameters of one function, and the code that converts them. See Note [Arguments]."""
 
@@ -193,7 +208,7 @@ class Signature:
         hints = typing.get_type_hints(inner)
         kinds = {p.name: Kind(hints[p.name]) for p in parameters if hints.get(p.name, Any) is not Any}
         variadic = {p.name for p in parameters if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}
-        self.kinds = {name: kind for name, kind in kinds.items() if name not in variadic or kind.fine is not None}
+        self.kinds = {name: kind for name, kind in kinds.items() if name not in variadic or kind.checked}
         public = self.public
         made = _compiled(self.op, parameters, self.kinds)
         # In this order another thread, which may be calling it, meets either the old code or all of the new.
@@ -219,38 +234,48 @@ def _compiled(op: str, parameters: Iterable[inspect.Parameter], kinds: dict[str,
             passed.append(star + p.name)
             by_name = True
             if kind is not None:
-                test = f"for each in {p.name}:\n            if {_UNFIT.format('each')}:"
-                looks.append(f"{test}\n                {p.name} = _signature.convert_each({p.name!r}, {p.name})")
-                looks.append("                break")
+                looks.append(_LOOK_AT_EACH.format(p.name, _UNFIT.format("each")))
             continue
         if p.kind is p.KEYWORD_ONLY and not by_name:
             taken.append("*")
             by_name = True
         taken.append(p.name if p.default is p.empty else f"{p.name}=None")
         passed.append(f"{p.name}={p.name}" if p.kind is p.KEYWORD_ONLY else p.name)
-        if kind is not None and kind.fine is not None:
-            test = _UNFIT.format(p.name)
-            if type(None) in kind.fine:
+        if kind is not None and kind.checked:
+            test = (_UNFIT_NUMBER if kind.numbers else _UNFIT).format(p.name)
+            if type(None) in kind.others:
                 test = f"{p.name} is not None and ({test})"
             looks.append(f"if {test}:\n            {p.name} = _signature.convert({p.name!r}, {p.name})")
     text = _TEXT.format(", ".join(taken), "\n        ".join(looks) or "pass", ", ".join(passed))
     scope: dict[str, Any] = {}
-    exec(compile(text, f"{os.path.dirname(__file__)}/<arguments of {op}>", "exec", dont_inherit=True), scope)
+    file = f"<arguments of {op}>"
+    OURS[file] = True  # see Note [Places] 2
+    exec(compile(text, file, "exec", dont_inherit=True), scope)
     return scope["bind"](None, None).__code__
 
 
 _UNFIT = f"{{0}}.__class__ is not int or not {LEAST} <= {{0}} <= {MOST}"
+_UNFIT_NUMBER = "{0}.__class__ is not float and {0}.__class__ is not int"
+_LOOK_AT_EACH = """for each in {0}:
+            if {1}:
+                {0} = _signature.convert_each({0!r}, {0})
+                break"""
 _TEXT = """
 def bind(_function, _signature):
     def called({0}):
         {1}
         try:
             return _function({2})
-        except (AttributeError, TypeError) as error:
+        except (AttributeError, KeyError, TypeError) as error:
             _signature.blame(error, locals())
             raise
     return called
 """
+
+
+def public(function: F) -> F:
+    """`checked`, of a function that goes by its own name."""
+    return checked(function.__name__, function)  # type: ignore[return-value]
 
 
 def checked(op: str, function: Callable[..., Any]) -> Callable[..., Any]:

@@ -4,7 +4,7 @@
 The size of `nonzero`, `masked_select`, `x[mask]` and `repeat_interleave` depends on elements. The count is one number
 that is copied to the host; `interop` gives the function that does it (`provide_reader`), so it is counted as every
 other transfer. Ops whose result has a size known beforehand (`nonzero_static`, `where`, assigning a number under a mask,
-`repeat_interleave` with output_size) read nothing.
+`repeat_interleave` with output_size) read nothing, but where the host can see the memory an output_size is compared.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def _few_places(mask: Value, count: int) -> Value:
     """The same where they are few: blocks are counted, and only those that have some are looked into."""
     table = in_blocks(views.reshape(mask, (mask.spec.numel,)))
     totals = reductions.sum(table, 1)
-    block = repeated_places(totals, count)
+    block = _counted_places(totals, count)
     before = indexing.gather(e.sub(running(totals), totals), 0, block)
     rank = e.sub(creation.arange(count, device=mask.spec.device.device.name), before)
     inside = cumsum(indexing.rows(table, block), 1)
@@ -94,21 +94,51 @@ def _few_places(mask: Value, count: int) -> Value:
 
 
 def repeated_places(counts: Value, output_size: int | None) -> Value:
-    """0 counts[0] times, 1 counts[1] times, ..."""
-    if len(counts.spec.shape) != 1 or counts.spec.dtype.kind != "i":
-        raise ShapeError(f"repeat_interleave: repeats must be an integer vector, got {counts.spec!r}")
-    whole = e.cast(counts, int64)
-    device = counts.spec.device
-    total = int(read(reductions.sum(whole))[0]) if output_size is None else output_size
+    """0 counts[0] times, 1 counts[1] times, ...; counts are a user's, of which nothing is known."""
+    spec = counts.spec
+    if len(spec.shape) != 1 or spec.dtype.kind != "i":
+        raise ShapeError(f"repeat_interleave: repeats must be an integer vector, got {spec!r}")
+    if output_size is not None and output_size < 0:
+        raise ShapeError(f"repeat_interleave: output_size must not be negative, got {output_size}")
+    limits = spec.device.device.limits
+    if output_size is None or (limits.host_memory and limits.computes and not spec.hidden):
+        total = _total(counts)
+        if output_size not in (None, total):
+            raise ShapeError(f"repeat_interleave: output_size is {output_size}, but the repeats add up to {total}")
+        output_size = total
+    if not spec.numel:
+        return full_spec(Spec.of(spec.device, spec.dtype, (0,)), 0)
+    return e.cast(_counted_places(e.cast(counts, int64), output_size), spec.dtype)
+
+
+def _total(counts: Value) -> int:
+    """What counts add up to, none of them being negative."""
     if not counts.spec.numel:
-        return full_spec(Spec.of(device, counts.spec.dtype, (0,)), 0)
-    if output_size is None and int(read(reductions.amin(whole))[0]) < 0:
-        raise ShapeError(f"repeat_interleave: repeats must not be negative, but one of {counts.spec!r} is")
-    ends = running(whole)
+        return 0
+    whole = e.cast(counts, int64)
+    least, most = (int(read(extreme(whole))[0]) for extreme in (reductions.amin, reductions.amax))
+    if least < 0:
+        raise ShapeError(f"repeat_interleave: repeats must not be negative, but one of {counts.spec!r} is {least}")
+    if most * counts.spec.numel >= 1 << 63:  # their sum may be more than int64 holds, and is more than memory holds
+        raise ShapeError(f"repeat_interleave: {most} repeats, among {counts.spec!r}, are more than can be addressed")
+    return int(read(reductions.sum(whole))[0])
+
+
+def runs(counts: Value, total: int) -> tuple[Value, Value]:
+    """For each of `total` elements that lie in runs of so many, the number of its run and its place in it."""
+    which = _counted_places(counts, total)
+    before = indexing.rows(e.sub(running(counts), counts), which)
+    return which, e.sub(creation.arange(total, device=counts.spec.device.device.name), before)
+
+
+def _counted_places(counts: Value, total: int) -> Value:
+    """0 counts[0] times, 1 counts[1] times, ...; if the counts add up to more than `total`, the device refuses a place."""
+    device = counts.spec.device
+    ends = running(counts)
     marks = indexing.scatter_add(
         full_spec(Spec.of(device, int64, (total + 1,)), 0),
         0,
         ends,
         full_spec(Spec.of(device, int64, ends.spec.shape), 1),
     )
-    return e.cast(views.slice_dim(running(marks), 0, 0, total), counts.spec.dtype)
+    return views.slice_dim(running(marks), 0, 0, total)

@@ -8,6 +8,7 @@ from rushlight.core.dtypes import bool_, int32, int64, result_type, scalar_dtype
 from rushlight.core.errors import DTypeError, KindError, RushlightError, ShapeError, SparseOperandError
 from rushlight.core.shapes import broadcast_shapes
 from rushlight.ops import creation, division, elementwise as e, reductions, views
+from rushlight.ops.arguments import in_range
 from rushlight.ops.family.declare import elementwise
 from rushlight.ops.older import rearranged
 from rushlight.ops.registry import REGISTRY, composite, second_name
@@ -314,7 +315,7 @@ def one_hot(tensor: Value, num_classes: int = -1) -> Value:
         if not tensor.spec.numel:
             raise ShapeError(f"one_hot: {tensor.spec!r} has no elements to count the classes of; pass num_classes")
         largest: Any = reductions.amax(tensor)
-        num_classes = largest.item() + 1
+        num_classes = in_range("one_hot", "num_classes", largest.item() + 1)
     if num_classes < 1:
         raise ShapeError(f"one_hot: num_classes must be positive, got {num_classes}")
     if tensor.spec.numel and not tensor.spec.hidden and not tensor.spec.device.device.limits.asynchronous:

@@ -36,12 +36,6 @@ def _check(op: str, rank: int, x: Value, weight: Value, bias: Value | None, grou
         raise ShapeError(f"{op}: the window of weight {weight.spec!r} has no elements")
 
 
-def _positive(op: str, **given: Sizes) -> None:
-    for name, sizes in given.items():
-        if min(sizes) < 1:
-            raise ShapeError(f"{op}: {name} must be positive, got {list(sizes)}")
-
-
 def _borders(op: str, padding: Given | str, kernel: Sizes, stride: Sizes, dilation: Sizes) -> Sides:
     rank = len(kernel)
     if padding == "valid":
@@ -54,10 +48,7 @@ def _borders(op: str, padding: Given | str, kernel: Sizes, stride: Sizes, dilati
         return tuple((t // 2, t - t // 2) for t in totals)
     if isinstance(padding, str):
         raise ShapeError(f"{op}: padding is a number, {rank} numbers, 'same' or 'valid', got {padding!r}")
-    both = each(padding, rank, op, "padding")
-    if min(both) < 0:
-        raise ShapeError(f"{op}: padding must not be negative, got {list(both)}")
-    return tuple((p, p) for p in both)
+    return tuple((p, p) for p in each(padding, rank, op, "padding", 0))
 
 
 def _check_weight(op: str, rank: int, weight: Value, groups: int) -> None:
@@ -91,9 +82,8 @@ def _convolve(
     _check_weight(op, rank, weight, groups)
     outs, given, *window = weight.spec.shape
     kernel = tuple(window)
-    steps, spread = each(stride, rank, op, "stride"), each(dilation, rank, op, "dilation")
+    steps, spread = each(stride, rank, op, "stride", 1), each(dilation, rank, op, "dilation", 1)
     _check(op, rank, input, weight, bias, groups, given * groups, outs)
-    _positive(op, stride=steps, dilation=spread)
     sides = _borders(op, padding, kernel, steps, spread)
     x, w = autocast(input, weight)
     grown = tuple(n + a + b for n, (a, b) in zip(x.spec.shape[2:], sides, strict=True))
@@ -227,12 +217,11 @@ def _convolve_back(
     _check_weight(op, rank, weight, groups)
     given, shared, *window = weight.spec.shape
     kernel, outs = tuple(window), shared * groups
-    steps, spread = each(stride, rank, op, "stride"), each(dilation, rank, op, "dilation")
-    border, extra = each(padding, rank, op, "padding"), each(output_padding, rank, op, "output_padding")
+    steps, spread = each(stride, rank, op, "stride", 1), each(dilation, rank, op, "dilation", 1)
+    border, extra = each(padding, rank, op, "padding", 0), each(output_padding, rank, op, "output_padding", 0)
     _check(op, rank, input, weight, bias, groups, given, outs)
-    _positive(op, stride=steps, dilation=spread)
-    if given % groups or min(border) < 0 or min(extra) < 0:
-        raise ShapeError(f"{op}: {given} channels in {groups} groups, padding {list(border)} and {list(extra)}")
+    if given % groups:
+        raise ShapeError(f"{op}: {given} channels of {input.spec!r} do not divide into {groups} groups")
     if any(more >= max(s, d) for more, s, d in zip(extra, steps, spread, strict=True)):
         raise ShapeError(f"{op}: output_padding {list(extra)} must be smaller than stride or dilation")
     x, w = autocast(input, weight)

@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Sequence
 from typing import Any
 
 from rushlight.core import config
 from rushlight.core.dtypes import DType, bool_, compute_type, get_default, int64, integer_range, scalar_dtype
-from rushlight.core.errors import DeviceError, DTypeError, RushlightError, ShapeError, UnsupportedDType
-from rushlight.core.shapes import Shape, Spec, contiguous_strides
+from rushlight.core.errors import (
+    DeviceError,
+    DTypeError,
+    KindError,
+    OutOfMemoryError,
+    RushlightError,
+    ShapeError,
+    UnsupportedDType,
+)
+from rushlight.core.shapes import Shape, Spec, contiguous_strides, numel
 from rushlight.devices.allocator import Pool, room_for
 from rushlight.devices.registry import names, pool_of
+from rushlight.ops.arguments import IntRangeError
 from rushlight.ops.batching.lanes import like as batch_like
 from rushlight.ops.family.build import check_device_dtype
 from rushlight.ops.family.map import Formula, map_plan
@@ -199,6 +209,8 @@ def sizes_of(op: str, size: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any
 def number_of(value: Any, op: str) -> Any:
     """A Python number; a tensor of one element is read."""
     if not isinstance(value, Value):
+        if not hasattr(value, "__float__") and not hasattr(value, "__index__") and not isinstance(value, complex):
+            raise KindError(f"{op}: a number is needed, got {value!r:.60} of type {type(value).__name__}")
         return value
     if edge_of(value) is not None:
         raise DTypeError(
@@ -212,11 +224,20 @@ def shape_of(size: tuple[Any, ...]) -> Shape:
     sizes = size[0] if len(size) == 1 and isinstance(size[0], (tuple, list)) else size
     for n in sizes:
         if n.__class__ is not int and (isinstance(n, bool) or not hasattr(n, "__index__")):
-            raise TypeError(f"sizes must be integers, got {n!r} of type {type(n).__name__}")
+            raise KindError(f"sizes must be integers, got {n!r} of type {type(n).__name__}")
     shape = tuple(n.__index__() for n in sizes)
     if any(n < 0 for n in shape):
         raise ShapeError(f"sizes must not be negative, got {list(shape)}")
     return shape
+
+
+def check_room(op: str, pool: Any, dtype: DType, shape: Shape) -> None:
+    """Refuse a result that its device has no room for before anything is computed on the way to it."""
+    nbytes, most = numel(shape) * dtype.itemsize, pool.device.limits.largest_block
+    if nbytes > most:
+        raise OutOfMemoryError(
+            f"{op}: a result of shape {list(shape)} takes {nbytes} bytes, and {pool.device.name} has {most} at most"
+        )
 
 
 def _filled(value: complex, size: tuple[Any, ...], dtype: DType | None, device: Any, requires_grad: bool) -> Value:
@@ -227,7 +248,11 @@ def _filled(value: complex, size: tuple[Any, ...], dtype: DType | None, device: 
 
 @composite("zeros", method=False)
 def zeros(
-    *size: Any, dtype: DType | None = None, device: Any = None, requires_grad: bool = False, **named: Any
+    *size: int | Sequence[int],
+    dtype: DType | None = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    **named: Any,
 ) -> Value:
     """Zeros of a shape."""
     return _filled(0, sizes_of("zeros", size, named), dtype, device, requires_grad)
@@ -235,7 +260,11 @@ def zeros(
 
 @composite("ones", method=False)
 def ones(
-    *size: Any, dtype: DType | None = None, device: Any = None, requires_grad: bool = False, **named: Any
+    *size: int | Sequence[int],
+    dtype: DType | None = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    **named: Any,
 ) -> Value:
     """Ones of a shape."""
     return _filled(1, sizes_of("ones", size, named), dtype, device, requires_grad)
@@ -262,7 +291,11 @@ def full(
 
 @composite("empty", method=False)
 def empty(
-    *size: Any, dtype: DType | None = None, device: Any = None, requires_grad: bool = False, **named: Any
+    *size: int | Sequence[int],
+    dtype: DType | None = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    **named: Any,
 ) -> Value:
     """Memory with whatever is in it; to be written before it is read."""
     shape = shape_of(sizes_of("empty", size, named))
@@ -306,6 +339,20 @@ def ones_like(
     return like(input, 1, dtype, device, requires_grad, named.get("memory_format"))
 
 
+def _end_of(given: Any) -> Any:
+    """A number that a range starts or ends with, or counts by."""
+    number = number_of(given, "arange")
+    if not isinstance(number, (int, float, complex)):
+        number = operator.index(number) if hasattr(number, "__index__") else float(number)
+    if isinstance(number, complex):
+        raise DTypeError(f"arange: there are no complex ranges, got {number}")
+    if isinstance(number, int) and not -(1 << 63) <= number < 1 << 63:
+        raise IntRangeError(f"arange: {number:#x} is beyond int64")
+    if not math.isfinite(number):
+        raise ShapeError(f"arange: start, end and step must be finite, got {number}")
+    return number
+
+
 @composite("arange", method=False)
 def arange(
     start: Any = 0,
@@ -319,16 +366,20 @@ def arange(
 ) -> Value:
     """start, start + step, ... up to but without end."""
     take("arange", named)
-    start, end, step = (number_of(n, "arange") for n in (start, end, step))
     if end is None:
         start, end = 0, start
-    if not (math.isfinite(start) and math.isfinite(end)):
-        raise ShapeError(f"arange: start and end must be finite, got {start} and {end}")
+    start, end, step = (_end_of(n) for n in (start, end, step))
     if dtype is int64:
         start, end, step = int(start), int(end), int(step)
     if step == 0 or (end - start) * step < 0:
         raise ShapeError(f"arange: from {start} to {end} there is no way by steps of {step}")
-    count = max(0, math.ceil((end - start) / step))
+    if all(isinstance(n, int) for n in (start, end, step)):
+        count = -((start - end) // step)
+    else:
+        steps = (end - start) / step
+        if not steps < 1 << 63:
+            raise ShapeError(f"arange: from {start} to {end} by {step} are more elements than can be addressed")
+        count = math.ceil(steps)
     if dtype is bool_:
         raise UnsupportedDType("arange: there are no ranges of truth values; cast with .bool()")
     if dtype is not None and dtype.kind == "c":

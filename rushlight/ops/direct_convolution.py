@@ -101,6 +101,15 @@ class _Phase:
         return (*self.counts, *self.taps, *self.pixels, 1, 1, *self.dilation, *self.before)
 
 
+def _met(geometry: Geometry) -> list[list[int]]:
+    """For each of two dimensions the remainders that positions have and taps meet: never more than taps, whatever the stride."""
+    stride, before, _, _, image, window, _ = geometry
+    return [
+        sorted(r for r in ((first - t) % s for first in range(min(k, s))) if r < size)
+        for s, t, size, k in zip(stride, before, image, window, strict=True)
+    ]
+
+
 def _copy(pool: Any, dtype: DType, shape: Shape, target: Shape, source: Shape) -> Any:
     run, tail = views.copy_into(pool, dtype, shape, target, source)
     return lambda out, given: run(out, given, *tail)
@@ -130,11 +139,10 @@ def _plan_back(op: Op, ins: Sequence[Spec], static: Static) -> Plan:
     run = built(pool, Convolve(g.dtype, _kinds(groups, outs, shared)[0], 1))
     fill = built(pool, views.fill_kernel(g.dtype))
     whole = stride == (1, 1)
-    phases = [_Phase(static, r) for r in itertools.product(range(stride[0]), range(stride[1]))]
-    phases = [phase for phase in phases if min(phase.counts) > 0]
     steps = []
     size = g.dtype.itemsize
-    for phase in (p for p in phases if min(p.taps) > 0):
+    for first, second in itertools.product(*_met(static)):
+        phase = _Phase(static, (first, second))
         turn, skip, count = _turn(pool, w, groups, phase)
         tail = _numbers(n, groups, shared, outs // groups, phase.sizes)
         shape = (n, channels, *phase.counts)
@@ -144,7 +152,7 @@ def _plan_back(op: Op, ins: Sequence[Spec], static: Static) -> Plan:
         at = (phase.remainder[0] * rows + phase.remainder[1] * columns) * size
         rooms = (room_for(count * size), room_for(n * channels * phase.counts[0] * phase.counts[1] * size))
         steps.append((turn, skip, tail, place, at, rooms))
-    gaps = len(steps) < len(phases)
+    gaps = len(steps) < min(stride[0], image[0]) * min(stride[1], image[1])
 
     def launch(target: int, gradient: int, weight: int) -> None:
         if gaps or not steps:

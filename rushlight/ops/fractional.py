@@ -22,7 +22,7 @@ def _wanted(op: str, x: Value, rank: int, size: Any, ratio: Any) -> Sizes:
     if (size is None) == (ratio is None):
         raise ValueError(f"{op}: pass either output_size or output_ratio")
     if ratio is None:
-        return each(size, rank, op, "output_size")
+        return each(size, rank, op, "output_size", 0)
     ratios = tuple(ratio) if isinstance(ratio, Sequence) else (ratio,) * rank
     if len(ratios) != rank or not all(0 < r < 1 for r in ratios):
         raise ValueError(f"{op}: output_ratio must be one number or {rank} between 0 and 1, got {ratio!r}")
@@ -72,7 +72,7 @@ def _pool(
     op: str, input: Value, kernel_size: Given, size: Any, ratio: Any, samples: Value | None
 ) -> tuple[Value, Value]:
     rank = int(op[-2])
-    kernel = each(kernel_size, rank, op, "kernel_size")
+    kernel = each(kernel_size, rank, op, "kernel_size", 1)
     wanted = _wanted(op, input, rank, size, ratio)
     _check(op, input, rank, kernel, wanted)
     if 0 in wanted:

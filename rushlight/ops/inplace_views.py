@@ -110,7 +110,7 @@ def grow(storage: Storage, room: int, name: str) -> None:
         make_plain(storage)
 
 
-def resize_(self: Value, *sizes: Any, memory_format: Any = None) -> Value:
+def resize_(self: Value, *sizes: int | Sequence[int], memory_format: Any = None) -> Value:
     """Another shape over the same memory, row by row or in a memory format, with more of it where needed; what is new is
     not set."""
     impure()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -11,7 +10,7 @@ from rushlight.core.dtypes import DType, int64, promote
 from rushlight.core.errors import DTypeError, ShapeError
 from rushlight.core.shapes import contiguous_strides, wrap_dim
 from rushlight.ops import compaction, creation, elementwise as e, indexing, reshaping, views
-from rushlight.ops.registry import REGISTRY, composite, register
+from rushlight.ops.registry import REGISTRY, composite, register, second_name
 from rushlight.tape import call
 from rushlight.tape.value import Value
 
@@ -29,7 +28,7 @@ def _cuts(x: Value, given: Any, op: str) -> int | tuple[int, ...]:
 
 
 @composite("tensor_split")
-def tensor_split(input: Value, indices_or_sections: Any, dim: int = 0) -> tuple[Value, ...]:
+def tensor_split(input: Value, indices_or_sections: int | Sequence[int] | Value, dim: int = 0) -> tuple[Value, ...]:
     """A dimension in so many parts, the first ones larger by one where needed, or cut at places; views."""
     if not input.spec.shape:
         raise ShapeError("tensor_split: at least one dimension is needed, got a 0-dim tensor")
@@ -39,6 +38,8 @@ def tensor_split(input: Value, indices_or_sections: Any, dim: int = 0) -> tuple[
     if isinstance(cuts, int):
         if cuts <= 0:
             raise ShapeError(f"tensor_split: the number of parts must be positive, got {cuts}")
+        if cuts > size:
+            views.check_parts("tensor_split", cuts)
         small, more = divmod(size, cuts)
         cuts = tuple(i * small + min(i, more) for i in range(1, cuts))
     ends = [slice(None, c).indices(size)[1] for c in cuts]
@@ -49,7 +50,7 @@ def tensor_split(input: Value, indices_or_sections: Any, dim: int = 0) -> tuple[
 
 
 def _split_along(name: str, least: int, dim_of: Callable[[int], int]) -> None:
-    def function(input: Value, indices_or_sections: Any) -> tuple[Value, ...]:
+    def function(input: Value, indices_or_sections: int | Sequence[int] | Value) -> tuple[Value, ...]:
         rank = len(input.spec.shape)
         if rank < least:
             raise ShapeError(f"{name}: at least {least} dimensions are needed, got {input.spec!r}")
@@ -130,12 +131,7 @@ def column_stack(tensors: Sequence[Value]) -> Value:
 
 
 for _alias in ("concat", "concatenate"):
-    register(
-        _alias,
-        lambda tensors, dim=0: views.cat(tensors, dim),
-        "Values one after another along a dimension; another name of cat.",
-        method=False,
-    )
+    second_name(_alias, views.cat, method=False)
 
 
 @composite("block_diag", method=False)
@@ -204,26 +200,49 @@ def combinations(input: Value, r: int = 2, with_replacement: bool = False) -> Va
     count = (math.comb(n + r - 1, r) if n else 0) if with_replacement else math.comb(n, r)
     if r == 0 or count == 0:
         return views.reshape(views.slice_dim(input, 0, 0, 0), (0,) if r == 0 else (0, r))
-    grids = meshgrid(*[creation.arange(n, device=device)] * r)
-    wanted = creation.full((n,) * r, True, device=device)
-    for before, after in itertools.pairwise(grids):
-        wanted = e.bitwise_and(wanted, (e.le if with_replacement else e.lt)(before, after))
-    places = compaction.places(wanted, count)
-    columns = [indexing.rows(reshaping.ravel(grid), places) for grid in grids]
+    if r > _MOST_CHOSEN:
+        raise ShapeError(f"combinations: r must be at most {_MOST_CHOSEN}, got {r}")
+    creation.check_room("combinations", input.spec.device, input.spec.dtype, (count, r))
+    # Beginnings that can be completed are no more than the results: each is continued in every way, in turn.
+    step = 0 if with_replacement else 1
+    last = creation.arange(n if with_replacement else n - r + 1, device=device)
+    columns = [last]
+    for k in range(1, r):
+        most = n - 1 if with_replacement else n - r + k
+        choices = e.sub(most + 1 - step, last)
+        total = math.comb(n + k, k + 1) if with_replacement else math.comb(most + 1, k + 1)
+        which, place = compaction.runs(choices, total)
+        columns = [indexing.rows(column, which) for column in columns]
+        last = e.add(e.add(columns[-1], step), place)
+        columns.append(last)
     return indexing.rows(input, views.stack(columns, 1))
 
 
+_MOST_CHOSEN = 1 << 10  # elements of one combination: each is a step of its own
+
+
 def _triangle_places(op: str, row: int, col: int, offset: int, lower: bool, dtype: DType, device: Any) -> Value:
+    """Rows that have elements, and the run of columns of each: nothing is made that is larger than the result."""
     if row < 0 or col < 0:
         raise ShapeError(f"{op}: sizes must not be negative, got {row} and {col}")
-    widths = [min(col, max(0, i + offset + 1)) if lower else col - min(col, max(0, i + offset)) for i in range(row)]
-    count = sum(widths)
-    if count == 0:
+    offset = max(-row, min(col, offset))  # beyond is nothing else, or int64 would not hold sums with it
+    begin, end = (max(0, -offset), row) if lower else (0, min(row, col - offset))
+    if begin >= end or not col:
         return creation.empty(2, 0, dtype=dtype, device=device)
-    rows = views.reshape(creation.arange(row, device=device), (row, 1))
-    away = e.sub(creation.arange(col, device=device), rows)
-    places = compaction.places((e.le if lower else e.ge)(away, offset), count)
-    return e.cast(views.stack([e.floor_divide(places, col), e.remainder(places, col)], 0), dtype)
+    # Row i has min(col, i + offset + 1) elements in the lower triangle, col - max(0, i + offset) in the upper one.
+    if lower:
+        full = min(end, max(begin, col - offset))  # from this row on all columns belong
+        count = (begin + full - 1 + 2 * (offset + 1)) * (full - begin) // 2 + (end - full) * col
+    else:
+        full = min(end, max(begin, -offset + 1))  # before this row all columns belong
+        count = (full - begin) * col + (2 * (col - offset) - full - end + 1) * (end - full) // 2
+    creation.check_room(op, creation.resolve_pool(device), dtype, (2, count))
+    rows = creation.arange(begin, end, device=device)
+    edge = e.add(rows, offset)
+    edge = e.maximum(e.minimum(edge, col - 1), 0) if lower else e.maximum(edge, 0)
+    which, place = compaction.runs(e.add(edge, 1) if lower else e.sub(col, edge), count)
+    columns = place if lower else e.add(indexing.rows(edge, which), place)
+    return e.cast(views.stack([e.add(which, begin), columns], 0), dtype)
 
 
 @composite("tril_indices", method=False)

@@ -412,7 +412,7 @@ def new_full(self: Value, size: Sequence[int], fill_value: float, **named: Any) 
     return creation.full(size, number_of(fill_value, "new_full"), **_as(self, named))
 
 
-def new_empty(self: Value, *size: Any, **named: Any) -> Value:
+def new_empty(self: Value, *size: int | Sequence[int], **named: Any) -> Value:
     """Memory with this tensor's type and device; to be written before it is read."""
     return creation.empty(*size, **_as(self, named))
 

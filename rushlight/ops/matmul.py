@@ -34,6 +34,8 @@ def _check_types(name: str, ins: Sequence[Spec]) -> None:
 
 def contract(pool: Any, dtype: Any, batch: Shape, m: int, n: int, k: int, strides: Sequence[Shape]) -> Any:
     """A launch for out, a, b with the given batch sizes; strides are (*batch, rows, columns) per operand."""
+    if 0 in (*batch, m, n):  # the other sizes may be any numbers
+        return lambda *addresses: None
     sizes, steps = collapse(batch, [st[:-2] for st in strides])
     if len(sizes) > 2:
         return None

@@ -72,7 +72,7 @@ class Moves:
 
     def make(self) -> None:
         """Change everything."""
-        frame = user_frame(_get_frame(1))
+        frame = user_frame(_get_frame(2))  # beyond the optimiser's own
         self.make_at((frame.f_code, frame.f_lasti, CALLED.get()))
 
     def make_at(self, place: Any) -> None:

@@ -35,17 +35,15 @@ class Pool:
             raise ShapeError(f"{op}: input must have {rank + 1} or {rank + 2} dimensions, got {x.spec!r}")
         if 0 in shape[len(shape) - rank - 1 :]:
             raise ShapeError(f"{op}: only the batch of the input may be empty, got {x.spec!r}")
-        self.kernel = each(kernel, rank, op, "kernel_size")
+        self.kernel = each(kernel, rank, op, "kernel_size", 1)
         # An empty stride means none, as in PyTorch.
         self.stride = (
-            self.kernel if stride is None or stride == [] or stride == () else each(stride, rank, op, "stride")
+            self.kernel if stride is None or stride == [] or stride == () else each(stride, rank, op, "stride", 1)
         )
-        self.padding = each(padding, rank, op, "padding")
-        self.dilation = each(dilation, rank, op, "dilation")
+        self.padding = each(padding, rank, op, "padding", 0)
+        self.dilation = each(dilation, rank, op, "dilation", 1)
         self.sizes: Sizes = shape[-rank:]
-        if min(self.kernel + self.stride + self.dilation) < 1:
-            raise ShapeError(f"{op}: kernel_size, stride and dilation must be positive")
-        if any(p < 0 or 2 * p > k for p, k in zip(self.padding, self.kernel, strict=True)):
+        if any(2 * p > k for p, k in zip(self.padding, self.kernel, strict=True)):
             raise ShapeError(
                 f"{op}: padding {list(self.padding)} must be at most half of the kernel {list(self.kernel)}"
             )

@@ -31,7 +31,8 @@ def register(
         raise ValueError(f"op {name!r} is declared twice")
     function.__name__ = function.__qualname__ = name
     function.__doc__ = doc
-    public = function if hasattr(function, "op") else checked(name, function)
+    shown = name.replace("_", ".", 1) if name.startswith(("fft_", "linalg_")) else name
+    public = function if hasattr(function, "op") else checked(shown, function)
     REGISTRY[name] = Entry(name, public, doc, method, top)
     return function
 

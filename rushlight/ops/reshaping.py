@@ -243,7 +243,7 @@ def trace(input: Value) -> Value:
 
 
 @composite("flip")
-def flip(input: Value, *axes: Any, dims: Any = None) -> Value:
+def flip(input: Value, *axes: Dims, dims: Dims | None = None) -> Value:
     """Dimensions in reversed order, given one by one or as `dims`; a copy."""
     rank = len(input.spec.shape)
     if not axes and dims is None:
@@ -334,32 +334,36 @@ def _repeated(x: Value, times: Sequence[int]) -> Value:
 
 
 @composite("repeat", top=False)
-def repeat(input: Value, *times: Any, repeats: Any = None) -> Value:
+def repeat(input: Value, *times: Dims, repeats: Dims | None = None) -> Value:
     """The tensor `repeats` times along each dimension; new ones stand before those of the input."""
-    times = tuple(int(n) for n in given(times, repeats))
-    lead = len(times) - len(input.spec.shape)
-    if lead < 0 or any(n < 0 for n in times):
+    counts: tuple[int, ...] = given(times, repeats)
+    lead = len(counts) - len(input.spec.shape)
+    if lead < 0 or any(n < 0 for n in counts):
         raise ShapeError(
-            f"repeat: {list(times)} must not be negative and have an entry per dimension of {input.spec!r}"
+            f"repeat: {list(counts)} must not be negative and have an entry per dimension of {input.spec!r}"
         )
-    return _repeated(views.reshape(input, (1,) * lead + input.spec.shape), times)
+    return _repeated(views.reshape(input, (1,) * lead + input.spec.shape), counts)
 
 
 @composite("tile")
-def tile(input: Value, *times: Any, dims: Any = None) -> Value:
+def tile(input: Value, *times: Dims, dims: Dims | None = None) -> Value:
     """`repeat` in which missing entries are 1."""
-    times = tuple(int(n) for n in given(times, dims))
-    times = (1,) * (len(input.spec.shape) - len(times)) + times
-    return repeat(input, times)
+    counts: tuple[int, ...] = given(times, dims)
+    return repeat(input, (1,) * (len(input.spec.shape) - len(counts)) + counts)
 
 
 @composite("repeat_interleave")
 def repeat_interleave(
-    input: Any = None, repeats: Any = None, dim: int | None = None, *, output_size: int | None = None
+    input: Value | None = None,
+    repeats: Value | int | None = None,
+    dim: int | None = None,
+    *,
+    output_size: int | None = None,
 ) -> Value:
     """Each element several times in a row; repeats given as a tensor need output_size, or are summed and read."""
     if input is None or repeats is None:
-        return compaction.repeated_places(repeats if input is None else input, output_size)
+        alone: Any = repeats if input is None else input
+        return compaction.repeated_places(alone, output_size)
     if dim is None:
         input, dim = ravel(input), 0
     if not input.spec.shape:
@@ -369,6 +373,11 @@ def repeat_interleave(
     if isinstance(repeats, int):
         if repeats < 0:
             raise ShapeError(f"repeat_interleave: repeats must not be negative, got {repeats}")
+        if output_size not in (None, shape[dim] * repeats):
+            raise ShapeError(
+                f"repeat_interleave: output_size is {output_size}, but {repeats} repeats of {input.spec!r} along "
+                f"dimension {dim} are {shape[dim] * repeats}"
+            )
         wide = (*shape[: dim + 1], repeats, *shape[dim + 1 :])
         final = (*shape[:dim], shape[dim] * repeats, *shape[dim + 1 :])
         return _own(views.reshape(views.expand(views.unsqueeze(input, dim + 1), wide), final), input)

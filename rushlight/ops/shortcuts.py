@@ -13,6 +13,7 @@ from typing import Any
 
 from rushlight.core.dtypes import INDEX, get_default
 from rushlight.ops import compaction, creation, inplace, products, statistics, subscript, unrecorded, views
+from rushlight.ops.arguments import checked
 from rushlight.ops.out import tensors_only, with_out
 from rushlight.ops.pytorch_names import OUT_TOP
 from rushlight.ops.registry import REGISTRY
@@ -114,8 +115,8 @@ def install() -> None:
 
 # ---- functions that are public elsewhere only ----
 
-vector_norm = shortcut(statistics.vector_norm)
-vecdot = shortcut(products.vecdot)
+vector_norm = shortcut(checked("linalg.vector_norm", statistics.vector_norm))
+vecdot = shortcut(checked("linalg.vecdot", products.vecdot))
 
 
 # ---- brackets ----

@@ -65,10 +65,11 @@ def im2col(input: Value, kernel_size: Given, dilation: Given = 1, padding: Given
         raise ShapeError(
             f"unfold: input must be (batch, channel, height, width), empty along the batch at most, got {input.spec!r}"
         )
-    kernel, spread = each(kernel_size, 2, "unfold", "kernel_size"), each(dilation, 2, "unfold", "dilation")
-    border, steps = each(padding, 2, "unfold", "padding"), each(stride, 2, "unfold", "stride")
+    kernel, spread = each(kernel_size, 2, "unfold", "kernel_size", 1), each(dilation, 2, "unfold", "dilation", 1)
+    border, steps = each(padding, 2, "unfold", "padding", 0), each(stride, 2, "unfold", "stride", 1)
+    grown = tuple(n + 2 * p for n, p in zip(input.spec.shape[2:], border, strict=True))
+    check_fits("unfold", (input,), grown, kernel, spread)
     padded = bordered(input, tuple((p, p) for p in border), 0)
-    check_fits("unfold", (input,), padded.spec.shape[2:], kernel, spread)
     seen = windows(padded, kernel, steps, spread)
     n, channels, rows, columns = seen.spec.shape[:4]
     blocks = views.permute(seen, (0, 1, 4, 5, 2, 3))
@@ -88,9 +89,9 @@ def fold(
     if len(input.spec.shape) == 2:
         one = views.unsqueeze(input, 0)
         return views.squeeze(fold(one, output_size, kernel_size, dilation, padding, stride), 0)
-    size, kernel = each(output_size, 2, "fold", "output_size"), each(kernel_size, 2, "fold", "kernel_size")
-    spread, steps = each(dilation, 2, "fold", "dilation"), each(stride, 2, "fold", "stride")
-    border = each(padding, 2, "fold", "padding")
+    size, kernel = each(output_size, 2, "fold", "output_size", 1), each(kernel_size, 2, "fold", "kernel_size", 1)
+    spread, steps = each(dilation, 2, "fold", "dilation", 1), each(stride, 2, "fold", "stride", 1)
+    border = each(padding, 2, "fold", "padding", 0)
     grown = tuple(n + 2 * p for n, p in zip(size, border, strict=True))
     counts: Sequence[int] = [
         (n - d * (k - 1) - 1) // s + 1 for n, k, d, s in zip(grown, kernel, spread, steps, strict=True)

@@ -22,6 +22,7 @@ from rushlight.core.dtypes import INDEX, INTEGER, bool_, int64, uint8
 from rushlight.core.errors import DTypeError, ShapeError
 from rushlight.core.shapes import Shape, Spec, broadcast_shapes, numel
 from rushlight.ops import compaction, elementwise as e, indexing, inplace, onto, selection, views
+from rushlight.ops.arguments import in_range
 from rushlight.ops.creation import check_holds, full_spec
 from rushlight.ops.registry import composite
 from rushlight.tape.shortcut import shortcut
@@ -40,7 +41,7 @@ def _from_list(x: Value, key: Any) -> Value:
     if isinstance(key, (list, tuple, range)) or getattr(key, "shape", ()) != ():
         key = list(key)
     elif isinstance(key, (bool, int)) or hasattr(key, "__index__"):
-        number = key if isinstance(key, bool) else int(key)
+        number = key if isinstance(key, bool) else in_range("index", "index", operator.index(key))
         return full_spec(Spec.of(x.spec.device, bool_ if isinstance(key, bool) else int64, ()), number)
     elif hasattr(key, "tolist"):
         return _from_list(x, key.tolist())
@@ -71,9 +72,9 @@ def _normal(x: Value, key: Any) -> Any:
         return slice(*[None if end is None else operator.index(end) for end in (key.start, key.stop, key.step)])
     if _is_index(key):
         return int(key.__index__())
-    if hasattr(key, "tolist") and getattr(key, "shape", None) == ():  # a NumPy number
+    if hasattr(key, "tolist") and getattr(key, "shape", None) == () and isinstance(key.item(), int):  # a NumPy number
         return key.item()
-    if isinstance(key, (list, tuple, range)) or hasattr(key, "tolist"):
+    if isinstance(key, (list, tuple, range)) or _is_array(key):
         return _from_list(x, key)
     kind = TypeError if isinstance(key, str) else IndexError
     raise kind(

@@ -51,12 +51,14 @@ def _unpool(
             f"{op}: input {input.spec!r} must have {rank + 1} or {rank + 2} dimensions, and indices {indices.spec!r} its "
             f"shape"
         )
-    kernel = each(kernel_size, rank, op, "kernel_size")
-    step = kernel if stride is None or stride == [] or stride == () else each(stride, rank, op, "stride")
-    border = each(padding, rank, op, "padding")
+    kernel = each(kernel_size, rank, op, "kernel_size", 1)
+    step = kernel if stride is None or stride == [] or stride == () else each(stride, rank, op, "stride", 1)
+    border = each(padding, rank, op, "padding", 0)
     given = shape[-rank:]
     default = tuple((n - 1) * s - 2 * p + k for n, s, p, k in zip(given, step, border, kernel, strict=True))
     sizes = _size(op, given, default, step, output_size)
+    if min(sizes) < 0:
+        raise ShapeError(f"{op}: padding {list(border)} leaves a negative size {list(sizes)} of {input.spec!r}")
     lead = shape[:-rank]
     zeros = full_spec(Spec.of(input.spec.device, input.spec.dtype, (*lead, numel(sizes))), 0)
     flat = (*lead, numel(given))

@@ -35,6 +35,7 @@ from rushlight.tape.op import Grad, Op, Plan, Static, check_devices
 from rushlight.tape.value import Value
 
 View3 = tuple[Shape, Shape, int]
+MOST_PARTS = 1 << 20  # views that a number alone may ask for: of an empty dimension there could be any number
 
 
 def fill_kernel(dtype: DType) -> Map:
@@ -86,7 +87,7 @@ def _sizes(shape: tuple[Any, ...]) -> Sequence[int]:
 
 
 @composite("reshape")
-def reshape(input: Value, *shape: Any) -> Value:
+def reshape(input: Value, *shape: int | Sequence[int]) -> Value:
     """The same elements in another shape: a view where the layout allows it, else a copy."""
     known = _reshape.plans.get(((shape[0],), input.spec)) if shape and isinstance(shape[0], tuple) else None
     if known is not None and known.out.shape != input.spec.shape:
@@ -100,10 +101,11 @@ def reshape(input: Value, *shape: Any) -> Value:
 
 
 @composite("view", top=False)
-def view(input: Value, *size: Any, dtype: DType | None = None) -> Value:
+def view(input: Value, *size: int | Sequence[int] | DType, dtype: DType | None = None) -> Value:
     """The same memory in another shape, or as another type; an error where that needs a copy."""
-    if dtype is not None or (len(size) == 1 and isinstance(size[0], DType)):
-        return retyped(input, size[0] if dtype is None else dtype)
+    wanted: Any = size[0] if dtype is None and len(size) == 1 else dtype
+    if dtype is not None or isinstance(wanted, DType):
+        return retyped(input, wanted)
     target = resolve_shape(_sizes(size), input.spec.numel, "view", input.spec.shape)
     if view_strides(input.spec.shape, input.spec.strides, target) is None:
         raise ShapeError(
@@ -122,7 +124,7 @@ _permute = View(
 
 
 @composite("permute")
-def permute(input: Value, *dims: Any) -> Value:
+def permute(input: Value, *dims: int | Sequence[int]) -> Value:
     """Dimensions in another order; a view."""
     rank = len(input.spec.shape)
     order = tuple(wrap_dim(d, rank, "permute") for d in _sizes(dims))
@@ -152,7 +154,7 @@ _expand = View(
 
 
 @composite("expand")
-def expand(input: Value, *size: Any) -> Value:
+def expand(input: Value, *size: int | Sequence[int]) -> Value:
     """Dimensions of size 1 repeated without a copy; -1 keeps a size."""
     shape = input.spec.shape
     wanted = tuple(_sizes(size))
@@ -187,17 +189,17 @@ def slice_dim(x: Value, dim: int, start: int, count: int, step: int = 1) -> Valu
 
 
 @composite("narrow")
-def narrow(input: Value, dim: int, start: Any, length: int) -> Value:
+def narrow(input: Value, dim: int, start: int | Value, length: int) -> Value:
     """`length` elements of a dimension, from `start`; a view."""
     if not input.spec.shape:
         raise ShapeError(f"narrow: {input.spec!r} has no dimension to be narrowed")
     dim = wrap_dim(dim, len(input.spec.shape), "narrow")
     size = input.spec.shape[dim]
-    if isinstance(start, Value):
-        if start.spec.shape or start.spec.dtype.kind not in "iu":
-            raise ShapeError(f"narrow: start must be a number or a 0-dim integer tensor, got {start.spec!r}")
-        start = int(start)  # type: ignore[call-overload]
-    first = start + size if start < 0 else start
+    if isinstance(start, Value) and (start.spec.shape or start.spec.dtype.kind not in "iu"):
+        raise ShapeError(f"narrow: start must be a number or a 0-dim integer tensor, got {start.spec!r}")
+    first = int(start)  # type: ignore[arg-type]
+    if first < 0:
+        first += size
     if not 0 <= first <= size:
         raise IndexError(f"narrow: start {start} does not lie in dimension {dim} of size {size}")
     if not first <= first + length <= size:
@@ -499,9 +501,18 @@ def split(tensor: Value, split_size_or_sections: int | Sequence[int], dim: int =
         sections = [min(step, size - at) for at in range(0, size, step or 1)] or [0]
     else:
         sections = [int(n) for n in split_size_or_sections]
+        if any(n < 0 for n in sections):
+            raise ShapeError(f"split: sizes of parts must not be negative, got {sections}")
         if sum(sections) != size:
             raise ShapeError(f"split: parts {sections} do not add up to {size}, the size of dimension {dim}")
     return parts(tensor, dim, sections)
+
+
+def check_parts(op: str, count: int) -> None:
+    if count > MOST_PARTS:
+        raise ShapeError(
+            f"{op}: {count} parts, most of them empty, are too many; at most {MOST_PARTS} can be asked for"
+        )
 
 
 @composite("chunk")
@@ -513,6 +524,7 @@ def chunk(input: Value, chunks: int, dim: int = 0) -> tuple[Value, ...]:
     if chunks <= 0:
         raise ShapeError(f"chunk: the number of parts must be positive, got {chunks}")
     if not input.spec.shape[dim]:
+        check_parts("chunk", chunks)
         return split(input, [0] * chunks, dim)
     return split(input, max(1, -(-input.spec.shape[dim] // chunks)), dim)
 

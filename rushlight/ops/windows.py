@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -22,18 +23,20 @@ from rushlight.tape.value import Value
 
 Sizes = tuple[int, ...]
 Given = int | Sequence[int]  # one number for every spatial dimension, or one for each
+_MOST_PADDED = 1 << 47  # elements along a dimension: no memory has more, and places in it times any step fit int64
 Sides = tuple[tuple[int, int], ...]  # elements before and after, for each of the last dimensions
 
 
-def each(value: Given, rank: int, op: str, name: str) -> Sizes:
-    """A number for each of `rank` spatial dimensions."""
-    if isinstance(value, int):
-        return (value,) * rank
-    listed = tuple(int(v) for v in value)
+def each(value: Given, rank: int, op: str, name: str, least: int | None = None) -> Sizes:
+    """A number for each of `rank` spatial dimensions, none smaller than `least`."""
+    listed = (value,) if isinstance(value, int) else tuple(map(operator.index, value))
     if len(listed) == 1:
-        return listed * rank
+        listed *= rank
     if len(listed) != rank:
         raise ShapeError(f"{op}: {name} must be one number or {rank}, got {list(listed)}")
+    if least is not None and min(listed) < least:
+        fit = "be positive" if least else "not be negative"
+        raise ShapeError(f"{op}: {name} must {fit}, got {list(listed)}")
     return listed
 
 
@@ -75,13 +78,14 @@ def _plan_fold(op: Op, ins: Sequence[Spec], static: Static) -> Plan:
     def place(at: tuple[int, ...], strides: Shape) -> int:
         return sum(i * st for i, st in zip(at, strides[inner:], strict=True)) * g.dtype.itemsize
 
-    places = [(place(at, seen_strides), place(at, g.strides)) for at in itertools.product(*map(range, kernel))]
+    # A kernel of more places than there are elements is that of windows of which there are none.
+    offsets = itertools.product(*map(range, kernel)) if g.numel else ()
+    places = [(place(at, seen_strides), place(at, g.strides)) for at in offsets]
 
     def launch(target: int, gradient: int) -> None:
         fill(target, out.numel)
-        if g.numel:
-            for at, source in places:
-                add(target + at, target + at, gradient + source, *tail)
+        for at, source in places:
+            add(target + at, target + at, gradient + source, *tail)
 
     return Plan(op, ins, [out], launch, static)
 
@@ -120,8 +124,11 @@ def bordered(x: Value, sides: Sides, value: float) -> Value:
 
 
 def check_fits(op: str, shown: Sequence[Value], sizes: Sizes, kernel: Sizes, dilation: Sizes) -> None:
-    """Every padded size holds a window; `shown` are the operands that an error names."""
+    """Every padded size holds a window, and can be counted; `shown` are the operands that an error names."""
     for n, k, d in zip(sizes, kernel, dilation, strict=True):
+        if n > _MOST_PADDED:
+            named = ", ".join(repr(v.spec) for v in shown)
+            raise ShapeError(f"{op}: a padded input of {n} is more than can be addressed; {named}")
         if n < d * (k - 1) + 1:
             named = ", ".join(repr(v.spec) for v in shown)
             raise ShapeError(f"{op}: a window of {k} (dilation {d}) is larger than the padded input of {n}; {named}")

@@ -52,8 +52,9 @@ class Adam(FusedOptimizer):
         return adam(group["decoupled_weight_decay"], group["weight_decay"] != 0, group["amsgrad"], group["maximize"])
 
     def numbers(self, group: Group, state: State) -> tuple[Any, ...]:
-        (beta, keep), step, lr = group["betas"], state["step"], rate_of(group)
-        decay = 1 - lr * group["weight_decay"] if group["decoupled_weight_decay"] else group["weight_decay"]
+        (beta, keep), step, lr, decay = group["betas"], state["step"], rate_of(group), group["weight_decay"]
+        if group["decoupled_weight_decay"]:
+            decay = 1 - lr * decay
         rate, correction = lr / (1 - beta**step), math.sqrt(1 - keep**step)
         return 1 - beta, keep, 1 - keep, rate, correction, group["eps"], decay
 

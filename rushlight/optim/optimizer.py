@@ -230,7 +230,10 @@ def _watched(step: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(step)
     def called(self: Any, *args: Any, **named: Any) -> Any:
-        hooks = self.__dict__.get("_hooks", {})
+        hooks = self.__dict__.get("_hooks")
+        if not (hooks or _before_step or _after_step):
+            return step(self, *args, **named)
+        hooks = hooks or {}
         if self.__dict__.get("_stepping") or not (_before_step or _after_step or "step" in hooks or "stepped" in hooks):
             return step(self, *args, **named)
         self._stepping = True
@@ -303,7 +306,8 @@ def check_capturable(group: Group) -> None:
 
 def rate_of(group: Group) -> Any:
     """The learning rate as a number; as the tensor it may be where the step is on the tape."""
-    return group["lr"] if group.get("differentiable") and isinstance(group["lr"], Tensor) else float(group["lr"])
+    lr = group["lr"]
+    return lr if lr.__class__ is float or (group.get("differentiable") and isinstance(lr, Tensor)) else float(lr)
 
 
 def check_options(**options: Any) -> None:

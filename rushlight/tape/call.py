@@ -409,6 +409,8 @@ def make_unary(plans: dict[Any, Plan], fallback: Callable[..., Any]) -> Callable
             else:
                 plan.launch(address, source.address, *plan.tail, number)
         except TypeError:
+            if number is not None and len(plan.static) == 1:
+                raise TypeError(f"{plan.op.name}() takes 1 operand, got one more: {type(number).__name__}") from None
             launch_plan(plan, (storage,), (input,), () if number is None else (number,))
         out = new(Handle)
         out.spec = plan.out

@@ -101,6 +101,8 @@ def elementwise(
     arity = body.__code__.co_argcount
 
     def fallback(*operands: Any) -> Any:
+        if len(operands) != arity:
+            raise TypeError(f"{name}() takes {arity} operands, got {len(operands)}")
         try:
             return apply(op, *operands)
         except SparseOperandError as error:  # See Note [Sparse operands]
