@@ -151,9 +151,8 @@ def _describe(struct: Any, value: Value, kind: int, number: int) -> None:
     spec = value.spec
     rank = len(spec.shape)
     shape, strides = ((ctypes.c_int64 * rank)(*sizes) for sizes in (spec.shape, spec.strides))
-    replay.keep(value.memory)  # somebody outside sees the memory now
     elements = struct.elements
-    elements.address = replay.ensure(value.memory) + value.offset
+    elements.address = replay.keep(value.memory) + value.offset  # somebody outside sees the memory now
     elements.device = _Device(kind, number)
     elements.rank = rank
     code = _BFLOAT if spec.dtype is dtypes.bfloat16 else _KINDS[spec.dtype.kind]

@@ -90,7 +90,7 @@ def _indented(text: str, by: int = 2) -> str:
 
 def _handle(tensor: Value) -> str:
     spec, storage = tensor.spec, tensor.memory
-    parts = [f"{spec!r} on {spec.device.device.name}", f"{storage.room} bytes" if storage.address else "dropped"]
+    parts = [f"{spec!r} on {spec.device.device.name}", f"{storage.room} bytes" if storage.place else "dropped"]
     if not spec.contiguous:
         parts.append(f"strides {list(spec.strides)}")
     if tensor.base is not None:

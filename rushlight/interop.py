@@ -54,8 +54,7 @@ def copy_in(value: Value, source: memoryview) -> None:
         raise ShapeError(f"{source.nbytes} bytes do not fill {value.spec!r}, which has {value.spec.nbytes}")
     if not source.nbytes:
         return
-    address = replay.ensure(value.memory) + value.offset
-    device.device.copy_in(address, source)
+    device.device.copy_in(replay.keep(value.memory) + value.offset, source)
     count_copy(device.device, source.nbytes, to_host=False)
 
 
@@ -75,11 +74,12 @@ def to_bytes(value: Value) -> bytearray:
         pool: Any = spec.device
         if later.LOGS:
             later.read_all()
-        if value.memory.recipe is None:
-            pool.device.copy_out(replay.ensure(value.memory) + value.offset, memoryview(target))
-        else:  # another thread's budget may want its room
+        address = value.memory.address
+        if address is not None:
+            pool.device.copy_out(address + value.offset, memoryview(target))
+        else:  # it may be dropped
             with replay.LOCK, replay.Pins([value.memory]):
-                pool.device.copy_out(replay.ensure(value.memory) + value.offset, memoryview(target))
+                pool.device.copy_out(*replay.pinned_addresses([value]), memoryview(target))
         count_copy(pool.device, spec.nbytes, to_host=True)
     return target
 
@@ -91,7 +91,7 @@ class _Block:
         spec = value.spec
         self.memory = value.memory  # not the handle, which may be given other memory
         size = spec.dtype.itemsize
-        address = replay.ensure(value.memory) + value.offset
+        address = replay.keep(value.memory) + value.offset  # somebody outside sees the memory now
         # bfloat16 has no code in the array interface; it travels as 2-byte integers and is seen anew.
         code = "<i2" if spec.dtype is dtypes.bfloat16 else numpy_dtype(spec.dtype).str
         self.__array_interface__ = {
@@ -109,7 +109,6 @@ def to_numpy(value: Value, copy: bool) -> Any:
     spec = value.spec
     pool: Any = spec.device
     if pool.device.limits.host_memory and not copy and spec.numel and not spec.hidden:
-        replay.keep(value.memory)  # somebody outside sees the memory now
         return np.asarray(_Block(value)).view(numpy_dtype(spec.dtype))
     return np.frombuffer(to_bytes(value), dtype=numpy_dtype(spec.dtype)).reshape(spec.shape)
 

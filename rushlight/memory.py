@@ -6,14 +6,14 @@ import re
 from types import TracebackType
 from typing import Any
 
-from rushlight.core import locks
+from rushlight.core.interrupts import unheard
 from rushlight.devices.allocator import Pool
 from rushlight.devices.registry import opened
 from rushlight.devices.transfers import Transfers
 from rushlight.ops.creation import default_pool, resolve_pool
 from rushlight.tape.region import Region
 from rushlight.tape.replay import Counters
-from rushlight.tape.state import Changed
+from rushlight.tape.state import STATE, Changed
 
 _UNITS = {"": 1, "b": 1}
 _UNITS |= {f"{p}ib": 1 << (10 * i) for i, p in enumerate("kmgt", 1)}
@@ -36,7 +36,8 @@ class budget(Region):
     Inside, every call leaves a recipe. When a request would cross the limit, cached blocks are given back, then values
     that can be rebuilt are dropped, those with the least work per byte and staleness first; they are rebuilt when next
     needed, with the same bits. What cannot be done raises BudgetError, whose `least` is the least limit for that
-    request. The limit holds for each device that is in use, or for `device` alone.
+    request. The limit holds for each device that is in use, or for `device` alone. It binds the code inside, and the
+    threads of a backward pass inside: other threads are not refused for it, but what they take counts.
     """
 
     def __init__(self, limit: int | str, device: Any = None) -> None:
@@ -49,44 +50,38 @@ class budget(Region):
         self.state = Changed(region=self)
 
     def __enter__(self) -> budget:
+        if self.state.tokens:
+            raise RuntimeError("budget: this one is entered already; make another for a block inside it")
         super().__init__()  # its place is where it is entered, not where it was made
         own = default_pool() if self.device is None else resolve_pool(self.device)
         self.pool = None if self.device is None else own
+        self.state.__enter__()
         try:
-            with _ENTERING:
-                _ENTERED.append(self)
-                _set_limits()
             for pool in opened():
                 limit = pool.limit
                 if limit is not None and pool.held > limit:
                     pool.trim(pool.held - limit)
-            self.state.__enter__()
         except BaseException:
-            self._leave()
+            self.state.__exit__(None, None, None)
             raise
         return self
 
+    @unheard
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.state.__exit__(kind, error, trace)
-        self.mark.closed = True
-        self._leave()
-
-    def _leave(self) -> None:
-        with _ENTERING:
-            if self in _ENTERED:
-                _ENTERED.remove(self)
-            _set_limits()
 
 
-# The budgets that threads are in now. Several threads may be, and leave in any order: the smallest limit holds.
-_ENTERED: list[budget] = []
-_ENTERING = locks.lock()
+def _bound(pool: Pool) -> int | None:
+    """The least limit of the budgets that the calling thread is in."""
+    region, least = STATE.get().region, None
+    while region is not None:
+        if isinstance(region, budget) and (region.pool is None or region.pool is pool):
+            least = region.limit if least is None else min(least, region.limit)
+        region = region.outer
+    return least
 
 
-def _set_limits() -> None:
-    for pool in opened():
-        pool.limit = min([b.limit for b in _ENTERED if b.pool is None or b.pool is pool], default=None)
-    Pool.opening_limit = min([b.limit for b in _ENTERED if b.pool is None], default=None)
+Pool.bound = staticmethod(_bound)
 
 
 def allocated(device: Any = None) -> int:

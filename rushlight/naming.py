@@ -6,6 +6,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+from rushlight.core.interrupts import unheard
 from rushlight.ops import creation
 
 _AROUND: list[list[str]] = []  # what was chosen outside of each `with device(...)`
@@ -36,12 +37,20 @@ class device:
 
     def __enter__(self) -> device:
         """New tensors are made here until the block ends."""
-        _AROUND.append(list(creation.chosen_device))
-        creation.set_default_device(self)
+        before, depth = list(creation.chosen_device), len(_AROUND)
+        try:
+            _AROUND.append(before)
+            creation.set_default_device(self)
+        except BaseException:  # no such device, or Ctrl-C
+            creation.chosen_device[:] = before
+            del _AROUND[depth:]
+            raise
         return self
 
+    @unheard
     def __exit__(self, *_: object) -> None:
-        creation.chosen_device[:] = _AROUND.pop()
+        creation.chosen_device[:] = _AROUND[-1]
+        del _AROUND[-1]
 
     def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """A function that makes its new tensors here."""

@@ -104,9 +104,8 @@ def share(storage: Storage) -> None:
     impure()
     ForkingPickler.register(Tensor, _reduced)
     with replay.LOCK, replay.Pins([storage]):
-        replay.keep(storage)
+        old, room = replay.keep(storage), storage.room
         replay.before_write(storage)
-        old, room = replay.ensure(storage), storage.room
         block = Shared(pool, _descriptor(room), room)
         ctypes.memmove(block.address, old, room)
         if isinstance(storage, Lent):

@@ -84,8 +84,7 @@ class UntypedStorage:
         """The address of the first byte; 0 where there is none. The memory is kept from now on."""
         if not self.used:
             return 0
-        replay.keep(self.memory)
-        return replay.ensure(self.memory)
+        return replay.keep(self.memory)
 
     def get_device(self) -> int:
         return 0 if self.is_cuda else -1
@@ -170,7 +169,9 @@ class UntypedStorage:
         if nbytes < 0:
             raise ShapeError(f"resize_: a storage cannot have {nbytes} bytes")
         storage = self.memory
-        if storage.address is None:  # given back, or dropped by a budget
+        if storage.recipe is not None:
+            replay.keep(storage)
+        if storage.address is None:  # given back
             _restored(storage, room_for(nbytes))
         elif nbytes == 0:
             _released(storage)
@@ -205,9 +206,6 @@ def _released(storage: Storage) -> None:
 
 def _restored(storage: Storage, room: int) -> None:
     """Have a block again, with room for whatever tensors saw the old one."""
-    if storage.recipe is not None:
-        replay.keep(storage)
-        return
     room = max(room, storage.room)
     storage.blocks, storage.room = storage.pool.blocks(room), room
     storage.address = storage.pool.take(room)

@@ -93,7 +93,7 @@ def test_a_failure_at_every_allocation(monkeypatch, kind, error):
         failing.start(0)
         assert STATE.get().region is None
         assert rl.is_grad_enabled()
-        assert not Pins.counts
+        assert not Pins.pinned()
         assert resolve_pool("cpu").limit is None
         forget_gradients(model)
         assert memory.allocated() == start

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from rushlight.core.errors import DeviceError, DTypeError, LayoutError, RushlightError, ShapeError
+from rushlight.core.interrupts import unheard
 from rushlight.tape import call
 from rushlight.tape.batching import joint_levels, levels_of, physical_of, wrap
 from rushlight.tape.dual import DualLevel
@@ -63,10 +64,13 @@ class dual_level:
         self._state.__enter__()
         return 0
 
+    @unheard
     def __exit__(self, *error: Any) -> None:
         assert self._level is not None and self._state is not None
-        self._level.end()
-        self._state.__exit__(*error)
+        try:
+            self._level.end()
+        finally:
+            self._state.__exit__(*error)
 
 
 def _level_of(name: str, level: int | None) -> DualLevel:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from rushlight.core.errors import RushlightError
+from rushlight.core.interrupts import unheard
 from rushlight.devices.allocator import Storage
 from rushlight.tape.needed import Needed
 from rushlight.tape.saving import Saving
@@ -30,6 +31,7 @@ class saved_tensors_hooks:
         self._state.__enter__()
         return None
 
+    @unheard
     def __exit__(self, *error: Any) -> None:
         self._state.__exit__(*error)
 
@@ -124,6 +126,7 @@ class allow_mutation_on_saved_tensors:
         self._state.__enter__()
         return self
 
+    @unheard
     def __exit__(self, *error: Any) -> None:
         self._state.__exit__(*error)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import _thread
+import dis
 import functools
 import signal
 import sys
@@ -10,7 +11,9 @@ import threading
 import time
 from collections.abc import Callable
 from types import CodeType, FrameType, TracebackType
-from typing import Any
+from typing import Any, TypeVar
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 # Those whose handlers raise, where there are any: Ctrl-C, requests to end, and timeouts.
 _RAISING = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGALRM") if hasattr(signal, name)]
@@ -58,20 +61,49 @@ class Uninterrupted:
             raise raised
 
 
+# ---- functions that begin without hearing of signals ----
+
+# Note [Unheard]
+# The interpreter (CPython 3.11 and later) looks for signals in the instruction RESUME, with which every function starts, unless
+# its argument says that the function goes on after an `await`. An `__exit__` or a `__del__` that Ctrl-C stops there has not run
+# at all, and nobody calls it again. So `unheard` gives such a function a RESUME that does not look. Inside, signals are heard
+# after calls of C functions, at the start of other Python functions and at the ends of loops: what must happen together is
+# written without those between, or in a `try` that finishes it.
+
+_RESUME = dis.opmap["RESUME"]
+_NO_LOOK = 3  # "after an await"
+
+
+def unheard(function: F) -> F:
+    """The function, which no signal keeps from beginning."""
+    code: CodeType = function.__code__
+    text = bytearray(code.co_code)
+    text[_first_resume(code) + 1] = _NO_LOOK
+    function.__code__ = code.replace(co_code=bytes(text))
+    return function
+
+
+def is_unheard(code: CodeType) -> bool:
+    return code.co_code[_first_resume(code) + 1] == _NO_LOOK
+
+
+def _first_resume(code: CodeType) -> int:
+    return next(at for at in range(0, len(code.co_code), 2) if code.co_code[at] == _RESUME)
+
+
 # ---- Ctrl-C in a finaliser ----
 
 # Note [Interrupted finalisers]
-# The interpreter hears of signals at the start of every Python function, a `__del__` too. An error does not leave those: Ctrl-C
-# would be printed and forgotten, and the finaliser would not have run. With a `__del__` for every tensor that meets one Ctrl-C
-# in ten. So errors that nobody can catch are looked at: one that came before the first line of a `__del__` named to `finish`
-# has it run after all, and Ctrl-C is pressed again a moment later. Every other one goes to whom it went before.
+# An error does not leave a `__del__`: Ctrl-C that is heard there would be printed and forgotten. With a `__del__` for every tensor
+# that meets one in ten. So errors that nobody can catch are looked at: where one came out of a `__del__` named to `finish`, which
+# is `unheard` and has done its work by then, Ctrl-C is pressed again a moment later. Every other one goes to whom it went before.
 
 _FINISHED: set[CodeType] = set()
 _AGAIN = 0.001  # seconds
 
 
 def finish(finaliser: Any) -> None:
-    """Have this `__del__` run, and Ctrl-C heard, where the one interrupts the other."""
+    """Have Ctrl-C heard that comes in this `__del__`."""
     if not _FINISHED:
         sys.unraisablehook = functools.partial(_unraisable, sys.unraisablehook)
     _FINISHED.add(finaliser.__code__)
@@ -79,14 +111,9 @@ def finish(finaliser: Any) -> None:
 
 def _unraisable(before: Callable[[Any], object], unraisable: Any) -> None:
     trace = unraisable.exc_traceback
-    while trace is not None and trace.tb_next is not None:
+    while trace is not None and trace.tb_frame.f_code not in _FINISHED:
         trace = trace.tb_next
-    code = None if trace is None else trace.tb_frame.f_code
-    if trace is None or code not in _FINISHED or trace.tb_lineno != code.co_firstlineno:
-        before(unraisable)
-        return
-    trace.tb_frame.f_locals["self"].__del__()
-    if issubclass(unraisable.exc_type, KeyboardInterrupt):
+    if trace is not None and issubclass(unraisable.exc_type, KeyboardInterrupt):
         _thread.start_new_thread(_press, ())
     else:
         before(unraisable)

@@ -4,24 +4,29 @@
 1. `live` is what storages own, `held` is live plus the cached free blocks. A limit is on `held`.
 2. A request that would cross the limit first gives cached blocks back to the system, then asks `reclaim`
    (set by the tape) to drop rebuildable values, then raises BudgetError with the least sufficient limit.
+   A limit binds the threads that are inside its budget (`bound`, set by `memory.py`, tells): others are not refused. What they
+   take counts, so those inside may have to drop more for it.
 3. When the device itself is out of memory the same steps are tried before OutOfMemoryError leaves.
 4. Without a limit, too, what is cached does not grow for ever: a program with ever new sizes would use none of it again. When
    a new block is asked for and more lies cached than was in use at the peak, and SPARE on top, the rest goes back.
 
 # Note [Counting and threads]
-The interpreter changes threads, and hears of Ctrl-C, at calls and at the ends of loops, nowhere else. So `live = live + room`,
-and a test followed by the `pop` or the assignment it is for, need no lock as long as nothing is called in between; and what
-is counted is counted in the same stretch in which it becomes somebody's. All counts in `Pool` and `Storage` are kept so,
-here and where `tape/call.py` writes these steps out.
+The interpreter changes threads, and hears of Ctrl-C, after calls of C functions, at the start of Python functions and at the ends
+of loops, nowhere else. So `live = live + room`, and a test followed by what it is for, need no lock as long as nothing is called
+in between; and what is counted is counted in the same stretch in which it becomes somebody's. After `address = blocks.pop()`
+Ctrl-C would lose the block: it is read as `blocks[-1]`, and taken off the list by `del`, which is no call, or by a `pop()` when it
+has an owner and is counted. What gives blocks back is `unheard`: Ctrl-C waits until it is done. All counts in `Pool` and `Storage`
+are kept so, here and where `tape/call.py` writes these steps out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 from rushlight.core import interrupts
 from rushlight.core.errors import BudgetError, OutOfMemoryError
+from rushlight.core.interrupts import unheard
 from rushlight.devices.protocol import Device
 
 GRAIN = 64
@@ -36,12 +41,16 @@ def room_for(nbytes: int) -> int:
     return -(-nbytes // 4096) * 4096
 
 
+def _unbound(pool: Pool) -> int | None:
+    return None
+
+
 class Pool:
     """The blocks of one device."""
 
-    __slots__ = ("device", "free", "held", "limit", "live", "peak", "reclaim")
+    __slots__ = ("device", "free", "held", "live", "peak", "reclaim")
 
-    opening_limit: ClassVar[int | None] = None  # what a budget on every device asks of one that is opened inside it
+    bound: ClassVar[Callable[[Pool], int | None]] = staticmethod(_unbound)  # the limit of the thread that asks
 
     def __init__(self, device: Device) -> None:
         self.device = device
@@ -49,9 +58,13 @@ class Pool:
         self.live = 0
         self.peak = 0
         self.held = 0
-        self.limit = Pool.opening_limit
-        self.reclaim: Callable[[Pool, int, Sequence[int]], bool] | None = None
+        self.reclaim: Callable[[Pool, int], bool] | None = None
         interrupts.finish(Storage.__del__)
+
+    @property
+    def limit(self) -> int | None:
+        """What the budgets round the calling thread's code allow to be held; None outside of them."""
+        return Pool.bound(self)
 
     def blocks(self, room: int) -> list[int]:
         """The cached blocks of one size: one list for good, so that others may hold it."""
@@ -64,44 +77,76 @@ class Pool:
     def take_back(self, address: int, room: int) -> None:
         """Hear that lent memory is not used any more."""
 
-    def take(self, room: int, reading: Sequence[int] = ()) -> int:
-        """The address of a block of `room` bytes (a value of `room_for`); `reading` as in `fresh`."""
+    @unheard
+    def take(self, room: int) -> int:
+        """The address of a block of `room` bytes (a value of `room_for`). See `Scratch` for what a launch needs for itself."""
         blocks = self.free.get(room)
-        address = blocks.pop() if blocks else self.fresh(room, reading)
+        if blocks is None:
+            blocks = self.blocks(room)
+        if blocks:
+            address = blocks[-1]
+            del blocks[-1]
+        else:
+            address = self.fresh(room)
         self.live += room
         if self.live > self.peak:
             self.peak = self.live
         return address
 
+    @unheard
     def give(self, address: int, room: int) -> None:
         self.live -= room
-        self.blocks(room).append(address)
+        self.free[room].append(address)
+
+    @unheard
+    def give_all(self, taken: list[tuple[int, int]]) -> None:
+        """Give back blocks, each an address and its room; Ctrl-C on the way is raised at the end."""
+        heard: BaseException | None = None
+        while True:
+            try:
+                while taken:
+                    address, room = taken[-1]
+                    del taken[-1]
+                    self.live -= room
+                    self.free[room].append(address)
+                break
+            except BaseException as error:
+                heard = error
+        if heard is not None:
+            raise heard
 
     def trim(self, want: int | None = None) -> int:
         """Give cached blocks back to the system until `want` bytes are gone (all, if None); how many were."""
         gone = 0
+        if self.held == self.live:
+            return gone
         for room in sorted(self.free, reverse=True):
             blocks = self.free[room]
             while blocks and (want is None or gone < want):
-                self.device.free(blocks.pop(), room)
+                address = blocks[-1]
+                del blocks[-1]
                 self.held -= room
                 gone += room
+                self.device.free(address, room)  # unheard
         return gone
 
-    def fresh(self, room: int, reading: Sequence[int] = ()) -> int:
-        """The address of a new block; what lies at the addresses `reading` is not dropped for it."""
+    @unheard
+    def fresh(self, room: int) -> int:
+        """The address of a new block."""
         if room > MOST:
             raise OutOfMemoryError(f"{self.device.name}: {room} bytes were asked for, more than any device has")
         idle = self.held - self.live - self.peak
         if idle > SPARE:
             self.trim(idle)
         while True:
-            limit = self.limit
+            limit = Pool.bound(self)
             if limit is not None and self.held + room > limit:
-                self._make_way(room, limit, reading)
-                blocks = self.free.get(room)
+                self._make_way(room, limit)
+                blocks = self.blocks(room)
                 if blocks:  # a reclaimed block of the very size
-                    return blocks.pop()
+                    address = blocks[-1]
+                    del blocks[-1]
+                    return address
                 continue
             self.held += room  # before it is there, or two threads could both take the last room under the limit
             try:
@@ -110,34 +155,65 @@ class Pool:
                 self.held -= room
                 if not isinstance(error, OutOfMemoryError):
                     raise
-                if not self.trim() and not (self.reclaim and self.reclaim(self, room, reading)):
+                if not self.trim() and not (self.reclaim and self.reclaim(self, room)):
                     raise
 
-    def _make_way(self, room: int, limit: int, reading: Sequence[int]) -> None:
+    def _make_way(self, room: int, limit: int) -> None:
         """Give back or drop something, or raise."""
         over = self.held + room - limit
-        if over <= 0 or self.trim(over) or (self.reclaim is not None and self.reclaim(self, room, reading)):
+        if over <= 0 or self.trim(over) or (self.reclaim is not None and self.reclaim(self, room)):
             return
-        if self.held + room <= limit or self.free.get(room):
+        held = self.held
+        if held + room <= limit or self.free.get(room):
             return  # another thread made way
-        least = self.live + room
         raise BudgetError(
-            f"budget of {limit} bytes on {self.device.name}: {self.live} bytes are in use by values that cannot be "
-            f"dropped and {room} more are asked for; the least sufficient budget here is {least} bytes",
-            least,
+            f"budget of {limit} bytes on {self.device.name}: {held} bytes are in use by values that cannot be "
+            f"dropped and {room} more are asked for; the least sufficient budget here is {held + room} bytes",
+            held + room,
         )
+
+
+class Scratch:
+    """`with Scratch(pool, room, ...) as (a, b):` blocks for the length of a launch, given back however it ends."""
+
+    __slots__ = ("pool", "rooms", "taken")
+
+    def __init__(self, pool: Pool, *rooms: int) -> None:
+        self.pool = pool
+        self.rooms = rooms
+        self.taken: list[tuple[int, int]] = []
+
+    @unheard
+    def __enter__(self) -> list[int]:
+        taken = self.taken
+        addresses = []
+        try:
+            for room in self.rooms:
+                address = self.pool.take(room)
+                taken.append((address, room))
+                addresses.append(address)
+        except BaseException:
+            self.pool.give_all(taken)
+            raise
+        return addresses
+
+    @unheard
+    def __exit__(self, *_: object) -> None:
+        self.pool.give_all(self.taken)
 
 
 class Storage:
     """One block of device memory and the right to it; the block goes back when the last holder lets go.
 
-    `address` is None while the bytes are dropped (see Note [Replay]); `version` counts in-place writes, and `written`,
-    set by the first of them, tells where the last was made.
+    `address` is None while the bytes may be dropped, or are: then it has a `recipe`, and `block` is where they are, which only
+    `tape/replay.py` reads (see Note [Replay]). `version` counts in-place writes, and `written`, set by the first of them, tells
+    where the last was made.
     """
 
-    __slots__ = ("__weakref__", "address", "blocks", "pool", "recipe", "room", "version", "written")
+    __slots__ = ("__weakref__", "address", "block", "blocks", "pool", "recipe", "room", "version", "written")
 
     address: int | None
+    block: int | None  # set with the first recipe
     recipe: Any  # set in a region only
     written: Any  # see tape/written.py
 
@@ -150,13 +226,25 @@ class Storage:
         self.recipe = None
         self.address = pool.take(room)
 
+    @property
+    def place(self) -> int | None:
+        """Where the bytes are now; None where they are dropped. It holds as long as the storage is pinned or has no recipe."""
+        return self.address if self.recipe is None else self.block
+
+    @unheard
     def __del__(self) -> None:
-        # `Pool.give`, written out: this runs for every result of every call.
+        # `Pool.give`, written out: this runs for every result of every call. Weak references are cleared only after it: another
+        # thread that comes by the storage through one, when the block is on the list, must not find it here as well.
         try:
-            if self.address is not None:
-                self.pool.live -= self.room
-                self.blocks.append(self.address)
-        except AttributeError:  # Ctrl-C came before it had an address
+            address = self.address
+            if address is None:
+                address, self.block, self.recipe = self.block, None, None
+                if address is None:
+                    return
+            self.address = None
+            self.pool.live -= self.room
+            self.blocks.append(address)
+        except AttributeError:  # it never had a block: Ctrl-C came before, or there was no room
             return
 
 

@@ -24,6 +24,7 @@ from typing import Any
 
 from rushlight.core import config, locks
 from rushlight.core.errors import ForeignAccess
+from rushlight.core.interrupts import Uninterrupted, unheard
 from rushlight.devices.allocator import Pool
 from rushlight.devices.cpu import memory
 from rushlight.devices.protocol import Device, Launch, Tell
@@ -116,14 +117,33 @@ class FreeBlocks(list[int]):
         self.device = device
         self.room = room
 
-    def append(self, address: int) -> None:
-        self.device.retire(address, self.room)
-        super().append(address)
+    # A block is never in two hands, nor in none, whatever other threads do and whenever Ctrl-C comes.
+    # See Note [Counting and threads].
 
-    def pop(self, *at: Any) -> int:
-        address = super().pop(*at)
+    @unheard
+    def append(self, address: int) -> None:
+        try:
+            self.device.retire(address, self.room)
+        finally:
+            self += (address,)  # no call
+
+    @unheard
+    def pop(self, at: Any = -1) -> int:
+        """The block has an owner already, who is not reached where this raises."""
+        address = list.pop(self)  # before anything that may collect garbage, whose blocks come to this list
         self.device.revive(address, self.room)
         return address
+
+    @unheard
+    def __delitem__(self, at: Any) -> None:
+        """The block has no owner yet: it is there again where this raises."""
+        address = self[at]
+        try:
+            list.pop(self)
+            self.device.revive(address, self.room)
+        except BaseException:
+            self += (address,)
+            raise
 
 
 class CheckedPool(Pool):
@@ -164,19 +184,20 @@ class CheckedDevice:
 
     def alloc(self, nbytes: int) -> int:
         guarded = self.guarded
-        address = self.device.alloc(nbytes) if guarded is None else guarded.alloc(nbytes)
-        with self.lock:
+        with Uninterrupted(), self.lock:
+            address = self.device.alloc(nbytes) if guarded is None else guarded.alloc(nbytes)
             self.known.add(address, nbytes)
         self._fill(address, nbytes)
         return address
 
+    @unheard
     def free(self, address: int, nbytes: int) -> None:
-        with self.lock:
+        with Uninterrupted(), self.lock:
             self.known.remove(address)
-        if self.guarded is None:
-            self.device.free(address, nbytes)
-        else:
-            self.guarded.free(address, nbytes)
+            if self.guarded is None:
+                self.device.free(address, nbytes)
+            else:
+                self.guarded.free(address, nbytes)
 
     def retire(self, address: int, room: int) -> None:
         with self.lock:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from rushlight.core.dtypes import ALL
 from rushlight.core.errors import OutOfMemoryError
+from rushlight.core.interrupts import unheard
 from rushlight.devices import composed
 from rushlight.devices.protocol import Launch, Limits, Tell
 from rushlight.devices.registry import pool_of
@@ -59,6 +60,7 @@ class NullDevice:
         self._next += (nbytes // _ALIGNMENT + 1) * _ALIGNMENT
         return address
 
+    @unheard
     def free(self, address: int, nbytes: int) -> None:
         pass
 

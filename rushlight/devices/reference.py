@@ -16,6 +16,7 @@ import numpy as np
 
 from rushlight.core.dtypes import ALL, DType, bfloat16, compute_type, float32
 from rushlight.core.errors import BoundsError, OutOfMemoryError
+from rushlight.core.interrupts import unheard
 from rushlight.devices import library
 from rushlight.devices.protocol import Launch, Limits, Tell
 from rushlight.kernel.interpret import Call, Sizes, interpret, sort_arguments
@@ -364,6 +365,7 @@ class ReferenceDevice:
         self._blocks[address] = block
         return address
 
+    @unheard
     def free(self, address: int, nbytes: int) -> None:
         del self._blocks[address]
 

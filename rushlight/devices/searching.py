@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from rushlight.core.dtypes import compute_type, int64
-from rushlight.devices.allocator import Pool, room_for
+from rushlight.devices.allocator import Pool, Scratch, room_for
 from rushlight.devices.protocol import Device, Launch
 from rushlight.kernel.shapes import Gather, Kernel, Map, Search
 from rushlight.scalar import build as s
@@ -48,10 +48,9 @@ def build(kernel: Search, device: Device, pool: Callable[[], Pool]) -> Launch:
             return
         here, total = pool(), rows * count
         room = room_for(total * (8 + itemsize))
-        look = here.take(room)
-        at = look + 8 * total
         places, own, lines, sought = tuple(steps[:2]), (count, 1), steps[2:4], steps[4:6]
-        try:
+        with Scratch(here, room) as (look,):
+            at = look + 8 * total
             left, now = length, _step_of(length)
             start(out, look, rows, count, *places, *own, now - 1)
             while left:
@@ -62,7 +61,5 @@ def build(kernel: Search, device: Device, pool: Callable[[], Pool]) -> Launch:
                 strides = (*places, *own, *places, *own, *sought)
                 step(out, look, out, at, wanted, rows, count, *strides, now, following)
                 now = following
-        finally:
-            here.give(look, room)
 
     return launch

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from rushlight.core.dtypes import DType, compute_type, int32, int64
-from rushlight.devices.allocator import Pool, room_for
+from rushlight.devices.allocator import Pool, Scratch, room_for
 from rushlight.devices.protocol import Device, Launch
 from rushlight.kernel.shapes import Gather, Kernel, Map, Sort
 from rushlight.scalar import build as s
@@ -151,8 +151,7 @@ class Network:
         count = outer * inner * padded
         pool, each = self.pool(), 12 if self.wide else 8
         room = room_for(count * each * (3 if kept < padded else 2) // 2)
-        scratch = pool.take(room)
-        try:
+        with Scratch(pool, room) as (scratch,):
             records = self._records(scratch, count)
             self._fill(records, source, (outer, axis, inner), numbers[10:13], padded)
             for run in _doubling(1, kept):
@@ -165,8 +164,6 @@ class Network:
                 self._merge(records, count, kept // 2, turning=length > kept)
             steps = (inner * kept, 1, kept)
             self.end(positions, records[-1], outer, keep, inner, *numbers[7:10], *steps)
-        finally:
-            pool.give(scratch, room)
         strides = (*numbers[4:7], *numbers[10:13], *numbers[7:10])
         self.gather(values, source, positions, self.status, outer, keep, inner, axis, *strides)
 

@@ -63,14 +63,15 @@ class Module:
         raise NotImplementedError(f"{type(self).__name__} defines no forward")
 
     def __call__(self, *args: Any, **named: Any) -> Any:
-        before = CALLED.set((CALLED.get(), ref(self)))  # See Note [Places]
-        try:
+        before = CALLED.get()  # See Note [Places]
+        try:  # Ctrl-C behind the next call must not leave it changed
+            CALLED.set((before, ref(self)))
             own = self._forward_hooks or self._forward_pre_hooks or self._backward_hooks or self._backward_pre_hooks
             if own or ON_CALL:
                 return call_with_hooks(self, args, named)
             return self.forward(*args, **named)
         finally:
-            CALLED.reset(before)
+            CALLED.set(before)
 
     def register_forward_pre_hook(
         self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False

@@ -18,14 +18,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import Any
 
 from rushlight.core.dtypes import DType, float32, int32
 from rushlight.core.shapes import Shape, Spec, collapse, contiguous_strides, numel
-from rushlight.devices.allocator import room_for
+from rushlight.devices.allocator import Scratch, room_for
 from rushlight.kernel.shapes import Contract
 from rushlight.ops import attention_formulas as f
 from rushlight.ops.family.build import built
@@ -139,16 +138,9 @@ class Launches:
         """out = a b; sizes are (x, y, m, n, k), an operand is its address and strides (x, y, rows, columns)."""
         self.contract(out[0], a[0], b[0], *sizes, *out[1], *a[1], *b[1])
 
-    @contextmanager
-    def scratch(self, *sizes: tuple[int, DType]) -> Iterator[list[int]]:
+    def scratch(self, *sizes: tuple[int, DType]) -> Scratch:
         """Blocks for so many elements each."""
-        with ExitStack() as held:
-            blocks = []
-            for count, dtype in sizes:
-                room = room_for(max(count, 1) * dtype.itemsize)
-                blocks.append(self.pool.take(room))
-                held.callback(self.pool.give, blocks[-1], room)
-            yield blocks
+        return Scratch(self.pool, *[room_for(max(count, 1) * dtype.itemsize) for count, dtype in sizes])
 
     def count_up(self, place: int, count: int) -> None:
         """0, 1, 2, ... as int32."""

@@ -18,7 +18,7 @@ from typing import Any
 from rushlight.core.dtypes import FLOAT, float32
 from rushlight.core.errors import RushlightError
 from rushlight.core.shapes import Spec
-from rushlight.devices.allocator import room_for
+from rushlight.devices.allocator import Scratch, room_for
 from rushlight.ops.family.declare import apply, elementwise
 from rushlight.ops.family.map import Elementwise
 from rushlight.ops.family.rowwise import CHUNK, DeclaredRow
@@ -112,14 +112,11 @@ def _checked(plan: Plan) -> Plan:
 
     def launch(loss: int, x: int, y: int, *params: Any) -> None:
         run(loss, x, y, *tail, *params)
-        place = pool.take(room)
-        try:
+        with Scratch(pool, room) as (place,):
             for part, to, at in sums:
                 part.launch(place + to, loss + at, *part.tail)  # type: ignore[misc]
             whole.launch(place, place + 4, *whole.tail)  # type: ignore[misc]
             total = ctypes.c_float.from_address(place).value
-        finally:
-            pool.give(place, room)
         if not total >= 0:
             which = "target" if total == -math.inf else "input"
             raise RushlightError(

@@ -16,7 +16,7 @@ from typing import Any
 
 from rushlight.core.dtypes import DType, float32
 from rushlight.core.shapes import Shape, Spec, contiguous_strides
-from rushlight.devices.allocator import room_for
+from rushlight.devices.allocator import Scratch, room_for
 from rushlight.kernel.shapes import Convolve, Reduce, Rowwise
 from rushlight.ops import views
 from rushlight.ops.family.build import built
@@ -150,25 +150,22 @@ def _plan_back(op: Op, ins: Sequence[Spec], static: Static) -> Plan:
         spread = (*lead, rows * stride[0], columns * stride[1])
         place = _copy(pool, g.dtype, shape, spread, contiguous_strides(shape))
         at = (phase.remainder[0] * rows + phase.remainder[1] * columns) * size
-        rooms = (room_for(count * size), room_for(n * channels * phase.counts[0] * phase.counts[1] * size))
+        rooms = [room_for(count * size)]
+        if not whole:
+            rooms.append(room_for(n * channels * phase.counts[0] * phase.counts[1] * size))
         steps.append((turn, skip, tail, place, at, rooms))
     gaps = len(steps) < min(stride[0], image[0]) * min(stride[1], image[1])
 
     def launch(target: int, gradient: int, weight: int) -> None:
         if gaps or not steps:
             fill(target, out.numel)
-        for turn, skip, tail, place, at, (room, part_room) in steps:
-            turned = pool.take(room)
-            part = target if whole else pool.take(part_room)
-            try:
+        for turn, skip, tail, place, at, rooms in steps:
+            with Scratch(pool, *rooms) as (turned, *parts):
                 turn(turned, weight + skip)
+                part = parts[0] if parts else target
                 run(part, gradient, turned, *tail)
-                if not whole:
+                if parts:
                     place(target + at, part)
-            finally:
-                pool.give(turned, room)
-                if not whole:
-                    pool.give(part, part_room)
 
     return Plan(op, ins, [out], launch, static, cost=_cost(n, outs, shared, window, pixels) + g.numel + out.numel)
 
@@ -192,17 +189,13 @@ def _plan_weights(op: Op, ins: Sequence[Spec], static: Static) -> Plan:
     kernel = Rowwise((dtype,), ("row",), (dtype,), (), passes, (row(0, dtype),), "inner", ("1", "1"))
     add = built(pool, kernel)
     place = _copy(pool, dtype, (groups, each, taps), (each * taps, taps, 1), (taps * each, 1, each))
-    room, sum_room = (room_for(count * out.numel * dtype.itemsize) for count in (parts, 1))
+    rooms = [room_for(count * out.numel * dtype.itemsize) for count in (parts, 1)]
 
     def launch(target: int, gradient: int, image: int) -> None:
-        partial, total = pool.take(room), pool.take(sum_room)
-        try:
+        with Scratch(pool, *rooms) as (partial, total):
             run(partial, gradient, image, *tail)
             add(total, partial, 1, parts, out.numel, out.numel, 0, 1, 0, out.numel, 1)
             place(target, total)
-        finally:
-            pool.give(partial, room)
-            pool.give(total, sum_room)
 
     return Plan(op, ins, [out], launch, static, cost=cost)
 

@@ -287,9 +287,8 @@ def finish_all(writes: Sequence[Write], then: Iterable[tuple[Any, ...]] = ()) ->
         saving.before_write(storages)
     with replay.LOCK, replay.Pins([*storages, *(v.memory for v in inputs)]):
         for storage in storages:
-            replay.ensure(storage)
             replay.before_write(storage)
-        replay.addresses(inputs)
+        replay.pinned_addresses([*(target for write in writes for target in write.targets), *inputs])
         _finish_all(writes, then)
 
 
@@ -301,7 +300,7 @@ def _finish_all(writes: Sequence[Write], then: Iterable[tuple[Any, ...]]) -> Non
                 write.finish()
         except AnomalyError:  # found in what was written
             for target, plan, copy in kept:
-                plan.plain(target.memory.address + target.offset, copy.memory.address, *plan.tail)  # type: ignore[misc,operator]
+                plan.plain(target.memory.place + target.offset, copy.memory.address, *plan.tail)  # type: ignore[misc,operator]
             raise
         for function, *args in then:
             function(*args)
@@ -350,9 +349,9 @@ def write_into(targets: Sequence[Value], plan: Plan, inputs: Sequence[Value], pa
         saving.before_write(storages)
     with replay.LOCK, replay.Pins([*storages, *(v.memory for v in inputs)]):
         for storage in storages:
-            replay.ensure(storage)
             replay.before_write(storage)
-        ins = replay.addresses(inputs)
+        replay.pinned_addresses(targets)
+        ins = replay.pinned_addresses(inputs)
         recipe = _recipe_of_write(targets, plan, inputs, params)
         try:
             _launch_into(targets, storages, plan, ins, params)
@@ -366,7 +365,7 @@ def write_into(targets: Sequence[Value], plan: Plan, inputs: Sequence[Value], pa
 def _launch_into(
     targets: Sequence[Value], storages: Sequence[Storage], plan: Plan, ins: Sequence[int], params: tuple[Any, ...]
 ) -> None:
-    outs = [t.memory.address + t.offset for t in targets]  # type: ignore[operator]
+    outs = [t.memory.place + t.offset for t in targets]  # type: ignore[operator]
     try:
         plan.launch(*outs, *ins, *plan.tail, *params)  # type: ignore[misc]
     except AnomalyError:  # it was written all the same

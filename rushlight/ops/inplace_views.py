@@ -25,7 +25,6 @@ from rushlight.tape import call, replay
 from rushlight.tape.batching import physical_of
 from rushlight.tape.hook_tables import add_to
 from rushlight.tape.needed import edge_of
-from rushlight.tape.recipe import make_plain
 from rushlight.tape.state import STATE, impure
 from rushlight.tape.value import Leaf, Value, history_of
 from rushlight.tape.written import mark_written
@@ -99,15 +98,16 @@ def grow(storage: Storage, room: int, name: str) -> None:
             f"{name}: the memory belongs to others too (NumPy, a capsule, another process); .clone() it first"
         )
     with replay.LOCK, replay.Pins([storage]):
-        old = replay.ensure(storage)
+        old = replay.keep(storage)
         replay.before_write(storage)
         pool: Any = storage.pool
-        address, old_room = pool.take(room), storage.room
+        larger, old_room = Storage(pool, room), storage.room
         copy, tail = views.copy_into(pool, int32, (old_room // 4,), (1,), (1,))
-        copy(address, old, *tail)
-        storage.address, storage.room, storage.blocks = address, room, pool.blocks(room)
-        pool.give(old, old_room)
-        make_plain(storage)
+        copy(larger.address, old, *tail)
+        # `larger` takes over the old block, and gives it back.
+        storage.address, larger.address = larger.address, old
+        storage.room, larger.room = larger.room, old_room
+        storage.blocks, larger.blocks = larger.blocks, storage.blocks
 
 
 def resize_(self: Value, *sizes: int | Sequence[int], memory_format: Any = None) -> Value:

@@ -104,8 +104,7 @@ def data_ptr(self: Value) -> int:
     """The address of the first element; 0 where there is none. The memory is kept from now on."""
     if not self.spec.numel:
         return 0
-    replay.keep(self.memory)
-    return replay.ensure(self.memory) + self.offset
+    return replay.keep(self.memory) + self.offset
 
 
 METHODS = (

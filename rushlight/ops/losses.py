@@ -9,6 +9,7 @@ from typing import Any
 from rushlight.core.dtypes import FLOAT, INDEX, int64, uint8
 from rushlight.core.errors import DTypeError, RushlightError, ShapeError
 from rushlight.core.shapes import Spec
+from rushlight.devices.allocator import Scratch
 from rushlight.kernel.shapes import Gather
 from rushlight.ops import elementwise as e, reductions, views
 from rushlight.ops.composite import chosen, reduced
@@ -78,13 +79,10 @@ def _range_check(pool: Any, target: Spec, classes: int, ignored: int) -> Any:
     room = -(-target.nbytes // 64) * 64 or 64
 
     def run(word: int, address: int) -> None:
-        places = pool.take(room)
-        try:
+        with Scratch(pool, room) as (places,):
             clean(places, address, *tail)
             # The source's stride is 0: whatever the index, its first element is read; only the range matters.
             read(places, address, places, word, *sizes)
-        finally:
-            pool.give(places, room)
 
     return checked(pool, run, "cross_entropy", classes) if target.numel else lambda *_: None
 

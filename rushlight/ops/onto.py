@@ -61,11 +61,12 @@ def is_worth(target: Value, arguments: Iterable[Any]) -> bool:
 
 def write(target: Value, made: Callable[[], Value]) -> Value | None:
     """Call `made`, whose scatters of the target's memory write there. None where that was all, else what is to be stored."""
-    token = _target.set(target.memory)
-    try:
+    before = _target.get()
+    try:  # Ctrl-C behind the next call must not leave it set
+        _target.set(target.memory)
         result = made()
     finally:
-        _target.reset(token)
+        _target.set(before)
     return None if result.memory is target.memory and result.offset == target.offset else result
 
 

@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Any, NamedTuple, TypeVar
 
 from rushlight.core.errors import AnomalyError
+from rushlight.core.interrupts import unheard
 from rushlight.tape import arming, later
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -71,6 +72,7 @@ class set_detect_anomaly:
     def __enter__(self) -> None:
         pass
 
+    @unheard
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
         try:
             _settle(error)
@@ -98,6 +100,7 @@ class detect_anomaly:
             _restore(before)
             raise
 
+    @unheard
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
         try:
             _settle(error)

@@ -90,8 +90,10 @@ def run_backward(
         walk.take_back()
         raise
     finally:
-        STATE.set(state)
-        WALK.set(outer)
+        try:
+            STATE.set(state)
+        finally:  # after each call Ctrl-C may come
+            WALK.set(outer)
         if watched:
             later.Running.owner = owner
     if watched:

@@ -3,8 +3,9 @@
 # Note [Hot path]
 1. A plan is found by the identity of the operands' specs; everything that can be known from them is in the plan.
 2. Results are made without `__init__`, slot by slot: a Python call costs as much as the rest of a small op.
-3. A dropped storage has address None, which a kernel refuses with TypeError before anything runs; then the storage is
-   rebuilt and the kernel called again. So the path has no test for it. A value without a base has offset 0.
+3. A storage that is dropped, or may be, has address None, which a kernel refuses with TypeError before anything runs; then
+   the storage is made plain, rebuilt if need be, and the kernel called again. So the path has no test for it, and no address
+   that it reads can become another's. A value without a base has offset 0.
 4. In a region (`state.region`) the longer way through `tape.replay` is taken, which pins and leaves recipes.
    So it is wherever `state.special` says that something besides the grad mode is set.
 """
@@ -55,25 +56,24 @@ def make_plan(op: Op, specs: Sequence[Spec], static: Static) -> Plan:
     return op.make_plan(specs, static)
 
 
-def make_storage(pool: Any, room: int, birth: int = 0, reading: Sequence[int] = ()) -> Storage:
-    """A new storage; the same as Storage(pool, room), written out for speed in `call_*`.
-
-    The addresses `reading` were read already: what lies there must not be dropped to make room.
-    """
+def make_storage(pool: Any, room: int, birth: int = 0) -> Storage:
+    """A new storage; the same as Storage(pool, room), written out for speed here and below. See Note [Counting and threads]."""
     blocks = pool.free.get(room)
     if blocks is None:
         blocks = pool.blocks(room)
-    address = blocks.pop() if blocks else pool.fresh(room, reading)
-    live = pool.live = pool.live + room
-    if live > pool.peak:
-        pool.peak = live
     storage = new(Storage)
-    storage.address = address
     storage.blocks = blocks
     storage.pool = pool
     storage.room = room
     storage.version = birth
     storage.recipe = None
+    while not blocks:
+        blocks.append(pool.fresh(room))
+    storage.address = blocks[-1]
+    live = pool.live = pool.live + room
+    if live > pool.peak:
+        pool.peak = live
+    blocks.pop()
     return storage
 
 
@@ -300,7 +300,7 @@ def launch_at(plan: Plan, ins: Sequence[int], params: tuple[Any, ...], birth: in
     if count == 1:
         return launch_one(plan, ins, params, birth)
     pool = plan.pool
-    storages = [make_storage(pool, room, birth, ins) for room in plan.rooms]
+    storages = [make_storage(pool, room, birth) for room in plan.rooms]
     plan.launch(*[s.address for s in storages], *ins, *plan.tail, *params)  # type: ignore[misc]
     if count == 2:
         return make_value(plan.out, storages[0]), make_value(plan.outs[1], storages[1])
@@ -310,18 +310,19 @@ def launch_at(plan: Plan, ins: Sequence[int], params: tuple[Any, ...], birth: in
 def launch_one(plan: Plan, ins: Sequence[int], params: tuple[Any, ...], birth: int = 0) -> Value:
     """`launch_at` for a plan with one result."""
     pool = plan.pool
-    blocks = plan.blocks
-    address = blocks.pop() if blocks else pool.fresh(plan.room, ins)
     storage = new(Storage)
-    storage.address = address
-    storage.blocks = blocks
+    storage.blocks = blocks = plan.blocks
     storage.pool = pool
     storage.room = room = plan.room
     storage.version = birth
     storage.recipe = None
+    while not blocks:
+        blocks.append(pool.fresh(room))
+    storage.address = address = blocks[-1]
     live = pool.live = pool.live + room
     if live > pool.peak:
         pool.peak = live
+    blocks.pop()
     plan.launch(address, *ins, *plan.tail, *params)  # type: ignore[misc]
     out = new(Handle)
     out.spec = plan.out
@@ -390,18 +391,19 @@ def make_unary(plans: dict[Any, Plan], fallback: Callable[..., Any]) -> Callable
         state = get_state()
         if state.special or input.base is not None:
             return run(plan, (input,), () if number is None else (number,))
-        blocks = plan.blocks
-        address = blocks.pop() if blocks else plan.pool.fresh(plan.room)
         storage = new(Storage)
-        storage.address = address
-        storage.blocks = blocks
+        storage.blocks = blocks = plan.blocks
         storage.pool = pool = plan.pool
         storage.room = room = plan.room
         storage.version = state.birth
         storage.recipe = None
+        while not blocks:
+            blocks.append(pool.fresh(room))
+        storage.address = address = blocks[-1]
         live = pool.live = pool.live + room
         if live > pool.peak:
             pool.peak = live
+        blocks.pop()
         source = input.memory
         try:
             if number is None:
@@ -459,18 +461,19 @@ def make_binary(op: Op, fallback: Callable[..., Any]) -> Callable[[Any, Any], An
         state = get_state()
         if state.special or input.base is not None or other.base is not None:
             return run(plan, (input, other))
-        blocks = plan.blocks
-        address = blocks.pop() if blocks else plan.pool.fresh(plan.room)
         storage = new(Storage)
-        storage.address = address
-        storage.blocks = blocks
+        storage.blocks = blocks = plan.blocks
         storage.pool = pool = plan.pool
         storage.room = room = plan.room
         storage.version = state.birth
         storage.recipe = None
+        while not blocks:
+            blocks.append(pool.fresh(room))
+        storage.address = address = blocks[-1]
         live = pool.live = pool.live + room
         if live > pool.peak:
             pool.peak = live
+        blocks.pop()
         try:
             if plan.size is None:
                 plan.launch(address, input.memory.address, other.memory.address, *plan.tail)
@@ -483,8 +486,7 @@ def make_binary(op: Op, fallback: Callable[..., Any]) -> Callable[[Any, Any], An
         out.memory = storage
         out.offset = 0
         out.base = None
-        first = input.node
-        second = other.node
+        first, second = input.node, other.node
         if (first is None and second is None) or not state.grad or not plan.out.differentiable:
             out.node = None
             return out

@@ -292,10 +292,10 @@ def check_node(node: Node, grads: Sequence[Value | None], parts: Sequence[Value 
         for values in (grads, parts):
             found = []
             for value in values:
-                if value is None or value.spec.hidden or value.memory.address is None:
+                if value is None or value.spec.hidden or value.memory.place is None:
                     continue
                 if is_inexact(value.spec):
-                    address = value.memory.address + value.offset
+                    address = value.memory.place + value.offset
                     if (own or values is grads) and (address not in log.known or log.copies != Transfers.to_device):
                         log.check_outside(address, value.spec)
                     found.append(address)

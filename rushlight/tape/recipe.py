@@ -7,7 +7,8 @@
    parameters. An in-place write to all of a storage that has a recipe leaves a new one, whose source is the old; any
    other write makes the storage plain.
 3. A recipe keeps other recipes alive, and plain storages, but no storage that has a recipe. A chain of recipes ends at
-   plain storages: inputs, parameters, gradients of leaves, small results of a budget, and every `LONGEST`-th result.
+   plain storages: inputs, parameters, gradients of leaves, small results of a budget, and every `LONGEST`-th result. What
+   is read outside of every region is plain from then on.
 4. A plain storage that a recipe reads must keep its bits. Before a write to it, everything that has been made from it
    and has a recipe is rebuilt where it was dropped and is plain from then on (`before_write`). So whatever has a recipe
    can be rebuilt, at any time.
@@ -15,9 +16,9 @@
 
 from __future__ import annotations
 
+import functools
 import weakref
 from collections.abc import Iterable, Iterator
-from threading import get_ident
 from typing import Any
 
 from rushlight.devices.allocator import Pool, Storage
@@ -26,29 +27,23 @@ from rushlight.tape.value import Value
 
 LONGEST = 4096
 
-# Storages that have a recipe, by pool and identity; an entry goes when its storage does.
-_WATCHED: dict[Pool, dict[int, weakref.ref[Storage]]] = {}
+# Things by identity that are not kept: an entry goes when its thing does.
+Weakly = dict[int, "weakref.ref[Any]"]
+
+# Storages that have a recipe, by pool.
+_WATCHED: dict[Pool, Weakly] = {}
 
 # Plain storages that some recipe reads: a write to another one disturbs nobody.
-_READ: weakref.WeakSet[Storage] = weakref.WeakSet()
+_READ: Weakly = {}
 
 
 class Mark:
     """Tells in which region a recipe was left, without keeping the region's contents alive."""
 
-    __slots__ = ("closed", "outer", "thread")
+    __slots__ = ("outer",)
 
     def __init__(self, outer: Mark | None) -> None:
         self.outer = outer
-        self.thread = get_ident()
-        self.closed = False
-
-    def is_open(self) -> bool:
-        """Whether this region, or one around it, has not ended."""
-        mark: Mark | None = self
-        while mark is not None and mark.closed:
-            mark = mark.outer
-        return mark is not None
 
     def within(self, other: Mark) -> bool:
         mark: Mark | None = self
@@ -71,7 +66,7 @@ class Source:
         self.recipe: Recipe | None = storage.recipe
         if self.recipe is None:
             self.memory = storage
-            _READ.add(storage)
+            enter(_READ, storage)
         else:
             self.index = self.recipe.place_of(storage)
 
@@ -109,12 +104,13 @@ class Recipe:
     def present(self, index: int) -> Storage | None:
         """The storage that has the bytes of result `index` now."""
         storage = self.holder(index)
-        return storage if storage is not None and storage.address is not None else None
+        return storage if storage is not None and storage.block is not None else None
 
     def adopt(self, index: int, storage: Storage) -> None:
+        """Have the storage stand for result `index`. Its bytes, if they are there, may be dropped from now on."""
         self.outs[index] = weakref.ref(storage)
-        storage.recipe = self
-        _watch(storage)
+        enter(_WATCHED.setdefault(storage.pool, {}), storage)
+        storage.block, storage.address, storage.recipe = storage.place, None, self
 
     def place_of(self, storage: Storage) -> int:
         return next(i for i, r in enumerate(self.outs) if r is not None and r() is storage)
@@ -124,17 +120,17 @@ class Recipe:
         return [s.recipe for s in self.sources if s.recipe is not None and s.recipe.present(s.index) is None]
 
 
-def _watch(storage: Storage) -> None:
-    table = _WATCHED.setdefault(storage.pool, {})
-    key = id(storage)
-    table[key] = weakref.ref(storage, lambda _: table.pop(key, None))
+def enter(table: Weakly, thing: Any) -> None:
+    """Note a thing weakly. What takes it out again is no Python code, in which Ctrl-C would be lost."""
+    key = id(thing)
+    table[key] = weakref.ref(thing, functools.partial(table.pop, key))
 
 
 def make_plain(storage: Storage) -> None:
-    """Forget how the storage was made: its bytes, which must be there, are kept from now on."""
+    """Forget how the storage was made: its bytes, which must be there, are kept from now on. Who asks holds `replay.LOCK`."""
     if storage.recipe is not None:
-        assert storage.address is not None
-        storage.recipe = None
+        assert storage.block is not None
+        storage.address, storage.block, storage.recipe = storage.block, None, None
         _WATCHED[storage.pool].pop(id(storage), None)
 
 
@@ -153,12 +149,16 @@ def nothing_watched() -> bool:
 
 def readers(storage: Storage) -> list[Storage]:
     """The storages with a recipe that starts, near or far, from `storage` being plain."""
-    if storage not in _READ:
+    if id(storage) not in _READ:
         return []
-    _READ.discard(storage)
     every = [s for pool in list(_WATCHED) for s in watched(pool)]
     reading = _reading((s.recipe for s in every), storage)
     return [s for s in every if reading[s.recipe]]
+
+
+def settle(storage: Storage) -> None:
+    """Know that nothing with a recipe reads the storage any more."""
+    _READ.pop(id(storage), None)
 
 
 def _reading(recipes: Iterable[Recipe], storage: Storage) -> dict[Recipe, bool]:

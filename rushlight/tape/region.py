@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterable, Sequence
-from threading import get_ident
 from typing import Any
 
 from rushlight.devices.allocator import Pool, Storage
@@ -55,21 +54,20 @@ class Region:
         return storage.recipe is not None and storage.recipe.mark.within(self.mark)
 
 
-def reclaim(pool: Pool, room: int, reading: Sequence[int] = ()) -> bool:
-    """Drop rebuildable values, cheapest per byte and staleness first, until `room` fits; whether any was dropped.
-
-    What lies at the addresses `reading` stays.
-    """
+def reclaim(pool: Pool, room: int) -> bool:
+    """Drop rebuildable values, cheapest per byte and staleness first, until `room` fits; whether any was dropped."""
     with replay.LOCK:
-        over = 0 if pool.limit is None else pool.held + room - pool.limit
+        limit = pool.limit
+        over = 0 if limit is None else pool.held + room - limit
         want = over if over > 0 else room  # the device itself is full
         costs: dict[Recipe, float] = {}
+        pinned = Pins.pinned()
         # Of two values about as cheap, the one whose block has the very size that is asked for: it is used again as it is,
         # where others go back to the system and come again page by page.
         ranked = sorted(
             (_score(s, costs) * (1.0 if s.room == room else _OTHER_SIZE), i, s)
             for i, s in enumerate(watched(pool))
-            if _droppable(s, reading)
+            if s.block is not None and s.room >= _SMALLEST_DROP and s not in pinned
         )
         freed = 0
         for _, _, storage in ranked:
@@ -84,22 +82,11 @@ def reclaim(pool: Pool, room: int, reading: Sequence[int] = ()) -> bool:
 
 def drop(storage: Storage) -> None:
     # `Pool.give`, written out: what lies between must not be interrupted. See Note [Counting and threads].
-    address = storage.address
+    address = storage.place
     assert address is not None
-    storage.address = None
+    storage.address = storage.block = None
     storage.pool.live -= storage.room
     storage.blocks.append(address)
-
-
-def _droppable(storage: Storage, reading: Sequence[int]) -> bool:
-    """Whether nobody reads it now: in a region who reads pins; after its end the thread that made it does, which asks here."""
-    address = storage.address
-    if address is None or storage.room < _SMALLEST_DROP or storage in Pins.counts:
-        return False
-    if any(address <= place < address + storage.room for place in reading):
-        return False
-    mark = storage.recipe.mark
-    return mark.thread == get_ident() or mark.is_open()
 
 
 def _score(storage: Storage, costs: dict[Recipe, float]) -> float:
@@ -158,7 +145,6 @@ class Checkpoint(Region):
 
     def close(self, results: Iterable[Storage]) -> None:
         """Let go of what the interior nodes saved. A result that somebody still holds is found again by its recipe."""
-        self.mark.closed = True
         for node in self.nodes:
             self._drop_saves(node)
         for region in self.inner:
@@ -173,18 +159,18 @@ class Checkpoint(Region):
 
     def give_up(self) -> None:
         """The stretch ended by an error: nothing of it is wanted any more."""
-        self.mark.closed = True
         self.nodes.clear()
         self.inner.clear()
         self.entered.clear()
 
     def _finish(self) -> None:
         self.entered.clear()
-        for reference in self.results if self.outer is None else ():
-            # Nothing will drop a result any more, so it need not keep what it was made from.
-            storage = reference()
-            if storage is not None and storage.address is not None:
-                make_plain(storage)
+        with replay.LOCK:  # another thread may be about to drop one
+            for reference in self.results if self.outer is None else ():
+                # Nothing will drop a result any more, so it need not keep what it was made from.
+                storage = reference()
+                if storage is not None and storage.place is not None:
+                    make_plain(storage)
         self.results.clear()
 
     def _drop_saves(self, node: Node) -> None:
@@ -215,8 +201,8 @@ class Checkpoint(Region):
 
     def _restore(self) -> None:
         needed = [(node, *rest) for reference, *rest in self.entries if _still_needs(node := reference())]
-        storages = replay.refill([entry.key for _, _, _, entry in needed])
-        self.entries = []
+        outside = STATE.get().region is None  # nothing is dropped there: all of it is needed, and stays
+        storages = replay.refill([entry.key for _, _, _, entry in needed], hold=outside)
         for (node, is_input, position, entry), storage in zip(needed, storages, strict=True):
             # The bits are those that were saved, so the version is too.
             storage.version = entry.version
@@ -226,6 +212,7 @@ class Checkpoint(Region):
             else:
                 node.outs = _placed(node.outs, position, storage)
             node.dropped = tuple(r for r in node.dropped or () if r is not self) or None
+        self.entries = []  # last: what Ctrl-C interrupts is done again
         self._finish()
 
 

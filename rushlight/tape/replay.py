@@ -1,10 +1,13 @@
 """Rebuilding dropped storage from its recipe.
 
 # Note [Replay]
-1. A storage whose bytes are dropped has address None. `refill` makes them from the nearest ancestors that are there,
-   each recipe at most once, without recursion. What is needed only on the way is let go after its last use.
-2. What a call or a rebuild still has to read is pinned, so that making room for its results does not drop it.
-3. A block becomes a storage's bytes only after the kernel that fills it was launched: an error on the way leaves
+1. `refill` makes dropped bytes from the nearest ancestors that are there, each recipe at most once, without recursion. What is
+   needed only on the way is let go after its last use.
+2. Whatever can be dropped has a recipe, and whatever has a recipe has address None, its bytes there or not. So nobody comes
+   by the address of something that can be dropped but here, under LOCK: `pinned_addresses` for who pins it while it is read or
+   written, in a region; `addresses`, outside, which makes it plain. A plain storage is never dropped.
+3. Pins are what the `Pins` objects that are alive hold: one that Ctrl-C left behind ends with its frame.
+4. A block becomes a storage's bytes only after the kernel that fills it was launched: an error on the way leaves
    dropped what was dropped.
 """
 
@@ -12,14 +15,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from rushlight.core import locks
 from rushlight.core.errors import BudgetError, InplaceError, RushlightError
+from rushlight.core.interrupts import unheard
 from rushlight.devices.allocator import Storage
 from rushlight.tape.op import Plan, describe
 from rushlight.tape.place import here
-from rushlight.tape.recipe import LONGEST, Recipe, Source, make_plain, readers
+from rushlight.tape.recipe import LONGEST, Recipe, Source, Weakly, enter, make_plain, readers, settle
 from rushlight.tape.value import Value
 from rushlight.tape.written import describe_writes
 
@@ -39,46 +43,41 @@ class Counters:
 class Pins:
     """Storages that must not be dropped now; a context for one call."""
 
-    counts: dict[Storage, int] = {}  # noqa: RUF012 (one table for the process, under LOCK)
+    every: ClassVar[Weakly] = {}
 
     def __init__(self, storages: Iterable[Storage] = ()) -> None:
-        self.first = storages
-        self.mine: dict[Storage, int] = {}
+        self.counts: dict[Storage, int] = {}
+        for storage in storages:
+            self.add(storage)
 
     def __enter__(self) -> Pins:
-        try:
-            for storage in self.first:
-                self.add(storage)
-        except BaseException:  # Ctrl-C: what stays pinned stays for good
-            self.__exit__()
-            raise
+        enter(self.every, self)
         return self
 
+    @unheard
     def __exit__(self, *_: object) -> None:
-        for storage, times in self.mine.items():
-            _change(self.counts, storage, -times)
+        self.counts.clear()
 
     def add(self, storage: Storage, times: int = 1) -> None:
-        _change(self.mine, storage, times)
-        _change(self.counts, storage, times)
+        self.counts[storage] = self.counts.get(storage, 0) + times
 
     def remove(self, storage: Storage) -> None:
-        self.add(storage, -1)
+        left = self.counts[storage] = self.counts[storage] - 1
+        if not left:
+            del self.counts[storage]
 
-
-def _change(counts: dict[Storage, int], storage: Storage, times: int) -> None:
-    left = counts.get(storage, 0) + times
-    if left:
-        counts[storage] = left
-    else:
-        counts.pop(storage, None)
+    @classmethod
+    def pinned(cls) -> set[Storage]:
+        """Everything that somebody has pinned."""
+        alive = [reference() for reference in list(cls.every.values())]
+        return {storage for pins in alive if pins is not None for storage in pins.counts}
 
 
 def run_in_region(plan: Plan, inputs: Sequence[Value], params: tuple[Any, ...], region: Any) -> list[Storage]:
     """Fill new storages by `plan`, with the inputs pinned and a recipe left on the results."""
     with LOCK, Pins(v.memory for v in inputs):
         try:
-            ins = _addresses(inputs)
+            ins = pinned_addresses(inputs)
             storages = [Storage(plan.pool, room) for room in plan.rooms]
             assert plan.launch is not None
             plan.launch(*[s.address for s in storages], *ins, *plan.tail, *params)
@@ -110,35 +109,32 @@ def adopt_all(recipe: Recipe, storages: Sequence[Storage], region: Any) -> None:
 
 
 def addresses(inputs: Sequence[Value]) -> list[int]:
-    """The inputs' addresses, after rebuilding what was dropped."""
-    with LOCK, Pins(v.memory for v in inputs):
-        return _addresses(inputs)
+    """The inputs' addresses, for a call outside of every region: what had a recipe is plain from now on."""
+    with LOCK:
+        for value in inputs:
+            keep(value.memory)
+        return [v.memory.address + v.offset for v in inputs]  # type: ignore[operator]
 
 
-def _addresses(inputs: Sequence[Value]) -> list[int]:
+def pinned_addresses(inputs: Sequence[Value]) -> list[int]:
+    """The inputs' addresses, after rebuilding what was dropped. Who asks holds LOCK and has pinned them."""
     for value in inputs:
-        if value.memory.address is None:
+        if value.memory.place is None:
             rebuild(value.memory)
-    return [v.memory.address + v.offset for v in inputs]  # type: ignore[operator]
+    return [v.memory.place + v.offset for v in inputs]  # type: ignore[operator]
 
 
-def ensure(storage: Storage) -> int:
-    """The storage's address, rebuilt if it was dropped."""
+def keep(storage: Storage) -> int:
+    """The storage's address, rebuilt if it was dropped; it is never dropped again."""
     address = storage.address
     if address is None:
         with LOCK:
-            if storage.address is None:  # else another thread was quicker
+            if storage.place is None:  # else another thread was quicker, or it was there all the time
                 rebuild(storage)
+            make_plain(storage)
             address = storage.address
     assert address is not None
     return address
-
-
-def keep(storage: Storage) -> None:
-    """Have the bytes, and never drop them again."""
-    with LOCK:
-        ensure(storage)
-        make_plain(storage)
 
 
 def rebuild(target: Storage) -> None:
@@ -150,16 +146,20 @@ def rebuild(target: Storage) -> None:
     refill([(target.recipe, target.recipe.place_of(target))])
 
 
-def refill(targets: Sequence[tuple[Recipe, int]]) -> list[Storage]:
-    """A storage for each result of a recipe: the one that is there, or a rebuilt one."""
+def refill(targets: Sequence[tuple[Recipe, int]], hold: bool = False) -> list[Storage]:
+    """A storage for each result of a recipe: the one that is there, or a rebuilt one.
+
+    The first may be dropped for the last, unless they are to be held: then all are there, and plain.
+    """
     found: Made = {(r, i): storage for r, i in targets if (storage := r.present(i)) is not None}
-    order = _order(recipe for recipe, index in targets if (recipe, index) not in found)
+    order, there = _order(recipe for recipe, index in targets if (recipe, index) not in found)
     wanted = set(targets)
     with Pins() as pins:
-        # What the steps read: storages that are there now, and results of earlier steps.
-        there = {s: storage for step in order for s in step.sources if (storage := s.present()) is not None}
         for storage in there.values():
             pins.add(storage)
+        if hold:
+            for storage in found.values():
+                pins.add(storage)
         uses = Counter(s.key for step in order for s in step.sources if s not in there)
         made: Made = {}
         for step in order:
@@ -167,11 +167,16 @@ def refill(targets: Sequence[tuple[Recipe, int]]) -> list[Storage]:
             for i, storage in enumerate(_run_again(step, read)):
                 if (step, i) in wanted:
                     found[step, i] = storage
+                    if hold:
+                        pins.add(storage)
                 if uses[step, i]:
                     made[step, i] = storage
                     pins.add(storage, uses[step, i])
             for storage in read:
                 pins.remove(storage)
+        if hold:
+            for storage in found.values():
+                make_plain(storage)
     return [found[key] for key in targets]
 
 
@@ -180,9 +185,10 @@ def _used(key: Any, made: Made, uses: Counter[Any]) -> Storage:
     return made[key] if uses[key] else made.pop(key)
 
 
-def _order(targets: Iterable[Recipe]) -> list[Recipe]:
-    """The recipes to run, sources first."""
+def _order(targets: Iterable[Recipe]) -> tuple[list[Recipe], dict[Source, Storage]]:
+    """The recipes to run, sources first, and what they read that is there."""
     order: list[Recipe] = []
+    there: dict[Source, Storage] = {}
     seen: set[Recipe] = set()
     stack = [(recipe, False) for recipe in targets]
     while stack:
@@ -198,16 +204,24 @@ def _order(targets: Iterable[Recipe]) -> list[Recipe]:
                     f"in place {writes}; write to a clone instead, or leave the budget or checkpoint first"
                 )
             stack.append((step, True))
-            stack.extend((recipe, False) for recipe in step.missing())
-    return order
+            for source in step.sources:
+                storage = source.present()
+                if storage is not None:
+                    there[source] = storage
+                elif source.recipe is not None:
+                    stack.append((source.recipe, False))
+    return order, there
 
 
 def _run_again(recipe: Recipe, sources: Sequence[Storage]) -> list[Storage]:
+    """The results, from sources that are pinned."""
     plan = recipe.plan
-    ins = [storage.address + source.offset for storage, source in zip(sources, recipe.sources, strict=True)]  # type: ignore[operator]
-    # Results that are there are written again, with the same bits.
-    storages = [recipe.present(i) or Storage(plan.pool, room) for i, room in enumerate(plan.rooms)]
-    plan.launch(*[s.address for s in storages], *ins, *plan.tail, *recipe.params)  # type: ignore[misc]
+    ins = [storage.place + source.offset for storage, source in zip(sources, recipe.sources, strict=True)]  # type: ignore[operator]
+    # Results that are there are written again, with the same bits; making room for the others must not drop them.
+    there = [recipe.present(i) for i in range(len(plan.rooms))]
+    with Pins(storage for storage in there if storage is not None):
+        storages = [old or Storage(plan.pool, room) for old, room in zip(there, plan.rooms, strict=True)]
+        plan.launch(*[s.place for s in storages], *ins, *plan.tail, *recipe.params)  # type: ignore[misc]
     Counters.nodes += 1
     Counters.nbytes += sum(spec.nbytes for spec in plan.outs)
     Counters.tick += 1
@@ -221,7 +235,7 @@ def _settled(recipe: Recipe, index: int, made: Storage) -> Storage:
     if waiting is made:
         return made
     if waiting is not None:
-        waiting.address, made.address = made.address, None
+        waiting.block, made.address = made.address, None
         return waiting
     reference = recipe.outs[index]
     if reference is None or reference() is None:  # else it is held, but overwritten since
@@ -231,6 +245,7 @@ def _settled(recipe: Recipe, index: int, made: Storage) -> Storage:
 
 def before_write(storage: Storage) -> None:
     """Settle what was made from a plain storage, while its bytes are still there. See Note [Recipes] 4."""
-    for reader in readers(storage):
-        with Pins([storage]):
+    with Pins([storage]):
+        for reader in readers(storage):
             keep(reader)
+    settle(storage)

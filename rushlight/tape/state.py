@@ -20,6 +20,7 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from rushlight.core.dtypes import DType
+from rushlight.core.interrupts import unheard
 from rushlight.devices.allocator import Storage
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -92,15 +93,17 @@ class Changed:
 
     def __enter__(self) -> None:
         before = STATE.get()
+        changes = self.changes
+        only_mode = len(changes) == 1 and "grad" in changes
+        after = before.in_mode(changes["grad"]) if only_mode else replace(before, **changes)
         try:
-            changes = self.changes
-            only_mode = len(changes) == 1 and "grad" in changes
-            after = before.in_mode(changes["grad"]) if only_mode else replace(before, **changes)
-            self.tokens.append(STATE.set(after))
+            token = STATE.set(after)
+            self.tokens = [*self.tokens, token]
         except BaseException:  # Ctrl-C, when it was set already
             STATE.set(before)
             raise
 
+    @unheard
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
         token = self.tokens[-1]
         del self.tokens[-1]  # no call, after which Ctrl-C might leave the state as it is

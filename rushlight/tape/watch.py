@@ -181,9 +181,9 @@ def _worst_value(values: Sequence[Value | None]) -> tuple[int, str]:
     found = 0
     where = ""
     for i, value in enumerate(values):
-        if value is None or value.spec.hidden or not is_inexact(value.spec) or value.memory.address is None:
+        if value is None or value.spec.hidden or not is_inexact(value.spec) or value.memory.place is None:
             continue
-        array = elements(value.memory.address + value.offset, value.spec)
+        array = elements(value.memory.place + value.offset, value.spec)
         kind = worst_in(array)
         if kind > found:
             found, where = kind, f" for input {i}{count_in(array, kind)}"

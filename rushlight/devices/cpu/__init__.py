@@ -10,6 +10,7 @@ import platform
 
 from rushlight.core.dtypes import ALL
 from rushlight.core.errors import BoundsError
+from rushlight.core.interrupts import unheard
 from rushlight.devices import library
 from rushlight.devices.cpu import blas, convolve, memory, sorting, stub, threads
 from rushlight.devices.cpu.native import Source
@@ -59,6 +60,7 @@ class CpuDevice:
     def alloc(self, nbytes: int) -> int:
         return memory.allocate(nbytes)
 
+    @unheard
     def free(self, address: int, nbytes: int) -> None:
         memory.release(address, nbytes)
 

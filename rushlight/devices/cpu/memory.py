@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
+import itertools
 import mmap
 import os
 import sys
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from rushlight.core.errors import OutOfMemoryError
+from rushlight.core.interrupts import unheard
 
 ALIGNMENT = 64
 MAPPED = 1 << 16
@@ -77,9 +79,17 @@ else:
     def map_pages(nbytes: int, readable: bool = True) -> int | None:
         """Fresh pages of zeros; None where the system has none."""
         protection = _OPEN if readable else _CLOSED
-        address = _mmap(None, nbytes, protection, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1, 0)
-        return None if address in (None, _FAILED) else int(address)
+        found: list[int | None] = []
+        call = itertools.starmap(_mmap, ((None, nbytes, protection, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1, 0),))
+        try:
+            found.extend(call)  # one call: Ctrl-C comes before or after, when the address is where it is found
+        except BaseException:
+            if found and found[0] not in (None, _FAILED):
+                unmap_pages(found[0], nbytes)
+            raise
+        return None if found[0] in (None, _FAILED) else found[0]
 
+    @unheard
     def unmap_pages(address: int, nbytes: int) -> None:
         _munmap(address, nbytes)
 
@@ -91,7 +101,12 @@ else:
         if nbytes >= MAPPED:
             return _allocate_pages(nbytes)
         block = _pointer()
-        failed = _memalign(ctypes.byref(block), ALIGNMENT, nbytes)
+        try:
+            failed = _memalign(ctypes.byref(block), ALIGNMENT, nbytes)
+        except BaseException:  # Ctrl-C
+            if block.value:
+                _free(block.value)
+            raise
         if failed or not block.value:
             raise _refuse(nbytes)
         return block.value
@@ -104,21 +119,28 @@ else:
         start = map_pages(whole + slack)
         if start is None:
             raise _refuse(nbytes)
-        address = -(-start // slack) * slack if slack else start
-        if address > start:
-            unmap_pages(start, address - start)
-        if start + slack > address:
-            unmap_pages(address + whole, start + slack - address)
-        if slack and sys.platform == "linux":
-            _madvise(address, whole, MADV_HUGEPAGE)  # a wish: the system may decline
+        if not slack:
+            return start
+        address = -(-start // slack) * slack
+        try:
+            if address > start:
+                unmap_pages(start, address - start)
+            if start + slack > address:
+                unmap_pages(address + whole, start + slack - address)
+            if sys.platform == "linux":
+                _madvise(address, whole, MADV_HUGEPAGE)  # a wish: the system may decline
+        except BaseException:  # Ctrl-C; only the block is sure to be still ours
+            unmap_pages(address, whole)
+            raise
         return address
 
     def _whole(nbytes: int) -> int:
         return -(-nbytes // mmap.PAGESIZE) * mmap.PAGESIZE
 
+    @unheard
     def release(address: int, nbytes: int) -> None:
         """Give back a block of `nbytes`, the number it was allocated with."""
         if nbytes >= MAPPED:
-            unmap_pages(address, _whole(nbytes))
+            _munmap(address, -(-nbytes // mmap.PAGESIZE) * mmap.PAGESIZE)
         else:
             _free(address)

@@ -10,6 +10,7 @@ import numpy as np
 from rushlight.core import locks
 from rushlight.core.dtypes import ALL
 from rushlight.core.errors import BoundsError, DeviceError, OutOfMemoryError
+from rushlight.core.interrupts import unheard
 from rushlight.devices import composed, library
 from rushlight.devices.allocator import Pool
 from rushlight.devices.cuda import gemm
@@ -119,6 +120,7 @@ class CudaDevice:
                 f"or set a budget with rushlight.memory.budget"
             ) from error
 
+    @unheard
     def free(self, address: int, nbytes: int) -> None:
         self.runtime.free(address)  # waits for the work that uses it
 

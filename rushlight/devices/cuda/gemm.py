@@ -7,6 +7,7 @@ bits from run to run on one stream. Its workspace is its own and is not counted 
 from __future__ import annotations
 
 import ctypes
+import math
 import operator
 import threading
 from collections.abc import Callable, Sequence
@@ -15,7 +16,7 @@ from typing import NamedTuple
 
 from rushlight.core.dtypes import DType, bfloat16, compute_type, float16, float32, float64
 from rushlight.core.errors import DeviceError
-from rushlight.devices.allocator import Pool, room_for
+from rushlight.devices.allocator import Pool, Scratch, room_for
 from rushlight.devices.cuda.driver import DEFAULT_STREAM, address_of
 from rushlight.devices.cuda.stub import make_caller
 from rushlight.devices.protocol import Launch
@@ -237,23 +238,18 @@ class Gemm:
             _check(code)
 
     def _multiply_copies(self, plan: Plan, out: int, left: int, right: int) -> None:
-        pool, taken = self.pool(), []
-        try:
+        copies = [copy for copy in (plan.left_copy, plan.right_copy) if copy is not None]
+        rooms = [room_for(math.prod(copy.sizes) * self.dtype.itemsize) for copy in copies]
+        # The blocks may be handed out again at once: whatever uses them next is behind this on the stream.
+        with Scratch(self.pool(), *rooms) as packed:
             addresses = []
             for address, copy in ((left, plan.left_copy), (right, plan.right_copy)):
                 if copy is not None:
-                    x, y, r, c = copy.sizes
-                    room = room_for(x * y * r * c * self.dtype.itemsize)
-                    packed = pool.take(room)
-                    taken.append((packed, room))
-                    self.copy(packed, address, *copy.sizes, *copy.packed, *copy.strides)
-                    address = packed
+                    target = packed.pop(0)
+                    self.copy(target, address, *copy.sizes, *copy.packed, *copy.strides)
+                    address = target
                 addresses.append(address)
             self._multiply(plan, out, addresses[0], addresses[1])
-        finally:
-            # The blocks may be handed out again at once: whatever uses them next is behind this on the stream.
-            for packed, room in taken:
-                pool.give(packed, room)
 
 
 def takes(kernel: Contract) -> bool:

@@ -7,6 +7,7 @@ from typing import Any
 
 from rushlight.core.dtypes import ALL, float64
 from rushlight.core.errors import BoundsError, DeviceError, OutOfMemoryError
+from rushlight.core.interrupts import Uninterrupted, unheard
 from rushlight.devices import composed, library
 from rushlight.devices.protocol import Launch, Limits, Tell
 from rushlight.devices.registry import pool_of
@@ -120,16 +121,17 @@ class WebGPUDevice:
     def scratch(self, nbytes: int) -> int:
         """The address of a block for results between the dispatches of one launch; it only grows."""
         if nbytes > self._scratch_room:
-            if self._scratch_room:
-                self.free(self._scratch, self._scratch_room)
-            self._scratch_room = 0
+            old, self._scratch_room = self._scratch_room, 0
+            if old:
+                self.free(self._scratch, old)
             room = max(nbytes, min(1 << nbytes.bit_length(), self.limits.largest_block))
             self._scratch = self.alloc(room)
             self._scratch_room = room
         return self._scratch
 
+    @unheard
     def free(self, address: int, nbytes: int) -> None:
-        with self.lock:
+        with Uninterrupted(), self.lock:
             number = address >> NUMBER_BITS
             buffer = self._buffers.pop(number)
             for built, key in list(self.users.get(number, ())):

@@ -18,7 +18,7 @@ from typing import Any
 
 from rushlight.core.dtypes import DType, compute_type, real_type
 from rushlight.core.errors import DTypeError
-from rushlight.devices.allocator import room_for
+from rushlight.devices.allocator import Scratch, room_for
 from rushlight.kernel.shapes import Contract, Gather, Kernel, Library, Map, Reduce, Rowwise, Scan, Scatter
 from rushlight.scalar.complex import lower
 from rushlight.scalar.ir import Expr, arg, param, rebuild, row, topological
@@ -296,9 +296,9 @@ def _contract(pool: Any, kernel: Contract, built: Build) -> Callable[..., None]:
         bx, by = (c if st else 1 for c, st in zip((x, y), b_steps[:2], strict=True))
         a_room, b_room = (room_for(count * size) for count in (ax * ay * m * k * 2, bx * by * k * n * 4))
         copied = a_steps[3] != 1
-        left = pool.take(a_room) if copied else a
-        right = pool.take(b_room)
-        try:
+        rooms = (a_room, b_room) if copied else (b_room,)
+        with Scratch(pool, *rooms) as (*copies, right):
+            left = copies[0] if copied else a
             if k:
                 source = (*(2 * st for st in a_steps), 1)
                 target = (ay * m * k * 2, m * k * 2, k * 2, 2, 1)
@@ -321,9 +321,5 @@ def _contract(pool: Any, kernel: Contract, built: Build) -> Callable[..., None]:
                 *b_final, n * 2, 1,
             )  # fmt: skip
             multiply(out, left, right, x, y, m, n * 2, k * 2, *final)
-        finally:
-            if copied:
-                pool.give(left, a_room)
-            pool.give(right, b_room)
 
     return launch

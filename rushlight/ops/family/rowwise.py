@@ -18,6 +18,7 @@ from typing import Any
 from rushlight.core.dtypes import DType, compute_type
 from rushlight.core.errors import NotDifferentiable
 from rushlight.core.shapes import Shape, Spec, broadcast_shapes, numel
+from rushlight.devices.allocator import Scratch
 from rushlight.kernel.shapes import Reduce, Rowwise
 from rushlight.ops.family.build import built, check_device_dtype
 from rushlight.ops.family.row_layout import axis_strides, result_strides, row_layout, scattered
@@ -198,14 +199,11 @@ def _long_launch(
     room = -(-total * size // 64) * 64
 
     def launch(out: int, *addresses: int) -> None:
-        scratch = pool.take(room)
-        try:
+        with Scratch(pool, room) as (scratch,):
             run_main(scratch, *addresses, *main_tail)
             if rest:
                 run_end(scratch + chunks * size, *[a + k for a, k in zip(addresses, skips, strict=True)], *end_tail)
             run_final(out, scratch, *final_tail)
-        finally:
-            pool.give(scratch, room)
 
     return launch
 
