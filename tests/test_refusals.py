@@ -63,6 +63,7 @@ REFUSED = {
     "random bounds": (lambda: x.clone().random_(math.nan, 1.0), TypeError),
     "memory of a number": (lambda: x.clone().set_(1.0, size=(2,)), TypeError),
     "softmax of a bool": (lambda: rushlight.special.softmax(False, 1), TypeError),
+    "two outs for one result": (lambda: rushlight.clamp(x, 1.0, 2.0, out=(x.clone(), x.clone())), TypeError),
     "out and inplace": (lambda: rushlight.threshold(x.clone(), 9.0, 0.0, True, out=x.clone()), TypeError),
     "sizes of a number": (lambda: x.is_same_size(3), TypeError),
     "loss by text": (lambda: F.mse_loss(x, x, "sum"), KindError),
@@ -140,3 +141,8 @@ def test_a_refused_diagonal_is_not_filled():
     with pytest.raises(RuntimeError):
         row.fill_diagonal_(100.0, rushlight.ones(2, 2))
     assert row.tolist() == [[1.0] * 4]
+
+
+def test_zeta_of_large_orders_is_its_first_term():
+    orders = rushlight.tensor([2147483647.0, 100.0])
+    assert rushlight.special.zeta(orders, rushlight.tensor([7.0, 1.0])).tolist() == [0.0, 1.0]

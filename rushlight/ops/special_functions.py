@@ -79,14 +79,15 @@ _EULER = (
 
 def _rest(x: Expr, base: Expr) -> Expr:
     """The sum of (base + i) ** -x over all i >= 0, for base >= 10."""
-    power = s.power(base, -x)
+    first = power = s.power(base, -x)
     total = power * base / (x - 1) + power * 0.5
     factor, power = x, power / base
     for k, coefficient in enumerate(_EULER):
         total = total + factor * power * coefficient
         factor = factor * (x + (2 * k + 1)) * (x + (2 * k + 2))
         power = power / (base * base)
-    return total
+    # The factors leave the range where the power is nothing already.
+    return s.where(first.eq(0), const(0, x.dtype), total)
 
 
 def _zeta_end(x: Expr, q: Expr, total: Expr, count: Expr) -> Expr:
