@@ -110,6 +110,8 @@ TAKEN = {
     "new_full": lambda n: square().new_full((n,), 1.0),
     "resize_": lambda n: square().resize_(n, 2),
     "eye": lambda n: torch.eye(2, n),
+    "randint": lambda n: torch.randint(n, (2,)),
+    "randint between": lambda n: torch.randint(0, n, (n, 2)),
     "arange": lambda n: torch.arange(n),
     "linspace": lambda n: torch.linspace(0, 1, n),
     "tril_indices": lambda n: torch.tril_indices(2, 2, n),
@@ -420,6 +422,15 @@ def test_a_stride_larger_than_an_image_takes_no_time():
     x = torch.ones(1, 16, 4, 4, requires_grad=True)
     F.conv2d(x, torch.ones(16, 16, 2, 2), stride=1 << 40).sum().backward()
     assert x.grad.sum().item() == 16 * 16 * 4
+
+
+def test_a_step_beyond_all_elements_finds_one():
+    assert square()[::LARGE].tolist() == [[0.5, 1.5, 2.5, 3.5]]
+    assert line().unfold(0, 2, LARGE).tolist() == [[0.0, 1.0]]
+    assert F.unfold(image(), 2, stride=MANY).shape == (1, 4, 1)
+    x = square().requires_grad_()
+    x[::LARGE].sum().backward()
+    assert x.grad.sum().item() == 4.0
 
 
 def test_windows_of_nothing_take_no_time():

@@ -15,7 +15,7 @@ import functools
 import math
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -348,9 +348,9 @@ def randn(
 
 @composite("randint", method=False)
 def randint(
-    low: Any = 0,
-    high: Any = None,
-    size: tuple[int, ...] | None = None,
+    low: int = 0,
+    high: int | Sequence[int] | None = None,
+    size: Sequence[int] | None = None,
     *,
     dtype: DType | None = None,
     device: Any = None,
@@ -360,14 +360,17 @@ def randint(
 ) -> Value:
     """Integers from low to high - 1."""
     take("randint", named)
-    if size is None and not isinstance(high, int):
-        low, high, size = 0, low, high
-    elif high is None:
-        low, high = 0, low
-    if not isinstance(high, int) or size is None:
+    first: int = low
+    beyond: Any = high
+    sizes: Any = size
+    if sizes is None and not isinstance(beyond, int):
+        first, beyond, sizes = 0, low, beyond
+    elif beyond is None:
+        first, beyond = 0, low
+    if not isinstance(beyond, int) or sizes is None:
         raise TypeError("randint: call it as randint(high, size) or randint(low, high, size)")
-    spec = _spec((tuple(size),), dtype or int64, device)
-    return requiring(integers("randint", spec, low, high, generator), requires_grad)
+    spec = _spec((tuple(sizes),), dtype or int64, device)
+    return requiring(integers("randint", spec, first, beyond, generator), requires_grad)
 
 
 DIGITS = {float16: 11, bfloat16: 8, float32: 24, float64: 53}  # binary ones, of floating-point types

@@ -9,7 +9,7 @@ from rushlight.core.dtypes import int64
 from rushlight.core.errors import DTypeError, ShapeError
 from rushlight.core.shapes import Shape, broadcast_shapes, contiguous_strides, numel, reach, wrap_dim
 from rushlight.devices.allocator import room_for
-from rushlight.ops import compaction, creation, elementwise as e, indexing, reductions, views
+from rushlight.ops import compaction, creation, elementwise as e, indexing, reductions, unrecorded, views
 from rushlight.ops.arranging import flipped
 from rushlight.ops.family.view import View
 from rushlight.ops.registry import composite, register
@@ -394,6 +394,7 @@ def repeat_interleave(
 
 def _windows(shape: Shape, strides: Shape, dim: int, size: int, step: int) -> views.View3:
     count = (shape[dim] - size) // step + 1
+    step = step if count > 1 or step < unrecorded.FAR else 1
     return (
         (*shape[:dim], count, *shape[dim + 1 :], size),
         (*strides[:dim], strides[dim] * step, *strides[dim + 1 :], strides[dim]),

@@ -22,6 +22,8 @@ MOST = 1024
 
 get_state = STATE.get
 new = object.__new__
+# A step so long is no matter for layout where it leads to one element only: its stride might not fit int64.
+FAR = 1 << 31
 _rows: dict[Spec, tuple[int, int, Spec]] = {}  # the first dimension's size and step in bytes, and the spec of a row
 _parts: dict[Any, tuple[Spec, int, int]] = {}  # a view's spec, and the least and the most elements it may be on
 _seen: dict[Any, int] = {}
@@ -98,7 +100,7 @@ def part(x: Value, parts: Sequence[Any]) -> Value | None:
         count = max(0, -(-(stop - start) // step))
         skip += start * stride if count else 0
         shape.append(count)
-        strides.append(stride * step)
+        strides.append(stride * (step if count > 1 or step < FAR else 1))
     return at(x, (*shape, *spec.shape[dim:]), (*strides, *spec.strides[dim:]), skip)
 
 

@@ -167,6 +167,7 @@ def expand(input: Value, *size: int | Sequence[int]) -> Value:
 
 
 def sliced(shape: Shape, strides: Shape, dim: int, start: int, count: int, step: int) -> View3:
+    step = step if count > 1 or step < unrecorded.FAR else 1
     new_shape = (*shape[:dim], count, *shape[dim + 1 :])
     new_strides = (*strides[:dim], strides[dim] * step, *strides[dim + 1 :])
     return new_shape, new_strides, start * strides[dim] if count else 0

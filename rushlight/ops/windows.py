@@ -10,7 +10,7 @@ from typing import Any
 from rushlight.core.dtypes import compute_type
 from rushlight.core.errors import ShapeError
 from rushlight.core.shapes import Shape, Spec, check_inside, collapse, contiguous_strides
-from rushlight.ops import views
+from rushlight.ops import unrecorded, views
 from rushlight.ops.creation import full_spec
 from rushlight.ops.family.build import built
 from rushlight.ops.family.kernel_op import KernelOp
@@ -45,7 +45,8 @@ def windows_of(shape: Shape, strides: Shape, kernel: Sizes, stride: Sizes, dilat
     lead = len(shape) - len(kernel)
     sizes, inner = shape[lead:], strides[lead:]
     counts = tuple((n - d * (k - 1) - 1) // s + 1 for n, k, s, d in zip(sizes, kernel, stride, dilation, strict=True))
-    steps = tuple(st * s for st, s in zip(inner, stride, strict=True))
+    taken = [s if n > 1 or s < unrecorded.FAR else 1 for n, s in zip(counts, stride, strict=True)]
+    steps = tuple(st * s for st, s in zip(inner, taken, strict=True))
     inside = tuple(st * d for st, d in zip(inner, dilation, strict=True))
     return (*shape[:lead], *counts, *kernel), (*strides[:lead], *steps, *inside), 0
 
