@@ -6,6 +6,7 @@ be made by any library with PyTorch's names, and printed. Shapes and types are f
 
 from __future__ import annotations
 
+import copy
 import math
 import random
 from dataclasses import dataclass, field
@@ -249,7 +250,7 @@ class Draw:
             return getattr(self.library, self.one(DTYPES))
         if draw < 0.75:
             return self.one(([self.tensor()], [self.tensor(), self.tensor()], (self.tensor(), 1)))
-        return self.one(THINGS)
+        return copy.copy(self.one(THINGS))  # a call may write into it
 
     # ---- by name and annotation ----
 
