@@ -65,6 +65,8 @@ REFUSED = {
     "softmax of a bool": (lambda: rushlight.special.softmax(False, 1), TypeError),
     "two outs for one result": (lambda: rushlight.clamp(x, 1.0, 2.0, out=(x.clone(), x.clone())), TypeError),
     "out and inplace": (lambda: rushlight.threshold(x.clone(), 9.0, 0.0, True, out=x.clone()), TypeError),
+    "type of a number": (lambda: x.type_as(0), TypeError),
+    "offset of a sparse tensor": (lambda: x.to_sparse().storage_offset(), NotImplementedError),
     "sizes of a number": (lambda: x.is_same_size(3), TypeError),
     "loss by text": (lambda: F.mse_loss(x, x, "sum"), KindError),
 }

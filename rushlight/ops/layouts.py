@@ -77,7 +77,8 @@ def stride(self: Value, dim: int | None = None) -> Any:
 
 def storage_offset(self: Value) -> int:
     """How many elements of its storage lie before the first."""
-    return self.offset // self.spec.dtype.itemsize
+    itemsize = self.spec.dtype.itemsize  # asked first: a sparse tensor refuses here
+    return self.offset // itemsize
 
 
 def element_size(self: Value) -> int:

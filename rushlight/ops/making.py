@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from rushlight.core.dtypes import DType, complex_type, float32, float64, get_default, int64
-from rushlight.core.errors import DTypeError, RushlightError, ShapeError
+from rushlight.core.errors import DTypeError, KindError, RushlightError, ShapeError
 from rushlight.core.shapes import Shape, Spec
 from rushlight.devices.allocator import room_for
 from rushlight.ops import creation, elementwise as e, layouts, random, views
@@ -424,6 +424,8 @@ def new_empty_strided(self: Value, size: Sequence[int], stride: Sequence[int], *
 
 def type_as(self: Value, other: Value) -> Value:
     """This tensor in the type of another."""
+    if not isinstance(other, Value):
+        raise KindError(f"type_as(): a tensor is needed, got {type(other).__name__}")
     return e.cast(self, other.spec.dtype)
 
 
