@@ -148,3 +148,10 @@ def test_a_refused_diagonal_is_not_filled():
 def test_zeta_of_large_orders_is_its_first_term():
     orders = rushlight.tensor([2147483647.0, 100.0])
     assert rushlight.special.zeta(orders, rushlight.tensor([7.0, 1.0])).tolist() == [0.0, 1.0]
+
+
+def test_of_several_outs_none_is_written_where_one_is_refused():
+    values, vectors = rushlight.zeros(2), rushlight.zeros(2, 2, dtype=rushlight.int64)
+    with pytest.raises(RuntimeError):
+        rushlight.linalg.eigh(matrix, out=(values, vectors))
+    assert values.tolist() == [0.0, 0.0]

@@ -62,16 +62,19 @@ _FLAGS = frozenset(["all", "any"])  # which still take uint8 for bool
 def store(name: str, out: Any, result: Any) -> Any:
     """Put a result, or one for each of several outs, where it is wanted; what is given back is `out`."""
     if isinstance(result, Value):
+        _check_one(name, out, result)
         return _store_one(name, out, result)
     if not isinstance(result, (tuple, list)) or not isinstance(out, (tuple, list)) or len(out) != len(result):
         wanted = f"a tuple of {len(result)} tensors" if isinstance(result, (tuple, list)) else "no tensor"
         raise TypeError(f"{name}(): out must be {wanted}, got {type(out).__name__}")
+    for place, part in zip(out, result, strict=True):  # all of them, before anything is written
+        _check_one(name, place, part)
     stored = [_store_one(name, place, part) for place, part in zip(out, result, strict=True)]
     several: Any = type(result)
     return several(*stored) if hasattr(result, "_fields") else tuple(stored)
 
 
-def _store_one(name: str, out: Any, result: Value) -> Value:
+def _check_one(name: str, out: Any, result: Value) -> None:
     if not isinstance(out, Value):
         raise TypeError(f"{name}(): out must be a tensor, got {type(out).__name__}")
     if STATE.get().grad and (edge_of(out) is not None or edge_of(result) is not None):
@@ -88,6 +91,11 @@ def _store_one(name: str, out: Any, result: Value) -> Value:
             f"{name}(): result type {result.spec.dtype.name} can't be cast to the desired output type "
             f"{out.spec.dtype.name}; give an out of type {result.spec.dtype.name}"
         )
+    if out.spec.shape == result.spec.shape:  # another is resized first
+        inplace.check_writable(out, name)
+
+
+def _store_one(name: str, out: Value, result: Value) -> Value:
     with Changed(grad=False):
         if out.spec.shape != result.spec.shape:
             _resize(name, out, result)
