@@ -216,7 +216,11 @@ def with_out(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
             if folds:
                 named["dtype"] = out.spec.dtype
         made = function(*args, **named)
-        if name in _BOUNDED and isinstance(out, Value) and not any(isinstance(v, Value) for v in (*args[1:], *named.values())):
+        if (
+            name in _BOUNDED
+            and isinstance(out, Value)
+            and not any(isinstance(v, Value) for v in (*args[1:], *named.values()))
+        ):
             _check_exact(name, out, made)
         if name == "bernoulli" and isinstance(out, Value):  # 0 and 1 are there in every type
             made = e.cast(made, out.spec.dtype)
