@@ -67,6 +67,8 @@ REFUSED = {
     "out and inplace": (lambda: rushlight.threshold(x.clone(), 9.0, 0.0, True, out=x.clone()), TypeError),
     "type of a number": (lambda: x.type_as(0), TypeError),
     "offset of a sparse tensor": (lambda: x.to_sparse().storage_offset(), NotImplementedError),
+    "pooling by the norm of order 0": (lambda: F.lp_pool1d(rushlight.ones(1, 1, 5), 0.0, 2), RushlightError),
+    "strides over a block's rest": (lambda: rushlight.ones(1).expand(12).as_strided((3, 4), (2, 1)), RushlightError),
     "sizes of a number": (lambda: x.is_same_size(3), TypeError),
     "loss by text": (lambda: F.mse_loss(x, x, "sum"), KindError),
 }

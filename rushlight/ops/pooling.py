@@ -295,6 +295,8 @@ def _lp_pool(op: str, input: Value, p: float, kernel_size: Given, stride: Given 
     """(sum of x ** p) ** (1 / p). A mean times the full window's size, as PyTorch has it: with `ceil_mode` windows that
     reach out count as if they were full."""
     rank = int(op[-2])
+    if not p:
+        raise ShapeError(f"{op}: norm_type must not be 0, got {p!r}")
     mean = _avg_pool(op, e.pow(input, p), kernel_size, stride, 0, ceil_mode, True, None)
     # sign(x) * relu(|x|) is x, but its gradient at 0 is 0, as PyTorch has it.
     total = e.mul(e.mul(e.sign(mean), e.relu(e.abs(mean))), numel(each(kernel_size, rank, op, "kernel_size")))

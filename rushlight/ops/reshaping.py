@@ -504,8 +504,9 @@ def layout_of(
     start = x.offset // itemsize
     first = start if storage_offset is None else storage_offset
     room = x.memory.room
-    if x.base is None and not x.offset and room == room_for(x.spec.nbytes):
-        room = x.spec.nbytes  # the block may be larger than what was asked for
+    owner = x if x.base is None else x.base
+    if not owner.offset and room == room_for(owner.spec.high):
+        room = owner.spec.high  # the block may be larger than what was asked for; nobody wrote the rest
     if first < 0 or _reach(sizes, strides, first) * itemsize > room:
         raise ShapeError(f"{op}: sizes {list(sizes)}, strides {list(strides)}, offset {first} reach beyond the storage")
     return sizes, strides, first - start

@@ -399,7 +399,8 @@ def _backward(out: Any, args: list[Any]) -> list[Any]:
         return []
     total = sum((t.abs() if t.dtype.is_complex else t).sum().to(rushlight.float32) for t in roots)
     total.backward()
-    return _read([leaf.grad for leaf in _tensors(args) if leaf.grad is not None])
+    grads = [leaf.grad for leaf in _tensors(args) if leaf.grad is not None]
+    return _read(grads) if grads else []
 
 
 TWICE = 8  # one case in so many runs twice
@@ -503,6 +504,8 @@ def case(seed: int) -> None:
     finally:
         for operand in _inside([call.args, call.named]):
             operand.base = None
+        call.args.clear()  # a call may have put results into them
+        call.named.clear()
     _counts["refused" if refusal else "returned"] += 1
     after = rushlight.memory.allocated()
     for generation in (0, 1, 2):  # an error may hold its operands in a cycle; the youngest are collected at once
