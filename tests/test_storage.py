@@ -1,6 +1,7 @@
 """Storages, memory shared between processes, Python functions of elements."""
 
 import copy
+import gc
 import multiprocessing
 import os
 import pickle
