@@ -382,7 +382,9 @@ def outcome(call: Call) -> tuple[list[Any], str]:
         if not is_refusal(raised):
             raise Find(f"{type(raised).__name__}: {raised}") from raised
         refusal = f"{type(raised).__name__}: {raised}"
-    written = call.target.writes or "out" in call.named
+    names = [p.name for p in call.target.parameters]
+    by_place = "out" in names and len(call.args) > names.index("out")
+    written = call.target.writes or "out" in call.named or by_place
     if (refusal and not call.backward) or not written:
         for operand, bits, shape in zip(made, before, shapes, strict=True):
             base = operand.base
