@@ -3,7 +3,7 @@
 # Note [Capsules]
 1. A capsule holds a pointer to a struct that says where elements lie and how to let go of them. It is called "dltensor" or,
    since version 1 of the protocol, "dltensor_versioned"; who takes the elements over renames it to "used_...".
-2. What is given out stands in `_GIVEN` with the storage it keeps, until the taker calls the deleter, or the capsule dies
+2. What is given out stands in `_GIVEN` with a window on the storage, until the taker calls the deleter, or the capsule dies
    with its first name. What is taken in is a `Lent` storage whose owner calls the giver's deleter when it dies.
 3. Work on a GPU is in order on the legacy default stream, which is ours; for any other the giver waits.
 """
@@ -22,9 +22,10 @@ from rushlight.devices.registry import pool_of
 from rushlight.ops import elementwise as e
 from rushlight.ops.creation import device_name
 from rushlight.ops.family.build import check_device_dtype
-from rushlight.tape import call, replay
+from rushlight.tape import call
 from rushlight.tape.needed import edge_of
 from rushlight.tape.value import Value
+from rushlight.tape.windows import Window
 
 CPU, CUDA, ROCM = 1, 2, 10
 READ_ONLY, COPIED = 1, 2  # bits of a versioned struct's flags
@@ -152,14 +153,15 @@ def _describe(struct: Any, value: Value, kind: int, number: int) -> None:
     rank = len(spec.shape)
     shape, strides = ((ctypes.c_int64 * rank)(*sizes) for sizes in (spec.shape, spec.strides))
     elements = struct.elements
-    elements.address = replay.keep(value.memory) + value.offset  # somebody outside sees the memory now
+    window = Window(value.memory)
+    elements.address = window.address + value.offset
     elements.device = _Device(kind, number)
     elements.rank = rank
     code = _BFLOAT if spec.dtype is dtypes.bfloat16 else _KINDS[spec.dtype.kind]
     elements.type = _Type(code, 8 * spec.dtype.itemsize, 1)
     elements.shape = ctypes.cast(shape, ctypes.POINTER(ctypes.c_int64))
     elements.strides = ctypes.cast(strides, ctypes.POINTER(ctypes.c_int64))
-    _GIVEN[ctypes.addressof(struct)] = (struct, shape, strides, value.memory)
+    _GIVEN[ctypes.addressof(struct)] = (struct, shape, strides, window)
 
 
 def _wait(value: Value, kind: int, stream: Any) -> None:

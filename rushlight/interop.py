@@ -28,6 +28,7 @@ from rushlight.tape.needed import provide
 from rushlight.tape.op import Grad, Op, Plan
 from rushlight.tape.state import impure
 from rushlight.tape.value import Value
+from rushlight.tape.windows import Window
 
 
 def numpy_dtype(dtype: DType) -> Any:
@@ -89,14 +90,13 @@ class _Block:
 
     def __init__(self, value: Value) -> None:
         spec = value.spec
-        self.memory = value.memory  # not the handle, which may be given other memory
+        self.window = Window(value.memory)  # not the handle, which may be given other memory
         size = spec.dtype.itemsize
-        address = replay.keep(value.memory) + value.offset  # somebody outside sees the memory now
         # bfloat16 has no code in the array interface; it travels as 2-byte integers and is seen anew.
         code = "<i2" if spec.dtype is dtypes.bfloat16 else numpy_dtype(spec.dtype).str
         self.__array_interface__ = {
             "version": 3,
-            "data": (address, False),
+            "data": (self.window.address + value.offset, False),
             "shape": spec.shape,
             "strides": tuple(st * size for st in spec.strides),
             "typestr": code,

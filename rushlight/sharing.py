@@ -27,6 +27,7 @@ from rushlight.ops import creation
 from rushlight.tape import call, replay
 from rushlight.tape.state import impure
 from rushlight.tape.value import Leaf, Value
+from rushlight.tape.windows import leave_behind
 from rushlight.tensor import Tensor
 
 
@@ -109,13 +110,18 @@ def share(storage: Storage) -> None:
         block = Shared(pool, _descriptor(room), room)
         ctypes.memmove(block.address, old, room)
         if isinstance(storage, Lent):
+            leave_behind(storage)
             pool.take_back(old, room)
             pool.lend(block.address, room)
             storage.address, storage.owner = block.address, Owner(block)
             return
+        stays = leave_behind(storage)
         pool.held += room
         storage.address, storage.blocks = block.address, block  # type: ignore[assignment]
-        pool.blocks(room).append(old)
+        if stays:
+            pool.live += room
+        else:
+            pool.blocks(room).append(old)
 
 
 def _reduced(tensor: Tensor) -> Any:

@@ -20,6 +20,7 @@ from rushlight.ops import creation, inplace_views
 from rushlight.tape import call, replay
 from rushlight.tape.region import drop
 from rushlight.tape.value import Value
+from rushlight.tape.windows import check_closed, has_window
 from rushlight.tape.written import mark_written
 from rushlight.tensor import Tensor, device as Device, tensor
 
@@ -102,7 +103,8 @@ class UntypedStorage:
         return self
 
     def resizable(self) -> bool:
-        return not isinstance(self.memory, Lent) and sharing.block_of(self.memory) is None
+        memory = self.memory
+        return not (isinstance(memory, Lent) or sharing.block_of(memory) is not None or has_window(memory))
 
     def untyped(self) -> UntypedStorage:
         return self
@@ -164,7 +166,7 @@ class UntypedStorage:
         """Another number of bytes, the first of them the same; what is new is not set. At 0 the memory is given back."""
         if not self.resizable():
             raise RushlightError(
-                "resize_: a storage that is shared or belongs to NumPy has the size it has; .clone() it"
+                "resize_: a storage that is shared, belongs to NumPy or is seen by it has the size it has; .clone() it"
             )
         if nbytes < 0:
             raise ShapeError(f"resize_: a storage cannot have {nbytes} bytes")
@@ -198,6 +200,7 @@ class UntypedStorage:
 def _released(storage: Storage) -> None:
     """Give the block back; who reads the storage before it has one again is told."""
     with replay.LOCK, replay.Pins([storage]):
+        check_closed(storage, "resize_")
         replay.keep(storage)
         replay.before_write(storage)
         mark_written(storage)

@@ -14,6 +14,7 @@ import pytest
 import rushlight as rl
 import rushlight.nn.functional as F
 from rushlight import BudgetError, memory
+from rushlight.core import interrupts
 from rushlight.core.interrupts import is_unheard, unheard
 from rushlight.devices.allocator import Pool, Scratch, Storage
 from rushlight.devices.registry import pool_of
@@ -164,6 +165,17 @@ def test_unheard_functions_begin():
         signal.signal(signal.SIGALRM, before)
     assert stopped[False] > 20
     assert stopped[True] == 0
+
+
+@pytest.mark.parametrize("number", [None, 255])
+def test_an_interpreter_that_starts_functions_otherwise_gets_them_as_they_are(monkeypatch, number):
+    def usual() -> int:
+        return 7
+
+    code = usual.__code__
+    monkeypatch.setattr(interrupts, "_RESUME", number)
+    assert unheard(usual).__code__ is code and usual() == 7
+    assert not is_unheard(code)
 
 
 @pytest.mark.parametrize(

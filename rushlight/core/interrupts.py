@@ -68,27 +68,33 @@ class Uninterrupted:
 # its argument says that the function goes on after an `await`. An `__exit__` or a `__del__` that Ctrl-C stops there has not run
 # at all, and nobody calls it again. So `unheard` gives such a function a RESUME that does not look. Inside, signals are heard
 # after calls of C functions, at the start of other Python functions and at the ends of loops: what must happen together is
-# written without those between, or in a `try` that finishes it.
+# written without those between, or in a `try` that finishes it. An interpreter without RESUME gets the function as it is.
 
-_RESUME = dis.opmap["RESUME"]
+_RESUME = dis.opmap.get("RESUME")
 _NO_LOOK = 3  # "after an await"
 
 
 def unheard(function: F) -> F:
     """The function, which no signal keeps from beginning."""
     code: CodeType = function.__code__
-    text = bytearray(code.co_code)
-    text[_first_resume(code) + 1] = _NO_LOOK
-    function.__code__ = code.replace(co_code=bytes(text))
+    at = _first_resume(code)
+    if at is not None:
+        text = bytearray(code.co_code)
+        text[at + 1] = _NO_LOOK
+        function.__code__ = code.replace(co_code=bytes(text))
     return function
 
 
 def is_unheard(code: CodeType) -> bool:
-    return code.co_code[_first_resume(code) + 1] == _NO_LOOK
+    at = _first_resume(code)
+    return at is not None and code.co_code[at + 1] == _NO_LOOK
 
 
-def _first_resume(code: CodeType) -> int:
-    return next(at for at in range(0, len(code.co_code), 2) if code.co_code[at] == _RESUME)
+def _first_resume(code: CodeType) -> int | None:
+    """Where RESUME is; None where no RESUME of a function's start is found, whose argument is 0."""
+    text = code.co_code
+    found = [at for at in range(0, len(text), 2) if text[at] == _RESUME]
+    return found[0] if found and text[found[0] + 1] in (0, _NO_LOOK) else None
 
 
 # ---- Ctrl-C in a finaliser ----

@@ -210,11 +210,12 @@ class Storage:
     where the last was made.
     """
 
-    __slots__ = ("__weakref__", "address", "block", "blocks", "pool", "recipe", "room", "version", "written")
+    __slots__ = ("__weakref__", "address", "block", "blocks", "pool", "recipe", "room", "version", "windows", "written")
 
     address: int | None
     block: int | None  # set with the first recipe
     recipe: Any  # set in a region only
+    windows: Any  # see tape/windows.py; set by the first
     written: Any  # see tape/written.py
 
     def __init__(self, pool: Pool, room: int) -> None:

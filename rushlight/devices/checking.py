@@ -102,7 +102,7 @@ class Blocks:
         room = self.rooms.get(start, 0)
         if at >= 0 and end <= start + room:
             return f"the block of {room} bytes at {start:#x} is free" if start in self.idle else None
-        if any(start <= first and end <= start + room for start, room in self.lent):
+        if any(start <= first and end <= start + room for start, room in list(self.lent)):  # it changes meanwhile
             return None
         if at >= 0 and first < start + room:
             return f"the block at {start:#x} has {room} bytes"

@@ -151,15 +151,17 @@ def _at_once(op: MapOp, target: Value, inputs: Sequence[Any]) -> bool:
     if (state.grad and not (target.node is None and (base is None or base.node is None))) or storage.version < 0:
         return False
     ins, numbers = [], []
-    for x in inputs:
-        if not isinstance(x, Value):
-            numbers.append(x)
-            continue
-        if x is not target and (x.memory is storage or (state.grad and (x.node is not None or x.base is not None))):
-            return False
-        ins.append(x.memory.address + x.offset)  # type: ignore[operator]
     try:
+        for x in inputs:
+            if not isinstance(x, Value):
+                numbers.append(x)
+                continue
+            if x is not target and (x.memory is storage or (state.grad and (x.node is not None or x.base is not None))):
+                return False
+            ins.append(x.memory.address + x.offset)  # type: ignore[operator]
         plan.launch(storage.address + target.offset, *ins, *plan.tail, *numbers)  # type: ignore[misc,operator]
+    except TypeError:  # memory that was given back: the longer way says so
+        return False
     except AnomalyError:  # it was written all the same
         mark_written(storage)
         raise
@@ -341,7 +343,7 @@ def write_into(targets: Sequence[Value], plan: Plan, inputs: Sequence[Value], pa
     assert plan.launch is not None
     storages = [t.memory for t in targets]
     if not STATE.get().special and nothing_watched():  # nothing was dropped, and nobody is disturbed
-        _launch_into(targets, storages, plan, [v.memory.address + v.offset for v in inputs], params)  # type: ignore[operator]
+        _launch_into(storages, plan, _addresses(targets), _addresses(inputs), params)
         return
     impure()
     saving = STATE.get().saving
@@ -350,11 +352,11 @@ def write_into(targets: Sequence[Value], plan: Plan, inputs: Sequence[Value], pa
     with replay.LOCK, replay.Pins([*storages, *(v.memory for v in inputs)]):
         for storage in storages:
             replay.before_write(storage)
-        replay.pinned_addresses(targets)
+        outs = replay.pinned_addresses(targets)
         ins = replay.pinned_addresses(inputs)
         recipe = _recipe_of_write(targets, plan, inputs, params)
         try:
-            _launch_into(targets, storages, plan, ins, params)
+            _launch_into(storages, plan, outs, ins, params)
         finally:
             for storage in storages:
                 make_plain(storage)
@@ -362,10 +364,16 @@ def write_into(targets: Sequence[Value], plan: Plan, inputs: Sequence[Value], pa
             replay.adopt_all(recipe, storages, STATE.get().region)
 
 
+def _addresses(values: Sequence[Value]) -> list[int]:
+    try:
+        return [v.memory.address + v.offset for v in values]  # type: ignore[operator]
+    except TypeError:  # memory that was given back, which is said there
+        return replay.addresses(values)
+
+
 def _launch_into(
-    targets: Sequence[Value], storages: Sequence[Storage], plan: Plan, ins: Sequence[int], params: tuple[Any, ...]
+    storages: Sequence[Storage], plan: Plan, outs: Sequence[int], ins: Sequence[int], params: tuple[Any, ...]
 ) -> None:
-    outs = [t.memory.place + t.offset for t in targets]  # type: ignore[operator]
     try:
         plan.launch(*outs, *ins, *plan.tail, *params)  # type: ignore[misc]
     except AnomalyError:  # it was written all the same

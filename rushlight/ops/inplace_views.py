@@ -27,6 +27,7 @@ from rushlight.tape.hook_tables import add_to
 from rushlight.tape.needed import edge_of
 from rushlight.tape.state import STATE, impure
 from rushlight.tape.value import Leaf, Value, history_of
+from rushlight.tape.windows import check_closed
 from rushlight.tape.written import mark_written
 
 
@@ -98,6 +99,7 @@ def grow(storage: Storage, room: int, name: str) -> None:
             f"{name}: the memory belongs to others too (NumPy, a capsule, another process); .clone() it first"
         )
     with replay.LOCK, replay.Pins([storage]):
+        check_closed(storage, name)
         old = replay.keep(storage)
         replay.before_write(storage)
         pool: Any = storage.pool
