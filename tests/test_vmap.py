@@ -322,3 +322,13 @@ def test_what_is_learned_of_a_call_is_no_more_than_its_kind():
         with rl.no_grad():
             assert not vmap(lambda a: rl.softmax(a, 0))(x.detach().requires_grad_()).requires_grad
         assert vmap(lambda a: rl.softmax(a, 0))(x.detach().requires_grad_()).requires_grad
+
+
+def test_views_by_strides():
+    x = rl.arange(60.0).view(3, 4, 5)
+    made = vmap(lambda a: a.as_strided((2, 2), (1, 5)))(x)
+    assert made.tolist() == [a[:2, :2].t().tolist() for a in x]
+    slope = vmap(grad(lambda a: (a.as_strided((2, 2), (1, 5)) ** 2).sum()))(x)
+    assert slope[:, :2, :2].tolist() == (2 * x[:, :2, :2]).tolist() and slope.sum() == slope[:, :2, :2].sum()
+    with pytest.raises(rl.RushlightError, match="beyond"):
+        vmap(lambda a: a.as_strided((2, 20), (5, 2)))(x)

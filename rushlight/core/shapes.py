@@ -167,7 +167,8 @@ def view_strides(shape: Shape, strides: Shape, target: Shape) -> Shape | None:
 
 # Note [Reach]
 # 1. Elements of a spec lie in the bytes [low, high) counted from the address of its first element; an empty spec reaches nothing.
-#    `Spec.of`, the only maker, refuses negative sizes and layouts that no address can hold, so every spec has a true reach.
+#    `Spec.of`, the maker of all but a batch's examples (Note [Batching]), refuses negative sizes and layouts that no address can
+#    hold, so every spec has a true reach.
 # 2. A value is a spec laid over a storage at an offset: offset + low >= 0 and offset + high <= storage.room. A new result has a
 #    block of its spec's reach (`Plan.rooms`). A view made by a plan is checked when the plan is made: it reaches no further than
 #    its input (`check_inside`), which lies in the storage. Every other layout over memory that is there already (storages, NumPy,

@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from rushlight.core.errors import RushlightError
-from rushlight.core.shapes import Known, Shape, Size, Spec, interned, numel
+from rushlight.core.shapes import Known, Shape, Size, Spec, interned, numel, reach
 from rushlight.tape.needed import Needed
 from rushlight.tape.op import Op, Plan, Static
 from rushlight.tape.state import STATE, Changed
@@ -69,6 +69,7 @@ class BatchSpec(Spec):
             spec.size = Size(spec.shape)
             spec.numel = numel(spec.shape)
             spec.nbytes = spec.numel * spec.dtype.itemsize
+            spec.low, spec.high = reach(spec.shape, spec.strides, spec.dtype.itemsize)  # one example's
             spec.differentiable = physical.differentiable
             spec.contiguous = physical.contiguous
             spec = interned(_SPECS, key, spec)
