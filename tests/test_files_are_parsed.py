@@ -272,6 +272,9 @@ def test_classes_and_types_of_elements_cannot_be_changed():
 def test_an_ordered_dict_keeps_its_attributes_and_its_methods():
     ordered = call("collections", "OrderedDict")
     assert load(build(ordered, {"_metadata": 1}))._metadata == 1
+    for kind in ("OrderedDict", "Counter"):
+        made = load(build(call("collections", kind), {"values": 5}))
+        assert made.values == 5 and made == {}
     for state in ({"__array_interface__": {}}, [("a", 1)], {1: 2}, None, 5):
         with pytest.raises(UnsafeFile):
             load(build(ordered, state))
@@ -426,6 +429,53 @@ HOSTILE = {
     "equal hashes of tuples in a set": b"\x8f("
     + b"".join(plain(k * (2**61 - 1)) + pickle.TUPLE1 for k in range(1, 60_000))
     + b"\x90",
+    "equal hashes of long tuples": prepared(7, -1, -2)
+    + b"}("
+    + b"".join(b"(" + get(0) * 900 + b"".join(get(1 + (i >> k & 1)) for k in range(12)) + b"tN" for i in range(4000))
+    + b"u",
+    "equal hashes of sets": b"".join(
+        b"("
+        + b"".join(plain(k * (2**61 - 1)) for k in range(1, 300) if k != skipped)
+        + pickle.FROZENSET
+        + put(skipped)
+        + b"0"
+        for skipped in range(1, 100)
+    )
+    + b"}("
+    + b"".join(get(skipped) + b"N" for skipped in range(1, 100)) * 100
+    + b"u",
+    "equal hashes copied": prepared(
+        {k * (2**61 - 1): 1 for k in range(1, 3501)}, MEGABYTE, Raw(name("collections", "Counter"))
+    )
+    + (get(2) + get(0) + b"\x85R0") * 250
+    + b"N",
+    "long text of two copies as a key": prepared("a" * 2_000_000, "a" * 2_000_000)
+    + b"}("
+    + get(0)
+    + b"N"
+    + (get(1) + b"N") * 200_000
+    + b"u",
+    "one state for a tensor again and again": prepared({f"a{k}": k for k in range(6000)})
+    + A.code
+    + (get(0) + b"b") * 6000,
+    "one state for many devices": prepared((None, dict.fromkeys(range(6000))))
+    + (name("rushlight.naming", "device") + b")R" + get(0) + b"b") * 6000,
+    "one defaultdict in another again and again": prepared(Raw(name("collections", "defaultdict")))
+    + get(0)
+    + b")R("
+    + b"".join(plain(k) + b"N" for k in range(30_000))
+    + b"u"
+    + put(1)
+    + b"0"
+    + get(0)
+    + b")R("
+    + b"".join(plain(k) + get(1) for k in range(30_000))
+    + b"u",
+    "an expanded tensor as the name of an attribute": A.code + b"}" + shared(A, (1 << 31,), (0,), 0).code + b"Nsb",
+    "an expanded tensor as a part of a device": name("rushlight.naming", "device")
+    + b")RN}"
+    + shared(A, (1 << 31,), (0,), 0).code
+    + b"Ns\x86b",
     "deep slices": plain(None)
     + (b"NN" + pickle.TUPLE3 + put(0) + b"0" + name("builtins", "slice") + get(0) + b"R") * 5,
     "long number that is not there": pickle.LONG4 + struct.pack("<i", -1),
@@ -715,6 +765,12 @@ def test_classes_that_the_program_names():
         for state in ((None, {"offset": 1 << 40}), {"offset": 1 << 40}, {"shape": 1}):
             with pytest.raises(UnsafeFile):
                 load(build(call(Weight.__module__, "Weight", A, True), state))
+        with rl.serialization.safe_globals([rl.UntypedStorage, rl.FloatStorage, rl.TypedStorage]):
+            untyped = call("rushlight.storage", "_from_bytes", bytes(8), "cpu")
+            typed = call("rushlight.storage", "_over", untyped, dtype())
+            for thing, slot in ((untyped, "used"), (untyped, "memory"), (typed, "_untyped_storage")):
+                with pytest.raises(UnsafeFile, match="sets attributes"):
+                    load(build(thing, (None, {slot: 1 << 40})))
         stubborn = name(Stubborn.__module__, "Stubborn") + b")\x81}b"
         with pytest.raises(UnsafeFile, match="refused"):
             load(stubborn)

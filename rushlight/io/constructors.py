@@ -9,7 +9,7 @@
    own dict. No such name may be a slot or a property of the class, or one that Python or NumPy look
    for (`__array_interface__`), and nothing that can be called takes a method's place.
 3. `SAFE` are the classes and functions that the program named (`add_safe_globals`). They are called
-   as a file says, but tensors and types of elements are out of their reach too.
+   as a file says, but tensors, storages and types of elements are out of their reach too.
 """
 
 from __future__ import annotations
@@ -135,11 +135,14 @@ class Maker:
         return collections.OrderedDict()
 
     def counter(self, *args: Any) -> Any:
-        if not args:
-            return collections.Counter()
-        _fit("Counter", args, dict)
-        self.ledger.spend(8 * len(args[0]))
-        return collections.Counter(args[0])
+        made: Any = collections.Counter()
+        if args:
+            _fit("Counter", args, dict)
+            self.ledger.spend(8 * len(args[0]))
+            for element, count in args[0].items():
+                self.enter(made, element)
+                made[element] = count
+        return made
 
     def default_dict(self, *args: Any) -> Any:
         if len(args) > 1 or (args and args[0] is not None and not any(args[0] is f for f in _FACTORIES)):
@@ -311,6 +314,7 @@ def find(module: Any, name: Any) -> Any:
 
 
 _WITH_ATTRIBUTES = (*_DENSE, coo.SparseTensor, csr.CsrTensor, collections.OrderedDict, collections.Counter)
+_GUARDED = (Value, DType, type, storage.UntypedStorage, storage.TypedStorage)
 
 
 def attach(thing: Any, state: Any) -> None:
@@ -318,7 +322,7 @@ def attach(thing: Any, state: Any) -> None:
     kind = thing.__class__
     if kind is device:
         _rename(thing, state)
-    elif isinstance(thing, (Value, DType, type)) or kind in _WITH_ATTRIBUTES:
+    elif isinstance(thing, _GUARDED) or kind in _WITH_ATTRIBUTES:
         if kind not in _WITH_ATTRIBUTES and not (isinstance(thing, Value) and is_of_safe_class(thing)):
             raise UnsafeFile(f"load: the file sets attributes of {_told(thing)}")
         thing.__dict__.update(_attributes(kind, state))
@@ -333,7 +337,7 @@ def _attributes(kind: type, state: Any) -> dict[str, Any]:
         raise UnsafeFile(f"load: attributes of {_told(kind)} are given by what is no dict")
     for name, value in state.items():
         if name.__class__ is not str or (name.startswith("__") and name.endswith("__")):
-            raise UnsafeFile(f"load: the file sets {_told(str(name))} of {_told(kind)}, which is not a user's to set")
+            raise UnsafeFile(f"load: the file sets {_told(name)} of {_told(kind)}, which is not a user's to set")
         known = getattr(kind, name, None)
         if known is not None and (hasattr(type(known), "__set__") or callable(value)):
             raise UnsafeFile(f"load: the file sets {_told(name)} of {_told(kind)}, which the class has")
@@ -352,7 +356,7 @@ def _device(kind: str, index: int | None) -> device:
 def _rename(thing: device, state: Any) -> None:
     """A device of an older file: (None, {"type": ..., "index": ...})."""
     parts = state[1] if state.__class__ is tuple and len(state) == 2 and state[0] is None else None
-    if parts.__class__ is not dict or sorted(map(str, parts)) != ["index", "type"]:
+    if parts.__class__ is not dict or len(parts) != 2 or "type" not in parts or "index" not in parts:
         raise UnsafeFile("load: a device is given by its type and its index")
     _fit("device", (parts.get("type"), parts.get("index")), str, (int, _NONE))
     named = _device(parts["type"], parts["index"])

@@ -9,7 +9,8 @@
    opcode is told to the ledger, which allows a fixed number of bytes or steps for each byte read:
    memory and time are linear in the file's length.
 3. Keys are hashed, so they are numbers, text, or small tuples of them. Equal hashes in one container
-   are counted: each costs as many comparisons as there are before it.
+   are counted: each costs as many comparisons as there are before it, and a comparison as many steps
+   as the key has parts. Of long text every use is counted: equal text is compared to its end.
 4. Nothing recurses. Whether the result is nested too deeply for programs that do is looked at when
    it is complete. Python frees nested defaultdicts by recursion in C, so those are counted at once.
 """
@@ -34,6 +35,7 @@ _CHUNK = 1 << 16
 _LONGEST_NAME = 1000
 _KEY_BITS = 1024  # of a whole number that is a key
 _KEY_PARTS = 1000  # of a tuple that is a key
+_KEY_TEXT = 1024  # characters that are compared in one step
 _KEY_DEPTH = 50  # tuples in it inside each other: Python hashes and compares them by recursion
 _DEFAULTS_DEPTH = 100  # defaultdicts inside each other: Python ends them by recursion in C
 _MAGIC = 0x1950A86A20F9469CFC6C  # the first thing in PyTorch's files before they were zip files
@@ -355,56 +357,64 @@ class Reader:
 
     # ---- keys ----
 
-    def check_key(self, key: Any) -> None:
-        """That a key can be hashed and compared in little time. See Note [Reading pickles] 3."""
+    def weigh(self, key: Any) -> int:
+        """In how many steps a key is hashed and compared, if it may be one. See Note [Reading pickles] 3."""
         kind = key.__class__
-        if kind in _PLAIN_KEYS or kind is complex:
-            return
-        if kind is int:
-            if key.bit_length() > _KEY_BITS:
-                raise UnsafeFile("load: the file has a key that is too large a number")
-            return
+        if kind is str or kind is bytes:
+            return 1 + len(key) // _KEY_TEXT
+        if kind is int and key.bit_length() > _KEY_BITS:
+            raise UnsafeFile("load: the file has a key that is too large a number")
         if isinstance(key, tuple) or kind is frozenset:
-            self.check_parts(key)
-        elif not isinstance(key, Value) and not is_safe(kind):  # tensors are hashed by identity
+            return self.weigh_parts(key)
+        plain = kind in _PLAIN_KEYS or kind is int or kind is complex
+        if not plain and not isinstance(key, Value) and not is_safe(kind):  # tensors are hashed by identity
             raise UnsafeFile(f"load: a {type(key).__name__} cannot be a key of a dict or an element of a set")
+        return 1
 
-    def check_parts(self, key: Any) -> None:
-        left, count = [(key, 1)], 0
+    def weigh_parts(self, key: Any) -> int:
+        left, count, steps = [(key, 1)], 0, 0
+        each = 1
         while left:
             parts, depth = left.pop()
             count += 1 + len(parts)
             self.ledger.spend(1 + len(parts))
             if count > _KEY_PARTS or depth > _KEY_DEPTH:
                 raise UnsafeFile("load: the file has a key of too many parts")
+            if parts.__class__ is frozenset:
+                each = _KEY_PARTS  # an element of one is compared with those of equal hash in the other
             for part in parts:
                 if isinstance(part, tuple) or part.__class__ is frozenset:
                     left.append((part, depth + 1))
                 else:
-                    self.check_key(part)
+                    steps += self.weigh(part)
+        return each * (count + steps)
 
     def enter(self, target: Any, key: Any) -> None:
         """Check a key that is about to go into a container, and count those of equal hash, which are compared with it."""
         kind = key.__class__
+        if kind is str or kind is bytes:
+            if len(key) >= _KEY_TEXT:
+                self.ledger.spend(len(key) // _KEY_TEXT)
+            return
         if kind in _PLAIN_KEYS or (kind is int and -(1 << 60) < key < 1 << 60):
             return  # equal hashes are rare
-        self.check_key(key)
+        steps = self.weigh(key)
         _, counts = self.hashes.setdefault(id(target), (target, {}))
         code = _hash(key)
         before = counts[code] = counts.get(code, 0) + 1
-        self.ledger.spend(before - 1)
+        self.ledger.spend((before - 1) * steps)
 
     def nest(self, target: Any, value: Any) -> None:
         """Note that a defaultdict goes into another, which must be complete by then."""
         if id(target) in self.defaults:
             raise UnsafeFile("load: the file fills a defaultdict that is in another one already")
-        if value.__class__ is not collections.defaultdict:
+        if value.__class__ is not collections.defaultdict or id(value) in self.defaults:
             return
         inside = [self.defaults[id(v)][1] for v in value.values() if id(v) in self.defaults]
         depth = 1 + max(inside, default=0)
         if depth > _DEFAULTS_DEPTH or value is target:
             raise UnsafeFile("load: the file has defaultdicts too deep inside each other")
-        self.ledger.spend(len(value) if id(value) not in self.defaults else 0)
+        self.ledger.spend(len(value))
         self.defaults[id(value)] = (value, depth)
 
     # ---- what has a name ----
@@ -439,6 +449,7 @@ class Reader:
 
     def build(self) -> None:
         state, thing = self.stack.pop(), self.stack[-1]
+        self.ledger.spend(_entries(state))
         if is_of_safe_class(thing) and not isinstance(thing, Value):
             self.trusted(lambda: attach(thing, state))
         else:
@@ -547,6 +558,12 @@ def _is_own(error: BaseException) -> bool:
     return trace is not None and trace.tb_frame.f_globals is globals()
 
 
+def _entries(state: Any) -> int:
+    """How many entries the dicts of an object's state have: the file may use one state for many objects."""
+    parts = state if state.__class__ is tuple and len(state) == 2 else (state,)
+    return sum(len(part) for part in parts if isinstance(part, dict))
+
+
 def _hash(key: Any) -> int:
     try:
         return hash(key)
@@ -564,7 +581,7 @@ def _parts(thing: Any) -> Iterator[Any]:
         yield from thing
         return
     if kind in _DICTS:
-        yield from thing.values()
+        yield from dict.values(thing)  # `thing.values` may be something else that a user wrote there
     yield from getattr(thing, "__dict__", {}).values()
 
 
