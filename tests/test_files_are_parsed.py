@@ -267,6 +267,17 @@ def test_classes_and_types_of_elements_cannot_be_changed():
     assert rl.float32.itemsize == itemsize and nn.Parameter.__repr__ is told
     with rl.serialization.safe_globals([rl.dtype, rl.Tensor, nn.Parameter]), pytest.raises(UnsafeFile):
         load(build(dtype(), (None, {"itemsize": 1})))
+    order = rl.channels_last.order
+    with rl.serialization.safe_globals([object, Named]):  # every class is derived from it
+        for module, word in (
+            ("rushlight.interop", "from_pickle"),
+            ("rushlight.ops.creation", "channels_last"),
+            (Named.__module__, "Named"),
+        ):
+            for state in ({"__doc__": "x", "order": 3}, (None, {"__doc__": "x", "order": 3})):
+                with pytest.raises(UnsafeFile, match="sets attributes"):
+                    load(build(Raw(name(module, word)), state))
+    assert rl.channels_last.order == order and interop.from_pickle.__doc__ != "x" and Named.__doc__ != "x"
 
 
 def test_an_ordered_dict_keeps_its_attributes_and_its_methods():

@@ -314,6 +314,7 @@ def find(module: Any, name: Any) -> Any:
 
 
 _WITH_ATTRIBUTES = (*_DENSE, coo.SparseTensor, csr.CsrTensor, collections.OrderedDict, collections.Counter)
+_SHARED = frozenset(map(id, KNOWN.values()))  # what a file reaches by name is the program's
 _GUARDED = (Value, DType, type, storage.UntypedStorage, storage.TypedStorage)
 
 
@@ -322,6 +323,8 @@ def attach(thing: Any, state: Any) -> None:
     kind = thing.__class__
     if kind is device:
         _rename(thing, state)
+    elif id(thing) in _SHARED or is_safe(thing):
+        raise UnsafeFile(f"load: the file sets attributes of {_told(thing)}, which others use too")
     elif isinstance(thing, _GUARDED) or kind in _WITH_ATTRIBUTES:
         if kind not in _WITH_ATTRIBUTES and not (isinstance(thing, Value) and is_of_safe_class(thing)):
             raise UnsafeFile(f"load: the file sets attributes of {_told(thing)}")

@@ -40,7 +40,7 @@ REFUSALS = (
     UserWarning,
     ValueError,
 )
-NO_REFUSALS = (RecursionError, getattr(errors, "ForeignAccess", RecursionError))
+NO_REFUSALS = (RecursionError, errors.ForeignAccess)
 
 
 class Find(Exception):
