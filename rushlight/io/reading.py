@@ -8,9 +8,7 @@
 2. A length in the file is believed only as far as there are bytes. Work besides one object per
    opcode is told to the ledger, which allows a fixed number of bytes or steps for each byte read:
    memory and time are linear in the file's length.
-3. Keys are hashed, so they are numbers, text, or small tuples of them. Equal hashes in one container
-   are counted: each costs as many comparisons as there are before it, and a comparison as many steps
-   as the key has parts. Of long text every use is counted: equal text is compared to its end.
+3. Keys are hashed and compared: see Note [Keys].
 4. Nothing recurses. Whether the result is nested too deeply for programs that do is looked at when
    it is complete. Python frees nested defaultdicts by recursion in C, so those are counted at once.
 """
@@ -25,24 +23,18 @@ import struct
 from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
 
-from rushlight.core.dtypes import DType
 from rushlight.io.constructors import Maker, Place, attach, find, is_of_safe_class, is_safe
+from rushlight.io.keys import Keys
 from rushlight.io.limits import DEPTH, Ledger, TruncatedFile, UnsafeFile
-from rushlight.naming import device
 from rushlight.tape.value import Value
 
 _CHUNK = 1 << 16
 _LONGEST_NAME = 1000
-_KEY_BITS = 1024  # of a whole number that is a key
-_KEY_PARTS = 1000  # of a tuple that is a key
-_KEY_TEXT = 1024  # characters that are compared in one step
-_KEY_DEPTH = 50  # tuples in it inside each other: Python hashes and compares them by recursion
 _DEFAULTS_DEPTH = 100  # defaultdicts inside each other: Python ends them by recursion in C
 _MAGIC = 0x1950A86A20F9469CFC6C  # the first thing in PyTorch's files before they were zip files
 _ZIP = b"PK\x03\x04"
 
 _DICTS = (dict, collections.OrderedDict, collections.defaultdict, collections.Counter)
-_PLAIN_KEYS = frozenset([str, bytes, bool, float, type(None), DType, device])  # floats: 34 of one hash
 
 
 def read(file: Any, place: Place | None, encoding: str = "ASCII", errors: str = "strict") -> Any:
@@ -61,11 +53,11 @@ class Reader:
         self.encoding = encoding
         self.errors = errors
         self.ledger = Ledger()
+        self.enter = Keys(self.ledger).enter
         self.maker = Maker(self.ledger, place, self.enter)
         self.stack: list[Any] = []
         self.marks: list[list[Any]] = []  # the stacks below each mark
         self.memo: dict[int, Any] = {}
-        self.hashes: dict[int, tuple[Any, dict[int, int]]] = {}  # see `enter`
         self.defaults: dict[int, tuple[Any, int]] = {}  # defaultdicts inside others, and how deep they are
 
     def load(self) -> Any:
@@ -355,54 +347,7 @@ class Reader:
             made.add(item)
         self.stack.append(frozenset(made))
 
-    # ---- keys ----
-
-    def weigh(self, key: Any) -> int:
-        """In how many steps a key is hashed and compared, if it may be one. See Note [Reading pickles] 3."""
-        kind = key.__class__
-        if kind is str or kind is bytes:
-            return 1 + len(key) // _KEY_TEXT
-        if kind is int and key.bit_length() > _KEY_BITS:
-            raise UnsafeFile("load: the file has a key that is too large a number")
-        if isinstance(key, tuple) or kind is frozenset:
-            return self.weigh_parts(key)
-        plain = kind in _PLAIN_KEYS or kind is int or kind is complex
-        if not plain and not isinstance(key, Value) and not is_safe(kind):  # tensors are hashed by identity
-            raise UnsafeFile(f"load: a {type(key).__name__} cannot be a key of a dict or an element of a set")
-        return 1
-
-    def weigh_parts(self, key: Any) -> int:
-        left, count, steps = [(key, 1)], 0, 0
-        each = 1
-        while left:
-            parts, depth = left.pop()
-            count += 1 + len(parts)
-            self.ledger.spend(1 + len(parts))
-            if count > _KEY_PARTS or depth > _KEY_DEPTH:
-                raise UnsafeFile("load: the file has a key of too many parts")
-            if parts.__class__ is frozenset:
-                each = _KEY_PARTS  # an element of one is compared with those of equal hash in the other
-            for part in parts:
-                if isinstance(part, tuple) or part.__class__ is frozenset:
-                    left.append((part, depth + 1))
-                else:
-                    steps += self.weigh(part)
-        return each * (count + steps)
-
-    def enter(self, target: Any, key: Any) -> None:
-        """Check a key that is about to go into a container, and count those of equal hash, which are compared with it."""
-        kind = key.__class__
-        if kind is str or kind is bytes:
-            if len(key) >= _KEY_TEXT:
-                self.ledger.spend(len(key) // _KEY_TEXT)
-            return
-        if kind in _PLAIN_KEYS or (kind is int and -(1 << 60) < key < 1 << 60):
-            return  # equal hashes are rare
-        steps = self.weigh(key)
-        _, counts = self.hashes.setdefault(id(target), (target, {}))
-        code = _hash(key)
-        before = counts[code] = counts.get(code, 0) + 1
-        self.ledger.spend((before - 1) * steps)
+    # ---- defaultdicts ----
 
     def nest(self, target: Any, value: Any) -> None:
         """Note that a defaultdict goes into another, which must be complete by then."""
@@ -562,13 +507,6 @@ def _entries(state: Any) -> int:
     """How many entries the dicts of an object's state have: the file may use one state for many objects."""
     parts = state if state.__class__ is tuple and len(state) == 2 else (state,)
     return sum(len(part) for part in parts if isinstance(part, dict))
-
-
-def _hash(key: Any) -> int:
-    try:
-        return hash(key)
-    except TypeError as error:  # of a class that the program named
-        raise UnsafeFile(f"load: a {type(key).__name__} cannot be a key of a dict or an element of a set") from error
 
 
 # ---- the result ----

@@ -1,0 +1,86 @@
+"""Keys of dicts and elements of sets that a file gives: what may be one, and what entering it costs.
+
+# Note [Keys]
+1. Keys are hashed and compared, so they are numbers, text, or small tuples and frozen sets of them.
+2. Equal hashes in one container are counted: each costs as many comparisons as there are before it,
+   and a comparison as many steps as the key has parts.
+3. Of long text every use is counted: equal text is compared to its end.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rushlight.core.dtypes import DType
+from rushlight.io.constructors import is_safe
+from rushlight.io.limits import Ledger, UnsafeFile
+from rushlight.naming import device
+from rushlight.tape.value import Value
+
+_KEY_BITS = 1024  # of a whole number that is a key
+_KEY_PARTS = 1000  # of a tuple that is a key
+_KEY_TEXT = 1024  # characters that are compared in one step
+_KEY_DEPTH = 50  # tuples in it inside each other: Python hashes and compares them by recursion
+_PLAIN_KEYS = frozenset([str, bytes, bool, float, type(None), DType, device])  # floats: 34 of one hash
+
+
+class Keys:
+    """The keys of one file."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self.ledger = ledger
+        self.hashes: dict[int, tuple[Any, dict[int, int]]] = {}  # of each container: how many keys have a hash
+
+    def weigh(self, key: Any) -> int:
+        """In how many steps a key is hashed and compared, if it may be one. See Note [Keys]."""
+        kind = key.__class__
+        if kind is str or kind is bytes:
+            return 1 + len(key) // _KEY_TEXT
+        if kind is int and key.bit_length() > _KEY_BITS:
+            raise UnsafeFile("load: the file has a key that is too large a number")
+        if isinstance(key, tuple) or kind is frozenset:
+            return self.weigh_parts(key)
+        plain = kind in _PLAIN_KEYS or kind is int or kind is complex
+        if not plain and not isinstance(key, Value) and not is_safe(kind):  # tensors are hashed by identity
+            raise UnsafeFile(f"load: a {type(key).__name__} cannot be a key of a dict or an element of a set")
+        return 1
+
+    def weigh_parts(self, key: Any) -> int:
+        left, count, steps = [(key, 1)], 0, 0
+        each = 1
+        while left:
+            parts, depth = left.pop()
+            count += 1 + len(parts)
+            self.ledger.spend(1 + len(parts))
+            if count > _KEY_PARTS or depth > _KEY_DEPTH:
+                raise UnsafeFile("load: the file has a key of too many parts")
+            if parts.__class__ is frozenset:
+                each = _KEY_PARTS  # an element of one is compared with those of equal hash in the other
+            for part in parts:
+                if isinstance(part, tuple) or part.__class__ is frozenset:
+                    left.append((part, depth + 1))
+                else:
+                    steps += self.weigh(part)
+        return each * (count + steps)
+
+    def enter(self, target: Any, key: Any) -> None:
+        """Check a key that is about to go into a container, and count those of equal hash, which are compared with it."""
+        kind = key.__class__
+        if kind is str or kind is bytes:
+            if len(key) >= _KEY_TEXT:
+                self.ledger.spend(len(key) // _KEY_TEXT)
+            return
+        if kind in _PLAIN_KEYS or (kind is int and -(1 << 60) < key < 1 << 60):
+            return  # equal hashes are rare
+        steps = self.weigh(key)
+        _, counts = self.hashes.setdefault(id(target), (target, {}))
+        code = _hash(key)
+        before = counts[code] = counts.get(code, 0) + 1
+        self.ledger.spend((before - 1) * steps)
+
+
+def _hash(key: Any) -> int:
+    try:
+        return hash(key)
+    except TypeError as error:  # of a class that the program named
+        raise UnsafeFile(f"load: a {type(key).__name__} cannot be a key of a dict or an element of a set") from error
