@@ -21,11 +21,11 @@ class Failing:
         self.error = error
         fresh = Pool.fresh
 
-        def failing(pool: Pool, room: int, *reading: Any) -> int:
+        def failing(pool: Pool, room: int) -> int:
             self.calls += 1
             if self.calls == self.at:
                 raise self.error("simulated")
-            return fresh(pool, room, *reading)
+            return fresh(pool, room)
 
         monkeypatch.setattr(Pool, "fresh", failing)
 

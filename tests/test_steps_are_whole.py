@@ -409,3 +409,27 @@ def test_statistics_that_are_made_anew_and_fail():
     assert {name: bits(value) for name, value in model.state_dict().items()} == before
     assert model[0].momentum == 0.1
     assert not model.training
+
+
+@pytest.mark.parametrize("kind", [name for name in OPTIMISERS if name not in ("SGD", "SGD with decay")])
+@pytest.mark.parametrize("slow", [False, True])
+def test_a_state_that_was_asked_for_is_the_one_that_is_filled(kind, slow):
+    given, usual = fresh(kind), fresh(kind)
+    params = [p for group in given.param_groups for p in group["params"]]
+    held = [given.state[p] for p in params]
+    for made in (given, usual):
+        for _ in range(2):
+            with memory.budget("1gb") if slow else rl.no_grad():
+                made.step()
+    assert all(given.state[p] is state for p, state in zip(params, held, strict=True))
+    assert everything(given) == everything(usual)
+
+
+def test_a_state_that_was_asked_for_stays_empty_after_a_failure(failing):
+    made = fresh("Adam")
+    held = [made.state[p] for p in made.param_groups[0]["params"]]
+    memory.empty_cache()
+    failing.start(2)
+    with pytest.raises(OutOfMemoryError):
+        made.step()
+    assert held == [{} for _ in held]

@@ -36,7 +36,7 @@ _SPEC, _MEMORY, _ADDRESS, _OFFSET = map(attrgetter, ("spec", "memory", "memory.a
 class Moves:
     """What a step will change. See Note [Whole steps]."""
 
-    __slots__ = ("acts", "begun", "quick", "read", "storages", "writes")
+    __slots__ = ("acts", "begun", "ends", "quick", "read", "storages", "writes")
 
     def __init__(self) -> None:
         self.acts: list[tuple[Any, ...]] = []  # (function, *args), in order
@@ -44,6 +44,7 @@ class Moves:
         self.read: list[Any] = []  # what has the memory of addresses among them
         self.writes: list[Write] = []
         self.begun: dict[Any, dict[str, Any]] = {}  # new state, by parameter
+        self.ends: list[tuple[Any, ...]] = []  # acts that come after all others
         self.quick = nothing_watched() and not STATE.get().special  # no write needs preparation
 
     def add(self, update: Update, values: tuple[Value, ...], params: tuple[float, ...]) -> None:
@@ -66,6 +67,14 @@ class Moves:
         """`table[key] = value`."""
         self.acts.append((setitem, table, key, value))
 
+    def begin(self, states: dict[Any, Any], p: Any, state: dict[str, Any]) -> None:
+        """Enter a parameter's first state: into the empty one that the program has asked for before, if it has."""
+        known = states.get(p)
+        if known is None:
+            self.put(states, p, state)
+        else:
+            self.ends.append((known.update, state))
+
     def replace(self, state: dict[str, Any], new: dict[str, Any]) -> None:
         """Have a state hold what `new` holds, and nothing else."""
         self.acts += [(state.clear,), (state.update, new)]
@@ -78,6 +87,8 @@ class Moves:
     def make_at(self, place: Any) -> None:
         """Change everything; `place` in the user's program is to blame, see Note [Places]."""
         storages = self.storages
+        if self.ends:
+            self.acts += self.ends
         if self.writes or not storages:
             if self.writes or self.acts:
                 finish_all(self.writes, [*self.acts, (_mark, storages, place)])

@@ -60,7 +60,7 @@ class Adafactor(Optimizer):
                 state = self.state.get(p)
                 if not state:
                     state = _start(p)
-                    moves.put(self.state, p, state)
+                    moves.begin(self.state, p, state)
                 step, g = state["step"] + 1, -p.grad if group["maximize"] else p.grad
                 for target, new in _adapted(p.detach(), g, state, group, step):
                     moves.writes.append(prepare_copy(target, new))
@@ -144,7 +144,7 @@ class Muon(Optimizer):
                 state, p = self.state.get(parameter), parameter.detach()
                 if not state:
                     state = {"momentum_buffer": creation.zeros_like(p)}
-                    moves.put(self.state, parameter, state)
+                    moves.begin(self.state, parameter, state)
                 buffer = state["momentum_buffer"].lerp(g, 1 - momentum)
                 update = _orthogonal(g.lerp(buffer, momentum) if group["nesterov"] else buffer, group)
                 scale = _ADJUSTMENTS[group["adjust_lr_fn"] or "original"](*p.shape)

@@ -94,7 +94,7 @@ class FusedOptimizer(Optimizer):
         state = moves.begun.get(p)
         if state is None:
             state = moves.begun[p] = self.start(p, group)
-            moves.put(self.state, p, state)
+            moves.begin(self.state, p, state)
         return state
 
     def prepare_on_tape(self, group: Group, moves: Moves) -> None:

@@ -48,7 +48,7 @@ class SparseAdam(Optimizer):
             state = self.state.get(p)
             if not state:
                 state = {"step": 0, "exp_avg": creation.zeros_like(p), "exp_avg_sq": creation.zeros_like(p)}
-                moves.put(self.state, p, state)
+                moves.begin(self.state, p, state)
             step = state["step"] + 1
             # The root is not corrected before eps is added: the correction is in the rate.
             rate = group["lr"] * (1 - second**step) ** 0.5 / (1 - first**step)

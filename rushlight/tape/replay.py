@@ -82,7 +82,8 @@ def run_in_region(plan: Plan, inputs: Sequence[Value], params: tuple[Any, ...], 
             assert plan.launch is not None
             plan.launch(*[s.address for s in storages], *ins, *plan.tail, *params)
         except BudgetError as error:
-            raise BudgetError(f"{plan.op.name} of {describe(plan.ins)}, {here()}: {error}", error.least) from None
+            name = f"{plan.op.name} of {describe(plan.ins)}" if plan.ins else plan.op.name
+            raise BudgetError(f"{name}, {here()}: {error}", error.least) from None
         leave_recipe(plan, inputs, params, storages, region)
     return storages
 
