@@ -476,3 +476,38 @@ def test_few_combinations_of_many_elements():
 
 def test_int_forms_of_an_index_agree_with_python():
     assert [operator.index(FORMS[form](3)) for form in FORMS] == [3] * len(FORMS)
+
+
+def test_numpy_numbers_stand_for_numbers_in_norms_extremes_and_layers():
+    x, two, one = torch.arange(24.0).reshape(2, 3, 4), np.float32(2), np.int32(1)
+    for order in (two, np.int64(2), torch.tensor(2), torch.tensor(2.0)):
+        assert x.norm(order).item() == x.norm(2).item()
+        assert torch.linalg.vector_norm(x, order).item() == x.norm(2).item()
+    assert x.norm(2, one).tolist() == x.norm(2, 1).tolist()
+    assert torch.dist(x, x + 1, np.int64(1)).item() == 24
+    assert torch.cdist(x, x, two).tolist() == torch.cdist(x, x, 2).tolist()
+    assert x.max(one).indices.tolist() == x.max(1).indices.tolist()
+    assert x.min(dim=np.uint8(2)).values.tolist() == x.min(2).values.tolist()
+    assert x.max(torch.tensor(5.0)).tolist() == x.clamp(min=5).tolist()
+    at = torch.zeros(2, 3, 1, dtype=torch.int64)
+    assert x.scatter(2, at, two).tolist() == x.scatter(2, at, 2.0).tolist()
+    image = torch.ones(1, 2, 4, 4)
+    for layer in (
+        torch.nn.MaxPool2d,
+        torch.nn.AvgPool2d,
+        torch.nn.Upsample,
+        torch.nn.Unfold,
+        torch.nn.ZeroPad2d,
+        torch.nn.ReflectionPad2d,
+    ):
+        for number in (np.int64(2), torch.tensor(2)):
+            assert layer(number)(image).tolist() == layer(2)(image).tolist()
+    assert torch.nn.Conv2d(2, 3, np.int32(3), padding=one)(image).shape == (1, 3, 4, 4)
+    assert torch.nn.LayerNorm(np.int64(4))(image).tolist() == torch.nn.LayerNorm(4)(image).tolist()
+    assert torch.nn.RMSNorm(np.int64(4)).normalized_shape == (4,)
+    with pytest.raises(RushlightError, match="order is a real number"):
+        torch.linalg.vector_norm(x, "two")
+    with pytest.raises(TypeError, match=r"max.*dim"):
+        x.max("one")
+    with pytest.raises(ShapeError, match="padding is one number or 4"):
+        torch.nn.ZeroPad2d([1])

@@ -11,6 +11,7 @@ from rushlight.nn.module import Module
 from rushlight.nn.norm import _NormBase, _scale, _shift, reset_affine
 from rushlight.nn.parameter import Parameter
 from rushlight.ops import norms, views
+from rushlight.ops.windows import numbers
 from rushlight.tensor import Tensor
 
 
@@ -65,7 +66,7 @@ class RMSNorm(Module):
         dtype: DType | None = None,
     ) -> None:
         super().__init__()
-        shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
+        shape = numbers(normalized_shape)
         self.normalized_shape = shape
         self.eps = eps
         self.elementwise_affine = elementwise_affine

@@ -11,6 +11,7 @@ from rushlight.nn import init
 from rushlight.nn.module import Module
 from rushlight.nn.parameter import Parameter
 from rushlight.ops import creation, normalise
+from rushlight.ops.windows import numbers
 from rushlight.tensor import Tensor
 
 
@@ -46,7 +47,7 @@ class LayerNorm(Module):
         dtype: DType | None = None,
     ) -> None:
         super().__init__()
-        shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
+        shape = numbers(normalized_shape)
         self.normalized_shape = shape
         self.eps = eps
         self.elementwise_affine = elementwise_affine

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from rushlight.core.errors import ShapeError
 from rushlight.nn.module import Module
 from rushlight.ops import padding
+from rushlight.ops.windows import numbers
 from rushlight.tensor import Tensor
 
 
@@ -18,7 +19,9 @@ class _Pad(Module):
 
     def __init__(self, padding: int | Sequence[int]) -> None:
         super().__init__()
-        sides = (padding,) * (2 * self.rank) if isinstance(padding, int) else tuple(padding)
+        sides = numbers(padding)
+        if len(sides) == 1 and not isinstance(padding, Sequence):
+            sides *= 2 * self.rank
         if len(sides) != 2 * self.rank:
             raise ShapeError(f"{type(self).__name__}: padding is one number or {2 * self.rank}, got {list(sides)}")
         self.padding = sides

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import numbers
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -255,12 +256,18 @@ def linalg_norm(
 
 
 @composite("norm")
-def norm(input: Value, p: Any = "fro", dim: Any = None, keepdim: bool = False, dtype: DType | None = None) -> Value:
+def norm(
+    input: Value,
+    p: Any = "fro",
+    dim: int | Sequence[int] | None = None,
+    keepdim: bool = False,
+    dtype: DType | None = None,
+) -> Value:
     """The p-norm of the elements over dimensions; "fro" and None mean 2, "nuc" the sum of singular values."""
     if p == "nuc":
         dims = dim if dim is not None else tuple(range(len(input.spec.shape)))
         return matrix_norm(input, "nuc", dims, keepdim, dtype=dtype)
-    if p is not None and p != "fro" and not isinstance(p, (int, float)):
+    if p is not None and p != "fro" and not isinstance(p, (numbers.Real, Value)):
         raise RushlightError(f"norm: p is a number, 'fro' or 'nuc', got {p!r}")
     return statistics.vector_norm(input, 2 if p is None or p == "fro" else p, dim, keepdim, dtype=dtype)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from rushlight.core.dtypes import INDEX, DType, int32, int64
@@ -38,7 +38,9 @@ class Pool:
         self.kernel = each(kernel, rank, op, "kernel_size", 1)
         # An empty stride means none, as in PyTorch.
         self.stride = (
-            self.kernel if stride is None or stride == [] or stride == () else each(stride, rank, op, "stride", 1)
+            self.kernel
+            if stride is None or (isinstance(stride, Sequence) and not stride)
+            else each(stride, rank, op, "stride", 1)
         )
         self.padding = each(padding, rank, op, "padding", 0)
         self.dilation = each(dilation, rank, op, "dilation", 1)

@@ -143,7 +143,7 @@ def _sizes(
     if size is not None:
         if recompute:
             raise ValueError("interpolate: recompute_scale_factor goes with scale_factor, not with size")
-        one = isinstance(size, (int, float)) or (isinstance(size, Value) and not size.spec.shape)
+        one = not hasattr(size, "__iter__") or (isinstance(size, Value) and not size.spec.shape)
         wanted = (operator.index(size),) * rank if one else tuple(operator.index(n) for n in size)
         if len(wanted) != rank or min(wanted) < 1:
             raise ShapeError(f"interpolate: size {list(wanted)} must be {rank} positive numbers for {x.spec!r}")

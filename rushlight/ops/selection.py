@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from numbers import Number
 from typing import Any
 
 from rushlight.core.dtypes import bool_, int32, int64, real_type, scalar_dtype
@@ -52,6 +53,8 @@ def scatter(
 ) -> Value:
     """The input with src, a tensor or a number, at the places that index names along a dimension."""
     src = value if src is None else src
+    if isinstance(src, Number) and hasattr(src, "item"):
+        src = src.item()  # a NumPy number
     if not isinstance(src, (Value, bool, int, float, complex)):
         raise DTypeError(f"scatter: src must be a tensor or a number, got {type(src).__name__}")
     dim = wrap_dim(dim, len(input.spec.shape), "scatter")

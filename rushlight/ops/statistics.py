@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import numbers
 from typing import Any, NamedTuple
 
 from rushlight.core.dtypes import FLOAT, DType, bool_, float32, int32, int64
@@ -64,13 +65,13 @@ def _extreme(op: str, input: Value, dim: Any, keepdim: bool, other: Value | None
 
 
 @composite("max")
-def max(input: Value, dim: Any = None, keepdim: bool = False, *, other: Value | None = None) -> Any:
+def max(input: Value, dim: int | Value | None = None, keepdim: bool = False, *, other: Value | None = None) -> Any:
     """Largest of all, (values, indices) along a dimension, or the larger of two tensors."""
     return _extreme("max", input, dim, keepdim, other)
 
 
 @composite("min")
-def min(input: Value, dim: Any = None, keepdim: bool = False, *, other: Value | None = None) -> Any:
+def min(input: Value, dim: int | Value | None = None, keepdim: bool = False, *, other: Value | None = None) -> Any:
     """Smallest of all, (values, indices) along a dimension, or the smaller of two tensors."""
     return _extreme("min", input, dim, keepdim, other)
 
@@ -219,7 +220,7 @@ def vector_norm(
         raise DTypeError(f"vector_norm: takes floating point or complex, got {x.spec!r}{what}; cast with .to(dtype)")
     if isinstance(ord, Value) and not ord.spec.shape and ord.spec.dtype.kind != "c":
         ord = float(ord)  # type: ignore[arg-type]
-    if not isinstance(ord, (int, float)):
+    if not isinstance(ord, numbers.Real):
         raise RushlightError(f"vector_norm: the order is a real number, got {ord!r}")
     x = x if dtype is None else e.cast(x, dtype)
     x = e.abs(x) if x.spec.dtype.kind == "c" else x

@@ -52,7 +52,11 @@ def _unpool(
             f"shape"
         )
     kernel = each(kernel_size, rank, op, "kernel_size", 1)
-    step = kernel if stride is None or stride == [] or stride == () else each(stride, rank, op, "stride", 1)
+    step = (
+        kernel
+        if stride is None or (isinstance(stride, Sequence) and not stride)
+        else each(stride, rank, op, "stride", 1)
+    )
     border = each(padding, rank, op, "padding", 0)
     given = shape[-rank:]
     default = tuple((n - 1) * s - 2 * p + k for n, s, p, k in zip(given, step, border, kernel, strict=True))

@@ -27,9 +27,17 @@ _MOST_PADDED = 1 << 47  # elements along a dimension: no memory has more, and pl
 Sides = tuple[tuple[int, int], ...]  # elements before and after, for each of the last dimensions
 
 
+def numbers(value: Given) -> Sizes:
+    """One whole number, in whatever form, as the only one; several as they are."""
+    try:
+        return (operator.index(value),)  # type: ignore[arg-type]
+    except TypeError:
+        return tuple(map(operator.index, value))  # type: ignore[arg-type]
+
+
 def each(value: Given, rank: int, op: str, name: str, least: int | None = None) -> Sizes:
     """A number for each of `rank` spatial dimensions, none smaller than `least`."""
-    listed = (value,) if isinstance(value, int) else tuple(map(operator.index, value))
+    listed = (value,) if isinstance(value, int) else numbers(value)
     if len(listed) == 1:
         listed *= rank
     if len(listed) != rank:
