@@ -62,3 +62,11 @@ def test_import_is_light() -> None:
     """Importing the package opens no device and loads no driver or compiler."""
     code = "import sys, rushlight; print([m for m in ('numpy', 'llvmlite', 'wgpu', 'cupy') if m in sys.modules])"
     assert run("-c", code).strip() == "[]"
+
+
+def test_security_page() -> None:
+    """The blocks of docs/security.md are one program, which prints what the page says it prints."""
+    page = (ROOT / "docs/security.md").read_text()
+    blocks = re.findall(r"```python\n(.*?)```", page, re.S)
+    said = re.findall(r"```text\n(.*?)```", page, re.S)
+    assert run("-c", "".join(blocks)) == "".join(said)
