@@ -3,6 +3,7 @@ before a loop and before memory is taken."""
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import inspect
 import itertools
@@ -511,3 +512,20 @@ def test_numpy_numbers_stand_for_numbers_in_norms_extremes_and_layers():
         x.max("one")
     with pytest.raises(ShapeError, match="padding is one number or 4"):
         torch.nn.ZeroPad2d([1])
+
+
+def test_a_refused_call_keeps_nothing():
+    """The error's frames hold operands only as long as somebody holds the error."""
+    torch.ones(3).sum()
+    gc.collect()
+    gc.disable()
+    try:
+        before = torch.memory.allocated()
+        x = torch.ones(5000)
+        for wrong in (lambda: torch.topk(x, "a"), lambda: torch.sort(x, dim=None), lambda: torch.roll(x, 1.5)):
+            with contextlib.suppress(TypeError):
+                wrong()
+        del x, wrong
+        assert torch.memory.allocated() == before
+    finally:
+        gc.enable()

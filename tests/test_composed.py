@@ -8,6 +8,7 @@ import rushlight as rl
 from rushlight.devices.registry import pool_of
 from rushlight.nn import functional as F
 from rushlight.tape import composed
+from rushlight.tape.shortcut import shortcut
 from rushlight.utils.checkpoint import checkpoint
 
 CALLS = {
@@ -168,3 +169,14 @@ def test_nothing_outlives_a_call():
     del x
     gc.collect()
     assert pool.live == before  # a budget counts every byte
+
+
+def test_what_is_seen_through_integers_has_no_record_at_any_call():
+    @shortcut
+    def rounded(x, y):
+        return (x * 2).int().float() + y * 3
+
+    for _ in range(4):
+        x, y = rl.rand(4, requires_grad=True), rl.rand(4)
+        assert not rounded(x, y).requires_grad
+        assert rounded(y, x).requires_grad

@@ -246,7 +246,9 @@ def _compiled(op: str, parameters: Iterable[inspect.Parameter], kinds: dict[str,
             if type(None) in kind.others:
                 test = f"{p.name} is not None and ({test})"
             looks.append(f"if {test}:\n            {p.name} = _signature.convert({p.name!r}, {p.name})")
-    text = _TEXT.format(", ".join(taken), "\n        ".join(looks) or "pass", ", ".join(passed))
+    # Not `locals()`, which the frame would keep, and with it the error that keeps the frame.
+    given = ", ".join(f"{p.name!r}: {p.name}" for p in parameters)
+    text = _TEXT.format(", ".join(taken), "\n        ".join(looks) or "pass", ", ".join(passed), given)
     scope: dict[str, Any] = {}
     file = f"<arguments of {op}>"
     OURS[file] = True  # see Note [Places] 2
@@ -267,7 +269,7 @@ def bind(_function, _signature):
         try:
             return _function({2})
         except (AttributeError, KeyError, TypeError) as error:
-            _signature.blame(error, locals())
+            _signature.blame(error, {{{3}}})
             raise
     return called
 """

@@ -160,6 +160,8 @@ def nanmean(input: Value, dim: Dims = None, keepdim: bool = False, *, dtype: DTy
     """Mean over dimensions of what is not NaN."""
     if not input.spec.differentiable:
         raise DTypeError(f"nanmean: takes floating point, got {input.spec!r}; cast with .float() first")
+    if dtype is not None and dtype.kind not in "fc":
+        raise DTypeError(f"nanmean: dtype is a floating-point or complex type, got {dtype.name}")
     count = reductions.sum(e.logical_not(e.isnan(input)), dim, keepdim)
     total = nansum(input, dim, keepdim, dtype=dtype)
     return e.div(total, e.cast(count, total.spec.dtype))

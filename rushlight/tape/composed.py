@@ -266,8 +266,25 @@ def compose(name: str, steps: Sequence[Step], given: Sequence[Spec], results: Se
     flags = [layout.specs[s].differentiable for s in shown]
     if len(pools) > 1 or (any(flags) and not flags[0]):
         return None
+    if any(flags) and not _all_followed(core, given, shown):
+        return None
     firsts = [layout.first[number] for number in range(end, len(steps))]
     return Composition(Composed(name, core, Layout(core, given), shown), tuple(zip(views, firsts, strict=True)))
+
+
+def _all_followed(steps: Sequence[Step], given: Sequence[Spec], results: Sequence[int]) -> bool:
+    """Whether gradients of the results can come from every operand that has any: one seen only through integers has no record."""
+    masks = [1 << i if spec.differentiable else 0 for i, spec in enumerate(given)]
+    followed = 0
+    every = sum(masks)
+    for plan, _, sources in steps:
+        mask = 0
+        for source in sources:
+            mask |= masks[source]
+        masks += [mask if spec.differentiable else 0 for spec in plan.outs]
+    for result in results:
+        followed |= masks[result]
+    return followed == every
 
 
 class Composition:
