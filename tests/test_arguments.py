@@ -522,10 +522,10 @@ def test_a_refused_call_keeps_nothing():
     try:
         before = torch.memory.allocated()
         x = torch.ones(5000)
-        for wrong in (lambda: torch.topk(x, "a"), lambda: torch.sort(x, dim=None), lambda: torch.roll(x, 1.5)):
+        for function, wrong in ((torch.topk, "a"), (torch.sort, None), (torch.roll, 1.5)):
             with contextlib.suppress(TypeError):
-                wrong()
-        del x, wrong
+                function(x, wrong)
+        del x
         assert torch.memory.allocated() == before
     finally:
         gc.enable()
