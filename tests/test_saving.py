@@ -241,3 +241,20 @@ def test_safetensors_are_replaced_when_they_are_whole(tmp_path):
         save_file({"a": rl.ones(2, dtype=rl.complex128)}, tmp_path / "f")
     assert rl.io.load_file(tmp_path / "f")["a"].tolist() == [1, 1]
     assert os.listdir(tmp_path) == ["f"]
+
+
+@pytest.mark.parametrize(
+    ("tensors", "metadata", "what"),
+    [
+        ({"a": rl.ones(2)}, {"k": 1}, "metadata"),
+        ({"a": rl.ones(2)}, {1: "k"}, "metadata"),
+        ({"a": rl.ones(2)}, ["k"], "metadata"),
+        ({"__metadata__": rl.ones(2)}, None, "name"),
+        ({1: rl.ones(2)}, None, "name"),
+        ({"a": 1}, None, "'a' must be a tensor"),
+    ],
+)
+def test_what_no_safetensors_file_holds_is_not_written(tensors, metadata, what, tmp_path):
+    with pytest.raises(TypeError, match=f"save_file.*{what}"):
+        save_file(tensors, tmp_path / "a", metadata)
+    assert not list(tmp_path.iterdir())

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from rushlight.core import dtypes
 from rushlight.core.dtypes import DType
-from rushlight.core.errors import RushlightError
+from rushlight.core.errors import KindError, RushlightError
 from rushlight.core.shapes import numel
 from rushlight.interop import from_pickle, pickled_shape, to_bytes
 from rushlight.io.limits import UnsafeFile
@@ -47,6 +47,7 @@ def save_file(
     tensors: Mapping[str, Tensor], filename: str | os.PathLike[str], metadata: dict[str, str] | None = None
 ) -> None:
     """Write named tensors; views are written as what they show."""
+    _check_names(tensors, metadata)
     header: dict[str, Any] = {} if metadata is None else {"__metadata__": metadata}
     # Wide types first, so that each begins at a multiple of its width.
     order = sorted(tensors.items(), key=lambda item: (-item[1].dtype.itemsize, item[0]))
@@ -66,6 +67,23 @@ def save_file(
             file.write(to_bytes(tensor.detach()))
 
     replacing(filename, write)
+
+
+def _check_names(tensors: Any, metadata: Any) -> None:
+    """Refuse what would be written but is in no safetensors file."""
+    if metadata is not None:
+        texts = [*metadata, *metadata.values()] if isinstance(metadata, dict) else [metadata]
+        if any(not isinstance(text, str) for text in texts) or not isinstance(metadata, dict):
+            raise KindError("save_file: metadata is a dict of texts by texts; make texts of other things with str()")
+    for name, tensor in tensors.items():
+        if not isinstance(name, str) or name == "__metadata__":
+            raise KindError(
+                f"save_file: the name of a tensor is a text, and not '__metadata__', got {name!r:.60}; rename it"
+            )
+        if not isinstance(tensor, Tensor):
+            raise KindError(
+                f"save_file: {name!r:.60} must be a tensor, got {type(tensor).__name__}; make a tensor of it"
+            )
 
 
 def load_file(filename: str | os.PathLike[str], device: Any = None) -> dict[str, Any]:
