@@ -6,6 +6,8 @@
 2. The block of a storage with a window is neither given back nor exchanged for a larger one: `check_closed` refuses.
 3. `share_memory_` has to move the bytes. Then the windows keep the old block (`leave_behind`), and tensors and the others
    see memory of their own from there on.
+4. Launches make no window. Who resizes or shares a tensor while another thread computes with it frees memory that is being
+   read, as in PyTorch.
 """
 
 from __future__ import annotations
