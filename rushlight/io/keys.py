@@ -5,6 +5,9 @@
 2. Equal hashes in one container are counted: each costs as many comparisons as there are before it,
    and a comparison as many steps as the key has parts.
 3. Of long text every use is counted: equal text is compared to its end.
+4. Whole numbers below 2**60 have hashes of their own and are not counted. Chosen with care they can
+   still share places in Python's tables: 11,000 such keys take 150 times as long as others, and more
+   of them in proportion. Nothing bounds that but the file's length.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@
    `constructors.py`.
 2. A length in the file is believed only as far as there are bytes. Work besides one object per
    opcode is told to the ledger, which allows a fixed number of bytes or steps for each byte read:
-   memory and time are linear in the file's length.
+   memory and time are linear in the file's length, but for Note [Keys] 4.
 3. Keys are hashed and compared: see Note [Keys].
 4. Nothing recurses. Whether the result is nested too deeply for programs that do is looked at when
    it is complete. Python frees nested defaultdicts by recursion in C, so those are counted at once.
