@@ -20,6 +20,7 @@ from rushlight.core.errors import RushlightError
 from rushlight.nn.members import BUFFER, MODULE, PARAMETER
 from rushlight.nn.parameter import Parameter, is_lazy
 from rushlight.ops.inplace import Write, finish_all, prepare_copy
+from rushlight.sparse.coo import SparseTensor
 from rushlight.tape.state import no_grad
 from rushlight.tensor import Tensor
 
@@ -303,7 +304,10 @@ def store_values(owns: list[tuple[Any, Found]], assign: bool) -> None:
                     acts += _assignment(module, name, value, given)
                 elif not is_lazy(value):
                     moved = given.detach().to(device=value.device)
-                    writes.append(prepare_copy(value.detach(), moved))
+                    if isinstance(value, SparseTensor):
+                        acts.append((value._hold, value._fitted(moved)))
+                    else:
+                        writes.append(prepare_copy(value.detach(), moved))
         finish_all(writes, acts)
 
 

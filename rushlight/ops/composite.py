@@ -109,8 +109,8 @@ def _rounded_quotient(x: Any, other: Any, rounding_mode: str) -> Value:
     raise RushlightError(f"div: rounding_mode is None, 'trunc' or 'floor', got {rounding_mode!r}")
 
 
-for _short in (add, sub, div):
-    _short.takes_out = True  # type: ignore[attr-defined]
+for _short in ("add", "sub", "div"):
+    REGISTRY[_short].function.takes_out = True  # type: ignore[attr-defined]
 for _alias, _function in (("subtract", sub), ("multiply", e.mul), ("divide", div), ("true_divide", div)):
     second_name(_alias, _function)
 
@@ -142,7 +142,7 @@ def square(input: Value) -> Value:
         return error.obj.instead("square", (input,), {})
 
 
-square.op = e.square.op  # type: ignore[attr-defined]  # from which `square_` is made
+REGISTRY["square"].function.op = e.square.op  # type: ignore[attr-defined]  # from which `square_` is made
 
 
 @composite("masked_fill")

@@ -252,10 +252,18 @@ class SparseTensor(Tensor):
 
     def copy_(self, source: Any, non_blocking: Any = False) -> SparseTensor:
         """Take the indices and values of another sparse tensor of the shape; they are copied."""
+        return self._hold(self._fitted(source))
+
+    def _fitted(self, source: Any) -> SparseTensor:
+        """A copy of a sparse tensor in this one's type and place, for `_hold`."""
         if not isinstance(source, SparseTensor) or source._size != self._size or self.requires_grad:
             raise LayoutError(f"copy_: {brief(self)} takes a sparse tensor of its shape, without a gradient")
-        copied = source.detach().to(self).clone()
-        self._at, self._of, self._coalesced = copied._at, copied._of, copied._coalesced
+        copied: SparseTensor = source.detach().to(self).clone()
+        return copied
+
+    def _hold(self, other: SparseTensor) -> SparseTensor:
+        """Hold the indices and values of another of the shape, which nobody else holds; it cannot fail."""
+        self._at, self._of, self._coalesced = other._at, other._of, other._coalesced
         return self
 
     def zero_(self) -> SparseTensor:
