@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
 import subprocess
 import sys
 
 import pytest
+
+from rushlight.devices.cpu import memory as cpu_memory
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc/self/status")
 
@@ -67,3 +70,17 @@ print(resident() - before)
     done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) < 8 << 20
+
+
+def test_pages_of_a_block_given_back_go_to_the_next_one():
+    block = cpu_memory.allocate(1 << 20)
+    ctypes.memset(block, 7, 1 << 20)
+    cpu_memory.release(block, 1 << 20)
+    smaller = cpu_memory.allocate(1 << 18)
+    assert ctypes.string_at(smaller, 1 << 18) == b"\7" * (1 << 18)  # the same pages, which nobody had to clear
+    larger = cpu_memory.allocate((1 << 20) + (1 << 19))  # of the rest, grown
+    ctypes.memset(larger, 1, (1 << 20) + (1 << 19))
+    assert ctypes.string_at(smaller, 1 << 18) == b"\7" * (1 << 18)
+    cpu_memory.release(smaller, 1 << 18)
+    cpu_memory.release(larger, (1 << 20) + (1 << 19))
+    assert sum(room for _, room in cpu_memory._spare) <= cpu_memory.KEPT + (1 << 20) + (1 << 19)

@@ -116,11 +116,18 @@ class Pool:
             raise heard
 
     def trim(self, want: int | None = None) -> int:
-        """Give cached blocks back to the system until `want` bytes are gone (all, if None); how many were."""
+        """Give cached blocks back to the system until `want` bytes are gone (all, if None); how many were.
+
+        One block that is enough goes alone, the smallest such; else the largest go first.
+        """
         gone = 0
         if self.held == self.live:
             return gone
-        for room in sorted(self.free, reverse=True):
+        rooms = sorted(self.free, reverse=True)
+        if want is not None:
+            enough = [room for room in rooms if room >= want and self.free[room]]
+            rooms = enough[-1:] or rooms
+        for room in rooms:
             blocks = self.free[room]
             while blocks and (want is None or gone < want):
                 address = blocks[-1]

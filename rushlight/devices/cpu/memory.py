@@ -2,6 +2,8 @@
 
 A block of MAPPED bytes or more is mapped for itself: `free` of the C library keeps what it is given, and a process inside a
 budget would grow beyond it. One of LARGE bytes or more lies on huge pages where the system has them: few page faults.
+The pages of the last block given back, and KEPT bytes of others, wait for the next blocks that are asked for: a budget gives
+blocks back to take others, and new pages would cost a fault each.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from rushlight.core.interrupts import unheard
 
 ALIGNMENT = 64
 MAPPED = 1 << 16
+KEPT = 1 << 22
 HUGE_PAGE = 1 << 21
 LARGE = 1 << 22
 MADV_HUGEPAGE = 14
@@ -111,11 +114,68 @@ else:
             raise _refuse(nbytes)
         return block.value
 
+    # Pages of blocks given back: those of the last one, and KEPT bytes of others. Entries are taken out and put in without a
+    # call between the look and the change, so that each is one thread's alone: see Note [Counting and threads].
+    _spare: list[tuple[int, int]] = []
+    _mremap: Any = _bind("mremap", _pointer, _pointer, _size, _size, _int) if sys.platform == "linux" else None
+    _MAY_MOVE = 1
+
+    def _from_spare(whole: int) -> int | None:
+        """So many bytes of spare pages, the rest of which stay spare; None where there are too few to be worth it."""
+        at = -1
+        try:
+            for i, (_, room) in enumerate(_spare):  # the smallest that is enough, else the largest
+                best = _spare[at][1] if at >= 0 else 0
+                if at < 0 or (room < best if room >= whole <= best else room > best):
+                    at = i
+            if at < 0 or 2 * _spare[at][1] < whole:
+                return None
+            address, room = _spare[at]
+            if room > whole:
+                _spare[at] = (address + whole, room - whole)
+                return address
+            del _spare[at]
+        except IndexError:  # another thread took some
+            return None
+        if room == whole:
+            return address
+        found: list[Any] = []
+        try:
+            found.extend(itertools.starmap(_mremap, ((address, room, whole, _MAY_MOVE),)))  # as in `map_pages`
+        except BaseException:
+            moved = found[0] if found else None
+            unmap_pages(address if moved in (None, _FAILED) else moved, room if moved in (None, _FAILED) else whole)
+            raise
+        if found[0] in (None, _FAILED):
+            unmap_pages(address, room)
+            return None
+        return int(found[0])
+
+    @unheard
+    def _keep_spare(most: int) -> None:
+        """Give spare pages back, the oldest first, until no more than so many bytes are left."""
+        while sum([room for _, room in _spare]) > most:
+            try:
+                address, room = _spare[0]
+                del _spare[0]
+            except IndexError:  # another thread took them
+                return
+            _munmap(address, room)
+
     def _allocate_pages(nbytes: int) -> int:
         if nbytes > capacity():
             raise OutOfMemoryError(f"cpu: {nbytes} bytes were asked for, and the machine has {capacity()}")
         slack = HUGE_PAGE if nbytes >= LARGE else 0
         whole = _whole(nbytes)
+        spare = _from_spare(whole) if _spare else None
+        try:
+            _keep_spare(KEPT)
+        except BaseException:  # Ctrl-C
+            if spare is not None:
+                unmap_pages(spare, whole)
+            raise
+        if spare is not None:
+            return spare
         start = map_pages(whole + slack)
         if start is None:
             raise _refuse(nbytes)
@@ -140,7 +200,12 @@ else:
     @unheard
     def release(address: int, nbytes: int) -> None:
         """Give back a block of `nbytes`, the number it was allocated with."""
-        if nbytes >= MAPPED:
-            _munmap(address, -(-nbytes // mmap.PAGESIZE) * mmap.PAGESIZE)
-        else:
+        if nbytes < MAPPED:
             _free(address)
+            return
+        pages = -(-nbytes // mmap.PAGESIZE) * mmap.PAGESIZE
+        if _mremap is None:
+            _munmap(address, pages)
+            return
+        _spare.append((address, pages))
+        _keep_spare(KEPT + pages)
