@@ -529,3 +529,9 @@ def test_a_refused_call_keeps_nothing():
         assert torch.memory.allocated() == before
     finally:
         gc.enable()
+
+
+def test_a_flag_in_the_place_of_dimensions():
+    x = torch.rand(4, 3)
+    assert torch.nuclear_norm(x, True).shape == (1, 1) == torch.nuclear_norm(x, keepdim=True).shape
+    assert torch.nuclear_norm(x, False).shape == ()

@@ -14,6 +14,8 @@ import pytest
 import rushlight
 from rushlight.core.errors import KindError, LinAlgError, RushlightError
 from rushlight.nn import functional as F
+from rushlight.ops import views
+from rushlight.tape import call
 
 x = rushlight.tensor([1.0, 2.0, 3.0])
 matrix = rushlight.tensor([[2.0, 1.0], [1.0, 3.0]])
@@ -48,6 +50,15 @@ REFUSED = {
     "ldl_solve half a block": (lambda: pivoted(1, -2), RushlightError),
     # wrong kinds
     "polygamma kind": (lambda: rushlight.polygamma("x", x), TypeError),
+    "mul_ by a list": (lambda: x.clone().mul_([3, 2, 1]), TypeError),
+    "mul_ of complex numbers by a list": (
+        lambda: rushlight.ones(3, dtype=rushlight.complex64).mul_([3, 2, 1]),
+        TypeError,
+    ),
+    "a sparse product with a number": (
+        lambda: rushlight.addmm(rushlight.eye(2), rushlight.eye(2).to_sparse(), 0.0),
+        TypeError,
+    ),
     "frexp of a number": (lambda: rushlight.frexp(1.0), TypeError),
     "sum dtype": (lambda: x.sum(dtype=1), TypeError),
     "nansum dtype": (lambda: x.nansum(dtype=0), TypeError),
@@ -165,3 +176,14 @@ def test_of_several_outs_none_is_written_where_one_is_refused():
     with pytest.raises(RuntimeError):
         rushlight.linalg.eigh(matrix, out=(values, vectors))
     assert values.tolist() == [0.0, 0.0]
+
+
+def test_a_tensor_among_the_static_arguments_of_a_plan_is_not_kept():
+    y = rushlight.rand(2, 3, 3)
+    for _ in range(3):
+        gc.collect()
+        before = rushlight.memory.allocated()
+        assert rushlight.nuclear_norm(y, (rushlight.tensor(0), 2), True).shape == (1, 3, 1)
+        call.plan_for(views._slice, (y,), (0, 0, rushlight.tensor(1), 1))
+        gc.collect()
+        assert rushlight.memory.allocated() == before

@@ -74,6 +74,8 @@ class Kind:
             return given
         if given.__class__ is int and self.whole:
             return in_range(op, name, given)
+        if given.__class__ is bool and bool in self.others:
+            return given
         if not isinstance(given, int) and isinstance(given, self.others):
             return given
         if self.numbers and (isinstance(given, (int, complex, Value)) or hasattr(given, "__float__")):

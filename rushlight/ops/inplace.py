@@ -30,7 +30,7 @@ from rushlight.devices.allocator import Storage
 from rushlight.ops import elementwise as e, parts
 from rushlight.ops.batching import lanes
 from rushlight.ops.creation import check_holds, fill_plan, full_spec
-from rushlight.ops.family.declare import apply, as_operand, promoted
+from rushlight.ops.family.declare import apply, as_operand, promoted, type_of_number
 from rushlight.ops.family.map import Elementwise, Formula, MapOp, map_plan
 from rushlight.scalar import build as s
 from rushlight.scalar.ir import Expr, arg, param
@@ -104,7 +104,7 @@ def prepare_apply(op: Elementwise, target: Value, *others: Any) -> Write:
             pattern.append(None)
             tensors.append(_apart(other, target))
         else:
-            pattern.append(scalar_dtype(other))
+            pattern.append(type_of_number(name, other))
             numbers.append(other)
     if op.refuse is not None:
         op.refuse(tensors, (target, *others))

@@ -273,10 +273,10 @@ def norm(
 
 
 @composite("nuclear_norm", method=False)
-def nuclear_norm(input: Value, dim: Any = (-2, -1), keepdim: bool = False) -> Value:
+def nuclear_norm(input: Value, dim: bool | Sequence[int] = (-2, -1), keepdim: bool = False) -> Value:
     """The sum of the singular values of matrices."""
     if isinstance(dim, bool):  # PyTorch's form without dimensions
-        dim, keepdim = (-2, -1), dim
+        return matrix_norm(input, "nuc", (-2, -1), dim)
     return matrix_norm(input, "nuc", dim, keepdim)
 
 

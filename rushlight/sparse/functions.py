@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from rushlight.core.dtypes import DType, int64, promote
-from rushlight.core.errors import DTypeError, LayoutError, RushlightError, ShapeError
+from rushlight.core.errors import DTypeError, KindError, LayoutError, RushlightError, ShapeError
 from rushlight.core.shapes import wrap_dim
 from rushlight.ops import creation, views
 from rushlight.sparse.coo import FUNCTIONS, SparseTensor, as_sparse, brief, make, shared, words
@@ -68,6 +68,9 @@ def picked(op: str, dense: Any, like: SparseTensor) -> Any:
 
 
 def _check_product(op: str, x: Any, y: Any, ranks: Sequence[int] = (2,)) -> None:
+    for v in (x, y):
+        if not isinstance(v, Tensor):
+            raise KindError(f"{op}(): a product takes tensors, got {type(v).__name__}")
     if x.ndim != 2 or y.ndim not in ranks or x.shape[1] != y.shape[0]:
         raise ShapeError(
             f"{op}: {words(x)} and {words(y)} do not fit: the columns of the one are the rows of the other"

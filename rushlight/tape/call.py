@@ -44,8 +44,14 @@ def plan_for(op: Op, inputs: Sequence[Value], static: Static) -> Plan:
     key = (static, *[v.spec for v in inputs])
     plan = op.plans.get(key)
     if plan is None:
-        plan = keep_plan(op.plans, key, make_plan(op, [v.spec for v in inputs], static))
+        plan = make_plan(op, [v.spec for v in inputs], static)
+        if not _holds_value(static):  # the key would keep its memory
+            keep_plan(op.plans, key, plan)
     return plan
+
+
+def _holds_value(static: Any) -> bool:
+    return any(isinstance(s, Value) or (isinstance(s, (tuple, list)) and _holds_value(s)) for s in static)
 
 
 def make_plan(op: Op, specs: Sequence[Spec], static: Static) -> Plan:

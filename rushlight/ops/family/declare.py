@@ -29,6 +29,16 @@ def as_operand(operand: Any) -> Any:
     return Needed.from_array(operand) if hasattr(operand, "__array_interface__") else operand
 
 
+def type_of_number(op: str, operand: Any) -> DType:
+    """The type that a Python number has among tensors; what is no number is refused."""
+    if not isinstance(operand, (bool, int, float, complex)):
+        raise OperandError(
+            f"{op}: operands are tensors and Python numbers, got {type(operand).__name__}; "
+            f"make a tensor of it with rushlight.tensor(...)"
+        )
+    return scalar_dtype(operand)
+
+
 def apply(op: Elementwise, *operands: Any) -> Any:
     """Call an elementwise op on tensors and Python numbers in any mixture."""
     tensors: list[Value] = []
@@ -39,14 +49,9 @@ def apply(op: Elementwise, *operands: Any) -> Any:
         if isinstance(operand, Value):
             tensors.append(operand)
             pattern.append(None)
-        elif isinstance(operand, (bool, int, float, complex)):
-            pattern.append(scalar_dtype(operand))
-            numbers.append(operand)
         else:
-            raise OperandError(
-                f"{op.name}: operands are tensors and Python numbers, got {type(operand).__name__}; "
-                f"make a tensor of it with rushlight.tensor(...)"
-            )
+            pattern.append(type_of_number(op.name, operand))
+            numbers.append(operand)
     if not tensors:
         if op.name in _OF_NUMBERS:
             return apply(op, *[Needed.number(v) for v in operands])
