@@ -511,3 +511,9 @@ def test_a_graph_network_learns(device):
                     weight -= weight.grad
                     weight.grad = None
     assert losses[0] == pytest.approx(losses[1], rel=1e-4) and losses[0][-1] < losses[0][0]
+
+
+def test_a_tensor_that_says_which_slice_stays_as_it_is():
+    index = torch.tensor([-3])
+    assert torch.select(torch.eye(3).to_sparse(), 1, index).to_dense().tolist() == [1.0, 0.0, 0.0]
+    assert index.tolist() == [-3]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -79,7 +80,7 @@ def _check_inside(x: SparseTensor, dim: int, index: Any) -> None:
 def select(input: Any, dim: int, index: int) -> Any:
     """One slice along a dimension; dense where no sparse dimension is left."""
     x = as_sparse("select", input)
-    at = wrap_dim(dim, x.ndim, "select")
+    at, index = wrap_dim(dim, x.ndim, "select"), operator.index(index)
     if not -x._size[at] <= index < x._size[at]:
         raise IndexError(f"select: index {index} is out of range for dimension {at} of {brief(x)}")
     index += x._size[at] if index < 0 else 0
