@@ -20,7 +20,7 @@ import pytest
 import rushlight as rl
 from rushlight import interop, nn, sharing, storage
 from rushlight.core.errors import RushlightError
-from rushlight.io import load_file
+from rushlight.io import limits, load_file
 from rushlight.io.limits import DEPTH, TruncatedFile, UnsafeFile
 from rushlight.io.reading import OPCODES
 from rushlight.sparse import coo, csr
@@ -946,3 +946,12 @@ def test_headers_of_safetensors_files_are_checked(which, tmp_path):
     (tmp_path / "f").write_bytes(BAD_HEADERS[which])
     with pytest.raises(UnsafeFile, match="load_file"):
         load_file(tmp_path / "f")
+
+
+def test_a_file_that_takes_longer_than_its_length_explains_is_refused(monkeypatch):
+    """Keys that share places in Python's tables: each is compared with all before it."""
+    monkeypatch.setattr(limits, "SECONDS", 0.02)
+    monkeypatch.setattr(limits, "SECONDS_PER_BYTE", 0.0)
+    keys = [i << 40 for i in range(1, 1 << 16)]
+    with pytest.raises(pickle.UnpicklingError, match="took"):
+        rl.load(io.BytesIO(pickle.dumps(dict.fromkeys(keys), 4)))

@@ -188,10 +188,11 @@ stopped = 0
 signal.signal(signal.SIGALRM, signal.getsignal(signal.SIGINT))
 for seed in range(60):
     try:
-        signal.setitimer(signal.ITIMER_REAL, 0.001 + random.Random(seed).random() * 0.004)
+        signal.setitimer(signal.ITIMER_REAL, 0.001 + random.Random(seed).random() * 0.004, 5.0)
         while True:
             rl.save(x, f"{folder}/f")
     except KeyboardInterrupt:
+        signal.setitimer(signal.ITIMER_REAL, 0)
         stopped += 1
     assert os.listdir(folder) == ["f"], os.listdir(folder)
     assert rl.load(f"{folder}/f").shape == (300_000,)

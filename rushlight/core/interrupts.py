@@ -101,25 +101,20 @@ def _first_resume(code: CodeType) -> int | None:
 
 # Note [Interrupted finalisers]
 # An error does not leave a `__del__`: Ctrl-C that is heard there would be printed and forgotten. With a `__del__` for every tensor
-# that meets one in ten. So errors that nobody can catch are looked at: where one came out of a `__del__` named to `finish`, which
-# is `unheard` and has done its work by then, Ctrl-C is pressed again a moment later. Every other one goes to whom it went before.
+# that meets one in ten, and callbacks of weak references meet it too. So errors that nobody can catch are looked at: where one is
+# Ctrl-C it is pressed again a moment later. Every other one goes to whom it went before.
 
-_FINISHED: set[CodeType] = set()
 _AGAIN = 0.001  # seconds
 
 
-def finish(finaliser: Any) -> None:
-    """Have Ctrl-C heard that comes in this `__del__`."""
-    if not _FINISHED:
-        sys.unraisablehook = functools.partial(_unraisable, sys.unraisablehook)
-    _FINISHED.add(finaliser.__code__)
+@functools.cache
+def hear_in_finalisers() -> None:
+    """Have Ctrl-C heard that comes where errors go nowhere."""
+    sys.unraisablehook = functools.partial(_unraisable, sys.unraisablehook)
 
 
 def _unraisable(before: Callable[[Any], object], unraisable: Any) -> None:
-    trace = unraisable.exc_traceback
-    while trace is not None and trace.tb_frame.f_code not in _FINISHED:
-        trace = trace.tb_next
-    if trace is not None and issubclass(unraisable.exc_type, KeyboardInterrupt):
+    if issubclass(unraisable.exc_type, KeyboardInterrupt):
         _thread.start_new_thread(_press, ())
     else:
         before(unraisable)

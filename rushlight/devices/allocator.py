@@ -59,7 +59,7 @@ class Pool:
         self.peak = 0
         self.held = 0
         self.reclaim: Callable[[Pool, int], bool] | None = None
-        interrupts.finish(Storage.__del__)
+        interrupts.hear_in_finalisers()
 
     @property
     def limit(self) -> int | None:

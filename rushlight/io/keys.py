@@ -6,8 +6,8 @@
    and a comparison as many steps as the key has parts.
 3. Of long text every use is counted: equal text is compared to its end.
 4. Whole numbers below 2**60 have hashes of their own and are not counted. Chosen with care they can
-   still share places in Python's tables: 11,000 such keys take 150 times as long as others, and more
-   of them in proportion. Nothing bounds that but the file's length.
+   still share places in Python's tables: 11,000 such keys take 150 times as long as others. So the
+   time is looked at now and then.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from rushlight.tape.value import Value
 _KEY_BITS = 1024  # of a whole number that is a key
 _KEY_PARTS = 1000  # of a tuple that is a key
 _KEY_TEXT = 1024  # characters that are compared in one step
+_KEYS_PER_LOOK = 256
 _KEY_DEPTH = 50  # tuples in it inside each other: Python hashes and compares them by recursion
 _PLAIN_KEYS = frozenset([str, bytes, bool, float, type(None), DType, device])  # floats: 34 of one hash
 
@@ -33,6 +34,7 @@ class Keys:
     def __init__(self, ledger: Ledger) -> None:
         self.ledger = ledger
         self.hashes: dict[int, tuple[Any, dict[int, int]]] = {}  # of each container: how many keys have a hash
+        self.count = 0
 
     def weigh(self, key: Any) -> int:
         """In how many steps a key is hashed and compared, if it may be one. See Note [Keys]."""
@@ -68,6 +70,9 @@ class Keys:
 
     def enter(self, target: Any, key: Any) -> None:
         """Check a key that is about to go into a container, and count those of equal hash, which are compared with it."""
+        self.count += 1
+        if not self.count % _KEYS_PER_LOOK:
+            self.ledger.check_time()
         kind = key.__class__
         if kind is str or kind is bytes:
             if len(key) >= _KEY_TEXT:
