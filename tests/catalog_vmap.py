@@ -217,6 +217,8 @@ def nested_problems(row: Row) -> list[str]:
             rows = [[_call(filled, tensors, a, b, count)[i] for b in range(BATCH)] for a in range(len(lists[0]))]
             want = np.stack([np.stack([to_array(one) for one in each]) for each in rows])
             away = distance(to_array(out), want) if out.shape == want.shape else math.inf
+            if row.name in ANYTHING and out.shape == want.shape:
+                continue
             if not away <= 1e-6:
                 found.append(f"{row.name}{examples[0]} {dtype.name}, two levels: result {i} differs by {away:.3g}")
     return found
