@@ -185,7 +185,8 @@ folder = sys.argv[1]
 x = rl.ones(300_000)
 rl.save(x, f"{folder}/f")
 stopped = 0
-signal.signal(signal.SIGALRM, signal.getsignal(signal.SIGINT))
+signal.signal(signal.SIGALRM, signal.default_int_handler)
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a program in the background starts without
 for seed in range(60):
     try:
         signal.setitimer(signal.ITIMER_REAL, 0.001 + random.Random(seed).random() * 0.004, 5.0)
