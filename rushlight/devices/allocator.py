@@ -129,7 +129,9 @@ class Pool:
             rooms = enough[-1:] or rooms
         for room in rooms:
             blocks = self.free[room]
-            while blocks and (want is None or gone < want):
+            while want is None or gone < want:
+                if not blocks:  # here, not in the loop's own test, after which other threads may come
+                    break
                 address = blocks[-1]
                 del blocks[-1]
                 self.held -= room
