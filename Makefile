@@ -16,8 +16,9 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 MINUTES ?= 60
-CHECKED := catalog catalog_gradients bounds views_property storage inplace subscript folding nn_windows \
-    direct_convolution sorting budget checkpoint
+CHECKED := core/test_reach devices/test_convolution_kernels memory/test_budget memory/test_checkpoint \
+    nn/test_convolution_and_pooling ops/test_catalog ops/test_catalog_gradients ops/test_inplace ops/test_scatter \
+    ops/test_sorting ops/test_subscript ops/test_views_property tensor/test_storage
 
 .PHONY: demo test test-slow test-checked fuzz check bench clean
 
@@ -31,7 +32,7 @@ test-slow: $(VENV)/dev.stamp
 	$(BIN)/python -m pytest -m slow $(ARGS)
 
 test-checked: $(VENV)/dev.stamp
-	RUSHLIGHT_CHECK=1 $(BIN)/python -m pytest -n $(JOBS) -m "not slow" -k "not cuda and not reference" $(CHECKED:%=tests/test_%.py) $(ARGS)
+	RUSHLIGHT_CHECK=1 $(BIN)/python -m pytest -n $(JOBS) -m "not slow" -k "not cuda and not reference" $(CHECKED:%=tests/%.py) $(ARGS)
 
 fuzz: $(VENV)/dev.stamp
 	$(BIN)/python -m tests.fuzz all --minutes $(MINUTES) --jobs $(JOBS) $(ARGS)

@@ -182,8 +182,8 @@ def not_from_disk() -> Iterator[None]:
 
 def catalog() -> Iterator[tuple[str, Callable[[], object]]]:
     """Every op: the first sample of its row, forward and backward."""
-    from tests.catalog import ROWS
-    from tests.catalog_run import call, dtypes_on, samples_of
+    from tests.catalog.rows import ROWS
+    from tests.catalog.run import call, dtypes_on, samples_of
 
     def act(row: Any, sample: Any, dtype: Any) -> None:
         leaves: list[Any] | None = [] if row.differentiable else None

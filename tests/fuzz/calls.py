@@ -31,9 +31,9 @@ from rushlight.core.dtypes import DType
 from rushlight.devices.registry import pool_of
 from rushlight.ops.random import default_generator
 from rushlight.ops.registry import REGISTRY
-from tests.catalog import ROWS
-from tests.catalog_row import Row, Sample
-from tests.catalog_run import samples_of
+from tests.catalog.row import Row, Sample
+from tests.catalog.rows import ROWS
+from tests.catalog.run import samples_of
 from tests.fuzz import Find, is_refusal
 from tests.fuzz.drawing import DTYPES, Draw, Operand, text_of
 from tests.fuzz.peer import PLAIN, Peer, Unsaid, differences

@@ -1,0 +1,1 @@
+"""One row per public op, and what runs a row: forward, gradients, `vmap`."""

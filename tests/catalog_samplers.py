@@ -1,7 +1,0 @@
-"""Samplers that reject: what they give is random, and tested in test_samplers.py."""
-
-from __future__ import annotations
-
-from tests.catalog_making import random
-
-ROWS = [random(name) for name in ("poisson", "binomial", "_standard_gamma", "_sample_dirichlet")]

@@ -1,0 +1,151 @@
+"""Memory, order of work and errors of the WebGPU device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rushlight.core import dtypes as t
+from rushlight.core.errors import DeviceError, DeviceUnavailable, OutOfMemoryError
+from rushlight.devices import registry
+from rushlight.devices.webgpu import adapter, open_device
+from rushlight.devices.webgpu.stream import split
+from rushlight.kernel.shapes import Kernel, Map
+from rushlight.scalar.ir import arg
+from tests.devices import webgpu_arrays
+from tests.devices.webgpu_arrays import Bench
+
+bench = webgpu_arrays.bench  # a fixture is found by its name here
+
+ADD_ONE = Map((t.float32,), (t.float32,), (), (arg(0, t.float32) + 1,), 0, ("1", "1"))
+
+
+@pytest.mark.parametrize("offset", range(4))
+@pytest.mark.parametrize("size", [1, 2, 3, 5, 8, 13])
+def test_copies_of_odd_sizes_touch_nothing_else(bench: Bench, offset: int, size: int) -> None:
+    address = bench.put(np.zeros(32, "?"))
+    content = bytes(range(1, size + 1))
+    bench.device.copy_in(address + offset, memoryview(content))
+    got = bytearray(32)
+    bench.device.copy_out(address, memoryview(got))
+    assert bytes(got) == bytes(offset) + content + bytes(32 - offset - size)
+    part = bytearray(size)
+    bench.device.copy_out(address + offset, memoryview(part))
+    assert bytes(part) == content
+
+
+def test_copy_in_waits_for_queued_work(bench: Bench) -> None:
+    launch = bench.device.build(ADD_ONE)
+    source, out = bench.put(np.zeros(8, "f4")), bench.put(np.zeros(8, "f4"))
+    launch(out, source, 8)
+    bench.device.copy_in(source, memoryview(np.full(8, 5, "f4")).cast("B"))
+    assert np.array_equal(bench.get(out, (8,), t.float32), np.ones(8))
+
+
+def test_free_lets_queued_work_finish(bench: Bench) -> None:
+    launch = bench.device.build(ADD_ONE)
+    source, out = bench.device.alloc(64), bench.put(np.zeros(8, "f4"))
+    bench.device.copy_in(source, memoryview(np.full(8, 2, "f4")).cast("B"))
+    launch(out, source, 8)
+    bench.device.free(source, 64)
+    assert np.array_equal(bench.get(out, (8,), t.float32), np.full(8, 3))
+    with pytest.raises(DeviceError, match="freed"):
+        launch(out, source, 8)
+
+
+def test_freed_blocks_leave_no_bind_groups(bench: Bench) -> None:
+    launch = bench.device.build(Map((t.float32,), (t.float32,), (), (arg(0, t.float32),), 0, ("1", "1")))
+    kept = bench.put(np.zeros(8, "f4"))
+    for _ in range(5):
+        passing = bench.device.alloc(64)
+        launch(passing, kept, 8)
+        bench.device.free(passing, 64)
+    assert not bench.device.users[kept >> 40]
+    bench.device.synchronize()
+
+
+def test_long_chains_of_launches(bench: Bench) -> None:
+    launch = bench.device.build(Map((t.int32,), (t.int32,), (), (arg(0, t.int32) + 1,), 0, ("1", "1")))
+    address = bench.put(np.zeros(8, "i4"))
+    for _ in range(700):
+        launch(address, address, 8)
+    assert np.array_equal(bench.get(address, (8,), t.int32), np.full(8, 700))
+
+
+def test_a_block_beyond_the_binding_limit_is_out_of_memory(bench: Bench) -> None:
+    with pytest.raises(OutOfMemoryError, match="at most"):
+        bench.device.alloc(bench.device.limits.largest_block + 64)
+
+
+def test_too_many_buffers_names_the_count(bench: Bench) -> None:
+    count = bench.device.most_bindings + 1
+    body = arg(0, t.int32)
+    for i in range(1, count):
+        body = body + arg(i, t.int32)
+    kernel: Kernel = Map((t.int32,), (t.int32,) * count, (), (body,), 0, ("1",) * (count + 1))
+    addresses = [bench.put(np.zeros(4, "i4")) for _ in range(count + 1)]
+    with pytest.raises(DeviceError, match=f"{count + 1} buffers"):
+        bench.device.build(kernel)(*addresses, 4)
+
+
+def test_a_lost_device_says_how_to_open_it_again(
+    require_device: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    require_device("webgpu")
+    monkeypatch.setattr(registry, "_POOLS", {})  # this test's own
+    pool = registry.pool_of("webgpu")
+    lost = pool.device
+    launch = lost.build(ADD_ONE)
+    first, second = pool.take(64), pool.take(64)
+    launch(first, first, 4)
+    lost.synchronize()
+    lost.gpu.destroy()
+    launch(first, first, 4)
+    for work in (
+        lost.synchronize,
+        lambda: launch(first, second, 4),
+        lambda: lost.copy_in(first, memoryview(bytes(8))),
+        lambda: lost.copy_in(first, memoryview(bytes(3))),
+        lambda: lost.copy_out(first, memoryview(bytearray(8))),
+        lambda: lost.alloc(64),
+    ):
+        with pytest.raises(DeviceError, match=r"registry\.reopen\('webgpu'\)"):
+            work()
+    assert registry.pool_of("webgpu") is pool
+    registry.reopen("webgpu")
+    again = registry.pool_of("webgpu")
+    assert again is not pool and again.live == 0
+    address, back = again.take(64), bytearray(8)
+    again.device.copy_in(address, memoryview(np.ones(2, "f4")).cast("B"))
+    again.device.build(ADD_ONE)(address, address, 2)
+    again.device.copy_out(address, memoryview(back))
+    assert np.array_equal(np.frombuffer(back, "f4"), [2, 2])
+
+
+def test_reopening_what_is_not_open_is_no_error() -> None:
+    registry.reopen("no such device")
+
+
+def test_missing_package_and_adapter_say_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> Any:
+        raise ImportError(name)
+
+    monkeypatch.setattr(adapter.importlib, "import_module", missing)
+    with pytest.raises(DeviceUnavailable, match="pip install wgpu"):
+        open_device()
+
+
+@pytest.mark.parametrize(
+    ("groups", "work"), [(1, 1), (65535, 1), (65536, 1), (200000, 3), (70000, 1 << 30), (5, 1 << 40)]
+)
+def test_split_runs_each_workgroup_once(groups: int, work: int) -> None:
+    parts = split(groups, work)
+    reached = 0
+    for first, (wide, tall) in parts:
+        assert first == reached and 0 < wide <= 65535 and 0 < tall <= 65535
+        reached += wide * tall
+    assert reached >= groups
+    assert parts[-1][0] < groups

@@ -1,0 +1,454 @@
+"""The CUDA emitter and launcher without a GPU: golden text, nvcc, the emulation, and a fake driver."""
+
+from __future__ import annotations
+
+import ctypes
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rushlight.core.dtypes import bool_, compute_type, float16, float32, float64, int32, int64, uint32
+from rushlight.core.errors import DeviceError, DeviceUnavailable
+from rushlight.devices.allocator import Pool
+from rushlight.devices.cuda import driver, gemm, grid, open_device
+from rushlight.devices.cuda.stub import Arguments, Driver, make_caller, make_launcher
+from rushlight.devices.reference import ReferenceDevice, view_memory
+from rushlight.emit.cuda import emit
+from rushlight.kernel.shapes import Contract, Gather, Map, Scatter
+from rushlight.scalar import build as s
+from rushlight.scalar.ir import arg, index, param
+from tests.devices import cuda_launches as cases
+from tests.emit.cuda_emulation import Emulator
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+X, Y = arg(0, float32), arg(1, float32)
+
+KERNELS = {
+    "map_flat": Map((float32,), (float32, float32), (float32,), (X + Y * param(0, float32),), 0, ("1", "1", "0")),
+    "map_strided": Map((float16,), (float16, bool_), (), (s.where(arg(1, bool_), X, -X),), 2, ("1", "n", "1")),
+    "rowwise_axis": cases.softmax(float32, "axis", ("1", "1")),
+    "rowwise_columns": cases.fold("sum", float32, "inner"),
+    "map_watched": Map((float16,), (float32, float32), (), (X / Y,), 0, ("1", "1", "0"), (0, 1)),
+    "rowwise_watched": replace(cases.fold("max", float32, "axis"), watched=()),
+    "scan": cases.scan_kernel("sum", bool_, float16),
+    "contract": Contract(int32, int32),
+    "gather": Gather(float32, int64),
+    "scatter_add": Scatter(float16, int32),
+    "scatter_max": Scatter(float16, int32, "max"),
+}
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_golden(name: str):
+    text, golden = emit(KERNELS[name]), GOLDEN / f"{name}.cu"
+    if not golden.exists():
+        golden.write_text(text)
+        pytest.fail(f"{golden} was missing and has been written; read it and add it")
+    assert text == golden.read_text()
+
+
+def kernels_to_compile() -> Iterator[tuple[str, str]]:
+    seen = set()
+    for case in cases.every_case():
+        # Every kind of kernel in every type, and one map per group of instructions.
+        if case.kernel not in seen and case.name.startswith(
+            ("flat", "strided", "row", "contract plain", "gather", "scatter", "scan")
+        ):
+            seen.add(case.kernel)
+            yield case.name, emit(case.kernel)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not installed")
+def test_nvcc_takes_every_kind(tmp_path: Path):
+    failed = []
+    for number, (name, text) in enumerate(kernels_to_compile()):
+        source = tmp_path / f"kernel{number}.cu"
+        source.write_text(text)
+        failed += [name] if _nvcc(source) else []
+    assert not failed
+
+
+@pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not installed")
+def test_nvcc_takes_the_golden_texts(tmp_path: Path):
+    for name in KERNELS:
+        assert not _nvcc(GOLDEN / f"{name}.cu", tmp_path)
+
+
+def _nvcc(source: Path, folder: Path | None = None) -> str:
+    """What nvcc complains of. CuPy's default is C++14."""
+    target = (folder or source.parent) / "kernel.cubin"
+    command = [
+        "nvcc",
+        "-arch=sm_90",
+        "-cubin",
+        "--fmad=false",
+        "-std=c++14",
+        "-Werror",
+        "all-warnings",
+        "-o",
+        target,
+        source,
+    ]
+    done = subprocess.run(command, capture_output=True, text=True)
+    return done.stderr if done.returncode else ""
+
+
+# ---- the emulation ----
+
+
+def launched(build: Callable, case: cases.Case) -> tuple[list[np.ndarray], int]:
+    """The buffers after the launch, and the status word. Memory is the host's."""
+    buffers = [b.copy() for b in case.buffers]
+    status = np.zeros(1, np.int32)
+    build(case.kernel)(*cases.numbers_of(case, [b.ctypes.data for b in buffers], status.ctypes.data))
+    return buffers, int(status[0])
+
+
+@pytest.fixture(scope="module")
+def emulated(tmp_path_factory: pytest.TempPathFactory) -> Callable:
+    if shutil.which("g++") is None:
+        pytest.skip("g++ is not installed")
+    emulator, built = Emulator(tmp_path_factory.mktemp("emulation")), {}
+
+    def build(kernel):
+        if kernel not in built:
+            built[kernel] = emulator.build(kernel)
+        return built[kernel]
+
+    return build
+
+
+@pytest.mark.slow
+def test_emulated_kernels_agree_with_the_reference(emulated: Callable):
+    wrong, reference = [], ReferenceDevice()
+    for case in cases.emulated_cases():
+        want, want_status = launched(reference.build, case)
+        got, status = launched(emulated, case)
+        found = [cases.differs(case, i, got[i], want[i]) for i in range(len(got))]
+        wrong += [f"{case.name}: {text}" for text in found if text]
+        wrong += [f"{case.name}: status {status}"] if status != want_status else []
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("vector, shape", [("axis", (2, 40000, 1)), ("inner", (1, 5000, 40))])
+def test_splitting_keeps_the_bits(emulated: Callable, monkeypatch, tmp_path: Path, vector: str, shape):
+    rng = np.random.default_rng(3)
+    case = cases.one_row_case(rng, "sum", cases.fold("sum", float32, vector), shape)
+    split, _ = launched(emulated, case)
+    monkeypatch.setattr(grid, "SCRATCH_SLOTS", 0)
+    whole, _ = launched(Emulator(tmp_path).build, case)
+    assert split[0].tobytes() == whole[0].tobytes()
+
+
+def test_emulated_softmax(emulated: Callable):
+    case = cases.one_row_case(np.random.default_rng(1), "softmax", KERNELS["rowwise_axis"], (3, 1500, 1), tolerance=40)
+    want, _ = launched(ReferenceDevice().build, case)
+    got, _ = launched(emulated, case)
+    assert cases.differs(case, 0, got[0], want[0]) is None
+
+
+# ---- the launcher, on a driver that only records ----
+
+SIGNATURE = ctypes.CFUNCTYPE(
+    ctypes.c_int,
+    ctypes.c_void_p,
+    *[ctypes.c_uint] * 7,
+    ctypes.c_void_p,
+    ctypes.POINTER(ctypes.c_void_p),
+    ctypes.c_void_p,
+)
+BIND = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
+
+
+class FakeDriver:
+    """Answers with the codes it is given, and remembers what it was asked."""
+
+    def __init__(self, *codes: int) -> None:
+        self.codes = list(codes)
+        self.launches: list[tuple] = []
+        self.bound: list[int] = []
+        self.values: list[bytes] = []
+        self.launch = SIGNATURE(self._launch)
+        self.bind = BIND(self._bind)
+
+    def _launch(self, handle, gx, gy, gz, bx, by, bz, shared, stream, params, extra) -> int:
+        self.launches.append((handle, (gx, gy, gz), (bx, by, bz), shared, stream))
+        self.values = [ctypes.string_at(params[i], 8) for i in range(self.count)]
+        return self.codes.pop(0) if self.codes else 0
+
+    def _bind(self, context) -> int:
+        self.bound.append(context)
+        return 0
+
+    def builder(self, rule, whole: int, sizes: range, params=(), flag: int = 0):
+        self.count = whole + len(params)
+        addresses = [ctypes.cast(f, ctypes.c_void_p).value for f in (self.launch, self.bind)]
+        own = Driver(*addresses, 0xC0, 0x57)
+        return make_launcher(0x1234, Arguments(whole, sizes, params), ("test", id(self)), rule, own, flag)
+
+
+def flat_rule(chunk: int):
+    kernel = KERNELS["map_flat"]
+    key, rule = grid.rule_of(kernel, (0, 0))
+    assert key == ("map", chunk)
+    return rule
+
+
+def test_launcher_packs_every_type():
+    fake = FakeDriver()
+    params = (float32, float64, int32, int64, uint32, bool_, float16)
+    launch = fake.builder(flat_rule(4), 4, range(3, 4), params)
+    assert launch(2**40, 16, 32, 5000, 0.1, 1, -7, -(2**40), 2**32 - 1, True, 2.5) is None
+    assert fake.launches == [(0x1234, (5, 1, 1), (256, 1, 1), 0, 0x57)]
+    read = [int.from_bytes(v, "little", signed=True) for v in fake.values]
+    assert read[:4] == [2**40, 16, 32, 5000]
+    assert np.frombuffer(fake.values[4][:4], np.float32)[0] == np.float32(0.1)
+    assert np.frombuffer(fake.values[5], np.float64)[0] == 1.0
+    assert np.frombuffer(fake.values[6][:4], np.int32)[0] == -7
+    assert read[7] == -(2**40)
+    assert np.frombuffer(fake.values[8][:4], np.uint32)[0] == 2**32 - 1
+    assert fake.values[9][0] == 1
+    assert np.frombuffer(fake.values[10][:4], np.float32)[0] == 2.5
+
+
+@pytest.mark.parametrize(
+    "numbers", [(None, 1, 2, 3, 0.5), (1, 2, 3, 4.0, 0.5), (1, 2, 3, 4, "x"), (1, 2, 3), (1,) * 6, ()]
+)
+def test_launcher_refuses_what_is_no_number(numbers: tuple):
+    fake = FakeDriver()
+    launch = fake.builder(flat_rule(4), 4, range(3, 4), (float32,))
+    with pytest.raises(TypeError):
+        launch(*numbers)
+    assert not fake.launches
+
+
+def test_launcher_takes_minus_one():
+    fake = FakeDriver()
+    fake.builder(flat_rule(4), 4, range(3, 4), (float32,))(1, -1, -1, 1, -1.0)
+    assert len(fake.launches) == 1
+
+
+def test_nothing_to_do_launches_nothing():
+    fake = FakeDriver()
+    fake.builder(flat_rule(4), 4, range(3, 4))(1, 2, 3, 0)
+    assert not fake.launches
+
+
+def test_a_refused_launch_binds_the_context_and_tries_again():
+    fake = FakeDriver(201)
+    fake.builder(flat_rule(4), 4, range(3, 4))(1, 2, 3, 9)
+    assert fake.bound == [0xC0] and len(fake.launches) == 2
+
+
+def test_a_launch_refused_twice_raises():
+    fake = FakeDriver(700, 700)
+    with pytest.raises(DeviceError, match="error 700"):
+        fake.builder(flat_rule(4), 4, range(3, 4))(1, 2, 3, 9)
+
+
+def test_indexed_launches_set_the_flag():
+    fake, word = FakeDriver(), ctypes.c_int32(0)
+    launch = fake.builder(flat_rule(4), 4, range(3, 4), (), ctypes.addressof(word))
+    launch(1, 2, 3, 0)
+    assert word.value == 0
+    launch(1, 2, 3, 1)
+    assert word.value == 1
+
+
+def test_caller_passes_integers():
+    kind = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_int, ctypes.c_longlong)
+    seen = []
+    function = kind(lambda *values: seen.append(values) or -3)
+    call = make_caller(ctypes.cast(function, ctypes.c_void_p).value, "piq")
+    assert call(2**40, -5, -(2**50)) == -3
+    assert seen == [(2**40, -5, -(2**50))]
+    with pytest.raises(TypeError):
+        call(1, 2)
+
+
+# ---- products: the plan, on a cuBLAS made of NumPy ----
+
+
+def _columns(address: int, rows: int, columns: int, leading: int) -> np.ndarray:
+    assert leading >= rows
+    return view_memory(address, float64, (rows, columns), (1, leading))
+
+
+class FakeCublas:
+    """Column-major products on host memory."""
+
+    def __init__(self) -> None:
+        self.products = 0
+
+    def handle(self) -> int:
+        return 0
+
+    def one(self, handle, ta, tb, m, n, k, alpha, a, _a, lda, b, _b, ldb, beta, c, _c, ldc, compute, algorithm) -> int:
+        self.products += 1
+        left = _columns(a, *((k, m) if ta else (m, k)), lda)
+        right = _columns(b, *((n, k) if tb else (k, n)), ldb)
+        out = _columns(c, m, n, ldc)
+        out[...] = (left.T if ta else left) @ (right.T if tb else right)
+        return 0
+
+    def many(
+        self, handle, ta, tb, m, n, k, alpha, a, ka, lda, sa, b, kb, ldb, sb, beta, c, kc, ldc, sc, batch, *rest
+    ) -> int:
+        size = float64.itemsize
+        for i in range(batch):
+            self.one(handle, ta, tb, m, n, k, alpha, a + i * sa * size, ka, lda, b + i * sb * size, kb, ldb, beta,
+                     c + i * sc * size, kc, ldc, *rest)  # fmt: skip
+        return 0
+
+
+def _contract_cases() -> list[cases.Case]:
+    return [c for c in cases.contract_cases(np.random.default_rng(5)) if c.kernel.dtype is float64]
+
+
+@pytest.mark.parametrize("case", _contract_cases(), ids=lambda c: c.name)
+def test_products_as_cublas_is_asked_for_them(case: cases.Case):
+    reference = ReferenceDevice()
+    fake = FakeCublas()
+    pool = Pool(reference)
+
+    def build(kernel: Contract):
+        copy = reference.build(gemm.copy_kernel(kernel.dtype))
+        return gemm.Gemm(kernel, fake, reference.build(kernel), copy, lambda: pool)
+
+    want, _ = launched(reference.build, case)
+    got, _ = launched(build, case)
+    assert cases.differs(case, 0, got[0], want[0]) is None
+    assert fake.products or 0 in case.sizes or "spread o" in case.name
+    assert pool.live == 0
+
+
+def test_one_right_factor_makes_one_tall_product():
+    plan = gemm.plan_contract((4, 2, 3, 5, 6, 30, 15, 5, 1, 36, 18, 6, 1, 0, 0, 5, 1), 4)
+    assert [(c.m, c.batch) for c in plan.calls] == [(24, 1)]
+
+
+def test_product_refuses_a_wrong_count():
+    with pytest.raises(TypeError, match="takes 20 numbers"):
+        gemm.plan_contract((1, 2), 4)
+
+
+def test_only_its_own_types_go_to_cublas():
+    assert gemm.takes(Contract(float16, compute_type(float16)))
+    assert not gemm.takes(Contract(int32, int32))
+    assert not gemm.takes(Contract(float32, float64))
+
+
+# ---- the compiler and the disk cache, on a CuPy that only records ----
+
+
+class FakeCupy:
+    """As much of CuPy as `compile_kernel` asks for."""
+
+    def __init__(self, code: bytes) -> None:
+        self.compiled: list[tuple[str, tuple[str, ...]]] = []
+        self.linked: list[bytes] = []
+        self.loaded: list[bytes] = []
+        outer = self
+
+        class Module:
+            def load(self, code: bytes) -> None:
+                outer.loaded.append(code)
+
+            def get_function(self, name: str) -> object:
+                return type("Function", (), {"ptr": 0x1234})
+
+        class LinkState:
+            def add_ptr_data(self, code: bytes, name: str) -> None:
+                outer.linked.append(code)
+
+            def complete(self) -> bytes:
+                return b"\x7fELF linked"
+
+        class Refused(Exception):
+            pass
+
+        def compile_using_nvrtc(source, options=(), arch=None, filename="kern.cu", **more):
+            outer.compiled.append((source, options))
+            if "refuse" in source:
+                raise Refused("expected a ;")
+            return code, None
+
+        compiler = type("compiler", (), {"CompileException": Refused})
+        compiler.compile_using_nvrtc = staticmethod(compile_using_nvrtc)
+        function = type("function", (), {"Module": Module, "LinkState": LinkState})
+        self.cuda = type("cuda", (), {"compiler": compiler, "function": function})
+
+    def session(self, target: str = "90", is_hip: bool = False) -> driver.Session:
+        return driver.Session(self, None, Driver(0, 0, 0xC0, 0), lambda context: 0, is_hip, target)
+
+
+@pytest.fixture
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("RUSHLIGHT_CACHE", str(tmp_path / "kernels"))
+    return tmp_path / "kernels" / "cuda"
+
+
+def test_a_binary_is_compiled_once_per_source_and_target(own_cache: Path):
+    fake = FakeCupy(b"\x7fELF code")
+    for _ in range(2):
+        assert driver.compile_kernel(fake.session(), "source", "map_flat")[1] == 0x1234
+    assert len(fake.compiled) == 1 and fake.loaded == [b"\x7fELF code"] * 2
+    driver.compile_kernel(fake.session("100"), "source", "map_flat")
+    driver.compile_kernel(fake.session(), "other source", "map_flat")
+    driver.compile_kernel(fake.session(is_hip=True), "source", "map_flat")
+    assert len(fake.compiled) == 4 == len(list(own_cache.iterdir()))
+
+
+def test_subnormals_are_kept_and_nothing_is_fused(own_cache: Path):
+    fake = FakeCupy(b"\x7fELF")
+    driver.compile_kernel(fake.session(), "source", "map_flat")
+    ((_, options),) = fake.compiled
+    assert {"--fmad=false", "--ftz=false", "--prec-div=true", "--prec-sqrt=true"} <= set(options)
+
+
+def test_what_is_no_binary_yet_is_linked(own_cache: Path):
+    fake = FakeCupy(b".version 8.0")
+    driver.compile_kernel(fake.session(), "source", "map_flat")
+    assert fake.linked == [b".version 8.0"] and fake.loaded == [b"\x7fELF linked"]
+
+
+def test_a_refused_source_names_the_kernel(own_cache: Path):
+    with pytest.raises(DeviceError, match="refused kernel map_flat: expected a ;"):
+        driver.compile_kernel(FakeCupy(b"").session(), "refuse this", "map_flat")
+    assert list(own_cache.iterdir()) == []
+
+
+# ---- absence ----
+
+
+def test_missing_cupy_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "cupy", None)
+    with pytest.raises(DeviceUnavailable, match=r"pip install rushlight\[cuda\]"):
+        open_device()
+
+
+def test_missing_gpu_says_so(monkeypatch):
+    class Refused(Exception):
+        pass
+
+    class Runtime:
+        CUDARuntimeError = Refused
+
+        @staticmethod
+        def getDeviceCount() -> int:
+            raise Refused("cudaErrorNoDevice")
+
+    fake = type("cupy", (), {"cuda": type("cuda", (), {"runtime": Runtime})})
+    monkeypatch.setattr(driver, "_import_cupy", lambda: fake)
+    with pytest.raises(DeviceUnavailable, match="no GPU answers"):
+        open_device()
+
+
+def test_random_words_need_no_header():
+    assert "#include" not in emit(Map((float32,), (), (int64,), (s.cast(index(), float32),), 0, ("1",)))

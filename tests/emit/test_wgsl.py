@@ -1,0 +1,123 @@
+"""WGSL text: one golden file per kernel kind and form. RUSHLIGHT_WRITE_GOLDEN=1 writes them anew."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from rushlight.core import dtypes as t
+from rushlight.core.errors import DeviceError
+from rushlight.emit.wgsl import emit, schedule
+from rushlight.emit.wgsl_layout import alias_pattern, layout_of
+from rushlight.emit.wgsl_library import library_text
+from rushlight.emit.wgsl_types import FUSED, literal
+from rushlight.kernel.shapes import Contract, Gather, Kernel, Map, Reduce, Rowwise, Scatter
+from rushlight.scalar import build as s
+from rushlight.scalar.ir import arg, index, make, param, row
+from tests.devices.cuda_launches import scan_kernel
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+NATIVE = frozenset({"shader-int64", "shader-f64", FUSED})
+PLAIN = frozenset({FUSED})
+
+X, Y = arg(0, t.float32), arg(1, t.float32)
+SCALED = Map((t.float32,), (t.float32, t.float32), (t.float32,), (X * param(0, t.float32) + Y,), 0, ("1", "1", "0"))
+STRIDED = Map((t.int64,), (t.int64,), (), (arg(0, t.int64) + index(),), 2, ("1", "n"))
+BELOW = Map((t.bool_,), (t.float16,), (), (X < 0.5,), 0, ("1", "1"))
+HALVED = Map((t.float16,), (t.float16,), (), (X * 0.5,), 0, ("1", "1"))
+CENTRED = Rowwise(
+    (t.float32, t.float32),
+    ("element", "row"),
+    (t.float32,),
+    (),
+    (Reduce("max", X),),
+    (X - row(0, t.float32), row(0, t.float32)),
+    "axis",
+    ("1", "1", "1"),
+)
+
+CASES: dict[str, tuple[Kernel, frozenset[str], tuple[int, ...] | None, str]] = {
+    "map_flat": (SCALED, PLAIN, None, ""),
+    "map_in_place": (SCALED, PLAIN, (0, 0, 1), ""),
+    "map_strided_int64": (STRIDED, NATIVE, None, ""),
+    "map_strided_int64_emulated": (STRIDED, PLAIN, None, ""),
+    "map_packed": (BELOW, PLAIN, None, "packed"),
+    "map_watched": (replace(SCALED, watched=(0, 1)), PLAIN, None, ""),
+    "map_packed_watched": (replace(HALVED, watched=(0,)), PLAIN, None, "packed"),
+    "rowwise_watched": (replace(CENTRED, watched=()), PLAIN, None, "256"),
+    "rowwise": (CENTRED, PLAIN, None, "256"),
+    "rowwise_partial": (CENTRED, PLAIN, None, "256/partial/0"),
+    "contract_tiled": (Contract(t.float32, t.float32), PLAIN, None, "tiled"),
+    "contract_plain": (Contract(t.bfloat16, t.float32), PLAIN, None, ""),
+    "scan": (scan_kernel("sum", t.int32, t.int64), PLAIN, None, ""),
+    "scan_more": (scan_kernel("sum", t.int32, t.int64), PLAIN, None, "+"),
+    "contract_tiled_more": (Contract(t.float32, t.float32), PLAIN, None, "tiled+"),
+    "contract_plain_more": (Contract(t.bfloat16, t.float32), PLAIN, None, "+"),
+    "gather": (Gather(t.float32, t.int64), PLAIN, None, ""),
+    "scatter_add": (Scatter(t.float16, t.int32), PLAIN, None, ""),
+    "scatter_max": (Scatter(t.float16, t.int32, "max"), PLAIN, None, ""),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_golden(name: str) -> None:
+    text = emit(*CASES[name])
+    path = GOLDEN / f"{name}.wgsl"
+    if os.environ.get("RUSHLIGHT_WRITE_GOLDEN"):
+        path.write_text(text)
+    assert text == path.read_text()
+
+
+def test_elementary_functions_are_lowered() -> None:
+    kernel = Map((t.float32,), (t.float32,), (), (s.exp(X) + s.erf(X),), 0, ("1", "1"))
+    text = emit(kernel, PLAIN)
+    assert "exp(" not in text and "erf(" not in text
+
+
+def test_an_unknown_instruction_is_named() -> None:
+    kernel = Map((t.float32,), (t.float32,), (), (make("swirl", (X,), t.float32),), 0, ("1", "1"))
+    with pytest.raises(DeviceError, match="swirl"):
+        emit(kernel, PLAIN)
+
+
+def test_literals() -> None:
+    assert literal(0.1, t.float32, PLAIN)[0] == "0.100000001f"
+    assert literal(2.0, t.float32, PLAIN)[0] == "2.0f"
+    assert literal(float("inf"), t.float32, PLAIN) == ("f32_of_bits(0x7f800000u)", ("f32_of_bits",))
+    assert literal(1e300, t.float32, PLAIN)[0] == "f32_of_bits(0x7f800000u)"
+    assert literal(-1, t.int64, PLAIN)[0] == "vec2<u32>(4294967295u, 4294967295u)"
+    assert literal(-(2**31), t.int32, PLAIN)[0] == "i32(-2147483648)"
+
+
+def test_library_puts_callees_first() -> None:
+    text = library_text(["i64_div"])
+    assert text.index("fn i64_sub") < text.index("fn i64_neg") < text.index("fn i64_div(")
+
+
+def test_aliases_and_layout() -> None:
+    assert alias_pattern((7, 9, 7)) == (0, 1, 0)
+    layout = layout_of(STRIDED)
+    assert layout.fields() == [
+        *("base", "hidden", "offset0", "offset1", "size0", "size1"),
+        *("stride0_0", "stride0_1", "stride1_0", "stride1_1"),
+    ]
+    assert layout.pack_format() == "<6I4i"
+
+
+def test_packed_form_only_where_words_are_whole() -> None:
+    choose = schedule(BELOW)
+    assert choose((1000,), (0, 0)) == (("packed", 1, 1024),)
+    assert choose((1000,), (4, 3))[0].form == "packed"
+    assert choose((1000,), (1, 0))[0].form == ""
+
+
+def test_walkers_depend_on_the_axis_alone() -> None:
+    choose = schedule(CENTRED)
+    assert {choose((outer, 4096, 1), ())[0].form for outer in (1, 7, 5000)} == {"256"}
+    assert {choose((outer, 32, 1), ())[0].form for outer in (1, 7, 5000)} == {"1"}
+    assert [step.form for step in choose((3, 20000, 1), ())] == [
+        *("256/partial/0", "256/combine/0", "256/elements", "256/rows")
+    ]

@@ -1,0 +1,250 @@
+"""Attention: against the plain formula, in tiles of every kind, with masks, dropout and grouped heads; what it holds."""
+
+from __future__ import annotations
+
+import math
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import rushlight
+import rushlight.nn.functional as F
+from rushlight.core.dtypes import float32
+from rushlight.devices.reference import ReferenceDevice
+from rushlight.devices.registry import pool_of
+from rushlight.ops import attention, attention_formulas as f, attention_tiles
+from rushlight.ops.family.map import map_kernel
+from rushlight.ops.random import default_generator, drop_again
+from rushlight.utils.checkpoint import checkpoint
+from tests.emit.cuda_emulation import Emulator
+
+SEVERAL = {"TILE": 24, "WIDE_TILE": 24, "LEAST_ROWS": 2, "CAUSAL_ROWS": 2}  # many small tiles
+
+
+def arrays(*shapes: tuple[int, ...], seed: int = 0) -> list[np.ndarray]:
+    random = np.random.default_rng(seed)
+    return [random.standard_normal(shape).astype(np.float32) for shape in shapes]
+
+
+def tensors(values: list[np.ndarray], device: str = "cpu") -> list[Any]:
+    return [rushlight.tensor(v, device=device, requires_grad=v.dtype != bool) for v in values]
+
+
+def plain(q: Any, k: Any, v: Any, mask: Any = None, causal: bool = False, drawn: Any = None, gqa: bool = False) -> Any:
+    """The formula in ordinary ops, holding all scores."""
+    if gqa:
+        k, v = (x.repeat_interleave(q.shape[-3] // x.shape[-3], -3) for x in (k, v))
+    p = attention.safe_softmax(attention.masked_scores(q, k, mask, causal, 1 / math.sqrt(q.shape[-1])))
+    return (p if drawn is None else drop_again(p, drawn)) @ v
+
+
+def results(function: Any, values: list[np.ndarray], device: str = "cpu") -> list[np.ndarray]:
+    """The output and the gradient of every float operand, for some incoming gradient."""
+    operands = tensors(values, device)
+    out = function(*operands)
+    (g,) = arrays(tuple(out.shape), seed=9)
+    out.backward(rushlight.tensor(g, device=device))
+    return [out.detach().numpy(), *(x.grad.numpy() for x in operands if x.requires_grad)]
+
+
+def check_same(got: list[np.ndarray], expected: list[np.ndarray], limit: float = 2e-5) -> None:
+    assert len(got) == len(expected)
+    for a, b in zip(got, expected, strict=True):
+        assert a.shape == b.shape
+        np.testing.assert_allclose(a, b, rtol=limit, atol=limit)
+
+
+@pytest.fixture(params=["one tile", "many tiles"])
+def cut(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Both ways of cutting: plans are made anew for each."""
+    if request.param == "many tiles":
+        for name, value in SEVERAL.items():
+            monkeypatch.setattr(attention_tiles, name, value)
+    for op in (attention._attention, attention._attention_grad):
+        monkeypatch.setattr(op, "plans", {})
+    return str(request.param)
+
+
+Q, K, V = (2, 3, 7, 4), (2, 3, 6, 4), (2, 3, 6, 5)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("rows, keys", [(7, 6), (3, 9), (9, 3), (1, 1), (5, 0), (0, 4)])
+def test_sizes(cut: str, device: str, causal: bool, rows: int, keys: int) -> None:
+    values = arrays((2, 3, rows, 4), (2, 3, keys, 4), (2, 3, keys, 5))
+    got = results(lambda *x: F.scaled_dot_product_attention(*x, is_causal=causal), values, device)
+    check_same(got, results(lambda *x: plain(*x, causal=causal), values))
+
+
+@pytest.mark.parametrize("shape", [(7, 6), (1, 6), (7, 1), (3, 1, 6), (2, 1, 7, 6), (1, 3, 7, 6), (2, 3, 7, 6), (6,)])
+@pytest.mark.parametrize("kind", ["float", "bool"])
+def test_masks(cut: str, device: str, shape: tuple[int, ...], kind: str) -> None:
+    values = [*arrays(Q, K, V), *arrays(shape, seed=3)]
+    if kind == "bool":
+        values[3] = values[3] > 0
+    check_same(results(F.scaled_dot_product_attention, values, device), results(plain, values))
+
+
+def test_row_without_keys_is_zero(cut: str, device: str) -> None:
+    seen = np.ones((7, 6), bool)
+    seen[2] = False
+    values = [*arrays(Q, K, V), seen]
+    got = results(F.scaled_dot_product_attention, values, device)
+    assert not got[0][:, :, 2].any() and not got[1][:, :, 2].any()
+    hidden = [*values[:3], np.where(seen, 0, -np.inf).astype(np.float32)]
+    check_same(results(F.scaled_dot_product_attention, hidden, device)[:4], got)
+    assert all(np.isfinite(x).all() for x in got)
+
+
+@pytest.mark.parametrize("heads", [(6, 2, 2), (6, 1, 1), (6, 3, 2)])
+def test_grouped_heads(cut: str, device: str, heads: tuple[int, int, int]) -> None:
+    a, b, c = heads
+    values = arrays((2, a, 5, 4), (2, b, 6, 4), (2, c, 6, 3), (a, 5, 6))
+    got = results(lambda *x: F.scaled_dot_product_attention(*x, enable_gqa=True), values, device)
+    check_same(got, results(lambda *x: plain(*x, gqa=True), values))
+
+
+def test_batches_broadcast(cut: str) -> None:
+    for shapes in (((5, 4), (6, 4), (6, 3)), ((2, 1, 5, 4), (3, 6, 4), (1, 6, 3)), ((2, 2, 2, 3, 5, 4),) * 3):
+        values = arrays(*shapes)
+        check_same(results(F.scaled_dot_product_attention, values), results(plain, values))
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_dropout(cut: str, device: str, causal: bool) -> None:
+    values = arrays(Q, K, V)
+    rushlight.manual_seed(5)
+    got = results(lambda *x: F.scaled_dot_product_attention(*x, dropout_p=0.4, is_causal=causal), values, device)
+    assert default_generator.position == 2 * 3 * 7 * 6
+    drawn = (5, 0, 0.4, 1 / 0.6)
+    check_same(got, results(lambda *x: plain(*x, causal=causal, drawn=drawn), values))
+    everything = F.scaled_dot_product_attention(*tensors(values, device), dropout_p=1.0)
+    assert not everything.detach().numpy().any()
+
+
+@pytest.mark.parametrize("name", ["float16", "bfloat16"])
+def test_halves_are_summed_in_float32(name: str) -> None:
+    """Many equal terms: sums in halves would stop growing."""
+    dtype = getattr(rushlight, name)
+    q = rushlight.zeros(1, 1, 2, 4, dtype=dtype, requires_grad=True)
+    k = rushlight.ones(1, 1, 5000, 4, dtype=dtype, requires_grad=True)
+    v = rushlight.ones(1, 1, 5000, 4, dtype=dtype, requires_grad=True)
+    out = F.scaled_dot_product_attention(q, k, v)
+    assert out.dtype is dtype and (out == 1).all()
+    out.sum().backward()
+    np.testing.assert_allclose(v.grad.float().numpy(), 2 / 5000, rtol=0.01)
+
+
+def test_second_derivative_with_dropout_and_mask() -> None:
+    """The recorded derivative is the same function as the tiled one, and its own slope is right."""
+    values = [x.astype(np.float64) for x in arrays((1, 2, 3, 4), (1, 2, 5, 4), (1, 2, 5, 2), (3, 5))]
+
+    def slope(operands: list[Any], create: bool) -> list[Any]:
+        rushlight.manual_seed(3)
+        out = F.scaled_dot_product_attention(*operands, dropout_p=0.3)
+        return list(rushlight.autograd.grad(out.square().sum(), operands, create_graph=create))
+
+    operands = tensors(values)
+    first, tiled = slope(operands, True), slope(operands, False)
+    check_same([x.detach().numpy() for x in first], [x.numpy() for x in tiled], 1e-12)
+    direction = [rushlight.tensor(x) for x in arrays(*(v.shape for v in values), seed=4)]
+    total = sum((a * d.double()).sum() for a, d in zip(first, direction, strict=True))
+    second = rushlight.autograd.grad(total, operands)
+    step = 1e-6
+    moved = [
+        slope(tensors([v + s * step * d.numpy() for v, d in zip(values, direction, strict=True)]), False)
+        for s in (1, -1)
+    ]
+    for got, up, down in zip(second, *moved, strict=True):
+        np.testing.assert_allclose(got.numpy(), (up.numpy() - down.numpy()) / (2 * step), rtol=1e-5, atol=1e-7)
+
+
+def test_checkpoint_drops_the_same_elements() -> None:
+    values = arrays((1, 2, 40, 8), (1, 2, 40, 8), (1, 2, 40, 8))
+    found = []
+    for wrap in (lambda f, *x: f(*x), lambda f, *x: checkpoint(f, *x, use_reentrant=False)):
+        rushlight.manual_seed(1)
+        found.append(
+            results(lambda *x, w=wrap: w(lambda *y: F.scaled_dot_product_attention(*y, dropout_p=0.5) * 2, *x), values)
+        )
+    for a, b in zip(*found, strict=True):
+        assert a.tobytes() == b.tobytes()
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_no_matrix_of_scores_is_held(causal: bool) -> None:
+    """At 2048 rows the scores of 4 heads would be 64 MiB; what is held is tiles and rows."""
+    time, width = 2048, 16
+    operands = tensors(arrays(*((1, 4, time, width),) * 3))
+    pool = pool_of("cpu")
+    rushlight.memory.empty_cache()
+    rushlight.memory.reset_peak()
+    before = pool.live
+    out = F.scaled_dot_product_attention(*operands, is_causal=causal)
+    rows = 4 * time * width * 4
+    tile = attention_tiles.TILE * 4
+    assert rushlight.memory.peak() - before < 2 * rows + 3 * tile
+    out.sum().backward()
+    assert rushlight.memory.peak() - before < 12 * rows + 3 * tile < 16 << 20
+
+
+def test_bits_do_not_depend_on_threads() -> None:
+    values = arrays(*((2, 3, 200, 32),) * 3)
+    device: Any = pool_of("cpu").device
+    found = []
+    try:
+        for count in (1, 2, 5):
+            device.set_num_threads(count)
+            found.append(results(lambda *x: F.scaled_dot_product_attention(*x, is_causal=True), values))
+    finally:
+        device.set_num_threads(1)
+    for other in found[1:]:
+        assert all(a.tobytes() == b.tobytes() for a, b in zip(found[0], other, strict=True))
+
+
+def test_wrong_operands() -> None:
+    q, k, v = tensors(arrays(Q, K, V))
+    attend = F.scaled_dot_product_attention
+    with pytest.raises(RuntimeError, match="or is_causal, not both"):
+        attend(q, k, v, rushlight.ones(7, 6), is_causal=True)
+    with pytest.raises(RuntimeError, match=r"one dtype.*cast"):
+        attend(q, k.double(), v)
+    with pytest.raises(RuntimeError, match="attn_mask"):
+        attend(q, k, v, rushlight.ones(7, 6, dtype=rushlight.int64))
+    with pytest.raises(RuntimeError, match="scaled_dot_product_attention"):
+        attend(q, k, v, rushlight.ones(3, 6))
+    with pytest.raises(RuntimeError, match="enable_gqa"):
+        attend(q, k[:, :2], v[:, :2], enable_gqa=True)
+    with pytest.raises(ValueError, match="dropout_p"):
+        attend(q, k, v, dropout_p=1.5)
+
+
+def test_kernels_between_products_on_emulated_cuda(tmp_path: Path) -> None:
+    """In place, with params, masked and with dropout: as the reference device does it."""
+    if shutil.which("g++") is None:
+        pytest.skip("g++ is not installed")
+    rows, keys = 6, 70
+    scores, slopes, added = arrays((rows, keys), (rows, keys), (rows, keys))
+    level, along = arrays((rows,), (rows,))
+    counted = np.arange(keys, dtype=np.int32)
+    softmax = f.softmax_kernel(float32)
+    gradient = f.gradient_formula(float32, float32, True, True, True)
+    found = []
+    for device in (Emulator(tmp_path), ReferenceDevice()):
+        x, g, bare = scores.copy(), slopes.copy(), np.zeros_like(scores)
+        top, total = (np.zeros(rows, np.float32) for _ in range(2))
+        strides = (keys, 1, 1, 1, 0, 1, 1, 0, 1, keys, 1, 1)
+        place = [a.ctypes.data for a in (x, top, total, x)]
+        device.build(softmax)(*place, rows, keys, 1, *strides, 0.5)
+        each, one = (keys, 1), (1, 0)
+        sides = [each] * 5 + [one, one, each, one, (0, 1)]
+        kernel, tail = map_kernel(gradient, (rows, keys), sides, 3)
+        operands = (x, g, bare, x, g, level, along, added, counted, counted)
+        place = [a.ctypes.data for a in operands]
+        device.build(kernel)(*place, *tail, 0.5, 3, 7, 11, 0.25, 1 / 0.75)
+        found.append([x, g, bare, top, total])
+    for got, expected in zip(*found, strict=True):
+        np.testing.assert_allclose(got, expected, rtol=2e-6, atol=2e-6)
