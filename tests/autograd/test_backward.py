@@ -489,3 +489,19 @@ def test_a_budget_s_graph_is_gone_too():
         y.backward()
         with pytest.raises(GraphFreedError, match="retain_graph"):
             y.backward()
+
+
+def test_no_inputs_is_an_error():
+    with pytest.raises(RushlightError, match="inputs is empty"):
+        grad(leaf(1.0) * 2, [])
+
+
+def test_what_is_refused_and_what_is_not() -> None:
+    x = rl.ones(2, requires_grad=True)
+    with pytest.raises(RuntimeError, match="empty"):
+        rl.autograd.grad((x * 2).sum(), [])
+    with pytest.raises(RuntimeError):
+        x.numpy()
+    with rl.no_grad():
+        assert x.numpy().tolist() == [1.0, 1.0]
+    assert issubclass(rl.NotDifferentiable, NotImplementedError)  # PyTorch's class for an op without a derivative

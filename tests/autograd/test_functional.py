@@ -7,7 +7,9 @@ import pytest
 
 import rushlight as rl
 from rushlight import DTypeError, RushlightError, ShapeError
+from rushlight.autograd import functional
 from rushlight.autograd.functional import hessian, hvp, jacobian, jvp, vhp, vjp
+from rushlight.core.errors import KindError
 
 
 def doubles(*shape: int, seed: int = 0) -> rl.Tensor:
@@ -182,3 +184,24 @@ def test_errors():
         jacobian(lambda x: x, rl.arange(3))
     with pytest.raises(RushlightError, match="outputs must be real"):
         jacobian(lambda x: x * 1j, x)
+
+
+def leaf(*numbers):
+    return rl.tensor(list(numbers), dtype=rl.float64, requires_grad=True)
+
+
+def test_strict_with_create_graph_asks_for_a_derivative_that_depends():
+    x = leaf(1, 2)
+    for f in (functional.vjp, functional.jvp):
+        assert f(lambda x: x**2, x, rl.ones_like(x).detach(), create_graph=True, strict=True)[1].requires_grad
+        with pytest.raises(RushlightError, match="independent of the inputs"):
+            f(lambda x: x * 2, x, rl.ones_like(x).detach(), create_graph=True, strict=True)
+    with pytest.raises(RushlightError, match="independent of the inputs"):
+        functional.jacobian(lambda x: x * 2, x, create_graph=True, strict=True)
+    assert functional.jacobian(lambda x: x * 2, x, strict=True).tolist() == [[2, 0], [0, 2]]
+
+
+@pytest.mark.parametrize("f", [functional.hessian, functional.hvp, functional.vhp])
+def test_a_function_that_returns_no_tensor(f):
+    with pytest.raises(KindError, match="must return one tensor, got float"):
+        f(lambda x: 3.0, rl.ones(2))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import weakref
+from typing import Any
 
 import pytest
 
@@ -365,3 +366,49 @@ def test_a_backward_pass_inside_a_hook():
     h.sum().backward()
     assert x.grad.tolist() == [2, 2]
     assert z.grad.tolist() == [10]
+
+
+def test_a_hook_after_the_gradient_was_added_returns_nothing():
+    x = leaf(1.0, 2.0)
+    handle = x.register_post_accumulate_grad_hook(lambda t: t.grad * 2)
+    with pytest.raises(RushlightError, match="must return None"):
+        x.sum().backward()
+    handle.remove()
+    assert x.grad is None  # a pass that failed changes none
+    x.register_post_accumulate_grad_hook(lambda t: None)
+    x.sum().backward()
+    assert x.grad.tolist() == [1, 1]
+
+
+def test_prehooks_of_a_leaf_s_node_are_of_what_is_added():
+    x = leaf(1.0)
+    seen = []
+    node = (x * 1).grad_fn.next_functions[0][0]
+    node.register_prehook(lambda g: seen.append("before"))
+    node.register_hook(lambda ins, outs: seen.append("after"))
+    grad(x * 2, x)
+    assert seen == []
+    (x * 2).backward()
+    assert seen == ["before", "after"]
+
+
+def test_hooks_of_a_leaf_run_before_those_of_its_node() -> None:
+    seen: list[int] = []
+
+    def of_tensor(g: Any) -> Any:
+        seen.append(1)
+        return g * 3
+
+    def of_node(grads: Any) -> Any:
+        seen.append(2)
+        return tuple(g * 2 for g in grads)
+
+    x = rl.tensor(1.0, requires_grad=True)
+    y = x.clone()
+    node = y.grad_fn.next_functions[0][0]
+    x.register_hook(of_tensor)
+    node.register_prehook(of_node)
+    node.register_hook(lambda below, above: seen.append(int(above[0].item()) if above else 0))
+    x.register_hook(of_tensor)
+    y.backward()
+    assert seen[:3] == [1, 1, 2] and x.grad.item() == 18.0

@@ -1,6 +1,6 @@
-"""The 75 services of the backend in seed 003, by its names: what each asks for, done here and checked against NumPy.
+"""75 services of a device, by name: each runs ops on the device and checks them against NumPy.
 
-A service is a function of a device's name. `test_faults.py` runs each on every device.
+A service is a function of a device's name. `test_services.py` runs each on every device.
 """
 
 from __future__ import annotations

@@ -138,3 +138,8 @@ def test_matrices_that_are_not_finite_lie_outside() -> None:
     with pytest.raises(ValueError, match="Transforms"):
         D.TransformedDistribution(D.Normal(0.0, 1.0), lambda x: x)
     assert D.Wishart(rl.tensor(2), rl.eye(2)).rsample((3,)).shape == (3, 2, 2)
+
+
+def test_a_distribution_shows_numbers_and_shapes():
+    assert repr(rl.distributions.Normal(0.0, 1.0)) == "Normal(loc: 0.0, scale: 1.0)"
+    assert repr(rl.distributions.Categorical(rl.ones(3))) == "Categorical(probs: rushlight.Size([3]))"

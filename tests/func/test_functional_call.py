@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 import rushlight as rl
@@ -197,3 +199,23 @@ def test_the_older_name():
     layer = nn.Linear(2, 2)
     zeros = {n: rl.zeros_like(p) for n, p in layer.named_parameters()}
     assert nn.utils.stateless.functional_call(layer, zeros, rl.ones(1, 2)).tolist() == [[0.0, 0.0]]
+
+
+def test_tied_members_count_as_given() -> None:
+    class Tied(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = nn.Linear(1, 1)
+            self.same = self.inner.bias
+            self.note = 0.0
+
+        def forward(self, x: Any) -> Any:
+            return self.inner(x) + self.same
+
+    net = Tied()
+    given = {"inner.weight": rl.full((1, 1), 2.0), "inner.bias": rl.full((1,), 5.0)}
+    x = rl.ones(1, 1)
+    made = rl.func.functional_call(net, given, x, tie_weights=True, strict=True)
+    assert made.item() == 12.0
+    with pytest.raises(TypeError, match="note"):
+        rl.func.functional_call(net, {**given, "note": rl.ones(1)}, x)

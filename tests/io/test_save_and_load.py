@@ -10,17 +10,17 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file as load_arrays, save_file as save_arrays
 
-import rushlight
+import rushlight as rl
 from rushlight import nn, optim
 from rushlight.core.errors import RushlightError
 from rushlight.io import load_file, save_file
 
 
 def test_save_and_load_a_training_state(tmp_path, device):
-    rushlight.manual_seed(0)
+    rl.manual_seed(0)
     model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4)).to(device)
     optimizer = optim.Adam(model.parameters())
-    x = rushlight.ones(5, 3, device=device) * rushlight.arange(5, device=device).reshape(5, 1)
+    x = rl.ones(5, 3, device=device) * rl.arange(5, device=device).reshape(5, 1)
 
     def step():
         optimizer.zero_grad()
@@ -33,24 +33,24 @@ def test_save_and_load_a_training_state(tmp_path, device):
     state = {
         "model": model.state_dict(),
         "optimizer": optimizer.state_dict(),
-        "rng": rushlight.get_rng_state(),
+        "rng": rl.get_rng_state(),
         "step": 1,
     }
-    rushlight.save(state, tmp_path / "state")
+    rl.save(state, tmp_path / "state")
     there = step()
-    back = rushlight.load(tmp_path / "state", map_location=device)
+    back = rl.load(tmp_path / "state", map_location=device)
     assert back["step"] == 1
     model.load_state_dict(back["model"])
     optimizer.load_state_dict(back["optimizer"])
-    rushlight.set_rng_state(back["rng"])
+    rl.set_rng_state(back["rng"])
     assert step() == there
 
 
 def test_file_objects_and_map_location():
     buffer = io.BytesIO()
-    rushlight.save([rushlight.tensor([1.0, 2.0]), {"a": (rushlight.tensor(3),)}], buffer)
+    rl.save([rl.tensor([1.0, 2.0]), {"a": (rl.tensor(3),)}], buffer)
     buffer.seek(0)
-    first, second = rushlight.load(buffer, map_location="reference")
+    first, second = rl.load(buffer, map_location="reference")
     assert first.tolist() == [1.0, 2.0]
     assert first.device.type == second["a"][0].device.type == "reference"
 
@@ -62,24 +62,24 @@ def test_a_file_cannot_run_code():
 
     raw = pickle.dumps(Evil())
     with pytest.raises(RushlightError, match=r"getcwd.*weights_only=False"):
-        rushlight.load(io.BytesIO(raw))
-    assert rushlight.load(io.BytesIO(raw), weights_only=False) == os.getcwd()
+        rl.load(io.BytesIO(raw))
+    assert rl.load(io.BytesIO(raw), weights_only=False) == os.getcwd()
 
 
 def test_a_failed_save_leaves_the_old_file(tmp_path):
-    rushlight.save({"x": 1}, tmp_path / "f")
+    rl.save({"x": 1}, tmp_path / "f")
     with pytest.raises((pickle.PicklingError, AttributeError, TypeError)):
-        rushlight.save({"x": lambda: 0}, tmp_path / "f")
-    assert rushlight.load(tmp_path / "f") == {"x": 1}
+        rl.save({"x": lambda: 0}, tmp_path / "f")
+    assert rl.load(tmp_path / "f") == {"x": 1}
 
 
 def test_safetensors_there_and_back(tmp_path, device):
     values = {
-        "f32": rushlight.randn(3, 4, device=device).t(),
-        "i64": rushlight.arange(5, device=device),
-        "bf16": rushlight.rand(7, device=device).to(rushlight.bfloat16),
-        "bool": rushlight.tensor([True, False], device=device),
-        "one": rushlight.tensor(2.5, device=device),
+        "f32": rl.randn(3, 4, device=device).t(),
+        "i64": rl.arange(5, device=device),
+        "bf16": rl.rand(7, device=device).to(rl.bfloat16),
+        "bool": rl.tensor([True, False], device=device),
+        "one": rl.tensor(2.5, device=device),
     }
     save_file(values, tmp_path / "x.safetensors", {"made": "here"})
     back = load_file(tmp_path / "x.safetensors", device)
@@ -105,3 +105,12 @@ def test_every_integer_type_in_a_safetensors_file(tmp_path):
     for name, tensor in load_file(tmp_path / "u.safetensors").items():
         assert tensor.dtype.name == name
         assert np.array_equal(tensor.numpy(), arrays[name])
+
+
+def test_numbers_in_a_file(tmp_path):
+    path = str(tmp_path / "numbers")
+    np.arange(6, dtype=np.float32).tofile(path)
+    own, shared = rl.from_file(path, size=6), rl.from_file(path, shared=True, size=6)
+    own[0], shared[1] = 7, 9
+    assert np.fromfile(path, np.float32).tolist() == [0, 9, 2, 3, 4, 5]
+    assert rl.from_file(path, size=3, dtype=rl.float32).tolist() == [0, 9, 2]

@@ -12,7 +12,7 @@ import pytest
 import rushlight as rl
 import rushlight.nn.functional as F
 from rushlight import InplaceError, memory
-from rushlight.utils.checkpoint import checkpoint, checkpoint_sequential
+from rushlight.utils.checkpoint import checkpoint, checkpoint_sequential, set_checkpoint_early_stop
 
 WIDTH = 32
 
@@ -486,3 +486,25 @@ def test_pytorch_s_arguments_are_accepted():
     y = checkpoint(lambda t, scale: (t @ w) * scale, x, scale=2.0, use_reentrant=False, preserve_rng_state=False)
     assert y.requires_grad
     checkpoint_sequential([lambda t: t @ w, lambda t: t.exp()], 2, x, use_reentrant=False)
+
+
+def leaf(*numbers):
+    return rl.tensor(list(numbers), dtype=rl.float64, requires_grad=True)
+
+
+def test_blocks_around_a_checkpoint():
+    entered = []
+
+    @contextlib.contextmanager
+    def block(name):
+        entered.append(name)
+        yield
+
+    x = leaf(1, 2)
+    with set_checkpoint_early_stop(False):
+        y = checkpoint(
+            rl.sin, x, use_reentrant=False, context_fn=lambda: (block("run"), block("again")), early_stop=False
+        )
+    y.sum().backward()
+    assert entered == ["run"]
+    assert rl.equal(x.grad, x.detach().cos())

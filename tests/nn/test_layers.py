@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
-import rushlight
+import rushlight as rl
 import rushlight.nn.functional as F
 from rushlight import nn
 from rushlight.utils.checkpoint import checkpoint
@@ -169,7 +169,7 @@ def layer_numbers(torch, name, device=None):
 
 @pytest.mark.parametrize("name", CASES)
 def test_layer(name, device):
-    for mine, theirs in zip(layer_numbers(rushlight, name, device), LAYERS[name], strict=True):
+    for mine, theirs in zip(layer_numbers(rl, name, device), LAYERS[name], strict=True):
         assert mine == pytest.approx(theirs, rel=3e-5, abs=3e-5)
 
 
@@ -227,20 +227,20 @@ TINY = [3.494107723236084, 2.3794846534729004, 2.1762754917144775]
 
 
 def test_tiny_gpt_learns_as_in_pytorch(device):
-    assert train_tiny(rushlight, device).losses == pytest.approx(TINY, rel=1e-5)
+    assert train_tiny(rl, device).losses == pytest.approx(TINY, rel=1e-5)
 
 
 @pytest.mark.parametrize("name", ["cpu", "webgpu", "cuda"])
 def test_tiny_gpt_gives_the_same_bits(name, require_device):
     """Plain, checkpointed and under a budget of three fifths of its activations' peak; with dropout."""
     device = require_device(name)
-    memory = rushlight.memory
+    memory = rl.memory
 
     def run(**how):
-        rushlight.manual_seed(7)
+        rl.manual_seed(7)
         memory.reset_peak(device)
         before = memory.allocated(device)
-        run = train_tiny(rushlight, device, dropout=0.2, size=(4, 32), **how)
+        run = train_tiny(rl, device, dropout=0.2, size=(4, 32), **how)
         run.peak = memory.peak(device) - before
         return run
 
@@ -264,9 +264,9 @@ class Net(nn.Module):
         super().__init__()
         self.first = nn.Linear(2, 3)
         self.second = nn.Sequential(nn.ReLU(), nn.Linear(3, 1, bias=False))
-        self.scale = nn.Parameter(rushlight.ones(1))
-        self.register_buffer("seen", rushlight.zeros(1))
-        self.register_buffer("scratch", rushlight.zeros(1), persistent=False)
+        self.scale = nn.Parameter(rl.ones(1))
+        self.register_buffer("seen", rl.zeros(1))
+        self.register_buffer("scratch", rl.zeros(1), persistent=False)
 
     def forward(self, x):
         return self.second(self.first(x)) * self.scale
@@ -304,10 +304,10 @@ def test_tied_parameters_count_once():
 def test_members_by_assignment():
     net = Net()
     with pytest.raises(TypeError, match=r"Net.scale is a parameter: assign an nn.Parameter or None, got Tensor"):
-        net.scale = rushlight.ones(1)
+        net.scale = rl.ones(1)
     net.scale = None
     assert [name for name, _ in net.named_parameters()] == NAMES[1:]
-    net.seen = rushlight.ones(1)
+    net.seen = rl.ones(1)
     assert [name for name, _ in net.named_buffers()] == ["seen", "scratch"]
     del net.first
     assert [name for name, _ in net.named_children()] == ["second"]
@@ -332,7 +332,7 @@ def test_init_comes_first():
 
 def test_train_and_eval_reach_everything():
     net = nn.Sequential(nn.Dropout(0.9), nn.Sequential(nn.Dropout(0.9)))
-    x = rushlight.ones(50)
+    x = rl.ones(50)
     assert net.eval()(x).tolist() == x.tolist()
     assert not any(module.training for module in net.modules())
     assert net.train()(x).tolist() != x.tolist()
@@ -341,7 +341,7 @@ def test_train_and_eval_reach_everything():
 def test_requires_grad_and_zero_grad():
     net = Net()
     net.first.requires_grad_(False)
-    net(rushlight.ones(1, 2)).sum().backward()
+    net(rl.ones(1, 2)).sum().backward()
     assert [p.grad is not None for p in net.parameters()] == [True, False, False, True]
     net.zero_grad(set_to_none=False)
     assert net.scale.grad.tolist() == [0.0]
@@ -354,7 +354,7 @@ def test_hooks():
     seen = []
     before = net.register_forward_pre_hook(lambda module, args: (args[0] * 2,))
     after = net.register_forward_hook(lambda module, args, result: seen.append((args[0].tolist(), result.shape)))
-    x = rushlight.ones(1, 2)
+    x = rl.ones(1, 2)
     doubled = net(x)
     assert seen == [([[2.0, 2.0]], (1, 2))]
     before.remove()
@@ -368,24 +368,24 @@ def test_hooks():
 def test_to_keeps_the_parameters(device):
     net = Net()
     parameters = list(net.parameters())
-    net(rushlight.ones(1, 2)).sum().backward()
+    net(rl.ones(1, 2)).sum().backward()
     values = [p.tolist() for p in parameters]
     assert net.to(device) is net
     assert all(p is q for p, q in zip(parameters, net.parameters(), strict=True))
     assert {v.device.type for p in parameters for v in (p, p.grad)} == {device}
     assert net.seen.device.type == device
     assert [p.tolist() for p in parameters] == values
-    net(rushlight.ones(1, 2, device=device)).sum().backward()
+    net(rl.ones(1, 2, device=device)).sum().backward()
 
 
 def test_to_casts_floats_only():
-    net = nn.BatchNorm1d(2).to(rushlight.float64)
-    assert net.weight.dtype is net.running_mean.dtype is rushlight.float64
-    assert net.num_batches_tracked.dtype is rushlight.int64
-    net(rushlight.ones(3, 2, dtype=rushlight.float64)).sum().backward()
-    assert net.weight.grad.dtype is rushlight.float64
+    net = nn.BatchNorm1d(2).to(rl.float64)
+    assert net.weight.dtype is net.running_mean.dtype is rl.float64
+    assert net.num_batches_tracked.dtype is rl.int64
+    net(rl.ones(3, 2, dtype=rl.float64)).sum().backward()
+    assert net.weight.grad.dtype is rl.float64
     with pytest.raises(TypeError, match="floating-point"):
-        net.to(rushlight.int64)
+        net.to(rl.int64)
 
 
 def test_pickle_and_deepcopy_keep_what_a_module_is():
@@ -396,7 +396,7 @@ def test_pickle_and_deepcopy_keep_what_a_module_is():
         assert all(type(p) is nn.Parameter for p in twin.parameters())
         assert [p.requires_grad for p in twin.parameters()] == [True, True, False, True]
         assert [p.tolist() for p in twin.parameters()] == [p.tolist() for p in net.parameters()]
-        twin.scale.grad = rushlight.ones(1)
+        twin.scale.grad = rl.ones(1)
         assert net.scale.grad is None
 
 
@@ -405,7 +405,7 @@ def test_state_travels():
     assert repr(other.load_state_dict(net.state_dict())) == "<All keys matched successfully>"
     assert [p.tolist() for p in other.parameters()] == [p.tolist() for p in net.parameters()]
     assert other.first.weight is not net.first.weight
-    state = {"first.weight": rushlight.ones(3, 2), "extra": rushlight.ones(1)}
+    state = {"first.weight": rl.ones(3, 2), "extra": rl.ones(1)}
     left = other.load_state_dict(state, strict=False)
     assert left.unexpected_keys == ["extra"]
     assert left.missing_keys == ["scale", "seen", "first.bias", "second.1.weight"]
@@ -417,9 +417,9 @@ def test_load_says_all_that_does_not_fit():
     before = net.scale.item()
     state = net.state_dict()
     del state["seen"]
-    state |= {"extra": rushlight.ones(1), "first.weight": rushlight.ones(4, 2), "first.bias": 3}
-    state["scale"] = rushlight.zeros(1)
-    with pytest.raises(rushlight.RushlightError) as caught:
+    state |= {"extra": rl.ones(1), "first.weight": rl.ones(4, 2), "first.bias": 3}
+    state["scale"] = rl.zeros(1)
+    with pytest.raises(rl.RushlightError) as caught:
         net.load_state_dict(state)
     text = str(caught.value)
     assert "unexpected keys: extra" in text
@@ -431,7 +431,7 @@ def test_load_says_all_that_does_not_fit():
 
 def test_load_by_assignment():
     net = Net()
-    given = rushlight.zeros(1)
+    given = rl.zeros(1)
     net.load_state_dict({"scale": given}, strict=False, assign=True)
     assert type(net.scale) is nn.Parameter
     assert net.scale.memory is given.memory
@@ -475,21 +475,21 @@ def test_repr_is_pytorchs():
 def test_embedding_padding_stays_zero():
     table = nn.Embedding(4, 3, padding_idx=-1)
     assert table.weight[3].tolist() == [0.0] * 3
-    table(rushlight.tensor([0, 3, 3])).sum().backward()
+    table(rl.tensor([0, 3, 3])).sum().backward()
     assert table.weight.grad.tolist() == [[1.0] * 3, [0.0] * 3, [0.0] * 3, [0.0] * 3]
 
 
 def test_losses_are_the_functions():
-    x, y = rushlight.randn(4, 3), rushlight.tensor([0, 2, 1, 2])
-    weight = rushlight.tensor([1.0, 2.0, 3.0])
+    x, y = rl.randn(4, 3), rl.tensor([0, 2, 1, 2])
+    weight = rl.tensor([1.0, 2.0, 3.0])
     loss = nn.CrossEntropyLoss(weight, ignore_index=1, label_smoothing=0.1)
     assert loss(x, y).item() == F.cross_entropy(x, y, weight, ignore_index=1, label_smoothing=0.1).item()
     assert nn.MSELoss(reduction="sum")(x, x + 2).item() == pytest.approx(48.0, rel=1e-5)
 
 
 def test_batch_norm_wants_a_batch():
-    with pytest.raises(rushlight.ShapeError, match=r"BatchNorm2d: input must have 4 dimensions, got shape \[2, 3\]"):
-        nn.BatchNorm2d(3)(rushlight.ones(2, 3))
+    with pytest.raises(rl.ShapeError, match=r"BatchNorm2d: input must have 4 dimensions, got shape \[2, 3\]"):
+        nn.BatchNorm2d(3)(rl.ones(2, 3))
 
 
 # ---- starting values ----
@@ -512,8 +512,8 @@ def test_batch_norm_wants_a_batch():
     ids=["uniform", "normal", "xavier", "kaiming", "kaiming_fan_out"],
 )
 def test_distributions(fill_in, low, high, deviation):
-    rushlight.manual_seed(3)
-    weight = nn.Parameter(rushlight.empty(200, 100))
+    rl.manual_seed(3)
+    weight = nn.Parameter(rl.empty(200, 100))
     assert fill_in(weight) is weight
     values = weight.detach().numpy()
     assert low <= values.min()
@@ -523,15 +523,15 @@ def test_distributions(fill_in, low, high, deviation):
 
 
 def test_layers_start_as_pytorchs():
-    rushlight.manual_seed(3)
+    rl.manual_seed(3)
     for layer in (nn.Linear(16, 300), nn.Conv2d(4, 300, 2)):
         for values in (layer.weight.detach().numpy(), layer.bias.detach().numpy()):
             assert abs(values).max() <= 0.25
             assert values.std() == pytest.approx(0.25 / math.sqrt(3), rel=0.1)
     assert nn.Embedding(100, 50).weight.detach().numpy().std() == pytest.approx(1.0, rel=0.05)
-    assert nn.init.constant_(rushlight.empty(2), 3).tolist() == [3.0, 3.0]
-    assert nn.init.ones_(rushlight.empty(2)).tolist() == [1.0, 1.0]
-    assert nn.init.zeros_(rushlight.empty(2)).tolist() == [0.0, 0.0]
+    assert nn.init.constant_(rl.empty(2), 3).tolist() == [3.0, 3.0]
+    assert nn.init.ones_(rl.empty(2)).tolist() == [1.0, 1.0]
+    assert nn.init.zeros_(rl.empty(2)).tolist() == [0.0, 0.0]
 
 
 # ---- gradients together ----
@@ -539,14 +539,14 @@ def test_layers_start_as_pytorchs():
 
 @pytest.mark.parametrize("order, norm", [(2.0, 13.0), (1.0, 19.0), (math.inf, 12.0)])
 def test_clip_grad_norm(order, norm):
-    p, q = (rushlight.zeros(2, requires_grad=True) for _ in range(2))
-    p.grad, q.grad = rushlight.tensor([3.0, -4.0]), rushlight.tensor([12.0, 0.0])
+    p, q = (rl.zeros(2, requires_grad=True) for _ in range(2))
+    p.grad, q.grad = rl.tensor([3.0, -4.0]), rl.tensor([12.0, 0.0])
     assert nn.utils.clip_grad_norm_([p, q], 100.0, order).item() == pytest.approx(norm)
     assert q.grad.tolist() == [12.0, 0.0]
     nn.utils.clip_grad_norm_([p, q], norm / 2, order)
     assert p.grad.tolist() + q.grad.tolist() == pytest.approx([1.5, -2.0, 6.0, 0.0], rel=1e-5)
-    q.grad = rushlight.tensor([math.inf, 0.0])
-    with pytest.raises(rushlight.RushlightError, match="not finite"):
+    q.grad = rl.tensor([math.inf, 0.0])
+    with pytest.raises(rl.RushlightError, match="not finite"):
         nn.utils.clip_grad_norm_([p, q], 1.0, order, error_if_nonfinite=True)
 
 
@@ -556,3 +556,20 @@ if __name__ == "__main__":
     for name in CASES:
         print(f'    "{name}": {layer_numbers(torch, name)},')
     print("TINY =", train_tiny(torch).losses)
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        rl.nn.BatchNorm1d(4, bias=False),
+        rl.nn.GroupNorm(2, 4, bias=False),
+        rl.nn.InstanceNorm1d(4, affine=True, bias=False),
+        rl.nn.LayerNorm(3, bias=False),
+    ],
+)
+def test_norms_without_shifts(layer):
+    assert layer.bias is None and layer.weight is not None and "bias=False" in repr(layer)
+    x = rl.randn(5, 4, 3)
+    y = layer(x)
+    assert y.shape == x.shape and "bias" not in layer.state_dict()
+    layer.reset_parameters()

@@ -182,3 +182,9 @@ def test_norms_start_over() -> None:
         fresh = type(layer)(*((1, 3) if isinstance(layer, nn.GroupNorm) else (3,)))
         for name, value in fresh.state_dict().items():
             assert rl.equal(value, layer.state_dict()[name]), name
+
+
+def test_a_lazy_buffer_is_registered() -> None:
+    module = nn.Module()
+    module.held = nn.UninitializedBuffer()
+    assert "held" in module._buffers

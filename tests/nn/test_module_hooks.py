@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 import rushlight as rl
@@ -148,3 +150,32 @@ def test_a_backward_hook_takes_the_gradient_of_an_input_away():
     module(x).sum().backward()
     assert x.grad is None
     assert module.weight.grad is not None
+
+
+def test_module_hooks_hear_of_first_derivatives_alone() -> None:
+    seen = []
+    loss = nn.MSELoss()
+    loss.register_full_backward_hook(lambda *given: seen.append(1))
+    x = rl.rand(1, requires_grad=True)
+    (slope,) = rl.autograd.grad(loss(x, rl.rand(1)), x, create_graph=True)
+    rl.autograd.grad(slope, x)
+    assert seen == [1]
+
+
+def test_backward_hooks_see_results_in_a_dict() -> None:
+    class Named(nn.Module):
+        def forward(self, x: Any) -> Any:
+            return {"double": x * 2, "name": "x"}
+
+    seen = []
+    net = Named()
+    net.register_full_backward_hook(lambda module, below, above: seen.append(above[0].item()))
+    net(rl.tensor(3.0, requires_grad=True))["double"].backward()
+    assert seen == [1.0]
+
+
+def test_a_hook_cannot_give_gradients_that_nobody_takes() -> None:
+    net = nn.Linear(1, 1)
+    net.register_full_backward_hook(lambda module, below, above: (rl.ones(1, 1),))
+    with pytest.raises(RuntimeError, match="none of which"):
+        net(rl.ones(1, 1)).sum().backward()

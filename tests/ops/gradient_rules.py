@@ -1,6 +1,6 @@
-"""The gradient rules of seed 001, by its names: a function of tensors, and inputs away from kinks.
+"""Gradient rules by name: a function of tensors, and inputs away from kinks.
 
-`test_faults.py` checks each to second order and that nothing of it leaves the device.
+`test_gradient_rules.py` checks each to second order and that no operand leaves the device.
 """
 
 from __future__ import annotations

@@ -10,11 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-import rushlight
+import rushlight as rl
 import rushlight.nn.functional as F
+from rushlight import nn
 from rushlight.core.dtypes import float32
 from rushlight.devices.reference import ReferenceDevice
 from rushlight.devices.registry import pool_of
+from rushlight.nn.attention import SDPBackend, sdpa_kernel
 from rushlight.ops import attention, attention_formulas as f, attention_tiles
 from rushlight.ops.family.map import map_kernel
 from rushlight.ops.random import default_generator, drop_again
@@ -30,7 +32,7 @@ def arrays(*shapes: tuple[int, ...], seed: int = 0) -> list[np.ndarray]:
 
 
 def tensors(values: list[np.ndarray], device: str = "cpu") -> list[Any]:
-    return [rushlight.tensor(v, device=device, requires_grad=v.dtype != bool) for v in values]
+    return [rl.tensor(v, device=device, requires_grad=v.dtype != bool) for v in values]
 
 
 def plain(q: Any, k: Any, v: Any, mask: Any = None, causal: bool = False, drawn: Any = None, gqa: bool = False) -> Any:
@@ -46,7 +48,7 @@ def results(function: Any, values: list[np.ndarray], device: str = "cpu") -> lis
     operands = tensors(values, device)
     out = function(*operands)
     (g,) = arrays(tuple(out.shape), seed=9)
-    out.backward(rushlight.tensor(g, device=device))
+    out.backward(rl.tensor(g, device=device))
     return [out.detach().numpy(), *(x.grad.numpy() for x in operands if x.requires_grad)]
 
 
@@ -116,7 +118,7 @@ def test_batches_broadcast(cut: str) -> None:
 @pytest.mark.parametrize("causal", [False, True])
 def test_dropout(cut: str, device: str, causal: bool) -> None:
     values = arrays(Q, K, V)
-    rushlight.manual_seed(5)
+    rl.manual_seed(5)
     got = results(lambda *x: F.scaled_dot_product_attention(*x, dropout_p=0.4, is_causal=causal), values, device)
     assert default_generator.position == 2 * 3 * 7 * 6
     drawn = (5, 0, 0.4, 1 / 0.6)
@@ -128,10 +130,10 @@ def test_dropout(cut: str, device: str, causal: bool) -> None:
 @pytest.mark.parametrize("name", ["float16", "bfloat16"])
 def test_halves_are_summed_in_float32(name: str) -> None:
     """Many equal terms: sums in halves would stop growing."""
-    dtype = getattr(rushlight, name)
-    q = rushlight.zeros(1, 1, 2, 4, dtype=dtype, requires_grad=True)
-    k = rushlight.ones(1, 1, 5000, 4, dtype=dtype, requires_grad=True)
-    v = rushlight.ones(1, 1, 5000, 4, dtype=dtype, requires_grad=True)
+    dtype = getattr(rl, name)
+    q = rl.zeros(1, 1, 2, 4, dtype=dtype, requires_grad=True)
+    k = rl.ones(1, 1, 5000, 4, dtype=dtype, requires_grad=True)
+    v = rl.ones(1, 1, 5000, 4, dtype=dtype, requires_grad=True)
     out = F.scaled_dot_product_attention(q, k, v)
     assert out.dtype is dtype and (out == 1).all()
     out.sum().backward()
@@ -143,16 +145,16 @@ def test_second_derivative_with_dropout_and_mask() -> None:
     values = [x.astype(np.float64) for x in arrays((1, 2, 3, 4), (1, 2, 5, 4), (1, 2, 5, 2), (3, 5))]
 
     def slope(operands: list[Any], create: bool) -> list[Any]:
-        rushlight.manual_seed(3)
+        rl.manual_seed(3)
         out = F.scaled_dot_product_attention(*operands, dropout_p=0.3)
-        return list(rushlight.autograd.grad(out.square().sum(), operands, create_graph=create))
+        return list(rl.autograd.grad(out.square().sum(), operands, create_graph=create))
 
     operands = tensors(values)
     first, tiled = slope(operands, True), slope(operands, False)
     check_same([x.detach().numpy() for x in first], [x.numpy() for x in tiled], 1e-12)
-    direction = [rushlight.tensor(x) for x in arrays(*(v.shape for v in values), seed=4)]
+    direction = [rl.tensor(x) for x in arrays(*(v.shape for v in values), seed=4)]
     total = sum((a * d.double()).sum() for a, d in zip(first, direction, strict=True))
-    second = rushlight.autograd.grad(total, operands)
+    second = rl.autograd.grad(total, operands)
     step = 1e-6
     moved = [
         slope(tensors([v + s * step * d.numpy() for v, d in zip(values, direction, strict=True)]), False)
@@ -166,7 +168,7 @@ def test_checkpoint_drops_the_same_elements() -> None:
     values = arrays((1, 2, 40, 8), (1, 2, 40, 8), (1, 2, 40, 8))
     found = []
     for wrap in (lambda f, *x: f(*x), lambda f, *x: checkpoint(f, *x, use_reentrant=False)):
-        rushlight.manual_seed(1)
+        rl.manual_seed(1)
         found.append(
             results(lambda *x, w=wrap: w(lambda *y: F.scaled_dot_product_attention(*y, dropout_p=0.5) * 2, *x), values)
         )
@@ -180,15 +182,15 @@ def test_no_matrix_of_scores_is_held(causal: bool) -> None:
     time, width = 2048, 16
     operands = tensors(arrays(*((1, 4, time, width),) * 3))
     pool = pool_of("cpu")
-    rushlight.memory.empty_cache()
-    rushlight.memory.reset_peak()
+    rl.memory.empty_cache()
+    rl.memory.reset_peak()
     before = pool.live
     out = F.scaled_dot_product_attention(*operands, is_causal=causal)
     rows = 4 * time * width * 4
     tile = attention_tiles.TILE * 4
-    assert rushlight.memory.peak() - before < 2 * rows + 3 * tile
+    assert rl.memory.peak() - before < 2 * rows + 3 * tile
     out.sum().backward()
-    assert rushlight.memory.peak() - before < 12 * rows + 3 * tile < 16 << 20
+    assert rl.memory.peak() - before < 12 * rows + 3 * tile < 16 << 20
 
 
 def test_bits_do_not_depend_on_threads() -> None:
@@ -209,13 +211,13 @@ def test_wrong_operands() -> None:
     q, k, v = tensors(arrays(Q, K, V))
     attend = F.scaled_dot_product_attention
     with pytest.raises(RuntimeError, match="or is_causal, not both"):
-        attend(q, k, v, rushlight.ones(7, 6), is_causal=True)
+        attend(q, k, v, rl.ones(7, 6), is_causal=True)
     with pytest.raises(RuntimeError, match=r"one dtype.*cast"):
         attend(q, k.double(), v)
     with pytest.raises(RuntimeError, match="attn_mask"):
-        attend(q, k, v, rushlight.ones(7, 6, dtype=rushlight.int64))
+        attend(q, k, v, rl.ones(7, 6, dtype=rl.int64))
     with pytest.raises(RuntimeError, match="scaled_dot_product_attention"):
-        attend(q, k, v, rushlight.ones(3, 6))
+        attend(q, k, v, rl.ones(3, 6))
     with pytest.raises(RuntimeError, match="enable_gqa"):
         attend(q, k[:, :2], v[:, :2], enable_gqa=True)
     with pytest.raises(ValueError, match="dropout_p"):
@@ -248,3 +250,33 @@ def test_kernels_between_products_on_emulated_cuda(tmp_path: Path) -> None:
         found.append([x, g, bare, top, total])
     for got, expected in zip(*found, strict=True):
         np.testing.assert_allclose(got, expected, rtol=2e-6, atol=2e-6)
+
+
+def _attention(q, k, v, scale):
+    z = q @ k.T * scale
+    z = np.where(np.tril(np.ones(z.shape, bool)), z, -np.inf)
+    p = np.exp(z - z.max(1, keepdims=True))
+    return p / p.sum(1, keepdims=True) @ v
+
+
+@pytest.mark.parametrize("scale", [0.0, -1.0, 0.3])
+def test_causal_attention_with_any_scale(device, require_device, scale):
+    require_device(device)
+    draw = np.random.default_rng(0)
+    arrays = [draw.standard_normal(shape).astype(np.float32) for shape in ((4, 8), (5, 8), (5, 6))]
+    leaves = [rl.tensor(a, device=device, requires_grad=True) for a in arrays]
+    out = F.scaled_dot_product_attention(*leaves, is_causal=True, scale=scale)
+    np.testing.assert_allclose(out.detach().cpu().numpy(), _attention(*arrays, scale), rtol=2e-5, atol=2e-6)
+    out.sum().backward()
+    for leaf in leaves:
+        assert leaf.grad.isfinite().all().item()
+
+
+def test_ways_of_attention_give_one_result():
+    q = rl.randn(1, 2, 4, 8)
+    plain = nn.functional.scaled_dot_product_attention(q, q, q)
+    for way in (SDPBackend.MATH, [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION]):
+        with sdpa_kernel(way):
+            assert rl.equal(nn.functional.scaled_dot_product_attention(q, q, q), plain)
+    with pytest.raises(AssertionError, match="SDPBackend"), sdpa_kernel("math"):
+        pass

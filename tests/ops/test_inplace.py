@@ -482,3 +482,23 @@ def test_a_write_made_again_keeps_its_errors():
         assert whole.tolist() == [7, 7, 7]
         assert rl.zeros(2, dtype=rl.bool).fill_(5).tolist() == [True, True]
         assert rl.zeros(2, dtype=rl.int64).fill_(2.9).tolist() == [2, 2]
+
+
+def test_what_a_bool_tensor_cannot_hold_in_place():
+    x = rl.tensor([True, False])
+    for wrong in (lambda: x.add_(1), lambda: x.mul_(2), lambda: x.add_(rl.tensor([1, 2])), lambda: x.__iadd__(1)):
+        with pytest.raises(RuntimeError):
+            wrong()
+    assert x.tolist() == [True, False] and x.add_(True).tolist() == [True, True]
+    y = rl.tensor([2, 3])
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="negative"):
+            y.pow_(-1)
+        assert y.clone().pow_(2).tolist() == [4, 9]
+    assert rl.can_cast(rl.int64, rl.uint8) and not rl.can_cast(rl.int8, rl.bool)
+
+
+def test_functions_written_in_place_take_input_by_name():
+    x = rl.tensor([-1.0, 2.0])
+    assert rl.clamp_(input=x, min=0) is x and x.tolist() == [0, 2]
+    assert rl.exp_(input=rl.zeros(1)).tolist() == [1] and rl.fill_(input=x, value=3).tolist() == [3, 3]

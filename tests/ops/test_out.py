@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
 
 import rushlight as rl
+import rushlight.nn.functional as F
 from rushlight import DTypeError, RushlightError
 from rushlight.ops.pytorch_names import OUT_FFT, OUT_LINALG, OUT_SPECIAL, OUT_TOP
 
@@ -110,3 +113,61 @@ def test_keywords_of_pytorch():
 def test_every_name_takes_out():
     for module, names in ((rl, OUT_TOP), (rl.linalg, OUT_LINALG), (rl.special, OUT_SPECIAL), (rl.fft, OUT_FFT)):
         assert not [n for n in names if hasattr(module, n) and not hasattr(getattr(module, n), "takes_out")]
+
+
+@pytest.mark.parametrize(
+    ("call", "out"),
+    [
+        (lambda o: rl.clamp(rl.ones(2), 0, out=o), rl.float64),
+        (lambda o: rl.argmax(rl.ones(2), 0, out=o), rl.int32),
+        (lambda o: rl.matmul(rl.ones(2, 2), rl.ones(2, 2), out=o), rl.float64),
+        (lambda o: rl.where(rl.ones(2) > 0, rl.ones(2), 0.0, out=o), rl.float16),
+        (lambda o: rl.nonzero(rl.ones(2), out=o), rl.float32),
+        (lambda o: rl.all(rl.ones(2), 0, out=o), rl.float32),
+        (lambda o: rl.linalg.inv(rl.eye(2), out=o), rl.float64),
+        (lambda o: rl.floor(rl.ones(2), out=o), rl.float64),
+        (lambda o: rl.add(rl.ones(2), 1, out=o), rl.int64),
+    ],
+)
+def test_out_of_another_type_is_refused(call, out):
+    with pytest.raises(RuntimeError, match="out"):
+        call(rl.empty(0, dtype=out))
+
+
+def test_out_of_another_type_is_cast_to():
+    for call, dtype, want in (
+        (lambda o: rl.add(rl.ones(2), 1, out=o), rl.float64, [2, 2]),
+        (lambda o: rl.exp(rl.zeros(2), out=o), rl.complex64, [1, 1]),
+        (lambda o: rl.eq(rl.ones(2), 1, out=o), rl.int8, [1, 1]),
+        (lambda o: rl.add(rl.tensor([-1]), 0, out=o), rl.uint8, [255]),
+        (lambda o: rl.all(rl.ones(2), 0, out=o), rl.uint8, 1),
+    ):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            o = rl.empty(0, dtype=dtype)
+            assert call(o) is o and o.dtype is dtype and o.tolist() == want
+
+
+def test_functions_of_the_library_that_take_out():
+    x = rl.linspace(-2, 2, 12).reshape(3, 4)
+    out = rl.empty(3, 4)
+    for function in (F.gelu, F.hardshrink, F.softplus, F.softshrink, F.logsigmoid):
+        assert function(x, out=out) is out
+        assert rl.equal(out, function(x))
+    out = rl.empty(3, 3)
+    assert rl.tensordot(x, x.T, 1, out=out) is out
+    assert F.linear(x, x, out=out) is out
+    assert rl.equal(out, x @ x.T)
+
+
+def test_an_out_without_elements_may_be_an_expanded_view():
+    out = rl.empty(1, 5, 0).expand(2, 5, 0)
+    assert rl.linalg.solve_triangular(rl.eye(5), rl.empty(2, 5, 0), upper=True, out=out).shape == (2, 5, 0)
+
+
+def test_a_line_fills_an_out_of_any_shape():
+    x = rl.zeros(2, 3)
+    rl.arange(0, 4, out=x.narrow(1, 1, 2))
+    assert x.tolist() == [[0, 0, 1], [0, 2, 3]]
+    rl.linspace(0, 3, 4, out=x.narrow(1, 0, 2))
+    assert x.tolist() == [[0, 1, 1], [2, 3, 3]]

@@ -299,3 +299,19 @@ def test_normal_takes_tensors_that_broadcast():
         rl.normal(rl.zeros(2), rl.tensor([1.0, -1.0]))
     with pytest.raises(TypeError):
         rl.normal(rl.zeros(2), 1.0, (3,))
+
+
+def test_an_unseeded_generator_begins_at_pytorchs_seed():
+    a, b = (rl.rand(3, generator=rl.Generator()).tolist() for _ in range(2))
+    assert a == b and rl.Generator().initial_seed() == 67280421310721
+
+
+def test_random_integers_stay_below_their_bound_after_rounding():
+    assert rl.ones(20000, dtype=rl.bfloat16).random_(0, 300).max() == 296
+    assert rl.randint(0, 4097, (20000,), dtype=rl.float16).max() <= 4096
+    assert rl.ones(2000).random_(5, 7).unique().tolist() == [5, 6]
+
+
+def test_bernoulli_into_any_type():
+    for dtype in (rl.bool, rl.int32, rl.float64):
+        assert rl.bernoulli(rl.ones(3), out=rl.zeros(3, dtype=dtype)).tolist() == [1, 1, 1]

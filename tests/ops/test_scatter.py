@@ -91,3 +91,14 @@ def test_whole_numbers_without_self(kind, dtype, device):
     src = rl.tensor([3, 5, 4], dtype=dtype, device=device)
     whole = x.scatter_reduce(0, index, src, kind, include_self=False).tolist()
     assert whole == [FOLDS[kind](3, 5), 8, 4]
+
+
+def test_complex_numbers_are_multiplied_where_an_index_says():
+    x = rl.tensor([[1 + 1j, 2j], [3, 4]]).requires_grad_()
+    src = rl.tensor([[2, 1j], [1j, 1 + 1j], [5, 1]]).requires_grad_()
+    out = x.scatter_reduce(0, rl.tensor([[0, 0], [0, 1]]), src, "prod")
+    assert out.tolist() == [[(1 + 1j) * 2j, -2 + 0j], [3 + 0j, 4 + 4j]]
+    assert rl.autograd.gradcheck(
+        lambda a, b: a.scatter_reduce(0, rl.tensor([[0, 0], [0, 1]]), b, "prod"),
+        (x.detach().to(rl.complex128).requires_grad_(), src.detach().to(rl.complex128).requires_grad_()),
+    )

@@ -175,3 +175,19 @@ def test_every_half_has_its_neighbours():
         np.testing.assert_array_equal(got, want)
     y = rl.ones(2, dtype=rl.float16)
     assert y.nextafter_(rl.zeros(2, dtype=rl.float16)) is y and y[0].item() == 1 - 2.0**-11
+
+
+def test_hinge_embedding_loss_of_infinity():
+    x = rl.tensor([math.inf, 1.0])
+    assert F.hinge_embedding_loss(x, rl.tensor([1.0, -1.0])).item() == math.inf
+    assert F.hinge_embedding_loss(x, rl.tensor([-1.0, -1.0])).item() == 0
+
+
+def test_signed_zeros_and_infinities():
+    x, y = rl.tensor([-0.0, 0.0, 1.0]), rl.tensor([1.0, -1.0, -INF])
+    assert [math.copysign(1, v) for v in rl.floor_divide(x, y).tolist()[:2]] == [-1, -1]
+    both = rl.tensor([complex(INF, 0), complex(-INF, 1)])
+    assert rl.logaddexp(both, both).tolist() == both.tolist()
+    zeros = rl.tensor([complex(-INF, 0), complex(-INF, 1), 1 + 1j])
+    assert rl.logcumsumexp(zeros, 0).tolist()[2] == 1 + 1j
+    assert rl.logcumsumexp(zeros, 0).real.tolist()[:2] == [-INF, -INF]

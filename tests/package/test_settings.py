@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import rushlight as rl
+from rushlight import nn
 
 
 def test_inference_mode():
@@ -183,3 +184,12 @@ def test_unscaled_gradients_are_seen_once():
     off = rl.amp.GradScaler(enabled=False)
     assert off.scale(parameter) is parameter
     assert (off.get_scale(), off.state_dict(), off.is_enabled()) == (1.0, {}, False)
+
+
+def test_a_device_is_the_default_inside_its_block() -> None:
+    with rl.device("reference"):
+        assert rl.zeros(2).device.type == "reference"
+        with rl.device("cpu"):
+            assert rl.zeros(2).device.type == "cpu"
+        assert nn.Linear(1, 1).weight.device.type == "reference"
+    assert rl.zeros(2).device.type != "reference"

@@ -9,6 +9,7 @@ import pickle
 import numpy as np
 import pytest
 
+import rushlight as rl
 import rushlight as torch
 from rushlight import nn, sparse
 from rushlight.core.errors import LayoutError
@@ -517,3 +518,7 @@ def test_a_tensor_that_says_which_slice_stays_as_it_is():
     index = torch.tensor([-3])
     assert torch.select(torch.eye(3).to_sparse(), 1, index).to_dense().tolist() == [1.0, 0.0, 0.0]
     assert index.tolist() == [-3]
+
+
+def test_dense_tensors_have_no_sparse_dimensions():
+    assert (rl.ones(2, 3).sparse_dim(), rl.ones(2, 3).dense_dim()) == (0, 2)

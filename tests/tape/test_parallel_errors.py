@@ -1,8 +1,4 @@
-"""The parallel walk's faults, from `seeds.md`, "Faults in them": the fifth point, in its words. See test_faults.py.
-
-"Parallel backward hangs when a node raises, when a node gets no gradient, and on a lost wake-up; leaf sums depend on thread
-order; grad mode and autocast do not reach the workers."
-"""
+"""Parallel backward ends when a node raises or gets no gradient; leaf sums and modes do not depend on the workers."""
 
 from __future__ import annotations
 
@@ -44,7 +40,6 @@ def branches(x: rl.Tensor, tell, count: int = 6) -> rl.Tensor:
 
 @pytest.mark.parametrize("workers", WORKERS)
 def test_it_does_not_hang_when_a_node_raises(workers):
-    """Parallel backward hangs when a node raises."""
 
     def tell(i):
         def backward(g):
@@ -65,7 +60,6 @@ def test_it_does_not_hang_when_a_node_raises(workers):
 
 @pytest.mark.parametrize("workers", WORKERS)
 def test_it_does_not_hang_when_a_node_gets_no_gradient(workers):
-    """Parallel backward hangs when a node gets no gradient."""
     for _ in range(20):
         x = rl.full((8,), 0.1, requires_grad=True)
         branches(x, lambda i: lambda g: None if i % 2 else g).backward(workers=workers)
@@ -75,7 +69,7 @@ def test_it_does_not_hang_when_a_node_gets_no_gradient(workers):
 
 @pytest.mark.parametrize("workers", WORKERS)
 def test_no_wake_up_is_lost(workers):
-    """Parallel backward hangs on a lost wake-up: many short walks, whose nodes end at the same time."""
+    """Many short walks, whose nodes end at the same time."""
     x = rl.full((4,), 0.1, requires_grad=True)
     for turn in range(300):
         pause = 0.0 if turn % 3 else 1e-4
@@ -87,7 +81,6 @@ def test_no_wake_up_is_lost(workers):
 
 
 def test_leaf_sums_do_not_depend_on_thread_order():
-    """Leaf sums depend on thread order."""
     sizes = 10.0 ** np.arange(-3, 3)
     found = set()
     for turn in range(12):
@@ -103,7 +96,6 @@ def test_leaf_sums_do_not_depend_on_thread_order():
 
 @pytest.mark.parametrize("workers", WORKERS)
 def test_grad_mode_and_autocast_reach_the_workers(workers):
-    """Grad mode and autocast do not reach the workers."""
     seen = []
     x, w = rl.ones(8, 8, requires_grad=True), rl.ones(8, 8)
 

@@ -101,3 +101,8 @@ def test_training_goes_on_with_attributes_on_leaves_and_results():
     y.kind = "result"
     (y * w.factor).sum().backward()
     assert w.grad.tolist() == [6, 6, 6] and y.kind == "result"
+
+
+def test_an_attribute_that_a_tensor_does_not_have_stays_an_attribute_error():
+    with pytest.raises(AttributeError, match="nonsense"):
+        rl.ones(2).nonsense  # noqa: B018

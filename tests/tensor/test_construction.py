@@ -1,4 +1,4 @@
-"""What PyTorch's own tests of tensors found: making them, their operators, their types, their places in memory."""
+"""Construction of tensors: default dtypes, dtypes read off elements, lists, devices, memory formats, storages."""
 
 from __future__ import annotations
 
@@ -98,33 +98,6 @@ def test_complex_elements_as_real_numbers():
             kind(rl.tensor(1.5j))
 
 
-# ---- operators ----
-
-
-class Foreign:
-    def __radd__(self, other):
-        return "mine"
-
-    def __rsub__(self, other):
-        return "mine too"
-
-
-def test_operators_leave_what_is_foreign():
-    x = rl.ones(2)
-    assert (x == None) is False and (x != None) is True  # noqa: E711
-    assert (x == "a") is False and x in [None, x] and (x == [1, 1]) is False
-    assert x + Foreign() == "mine" and x - Foreign() == "mine too"
-    for call in (lambda: x + "a", lambda: x - None, lambda: x < "a", lambda: x ** "a"):
-        with pytest.raises(TypeError):
-            call()
-    with pytest.raises(RuntimeError, match="str"):
-        "a" in x  # noqa: B015
-
-
-def test_reversed_turns_the_first_dimension():
-    assert rl.equal(reversed(rl.arange(6).reshape(2, 3)), rl.tensor([[3, 4, 5], [0, 1, 2]]))
-
-
 # ---- devices ----
 
 
@@ -147,17 +120,6 @@ def test_device_as_a_block():
 # ---- memory ----
 
 
-def test_expanded_views_are_written_where_that_means_one_thing():
-    x = rl.zeros(3, 1)
-    x.expand(3, 4)[1, 2] = 5
-    assert x.tolist() == [[0], [5], [0]]
-    x.expand(3, 4).fill_(2)
-    assert x.tolist() == [[2], [2], [2]]
-    for write in (lambda: x.expand(3, 4).copy_(rl.ones(3, 4)), lambda: x.expand(3, 4).mul_(2)):
-        with pytest.raises(RuntimeError, match="share"):
-            write()
-
-
 def test_new_tensors_in_a_memory_format():
     like, strides = rl.ones(2, 3, 4, 5), (60, 1, 15, 3)
     last = {"memory_format": rl.channels_last}
@@ -176,63 +138,7 @@ def test_new_tensors_in_a_memory_format():
     assert copy.deepcopy(rl.channels_last) is rl.channels_last
 
 
-# ---- joining ----
-
-
-def test_cat_counts_empty_tensors_for_the_type():
-    assert rl.cat([rl.empty(0, dtype=rl.float64), rl.ones(2)]).dtype is rl.float64
-    assert rl.cat([rl.empty(0), rl.empty(0)], dim=1).shape == (0,)
-
-
-@pytest.mark.parametrize("name", ["cat", "stack", "hstack", "vstack", "dstack", "column_stack"])
-def test_one_tensor_is_no_sequence(name):
-    with pytest.raises(TypeError, match="sequence"):
-        getattr(rl, name)(rl.ones(2, 2))
-
-
 # ---- small refusals and numbers ----
-
-
-@pytest.mark.parametrize(
-    "error, call",
-    [
-        (TypeError, lambda: rl.ones((rl.tensor(3.0), 4))),
-        (TypeError, lambda: rl.ones(2).flip()),
-        (TypeError, lambda: rl.unravel_index(rl.tensor(0.5), (2, 2))),
-        (RuntimeError, lambda: rl.meshgrid(rl.ones(2), rl.ones(2, dtype=rl.int32))),
-        (RuntimeError, lambda: rl.randperm(4096, dtype=rl.float16)),
-        (RuntimeError, lambda: rl.ones(2).uniform_(0, float("inf"))),
-        (RuntimeError, lambda: rl.ones(2, dtype=rl.float16).uniform_(0, 1e5)),
-        (RuntimeError, lambda: rl.zeros(2, dtype=rl.bool).index_fill(0, rl.tensor([0]), 1j)),
-        (ValueError, lambda: rl.broadcast_shapes((2, -3), (2, 3))),
-        (ValueError, lambda: rl.frombuffer([1, 2], dtype=rl.int8)),
-        (TypeError, lambda: rl.cat([rl.ones(2)], out=rl.empty(2, dtype=rl.int32))),
-        (RuntimeError, lambda: rl.split(rl.zeros(3), 0)),
-        (TypeError, lambda: rl.ones(2).__delitem__(0)),
-        (TypeError, lambda: rl.unravel_index(rl.tensor([0]), (2, 2.5))),
-        (RuntimeError, lambda: rl.repeat_interleave(rl.tensor([1, 2, -1, 3, 4]))),
-        (RuntimeError, lambda: rl.linspace(1j, 2, 3, dtype=rl.float32)),
-        (RuntimeError, lambda: rl.broadcast_shapes(1.5)),
-    ],
-)
-def test_refused(error, call):
-    with pytest.raises(error):
-        call()
-
-
-def test_random_integers_stay_below_their_bound_after_rounding():
-    assert rl.ones(20000, dtype=rl.bfloat16).random_(0, 300).max() == 296
-    assert rl.randint(0, 4097, (20000,), dtype=rl.float16).max() <= 4096
-    assert rl.ones(2000).random_(5, 7).unique().tolist() == [5, 6]
-
-
-def test_slopes_by_complex_steps():
-    (slope,) = rl.gradient(rl.arange(4.0), spacing=1 + 1j)
-    assert slope.dtype is rl.complex64 and rl.allclose(slope, rl.full((4,), 0.5 - 0.5j))
-
-
-def test_split_of_nothing():
-    assert [p.shape for p in rl.split(rl.zeros(0, 1), 0)] == [(0, 1)]
 
 
 def test_type_by_the_tensor_class():
@@ -249,86 +155,7 @@ def test_asarray_keeps_the_record():
         assert not rl.asarray([1.0]).requires_grad and rl.asarray([1.0], requires_grad=True).is_leaf
 
 
-def test_as_strided_of_elements_that_share_memory():
-    x = rl.arange(5.0, dtype=rl.float64, requires_grad=True)
-    rl.autograd.gradcheck(lambda v: v.expand(5, 5).as_strided((5, 5), (0, 1), 0), [x])
-    rl.autograd.gradcheck(lambda v: v.as_strided((3, 2), (1, 1), 1).as_strided((2, 2), (2, 1), 1), [x])
-
-
-def test_a_line_fills_an_out_of_any_shape():
-    x = rl.zeros(2, 3)
-    rl.arange(0, 4, out=x.narrow(1, 1, 2))
-    assert x.tolist() == [[0, 0, 1], [0, 2, 3]]
-    rl.linspace(0, 3, 4, out=x.narrow(1, 0, 2))
-    assert x.tolist() == [[0, 1, 1], [2, 3, 3]]
-
-
-def test_clamped_truth_values_take_the_type_of_the_bounds():
-    truth, low, high = rl.tensor([True, False]), rl.zeros(2, dtype=rl.float64), rl.ones(2)
-    assert rl.clamp(truth, low[0], high).dtype is rl.float32
-    assert rl.clamp(truth, low, high[0]).dtype is rl.float64
-
-
-def test_ravel_lies_row_by_row():
-    assert rl.zeros(5, 2)[:, 0].ravel().is_contiguous() and rl.zeros(4, 5).t().ravel().stride() == (1,)
-
-
-def test_dense_tensors_have_no_sparse_dimensions():
-    assert (rl.ones(2, 3).sparse_dim(), rl.ones(2, 3).dense_dim()) == (0, 2)
-
-
 # ---- checks and switches ----
-
-
-def test_checks_raise_what_they_say():
-    kinds = {"": RuntimeError, "_index": IndexError, "_value": ValueError, "_type": TypeError}
-    for name, error in (kinds | {"_not_implemented": NotImplementedError}).items():
-        check = getattr(rl, f"_check{name}")
-        check(True)
-        with pytest.raises(error, match="the reason"):
-            check(False, lambda: "the reason")
-    with pytest.raises(TypeError, match="bool"):
-        rl._check(rl.tensor(True))
-    with pytest.raises(ValueError):
-        rl._check_with(ValueError, False)
-    rl._check_tensor_all(rl.tensor([True, True]))
-    with pytest.raises(RuntimeError):
-        rl._check_tensor_all(rl.tensor([True, False]))
-    with pytest.raises(RuntimeError):
-        rl._check_is_size(-1)
-    with pytest.raises(AssertionError, match="why"):
-        rl._assert(rl.tensor(0), "why")
-    with pytest.raises(RuntimeError):
-        rl._assert_async(rl.tensor(0))
-
-
-def test_deterministic_switches_are_remembered():
-    try:
-        rl.use_deterministic_algorithms(True, warn_only=True)
-        assert rl.are_deterministic_algorithms_enabled() and rl.is_deterministic_algorithms_warn_only_enabled()
-        rl.set_deterministic_debug_mode("error")
-        assert rl.get_deterministic_debug_mode() == 2 and not rl.is_deterministic_algorithms_warn_only_enabled()
-        with pytest.raises(TypeError):
-            rl.use_deterministic_algorithms(1)
-        with pytest.raises(RuntimeError):
-            rl.set_deterministic_debug_mode(3)
-    finally:
-        rl.use_deterministic_algorithms(False)
-    assert not rl.are_deterministic_algorithms_enabled()
-
-
-def test_numbers_in_a_file(tmp_path):
-    path = str(tmp_path / "numbers")
-    np.arange(6, dtype=np.float32).tofile(path)
-    own, shared = rl.from_file(path, size=6), rl.from_file(path, shared=True, size=6)
-    own[0], shared[1] = 7, 9
-    assert np.fromfile(path, np.float32).tolist() == [0, 9, 2, 3, 4, 5]
-    assert rl.from_file(path, size=3, dtype=rl.float32).tolist() == [0, 9, 2]
-
-
-def test_bernoulli_into_any_type():
-    for dtype in (rl.bool, rl.int32, rl.float64):
-        assert rl.bernoulli(rl.ones(3), out=rl.zeros(3, dtype=dtype)).tolist() == [1, 1, 1]
 
 
 def test_tensors_of_storages():
@@ -336,16 +163,48 @@ def test_tensors_of_storages():
     assert rl.tensor(x.storage()).tolist() == [0, 1, 2] and rl.tensor(x.storage()).dtype is rl.int16
 
 
-def test_older_constructors():
-    assert rl.FloatTensor(rl.Size([2, 3])).shape == (2, 3) and rl.LongTensor([1, 2], device="cpu").tolist() == [1, 2]
-    with pytest.raises(RuntimeError, match="cpu"):
-        rl.FloatTensor(2, device="cuda")
-    assert rl.ones(2).new((3, 4)).tolist() == [3, 4] and rl.ones(2).new(rl.Size((3, 4))).shape == (3, 4)
+def test_floats_become_whole_numbers_where_the_type_is_whole():
+    assert rl.full((2,), 2.5, dtype=rl.int64).tolist() == [2, 2]
+    assert rl.full_like(rl.zeros(2, dtype=rl.int8), -2.5).tolist() == [-2, -2]
+    assert rl.zeros(2, dtype=rl.int32).new_full((1,), 3.9).tolist() == [3]
+    assert rl.tensor(2.5, dtype=rl.int64).item() == 2
+    x = rl.zeros(2, dtype=rl.uint8)
+    for _ in range(2):
+        assert x.fill_(2.9).tolist() == [2, 2]
+        for wrong in (300, float("nan"), float("inf"), -1.5):
+            with pytest.raises(RuntimeError):
+                x.fill_(wrong)
 
 
-def test_capsules_as_arrays():
-    x = rl.ones(2)
-    rl.asarray(rl.utils.dlpack.to_dlpack(x), copy=False)[0] = 5
-    assert x.tolist() == [5, 1]
+def test_lists_with_tensors_and_large_integers():
+    assert rl.tensor([rl.tensor([1]), rl.tensor(2)]).tolist() == [1, 2]
+    with pytest.raises(TypeError, match="stack"):
+        rl.tensor([rl.ones(2), rl.ones(2)])
+    with pytest.raises(ValueError, match="equal lengths"):
+        rl.tensor([[1], [2, 3]])
+    with pytest.raises(ValueError, match="int64"):
+        rl.tensor([2**63])
+    assert rl.tensor([2**64], dtype=rl.float32).item() == 2.0**64
+    assert rl.tensor([2**63], dtype=rl.uint64).tolist() == [2**63]
+
+
+@pytest.mark.parametrize("size", [1.5, "a", True, None, 2.0])
+def test_sizes_are_integers(size):
     with pytest.raises(TypeError):
-        x.__dlpack__(stream=object())
+        rl.zeros(size)
+    with pytest.raises(TypeError):
+        rl.ones((2, size))
+
+
+def test_pythons_types_are_types():
+    for given, want in ((float, rl.float64), (int, rl.int64), (bool, rl.bool), (complex, rl.complex128)):
+        for made in (
+            rl.zeros(2, dtype=given),
+            rl.tensor([1], dtype=given),
+            rl.full((1,), 1, dtype=given),
+            rl.ones_like(rl.ones(2), dtype=given),
+            rl.ones(2).to(given),
+            rl.ones(2).to(dtype=given),
+        ):
+            assert made.dtype is want
+    assert rl.ones(2).sum(dtype=float).dtype is rl.float64 and rl.arange(3, dtype=float).dtype is rl.float64

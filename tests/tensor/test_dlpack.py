@@ -150,3 +150,11 @@ def test_torch_shares_memory():
     there = torch.arange(4, dtype=torch.bfloat16)
     assert rl.from_dlpack(there).tolist() == [0, 1, 2, 3]
     assert rl.from_dlpack(there).data_ptr() == there.data_ptr()
+
+
+def test_capsules_as_arrays():
+    x = rl.ones(2)
+    rl.asarray(rl.utils.dlpack.to_dlpack(x), copy=False)[0] = 5
+    assert x.tolist() == [5, 1]
+    with pytest.raises(TypeError):
+        x.__dlpack__(stream=object())

@@ -8,12 +8,15 @@ import multiprocessing.connection
 import os
 import socket
 import time
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
 
-import rushlight
+import rushlight as rl
 from rushlight.utils import data
+from rushlight.utils.data import ChainDataset, DataLoader, Dataset, IterableDataset, StackDataset, TensorDataset
 
 Pair = collections.namedtuple("Pair", "x y")
 
@@ -28,7 +31,7 @@ class Squares(data.Dataset):
     def __getitem__(self, i):
         if i >= self.count:
             raise IndexError(i)
-        return rushlight.tensor([i, i * i]), float(i)
+        return rl.tensor([i, i * i]), float(i)
 
 
 class Stream(data.IterableDataset):
@@ -55,7 +58,7 @@ class Told(data.Dataset):
     def __getitem__(self, i):
         who = data.get_worker_info()
         assert who.dataset is self
-        return [who.id, who.num_workers, os.getpid(), float(rushlight.rand(1)), float(np.random.rand())]
+        return [who.id, who.num_workers, os.getpid(), float(rl.rand(1)), float(np.random.rand())]
 
 
 class Broken(data.Dataset):
@@ -89,7 +92,7 @@ def firsts(loader):
 
 
 def test_datasets_made_of_others():
-    tensors = data.TensorDataset(rushlight.arange(6), rushlight.arange(12).reshape(6, 2))
+    tensors = data.TensorDataset(rl.arange(6), rl.arange(12).reshape(6, 2))
     assert len(tensors) == 6 and [v.tolist() for v in tensors[4]] == [4, [8, 9]]
     both = Squares(3) + Squares(2)
     assert isinstance(both, data.ConcatDataset) and len(both) == 5 and both[-1][1] == 1.0 and both[3][1] == 0.0
@@ -100,13 +103,13 @@ def test_datasets_made_of_others():
     assert data.StackDataset(a=range(3), b="xyz")[1] == {"a": 1, "b": "y"}
     assert list(Stream(2) + Stream(3)) == [0, 1, 0, 1, 2]
     with pytest.raises(AssertionError, match="sizes differ"):
-        data.TensorDataset(rushlight.zeros(2), rushlight.zeros(3))
+        data.TensorDataset(rl.zeros(2), rl.zeros(3))
 
 
 def test_split_at_random():
-    parts = data.random_split(range(10), [0.5, 0.3, 0.2], rushlight.Generator().manual_seed(4))
+    parts = data.random_split(range(10), [0.5, 0.3, 0.2], rl.Generator().manual_seed(4))
     assert [len(p) for p in parts] == [5, 3, 2] and sorted(i for p in parts for i in p.indices) == list(range(10))
-    again = data.random_split(range(10), [5, 3, 2], rushlight.Generator().manual_seed(4))
+    again = data.random_split(range(10), [5, 3, 2], rl.Generator().manual_seed(4))
     assert [p.indices for p in again] == [p.indices for p in parts]
     assert [len(p) for p in data.random_split(range(7), [0.5, 0.5])] == [4, 3]
     with pytest.raises(ValueError, match="do not add up"):
@@ -118,7 +121,7 @@ def test_split_at_random():
 
 def test_orders():
     assert list(data.SequentialSampler(range(3))) == [0, 1, 2]
-    shuffled = data.RandomSampler(range(20), generator=rushlight.Generator().manual_seed(1))
+    shuffled = data.RandomSampler(range(20), generator=rl.Generator().manual_seed(1))
     first, second = list(shuffled), list(shuffled)
     assert sorted(first) == sorted(second) == list(range(20)) and first != second
     assert len(list(data.RandomSampler(range(3), num_samples=7))) == 7
@@ -150,7 +153,7 @@ def test_shares_of_processes():
 
 def test_the_default_stream_seeds_shuffling():
     def order():
-        rushlight.manual_seed(3)
+        rl.manual_seed(3)
         return firsts(data.DataLoader(Squares(), 4, shuffle=True))
 
     assert order() == order() and sorted(flat(order())) == list(range(10))
@@ -161,12 +164,12 @@ def test_the_default_stream_seeds_shuffling():
 
 def test_batches_of_everything():
     samples = [
-        {"x": np.full(2, i, np.float32), "y": (i, "ab"[i], 0.5), "z": Pair(rushlight.ones(1) * i, True)} for i in (0, 1)
+        {"x": np.full(2, i, np.float32), "y": (i, "ab"[i], 0.5), "z": Pair(rl.ones(1) * i, True)} for i in (0, 1)
     ]
     batch = data.default_collate(samples)
-    assert batch["x"].tolist() == [[0, 0], [1, 1]] and batch["x"].dtype is rushlight.float32
-    assert batch["y"][0].tolist() == [0, 1] and batch["y"][1] == ["a", "b"] and batch["y"][2].dtype is rushlight.float64
-    assert batch["z"].x.tolist() == [[0], [1]] and batch["z"].y.dtype is rushlight.bool
+    assert batch["x"].tolist() == [[0, 0], [1, 1]] and batch["x"].dtype is rl.float32
+    assert batch["y"][0].tolist() == [0, 1] and batch["y"][1] == ["a", "b"] and batch["y"][2].dtype is rl.float64
+    assert batch["z"].x.tolist() == [[0], [1]] and batch["z"].y.dtype is rl.bool
     converted = data.default_convert({"a": np.arange(2), "b": ["s", np.float64(1.5)]})
     assert converted["a"].tolist() == [0, 1] and converted["b"][0] == "s" and converted["b"][1].item() == 1.5
     with pytest.raises(RuntimeError, match="equally many"):
@@ -186,7 +189,7 @@ def test_batches_in_order(workers):
     assert [b[0].tolist() for b in batches] == [
         [[i, i * i] for i in part] for part in ([0, 1, 2, 3], [4, 5, 6, 7], [8, 9])
     ]
-    assert batches[0][1].dtype is rushlight.float64
+    assert batches[0][1].dtype is rl.float64
     assert firsts(data.DataLoader(Squares(), 4, drop_last=True, num_workers=workers)) == [[0, 1, 2, 3], [4, 5, 6, 7]]
     assert firsts(data.DataLoader(Squares(), batch_sampler=[[9], [0, 1]], num_workers=workers)) == [[9], [0, 1]]
     alone = list(data.DataLoader(Squares(3), batch_size=None, num_workers=workers))
@@ -294,3 +297,74 @@ def test_bad_loaders(named, match):
         data.DataLoader(Squares(), **named)
     with pytest.raises(ValueError, match="IterableDataset"):
         data.DataLoader(Stream(), shuffle=True)
+
+
+class Faulty(Dataset[int]):
+    def __getitem__(self, index: Any) -> int:
+        if index % 2:
+            raise RuntimeError(f"sample {index}")
+        return int(index)
+
+    def __len__(self) -> int:
+        return 4
+
+
+def test_after_an_error_the_next_batch_comes() -> None:
+    batches = iter(DataLoader(Faulty()))
+    made, failed = [], 0
+    while True:
+        try:
+            made.append(next(batches).item())
+        except RuntimeError:
+            failed += 1
+        except StopIteration:
+            break
+    assert made == [0, 2] and failed == 2
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_batches_of_indices_may_be_tuples(workers: int) -> None:
+    data = TensorDataset(rl.arange(6), rl.arange(6) * 10)
+    loader = DataLoader(data, batch_sampler=[(0, 1), (2, 3, 5)], num_workers=workers)
+    assert [(x.tolist(), y.tolist()) for x, y in loader] == [([0, 1], [0, 10]), ([2, 3, 5], [20, 30, 50])]
+
+
+def test_what_a_loader_is_made_of_stays() -> None:
+    loader: DataLoader[Any] = DataLoader(TensorDataset(rl.arange(4)), batch_size=2)
+    for name in ("batch_size", "sampler", "batch_sampler", "drop_last", "dataset"):
+        with pytest.raises(ValueError, match=name):
+            setattr(loader, name, None)
+    loader.num_workers = 0
+
+
+def test_datasets_side_by_side_give_several_at_once() -> None:
+    class Many(Faulty):
+        def __getitems__(self, indices: list[int]) -> list[int]:
+            return [i * 2 for i in indices]
+
+    rows = StackDataset(a=Many(), b=rl.arange(4))  # type: ignore[arg-type]
+    assert [(row["a"], int(row["b"])) for row in rows.__getitems__([1, 3])] == [(2, 1), (6, 3)]
+
+    class Short(Faulty):
+        def __getitems__(self, indices: list[int]) -> list[int]:
+            return []
+
+    with pytest.raises(ValueError, match="0 samples for 1"):
+        StackDataset(Short()).__getitems__([0])
+
+
+def test_chains_are_of_iterable_datasets() -> None:
+    class Counting(IterableDataset[int]):
+        def __iter__(self) -> Iterator[int]:
+            return iter(range(2))
+
+    assert list(ChainDataset([Counting(), Counting()])) == [0, 1, 0, 1]
+    with pytest.raises(AssertionError, match="ChainDataset"):
+        list(ChainDataset([Counting(), Faulty()]))
+
+
+def test_other_places_of_names() -> None:
+    from rushlight.utils.data import DistributedSampler
+    from rushlight.utils.data.distributed import DistributedSampler as same
+
+    assert same is DistributedSampler
