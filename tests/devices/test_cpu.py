@@ -20,6 +20,7 @@ from rushlight.devices import cache
 from rushlight.devices.cpu import native, open_device, stub, threads
 from rushlight.devices.reference import open_device as open_reference
 from rushlight.kernel.shapes import Contract, Gather, Map, Reduce, Rowwise, Scatter
+from tests.time_limit import WAIT
 
 X, Y = s.arg(0, float32), s.arg(1, float32)
 NUMPY = {bfloat16: np.dtype(ml_dtypes.bfloat16), **{d: np.dtype(d.name) for d in ALL if d is not bfloat16}}
@@ -539,7 +540,7 @@ def test_several_python_threads_at_once(cpu, two_threads):
     for worker in workers:
         worker.start()
     for worker in workers:
-        worker.join(60)
+        worker.join(WAIT)
     assert not wrong
 
 
@@ -568,13 +569,13 @@ print("done")
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="limit: no fork on this system")
 def test_the_child_of_a_fork_has_threads_of_its_own():
-    done = subprocess.run([sys.executable, "-W", "ignore", "-c", FORKING], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", FORKING], capture_output=True, text=True, timeout=WAIT)
     assert done.stdout == "done\n", done.stderr
 
 
 def test_importing_the_device_builds_nothing_and_needs_no_numpy():
     code = "import sys, rushlight.devices.cpu as c; c.open_device(); print('numpy' in sys.modules, c.threads._pool)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=WAIT)
     assert done.stdout == "False None\n", done.stderr
 
 

@@ -15,6 +15,7 @@ import pytest
 from rushlight.core.config import cache_folder
 from rushlight.core.errors import RushlightWarning
 from rushlight.devices import cache
+from tests.time_limit import WAIT
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "geteuid"), reason="permissions are not told by modes here")
 KEY, OTHER = "a" * 64, "b" * 64
@@ -123,7 +124,7 @@ def test_what_is_no_private_file_is_not_read(base, put):
 
     reader = threading.Thread(target=read, daemon=True)
     reader.start()
-    reader.join(20)
+    reader.join(WAIT)
     assert found == [None]  # and it did not wait
     assert cache._said == {"entry"}
     cache.write_object("cpu", KEY, b"code")
@@ -205,7 +206,7 @@ def test_a_full_disk_leaves_nothing_behind(base):
         "cache.write_object('cpu', 'k', b'x' * 5000)\n"
         "sys.exit(cache.read_object('cpu', 'k') is not None)\n"
     )
-    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=WAIT)
     assert list((base / "cpu").iterdir()) == []
 
 
@@ -228,5 +229,5 @@ def test_two_processes_at_once(base):
         "    assert set(cache.read_object('cpu', 'k')) == {ord('x')}\n"
     )
     both = [subprocess.Popen([sys.executable, "-c", script]) for _ in range(2)]
-    assert [process.wait(60) for process in both] == [0, 0]
+    assert [process.wait(WAIT) for process in both] == [0, 0]
     assert [p.name for p in (base / "cpu").iterdir()] == ["k.kernel"]

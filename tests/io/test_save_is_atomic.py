@@ -16,6 +16,7 @@ import pytest
 import rushlight as rl
 from rushlight import interop
 from rushlight.io import save_file, writing
+from tests.time_limit import WAIT
 
 posix = pytest.mark.skipif(os.name != "posix", reason="modes and signals of Unix")
 
@@ -140,7 +141,7 @@ def test_what_is_no_ordinary_file_is_written_to_and_stays(tmp_path):
     reader = threading.Thread(target=lambda: got.append((tmp_path / "pipe").read_bytes()))
     reader.start()
     rl.save([1, 2], tmp_path / "pipe")
-    reader.join(20)
+    reader.join(WAIT)
     assert rl.load(io.BytesIO(got[0])) == [1, 2] and stat.S_ISFIFO((tmp_path / "pipe").stat().st_mode)
     rl.save(rl.ones(2), os.devnull)
     assert stat.S_ISCHR(os.stat(os.devnull).st_mode)
@@ -175,7 +176,7 @@ assert os.listdir(folder) == ["f"], os.listdir(folder)
 
 @posix
 def test_a_full_disk_leaves_the_old_file_and_nothing_else(tmp_path):
-    subprocess.run([sys.executable, "-c", FULL, str(tmp_path)], check=True, timeout=120)
+    subprocess.run([sys.executable, "-c", FULL, str(tmp_path)], check=True, timeout=WAIT)
 
 
 INTERRUPTED = """
@@ -203,7 +204,7 @@ assert stopped == 60
 
 @posix
 def test_ctrl_c_leaves_a_whole_file_and_nothing_else(tmp_path):
-    subprocess.run([sys.executable, "-c", INTERRUPTED, str(tmp_path)], check=True, timeout=300)
+    subprocess.run([sys.executable, "-c", INTERRUPTED, str(tmp_path)], check=True, timeout=WAIT)
 
 
 TWO = """

@@ -23,7 +23,7 @@ from tests.tape.test_parallel_backward import (
     rough,
     run,
 )
-from tests.time_limit import time_limit as time_limit
+from tests.time_limit import WAIT, time_limit as time_limit
 
 
 @pytest.fixture(autouse=True)
@@ -53,7 +53,7 @@ def test_ctrl_c(workers):
     root = rl.stack([b.sin() for b in branches]).sum()
 
     def press() -> None:
-        reached.wait(30)
+        reached.wait(WAIT)
         signal.raise_signal(signal.SIGINT)
         time.sleep(0.05)
         go_on.set()
@@ -153,7 +153,7 @@ for turn in range(200):
 x.grad = None
 print(heard, rl.memory.allocated() - before)
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=50)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=WAIT)
     assert done.returncode == 0, done.stderr
     heard, left = map(int, done.stdout.split())
     assert left == 0
@@ -195,5 +195,5 @@ try:
 except KeyboardInterrupt:
     print("out", flush=True)
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=50)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=WAIT)
     assert done.stdout == "out\n" and done.returncode == 0, done.stderr

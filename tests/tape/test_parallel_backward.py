@@ -18,7 +18,7 @@ import rushlight as rl
 from rushlight import memory
 from rushlight.tape import parallel
 from rushlight.utils.checkpoint import checkpoint
-from tests.time_limit import time_limit as time_limit
+from tests.time_limit import WAIT, time_limit as time_limit
 
 COUNTS = (2, 3, 8)
 
@@ -311,7 +311,7 @@ def test_independent_branches_run_at_once():
     x = rl.ones(3, requires_grad=True)
     branches = [x * float(i) for i in range(3)]
     for branch in branches:
-        branch.register_hook(lambda g: meet.wait(30) * 0 or None)
+        branch.register_hook(lambda g: meet.wait(WAIT) * 0 or None)
     rl.stack(branches).sum().backward(workers=3)
     assert not meet.broken
 
@@ -459,7 +459,7 @@ def test_of_two_errors_the_earlier_in_order_is_raised():
 
         def fail(name: str) -> Callable[[Any], None]:
             def hook(g: Any) -> None:
-                both.wait(30)
+                both.wait(WAIT)
                 raise ValueError(name)
 
             return hook

@@ -26,7 +26,7 @@ from rushlight.devices.registry import pool_of, reopen
 from rushlight.tape import region, replay
 from rushlight.utils.checkpoint import checkpoint
 from rushlight.utils.data import DataLoader, TensorDataset
-from tests.time_limit import time_limit as time_limit
+from tests.time_limit import WAIT, time_limit as time_limit
 
 
 @pytest.fixture(autouse=True)
@@ -43,11 +43,11 @@ def at_once(*jobs: Callable[[], Any]) -> list[Any]:
     start = threading.Barrier(len(jobs))
 
     def run(job: Callable[[], Any]) -> Any:
-        start.wait(30)
+        start.wait(WAIT)
         return job()
 
     with ThreadPoolExecutor(len(jobs)) as pool:
-        return [f.result(50) for f in [pool.submit(run, job) for job in jobs]]
+        return [f.result(WAIT) for f in [pool.submit(run, job) for job in jobs]]
 
 
 def settled(device: str = "cpu") -> int:
@@ -120,7 +120,7 @@ def test_threads_do_not_cross_the_limit_together():
 
     def work() -> None:
         for _ in range(40):
-            turn.wait(30)
+            turn.wait(WAIT)
             kept = []
             for _ in range(8):
                 try:
@@ -128,7 +128,7 @@ def test_threads_do_not_cross_the_limit_together():
                 except BudgetError:
                     failed.append(1)
                 most.append(pool.held)
-            turn.wait(30)
+            turn.wait(WAIT)
             del kept
             memory.empty_cache()
 
@@ -163,16 +163,16 @@ def test_budgets_of_threads_end_in_any_order():
 
     def first() -> None:
         with memory.budget(base):
-            both.wait(30)
-            both.wait(30)
+            both.wait(WAIT)
+            both.wait(WAIT)
         first_left.set()
 
     def second() -> None:
-        both.wait(30)
+        both.wait(WAIT)
         with memory.budget(base * 2):
             seen.append(pool.limit)
-            both.wait(30)
-            first_left.wait(30)
+            both.wait(WAIT)
+            first_left.wait(WAIT)
             seen.append(pool.limit)
 
     at_once(first, second)
@@ -302,14 +302,14 @@ def test_a_child_does_not_wait_for_who_is_not_there():
     def hold() -> None:
         with replay.LOCK:
             held.set()
-            done.wait(30)
+            done.wait(WAIT)
 
     holding = threading.Thread(target=hold)
     holding.start()
-    held.wait(30)
+    held.wait(WAIT)
     child = os.fork()
     if not child:
-        signal.alarm(20)
+        signal.alarm(WAIT)
         with memory.budget(1 << 30):
             x = rl.ones(5, requires_grad=True)
             (x * 2).sum().backward()
@@ -338,7 +338,7 @@ def test_threads_hand_cublas_handles_on():
 
     def use() -> int:
         first = cublas.handle()
-        meet.wait(30)
+        meet.wait(WAIT)
         assert cublas.handle() == first
         return first
 

@@ -12,6 +12,7 @@ import pytest
 
 import rushlight as rl
 from rushlight import sharing
+from tests.time_limit import WAIT
 
 
 @pytest.fixture(params=["cpu", "webgpu"])
@@ -148,7 +149,7 @@ def _increase(tensors):
 def _run(kind, *tensors):
     process = multiprocessing.get_context(kind).Process(target=_increase, args=(tensors,))
     process.start()
-    process.join(60)
+    process.join(WAIT)
     assert process.exitcode == 0
 
 
@@ -169,7 +170,7 @@ def test_a_queue_carries_the_memory():
     queue = multiprocessing.get_context("fork").Queue()
     x = rl.ones(3).share_memory_()
     queue.put(x)
-    got = queue.get(timeout=30)
+    got = queue.get(timeout=WAIT)
     got.add_(1)
     assert x.tolist() == got.tolist() == [2, 2, 2] and got.is_shared() and got is not x
 
