@@ -18,7 +18,7 @@ from typing import Any
 
 import workloads
 
-from rushlight.devices.registry import pool_of
+from rushlight.devices.shared.registry import pool_of
 
 Work = Callable[[], object]
 BAR = 1.3
@@ -46,7 +46,10 @@ def ratio(lib: Any, work: Work, seconds: float, clock: Callable[[], float]) -> f
 
 
 def steps(lib: Any, device: str) -> dict[str, Work]:
-    found = {"100 ops on 8 floats": workloads.chain(lib, device), "GPT step": workloads.gpt_step(lib, device)[0]}
+    found = {
+        "100 ops on 8 floats": workloads.chain(lib, device),
+        "GPT step": workloads.gpt_step(lib, device)[0],
+    }
     return {"MLP step": workloads.mlp_step(lib), **found} if device == "cpu" else found
 
 

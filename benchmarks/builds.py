@@ -33,8 +33,8 @@ import rushlight as rl
 import rushlight.nn.functional as F
 from rushlight.devices.cpu import native, small_products, stub
 from rushlight.devices.cpu.small_products import DOTS, TILES
-from rushlight.devices.registry import pool_of
-from rushlight.emit import llvm_formula, llvm_frame, llvm_named
+from rushlight.devices.shared.registry import pool_of
+from rushlight.emit.llvm import formula, frame, named as llvm_named
 from rushlight.kernel.shapes import Kernel
 from rushlight.scalar import ir, named
 
@@ -58,7 +58,9 @@ CALLS: dict[str, Callable[[], object]] = {
     "cumsum": lambda: rl.rand(4, 8).cumsum(1),
     "sort": lambda: rl.rand(4, 8).sort(1),
     "gather": lambda: rl.rand(4, 8).gather(1, rl.zeros(4, 8, dtype=rl.int64)),
-    "scatter_add": lambda: rl.zeros(4, 8).scatter_add(1, rl.zeros(4, 8, dtype=rl.int64), rl.rand(4, 8)),
+    "scatter_add": lambda: rl.zeros(4, 8).scatter_add(
+        1, rl.zeros(4, 8, dtype=rl.int64), rl.rand(4, 8)
+    ),
     "matmul": lambda: rl.rand(4, 8) @ rl.rand(8, 4),
     "matmul of bfloat16": lambda: rl.rand(4, 8).bfloat16() @ rl.rand(8, 4).bfloat16(),
     "conv2d": lambda: F.conv2d(rl.rand(1, 4, 8, 8), rl.rand(4, 4, 3, 3), padding=1),
@@ -78,8 +80,12 @@ RANDOM: dict[str, Callable[[Any], object]] = {
     "dropout2d": lambda dtype: F.dropout2d(rl.ones(1, 2, 4, 4, dtype=dtype), 0.5),
     "alpha_dropout": lambda dtype: F.alpha_dropout(rl.ones(8, dtype=dtype), 0.5, training=True),
     "poisson": lambda dtype: rl.poisson(rl.full((8,), 300.0, dtype=dtype)),
-    "binomial": lambda dtype: rl.binomial(rl.full((8,), 300.0, dtype=dtype), rl.full((8,), 0.3, dtype=dtype)),
-    "_standard_gamma": lambda dtype: rl._standard_gamma(rl.ones(8, dtype=dtype).requires_grad_()).sum().backward(),
+    "binomial": lambda dtype: rl.binomial(
+        rl.full((8,), 300.0, dtype=dtype), rl.full((8,), 0.3, dtype=dtype)
+    ),
+    "_standard_gamma": lambda dtype: (
+        rl._standard_gamma(rl.ones(8, dtype=dtype).requires_grad_()).sum().backward()
+    ),
     "_sample_dirichlet": lambda dtype: rl._sample_dirichlet(rl.ones(4, 8, dtype=dtype)),
 }
 
@@ -145,10 +151,10 @@ class Watch:
             named.template,
             named.seldom_template,
             llvm_named.lowered_template,
-            llvm_frame.lanes,
+            frame.lanes,
         ):
             remembered.cache_clear()
-        for function in (llvm_formula._formula_function, llvm_formula._seldom_function):
+        for function in (formula._formula_function, formula._seldom_function):
             function.cache_clear()
         with not_from_disk():
             return self.once(kernel)[0]
@@ -156,7 +162,11 @@ class Watch:
 
 def ways() -> Iterator[Build]:
     """The code that products of a type share, which is built when one of them first goes that way."""
-    for name, way, dtype in (("tiles", TILES, rl.float32), ("dots", DOTS, rl.float32), ("dots", DOTS, rl.float64)):
+    for name, way, dtype in (
+        ("tiles", TILES, rl.float32),
+        ("dots", DOTS, rl.float32),
+        ("dots", DOTS, rl.float64),
+    ):
         if small_products.usable(dtype, dtype):
             source = native.Source(f"{name} {dtype.name}", partial(small_products.text, dtype, way))
             build = partial(native.load, source, "kernel")
@@ -190,13 +200,18 @@ def catalog() -> Iterator[tuple[str, Callable[[], object]]]:
         outs = call(row, sample, dtype, "cpu", leaves=leaves)
         smooth = [out for out in outs if isinstance(out, rl.Tensor) and out.requires_grad]
         if leaves and smooth:
-            rl.autograd.grad(smooth, leaves, [rl.ones_like(out) for out in smooth], allow_unused=True)
+            rl.autograd.grad(
+                smooth, leaves, [rl.ones_like(out) for out in smooth], allow_unused=True
+            )
 
     for dtype in (rl.float32, rl.float64):
         for row in ROWS:
             samples = samples_of(row, dtype) if dtype in dtypes_on(row, "cpu") else []
             if samples:
-                yield f"{row!r}, {dtype.name}", lambda row=row, first=samples[0], dtype=dtype: act(row, first, dtype)
+                yield (
+                    f"{row!r}, {dtype.name}",
+                    lambda row=row, first=samples[0], dtype=dtype: act(row, first, dtype),
+                )
         for name, made in RANDOM.items():
             yield f"{name}, {dtype.name}", lambda made=made, dtype=dtype: made(dtype)
     yield from CALLS.items()

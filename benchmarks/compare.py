@@ -37,7 +37,9 @@ def block(work: Work, calls: int) -> float:
     return (time.perf_counter() - start) / calls
 
 
-def compare(name: str, ours: Work, theirs: Work, bar: float, units: int = 1, seconds: float = 3.0) -> Row:
+def compare(
+    name: str, ours: Work, theirs: Work, bar: float, units: int = 1, seconds: float = 3.0
+) -> Row:
     """Time both for about `seconds`; `units` is how many ops one call of the work does."""
     for work in (ours, theirs):
         work()

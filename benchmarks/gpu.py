@@ -16,7 +16,7 @@ import workloads as w
 from compare import Row, compare, table
 
 import rushlight as rl
-from rushlight.devices.registry import pool_of
+from rushlight.devices.shared.registry import pool_of
 
 STEPS = 20
 
@@ -81,7 +81,9 @@ def main() -> int:
     print()
     print(table(rows, "PyTorch"))
     add, copy = bandwidth()
-    print(f"\nadd of 1 GiB: {add / 1e9:.0f} GB/s, copy {copy / 1e9:.0f} GB/s: {100 * add / copy:.0f} % (bar 85 %)")
+    print(
+        f"\nadd of 1 GiB: {add / 1e9:.0f} GB/s, copy {copy / 1e9:.0f} GB/s: {100 * add / copy:.0f} % (bar 85 %)"
+    )
     right = all(r.reached for r in rows) and add >= 0.85 * copy
     curves = {name: losses(name) for name in devices}
     print(f"\nLosses of the demo's GPT over {STEPS} steps from one seed:")

@@ -70,7 +70,10 @@ def pairs() -> dict[str, tuple[Any, float]]:
     found: dict[str, tuple[Any, float]] = {}
     for backward in (False, True):
         both = ", forward and backward" if backward else ", forward"
-        for name, causal in (("attention 8x8x512x64", False), ("attention 8x8x512x64, causal", True)):
+        for name, causal in (
+            ("attention 8x8x512x64", False),
+            ("attention 8x8x512x64, causal", True),
+        ):
             found[name + both] = (lambda lib, b=backward, c=causal: attention(lib, b, c), 1.0)
         for name, (bar, options) in KINDS.items():
             found[name + both] = (lambda lib, b=backward, o=options: convolution(lib, b, **o), bar)
@@ -84,7 +87,9 @@ def main() -> int:
         if not wanted or any(part in name for part in wanted):
             rows.append(compare(name, make(rl), make(torch), bar, 1))
             print(f"{name}: {rows[-1].ratio:.2f}", file=sys.stderr)
-    print(f"PyTorch {torch.__version__}, {torch.get_num_threads()} threads each, best of 12 alternating blocks")
+    print(
+        f"PyTorch {torch.__version__}, {torch.get_num_threads()} threads each, best of 12 alternating blocks"
+    )
     print()
     print(table(rows, "PyTorch"))
     return 0 if all(r.reached for r in rows) else 1

@@ -33,8 +33,18 @@ REASONS: dict[str, str] = {
 def check(folder: Path, only: str) -> dict[str, dict[str, str]]:
     with tempfile.TemporaryDirectory() as place:
         target = Path(place) / "result.csv"
-        command = [sys.executable, str(folder / "check.py"), "--module", "rushlight", "--csv", str(target), *CHECKS]
-        subprocess.run(command + (["--only", only] if only else []), check=True, stdout=subprocess.DEVNULL)
+        command = [
+            sys.executable,
+            str(folder / "check.py"),
+            "--module",
+            "rushlight",
+            "--csv",
+            str(target),
+            *CHECKS,
+        ]
+        subprocess.run(
+            command + (["--only", only] if only else []), check=True, stdout=subprocess.DEVNULL
+        )
         with target.open() as lines:
             return {row["op"]: row for row in csv.DictReader(lines)}
 
@@ -67,7 +77,9 @@ def main() -> int:
         good = [n for n in known if rows[n]["status"] == "PASS"]
         failing += [(tier, n) for n in known if rows[n]["status"] != "PASS"]
         print(f"| {tier} | {len(known)} | {len(good)} |")
-    print("\n## Ops that do not pass wholly\n\n| op | tier | first difference | reason |\n|---|---|---|---|")
+    print(
+        "\n## Ops that do not pass wholly\n\n| op | tier | first difference | reason |\n|---|---|---|---|"
+    )
     for tier, name in failing:
         first = rows[name]["first"].split(";")[0].replace("|", "/")[:120]
         print(f"| {name} | {tier} | {first} | {REASONS.get(name, '')} |")

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 import rushlight as rl
-from rushlight.devices.registry import pool_of
+from rushlight.devices.shared.registry import pool_of
 
 try:
     import torch
@@ -123,7 +123,9 @@ def row(name: str, branch: Branch, shape: tuple[int, ...]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--threads", type=int, default=1, help="threads that one kernel may use")
     threads = parser.parse_args().threads
     pool_of("cpu").device.set_num_threads(threads)  # type: ignore[attr-defined]

@@ -65,7 +65,9 @@ def main() -> int:
             print(f"{name}: {rows[-1].ratio:.2f}", file=sys.stderr)
     if not wanted or any(part in BUDGET for part in wanted):
         rows.append(budget_row())
-    print(f"PyTorch {torch.__version__}, {torch.get_num_threads()} threads each, best of 12 alternating blocks")
+    print(
+        f"PyTorch {torch.__version__}, {torch.get_num_threads()} threads each, best of 12 alternating blocks"
+    )
     print()
     print(table(rows, "PyTorch"))
     return 0 if all(r.reached for r in rows) else 1

@@ -133,7 +133,10 @@ ROWS: dict[str, tuple[Act, tuple[tuple[int, ...], ...]]] = {
         lambda t, f, x: f.interpolate(x, scale_factor=2, mode="bilinear"),
         ((4, 8, 8, 8),),
     ),
-    "attention": (lambda t, f, q, k, v: f.scaled_dot_product_attention(q, k, v), ((2, 4, 16, 16),) * 3),
+    "attention": (
+        lambda t, f, q, k, v: f.scaled_dot_product_attention(q, k, v),
+        ((2, 4, 16, 16),) * 3,
+    ),
 }
 
 
@@ -149,7 +152,9 @@ def main() -> None:
                 pair[0]()
             measured.append(compare(name + what, pair[0], pair[1], math.inf, seconds=0.6))
             print(f"{name}{what}: {measured[-1].ratio:.2f}", file=sys.stderr)
-    print(f"PyTorch {torch.__version__}, {torch.get_num_threads()} threads each, best of 12 alternating blocks")
+    print(
+        f"PyTorch {torch.__version__}, {torch.get_num_threads()} threads each, best of 12 alternating blocks"
+    )
     print()
     print(table(measured, "PyTorch"))
 

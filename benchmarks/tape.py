@@ -74,7 +74,9 @@ def their_peak(step: w.Work) -> int:
         step()
     gc.collect()
     held = _held_without_gradients()
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
+    with torch.profiler.profile(
+        activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True
+    ) as profile:
         step()
     events = [e for e in profile.profiler.kineto_results.events() if e.name() == "[memory]"]
     now = peak = held
@@ -111,7 +113,10 @@ def peak_rows(wanted: Callable[[str], bool]) -> list[Row]:
 
 
 def peak_table(rows: list[Row]) -> str:
-    lines = ["| peak of live tensor bytes | Rushlight | PyTorch | ratio | bar | |", "|---|---|---|---|---|---|"]
+    lines = [
+        "| peak of live tensor bytes | Rushlight | PyTorch | ratio | bar | |",
+        "|---|---|---|---|---|---|",
+    ]
     for r in rows:
         told = "ok" if r.reached else "over"
         lines.append(
@@ -151,7 +156,9 @@ def records_table() -> str:
 
 def million() -> tuple[bool, str]:
     """A chain of a million nodes in a process of its own: built, walked, destroyed."""
-    done = subprocess.run([sys.executable, "-c", MILLION], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", MILLION], capture_output=True, text=True, check=True
+    )
     peak, build, walk, destroy = map(float, done.stdout.split())
     return peak < MILLION_BAR, (
         f"A chain of a million nodes: {peak / 1e6:.0f} MB for the whole process (bar {MILLION_BAR / 1e6:.0f}); "
@@ -171,7 +178,9 @@ def main() -> int:
             times.append(compare(name, make(rl), make(torch), bar, units))
     peaks = peak_rows(wanted)
     good = all(r.reached for r in (*times, *peaks))
-    print(f"PyTorch {torch.__version__}, {torch.get_num_threads()} threads each, best of 12 alternating blocks\n")
+    print(
+        f"PyTorch {torch.__version__}, {torch.get_num_threads()} threads each, best of 12 alternating blocks\n"
+    )
     print(table(times, "PyTorch"), "\n")
     print(peak_table(peaks), "\n")
     if wanted("records"):

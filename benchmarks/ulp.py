@@ -81,7 +81,9 @@ class Function:
     precise: str = ""  # else its name in mpmath
     operands: int = 1
     reach: tuple[float, float] = (4, 4)  # dense below it, in float32 and float64
-    floor: float = 0  # below this size the unit is that of the floor: near a zero the error is absolute
+    floor: float = (
+        0  # below this size the unit is that of the floor: near a zero the error is absolute
+    )
     positive: bool = False  # measured above 0 only
     body: Callable[..., Any] | None = None  # the formula, where it is not that of an op of the name
 
@@ -152,7 +154,9 @@ def errors(got, truth, floor=0.0):
     with np.errstate(all="ignore"):
         rounded = truth.astype(kind)
         size = np.maximum(np.abs(rounded), kind.type(floor))
-        unit = np.spacing(np.where(np.isfinite(rounded), size, np.finfo(kind).max)).astype(truth.dtype)
+        unit = np.spacing(np.where(np.isfinite(rounded), size, np.finfo(kind).max)).astype(
+            truth.dtype
+        )
         far = np.abs(got.astype(truth.dtype) - truth) / unit
     same = (got == rounded) | (np.isnan(got) & np.isnan(rounded))
     overflow = np.isinf(rounded) != np.isinf(got)
@@ -169,13 +173,28 @@ def samples(name, kind, count, seed=0):
     integer = np.int32 if kind == np.float32 else np.int64
     limits = np.iinfo(integer)
     largest = np.finfo(kind).max
-    everything = rng.integers(limits.min, limits.max, count, dtype=integer, endpoint=True).view(kind)
+    everything = rng.integers(limits.min, limits.max, count, dtype=integer, endpoint=True).view(
+        kind
+    )
     reach = FUNCTIONS[name].reach[0 if kind == np.float32 else 1]
     uniform = rng.uniform(-reach, reach, count).astype(kind)
     near = (rng.uniform(-1, 1, count) * 2.0 ** rng.integers(-30, 4, count)).astype(kind)
     around_one = (1 + rng.uniform(-1, 1, count) * 2.0 ** rng.integers(-20, 0, count)).astype(kind)
     turns = np.round(rng.uniform(0, 1e5, count)) * (math.pi / 2)
-    ends = [0.0, -0.0, 1, -1, np.inf, -np.inf, np.nan, 0.5, -0.5, np.finfo(kind).tiny, largest, -largest]
+    ends = [
+        0.0,
+        -0.0,
+        1,
+        -1,
+        np.inf,
+        -np.inf,
+        np.nan,
+        0.5,
+        -0.5,
+        np.finfo(kind).tiny,
+        largest,
+        -largest,
+    ]
     least = np.array([1, 2, 3, -limits.max, 1 - limits.max], integer).view(kind)
     parts = [everything, uniform, near, around_one, turns.astype(kind), np.array(ends, kind), least]
     if name.endswith("x < 0"):
@@ -198,7 +217,9 @@ def operands_of(name, kind, count):
     top = 126 if kind == np.float32 else 1022
     base = np.abs(samples("log", kind, count, seed=3))
     with np.errstate(all="ignore"):
-        fit = (rng.uniform(-1.1 * top, 1.1 * top, base.size) / np.log2(base.astype(np.float64))).astype(kind)
+        fit = (
+            rng.uniform(-1.1 * top, 1.1 * top, base.size) / np.log2(base.astype(np.float64))
+        ).astype(kind)
     small = rng.integers(-20, 20, x.size).astype(kind)
     return np.concatenate([x, base, x]), np.concatenate([y, fit, small])
 
@@ -265,13 +286,18 @@ def main():
             "| function | type | instructions | bound, ulp | greatest found | mean | at |\n|---|---|---|---|---|---|---|"
         )
     else:
-        print(f"{'function':14} {'type':8} {'instructions':>12} {'max ulp':>8} {'mean':>6}  worst at")
+        print(
+            f"{'function':14} {'type':8} {'instructions':>12} {'max ulp':>8} {'mean':>6}  worst at"
+        )
     for name, kind, length, (worst, mean, where) in rows(names, options.points):
         shown = ", ".join(map(repr, where))
         if options.markdown:
             mark = " *" if name in NOT_ELEMENTARY else ""
             bound = BOUNDS[name][kind == "float64"]
-            print(f"| {name}{mark} | {kind} | {length} | {bound} | {worst:.2f} | {mean:.2f} | {shown} |", flush=True)
+            print(
+                f"| {name}{mark} | {kind} | {length} | {bound} | {worst:.2f} | {mean:.2f} | {shown} |",
+                flush=True,
+            )
         else:
             print(f"{name:14} {kind:8} {length:12} {worst:8.3f} {mean:6.3f}  {shown}", flush=True)
 

@@ -86,7 +86,9 @@ def hessian(lib: Any, count: int, size: int) -> Callable[[], Any]:
 
 def ensemble(lib: Any, models: int, count: int, sizes: tuple[int, ...]) -> Callable[[], Any]:
     params, loss = mlp(lib, sizes)
-    many = {name: lib.stack([p * (1 + 0.01 * i) for i in range(models)]) for name, p in params.items()}
+    many = {
+        name: lib.stack([p * (1 + 0.01 * i) for i in range(models)]) for name, p in params.items()
+    }
     x, target = batch(lib, count, sizes)
     gradients = lib.func.vmap(lib.func.grad(loss), in_dims=(0, None, None))
     return lambda: gradients(many, x, target)
@@ -105,10 +107,17 @@ def least(*works: Callable[[], Any]) -> list[float]:
 
 def agree(ours: dict[str, Any], theirs: dict[str, Any]) -> None:
     for name, part in ours.items():
-        np.testing.assert_allclose(part.numpy(), theirs[name].detach().numpy(), rtol=2e-3, atol=2e-4, err_msg=name)
+        np.testing.assert_allclose(
+            part.numpy(), theirs[name].detach().numpy(), rtol=2e-3, atol=2e-4, err_msg=name
+        )
 
 
-def row(name: str, ours: Callable[[], Any], loop: Callable[[], Any] | None, theirs: Callable[[], Any] | None) -> str:
+def row(
+    name: str,
+    ours: Callable[[], Any],
+    loop: Callable[[], Any] | None,
+    theirs: Callable[[], Any] | None,
+) -> str:
     works = [work for work in (ours, loop, theirs) if work is not None]
     for other in works[1:]:
         agree(ours(), other())
@@ -131,7 +140,15 @@ def main() -> None:
     theirs = None if torch is None else hessian(torch, 16, 24)
     print(row("Hessians of 24 numbers at 16 points", hessian(rl, 16, 24), None, theirs), flush=True)
     theirs = None if torch is None else ensemble(torch, 8, 32, (64, 128, 10))
-    print(row("gradients of 8 models, 32 examples each", ensemble(rl, 8, 32, (64, 128, 10)), None, theirs), flush=True)
+    print(
+        row(
+            "gradients of 8 models, 32 examples each",
+            ensemble(rl, 8, 32, (64, 128, 10)),
+            None,
+            theirs,
+        ),
+        flush=True,
+    )
 
 
 if __name__ == "__main__":

@@ -89,7 +89,9 @@ def indexed(name: str) -> Make:
 
 def joined(dim: int) -> Make:
     def make(lib: Any) -> Work:
-        parts = [lib.randn(MEGA // 2, MEGA) if dim == 0 else lib.randn(MEGA, MEGA // 2) for _ in range(2)]
+        parts = [
+            lib.randn(MEGA // 2, MEGA) if dim == 0 else lib.randn(MEGA, MEGA // 2) for _ in range(2)
+        ]
         return lambda: lib.cat(parts, dim)
 
     return make
@@ -185,11 +187,17 @@ def rows() -> dict[str, tuple[Make, float]]:
         "conv2d 3x3, forward": (convolution(64, 3, False, **same), 1.0),
         "conv2d 3x3, forward and backward": (convolution(64, 3, True, **same), 1.0),
         "conv2d depthwise 3x3, forward": (convolution(64, 3, False, groups=64, **same), 1.2),
-        "conv2d depthwise 3x3, forward and backward": (convolution(64, 3, True, groups=64, **same), 1.2),
+        "conv2d depthwise 3x3, forward and backward": (
+            convolution(64, 3, True, groups=64, **same),
+            1.2,
+        ),
         "conv2d 1x1, forward": (convolution(64, 1, False), 1.2),
         "conv2d 1x1, forward and backward": (convolution(64, 1, True), 1.2),
         "conv2d 3x3 stride 2, forward": (convolution(64, 3, False, stride=2, **same), 1.2),
-        "conv2d 3x3 stride 2, forward and backward": (convolution(64, 3, True, stride=2, **same), 1.2),
+        "conv2d 3x3 stride 2, forward and backward": (
+            convolution(64, 3, True, stride=2, **same),
+            1.2,
+        ),
         "attention 8x8x512x64, forward": (attention(False), 1.0),
         "attention 8x8x512x64, forward and backward": (attention(True), 1.0),
         "attention 8x8x512x64, causal, forward": (attention(False, is_causal=True), 1.0),
@@ -218,7 +226,9 @@ def main() -> int:
             bar = 0.8
         measured.append(compare(name, ours, theirs, bar, seconds=1.5))
         print(f"{name}: {measured[-1].ratio:.2f}", file=sys.stderr)
-    print(f"PyTorch {torch.__version__}, {torch.get_num_threads()} threads each, best of 12 alternating blocks")
+    print(
+        f"PyTorch {torch.__version__}, {torch.get_num_threads()} threads each, best of 12 alternating blocks"
+    )
     print()
     print(table(measured, "PyTorch"))
     return 0 if all(r.reached for r in measured) else 1

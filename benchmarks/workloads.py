@@ -115,7 +115,12 @@ def cnn_step(lib: Any) -> Work:
     lib.manual_seed(0)
     layers = []
     for wide, high in ((3, 32), (32, 64)):
-        layers += [nn.Conv2d(wide, high, 3, padding=1), nn.BatchNorm2d(high), nn.ReLU(), nn.MaxPool2d(2)]
+        layers += [
+            nn.Conv2d(wide, high, 3, padding=1),
+            nn.BatchNorm2d(high),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+        ]
     model = nn.Sequential(*layers, nn.Flatten(), nn.Linear(64 * 64, 10))
     optimizer = optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     measure = nn.CrossEntropyLoss()

@@ -6,21 +6,23 @@ instructions of the CPU and to the text a GPU is given. CI runs it, so what it s
     python docs/from_scratch.py
 """
 
-from __future__ import annotations
+from __future__ import annotations  # noqa: I001
 
 import rushlight as torch
 from rushlight.devices.cpu import native
-from rushlight.emit import cuda, llvm, wgsl
-from rushlight.emit.wgsl_types import Features
+from rushlight.emit.cuda import kernels
+from rushlight.emit.llvm import kernels as llvm
+from rushlight.emit.wgsl import kernels as wgsl
+from rushlight.emit.wgsl.types import Features
 from rushlight.kernel.shapes import Map
 from rushlight.kernel.show import show
 from rushlight.kernel.verify import verify
-from rushlight.ops import elementwise
+from rushlight.ops.pointwise import arithmetic
 from rushlight.ops.family.build import built
 from rushlight.ops.family.map import Formula, MapGrad
 from rushlight.scalar.derive import gradients
 from rushlight.scalar.ir import arg
-from rushlight.tape.value import Leaf
+from rushlight.tape.record.value import Leaf
 
 
 def heading(text: str) -> None:
@@ -38,10 +40,10 @@ c = torch.tensor([7.0, 8.0, 9.0], requires_grad=True)
 assert type(a.node) is Leaf
 assert a.spec is b.spec is c.spec
 
-# `a * b` runs the function that the declaration of `mul` in ops/elementwise.py made. It looks up a *plan* by the identity of the
+# `a * b` runs the function that the declaration of `mul` in ops/pointwise/arithmetic.py made. It looks up a *plan* by the identity of the
 # two specs; the first call makes the plan, every later one finds it.
 product = a * b
-plan = elementwise.mul.op.plans[a.spec, b.spec]
+plan = arithmetic.mul.op.plans[a.spec, b.spec]
 print("the plan of a * b:", plan.op, plan.ins, "->", plan.outs)
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -67,8 +69,15 @@ ir = llvm.emit(kernel)
 print("\n".join(line for line in ir.splitlines() if "fmul" in line or "define" in line)[:800])
 assert "fmul <16 x float>" in ir
 assembly = native.assembly(ir)
-multiply = [line.strip() for line in assembly.splitlines() if "vmulps" in line or "mulps" in line or "fmul" in line]
-print("\nof which the compiler makes, among others:", multiply[0] if multiply else "(no such mnemonic on this CPU)")
+multiply = [
+    line.strip()
+    for line in assembly.splitlines()
+    if "vmulps" in line or "mulps" in line or "fmul" in line
+]
+print(
+    "\nof which the compiler makes, among others:",
+    multiply[0] if multiply else "(no such mnemonic on this CPU)",
+)
 
 # The built kernel is a builtin function of plain numbers: addresses of outputs and inputs, then sizes. This is the same call
 # that `a * b` made.
@@ -84,7 +93,7 @@ heading("5. The GPUs: the same kernel as WGSL and as CUDA C")
 text = wgsl.emit(kernel, Features())
 print("\n".join(line for line in text.splitlines() if "@compute" in line or "*" in line)[:600])
 assert "@compute" in text
-assert "__global__" in cuda.emit(kernel)
+assert "__global__" in kernels.emit(kernel)
 
 # ---------------------------------------------------------------------------------------------------------------------
 heading("6. The tape")
@@ -113,7 +122,9 @@ by_x, by_y = gradients([x * y], [g], [x, y])
 print("by x:", by_x, "   by y:", by_y)
 
 # Both gradients come from ONE kernel with two outputs, made once per plan and set of inputs that need a gradient:
-fused = MapGrad("mul_grad", Formula((torch.float32,) * 3, (), (torch.float32,) * 2, (g * y, g * x)), gradients=1)
+fused = MapGrad(
+    "mul_grad", Formula((torch.float32,) * 3, (), (torch.float32,) * 2, (g * y, g * x)), gradients=1
+)
 print(show(Map(fused.fixed.outputs, fused.fixed.inputs, (), fused.fixed.body, 0, ("1",) * 5)))
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -13,7 +13,9 @@ from rushlight.func import functional_call, grad, hessian, jvp, vmap
 
 def per_sample(device: str) -> None:
     """The gradient of every sample's own loss, in one pass."""
-    model = torch.nn.Sequential(torch.nn.Linear(5, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1)).to(device)
+    model = torch.nn.Sequential(torch.nn.Linear(5, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1)).to(
+        device
+    )
     params = {name: p.detach() for name, p in model.named_parameters()}
     x, y = torch.randn(16, 5, device=device), torch.randn(16, 1, device=device)
 
@@ -23,7 +25,9 @@ def per_sample(device: str) -> None:
     each = vmap(grad(loss), in_dims=(None, 0, 0))(params, x, y)
     together = grad(loss)(params, x, y)
     error = max((each[name].mean(0) - together[name]).abs().max().item() for name in params)
-    print(f"per-sample gradients: {len(x)} of them, their mean is the batch's gradient to {error:.0e}")
+    print(
+        f"per-sample gradients: {len(x)} of them, their mean is the batch's gradient to {error:.0e}"
+    )
 
 
 def curvature(device: str) -> None:
@@ -37,12 +41,16 @@ def curvature(device: str) -> None:
     for _ in range(20):
         v = jvp(grad(energy), (x,), (v / v.norm(),))[1]
     whole = torch.linalg.eigvalsh(hessian(energy)(x).cpu())[-1].item()
-    print(f"the largest curvature: {v.norm().item():.3f} by products, {whole:.3f} from the whole Hessian")
+    print(
+        f"the largest curvature: {v.norm().item():.3f} by products, {whole:.3f} from the whole Hessian"
+    )
 
 
 def oscillator(device: str, steps: int) -> None:
     """A small network that satisfies u'' = -u, u(0) = 0, u'(0) = 1: it learns the sine from its own derivatives."""
-    model = torch.nn.Sequential(torch.nn.Linear(1, 32), torch.nn.Tanh(), torch.nn.Linear(32, 1)).to(device)
+    model = torch.nn.Sequential(torch.nn.Linear(1, 32), torch.nn.Tanh(), torch.nn.Linear(32, 1)).to(
+        device
+    )
     time = torch.linspace(0, 2, 33, device=device)
 
     def u(t: torch.Tensor) -> torch.Tensor:

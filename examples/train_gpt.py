@@ -18,7 +18,7 @@ from tqdm import tqdm
 
 import rushlight as torch
 from rushlight import Tensor, memory
-from rushlight.devices.registry import pool_of
+from rushlight.devices.shared.registry import pool_of
 
 TEXT = Path(__file__).parent / "data" / "moby_dick.txt"
 STEPS, BATCH, WRITTEN = 1000, 16, 400
@@ -59,7 +59,9 @@ class Run:
         return mine == theirs and self.parameters == other.parameters
 
 
-def draw_batch(source: np.ndarray, rng: np.random.Generator, batch: int, context: int, device: str) -> list[Tensor]:
+def draw_batch(
+    source: np.ndarray, rng: np.random.Generator, batch: int, context: int, device: str
+) -> list[Tensor]:
     """Random stretches of text, and the same one character on."""
     starts = rng.integers(0, len(source) - context, batch)
     rows = np.stack([source[start : start + context + 1] for start in starts])
@@ -80,7 +82,9 @@ def persistent_bytes(optimizer: torch.optim.Optimizer, batch: list[Tensor]) -> i
     return sum(value.nbytes for value in kept)
 
 
-def train(text: Text, options: argparse.Namespace, limit: int | None, label: str, steps: int) -> Run:
+def train(
+    text: Text, options: argparse.Namespace, limit: int | None, label: str, steps: int
+) -> Run:
     """Everything from the seed on, model included, inside the limit if there is one."""
     device = options.device
     torch.manual_seed(options.seed)
@@ -92,7 +96,9 @@ def train(text: Text, options: argparse.Namespace, limit: int | None, label: str
     losses = []
     with region:
         model = GPT(len(text.characters)).to(device)
-        optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, betas=(0.9, 0.99), weight_decay=0.1)
+        optimizer = torch.optim.AdamW(
+            model.parameters(), lr=LEARNING_RATE, betas=(0.9, 0.99), weight_decay=0.1
+        )
         schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: rate_at(step, steps))
         start = time.perf_counter()
         with tqdm(total=steps, desc=label, unit="step", mininterval=0.5) as bar:
@@ -111,14 +117,19 @@ def train(text: Text, options: argparse.Namespace, limit: int | None, label: str
         persistent = persistent_bytes(optimizer, batch)
         parameters = [value.numpy(force=True).tobytes() for value in model.state_dict().values()]
     optimizer.zero_grad()
-    return Run(model, losses, parameters, seconds, peak, persistent, memory.recomputed()["calls"] - again)
+    return Run(
+        model, losses, parameters, seconds, peak, persistent, memory.recomputed()["calls"] - again
+    )
 
 
 @torch.no_grad()
 def held_out_loss(model: GPT, text: Text, options: argparse.Namespace) -> float:
     model.eval()
     rng = np.random.default_rng(options.seed)
-    batches = [draw_batch(text.held_out, rng, options.batch, model.context, options.device) for _ in range(8)]
+    batches = [
+        draw_batch(text.held_out, rng, options.batch, model.context, options.device)
+        for _ in range(8)
+    ]
     return float(np.mean([model.loss(*batch).item() for batch in batches]))
 
 
@@ -143,7 +154,9 @@ def draw_curves(runs: dict[str, Run], path: Path) -> bool:
     styles = [("#2f6f9f", "-", 3.0), ("#e08a1e", (0, (4, 4)), 1.5)]
     for (label, run), (colour, dashes, width) in zip(runs.items(), styles, strict=True):
         steps = np.arange(1, len(run.losses) + 1)
-        axes.plot(steps, smooth(run.losses), color=colour, linestyle=dashes, linewidth=width, label=label)
+        axes.plot(
+            steps, smooth(run.losses), color=colour, linestyle=dashes, linewidth=width, label=label
+        )
     axes.set_xlabel("step")
     axes.set_ylabel("loss (nats per character, mean of 20 steps)")
     axes.grid(color="0.9", linewidth=0.6)
@@ -169,17 +182,27 @@ def best_device() -> str:
 
 
 def parse_options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--device", help="cpu, cuda or webgpu; by default the best that is there")
-    parser.add_argument("--steps", type=int, help=f"by default {STEPS}, fewer on a software adapter")
-    parser.add_argument("--batch", type=int, help=f"by default {BATCH}, fewer on a software adapter")
-    parser.add_argument("--budget", help="for the second run, e.g. 30MiB; by default half of the activations' peak")
+    parser.add_argument(
+        "--steps", type=int, help=f"by default {STEPS}, fewer on a software adapter"
+    )
+    parser.add_argument(
+        "--batch", type=int, help=f"by default {BATCH}, fewer on a software adapter"
+    )
+    parser.add_argument(
+        "--budget", help="for the second run, e.g. 30MiB; by default half of the activations' peak"
+    )
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--out", type=Path, default=Path("out"))
     options = parser.parse_args()
     # Without it, Mesa's driver writes complaints between the progress bars.
     options.device = options.device or best_device()
-    steps, batch, options.written = IN_SOFTWARE if is_software(options.device) else (STEPS, BATCH, WRITTEN)
+    steps, batch, options.written = (
+        IN_SOFTWARE if is_software(options.device) else (STEPS, BATCH, WRITTEN)
+    )
     options.steps = options.steps or steps
     options.batch = options.batch or batch
     return options
@@ -212,17 +235,27 @@ def main() -> None:
     tight = train(text, options, limit, "under a budget", options.steps)
 
     same = free.same_bits(tight)
-    print("\nBoth runs gave the same bits, in every loss and every parameter." if same else "\nTHE RUNS DIFFER.")
+    print(
+        "\nBoth runs gave the same bits, in every loss and every parameter."
+        if same
+        else "\nTHE RUNS DIFFER."
+    )
     show_memory("without limit", free)
     show_memory("under budget", tight)
     unseen = held_out_loss(tight.model, text, options)
-    print(f"  loss {free.losses[0]:.2f} -> {smooth(free.losses)[-1]:.2f}, on text held out {unseen:.2f}")
+    print(
+        f"  loss {free.losses[0]:.2f} -> {smooth(free.losses)[-1]:.2f}, on text held out {unseen:.2f}"
+    )
     prompt = text.held_out[: tight.model.context].tolist()
     print(f"\nThe model goes on after {text.read(prompt)!r}:\n")
     print(text.read(write(tight.model, prompt, options.written, 0.8, options.device)))
     picture = options.out / "loss.png"
     drawn = draw_curves({"without limit": free, f"budget {limit / MIB:.0f} MiB": tight}, picture)
-    print(f"\nLoss curves: {picture}" if drawn else "\nNo picture of the loss: matplotlib is not installed.")
+    print(
+        f"\nLoss curves: {picture}"
+        if drawn
+        else "\nNo picture of the loss: matplotlib is not installed."
+    )
     if not same:
         raise SystemExit("the runs differ: this is a bug in rushlight")
 

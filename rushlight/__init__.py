@@ -19,7 +19,6 @@ from rushlight import (
     mapping as _mapping,
     masked,
     memory,
-    natives as _natives,
     nn,
     optim,
     random,
@@ -46,6 +45,27 @@ from rushlight.checks import (
     check_type as _check_type,
     check_value as _check_value,
     check_with as _check_with,
+)
+from rushlight.compat import natives as _natives
+from rushlight.compat.legacy import (
+    BFloat16Tensor,
+    BoolTensor,
+    ByteTensor,
+    CharTensor,
+    DoubleTensor,
+    FloatTensor,
+    HalfTensor,
+    IntTensor,
+    LongTensor,
+    ShortTensor,
+    eig,
+    int_mm as _int_mm,
+    lstsq,
+    matrix_rank,
+    range,
+    set_default_tensor_type,
+    solve,
+    symeig,
 )
 from rushlight.core import dtypes as _dtypes
 from rushlight.core.dtypes import (
@@ -84,7 +104,12 @@ from rushlight.core.errors import (
     RushlightWarning,
     ShapeError,
 )
-from rushlight.cpu import get_num_interop_threads, get_num_threads, set_num_interop_threads, set_num_threads
+from rushlight.cpu import (
+    get_num_interop_threads,
+    get_num_threads,
+    set_num_interop_threads,
+    set_num_threads,
+)
 from rushlight.determinism import (
     are_deterministic_algorithms_enabled,
     get_deterministic_debug_mode,
@@ -97,28 +122,7 @@ from rushlight.explaining import explain
 from rushlight.func.vmap import vmap
 from rushlight.interop import from_numpy
 from rushlight.io import load, save
-from rushlight.legacy import (
-    BFloat16Tensor,
-    BoolTensor,
-    ByteTensor,
-    CharTensor,
-    DoubleTensor,
-    FloatTensor,
-    HalfTensor,
-    IntTensor,
-    LongTensor,
-    ShortTensor,
-    eig,
-    int_mm as _int_mm,
-    lstsq,
-    matrix_rank,
-    range,
-    set_default_tensor_type,
-    solve,
-    symeig,
-)
-from rushlight.ops import keywords as _keywords, layouts as _layouts, out as _out, pytorch_names as _names
-from rushlight.ops.creation import (
+from rushlight.ops.create.creation import (
     channels_last,
     channels_last_3d,
     contiguous_format,
@@ -128,7 +132,14 @@ from rushlight.ops.creation import (
     sparse_csr,
     strided,
 )
-from rushlight.ops.queries import (
+from rushlight.ops.registry import REGISTRY as _REGISTRY
+from rushlight.ops.surface import (
+    keywords as _keywords,
+    layouts as _layouts,
+    out as _out,
+    pytorch_names as _names,
+)
+from rushlight.ops.surface.queries import (
     broadcast_shapes,
     default_device_name as _default_device_name,
     finfo,
@@ -141,7 +152,6 @@ from rushlight.ops.queries import (
     is_tensor,
     numel,
 )
-from rushlight.ops.registry import REGISTRY as _REGISTRY
 from rushlight.printing import set_printoptions
 from rushlight.random import (
     Generator,
@@ -176,10 +186,15 @@ from rushlight.settings import (
     set_float32_matmul_precision,
     typename,
 )
-from rushlight.sparse import mm as spmm, sparse_compressed_tensor, sparse_coo_tensor, sparse_csr_tensor
+from rushlight.sparse import (
+    mm as spmm,
+    sparse_compressed_tensor,
+    sparse_coo_tensor,
+    sparse_csr_tensor,
+)
 from rushlight.storage import TypedStorage, UntypedStorage
-from rushlight.tape.anomaly import is_anomaly_check_nan_enabled, is_anomaly_enabled
-from rushlight.tape.state import (
+from rushlight.tape.anomaly.mode import is_anomaly_check_nan_enabled, is_anomaly_enabled
+from rushlight.tape.record.state import (
     enable_grad,
     inference_mode,
     is_grad_enabled,
@@ -227,7 +242,9 @@ _out.check_kinds(vars(special), ["softmax", "log_softmax"])
 _out.check_kinds(vars(nn.functional), nn.functional.CHECKED)
 _out.check_kinds(vars(sparse), sparse.FUNCTIONS)
 _out.check_kinds(globals(), [each.__name__ for each in _natives.PUBLIC])
-_out.check_kinds(globals(), ["spmm", *(name for name in sparse.FUNCTIONS if name.startswith("sparse_"))])
+_out.check_kinds(
+    globals(), ["spmm", *(name for name in sparse.FUNCTIONS if name.startswith("sparse_"))]
+)
 _out.check_kinds(globals(), _names.QUESTIONS)
 _out.accept(globals(), _names.OUT_TOP)
 _out.check_tensors(globals(), [name for name, entry in _REGISTRY.items() if entry.top])
@@ -236,12 +253,20 @@ _out.accept(vars(linalg), _names.OUT_LINALG)
 _out.accept(vars(fft), _names.OUT_FFT)
 _out.accept(vars(special), _names.OUT_SPECIAL)
 _out.accept(vars(nn.functional), _names.OUT_FUNCTIONAL)
-_out.check_tensors(vars(nn.functional), [name for name, entry in _REGISTRY.items() if not entry.top])
+_out.check_tensors(
+    vars(nn.functional), [name for name, entry in _REGISTRY.items() if not entry.top]
+)
 globals().update(
-    {f"{name}_": _keywords.of_input(Tensor, f"{name}_") for name in _names.TOP_IN_PLACE if hasattr(Tensor, f"{name}_")}
+    {
+        f"{name}_": _keywords.of_input(Tensor, f"{name}_")
+        for name in _names.TOP_IN_PLACE
+        if hasattr(Tensor, f"{name}_")
+    }
 )
 _out.check_kinds(globals(), [f"{name}_" for name in _names.TOP_IN_PLACE])
-globals().update({f"{name}_": vars(nn.functional)[f"{name}_"] for name in ("celu", "rrelu", "selu", "threshold")})
+globals().update(
+    {f"{name}_": vars(nn.functional)[f"{name}_"] for name in ("celu", "rrelu", "selu", "threshold")}
+)
 globals().update(_foreach.functions())
 _out.settle_names(globals())
 for _module in (nn.functional, linalg, fft, special, sparse):

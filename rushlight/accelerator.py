@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 from rushlight.core.errors import DeviceUnavailable
-from rushlight.devices.registry import pool_of
-from rushlight.ops.creation import check_device
+from rushlight.devices.shared.registry import pool_of
+from rushlight.ops.create.creation import check_device
 from rushlight.tensor import device as Device
 
 

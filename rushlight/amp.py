@@ -8,16 +8,18 @@ from typing import Any
 
 from rushlight.core.dtypes import DType, bfloat16, float16, float64
 from rushlight.core.errors import DTypeError, RushlightError
-from rushlight.ops import elementwise as e
-from rushlight.ops.inplace import finish_all, prepare_apply
-from rushlight.tape.state import STATE, Changed, no_grad
+from rushlight.ops.pointwise import arithmetic as e
+from rushlight.ops.surface.inplace import finish_all, prepare_apply
+from rushlight.tape.record.state import STATE, Changed, no_grad
 from rushlight.tensor import Tensor
 
 
 class autocast(Changed):
     """Inside, matmul, linear and conv2d take float32 operands in `dtype`; the casts are recorded like any op."""
 
-    def __init__(self, device_type: str = "cpu", dtype: DType = bfloat16, enabled: bool = True) -> None:
+    def __init__(
+        self, device_type: str = "cpu", dtype: DType = bfloat16, enabled: bool = True
+    ) -> None:
         if dtype not in (bfloat16, float16):
             raise DTypeError(f"autocast: dtype is bfloat16 or float16, got {dtype!r}")
         super().__init__(autocast=dtype if enabled else None)
@@ -31,7 +33,9 @@ def is_autocast_available(device_type: str) -> bool:
 def _cast(value: Any, dtype: DType) -> Any:
     """Floating-point tensors as another type, in any nesting; float64 stays, as in PyTorch."""
     if isinstance(value, Tensor):
-        return value.to(dtype) if value.is_floating_point() and value.dtype is not float64 else value
+        return (
+            value.to(dtype) if value.is_floating_point() and value.dtype is not float64 else value
+        )
     if isinstance(value, Mapping):
         return {_cast(k, dtype): _cast(v, dtype) for k, v in value.items()}
     if isinstance(value, (list, tuple)):
@@ -98,7 +102,9 @@ class GradScaler:
         self._growth_interval = growth_interval
         self._growth_tracker = 0
         self._enabled = enabled
-        self._finite: dict[int, bool] = {}  # by optimiser whose gradients have been unscaled: are they all finite
+        self._finite: dict[
+            int, bool
+        ] = {}  # by optimiser whose gradients have been unscaled: are they all finite
         self._stepped: set[int] = set()
 
     def scale(self, outputs: Any) -> Any:
@@ -116,8 +122,15 @@ class GradScaler:
         if not self._enabled:
             return
         if id(optimizer) in self._finite:
-            raise RushlightError("GradScaler.unscale_: already called for this optimiser since the last update()")
-        grads: list[Any] = [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
+            raise RushlightError(
+                "GradScaler.unscale_: already called for this optimiser since the last update()"
+            )
+        grads: list[Any] = [
+            p.grad
+            for group in optimizer.param_groups
+            for p in group["params"]
+            if p.grad is not None
+        ]
         values = [g._values() if g.is_sparse else g for g in grads]  # the same memory
         factor, finite = 1.0 / self._scale, True
         with no_grad():
@@ -135,7 +148,9 @@ class GradScaler:
         if not self._enabled:
             return optimizer.step(*args, **named)
         if id(optimizer) in self._stepped:
-            raise RushlightError("GradScaler.step: already called for this optimiser since the last update()")
+            raise RushlightError(
+                "GradScaler.step: already called for this optimiser since the last update()"
+            )
         if id(optimizer) not in self._finite:
             self.unscale_(optimizer)
         made = optimizer.step(*args, **named) if self._finite[id(optimizer)] else None
@@ -150,7 +165,9 @@ class GradScaler:
         if new_scale is not None:
             scale = float(new_scale)
         elif not self._finite:
-            raise RushlightError("GradScaler.update: no gradients have been looked at; call step() or unscale_() first")
+            raise RushlightError(
+                "GradScaler.update: no gradients have been looked at; call step() or unscale_() first"
+            )
         elif not all(self._finite.values()):
             scale, good = scale * self._backoff_factor, 0
         else:
@@ -191,7 +208,13 @@ class GradScaler:
     def state_dict(self) -> dict[str, Any]:
         """What a resumed run needs."""
         names = ("scale", "growth_factor", "backoff_factor", "growth_interval", "_growth_tracker")
-        values = (self._scale, self._growth_factor, self._backoff_factor, self._growth_interval, self._growth_tracker)
+        values = (
+            self._scale,
+            self._growth_factor,
+            self._backoff_factor,
+            self._growth_interval,
+            self._growth_tracker,
+        )
         return dict(zip(names, values, strict=True)) if self._enabled else {}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -199,8 +222,16 @@ class GradScaler:
         if not self._enabled:
             return
         if not state_dict:
-            raise RushlightError("GradScaler.load_state_dict: the state is empty: it was saved with scaling off")
+            raise RushlightError(
+                "GradScaler.load_state_dict: the state is empty: it was saved with scaling off"
+            )
         numbers = [float(state_dict[name]) for name in ("scale", "growth_factor", "backoff_factor")]
         counts = [int(state_dict[name]) for name in ("growth_interval", "_growth_tracker")]
-        names = ("_scale", "_growth_factor", "_backoff_factor", "_growth_interval", "_growth_tracker")
+        names = (
+            "_scale",
+            "_growth_factor",
+            "_backoff_factor",
+            "_growth_interval",
+            "_growth_tracker",
+        )
         self.__dict__.update(zip(names, [*numbers, *counts], strict=True))

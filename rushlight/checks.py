@@ -48,10 +48,14 @@ def check_not_implemented(cond: bool, message: Message = None) -> None:
 
 def check_is_size(i: int, message: Message = None, *, max: int | None = None) -> None:
     """RuntimeError unless a number can be a size."""
-    check(i >= 0 and (max is None or i <= max), message or (lambda: f"_check_is_size: {i} is no size"))
+    check(
+        i >= 0 and (max is None or i <= max), message or (lambda: f"_check_is_size: {i} is no size")
+    )
 
 
-def check_tensor_all_with(error_type: type[Exception], cond: Tensor, message: Message = None) -> None:
+def check_tensor_all_with(
+    error_type: type[Exception], cond: Tensor, message: Message = None
+) -> None:
     """Raise the error unless every element is True; the answer is read off the device."""
     if not isinstance(cond, Tensor) or cond.dtype.name != "bool":
         raise TypeError("_check_tensor_all: the condition must be a tensor of bools")

@@ -4,9 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from rushlight.devices.registry import pool_of
+from rushlight.devices.shared.registry import pool_of
 
-__all__ = ["current_device", "device_count", "is_available", "is_initialized", "set_device", "synchronize"]
+__all__ = [
+    "current_device",
+    "device_count",
+    "is_available",
+    "is_initialized",
+    "set_device",
+    "synchronize",
+]
 
 _apart = [1]  # what set_num_interop_threads said
 

@@ -12,7 +12,9 @@ def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None
     """Remember that results must be the same from run to run, as they are in any case."""
     global _mode
     if not isinstance(mode, bool) or not isinstance(warn_only, bool):
-        raise TypeError(f"use_deterministic_algorithms: True or False, got {mode!r} and warn_only={warn_only!r}")
+        raise TypeError(
+            f"use_deterministic_algorithms: True or False, got {mode!r} and warn_only={warn_only!r}"
+        )
     _mode = 0 if not mode else 1 if warn_only else 2
 
 

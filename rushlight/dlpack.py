@@ -17,15 +17,15 @@ from rushlight import interop
 from rushlight.core import dtypes
 from rushlight.core.dtypes import DType
 from rushlight.core.shapes import Shape, Spec, contiguous_strides, numel
-from rushlight.devices.allocator import Lent, Pool
-from rushlight.devices.registry import pool_of
-from rushlight.ops import elementwise as e
-from rushlight.ops.creation import device_name
+from rushlight.devices.shared.allocator import Lent, Pool
+from rushlight.devices.shared.registry import pool_of
+from rushlight.ops.create.creation import device_name
 from rushlight.ops.family.build import check_device_dtype
-from rushlight.tape import call
-from rushlight.tape.needed import edge_of
-from rushlight.tape.value import Value
-from rushlight.tape.windows import Window
+from rushlight.ops.pointwise import arithmetic as e
+from rushlight.tape.memory.windows import Window
+from rushlight.tape.record import call
+from rushlight.tape.record.needed import edge_of
+from rushlight.tape.record.value import Value
 
 CPU, CUDA, ROCM = 1, 2, 10
 READ_ONLY, COPIED = 1, 2  # bits of a versioned struct's flags
@@ -85,9 +85,15 @@ _USED: dict[Any, bytes] = {_Managed: b"used_dltensor", _Versioned: b"used_dltens
 
 # A capsule is passed as an address: in its destructor it has no references left to count.
 _Name, _Address = ctypes.c_char_p, ctypes.c_void_p
-_new_capsule = ctypes.PYFUNCTYPE(ctypes.py_object, _Address, _Name, _Address)(("PyCapsule_New", ctypes.pythonapi))
-_is_named = ctypes.PYFUNCTYPE(ctypes.c_int, _Address, _Name)(("PyCapsule_IsValid", ctypes.pythonapi))
-_pointer_of = ctypes.PYFUNCTYPE(_Address, _Address, _Name)(("PyCapsule_GetPointer", ctypes.pythonapi))
+_new_capsule = ctypes.PYFUNCTYPE(ctypes.py_object, _Address, _Name, _Address)(
+    ("PyCapsule_New", ctypes.pythonapi)
+)
+_is_named = ctypes.PYFUNCTYPE(ctypes.c_int, _Address, _Name)(
+    ("PyCapsule_IsValid", ctypes.pythonapi)
+)
+_pointer_of = ctypes.PYFUNCTYPE(_Address, _Address, _Name)(
+    ("PyCapsule_GetPointer", ctypes.pythonapi)
+)
 _rename = ctypes.PYFUNCTYPE(ctypes.c_int, _Address, _Name)(("PyCapsule_SetName", ctypes.pythonapi))
 
 _GIVEN: dict[int, Any] = {}  # by the struct's address: all that must live until it is let go
@@ -115,7 +121,9 @@ def device_pair(value: Value) -> tuple[int, int]:
         return CPU, 0
     if pool.device.name == "cuda":
         return CUDA, 0
-    raise BufferError(f"__dlpack_device__: {pool.device.name} memory has no address others can read; use .cpu() first")
+    raise BufferError(
+        f"__dlpack_device__: {pool.device.name} memory has no address others can read; use .cpu() first"
+    )
 
 
 def give(
@@ -132,13 +140,17 @@ def give(
     copied = bool(copy)
     if dl_device is not None and (int(dl_device[0]), int(dl_device[1])) != (kind, number):
         if int(dl_device[0]) != CPU or copy is False:
-            raise BufferError(f"__dlpack__: {value.spec!r} is on device {(kind, number)}, not on {tuple(dl_device)}")
+            raise BufferError(
+                f"__dlpack__: {value.spec!r} is on device {(kind, number)}, not on {tuple(dl_device)}"
+            )
         value = interop.move(value, pool_of("cpu"))
         kind, copied = CPU, True
     elif copied:
         value = e.clone(value)
     _wait(value, kind, stream)
-    struct: Any = _Versioned() if max_version is not None and int(max_version[0]) >= 1 else _Managed()
+    struct: Any = (
+        _Versioned() if max_version is not None and int(max_version[0]) >= 1 else _Managed()
+    )
     if isinstance(struct, _Versioned):
         struct.major, struct.minor = VERSION
         struct.flags = COPIED if copied else 0
@@ -169,7 +181,9 @@ def _wait(value: Value, kind: int, stream: Any) -> None:
         raise TypeError(f"__dlpack__: a stream is an integer or None, got {type(stream).__name__}")
     if kind == CPU:
         if stream is not None:
-            raise BufferError(f"__dlpack__: memory of the host has no stream; leave stream at None, got {stream!r}")
+            raise BufferError(
+                f"__dlpack__: memory of the host has no stream; leave stream at None, got {stream!r}"
+            )
     elif stream not in (None, -1, LEGACY_STREAM):
         pool: Any = value.spec.device
         pool.device.synchronize()
@@ -196,10 +210,14 @@ def _open(capsule: Any) -> Any:
         if type(capsule).__name__ == "PyCapsule" and _is_named(place, name):
             struct: Any = kind.from_address(_pointer_of(place, name))
             if kind is _Versioned and struct.major > VERSION[0]:
-                raise BufferError(f"from_dlpack: the capsule is of version {struct.major}, 1 is understood")
+                raise BufferError(
+                    f"from_dlpack: the capsule is of version {struct.major}, 1 is understood"
+                )
             _rename(place, _USED[kind])
             return struct
-    raise BufferError("from_dlpack: a DLPack capsule that nobody has taken yet is needed, or an array that makes one")
+    raise BufferError(
+        "from_dlpack: a DLPack capsule that nobody has taken yet is needed, or an array that makes one"
+    )
 
 
 def _dtype_of(found: _Type) -> DType:
@@ -218,7 +236,9 @@ def _pool_of(device: _Device) -> Pool:
         return pool_of("cpu")
     if device.kind in (CUDA, ROCM) and device.number == 0:
         return pool_of("cuda")
-    raise BufferError(f"from_dlpack: no device here for memory of device {(device.kind, device.number)}; copy it first")
+    raise BufferError(
+        f"from_dlpack: no device here for memory of device {(device.kind, device.number)}; copy it first"
+    )
 
 
 def _ask(source: Any, device: Any, copy: bool | None) -> Any:
@@ -265,7 +285,9 @@ def _seen(owner: _Owner, elements: Any, copy: bool | None) -> Value:
     strides = tuple(elements.strides[:rank]) if elements.strides else contiguous_strides(shape)
     address = (elements.address or 0) + elements.skip
     read_only = bool(getattr(owner.struct, "flags", 0) & READ_ONLY)
-    fits = not address % dtype.itemsize and all(st >= 0 for st, n in zip(strides, shape, strict=True) if n > 1)
+    fits = not address % dtype.itemsize and all(
+        st >= 0 for st, n in zip(strides, shape, strict=True) if n > 1
+    )
     if not numel(shape) or (fits and not read_only):
         strides = tuple(st if n > 1 else max(st, 0) for st, n in zip(strides, shape, strict=True))
         spec = Spec.of(pool, dtype, shape, strides)

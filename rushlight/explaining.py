@@ -13,22 +13,27 @@ from collections.abc import Iterator
 from typing import Any, TextIO
 
 from rushlight.core.shapes import Spec
-from rushlight.devices.allocator import Storage
+from rushlight.devices.shared.allocator import Storage
 from rushlight.kernel.show import show
 from rushlight.ops.family.build import noted_builds
 from rushlight.ops.family.pairs import is_complex
-from rushlight.tape.backward import saved_values
-from rushlight.tape.needed import Needed, edge_of
-from rushlight.tape.op import Plan
-from rushlight.tape.place import Place
-from rushlight.tape.recipe import Recipe
-from rushlight.tape.saving import PACKED
-from rushlight.tape.state import Changed
-from rushlight.tape.value import Leaf, Node, Output, Value
+from rushlight.tape.memory.recipe import Recipe
+from rushlight.tape.memory.saved_tensor_hooks import PACKED
+from rushlight.tape.record.needed import Needed, edge_of
+from rushlight.tape.record.op import Plan
+from rushlight.tape.record.place import Place
+from rushlight.tape.record.state import Changed
+from rushlight.tape.record.value import Leaf, Node, Output, Value
+from rushlight.tape.walk.backward import saved_values
 
 
 def explain(
-    tensor: Value, *, most: int = 40, backward: bool = True, source: bool = True, file: TextIO | None = None
+    tensor: Value,
+    *,
+    most: int = 40,
+    backward: bool = True,
+    source: bool = True,
+    file: TextIO | None = None,
 ) -> None:
     """Print how a tensor was made: its records with the lines of the program, and their kernels with their source.
 
@@ -62,9 +67,7 @@ class _Kernels:
         with noted_builds() as found:
             try:
                 plan.op.make_plan(plan.ins, plan.static)
-            except (
-                Exception
-            ):  # a function of the user's, or a write into another's memory: nothing that can be made again
+            except Exception:  # a function of the user's, or a write into another's memory: nothing that can be made again
                 return "no kernel of its own"
         for kernel in dict.fromkeys(found):
             users = self.uses.setdefault(kernel, [])
@@ -90,7 +93,10 @@ def _indented(text: str, by: int = 2) -> str:
 
 def _handle(tensor: Value) -> str:
     spec, storage = tensor.spec, tensor.memory
-    parts = [f"{spec!r} on {spec.device.device.name}", f"{storage.room} bytes" if storage.place else "dropped"]
+    parts = [
+        f"{spec!r} on {spec.device.device.name}",
+        f"{storage.room} bytes" if storage.place else "dropped",
+    ]
     if not spec.contiguous:
         parts.append(f"strides {list(spec.strides)}")
     if tensor.base is not None:
@@ -115,12 +121,16 @@ def _tape(root: Any, most: int, backward: bool, kernels: _Kernels) -> list[str]:
     shown, records, leaves = _nearest(root, most)
     names = {node: f"%{i}" for i, node in enumerate(shown)}
     saved = _saved_bytes(shown)
-    lines = [f"tape: {records} records, {leaves} leaves; {saved} bytes saved for backward by the records shown"]
+    lines = [
+        f"tape: {records} records, {leaves} leaves; {saved} bytes saved for backward by the records shown"
+    ]
     if records + leaves > len(shown):
         lines.append(f"(the nearest {len(shown)} are shown; pass most={records + leaves} for all)")
     for node in shown:
         lines.append("")
-        lines += _leaf(node, names) if type(node) is Leaf else _record(node, names, backward, kernels)
+        lines += (
+            _leaf(node, names) if type(node) is Leaf else _record(node, names, backward, kernels)
+        )
     return lines
 
 
@@ -167,7 +177,9 @@ def _saved_bytes(nodes: list[Any]) -> int:
     for node in nodes:
         if type(node) is not Leaf:
             for kept in (*(node.saved or ()), *node.outs):
-                storage = kept if isinstance(kept, Storage) else getattr(kept, "memory", None)  # dropped, or packed
+                storage = (
+                    kept if isinstance(kept, Storage) else getattr(kept, "memory", None)
+                )  # dropped, or packed
                 if storage is not None:
                     storages[id(storage)] = storage.room
     return sum(storages.values())
@@ -180,11 +192,16 @@ def _leaf(leaf: Leaf, names: dict[Any, str]) -> list[str]:
 
 def _record(node: Node, names: dict[Any, str], backward: bool, kernels: _Kernels) -> list[str]:
     name, plan = names[node], node.plan
-    operands = [_operand(edge, spec, names) for edge, spec in zip(node.edges, plan.ins, strict=True)]
+    operands = [
+        _operand(edge, spec, names) for edge, spec in zip(node.edges, plan.ins, strict=True)
+    ]
     static = [repr(x) for x in (*plan.static, *node.params) if x is not None]
     results = ", ".join(map(repr, plan.outs))
     place = node.place
-    lines = [f"{name} = {plan.op.name}({', '.join(operands + static)}) -> {results}", f"    at {place}"]
+    lines = [
+        f"{name} = {plan.op.name}({', '.join(operands + static)}) -> {results}",
+        f"    at {place}",
+    ]
     text = linecache.getline(place.file, place.line).strip()
     if text:
         lines.append(f"    {place.line} | {text}")
@@ -213,7 +230,9 @@ def _saves(node: Node) -> str:
     parts += [f"result {plan.outs[j]!r}" for j in grad.saves_out]
     if node.dropped is PACKED:
         return ", ".join(parts) + " (as the hooks for saved tensors keep them)"
-    return ", ".join(parts) + (" (in part dropped, to be made again)" if node.dropped is not None else "")
+    return ", ".join(parts) + (
+        " (in part dropped, to be made again)" if node.dropped is not None else ""
+    )
 
 
 def _derivative(node: Node, name: str, kernels: _Kernels) -> list[str]:

@@ -40,5 +40,7 @@ __all__ = list(_NAMES)
 globals().update({name: _REGISTRY[f"fft_{name}"].function for name in _NAMES})
 
 
-def __getattr__(name: str) -> Any:  # for type checkers, which do not see the names from the registry
+def __getattr__(
+    name: str,
+) -> Any:  # for type checkers, which do not see the names from the registry
     raise AttributeError(f"rushlight.fft has no {name!r}")

@@ -9,16 +9,48 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from rushlight.core.errors import RushlightError
-from rushlight.ops.statistics import vector_norm
+from rushlight.ops.reduce.statistics import vector_norm
 from rushlight.tensor import Tensor
 
 _UNARY = (
-    *("abs", "acos", "asin", "atan", "ceil", "cos", "cosh", "erf", "erfc", "exp", "expm1", "floor", "frac", "lgamma"),
-    *("log", "log10", "log1p", "log2", "neg", "reciprocal", "round", "rsqrt", "sigmoid", "sign", "sin", "sinh", "sqrt"),
+    *(
+        "abs",
+        "acos",
+        "asin",
+        "atan",
+        "ceil",
+        "cos",
+        "cosh",
+        "erf",
+        "erfc",
+        "exp",
+        "expm1",
+        "floor",
+        "frac",
+        "lgamma",
+    ),
+    *(
+        "log",
+        "log10",
+        "log1p",
+        "log2",
+        "neg",
+        "reciprocal",
+        "round",
+        "rsqrt",
+        "sigmoid",
+        "sign",
+        "sin",
+        "sinh",
+        "sqrt",
+    ),
     *("tan", "tanh", "trunc"),
 )
 _BINARY = ("add", "sub", "mul", "div", "clamp_max", "clamp_min", "lerp")
-_NUMBERS = {"maximum": "clamp_min", "minimum": "clamp_max"}  # what they are where one operand is a number
+_NUMBERS = {
+    "maximum": "clamp_min",
+    "minimum": "clamp_max",
+}  # what they are where one operand is a number
 
 
 def _rows(name: str, first: Any, others: Sequence[Any]) -> list[tuple[Any, ...]]:
@@ -31,7 +63,9 @@ def _rows(name: str, first: Any, others: Sequence[Any]) -> list[tuple[Any, ...]]
     for other in others:
         column = list(other) if isinstance(other, (list, tuple)) else [other] * len(first)
         if len(column) != len(first):
-            raise RushlightError(f"{name}: lists of one length are needed, got {len(first)} and {len(column)}")
+            raise RushlightError(
+                f"{name}: lists of one length are needed, got {len(first)} and {len(column)}"
+            )
         columns.append(column)
     return list(zip(*columns, strict=True))
 
@@ -97,7 +131,9 @@ def _clone(self: Any, *, memory_format: Any = None) -> tuple[Any, ...]:
 def _addc(op: str, in_place: bool) -> Callable[..., Any]:
     name = f"_foreach_{op}{'_' if in_place else ''}"
 
-    def function(self: Any, tensor1: Any, tensor2: Any, value: Any = None, *, scalars: Any = None) -> Any:
+    def function(
+        self: Any, tensor1: Any, tensor2: Any, value: Any = None, *, scalars: Any = None
+    ) -> Any:
         factors = 1 if value is None and scalars is None else scalars if value is None else value
         factors = factors.tolist() if isinstance(factors, Tensor) else factors
         method = f"{op}_" if in_place else op

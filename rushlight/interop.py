@@ -2,7 +2,7 @@
 
 # Note [Transfers]
 A copy between host and a device whose memory the host cannot read is counted (`rushlight.memory.transfers`). Besides
-what is here, only ops computed by a host library (`devices/library`) move elements off a device; they count and warn.
+what is here, only ops computed by a host library (`devices/shared/library`) move elements off a device; they count and warn.
 """
 
 from __future__ import annotations
@@ -16,19 +16,23 @@ from rushlight.core import dtypes
 from rushlight.core.dtypes import DType
 from rushlight.core.errors import BoundsError, DTypeError, NestingError, RushlightError, ShapeError
 from rushlight.core.shapes import Spec, is_contiguous, numel
-from rushlight.devices.allocator import Lent, Pool
-from rushlight.devices.registry import pool_of
-from rushlight.devices.transfers import count_copy
-from rushlight.ops import compaction, creation, elementwise as e
+from rushlight.devices.shared.allocator import Lent, Pool
+from rushlight.devices.shared.registry import pool_of
+from rushlight.devices.shared.transfers import count_copy
 from rushlight.ops.batching import rules
-from rushlight.ops.batching.libraries import move_rule
+from rushlight.ops.batching.library import move_rule
+from rushlight.ops.create import creation
+from rushlight.ops.family import read_back
 from rushlight.ops.family.build import check_device_dtype
-from rushlight.tape import call, later, replay
-from rushlight.tape.needed import provide
-from rushlight.tape.op import Grad, Op, Plan
-from rushlight.tape.state import impure
-from rushlight.tape.value import Value
-from rushlight.tape.windows import Window
+from rushlight.ops.pointwise import arithmetic as e
+from rushlight.tape.anomaly import asynchronous
+from rushlight.tape.memory import replay
+from rushlight.tape.memory.windows import Window
+from rushlight.tape.record import call
+from rushlight.tape.record.needed import provide
+from rushlight.tape.record.op import Grad, Op, Plan
+from rushlight.tape.record.state import impure
+from rushlight.tape.record.value import Value
 
 
 def numpy_dtype(dtype: DType) -> Any:
@@ -45,14 +49,18 @@ def from_numpy_dtype(dtype: Any) -> DType:
     name = str(dtype.newbyteorder("="))
     known = {d.name: d for d in dtypes.ANY}
     if name not in known:
-        raise DTypeError(f"tensor: NumPy's {name} has no counterpart here; convert it with .astype(...) first")
+        raise DTypeError(
+            f"tensor: NumPy's {name} has no counterpart here; convert it with .astype(...) first"
+        )
     return known[name]
 
 
 def copy_in(value: Value, source: memoryview) -> None:
     device: Any = value.spec.device
     if source.nbytes != value.spec.nbytes or not value.spec.contiguous:
-        raise ShapeError(f"{source.nbytes} bytes do not fill {value.spec!r}, which has {value.spec.nbytes}")
+        raise ShapeError(
+            f"{source.nbytes} bytes do not fill {value.spec!r}, which has {value.spec.nbytes}"
+        )
     if not source.nbytes:
         return
     device.device.copy_in(replay.keep(value.memory) + value.offset, source)
@@ -73,8 +81,8 @@ def to_bytes(value: Value) -> bytearray:
     target = bytearray(spec.nbytes)
     if spec.nbytes:
         pool: Any = spec.device
-        if later.LOGS:
-            later.read_all()
+        if asynchronous.LOGS:
+            asynchronous.read_all()
         address = value.memory.address
         if address is not None:
             pool.device.copy_out(address + value.offset, memoryview(target))
@@ -144,7 +152,7 @@ def to_list(value: Value) -> list[Any]:
     return list(struct.unpack(f"={value.spec.numel}{_CODES[dtype.name]}", raw))
 
 
-compaction.provide_reader(to_list)
+read_back.provide_reader(to_list)
 
 
 def from_array(array: Any, pool: Pool) -> Value:
@@ -178,21 +186,36 @@ def from_data(data: Any, dtype: DType | None, pool: Pool) -> Value:
         try:
             array = _array(numbers, dtype)
         except ValueError:
-            raise NestingError("tensor: nested lists must have equal lengths at each level") from None
+            raise NestingError(
+                "tensor: nested lists must have equal lengths at each level"
+            ) from None
         if dtype is None and array.dtype.kind in "uO" and _is_too_large(array):
             raise ShapeError(
                 "tensor: an integer of the list does not fit into int64; give dtype=uint64 or a float type"
             )
-        if dtype is not None and array.dtype == object and dtype.kind in "fcb" and _all_numbers(array):
+        if (
+            dtype is not None
+            and array.dtype == object
+            and dtype.kind in "fcb"
+            and _all_numbers(array)
+        ):
             array = array.astype(numpy_dtype(dtype))  # integers beyond 64 bits
         if dtype is None and array.dtype.kind in "biufc":
-            dtype = functools.reduce(dtypes.promote, kinds, dtypes.bool_) if kinds else dtypes.get_default()
+            dtype = (
+                functools.reduce(dtypes.promote, kinds, dtypes.bool_)
+                if kinds
+                else dtypes.get_default()
+            )
         elif dtype is not None and array.dtype.kind == "c" and dtype.kind not in "cb":
-            raise DTypeError(f"tensor: complex numbers do not fit into {dtype.name}; take their real parts first")
+            raise DTypeError(
+                f"tensor: complex numbers do not fit into {dtype.name}; take their real parts first"
+            )
         if dtype is not None and array.size and array.dtype.kind in "iuf":
             creation.check_holds("tensor", array.min().item(), array.max().item(), dtype)
         if array.dtype == object:
-            raise DTypeError("tensor: nested lists must be numbers and have equal lengths at each level")
+            raise DTypeError(
+                "tensor: nested lists must be numbers and have equal lengths at each level"
+            )
     if dtype is not None:
         array = array.astype(numpy_dtype(dtype))
     return from_array(array, pool)
@@ -233,9 +256,15 @@ def _numbers(data: Any, kinds: set[DType], depth: int = 0) -> Any:
         return list(data) if isinstance(data.dtype, DType) else data
     elif isinstance(data, (bool, int, float, complex)):
         kinds.add(dtypes.scalar_dtype(data))
-    elif hasattr(data, "__getitem__") and hasattr(data, "__len__") and not isinstance(data, (str, bytes, dict)):
+    elif (
+        hasattr(data, "__getitem__")
+        and hasattr(data, "__len__")
+        and not isinstance(data, (str, bytes, dict))
+    ):
         if depth > _MOST_DIMS:
-            raise NestingError(f"tensor: nested lists have too many dimensions, more than {_MOST_DIMS}")
+            raise NestingError(
+                f"tensor: nested lists have too many dimensions, more than {_MOST_DIMS}"
+            )
         items = list(data)
         found = set(map(type, items))
         if not found <= _PLAIN:
@@ -248,7 +277,9 @@ def _numbers(data: Any, kinds: set[DType], depth: int = 0) -> Any:
 def _element(value: Value, kinds: set[DType]) -> Any:
     """A tensor in a list is a number of its type."""
     if value.spec.numel != 1:
-        raise TypeError(f"tensor: a list holds tensors of one element, got {value.spec!r}; use stack for larger ones")
+        raise TypeError(
+            f"tensor: a list holds tensors of one element, got {value.spec!r}; use stack for larger ones"
+        )
     kinds.add(value.spec.dtype)
     return to_list(_without_record(value))[0]
 
@@ -265,11 +296,17 @@ def from_numpy(array: Any) -> Value:
     import numpy as np
 
     if not isinstance(array, np.ndarray):
-        raise TypeError(f"from_numpy: expected a NumPy array, got {type(array).__name__}; use tensor(...)")
+        raise TypeError(
+            f"from_numpy: expected a NumPy array, got {type(array).__name__}; use tensor(...)"
+        )
     pool = pool_of("cpu")
     dtype = from_numpy_dtype(array.dtype)
     size = dtype.itemsize
-    fits = array.flags.writeable and array.flags.aligned and all(st >= 0 and st % size == 0 for st in array.strides)
+    fits = (
+        array.flags.writeable
+        and array.flags.aligned
+        and all(st >= 0 and st % size == 0 for st in array.strides)
+    )
     if not fits or not array.size or not array.dtype.isnative:
         return from_array(array, pool)
     spec = Spec.of(pool, dtype, array.shape, tuple(st // size for st in array.strides))
@@ -284,7 +321,9 @@ def whole(value: Value) -> Value:
     spec = value.spec
     if not spec.numel:
         return _without_record(value)
-    return call.make_value(Spec.of(spec.device, spec.dtype, (value.memory.room // spec.dtype.itemsize,)), value.memory)
+    return call.make_value(
+        Spec.of(spec.device, spec.dtype, (value.memory.room // spec.dtype.itemsize,)), value.memory
+    )
 
 
 def within(memory: Value, spec: Spec, offset: int) -> Value:
@@ -325,10 +364,14 @@ def pickled_shape(shape: Any, itemsize: int = 1) -> tuple[int, ...]:
     return sizes
 
 
-def pickled_spec(pool: Pool, dtype: DType, shape: Any, strides: Any, offset: Any, room: int) -> Spec:
+def pickled_spec(
+    pool: Pool, dtype: DType, shape: Any, strides: Any, offset: Any, room: int
+) -> Spec:
     """The layout that a pickle gives for a part of `room` bytes, if it lies inside them."""
     if dtype.__class__ is not DType or offset.__class__ is not int:
-        raise DTypeError("a pickled tensor: a type, a shape, strides and an offset in bytes are needed")
+        raise DTypeError(
+            "a pickled tensor: a type, a shape, strides and an offset in bytes are needed"
+        )
     sizes, steps = pickled_shape(shape, dtype.itemsize), _whole_numbers("strides", strides)
     _whole_numbers("offset", (offset,))
     spec = Spec.of(pool, dtype, sizes, steps)
@@ -341,11 +384,18 @@ def pickled_spec(pool: Pool, dtype: DType, shape: Any, strides: Any, offset: Any
 
 
 def from_shared(
-    memory: Value, dtype: DType, shape: Sequence[int], strides: Sequence[int], offset: int, requires_grad: bool
+    memory: Value,
+    dtype: DType,
+    shape: Sequence[int],
+    strides: Sequence[int],
+    offset: int,
+    requires_grad: bool,
 ) -> Value:
     """What was saved of a tensor that shares its memory with others."""
     if not isinstance(memory, Value) or memory.offset or not memory.spec.contiguous:
-        raise BoundsError("a pickled tensor that shares memory needs all of that memory as one tensor")
+        raise BoundsError(
+            "a pickled tensor that shares memory needs all of that memory as one tensor"
+        )
     spec = pickled_spec(memory.spec.device, dtype, shape, strides, offset, memory.spec.nbytes)
     return creation.requiring(within(memory, spec, offset), requires_grad)
 
@@ -353,14 +403,24 @@ def from_shared(
 _TRUTHS = bytes([0]) + bytes([1]) * 255
 
 
-def from_pickle(raw: bytes, dtype: DType, shape: tuple[int, ...], device: str, requires_grad: bool) -> Value:
+def from_pickle(
+    raw: bytes, dtype: DType, shape: tuple[int, ...], device: str, requires_grad: bool
+) -> Value:
     """A tensor of the bytes of its elements, which must be as many as its type and shape need."""
-    if not isinstance(raw, (bytes, bytearray)) or dtype.__class__ is not DType or not isinstance(device, str):
-        raise DTypeError("a pickled tensor: bytes, a type, a shape and the name of a device are needed")
+    if (
+        not isinstance(raw, (bytes, bytearray))
+        or dtype.__class__ is not DType
+        or not isinstance(device, str)
+    ):
+        raise DTypeError(
+            "a pickled tensor: bytes, a type, a shape and the name of a device are needed"
+        )
     sizes = pickled_shape(shape, dtype.itemsize)
     needed = dtype.itemsize * numel(sizes)
     if len(raw) != needed:
-        raise BoundsError(f"a pickled tensor {dtype.name}{list(sizes)} needs {needed} bytes, got {len(raw)}")
+        raise BoundsError(
+            f"a pickled tensor {dtype.name}{list(sizes)} needs {needed} bytes, got {len(raw)}"
+        )
     if dtype is dtypes.bool_ and raw.translate(None, b"\0\1"):
         raw = raw.translate(_TRUTHS)
     value = creation.empty_spec(Spec.of(pool_of(device), dtype, sizes))
@@ -386,8 +446,8 @@ class Move(Op):
         def launch(target: int, source: int) -> None:
             if not spec.nbytes:
                 return
-            if later.LOGS:
-                later.read_all()
+            if asynchronous.LOGS:
+                asynchronous.read_all()
             block = (ctypes.c_char * spec.nbytes)()
             view = memoryview(block).cast("B")
             source_pool.device.copy_out(source, view)

@@ -8,11 +8,12 @@ Never: reaches below ops/.
 from __future__ import annotations
 
 from rushlight.core.errors import LinAlgError, RushlightError, ShapeError
-from rushlight.ops import decompositions, making, matrix_functions, solving
-from rushlight.ops.decompositions import cholesky_ex, householder_product, svdvals
-from rushlight.ops.eigenvalues import eig, eigh, eigvals, eigvalsh
-from rushlight.ops.matmul import matmul
-from rushlight.ops.matrix_functions import (
+from rushlight.ops.create import like
+from rushlight.ops.linalg import decompositions, matrix_functions, solve as solving
+from rushlight.ops.linalg.decompositions import cholesky_ex, householder_product, svdvals
+from rushlight.ops.linalg.eigenvalues import eig, eigh, eigvals, eigvalsh
+from rushlight.ops.linalg.matmul import matmul
+from rushlight.ops.linalg.matrix_functions import (
     cond,
     ldl_factor,
     ldl_factor_ex,
@@ -26,10 +27,8 @@ from rushlight.ops.matrix_functions import (
     tensorinv,
     tensorsolve,
 )
-from rushlight.ops.products import multi_dot
-from rushlight.ops.registry import REGISTRY as _REGISTRY
-from rushlight.ops.shortcuts import vecdot as _vecdot, vector_norm
-from rushlight.ops.solving import (
+from rushlight.ops.linalg.products import multi_dot
+from rushlight.ops.linalg.solve import (
     det,
     inv,
     inv_ex,
@@ -40,6 +39,8 @@ from rushlight.ops.solving import (
     solve_ex,
     solve_triangular,
 )
+from rushlight.ops.registry import REGISTRY as _REGISTRY
+from rushlight.ops.surface.shortcuts import vecdot as _vecdot, vector_norm
 from rushlight.tensor import Tensor
 
 __all__ = [
@@ -96,7 +97,18 @@ qr = decompositions.linalg_qr
 svd = decompositions.linalg_svd
 
 # Those with a shortcut are called by it.
-_SHORT = ("cholesky", "eigh", "inv", "lu_factor", "matrix_norm", "norm", "pinv", "qr", "solve", "solve_triangular")
+_SHORT = (
+    "cholesky",
+    "eigh",
+    "inv",
+    "lu_factor",
+    "matrix_norm",
+    "norm",
+    "pinv",
+    "qr",
+    "solve",
+    "solve_triangular",
+)
 globals().update({name: _REGISTRY[f"linalg_{name}"].function for name in (*_SHORT, "svdvals")})
 globals().update({name: _REGISTRY[name].function for name in ("det", "matrix_power", "slogdet")})
 _cross = _REGISTRY["cross"].function
@@ -110,7 +122,9 @@ def vecdot(x: Tensor, y: Tensor, *, dim: int = -1) -> Tensor:
 def cross(input: Tensor, other: Tensor, *, dim: int = -1) -> Tensor:
     """Cross product of 3-vectors along a dimension."""
     if input.ndim and other.ndim and not input.shape[dim] == other.shape[dim] == 3:
-        raise ShapeError(f"linalg.cross: both must have size 3 along {dim}, got {input.spec!r} and {other.spec!r}")
+        raise ShapeError(
+            f"linalg.cross: both must have size 3 along {dim}, got {input.spec!r} and {other.spec!r}"
+        )
     return _cross(input, other, dim)
 
 
@@ -125,4 +139,4 @@ def vander(x: Tensor, N: int | None = None) -> Tensor:
     count = x.shape[-1] if N is None else N
     if count <= 1:
         raise RushlightError(f"vander: N must be greater than 1, got {count}")
-    return making.powers(x, count, True)  # type: ignore[return-value]
+    return like.powers(x, count, True)  # type: ignore[return-value]

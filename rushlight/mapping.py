@@ -7,8 +7,8 @@ from typing import Any
 
 from rushlight import interop
 from rushlight.core.errors import RushlightError
-from rushlight.tape.needed import edge_of
-from rushlight.tape.value import Value
+from rushlight.tape.record.needed import edge_of
+from rushlight.tape.record.value import Value
 from rushlight.tensor import Tensor, tensor
 
 
@@ -17,15 +17,25 @@ def _mapped(name: str, target: Any, others: tuple[Any, ...], function: Callable[
         if not isinstance(x, Value):
             raise TypeError(f"{name}: 'other' must be a tensor, got {type(x).__name__}")
         if edge_of(x) is not None:
-            raise RushlightError(f"{name}: {x.spec!r} requires gradients, and this has none; use .detach() first")
+            raise RushlightError(
+                f"{name}: {x.spec!r} requires gradients, and this has none; use .detach() first"
+            )
         if x.spec.dtype is not target.spec.dtype:
-            raise TypeError(f"{name}: operands of one type are expected, got {x.spec!r} and {target.spec!r}")
+            raise TypeError(
+                f"{name}: operands of one type are expected, got {x.spec!r} and {target.spec!r}"
+            )
         if not x.spec.device.device.limits.host_memory:
-            raise TypeError(f"{name}: runs Python on the host, and {x.spec!r} is not there; use .cpu()")
+            raise TypeError(
+                f"{name}: runs Python on the host, and {x.spec!r} is not there; use .cpu()"
+            )
     if not callable(function):
-        raise TypeError(f"{name}: expected a function of the elements, got {type(function).__name__}")
+        raise TypeError(
+            f"{name}: expected a function of the elements, got {type(function).__name__}"
+        )
     columns = [interop.to_list(x) for x in (target, *(y.expand(target.shape) for y in others))]
-    convert: Callable[[Any], Any] = {"b": bool, "f": float, "c": complex}.get(target.dtype.kind, int)
+    convert: Callable[[Any], Any] = {"b": bool, "f": float, "c": complex}.get(
+        target.dtype.kind, int
+    )
     results = [convert(function(*row)) for row in zip(*columns, strict=True)]
     return target.copy_(tensor(results, dtype=target.dtype).view(target.shape))
 

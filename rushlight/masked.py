@@ -14,9 +14,11 @@ from rushlight.core.dtypes import DType, bool_, float32, int64, real_type
 from rushlight.core.errors import RushlightError
 from rushlight.core.shapes import wrap_dim
 from rushlight.nn import functional
-from rushlight.ops import creation, elementwise as e, queries
-from rushlight.ops.statistics import vector_norm
-from rushlight.ops.views import expand
+from rushlight.ops.create import creation
+from rushlight.ops.pointwise import arithmetic as e
+from rushlight.ops.reduce.statistics import vector_norm
+from rushlight.ops.surface import queries
+from rushlight.ops.view.views import expand
 from rushlight.tensor import Tensor
 
 
@@ -41,7 +43,9 @@ def _dims(op: str, dim: Dims, rank: int) -> tuple[int, ...]:
 def _chosen(op: str, input: Tensor, mask: Tensor) -> Tensor:
     """The mask in the input's shape, of bools."""
     if mask.ndim > input.ndim:
-        raise IndexError(f"masked.{op}: the mask {mask.spec!r} has more dimensions than the input {input.spec!r}")
+        raise IndexError(
+            f"masked.{op}: the mask {mask.spec!r} has more dimensions than the input {input.spec!r}"
+        )
     mask = mask.to_dense() if mask.is_sparse else mask
     chosen: Any = e.cast(mask, bool_)
     return chosen if mask.shape == input.shape else expand(chosen, input.shape)
@@ -67,7 +71,12 @@ def _summed_type(input: Tensor, dtype: DType | None) -> DType:
 
 
 def sum(
-    input: Tensor, dim: Dims = None, *, keepdim: bool = False, dtype: DType | None = None, mask: Mask = None
+    input: Tensor,
+    dim: Dims = None,
+    *,
+    keepdim: bool = False,
+    dtype: DType | None = None,
+    mask: Mask = None,
 ) -> Tensor:
     """The sum of the chosen elements; 0 of none."""
     dims = _dims("sum", dim, input.ndim)
@@ -75,7 +84,12 @@ def sum(
 
 
 def prod(
-    input: Tensor, dim: Dims = None, *, keepdim: bool = False, dtype: DType | None = None, mask: Mask = None
+    input: Tensor,
+    dim: Dims = None,
+    *,
+    keepdim: bool = False,
+    dtype: DType | None = None,
+    mask: Mask = None,
 ) -> Tensor:
     """The product of the chosen elements; 1 of none."""
     result = _filled("prod", input, mask, 1).to(_summed_type(input, dtype))
@@ -97,7 +111,12 @@ def cumprod(input: Tensor, dim: int, *, dtype: DType | None = None, mask: Mask =
 
 
 def amax(
-    input: Tensor, dim: Dims = None, *, keepdim: bool = False, dtype: DType | None = None, mask: Mask = None
+    input: Tensor,
+    dim: Dims = None,
+    *,
+    keepdim: bool = False,
+    dtype: DType | None = None,
+    mask: Mask = None,
 ) -> Tensor:
     """The largest of the chosen elements; the least number there is of none."""
     seen = _filled("amax", input, mask, _beyond(input.dtype, True))
@@ -105,7 +124,12 @@ def amax(
 
 
 def amin(
-    input: Tensor, dim: Dims = None, *, keepdim: bool = False, dtype: DType | None = None, mask: Mask = None
+    input: Tensor,
+    dim: Dims = None,
+    *,
+    keepdim: bool = False,
+    dtype: DType | None = None,
+    mask: Mask = None,
 ) -> Tensor:
     """The smallest of the chosen elements; the largest number there is of none."""
     seen = _filled("amin", input, mask, _beyond(input.dtype, False))
@@ -113,7 +137,12 @@ def amin(
 
 
 def argmax(
-    input: Tensor, dim: int | None = None, *, keepdim: bool = False, dtype: DType | None = None, mask: Mask = None
+    input: Tensor,
+    dim: int | None = None,
+    *,
+    keepdim: bool = False,
+    dtype: DType | None = None,
+    mask: Mask = None,
 ) -> Tensor:
     """Where the largest chosen element is, in the input's type unless another is asked for, as in PyTorch."""
     seen = _filled("argmax", input, mask, _beyond(input.dtype, True))
@@ -121,7 +150,12 @@ def argmax(
 
 
 def argmin(
-    input: Tensor, dim: int | None = None, *, keepdim: bool = False, dtype: DType | None = None, mask: Mask = None
+    input: Tensor,
+    dim: int | None = None,
+    *,
+    keepdim: bool = False,
+    dtype: DType | None = None,
+    mask: Mask = None,
 ) -> Tensor:
     """Where the smallest chosen element is, in the input's type unless another is asked for, as in PyTorch."""
     seen = _filled("argmin", input, mask, _beyond(input.dtype, False))
@@ -135,30 +169,49 @@ def _counted(op: str, input: Tensor, dim: Dims, keepdim: bool, mask: Mask) -> Te
 
 
 def mean(
-    input: Tensor, dim: Dims = None, *, keepdim: bool = False, dtype: DType | None = None, mask: Mask = None
+    input: Tensor,
+    dim: Dims = None,
+    *,
+    keepdim: bool = False,
+    dtype: DType | None = None,
+    mask: Mask = None,
 ) -> Tensor:
     """The mean of the chosen elements; NaN of none."""
     wanted = dtype or input.dtype
     if wanted.kind not in "fc":
-        raise ValueError(f"masked.mean: gives floating point, got {input.spec!r}; pass dtype=rushlight.float32")
+        raise ValueError(
+            f"masked.mean: gives floating point, got {input.spec!r}; pass dtype=rushlight.float32"
+        )
     total = sum(input, dim, keepdim=keepdim, dtype=wanted, mask=mask)
     return total / _counted("mean", input, dim, bool(keepdim), mask)
 
 
 def median(
-    input: Tensor, dim: int = -1, *, keepdim: bool = False, dtype: DType | None = None, mask: Mask = None
+    input: Tensor,
+    dim: int = -1,
+    *,
+    keepdim: bool = False,
+    dtype: DType | None = None,
+    mask: Mask = None,
 ) -> Tensor:
     """The median of the chosen elements, the lower of two; NaN of none."""
     if input.dtype.kind == "f":
         return _filled("median", input, mask, math.nan).nanmedian(dim, keepdim).values
     found = _filled("median", input.to(float32), mask, math.nan).nanmedian(dim, keepdim).values
     if found.isnan().any().item():
-        raise ValueError(f"masked.median: a row of {input.spec!r} has no chosen element; integers have no NaN")
+        raise ValueError(
+            f"masked.median: a row of {input.spec!r} has no chosen element; integers have no NaN"
+        )
     return found.to(dtype or input.dtype)
 
 
 def logsumexp(
-    input: Tensor, dim: Dims = None, *, keepdim: bool = False, dtype: DType | None = None, mask: Mask = None
+    input: Tensor,
+    dim: Dims = None,
+    *,
+    keepdim: bool = False,
+    dtype: DType | None = None,
+    mask: Mask = None,
 ) -> Tensor:
     """log(sum(exp(x))) of the chosen elements; -inf of none."""
     seen = _filled("logsumexp", input, mask, _beyond(input.dtype, True))
@@ -166,7 +219,12 @@ def logsumexp(
 
 
 def logaddexp(
-    input: Tensor, other: Tensor, *, dtype: DType | None = None, input_mask: Mask = None, other_mask: Mask = None
+    input: Tensor,
+    other: Tensor,
+    *,
+    dtype: DType | None = None,
+    input_mask: Mask = None,
+    other_mask: Mask = None,
 ) -> Tensor:
     """log(exp(input) + exp(other)), each as far as its mask chooses."""
     x = _filled("logaddexp", input, input_mask, _beyond(input.dtype, True))
@@ -227,26 +285,42 @@ def std(
     mask: Mask = None,
 ) -> Tensor:
     """The square root of the variance of the chosen elements."""
-    return var(input, dim, unbiased, correction=correction, keepdim=keepdim, dtype=dtype, mask=mask).sqrt()
+    return var(
+        input, dim, unbiased, correction=correction, keepdim=keepdim, dtype=dtype, mask=mask
+    ).sqrt()
 
 
 def softmax(input: Tensor, dim: int, *, dtype: DType | None = None, mask: Mask = None) -> Tensor:
     """exp(x) / sum(exp(x)) over the chosen elements; the others get 0."""
-    return functional.softmax(_filled("softmax", input, mask, -math.inf), dim, dtype=dtype or input.dtype)
+    return functional.softmax(
+        _filled("softmax", input, mask, -math.inf), dim, dtype=dtype or input.dtype
+    )
 
 
-def log_softmax(input: Tensor, dim: int, *, dtype: DType | None = None, mask: Mask = None) -> Tensor:
+def log_softmax(
+    input: Tensor, dim: int, *, dtype: DType | None = None, mask: Mask = None
+) -> Tensor:
     """log(softmax(x)) over the chosen elements; the others get -inf."""
-    return functional.log_softmax(_filled("log_softmax", input, mask, -math.inf), dim, dtype=dtype or input.dtype)
+    return functional.log_softmax(
+        _filled("log_softmax", input, mask, -math.inf), dim, dtype=dtype or input.dtype
+    )
 
 
 def softmin(input: Tensor, dim: int, *, dtype: DType | None = None, mask: Mask = None) -> Tensor:
     """softmax(-x) over the chosen elements; the others get 0."""
-    return functional.softmax(-_filled("softmin", input, mask, math.inf), dim, dtype=dtype or input.dtype)
+    return functional.softmax(
+        -_filled("softmin", input, mask, math.inf), dim, dtype=dtype or input.dtype
+    )
 
 
 def normalize(
-    input: Tensor, ord: float, dim: int, *, eps: float = 1e-12, dtype: DType | None = None, mask: Mask = None
+    input: Tensor,
+    ord: float,
+    dim: int,
+    *,
+    eps: float = 1e-12,
+    dtype: DType | None = None,
+    mask: Mask = None,
 ) -> Tensor:
     """The chosen elements over their ord-norm, or over eps where that is larger; the others get 0."""
     length = norm(input, ord, dim, keepdim=True, dtype=dtype or input.dtype, mask=mask)

@@ -7,13 +7,13 @@ from types import TracebackType
 from typing import Any
 
 from rushlight.core.interrupts import unheard
-from rushlight.devices.allocator import Pool
-from rushlight.devices.registry import opened
-from rushlight.devices.transfers import Transfers
-from rushlight.ops.creation import default_pool, resolve_pool
-from rushlight.tape.region import Region
-from rushlight.tape.replay import Counters
-from rushlight.tape.state import STATE, Changed
+from rushlight.devices.shared.allocator import Pool
+from rushlight.devices.shared.registry import opened
+from rushlight.devices.shared.transfers import Transfers
+from rushlight.ops.create.creation import default_pool, resolve_pool
+from rushlight.tape.memory.region import Region
+from rushlight.tape.memory.replay import Counters
+from rushlight.tape.record.state import STATE, Changed
 
 _UNITS = {"": 1, "b": 1}
 _UNITS |= {f"{p}ib": 1 << (10 * i) for i, p in enumerate("kmgt", 1)}
@@ -51,7 +51,9 @@ class budget(Region):
 
     def __enter__(self) -> budget:
         if self.state.tokens:
-            raise RuntimeError("budget: this one is entered already; make another for a block inside it")
+            raise RuntimeError(
+                "budget: this one is entered already; make another for a block inside it"
+            )
         super().__init__()  # its place is where it is entered, not where it was made
         own = default_pool() if self.device is None else resolve_pool(self.device)
         self.pool = None if self.device is None else own
@@ -67,7 +69,9 @@ class budget(Region):
         return self
 
     @unheard
-    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.state.__exit__(kind, error, trace)
 
 

@@ -1,6 +1,6 @@
 """Gives Tensor its methods: ops by their names, their in-place forms, operators, and small questions.
 
-What an op is stands in `ops/`; which forms PyTorch gives it stands in `ops/pytorch_names.py`.
+What an op is stands in `ops/`; which forms PyTorch gives it stands in `ops/surface/pytorch_names.py`.
 """
 
 from __future__ import annotations
@@ -9,28 +9,21 @@ from collections.abc import Callable
 from typing import Any
 
 from rushlight.core.errors import DTypeError, RushlightError, ShapeError, SparseOperandError
-from rushlight.ops import (
-    division,
-    draws,
-    elementwise as e,
-    inplace,
-    inplace_views,
-    layouts,
-    making,
-    onto,
-    operators,
-    questions,
-)
 from rushlight.ops.arguments import checked
-from rushlight.ops.composite import scaled
+from rushlight.ops.create import like
 from rushlight.ops.family.map import Elementwise
-from rushlight.ops.keywords import with_second_names
-from rushlight.ops.older import rearranged
-from rushlight.ops.pytorch_names import IN_PLACE
+from rushlight.ops.index import scatter_onto
+from rushlight.ops.pointwise import arithmetic as e, division
+from rushlight.ops.pointwise.scaled import scaled
+from rushlight.ops.random import distributions
 from rushlight.ops.registry import REGISTRY
-from rushlight.tape.needed import edge_of
-from rushlight.tape.state import STATE
-from rushlight.tape.value import Value
+from rushlight.ops.surface import inplace, inplace_views, layouts, operators, questions
+from rushlight.ops.surface.keywords import with_second_names
+from rushlight.ops.surface.older import rearranged
+from rushlight.ops.surface.pytorch_names import IN_PLACE
+from rushlight.tape.record.needed import edge_of
+from rushlight.tape.record.state import STATE
+from rushlight.tape.record.value import Value
 
 Method = Callable[..., Any]
 
@@ -63,7 +56,9 @@ def _elementwise(name: str, op: Elementwise) -> Method:
             return inplace.apply_inplace(op, self, *others)
         except TypeError:
             if len(others) != arity - 1:
-                raise TypeError(f"{name}_() takes {arity - 1} operands beside the tensor, got {len(others)}") from None
+                raise TypeError(
+                    f"{name}_() takes {arity - 1} operands beside the tensor, got {len(others)}"
+                ) from None
             raise
 
     return method
@@ -84,11 +79,17 @@ def _stored(name: str, function: Callable[..., Any]) -> Method:
         kept = e.clone(self) if STATE.get().grad and edge_of(self) is not None else self
         result = function(kept, *others, **named)
         if result.spec.shape != self.spec.shape:
-            raise ShapeError(f"{name}_: a result {result.spec!r} does not fit into {self.spec!r} in place")
+            raise ShapeError(
+                f"{name}_: a result {result.spec!r} does not fit into {self.spec!r} in place"
+            )
         if not inplace.holds(self.spec.dtype, result.spec.dtype):
-            raise DTypeError(f"{name}_: a {result.spec.dtype.name} result cannot be stored in {self.spec!r}")
+            raise DTypeError(
+                f"{name}_: a {result.spec.dtype.name} result cannot be stored in {self.spec!r}"
+            )
         if name == "float_power" and result.spec.dtype is not self.spec.dtype:
-            raise RushlightError(f"{name}_: its result is {result.spec.dtype.name}, got {self.spec!r}; cast it first")
+            raise RushlightError(
+                f"{name}_: its result is {result.spec.dtype.name}, got {self.spec!r}; cast it first"
+            )
         return inplace.copy_(self, result)
 
     return method
@@ -97,17 +98,19 @@ def _stored(name: str, function: Callable[..., Any]) -> Method:
 def _scattering(name: str, function: Callable[..., Any]) -> Method:
     """The in-place form of an op that writes where an index says. See Note [Scattering in place]."""
     usual = _stored(name, function)
-    plain = getattr(function, "__wrapped__", function)  # under its shortcut, whose programs know nothing of the target
+    plain = getattr(
+        function, "__wrapped__", function
+    )  # under its shortcut, whose programs know nothing of the target
 
     def method(self: Value, *others: Any, **named: Any) -> Any:
         try:
-            worth = onto.is_worth(self, (*others, *named.values()))
+            worth = scatter_onto.is_worth(self, (*others, *named.values()))
         except SparseOperandError:
             worth = False
         if not worth:
             return usual(self, *others, **named)
         inplace.check_writable(self, f"{name}_")
-        made = onto.write(self, lambda: plain(self, *others, **named))
+        made = scatter_onto.write(self, lambda: plain(self, *others, **named))
         return self if made is None else inplace.copy_(self, made)
 
     return method
@@ -119,7 +122,11 @@ def _scaled(op: Elementwise) -> Method:
             (_, other), factors = rearranged(f"{op.name}_", (self, other, *older), 2, ("alpha",))
             return method(self, other, **factors)
         try:
-            added = other if alpha.__class__ is int and alpha == 1 else scaled(op.name, self, other, alpha)
+            added = (
+                other
+                if alpha.__class__ is int and alpha == 1
+                else scaled(op.name, self, other, alpha)
+            )
             return inplace.apply_inplace(op, self, added)
         except SparseOperandError as error:  # See Note [Sparse operands]
             return error.obj.instead(f"{op.name}_", (self, other), {"alpha": alpha})
@@ -148,7 +155,7 @@ def _in_place_form(name: str) -> Method:
     op = getattr(function, "op", None)
     if isinstance(op, Elementwise) and not op.conditions:
         return _elementwise(name, op)
-    return _scattering(name, function) if name in onto.NAMES else _stored(name, function)
+    return _scattering(name, function) if name in scatter_onto.NAMES else _stored(name, function)
 
 
 def _in_place_forms() -> dict[str, Method]:
@@ -156,7 +163,10 @@ def _in_place_forms() -> dict[str, Method]:
     forms |= {"add": _scaled(e.add.op), "sub": _scaled(e.sub.op), "subtract": _scaled(e.sub.op)}  # type: ignore[attr-defined]
     forms |= {name: _dividing(name) for name in division.NAMES}
     forms |= {name: inplace_views.in_place_view(name) for name in inplace_views.VIEWS}
-    written = {method.__name__.removesuffix("_") for method in (*draws.FILLS, *inplace_views.METHODS)}
+    written = {
+        method.__name__.removesuffix("_")
+        for method in (*distributions.FILLS, *inplace_views.METHODS)
+    }
     by_hand = {"copy", "requires_grad"}  # in tensor.py
     for name in IN_PLACE - forms.keys() - written - by_hand:
         if name in REGISTRY:
@@ -176,11 +186,14 @@ def install(tensor: type[Value]) -> None:
         name: with_second_names(entry.function) for name, entry in REGISTRY.items() if entry.method
     }
     made |= {f"{name}_": form for name, form in _in_place_forms().items()}
-    made |= {method.__name__: _of_ints(method) for method in (*draws.FILLS, *inplace_views.METHODS)}
+    made |= {
+        method.__name__: _of_ints(method)
+        for method in (*distributions.FILLS, *inplace_views.METHODS)
+    }
     for name, method in made.items():
         if name not in tensor.__dict__:
             setattr(tensor, name, method)
-    named: tuple[Method, ...] = (*making.METHODS, *layouts.METHODS, *questions.METHODS)
+    named: tuple[Method, ...] = (*like.METHODS, *layouts.METHODS, *questions.METHODS)
     for method in named:
         setattr(tensor, method.__name__, _of_ints(method))
     for name, question in questions.PROPERTIES.items():
@@ -195,7 +208,11 @@ def _install_operators(tensor: type[Value]) -> None:
         public = REGISTRY[name].function
         kernel: Any = getattr(e, name, public)  # without what a public function checks besides
         checked = name in ("sub", "pow") or name in division.NAMES
-        setattr(tensor, f"__{symbol}__", operators.leaving(public) if checked else operators.binary(kernel))
+        setattr(
+            tensor,
+            f"__{symbol}__",
+            operators.leaving(public) if checked else operators.binary(kernel),
+        )
         setattr(tensor, f"__r{symbol}__", operators.reflected(public if checked else kernel))
         setattr(tensor, f"__i{symbol}__", operators.in_place(name, kernel.op))
     matmul: Any = REGISTRY["matmul"].function

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from rushlight.core.interrupts import unheard
-from rushlight.ops import creation
+from rushlight.ops.create import creation
 
 _AROUND: list[list[str]] = []  # what was chosen outside of each `with device(...)`
 
@@ -21,12 +21,16 @@ class device:
         self.type = creation.device_name(type)
         if index is None and isinstance(type, str) and ":" in type:
             index = 0
-        self.index = getattr(type, "index", index) if index is None and not isinstance(type, str) else index
+        self.index = (
+            getattr(type, "index", index) if index is None and not isinstance(type, str) else index
+        )
         creation.check_device(self.type, self.index)
 
     def __repr__(self) -> str:
         return (
-            f"device(type={self.type!r})" if self.index is None else f"device(type={self.type!r}, index={self.index})"
+            f"device(type={self.type!r})"
+            if self.index is None
+            else f"device(type={self.type!r}, index={self.index})"
         )
 
     def __str__(self) -> str:

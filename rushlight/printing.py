@@ -8,9 +8,9 @@ from typing import Any
 
 from rushlight.core import dtypes
 from rushlight.interop import to_numpy
-from rushlight.tape import call
-from rushlight.tape.needed import edge_of
-from rushlight.tape.value import Leaf, Output, Value
+from rushlight.tape.record import call
+from rushlight.tape.record.needed import edge_of
+from rushlight.tape.record.value import Leaf, Output, Value
 
 
 class _Options:
@@ -40,7 +40,9 @@ def set_printoptions(
 ) -> None:
     """How tensors are printed from now on; a profile is "default", "short" or "full"."""
     if profile is not None and profile.lower() not in _PROFILES:
-        raise ValueError(f"set_printoptions: profile is 'default', 'short' or 'full', got {profile!r}")
+        raise ValueError(
+            f"set_printoptions: profile is 'default', 'short' or 'full', got {profile!r}"
+        )
     chosen: dict[str, Any] = dict(_PROFILES[profile.lower()]) if profile is not None else {}
     given = {"digits": precision, "threshold": threshold, "edge": edgeitems, "line": linewidth}
     chosen |= {name: value for name, value in given.items() if value is not None}
@@ -115,7 +117,9 @@ def _lay_out(rows: Any, style: _Style | _Pairs, indent: int, cut: bool) -> str:
     if not isinstance(rows, list):
         return style.text(rows)
     deepest = not rows or not isinstance(rows[0], list)
-    parts = [style.text(v) if deepest else _lay_out(v, style, indent + 1, cut) for v in _ends(rows, cut)]
+    parts = [
+        style.text(v) if deepest else _lay_out(v, style, indent + 1, cut) for v in _ends(rows, cut)
+    ]
     if cut and len(rows) > 2 * _Options.edge:
         parts.insert(_Options.edge, " ..." if deepest else "...")
     margin = " " * (indent + 1)
@@ -128,7 +132,11 @@ def _lay_out(rows: Any, style: _Style | _Pairs, indent: int, cut: bool) -> str:
 
 
 def _ends(rows: list[Any], cut: bool) -> list[Any]:
-    return rows[: _Options.edge] + rows[-_Options.edge :] if cut and len(rows) > 2 * _Options.edge else rows
+    return (
+        rows[: _Options.edge] + rows[-_Options.edge :]
+        if cut and len(rows) > 2 * _Options.edge
+        else rows
+    )
 
 
 def _shown(rows: Any, cut: bool) -> Any:
@@ -178,7 +186,11 @@ def _noted(text: str, notes: list[str], last: float) -> str:
 
 
 def show_sparse(
-    named: Sequence[tuple[str, Value]], values: Value, shape: tuple[int, ...], count: int, layout: str
+    named: Sequence[tuple[str, Value]],
+    values: Value,
+    shape: tuple[int, ...],
+    count: int,
+    layout: str,
 ) -> str:
     """The same of a sparse tensor: tensor(indices=tensor(...), values=tensor(...), size=..., nnz=..., layout=...)."""
     parts = []
@@ -188,10 +200,14 @@ def show_sparse(
         parts.append(f"{start}{_elements(part, len('tensor(') + len(start))}{size})")
     notes = _notes(values)
     device = [note for note in notes if note.startswith("device=")]
-    dtype = [note for note in notes if note.startswith("dtype=") and values.spec.dtype not in _usual()]
+    dtype = [
+        note for note in notes if note.startswith("dtype=") and values.spec.dtype not in _usual()
+    ]
     record = [note for note in notes if note.startswith(("requires_grad", "grad_fn"))]
     facts = [f"size={shape}", f"nnz={count}", *dtype, f"layout=rushlight.{layout}"]
-    return _noted("tensor(" + (",\n" + " " * len("tensor(")).join(parts), [*device, *facts, *record], math.inf)
+    return _noted(
+        "tensor(" + (",\n" + " " * len("tensor(")).join(parts), [*device, *facts, *record], math.inf
+    )
 
 
 def _usual() -> set[dtypes.DType]:

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
-from rushlight.ops.random import (
+from rushlight.ops.random.random import (
     Generator as Generator,
     default_generator as default_generator,
     get_rng_state as get_rng_state,

@@ -10,13 +10,24 @@ from rushlight.io.constructors import SAFE
 from rushlight.io.pickled import load
 from rushlight.io.writing import save
 
-__all__ = ["add_safe_globals", "clear_safe_globals", "get_safe_globals", "load", "safe_globals", "save"]
+__all__ = [
+    "add_safe_globals",
+    "clear_safe_globals",
+    "get_safe_globals",
+    "load",
+    "safe_globals",
+    "save",
+]
 
 
 def add_safe_globals(safe_globals: Sequence[Any]) -> None:
     """Let `load(..., weights_only=True)` make these classes, or call these functions; (class, "module.name"): so named."""
     for given in safe_globals:
-        named, name = given if isinstance(given, tuple) else (given, f"{given.__module__}.{given.__qualname__}")
+        named, name = (
+            given
+            if isinstance(given, tuple)
+            else (given, f"{given.__module__}.{given.__qualname__}")
+        )
         SAFE[name] = named
 
 
@@ -42,7 +53,10 @@ class safe_globals:
         add_safe_globals(self.given)
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         SAFE.clear()
         SAFE.update(self.before)

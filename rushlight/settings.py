@@ -22,11 +22,13 @@ from rushlight.core.dtypes import (
     scalar_dtype,
 )
 from rushlight.core.errors import DTypeError, KindError, ShapeError
-from rushlight.ops import creation, elementwise as e, questions
 from rushlight.ops.arguments import dtype_of, public
+from rushlight.ops.create import creation
+from rushlight.ops.pointwise import arithmetic as e
+from rushlight.ops.surface import questions
 from rushlight.storage import TypedStorage, UntypedStorage
-from rushlight.tape.state import STATE
-from rushlight.tape.value import Value
+from rushlight.tape.record.state import STATE
+from rushlight.tape.record.value import Value
 from rushlight.tensor import Tensor, tensor
 
 
@@ -39,7 +41,9 @@ def result_type(*operands: Any, **named: Any) -> DType:
     numbers = [v for v in operands if not isinstance(v, Value)]
     for number in numbers:
         if not isinstance(number, complex) and not hasattr(number, "__float__"):
-            raise KindError(f"result_type(): operands are tensors and numbers, got {type(number).__name__}")
+            raise KindError(
+                f"result_type(): operands are tensors and numbers, got {type(number).__name__}"
+            )
     return _common(tensors, [scalar_dtype(v) for v in numbers])
 
 
@@ -50,7 +54,9 @@ def can_cast(from_: DType, to: DType) -> bool:
 
 def promote_types(type1: DType, type2: DType) -> DType:
     """The smallest type that holds what either of two types holds."""
-    return promote(dtype_of("promote_types", "type1", type1), dtype_of("promote_types", "type2", type2))
+    return promote(
+        dtype_of("promote_types", "type1", type1), dtype_of("promote_types", "type2", type2)
+    )
 
 
 def is_nonzero(input: Tensor) -> bool:
@@ -119,11 +125,15 @@ def asarray(
         made = frombuffer(obj, dtype=dtype or get_default())
     else:
         if copy is False:
-            raise ShapeError(f"asarray: {type(obj).__name__} has no memory to share; leave copy at None")
+            raise ShapeError(
+                f"asarray: {type(obj).__name__} has no memory to share; leave copy at None"
+            )
         made, copy = tensor(obj, dtype=dtype, device=device), None
     moved = made.to(device, dtype)
     if copy is False and moved is not made:
-        raise ValueError(f"asarray: {made.spec!r} as {moved.spec!r} needs a copy; leave copy at None")
+        raise ValueError(
+            f"asarray: {made.spec!r} as {moved.spec!r} needs a copy; leave copy at None"
+        )
     if copy and moved is made:
         moved = e.clone(made)
     if requires_grad is False and moved.requires_grad:
@@ -134,7 +144,9 @@ def asarray(
 
 
 @public
-def frombuffer(buffer: Any, *, dtype: DType, count: int = -1, offset: int = 0, requires_grad: bool = False) -> Tensor:
+def frombuffer(
+    buffer: Any, *, dtype: DType, count: int = -1, offset: int = 0, requires_grad: bool = False
+) -> Tensor:
     """The bytes of a buffer as a 1-dimensional tensor; the same memory where it can be written to."""
     import numpy as np
 
@@ -142,13 +154,19 @@ def frombuffer(buffer: Any, *, dtype: DType, count: int = -1, offset: int = 0, r
     try:
         length = memoryview(buffer).nbytes
     except TypeError:
-        raise ValueError(f"frombuffer: {type(buffer).__name__} is no buffer of bytes; use tensor(...)") from None
+        raise ValueError(
+            f"frombuffer: {type(buffer).__name__} is no buffer of bytes; use tensor(...)"
+        ) from None
     if not 0 <= offset < length:
         raise ValueError(f"frombuffer: offset {offset} is not within a buffer of {length} bytes")
     if count < 0 and (length - offset) % size:
-        raise ValueError(f"frombuffer: {length - offset} bytes are not a whole number of {dtype.name}; give count")
+        raise ValueError(
+            f"frombuffer: {length - offset} bytes are not a whole number of {dtype.name}; give count"
+        )
     if count == 0 or (count > 0 and offset + count * size > length):
-        raise ValueError(f"frombuffer: {count} elements from {offset} do not lie in a buffer of {length} bytes")
+        raise ValueError(
+            f"frombuffer: {count} elements from {offset} do not lie in a buffer of {length} bytes"
+        )
     array = np.frombuffer(buffer, interop.numpy_dtype(dtype), count, offset)
     made: Any = interop.from_numpy(array)
     return creation.requiring(made, requires_grad)  # type: ignore[return-value]
@@ -177,10 +195,14 @@ def from_file(
     return creation.requiring(made, requires_grad)  # type: ignore[return-value]
 
 
-def foreach_copy_(self: Sequence[Tensor], src: Sequence[Tensor], non_blocking: bool = False) -> None:
+def foreach_copy_(
+    self: Sequence[Tensor], src: Sequence[Tensor], non_blocking: bool = False
+) -> None:
     """Store each of the second list in its fellow of the first."""
     if len(self) != len(src):
-        raise ValueError(f"_foreach_copy_: lists of one length are needed, got {len(self)} and {len(src)}")
+        raise ValueError(
+            f"_foreach_copy_: lists of one length are needed, got {len(self)} and {len(src)}"
+        )
     for target, source in zip(self, src, strict=True):
         target.copy_(source)
 
@@ -221,4 +243,6 @@ def get_float32_matmul_precision() -> str:
 def set_float32_matmul_precision(precision: str) -> None:
     """Taken; products of float32 are computed in float32 in any case, which is within every precision."""
     if precision not in ("highest", "high", "medium"):
-        raise DTypeError(f"set_float32_matmul_precision: 'highest', 'high' or 'medium', got {precision!r}")
+        raise DTypeError(
+            f"set_float32_matmul_precision: 'highest', 'high' or 'medium', got {precision!r}"
+        )

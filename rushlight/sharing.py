@@ -21,13 +21,14 @@ from typing import Any
 from rushlight import interop
 from rushlight.core.dtypes import DType
 from rushlight.core.errors import BoundsError, DeviceError, RushlightError
-from rushlight.devices.allocator import Lent, Pool, Storage
-from rushlight.devices.registry import pool_of
-from rushlight.ops import creation
-from rushlight.tape import call, replay
-from rushlight.tape.state import impure
-from rushlight.tape.value import Leaf, Value
-from rushlight.tape.windows import leave_behind
+from rushlight.devices.shared.allocator import Lent, Pool, Storage
+from rushlight.devices.shared.registry import pool_of
+from rushlight.ops.create import creation
+from rushlight.tape.memory import replay
+from rushlight.tape.memory.windows import leave_behind
+from rushlight.tape.record import call
+from rushlight.tape.record.state import impure
+from rushlight.tape.record.value import Leaf, Value
 from rushlight.tensor import Tensor
 
 
@@ -71,17 +72,23 @@ class Owner:
 
 def _descriptor(room: int) -> int:
     if sys.platform == "win32":
-        raise RushlightError("share_memory_: sharing memory between processes needs a Unix system; send a copy instead")
+        raise RushlightError(
+            "share_memory_: sharing memory between processes needs a Unix system; send a copy instead"
+        )
     if sys.platform == "linux":
         made = os.memfd_create("rushlight", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     else:
         made, path = tempfile.mkstemp(prefix="rushlight")
         os.unlink(path)
     os.ftruncate(made, room)
-    if sys.platform == "linux":  # a process that cut the file would end every other one that reads it
+    if (
+        sys.platform == "linux"
+    ):  # a process that cut the file would end every other one that reads it
         import fcntl  # which Windows has not
 
-        fcntl.fcntl(made, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
+        fcntl.fcntl(
+            made, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+        )
     return made
 
 
@@ -131,7 +138,15 @@ def _reduced(tensor: Tensor) -> Any:
         return tensor.__reduce__()
     spec = tensor.spec
     leaf = type(tensor.node) is Leaf
-    given = (DupFd(block.descriptor), block.room, spec.dtype, spec.shape, spec.strides, tensor.offset, leaf)
+    given = (
+        DupFd(block.descriptor),
+        block.room,
+        spec.dtype,
+        spec.shape,
+        spec.strides,
+        tensor.offset,
+        leaf,
+    )
     return received, given, interop.noted(tensor)
 
 
@@ -139,7 +154,9 @@ def _mapped(pool: Pool, descriptor: int, room: int) -> Shared:
     """The block behind a descriptor; one shorter than was said would end the process when its end is read."""
     try:
         if room <= 0 or os.fstat(descriptor).st_size < room:
-            raise BoundsError(f"a shared tensor: its memory has fewer than the {room} bytes that were said")
+            raise BoundsError(
+                f"a shared tensor: its memory has fewer than the {room} bytes that were said"
+            )
         return Shared(pool, descriptor, room)
     except BaseException:
         os.close(descriptor)
@@ -147,7 +164,13 @@ def _mapped(pool: Pool, descriptor: int, room: int) -> Shared:
 
 
 def received(
-    descriptor: Any, room: int, dtype: DType, shape: Any, strides: Any, offset: int, requires_grad: bool
+    descriptor: Any,
+    room: int,
+    dtype: DType,
+    shape: Any,
+    strides: Any,
+    offset: int,
+    requires_grad: bool,
 ) -> Value:
     """The tensor another process sent, in the memory it shares; its layout must lie inside the file that was sent."""
     ForkingPickler.register(Tensor, _reduced)

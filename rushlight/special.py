@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rushlight.ops import normalise as _normalise
+from rushlight.ops.nn import softmax as _normalise
 from rushlight.ops.registry import REGISTRY as _REGISTRY
 
 _SAME = (
@@ -69,5 +69,7 @@ globals().update({name: _REGISTRY[old].function for name, old in _RENAMED.items(
 softmax, log_softmax = _normalise.softmax, _normalise.log_softmax
 
 
-def __getattr__(name: str) -> object:  # for type checkers, which do not see the names from the registry
+def __getattr__(
+    name: str,
+) -> object:  # for type checkers, which do not see the names from the registry
     raise AttributeError(f"rushlight.special has no {name!r}")

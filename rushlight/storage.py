@@ -15,17 +15,21 @@ from rushlight.core import dtypes
 from rushlight.core.dtypes import DType
 from rushlight.core.errors import RushlightError, ShapeError
 from rushlight.core.shapes import Size, Spec
-from rushlight.devices.allocator import Lent, Storage, room_for
-from rushlight.ops import creation, inplace_views
-from rushlight.tape import call, replay
-from rushlight.tape.region import drop
-from rushlight.tape.value import Value
-from rushlight.tape.windows import check_closed, has_window
-from rushlight.tape.written import mark_written
+from rushlight.devices.shared.allocator import Lent, Storage, room_for
+from rushlight.ops.create import creation
+from rushlight.ops.surface import inplace_views
+from rushlight.tape.memory import replay
+from rushlight.tape.memory.region import drop
+from rushlight.tape.memory.windows import check_closed, has_window
+from rushlight.tape.record import call
+from rushlight.tape.record.value import Value
+from rushlight.tape.record.written import mark_written
 from rushlight.tensor import Tensor, device as Device, tensor
 
 _HANDLES: weakref.WeakValueDictionary[int, UntypedStorage] = weakref.WeakValueDictionary()
-_SIZES: weakref.WeakKeyDictionary[Storage, int] = weakref.WeakKeyDictionary()  # of those that were resized
+_SIZES: weakref.WeakKeyDictionary[Storage, int] = (
+    weakref.WeakKeyDictionary()
+)  # of those that were resized
 
 # PyTorch's cast methods of storages, by the type they give.
 CASTS = {
@@ -104,7 +108,9 @@ class UntypedStorage:
 
     def resizable(self) -> bool:
         memory = self.memory
-        return not (isinstance(memory, Lent) or sharing.block_of(memory) is not None or has_window(memory))
+        return not (
+            isinstance(memory, Lent) or sharing.block_of(memory) is not None or has_window(memory)
+        )
 
     def untyped(self) -> UntypedStorage:
         return self
@@ -138,7 +144,9 @@ class UntypedStorage:
         """Take the bytes of another storage of the same size."""
         other: UntypedStorage = source.untyped()
         if other.nbytes() != self.used:
-            raise RushlightError(f"copy_: a storage of {other.nbytes()} bytes does not fit one of {self.used}")
+            raise RushlightError(
+                f"copy_: a storage of {other.nbytes()} bytes does not fit one of {self.used}"
+            )
         self.elements().copy_(other.elements())
         return self
 
@@ -223,7 +231,11 @@ class _Kind(type):
         return isinstance(type(given), _Kind) and (cls.dtype is None or given.dtype is cls.dtype)
 
     def __call__(
-        cls, *args: Any, wrap_storage: UntypedStorage | None = None, dtype: Any = None, device: Any = None
+        cls,
+        *args: Any,
+        wrap_storage: UntypedStorage | None = None,
+        dtype: Any = None,
+        device: Any = None,
     ) -> Any:
         dtype = cls.dtype or dtype or dtypes.get_default()
         if wrap_storage is not None:
@@ -301,7 +313,9 @@ class TypedStorage(metaclass=_Kind):
 
     def __getitem__(self, place: Any) -> Any:
         if isinstance(place, slice):
-            raise RushlightError("slices of a storage are taken of its bytes: use .untyped()[a:b], or slice the tensor")
+            raise RushlightError(
+                "slices of a storage are taken of its bytes: use .untyped()[a:b], or slice the tensor"
+            )
         return self._elements()[_place(place, self.size())].item()
 
     def __setitem__(self, place: Any, value: Any) -> None:
@@ -320,7 +334,9 @@ class TypedStorage(metaclass=_Kind):
     def copy_(self, source: Any, non_blocking: Any = None) -> TypedStorage:
         """Take the numbers of another storage of as many, of whatever type."""
         if len(source) != len(self):
-            raise RushlightError(f"copy_: a storage of {len(source)} elements does not fit one of {len(self)}")
+            raise RushlightError(
+                f"copy_: a storage of {len(source)} elements does not fit one of {len(self)}"
+            )
         self._elements().copy_(source.untyped().elements(getattr(source, "dtype", dtypes.uint8)))
         return self
 
@@ -338,7 +354,9 @@ class TypedStorage(metaclass=_Kind):
 
     def type(self, dtype: Any = None, non_blocking: Any = False) -> Any:
         """The name of the class, or the numbers as another type."""
-        return f"torch.{_word(self.dtype)}Storage" if dtype is None else self._cast(_dtype_of(dtype))
+        return (
+            f"torch.{_word(self.dtype)}Storage" if dtype is None else self._cast(_dtype_of(dtype))
+        )
 
     def pickle_storage_type(self) -> str:
         return f"{_word(self.dtype)}Storage"
@@ -369,7 +387,9 @@ for _name, _dtype in CASTS.items():
 
 
 def _word(dtype: DType) -> str:
-    return {"complex64": "ComplexFloat", "complex128": "ComplexDouble"}.get(dtype.name) or dtypes.WORDS[dtype]
+    return {"complex64": "ComplexFloat", "complex128": "ComplexDouble"}.get(
+        dtype.name
+    ) or dtypes.WORDS[dtype]
 
 
 def _kind(dtype: DType) -> Any:
@@ -432,7 +452,9 @@ def untyped_storage(self: Any) -> UntypedStorage:
         found = object.__new__(UntypedStorage)
         found.memory, found.used = storage, 0
         _HANDLES[id(storage)] = found
-    found.used = used if storage in _SIZES else max(found.used, used)  # a tensor may have been resized
+    found.used = (
+        used if storage in _SIZES else max(found.used, used)
+    )  # a tensor may have been resized
     return found
 
 
@@ -460,7 +482,9 @@ def new(self: Any, *args: Any, device: Any = None) -> Any:
 
 def install() -> None:
     made: dict[str, Any] = {"storage": typed_storage, "_typed_storage": typed_storage}
-    made |= {method.__name__: method for method in (untyped_storage, storage_type, new, *sharing.METHODS)}
+    made |= {
+        method.__name__: method for method in (untyped_storage, storage_type, new, *sharing.METHODS)
+    }
     for name, method in made.items():
         setattr(Tensor, name, method)
 

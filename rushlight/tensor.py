@@ -15,28 +15,21 @@ from rushlight.core import dtypes
 from rushlight.core.dtypes import DType
 from rushlight.core.errors import OperandError, RushlightError, RushlightWarning, ShapeError
 from rushlight.core.shapes import Size
-from rushlight.devices.registry import pool_of
+from rushlight.devices.shared.registry import pool_of
 from rushlight.naming import device
-from rushlight.ops import (
-    composite,
-    creation,
-    elementwise as e,
-    inplace,
-    inplace_views,
-    layouts,
-    parts,
-    shortcuts,
-    wiring,
-)
+from rushlight.ops.create import creation
+from rushlight.ops.pointwise import arithmetic as e, scaled
 from rushlight.ops.registry import REGISTRY
-from rushlight.tape import call
-from rushlight.tape.hook_tables import Handle, add_to
-from rushlight.tape.hooks import Kept, check_same, hook_value
-from rushlight.tape.needed import edge_of
-from rushlight.tape.roots import backward, backward_from
-from rushlight.tape.shortcut import PLAIN
-from rushlight.tape.state import STATE
-from rushlight.tape.value import Leaf, Node, Output, Value
+from rushlight.ops.surface import inplace, inplace_views, layouts, shortcuts, wiring
+from rushlight.ops.view import complex_parts
+from rushlight.tape.program.shortcut import PLAIN
+from rushlight.tape.record import call
+from rushlight.tape.record.hook_tables import Handle, add_to
+from rushlight.tape.record.needed import edge_of
+from rushlight.tape.record.state import STATE
+from rushlight.tape.record.value import Leaf, Node, Output, Value
+from rushlight.tape.walk.hooks import Kept, check_same, hook_value
+from rushlight.tape.walk.roots import backward, backward_from
 
 __all__ = ["Handle", "Size", "Tensor", "device", "tensor", "wiring"]
 
@@ -44,7 +37,10 @@ __all__ = ["Handle", "Size", "Tensor", "device", "tensor", "wiring"]
 class Tensor(Value):
     """An n-dimensional array on a device, with its place on the tape."""
 
-    __slots__ = ("__dict__", "kept_grad")  # users note things on their tensors, and find them again in copies and files
+    __slots__ = (
+        "__dict__",
+        "kept_grad",
+    )  # users note things on their tensors, and find them again in copies and files
 
     if TYPE_CHECKING:
 
@@ -95,19 +91,19 @@ class Tensor(Value):
 
     @property
     def real(self) -> Any:
-        return parts.real_part(self)
+        return complex_parts.real_part(self)
 
     @real.setter
     def real(self, value: Any) -> None:
-        parts.real_part(self).copy_(value)  # type: ignore[attr-defined]
+        complex_parts.real_part(self).copy_(value)  # type: ignore[attr-defined]
 
     @property
     def imag(self) -> Any:
-        return parts.imag_part(self)
+        return complex_parts.imag_part(self)
 
     @imag.setter
     def imag(self, value: Any) -> None:
-        parts.imag_part(self).copy_(value)  # type: ignore[attr-defined]
+        complex_parts.imag_part(self).copy_(value)  # type: ignore[attr-defined]
 
     def __len__(self) -> int:
         if not self.spec.shape:
@@ -133,7 +129,9 @@ class Tensor(Value):
             self.node.grad = None if kept is None else kept.grad
         elif not requires_grad and edge is not None:
             if type(edge) is not Leaf:
-                raise RushlightError("requires_grad can only be changed on leaves; use .detach() on a result")
+                raise RushlightError(
+                    "requires_grad can only be changed on leaves; use .detach() on a result"
+                )
             self.node = None
             self._keep(edge.grad)
         return self
@@ -202,7 +200,13 @@ class Tensor(Value):
         workers: int = 1,
     ) -> None:
         """Sum the gradients of this value into the leaves' `.grad`."""
-        usual = gradient is None and inputs is None and not create_graph and type(workers) is int and workers == 1
+        usual = (
+            gradient is None
+            and inputs is None
+            and not create_graph
+            and type(workers) is int
+            and workers == 1
+        )
         if usual and backward_from(self, bool(retain_graph)):
             return
         backward([self], [gradient], retain_graph, create_graph, None, inputs, workers=workers)
@@ -227,7 +231,9 @@ class Tensor(Value):
     def register_post_accumulate_grad_hook(self, hook: Callable[[Any], None]) -> Handle:
         """Call `hook` with this leaf after its `.grad` has been summed."""
         if type(self.node) is not Leaf:
-            raise RushlightError("register_post_accumulate_grad_hook: only leaves that require gradients have one")
+            raise RushlightError(
+                "register_post_accumulate_grad_hook: only leaves that require gradients have one"
+            )
         return add_to(self.node.post_hooks, hook)
 
     def retain_grad(self) -> None:
@@ -268,10 +274,16 @@ class Tensor(Value):
             elif isinstance(given, dtypes_bool):
                 flags.append(given)
             elif given is not None:
-                raise TypeError(f"to(): takes a type, a device or a tensor, got {type(given).__name__}")
+                raise TypeError(
+                    f"to(): takes a type, a device or a tensor, got {type(given).__name__}"
+                )
         copy = flags[1] if len(flags) > 1 else copy
         if dtype is not None and self.spec.dtype.kind == "c" and dtype.kind not in "cb":
-            warnings.warn(f"to: complex numbers as {dtype.name} lose their imaginary parts", UserWarning, stacklevel=2)
+            warnings.warn(
+                f"to: complex numbers as {dtype.name} lose their imaginary parts",
+                UserWarning,
+                stacklevel=2,
+            )
         out: Value = self if dtype is None else e.cast(self, dtype)
         if where is not None:
             out = interop.move(out, pool_of(creation.device_name(where)))
@@ -286,7 +298,9 @@ class Tensor(Value):
             return f"torch.{'cuda.' if self.device.type == 'cuda' else ''}{word}Tensor"
         if dtype is Tensor:
             return self.to(dtypes.get_default())
-        return self.to(dtypes.by_word(dtype) if isinstance(dtype, str) else getattr(dtype, "dtype", dtype))
+        return self.to(
+            dtypes.by_word(dtype) if isinstance(dtype, str) else getattr(dtype, "dtype", dtype)
+        )
 
     def float(self, memory_format: Any = None) -> Tensor:
         return self.to(dtypes.float32, memory_format=memory_format)
@@ -327,8 +341,16 @@ class Tensor(Value):
     def cpu(self, memory_format: Any = None) -> Tensor:
         return self.to("cpu", memory_format=memory_format)
 
-    def cuda(self, device: Any = None, non_blocking: Any = False, memory_format: Any = None) -> Tensor:
-        return self.to("cuda" if device is None else f"cuda:{device}" if isinstance(device, dtypes_int) else device)
+    def cuda(
+        self, device: Any = None, non_blocking: Any = False, memory_format: Any = None
+    ) -> Tensor:
+        return self.to(
+            "cuda"
+            if device is None
+            else f"cuda:{device}"
+            if isinstance(device, dtypes_int)
+            else device
+        )
 
     def numpy(self, *, force: Any = False) -> Any:
         """The elements as a NumPy array: the same memory on the CPU."""
@@ -351,14 +373,21 @@ class Tensor(Value):
     def item(self) -> Any:
         """The one element as a Python number."""
         if self.spec.numel != 1:
-            raise ShapeError(f"item(): a tensor of {self.spec.numel} elements ({self.spec!r}) is not one number")
+            raise ShapeError(
+                f"item(): a tensor of {self.spec.numel} elements ({self.spec!r}) is not one number"
+            )
         return interop.to_list(self)[0]
 
     def tolist(self) -> Any:
         return interop.to_numpy(self.detach(), copy=True).tolist()
 
     def __dlpack__(
-        self, *, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: Any = None
+        self,
+        *,
+        stream: Any = None,
+        max_version: Any = None,
+        dl_device: Any = None,
+        copy: Any = None,
     ) -> Any:
         return dlpack.give(self, stream, max_version, dl_device, copy)
 
@@ -366,7 +395,9 @@ class Tensor(Value):
         return dlpack.device_pair(self)
 
     def __float__(self) -> Any:
-        if self.node is not None:  # as PyTorch does; it is also how a tensor gets where an op takes a number
+        if (
+            self.node is not None
+        ):  # as PyTorch does; it is also how a tensor gets where an op takes a number
             warnings.warn(
                 "float() of a tensor that requires gradients: no gradient will come from the number; say so with .detach() or "
                 ".item()",
@@ -383,12 +414,16 @@ class Tensor(Value):
         if not isinstance(value, complex):
             return value
         if value.imag:
-            raise RushlightError(f"the complex number {value} is no real one; take .real or .abs() first")
+            raise RushlightError(
+                f"the complex number {value} is no real one; take .real or .abs() first"
+            )
         return value.real
 
     def __index__(self) -> Any:
         if self.spec.differentiable:
-            raise TypeError(f"only integer tensors of one element can be an index, got {self.spec!r}")
+            raise TypeError(
+                f"only integer tensors of one element can be an index, got {self.spec!r}"
+            )
         return dtypes_int(self.item())
 
     def __complex__(self) -> complex:
@@ -413,7 +448,9 @@ class Tensor(Value):
     def __contains__(self, value: Any) -> Any:
         found = self == value
         if not isinstance(found, Value):
-            raise OperandError(f"in: a tensor holds numbers, not {type(value).__name__}; ask for a number or a tensor")
+            raise OperandError(
+                f"in: a tensor holds numbers, not {type(value).__name__}; ask for a number or a tensor"
+            )
         return dtypes_bool(found.any())  # type: ignore[attr-defined]
 
     def __repr__(self) -> str:
@@ -422,7 +459,9 @@ class Tensor(Value):
     def __format__(self, spec: str) -> str:
         """Of one number the number's own format, so that f"{loss}" reads well; of several only the plain text."""
         return (
-            format(self.item(), spec) if type(self) is Tensor and not self.spec.shape else object.__format__(self, spec)
+            format(self.item(), spec)
+            if type(self) is Tensor and not self.spec.shape
+            else object.__format__(self, spec)
         )
 
     def __reduce__(self) -> Any:
@@ -459,7 +498,7 @@ class Tensor(Value):
         return tensor(data, **{"dtype": self.dtype, "device": self.device, **named})
 
     def where(self, condition: Tensor, other: Any) -> Any:
-        return composite.where(condition, self, other)
+        return scaled.where(condition, self, other)
 
     # ---- indexing ----
 
@@ -475,7 +514,9 @@ class Tensor(Value):
     # ---- in place ----
 
     def copy_(self, source: Any, non_blocking: Any = False) -> Tensor:
-        return inplace.copy_(self, interop.move(source, self.spec.device) if isinstance(source, Value) else source)  # type: ignore[return-value]
+        return inplace.copy_(
+            self, interop.move(source, self.spec.device) if isinstance(source, Value) else source
+        )  # type: ignore[return-value]
 
     # ---- operators ----
 

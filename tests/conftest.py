@@ -18,7 +18,7 @@ import pytest
 
 from rushlight.core.config import required_devices
 from rushlight.core.errors import DeviceUnavailable
-from rushlight.devices.registry import pool_of
+from rushlight.devices.shared.registry import pool_of
 
 try:
     from hypothesis import settings
@@ -31,7 +31,9 @@ EVERYWHERE = ("cpu", "reference")  # need no hardware, so they may never skip
 
 def pytest_configure(config: pytest.Config) -> None:
     # The xdist workers inherit the folder, so each kernel is built once; `pytest --cache-clear` empties it.
-    os.environ.setdefault("RUSHLIGHT_CACHE", str(config.rootpath / ".pytest_cache" / "d" / "kernels"))
+    os.environ.setdefault(
+        "RUSHLIGHT_CACHE", str(config.rootpath / ".pytest_cache" / "d" / "kernels")
+    )
     if "PYTEST_XDIST_WORKER" in os.environ:
         # As many workers as cores: more threads would only wait for each other. Tests of threading set their own.
         os.environ.setdefault("RUSHLIGHT_THREADS", "1")
@@ -72,7 +74,9 @@ def device(request: pytest.FixtureRequest, require_device: Callable[[str], str])
     return require_device(request.param)
 
 
-def _reports(terminalreporter: pytest.TerminalReporter, outcome: str, name: str) -> Iterator[pytest.TestReport]:
+def _reports(
+    terminalreporter: pytest.TerminalReporter, outcome: str, name: str
+) -> Iterator[pytest.TestReport]:
     for report in terminalreporter.stats.get(outcome, []):
         if isinstance(report, pytest.TestReport) and name in report.nodeid:
             yield report
@@ -85,5 +89,7 @@ def _is_limit(report: pytest.TestReport) -> bool:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     for name in required_devices():
         passed = len(list(_reports(terminalreporter, "passed", name)))
-        skipped = sum(not _is_limit(report) for report in _reports(terminalreporter, "skipped", name))
+        skipped = sum(
+            not _is_limit(report) for report in _reports(terminalreporter, "skipped", name)
+        )
         terminalreporter.write_line(f"{name} (required): {passed} passed, {skipped} skipped")

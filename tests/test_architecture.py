@@ -23,7 +23,17 @@ ROOMS = (
     ("devices",),
     ("tape",),
     ("ops",),
-    ("tensor", "methods", "dlpack", "interop", "printing", "legacy", "storage", "sharing", "mapping", "naming"),
+    (
+        "tensor",
+        "methods",
+        "dlpack",
+        "interop",
+        "printing",
+        "storage",
+        "sharing",
+        "mapping",
+        "naming",
+    ),
     ("compile",),
     (
         "nn",
@@ -55,7 +65,7 @@ ROOMS = (
         "cpu",
         "testing",
         "accelerator",
-        "natives",
+        "compat",
     ),
     ("rushlight",),  # the package's own __init__, which gathers all of the above
     ("report",),
@@ -65,11 +75,11 @@ RANK = {room: rank for rank, rooms in enumerate(ROOMS) for room in rooms}
 WITHOUT_NUMPY = {"core", "scalar", "kernel"}
 ON_PUBLIC_OPS_ONLY = {"nn", "optim", "amp", "linalg", "fft", "func", "distributions", "sparse"}
 BELOW_OPS = {"scalar", "kernel", "emit", "devices"}
-NOT_A_DEVICE = {"allocator", "protocol", "registry", "transfers"}  # what other rooms may import from devices/
+NOT_A_DEVICE = {"shared"}  # what other rooms may import from devices/
 
 CHARTER = ("Owns:", "Takes:", "Gives:", "Never:")
-FILE_LINES = 600
-FUNCTION_LINES = 60
+FILE_LINES = 700
+FUNCTION_LINES = 70
 NOT_NAMES = {"helper", "helpers", "info", "manager", "misc", "stuff", "util", "utils"}
 PYTORCH_NAMES = {"utils", "swa_utils"}  # names that are PyTorch's own
 NUMBERED = re.compile(r"[a-z]_?[23]$")
@@ -158,8 +168,15 @@ def imports_stand_at_the_top(module: Module) -> Iterator[tuple[int, str]]:
 def devices_are_found_by_name(module: Module) -> Iterator[tuple[int, str]]:
     for line, target in own_imports(module.tree):
         parts = target.split(".")
-        if module.room != "devices" and parts[1:2] == ["devices"] and not NOT_A_DEVICE.issuperset(parts[2:3]):
-            yield line, f"{module.room} imports the device {target}; ask devices.registry for it by name"
+        if (
+            module.room != "devices"
+            and parts[1:2] == ["devices"]
+            and not NOT_A_DEVICE.issuperset(parts[2:3])
+        ):
+            yield (
+                line,
+                f"{module.room} imports the device {target}; ask devices.registry for it by name",
+            )
 
 
 def the_library_stands_on_ops(module: Module) -> Iterator[tuple[int, str]]:
@@ -196,7 +213,11 @@ def sizes_stay_readable(module: Module) -> Iterator[tuple[int, str]]:
 
 def names_say_something(module: Module) -> Iterator[tuple[int, str]]:
     named = [(1, part) for part in module.name.split(".") if part not in PYTORCH_NAMES]
-    named += [(node.lineno, node.name) for node in ast.walk(module.tree) if isinstance(node, FUNCTION | ast.ClassDef)]
+    named += [
+        (node.lineno, node.name)
+        for node in ast.walk(module.tree)
+        if isinstance(node, FUNCTION | ast.ClassDef)
+    ]
     for line, name in named:
         words = set(re.findall(r"[a-z]+", re.sub(r"([A-Z])", r"_\1", name).lower()))
         if words & NOT_NAMES or (NUMBERED.search(name) and name.strip("_") not in NUMBERED_MATHS):
@@ -224,7 +245,9 @@ def modules() -> list[Module]:
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
 def test_rule(rule: Rule, modules: list[Module]):
     broken = [
-        f"{module.path.relative_to(PACKAGE.parent)}:{line}: {text}" for module in modules for line, text in rule(module)
+        f"{module.path.relative_to(PACKAGE.parent)}:{line}: {text}"
+        for module in modules
+        for line, text in rule(module)
     ]
     assert not broken, "\n" + "\n".join(broken)
 
@@ -249,6 +272,8 @@ BROKEN = [
 ]
 
 
-@pytest.mark.parametrize("rule, path, source", BROKEN, ids=[f"{r.__name__}-{n}" for n, (r, _, _) in enumerate(BROKEN)])
+@pytest.mark.parametrize(
+    "rule, path, source", BROKEN, ids=[f"{r.__name__}-{n}" for n, (r, _, _) in enumerate(BROKEN)]
+)
 def test_rule_finds(rule: Rule, path: str, source: str):
     assert list(rule(parse(PACKAGE / path, source)))

@@ -27,7 +27,9 @@ def _ring(number: int, frame: FrameType | None) -> None:
 @pytest.fixture(autouse=True)
 def time_limit() -> Iterator[None]:
     """Imported by the files whose tests may hang."""
-    if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "setitimer"):
+    if threading.current_thread() is not threading.main_thread() or not hasattr(
+        signal, "setitimer"
+    ):
         yield
         return
     before = signal.signal(signal.SIGALRM, _ring)

@@ -10,7 +10,12 @@ from __future__ import annotations
 import math as _math
 import sys as _sys
 
-from rushlight.array_api import array as _array, elementwise as _elementwise, fft as fft, linalg as linalg
+from rushlight.array_api import (
+    array as _array,
+    elementwise as _elementwise,
+    fft as fft,
+    linalg as linalg,
+)
 from rushlight.array_api.creation import (
     arange,
     asarray,

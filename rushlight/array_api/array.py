@@ -16,7 +16,7 @@ from typing import Any
 
 from rushlight.core import dtypes
 from rushlight.core.dtypes import DType
-from rushlight.ops import creation
+from rushlight.ops.create import creation
 from rushlight.ops.registry import REGISTRY
 from rushlight.tensor import Tensor, device as Device
 
@@ -74,7 +74,9 @@ class Array:
     @property
     def T(self) -> Array:
         if self.ndim != 2:
-            raise ValueError(f"T is for matrices, got {self.ndim} dimensions; use permute_dims or mT")
+            raise ValueError(
+                f"T is for matrices, got {self.ndim} dimensions; use permute_dims or mT"
+            )
         return wrap(op("transpose")(self._tensor, 0, 1))
 
     @property
@@ -93,9 +95,17 @@ class Array:
         return namespace(api_version)
 
     def __dlpack__(
-        self, /, *, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: Any = None
+        self,
+        /,
+        *,
+        stream: Any = None,
+        max_version: Any = None,
+        dl_device: Any = None,
+        copy: Any = None,
     ) -> Any:
-        return self._tensor.__dlpack__(stream=stream, max_version=max_version, dl_device=dl_device, copy=copy)
+        return self._tensor.__dlpack__(
+            stream=stream, max_version=max_version, dl_device=dl_device, copy=copy
+        )
 
     def __dlpack_device__(self, /) -> tuple[Any, Any]:
         return self._tensor.__dlpack_device__()
@@ -107,7 +117,9 @@ class Array:
 
     def _one(self, kinds: str, what: str) -> Any:
         if self.shape or self.dtype.kind not in kinds:
-            raise TypeError(f"{what} takes an array of no dimensions of a fitting type, got {self._tensor.spec!r}")
+            raise TypeError(
+                f"{what} takes an array of no dimensions of a fitting type, got {self._tensor.spec!r}"
+            )
         return self._tensor.item()
 
     def __bool__(self) -> bool:
@@ -137,7 +149,9 @@ class Array:
         if isinstance(value, (Array, Tensor)):
             value = unwrap(value)
             if promoted(self.dtype, value.dtype) is not self.dtype:
-                raise TypeError(f"an array of {value.dtype.name} is not stored in one of {self.dtype.name}")
+                raise TypeError(
+                    f"an array of {value.dtype.name} is not stored in one of {self.dtype.name}"
+                )
             if flipped:
                 value = op("flip")(op("broadcast_to")(value, self._tensor[plain].shape), flipped)
         else:
@@ -190,7 +204,9 @@ def promoted(*types: DType) -> DType:
     for other in types[1:]:
         kinds = {"u": "i", "c": "f"}
         if kinds.get(result.kind, result.kind) != kinds.get(other.kind, other.kind):
-            raise TypeError(f"arrays of {result.name} and {other.name} do not mix; cast one with astype")
+            raise TypeError(
+                f"arrays of {result.name} and {other.name} do not mix; cast one with astype"
+            )
         result = dtypes.promote(result, other)
     return result
 
@@ -210,7 +226,9 @@ def scalar_for(tensor: Tensor, value: Any) -> Tensor:
         "c": (bool, int, float, complex),
     }[tensor.dtype.kind]
     if not isinstance(value, fits) or (isinstance(value, bool) and tensor.dtype.kind != "b"):
-        raise TypeError(f"a {type(value).__name__} does not mix with an array of {tensor.dtype.name}")
+        raise TypeError(
+            f"a {type(value).__name__} does not mix with an array of {tensor.dtype.name}"
+        )
     if tensor.dtype.kind in "iu" and isinstance(value, int):
         bits = 8 * tensor.dtype.itemsize - (tensor.dtype.kind == "i")
         if not (-(1 << bits) if tensor.dtype.kind == "i" else 0) <= value < 1 << bits:

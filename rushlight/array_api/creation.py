@@ -9,7 +9,8 @@ from rushlight import dlpack, settings
 from rushlight.array_api.array import Array, op, promoted, unwrap, wrap
 from rushlight.core import dtypes
 from rushlight.core.dtypes import DType
-from rushlight.ops import creation, queries
+from rushlight.ops.create import creation
+from rushlight.ops.surface import queries
 from rushlight.tensor import Tensor, device as Device, tensor as make_tensor
 
 Shape = int | tuple[int, ...]
@@ -19,7 +20,9 @@ def _sizes(shape: Shape) -> tuple[int, ...]:
     return (shape,) if isinstance(shape, int) else tuple(shape)
 
 
-def asarray(obj: Any, /, *, dtype: DType | None = None, device: Any = None, copy: bool | None = None) -> Array:
+def asarray(
+    obj: Any, /, *, dtype: DType | None = None, device: Any = None, copy: bool | None = None
+) -> Array:
     """Numbers, nested sequences, arrays and what speaks DLPack as an array; the same memory where it can be."""
     if isinstance(obj, Array):
         obj = obj._tensor
@@ -27,9 +30,15 @@ def asarray(obj: Any, /, *, dtype: DType | None = None, device: Any = None, copy
         obj = _numbers(obj)
     if isinstance(obj, (bool, int, float, complex, list)):
         if copy is False:
-            raise ValueError(f"asarray: {type(obj).__name__} has no memory to share; leave copy at None")
+            raise ValueError(
+                f"asarray: {type(obj).__name__} has no memory to share; leave copy at None"
+            )
         return wrap(make_tensor(obj, dtype=dtype, device=device))
-    if not isinstance(obj, Tensor) and not hasattr(obj, "__dlpack__") and not hasattr(obj, "__array_interface__"):
+    if (
+        not isinstance(obj, Tensor)
+        and not hasattr(obj, "__dlpack__")
+        and not hasattr(obj, "__array_interface__")
+    ):
         raise TypeError(f"asarray: {type(obj).__name__} is no array, number or sequence")
     made = settings.asarray(obj, dtype=dtype, device=device, copy=copy)
     return wrap(made)
@@ -62,7 +71,9 @@ def arange(
         raise ValueError("arange: the step must not be 0")
     if (stop - start) / step <= 0:
         whole = all(isinstance(n, int) for n in (start, stop, step))
-        return empty(0, dtype=dtype or (dtypes.int64 if whole else dtypes.get_default()), device=device)
+        return empty(
+            0, dtype=dtype or (dtypes.int64 if whole else dtypes.get_default()), device=device
+        )
     return wrap(creation.arange(start, stop, step, dtype=dtype, device=device))
 
 
@@ -101,13 +112,21 @@ def full(shape: Shape, fill_value: Any, *, dtype: DType | None = None, device: A
     return wrap(creation.full(_sizes(shape), fill_value, dtype=dtype, device=device))
 
 
-def full_like(x: Any, /, fill_value: Any, *, dtype: DType | None = None, device: Any = None) -> Array:
+def full_like(
+    x: Any, /, fill_value: Any, *, dtype: DType | None = None, device: Any = None
+) -> Array:
     """One value everywhere, with another array's shape, type and device."""
     return wrap(op("full_like")(unwrap(x), fill_value, dtype=dtype, device=device))
 
 
 def eye(
-    n_rows: int, n_cols: int | None = None, /, *, k: int = 0, dtype: DType | None = None, device: Any = None
+    n_rows: int,
+    n_cols: int | None = None,
+    /,
+    *,
+    k: int = 0,
+    dtype: DType | None = None,
+    device: Any = None,
 ) -> Array:
     """Ones on the k-th diagonal, zeros elsewhere."""
     columns = n_rows if n_cols is None else n_cols
@@ -133,7 +152,9 @@ def linspace(
     dtype = dtype or dtypes.get_default()
     if dtype.kind == "c":
         parts = [
-            unwrap(linspace(a, b, num, dtype=dtypes.real_type(dtype), device=device, endpoint=endpoint))
+            unwrap(
+                linspace(a, b, num, dtype=dtypes.real_type(dtype), device=device, endpoint=endpoint)
+            )
             for a, b in zip(_parts(start), _parts(stop), strict=True)
         ]
         return wrap(op("complex")(*parts))
@@ -172,7 +193,9 @@ def astype(x: Any, dtype: DType, /, *, copy: bool = True, device: Any = None) ->
     """The elements in another type; a copy, unless copy=False and nothing changes."""
     tensor = unwrap(x)
     if tensor.dtype.kind == "c" and dtype.kind not in "cb":
-        raise TypeError(f"astype: {tensor.dtype.name} is not cast to {dtype.name}; take real or imag first")
+        raise TypeError(
+            f"astype: {tensor.dtype.name} is not cast to {dtype.name}; take real or imag first"
+        )
     return wrap(tensor.to(device, dtype, copy=copy))
 
 
@@ -187,7 +210,11 @@ def can_cast(from_: Any, to: DType, /) -> bool:
 
 def result_type(*arrays_and_dtypes: Any) -> DType:
     """The type in which arrays, types and numbers meet."""
-    types = [a if isinstance(a, DType) else unwrap(a).dtype for a in arrays_and_dtypes if not _is_number(a)]
+    types = [
+        a if isinstance(a, DType) else unwrap(a).dtype
+        for a in arrays_and_dtypes
+        if not _is_number(a)
+    ]
     numbers = [a for a in arrays_and_dtypes if _is_number(a)]
     if not types:
         raise TypeError("result_type: at least one array or type is needed")
@@ -199,7 +226,9 @@ def result_type(*arrays_and_dtypes: Any) -> DType:
         if kind == "c" and common.kind == "f":
             common = dtypes.complex_type(common)
         elif order[kind] > order[common.kind] or (kind == "b") != (common.kind == "b"):
-            raise TypeError(f"result_type: a {type(number).__name__} does not mix with {common.name}")
+            raise TypeError(
+                f"result_type: a {type(number).__name__} does not mix with {common.name}"
+            )
     return common
 
 
@@ -248,7 +277,9 @@ class iinfo:
 
 def broadcast_arrays(*arrays: Any) -> list[Array]:
     """Arrays broadcast against each other."""
-    return [wrap(t) for t in op("broadcast_tensors")(*[unwrap(a) for a in arrays])] if arrays else []
+    return (
+        [wrap(t) for t in op("broadcast_tensors")(*[unwrap(a) for a in arrays])] if arrays else []
+    )
 
 
 def broadcast_to(x: Any, /, shape: Sequence[int]) -> Array:

@@ -106,7 +106,10 @@ def _unary(name: str, inner: str, kinds: str) -> Callable[[Any], Array]:
     def function(x: Any, /) -> Array:
         tensor = unwrap(x)
         check_kind(name, tensor.dtype, kinds)
-        if inner in ("isfinite", "isinf", "isnan", "real", "sgn", "conj_physical") and tensor.dtype.kind in "iu":
+        if (
+            inner in ("isfinite", "isinf", "isnan", "real", "sgn", "conj_physical")
+            and tensor.dtype.kind in "iu"
+        ):
             return _of_integer(inner, tensor)
         result = op(inner)(tensor)
         if inner == "sgn" and tensor.dtype.kind == "f":
@@ -194,7 +197,9 @@ def _in_place(function: Callable[..., Array]) -> Callable[..., Any]:
             return NotImplemented
         result = function(self, other)
         if result.dtype is not self.dtype or result.shape != self.shape:
-            raise TypeError(f"in place: a result {result._tensor.spec!r} does not fit into {self._tensor.spec!r}")
+            raise TypeError(
+                f"in place: a result {result._tensor.spec!r} does not fit into {self._tensor.spec!r}"
+            )
         self._tensor.copy_(result._tensor)
         return self
 
@@ -211,7 +216,12 @@ def install() -> None:
         made[f"__i{symbol}__"] = _in_place(function)
     for symbol, name in COMPARISONS.items():
         made[f"__{symbol}__"] = _forward(FUNCTIONS[name])
-    for symbol, name in (("abs", "abs"), ("invert", "bitwise_invert"), ("neg", "negative"), ("pos", "positive")):
+    for symbol, name in (
+        ("abs", "abs"),
+        ("invert", "bitwise_invert"),
+        ("neg", "negative"),
+        ("pos", "positive"),
+    ):
         made[f"__{symbol}__"] = FUNCTIONS[name]
     for name, method in made.items():
         setattr(Array, name, method)

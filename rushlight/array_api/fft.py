@@ -14,7 +14,9 @@ _NORMS = ("backward", "ortho", "forward")
 
 
 def _line(name: str, inner: Callable[..., Any], kinds: str, doc: str) -> Callable[..., Array]:
-    def function(x: Any, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> Array:
+    def function(
+        x: Any, /, *, n: int | None = None, axis: int = -1, norm: str = "backward"
+    ) -> Array:
         tensor = unwrap(x)
         check_kind(name, tensor.dtype, kinds)
         _check_norm(name, norm)
@@ -25,7 +27,12 @@ def _line(name: str, inner: Callable[..., Any], kinds: str, doc: str) -> Callabl
 
 def _plane(name: str, inner: Callable[..., Any], kinds: str, doc: str) -> Callable[..., Array]:
     def function(
-        x: Any, /, *, s: Sequence[int] | None = None, axes: Sequence[int] | None = None, norm: str = "backward"
+        x: Any,
+        /,
+        *,
+        s: Sequence[int] | None = None,
+        axes: Sequence[int] | None = None,
+        norm: str = "backward",
     ) -> Array:
         tensor = unwrap(x)
         check_kind(name, tensor.dtype, kinds)
@@ -48,17 +55,33 @@ def _check_norm(name: str, norm: str) -> None:
 
 fft = _line("fft", F.fft, "floating", "The transform along an axis.")
 ifft = _line("ifft", F.ifft, "floating", "The inverse transform along an axis.")
-rfft = _line("rfft", F.rfft, "real floating", "The first half of a real array's transform along an axis.")
+rfft = _line(
+    "rfft", F.rfft, "real floating", "The first half of a real array's transform along an axis."
+)
 irfft = _line("irfft", F.irfft, "floating", "The real array of which half a transform is given.")
-hfft = _line("hfft", F.hfft, "floating", "The real transform of an array that is its own conjugate reversed.")
+hfft = _line(
+    "hfft", F.hfft, "floating", "The real transform of an array that is its own conjugate reversed."
+)
 ihfft = _line("ihfft", F.ihfft, "real floating", "The inverse of hfft.")
 fftn = _plane("fftn", F.fftn, "floating", "The transform along several axes.")
 ifftn = _plane("ifftn", F.ifftn, "floating", "The inverse transform along several axes.")
-rfftn = _plane("rfftn", F.rfftn, "real floating", "The first half of a real array's transform along several axes.")
-irfftn = _plane("irfftn", F.irfftn, "floating", "The real array of which half a transform along several axes is given.")
+rfftn = _plane(
+    "rfftn",
+    F.rfftn,
+    "real floating",
+    "The first half of a real array's transform along several axes.",
+)
+irfftn = _plane(
+    "irfftn",
+    F.irfftn,
+    "floating",
+    "The real array of which half a transform along several axes is given.",
+)
 
 
-def _steps(name: str, inner: Callable[..., Any], n: int, d: float, dtype: DType | None, device: Any) -> Array:
+def _steps(
+    name: str, inner: Callable[..., Any], n: int, d: float, dtype: DType | None, device: Any
+) -> Array:
     dtype = dtype or dtypes.get_default()
     check_kind(name, dtype, "real floating")
     return wrap(inner(n, d, dtype=dtype, device=device))

@@ -8,8 +8,8 @@ from rushlight.array_api.creation import isdtype
 from rushlight.core import dtypes
 from rushlight.core.dtypes import DType
 from rushlight.core.errors import DTypeError, RushlightError
-from rushlight.devices.registry import pool_of
-from rushlight.ops import creation
+from rushlight.devices.shared.registry import pool_of
+from rushlight.ops.create import creation
 from rushlight.ops.family.build import check_device_dtype
 from rushlight.tensor import device as Device
 

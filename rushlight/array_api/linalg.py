@@ -33,7 +33,9 @@ def _in_place(self: Any, other: Any, /) -> Any:
         return NotImplemented
     result = matmul(self, other)
     if result.shape != self.shape or result.dtype is not self.dtype:
-        raise TypeError(f"in place: a result {result._tensor.spec!r} does not fit into {self._tensor.spec!r}")
+        raise TypeError(
+            f"in place: a result {result._tensor.spec!r} does not fit into {self._tensor.spec!r}"
+        )
     self._tensor.copy_(result._tensor)
     return self
 
@@ -53,11 +55,15 @@ def vecdot(x1: Any, x2: Any, /, *, axis: int = -1) -> Array:
     """Products (of complex numbers with the conjugate of the first) summed along an axis."""
     first, second = operands("vecdot", "numeric", x1, x2)
     if not -min(first.ndim, second.ndim) <= axis < 0:
-        raise ValueError(f"vecdot: the axis is counted from the end and lies in both arrays, got {axis}")
+        raise ValueError(
+            f"vecdot: the axis is counted from the end and lies in both arrays, got {axis}"
+        )
     if first.dtype.kind == "c":
         first = op("conj_physical")(first)
     if first.shape[axis] != second.shape[axis]:
-        raise ValueError(f"vecdot: {first.spec!r} and {second.spec!r} differ in size along axis {axis}")
+        raise ValueError(
+            f"vecdot: {first.spec!r} and {second.spec!r} differ in size along axis {axis}"
+        )
     product = op("mul")(first, second)
     return wrap(op("sum")(product, axis).to(product.dtype))
 
@@ -77,7 +83,9 @@ def cross(x1: Any, x2: Any, /, *, axis: int = -1) -> Array:
     """The cross product of 3-vectors along an axis."""
     first, second = operands("cross", "numeric", x1, x2)
     if first.shape[axis] != 3 or second.shape[axis] != 3:
-        raise ValueError(f"cross: {first.spec!r} and {second.spec!r} must have size 3 along axis {axis}")
+        raise ValueError(
+            f"cross: {first.spec!r} and {second.spec!r} must have size 3 along axis {axis}"
+        )
     return wrap(L.cross(first, second, dim=axis))
 
 
@@ -125,7 +133,9 @@ def matrix_power(x: Any, n: int, /) -> Array:
 
 def matrix_rank(x: Any, /, *, rtol: Any = None) -> Array:
     """How many singular values are above rtol times the largest."""
-    return wrap(L.matrix_rank(_floating("matrix_rank", x), rtol=unwrap(rtol) if is_array(rtol) else rtol))
+    return wrap(
+        L.matrix_rank(_floating("matrix_rank", x), rtol=unwrap(rtol) if is_array(rtol) else rtol)
+    )
 
 
 def outer(x1: Any, x2: Any, /) -> Array:

@@ -7,7 +7,7 @@ from typing import Any
 
 from rushlight.array_api.array import Array, check_kind, is_array, op, promoted, unwrap, wrap
 from rushlight.core.shapes import view_strides, wrap_dim
-from rushlight.ops import views
+from rushlight.ops.view import views
 
 
 def _axis(axis: int, rank: int, name: str) -> int:
@@ -37,7 +37,9 @@ def stack(arrays: Sequence[Any], /, *, axis: int = 0) -> Array:
     if not tensors:
         raise ValueError("stack: at least one array is needed")
     common = promoted(*[t.dtype for t in tensors])
-    return wrap(op("stack")([t.to(common) for t in tensors], _axis(axis, tensors[0].ndim + 1, "stack")))
+    return wrap(
+        op("stack")([t.to(common) for t in tensors], _axis(axis, tensors[0].ndim + 1, "stack"))
+    )
 
 
 def unstack(x: Any, /, *, axis: int = 0) -> tuple[Array, ...]:
@@ -55,7 +57,9 @@ def expand_dims(x: Any, /, *, axis: int = 0) -> Array:
 def squeeze(x: Any, /, axis: int | tuple[int, ...]) -> Array:
     """Without axes of size 1."""
     tensor = unwrap(x)
-    axes = tuple(_axis(a, tensor.ndim, "squeeze") for a in ((axis,) if isinstance(axis, int) else axis))
+    axes = tuple(
+        _axis(a, tensor.ndim, "squeeze") for a in ((axis,) if isinstance(axis, int) else axis)
+    )
     if any(tensor.shape[a] != 1 for a in axes):
         raise ValueError(f"squeeze: the axes {axes} of {tensor.spec!r} must have size 1")
     return wrap(op("squeeze")(tensor, axes) if axes else tensor)
@@ -105,11 +109,15 @@ def reshape(x: Any, /, shape: tuple[int, ...], *, copy: bool | None = None) -> A
     tensor = unwrap(x)
     target = views.resolve_shape(tuple(shape), tensor.spec.numel, "reshape", tensor.shape)
     if copy is False and view_strides(tensor.shape, tensor.spec.strides, target) is None:
-        raise ValueError(f"reshape: {tensor.spec!r} as {list(target)} needs a copy; leave copy at None")
+        raise ValueError(
+            f"reshape: {tensor.spec!r} as {list(target)} needs a copy; leave copy at None"
+        )
     return wrap(op("reshape")(op("clone")(tensor) if copy else tensor, target))
 
 
-def roll(x: Any, /, shift: int | tuple[int, ...], *, axis: int | tuple[int, ...] | None = None) -> Array:
+def roll(
+    x: Any, /, shift: int | tuple[int, ...], *, axis: int | tuple[int, ...] | None = None
+) -> Array:
     """Elements shifted along axes, those that fall off come in at the other end."""
     tensor = unwrap(x)
     if axis is None:

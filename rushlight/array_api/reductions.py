@@ -13,7 +13,13 @@ Axis = int | tuple[int, ...] | None
 
 
 def _axes(tensor: Tensor, axis: Axis) -> tuple[int, ...]:
-    given = tuple(range(tensor.ndim)) if axis is None else (axis,) if isinstance(axis, int) else tuple(axis)
+    given = (
+        tuple(range(tensor.ndim))
+        if axis is None
+        else (axis,)
+        if isinstance(axis, int)
+        else tuple(axis)
+    )
     for a in given:
         if not -tensor.ndim <= a < tensor.ndim:
             raise IndexError(f"axis {a} is out of range for {tensor.ndim} dimensions")
@@ -28,7 +34,9 @@ def _summed_type(dtype: DType, wanted: DType | None) -> DType:
     return dtypes.int64 if dtype.kind == "i" else dtypes.uint64
 
 
-def sum(x: Any, /, *, axis: Axis = None, dtype: DType | None = None, keepdims: bool = False) -> Array:
+def sum(
+    x: Any, /, *, axis: Axis = None, dtype: DType | None = None, keepdims: bool = False
+) -> Array:
     """The sum over axes."""
     tensor = unwrap(x)
     check_kind("sum", tensor.dtype, "numeric")
@@ -37,7 +45,9 @@ def sum(x: Any, /, *, axis: Axis = None, dtype: DType | None = None, keepdims: b
     return wrap(op("sum")(tensor, axes, keepdims).to(tensor.dtype) if axes else op("clone")(tensor))
 
 
-def prod(x: Any, /, *, axis: Axis = None, dtype: DType | None = None, keepdims: bool = False) -> Array:
+def prod(
+    x: Any, /, *, axis: Axis = None, dtype: DType | None = None, keepdims: bool = False
+) -> Array:
     """The product over axes."""
     tensor = unwrap(x)
     check_kind("prod", tensor.dtype, "numeric")
@@ -122,7 +132,9 @@ def count_nonzero(x: Any, /, *, axis: Axis = None, keepdims: bool = False) -> Ar
     return wrap(op("sum")(counted, axes, keepdims) if axes else counted)
 
 
-def _running(inner: str, x: Any, axis: int | None, dtype: DType | None, include_initial: bool) -> Array:
+def _running(
+    inner: str, x: Any, axis: int | None, dtype: DType | None, include_initial: bool
+) -> Array:
     tensor = unwrap(x)
     check_kind(f"cumulative_{'sum' if inner == 'cumsum' else 'prod'}", tensor.dtype, "numeric")
     if axis is None:
@@ -153,11 +165,15 @@ def cumulative_prod(
     return _running("cumprod", x, axis, dtype, include_initial)
 
 
-def diff(x: Any, /, *, axis: int = -1, n: int = 1, prepend: Any = None, append: Any = None) -> Array:
+def diff(
+    x: Any, /, *, axis: int = -1, n: int = 1, prepend: Any = None, append: Any = None
+) -> Array:
     """Differences of neighbours along an axis, n times."""
     tensor = unwrap(x)
     check_kind("diff", tensor.dtype, "numeric")
-    ends = {name: unwrap(v) for name, v in (("prepend", prepend), ("append", append)) if v is not None}
+    ends = {
+        name: unwrap(v) for name, v in (("prepend", prepend), ("append", append)) if v is not None
+    }
     return wrap(op("diff")(tensor, n, axis, **ends))
 
 
@@ -253,7 +269,9 @@ def _distinct(x: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     tensor = unwrap(x)
     flat = tensor.reshape(-1)
     if tensor.dtype.kind == "c":  # by real, then by imaginary part
-        rows, inverse, counts = op("unique")(op("view_as_real")(flat), dim=0, return_inverse=True, return_counts=True)
+        rows, inverse, counts = op("unique")(
+            op("view_as_real")(flat), dim=0, return_inverse=True, return_counts=True
+        )
         values = op("complex")(rows[:, 0], rows[:, 1])
     else:
         values, inverse, counts = op("unique")(flat, return_inverse=True, return_counts=True)

@@ -17,17 +17,17 @@ from rushlight.core.errors import RushlightError
 from rushlight.func.vmap import vmap
 from rushlight.sparse.coo import SparseTensor, as_gradient
 from rushlight.sparse.gradients import showing_walk
-from rushlight.tape import roots
-from rushlight.tape.anomaly import (
+from rushlight.tape.anomaly.mode import (
     detect_anomaly,
     is_anomaly_check_nan_enabled,
     is_anomaly_enabled,
     set_detect_anomaly,
 )
-from rushlight.tape.edges import ends
-from rushlight.tape.function import Function, once_differentiable
-from rushlight.tape.roots import backward
-from rushlight.tape.state import enable_grad, inference_mode, no_grad, set_grad_enabled
+from rushlight.tape.record.function import Function, once_differentiable
+from rushlight.tape.record.state import enable_grad, inference_mode, no_grad, set_grad_enabled
+from rushlight.tape.walk import roots
+from rushlight.tape.walk.edges import ends
+from rushlight.tape.walk.roots import backward
 
 __all__ = [
     "Function",
@@ -76,23 +76,36 @@ def grad(
     batch: one pass, by `vmap`, for all of them.
     """
     if materialize_grads and allow_unused is False:
-        raise ValueError("grad: materialize_grads=True gives zeros for unused inputs; leave allow_unused out, or True")
+        raise ValueError(
+            "grad: materialize_grads=True gives zeros for unused inputs; leave allow_unused out, or True"
+        )
     wanted = ends(inputs)
     asked = [x._of if isinstance(x, SparseTensor) else x for x in wanted]
     options = retain_graph, create_graph, bool(allow_unused), materialize_grads
     if is_grads_batched:
         found = _grad_of_batch(outputs, asked, grad_outputs, options, workers)
     else:
-        found = roots.grad(outputs, asked, grad_outputs, *options, workers=workers, make=showing_walk())
+        found = roots.grad(
+            outputs, asked, grad_outputs, *options, workers=workers, make=showing_walk()
+        )
     pairs = zip(wanted, found, strict=True)
-    return tuple([as_gradient(x, g) if isinstance(x, SparseTensor) and g is not None else g for x, g in pairs])
+    return tuple(
+        [
+            as_gradient(x, g) if isinstance(x, SparseTensor) and g is not None else g
+            for x, g in pairs
+        ]
+    )
 
 
-def _grad_of_batch(outputs: Any, inputs: Any, given: Any, options: Any, workers: int) -> tuple[Any, ...]:
+def _grad_of_batch(
+    outputs: Any, inputs: Any, given: Any, options: Any, workers: int
+) -> tuple[Any, ...]:
     """`grad` for each of a batch of external gradients."""
     batch = [] if given is None else ends(given)
     if not batch or any(g is None for g in batch):
-        raise RushlightError("grad: is_grads_batched=True needs a batch of gradients for each output in grad_outputs")
+        raise RushlightError(
+            "grad: is_grads_batched=True needs a batch of gradients for each output in grad_outputs"
+        )
     missing: list[int] = []  # the inputs that were not used
 
     def one(*gradients: Any) -> list[Any]:

@@ -1,7 +1,7 @@
-"""PyTorch's name for where the detection of anomalies is; see `rushlight/tape/anomaly.py`."""
+"""PyTorch's name for where the detection of anomalies is; see `rushlight/tape/anomaly/mode.py`."""
 
 from __future__ import annotations
 
-from rushlight.tape.anomaly import detect_anomaly, set_detect_anomaly
+from rushlight.tape.anomaly.mode import detect_anomaly, set_detect_anomaly
 
 __all__ = ["detect_anomaly", "set_detect_anomaly"]

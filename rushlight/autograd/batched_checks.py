@@ -9,9 +9,9 @@ from rushlight.autograd.differences import floats, like, outputs_of, real_count,
 from rushlight.autograd.numpy_later import Array, np
 from rushlight.core.errors import GradcheckError, RushlightError
 from rushlight.func.vmap import vmap
-from rushlight.ops import views
-from rushlight.tape import roots
-from rushlight.tape.state import enable_grad
+from rushlight.ops.view import views
+from rushlight.tape.record.state import enable_grad
+from rushlight.tape.walk import roots
 from rushlight.tensor import Tensor
 
 BATCH = 3
@@ -22,12 +22,16 @@ def _batch_like(model: Tensor, seed: int) -> list[Tensor]:
     return [like(random.uniform(-1, 1, real_count(model)), model) for _ in range(BATCH)]
 
 
-def _compare(what: str, one: Callable[[Any], Any], given: list[Tensor], atol: float, rtol: float) -> None:
+def _compare(
+    what: str, one: Callable[[Any], Any], given: list[Tensor], atol: float, rtol: float
+) -> None:
     """One call for all that is given, by vmap, against a call for each."""
     try:
         together = vmap(one)(views.stack(given))
     except RushlightError as error:
-        raise GradcheckError(f"gradcheck: vmap over {what} raised {type(error).__name__}: {error}") from error
+        raise GradcheckError(
+            f"gradcheck: vmap over {what} raised {type(error).__name__}: {error}"
+        ) from error
     for k, g in enumerate(given):
         for i, (batch, alone) in enumerate(zip(together, one(g), strict=True)):
             got, want = real_numbers(batch[k]), real_numbers(alone)
@@ -69,7 +73,9 @@ def check_batched_forward(
             if g is not None:
 
                 def push(step: Any, g: Tensor = g, seed: Tensor = seed) -> list[Any]:
-                    return list(roots.grad(g, seed, step, retain_graph=True, materialize_grads=True))
+                    return list(
+                        roots.grad(g, seed, step, retain_graph=True, materialize_grads=True)
+                    )
 
                 where = f"the derivative of output {j} along input {i}"
                 _compare(where, push, _batch_like(xs[i], 60 + i), atol, rtol)

@@ -18,8 +18,8 @@ from typing import Any
 from rushlight.autograd.numpy_later import Array, np
 from rushlight.core.errors import RushlightError
 from rushlight.sparse.coo import SparseTensor
-from rushlight.tape import roots
-from rushlight.tape.state import enable_grad, no_grad
+from rushlight.tape.record.state import enable_grad, no_grad
+from rushlight.tape.walk import roots
 from rushlight.tensor import Tensor, tensor
 
 Function = Callable[..., Any]
@@ -50,7 +50,9 @@ def _flat(given: Any) -> Iterator[Any]:
         for part in given:
             yield from _flat(part)
     elif given is not None:
-        raise RushlightError(f"gradcheck: the function gives {type(given).__name__}, it must give tensors")
+        raise RushlightError(
+            f"gradcheck: the function gives {type(given).__name__}, it must give tensors"
+        )
 
 
 def floats(value: Tensor) -> bool:
@@ -64,7 +66,9 @@ def real_count(value: Tensor) -> int:
 
 def real_numbers(value: Tensor) -> Array:
     """Its elements as a flat float64 array, a complex one as two."""
-    array = np.array(value.detach().cpu().numpy(), _wide(value))  # a copy: the memory may be written to
+    array = np.array(
+        value.detach().cpu().numpy(), _wide(value)
+    )  # a copy: the memory may be written to
     return array.reshape(-1).view(np.float64)
 
 
@@ -81,7 +85,9 @@ def like(numbers: Array, model: Tensor) -> Tensor:
 # ---- by differences ----
 
 
-def slope(function: Function, inputs: Sequence[Any], x: Tensor, step: Array, eps: float) -> list[Array]:
+def slope(
+    function: Function, inputs: Sequence[Any], x: Tensor, step: Array, eps: float
+) -> list[Array]:
     """How fast each output changes when x moves along `step`, by a central difference."""
     start = real_numbers(x)
     seen = x.detach()
@@ -96,7 +102,9 @@ def slope(function: Function, inputs: Sequence[Any], x: Tensor, step: Array, eps
             seen.copy_(like(start, x))
     above, below = ends
     if [len(a) for a in above] != [len(b) for b in below]:
-        raise RushlightError("gradcheck: the function gives results of other sizes when its input moves a little")
+        raise RushlightError(
+            "gradcheck: the function gives results of other sizes when its input moves a little"
+        )
     return [(a - b) / (2 * eps) for a, b in zip(above, below, strict=True)]
 
 
@@ -120,7 +128,10 @@ def numeric_jacobians(
 def pulled_back(out: Tensor, xs: Sequence[Tensor], seed: Array) -> list[Array]:
     """The gradients of sum(seed * out) by each of xs; zeros where there is none."""
     found = roots.grad(out, xs, like(seed, out), retain_graph=True, allow_unused=True)
-    return [np.zeros(real_count(x)) if g is None else real_numbers(g) for x, g in zip(xs, found, strict=True)]
+    return [
+        np.zeros(real_count(x)) if g is None else real_numbers(g)
+        for x, g in zip(xs, found, strict=True)
+    ]
 
 
 def analytic_jacobians(out: Tensor, xs: Sequence[Tensor]) -> list[Array]:
@@ -146,5 +157,7 @@ def pushed_forward(out: Tensor, xs: Sequence[Tensor], steps: Sequence[Array]) ->
         kept = [(g, like(step, g)) for g, step in zip(found, steps, strict=True) if g is not None]
         if not kept:
             return np.zeros(real_count(out))
-        (change,) = roots.grad([g for g, _ in kept], seed, [step for _, step in kept], allow_unused=True)
+        (change,) = roots.grad(
+            [g for g, _ in kept], seed, [step for _, step in kept], allow_unused=True
+        )
     return np.zeros(real_count(out)) if change is None else real_numbers(change)

@@ -10,14 +10,21 @@ from typing import Any, NamedTuple
 
 from rushlight.core.errors import DeviceError, DTypeError, LayoutError, RushlightError, ShapeError
 from rushlight.core.interrupts import unheard
-from rushlight.tape import call
-from rushlight.tape.batching import joint_levels, levels_of, physical_of, wrap
-from rushlight.tape.dual import DualLevel
-from rushlight.tape.needed import Needed, edge_of
-from rushlight.tape.state import STATE, Changed
-from rushlight.tape.value import Leaf, Value
+from rushlight.tape.dual.values import DualLevel
+from rushlight.tape.record import call
+from rushlight.tape.record.needed import Needed, edge_of
+from rushlight.tape.record.state import STATE, Changed
+from rushlight.tape.record.value import Leaf, Value
+from rushlight.tape.vmap.batched import joint_levels, levels_of, physical_of, wrap
 
-__all__ = ["UnpackedDualTensor", "dual_level", "enter_dual_level", "exit_dual_level", "make_dual", "unpack_dual"]
+__all__ = [
+    "UnpackedDualTensor",
+    "dual_level",
+    "enter_dual_level",
+    "exit_dual_level",
+    "make_dual",
+    "unpack_dual",
+]
 
 
 class UnpackedDualTensor(NamedTuple):
@@ -35,7 +42,9 @@ def _current() -> DualLevel | None:
 def enter_dual_level() -> int:
     """Begin a level, in which tensors may have tangents; 0, because there is one at a time."""
     if _current() is not None:
-        raise RushlightError("enter_dual_level: there is a level already, and they do not nest; use func.jvp for more")
+        raise RushlightError(
+            "enter_dual_level: there is a level already, and they do not nest; use func.jvp for more"
+        )
     STATE.set(replace(STATE.get(), dual=DualLevel()))
     return 0
 
@@ -44,7 +53,9 @@ def exit_dual_level(*, level: int | None = None) -> None:
     """End the level: the tangents made in it are gone."""
     current = _current()
     if current is None or level not in (None, 0):
-        raise RushlightError(f"exit_dual_level: there is no level {'' if level is None else level} to end")
+        raise RushlightError(
+            f"exit_dual_level: there is no level {'' if level is None else level} to end"
+        )
     current.end()
     STATE.set(replace(STATE.get(), dual=None))
 
@@ -58,7 +69,9 @@ class dual_level:
 
     def __enter__(self) -> int:
         if _current() is not None:
-            raise RushlightError("dual_level: there is a level already, and they do not nest; use func.jvp for more")
+            raise RushlightError(
+                "dual_level: there is a level already, and they do not nest; use func.jvp for more"
+            )
         self._level = DualLevel()
         self._state = Changed(dual=self._level)
         self._state.__enter__()
@@ -80,7 +93,9 @@ def _level_of(name: str, level: int | None) -> DualLevel:
             f"{name}: trying to create a dual tensor for forward AD but no level exists; use `with dual_level():` around it"
         )
     if level not in (None, 0):
-        raise RushlightError(f"{name}: there is no level {level}; the one that there is has number 0")
+        raise RushlightError(
+            f"{name}: there is no level {level}; the one that there is has number 0"
+        )
     return current
 
 
@@ -93,18 +108,28 @@ def make_dual(tensor: Any, tangent: Any, *, level: int | None = None) -> Any:
         if not hasattr(x, "memory"):
             raise LayoutError(f"make_dual: the {what} is sparse; use .to_dense()")
         if not x.spec.differentiable:
-            raise ValueError(f"make_dual: expected the {what} to be floating point or complex, got {x.spec!r}")
+            raise ValueError(
+                f"make_dual: expected the {what} to be floating point or complex, got {x.spec!r}"
+            )
     primal, along = tensor.spec, tangent.spec
     if primal.shape != along.shape:
         raise ShapeError(f"make_dual: a tangent {along!r} does not fit the primal {primal!r}")
     if primal.dtype.kind != along.dtype.kind:
-        raise DTypeError(f"make_dual: a tangent {along!r} of a primal {primal!r}: both are complex or both are real")
+        raise DTypeError(
+            f"make_dual: a tangent {along!r} of a primal {primal!r}: both are complex or both are real"
+        )
     if primal.device is not along.device:
-        raise DeviceError(f"make_dual: a tangent {along!r} and a primal {primal!r} are on different devices")
+        raise DeviceError(
+            f"make_dual: a tangent {along!r} and a primal {primal!r} are on different devices"
+        )
     if current.tangent_of(tensor) is not None:
-        raise RushlightError("make_dual: the tensor has a tangent already; use unpack_dual(tensor).primal")
+        raise RushlightError(
+            "make_dual: the tensor has a tangent already; use unpack_dual(tensor).primal"
+        )
     if current.tangent_of(tangent) is not None:
-        raise RushlightError("make_dual: the tangent has a tangent itself; levels do not nest, use func.jvp")
+        raise RushlightError(
+            "make_dual: the tangent has a tangent itself; levels do not nest, use func.jvp"
+        )
     made = _another_handle(tensor, joint_levels([tensor, tangent]))
     current.attach(made, Needed.cast(tangent, primal.dtype))
     return made

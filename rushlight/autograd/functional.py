@@ -13,10 +13,11 @@ from typing import Any
 from rushlight.core.errors import KindError, RushlightError, ShapeError
 from rushlight.func.jacobians import columns, rows
 from rushlight.func.transforms import Function, Pulled, Pushed
-from rushlight.ops import creation, views
-from rushlight.tape.needed import edge_of
-from rushlight.tape.state import STATE, Changed
-from rushlight.tape.value import Value
+from rushlight.ops.create import creation
+from rushlight.ops.view import views
+from rushlight.tape.record.needed import edge_of
+from rushlight.tape.record.state import STATE, Changed
+from rushlight.tape.record.value import Value
 
 __all__ = ["hessian", "hvp", "jacobian", "jvp", "vhp", "vjp"]
 
@@ -53,14 +54,18 @@ def _vector(name: str, v: Nest, wanted: Sequence[Any], owner: str) -> list[Any]:
         raise RushlightError(f"{name}: v has {len(given)} tensors for {len(wanted)} of the {owner}")
     for i, (part, x) in enumerate(zip(given, wanted, strict=True)):
         if part.spec.shape != x.spec.shape:
-            raise ShapeError(f"{name}: v {i} is {part.spec!r}, but the {owner} is {x.spec!r}; the shapes must agree")
+            raise ShapeError(
+                f"{name}: v {i} is {part.spec!r}, but the {owner} is {x.spec!r}; the shapes must agree"
+            )
     return list(given)
 
 
 class _Run:
     """What both directions share: the function run once, with or without a record of what comes out."""
 
-    def __init__(self, name: str, func: Function, inputs: Nest, strict: bool, forward: bool = False) -> None:
+    def __init__(
+        self, name: str, func: Function, inputs: Nest, strict: bool, forward: bool = False
+    ) -> None:
         self.name = name
         self.strict = strict
         self.inputs, self.in_tuple = _listed(name, "inputs", inputs)
@@ -85,7 +90,12 @@ class _Run:
 
     def check_twice(self, parts: Sequence[Any]) -> None:
         """With `strict`, what is to be differentiated again must depend on the inputs."""
-        if self.strict and STATE.get().grad and self.made.level.tracked and any(edge_of(p) is None for p in parts):
+        if (
+            self.strict
+            and STATE.get().grad
+            and self.made.level.tracked
+            and any(edge_of(p) is None for p in parts)
+        ):
             raise RushlightError(
                 f"{self.name}: the derivative is independent of the inputs, which strict=True and create_graph=True forbid"
             )
@@ -135,20 +145,36 @@ def jacobian(
     `vectorize` computes all rows together (or all columns, with strategy "forward-mode"), which is faster and takes more memory.
     """
     if strategy not in ("reverse-mode", "forward-mode"):
-        raise ValueError(f"jacobian: strategy is 'reverse-mode' or 'forward-mode', got {strategy!r}")
+        raise ValueError(
+            f"jacobian: strategy is 'reverse-mode' or 'forward-mode', got {strategy!r}"
+        )
     return _jacobian(
-        "jacobian", func, inputs, create_graph, strict, None if vectorize else 1, forward=strategy == "forward-mode"
+        "jacobian",
+        func,
+        inputs,
+        create_graph,
+        strict,
+        None if vectorize else 1,
+        forward=strategy == "forward-mode",
     )
 
 
 def _jacobian(
-    name: str, func: Function, inputs: Nest, create_graph: bool, strict: bool, chunk: int | None, forward: bool
+    name: str,
+    func: Function,
+    inputs: Nest,
+    create_graph: bool,
+    strict: bool,
+    chunk: int | None,
+    forward: bool,
 ) -> Any:
     with Changed(grad=create_graph):
         run = _Run(name, func, inputs, strict, forward)
         for y in run.outs:
             if y.spec.dtype.kind == "c":
-                raise RushlightError(f"{name}: the outputs must be real, got {y.spec!r}; use view_as_real, vjp or jvp")
+                raise RushlightError(
+                    f"{name}: the outputs must be real, got {y.spec!r}; use view_as_real, vjp or jvp"
+                )
         blocks = columns(run.made, chunk) if forward else rows(run.made, chunk, strict)
         run.check_twice([part for block in blocks for part in block])
         return _nested([_nested(block, run.in_tuple) for block in blocks], run.out_tuple)
@@ -158,7 +184,9 @@ def _one_number(name: str, func: Function) -> Function:
     def checked(*inputs: Any) -> Any:
         made = func(*inputs)
         if not isinstance(made, Value):
-            raise KindError(f"{name}: the function must return one tensor, got {type(made).__name__}")
+            raise KindError(
+                f"{name}: the function must return one tensor, got {type(made).__name__}"
+            )
         if made.spec.numel != 1:
             raise RushlightError(
                 f"{name}: the function must return one number, got {made.spec!r}; reduce it with .sum()"
@@ -193,11 +221,19 @@ def hessian(
         return _jacobian("hessian", number, given, True, strict, None, forward=False)
 
     forward = outer_jacobian_strategy == "forward-mode"
-    return _jacobian("hessian", gradient, inputs, create_graph, strict, None if vectorize else 1, forward)
+    return _jacobian(
+        "hessian", gradient, inputs, create_graph, strict, None if vectorize else 1, forward
+    )
 
 
 def _second(
-    name: str, func: Function, inputs: Nest, v: Nest, create_graph: bool, strict: bool, forward: bool
+    name: str,
+    func: Function,
+    inputs: Nest,
+    v: Nest,
+    create_graph: bool,
+    strict: bool,
+    forward: bool,
 ) -> tuple[Any, Any]:
     checked = _one_number(name, func)
     listed, as_tuple = _listed(name, "inputs", inputs)
@@ -206,14 +242,22 @@ def _second(
     def gradient(*values: Any) -> tuple[Any, ...]:
         made = Pulled(name, lambda *inner: (checked(*inner),), values)
         if strict and edge_of(made.outs[0]) is None:
-            raise RushlightError(f"{name}: the output is independent of the inputs, which strict=True forbids")
+            raise RushlightError(
+                f"{name}: the output is independent of the inputs, which strict=True forbids"
+            )
         outputs.append(made.level.leave(made.outs[0]))
-        return tuple(made.pull(made.outs, [creation.ones_like(made.outs[0].detach())], strict=strict))
+        return tuple(
+            made.pull(made.outs, [creation.ones_like(made.outs[0].detach())], strict=strict)
+        )
 
     with Changed(grad=create_graph):
         run = _Run(name, gradient, listed, strict, forward)
         vector = _vector(name, v, run.inputs, "input")
-        parts = run.made.push(dict(enumerate(vector))) if forward else run.made.pull(run.outs, vector, strict=strict)
+        parts = (
+            run.made.push(dict(enumerate(vector)))
+            if forward
+            else run.made.pull(run.outs, vector, strict=strict)
+        )
         return run.made.level.leave(outputs[0]), _nested(parts, as_tuple)
 
 

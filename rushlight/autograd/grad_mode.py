@@ -1,5 +1,5 @@
 """Grad modes by PyTorch's longer path, `torch.autograd.grad_mode`."""
 
-from rushlight.tape.state import enable_grad, inference_mode, no_grad, set_grad_enabled
+from rushlight.tape.record.state import enable_grad, inference_mode, no_grad, set_grad_enabled
 
 __all__ = ["enable_grad", "inference_mode", "no_grad", "set_grad_enabled"]

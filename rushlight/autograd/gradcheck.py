@@ -33,7 +33,7 @@ from rushlight.autograd.differences import (
 )
 from rushlight.autograd.numpy_later import Array, np
 from rushlight.core.errors import GradcheckError as GradcheckError, ShapeError
-from rushlight.tape import roots
+from rushlight.tape.walk import roots
 from rushlight.tensor import Tensor
 
 Function = Callable[..., Any]
@@ -138,19 +138,29 @@ def gradgradcheck(
     Where these are not given they are random; `gen_non_contig_grad_outputs` makes them views with gaps.
     """
     if not (check_fwd_over_rev or check_rev_over_rev):
-        raise ValueError("gradgradcheck: one of check_fwd_over_rev and check_rev_over_rev must be True")
+        raise ValueError(
+            "gradgradcheck: one of check_fwd_over_rev and check_rev_over_rev must be True"
+        )
     given = (inputs,) if isinstance(inputs, Tensor) else tuple(inputs)
     xs = _checked_inputs(given, eps)
     if grad_outputs is None:
         outs = [out for out in outputs_of(func, given) if floats(out) and out.requires_grad]
         gs = _random_gradients(outs, gen_non_contig_grad_outputs)
     else:
-        gs = [grad_outputs] if isinstance(grad_outputs, Tensor) else [g for g in grad_outputs if g is not None]
+        gs = (
+            [grad_outputs]
+            if isinstance(grad_outputs, Tensor)
+            else [g for g in grad_outputs if g is not None]
+        )
 
     def first_order(*args: Any) -> tuple[Any, ...]:
-        outs = [out for out in outputs_of(func, args[: len(given)]) if floats(out) and out.requires_grad]
+        outs = [
+            out for out in outputs_of(func, args[: len(given)]) if floats(out) and out.requires_grad
+        ]
         if len(outs) != len(gs):
-            raise ShapeError(f"gradgradcheck: {len(gs)} grad_outputs for {len(outs)} outputs that require gradients")
+            raise ShapeError(
+                f"gradgradcheck: {len(gs)} grad_outputs for {len(outs)} outputs that require gradients"
+            )
         found = roots.grad(outs, xs, args[len(given) :], create_graph=True, allow_unused=True)
         return tuple([g for g in found if g is not None])
 
@@ -305,7 +315,10 @@ def _directions(sizes: Sequence[int], seed: int) -> list[Array]:
 
 def _check_projections(asked: Asked, xs: list[Tensor], places: list[int]) -> None:
     steps = _directions([real_count(x) for x in xs], 2)
-    slopes = [slope(asked.function, asked.inputs, x, step, asked.eps) for x, step in zip(xs, steps, strict=True)]
+    slopes = [
+        slope(asked.function, asked.inputs, x, step, asked.eps)
+        for x, step in zip(xs, steps, strict=True)
+    ]
     outs = _outputs(asked, places)
     seeds = _directions([real_count(out) for out in outs], 3)
     for j, out, seed in zip(places, outs, seeds, strict=True):
@@ -314,7 +327,9 @@ def _check_projections(asked: Asked, xs: list[Tensor], places: list[int]) -> Non
             if np.abs(first[i] - second[i]).max(initial=0) > asked.nondet_tol:
                 _reentrant(asked, xs, out, j)
             numeric, analytic = float(seed @ slopes[i][j]), float(first[i] @ step)
-            allowed = asked.atol * float(np.abs(seed).sum() * np.abs(step).sum()) + asked.rtol * abs(numeric)
+            allowed = asked.atol * float(
+                np.abs(seed).sum() * np.abs(step).sum()
+            ) + asked.rtol * abs(numeric)
             if not abs(analytic - numeric) <= allowed:
                 _check_jacobians(asked, xs, places)
                 raise GradcheckError(
@@ -327,7 +342,9 @@ def _check_seeds(asked: Asked, xs: list[Tensor], places: list[int]) -> None:
     """What backward does with gradients of zero and with those that do not come, and what it gives back."""
     outs = _outputs(asked, places)
     zeros = [like(np.zeros(real_count(out)), out) for out in outs]
-    for i, (x, g) in enumerate(zip(xs, roots.grad(outs, xs, zeros, retain_graph=True, allow_unused=True), strict=True)):
+    for i, (x, g) in enumerate(
+        zip(xs, roots.grad(outs, xs, zeros, retain_graph=True, allow_unused=True), strict=True)
+    ):
         if g is None:
             continue
         if (real_numbers(g) != 0).any():
@@ -336,7 +353,9 @@ def _check_seeds(asked: Asked, xs: list[Tensor], places: list[int]) -> None:
                 f"{np.abs(real_numbers(g)).max():.6g}"
             )
         if g.shape != x.shape or (asked.dtypes and g.dtype is not x.dtype):
-            raise GradcheckError(f"gradcheck: the gradient of input {i} is {g.spec!r}, the input {x.spec!r}")
+            raise GradcheckError(
+                f"gradcheck: the gradient of input {i} is {g.spec!r}, the input {x.spec!r}"
+            )
     if asked.undefined and len(outs) > 1:
         for j, seed in enumerate(_directions([real_count(out) for out in outs], 4)):
             alone = pulled_back(outs[j], xs, seed)
@@ -359,6 +378,15 @@ def _check_forward(asked: Asked, xs: list[Tensor], places: list[int]) -> None:
         steps = np.stack(_directions([count], 5)) if asked.fast else np.eye(count)
         slopes = [slope(asked.function, asked.inputs, x, step, asked.eps) for step in steps]
         for j, out in zip(places, _outputs(asked, places), strict=True):
-            analytic = [pushed_forward(out, xs, [*still[:i], step, *still[i + 1 :]]) for step in steps]
+            analytic = [
+                pushed_forward(out, xs, [*still[:i], step, *still[i + 1 :]]) for step in steps
+            ]
             if count:
-                _compare(asked, np.stack(analytic), np.stack([part[j] for part in slopes]), i, j, "forward")
+                _compare(
+                    asked,
+                    np.stack(analytic),
+                    np.stack([part[j] for part in slopes]),
+                    i,
+                    j,
+                    "forward",
+                )

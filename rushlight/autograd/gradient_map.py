@@ -7,12 +7,12 @@ from typing import Any
 
 from rushlight.core.errors import NotDifferentiable
 from rushlight.sparse.coo import SparseTensor, as_gradient
-from rushlight.tape.backward import EVERYTHING, run_backward
-from rushlight.tape.edges import end_of, ends, key_of
-from rushlight.tape.needed import Needed, edge_of
-from rushlight.tape.parallel import walk_by
-from rushlight.tape.roots import roots_of
-from rushlight.tape.value import Leaf, Value
+from rushlight.tape.record.needed import Needed, edge_of
+from rushlight.tape.record.value import Leaf, Value
+from rushlight.tape.walk.backward import EVERYTHING, run_backward
+from rushlight.tape.walk.edges import end_of, ends, key_of
+from rushlight.tape.walk.parallel import walk_by
+from rushlight.tape.walk.roots import roots_of
 from rushlight.tensor import Tensor
 
 
@@ -24,7 +24,9 @@ class Gradients(Mapping[Any, Tensor]):
     clone it before writing to it.
     """
 
-    def __init__(self, found: dict[Any, Value], asked: Sequence[Any] | None, recorded: bool) -> None:
+    def __init__(
+        self, found: dict[Any, Value], asked: Sequence[Any] | None, recorded: bool
+    ) -> None:
         self._found = found
         self._asked = asked
         self._recorded = recorded
@@ -61,7 +63,9 @@ class Gradients(Mapping[Any, Tensor]):
     def __len__(self) -> int:
         return sum(1 for _ in self)
 
-    __eq__ = object.__eq__  # tensors are compared element by element, so mappings of them are not compared
+    __eq__ = (
+        object.__eq__
+    )  # tensors are compared element by element, so mappings of them are not compared
     __hash__ = object.__hash__
 
     def __repr__(self) -> str:
@@ -86,12 +90,20 @@ def gradients(
     make = walk_by(workers, "gradients")
     retain = create_graph if retain_graph is None else retain_graph
     if of is None:
-        return Gradients(run_backward(edges, seeds, retain, create_graph, EVERYTHING, make=make), None, create_graph)
+        return Gradients(
+            run_backward(edges, seeds, retain, create_graph, EVERYTHING, make=make),
+            None,
+            create_graph,
+        )
     asked = ends(of)
     wanted = set()
     for i, tensor in enumerate(asked):
         edge, spec = end_of(tensor._of if isinstance(tensor, SparseTensor) else tensor)
         if edge is None:
-            raise NotDifferentiable(f"gradients: tensor {i} of `of`, {spec!r}, does not require gradients")
+            raise NotDifferentiable(
+                f"gradients: tensor {i} of `of`, {spec!r}, does not require gradients"
+            )
         wanted.add(key_of(edge))
-    return Gradients(run_backward(edges, seeds, retain, create_graph, wanted, make=make), asked, create_graph)
+    return Gradients(
+        run_backward(edges, seeds, retain, create_graph, wanted, make=make), asked, create_graph
+    )

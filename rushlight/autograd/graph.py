@@ -15,14 +15,14 @@ from rushlight.autograd.saved import (
     saved_tensors_hooks,
 )
 from rushlight.core.errors import NotDifferentiable
-from rushlight.tape import value
-from rushlight.tape.edges import GradientEdge, get_gradient_edge
-from rushlight.tape.hook_tables import Handle
-from rushlight.tape.hooks import Waiting, hook_value
-from rushlight.tape.needed import edge_of
-from rushlight.tape.state import WALK
-from rushlight.tape.value import Leaf, Output, Value
-from rushlight.tape.written import mark_written
+from rushlight.tape.record import value
+from rushlight.tape.record.hook_tables import Handle
+from rushlight.tape.record.needed import edge_of
+from rushlight.tape.record.state import WALK
+from rushlight.tape.record.value import Leaf, Output, Value
+from rushlight.tape.record.written import mark_written
+from rushlight.tape.walk.edges import GradientEdge, get_gradient_edge
+from rushlight.tape.walk.hooks import Waiting, hook_value
 
 __all__ = [
     "GradientEdge",
@@ -81,7 +81,10 @@ class _Gathering:
 
     def __init__(self, edges: Sequence[Any], hook: Callable[..., Any]) -> None:
         # Weakly: the hooks hang on these nodes.
-        self.places = [(weakref.ref(e.node), e.index) if type(e) is Output else (weakref.ref(e), None) for e in edges]
+        self.places = [
+            (weakref.ref(e.node), e.index) if type(e) is Output else (weakref.ref(e), None)
+            for e in edges
+        ]
         self.hook = hook
         self.passes: weakref.WeakKeyDictionary[Any, dict[int, Any]] = (
             weakref.WeakKeyDictionary()
@@ -116,7 +119,9 @@ class _Gathering:
             self.hook(gradient)
 
 
-def register_multi_grad_hook(tensors: Sequence[Value], fn: Callable[..., Any], *, mode: str = "all") -> Handle:
+def register_multi_grad_hook(
+    tensors: Sequence[Value], fn: Callable[..., Any], *, mode: str = "all"
+) -> Handle:
     """Call `fn` once in each backward pass.
 
     With mode "all": `fn(gradients)` when the gradients of all tensors that are part of the pass are there, None for the
@@ -127,7 +132,9 @@ def register_multi_grad_hook(tensors: Sequence[Value], fn: Callable[..., Any], *
         raise ValueError(f"register_multi_grad_hook: mode is 'all' or 'any', got {mode!r}")
     edges = [edge_of(t) for t in tensors]
     if not edges or None in edges:
-        raise NotDifferentiable("register_multi_grad_hook: tensors that all require gradients are needed")
+        raise NotDifferentiable(
+            "register_multi_grad_hook: tensors that all require gradients are needed"
+        )
     gathering = _Gathering(edges, fn)
     meet = gathering.meet_all if mode == "all" else gathering.meet_any
 

@@ -8,11 +8,11 @@ from typing import Any
 
 from rushlight.core.errors import RushlightError
 from rushlight.core.interrupts import unheard
-from rushlight.devices.allocator import Storage
-from rushlight.tape.needed import Needed
-from rushlight.tape.saving import Saving
-from rushlight.tape.state import STATE, Changed
-from rushlight.tape.value import Value
+from rushlight.devices.shared.allocator import Storage
+from rushlight.tape.memory.saved_tensor_hooks import Saving
+from rushlight.tape.record.needed import Needed
+from rushlight.tape.record.state import STATE, Changed
+from rushlight.tape.record.value import Value
 
 
 class saved_tensors_hooks:
@@ -56,7 +56,9 @@ class save_on_cpu(saved_tensors_hooks):
     """
 
     def __init__(self, pin_memory: bool = False, device_type: str = "cuda") -> None:
-        self._copies: weakref.WeakKeyDictionary[Storage, dict[Any, Any]] = weakref.WeakKeyDictionary()
+        self._copies: weakref.WeakKeyDictionary[Storage, dict[Any, Any]] = (
+            weakref.WeakKeyDictionary()
+        )
         super().__init__(self._away, self._back)
 
     def _away(self, tensor: Any) -> Any:
@@ -93,7 +95,9 @@ class _CopyOnWrite(Saving):
 
     def __init__(self) -> None:
         super().__init__(self._hold, lambda held: held.value)
-        self.held: weakref.WeakKeyDictionary[Storage, weakref.WeakSet[_Held]] = weakref.WeakKeyDictionary()
+        self.held: weakref.WeakKeyDictionary[Storage, weakref.WeakSet[_Held]] = (
+            weakref.WeakKeyDictionary()
+        )
 
     def _hold(self, value: Value) -> _Held:
         held = _Held(value)

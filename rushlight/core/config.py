@@ -47,7 +47,7 @@ def debug_level() -> int:
 
 
 def is_checking() -> bool:
-    """RUSHLIGHT_CHECK=1: verify every launch and guard every block. See `devices/checking.py`."""
+    """RUSHLIGHT_CHECK=1: verify every launch and guard every block. See `devices/shared/checking.py`."""
     return os.environ.get("RUSHLIGHT_CHECK", "0") not in ("", "0")
 
 

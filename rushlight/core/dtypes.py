@@ -81,7 +81,9 @@ def by_name(name: str) -> DType:
 def integer_range(dtype: DType) -> tuple[int, int]:
     """The least and the largest number of an integer type."""
     bits = 8 * dtype.itemsize
-    return (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if dtype.kind == "i" else (0, (1 << bits) - 1)
+    return (
+        (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if dtype.kind == "i" else (0, (1 << bits) - 1)
+    )
 
 
 # What PyTorch calls a tensor of each type where it names types by a word: torch.FloatTensor.
@@ -106,7 +108,9 @@ def by_word(name: str) -> DType:
     """The type of a name such as "torch.FloatTensor" or "torch.cuda.LongTensor"."""
     found = [d for d, word in WORDS.items() if name.rpartition(".")[2] == f"{word}Tensor"]
     if not found:
-        raise ValueError(f"no type is called {name!r}; known are {', '.join(f'{w}Tensor' for w in WORDS.values())}")
+        raise ValueError(
+            f"no type is called {name!r}; known are {', '.join(f'{w}Tensor' for w in WORDS.values())}"
+        )
     return found[0]
 
 
@@ -134,11 +138,17 @@ def promote(type1: DType, type2: DType) -> DType:
         return a
     if _CATEGORY[a.kind] != _CATEGORY[b.kind]:
         low, high = (a, b) if _CATEGORY[a.kind] < _CATEGORY[b.kind] else (b, a)
-        return complex_type(promote(real_type(high), low)) if high.kind == "c" and low.kind == "f" else high
+        return (
+            complex_type(promote(real_type(high), low))
+            if high.kind == "c" and low.kind == "f"
+            else high
+        )
     if a.kind != b.kind:
         signed, unsigned = (a, b) if a.kind == "i" else (b, a)
         if unsigned is uint64:
-            raise TypeError(f"no type holds both {a.name} and {b.name}; cast one of them with .to(dtype)")
+            raise TypeError(
+                f"no type holds both {a.name} and {b.name}; cast one of them with .to(dtype)"
+            )
         return SIGNED[max(signed.rank, unsigned.rank + 1)]
     if a.rank == b.rank:
         return float32  # float16 with bfloat16: neither holds the other
@@ -190,7 +200,9 @@ def result_type(tensors: Iterable[tuple[DType, int]], scalars: Iterable[DType] =
 
 
 _default = float32
-when_default_changes: list[Callable[[], None]] = []  # what is to be done where something was made for the old one
+when_default_changes: list[
+    Callable[[], None]
+] = []  # what is to be done where something was made for the old one
 
 
 def get_default() -> DType:

@@ -117,7 +117,9 @@ class AnomalyError(RushlightError):
     in the program.
     """
 
-    def __init__(self, message: str, what: str, op: str, place: str, in_backward: bool = False) -> None:
+    def __init__(
+        self, message: str, what: str, op: str, place: str, in_backward: bool = False
+    ) -> None:
         super().__init__(message)
         self.what = what
         self.op = op

@@ -16,7 +16,9 @@ from typing import Any, TypeVar
 F = TypeVar("F", bound=Callable[..., Any])
 
 # Those whose handlers raise, where there are any: Ctrl-C, requests to end, and timeouts.
-_RAISING = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGALRM") if hasattr(signal, name)]
+_RAISING = [
+    getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGALRM") if hasattr(signal, name)
+]
 
 
 class Uninterrupted:
@@ -53,7 +55,9 @@ class Uninterrupted:
                 raised = error
         return raised
 
-    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         raised = self._put_back()
         for number, frame in self.heard:
             self.before[number](number, frame)

@@ -23,7 +23,9 @@ class Size(tuple[int, ...]):
         whole = tuple(sizes)
         for i, size in enumerate(whole):
             if size.__class__ is not int and not hasattr(size, "__index__"):
-                raise TypeError(f"Size() takes an iterable of 'int' (item {i} is {type(size).__name__!r})")
+                raise TypeError(
+                    f"Size() takes an iterable of 'int' (item {i} is {type(size).__name__!r})"
+                )
         return tuple.__new__(cls, [s if s.__class__ is int else s.__index__() for s in whole])
 
     def numel(self) -> int:
@@ -174,7 +176,7 @@ def view_strides(shape: Shape, strides: Shape, target: Shape) -> Shape | None:
 #    its input (`check_inside`), which lies in the storage. Every other layout over memory that is there already (storages, NumPy,
 #    DLPack, shared memory, files, `as_strided` beyond its input) goes through `call.lay`, which checks it against the storage.
 # 3. A kernel touches no more than its sizes and strides say, and those come from specs. `RUSHLIGHT_CHECK=1` verifies this for
-#    every launch (`devices/checking.py`).
+#    every launch (`devices/shared/checking.py`).
 
 MOST_DIMS = 64
 _BEYOND = 1 << 63  # bytes; an offset must fit an int64
@@ -183,7 +185,9 @@ _BEYOND = 1 << 63  # bytes; an offset must fit an int64
 def reach(shape: Sequence[int], strides: Sequence[int], itemsize: int) -> tuple[int, int]:
     """The bytes [low, high) of a layout's elements, counted from its first. See Note [Reach]."""
     if len(shape) != len(strides):
-        raise ShapeError(f"a layout of sizes {list(shape)} needs as many strides, got {list(strides)}")
+        raise ShapeError(
+            f"a layout of sizes {list(shape)} needs as many strides, got {list(strides)}"
+        )
     if len(shape) > MOST_DIMS:
         raise ShapeError(f"a tensor has at most {MOST_DIMS} dimensions, got {len(shape)}")
     low = high = 0
@@ -205,7 +209,9 @@ def reach(shape: Sequence[int], strides: Sequence[int], itemsize: int) -> tuple[
 
 
 def _beyond(shape: Sequence[int], strides: Sequence[int]) -> ShapeError:
-    return ShapeError(f"sizes {list(shape)} with strides {list(strides)} are more than can be addressed")
+    return ShapeError(
+        f"sizes {list(shape)} with strides {list(strides)} are more than can be addressed"
+    )
 
 
 def check_inside(op: str, x: Spec, part: Spec, skip: int) -> None:
@@ -304,5 +310,7 @@ def interned(table: dict[Any, Known], key: Any, spec: Any) -> Any:
 
 def _leave(entry: Known) -> None:
     with _INTERNING:
-        if entry.table.get(entry.key) is entry:  # else there is a new one of the same content already
+        if (
+            entry.table.get(entry.key) is entry
+        ):  # else there is a new one of the same content already
             del entry.table[entry.key]

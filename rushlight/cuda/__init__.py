@@ -11,8 +11,8 @@ from typing import Any
 from rushlight import memory, random
 from rushlight.core.errors import DeviceUnavailable, OutOfMemoryError
 from rushlight.cuda import amp
-from rushlight.devices.registry import opened, pool_of
-from rushlight.ops.creation import check_device, device_name
+from rushlight.devices.shared.registry import opened, pool_of
+from rushlight.ops.create.creation import check_device, device_name
 from rushlight.tensor import device as Device
 
 __all__ = [

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import functools
 
-from rushlight.amp import GradScaler, autocast as _autocast, custom_bwd as _custom_bwd, custom_fwd as _custom_fwd
+from rushlight.amp import (
+    GradScaler,
+    autocast as _autocast,
+    custom_bwd as _custom_bwd,
+    custom_fwd as _custom_fwd,
+)
 from rushlight.core.dtypes import DType, float16
 
 __all__ = ["GradScaler", "autocast", "custom_bwd", "custom_fwd"]
@@ -16,5 +21,7 @@ custom_bwd = functools.partial(_custom_bwd, device_type="cuda")
 class autocast(_autocast):
     """`amp.autocast` for a card: float16 unless another type is given."""
 
-    def __init__(self, enabled: bool = True, dtype: DType = float16, cache_enabled: bool = True) -> None:
+    def __init__(
+        self, enabled: bool = True, dtype: DType = float16, cache_enabled: bool = True
+    ) -> None:
         super().__init__("cuda", dtype, enabled)

@@ -27,7 +27,10 @@ from rushlight.distributions.categorical import (
     OneHotCategorical as OneHotCategorical,
     OneHotCategoricalStraightThrough as OneHotCategoricalStraightThrough,
 )
-from rushlight.distributions.constraint_registry import biject_to as biject_to, transform_to as transform_to
+from rushlight.distributions.constraint_registry import (
+    biject_to as biject_to,
+    transform_to as transform_to,
+)
 from rushlight.distributions.continuous import (
     Cauchy as Cauchy,
     Exponential as Exponential,
@@ -61,7 +64,10 @@ from rushlight.distributions.gammas import (
     StudentT as StudentT,
 )
 from rushlight.distributions.kl import kl_divergence as kl_divergence, register_kl as register_kl
-from rushlight.distributions.mixtures import Independent as Independent, MixtureSameFamily as MixtureSameFamily
+from rushlight.distributions.mixtures import (
+    Independent as Independent,
+    MixtureSameFamily as MixtureSameFamily,
+)
 from rushlight.distributions.multivariate import (
     LowRankMultivariateNormal as LowRankMultivariateNormal,
     MultivariateNormal as MultivariateNormal,

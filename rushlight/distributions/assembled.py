@@ -17,7 +17,9 @@ class _Several(Transform):
 
     def __init__(self, tseq: Sequence[Transform], dim: int, cache_size: int) -> None:
         if not all(isinstance(t, Transform) for t in tseq):
-            raise AssertionError(f"{type(self).__name__}: a sequence of transforms is expected, got {tseq!r}")
+            raise AssertionError(
+                f"{type(self).__name__}: a sequence of transforms is expected, got {tseq!r}"
+            )
         super().__init__(cache_size)
         self.transforms = [t.with_cache(cache_size) for t in tseq] if cache_size else list(tseq)
         self.dim = dim
@@ -45,12 +47,18 @@ class CatTransform(_Several):
     """A transform for each stretch of a dimension, as `cat` puts them together."""
 
     def __init__(
-        self, tseq: Sequence[Transform], dim: int = 0, lengths: Sequence[int] | None = None, cache_size: int = 0
+        self,
+        tseq: Sequence[Transform],
+        dim: int = 0,
+        lengths: Sequence[int] | None = None,
+        cache_size: int = 0,
     ) -> None:
         super().__init__(tseq, dim, cache_size)
         self.lengths = [1] * len(self.transforms) if lengths is None else list(lengths)
         if len(self.lengths) != len(self.transforms):
-            raise AssertionError(f"CatTransform: {len(self.transforms)} transforms and {len(self.lengths)} lengths")
+            raise AssertionError(
+                f"CatTransform: {len(self.transforms)} transforms and {len(self.lengths)} lengths"
+            )
         parts = self.transforms
         self.domain = constraints.cat([t.domain for t in parts], dim, self.lengths)
         self.codomain = constraints.cat([t.codomain for t in parts], dim, self.lengths)
@@ -80,7 +88,9 @@ class CatTransform(_Several):
             for (t, before), (_, after) in zip(self._parts(x), self._parts(y), strict=True)
         ]
         dim = (self.dim - x.dim() if self.dim >= 0 else self.dim) + dims
-        return ops.cat(terms, dim) if dim < 0 else sum(terms[1:], terms[0])  # inside an event they add up
+        return (
+            ops.cat(terms, dim) if dim < 0 else sum(terms[1:], terms[0])
+        )  # inside an event they add up
 
 
 class StackTransform(_Several):
@@ -103,7 +113,9 @@ class StackTransform(_Several):
 
     def log_abs_det_jacobian(self, x: Any, y: Any) -> Any:
         both = zip(self._parts(x), self._parts(y), strict=True)
-        return ops.stack([t.log_abs_det_jacobian(before, after) for (t, before), (_, after) in both], self.dim)
+        return ops.stack(
+            [t.log_abs_det_jacobian(before, after) for (t, before), (_, after) in both], self.dim
+        )
 
 
 class CumulativeDistributionTransform(Transform):
@@ -166,12 +178,16 @@ class CorrCholeskyTransform(Transform):
         count = shape[-1]
         n = round(math.sqrt(0.25 + 2 * count) + 0.5)
         if n * (n - 1) // 2 != count:
-            raise ValueError(f"CorrCholeskyTransform: {count} numbers do not fill a triangle below a diagonal")
+            raise ValueError(
+                f"CorrCholeskyTransform: {count} numbers do not fill a triangle below a diagonal"
+            )
         return (*shape[:-1], n, n)
 
     def inverse_shape(self, shape: Any) -> Any:
         if len(shape) < 2 or shape[-1] != shape[-2]:
-            raise ValueError(f"CorrCholeskyTransform: a square matrix is expected, got shape {list(shape)}")
+            raise ValueError(
+                f"CorrCholeskyTransform: a square matrix is expected, got shape {list(shape)}"
+            )
         return (*shape[:-2], shape[-1] * (shape[-1] - 1) // 2)
 
 

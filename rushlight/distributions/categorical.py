@@ -8,19 +8,31 @@ from typing import Any, ClassVar
 from rushlight.distributions import constraints
 from rushlight.distributions.discrete import one_of
 from rushlight.distributions.distribution import Distribution
-from rushlight.distributions.public import eps, lazy_property, logits_to_probs, ops, probs_to_logits, size_of
-from rushlight.tape.state import no_grad
+from rushlight.distributions.public import (
+    eps,
+    lazy_property,
+    logits_to_probs,
+    ops,
+    probs_to_logits,
+    size_of,
+)
+from rushlight.tape.record.state import no_grad
 from rushlight.tensor import Size
 
 
 class Categorical(Distribution):
     """A class number, drawn by probabilities or by their logarithms up to a constant."""
 
-    arg_constraints: ClassVar[dict[str, Any]] = {"probs": constraints.simplex, "logits": constraints.real_vector}
+    arg_constraints: ClassVar[dict[str, Any]] = {
+        "probs": constraints.simplex,
+        "logits": constraints.real_vector,
+    }
     has_enumerate_support = True
     _parameter_dims: ClassVar[dict[str, int]] = {"probs": 1, "logits": 1}
 
-    def __init__(self, probs: Any = None, logits: Any = None, validate_args: bool | None = None) -> None:
+    def __init__(
+        self, probs: Any = None, logits: Any = None, validate_args: bool | None = None
+    ) -> None:
         kind, given = one_of("Categorical", probs, logits), logits if probs is None else probs
         if given.dim() < 1:
             raise ValueError(f"Categorical: `{kind}` must have at least one dimension")
@@ -56,7 +68,9 @@ class Categorical(Distribution):
 
     @property
     def mean(self) -> Any:
-        return ops.full(tuple(self._batch_shape), math.nan, dtype=self._given.dtype, device=self._given.device)
+        return ops.full(
+            tuple(self._batch_shape), math.nan, dtype=self._given.dtype, device=self._given.device
+        )
 
     @property
     def mode(self) -> Any:
@@ -71,7 +85,9 @@ class Categorical(Distribution):
         count = math.prod(sample_shape)
         shape = self._extended_shape(sample_shape)
         if count == 0:
-            return ops.empty(tuple(shape), dtype=ops.argmax(self.probs, -1).dtype, device=self.probs.device)
+            return ops.empty(
+                tuple(shape), dtype=ops.argmax(self.probs, -1).dtype, device=self.probs.device
+            )
         with no_grad():
             drawn = ops.multinomial(self.probs.reshape(-1, self._num_events), count, True)
             return drawn.t().reshape(tuple(shape))
@@ -94,7 +110,10 @@ class Categorical(Distribution):
 class _OverClasses(Distribution):
     """A distribution that stands on a categorical one."""
 
-    arg_constraints: ClassVar[dict[str, Any]] = {"probs": constraints.simplex, "logits": constraints.real_vector}
+    arg_constraints: ClassVar[dict[str, Any]] = {
+        "probs": constraints.simplex,
+        "logits": constraints.real_vector,
+    }
     _categorical: Categorical
 
     @property
@@ -119,7 +138,9 @@ class OneHotCategorical(_OverClasses):
     support = constraints.one_hot
     has_enumerate_support = True
 
-    def __init__(self, probs: Any = None, logits: Any = None, validate_args: bool | None = None) -> None:
+    def __init__(
+        self, probs: Any = None, logits: Any = None, validate_args: bool | None = None
+    ) -> None:
         self._categorical = Categorical(probs, logits, validate_args=validate_args)
         shape = tuple(self._categorical.param_shape)
         super().__init__(shape[:-1], shape[-1:], validate_args=validate_args)
@@ -149,7 +170,9 @@ class OneHotCategorical(_OverClasses):
 
     def enumerate_support(self, expand: bool = True) -> Any:
         n = self._event_shape[0]
-        values = ops.eye(n, dtype=self._categorical._given.dtype, device=self._categorical._given.device)
+        values = ops.eye(
+            n, dtype=self._categorical._given.dtype, device=self._categorical._given.device
+        )
         values = values.reshape(n, *(1,) * len(self._batch_shape), n)
         return values.expand(n, *self._batch_shape, n) if expand else values
 
@@ -168,7 +191,11 @@ class Multinomial(_OverClasses):
     """How often each class is drawn in `total_count` draws."""
 
     def __init__(
-        self, total_count: int = 1, probs: Any = None, logits: Any = None, validate_args: bool | None = None
+        self,
+        total_count: int = 1,
+        probs: Any = None,
+        logits: Any = None,
+        validate_args: bool | None = None,
     ) -> None:
         if not isinstance(total_count, int):
             raise NotImplementedError("Multinomial: `total_count` must be one number")

@@ -25,7 +25,9 @@ class ConstraintRegistry:
             return lambda rule: self.register(constraint, rule)
         kind = type(constraint) if isinstance(constraint, c.Constraint) else constraint
         if not isinstance(kind, type) or not issubclass(kind, c.Constraint):
-            raise TypeError(f"Expected constraint to be either a Constraint subclass or instance, but got {constraint}")
+            raise TypeError(
+                f"Expected constraint to be either a Constraint subclass or instance, but got {constraint}"
+            )
         self._registry[kind] = factory
         return factory
 
@@ -62,7 +64,8 @@ def _register_common(registry: ConstraintRegistry) -> None:
     """The rules that both have; sets made of others ask the registry for theirs."""
     registry.register(c.real, lambda _: t.identity_transform)
     registry.register(
-        c.independent, lambda k: t.IndependentTransform(registry(k.base_constraint), k.reinterpreted_batch_ndims)
+        c.independent,
+        lambda k: t.IndependentTransform(registry(k.base_constraint), k.reinterpreted_batch_ndims),
     )
     registry.register(c.greater_than, _above)
     registry.register(c.greater_than_eq, _above)
@@ -70,8 +73,13 @@ def _register_common(registry: ConstraintRegistry) -> None:
     registry.register(c.interval, _between)
     registry.register(c.half_open_interval, _between)
     registry.register(c.corr_cholesky, lambda _: assembled.CorrCholeskyTransform())
-    registry.register(c.cat, lambda k: assembled.CatTransform([registry(each) for each in k.cseq], k.dim, k.lengths))
-    registry.register(c.stack, lambda k: assembled.StackTransform([registry(each) for each in k.cseq], k.dim))
+    registry.register(
+        c.cat,
+        lambda k: assembled.CatTransform([registry(each) for each in k.cseq], k.dim, k.lengths),
+    )
+    registry.register(
+        c.stack, lambda k: assembled.StackTransform([registry(each) for each in k.cseq], k.dim)
+    )
 
 
 for _registry in (biject_to, transform_to):

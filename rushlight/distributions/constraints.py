@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from rushlight.distributions.public import ops
-from rushlight.tape.batching import physical_of
+from rushlight.tape.vmap.batched import physical_of
 
 
 def everywhere(condition: Any) -> bool:
@@ -32,7 +32,9 @@ class Constraint:
 class _Test(Constraint):
     """A set given by a function."""
 
-    def __init__(self, name: str, test: Callable[[Any], Any], event_dim: int = 0, is_discrete: bool = False) -> None:
+    def __init__(
+        self, name: str, test: Callable[[Any], Any], event_dim: int = 0, is_discrete: bool = False
+    ) -> None:
         self.name, self.test, self.event_dim, self.is_discrete = name, test, event_dim, is_discrete
 
     def check(self, value: Any) -> Any:
@@ -67,7 +69,12 @@ class _Between(Constraint):
     """Numbers between two bounds."""
 
     def __init__(
-        self, name: str, lower_bound: Any, upper_bound: Any, ends: str = "[]", is_discrete: bool = False
+        self,
+        name: str,
+        lower_bound: Any,
+        upper_bound: Any,
+        ends: str = "[]",
+        is_discrete: bool = False,
     ) -> None:
         self.name, self.lower_bound, self.upper_bound = name, lower_bound, upper_bound
         self.ends, self.is_discrete = ends, is_discrete
@@ -75,10 +82,18 @@ class _Between(Constraint):
     def check(self, value: Any) -> Any:
         held = value == value
         if self.lower_bound is not None:
-            held = held & ((value >= self.lower_bound) if self.ends[0] == "[" else (value > self.lower_bound))
+            held = held & (
+                (value >= self.lower_bound) if self.ends[0] == "[" else (value > self.lower_bound)
+            )
         if self.upper_bound is not None:
-            held = held & ((value <= self.upper_bound) if self.ends[1] == "]" else (value < self.upper_bound))
-        return held & (value == value.floor()) if self.is_discrete and value.dtype.kind == "f" else held
+            held = held & (
+                (value <= self.upper_bound) if self.ends[1] == "]" else (value < self.upper_bound)
+            )
+        return (
+            held & (value == value.floor())
+            if self.is_discrete and value.dtype.kind == "f"
+            else held
+        )
 
     def __repr__(self) -> str:
         return f"{self.name}(lower_bound={self.lower_bound}, upper_bound={self.upper_bound})"
@@ -122,13 +137,17 @@ class _Stack(Constraint):
         return dims + (self.dim + dims < 0)
 
     def check(self, value: Any) -> Any:
-        return ops.stack([c.check(v) for c, v in zip(self.cseq, value.unbind(self.dim), strict=True)], self.dim)
+        return ops.stack(
+            [c.check(v) for c, v in zip(self.cseq, value.unbind(self.dim), strict=True)], self.dim
+        )
 
 
 class _Cat(Constraint):
     """A set for each stretch along a dimension."""
 
-    def __init__(self, cseq: Sequence[Constraint], dim: int = 0, lengths: Sequence[int] | None = None) -> None:
+    def __init__(
+        self, cseq: Sequence[Constraint], dim: int = 0, lengths: Sequence[int] | None = None
+    ) -> None:
         self.cseq, self.dim = list(cseq), dim
         self.lengths = list(lengths) if lengths is not None else [1] * len(self.cseq)
 
@@ -256,11 +275,17 @@ def _is_positive(v: Any, inclusive: bool) -> Any:
     finite = v.isfinite().flatten(-2).all(-1)
     safe = ops.where(finite[..., None, None], v, 0.0)
     if inclusive:
-        return finite & _is_symmetric(v) & (ops.linalg_eigvalsh((safe + safe.mT) / 2).amin(-1) >= -1e-6)
+        return (
+            finite
+            & _is_symmetric(v)
+            & (ops.linalg_eigvalsh((safe + safe.mT) / 2).amin(-1) >= -1e-6)
+        )
     return finite & _is_symmetric(v) & (ops.linalg_cholesky_ex(safe)[1] == 0)
 
 
-def _set(name: str, test: Callable[[Any], Any], event_dim: int = 0, is_discrete: bool = False) -> Constraint:
+def _set(
+    name: str, test: Callable[[Any], Any], event_dim: int = 0, is_discrete: bool = False
+) -> Constraint:
     """A set with a class of its own, by which transforms to it are found."""
     spelled = "".join(word.capitalize() for word in name.split("_"))
     kind: type[_Test] = type(f"_{spelled}", (_Test,), {"__doc__": f"The set {name}."})

@@ -15,14 +15,19 @@ _HALF_LOG_TAU = 0.5 * math.log(2 * math.pi)
 class Normal(ExponentialFamily):
     """The normal distribution of mean `loc` and deviation `scale`."""
 
-    arg_constraints: ClassVar[dict[str, Any]] = {"loc": constraints.real, "scale": constraints.positive}
+    arg_constraints: ClassVar[dict[str, Any]] = {
+        "loc": constraints.real,
+        "scale": constraints.positive,
+    }
     support = constraints.real
     has_rsample = True
     _mean_carrier_measure = 0
 
     def __init__(self, loc: Any, scale: Any, validate_args: bool | None = None) -> None:
         self.loc, self.scale = broadcast_all(loc, scale)
-        super().__init__(() if all_numbers(loc, scale) else self.loc.shape, validate_args=validate_args)
+        super().__init__(
+            () if all_numbers(loc, scale) else self.loc.shape, validate_args=validate_args
+        )
 
     @property
     def mean(self) -> Any:
@@ -41,7 +46,9 @@ class Normal(ExponentialFamily):
         return self.scale.square()
 
     def rsample(self, sample_shape: Any = ()) -> Any:
-        return self.loc + draw_like(self.loc, self._extended_shape(sample_shape), "randn") * self.scale
+        return (
+            self.loc + draw_like(self.loc, self._extended_shape(sample_shape), "randn") * self.scale
+        )
 
     def log_prob(self, value: Any) -> Any:
         self._validate_sample(value)
@@ -72,11 +79,16 @@ class Uniform(Distribution):
 
     def __init__(self, low: Any, high: Any, validate_args: bool | None = None) -> None:
         self.low, self.high = broadcast_all(low, high)
-        super().__init__(() if all_numbers(low, high) else self.low.shape, validate_args=validate_args)
+        super().__init__(
+            () if all_numbers(low, high) else self.low.shape, validate_args=validate_args
+        )
         if self._validate_args and not constraints.everywhere(self.low < self.high):
             raise ValueError(f"Uniform: low must be below high, got {self.low} and {self.high}")
 
-    arg_constraints: ClassVar[dict[str, Any]] = {"low": constraints.dependent, "high": constraints.dependent}
+    arg_constraints: ClassVar[dict[str, Any]] = {
+        "low": constraints.dependent,
+        "high": constraints.dependent,
+    }
 
     @constraints.dependent_property
     def support(self) -> Any:
@@ -95,7 +107,9 @@ class Uniform(Distribution):
         return (self.high - self.low).square() / 12
 
     def rsample(self, sample_shape: Any = ()) -> Any:
-        return self.low + draw_like(self.low, self._extended_shape(sample_shape)) * (self.high - self.low)
+        return self.low + draw_like(self.low, self._extended_shape(sample_shape)) * (
+            self.high - self.low
+        )
 
     def log_prob(self, value: Any) -> Any:
         self._validate_sample(value)
@@ -142,7 +156,9 @@ class Exponential(ExponentialFamily):
         return self.rate.square().reciprocal()
 
     def rsample(self, sample_shape: Any = ()) -> Any:
-        drawn = ops.empty(self._extended_shape(sample_shape), dtype=self.rate.dtype, device=self.rate.device)
+        drawn = ops.empty(
+            self._extended_shape(sample_shape), dtype=self.rate.dtype, device=self.rate.device
+        )
         return drawn.exponential_() / self.rate
 
     def log_prob(self, value: Any) -> Any:
@@ -170,13 +186,18 @@ class Exponential(ExponentialFamily):
 class Laplace(Distribution):
     """The Laplace distribution: exponential on both sides of `loc`."""
 
-    arg_constraints: ClassVar[dict[str, Any]] = {"loc": constraints.real, "scale": constraints.positive}
+    arg_constraints: ClassVar[dict[str, Any]] = {
+        "loc": constraints.real,
+        "scale": constraints.positive,
+    }
     support = constraints.real
     has_rsample = True
 
     def __init__(self, loc: Any, scale: Any, validate_args: bool | None = None) -> None:
         self.loc, self.scale = broadcast_all(loc, scale)
-        super().__init__(() if all_numbers(loc, scale) else self.loc.shape, validate_args=validate_args)
+        super().__init__(
+            () if all_numbers(loc, scale) else self.loc.shape, validate_args=validate_args
+        )
 
     @property
     def mean(self) -> Any:
@@ -219,13 +240,18 @@ class Laplace(Distribution):
 class Cauchy(Distribution):
     """The Cauchy distribution of median `loc`."""
 
-    arg_constraints: ClassVar[dict[str, Any]] = {"loc": constraints.real, "scale": constraints.positive}
+    arg_constraints: ClassVar[dict[str, Any]] = {
+        "loc": constraints.real,
+        "scale": constraints.positive,
+    }
     support = constraints.real
     has_rsample = True
 
     def __init__(self, loc: Any, scale: Any, validate_args: bool | None = None) -> None:
         self.loc, self.scale = broadcast_all(loc, scale)
-        super().__init__(() if all_numbers(loc, scale) else self.loc.shape, validate_args=validate_args)
+        super().__init__(
+            () if all_numbers(loc, scale) else self.loc.shape, validate_args=validate_args
+        )
 
     @property
     def mean(self) -> Any:
@@ -245,7 +271,11 @@ class Cauchy(Distribution):
 
     def log_prob(self, value: Any) -> Any:
         self._validate_sample(value)
-        return -math.log(math.pi) - self.scale.log() - ((value - self.loc) / self.scale).square().log1p()
+        return (
+            -math.log(math.pi)
+            - self.scale.log()
+            - ((value - self.loc) / self.scale).square().log1p()
+        )
 
     def cdf(self, value: Any) -> Any:
         self._validate_sample(value)

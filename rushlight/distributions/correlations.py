@@ -9,7 +9,7 @@ from rushlight.distributions import constraints
 from rushlight.distributions.distribution import Distribution
 from rushlight.distributions.gammas import Beta
 from rushlight.distributions.public import broadcast_all, ops, size_of, tiny
-from rushlight.tape.state import no_grad
+from rushlight.tape.record.state import no_grad
 
 
 class LKJCholesky(Distribution):
@@ -18,7 +18,9 @@ class LKJCholesky(Distribution):
     arg_constraints: ClassVar[dict[str, Any]] = {"concentration": constraints.positive}
     support = constraints.corr_cholesky
 
-    def __init__(self, dim: int, concentration: Any = 1.0, validate_args: bool | None = None) -> None:
+    def __init__(
+        self, dim: int, concentration: Any = 1.0, validate_args: bool | None = None
+    ) -> None:
         if dim < 2:
             raise ValueError(f"LKJCholesky: dim must be an integer of at least 2, got {dim}")
         self.dim = dim
@@ -49,7 +51,9 @@ class LKJCholesky(Distribution):
         order = 2 * (like - 1).unsqueeze(-1) + self.dim - place
         density = (order * value.diagonal(0, -2, -1)[..., 1:].log()).sum(-1)
         alpha = like + rest / 2
-        return density - (rest / 2 * math.log(math.pi) + ops.mvlgamma(alpha - 0.5, rest) - rest * alpha.lgamma())
+        return density - (
+            rest / 2 * math.log(math.pi) + ops.mvlgamma(alpha - 0.5, rest) - rest * alpha.lgamma()
+        )
 
 
 class GeneralizedPareto(Distribution):
@@ -62,7 +66,9 @@ class GeneralizedPareto(Distribution):
     }
     has_rsample = True
 
-    def __init__(self, loc: Any, scale: Any, concentration: Any, validate_args: bool | None = None) -> None:
+    def __init__(
+        self, loc: Any, scale: Any, concentration: Any, validate_args: bool | None = None
+    ) -> None:
         self.loc, self.scale, self.concentration = broadcast_all(loc, scale, concentration)
         super().__init__(self.loc.shape, (), validate_args)
 
@@ -77,7 +83,9 @@ class GeneralizedPareto(Distribution):
     def _shape(self) -> tuple[Any, Any]:
         """Where the concentration counts as 0, and the concentration, 1 there."""
         exponential = self.concentration.abs() <= 1e-8
-        return exponential, ops.where(exponential, ops.ones_like(self.concentration), self.concentration)
+        return exponential, ops.where(
+            exponential, ops.ones_like(self.concentration), self.concentration
+        )
 
     def _z(self, value: Any) -> Any:
         return (value - self.loc) / self.scale
@@ -86,7 +94,9 @@ class GeneralizedPareto(Distribution):
     def mean(self) -> Any:
         below = self.concentration < 1
         safe = ops.where(below, self.concentration, ops.full_like(self.concentration, 0.5))
-        return ops.where(below, self.loc + self.scale / (1 - safe), ops.full_like(self.loc, math.nan))
+        return ops.where(
+            below, self.loc + self.scale / (1 - safe), ops.full_like(self.loc, math.nan)
+        )
 
     @property
     def variance(self) -> Any:

@@ -8,13 +8,16 @@ from typing import Any, ClassVar
 from rushlight.distributions import constraints
 from rushlight.distributions.distribution import Distribution, draw_like
 from rushlight.distributions.public import all_numbers, broadcast_all, ops, tiny
-from rushlight.tape.state import no_grad
+from rushlight.tape.record.state import no_grad
 
 
 class VonMises(Distribution):
     """Angles around `loc`, the nearer the larger the concentration; density proportional to exp(concentration cos(x - loc))."""
 
-    arg_constraints: ClassVar[dict[str, Any]] = {"loc": constraints.real, "concentration": constraints.positive}
+    arg_constraints: ClassVar[dict[str, Any]] = {
+        "loc": constraints.real,
+        "concentration": constraints.positive,
+    }
     support = constraints.real
     has_rsample = False
 
@@ -27,7 +30,10 @@ class VonMises(Distribution):
         self._validate_sample(value)
         # exp(-k) I0(k) does not overflow; cos(d) - 1 as a square loses no digits near the mode.
         half = (0.5 * (value - self.loc)).sin()
-        return -2 * self.concentration * half.square() - (2 * math.pi * ops.i0e(self.concentration)).log()
+        return (
+            -2 * self.concentration * half.square()
+            - (2 * math.pi * ops.i0e(self.concentration)).log()
+        )
 
     def sample(self, sample_shape: Any = ()) -> Any:
         """By Best and Fisher's rejection from a wrapped Cauchy distribution (1979)."""

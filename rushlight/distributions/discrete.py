@@ -19,7 +19,7 @@ from rushlight.distributions.public import (
     tiny,
     xlogy,
 )
-from rushlight.tape.state import no_grad
+from rushlight.tape.record.state import no_grad
 
 
 class Odds:
@@ -55,15 +55,22 @@ def one_of(name: str, probs: Any, logits: Any) -> str:
 class Bernoulli(Odds, ExponentialFamily):
     """1 with a probability, else 0."""
 
-    arg_constraints: ClassVar[dict[str, Any]] = {"probs": constraints.unit_interval, "logits": constraints.real}
+    arg_constraints: ClassVar[dict[str, Any]] = {
+        "probs": constraints.unit_interval,
+        "logits": constraints.real,
+    }
     support = constraints.boolean
     has_enumerate_support = True
     _mean_carrier_measure = 0
 
-    def __init__(self, probs: Any = None, logits: Any = None, validate_args: bool | None = None) -> None:
+    def __init__(
+        self, probs: Any = None, logits: Any = None, validate_args: bool | None = None
+    ) -> None:
         kind, given = one_of("Bernoulli", probs, logits), logits if probs is None else probs
         self.__dict__[kind] = broadcast_all(given)[0]
-        super().__init__(() if all_numbers(given) else self._given.shape, validate_args=validate_args)
+        super().__init__(
+            () if all_numbers(given) else self._given.shape, validate_args=validate_args
+        )
 
     @property
     def mean(self) -> Any:
@@ -105,13 +112,20 @@ class Bernoulli(Odds, ExponentialFamily):
 class Geometric(Odds, Distribution):
     """How many trials fail before the first success."""
 
-    arg_constraints: ClassVar[dict[str, Any]] = {"probs": constraints.unit_interval, "logits": constraints.real}
+    arg_constraints: ClassVar[dict[str, Any]] = {
+        "probs": constraints.unit_interval,
+        "logits": constraints.real,
+    }
     support = constraints.nonnegative_integer
 
-    def __init__(self, probs: Any = None, logits: Any = None, validate_args: bool | None = None) -> None:
+    def __init__(
+        self, probs: Any = None, logits: Any = None, validate_args: bool | None = None
+    ) -> None:
         kind, given = one_of("Geometric", probs, logits), logits if probs is None else probs
         self.__dict__[kind] = broadcast_all(given)[0]
-        super().__init__(() if all_numbers(given) else self._given.shape, validate_args=validate_args)
+        super().__init__(
+            () if all_numbers(given) else self._given.shape, validate_args=validate_args
+        )
         if self._validate_args and probs is not None and not constraints.everywhere(self.probs > 0):
             raise ValueError(f"Geometric: probs must be above 0, got {self.probs}")
 
@@ -129,7 +143,9 @@ class Geometric(Odds, Distribution):
 
     def sample(self, sample_shape: Any = ()) -> Any:
         with no_grad():
-            u = draw_like(self.probs, self._extended_shape(sample_shape)).clamp(min=tiny(self.probs))
+            u = draw_like(self.probs, self._extended_shape(sample_shape)).clamp(
+                min=tiny(self.probs)
+            )
             return (u.log() / (-self.probs).log1p()).floor()
 
     def log_prob(self, value: Any) -> Any:
@@ -152,7 +168,11 @@ class Binomial(Odds, Distribution):
     has_enumerate_support = True
 
     def __init__(
-        self, total_count: Any = 1, probs: Any = None, logits: Any = None, validate_args: bool | None = None
+        self,
+        total_count: Any = 1,
+        probs: Any = None,
+        logits: Any = None,
+        validate_args: bool | None = None,
     ) -> None:
         kind, given = one_of("Binomial", probs, logits), logits if probs is None else probs
         made, self.total_count = broadcast_all(given, total_count)
@@ -189,14 +209,18 @@ class Binomial(Odds, Distribution):
 
     def entropy(self) -> Any:
         if not bool((self.total_count == self.total_count.amax()).all()):
-            raise NotImplementedError("Binomial: the entropy is known where all counts of trials are the same")
+            raise NotImplementedError(
+                "Binomial: the entropy is known where all counts of trials are the same"
+            )
         chance = self.log_prob(self.enumerate_support(expand=False))
         return -(chance.exp() * chance).sum(0)
 
     def enumerate_support(self, expand: bool = True) -> Any:
         most = int(self.total_count.amax().item())
         if not bool((self.total_count.amin() == most).all()):
-            raise NotImplementedError("Binomial: values can be listed where all counts of trials are the same")
+            raise NotImplementedError(
+                "Binomial: values can be listed where all counts of trials are the same"
+            )
         values = ops.arange(most + 1, dtype=self._given.dtype, device=self._given.device)
         values = values.reshape(-1, *(1,) * len(self._batch_shape))
         return values.expand(-1, *self._batch_shape) if expand else values
@@ -213,7 +237,11 @@ class NegativeBinomial(Odds, Distribution):
     support = constraints.nonnegative_integer
 
     def __init__(
-        self, total_count: Any, probs: Any = None, logits: Any = None, validate_args: bool | None = None
+        self,
+        total_count: Any,
+        probs: Any = None,
+        logits: Any = None,
+        validate_args: bool | None = None,
     ) -> None:
         kind, given = one_of("NegativeBinomial", probs, logits), logits if probs is None else probs
         made, self.total_count = broadcast_all(given, total_count)
@@ -235,7 +263,9 @@ class NegativeBinomial(Odds, Distribution):
 
     def sample(self, sample_shape: Any = ()) -> Any:
         with no_grad():
-            rates = Gamma(self.total_count, (-self.logits).exp(), validate_args=False).sample(sample_shape)
+            rates = Gamma(self.total_count, (-self.logits).exp(), validate_args=False).sample(
+                sample_shape
+            )
             return ops.poisson(rates)
 
     def log_prob(self, value: Any) -> Any:

@@ -6,8 +6,8 @@ from typing import Any, ClassVar
 
 from rushlight.distributions import constraints
 from rushlight.distributions.public import ops, size_of
-from rushlight.tape.state import enable_grad, no_grad
-from rushlight.tape.value import Value
+from rushlight.tape.record.state import enable_grad, no_grad
+from rushlight.tape.record.value import Value
 from rushlight.tensor import Size
 
 
@@ -27,7 +27,9 @@ class Distribution:
             raise ValueError(f"set_default_validate_args: True or False, got {value!r}")
         Distribution._validate_args = value
 
-    def __init__(self, batch_shape: Any = (), event_shape: Any = (), validate_args: bool | None = None) -> None:
+    def __init__(
+        self, batch_shape: Any = (), event_shape: Any = (), validate_args: bool | None = None
+    ) -> None:
         self._batch_shape, self._event_shape = Size(batch_shape), Size(event_shape)
         if validate_args is not None:
             self._validate_args = validate_args
@@ -36,7 +38,9 @@ class Distribution:
 
     def _check_parameters(self) -> None:
         for name, constraint in self.arg_constraints.items():
-            if constraints.is_dependent(constraint) or (name in self._derived and name not in self.__dict__):
+            if constraints.is_dependent(constraint) or (
+                name in self._derived and name not in self.__dict__
+            ):
                 continue  # not known, or made from the parameter that was given
             value = getattr(self, name)
             if not constraints.everywhere(constraint.check(value)):
@@ -157,8 +161,14 @@ class Distribution:
         given: Any = value
         dims = len(self._event_shape)
         if tuple(given.shape[given.dim() - dims :]) != tuple(self._event_shape):
-            raise ValueError(f"{name}: a value has shape {tuple(self._event_shape)}, got {tuple(given.shape)}")
-        for i, j in zip(reversed(tuple(given.shape)), reversed((*self._batch_shape, *self._event_shape)), strict=False):
+            raise ValueError(
+                f"{name}: a value has shape {tuple(self._event_shape)}, got {tuple(given.shape)}"
+            )
+        for i, j in zip(
+            reversed(tuple(given.shape)),
+            reversed((*self._batch_shape, *self._event_shape)),
+            strict=False,
+        ):
             if i not in (1, j) and j != 1:
                 raise ValueError(
                     f"{name}: value of shape {tuple(given.shape)} does not broadcast with "
@@ -167,12 +177,16 @@ class Distribution:
         if constraints.is_dependent(self.support):
             return
         if not constraints.everywhere(self.support.check(given)):
-            raise ValueError(f"{name}: the value must be within the support {self.support!r}, got\n{given}")
+            raise ValueError(
+                f"{name}: the value must be within the support {self.support!r}, got\n{given}"
+            )
 
     def __repr__(self) -> str:
         shown = [k for k in self.arg_constraints if k in self.__dict__]
         parts = ", ".join(
-            f"{k}: {self.__dict__[k]}" if self.__dict__[k].numel() == 1 else f"{k}: {self.__dict__[k].shape}"
+            f"{k}: {self.__dict__[k]}"
+            if self.__dict__[k].numel() == 1
+            else f"{k}: {self.__dict__[k].shape}"
             for k in shown
         )
         return f"{type(self).__name__}({parts})"

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from rushlight.distributions import constraints
 from rushlight.distributions.distribution import Distribution, ExponentialFamily, draw_like
 from rushlight.distributions.public import all_numbers, broadcast_all, ops, tiny, xlogy
-from rushlight.tape.value import Value
+from rushlight.tape.record.value import Value
 from rushlight.tensor import tensor
 
 
@@ -135,7 +135,9 @@ class InverseGamma(Distribution):
 class Dirichlet(ExponentialFamily):
     """The Dirichlet distribution: positive numbers with sum 1."""
 
-    arg_constraints: ClassVar[dict[str, Any]] = {"concentration": constraints.independent(constraints.positive, 1)}
+    arg_constraints: ClassVar[dict[str, Any]] = {
+        "concentration": constraints.independent(constraints.positive, 1)
+    }
     support = constraints.simplex
     has_rsample = True
 
@@ -195,7 +197,9 @@ class Beta(ExponentialFamily):
     support = constraints.unit_interval
     has_rsample = True
 
-    def __init__(self, concentration1: Any, concentration0: Any, validate_args: bool | None = None) -> None:
+    def __init__(
+        self, concentration1: Any, concentration0: Any, validate_args: bool | None = None
+    ) -> None:
         first, second = broadcast_all(concentration1, concentration0)
         self._dirichlet = Dirichlet(ops.stack([first, second], -1), validate_args=validate_args)
         super().__init__(self._dirichlet._batch_shape, validate_args=validate_args)
@@ -229,7 +233,13 @@ class Beta(ExponentialFamily):
     def log_prob(self, value: Any) -> Any:
         self._validate_sample(value)
         a, b = self.concentration1, self.concentration0
-        return xlogy(a - 1, value) + ops.xlog1py(b - 1, -value) + (a + b).lgamma() - a.lgamma() - b.lgamma()
+        return (
+            xlogy(a - 1, value)
+            + ops.xlog1py(b - 1, -value)
+            + (a + b).lgamma()
+            - a.lgamma()
+            - b.lgamma()
+        )
 
     def entropy(self) -> Any:
         return self._dirichlet.entropy()
@@ -253,9 +263,13 @@ class StudentT(Distribution):
     support = constraints.real
     has_rsample = True
 
-    def __init__(self, df: Any, loc: Any = 0.0, scale: Any = 1.0, validate_args: bool | None = None) -> None:
+    def __init__(
+        self, df: Any, loc: Any = 0.0, scale: Any = 1.0, validate_args: bool | None = None
+    ) -> None:
         self.df, self.loc, self.scale = broadcast_all(df, loc, scale)
-        super().__init__(() if all_numbers(df, loc, scale) else self.df.shape, validate_args=validate_args)
+        super().__init__(
+            () if all_numbers(df, loc, scale) else self.df.shape, validate_args=validate_args
+        )
 
     @property
     def mean(self) -> Any:
@@ -294,13 +308,18 @@ class StudentT(Distribution):
 class FisherSnedecor(Distribution):
     """The F distribution: the ratio of two chi-squared numbers over their degrees of freedom."""
 
-    arg_constraints: ClassVar[dict[str, Any]] = {"df1": constraints.positive, "df2": constraints.positive}
+    arg_constraints: ClassVar[dict[str, Any]] = {
+        "df1": constraints.positive,
+        "df2": constraints.positive,
+    }
     support = constraints.positive
     has_rsample = True
 
     def __init__(self, df1: Any, df2: Any, validate_args: bool | None = None) -> None:
         self.df1, self.df2 = broadcast_all(df1, df2)
-        super().__init__(() if all_numbers(df1, df2) else self.df1.shape, validate_args=validate_args)
+        super().__init__(
+            () if all_numbers(df1, df2) else self.df1.shape, validate_args=validate_args
+        )
 
     @property
     def mean(self) -> Any:
@@ -328,4 +347,9 @@ class FisherSnedecor(Distribution):
         half, other = self.df1 * 0.5, self.df2 * 0.5
         ratio = self.df1 / self.df2
         first = (half + other).lgamma() - half.lgamma() - other.lgamma()
-        return first + half * ratio.log() + (half - 1) * value.log() - (half + other) * (ratio * value).log1p()
+        return (
+            first
+            + half * ratio.log()
+            + (half - 1) * value.log()
+            - (half + other) * (ratio * value).log1p()
+        )

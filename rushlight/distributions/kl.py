@@ -15,7 +15,12 @@ from rushlight.distributions.mixtures import Independent
 from rushlight.distributions.multivariate import MultivariateNormal, solve_lower
 from rushlight.distributions.public import ops, sum_last, xlogy
 from rushlight.distributions.relaxed import ContinuousBernoulli
-from rushlight.distributions.transformed import HalfNormal, LogNormal, Pareto, TransformedDistribution
+from rushlight.distributions.transformed import (
+    HalfNormal,
+    LogNormal,
+    Pareto,
+    TransformedDistribution,
+)
 
 Rule = Callable[[Any, Any], Any]
 _RULES: dict[tuple[type, type], Rule] = {}
@@ -69,7 +74,9 @@ def _(p: Any, q: Any) -> Any:
     if bool((p.total_count > q.total_count).any()):
         return ops.full_like(p.probs, math.inf)
     if bool((p.total_count < q.total_count).any()):
-        raise NotImplementedError("kl_divergence: binomial distributions of more trials in q have no closed form")
+        raise NotImplementedError(
+            "kl_divergence: binomial distributions of more trials in q have no closed form"
+        )
     return p.total_count * (_log_ratio(p.probs, q.probs) + _log_ratio(1 - p.probs, 1 - q.probs))
 
 
@@ -150,32 +157,44 @@ def _(p: Any, q: Any) -> Any:
 def _(p: Any, q: Any) -> Any:
     away = p.loc - q.loc
     unit = away / p.scale
-    folded = math.sqrt(2 / math.pi) * p.scale * (-0.5 * unit.square()).exp() + away * ops.erf(unit * math.sqrt(0.5))
-    return -p.scale.log() - 0.5 * math.log(2 * math.pi) - 0.5 + (2 * q.scale).log() + folded / q.scale
+    folded = math.sqrt(2 / math.pi) * p.scale * (-0.5 * unit.square()).exp() + away * ops.erf(
+        unit * math.sqrt(0.5)
+    )
+    return (
+        -p.scale.log() - 0.5 * math.log(2 * math.pi) - 0.5 + (2 * q.scale).log() + folded / q.scale
+    )
 
 
 @register_kl(Laplace, Normal)
 def _(p: Any, q: Any) -> Any:
     spread = 2 * p.scale.square() + (p.loc - q.loc).square()
-    return -p.entropy() + 0.5 * spread / q.scale.square() + q.scale.log() + 0.5 * math.log(2 * math.pi)
+    return (
+        -p.entropy() + 0.5 * spread / q.scale.square() + q.scale.log() + 0.5 * math.log(2 * math.pi)
+    )
 
 
 @register_kl(Exponential, Normal)
 def _(p: Any, q: Any) -> Any:
     spread = p.variance + (p.mean - q.loc).square()
-    return -p.entropy() + 0.5 * spread / q.scale.square() + q.scale.log() + 0.5 * math.log(2 * math.pi)
+    return (
+        -p.entropy() + 0.5 * spread / q.scale.square() + q.scale.log() + 0.5 * math.log(2 * math.pi)
+    )
 
 
 @register_kl(Gamma, Normal)
 def _(p: Any, q: Any) -> Any:
     spread = p.variance + (p.mean - q.loc).square()
-    return -p.entropy() + 0.5 * spread / q.scale.square() + q.scale.log() + 0.5 * math.log(2 * math.pi)
+    return (
+        -p.entropy() + 0.5 * spread / q.scale.square() + q.scale.log() + 0.5 * math.log(2 * math.pi)
+    )
 
 
 @register_kl(Uniform, Normal)
 def _(p: Any, q: Any) -> Any:
     spread = p.variance + (p.mean - q.loc).square()
-    return -p.entropy() + 0.5 * spread / q.scale.square() + q.scale.log() + 0.5 * math.log(2 * math.pi)
+    return (
+        -p.entropy() + 0.5 * spread / q.scale.square() + q.scale.log() + 0.5 * math.log(2 * math.pi)
+    )
 
 
 @register_kl(Uniform, Uniform)
@@ -227,12 +246,18 @@ def _(p: Any, q: Any) -> Any:
 @register_kl(Independent, Independent)
 def _(p: Any, q: Any) -> Any:
     if p.reinterpreted_batch_ndims != q.reinterpreted_batch_ndims:
-        raise NotImplementedError("kl_divergence: independent distributions over different numbers of dimensions")
+        raise NotImplementedError(
+            "kl_divergence: independent distributions over different numbers of dimensions"
+        )
     return sum_last(kl_divergence(p.base_dist, q.base_dist), p.reinterpreted_batch_ndims)
 
 
 @register_kl(TransformedDistribution, TransformedDistribution)
 def _(p: Any, q: Any) -> Any:
     if p.transforms != q.transforms or p.event_shape != q.event_shape:
-        raise NotImplementedError("kl_divergence: transformed distributions need the same transforms")
-    return sum_last(kl_divergence(p.base_dist, q.base_dist), len(p.event_shape) - len(p.base_dist.event_shape))
+        raise NotImplementedError(
+            "kl_divergence: transformed distributions need the same transforms"
+        )
+    return sum_last(
+        kl_divergence(p.base_dist, q.base_dist), len(p.event_shape) - len(p.base_dist.event_shape)
+    )

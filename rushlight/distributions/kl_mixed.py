@@ -19,8 +19,8 @@ from rushlight.distributions.multivariate import LowRankMultivariateNormal, Mult
 from rushlight.distributions.public import ops, sum_last, xlogy
 from rushlight.distributions.relaxed import ContinuousBernoulli
 from rushlight.distributions.transformed import Gumbel, Pareto
-from rushlight.tape.roots import grad
-from rushlight.tape.state import enable_grad
+from rushlight.tape.record.state import enable_grad
+from rushlight.tape.walk.roots import grad
 
 # ---- p has mass outside of q's support ----
 
@@ -68,7 +68,9 @@ def _mean_of_log(p: Any) -> Any:
 
 def _to_normal(p: Any, q: Any) -> Any:
     spread = p.variance + (p.mean - q.loc).square()
-    return -p.entropy() + 0.5 * spread / q.scale.square() + q.scale.log() + 0.5 * math.log(2 * math.pi)
+    return (
+        -p.entropy() + 0.5 * spread / q.scale.square() + q.scale.log() + 0.5 * math.log(2 * math.pi)
+    )
 
 
 def _to_exponential(p: Any, q: Any) -> Any:
@@ -115,7 +117,9 @@ def _(p: Any, q: Any) -> Any:
     inside = Uniform(p.low.clamp(min=0), p.high.clamp(max=1), validate_args=False)
     mirrored = Uniform(1 - inside.high, 1 - inside.low, validate_args=False)
     log_beta = a.lgamma() + b.lgamma() - (a + b).lgamma()
-    result = -p.entropy() + log_beta - (a - 1) * _mean_of_log(inside) - (b - 1) * _mean_of_log(mirrored)
+    result = (
+        -p.entropy() + log_beta - (a - 1) * _mean_of_log(inside) - (b - 1) * _mean_of_log(mirrored)
+    )
     return _beyond((p.low < 0) | (p.high > 1), result)
 
 
@@ -136,7 +140,9 @@ def _(p: Any, q: Any) -> Any:
 
 @register_kl(Uniform, Pareto)
 def _(p: Any, q: Any) -> Any:
-    result = -p.entropy() - q.alpha.log() - q.alpha * q.scale.log() + (q.alpha + 1) * _mean_of_log(p)
+    result = (
+        -p.entropy() - q.alpha.log() - q.alpha * q.scale.log() + (q.alpha + 1) * _mean_of_log(p)
+    )
     return _beyond(p.low < q.scale, result)
 
 
@@ -160,7 +166,9 @@ def _(p: Any, q: Any) -> Any:
 
 @register_kl(Gamma, Gumbel)
 def _(p: Any, q: Any) -> Any:
-    return _to_gumbel(p, q, (q.loc / q.scale - p.concentration * (1 / (q.scale * p.rate)).log1p()).exp())
+    return _to_gumbel(
+        p, q, (q.loc / q.scale - p.concentration * (1 / (q.scale * p.rate)).log1p()).exp()
+    )
 
 
 @register_kl(Exponential, Gumbel)
@@ -187,7 +195,9 @@ def _weighed(q: Any, x: Any) -> Any:
     """The sum over columns of x^T covariance^-1 x."""
     if isinstance(q, MultivariateNormal):
         lower = q.scale_tril
-        batch = broadcast_shapes([tuple(lower.shape[:-2]), tuple(x.shape[:-2])], "kl_divergence", [])
+        batch = broadcast_shapes(
+            [tuple(lower.shape[:-2]), tuple(x.shape[:-2])], "kl_divergence", []
+        )
         x, lower = x.expand(*batch, *x.shape[-2:]), lower.expand(*batch, *lower.shape[-2:])
         return ops.linalg_solve_triangular(lower, x, upper=False).square().sum((-2, -1))
     scaled = x / q.cov_diag.unsqueeze(-1)

@@ -8,7 +8,7 @@ from rushlight.distributions import constraints
 from rushlight.distributions.categorical import Categorical
 from rushlight.distributions.distribution import Distribution
 from rushlight.distributions.public import size_of, sum_last
-from rushlight.tape.state import no_grad
+from rushlight.tape.record.state import no_grad
 
 
 class Independent(Distribution):
@@ -17,7 +17,10 @@ class Independent(Distribution):
     arg_constraints: ClassVar[dict[str, Any]] = {}
 
     def __init__(
-        self, base_distribution: Any, reinterpreted_batch_ndims: int, validate_args: bool | None = None
+        self,
+        base_distribution: Any,
+        reinterpreted_batch_ndims: int,
+        validate_args: bool | None = None,
     ) -> None:
         batch, event = tuple(base_distribution.batch_shape), tuple(base_distribution.event_shape)
         if reinterpreted_batch_ndims > len(batch):
@@ -26,8 +29,13 @@ class Independent(Distribution):
             )
         shape = batch + event
         dims = reinterpreted_batch_ndims + len(event)
-        self.base_dist, self.reinterpreted_batch_ndims = base_distribution, reinterpreted_batch_ndims
-        super().__init__(shape[: len(shape) - dims], shape[len(shape) - dims :], validate_args=validate_args)
+        self.base_dist, self.reinterpreted_batch_ndims = (
+            base_distribution,
+            reinterpreted_batch_ndims,
+        )
+        super().__init__(
+            shape[: len(shape) - dims], shape[len(shape) - dims :], validate_args=validate_args
+        )
 
     @property
     def has_rsample(self) -> bool:  # type: ignore[override]
@@ -86,19 +94,26 @@ class MixtureSameFamily(Distribution):
     arg_constraints: ClassVar[dict[str, Any]] = {}
 
     def __init__(
-        self, mixture_distribution: Any, component_distribution: Any, validate_args: bool | None = None
+        self,
+        mixture_distribution: Any,
+        component_distribution: Any,
+        validate_args: bool | None = None,
     ) -> None:
         if not isinstance(mixture_distribution, Categorical):
             raise ValueError("MixtureSameFamily: the mixture distribution must be a Categorical")
         batch = tuple(component_distribution.batch_shape)
         count = mixture_distribution.param_shape[-1]
         if not batch or batch[-1] != count:
-            raise ValueError(f"MixtureSameFamily: {count} probabilities do not fit a batch of components {batch}")
+            raise ValueError(
+                f"MixtureSameFamily: {count} probabilities do not fit a batch of components {batch}"
+            )
         self._mixture_distribution = mixture_distribution.expand(batch[:-1])
         self._component_distribution = component_distribution
         self._num_component = count
         self._event_ndims = len(component_distribution.event_shape)
-        super().__init__(batch[:-1], component_distribution.event_shape, validate_args=validate_args)
+        super().__init__(
+            batch[:-1], component_distribution.event_shape, validate_args=validate_args
+        )
 
     @constraints.dependent_property
     def support(self) -> Any:
@@ -136,7 +151,9 @@ class MixtureSameFamily(Distribution):
         return x.unsqueeze(-1 - self._event_ndims)
 
     def cdf(self, value: Any) -> Any:
-        return (self._component_distribution.cdf(self._pad(value)) * self._mixture_distribution.probs).sum(-1)
+        return (
+            self._component_distribution.cdf(self._pad(value)) * self._mixture_distribution.probs
+        ).sum(-1)
 
     def log_prob(self, value: Any) -> Any:
         self._validate_sample(value)

@@ -56,10 +56,14 @@ class MultivariateNormal(Distribution):
             )
         ((name, matrix),) = given.items()
         if loc.dim() < 1 or matrix.dim() < 2:
-            raise ValueError("MultivariateNormal: loc has at least 1 dimension, the matrix at least 2")
+            raise ValueError(
+                "MultivariateNormal: loc has at least 1 dimension, the matrix at least 2"
+            )
         n = loc.shape[-1]
         if tuple(matrix.shape[-2:]) != (n, n):
-            raise ValueError(f"MultivariateNormal: {name} of shape {tuple(matrix.shape)} does not fit {n} means")
+            raise ValueError(
+                f"MultivariateNormal: {name} of shape {tuple(matrix.shape)} does not fit {n} means"
+            )
         batch = tuple(ops.broadcast_tensors(loc[..., 0], matrix[..., 0, 0])[0].shape)
         self.loc = loc.expand(*batch, n)
         self.__dict__[name] = matrix.expand(*batch, n, n)
@@ -107,7 +111,9 @@ class MultivariateNormal(Distribution):
         self._validate_sample(value)
         away = solve_lower(self._unbroadcasted_scale_tril, value - self.loc)
         n = self._event_shape[0]
-        return -0.5 * (n * math.log(2 * math.pi) + away.square().sum(-1)) - _half_log_det(self.scale_tril)
+        return -0.5 * (n * math.log(2 * math.pi) + away.square().sum(-1)) - _half_log_det(
+            self.scale_tril
+        )
 
     def entropy(self) -> Any:
         n = self._event_shape[0]
@@ -125,7 +131,9 @@ class LowRankMultivariateNormal(Distribution):
     support = constraints.real_vector
     has_rsample = True
 
-    def __init__(self, loc: Any, cov_factor: Any, cov_diag: Any, validate_args: bool | None = None) -> None:
+    def __init__(
+        self, loc: Any, cov_factor: Any, cov_diag: Any, validate_args: bool | None = None
+    ) -> None:
         n = loc.shape[-1]
         if cov_factor.dim() < 2 or cov_factor.shape[-2] != n or cov_diag.shape[-1] != n:
             raise ValueError(
@@ -178,7 +186,11 @@ class LowRankMultivariateNormal(Distribution):
         shape = self._extended_shape(sample_shape)
         low = draw_like(self.loc, (*shape[:-1], self.cov_factor.shape[-1]), "randn")
         own = draw_like(self.loc, shape, "randn")
-        return self.loc + (self.cov_factor @ low.unsqueeze(-1)).squeeze(-1) + self.cov_diag.sqrt() * own
+        return (
+            self.loc
+            + (self.cov_factor @ low.unsqueeze(-1)).squeeze(-1)
+            + self.cov_diag.sqrt() * own
+        )
 
     def _log_det(self) -> Any:
         return 2 * _half_log_det(self._capacitance_tril) + self.cov_diag.log().sum(-1)
@@ -187,7 +199,9 @@ class LowRankMultivariateNormal(Distribution):
         self._validate_sample(value)
         away = value - self.loc
         seen = ((self.cov_factor.mT / self.cov_diag.unsqueeze(-2)) @ away.unsqueeze(-1)).squeeze(-1)
-        distance = (away.square() / self.cov_diag).sum(-1) - solve_lower(self._capacitance_tril, seen).square().sum(-1)
+        distance = (away.square() / self.cov_diag).sum(-1) - solve_lower(
+            self._capacitance_tril, seen
+        ).square().sum(-1)
         return -0.5 * (self._event_shape[0] * math.log(2 * math.pi) + self._log_det() + distance)
 
     def entropy(self) -> Any:

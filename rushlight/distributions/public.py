@@ -7,9 +7,11 @@ from typing import Any
 
 from rushlight.core.dtypes import get_default
 from rushlight.ops.registry import REGISTRY
-from rushlight.ops.wiring import DECLARED as DECLARED  # every op is declared before one is asked for
-from rushlight.tape.state import enable_grad
-from rushlight.tape.value import Value
+from rushlight.ops.surface.wiring import (
+    DECLARED as DECLARED,  # every op is declared before one is asked for
+)
+from rushlight.tape.record.state import enable_grad
+from rushlight.tape.record.value import Value
 from rushlight.tensor import Size, tensor
 
 
@@ -47,7 +49,10 @@ def broadcast_all(*values: Any) -> tuple[Any, ...]:
         made: list[Any] = [tensor(float(v), dtype=get_default()) for v in values]
     else:
         like = first.dtype if first.dtype.kind == "f" else get_default()
-        made = [v if isinstance(v, Value) else tensor(v, dtype=like, device=first.device) for v in values]
+        made = [
+            v if isinstance(v, Value) else tensor(v, dtype=like, device=first.device)
+            for v in values
+        ]
     return tuple(ops.broadcast_tensors(*made))
 
 

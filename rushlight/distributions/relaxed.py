@@ -23,18 +23,27 @@ from rushlight.distributions.public import (
 class RelaxedBernoulli(Odds, Distribution):
     """A number in (0, 1), near 0 or 1 at a low temperature."""
 
-    arg_constraints: ClassVar[dict[str, Any]] = {"probs": constraints.unit_interval, "logits": constraints.real}
+    arg_constraints: ClassVar[dict[str, Any]] = {
+        "probs": constraints.unit_interval,
+        "logits": constraints.real,
+    }
     support = constraints.unit_interval
     has_rsample = True
     _not_expanded: ClassVar[frozenset[str]] = frozenset({"temperature"})
 
     def __init__(
-        self, temperature: Any, probs: Any = None, logits: Any = None, validate_args: bool | None = None
+        self,
+        temperature: Any,
+        probs: Any = None,
+        logits: Any = None,
+        validate_args: bool | None = None,
     ) -> None:
         given = logits if probs is None else probs
         self.temperature = temperature
         self.__dict__[one_of("RelaxedBernoulli", probs, logits)] = broadcast_all(given)[0]
-        super().__init__(() if all_numbers(given) else self._given.shape, validate_args=validate_args)
+        super().__init__(
+            () if all_numbers(given) else self._given.shape, validate_args=validate_args
+        )
 
     def rsample(self, sample_shape: Any = ()) -> Any:
         u = clamp_probs(draw_like(self.logits, self._extended_shape(sample_shape)))
@@ -46,20 +55,31 @@ class RelaxedBernoulli(Odds, Distribution):
         odds = value.log() - (-value).log1p()
         away = self.logits - odds * self.temperature
         stretch = value.log() + (-value).log1p()
-        size = self.temperature.log() if hasattr(self.temperature, "log") else math.log(self.temperature)
+        size = (
+            self.temperature.log()
+            if hasattr(self.temperature, "log")
+            else math.log(self.temperature)
+        )
         return away + size - 2 * softplus(away) - stretch
 
 
 class RelaxedOneHotCategorical(Distribution):
     """Positive numbers with sum 1, near one-hot at a low temperature."""
 
-    arg_constraints: ClassVar[dict[str, Any]] = {"probs": constraints.simplex, "logits": constraints.real_vector}
+    arg_constraints: ClassVar[dict[str, Any]] = {
+        "probs": constraints.simplex,
+        "logits": constraints.real_vector,
+    }
     support = constraints.simplex
     has_rsample = True
     _not_expanded: ClassVar[frozenset[str]] = frozenset({"temperature"})
 
     def __init__(
-        self, temperature: Any, probs: Any = None, logits: Any = None, validate_args: bool | None = None
+        self,
+        temperature: Any,
+        probs: Any = None,
+        logits: Any = None,
+        validate_args: bool | None = None,
     ) -> None:
         self.temperature = temperature
         self._categorical = Categorical(probs, logits, validate_args=validate_args)
@@ -84,7 +104,11 @@ class RelaxedOneHotCategorical(Distribution):
         self._validate_sample(value)
         n = self._event_shape[0]
         log = value.log()
-        size = self.temperature.log() if hasattr(self.temperature, "log") else math.log(self.temperature)
+        size = (
+            self.temperature.log()
+            if hasattr(self.temperature, "log")
+            else math.log(self.temperature)
+        )
         score = self.logits - log * self.temperature
         return (score.log_softmax(-1)).sum(-1) + math.lgamma(n) + (n - 1) * size - log.sum(-1)
 
@@ -92,7 +116,10 @@ class RelaxedOneHotCategorical(Distribution):
 class ContinuousBernoulli(Odds, ExponentialFamily):
     """A number in [0, 1] with density proportional to p ** x (1 - p) ** (1 - x)."""
 
-    arg_constraints: ClassVar[dict[str, Any]] = {"probs": constraints.unit_interval, "logits": constraints.real}
+    arg_constraints: ClassVar[dict[str, Any]] = {
+        "probs": constraints.unit_interval,
+        "logits": constraints.real,
+    }
     support = constraints.unit_interval
     has_rsample = True
     _mean_carrier_measure = 0

@@ -18,7 +18,7 @@ from rushlight.distributions.transforms import (
     StickBreakingTransform,
     Transform,
 )
-from rushlight.tape.state import no_grad
+from rushlight.tape.record.state import no_grad
 
 _EULER = 0.57721566490153286061
 
@@ -28,12 +28,18 @@ class TransformedDistribution(Distribution):
 
     arg_constraints: ClassVar[dict[str, Any]] = {}
 
-    def __init__(self, base_distribution: Any, transforms: Any, validate_args: bool | None = None) -> None:
+    def __init__(
+        self, base_distribution: Any, transforms: Any, validate_args: bool | None = None
+    ) -> None:
         if not isinstance(transforms, (Transform, list, tuple)):
-            raise ValueError(f"TransformedDistribution: transforms are Transforms, got {transforms!r}")
+            raise ValueError(
+                f"TransformedDistribution: transforms are Transforms, got {transforms!r}"
+            )
         self.transforms = [transforms] if isinstance(transforms, Transform) else list(transforms)
         if not all(isinstance(t, Transform) for t in self.transforms):
-            raise ValueError(f"TransformedDistribution: transforms are Transforms, got {transforms!r}")
+            raise ValueError(
+                f"TransformedDistribution: transforms are Transforms, got {transforms!r}"
+            )
         whole = ComposeTransform(self.transforms)
         base = tuple(base_distribution.batch_shape) + tuple(base_distribution.event_shape)
         own = len(base_distribution.event_shape)
@@ -49,7 +55,9 @@ class TransformedDistribution(Distribution):
         dims = max(after, own + after - before)
         self._reinterpreted = max(before - own, 0)
         self.base_dist = base_distribution
-        super().__init__(shape[: len(shape) - dims], shape[len(shape) - dims :], validate_args=validate_args)
+        super().__init__(
+            shape[: len(shape) - dims], shape[len(shape) - dims :], validate_args=validate_args
+        )
 
     @property
     def has_rsample(self) -> bool:  # type: ignore[override]
@@ -64,7 +72,11 @@ class TransformedDistribution(Distribution):
         return constraints.independent(last, more) if more > 0 else last
 
     def _inner_tail(self, inner: Distribution) -> Any:
-        return inner.batch_shape[len(inner.batch_shape) - self._reinterpreted :] if self._reinterpreted else ()
+        return (
+            inner.batch_shape[len(inner.batch_shape) - self._reinterpreted :]
+            if self._reinterpreted
+            else ()
+        )
 
     def _through(self, x: Any) -> Any:
         for transform in self.transforms:
@@ -95,7 +107,9 @@ class TransformedDistribution(Distribution):
             if transform.event_dim:
                 raise NotImplementedError(f"{type(self).__name__} has no closed form of its cdf")
             sign = sign * transform.sign
-        return chance if isinstance(sign, (int, float)) and sign == 1 else sign * (chance - 0.5) + 0.5
+        return (
+            chance if isinstance(sign, (int, float)) and sign == 1 else sign * (chance - 0.5) + 0.5
+        )
 
     def cdf(self, value: Any) -> Any:
         for transform in reversed(self.transforms):
@@ -109,7 +123,10 @@ class TransformedDistribution(Distribution):
 class LogNormal(TransformedDistribution):
     """The distribution of exp(x) of a normal number x."""
 
-    arg_constraints: ClassVar[dict[str, Any]] = {"loc": constraints.real, "scale": constraints.positive}
+    arg_constraints: ClassVar[dict[str, Any]] = {
+        "loc": constraints.real,
+        "scale": constraints.positive,
+    }
     support = constraints.positive
     has_rsample = True
 
@@ -151,7 +168,9 @@ class HalfNormal(TransformedDistribution):
     has_rsample = True
 
     def __init__(self, scale: Any, validate_args: bool | None = None) -> None:
-        super().__init__(Normal(0.0, scale, validate_args=False), AbsTransform(), validate_args=False)
+        super().__init__(
+            Normal(0.0, scale, validate_args=False), AbsTransform(), validate_args=False
+        )
         _check(self, "scale", self.scale, validate_args)
 
     @property
@@ -194,7 +213,9 @@ class HalfCauchy(TransformedDistribution):
     has_rsample = True
 
     def __init__(self, scale: Any, validate_args: bool | None = None) -> None:
-        super().__init__(Cauchy(0.0, scale, validate_args=False), AbsTransform(), validate_args=False)
+        super().__init__(
+            Cauchy(0.0, scale, validate_args=False), AbsTransform(), validate_args=False
+        )
         _check(self, "scale", self.scale, validate_args)
 
     @property
@@ -239,13 +260,20 @@ def _check(owner: Any, name: str, value: Any, validate_args: bool | None) -> Non
 class Gumbel(TransformedDistribution):
     """The Gumbel distribution, of the largest of many."""
 
-    arg_constraints: ClassVar[dict[str, Any]] = {"loc": constraints.real, "scale": constraints.positive}
+    arg_constraints: ClassVar[dict[str, Any]] = {
+        "loc": constraints.real,
+        "scale": constraints.positive,
+    }
     support = constraints.real
     has_rsample = True
 
     def __init__(self, loc: Any, scale: Any, validate_args: bool | None = None) -> None:
         self.loc, self.scale = broadcast_all(loc, scale)
-        base = Uniform(ops.full_like(self.loc, tiny(self.loc)), ops.full_like(self.loc, 1 - eps(self.loc)), False)
+        base = Uniform(
+            ops.full_like(self.loc, tiny(self.loc)),
+            ops.full_like(self.loc, 1 - eps(self.loc)),
+            False,
+        )
         steps = [
             ExpTransform().inv,
             AffineTransform(0.0, -ops.ones_like(self.scale)),
@@ -299,7 +327,10 @@ class Gumbel(TransformedDistribution):
 class Weibull(TransformedDistribution):
     """The Weibull distribution: scale * x ** (1 / concentration) of an exponential number x."""
 
-    arg_constraints: ClassVar[dict[str, Any]] = {"scale": constraints.positive, "concentration": constraints.positive}
+    arg_constraints: ClassVar[dict[str, Any]] = {
+        "scale": constraints.positive,
+        "concentration": constraints.positive,
+    }
     support = constraints.positive
     has_rsample = True
 
@@ -311,7 +342,9 @@ class Weibull(TransformedDistribution):
         super().__init__(base, steps, validate_args)
 
     def _expand_into(self, new: Any, shape: Any) -> None:
-        new.__init__(self.scale.expand(shape), self.concentration.expand(shape), validate_args=False)
+        new.__init__(
+            self.scale.expand(shape), self.concentration.expand(shape), validate_args=False
+        )
 
     @property
     def mean(self) -> Any:
@@ -336,7 +369,10 @@ class Weibull(TransformedDistribution):
 class Pareto(TransformedDistribution):
     """The Pareto distribution: scale * exp(x / alpha) of an exponential number x."""
 
-    arg_constraints: ClassVar[dict[str, Any]] = {"alpha": constraints.positive, "scale": constraints.positive}
+    arg_constraints: ClassVar[dict[str, Any]] = {
+        "alpha": constraints.positive,
+        "scale": constraints.positive,
+    }
     has_rsample = True
 
     def __init__(self, scale: Any, alpha: Any, validate_args: bool | None = None) -> None:
@@ -379,9 +415,15 @@ class Kumaraswamy(TransformedDistribution):
     support = constraints.unit_interval
     has_rsample = True
 
-    def __init__(self, concentration1: Any, concentration0: Any, validate_args: bool | None = None) -> None:
+    def __init__(
+        self, concentration1: Any, concentration0: Any, validate_args: bool | None = None
+    ) -> None:
         self.concentration1, self.concentration0 = broadcast_all(concentration1, concentration0)
-        base = Uniform(ops.zeros_like(self.concentration0), ops.ones_like(self.concentration0), validate_args=False)
+        base = Uniform(
+            ops.zeros_like(self.concentration0),
+            ops.ones_like(self.concentration0),
+            validate_args=False,
+        )
         steps = [
             PowerTransform(self.concentration0.reciprocal()),
             AffineTransform(1.0, -1.0),
@@ -390,7 +432,11 @@ class Kumaraswamy(TransformedDistribution):
         super().__init__(base, steps, validate_args)
 
     def _expand_into(self, new: Any, shape: Any) -> None:
-        new.__init__(self.concentration1.expand(shape), self.concentration0.expand(shape), validate_args=False)
+        new.__init__(
+            self.concentration1.expand(shape),
+            self.concentration0.expand(shape),
+            validate_args=False,
+        )
 
     def rsample(self, sample_shape: Any = ()) -> Any:
         u = self.base_dist.rsample(sample_shape).clamp(min=tiny(self.concentration0))
@@ -428,7 +474,10 @@ class Kumaraswamy(TransformedDistribution):
 class LogisticNormal(TransformedDistribution):
     """Numbers that sum to 1, by breaking a stick with normal numbers."""
 
-    arg_constraints: ClassVar[dict[str, Any]] = {"loc": constraints.real, "scale": constraints.positive}
+    arg_constraints: ClassVar[dict[str, Any]] = {
+        "loc": constraints.real,
+        "scale": constraints.positive,
+    }
     support = constraints.simplex
     has_rsample = True
 

@@ -11,7 +11,7 @@ from typing import Any
 from rushlight.core.shapes import broadcast_shapes
 from rushlight.distributions import constraints
 from rushlight.distributions.public import eps, ops, softplus, sum_last, tiny
-from rushlight.tape.value import Value
+from rushlight.tape.record.value import Value
 from rushlight.tensor import Size
 
 
@@ -162,10 +162,14 @@ class ComposeTransform(Transform):
             # A value has as many dimensions as any part needs, seen from the beginning and from the end.
             before = self.parts[-1].codomain.event_dim
             for part in reversed(self.parts):
-                before = max(before + part.domain.event_dim - part.codomain.event_dim, part.domain.event_dim)
+                before = max(
+                    before + part.domain.event_dim - part.codomain.event_dim, part.domain.event_dim
+                )
             after = self.parts[0].domain.event_dim
             for part in self.parts:
-                after = max(after + part.codomain.event_dim - part.domain.event_dim, part.codomain.event_dim)
+                after = max(
+                    after + part.codomain.event_dim - part.domain.event_dim, part.codomain.event_dim
+                )
             self.domain = _of_dims(self.parts[0].domain, before)
             self.codomain = _of_dims(self.parts[-1].codomain, after)
 
@@ -225,9 +229,14 @@ identity_transform = ComposeTransform([])
 class IndependentTransform(Transform):
     """A transform of each of several numbers that count as one value."""
 
-    def __init__(self, base_transform: Transform, reinterpreted_batch_ndims: int, cache_size: int = 0) -> None:
+    def __init__(
+        self, base_transform: Transform, reinterpreted_batch_ndims: int, cache_size: int = 0
+    ) -> None:
         super().__init__(cache_size)
-        self.base_transform, self.reinterpreted_batch_ndims = base_transform, reinterpreted_batch_ndims
+        self.base_transform, self.reinterpreted_batch_ndims = (
+            base_transform,
+            reinterpreted_batch_ndims,
+        )
         self.domain = constraints.independent(base_transform.domain, reinterpreted_batch_ndims)
         self.codomain = constraints.independent(base_transform.codomain, reinterpreted_batch_ndims)
         self.bijective = base_transform.bijective
@@ -243,7 +252,9 @@ class IndependentTransform(Transform):
         return self.base_transform._inv_call(y)
 
     def log_abs_det_jacobian(self, x: Any, y: Any) -> Any:
-        return sum_last(self.base_transform.log_abs_det_jacobian(x, y), self.reinterpreted_batch_ndims)
+        return sum_last(
+            self.base_transform.log_abs_det_jacobian(x, y), self.reinterpreted_batch_ndims
+        )
 
 
 class ExpTransform(Transform):
@@ -276,7 +287,11 @@ class PowerTransform(Transform):
 
     @property
     def sign(self) -> Any:
-        return self.exponent.sign() if hasattr(self.exponent, "sign") else math.copysign(1, self.exponent)
+        return (
+            self.exponent.sign()
+            if hasattr(self.exponent, "sign")
+            else math.copysign(1, self.exponent)
+        )
 
     def _call(self, x: Any) -> Any:
         return x**self.exponent
@@ -384,7 +399,11 @@ class AffineTransform(Transform):
 
     @property
     def sign(self) -> Any:
-        return self.scale.sign() if isinstance(self.scale, Value) else (self.scale > 0) - (self.scale < 0)  # type: ignore[attr-defined]
+        return (
+            self.scale.sign()  # type: ignore[attr-defined]
+            if isinstance(self.scale, Value)
+            else (self.scale > 0) - (self.scale < 0)
+        )
 
     def forward_shape(self, shape: Any) -> Any:
         return _widened(shape, self.loc, self.scale)
@@ -399,7 +418,11 @@ class AffineTransform(Transform):
 
     def log_abs_det_jacobian(self, x: Any, y: Any) -> Any:
         flat = ops.zeros_like(x)
-        size = self.scale.abs().log() if isinstance(self.scale, Value) else math.log(abs(self.scale))  # type: ignore[attr-defined]
+        size = (
+            self.scale.abs().log()  # type: ignore[attr-defined]
+            if isinstance(self.scale, Value)
+            else math.log(abs(self.scale))
+        )
         return sum_last(flat + size, self._event_dim)
 
     def _same(self, other: Any) -> bool:

@@ -46,7 +46,9 @@ def vec_to_tril_matrix(vec: Any, diag: int = 0) -> Any:
     while _elements(size, diag) < length:
         size += 1
     if _elements(size, diag) != length:
-        raise ValueError(f"vec_to_tril_matrix: {length} elements are no triangle up to diagonal {diag}")
+        raise ValueError(
+            f"vec_to_tril_matrix: {length} elements are no triangle up to diagonal {diag}"
+        )
     matrix = ops.zeros((*vec.shape[:-1], size, size), dtype=vec.dtype, device=vec.device)
     rows, columns = ops.tril_indices(size, size, diag, device=vec.device).unbind(0)
     matrix[..., rows, columns] = vec

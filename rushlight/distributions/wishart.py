@@ -9,8 +9,8 @@ from rushlight.core.dtypes import get_default
 from rushlight.distributions import constraints
 from rushlight.distributions.distribution import ExponentialFamily, draw_like
 from rushlight.distributions.public import lazy_property, ops
-from rushlight.tape.state import no_grad
-from rushlight.tape.value import Value
+from rushlight.tape.record.state import no_grad
+from rushlight.tape.record.value import Value
 from rushlight.tensor import tensor
 
 
@@ -43,10 +43,14 @@ class Wishart(ExponentialFamily):
         }
         given = {name: matrix for name, matrix in named.items() if matrix is not None}
         if len(given) != 1:
-            raise ValueError("Wishart: exactly one of covariance_matrix, precision_matrix, scale_tril is needed")
+            raise ValueError(
+                "Wishart: exactly one of covariance_matrix, precision_matrix, scale_tril is needed"
+            )
         ((name, matrix),) = given.items()
         if matrix.dim() < 2 or matrix.shape[-1] != matrix.shape[-2]:
-            raise ValueError(f"Wishart: {name} must be a square matrix, got shape {tuple(matrix.shape)}")
+            raise ValueError(
+                f"Wishart: {name} must be a square matrix, got shape {tuple(matrix.shape)}"
+            )
         n = matrix.shape[-1]
         matrix = matrix if matrix.dtype.kind == "f" else matrix.to(get_default())
         if not isinstance(df, Value):
@@ -57,7 +61,9 @@ class Wishart(ExponentialFamily):
         self.__dict__[name] = matrix.expand(*batch, n, n)
         super().__init__(batch, (n, n), validate_args=validate_args)
         if self._validate_args and not constraints.everywhere(self.df > n - 1):
-            raise ValueError(f"Wishart: df must be above {n - 1}, one less than the size of its matrices, got {df}")
+            raise ValueError(
+                f"Wishart: df must be above {n - 1}, one less than the size of its matrices, got {df}"
+            )
         if name == "scale_tril":
             self._unbroadcasted_scale_tril = matrix
         elif name == "covariance_matrix":
@@ -98,7 +104,9 @@ class Wishart(ExponentialFamily):
     def variance(self) -> Any:
         v = self.covariance_matrix
         diagonal = v.diagonal(0, -2, -1)
-        return self.df[..., None, None] * (v.square() + diagonal.unsqueeze(-1) * diagonal.unsqueeze(-2))
+        return self.df[..., None, None] * (
+            v.square() + diagonal.unsqueeze(-1) * diagonal.unsqueeze(-2)
+        )
 
     def rsample(self, sample_shape: Any = (), max_try_correction: int | None = None) -> Any:
         """By Bartlett's decomposition. Samples that rounding made singular are drawn again, `max_try_correction` times."""
@@ -149,7 +157,9 @@ class Wishart(ExponentialFamily):
     def entropy(self) -> Any:
         n, df = self._size, self.df
         size = (n + 1) * (0.5 * n * math.log(2) + self._log_diagonal())
-        return size + ops.mvlgamma(0.5 * df, n) - 0.5 * (df - n - 1) * self._digammas() + 0.5 * n * df
+        return (
+            size + ops.mvlgamma(0.5 * df, n) - 0.5 * (df - n - 1) * self._digammas() + 0.5 * n * df
+        )
 
     @property
     def _natural_params(self) -> tuple[Any, ...]:

@@ -8,7 +8,11 @@ Never: knows an op; walks the graph itself (`tape/` does).
 from __future__ import annotations
 
 from rushlight.func.jacobians import hessian, jacfwd, jacrev
-from rushlight.func.modules import functional_call, replace_all_batch_norm_modules_, stack_module_state
+from rushlight.func.modules import (
+    functional_call,
+    replace_all_batch_norm_modules_,
+    stack_module_state,
+)
 from rushlight.func.rearranging import rearrange
 from rushlight.func.transforms import (
     debug_unwrap,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rushlight.core.errors import DTypeError, RushlightError, ShapeError
-from rushlight.tape.value import Value
+from rushlight.tape.record.value import Value
 from rushlight.utils._pytree import TreeSpec, tree_flatten
 
 Argnums = int | tuple[int, ...]
@@ -32,15 +32,21 @@ class Chosen:
 
 def _places(name: str, argnums: Any, count: int) -> list[int]:
     if isinstance(argnums, bool) or not isinstance(argnums, (int, tuple)):
-        raise RushlightError(f"{name}: argnums must be an int or a tuple of ints, got {type(argnums).__name__}")
+        raise RushlightError(
+            f"{name}: argnums must be an int or a tuple of ints, got {type(argnums).__name__}"
+        )
     listed = (argnums,) if isinstance(argnums, int) else argnums
     if not listed:
         raise RushlightError(f"{name}: argnums must not be empty")
     for n in listed:
         if isinstance(n, bool) or not isinstance(n, int):
-            raise RushlightError(f"{name}: argnums must be an int or a tuple of ints, got {argnums!r}")
+            raise RushlightError(
+                f"{name}: argnums must be an int or a tuple of ints, got {argnums!r}"
+            )
         if not -count <= n < count:
-            raise RushlightError(f"{name}: argnums has {n}, but the function got {count} positional arguments")
+            raise RushlightError(
+                f"{name}: argnums has {n}, but the function got {count} positional arguments"
+            )
     places = [n % count for n in listed]
     if len(set(places)) < len(places):
         raise RushlightError(f"{name}: argnums must name every argument once, got {argnums!r}")
@@ -74,11 +80,15 @@ def tensors_in(name: str, tree: Any) -> tuple[list[Any], TreeSpec]:
                 f"with has_aux=True"
             )
         if not hasattr(leaf, "memory"):
-            raise RushlightError(f"{name}: the function must return dense tensors, got a sparse one; use .to_dense()")
+            raise RushlightError(
+                f"{name}: the function must return dense tensors, got a sparse one; use .to_dense()"
+            )
     return leaves, spec
 
 
-def fitting(name: str, what: str, given: Any, spec: TreeSpec, wanted: Sequence[Any], owner: str) -> list[Any]:
+def fitting(
+    name: str, what: str, given: Any, spec: TreeSpec, wanted: Sequence[Any], owner: str
+) -> list[Any]:
     """Tangents or cotangents: one tensor for each of `wanted`, of its shape."""
     try:
         leaves = spec.flatten_up_to(given)
@@ -94,7 +104,9 @@ def fitting(name: str, what: str, given: Any, spec: TreeSpec, wanted: Sequence[A
                 f"{name}: {what} {i} is {leaf.spec!r}, but its {owner} is {x.spec!r}; the shapes must agree"
             )
         if leaf.spec.dtype.kind == "c" != x.spec.dtype.kind:
-            raise DTypeError(f"{name}: {what} {i} is {leaf.spec!r}, but its {owner} is real, {x.spec!r}; pass .real")
+            raise DTypeError(
+                f"{name}: {what} {i} is {leaf.spec!r}, but its {owner} is real, {x.spec!r}; pass .real"
+            )
         if leaf.spec.device is not x.spec.device:
             raise RushlightError(
                 f"{name}: {what} {i} is on {leaf.spec.device.device.name}, but its {owner} is on "

@@ -7,18 +7,21 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 from rushlight.core.errors import RushlightError
-from rushlight.ops import making
 from rushlight.ops.batching import lanes
-from rushlight.tape import batching, call
-from rushlight.tape.batching import Levels
-from rushlight.tape.needed import edge_of
-from rushlight.tape.state import Changed
-from rushlight.tape.value import Leaf, Value
+from rushlight.ops.create import like
+from rushlight.tape.record import call
+from rushlight.tape.record.needed import edge_of
+from rushlight.tape.record.state import Changed
+from rushlight.tape.record.value import Leaf, Value
+from rushlight.tape.vmap import batched
+from rushlight.tape.vmap.batched import Levels
 from rushlight.tensor import Handle, Tensor
 
 
 def _refuse(what: str, fix: str) -> NoReturn:
-    raise RushlightError(f"vmap: {what} of a tensor that is one example of a batch: its elements differ; {fix}")
+    raise RushlightError(
+        f"vmap: {what} of a tensor that is one example of a batch: its elements differ; {fix}"
+    )
 
 
 class BatchedTensor(Tensor):
@@ -66,7 +69,10 @@ class BatchedTensor(Tensor):
         _refuse(".numpy()", "return the tensor from the function")
 
     def __bool__(self) -> Any:
-        _refuse("the truth value", "use rushlight.where(condition, a, b) in place of control flow on elements")
+        _refuse(
+            "the truth value",
+            "use rushlight.where(condition, a, b) in place of control flow on elements",
+        )
 
     def __dlpack__(self, **named: Any) -> Any:
         _refuse("a capsule", "return the tensor from the function")
@@ -104,10 +110,10 @@ class BatchedTensor(Tensor):
         return lanes.like(self, super().new_ones(*size, **named))
 
     def new_full(self, size: Any, fill_value: Any, **named: Any) -> Any:
-        return lanes.like(self, making.new_full(self, size, fill_value, **named))
+        return lanes.like(self, like.new_full(self, size, fill_value, **named))
 
     def new_empty(self, *size: Any, **named: Any) -> Any:
-        return lanes.like(self, making.new_empty(self, *size, **named))
+        return lanes.like(self, like.new_empty(self, *size, **named))
 
     # ---- gradients ----
 
@@ -127,10 +133,12 @@ class BatchedTensor(Tensor):
 
         def whole(g: Value) -> Any:
             if not all(level.alive for level in levels):
-                _refuse("a hook", "take gradients inside the function, or register the hook outside")
+                _refuse(
+                    "a hook", "take gradients inside the function, or register the hook outside"
+                )
             with Changed(batch=levels):
-                made = hook(batching.unpeel(g, levels))
-                return None if made is None else batching.peel(made, levels)
+                made = hook(batched.unpeel(g, levels))
+                return None if made is None else batched.peel(made, levels)
 
         return self.physical.register_hook(whole)  # type: ignore[attr-defined]
 
@@ -152,4 +160,4 @@ class BatchedTensor(Tensor):
         _refuse("a hook on .grad", "use rushlight.func.grad")
 
 
-batching.set_handle(BatchedTensor)
+batched.set_handle(BatchedTensor)

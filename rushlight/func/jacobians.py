@@ -10,11 +10,14 @@ from rushlight.core.errors import RushlightError
 from rushlight.func.arguments import Argnums, Chosen
 from rushlight.func.transforms import Function, Pulled, Pushed
 from rushlight.func.vmap import vmap
-from rushlight.ops import creation, views
-from rushlight.tape.value import Value
+from rushlight.ops.create import creation
+from rushlight.ops.view import views
+from rushlight.tape.record.value import Value
 
 
-def jacrev(func: Function, argnums: Argnums = 0, *, has_aux: bool = False, chunk_size: int | None = None) -> Function:
+def jacrev(
+    func: Function, argnums: Argnums = 0, *, has_aux: bool = False, chunk_size: int | None = None
+) -> Function:
     """The function that gives the Jacobian of `func` in reverse mode: a row per number of the output.
 
     The output's nesting, with every tensor replaced by the argument's nesting of blocks out.shape + in.shape. `chunk_size`
@@ -27,7 +30,9 @@ def jacrev(func: Function, argnums: Argnums = 0, *, has_aux: bool = False, chunk
         chosen = Chosen("jacrev", argnums, args)
         pulled = Pulled("jacrev", _of_chosen(func, chosen, named), tuple(chosen.leaves), has_aux)
         _check_real("jacrev", pulled.primals, pulled.outs)
-        made = pulled.out_spec.unflatten([chosen.spec.unflatten(block) for block in rows(pulled, chunk_size)])
+        made = pulled.out_spec.unflatten(
+            [chosen.spec.unflatten(block) for block in rows(pulled, chunk_size)]
+        )
         return (made, pulled.aux) if has_aux else made
 
     return jacobian
@@ -47,14 +52,18 @@ def jacfwd(
     """
     _check_chunk("jacfwd", chunk_size)
     if randomness not in ("error", "different", "same"):
-        raise RushlightError(f"jacfwd: randomness is 'error', 'different' or 'same', got {randomness!r}")
+        raise RushlightError(
+            f"jacfwd: randomness is 'error', 'different' or 'same', got {randomness!r}"
+        )
 
     @functools.wraps(func)
     def jacobian(*args: Any, **named: Any) -> Any:
         chosen = Chosen("jacfwd", argnums, args)
         pushed = Pushed("jacfwd", _of_chosen(func, chosen, named), tuple(chosen.leaves), has_aux)
         _check_real("jacfwd", pushed.primals, pushed.outs)
-        made = pushed.out_spec.unflatten([chosen.spec.unflatten(block) for block in columns(pushed, chunk_size)])
+        made = pushed.out_spec.unflatten(
+            [chosen.spec.unflatten(block) for block in columns(pushed, chunk_size)]
+        )
         return (made, pushed.aux) if has_aux else made
 
     return jacobian
@@ -75,7 +84,9 @@ def rows(pulled: Pulled, chunk_size: int | None, strict: bool = False) -> list[l
     for y in pulled.outs:
         parts = _mapped(_row_of(pulled, y, strict), y, pulled.primals, chunk_size)
         shapes = [y.spec.shape + x.spec.shape for x in pulled.primals]
-        blocks.append([views.reshape(part, shape) for part, shape in zip(parts, shapes, strict=True)])
+        blocks.append(
+            [views.reshape(part, shape) for part, shape in zip(parts, shapes, strict=True)]
+        )
     return blocks
 
 
@@ -97,14 +108,20 @@ def _column_of(pushed: Pushed, j: int) -> Callable[[Any], list[Any]]:
     return lambda tangent: pushed.push({j: tangent})
 
 
-def _mapped(derive: Callable[[Any], list[Any]], like: Any, results: Sequence[Any], chunk_size: int | None) -> list[Any]:
+def _mapped(
+    derive: Callable[[Any], list[Any]], like: Any, results: Sequence[Any], chunk_size: int | None
+) -> list[Any]:
     """`derive` along each unit vector of a tensor, one for each of `results`, stacked in front: so many at a time."""
     size = like.spec.numel
     if not size:
-        return [creation.zeros((0, *y.spec.shape), dtype=y.spec.dtype, device=y.device) for y in results]
+        return [
+            creation.zeros((0, *y.spec.shape), dtype=y.spec.dtype, device=y.device) for y in results
+        ]
     units = creation.eye(size, dtype=like.spec.dtype, device=like.device)
     if chunk_size == 1:
-        found = [derive(views.reshape(views.select(units, 0, n), like.spec.shape)) for n in range(size)]
+        found = [
+            derive(views.reshape(views.select(units, 0, n), like.spec.shape)) for n in range(size)
+        ]
         return [views.stack(parts) for parts in zip(*found, strict=True)]
     return vmap(derive, chunk_size=chunk_size)(views.reshape(units, (size, *like.spec.shape)))
 

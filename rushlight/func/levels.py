@@ -19,15 +19,17 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from rushlight.core.errors import DTypeError, LayoutError
-from rushlight.ops import creation, elementwise as e, views
-from rushlight.tape import call
-from rushlight.tape.backward import run_backward
-from rushlight.tape.batching import levels_of, lift, peel, unpeel
-from rushlight.tape.bounded import BoundedWalk
-from rushlight.tape.edges import key_of
-from rushlight.tape.needed import Needed, edge_of
-from rushlight.tape.state import STATE, Changed, is_inference
-from rushlight.tape.value import Leaf, Output, Value
+from rushlight.ops.create import creation
+from rushlight.ops.pointwise import arithmetic as e
+from rushlight.ops.view import views
+from rushlight.tape.record import call
+from rushlight.tape.record.needed import Needed, edge_of
+from rushlight.tape.record.state import STATE, Changed, is_inference
+from rushlight.tape.record.value import Leaf, Output, Value
+from rushlight.tape.vmap.batched import levels_of, lift, peel, unpeel
+from rushlight.tape.walk.backward import run_backward
+from rushlight.tape.walk.bounded import BoundedWalk
+from rushlight.tape.walk.edges import key_of
 
 # Leaves of levels that have ended: a record that reaches only these leads nowhere.
 _ENDED: weakref.WeakSet[Leaf] = weakref.WeakSet()
@@ -47,15 +49,21 @@ class Level:
             x = lift(x)  # under vmap the gradient is one per example
             inner = self._tracked(x) if self.outside and edge_of(x) is not None else self._fresh(x)
             self.values.append(inner)
-            self.marks.append((inner.node, levels_of(inner)))  # now: a write in place gives the handle another
+            self.marks.append(
+                (inner.node, levels_of(inner))
+            )  # now: a write in place gives the handle another
 
     def _tracked(self, x: Value) -> Value:
-        inner = views.permute(x, tuple(range(len(x.spec.shape))))  # in their own order: all of it, as a view
+        inner = views.permute(
+            x, tuple(range(len(x.spec.shape)))
+        )  # in their own order: all of it, as a view
         self.tracked.add(inner.node)
         return inner
 
     def _fresh(self, x: Value) -> Value:
-        with Changed(grad=False, inference=False):  # what was made in inference mode cannot be saved: it is copied
+        with Changed(
+            grad=False, inference=False
+        ):  # what was made in inference mode cannot be saved: it is copied
             inner = e.clone(x) if is_inference(x.memory) else call.detached(x)
         dual = STATE.get().dual
         if dual is not None:
@@ -72,7 +80,9 @@ class Level:
         finally:
             _ENDED.update(self.leaves)
 
-    def pull(self, outputs: Sequence[Value], cotangents: Sequence[Value], create: bool, retain: bool) -> list[Any]:
+    def pull(
+        self, outputs: Sequence[Value], cotangents: Sequence[Value], create: bool, retain: bool
+    ) -> list[Any]:
         """The gradient of each input, None where the outputs do not depend on it."""
         return pull(outputs, self.marks, cotangents, create, retain, self.tracked)
 
@@ -87,7 +97,11 @@ class Level:
 
     def is_all(self, output: Value) -> bool:
         """Whether the output has a record, and it reaches this level's own leaves and no others."""
-        return edge_of(output) is not None and not self.tracked and not depends([output], (), set(self.leaves))
+        return (
+            edge_of(output) is not None
+            and not self.tracked
+            and not depends([output], (), set(self.leaves))
+        )
 
     def leave(self, value: Any) -> Any:
         """A result as it is seen outside: without a record that leads nowhere."""
@@ -107,7 +121,9 @@ def check_input(name: str, x: Any) -> None:
             f"or leave it out with argnums"
         )
     if not hasattr(x, "memory"):
-        raise LayoutError(f"{name}: a sparse tensor cannot be differentiated here; pass indices and values")
+        raise LayoutError(
+            f"{name}: a sparse tensor cannot be differentiated here; pass indices and values"
+        )
     if not x.spec.differentiable:
         raise DTypeError(
             f"{name}: only floating-point and complex tensors can require gradients, got {x.spec!r}; "
@@ -135,10 +151,15 @@ def pull(
     make = functools.partial(BoundedWalk, ends=ends) if ends else None
     found = run_backward([y.node for y, _ in reached], seeds, retain, create, set(keys), make=make)
     parts = [found.get(key) for key in keys]
-    return [part if part is None else unpeel(part, levels) for part, (_, levels) in zip(parts, marks, strict=True)]
+    return [
+        part if part is None else unpeel(part, levels)
+        for part, (_, levels) in zip(parts, marks, strict=True)
+    ]
 
 
-def depends(values: Sequence[Value], known: Collection[Any] = (), ended: Collection[Leaf] = _ENDED) -> bool:
+def depends(
+    values: Sequence[Value], known: Collection[Any] = (), ended: Collection[Leaf] = _ENDED
+) -> bool:
     """Whether one of the values has a record that reaches a leaf of no ended level, or one of the known nodes."""
     stack = [edge for edge in map(edge_of, values) if edge is not None]
     seen: set[Any] = set()

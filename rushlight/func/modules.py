@@ -9,7 +9,7 @@ from rushlight.core.errors import RushlightError
 from rushlight.nn.module import Module
 from rushlight.nn.norm import BatchNorm1d, BatchNorm2d, BatchNorm3d
 from rushlight.nn.utils import stateless
-from rushlight.ops import views
+from rushlight.ops.view import views
 from rushlight.tensor import Tensor
 
 __all__ = ["functional_call", "replace_all_batch_norm_modules_", "stack_module_state"]
@@ -30,7 +30,9 @@ def functional_call(
     with `strict`, every member must be given, and nothing else. See Note [Stateless calls].
     """
     given = parameter_and_buffer_dicts
-    return stateless.functional_call(module, given, args, kwargs, tie_weights=tie_weights, strict=strict)
+    return stateless.functional_call(
+        module, given, args, kwargs, tie_weights=tie_weights, strict=strict
+    )
 
 
 def stack_module_state(models: Sequence[Module]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -47,7 +49,9 @@ def stack_module_state(models: Sequence[Module]) -> tuple[dict[str, Any], dict[s
             raise RushlightError(
                 "stack_module_state: the models must all be training, or all not: use .train() or .eval()"
             )
-    return _stacked([dict(m.named_parameters()) for m in models]), _stacked([dict(m.named_buffers()) for m in models])
+    return _stacked([dict(m.named_parameters()) for m in models]), _stacked(
+        [dict(m.named_buffers()) for m in models]
+    )
 
 
 def _stacked(states: list[dict[str, Any]]) -> dict[str, Any]:
@@ -57,7 +61,9 @@ def _stacked(states: list[dict[str, Any]]) -> dict[str, Any]:
 def _stack(name: str, tensors: list[Tensor]) -> Tensor:
     wants = {t.requires_grad for t in tensors}
     if len(wants) > 1:
-        raise RushlightError(f"stack_module_state: {name} requires gradients in some of the models and not in others")
+        raise RushlightError(
+            f"stack_module_state: {name} requires gradients in some of the models and not in others"
+        )
     made: Any = views.stack(tensors).detach()
     return made.requires_grad_(wants.pop())
 

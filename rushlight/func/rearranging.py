@@ -6,10 +6,12 @@ import math
 import re
 from typing import Any
 
-from rushlight.ops import views
-from rushlight.tape.value import Value
+from rushlight.ops.view import views
+from rushlight.tape.record.value import Value
 
-Group = list[str]  # the names of one dimension: several where it is in parentheses, none for one of size 1
+Group = list[
+    str
+]  # the names of one dimension: several where it is in parentheses, none for one of size 1
 
 REST: Group = ["..."]  # this very list: `...` outside of parentheses, dimensions of their own
 
@@ -33,7 +35,9 @@ def rearrange(tensor: Any, pattern: str, **axes_lengths: int) -> Any:
     named = len([group for group in left if group is not REST])
     rest = [f"...{i}" for i in range(len(shape) - named)]
     if len(shape) < named or (rest and named == len(left)):
-        raise ValueError(f"rearrange: {pattern!r} names {named} dimensions, but the tensor is {tensor.spec!r}")
+        raise ValueError(
+            f"rearrange: {pattern!r} names {named} dimensions, but the tensor is {tensor.spec!r}"
+        )
     left, right = _spread(left, rest), _spread(right, rest)
     sizes: dict[str, int] = dict(axes_lengths)
     for group, size in zip(left, shape, strict=True):
@@ -60,7 +64,9 @@ def _groups(side: str, pattern: str) -> list[Group]:
             inside = []
         elif token == ")":
             if inside is None:
-                raise ValueError(f"rearrange: a parenthesis is closed that was not opened in {pattern!r}")
+                raise ValueError(
+                    f"rearrange: a parenthesis is closed that was not opened in {pattern!r}"
+                )
             found.append(inside)
             inside = None
         elif inside is not None:
@@ -77,7 +83,9 @@ def _check(left: list[Group], right: list[Group], lengths: dict[str, int], patte
     for names in (first, second):
         twice = {name for name in names if names.count(name) > 1}
         if twice:
-            raise ValueError(f"rearrange: {', '.join(sorted(twice))} more than once on one side of {pattern!r}")
+            raise ValueError(
+                f"rearrange: {', '.join(sorted(twice))} more than once on one side of {pattern!r}"
+            )
     if any("..." in group and group is not REST for group in left):
         raise ValueError(f"rearrange: ... cannot be in parentheses on the left side of {pattern!r}")
     alone = set(first) ^ set(second)
@@ -95,7 +103,9 @@ def _spread(groups: list[Group], rest: list[str]) -> list[Group]:
         if group is REST:
             spread += [[name] for name in rest]
         else:
-            spread.append([name for token in group for name in (rest if token == "..." else [token])])
+            spread.append(
+                [name for token in group for name in (rest if token == "..." else [token])]
+            )
     return spread
 
 
@@ -112,4 +122,6 @@ def _measure(group: Group, size: int, sizes: dict[str, int], pattern: str, tenso
         known *= sizes[unknown[0]]
     if known != size:
         told = " * ".join(f"{name}={sizes[name]}" for name in group) or "1"
-        raise ValueError(f"rearrange: {told} does not make a dimension of {size} ({pattern!r}, {tensor.spec!r})")
+        raise ValueError(
+            f"rearrange: {told} does not make a dimension of {size} ({pattern!r}, {tensor.spec!r})"
+        )

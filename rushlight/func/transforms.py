@@ -9,11 +9,11 @@ from typing import Any
 from rushlight.core.errors import RushlightError
 from rushlight.func.arguments import Argnums, Chosen, fitting, tensors_in, with_aux
 from rushlight.func.levels import Level, depends, leaves_under, or_zeros, pull
-from rushlight.ops import creation
-from rushlight.tape.batching import physical_of
-from rushlight.tape.needed import edge_of
-from rushlight.tape.state import STATE
-from rushlight.tape.value import Value
+from rushlight.ops.create import creation
+from rushlight.tape.record.needed import edge_of
+from rushlight.tape.record.state import STATE
+from rushlight.tape.record.value import Value
+from rushlight.tape.vmap.batched import physical_of
 from rushlight.utils._pytree import tree_flatten, tree_map
 
 Function = Callable[..., Any]
@@ -60,7 +60,12 @@ def value_and_grad(func: Function, argnums: Argnums = 0, has_aux: bool = False) 
 
 
 def _gradient(
-    name: str, func: Function, argnums: Argnums, has_aux: bool, args: tuple[Any, ...], named: dict[str, Any]
+    name: str,
+    func: Function,
+    argnums: Argnums,
+    has_aux: bool,
+    args: tuple[Any, ...],
+    named: dict[str, Any],
 ) -> tuple[Any, Any, Any]:
     chosen = Chosen(name, argnums, args)
     level = Level(name, chosen.leaves)
@@ -73,7 +78,9 @@ def _gradient(
     else:
         live = level.depends([out])
         parts = level.pull([out], [ones], create=live, retain=live)
-    gradients = [level.leave(or_zeros(part, x)) for part, x in zip(parts, chosen.leaves, strict=True)]
+    gradients = [
+        level.leave(or_zeros(part, x)) for part, x in zip(parts, chosen.leaves, strict=True)
+    ]
     return chosen.spec.unflatten(gradients), level.leave(out), _outside(level, aux)
 
 
@@ -114,7 +121,9 @@ def vjp(func: Function, *primals: Any, has_aux: bool = False) -> tuple[Any, ...]
 class Pulled:
     """A function run once on given primals, and its vector-Jacobian products."""
 
-    def __init__(self, name: str, func: Function, primals: tuple[Any, ...], has_aux: bool = False) -> None:
+    def __init__(
+        self, name: str, func: Function, primals: tuple[Any, ...], has_aux: bool = False
+    ) -> None:
         self.name = name
         self.primals, self.in_spec = tree_flatten(primals)
         self.level = level = Level(name, self.primals)
@@ -149,24 +158,35 @@ class Pulled:
                 f"{self.name}: the outputs are independent of input {where} ({self.primals[where].spec!r}), "
                 f"which strict=True forbids"
             )
-        return [_kept(or_zeros(part, x), mode, self.level) for part, x in zip(parts, self.primals, strict=True)]
+        return [
+            _kept(or_zeros(part, x), mode, self.level)
+            for part, x in zip(parts, self.primals, strict=True)
+        ]
 
 
 def _kept(value: Value, mode: bool, level: Level) -> Any:
     """A derivative computed after its level: with its record where that leads somewhere."""
-    return value if edge_of(value) is None or (mode and depends([value], level.tracked)) else _plain(value)
+    return (
+        value
+        if edge_of(value) is None or (mode and depends([value], level.tracked))
+        else _plain(value)
+    )
 
 
 # ---- forward ----
 
 
-def jvp(func: Function, primals: Any, tangents: Any, *, strict: bool = False, has_aux: bool = False) -> tuple[Any, ...]:
+def jvp(
+    func: Function, primals: Any, tangents: Any, *, strict: bool = False, has_aux: bool = False
+) -> tuple[Any, ...]:
     """(output, its derivative along the tangents) or, with `has_aux`, (output, derivative, aux).
 
     With `strict`, an output that does not depend on the primals is an error; otherwise its derivative is zero.
     """
     if not isinstance(primals, tuple):
-        raise RushlightError(f"jvp: primals must be a tuple of arguments, got {type(primals).__name__}")
+        raise RushlightError(
+            f"jvp: primals must be a tuple of arguments, got {type(primals).__name__}"
+        )
     if not primals:
         raise RushlightError("jvp: primals must not be empty")
     pushed = Pushed("jvp", func, primals, has_aux)
@@ -198,7 +218,9 @@ class Pushed:
     `pulled` are the gradients of the primals as recorded, linear functions of the cotangents.
     """
 
-    def __init__(self, name: str, func: Function, primals: tuple[Any, ...], has_aux: bool = False) -> None:
+    def __init__(
+        self, name: str, func: Function, primals: tuple[Any, ...], has_aux: bool = False
+    ) -> None:
         self.primals, self.in_spec = tree_flatten(primals)
         self.level = level = Level(name, self.primals)
         made = level.run(func, *self.in_spec.unflatten(level.values))
@@ -213,8 +235,12 @@ class Pushed:
         outs = [self.outs[i] for i in recorded]
         self.cotangents = Level(name, [creation.zeros_like(_plain(y)) for y in outs])
         ends = self.level.tracked
-        self.pulled = self.cotangents.run(pull, outs, self.level.marks, self.cotangents.values, True, True, ends)
-        self.place = {i: n for n, i in enumerate(recorded)}  # of an output among those that have a record
+        self.pulled = self.cotangents.run(
+            pull, outs, self.level.marks, self.cotangents.values, True, True, ends
+        )
+        self.place = {
+            i: n for n, i in enumerate(recorded)
+        }  # of an output among those that have a record
 
     def independent(self) -> int | None:
         """The first output that does not depend on the primals."""
@@ -230,7 +256,9 @@ class Pushed:
         create = mode and (self.live or any(edge_of(t) is not None for t in tangents.values()))
         pairs = [(self.pulled[i], t) for i, t in tangents.items() if self.pulled[i] is not None]
         outs, seeds = [g for g, _ in pairs], [t for _, t in pairs]
-        parts = pull(outs, self.cotangents.marks, seeds, create, retain or create, self.level.tracked)
+        parts = pull(
+            outs, self.cotangents.marks, seeds, create, retain or create, self.level.tracked
+        )
         results = []
         for i, y in enumerate(self.outs):
             part = parts[self.place[i]] if i in self.place else None
@@ -244,7 +272,9 @@ class Pushed:
 def functionalize(func: Function, *, remove: str = "mutations") -> Function:
     """The function itself: the tape records writes in place as they are, so there is nothing to take out of it."""
     if remove not in ("mutations", "mutations_and_views"):
-        raise ValueError(f"functionalize: remove is 'mutations' or 'mutations_and_views', got {remove!r}")
+        raise ValueError(
+            f"functionalize: remove is 'mutations' or 'mutations_and_views', got {remove!r}"
+        )
     return func
 
 

@@ -8,11 +8,11 @@ from typing import Any
 
 from rushlight.core.errors import RushlightError
 from rushlight.func.batched import BatchedTensor
-from rushlight.ops import views
-from rushlight.tape import batching
-from rushlight.tape.batching import Level
-from rushlight.tape.state import STATE, Changed
-from rushlight.tape.value import Value
+from rushlight.ops.view import views
+from rushlight.tape.record.state import STATE, Changed
+from rushlight.tape.record.value import Value
+from rushlight.tape.vmap import batched
+from rushlight.tape.vmap.batched import Level
 from rushlight.utils._pytree import broadcast_prefix, tree_flatten
 
 __all__ = ["BatchedTensor", "vmap"]
@@ -35,8 +35,12 @@ def vmap(
     With `chunk_size`, so many examples at a time. Keyword arguments are not mapped.
     """
     if randomness not in ("error", "different", "same"):
-        raise RushlightError(f"vmap: randomness is 'error', 'different' or 'same', got {randomness!r}")
-    if chunk_size is not None and (isinstance(chunk_size, bool) or not isinstance(chunk_size, int) or chunk_size < 1):
+        raise RushlightError(
+            f"vmap: randomness is 'error', 'different' or 'same', got {randomness!r}"
+        )
+    if chunk_size is not None and (
+        isinstance(chunk_size, bool) or not isinstance(chunk_size, int) or chunk_size < 1
+    ):
         raise ValueError(f"vmap: chunk_size must be None or a positive integer, got {chunk_size!r}")
     name = getattr(func, "__name__", type(func).__name__)
     shown = f"vmap({name}, in_dims={in_dims}, ...)(<inputs>)"
@@ -62,7 +66,9 @@ def vmap(
 # ---- arguments ----
 
 
-def _in_dims(shown: str, in_dims: Dims, args: tuple[Any, ...], leaves: Sequence[Any]) -> list[int | None]:
+def _in_dims(
+    shown: str, in_dims: Dims, args: tuple[Any, ...], leaves: Sequence[Any]
+) -> list[int | None]:
     """The batch's dimension of every leaf, counted from the front; None where it is not mapped."""
     if not isinstance(in_dims, (int, tuple)) or isinstance(in_dims, bool):
         raise ValueError(
@@ -88,7 +94,9 @@ def _in_dim(shown: str, dim: Any, x: Any) -> int | None:
             f"use None as the in_dim of everything else"
         )
     if not hasattr(x, "memory"):
-        raise ValueError(f"{shown}: a sparse tensor cannot be mapped over; use .to_dense(), or None as its in_dim")
+        raise ValueError(
+            f"{shown}: a sparse tensor cannot be mapped over; use .to_dense(), or None as its in_dim"
+        )
     rank = len(x.spec.shape)
     if not -rank <= dim < rank:
         raise ValueError(
@@ -100,9 +108,13 @@ def _in_dim(shown: str, dim: Any, x: Any) -> int | None:
 def _batch_size(shown: str, dims: Sequence[int | None], leaves: Sequence[Any]) -> int:
     sizes = [x.spec.shape[d] for d, x in zip(dims, leaves, strict=True) if d is not None]
     if not sizes:
-        raise ValueError(f"{shown}: at least one input must be mapped over, but every in_dim is None")
+        raise ValueError(
+            f"{shown}: at least one input must be mapped over, but every in_dim is None"
+        )
     if any(n != sizes[0] for n in sizes):
-        raise ValueError(f"{shown}: expected all tensors to have the same size in the mapped dimension, got {sizes}")
+        raise ValueError(
+            f"{shown}: expected all tensors to have the same size in the mapped dimension, got {sizes}"
+        )
     return sizes[0]
 
 
@@ -134,7 +146,9 @@ def _run(
             parts, shape = tree_flatten(made)
             places = _out_dims(name, out_dims, made, parts)
             found = [_leave(name, x, d, level) for x, d in zip(parts, places, strict=True)]
-            given = {id(x) for x in leaves}  # what comes back as it was is another handle all the same
+            given = {
+                id(x) for x in leaves
+            }  # what comes back as it was is another handle all the same
             return shape.unflatten([_alias(x) if id(x) in given else x for x in found])
     finally:
         level.alive = False
@@ -142,10 +156,12 @@ def _run(
 
 def _enter(x: Value, dim: int, alone: tuple[Level]) -> Value:
     """One more level: its dimension comes behind those of the levels around it."""
-    levels = batching.levels_of(x)
-    whole = batching.physical_of(x)
+    levels = batched.levels_of(x)
+    whole = batched.physical_of(x)
     # One tuple for all operands, where it can be: calls compare levels by identity first.
-    return batching.wrap(_moved(whole, len(levels) + dim, len(levels)), (*levels, *alone) if levels else alone)
+    return batched.wrap(
+        _moved(whole, len(levels) + dim, len(levels)), (*levels, *alone) if levels else alone
+    )
 
 
 def _alias(x: Value) -> Value:
@@ -176,13 +192,15 @@ def _out_dims(name: str, out_dims: Dims, made: Any, parts: Sequence[Any]) -> lis
         ) from None
     for d in places:
         if d is not None and (not isinstance(d, int) or isinstance(d, bool)):
-            raise ValueError(f"vmap({name}, ..., out_dims={out_dims})(<inputs>): out_dims must be integers, got {d!r}")
+            raise ValueError(
+                f"vmap({name}, ..., out_dims={out_dims})(<inputs>): out_dims must be integers, got {d!r}"
+            )
     return places
 
 
 def _leave(name: str, x: Value, dim: int | None, level: Level) -> Value:
     """A result with the level's dimension as its own; repeated where it is the same for every example."""
-    levels = batching.levels_of(x)
+    levels = batched.levels_of(x)
     own = level in levels
     if dim is None:
         if own:
@@ -192,14 +210,18 @@ def _leave(name: str, x: Value, dim: int | None, level: Level) -> Value:
         return x
     rank = len(x.spec.shape) + 1
     if not -rank <= dim < rank:
-        raise IndexError(f"vmap({name}, ...): out_dim {dim} is out of range for an output of {rank} dimensions")
-    whole = batching.physical_of(x)
+        raise IndexError(
+            f"vmap({name}, ...): out_dim {dim} is out of range for an output of {rank} dimensions"
+        )
+    whole = batched.physical_of(x)
     if own:
-        return batching.wrap(_moved(whole, len(levels) - 1, len(levels) - 1 + dim % rank), levels[:-1])
+        return batched.wrap(
+            _moved(whole, len(levels) - 1, len(levels) - 1 + dim % rank), levels[:-1]
+        )
     at = len(levels) + dim % rank
     shape = whole.spec.shape
     line = views.reshape(whole, (*shape[:at], 1, *shape[at:]))
-    return batching.wrap(views.expand(line, (*shape[:at], level.size, *shape[at:])), levels)
+    return batched.wrap(views.expand(line, (*shape[:at], level.size, *shape[at:])), levels)
 
 
 def _joined(chunks: Sequence[Any], out_dims: Dims, name: str) -> Any:

@@ -24,13 +24,13 @@ from rushlight.core import dtypes
 from rushlight.core.dtypes import DType
 from rushlight.core.errors import DeviceError, OutOfMemoryError, RushlightError
 from rushlight.core.shapes import Size
-from rushlight.devices.registry import names
+from rushlight.devices.shared.registry import names
 from rushlight.io.limits import Ledger, UnsafeFile
 from rushlight.naming import device
 from rushlight.nn import parameter
-from rushlight.ops import creation
+from rushlight.ops.create import creation
 from rushlight.sparse import coo, csr
-from rushlight.tape.value import Value
+from rushlight.tape.record.value import Value
 from rushlight.tensor import Tensor
 
 Place = Callable[[Value, str], Value]
@@ -51,13 +51,20 @@ def is_of_safe_class(thing: Any) -> bool:
 def _fit(name: str, args: tuple[Any, ...], *kinds: type | tuple[type, ...]) -> None:
     """Refuse arguments of other kinds, or another number of them; a subclass is another kind."""
     wanted = [kind if isinstance(kind, tuple) else (kind,) for kind in kinds]
-    if len(args) != len(wanted) or any(a.__class__ not in kind for a, kind in zip(args, wanted, strict=True)):
+    if len(args) != len(wanted) or any(
+        a.__class__ not in kind for a, kind in zip(args, wanted, strict=True)
+    ):
         given = ", ".join(type(a).__name__ for a in args[:8])
-        raise UnsafeFile(f"load: {name} is not made of ({given}); the file is damaged, or was not written by save")
+        raise UnsafeFile(
+            f"load: {name} is not made of ({given}); the file is damaged, or was not written by save"
+        )
 
 
 _NONE = type(None)
-_SPARSE_COST, _ROWS_COST = 256, 1000  # in the ledger, for the time that making even an empty one takes
+_SPARSE_COST, _ROWS_COST = (
+    256,
+    1000,
+)  # in the ledger, for the time that making even an empty one takes
 _DENSE = (Tensor, parameter.Parameter, parameter.Buffer)
 _FACTORIES = (
     *(bool, bytearray, bytes, complex, dict, float, frozenset, int, list, set, str, tuple),
@@ -68,7 +75,9 @@ _FACTORIES = (
 class Maker:
     """Makes what one file asks for: tensors where `place` says, at the ledger's cost."""
 
-    def __init__(self, ledger: Ledger, place: Place | None, enter: Callable[[Any, Any], None]) -> None:
+    def __init__(
+        self, ledger: Ledger, place: Place | None, enter: Callable[[Any, Any], None]
+    ) -> None:
         self.ledger = ledger
         self.place = place
         self.enter = enter  # looks at a key that is about to go into a container
@@ -145,8 +154,12 @@ class Maker:
         return made
 
     def default_dict(self, *args: Any) -> Any:
-        if len(args) > 1 or (args and args[0] is not None and not any(args[0] is f for f in _FACTORIES)):
-            raise UnsafeFile("load: the values of a defaultdict begin as one of Python's own plain types, or nothing")
+        if len(args) > 1 or (
+            args and args[0] is not None and not any(args[0] is f for f in _FACTORIES)
+        ):
+            raise UnsafeFile(
+                "load: the values of a defaultdict begin as one of Python's own plain types, or nothing"
+            )
         return collections.defaultdict(*args)
 
     # ---- names ----
@@ -235,7 +248,9 @@ class Maker:
     def untyped_storage(self, *args: Any) -> Any:
         _fit("a storage", args, (bytes, list), str)
         elements, where = args
-        if elements.__class__ is list and any(n.__class__ is not int or not 0 <= n < 256 for n in elements):
+        if elements.__class__ is list and any(
+            n.__class__ is not int or not 0 <= n < 256 for n in elements
+        ):
             raise UnsafeFile("load: a storage is made of bytes")
         raw = bytes(elements)
         return storage.untyped_storage(self.tensor(raw, dtypes.uint8, (len(raw),), where, False))
@@ -265,8 +280,16 @@ _MAKERS: list[tuple[str, Any, Callable[..., Any]]] = [
     ("rushlight.interop.from_shared", interop.from_shared, Maker.part),
     ("rushlight.nn.parameter.Parameter", parameter.Parameter, Maker.parameter),
     ("rushlight.nn.parameter._buffer", parameter._buffer, Maker.buffer),
-    ("rushlight.nn.parameter.UninitializedParameter", parameter.UninitializedParameter, Maker.lazy_parameter),
-    ("rushlight.nn.parameter.UninitializedBuffer", parameter.UninitializedBuffer, Maker.lazy_buffer),
+    (
+        "rushlight.nn.parameter.UninitializedParameter",
+        parameter.UninitializedParameter,
+        Maker.lazy_parameter,
+    ),
+    (
+        "rushlight.nn.parameter.UninitializedBuffer",
+        parameter.UninitializedBuffer,
+        Maker.lazy_buffer,
+    ),
     ("rushlight.sparse.coo.from_pickle", coo.from_pickle, Maker.sparse),
     ("rushlight.sparse.csr.from_pickle", csr.from_pickle, Maker.sparse_rows),
     ("rushlight.storage._from_bytes", storage._from_bytes, Maker.untyped_storage),
@@ -274,10 +297,14 @@ _MAKERS: list[tuple[str, Any, Callable[..., Any]]] = [
 ]
 
 # What a file may name without calling it: memory formats, and where the values of a defaultdict begin.
-_NAMES: dict[str, Any] = {
-    f"rushlight.ops.creation.{f.name}": f for f in vars(creation).values() if isinstance(f, creation.MemoryFormat)
+_FORMATS = [f for f in vars(creation).values() if isinstance(f, creation.MemoryFormat)]
+_NAMES: dict[str, Any] = {f"rushlight.{f.name}": f for f in _FORMATS}
+_NAMES |= {
+    f"rushlight.ops.creation.{f.name}": f for f in _FORMATS
+}  # as files of version 0.1 name them
+_NAMES |= {
+    f"builtins.{kind.__name__}": kind for kind in _FACTORIES if kind.__module__ == "builtins"
 }
-_NAMES |= {f"builtins.{kind.__name__}": kind for kind in _FACTORIES if kind.__module__ == "builtins"}
 
 KNOWN: dict[str, Any] = _NAMES | {name: function for name, function, _ in _MAKERS}
 _BY_FUNCTION = {id(function): maker for _, function, maker in _MAKERS}
@@ -313,7 +340,13 @@ def find(module: Any, name: Any) -> Any:
     )
 
 
-_WITH_ATTRIBUTES = (*_DENSE, coo.SparseTensor, csr.CsrTensor, collections.OrderedDict, collections.Counter)
+_WITH_ATTRIBUTES = (
+    *_DENSE,
+    coo.SparseTensor,
+    csr.CsrTensor,
+    collections.OrderedDict,
+    collections.Counter,
+)
 _SHARED = frozenset(map(id, KNOWN.values()))  # what a file reaches by name is the program's
 _GUARDED = (Value, DType, type, storage.UntypedStorage, storage.TypedStorage)
 
@@ -326,13 +359,17 @@ def attach(thing: Any, state: Any) -> None:
     elif id(thing) in _SHARED or is_safe(thing):
         raise UnsafeFile(f"load: the file sets attributes of {_told(thing)}, which others use too")
     elif isinstance(thing, _GUARDED) or kind in _WITH_ATTRIBUTES:
-        if kind not in _WITH_ATTRIBUTES and not (isinstance(thing, Value) and is_of_safe_class(thing)):
+        if kind not in _WITH_ATTRIBUTES and not (
+            isinstance(thing, Value) and is_of_safe_class(thing)
+        ):
             raise UnsafeFile(f"load: the file sets attributes of {_told(thing)}")
         thing.__dict__.update(_attributes(kind, state))
     elif is_of_safe_class(thing):
         _restore(thing, state)
     else:
-        raise UnsafeFile(f"load: the file sets attributes of {_told(kind)}, which has none of its own")
+        raise UnsafeFile(
+            f"load: the file sets attributes of {_told(kind)}, which has none of its own"
+        )
 
 
 def _attributes(kind: type, state: Any) -> dict[str, Any]:
@@ -340,16 +377,22 @@ def _attributes(kind: type, state: Any) -> dict[str, Any]:
         raise UnsafeFile(f"load: attributes of {_told(kind)} are given by what is no dict")
     for name, value in state.items():
         if name.__class__ is not str or (name.startswith("__") and name.endswith("__")):
-            raise UnsafeFile(f"load: the file sets {_told(name)} of {_told(kind)}, which is not a user's to set")
+            raise UnsafeFile(
+                f"load: the file sets {_told(name)} of {_told(kind)}, which is not a user's to set"
+            )
         known = getattr(kind, name, None)
         if known is not None and (hasattr(type(known), "__set__") or callable(value)):
-            raise UnsafeFile(f"load: the file sets {_told(name)} of {_told(kind)}, which the class has")
+            raise UnsafeFile(
+                f"load: the file sets {_told(name)} of {_told(kind)}, which the class has"
+            )
     return state
 
 
 def _device(kind: str, index: int | None) -> device:
     if len(kind) > 100 or index not in (None, 0):
-        raise UnsafeFile("load: the file names a device that there is not: only number 0 of each kind is used")
+        raise UnsafeFile(
+            "load: the file names a device that there is not: only number 0 of each kind is used"
+        )
     try:
         return device(kind, index)
     except RushlightError as error:
@@ -359,7 +402,12 @@ def _device(kind: str, index: int | None) -> device:
 def _rename(thing: device, state: Any) -> None:
     """A device of an older file: (None, {"type": ..., "index": ...})."""
     parts = state[1] if state.__class__ is tuple and len(state) == 2 and state[0] is None else None
-    if parts.__class__ is not dict or len(parts) != 2 or "type" not in parts or "index" not in parts:
+    if (
+        parts.__class__ is not dict
+        or len(parts) != 2
+        or "type" not in parts
+        or "index" not in parts
+    ):
         raise UnsafeFile("load: a device is given by its type and its index")
     _fit("device", (parts.get("type"), parts.get("index")), str, (int, _NONE))
     named = _device(parts["type"], parts["index"])

@@ -18,14 +18,16 @@ from rushlight.core.dtypes import DType
 from rushlight.io.constructors import is_safe
 from rushlight.io.limits import Ledger, UnsafeFile
 from rushlight.naming import device
-from rushlight.tape.value import Value
+from rushlight.tape.record.value import Value
 
 _KEY_BITS = 1024  # of a whole number that is a key
 _KEY_PARTS = 1000  # of a tuple that is a key
 _KEY_TEXT = 1024  # characters that are compared in one step
 _KEYS_PER_LOOK = 256
 _KEY_DEPTH = 50  # tuples in it inside each other: Python hashes and compares them by recursion
-_PLAIN_KEYS = frozenset([str, bytes, bool, float, type(None), DType, device])  # floats: 34 of one hash
+_PLAIN_KEYS = frozenset(
+    [str, bytes, bool, float, type(None), DType, device]
+)  # floats: 34 of one hash
 
 
 class Keys:
@@ -33,7 +35,9 @@ class Keys:
 
     def __init__(self, ledger: Ledger) -> None:
         self.ledger = ledger
-        self.hashes: dict[int, tuple[Any, dict[int, int]]] = {}  # of each container: how many keys have a hash
+        self.hashes: dict[
+            int, tuple[Any, dict[int, int]]
+        ] = {}  # of each container: how many keys have a hash
         self.count = 0
 
     def weigh(self, key: Any) -> int:
@@ -46,8 +50,12 @@ class Keys:
         if isinstance(key, tuple) or kind is frozenset:
             return self.weigh_parts(key)
         plain = kind in _PLAIN_KEYS or kind is int or kind is complex
-        if not plain and not isinstance(key, Value) and not is_safe(kind):  # tensors are hashed by identity
-            raise UnsafeFile(f"load: a {type(key).__name__} cannot be a key of a dict or an element of a set")
+        if (
+            not plain and not isinstance(key, Value) and not is_safe(kind)
+        ):  # tensors are hashed by identity
+            raise UnsafeFile(
+                f"load: a {type(key).__name__} cannot be a key of a dict or an element of a set"
+            )
         return 1
 
     def weigh_parts(self, key: Any) -> int:
@@ -91,4 +99,6 @@ def _hash(key: Any) -> int:
     try:
         return hash(key)
     except TypeError as error:  # of a class that the program named
-        raise UnsafeFile(f"load: a {type(key).__name__} cannot be a key of a dict or an element of a set") from error
+        raise UnsafeFile(
+            f"load: a {type(key).__name__} cannot be a key of a dict or an element of a set"
+        ) from error

@@ -7,7 +7,9 @@ import time
 
 from rushlight.core.errors import RushlightError
 
-FACTOR = 8  # bytes or steps that each byte of a file may cost besides the Python object it may stand for
+FACTOR = (
+    8  # bytes or steps that each byte of a file may cost besides the Python object it may stand for
+)
 SLACK = 1 << 16  # so that small files need no account
 SECONDS, SECONDS_PER_BYTE = 10.0, 1e-5  # of this thread; other files take a tenth of that at most
 DEPTH = 1000  # containers inside each other; Python's pickler writes no deeper ones

@@ -12,9 +12,9 @@ from rushlight.core.dtypes import DType
 from rushlight.io import reading
 from rushlight.io.constructors import Place
 from rushlight.io.limits import UnsafeFile
-from rushlight.ops import creation
-from rushlight.ops.creation import resolve_pool
-from rushlight.tape.value import Value
+from rushlight.ops.create import creation
+from rushlight.ops.create.creation import resolve_pool
+from rushlight.tape.record.value import Value
 from rushlight.tensor import device
 
 
@@ -34,7 +34,9 @@ class _Trusting(pickle.Unpickler):
         """What a zip file looks like to a pickle reader: "P" asks for an object by a name."""
         raise UnsafeFile(reading.foreign("a zip file"))
 
-    def made(self, raw: bytes, dtype: DType, shape: tuple[int, ...], device: str, requires_grad: bool) -> Value:
+    def made(
+        self, raw: bytes, dtype: DType, shape: tuple[int, ...], device: str, requires_grad: bool
+    ) -> Value:
         assert self.place is not None
         value = self.place(interop.from_pickle(raw, dtype, shape, "cpu", False), device)
         return creation.requiring(value, requires_grad)
@@ -58,7 +60,9 @@ def load(
     if hasattr(f, "read"):
         return _read(f, *how)
     if not isinstance(f, (str, bytes, os.PathLike)):
-        raise AttributeError(f"load: a path, or a file with read(), is needed, got {type(f).__name__}")
+        raise AttributeError(
+            f"load: a path, or a file with read(), is needed, got {type(f).__name__}"
+        )
     with open(f, "rb") as file:
         return _read(file, *how)
 

@@ -26,7 +26,7 @@ from typing import Any, NoReturn
 from rushlight.io.constructors import Maker, Place, attach, find, is_of_safe_class, is_safe
 from rushlight.io.keys import Keys
 from rushlight.io.limits import DEPTH, Ledger, TruncatedFile, UnsafeFile
-from rushlight.tape.value import Value
+from rushlight.tape.record.value import Value
 
 _CHUNK = 1 << 16
 _LONGEST_NAME = 1000
@@ -58,7 +58,9 @@ class Reader:
         self.stack: list[Any] = []
         self.marks: list[list[Any]] = []  # the stacks below each mark
         self.memo: dict[int, Any] = {}
-        self.defaults: dict[int, tuple[Any, int]] = {}  # defaultdicts inside others, and how deep they are
+        self.defaults: dict[
+            int, tuple[Any, int]
+        ] = {}  # defaultdicts inside others, and how deep they are
 
     def load(self) -> Any:
         table, take = OPCODES, self.take
@@ -78,7 +80,9 @@ class Reader:
                 "load: the file takes from an empty stack; it is damaged, or was not written by save"
             ) from None
         if len(self.stack) != 1 or self.marks:
-            raise UnsafeFile("load: the file ends with something left over; it is damaged, or was not written by save")
+            raise UnsafeFile(
+                "load: the file ends with something left over; it is damaged, or was not written by save"
+            )
         result = self.stack.pop()
         if result.__class__ is int and result == _MAGIC:
             raise UnsafeFile(foreign("an older format"))
@@ -116,7 +120,9 @@ class Reader:
         while got < count:
             piece = _as_bytes(self.read(min(count - got, max(got, _CHUNK))))
             if not piece:
-                raise TruncatedFile("load: Ran out of input: the file ends before what it describes")
+                raise TruncatedFile(
+                    "load: Ran out of input: the file ends before what it describes"
+                )
             pieces.append(piece)
             got += len(piece)
         return b"".join(pieces)
@@ -136,13 +142,17 @@ class Reader:
         try:
             return raw.decode(encoding, errors)
         except UnicodeError as error:
-            raise UnsafeFile(f"load: the file has text that is not {encoding}; it is damaged") from error
+            raise UnsafeFile(
+                f"load: the file has text that is not {encoding}; it is damaged"
+            ) from error
 
     # ---- stack and memo ----
 
     def proto(self) -> None:
         if self.take(1)[0] > pickle.HIGHEST_PROTOCOL:
-            raise UnsafeFile("load: the file is of a later pickle protocol than this Python knows, or it is no pickle")
+            raise UnsafeFile(
+                "load: the file is of a later pickle protocol than this Python knows, or it is no pickle"
+            )
 
     def frame(self) -> None:
         self.take(8)  # how many bytes follow in one piece, which only helps other readers
@@ -247,7 +257,9 @@ class Reader:
     def put_string(self, count: int) -> None:
         """Python 2's text, which was bytes."""
         raw = self.take(count)
-        self.stack.append(raw if self.encoding == "bytes" else self.text(raw, self.encoding, self.errors))
+        self.stack.append(
+            raw if self.encoding == "bytes" else self.text(raw, self.encoding, self.errors)
+        )
 
     def short_binstring(self) -> None:
         self.put_string(self.take(1)[0])
@@ -294,7 +306,9 @@ class Reader:
         if target.__class__ is list:
             target.extend(items)
         elif is_safe(target.__class__) and not isinstance(target, Value):
-            target.extend(items) if hasattr(target, "extend") else [target.append(item) for item in items]
+            target.extend(items) if hasattr(target, "extend") else [
+                target.append(item) for item in items
+            ]
         else:
             raise UnsafeFile(f"load: the file appends to a {type(target).__name__}")
 
@@ -318,13 +332,17 @@ class Reader:
         kind = target.__class__
         plain = kind in _DICTS
         if len(items) % 2 or (not plain and (not is_safe(kind) or isinstance(target, Value))):
-            raise UnsafeFile(f"load: the file sets items of a {type(target).__name__}, or a key without a value")
+            raise UnsafeFile(
+                f"load: the file sets items of a {type(target).__name__}, or a key without a value"
+            )
         for key, value in zip(items[::2], items[1::2], strict=True):
             self.enter(target, key)
             if kind is collections.defaultdict:
                 self.nest(target, value)
             if plain:
-                dict.__setitem__(target, key, value) if kind is dict else kind.__setitem__(target, key, value)
+                dict.__setitem__(target, key, value) if kind is dict else kind.__setitem__(
+                    target, key, value
+                )
             else:
                 target[key] = value
 
@@ -375,7 +393,11 @@ class Reader:
     def reduce(self) -> None:
         args = self.stack.pop()
         function = self.stack[-1]
-        self.stack[-1] = self.trusted(lambda: function(*args)) if is_safe(function) else self.maker.make(function, args)
+        self.stack[-1] = (
+            self.trusted(lambda: function(*args))
+            if is_safe(function)
+            else self.maker.make(function, args)
+        )
 
     def newobj(self) -> None:
         args = self.stack.pop()
@@ -389,7 +411,9 @@ class Reader:
         named, args = self.stack.pop(), self.stack.pop()
         kind = self.stack[-1]
         if not is_safe(kind):
-            raise UnsafeFile("load: the file makes an object with named arguments, which no constructor here takes")
+            raise UnsafeFile(
+                "load: the file makes an object with named arguments, which no constructor here takes"
+            )
         self.stack[-1] = self.trusted(lambda: kind.__new__(kind, *args, **named))
 
     def build(self) -> None:
@@ -480,7 +504,9 @@ def foreign(what: str) -> str:
 
 def _as_bytes(data: Any) -> bytes:
     if not isinstance(data, (bytes, bytearray, memoryview)):
-        raise TypeError(f"load: a file opened for bytes is needed (mode 'rb'), its read() gave {type(data).__name__}")
+        raise TypeError(
+            f"load: a file opened for bytes is needed (mode 'rb'), its read() gave {type(data).__name__}"
+        )
     return bytes(data)
 
 
@@ -492,7 +518,9 @@ def _bytes_left(file: Any) -> int | None:
     if type(raw) is not io.FileIO or not raw.seekable():
         return None
     size = os.fstat(raw.fileno()).st_size
-    return max(0, size - file.tell()) if size else None  # files of the system itself are said to be empty
+    return (
+        max(0, size - file.tell()) if size else None
+    )  # files of the system itself are said to be empty
 
 
 def _is_own(error: BaseException) -> bool:
@@ -519,7 +547,9 @@ def _parts(thing: Any) -> Iterator[Any]:
         yield from thing
         return
     if kind in _DICTS:
-        yield from dict.values(thing)  # `thing.values` may be something else that a user wrote there
+        yield from dict.values(
+            thing
+        )  # `thing.values` may be something else that a user wrote there
     yield from getattr(thing, "__dict__", {}).values()
 
 
@@ -531,7 +561,12 @@ def check_depth(result: Any) -> None:
         top = path[-1]
         for part in top[1]:
             kind = part.__class__
-            if kind is not list and kind is not tuple and kind not in _DICTS and not isinstance(part, Value):
+            if (
+                kind is not list
+                and kind is not tuple
+                and kind not in _DICTS
+                and not isinstance(part, Value)
+            ):
                 continue
             height = heights.get(id(part))
             if height is None:

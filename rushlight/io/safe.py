@@ -23,13 +23,15 @@ from rushlight.core.shapes import numel
 from rushlight.interop import from_pickle, pickled_shape, to_bytes
 from rushlight.io.limits import UnsafeFile
 from rushlight.io.writing import replacing
-from rushlight.ops.creation import resolve_pool
+from rushlight.ops.create.creation import resolve_pool
 from rushlight.tensor import Tensor
 
 LONGEST_HEADER = 100_000_000  # bytes, as the format says
 _WIDTHS = {"bool": "BOOL", "bfloat16": "BF16", "complex64": "C64"}
 _LETTERS = {"u": "U", "i": "I", "f": "F"}
-_WORDS = {d.name: _WIDTHS.get(d.name) or f"{_LETTERS[d.kind]}{8 * d.itemsize}" for d in dtypes.ALL} | _WIDTHS
+_WORDS = {
+    d.name: _WIDTHS.get(d.name) or f"{_LETTERS[d.kind]}{8 * d.itemsize}" for d in dtypes.ALL
+} | _WIDTHS
 _TYPES = {word: dtypes.by_name(name) for name, word in _WORDS.items()}
 
 
@@ -44,7 +46,9 @@ class _Entry(NamedTuple):
 
 
 def save_file(
-    tensors: Mapping[str, Tensor], filename: str | os.PathLike[str], metadata: dict[str, str] | None = None
+    tensors: Mapping[str, Tensor],
+    filename: str | os.PathLike[str],
+    metadata: dict[str, str] | None = None,
 ) -> None:
     """Write named tensors; views are written as what they show."""
     _check_names(tensors, metadata)
@@ -55,8 +59,14 @@ def save_file(
     for name, tensor in order:
         word = _WORDS.get(tensor.dtype.name)
         if word is None:
-            raise RushlightError(f"save_file: safetensors files have no {tensor.dtype!r}; convert {name!r} first")
-        header[name] = {"dtype": word, "shape": list(tensor.shape), "data_offsets": [place, place + tensor.spec.nbytes]}
+            raise RushlightError(
+                f"save_file: safetensors files have no {tensor.dtype!r}; convert {name!r} first"
+            )
+        header[name] = {
+            "dtype": word,
+            "shape": list(tensor.shape),
+            "data_offsets": [place, place + tensor.spec.nbytes],
+        }
         place += tensor.spec.nbytes
     text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
     text += b" " * (-len(text) % 8)
@@ -74,7 +84,9 @@ def _check_names(tensors: Any, metadata: Any) -> None:
     if metadata is not None:
         texts = [*metadata, *metadata.values()] if isinstance(metadata, dict) else [metadata]
         if any(not isinstance(text, str) for text in texts) or not isinstance(metadata, dict):
-            raise KindError("save_file: metadata is a dict of texts by texts; make texts of other things with str()")
+            raise KindError(
+                "save_file: metadata is a dict of texts by texts; make texts of other things with str()"
+            )
     for name, tensor in tensors.items():
         if not isinstance(name, str) or name == "__metadata__":
             raise KindError(
@@ -113,11 +125,17 @@ def read_header(file: Any, size: int) -> tuple[list[_Entry], int]:
     start = file.read(8)
     length = int.from_bytes(start, "little")
     if len(start) < 8 or length > min(size - 8, LONGEST_HEADER):
-        raise UnsafeFile(f"load_file: no safetensors file: its header would have {length} bytes, the file has {size}")
+        raise UnsafeFile(
+            f"load_file: no safetensors file: its header would have {length} bytes, the file has {size}"
+        )
     try:
-        header = json.loads(file.read(length).decode(), object_pairs_hook=_once, parse_constant=_refuse_constant)
+        header = json.loads(
+            file.read(length).decode(), object_pairs_hook=_once, parse_constant=_refuse_constant
+        )
     except (ValueError, RecursionError) as error:
-        raise UnsafeFile(f"load_file: the header of the safetensors file cannot be read: {error}") from error
+        raise UnsafeFile(
+            f"load_file: the header of the safetensors file cannot be read: {error}"
+        ) from error
     if header.__class__ is not dict:
         raise UnsafeFile("load_file: the header of a safetensors file is a table of names")
     metadata = header.pop("__metadata__", {})
@@ -127,10 +145,14 @@ def read_header(file: Any, size: int) -> tuple[list[_Entry], int]:
     place = 0
     for entry in sorted(entries):
         if entry.begin != place:
-            raise UnsafeFile(f"load_file: the bytes of {entry.name!r} do not begin where those before them end")
+            raise UnsafeFile(
+                f"load_file: the bytes of {entry.name!r} do not begin where those before them end"
+            )
         place = entry.end
     if place != size - 8 - length:
-        raise UnsafeFile(f"load_file: the header tells of {place} bytes, behind it there are {size - 8 - length}")
+        raise UnsafeFile(
+            f"load_file: the header tells of {place} bytes, behind it there are {size - 8 - length}"
+        )
     return entries, 8 + length
 
 
@@ -151,8 +173,12 @@ def _entry(name: str, given: Any) -> _Entry:
         raise UnsafeFile(f"load_file: {name!r} is given by a type, a shape and offsets")
     word, shape, offsets = given["dtype"], given["shape"], given["data_offsets"]
     if word.__class__ is not str or word not in _TYPES:
-        raise UnsafeFile(f"load_file: {name!r} is of type {str(word)[:40]!r}, which is not known here")
-    whole = offsets.__class__ is list and len(offsets) == 2 and all(n.__class__ is int for n in offsets)
+        raise UnsafeFile(
+            f"load_file: {name!r} is of type {str(word)[:40]!r}, which is not known here"
+        )
+    whole = (
+        offsets.__class__ is list and len(offsets) == 2 and all(n.__class__ is int for n in offsets)
+    )
     if not whole or not 0 <= offsets[0] <= offsets[1] or shape.__class__ is not list:
         raise UnsafeFile(f"load_file: {name!r} has a shape or offsets that are none")
     dtype = _TYPES[word]

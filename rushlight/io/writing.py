@@ -20,9 +20,9 @@ from typing import Any
 from rushlight import interop
 from rushlight.core import dtypes
 from rushlight.core.shapes import Spec
-from rushlight.devices.allocator import Storage
-from rushlight.tape import call
-from rushlight.tape.value import Leaf, Value
+from rushlight.devices.shared.allocator import Storage
+from rushlight.tape.record import call
+from rushlight.tape.record.value import Leaf, Value
 
 ALIGNED = 64  # a shared memory begins at a multiple of it, so that parts stay aligned
 
@@ -59,7 +59,9 @@ def _elements_seen(spec: Spec) -> Any:
     """For each place from the first element of a layout to the last, whether an element is there."""
     import numpy as np
 
-    dims = sorted((step, n) for n, step in zip(spec.shape, spec.strides, strict=True) if n > 1 and step)
+    dims = sorted(
+        (step, n) for n, step in zip(spec.shape, spec.strides, strict=True) if n > 1 and step
+    )
     run = 1
     while dims and dims[0][0] <= run:  # the next dimension goes on where the last ended, or before
         step, n = dims.pop(0)
@@ -120,8 +122,14 @@ class _Sharing(pickle.Pickler):
         leaf = type(obj.node) is Leaf
         memory = self.memories.get(id(storage))
         if memory is None:
-            raw = bytes(interop.to_bytes(obj))  # a bytearray would be pickled as a call and copied by the reader
-            return interop.from_pickle, (raw, spec.dtype, spec.shape, spec.device.device.name, leaf), interop.noted(obj)
+            raw = bytes(
+                interop.to_bytes(obj)
+            )  # a bytearray would be pickled as a call and copied by the reader
+            return (
+                interop.from_pickle,
+                (raw, spec.dtype, spec.shape, spec.device.device.name, leaf),
+                interop.noted(obj),
+            )
         given = (memory, spec.dtype, spec.shape, spec.strides, obj.offset - memory.first, leaf)
         return interop.from_shared, given, interop.noted(obj)
 
@@ -146,9 +154,19 @@ def replacing(path: str | bytes | os.PathLike[Any], write: Callable[[Any], None]
         with open(target, "wb") as file:
             write(file)
         return
-    mode = 0o666 if old is None else stat.S_IMODE(old.st_mode) & 0o777  # the first is cut by the umask
-    temporary = os.path.join(os.path.dirname(target), f".rushlight-{os.getpid()}-{secrets.token_hex(8)}.part")
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
+    mode = (
+        0o666 if old is None else stat.S_IMODE(old.st_mode) & 0o777
+    )  # the first is cut by the umask
+    temporary = os.path.join(
+        os.path.dirname(target), f".rushlight-{os.getpid()}-{secrets.token_hex(8)}.part"
+    )
+    flags = (
+        os.O_WRONLY
+        | os.O_CREAT
+        | os.O_EXCL
+        | getattr(os, "O_NOFOLLOW", 0)
+        | getattr(os, "O_BINARY", 0)
+    )
     try:
         with open(temporary, "wb", opener=lambda name, _: os.open(name, flags, mode)) as file:
             if old is not None:
@@ -191,5 +209,7 @@ def save(
             f.flush()
         return
     if not isinstance(f, (str, bytes, os.PathLike)):
-        raise AttributeError(f"save: a path, or a file with write(), is needed, got {type(f).__name__}")
+        raise AttributeError(
+            f"save: a path, or a file with write(), is needed, got {type(f).__name__}"
+        )
     replacing(f, lambda file: _write(obj, file))

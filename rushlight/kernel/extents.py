@@ -77,8 +77,12 @@ def _walks(kernel: Kernel, call: Call) -> list[Walk]:
 def _map(kernel: Map, call: Call) -> list[Walk]:
     types = (*kernel.outputs, *kernel.inputs)
     if kernel.rank:
-        return [(dtype, call.sizes, steps) for dtype, steps in zip(types, call.strides, strict=True)]
-    return [(dtype, call.sizes, (int(step),)) for dtype, step in zip(types, kernel.steps, strict=True)]
+        return [
+            (dtype, call.sizes, steps) for dtype, steps in zip(types, call.strides, strict=True)
+        ]
+    return [
+        (dtype, call.sizes, (int(step),)) for dtype, step in zip(types, kernel.steps, strict=True)
+    ]
 
 
 def _rowwise(kernel: Rowwise, call: Call) -> list[Walk]:

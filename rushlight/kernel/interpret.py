@@ -142,9 +142,13 @@ def interpret(kernel: Kernel, call: Call, machine: Machine) -> None:
     elif isinstance(kernel, Search):
         _search(kernel, call, machine)
     elif isinstance(kernel, Convolve):
-        raise TypeError("Convolve is built by devices whose limits say so; elsewhere it is windows and Contract")
+        raise TypeError(
+            "Convolve is built by devices whose limits say so; elsewhere it is windows and Contract"
+        )
     elif isinstance(kernel, Library):
-        raise TypeError(f"{kernel.function} is a library's function, which devices/library calls; it has no loop")
+        raise TypeError(
+            f"{kernel.function} is a library's function, which devices/library calls; it has no loop"
+        )
     else:
         _indexed(kernel, call, machine)
 
@@ -244,8 +248,12 @@ def _contract(kernel: Contract, call: Call, machine: Machine) -> None:
     x, y, m, n, k = call.sizes
     shapes = ((x, y, m, n), (x, y, m, k), (x, y, k, n))
     operands = zip(call.addresses, shapes, call.strides, strict=True)
-    out, a, b = (machine.view(address, kernel.dtype, sizes, steps) for address, sizes, steps in operands)
-    values = machine.contract(kernel.compute, machine.load(kernel.dtype, a), machine.load(kernel.dtype, b))
+    out, a, b = (
+        machine.view(address, kernel.dtype, sizes, steps) for address, sizes, steps in operands
+    )
+    values = machine.contract(
+        kernel.compute, machine.load(kernel.dtype, a), machine.load(kernel.dtype, b)
+    )
     machine.store(kernel.dtype, out, values)
 
 
@@ -254,7 +262,9 @@ def _sort(kernel: Sort, call: Call, machine: Machine) -> None:
     values = machine.view(call.addresses[0], kernel.dtype, (outer, keep, inner), call.strides[0])
     positions = machine.view(call.addresses[1], int64, (outer, keep, inner), call.strides[1])
     source = machine.view(call.addresses[2], kernel.dtype, (outer, axis, inner), call.strides[2])
-    machine.store(int64, positions, machine.order(kernel.dtype, source, kernel.descending)[:, :keep])
+    machine.store(
+        int64, positions, machine.order(kernel.dtype, source, kernel.descending)[:, :keep]
+    )
     machine.gather(values, source, positions)
 
 

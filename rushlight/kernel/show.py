@@ -6,7 +6,18 @@ from collections import Counter
 from collections.abc import Sequence
 
 from rushlight.core.dtypes import DType
-from rushlight.kernel.shapes import Contract, Convolve, Gather, Kernel, Library, Map, Rowwise, Scan, Search, Sort
+from rushlight.kernel.shapes import (
+    Contract,
+    Convolve,
+    Gather,
+    Kernel,
+    Library,
+    Map,
+    Rowwise,
+    Scan,
+    Search,
+    Sort,
+)
 from rushlight.scalar.ir import LEAVES, Expr, topological
 
 _INFIX = {
@@ -49,7 +60,8 @@ def show(kernel: Kernel) -> str:
         return f"sort {kernel.dtype.name} {way}\n  values[o, k, i] = source[o, positions[o, k, i], i], in order\n"
     if isinstance(kernel, Library):
         names = [
-            f"{d.name}[{', '.join('n' * r)}]" for d, r in zip(kernel.outputs + kernel.inputs, kernel.ranks, strict=True)
+            f"{d.name}[{', '.join('n' * r)}]"
+            for d, r in zip(kernel.outputs + kernel.inputs, kernel.ranks, strict=True)
         ]
         split = len(kernel.outputs)
         options = f" with {', '.join(map(repr, kernel.options))}" if kernel.options else ""
@@ -62,12 +74,17 @@ def show(kernel: Kernel) -> str:
     if isinstance(kernel, Gather):
         return f"gather {types}\n  out[o, k, i] = source[o, index[o, k, i], i]\n"
     how = {"add": "+=", "set": "=", "prod": "*="}.get(kernel.kind, f"{kernel.kind}=")
-    return f"scatter {kernel.kind} {types}\n  for k: out[o, index[o, k, i], i] {how} source[o, k, i]\n"
+    return (
+        f"scatter {kernel.kind} {types}\n  for k: out[o, index[o, k, i], i] {how} source[o, k, i]\n"
+    )
 
 
 def _map(kernel: Map) -> str:
     where = "p" if kernel.rank == 0 else ", ".join(f"p{d}" for d in range(kernel.rank))
-    lines = [_head("map flat" if kernel.rank == 0 else f"map rank {kernel.rank}", kernel), f"  for {where}:"]
+    lines = [
+        _head("map flat" if kernel.rank == 0 else f"map rank {kernel.rank}", kernel),
+        f"  for {where}:",
+    ]
     named, texts = bind(kernel.body)
     lines += [f"    {line}" for line in named]
     lines += [f"    out{i}[{where}] = {text}" for i, text in enumerate(texts)]
@@ -90,7 +107,11 @@ def _rowwise(kernel: Rowwise) -> str:
 def _scan(kernel: Scan) -> str:
     inputs = "".join(f"; arg{i}: {dtype.name}" for i, dtype in enumerate(kernel.inputs))
     named, (text,) = bind((kernel.body,))
-    lines = [f"scan (out0: {kernel.output.name}{inputs})", "  for outer, inner:", f"    row0 = {kernel.start!r}"]
+    lines = [
+        f"scan (out0: {kernel.output.name}{inputs})",
+        "  for outer, inner:",
+        f"    row0 = {kernel.start!r}",
+    ]
     lines += ["    for axis:", *(f"      {line}" for line in (*named, f"out0 = row0 = {text}"))]
     return "\n".join(lines) + "\n"
 
@@ -106,7 +127,9 @@ def _head(title: str, kernel: Map | Rowwise) -> str:
 
 
 def _operands(name: str, dtypes: Sequence[DType], steps: Sequence[str]) -> str:
-    return ", ".join(f"{name}{i}: {d.name} step {s}" for i, (d, s) in enumerate(zip(dtypes, steps, strict=True)))
+    return ", ".join(
+        f"{name}{i}: {d.name} step {s}" for i, (d, s) in enumerate(zip(dtypes, steps, strict=True))
+    )
 
 
 def bind(roots: Sequence[Expr]) -> tuple[list[str], list[str]]:
@@ -134,7 +157,11 @@ def _write(expr: Expr, args: list[str]) -> str:
     if expr.op in _PREFIX:
         return f"{_PREFIX[expr.op]}{args[0]}"
     listed = ", ".join(_bare(a) for a in args)
-    return f"{expr.op} {expr.dtype.name}({listed})" if expr.op in ("cast", "bitcast") else f"{expr.op}({listed})"
+    return (
+        f"{expr.op} {expr.dtype.name}({listed})"
+        if expr.op in ("cast", "bitcast")
+        else f"{expr.op}({listed})"
+    )
 
 
 def _bare(text: str) -> str:

@@ -31,15 +31,44 @@ from rushlight.kernel.shapes import (
     Search,
     Sort,
 )
-from rushlight.scalar.ir import COMPARISON, ELEMENTARY, INSTRUCTIONS, LEAVES, ROUNDING, TYPES, Expr, topological
+from rushlight.scalar.ir import (
+    COMPARISON,
+    ELEMENTARY,
+    INSTRUCTIONS,
+    LEAVES,
+    ROUNDING,
+    TYPES,
+    Expr,
+    topological,
+)
 
 REDUCTIONS = ("sum", "prod", "max", "min")
 CONVOLUTIONS = ("image", "weights", "depthwise", "depthwise weights")
 
-_UNARY = ("neg", "abs", "isnan", "not", "cast", "bitcast", *ROUNDING, *(e for e in ELEMENTARY if e != "pow"))
+_UNARY = (
+    "neg",
+    "abs",
+    "isnan",
+    "not",
+    "cast",
+    "bitcast",
+    *ROUNDING,
+    *(e for e in ELEMENTARY if e != "pow"),
+)
 _TERNARY = ("fma", "select")
-_SAME_BITS = {(float32, int32), (float32, uint32), (float64, int64), (int32, uint32), (int64, uint64)}
-_RANGES = {int32: (-(2**31), 2**31), int64: (-(2**63), 2**63), uint32: (0, 2**32), uint64: (0, 2**64)}
+_SAME_BITS = {
+    (float32, int32),
+    (float32, uint32),
+    (float64, int64),
+    (int32, uint32),
+    (int64, uint64),
+}
+_RANGES = {
+    int32: (-(2**31), 2**31),
+    int64: (-(2**63), 2**63),
+    uint32: (0, 2**32),
+    uint64: (0, 2**64),
+}
 
 # The kinds of operand an instruction takes; the rest take any numbers.
 _KINDS = {
@@ -64,23 +93,41 @@ def verify(kernel: Kernel) -> None:
         _contract(kernel)
     elif isinstance(kernel, Convolve):
         _need(kernel.dtype is float32, f"convolve: elements cannot be {kernel.dtype.name}")
-        _need(kernel.step in (0, 1, 2), f"convolve: the step is {kernel.step}, not 1, 2 or 0 for any other")
-        _need(kernel.of in CONVOLUTIONS, f"convolve: of {kernel.of!r}, not one of {', '.join(CONVOLUTIONS)}")
+        _need(
+            kernel.step in (0, 1, 2),
+            f"convolve: the step is {kernel.step}, not 1, 2 or 0 for any other",
+        )
+        _need(
+            kernel.of in CONVOLUTIONS,
+            f"convolve: of {kernel.of!r}, not one of {', '.join(CONVOLUTIONS)}",
+        )
     elif isinstance(kernel, Sort):
         _need(kernel.dtype in ALL, f"sort: elements cannot be {kernel.dtype.name}")
     elif isinstance(kernel, Library):
         count = len(kernel.outputs) + len(kernel.inputs)
         _need(len(kernel.outputs) > 0, f"{kernel.function}: there is no output")
-        _need(len(kernel.ranks) == count, f"{kernel.function}: {count} operands but {len(kernel.ranks)} ranks")
+        _need(
+            len(kernel.ranks) == count,
+            f"{kernel.function}: {count} operands but {len(kernel.ranks)} ranks",
+        )
     elif isinstance(kernel, Search):
         _need(kernel.dtype in NUMBER, f"search: elements cannot be {kernel.dtype.name}")
     else:
         name, moved = "gather", True
         if isinstance(kernel, Scatter):
             name, moved = f"scatter {kernel.kind}", kernel.kind == "set"
-            _need(kernel.kind in SCATTERS, f"scatter: kind {kernel.kind!r}, not one of {', '.join(SCATTERS)}")
-        _need(kernel.index_dtype in INDEX, f"{name}: indices are int32 or int64, not {kernel.index_dtype.name}")
-        _need(kernel.dtype in (ALL if moved else NUMBER), f"{name}: elements cannot be {kernel.dtype.name}")
+            _need(
+                kernel.kind in SCATTERS,
+                f"scatter: kind {kernel.kind!r}, not one of {', '.join(SCATTERS)}",
+            )
+        _need(
+            kernel.index_dtype in INDEX,
+            f"{name}: indices are int32 or int64, not {kernel.index_dtype.name}",
+        )
+        _need(
+            kernel.dtype in (ALL if moved else NUMBER),
+            f"{name}: elements cannot be {kernel.dtype.name}",
+        )
 
 
 def _need(holds: bool, reason: str) -> None:
@@ -100,11 +147,20 @@ def _operands(name: str, kernel: Map | Rowwise) -> None:
     count = len(kernel.outputs) + len(kernel.inputs)
     _need(len(kernel.steps) == count, f"{name}: {count} operands but {len(kernel.steps)} steps")
     for i, step in enumerate(kernel.steps):
-        _need(step in ("0", "1", "n", "r", "e", "o"), f"{name}: step {i} is {step!r}, not one of 0, 1, n, r, e, o")
+        _need(
+            step in ("0", "1", "n", "r", "e", "o"),
+            f"{name}: step {i} is {step!r}, not one of 0, 1, n, r, e, o",
+        )
     steps = "".join(kernel.steps).replace("eo", "")
-    _need("e" not in steps and "o" not in steps, f"{name}: steps e and o come in pairs, got {kernel.steps}")
+    _need(
+        "e" not in steps and "o" not in steps,
+        f"{name}: steps e and o come in pairs, got {kernel.steps}",
+    )
     for i in kernel.watched or ():
-        _need(0 <= i < len(kernel.inputs), f"{name}: input {i} is watched, there are {len(kernel.inputs)}")
+        _need(
+            0 <= i < len(kernel.inputs),
+            f"{name}: input {i} is watched, there are {len(kernel.inputs)}",
+        )
 
 
 def _stored(name: str, outputs: Sequence[DType], bodies: Sequence[Expr]) -> None:
@@ -121,8 +177,14 @@ def _map(kernel: Map) -> None:
     _operands("map", kernel)
     _need(kernel.rank >= 0, f"map: rank {kernel.rank} is negative")
     for i, step in enumerate(kernel.steps):
-        _need(kernel.rank > 0 or step in "01", f"map: step {i} is {step}, but a flat map passes no strides")
-        _need(step != "0" or i >= len(kernel.outputs), f"map: output {i} does not move and would be overwritten")
+        _need(
+            kernel.rank > 0 or step in "01",
+            f"map: step {i} is {step}, but a flat map passes no strides",
+        )
+        _need(
+            step != "0" or i >= len(kernel.outputs),
+            f"map: output {i} does not move and would be overwritten",
+        )
     _stored("map", kernel.outputs, kernel.body)
     for i, body in enumerate(kernel.body):
         _expressions(f"map: body {i}", body, _leaves(kernel.inputs, kernel.params, ("index",), ()))
@@ -131,27 +193,45 @@ def _map(kernel: Map) -> None:
 def _rowwise(kernel: Rowwise) -> None:
     _operands("rowwise", kernel)
     _need(not {"e", "o", "r"} & set(kernel.steps), "rowwise: steps are 0, 1 or n")
-    _need(kernel.vector in ("axis", "inner", "any"), f"rowwise: vector is {kernel.vector!r}, not axis, inner or any")
+    _need(
+        kernel.vector in ("axis", "inner", "any"),
+        f"rowwise: vector is {kernel.vector!r}, not axis, inner or any",
+    )
     if kernel.vector == "any":
         _need(set(kernel.steps) <= {"n"}, 'rowwise: vector is "any", so every step is n')
     _need(
-        len(kernel.kinds) == len(kernel.outputs), f"rowwise: {len(kernel.outputs)} outputs, {len(kernel.kinds)} kinds"
+        len(kernel.kinds) == len(kernel.outputs),
+        f"rowwise: {len(kernel.outputs)} outputs, {len(kernel.kinds)} kinds",
     )
     rows: list[DType] = []
     for k, step in enumerate(kernel.passes):
-        _need(step.kind in REDUCTIONS, f"rowwise: pass {k} is {step.kind!r}, not one of {', '.join(REDUCTIONS)}")
+        _need(
+            step.kind in REDUCTIONS,
+            f"rowwise: pass {k} is {step.kind!r}, not one of {', '.join(REDUCTIONS)}",
+        )
         _need(step.body.dtype is not bool_, f"rowwise: pass {k} reduces bool; cast it to int32")
-        _expressions(f"rowwise: pass {k}", step.body, _leaves(kernel.inputs, kernel.params, ("index", "extent"), rows))
+        _expressions(
+            f"rowwise: pass {k}",
+            step.body,
+            _leaves(kernel.inputs, kernel.params, ("index", "extent"), rows),
+        )
         rows.append(step.body.dtype)
     _stored("rowwise", kernel.outputs, kernel.stores)
     for i, (kind, store) in enumerate(zip(kernel.kinds, kernel.stores, strict=True)):
         _need(kind in ("element", "row"), f"rowwise: kind {i} is {kind!r}, not element or row")
         allowed = ("index", "extent") if kind == "element" else ("extent",)
-        _expressions(f"rowwise: {kind} store {i}", store, _leaves(kernel.inputs, kernel.params, allowed, rows))
+        _expressions(
+            f"rowwise: {kind} store {i}",
+            store,
+            _leaves(kernel.inputs, kernel.params, allowed, rows),
+        )
         if kind == "row":
             _row_store(kernel, i, store)
         else:
-            _need(kernel.steps[i] != "0", f"rowwise: element output {i} does not move and would be overwritten")
+            _need(
+                kernel.steps[i] != "0",
+                f"rowwise: element output {i} does not move and would be overwritten",
+            )
 
 
 def _row_store(kernel: Rowwise, number: int, store: Expr) -> None:
@@ -160,7 +240,10 @@ def _row_store(kernel: Rowwise, number: int, store: Expr) -> None:
     for expr in topological([store]):
         if expr.op == "arg":
             step = kernel.steps[len(kernel.outputs) + int(expr.value or 0)]
-            _need(step != "1", f"rowwise: row store {number} uses {expr!r}, which moves along the axis")
+            _need(
+                step != "1",
+                f"rowwise: row store {number} uses {expr!r}, which moves along the axis",
+            )
 
 
 def _scan(kernel: Scan) -> None:
@@ -169,7 +252,10 @@ def _scan(kernel: Scan) -> None:
     _stored("scan", (kernel.output,), (kernel.body,))
     state = kernel.body.dtype
     _need(kernel.start.op == "const", f"scan: the start is {kernel.start!r}, not a constant")
-    _need(kernel.start.dtype is state, f"scan: the start is {kernel.start.dtype.name}, the state {state.name}")
+    _need(
+        kernel.start.dtype is state,
+        f"scan: the start is {kernel.start.dtype.name}, the state {state.name}",
+    )
     _expressions("scan: start", kernel.start, _leaves((), (), (), ()))
     _expressions("scan: body", kernel.body, _leaves(kernel.inputs, (), ("index",), (state,)))
 
@@ -177,7 +263,11 @@ def _scan(kernel: Scan) -> None:
 def _contract(kernel: Contract) -> None:
     _need(kernel.dtype in NUMBER, f"contract: elements cannot be {kernel.dtype.name}")
     least = compute_type(kernel.dtype)
-    fits = kernel.compute in TYPES and kernel.compute.kind == least.kind and kernel.compute.itemsize >= least.itemsize
+    fits = (
+        kernel.compute in TYPES
+        and kernel.compute.kind == least.kind
+        and kernel.compute.itemsize >= least.itemsize
+    )
     _need(fits, f"contract: {kernel.dtype.name} cannot be summed in {kernel.compute.name}")
 
 
@@ -187,7 +277,10 @@ LeafRule = Callable[[Expr], str]  # what is wrong with a leaf, or nothing
 
 
 def _leaves(
-    inputs: Sequence[DType], params: Sequence[DType], positions: Sequence[str], rows: Sequence[DType]
+    inputs: Sequence[DType],
+    params: Sequence[DType],
+    positions: Sequence[str],
+    rows: Sequence[DType],
 ) -> LeafRule:
     known = {"arg": [compute_type(d) for d in inputs], "param": params, "row": tuple(rows)}
 

@@ -47,7 +47,14 @@ from rushlight.nn.containers import (
     ParameterList,
     Sequential,
 )
-from rushlight.nn.conv import Conv1d, Conv2d, Conv3d, ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
+from rushlight.nn.conv import (
+    Conv1d,
+    Conv2d,
+    Conv3d,
+    ConvTranspose1d,
+    ConvTranspose2d,
+    ConvTranspose3d,
+)
 from rushlight.nn.data_parallel import (
     DataParallel,
 )
@@ -57,7 +64,14 @@ from rushlight.nn.distance import (
     LinearCrossEntropyLoss,
     PairwiseDistance,
 )
-from rushlight.nn.dropout import AlphaDropout, Dropout, Dropout1d, Dropout2d, Dropout3d, FeatureAlphaDropout
+from rushlight.nn.dropout import (
+    AlphaDropout,
+    Dropout,
+    Dropout1d,
+    Dropout2d,
+    Dropout3d,
+    FeatureAlphaDropout,
+)
 from rushlight.nn.embedding import (
     Embedding,
     EmbeddingBag,

@@ -9,7 +9,8 @@ from rushlight.core.errors import ShapeError
 from rushlight.nn import functional
 from rushlight.nn.module import Module
 from rushlight.nn.parameter import Parameter
-from rushlight.ops import composite, creation
+from rushlight.ops.create import creation
+from rushlight.ops.pointwise import scaled
 from rushlight.tensor import Tensor
 
 
@@ -66,7 +67,9 @@ class Hardtanh(_Shown):
     def __init__(self, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> None:
         super().__init__()
         if min_val >= max_val:
-            raise AssertionError(f"Hardtanh: min_val {min_val} must be smaller than max_val {max_val}")
+            raise AssertionError(
+                f"Hardtanh: min_val {min_val} must be smaller than max_val {max_val}"
+            )
         self.min_val = min_val
         self.max_val = max_val
         self.inplace = inplace
@@ -95,7 +98,11 @@ class PReLU(Module):
     weight: Parameter
 
     def __init__(
-        self, num_parameters: int = 1, init: float = 0.25, device: Any = None, dtype: DType | None = None
+        self,
+        num_parameters: int = 1,
+        init: float = 0.25,
+        device: Any = None,
+        dtype: DType | None = None,
     ) -> None:
         super().__init__()
         self.num_parameters = num_parameters
@@ -118,7 +125,9 @@ class RReLU(_Shown):
 
     shown = ("lower", "upper")
 
-    def __init__(self, lower: float = 1.0 / 8, upper: float = 1.0 / 3, inplace: bool = False) -> None:
+    def __init__(
+        self, lower: float = 1.0 / 8, upper: float = 1.0 / 3, inplace: bool = False
+    ) -> None:
         super().__init__()
         self.lower = lower
         self.upper = upper
@@ -247,7 +256,7 @@ class GELU(_Shown):
         self.approximate = approximate
 
     def forward(self, input: Tensor) -> Tensor:
-        return composite.gelu(input, self.approximate)
+        return scaled.gelu(input, self.approximate)
 
 
 class Softplus(_Shown):

@@ -12,7 +12,7 @@ from rushlight.nn import functional
 from rushlight.nn.containers import ModuleList, Sequential
 from rushlight.nn.linear import Linear
 from rushlight.nn.module import Module
-from rushlight.ops import views
+from rushlight.ops.view import views
 from rushlight.tensor import Tensor
 
 
@@ -61,7 +61,9 @@ class AdaptiveLogSoftmaxWithLoss(Module):
             width = int(in_features // div_value ** (i + 1))
             size = self.cutoffs[i + 1] - self.cutoffs[i]
             inner = Linear(in_features, width, bias=False, device=device, dtype=dtype)
-            self.tail.append(Sequential(inner, Linear(width, size, bias=False, device=device, dtype=dtype)))
+            self.tail.append(
+                Sequential(inner, Linear(width, size, bias=False, device=device, dtype=dtype))
+            )
 
     def reset_parameters(self) -> None:
         self.head.reset_parameters()
@@ -84,7 +86,11 @@ class AdaptiveLogSoftmaxWithLoss(Module):
 
     def forward(self, input_: Tensor, target_: Tensor) -> _ASMoutput:
         alone = target_.ndim == 0
-        if target_.ndim > 1 or input_.ndim != 2 - alone or (not alone and input_.shape[0] != target_.shape[0]):
+        if (
+            target_.ndim > 1
+            or input_.ndim != 2 - alone
+            or (not alone and input_.shape[0] != target_.shape[0])
+        ):
             raise ShapeError(
                 f"AdaptiveLogSoftmaxWithLoss: input {input_.spec!r} (batch, {self.in_features}) and target "
                 f"{target_.spec!r} (batch,) do not fit"

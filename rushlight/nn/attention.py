@@ -10,8 +10,8 @@ from rushlight.nn.attention_ways import SDPBackend as SDPBackend, sdpa_kernel as
 from rushlight.nn.linear import Linear
 from rushlight.nn.module import Module
 from rushlight.nn.parameter import Parameter
-from rushlight.ops import creation
-from rushlight.ops.multi_head import multi_head_attention_forward
+from rushlight.ops.create import creation
+from rushlight.ops.nn.multi_head import multi_head_attention_forward
 from rushlight.tensor import Tensor
 
 
@@ -67,7 +67,12 @@ class MultiheadAttention(Module):
         self._reset_parameters()
 
     def _reset_parameters(self) -> None:
-        for weight in (self.in_proj_weight, self.q_proj_weight, self.k_proj_weight, self.v_proj_weight):
+        for weight in (
+            self.in_proj_weight,
+            self.q_proj_weight,
+            self.k_proj_weight,
+            self.v_proj_weight,
+        ):
             if weight is not None:
                 init.xavier_uniform_(weight)
         for bias in (self.in_proj_bias, self.out_proj.bias):

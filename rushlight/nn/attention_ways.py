@@ -19,9 +19,15 @@ class SDPBackend(enum.IntEnum):
 
 
 @contextlib.contextmanager
-def sdpa_kernel(backends: SDPBackend | Sequence[SDPBackend], set_priority: bool = False) -> Iterator[None]:
+def sdpa_kernel(
+    backends: SDPBackend | Sequence[SDPBackend], set_priority: bool = False
+) -> Iterator[None]:
     """A block in which scaled_dot_product_attention is computed in one of some ways; its results are the same in all."""
     given = [backends] if isinstance(backends, SDPBackend) else backends
-    if not isinstance(given, (list, tuple)) or not all(isinstance(one, SDPBackend) for one in given):
-        raise AssertionError(f"sdpa_kernel: a SDPBackend or a list of them is expected, got {backends!r}")
+    if not isinstance(given, (list, tuple)) or not all(
+        isinstance(one, SDPBackend) for one in given
+    ):
+        raise AssertionError(
+            f"sdpa_kernel: a SDPBackend or a list of them is expected, got {backends!r}"
+        )
     yield

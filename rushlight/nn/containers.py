@@ -60,7 +60,9 @@ class _Numbered(Module):
 
     def extend(self, modules: Iterable[Module]) -> Any:
         if not isinstance(modules, Iterable):
-            raise TypeError(f"{type(self).__name__}.extend: takes modules, got {type(modules).__name__}")
+            raise TypeError(
+                f"{type(self).__name__}.extend: takes modules, got {type(modules).__name__}"
+            )
         for module in list(modules):
             self.append(module)
         return self
@@ -93,9 +95,13 @@ class Sequential(_Numbered):
 
     def insert(self, index: int, module: Module) -> Sequential:
         if not isinstance(module, Module):
-            raise AssertionError(f"Sequential.insert: a module is needed, got {type(module).__name__}")
+            raise AssertionError(
+                f"Sequential.insert: a module is needed, got {type(module).__name__}"
+            )
         if not -len(self) <= index <= len(self):
-            raise IndexError(f"Sequential.insert: index {index} is out of range for {len(self)} modules")
+            raise IndexError(
+                f"Sequential.insert: index {index} is out of range for {len(self)} modules"
+            )
         return super().insert(index, module)
 
     def __add__(self, other: Any) -> Sequential:
@@ -204,19 +210,29 @@ def _pairs(kind: str, given: Any) -> list[tuple[str, Any]]:
     if hasattr(given, "items"):
         return list(given.items())
     if not isinstance(given, Iterable):
-        raise TypeError(f"{kind}.update: takes a dict or pairs of name and value, got {type(given).__name__}")
+        raise TypeError(
+            f"{kind}.update: takes a dict or pairs of name and value, got {type(given).__name__}"
+        )
     pairs = list(given)
     for i, pair in enumerate(pairs):
         if not isinstance(pair, Iterable):
-            raise TypeError(f"{kind}.update: element {i} is no pair of name and value, but {type(pair).__name__}")
+            raise TypeError(
+                f"{kind}.update: element {i} is no pair of name and value, but {type(pair).__name__}"
+            )
         if len(tuple(pair)) != 2:
-            raise ValueError(f"{kind}.update: element {i} has {len(tuple(pair))} parts; a name and a value are needed")
+            raise ValueError(
+                f"{kind}.update: element {i} has {len(tuple(pair))} parts; a name and a value are needed"
+            )
     return [tuple(pair) for pair in pairs]
 
 
 def _as_parameter(value: Any) -> Any:
     """A tensor becomes a parameter; anything else stays what it is."""
-    return Parameter(value) if isinstance(value, Tensor) and not isinstance(value, Parameter) else value
+    return (
+        Parameter(value)
+        if isinstance(value, Tensor) and not isinstance(value, Parameter)
+        else value
+    )
 
 
 class ParameterList(Module):
@@ -259,7 +275,9 @@ class ParameterList(Module):
 
     def extend(self, values: Iterable[Any]) -> ParameterList:
         if isinstance(values, Tensor) or not isinstance(values, Iterable):
-            raise TypeError(f"ParameterList.extend: takes a list of parameters, got {type(values).__name__}")
+            raise TypeError(
+                f"ParameterList.extend: takes a list of parameters, got {type(values).__name__}"
+            )
         for value in values:
             self.append(value)
         return self
@@ -285,9 +303,13 @@ class ParameterDict(Module):
 
     def __setitem__(self, name: str, value: Any) -> None:
         if not isinstance(name, str):
-            raise TypeError(f"ParameterDict: the name of a parameter must be a string, got {type(name).__name__}")
+            raise TypeError(
+                f"ParameterDict: the name of a parameter must be a string, got {type(name).__name__}"
+            )
         if name not in self._names and hasattr(self, name):
-            raise KeyError(f"ParameterDict: it already has an attribute {name!r}; choose another name")
+            raise KeyError(
+                f"ParameterDict: it already has an attribute {name!r}; choose another name"
+            )
         self._names[name] = None
         setattr(self, name, _as_parameter(value))
 
@@ -336,7 +358,9 @@ class ParameterDict(Module):
     def update(self, parameters: Any) -> None:
         pairs = _pairs("ParameterDict", parameters)
         if isinstance(parameters, Mapping) and not isinstance(parameters, OrderedDict):
-            pairs = sorted(pairs, key=lambda pair: pair[0])  # PyTorch's order, which is that of the parameters
+            pairs = sorted(
+                pairs, key=lambda pair: pair[0]
+            )  # PyTorch's order, which is that of the parameters
         for name, value in pairs:
             self[name] = value
 

@@ -10,8 +10,9 @@ from rushlight.core.dtypes import DType
 from rushlight.nn import init
 from rushlight.nn.module import Module
 from rushlight.nn.parameter import Parameter
-from rushlight.ops import convolution, creation, padding as borders
-from rushlight.ops.windows import Given, each
+from rushlight.ops.create import creation
+from rushlight.ops.nn import convolution, padding as borders
+from rushlight.ops.view.windows import Given, each
 from rushlight.tensor import Tensor
 
 MODES = ("zeros", "reflect", "replicate", "circular")
@@ -42,11 +43,17 @@ class _Conv(Module):
         super().__init__()
         name, rank = type(self).__name__, self.rank
         if padding_mode not in (MODES[:1] if self.transposed else MODES):
-            raise ValueError(f"{name}: padding_mode is one of {MODES} (transposed: 'zeros'), got {padding_mode!r}")
+            raise ValueError(
+                f"{name}: padding_mode is one of {MODES} (transposed: 'zeros'), got {padding_mode!r}"
+            )
         if groups < 1 or in_channels % groups or out_channels % groups:
-            raise ValueError(f"{name}: {in_channels} and {out_channels} channels do not divide into {groups} groups")
+            raise ValueError(
+                f"{name}: {in_channels} and {out_channels} channels do not divide into {groups} groups"
+            )
         if isinstance(padding, str) and padding not in ("same", "valid"):
-            raise ValueError(f"{name}: padding is a number, {rank} numbers, 'same' or 'valid', got {padding!r}")
+            raise ValueError(
+                f"{name}: padding is a number, {rank} numbers, 'same' or 'valid', got {padding!r}"
+            )
         if padding == "same" and each(stride, rank, name, "stride") != (1,) * rank:
             raise ValueError(f"{name}: padding='same' goes with stride 1, got stride {stride}")
         self.in_channels, self.out_channels, self.groups = in_channels, out_channels, groups
@@ -122,7 +129,9 @@ class _Forward(_Conv):
         padding: Given | str = self.padding
         if self.padding_mode != "zeros":
             input, padding = borders.pad(input, self._sides(), self.padding_mode), 0
-        return convolve(input, self.weight, self.bias, self.stride, padding, self.dilation, self.groups)
+        return convolve(
+            input, self.weight, self.bias, self.stride, padding, self.dilation, self.groups
+        )
 
     def _sides(self) -> list[int]:
         """Elements before and after, the last dimension first."""
@@ -196,7 +205,16 @@ class _Transpose(_Conv):
     def forward(self, input: Tensor, output_size: Sequence[int] | None = None) -> Tensor:
         extra = self.output_padding if output_size is None else self._extra(input, output_size)
         convolve = type(self).function
-        return convolve(input, self.weight, self.bias, self.stride, self.padding, extra, self.groups, self.dilation)
+        return convolve(
+            input,
+            self.weight,
+            self.bias,
+            self.stride,
+            self.padding,
+            extra,
+            self.groups,
+            self.dilation,
+        )
 
     def _extra(self, input: Tensor, output_size: Sequence[int]) -> tuple[int, ...]:
         """How much each dimension must grow to reach the wanted size."""

@@ -13,7 +13,9 @@ class DataParallel(Module):
     The wrapped module is `.module`, and the names in its state begin with "module.", as in PyTorch.
     """
 
-    def __init__(self, module: Module, device_ids: Any = None, output_device: Any = None, dim: int = 0) -> None:
+    def __init__(
+        self, module: Module, device_ids: Any = None, output_device: Any = None, dim: int = 0
+    ) -> None:
         super().__init__()
         self.module = module
         self.device_ids = device_ids

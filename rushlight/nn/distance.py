@@ -10,7 +10,7 @@ from rushlight.nn import functional, init
 from rushlight.nn.linear import Linear
 from rushlight.nn.module import Module
 from rushlight.nn.parameter import Parameter
-from rushlight.ops import creation
+from rushlight.ops.create import creation
 from rushlight.tensor import Tensor
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from rushlight.nn import functional
 from rushlight.nn.module import Module
-from rushlight.ops import dropouts
+from rushlight.ops.nn import dropout
 from rushlight.tensor import Tensor
 
 
@@ -21,7 +21,11 @@ class Dropout(Module):
         self.inplace = inplace
 
     def forward(self, input: Tensor) -> Tensor:
-        return functional.dropout(input, self.p, self.training, self.inplace) if self.training else input
+        return (
+            functional.dropout(input, self.p, self.training, self.inplace)
+            if self.training
+            else input
+        )
 
     def extra_repr(self) -> str:
         return f"p={self.p}, inplace={self.inplace}"
@@ -38,28 +42,28 @@ class _DropoutOf(Dropout):
 class Dropout1d(_DropoutOf):
     """In training, zero whole channels of (batch, channel, length)."""
 
-    function = staticmethod(dropouts.dropout1d)
+    function = staticmethod(dropout.dropout1d)
 
 
 class Dropout2d(_DropoutOf):
     """In training, zero whole channels of (batch, channel, height, width)."""
 
-    function = staticmethod(dropouts.dropout2d)
+    function = staticmethod(dropout.dropout2d)
 
 
 class Dropout3d(_DropoutOf):
     """In training, zero whole channels of (batch, channel, depth, height, width)."""
 
-    function = staticmethod(dropouts.dropout3d)
+    function = staticmethod(dropout.dropout3d)
 
 
 class AlphaDropout(_DropoutOf):
     """In training, dropout that keeps mean 0 and variance 1."""
 
-    function = staticmethod(dropouts.alpha_dropout)
+    function = staticmethod(dropout.alpha_dropout)
 
 
 class FeatureAlphaDropout(_DropoutOf):
     """In training, AlphaDropout of whole channels."""
 
-    function = staticmethod(dropouts.feature_alpha_dropout)
+    function = staticmethod(dropout.feature_alpha_dropout)

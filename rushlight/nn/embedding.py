@@ -9,8 +9,8 @@ from rushlight.core.errors import RowError, ShapeError
 from rushlight.nn import functional, init
 from rushlight.nn.module import Module
 from rushlight.nn.parameter import Parameter
-from rushlight.ops import creation
-from rushlight.tape.state import no_grad
+from rushlight.ops.create import creation
+from rushlight.tape.record.state import no_grad
 from rushlight.tensor import Tensor
 
 
@@ -33,12 +33,16 @@ class _Table(Module):
         if padding_idx is not None and not -rows <= padding_idx < rows:
             raise RowError(f"{name}: padding_idx {padding_idx} is outside the table of {rows} rows")
         if weight is not None and weight.shape != (rows, width):
-            raise ShapeError(f"{name}: a weight of shape {[rows, width]} is needed, got {weight.spec!r}")
+            raise ShapeError(
+                f"{name}: a weight of shape {[rows, width]} is needed, got {weight.spec!r}"
+            )
         self.num_embeddings = rows
         self.embedding_dim = width
         self.padding_idx = None if padding_idx is None else padding_idx % rows
         if weight is None:
-            self.weight = Parameter(creation.empty(rows, width, device=device, dtype=dtype), not frozen)
+            self.weight = Parameter(
+                creation.empty(rows, width, device=device, dtype=dtype), not frozen
+            )
             self.reset_parameters()
         else:
             self.weight = Parameter(weight, not frozen)
@@ -50,13 +54,19 @@ class _Table(Module):
                 self.weight[self.padding_idx] = 0
 
     def _options(self, **defaults: Any) -> str:
-        said = [f"{name}={getattr(self, name)!r}" for name, value in defaults.items() if getattr(self, name) != value]
+        said = [
+            f"{name}={getattr(self, name)!r}"
+            for name, value in defaults.items()
+            if getattr(self, name) != value
+        ]
         return ", ".join([f"{self.num_embeddings}, {self.embedding_dim}", *said])
 
 
 def _check_table(name: str, embeddings: Tensor) -> None:
     if embeddings.ndim != 2:
-        raise ShapeError(f"{name}.from_pretrained: the table must have 2 dimensions, got {embeddings.spec!r}")
+        raise ShapeError(
+            f"{name}.from_pretrained: the table must have 2 dimensions, got {embeddings.spec!r}"
+        )
 
 
 class Embedding(_Table):
@@ -102,7 +112,9 @@ class Embedding(_Table):
         )
 
     def extra_repr(self) -> str:
-        return self._options(padding_idx=None, max_norm=None, norm_type=2.0, scale_grad_by_freq=False, sparse=False)
+        return self._options(
+            padding_idx=None, max_norm=None, norm_type=2.0, scale_grad_by_freq=False, sparse=False
+        )
 
 
 class EmbeddingBag(_Table):
@@ -133,7 +145,9 @@ class EmbeddingBag(_Table):
         self._fill(num_embeddings, embedding_dim, padding_idx, _weight, False, device, dtype)
 
     @classmethod
-    def from_pretrained(cls, embeddings: Tensor, freeze: bool = True, **options: Any) -> EmbeddingBag:
+    def from_pretrained(
+        cls, embeddings: Tensor, freeze: bool = True, **options: Any
+    ) -> EmbeddingBag:
         """A table that is there already; `freeze`: it is not learned further."""
         _check_table("EmbeddingBag", embeddings)
         rows, width = embeddings.shape
@@ -141,7 +155,9 @@ class EmbeddingBag(_Table):
         made.weight.requires_grad_(not freeze)
         return made
 
-    def forward(self, input: Tensor, offsets: Tensor | None = None, per_sample_weights: Tensor | None = None) -> Tensor:
+    def forward(
+        self, input: Tensor, offsets: Tensor | None = None, per_sample_weights: Tensor | None = None
+    ) -> Tensor:
         return functional.embedding_bag(
             input,
             self.weight,
@@ -157,5 +173,7 @@ class EmbeddingBag(_Table):
         )
 
     def extra_repr(self) -> str:
-        told = self._options(max_norm=None, norm_type=2.0, scale_grad_by_freq=False, padding_idx=None)
+        told = self._options(
+            max_norm=None, norm_type=2.0, scale_grad_by_freq=False, padding_idx=None
+        )
         return f"{told}, mode={self.mode!r}"

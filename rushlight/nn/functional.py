@@ -6,13 +6,22 @@ from collections.abc import Callable
 from typing import Any
 
 from rushlight.core.dtypes import DType
-from rushlight.ops import activations, composite, convolution, elementwise as e, inplace as writing, random
-from rushlight.ops.normalise import implied_dim
+from rushlight.ops.nn import activations, convolution
+from rushlight.ops.nn.softmax import implied_dim
+from rushlight.ops.pointwise import arithmetic as e, scaled
+from rushlight.ops.random import random
 from rushlight.ops.registry import REGISTRY
-from rushlight.ops.windows import Given
+from rushlight.ops.surface import inplace as writing
+from rushlight.ops.view.windows import Given
 from rushlight.tensor import Tensor
 
-globals().update({name: entry.function for name, entry in REGISTRY.items() if not name.startswith(("to_", "linalg_"))})
+globals().update(
+    {
+        name: entry.function
+        for name, entry in REGISTRY.items()
+        if not name.startswith(("to_", "linalg_"))
+    }
+)
 
 _softmax, _log_softmax = REGISTRY["softmax"].function, REGISTRY["log_softmax"].function
 _im2col, _channel_shuffle = REGISTRY["im2col"].function, REGISTRY["channel_shuffle"].function
@@ -38,8 +47,8 @@ def silu(input: Tensor, inplace: bool = False) -> Tensor:
 def leaky_relu(input: Tensor, negative_slope: float = 0.01, inplace: bool = False) -> Tensor:
     """x where positive, else negative_slope * x."""
     if inplace:
-        return _written(composite.leaky, input, negative_slope)
-    return composite.leaky_relu(input, negative_slope)
+        return _written(scaled.leaky, input, negative_slope)
+    return scaled.leaky_relu(input, negative_slope)
 
 
 def sigmoid(input: Tensor) -> Tensor:
@@ -52,14 +61,20 @@ def tanh(input: Tensor) -> Tensor:
     return e.tanh(input)
 
 
-def softmax(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: DType | None = None) -> Tensor:
+def softmax(
+    input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: DType | None = None
+) -> Tensor:
     """exp(x) / sum(exp(x)) along a dimension."""
     return _softmax(input, implied_dim("softmax", dim, input.ndim) if dim is None else dim, dtype)
 
 
-def log_softmax(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: DType | None = None) -> Tensor:
+def log_softmax(
+    input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: DType | None = None
+) -> Tensor:
     """log(softmax(x)) along a dimension."""
-    return _log_softmax(input, implied_dim("log_softmax", dim, input.ndim) if dim is None else dim, dtype)
+    return _log_softmax(
+        input, implied_dim("log_softmax", dim, input.ndim) if dim is None else dim, dtype
+    )
 
 
 def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
@@ -106,7 +121,9 @@ def threshold_(input: Tensor, threshold: float, value: float) -> Tensor:
     return activations.threshold(input, threshold, value, inplace=True)
 
 
-def rrelu_(input: Tensor, lower: float = 1.0 / 8, upper: float = 1.0 / 3, training: bool = False) -> Tensor:
+def rrelu_(
+    input: Tensor, lower: float = 1.0 / 8, upper: float = 1.0 / 3, training: bool = False
+) -> Tensor:
     """rrelu, into its input."""
     return activations.rrelu(input, lower, upper, training, inplace=True)
 
@@ -125,7 +142,10 @@ def _with_indices(name: str) -> Callable[..., tuple[Tensor, Tensor]]:
 _POOLS = [f"{kind}max_pool{n}d" for kind in ("", "adaptive_") for n in (1, 2, 3)]
 globals().update({f"{name}_with_indices": _with_indices(name) for name in _POOLS})
 globals().update(
-    {f"{name}_with_indices": _with_indices(name) for name in ("fractional_max_pool2d", "fractional_max_pool3d")}
+    {
+        f"{name}_with_indices": _with_indices(name)
+        for name in ("fractional_max_pool2d", "fractional_max_pool3d")
+    }
 )
 
 
@@ -140,7 +160,9 @@ def conv_tbc(input: Tensor, weight: Tensor, bias: Tensor, pad: int = 0) -> Tenso
     return convolution.conv1d(x, kernel, bias, padding=pad).permute(2, 0, 1)
 
 
-def unfold(input: Tensor, kernel_size: Given, dilation: Given = 1, padding: Given = 0, stride: Given = 1) -> Tensor:
+def unfold(
+    input: Tensor, kernel_size: Given, dilation: Given = 1, padding: Given = 0, stride: Given = 1
+) -> Tensor:
     """The windows of an image as columns; `Tensor.unfold` is another op, windows of one dimension as a view."""
     return _im2col(input, kernel_size, dilation, padding, stride)
 
@@ -150,5 +172,7 @@ CHECKED = [name for name in globals() if name.endswith("_") and not name.startsw
 CHECKED += ["native_channel_shuffle", "conv_tbc", "unfold"]
 
 
-def __getattr__(name: str) -> Any:  # for type checkers, which do not see the names from the registry
+def __getattr__(
+    name: str,
+) -> Any:  # for type checkers, which do not see the names from the registry
     raise AttributeError(f"rushlight.nn.functional has no {name!r}")

@@ -10,8 +10,9 @@ from rushlight.core.errors import ShapeError
 from rushlight.nn.module import Module
 from rushlight.nn.norm import _NormBase, _scale, _shift, reset_affine
 from rushlight.nn.parameter import Parameter
-from rushlight.ops import norms, views
-from rushlight.ops.windows import numbers
+from rushlight.ops.nn import group_norm
+from rushlight.ops.view import views
+from rushlight.ops.view.windows import numbers
 from rushlight.tensor import Tensor
 
 
@@ -34,7 +35,9 @@ class GroupNorm(Module):
     ) -> None:
         super().__init__()
         if num_groups < 1 or num_channels % num_groups:
-            raise ValueError(f"GroupNorm: {num_channels} channels do not divide into {num_groups} groups")
+            raise ValueError(
+                f"GroupNorm: {num_channels} channels do not divide into {num_groups} groups"
+            )
         self.num_groups, self.num_channels = num_groups, num_channels
         self.eps = eps
         self.affine = affine
@@ -46,7 +49,7 @@ class GroupNorm(Module):
         reset_affine(self.weight, self.bias)
 
     def forward(self, input: Tensor) -> Tensor:
-        return norms.group_norm(input, self.num_groups, self.weight, self.bias, self.eps)
+        return group_norm.group_norm(input, self.num_groups, self.weight, self.bias, self.eps)
 
     def extra_repr(self) -> str:
         return f"{self.num_groups}, {self.num_channels}, eps={self.eps}, affine={self.affine}, bias={self.bias is not None}"
@@ -77,10 +80,12 @@ class RMSNorm(Module):
         reset_affine(self.weight, None)
 
     def forward(self, input: Tensor) -> Tensor:
-        return norms.rms_norm(input, self.normalized_shape, self.weight, self.eps)
+        return group_norm.rms_norm(input, self.normalized_shape, self.weight, self.eps)
 
     def extra_repr(self) -> str:
-        return f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}"
+        return (
+            f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}"
+        )
 
 
 class LocalResponseNorm(Module):
@@ -91,7 +96,7 @@ class LocalResponseNorm(Module):
         self.size, self.alpha, self.beta, self.k = size, alpha, beta, k
 
     def forward(self, input: Tensor) -> Tensor:
-        return norms.local_response_norm(input, self.size, self.alpha, self.beta, self.k)
+        return group_norm.local_response_norm(input, self.size, self.alpha, self.beta, self.k)
 
     def extra_repr(self) -> str:
         return f"{self.size}, alpha={self.alpha}, beta={self.beta}, k={self.k}"
@@ -112,7 +117,9 @@ class _InstanceNorm(_NormBase):
         *,
         bias: bool = True,
     ) -> None:
-        super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype, bias=bias)
+        super().__init__(
+            num_features, eps, momentum, affine, track_running_stats, device, dtype, bias=bias
+        )
 
     def forward(self, input: Tensor) -> Tensor:
         rank = self.dimensions[0]
@@ -122,7 +129,7 @@ class _InstanceNorm(_NormBase):
                 f"{type(self).__name__}: input must have {wanted} dimensions, got shape {list(input.shape)}"
             )
         batch = input if len(input.shape) == rank else views.unsqueeze(input, 0)
-        y = norms.instance_norm(
+        y = group_norm.instance_norm(
             batch,
             self.running_mean,
             self.running_var,

@@ -14,9 +14,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from rushlight.core.errors import RushlightError
-from rushlight.tape.function import Function
-from rushlight.tape.hooks import check_same
-from rushlight.tape.state import STATE
+from rushlight.tape.record.function import Function
+from rushlight.tape.record.state import STATE
+from rushlight.tape.walk.hooks import check_same
 from rushlight.tensor import Handle, Tensor
 
 _numbers = itertools.count()
@@ -28,7 +28,11 @@ ON_MEMBER: dict[int, tuple[str, Any]] = {}
 
 
 def _every(kind: str) -> dict[int, Any]:
-    return {key: hook for key, (waits_for, hook) in ON_CALL.items() if waits_for == kind} if ON_CALL else {}
+    return (
+        {key: hook for key, (waits_for, hook) in ON_CALL.items() if waits_for == kind}
+        if ON_CALL
+        else {}
+    )
 
 
 def admitted(module: Any, kind: str, name: str, value: Any) -> Any:
@@ -52,7 +56,9 @@ def add_hook(hooks: dict[int, Any], hook: Any, first: bool = False) -> Handle:
     return Handle(hooks, key)
 
 
-def _before(module: Any, args: tuple[Any, ...], named: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def _before(
+    module: Any, args: tuple[Any, ...], named: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
     for hook, takes_named in [*_every("before").values(), *module._forward_pre_hooks.values()]:
         if takes_named:
             changed = hook(module, args, named)
@@ -70,7 +76,10 @@ def call_with_hooks(module: Any, args: tuple[Any, ...], named: dict[str, Any]) -
     try:
         args, named = _before(module, args, named)
         watched = (
-            module._backward_hooks or module._backward_pre_hooks or _every("backward") or _every("before backward")
+            module._backward_hooks
+            or module._backward_pre_hooks
+            or _every("backward")
+            or _every("before backward")
         )
         watch = _Watch(module) if watched and STATE.get().grad else None
         if watch is not None:
@@ -78,7 +87,9 @@ def call_with_hooks(module: Any, args: tuple[Any, ...], named: dict[str, Any]) -
         result = module.forward(*args, **named)
         for key, (hook, takes_named, _) in list(left.items()):
             del left[key]
-            changed = hook(module, args, named, result) if takes_named else hook(module, args, result)
+            changed = (
+                hook(module, args, named, result) if takes_named else hook(module, args, result)
+            )
             result = result if changed is None else changed
         return result if watch is None else watch.results(result)
     except Exception:
@@ -92,7 +103,9 @@ class _Through(Function):
     """Tensors as they are, of which the gradients, all at once, go through a function."""
 
     @staticmethod
-    def forward(ctx: Any, change: Callable[[tuple[Any, ...]], tuple[Any, ...]], *tensors: Any) -> Any:
+    def forward(
+        ctx: Any, change: Callable[[tuple[Any, ...]], tuple[Any, ...]], *tensors: Any
+    ) -> Any:
         ctx.change = change
         ctx.set_materialize_grads(False)
         return tensors
@@ -128,7 +141,9 @@ class _Watch:
         self, values: Sequence[Any], change: Callable[[tuple[Any, ...]], tuple[Any, ...]]
     ) -> tuple[list[Any], bool]:
         """Values with their tensors led through `change`, which sees None at the places of the others."""
-        at = [i for i, value in enumerate(values) if isinstance(value, Tensor) and value.requires_grad]
+        at = [
+            i for i, value in enumerate(values) if isinstance(value, Tensor) and value.requires_grad
+        ]
         seen = list(values)
         if not at:
             return seen, False
@@ -161,7 +176,10 @@ class _Watch:
         return type(result)(*values) if hasattr(result, "_fields") else type(result)(values)
 
     def _met_results(self, given: tuple[Any, ...]) -> tuple[Any, ...]:
-        for hook in [*_every("before backward").values(), *self.module._backward_pre_hooks.values()]:
+        for hook in [
+            *_every("before backward").values(),
+            *self.module._backward_pre_hooks.values(),
+        ]:
             changed = hook(self.module, given)
             given = given if changed is None else _replaced(self.module, given, changed)
         self.out = given
@@ -171,13 +189,17 @@ class _Watch:
 
     def _met_inputs(self, given: tuple[Any, ...]) -> tuple[Any, ...]:
         above, self.out = self.out, None
-        if above is None:  # in a second derivative they come to the inputs without passing the results
+        if (
+            above is None
+        ):  # in a second derivative they come to the inputs without passing the results
             return given
         for hook in [*_every("backward").values(), *self.module._backward_hooks.values()]:
             changed = hook(self.module, given, above)
             if self.below:
                 given = given if changed is None else _replaced(self.module, given, changed)
-            elif changed is not None and not (isinstance(changed, tuple) and all(part is None for part in changed)):
+            elif changed is not None and not (
+                isinstance(changed, tuple) and all(part is None for part in changed)
+            ):
                 raise RushlightError(
                     f"a backward hook of {type(self.module).__name__} gave gradients of its inputs, none of which "
                     f"requires any; give None or a tuple of None"

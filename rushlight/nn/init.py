@@ -9,15 +9,21 @@ from typing import Any
 
 from rushlight.core.dtypes import float32
 from rushlight.core.errors import ShapeError
-from rushlight.ops import creation, decompositions, elementwise as e, random, reshaping
-from rushlight.ops.random import Generator, drawing
-from rushlight.tape.state import no_grad
+from rushlight.ops.create import creation
+from rushlight.ops.linalg import decompositions
+from rushlight.ops.pointwise import arithmetic as e
+from rushlight.ops.random import random
+from rushlight.ops.random.random import Generator, drawing
+from rushlight.ops.view import reshaping
+from rushlight.tape.record.state import no_grad
 from rushlight.tensor import Tensor
 
 
 @no_grad()
 @drawing
-def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0, generator: Generator | None = None) -> Tensor:
+def uniform_(
+    tensor: Tensor, a: float = 0.0, b: float = 1.0, generator: Generator | None = None
+) -> Tensor:
     """Uniform numbers in [a, b)."""
     drawn = random.rand(tensor.shape, dtype=tensor.dtype, device=tensor.device, generator=generator)
     return tensor.copy_(drawn if (a, b) == (0, 1) else e.add(e.mul(drawn, float(b - a)), float(a)))
@@ -25,10 +31,16 @@ def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0, generator: Generato
 
 @no_grad()
 @drawing
-def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, generator: Generator | None = None) -> Tensor:
+def normal_(
+    tensor: Tensor, mean: float = 0.0, std: float = 1.0, generator: Generator | None = None
+) -> Tensor:
     """Normal numbers."""
-    drawn = random.randn(tensor.shape, dtype=tensor.dtype, device=tensor.device, generator=generator)
-    return tensor.copy_(drawn if (mean, std) == (0, 1) else e.add(e.mul(drawn, float(std)), float(mean)))
+    drawn = random.randn(
+        tensor.shape, dtype=tensor.dtype, device=tensor.device, generator=generator
+    )
+    return tensor.copy_(
+        drawn if (mean, std) == (0, 1) else e.add(e.mul(drawn, float(std)), float(mean))
+    )
 
 
 @no_grad()
@@ -54,14 +66,18 @@ def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
     gains = {"linear": 1.0, "sigmoid": 1.0, "tanh": 5 / 3, "relu": math.sqrt(2), "selu": 3 / 4}
     gains |= {f"conv{way}{n}d": 1.0 for way in ("", "_transpose") for n in (1, 2, 3)}
     if nonlinearity not in gains:
-        raise ValueError(f"calculate_gain: knows {', '.join([*gains, 'leaky_relu'])}, got {nonlinearity!r}")
+        raise ValueError(
+            f"calculate_gain: knows {', '.join([*gains, 'leaky_relu'])}, got {nonlinearity!r}"
+        )
     return gains[nonlinearity]
 
 
 def fans(tensor: Tensor) -> tuple[int, int]:
     """How many inputs reach an output, and how many outputs an input: (out, in, *window) as weights are laid out."""
     if tensor.ndim < 2:
-        raise ShapeError(f"init: fans need a weight of at least 2 dimensions, got shape {list(tensor.shape)}")
+        raise ShapeError(
+            f"init: fans need a weight of at least 2 dimensions, got shape {list(tensor.shape)}"
+        )
     window = math.prod(tensor.shape[2:])
     return tensor.shape[1] * window, tensor.shape[0] * window
 
@@ -75,7 +91,9 @@ def _fan(tensor: Tensor, mode: str) -> int:
     return fans(tensor)[mode == "fan_out"]
 
 
-def xavier_uniform_(tensor: Tensor, gain: float = 1.0, generator: Generator | None = None) -> Tensor:
+def xavier_uniform_(
+    tensor: Tensor, gain: float = 1.0, generator: Generator | None = None
+) -> Tensor:
     bound = gain * math.sqrt(6 / max(sum(fans(tensor)), 1))
     return uniform_(tensor, -bound, bound, generator)
 
@@ -102,7 +120,12 @@ def kaiming_normal_(
     nonlinearity: str = "leaky_relu",
     generator: Generator | None = None,
 ) -> Tensor:
-    return normal_(tensor, 0.0, calculate_gain(nonlinearity, a) / math.sqrt(max(_fan(tensor, mode), 1)), generator)
+    return normal_(
+        tensor,
+        0.0,
+        calculate_gain(nonlinearity, a) / math.sqrt(max(_fan(tensor, mode), 1)),
+        generator,
+    )
 
 
 @no_grad()
@@ -110,11 +133,15 @@ def kaiming_normal_(
 def orthogonal_(tensor: Tensor, gain: float = 1, generator: Generator | None = None) -> Tensor:
     """Rows or columns, the fewer of them, orthonormal times gain; later dimensions count as columns."""
     if tensor.ndim < 2:
-        raise ShapeError(f"orthogonal_: at least 2 dimensions are needed, got shape {list(tensor.shape)}")
+        raise ShapeError(
+            f"orthogonal_: at least 2 dimensions are needed, got shape {list(tensor.shape)}"
+        )
     if not tensor.numel():
         return tensor
     rows, columns = tensor.shape[0], tensor.numel() // tensor.shape[0]
-    drawn = random.randn((rows, columns), dtype=tensor.dtype, device=tensor.device, generator=generator)
+    drawn = random.randn(
+        (rows, columns), dtype=tensor.dtype, device=tensor.device, generator=generator
+    )
     q, r = decompositions.linalg_qr(drawn.mT if rows < columns else drawn)
     # With R's diagonal positive every orthogonal matrix is as likely as any other.
     q = e.mul(q, e.sign(reshaping.diagonal(r)))
@@ -157,7 +184,9 @@ def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
         raise ValueError(f"dirac_: a weight of 3, 4 or 5 dimensions is needed, got {tensor.spec!r}")
     out, inside = tensor.shape[:2]
     if groups < 1 or out % groups:
-        raise ValueError(f"dirac_: {out} output channels of {tensor.spec!r} do not divide by {groups} groups")
+        raise ValueError(
+            f"dirac_: {out} output channels of {tensor.spec!r} do not divide by {groups} groups"
+        )
     centre = tuple(n // 2 for n in tensor.shape[2:])
     passing = creation.eye(out // groups, inside, dtype=tensor.dtype, device=tensor.device)
     made = creation.zeros_like(tensor)
@@ -167,7 +196,9 @@ def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
 
 @no_grad()
 @drawing
-def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Generator | None = None) -> Tensor:
+def sparse_(
+    tensor: Tensor, sparsity: float, std: float = 0.01, generator: Generator | None = None
+) -> Tensor:
     """Normal numbers, of which a share in each column of a matrix, chosen at random, is zero."""
     if tensor.ndim != 2:
         raise ValueError(f"sparse_: a matrix is needed, got {tensor.spec!r}")
@@ -183,7 +214,9 @@ def _older(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     """The name without the underscore, which PyTorch had first and warns of."""
 
     def called(*args: Any, **named: Any) -> Any:
-        warnings.warn(f"nn.init.{name} is an older name; use nn.init.{name}_", FutureWarning, stacklevel=2)
+        warnings.warn(
+            f"nn.init.{name} is an older name; use nn.init.{name}_", FutureWarning, stacklevel=2
+        )
         return function(*args, **named)
 
     called.__name__ = called.__qualname__ = name

@@ -10,15 +10,22 @@ from typing import Any
 
 from rushlight.core.dtypes import DType, int64
 from rushlight.core.errors import RushlightError, ShapeError
-from rushlight.nn.conv import Conv1d, Conv2d, Conv3d, ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
+from rushlight.nn.conv import (
+    Conv1d,
+    Conv2d,
+    Conv3d,
+    ConvTranspose1d,
+    ConvTranspose2d,
+    ConvTranspose3d,
+)
 from rushlight.nn.group_norm import InstanceNorm1d, InstanceNorm2d, InstanceNorm3d
 from rushlight.nn.linear import Linear
 from rushlight.nn.module import Module
 from rushlight.nn.norm import BatchNorm1d, BatchNorm2d, BatchNorm3d
 from rushlight.nn.parameter import UninitializedBuffer, UninitializedParameter, is_lazy
-from rushlight.ops import creation
-from rushlight.ops.windows import Given
-from rushlight.tape.state import no_grad
+from rushlight.ops.create import creation
+from rushlight.ops.view.windows import Given
+from rushlight.tape.record.state import no_grad
 from rushlight.tensor import Tensor
 
 
@@ -40,7 +47,9 @@ class LazyModuleMixin:
     def has_uninitialized_params(self) -> bool:
         """Whether a parameter or buffer of its own has no shape yet."""
         me: Any = self
-        return any(is_lazy(value) for kind in (me._parameters, me._buffers) for value in kind.values())
+        return any(
+            is_lazy(value) for kind in (me._parameters, me._buffers) for value in kind.values()
+        )
 
 
 def _take_shapes(module: Any, state: dict[str, Any], prefix: str, *_: Any) -> None:
@@ -73,7 +82,9 @@ class LazyLinear(LazyModuleMixin, Linear):
 
     cls_to_become = Linear
 
-    def __init__(self, out_features: int, bias: bool = True, device: Any = None, dtype: DType | None = None) -> None:
+    def __init__(
+        self, out_features: int, bias: bool = True, device: Any = None, dtype: DType | None = None
+    ) -> None:
         super().__init__(0, 0, False)
         self.out_features = out_features
         self.weight = UninitializedParameter(device=device, dtype=dtype)
@@ -106,7 +117,9 @@ class _LazyConv(LazyModuleMixin):
         me: Any = self
         me.out_channels = out_channels
         if out_channels % me.groups:
-            raise ValueError(f"{type(self).__name__}: {out_channels} channels do not divide into {me.groups} groups")
+            raise ValueError(
+                f"{type(self).__name__}: {out_channels} channels do not divide into {me.groups} groups"
+            )
         me.weight = UninitializedParameter(device=device, dtype=dtype)
         if bias:
             me.bias = UninitializedParameter(device=device, dtype=dtype)
@@ -171,7 +184,18 @@ class _LazyTranspose(_LazyConv):
         device: Any = None,
         dtype: DType | None = None,
     ) -> None:
-        super().__init__(0, 0, kernel_size, stride, padding, output_padding, groups, False, dilation, padding_mode)
+        super().__init__(
+            0,
+            0,
+            kernel_size,
+            stride,
+            padding,
+            output_padding,
+            groups,
+            False,
+            dilation,
+            padding_mode,
+        )
         self._begin(out_channels, bias, device, dtype)
 
 
@@ -223,7 +247,9 @@ class _LazyNorm(LazyModuleMixin):
         device: Any = None,
         dtype: DType | None = None,
     ) -> None:
-        plain = isinstance(self, (BatchNorm1d, BatchNorm2d, BatchNorm3d))  # the others have neither unless asked for
+        plain = isinstance(
+            self, (BatchNorm1d, BatchNorm2d, BatchNorm3d)
+        )  # the others have neither unless asked for
         super().__init__(0, eps, momentum, False, False, device, dtype)
         me: Any = self
         me.affine = plain if affine is None else affine
@@ -246,7 +272,10 @@ class _LazyNorm(LazyModuleMixin):
         channels = [v for v in (me.weight, me.running_mean) if v is not None]
         if self.has_uninitialized_params():
             # One of an instance norm's shapes has no batch before the channels.
-            whole = isinstance(self, (BatchNorm1d, BatchNorm2d, BatchNorm3d)) or input.dim() == me.dimensions[0]
+            whole = (
+                isinstance(self, (BatchNorm1d, BatchNorm2d, BatchNorm3d))
+                or input.dim() == me.dimensions[0]
+            )
             me.num_features = input.shape[1 if whole else 0]
             with no_grad():
                 for value in (me.weight, me.bias, me.running_mean, me.running_var):

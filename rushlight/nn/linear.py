@@ -10,9 +10,10 @@ from rushlight.core.dtypes import DType
 from rushlight.nn import init
 from rushlight.nn.module import Module
 from rushlight.nn.parameter import Parameter
-from rushlight.ops import creation, views
-from rushlight.ops.matmul import linear
-from rushlight.ops.reshaping import unflatten
+from rushlight.ops.create import creation
+from rushlight.ops.linalg.matmul import linear
+from rushlight.ops.view import views
+from rushlight.ops.view.reshaping import unflatten
 from rushlight.tensor import Tensor
 
 
@@ -23,12 +24,19 @@ class Linear(Module):
     bias: Parameter | None
 
     def __init__(
-        self, in_features: int, out_features: int, bias: bool = True, device: Any = None, dtype: DType | None = None
+        self,
+        in_features: int,
+        out_features: int,
+        bias: bool = True,
+        device: Any = None,
+        dtype: DType | None = None,
     ) -> None:
         super().__init__()
         self.in_features = in_features
         self.out_features = out_features
-        self.weight = Parameter(creation.empty(out_features, in_features, device=device, dtype=dtype))
+        self.weight = Parameter(
+            creation.empty(out_features, in_features, device=device, dtype=dtype)
+        )
         made = creation.empty(out_features, device=device, dtype=dtype) if bias else None
         self.register_parameter("bias", None if made is None else Parameter(made))
         self.reset_parameters()

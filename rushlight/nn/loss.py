@@ -7,7 +7,7 @@ from typing import Any
 
 from rushlight.nn import functional
 from rushlight.nn.module import Module
-from rushlight.ops.composite import chosen
+from rushlight.ops.pointwise.scaled import chosen
 from rushlight.tensor import Tensor
 
 Flag = bool | None
@@ -18,7 +18,9 @@ class _Loss(Module):
 
     reduction: str
 
-    def __init__(self, size_average: Flag = None, reduce: Flag = None, reduction: str = "mean") -> None:
+    def __init__(
+        self, size_average: Flag = None, reduce: Flag = None, reduction: str = "mean"
+    ) -> None:
         super().__init__()
         self.reduction = chosen(size_average, reduce, reduction)
 
@@ -29,7 +31,11 @@ class _WeightedLoss(_Loss):
     weight: Tensor | None
 
     def __init__(
-        self, weight: Tensor | None = None, size_average: Flag = None, reduce: Flag = None, reduction: str = "mean"
+        self,
+        weight: Tensor | None = None,
+        size_average: Flag = None,
+        reduce: Flag = None,
+        reduction: str = "mean",
     ) -> None:
         super().__init__(size_average, reduce, reduction)
         self.register_buffer("weight", weight)
@@ -80,7 +86,9 @@ class NLLLoss(_WeightedLoss):
         self.ignore_index = ignore_index
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        return functional.nll_loss(input, target, self.weight, ignore_index=self.ignore_index, reduction=self.reduction)
+        return functional.nll_loss(
+            input, target, self.weight, ignore_index=self.ignore_index, reduction=self.reduction
+        )
 
 
 class MultiMarginLoss(_WeightedLoss):
@@ -102,7 +110,9 @@ class MultiMarginLoss(_WeightedLoss):
         self.margin = margin
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        return functional.multi_margin_loss(input, target, self.p, self.margin, self.weight, reduction=self.reduction)
+        return functional.multi_margin_loss(
+            input, target, self.p, self.margin, self.weight, reduction=self.reduction
+        )
 
 
 class MultiLabelMarginLoss(_Loss):
@@ -116,20 +126,32 @@ class MultiLabelSoftMarginLoss(_WeightedLoss):
     """The mean over classes of binary cross entropy with logits."""
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        return functional.multilabel_soft_margin_loss(input, target, self.weight, reduction=self.reduction)
+        return functional.multilabel_soft_margin_loss(
+            input, target, self.weight, reduction=self.reduction
+        )
 
 
 class CTCLoss(_Loss):
     """-log of the probability of all ways to write the targets, with blanks and repeats."""
 
-    def __init__(self, blank: int = 0, reduction: str = "mean", zero_infinity: bool = False) -> None:
+    def __init__(
+        self, blank: int = 0, reduction: str = "mean", zero_infinity: bool = False
+    ) -> None:
         super().__init__(reduction=reduction)
         self.blank = blank
         self.zero_infinity = zero_infinity
 
-    def forward(self, log_probs: Tensor, targets: Tensor, input_lengths: Any, target_lengths: Any) -> Tensor:
+    def forward(
+        self, log_probs: Tensor, targets: Tensor, input_lengths: Any, target_lengths: Any
+    ) -> Tensor:
         return functional.ctc_loss(
-            log_probs, targets, input_lengths, target_lengths, self.blank, self.reduction, self.zero_infinity
+            log_probs,
+            targets,
+            input_lengths,
+            target_lengths,
+            self.blank,
+            self.reduction,
+            self.zero_infinity,
         )
 
 
@@ -178,7 +200,11 @@ class HingeEmbeddingLoss(_Loss):
     """x where the target is 1, max(0, margin - x) where it is -1."""
 
     def __init__(
-        self, margin: float = 1.0, size_average: Flag = None, reduce: Flag = None, reduction: str = "mean"
+        self,
+        margin: float = 1.0,
+        size_average: Flag = None,
+        reduce: Flag = None,
+        reduction: str = "mean",
     ) -> None:
         super().__init__(size_average, reduce, reduction)
         self.margin = margin
@@ -208,7 +234,11 @@ class SmoothL1Loss(_Loss):
     """Half the square of the difference over beta where smaller than beta, else its size less beta / 2."""
 
     def __init__(
-        self, size_average: Flag = None, reduce: Flag = None, reduction: str = "mean", beta: float = 1.0
+        self,
+        size_average: Flag = None,
+        reduce: Flag = None,
+        reduction: str = "mean",
+        beta: float = 1.0,
     ) -> None:
         super().__init__(size_average, reduce, reduction)
         self.beta = beta
@@ -232,13 +262,19 @@ class KLDivLoss(_Loss):
     """target * (log(target) - input), the input in logarithms, the target too if log_target."""
 
     def __init__(
-        self, size_average: Flag = None, reduce: Flag = None, reduction: str = "mean", log_target: bool = False
+        self,
+        size_average: Flag = None,
+        reduce: Flag = None,
+        reduction: str = "mean",
+        log_target: bool = False,
     ) -> None:
         super().__init__(size_average, reduce, reduction)
         self.log_target = log_target
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        return functional.kl_div(input, target, reduction=self.reduction, log_target=self.log_target)
+        return functional.kl_div(
+            input, target, reduction=self.reduction, log_target=self.log_target
+        )
 
 
 class PoissonNLLLoss(_Loss):
@@ -260,7 +296,12 @@ class PoissonNLLLoss(_Loss):
 
     def forward(self, log_input: Tensor, target: Tensor) -> Tensor:
         return functional.poisson_nll_loss(
-            log_input, target, log_input=self.log_input, full=self.full, eps=self.eps, reduction=self.reduction
+            log_input,
+            target,
+            log_input=self.log_input,
+            full=self.full,
+            eps=self.eps,
+            reduction=self.reduction,
         )
 
 
@@ -273,7 +314,9 @@ class GaussianNLLLoss(_Loss):
         self.eps = eps
 
     def forward(self, input: Tensor, target: Tensor, var: Tensor | float) -> Tensor:
-        return functional.gaussian_nll_loss(input, target, var, full=self.full, eps=self.eps, reduction=self.reduction)
+        return functional.gaussian_nll_loss(
+            input, target, var, full=self.full, eps=self.eps, reduction=self.reduction
+        )
 
 
 # ---- vectors ----
@@ -283,26 +326,38 @@ class CosineEmbeddingLoss(_Loss):
     """1 - cos where the target is 1, max(0, cos - margin) where it is -1."""
 
     def __init__(
-        self, margin: float = 0.0, size_average: Flag = None, reduce: Flag = None, reduction: str = "mean"
+        self,
+        margin: float = 0.0,
+        size_average: Flag = None,
+        reduce: Flag = None,
+        reduction: str = "mean",
     ) -> None:
         super().__init__(size_average, reduce, reduction)
         self.margin = margin
 
     def forward(self, input1: Tensor, input2: Tensor, target: Tensor) -> Tensor:
-        return functional.cosine_embedding_loss(input1, input2, target, self.margin, reduction=self.reduction)
+        return functional.cosine_embedding_loss(
+            input1, input2, target, self.margin, reduction=self.reduction
+        )
 
 
 class MarginRankingLoss(_Loss):
     """max(0, -target * (input1 - input2) + margin)."""
 
     def __init__(
-        self, margin: float = 0.0, size_average: Flag = None, reduce: Flag = None, reduction: str = "mean"
+        self,
+        margin: float = 0.0,
+        size_average: Flag = None,
+        reduce: Flag = None,
+        reduction: str = "mean",
     ) -> None:
         super().__init__(size_average, reduce, reduction)
         self.margin = margin
 
     def forward(self, input1: Tensor, input2: Tensor, target: Tensor) -> Tensor:
-        return functional.margin_ranking_loss(input1, input2, target, self.margin, reduction=self.reduction)
+        return functional.margin_ranking_loss(
+            input1, input2, target, self.margin, reduction=self.reduction
+        )
 
 
 class TripletMarginLoss(_Loss):
@@ -352,7 +407,9 @@ class TripletMarginWithDistanceLoss(_Loss):
     ) -> None:
         super().__init__(reduction=reduction)
         if margin <= 0:
-            raise ValueError(f"TripletMarginWithDistanceLoss: margin must be positive, got {margin}")
+            raise ValueError(
+                f"TripletMarginWithDistanceLoss: margin must be positive, got {margin}"
+            )
         self.distance_function = distance_function or functional.pairwise_distance
         self.margin = margin
         self.swap = swap

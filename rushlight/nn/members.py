@@ -56,6 +56,10 @@ def check_name(module: Any, name: str, kind: str) -> None:
     if not name:
         raise KeyError(f"the name of a {kind} must not be empty")
     if "." in name:
-        raise KeyError(f"the name of a {kind} must not contain '.', which separates modules; got {name!r}")
+        raise KeyError(
+            f"the name of a {kind} must not contain '.', which separates modules; got {name!r}"
+        )
     if module._kinds.get(name) != kind and hasattr(module, name):
-        raise KeyError(f"{type(module).__name__} already has an attribute {name!r}; choose another name")
+        raise KeyError(
+            f"{type(module).__name__} already has an attribute {name!r}; choose another name"
+        )

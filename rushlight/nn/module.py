@@ -15,9 +15,9 @@ from rushlight.nn.moving import parse_to
 from rushlight.nn.parameter import Buffer, Parameter, UninitializedBuffer, replace_content
 from rushlight.nn.showing import show_module
 from rushlight.nn.states import LoadedKeys, load_own, load_state, read_state, save_own
-from rushlight.ops import making
-from rushlight.tape.place import CALLED
-from rushlight.tape.state import no_grad
+from rushlight.ops.create import like
+from rushlight.tape.record.place import CALLED
+from rushlight.tape.record.state import no_grad
 from rushlight.tensor import Handle, Tensor
 
 M = TypeVar("M", bound="Module")
@@ -29,14 +29,20 @@ class Module:
     training: bool
     _kinds: dict[str, str]  # see Note [Members]
     _non_persistent_buffers_set: set[str]
-    _forward_pre_hooks: dict[int, tuple[Callable[..., Any], bool]]  # the hook, and whether it takes keyword arguments
-    _forward_hooks: dict[int, tuple[Callable[..., Any], bool, bool]]  # and whether it is called after an error too
+    _forward_pre_hooks: dict[
+        int, tuple[Callable[..., Any], bool]
+    ]  # the hook, and whether it takes keyword arguments
+    _forward_hooks: dict[
+        int, tuple[Callable[..., Any], bool, bool]
+    ]  # and whether it is called after an error too
     _backward_hooks: dict[int, Callable[..., Any]]
     _backward_pre_hooks: dict[int, Callable[..., Any]]
     _state_hooks: dict[str, dict[int, Callable[..., Any]]]
     _version = 1
     dump_patches = False  # for programs that set it: sources are not kept
-    call_super_init = False  # whether classes behind Module in the order of bases are initialised too
+    call_super_init = (
+        False  # whether classes behind Module in the order of bases are initialised too
+    )
 
     if TYPE_CHECKING:
 
@@ -45,7 +51,9 @@ class Module:
     def __init__(self, *args: Any, **named: Any) -> None:
         if (args or named) and not self.call_super_init:
             given = f"{len(args)} positional arguments" if args else f"{next(iter(named))!r}"
-            raise TypeError(f"{type(self).__name__}.__init__: Module takes no arguments, got {given}")
+            raise TypeError(
+                f"{type(self).__name__}.__init__: Module takes no arguments, got {given}"
+            )
         self.__dict__.update(
             training=True,
             _kinds={},
@@ -66,7 +74,12 @@ class Module:
         before = CALLED.get()  # See Note [Places]
         try:  # Ctrl-C behind the next call must not leave it changed
             CALLED.set((before, ref(self)))
-            own = self._forward_hooks or self._forward_pre_hooks or self._backward_hooks or self._backward_pre_hooks
+            own = (
+                self._forward_hooks
+                or self._forward_pre_hooks
+                or self._backward_hooks
+                or self._backward_pre_hooks
+            )
             if own or ON_CALL:
                 return call_with_hooks(self, args, named)
             return self.forward(*args, **named)
@@ -90,13 +103,17 @@ class Module:
         """Call `hook(module, args, result)` after forward; what it returns, if anything, takes the result's place."""
         return add_hook(self._forward_hooks, (hook, with_kwargs, always_call), prepend)
 
-    def register_full_backward_hook(self, hook: Callable[..., Any], prepend: bool = False) -> Handle:
+    def register_full_backward_hook(
+        self, hook: Callable[..., Any], prepend: bool = False
+    ) -> Handle:
         """Call `hook(module, grad_input, grad_output)` when the inputs' gradients are known; it may give others."""
         return add_hook(self._backward_hooks, hook, prepend)
 
     register_backward_hook = register_full_backward_hook
 
-    def register_full_backward_pre_hook(self, hook: Callable[..., Any], prepend: bool = False) -> Handle:
+    def register_full_backward_pre_hook(
+        self, hook: Callable[..., Any], prepend: bool = False
+    ) -> Handle:
         """Call `hook(module, grad_output)` when the results' gradients are known; it may give others."""
         return add_hook(self._backward_pre_hooks, hook, prepend)
 
@@ -109,7 +126,9 @@ class Module:
 
         def alone(*given: Any) -> None:
             if hook(*given) is not None:
-                raise RuntimeError("a hook after state_dict gives nothing: it may change the state in place")
+                raise RuntimeError(
+                    "a hook after state_dict gives nothing: it may change the state in place"
+                )
 
         return self._register_state_dict_hook(alone)
 
@@ -125,7 +144,9 @@ class Module:
         """Call `hook(module, incompatible_keys)` after loading; it may take keys off the lists."""
         return add_hook(self._state_hooks.setdefault("was loaded", {}), hook)
 
-    def _register_load_state_dict_pre_hook(self, hook: Callable[..., Any], with_module: bool = False) -> Handle:
+    def _register_load_state_dict_pre_hook(
+        self, hook: Callable[..., Any], with_module: bool = False
+    ) -> Handle:
         """The same by its older name; `hook` gets the module only if `with_module`."""
         given = hook if with_module else lambda module, *args: hook(*args)
         return self.register_load_state_dict_pre_hook(given)
@@ -133,11 +154,19 @@ class Module:
     # ---- members ----
 
     def __setattr__(self, name: str, value: Any) -> None:
-        kind = PARAMETER if isinstance(value, Parameter) else MODULE if isinstance(value, Module) else None
+        kind = (
+            PARAMETER
+            if isinstance(value, Parameter)
+            else MODULE
+            if isinstance(value, Module)
+            else None
+        )
         kinds = self.__dict__.get("_kinds")
         if kinds is None:
             if kind is not None:
-                raise AttributeError(f"{type(self).__name__}: call super().__init__() before assigning {name!r}")
+                raise AttributeError(
+                    f"{type(self).__name__}: call super().__init__() before assigning {name!r}"
+                )
             object.__setattr__(self, name, value)
             return
         present = kinds.get(name)
@@ -168,14 +197,18 @@ class Module:
     def register_parameter(self, name: str, param: Parameter | None) -> None:
         check_name(self, name, PARAMETER)
         if param is not None and not isinstance(param, Parameter):
-            raise TypeError(f"register_parameter: {name!r} must be an nn.Parameter or None, got {type(param).__name__}")
+            raise TypeError(
+                f"register_parameter: {name!r} must be an nn.Parameter or None, got {type(param).__name__}"
+            )
         self._parameters[name] = param if param is None else admitted(self, PARAMETER, name, param)
 
     def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:
         """A tensor that is part of the state but is not learned; `persistent=False` keeps it out of state_dict."""
         check_name(self, name, BUFFER)
         if tensor is not None and not isinstance(tensor, Tensor):
-            raise TypeError(f"register_buffer: {name!r} must be a tensor or None, got {type(tensor).__name__}")
+            raise TypeError(
+                f"register_buffer: {name!r} must be a tensor or None, got {type(tensor).__name__}"
+            )
         self._buffers[name] = admitted(self, BUFFER, name, tensor)
         self._non_persistent_buffers_set.discard(name)
         if not persistent:
@@ -184,7 +217,9 @@ class Module:
     def add_module(self, name: str, module: Module | None) -> None:
         check_name(self, name, MODULE)
         if module is not None and not isinstance(module, Module):
-            raise TypeError(f"add_module: {name!r} must be a Module or None, got {type(module).__name__}")
+            raise TypeError(
+                f"add_module: {name!r} must be a Module or None, got {type(module).__name__}"
+            )
         self._modules[name] = admitted(self, MODULE, name, module)
 
     register_module = add_module
@@ -207,7 +242,9 @@ class Module:
 
     # ---- walks ----
 
-    def named_modules(self, prefix: str = "", remove_duplicate: bool = True) -> Iterator[tuple[str, Module]]:
+    def named_modules(
+        self, prefix: str = "", remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, Module]]:
         """This module and all below it, parents first."""
         seen: set[int] = set()
         stack: list[tuple[str, Module]] = [(prefix, self)]
@@ -219,7 +256,11 @@ class Module:
                 seen.add(id(module))
             yield path, module
             dot = f"{path}." if path else ""
-            below = [(f"{dot}{name}", child) for name, child in module._members(MODULE) if child is not None]
+            below = [
+                (f"{dot}{name}", child)
+                for name, child in module._members(MODULE)
+                if child is not None
+            ]
             stack.extend(reversed(below))
 
     def modules(self) -> Iterator[Module]:
@@ -235,9 +276,13 @@ class Module:
     def children(self) -> Iterator[Module]:
         return (child for _, child in self.named_children())
 
-    def _named(self, kind: str, prefix: str, recurse: bool, once: bool) -> Iterator[tuple[str, Any]]:
+    def _named(
+        self, kind: str, prefix: str, recurse: bool, once: bool
+    ) -> Iterator[tuple[str, Any]]:
         seen: set[int] = set()
-        walk = self.named_modules(prefix, remove_duplicate=once) if recurse else iter([(prefix, self)])
+        walk = (
+            self.named_modules(prefix, remove_duplicate=once) if recurse else iter([(prefix, self)])
+        )
         for path, module in walk:
             dot = f"{path}." if path else ""
             for name, value in module._members(kind):
@@ -253,7 +298,10 @@ class Module:
 
     def parameters(self, recurse: bool = True) -> Iterator[Parameter]:
         kind = type(self)
-        if kind.named_parameters is not Module.named_parameters or kind.named_modules is not Module.named_modules:
+        if (
+            kind.named_parameters is not Module.named_parameters
+            or kind.named_modules is not Module.named_modules
+        ):
             return (value for _, value in self.named_parameters(recurse=recurse))
         return self._each_parameter(recurse)
 
@@ -296,7 +344,9 @@ class Module:
         module: Module = self
         for name in target.split(".") if target else ():
             if module._kinds.get(name) != MODULE or module.__dict__[name] is None:
-                raise AttributeError(f"{type(module).__name__} has no submodule {name!r} (looking for {target!r})")
+                raise AttributeError(
+                    f"{type(module).__name__} has no submodule {name!r} (looking for {target!r})"
+                )
             module = module.__dict__[name]
         return module
 
@@ -304,7 +354,9 @@ class Module:
         path, _, name = target.rpartition(".")
         module = self.get_submodule(path)
         if module._kinds.get(name) != kind:
-            raise AttributeError(f"{type(module).__name__} has no {kind} {name!r} (looking for {target!r})")
+            raise AttributeError(
+                f"{type(module).__name__} has no {kind} {name!r} (looking for {target!r})"
+            )
         return module.__dict__[name]
 
     def get_parameter(self, target: str) -> Parameter:
@@ -320,9 +372,13 @@ class Module:
             raise ValueError("set_submodule: the path must not be empty")
         holder = self.get_submodule(path)
         if strict and holder._kinds.get(name) != MODULE:
-            raise AttributeError(f"{type(holder).__name__} has no submodule {name!r} (looking for {target!r})")
+            raise AttributeError(
+                f"{type(holder).__name__} has no submodule {name!r} (looking for {target!r})"
+            )
         if not isinstance(module, Module):
-            raise ValueError(f"set_submodule: {target!r} must be a Module, got {type(module).__name__}")
+            raise ValueError(
+                f"set_submodule: {target!r} must be a Module, got {type(module).__name__}"
+            )
         setattr(holder, name, module)
 
     # ---- changes of the whole tree ----
@@ -381,7 +437,7 @@ class Module:
 
     def to_empty(self: M, *, device: Any, recurse: bool = True) -> M:
         """Parameters and buffers anew on a device, with whatever is in the memory; to be filled before they are read."""
-        make = partial(making.empty_like, device=device)
+        make = partial(like.empty_like, device=device)
         return self._apply(make, recurse)
 
     def type(self: M, dst_type: DType) -> M:
@@ -428,7 +484,9 @@ class Module:
         """Parameters and persistent buffers by full name; they share the module's memory. See Note [States]."""
         return read_state(self, destination, prefix, keep_vars)
 
-    def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
+    def _save_to_state_dict(
+        self, destination: dict[str, Any], prefix: str, keep_vars: bool
+    ) -> None:
         """Its own part of the state; a class may say it for itself."""
         save_own(self, destination, prefix, keep_vars)
 
@@ -443,9 +501,20 @@ class Module:
         error_msgs: list[str],
     ) -> None:
         """Its own part of a state, into it; a class may say it for itself."""
-        load_own(self, state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs)
+        load_own(
+            self,
+            state_dict,
+            prefix,
+            local_metadata,
+            strict,
+            missing_keys,
+            unexpected_keys,
+            error_msgs,
+        )
 
-    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> LoadedKeys:
+    def load_state_dict(
+        self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
+    ) -> LoadedKeys:
         """Copy values in by name (`assign`: take the given tensors themselves); strict: names must match exactly."""
         return load_state(self, state_dict, strict, assign)
 

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from rushlight.core import dtypes
 from rushlight.core.dtypes import DType
-from rushlight.ops import creation
+from rushlight.ops.create import creation
 from rushlight.tensor import Tensor, device as Device
 
 
@@ -26,7 +26,9 @@ class Wanted(NamedTuple):
 
 def _refuse(given: tuple[Any, ...]) -> TypeError:
     kinds = ", ".join(type(part).__name__ for part in given)
-    return TypeError(f"Module.to: takes a device and a type, a type, or a tensor, and then non_blocking; got ({kinds})")
+    return TypeError(
+        f"Module.to: takes a device and a type, a type, or a tensor, and then non_blocking; got ({kinds})"
+    )
 
 
 def parse_to(
@@ -40,7 +42,9 @@ def parse_to(
 ) -> Wanted:
     """What the arguments of `Module.to` say; `non_blocking` changes nothing here."""
     if copy:
-        raise RuntimeError("Module.to: a module is changed in place; copy.deepcopy(module).to(...) makes another")
+        raise RuntimeError(
+            "Module.to: a module is changed in place; copy.deepcopy(module).to(...) makes another"
+        )
     rest = list(args)
     if rest and isinstance(rest[0], Tensor):
         tensor = rest.pop(0)
@@ -48,7 +52,9 @@ def parse_to(
         dtype = rest.pop(0)
     elif rest:
         device = rest.pop(0)
-        if device is not None and (isinstance(device, bool) or not isinstance(device, (str, int, Device))):
+        if device is not None and (
+            isinstance(device, bool) or not isinstance(device, (str, int, Device))
+        ):
             raise _refuse(args)
         if rest:
             dtype = rest.pop(0)

@@ -10,16 +10,21 @@ from rushlight.core.errors import ShapeError
 from rushlight.nn import init
 from rushlight.nn.module import Module
 from rushlight.nn.parameter import Parameter
-from rushlight.ops import creation, normalise
-from rushlight.ops.windows import numbers
+from rushlight.ops.create import creation
+from rushlight.ops.nn import softmax
+from rushlight.ops.view.windows import numbers
 from rushlight.tensor import Tensor
 
 
-def _scale(shape: Sequence[int], wanted: bool, device: Any, dtype: DType | None) -> Parameter | None:
+def _scale(
+    shape: Sequence[int], wanted: bool, device: Any, dtype: DType | None
+) -> Parameter | None:
     return Parameter(creation.ones(tuple(shape), device=device, dtype=dtype)) if wanted else None
 
 
-def _shift(shape: Sequence[int], wanted: bool, device: Any, dtype: DType | None) -> Parameter | None:
+def _shift(
+    shape: Sequence[int], wanted: bool, device: Any, dtype: DType | None
+) -> Parameter | None:
     return Parameter(creation.zeros(tuple(shape), device=device, dtype=dtype)) if wanted else None
 
 
@@ -59,7 +64,7 @@ class LayerNorm(Module):
         reset_affine(self.weight, self.bias)
 
     def forward(self, input: Tensor) -> Tensor:
-        return normalise.layer_norm(input, self.normalized_shape, self.weight, self.bias, self.eps)
+        return softmax.layer_norm(input, self.normalized_shape, self.weight, self.bias, self.eps)
 
     def extra_repr(self) -> str:
         affine = f"elementwise_affine={self.elementwise_affine}, bias={self.bias is not None}"
@@ -103,7 +108,9 @@ class _NormBase(Module):
             mean = creation.zeros(shape, device=device, dtype=dtype)
             count = creation.zeros((), device=device, dtype=int64)
             tracked = [mean, creation.ones(shape, device=device, dtype=dtype), count]
-        for name, value in zip(("running_mean", "running_var", "num_batches_tracked"), tracked, strict=True):
+        for name, value in zip(
+            ("running_mean", "running_var", "num_batches_tracked"), tracked, strict=True
+        ):
             self.register_buffer(name, value)
 
     def _complete_state(self, state: dict[str, Any], prefix: str, version: int | None) -> None:
@@ -114,7 +121,11 @@ class _NormBase(Module):
 
     def reset_running_stats(self) -> None:
         """The statistics as they were at the start."""
-        if self.running_mean is not None and self.running_var is not None and self.num_batches_tracked is not None:
+        if (
+            self.running_mean is not None
+            and self.running_var is not None
+            and self.num_batches_tracked is not None
+        ):
             self.running_mean.zero_()
             self.running_var.fill_(1)
             self.num_batches_tracked.zero_()
@@ -141,8 +152,10 @@ class _BatchNorm(_NormBase):
                 f"{type(self).__name__}: input must have {wanted} dimensions, got shape {list(input.shape)}"
             )
         learns = self.training and self.track_running_stats
-        known = learns or not self.training  # else the statistics stay as they are, and are not asked
-        made = normalise.batch_norm(
+        known = (
+            learns or not self.training
+        )  # else the statistics stay as they are, and are not asked
+        made = softmax.batch_norm(
             input,
             self.running_mean if known else None,
             self.running_var if known else None,
@@ -153,7 +166,9 @@ class _BatchNorm(_NormBase):
             self.eps,
         )
         if learns and self.num_batches_tracked is not None:
-            self.num_batches_tracked.add_(1)  # when the batch has been seen: it may not fit into memory
+            self.num_batches_tracked.add_(
+                1
+            )  # when the batch has been seen: it may not fit into memory
         return made
 
     def _share_of_batch(self) -> float:
@@ -199,7 +214,9 @@ class SyncBatchNorm(_BatchNorm):
         *,
         bias: bool = True,
     ) -> None:
-        super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype, bias=bias)
+        super().__init__(
+            num_features, eps, momentum, affine, track_running_stats, device, dtype, bias=bias
+        )
         self.process_group = process_group
 
     @classmethod
@@ -207,7 +224,13 @@ class SyncBatchNorm(_BatchNorm):
         """The module with every batch norm in it replaced by one of these, which takes over its state."""
         made: Module = module
         if isinstance(module, _BatchNorm) and not isinstance(module, cls):
-            sizes = (module.num_features, module.eps, module.momentum, module.affine, module.track_running_stats)
+            sizes = (
+                module.num_features,
+                module.eps,
+                module.momentum,
+                module.affine,
+                module.track_running_stats,
+            )
             made = cls(*sizes, process_group)
             made.load_state_dict(module.state_dict(), assign=True)
             made.train(module.training)

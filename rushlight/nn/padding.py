@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from rushlight.core.errors import ShapeError
 from rushlight.nn.module import Module
-from rushlight.ops import padding
-from rushlight.ops.windows import numbers
+from rushlight.ops.nn import padding
+from rushlight.ops.view.windows import numbers
 from rushlight.tensor import Tensor
 
 
@@ -23,7 +23,9 @@ class _Pad(Module):
         if len(sides) == 1 and not isinstance(padding, Sequence):
             sides *= 2 * self.rank
         if len(sides) != 2 * self.rank:
-            raise ShapeError(f"{type(self).__name__}: padding is one number or {2 * self.rank}, got {list(sides)}")
+            raise ShapeError(
+                f"{type(self).__name__}: padding is one number or {2 * self.rank}, got {list(sides)}"
+            )
         self.padding = sides
 
     def forward(self, input: Tensor) -> Tensor:

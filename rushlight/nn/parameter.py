@@ -15,9 +15,10 @@ from typing import Any
 from rushlight import interop
 from rushlight.core.dtypes import DType
 from rushlight.core.errors import RushlightError
-from rushlight.ops import creation, elementwise as e
-from rushlight.tape import call
-from rushlight.tape.value import Leaf, Value
+from rushlight.ops.create import creation
+from rushlight.ops.pointwise import arithmetic as e
+from rushlight.tape.record import call
+from rushlight.tape.record.value import Leaf, Value
 from rushlight.tensor import Tensor, device as Device
 
 __all__ = [
@@ -75,7 +76,12 @@ class Parameter(Tensor):
 
 def replace_content(target: Tensor, source: Tensor) -> None:
     """Give a leaf the bytes, type and device of another tensor; the handle stays, so an optimiser still knows it."""
-    target.spec, target.memory, target.offset, target.base = source.spec, source.memory, source.offset, None
+    target.spec, target.memory, target.offset, target.base = (
+        source.spec,
+        source.memory,
+        source.offset,
+        None,
+    )
     if source.offset or not source.spec.contiguous:
         call.rooted(target)
     if type(target.node) is Leaf:
@@ -171,7 +177,9 @@ class UninitializedTensorMixin:
         """Have a shape, and memory whose content is not set."""
         me: Any = self
         size = (shape,) if isinstance(shape, int) else tuple(shape)
-        made = creation.empty(size, device=self.device if device is None else device, dtype=dtype or self.dtype)
+        made = creation.empty(
+            size, device=self.device if device is None else device, dtype=dtype or self.dtype
+        )
         me.__class__ = self.cls_to_become
         replace_content(me, made)
 

@@ -7,9 +7,9 @@ from typing import Any
 
 from rushlight.nn import functional
 from rushlight.nn.module import Module
-from rushlight.ops import adaptive, pooling
-from rushlight.ops.adaptive import Wanted
-from rushlight.ops.windows import Given
+from rushlight.ops.nn import adaptive_pooling, pooling
+from rushlight.ops.nn.adaptive_pooling import Wanted
+from rushlight.ops.view.windows import Given
 from rushlight.tensor import Tensor
 
 
@@ -38,7 +38,13 @@ class _MaxPool(Module):
     def forward(self, input: Tensor) -> Any:
         pool = type(self).function
         return pool(
-            input, self.kernel_size, self.stride, self.padding, self.dilation, self.ceil_mode, self.return_indices
+            input,
+            self.kernel_size,
+            self.stride,
+            self.padding,
+            self.dilation,
+            self.ceil_mode,
+            self.return_indices,
         )
 
     def extra_repr(self) -> str:
@@ -86,7 +92,12 @@ class AvgPool1d(Module):
 
     def forward(self, input: Tensor) -> Tensor:
         return pooling.avg_pool1d(
-            input, self.kernel_size, self.stride, self.padding, self.ceil_mode, self.count_include_pad
+            input,
+            self.kernel_size,
+            self.stride,
+            self.padding,
+            self.ceil_mode,
+            self.count_include_pad,
         )
 
     def extra_repr(self) -> str:
@@ -132,7 +143,11 @@ class _LPPool(Module):
     function: Callable[..., Tensor]
 
     def __init__(
-        self, norm_type: float, kernel_size: Given, stride: Given | None = None, ceil_mode: bool = False
+        self,
+        norm_type: float,
+        kernel_size: Given,
+        stride: Given | None = None,
+        ceil_mode: bool = False,
     ) -> None:
         super().__init__()
         self.norm_type = norm_type
@@ -189,19 +204,19 @@ class _Adaptive(Module):
 class AdaptiveAvgPool1d(_Adaptive):
     """Means of as many windows of a length as are asked for."""
 
-    function = staticmethod(adaptive.adaptive_avg_pool1d)
+    function = staticmethod(adaptive_pooling.adaptive_avg_pool1d)
 
 
 class AdaptiveAvgPool2d(_Adaptive):
     """Means of as many windows of height and width as are asked for."""
 
-    function = staticmethod(adaptive.adaptive_avg_pool2d)
+    function = staticmethod(adaptive_pooling.adaptive_avg_pool2d)
 
 
 class AdaptiveAvgPool3d(_Adaptive):
     """Means of as many windows of depth, height and width as are asked for."""
 
-    function = staticmethod(adaptive.adaptive_avg_pool3d)
+    function = staticmethod(adaptive_pooling.adaptive_avg_pool3d)
 
 
 class _AdaptiveMax(_Adaptive):
@@ -217,19 +232,19 @@ class _AdaptiveMax(_Adaptive):
 class AdaptiveMaxPool1d(_AdaptiveMax):
     """The largest of as many windows of a length as are asked for."""
 
-    function = staticmethod(adaptive.adaptive_max_pool1d)
+    function = staticmethod(adaptive_pooling.adaptive_max_pool1d)
 
 
 class AdaptiveMaxPool2d(_AdaptiveMax):
     """The largest of as many windows of height and width as are asked for."""
 
-    function = staticmethod(adaptive.adaptive_max_pool2d)
+    function = staticmethod(adaptive_pooling.adaptive_max_pool2d)
 
 
 class AdaptiveMaxPool3d(_AdaptiveMax):
     """The largest of as many windows of depth, height and width as are asked for."""
 
-    function = staticmethod(adaptive.adaptive_max_pool3d)
+    function = staticmethod(adaptive_pooling.adaptive_max_pool3d)
 
 
 class _FractionalMaxPool(Module):

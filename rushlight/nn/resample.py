@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rushlight.nn.module import Module
-from rushlight.ops import resample, shuffle
-from rushlight.ops.windows import Given
+from rushlight.ops.nn import interpolate, pixel_shuffle
+from rushlight.ops.view.windows import Given
 from rushlight.tensor import Tensor
 
 Size = int | Sequence[int] | None
@@ -32,12 +32,21 @@ class Upsample(Module):
         self.recompute_scale_factor = recompute_scale_factor
 
     def forward(self, input: Tensor) -> Tensor:
-        return resample.interpolate(
-            input, self.size, self.scale_factor, self.mode, self.align_corners, self.recompute_scale_factor
+        return interpolate.interpolate(
+            input,
+            self.size,
+            self.scale_factor,
+            self.mode,
+            self.align_corners,
+            self.recompute_scale_factor,
         )
 
     def extra_repr(self) -> str:
-        given = f"size={self.size}" if self.scale_factor is None else f"scale_factor={self.scale_factor}"
+        given = (
+            f"size={self.size}"
+            if self.scale_factor is None
+            else f"scale_factor={self.scale_factor}"
+        )
         return f"{given}, mode={self.mode!r}"
 
 
@@ -63,7 +72,7 @@ class PixelShuffle(Module):
         self.upscale_factor = upscale_factor
 
     def forward(self, input: Tensor) -> Tensor:
-        return shuffle.pixel_shuffle(input, self.upscale_factor)
+        return pixel_shuffle.pixel_shuffle(input, self.upscale_factor)
 
     def extra_repr(self) -> str:
         return f"upscale_factor={self.upscale_factor}"
@@ -77,7 +86,7 @@ class PixelUnshuffle(Module):
         self.downscale_factor = downscale_factor
 
     def forward(self, input: Tensor) -> Tensor:
-        return shuffle.pixel_unshuffle(input, self.downscale_factor)
+        return pixel_shuffle.pixel_unshuffle(input, self.downscale_factor)
 
     def extra_repr(self) -> str:
         return f"downscale_factor={self.downscale_factor}"
@@ -91,7 +100,7 @@ class ChannelShuffle(Module):
         self.groups = groups
 
     def forward(self, input: Tensor) -> Tensor:
-        return shuffle.channel_shuffle(input, self.groups)
+        return pixel_shuffle.channel_shuffle(input, self.groups)
 
     def extra_repr(self) -> str:
         return f"groups={self.groups}"
@@ -100,12 +109,21 @@ class ChannelShuffle(Module):
 class Unfold(Module):
     """The windows of (batch, channel, height, width) as columns."""
 
-    def __init__(self, kernel_size: Given, dilation: Given = 1, padding: Given = 0, stride: Given = 1) -> None:
+    def __init__(
+        self, kernel_size: Given, dilation: Given = 1, padding: Given = 0, stride: Given = 1
+    ) -> None:
         super().__init__()
-        self.kernel_size, self.dilation, self.padding, self.stride = kernel_size, dilation, padding, stride
+        self.kernel_size, self.dilation, self.padding, self.stride = (
+            kernel_size,
+            dilation,
+            padding,
+            stride,
+        )
 
     def forward(self, input: Tensor) -> Tensor:
-        return shuffle.im2col(input, self.kernel_size, self.dilation, self.padding, self.stride)
+        return pixel_shuffle.im2col(
+            input, self.kernel_size, self.dilation, self.padding, self.stride
+        )
 
     def extra_repr(self) -> str:
         return f"kernel_size={self.kernel_size}, dilation={self.dilation}, padding={self.padding}, stride={self.stride}"
@@ -115,13 +133,20 @@ class Fold(Unfold):
     """Columns added back into an image where they came from."""
 
     def __init__(
-        self, output_size: Given, kernel_size: Given, dilation: Given = 1, padding: Given = 0, stride: Given = 1
+        self,
+        output_size: Given,
+        kernel_size: Given,
+        dilation: Given = 1,
+        padding: Given = 0,
+        stride: Given = 1,
     ) -> None:
         super().__init__(kernel_size, dilation, padding, stride)
         self.output_size = output_size
 
     def forward(self, input: Tensor) -> Tensor:
-        return shuffle.fold(input, self.output_size, self.kernel_size, self.dilation, self.padding, self.stride)
+        return pixel_shuffle.fold(
+            input, self.output_size, self.kernel_size, self.dilation, self.padding, self.stride
+        )
 
     def extra_repr(self) -> str:
         return f"output_size={self.output_size}, {super().extra_repr()}"

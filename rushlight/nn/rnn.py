@@ -11,8 +11,10 @@ from rushlight.nn import functional, init
 from rushlight.nn.module import Module
 from rushlight.nn.parameter import Parameter
 from rushlight.nn.utils.rnn import PackedSequence
-from rushlight.ops import creation, recurrent, views
-from rushlight.ops.recurrent import Weights
+from rushlight.ops.create import creation
+from rushlight.ops.nn import recurrent
+from rushlight.ops.nn.recurrent import Weights
+from rushlight.ops.view import views
 from rushlight.tensor import Tensor
 
 _GATES = {"RNN_TANH": 1, "RNN_RELU": 1, "LSTM": 4, "GRU": 3}
@@ -44,9 +46,13 @@ class RNNBase(Module):
         if not 0 <= dropout <= 1:
             raise ValueError(f"{name}: dropout must lie between 0 and 1, got {dropout}")
         if hidden_size <= 0 or num_layers <= 0:
-            raise ValueError(f"{name}: hidden_size and num_layers must be positive, got {hidden_size} and {num_layers}")
+            raise ValueError(
+                f"{name}: hidden_size and num_layers must be positive, got {hidden_size} and {num_layers}"
+            )
         if not 0 <= proj_size < hidden_size or (proj_size and mode != "LSTM"):
-            raise ValueError(f"{name}: proj_size is of LSTM, and smaller than hidden_size, got {proj_size}")
+            raise ValueError(
+                f"{name}: proj_size is of LSTM, and smaller than hidden_size, got {proj_size}"
+            )
         self.mode = mode
         self.input_size = input_size
         self.hidden_size = hidden_size
@@ -64,13 +70,20 @@ class RNNBase(Module):
         for number in range(self.num_layers):
             width = self.input_size if number == 0 else shown * self._directions
             for suffix in self._suffixes(number):
-                shapes: dict[str, tuple[int, ...]] = {"weight_ih": (rows, width), "weight_hh": (rows, shown)}
+                shapes: dict[str, tuple[int, ...]] = {
+                    "weight_ih": (rows, width),
+                    "weight_hh": (rows, shown),
+                }
                 if self.bias:
                     shapes |= {"bias_ih": (rows,), "bias_hh": (rows,)}
                 if self.proj_size:
                     shapes["weight_hr"] = (self.proj_size, self.hidden_size)
                 for name, shape in shapes.items():
-                    setattr(self, name + suffix, Parameter(creation.empty(shape, device=device, dtype=dtype)))
+                    setattr(
+                        self,
+                        name + suffix,
+                        Parameter(creation.empty(shape, device=device, dtype=dtype)),
+                    )
 
     @property
     def _directions(self) -> int:
@@ -102,10 +115,17 @@ class RNNBase(Module):
 
     def _start(self, rows: Tensor, batch: int) -> tuple[Tensor, ...]:
         layers = self.num_layers * self._directions
-        widths = [self.proj_size or self.hidden_size, self.hidden_size][: 2 if self.mode == "LSTM" else 1]
-        return tuple(creation.zeros(layers, batch, width, dtype=rows.dtype, device=rows.device) for width in widths)
+        widths = [self.proj_size or self.hidden_size, self.hidden_size][
+            : 2 if self.mode == "LSTM" else 1
+        ]
+        return tuple(
+            creation.zeros(layers, batch, width, dtype=rows.dtype, device=rows.device)
+            for width in widths
+        )
 
-    def _given(self, hx: Any, rows: Tensor, batch: int, order: Tensor | None, alone: bool) -> tuple[Tensor, ...]:
+    def _given(
+        self, hx: Any, rows: Tensor, batch: int, order: Tensor | None, alone: bool
+    ) -> tuple[Tensor, ...]:
         """The starting states, in the order of the packed sequences."""
         wanted = self._start(rows, batch)
         if hx is None:
@@ -123,7 +143,9 @@ class RNNBase(Module):
 
     # ---- the run ----
 
-    def _run(self, rows: Any, counts: list[int], states: tuple[Tensor, ...]) -> tuple[Any, list[Any]]:
+    def _run(
+        self, rows: Any, counts: list[int], states: tuple[Tensor, ...]
+    ) -> tuple[Any, list[Any]]:
         """All layers: the last one's rows, and the final states of each layer and direction."""
         finals = []
         for number in range(self.num_layers):
@@ -131,7 +153,9 @@ class RNNBase(Module):
             for d, suffix in enumerate(self._suffixes(number)):
                 at = number * self._directions + d
                 begin = tuple(views.select(v, 0, at) for v in states)
-                out, final = recurrent.layer(self.mode, rows, counts, begin, self._weights(suffix), d == 1)
+                out, final = recurrent.layer(
+                    self.mode, rows, counts, begin, self._weights(suffix), d == 1
+                )
                 shown.append(out)
                 finals.append(final)
             rows = shown[0] if len(shown) == 1 else views.cat(shown, 1)
@@ -151,7 +175,9 @@ class RNNBase(Module):
         x = input.unsqueeze(1) if alone else input.transpose(0, 1) if self.batch_first else input
         steps, batch, width = x.shape
         if not steps:
-            raise ShapeError(f"{type(self).__name__}: a sequence must have at least one step, got {input.spec!r}")
+            raise ShapeError(
+                f"{type(self).__name__}: a sequence must have at least one step, got {input.spec!r}"
+            )
         states = self._given(hx, x, batch, None, alone)
         out, finals = self._run(x.reshape(steps * batch, width), [batch] * steps, states)
         out = out.reshape(steps, batch, out.shape[-1])
@@ -164,17 +190,27 @@ class RNNBase(Module):
     def _forward_packed(self, packed: PackedSequence, hx: Any) -> Any:
         counts = [int(n) for n in packed.batch_sizes.tolist()]
         if packed.data.shape[-1] != self.input_size:
-            raise ShapeError(f"{type(self).__name__}: rows of {self.input_size} are needed, got {packed.data.spec!r}")
+            raise ShapeError(
+                f"{type(self).__name__}: rows of {self.input_size} are needed, got {packed.data.spec!r}"
+            )
         states = self._given(hx, packed.data, counts[0], packed.sorted_indices, False)
         out, finals = self._run(packed.data, counts, states)
         if packed.unsorted_indices is not None:
             finals = [v.index_select(1, packed.unsorted_indices) for v in finals]
-        made = PackedSequence(out, packed.batch_sizes, packed.sorted_indices, packed.unsorted_indices)
+        made = PackedSequence(
+            out, packed.batch_sizes, packed.sorted_indices, packed.unsorted_indices
+        )
         return made, (tuple(finals) if self.mode == "LSTM" else finals[0])
 
     def extra_repr(self) -> str:
         told = [f"{self.input_size}, {self.hidden_size}"]
-        defaults = {"proj_size": 0, "num_layers": 1, "bias": True, "batch_first": False, "dropout": 0.0}
+        defaults = {
+            "proj_size": 0,
+            "num_layers": 1,
+            "bias": True,
+            "batch_first": False,
+            "dropout": 0.0,
+        }
         for name, value in (defaults | {"bidirectional": False}).items():
             if getattr(self, name) != value:
                 told.append(f"{name}={getattr(self, name)}")
@@ -201,7 +237,17 @@ class RNN(RNNBase):
             raise ValueError(f"RNN: nonlinearity is 'tanh' or 'relu', got {nonlinearity!r}")
         self.nonlinearity = nonlinearity
         mode = f"RNN_{nonlinearity.upper()}"
-        sizes = (mode, input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, 0)
+        sizes = (
+            mode,
+            input_size,
+            hidden_size,
+            num_layers,
+            bias,
+            batch_first,
+            dropout,
+            bidirectional,
+            0,
+        )
         super().__init__(*sizes, device=device, dtype=dtype)
 
 
@@ -221,7 +267,17 @@ class LSTM(RNNBase):
         device: Any = None,
         dtype: DType | None = None,
     ) -> None:
-        sizes = ("LSTM", input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, proj_size)
+        sizes = (
+            "LSTM",
+            input_size,
+            hidden_size,
+            num_layers,
+            bias,
+            batch_first,
+            dropout,
+            bidirectional,
+            proj_size,
+        )
         super().__init__(*sizes, device=device, dtype=dtype)
 
 
@@ -240,7 +296,17 @@ class GRU(RNNBase):
         device: Any = None,
         dtype: DType | None = None,
     ) -> None:
-        sizes = ("GRU", input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, 0)
+        sizes = (
+            "GRU",
+            input_size,
+            hidden_size,
+            num_layers,
+            bias,
+            batch_first,
+            dropout,
+            bidirectional,
+            0,
+        )
         super().__init__(*sizes, device=device, dtype=dtype)
 
 
@@ -254,7 +320,12 @@ class RNNCellBase(Module):
     bias_hh: Parameter | None
 
     def __init__(
-        self, input_size: int, hidden_size: int, bias: bool, device: Any = None, dtype: DType | None = None
+        self,
+        input_size: int,
+        hidden_size: int,
+        bias: bool,
+        device: Any = None,
+        dtype: DType | None = None,
     ) -> None:
         super().__init__()
         self.input_size = input_size
@@ -275,17 +346,23 @@ class RNNCellBase(Module):
 
     def _state(self, input: Tensor, hx: Tensor | None) -> Tensor:
         if input.ndim not in (1, 2):
-            raise ShapeError(f"{type(self).__name__}: input must be (batch, width) or (width,), got {input.spec!r}")
+            raise ShapeError(
+                f"{type(self).__name__}: input must be (batch, width) or (width,), got {input.spec!r}"
+            )
         if hx is not None:
             return hx
-        return creation.zeros(*input.shape[:-1], self.hidden_size, dtype=input.dtype, device=input.device)
+        return creation.zeros(
+            *input.shape[:-1], self.hidden_size, dtype=input.dtype, device=input.device
+        )
 
     @property
     def _weights(self) -> tuple[Any, ...]:
         return self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh
 
     def extra_repr(self) -> str:
-        return f"{self.input_size}, {self.hidden_size}" + ("" if self.bias else f", bias={self.bias}")
+        return f"{self.input_size}, {self.hidden_size}" + (
+            "" if self.bias else f", bias={self.bias}"
+        )
 
 
 class RNNCell(RNNCellBase):
@@ -320,7 +397,12 @@ class GRUCell(RNNCellBase):
     gates = 3
 
     def __init__(
-        self, input_size: int, hidden_size: int, bias: bool = True, device: Any = None, dtype: DType | None = None
+        self,
+        input_size: int,
+        hidden_size: int,
+        bias: bool = True,
+        device: Any = None,
+        dtype: DType | None = None,
     ) -> None:
         super().__init__(input_size, hidden_size, bias, device, dtype)
 
@@ -334,10 +416,19 @@ class LSTMCell(RNNCellBase):
     gates = 4
 
     def __init__(
-        self, input_size: int, hidden_size: int, bias: bool = True, device: Any = None, dtype: DType | None = None
+        self,
+        input_size: int,
+        hidden_size: int,
+        bias: bool = True,
+        device: Any = None,
+        dtype: DType | None = None,
     ) -> None:
         super().__init__(input_size, hidden_size, bias, device, dtype)
 
-    def forward(self, input: Tensor, hx: tuple[Tensor, Tensor] | None = None) -> tuple[Tensor, Tensor]:
+    def forward(
+        self, input: Tensor, hx: tuple[Tensor, Tensor] | None = None
+    ) -> tuple[Tensor, Tensor]:
         h, c = (None, None) if hx is None else hx
-        return recurrent.lstm_cell(input, (self._state(input, h), self._state(input, c)), *self._weights)
+        return recurrent.lstm_cell(
+            input, (self._state(input, h), self._state(input, c)), *self._weights
+        )

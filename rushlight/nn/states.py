@@ -19,9 +19,9 @@ from typing import Any, NamedTuple
 from rushlight.core.errors import RushlightError
 from rushlight.nn.members import BUFFER, MODULE, PARAMETER
 from rushlight.nn.parameter import Parameter, is_lazy
-from rushlight.ops.inplace import Write, finish_all, prepare_copy
+from rushlight.ops.surface.inplace import Write, finish_all, prepare_copy
 from rushlight.sparse.coo import SparseTensor
-from rushlight.tape.state import no_grad
+from rushlight.tape.record.state import no_grad
 from rushlight.tensor import Tensor
 
 
@@ -50,7 +50,11 @@ def own_members(module: Any) -> Iterator[tuple[str, Tensor]]:
 
 def _defines(module: Any, name: str) -> bool:
     """Whether its class says it in place of Module's."""
-    return any(name in kind.__dict__ for kind in type(module).__mro__ if kind.__module__ != "rushlight.nn.module")
+    return any(
+        name in kind.__dict__
+        for kind in type(module).__mro__
+        if kind.__module__ != "rushlight.nn.module"
+    )
 
 
 def _children(module: Any) -> list[tuple[str, Any]]:
@@ -66,7 +70,9 @@ def _empty_state() -> Any:
     return made
 
 
-def read_state(module: Any, state: dict[str, Any] | None, prefix: str, keep_vars: bool) -> dict[str, Any]:
+def read_state(
+    module: Any, state: dict[str, Any] | None, prefix: str, keep_vars: bool
+) -> dict[str, Any]:
     given: Any = _empty_state() if state is None else state
     noted = {"version": module._version}
     if hasattr(given, "_metadata"):
@@ -133,7 +139,9 @@ class Load:
     def load(self, module: Any, state: dict[str, Any], prefix: str) -> None:
         """Load as each module's turn comes: see Note [States] 3."""
         noted = self.noted_of(prefix)
-        module._load_from_state_dict(state, prefix, noted, True, self.missing, self.unexpected, self.problems)
+        module._load_from_state_dict(
+            state, prefix, noted, True, self.missing, self.unexpected, self.problems
+        )
         for name, child in _children(module):
             self.load(child, _below(state, f"{prefix}{name}."), f"{prefix}{name}.")
         self.tell(module)
@@ -153,7 +161,9 @@ def _below(state: dict[str, Any], prefix: str) -> dict[str, Any]:
 
 def load_state(module: Any, given: Mapping[str, Any], strict: bool, assign: bool) -> LoadedKeys:
     if not isinstance(given, Mapping):
-        raise TypeError(f"load_state_dict: a dict of tensors by name is needed, got {type(given).__name__}")
+        raise TypeError(
+            f"load_state_dict: a dict of tensors by name is needed, got {type(given).__name__}"
+        )
     state: Any = OrderedDict(given)
     metadata = getattr(given, "_metadata", None) or {}
     if getattr(given, "_metadata", None) is not None:
@@ -170,7 +180,9 @@ def load_state(module: Any, given: Mapping[str, Any], strict: bool, assign: bool
         else:
             load.check(module, state, "")
             # Nothing is stored of a state that does not fit, unless a hook may yet say that it does.
-            if not load.problems and (hooked or not strict or not (load.missing or load.unexpected)):
+            if not load.problems and (
+                hooked or not strict or not (load.missing or load.unexpected)
+            ):
                 load.finish()
         _raise_problems(module, load, strict)
     except BaseException:
@@ -188,8 +200,14 @@ def _raise_problems(module: Any, load: Load, strict: bool) -> None:
         problems.append(f"missing keys: {', '.join(load.missing)}")
     if problems:
         lines = "".join(f"\n    {problem}" for problem in problems)
-        fix = "\n  strict=False loads what fits by name" if strict and (load.missing or load.unexpected) else ""
-        raise RushlightError(f"load_state_dict: the state does not fit {type(module).__name__}:{lines}{fix}")
+        fix = (
+            "\n  strict=False loads what fits by name"
+            if strict and (load.missing or load.unexpected)
+            else ""
+        )
+        raise RushlightError(
+            f"load_state_dict: the state does not fit {type(module).__name__}:{lines}{fix}"
+        )
 
 
 class _Before:
@@ -202,7 +220,11 @@ class _Before:
             for kind in (PARAMETER, BUFFER)
             for name, value in module._members(kind)
         ]
-        values = {id(v): v for *_, v in self.members if v is not None and not is_lazy(v) and not v.is_sparse}
+        values = {
+            id(v): v
+            for *_, v in self.members
+            if v is not None and not is_lazy(v) and not v.is_sparse
+        }
         with no_grad():
             self.writes = [prepare_copy(v.detach(), v.detach().clone()) for v in values.values()]
         both = ("get_extra_state", "set_extra_state")
@@ -221,7 +243,9 @@ class _Before:
 Found = list[tuple[str, Any, Any]]  # a member's name, itself and the value for it
 
 
-def _own_part(module: Any, state: dict[str, Any], prefix: str, noted: dict[str, Any], load: Any) -> Found:
+def _own_part(
+    module: Any, state: dict[str, Any], prefix: str, noted: dict[str, Any], load: Any
+) -> Found:
     """What a state has for a module's own members, with what is wrong noted in `load`."""
     if hasattr(module, "_complete_state"):
         module._complete_state(state, prefix, noted.get("version"))
@@ -268,7 +292,9 @@ def load_own(
 ) -> None:
     """A module's own part of a state, into it."""
     load = Load({}, bool(noted.get("assign_to_params_buffers", False)))
-    load.missing, load.unexpected, load.problems = ([], [], problems) if not strict else (missing, unexpected, problems)
+    load.missing, load.unexpected, load.problems = (
+        ([], [], problems) if not strict else (missing, unexpected, problems)
+    )
     found = _own_part(module, state, prefix, noted, load)
     store_values([(module, found)], load.assign)
     for name, _, given in found:
@@ -278,7 +304,9 @@ def load_own(
 
 def _was_one(value: Any, given: Any) -> bool:
     """Very old states have one-element lists where numbers are."""
-    return not is_lazy(value) and not is_lazy(given) and value.ndim == 0 and tuple(given.shape) == (1,)
+    return (
+        not is_lazy(value) and not is_lazy(given) and value.ndim == 0 and tuple(given.shape) == (1,)
+    )
 
 
 def _misfit(name: str, value: Any, given: Any) -> str | None:

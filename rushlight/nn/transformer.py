@@ -15,7 +15,7 @@ from rushlight.nn.dropout import Dropout
 from rushlight.nn.linear import Linear
 from rushlight.nn.module import Module
 from rushlight.nn.norm import LayerNorm
-from rushlight.ops import creation
+from rushlight.ops.create import creation
 from rushlight.tensor import Tensor
 
 Activation = str | Callable[[Tensor], Tensor]
@@ -44,9 +44,23 @@ class _Layer(Module):
     activation: Callable[[Tensor], Tensor]
 
     def _attend(
-        self, layer: MultiheadAttention, x: Tensor, seen: Tensor, mask: Any, padding: Any, causal: bool
+        self,
+        layer: MultiheadAttention,
+        x: Tensor,
+        seen: Tensor,
+        mask: Any,
+        padding: Any,
+        causal: bool,
     ) -> Tensor:
-        out, _ = layer(x, seen, seen, attn_mask=mask, key_padding_mask=padding, is_causal=causal, need_weights=False)
+        out, _ = layer(
+            x,
+            seen,
+            seen,
+            attn_mask=mask,
+            key_padding_mask=padding,
+            is_causal=causal,
+            need_weights=False,
+        )
         result: Tensor = out
         return result
 
@@ -74,7 +88,9 @@ class TransformerEncoderLayer(_Layer):
     ) -> None:
         super().__init__()
         place: dict[str, Any] = {"device": device, "dtype": dtype}
-        self.self_attn = MultiheadAttention(d_model, nhead, dropout, bias, batch_first=batch_first, **place)
+        self.self_attn = MultiheadAttention(
+            d_model, nhead, dropout, bias, batch_first=batch_first, **place
+        )
         self.linear1 = Linear(d_model, dim_feedforward, bias, **place)
         self.dropout = Dropout(dropout)
         self.linear2 = Linear(dim_feedforward, d_model, bias, **place)
@@ -126,8 +142,12 @@ class TransformerDecoderLayer(_Layer):
     ) -> None:
         super().__init__()
         place: dict[str, Any] = {"device": device, "dtype": dtype}
-        self.self_attn = MultiheadAttention(d_model, nhead, dropout, bias, batch_first=batch_first, **place)
-        self.multihead_attn = MultiheadAttention(d_model, nhead, dropout, bias, batch_first=batch_first, **place)
+        self.self_attn = MultiheadAttention(
+            d_model, nhead, dropout, bias, batch_first=batch_first, **place
+        )
+        self.multihead_attn = MultiheadAttention(
+            d_model, nhead, dropout, bias, batch_first=batch_first, **place
+        )
         self.linear1 = Linear(d_model, dim_feedforward, bias, **place)
         self.dropout = Dropout(dropout)
         self.linear2 = Linear(dim_feedforward, d_model, bias, **place)
@@ -158,7 +178,9 @@ class TransformerDecoderLayer(_Layer):
 
         def recall(x: Tensor) -> Tensor:
             layer, padding = self.multihead_attn, memory_key_padding_mask
-            result: Tensor = self.dropout2(self._attend(layer, x, memory, memory_mask, padding, memory_is_causal))
+            result: Tensor = self.dropout2(
+                self._attend(layer, x, memory, memory_mask, padding, memory_is_causal)
+            )
             return result
 
         x = tgt
@@ -197,7 +219,12 @@ class TransformerEncoder(Module):
     ) -> Tensor:
         x = src
         for layer in self.layers:
-            x = layer(x, src_mask=mask, src_key_padding_mask=src_key_padding_mask, is_causal=bool(is_causal))
+            x = layer(
+                x,
+                src_mask=mask,
+                src_key_padding_mask=src_key_padding_mask,
+                is_causal=bool(is_causal),
+            )
         return x if self.norm is None else self.norm(x)
 
 
@@ -259,7 +286,17 @@ class Transformer(Module):
     ) -> None:
         super().__init__()
         place: dict[str, Any] = {"device": device, "dtype": dtype}
-        common = (d_model, nhead, dim_feedforward, dropout, activation, layer_norm_eps, batch_first, norm_first, bias)
+        common = (
+            d_model,
+            nhead,
+            dim_feedforward,
+            dropout,
+            activation,
+            layer_norm_eps,
+            batch_first,
+            norm_first,
+            bias,
+        )
 
         def norm() -> LayerNorm:
             return LayerNorm(d_model, layer_norm_eps, bias=bias, **place)
@@ -291,9 +328,13 @@ class Transformer(Module):
     ) -> Tensor:
         batch = 0 if self.batch_first else 1
         if len(src.shape) == 3 and src.shape[batch] != tgt.shape[batch]:
-            raise RuntimeError(f"Transformer: src {src.spec!r} and tgt {tgt.spec!r} must have the same batch")
+            raise RuntimeError(
+                f"Transformer: src {src.spec!r} and tgt {tgt.spec!r} must have the same batch"
+            )
         if src.shape[-1] != self.d_model or tgt.shape[-1] != self.d_model:
-            raise RuntimeError(f"Transformer: src {src.spec!r} and tgt {tgt.spec!r} must end in d_model {self.d_model}")
+            raise RuntimeError(
+                f"Transformer: src {src.spec!r} and tgt {tgt.spec!r} must end in d_model {self.d_model}"
+            )
         memory = self.encoder(src, src_mask, src_key_padding_mask, src_is_causal)
         result: Tensor = self.decoder(
             tgt,
@@ -308,7 +349,9 @@ class Transformer(Module):
         return result
 
     @staticmethod
-    def generate_square_subsequent_mask(sz: int, device: Any = None, dtype: DType | None = None) -> Tensor:
+    def generate_square_subsequent_mask(
+        sz: int, device: Any = None, dtype: DType | None = None
+    ) -> Tensor:
         """-inf above the diagonal, 0 elsewhere: a row sees no key after it."""
         result: Tensor = creation.full((sz, sz), -math.inf, device=device, dtype=dtype).triu(1)
         return result

@@ -32,8 +32,8 @@ from typing import Any, TypeVar
 
 from rushlight.core.dtypes import PYTHON, DType
 from rushlight.core.errors import DTypeError, KindError, RushlightError
-from rushlight.tape.place import OURS
-from rushlight.tape.value import Value
+from rushlight.tape.record.place import OURS
+from rushlight.tape.record.value import Value
 
 F = TypeVar("F", bound=Callable[..., Any])
 LEAST, MOST = -(1 << 63), (1 << 63) - 1
@@ -63,7 +63,9 @@ class Kind:
         self.numbers = float in flat or complex in flat
         self.tensors = any(m is not None and not _is_int(m) for m in inner)
         self.others = tuple([m for m in flat if isinstance(m, type)])
-        self.checked = self.whole or self.row or (self.numbers and not any(inner))  # looked at in every call
+        self.checked = (
+            self.whole or self.row or (self.numbers and not any(inner))
+        )  # looked at in every call
 
     def converted(self, op: str, name: str, given: Any) -> Any:
         """An argument of which ints are expected, as ints."""
@@ -78,13 +80,19 @@ class Kind:
             return given
         if not isinstance(given, int) and isinstance(given, self.others):
             return given
-        if self.numbers and (isinstance(given, (int, complex, Value)) or hasattr(given, "__float__")):
+        if self.numbers and (
+            isinstance(given, (int, complex, Value)) or hasattr(given, "__float__")
+        ):
             return given
         if self.whole:
             number = _number_of(op, name, given)
             if number is not None:
                 return number
-        if self.row and not isinstance(given, (Value, str, bytes, dict, set)) and hasattr(given, "__iter__"):
+        if (
+            self.row
+            and not isinstance(given, (Value, str, bytes, dict, set))
+            and hasattr(given, "__iter__")
+        ):
             listed = [self.element(op, name, n) for n in given]
             plain = isinstance(given, tuple) and all(n.__class__ is int for n in given)
             return given if plain else tuple(listed)  # a Size stays one
@@ -105,14 +113,20 @@ class Kind:
         """Whether an argument is of the kind; asked only where a call failed."""
         if given is None or isinstance(given, self.others):
             return isinstance(given, self.others)
-        if self.numbers and (isinstance(given, (int, complex, Value)) or hasattr(given, "__float__")):
+        if self.numbers and (
+            isinstance(given, (int, complex, Value)) or hasattr(given, "__float__")
+        ):
             return True
         if self.whole or self.row or self.tensors:
-            return not isinstance(given, str) and (hasattr(given, "__index__") or hasattr(given, "__iter__"))
+            return not isinstance(given, str) and (
+                hasattr(given, "__index__") or hasattr(given, "__iter__")
+            )
         return not self.others
 
     def refusal(self, op: str, name: str, given: Any) -> ArgumentKindError:
-        return ArgumentKindError(f"{op}(): argument {name!r} must be {self.shown}, got {_described(given)}")
+        return ArgumentKindError(
+            f"{op}(): argument {name!r} must be {self.shown}, got {_described(given)}"
+        )
 
 
 def _is_union(hint: Any) -> bool:
@@ -131,14 +145,25 @@ def _is_int(hint: Any) -> bool:
     return hint is int or (_is_union(hint) and set(typing.get_args(hint)) == {int, type(None)})
 
 
-_NAMES = {Value: "a tensor", DType: "a dtype", int: "an int", float: "a number", bool: "a bool", str: "text"}
+_NAMES = {
+    Value: "a tensor",
+    DType: "a dtype",
+    int: "an int",
+    float: "a number",
+    bool: "a bool",
+    str: "text",
+}
 _NAMES |= {type(None): "None", complex: "a number"}
 
 
 def _shown(hint: Any) -> str:
     inner = _elements(hint)
     if inner is not None:
-        return "a sequence of ints" if _is_int(inner) else f"a sequence of {'tensors' if inner is Value else 'numbers'}"
+        return (
+            "a sequence of ints"
+            if _is_int(inner)
+            else f"a sequence of {'tensors' if inner is Value else 'numbers'}"
+        )
     return _NAMES.get(hint) or str(getattr(hint, "__name__", hint))
 
 
@@ -152,7 +177,9 @@ def _described(given: Any) -> str:
 
 def in_range(op: str, name: str, number: int) -> int:
     if not LEAST <= number <= MOST:
-        raise IntRangeError(f"{op}(): argument {name!r} must lie between -2**63 and 2**63 - 1, got {number:#x}")
+        raise IntRangeError(
+            f"{op}(): argument {name!r} must lie between -2**63 and 2**63 - 1, got {number:#x}"
+        )
     return number
 
 
@@ -208,14 +235,22 @@ class Signature:
         inner = inspect.unwrap(self.function)
         parameters = inspect.signature(inner).parameters.values()
         hints = typing.get_type_hints(inner)
-        kinds = {p.name: Kind(hints[p.name]) for p in parameters if hints.get(p.name, Any) is not Any}
+        kinds = {
+            p.name: Kind(hints[p.name]) for p in parameters if hints.get(p.name, Any) is not Any
+        }
         variadic = {p.name for p in parameters if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}
-        self.kinds = {name: kind for name, kind in kinds.items() if name not in variadic or kind.checked}
+        self.kinds = {
+            name: kind for name, kind in kinds.items() if name not in variadic or kind.checked
+        }
         public = self.public
         made = _compiled(self.op, parameters, self.kinds)
         # In this order another thread, which may be calling it, meets either the old code or all of the new.
-        public.__defaults__ = tuple([p.default for p in parameters if p.default is not p.empty and _by_place(p)])
-        public.__kwdefaults__ = {p.name: p.default for p in parameters if p.default is not p.empty and not _by_place(p)}
+        public.__defaults__ = tuple(
+            [p.default for p in parameters if p.default is not p.empty and _by_place(p)]
+        )
+        public.__kwdefaults__ = {
+            p.name: p.default for p in parameters if p.default is not p.empty and not _by_place(p)
+        }
         public.__code__ = made
         return self.public
 
@@ -224,7 +259,9 @@ def _by_place(parameter: inspect.Parameter) -> bool:
     return parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
 
 
-def _compiled(op: str, parameters: Iterable[inspect.Parameter], kinds: dict[str, Kind]) -> types.CodeType:
+def _compiled(
+    op: str, parameters: Iterable[inspect.Parameter], kinds: dict[str, Kind]
+) -> types.CodeType:
     """The code of a function with these parameters that looks at each int and calls `_function`."""
     taken, passed, looks = [], [], []
     by_name = False  # whether the parameters from here on are keywords
@@ -247,10 +284,14 @@ def _compiled(op: str, parameters: Iterable[inspect.Parameter], kinds: dict[str,
             test = (_UNFIT_NUMBER if kind.numbers else _UNFIT).format(p.name)
             if type(None) in kind.others:
                 test = f"{p.name} is not None and ({test})"
-            looks.append(f"if {test}:\n            {p.name} = _signature.convert({p.name!r}, {p.name})")
+            looks.append(
+                f"if {test}:\n            {p.name} = _signature.convert({p.name!r}, {p.name})"
+            )
     # Not `locals()`, which the frame would keep, and with it the error that keeps the frame.
     given = ", ".join(f"{p.name!r}: {p.name}" for p in parameters)
-    text = _TEXT.format(", ".join(taken), "\n        ".join(looks) or "pass", ", ".join(passed), given)
+    text = _TEXT.format(
+        ", ".join(taken), "\n        ".join(looks) or "pass", ", ".join(passed), given
+    )
     scope: dict[str, Any] = {}
     file = f"<arguments of {op}>"
     OURS[file] = True  # see Note [Places] 2

@@ -37,7 +37,9 @@ def register(
     return function
 
 
-def composite(name: str, method: bool = True, top: bool = True) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def composite(
+    name: str, method: bool = True, top: bool = True
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Declare an op that is only a function of other ops; its docstring is its doc."""
 
     def wrap(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -46,7 +48,9 @@ def composite(name: str, method: bool = True, top: bool = True) -> Callable[[Cal
     return wrap
 
 
-def second_name(alias: str, function: Callable[..., Any], method: bool = True) -> Callable[..., Any]:
+def second_name(
+    alias: str, function: Callable[..., Any], method: bool = True
+) -> Callable[..., Any]:
     """Declare another name of an op; it takes what the op takes."""
 
     def called(*args: Any, **named: Any) -> Any:

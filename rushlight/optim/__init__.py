@@ -2,7 +2,7 @@
 
 Owns: groups of parameters and their options, the state kept for each parameter, learning-rate schedules.
 Takes: leaves with gradients. Gives: the leaves changed in place, one fused kernel each.
-Never: reaches below ops/, reads a tensor back to the host, holds a formula (those are in ops/optimise.py).
+Never: reaches below ops/, reads a tensor back to the host, holds a formula (those are in ops/optim/fused.py).
 """
 
 from rushlight.optim import lr_scheduler, swa_utils

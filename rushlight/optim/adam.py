@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterable
 from typing import Any
 
-from rushlight.ops.inplace import Update
-from rushlight.ops.optimise import adam
+from rushlight.ops.optim.fused import adam
+from rushlight.ops.surface.inplace import Update
 from rushlight.optim.fused import FusedOptimizer, State, check_betas
 from rushlight.optim.optimizer import Group, check_options, rate_of
 from rushlight.tensor import Tensor
@@ -39,20 +39,45 @@ class Adam(FusedOptimizer):
         check_options(lr=lr, eps=eps, weight_decay=weight_decay)
         name = type(self).__name__
         if isinstance(lr, Tensor) and foreach and not capturable:
-            raise ValueError(f"{name}: lr as a Tensor is not supported for capturable=False and foreach=True")
-        options = {"lr": lr, "betas": check_betas(name, betas), "eps": eps, "weight_decay": weight_decay}
+            raise ValueError(
+                f"{name}: lr as a Tensor is not supported for capturable=False and foreach=True"
+            )
+        options = {
+            "lr": lr,
+            "betas": check_betas(name, betas),
+            "eps": eps,
+            "weight_decay": weight_decay,
+        }
         switches = {"maximize": maximize, "foreach": foreach, "capturable": capturable}
-        more = {"differentiable": differentiable, "fused": fused, "decoupled_weight_decay": decoupled_weight_decay}
+        more = {
+            "differentiable": differentiable,
+            "fused": fused,
+            "decoupled_weight_decay": decoupled_weight_decay,
+        }
         super().__init__(params, {**options, "amsgrad": amsgrad, **switches, **more})
 
     def kept(self, group: Group) -> tuple[str, ...]:
-        return ("exp_avg", "exp_avg_sq", "max_exp_avg_sq") if group["amsgrad"] else ("exp_avg", "exp_avg_sq")
+        return (
+            ("exp_avg", "exp_avg_sq", "max_exp_avg_sq")
+            if group["amsgrad"]
+            else ("exp_avg", "exp_avg_sq")
+        )
 
     def update(self, group: Group, state: State) -> Update:
-        return adam(group["decoupled_weight_decay"], group["weight_decay"] != 0, group["amsgrad"], group["maximize"])
+        return adam(
+            group["decoupled_weight_decay"],
+            group["weight_decay"] != 0,
+            group["amsgrad"],
+            group["maximize"],
+        )
 
     def numbers(self, group: Group, state: State) -> tuple[Any, ...]:
-        (beta, keep), step, lr, decay = group["betas"], state["step"], rate_of(group), group["weight_decay"]
+        (beta, keep), step, lr, decay = (
+            group["betas"],
+            state["step"],
+            rate_of(group),
+            group["weight_decay"],
+        )
         if group["decoupled_weight_decay"]:
             decay = 1 - lr * decay
         rate, correction = lr / (1 - beta**step), math.sqrt(1 - keep**step)

@@ -10,8 +10,9 @@ import math
 from collections.abc import Iterable
 from typing import Any
 
-from rushlight.ops import creation, descents
-from rushlight.ops.inplace import Update
+from rushlight.ops.create import creation
+from rushlight.ops.optim import formulas
+from rushlight.ops.surface.inplace import Update
 from rushlight.optim.fused import FusedOptimizer, State, check_betas
 from rushlight.optim.optimizer import Group, check_options, rate_of
 from rushlight.tensor import Tensor
@@ -37,14 +38,21 @@ class Adadelta(FusedOptimizer):
         check_options(lr=lr, eps=eps, weight_decay=weight_decay)
         if not 0 <= rho <= 1:
             raise ValueError(f"Adadelta: rho must lie between 0 and 1, got {rho}")
-        options = {"lr": lr, "rho": rho, "eps": eps, "weight_decay": weight_decay, "maximize": maximize, **switches}
+        options = {
+            "lr": lr,
+            "rho": rho,
+            "eps": eps,
+            "weight_decay": weight_decay,
+            "maximize": maximize,
+            **switches,
+        }
         super().__init__(params, options)
 
     def kept(self, group: Group) -> tuple[str, ...]:
         return "square_avg", "acc_delta"
 
     def update(self, group: Group, state: State) -> Update:
-        return descents.adadelta(group["weight_decay"] != 0, group["maximize"])
+        return formulas.adadelta(group["weight_decay"] != 0, group["maximize"])
 
     def numbers(self, group: Group, state: State) -> tuple[Any, ...]:
         rho = group["rho"]
@@ -86,7 +94,9 @@ class Adagrad(FusedOptimizer):
             "maximize": maximize,
             **switches,
         }
-        super().__init__(params, {**options, "initial_accumulator_value": initial_accumulator_value})
+        super().__init__(
+            params, {**options, "initial_accumulator_value": initial_accumulator_value}
+        )
         for group in self.param_groups:
             for p in group["params"]:
                 self.state[p] = self.start(p, group)
@@ -95,10 +105,13 @@ class Adagrad(FusedOptimizer):
         return ("sum",)
 
     def start(self, p: Tensor, group: Group) -> State:
-        return {"step": 0, "sum": creation.like(p, group["initial_accumulator_value"], None, None, False)}
+        return {
+            "step": 0,
+            "sum": creation.like(p, group["initial_accumulator_value"], None, None, False),
+        }
 
     def update(self, group: Group, state: State) -> Update:
-        return descents.adagrad(group["weight_decay"] != 0, group["maximize"])
+        return formulas.adagrad(group["weight_decay"] != 0, group["maximize"])
 
     def numbers(self, group: Group, state: State) -> tuple[Any, ...]:
         rate = rate_of(group) / (1 + (state["step"] - 1) * group["lr_decay"])
@@ -125,20 +138,34 @@ class RMSprop(FusedOptimizer):
         switches = {"foreach": foreach, "capturable": capturable, "differentiable": differentiable}
         check_options(lr=lr, alpha=alpha, eps=eps, weight_decay=weight_decay, momentum=momentum)
         options = {"lr": lr, "momentum": momentum, "alpha": alpha, "eps": eps, "centered": centered}
-        super().__init__(params, {**options, "weight_decay": weight_decay, "maximize": maximize, **switches})
+        super().__init__(
+            params, {**options, "weight_decay": weight_decay, "maximize": maximize, **switches}
+        )
 
     def kept(self, group: Group) -> tuple[str, ...]:
-        more = ("grad_avg",) * bool(group["centered"]) + ("momentum_buffer",) * (group["momentum"] > 0)
+        more = ("grad_avg",) * bool(group["centered"]) + ("momentum_buffer",) * (
+            group["momentum"] > 0
+        )
         return ("square_avg", *more)
 
     def update(self, group: Group, state: State) -> Update:
-        return descents.rmsprop(
-            group["weight_decay"] != 0, group["maximize"], bool(group["centered"]), group["momentum"] > 0
+        return formulas.rmsprop(
+            group["weight_decay"] != 0,
+            group["maximize"],
+            bool(group["centered"]),
+            group["momentum"] > 0,
         )
 
     def numbers(self, group: Group, state: State) -> tuple[Any, ...]:
         alpha = group["alpha"]
-        return rate_of(group), alpha, 1 - alpha, group["eps"], group["momentum"], group["weight_decay"]
+        return (
+            rate_of(group),
+            alpha,
+            1 - alpha,
+            group["eps"],
+            group["momentum"],
+            group["weight_decay"],
+        )
 
 
 class Adamax(FusedOptimizer):
@@ -159,14 +186,19 @@ class Adamax(FusedOptimizer):
     ) -> None:
         switches = {"foreach": foreach, "capturable": capturable, "differentiable": differentiable}
         check_options(lr=lr, eps=eps, weight_decay=weight_decay)
-        options = {"lr": lr, "betas": check_betas("Adamax", betas), "eps": eps, "weight_decay": weight_decay}
+        options = {
+            "lr": lr,
+            "betas": check_betas("Adamax", betas),
+            "eps": eps,
+            "weight_decay": weight_decay,
+        }
         super().__init__(params, {**options, "maximize": maximize, **switches})
 
     def kept(self, group: Group) -> tuple[str, ...]:
         return "exp_avg", "exp_inf"
 
     def update(self, group: Group, state: State) -> Update:
-        return descents.adamax(group["weight_decay"] != 0, group["maximize"])
+        return formulas.adamax(group["weight_decay"] != 0, group["maximize"])
 
     def numbers(self, group: Group, state: State) -> tuple[Any, ...]:
         beta, keep = group["betas"]
@@ -208,7 +240,12 @@ class NAdam(_OfMoments):
     ) -> None:
         switches = {"foreach": foreach, "capturable": capturable, "differentiable": differentiable}
         check_options(lr=lr, eps=eps, weight_decay=weight_decay, momentum_decay=momentum_decay)
-        options = {"lr": lr, "betas": check_betas("NAdam", betas), "eps": eps, "weight_decay": weight_decay}
+        options = {
+            "lr": lr,
+            "betas": check_betas("NAdam", betas),
+            "eps": eps,
+            "weight_decay": weight_decay,
+        }
         more = {"momentum_decay": momentum_decay, "decoupled_weight_decay": decoupled_weight_decay}
         super().__init__(params, {**options, **more, "maximize": maximize, **switches})
 
@@ -216,7 +253,9 @@ class NAdam(_OfMoments):
         return {**super().start(p, group), "mu_product": 1.0}
 
     def update(self, group: Group, state: State) -> Update:
-        return descents.nadam(group["weight_decay"] != 0, group["decoupled_weight_decay"], group["maximize"])
+        return formulas.nadam(
+            group["weight_decay"] != 0, group["decoupled_weight_decay"], group["maximize"]
+        )
 
     def numbers(self, group: Group, state: State) -> tuple[Any, ...]:
         (beta, keep), step, pace = group["betas"], state["step"], group["momentum_decay"]
@@ -246,9 +285,20 @@ class RAdam(_OfMoments):
     ) -> None:
         switches = {"foreach": foreach, "capturable": capturable, "differentiable": differentiable}
         check_options(lr=lr, eps=eps, weight_decay=weight_decay)
-        options = {"lr": lr, "betas": check_betas("RAdam", betas), "eps": eps, "weight_decay": weight_decay}
+        options = {
+            "lr": lr,
+            "betas": check_betas("RAdam", betas),
+            "eps": eps,
+            "weight_decay": weight_decay,
+        }
         super().__init__(
-            params, {**options, "decoupled_weight_decay": decoupled_weight_decay, "maximize": maximize, **switches}
+            params,
+            {
+                **options,
+                "decoupled_weight_decay": decoupled_weight_decay,
+                "maximize": maximize,
+                **switches,
+            },
         )
 
     def _sure(self, group: Group, state: State) -> tuple[float, float]:
@@ -260,7 +310,7 @@ class RAdam(_OfMoments):
     def update(self, group: Group, state: State) -> Update:
         rectified = self._sure(group, state)[1] > 5
         decays, decoupled = group["weight_decay"] != 0, group["decoupled_weight_decay"]
-        return descents.radam(decays, decoupled, group["maximize"], rectified)
+        return formulas.radam(decays, decoupled, group["maximize"], rectified)
 
     def numbers(self, group: Group, state: State) -> tuple[Any, ...]:
         (beta, keep), step = group["betas"], state["step"]

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from rushlight.ops import creation, descents
-from rushlight.ops.inplace import Update
+from rushlight.ops.create import creation
+from rushlight.ops.optim import formulas
+from rushlight.ops.surface.inplace import Update
 from rushlight.optim.fused import FusedOptimizer, State
 from rushlight.optim.optimizer import Group, check_options, rate_of
 from rushlight.tensor import Tensor
@@ -42,10 +43,13 @@ class ASGD(FusedOptimizer):
         return {**super().start(p, group), "eta": rate_of(group), "mu": 1.0}
 
     def update(self, group: Group, state: State) -> Update:
-        return descents.asgd(group["weight_decay"] != 0, group["maximize"])
+        return formulas.asgd(group["weight_decay"] != 0, group["maximize"])
 
     def numbers(self, group: Group, state: State) -> tuple[Any, ...]:
-        eta, mu = state["eta"] if group["differentiable"] else float(state["eta"]), float(state["mu"])
+        eta, mu = (
+            state["eta"] if group["differentiable"] else float(state["eta"]),
+            float(state["mu"]),
+        )
         return 1 - group["lambd"] * eta, eta, mu, group["weight_decay"]
 
     def after(self, group: Group, state: State) -> None:
@@ -73,16 +77,22 @@ class Rprop(FusedOptimizer):
         check_options(lr=lr)
         if not 0 < etas[0] < 1 < etas[1]:
             raise ValueError(f"Rprop: etas must be below and above 1, got {etas}")
-        super().__init__(params, {"lr": lr, "etas": etas, "step_sizes": step_sizes, "maximize": maximize, **switches})
+        super().__init__(
+            params,
+            {"lr": lr, "etas": etas, "step_sizes": step_sizes, "maximize": maximize, **switches},
+        )
 
     def kept(self, group: Group) -> tuple[str, ...]:
         return "prev", "step_size"
 
     def start(self, p: Tensor, group: Group) -> State:
-        return {**super().start(p, group), "step_size": creation.like(p, float(group["lr"]), None, None, False)}
+        return {
+            **super().start(p, group),
+            "step_size": creation.like(p, float(group["lr"]), None, None, False),
+        }
 
     def update(self, group: Group, state: State) -> Update:
-        return descents.rprop(group["maximize"])
+        return formulas.rprop(group["maximize"])
 
     def numbers(self, group: Group, state: State) -> tuple[Any, ...]:
         return (*group["etas"], *group["step_sizes"])

@@ -17,11 +17,17 @@ def _check(name: str, optimizer: Optimizer, schedulers: Sequence[Any]) -> None:
         raise ValueError(f"{name}: at least one scheduler is needed")
     for i, scheduler in enumerate(schedulers):
         if not hasattr(scheduler, "optimizer"):
-            raise TypeError(f"{name}: number {i}, {type(scheduler).__name__}, is no scheduler: it has no optimizer")
+            raise TypeError(
+                f"{name}: number {i}, {type(scheduler).__name__}, is no scheduler: it has no optimizer"
+            )
         if isinstance(scheduler, ReduceLROnPlateau):
-            raise ValueError(f"{name}: number {i}, ReduceLROnPlateau, steps by a measurement and cannot be one of them")
+            raise ValueError(
+                f"{name}: number {i}, ReduceLROnPlateau, steps by a measurement and cannot be one of them"
+            )
         if scheduler.optimizer is not optimizer:
-            raise ValueError(f"{name}: number {i}, {type(scheduler).__name__}, is of another optimiser")
+            raise ValueError(
+                f"{name}: number {i}, {type(scheduler).__name__}, is of another optimiser"
+            )
 
 
 class _Several(LRScheduler):
@@ -30,7 +36,9 @@ class _Several(LRScheduler):
     _schedulers: list[Any]
 
     def state_dict(self) -> dict[str, Any]:
-        state = {name: value for name, value in super().state_dict().items() if name != "_schedulers"}
+        state = {
+            name: value for name, value in super().state_dict().items() if name != "_schedulers"
+        }
         return {**state, "_schedulers": [scheduler.state_dict() for scheduler in self._schedulers]}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
@@ -52,7 +60,11 @@ class SequentialLR(_Several):
     """One schedule after the other, changing at the milestones."""
 
     def __init__(
-        self, optimizer: Optimizer, schedulers: list[Any], milestones: list[int], last_epoch: int = -1
+        self,
+        optimizer: Optimizer,
+        schedulers: list[Any],
+        milestones: list[int],
+        last_epoch: int = -1,
     ) -> None:
         _check("SequentialLR", optimizer, schedulers)
         if len(milestones) != len(schedulers) - 1:
@@ -118,7 +130,9 @@ class ReduceLROnPlateau(LRScheduler):
         if factor >= 1:
             raise ValueError(f"ReduceLROnPlateau: factor must be below 1, got {factor}")
         if not isinstance(optimizer, Optimizer):
-            raise TypeError(f"ReduceLROnPlateau: an Optimizer is needed, got {type(optimizer).__name__}")
+            raise TypeError(
+                f"ReduceLROnPlateau: an Optimizer is needed, got {type(optimizer).__name__}"
+            )
         if mode not in ("min", "max") or threshold_mode not in ("rel", "abs"):
             raise ValueError(
                 f"ReduceLROnPlateau: mode is 'min' or 'max' and threshold_mode 'rel' or 'abs', got {mode!r} and "
@@ -148,7 +162,11 @@ class ReduceLROnPlateau(LRScheduler):
 
     def is_better(self, a: float, best: float) -> bool:
         sign = -1 if self.mode == "min" else 1
-        bound = best * (1 + sign * self.threshold) if self.threshold_mode == "rel" else best + sign * self.threshold
+        bound = (
+            best * (1 + sign * self.threshold)
+            if self.threshold_mode == "rel"
+            else best + sign * self.threshold
+        )
         return a < bound if self.mode == "min" else a > bound
 
     def step(self, metrics: SupportsFloat, epoch: int | None = None) -> None:

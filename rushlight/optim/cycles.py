@@ -22,7 +22,9 @@ def _each(name: str, optimizer: Optimizer, given: float | Sequence[float]) -> li
 
 def _takes_betas(name: str, optimizer: Optimizer) -> bool:
     if "betas" not in optimizer.defaults and "momentum" not in optimizer.defaults:
-        raise ValueError(f"{name}: the optimiser has neither momentum nor betas; pass cycle_momentum=False")
+        raise ValueError(
+            f"{name}: the optimiser has neither momentum nor betas; pass cycle_momentum=False"
+        )
     return "betas" in optimizer.defaults
 
 
@@ -40,7 +42,11 @@ class _WithMomentum(LRScheduler):
     use_beta1: bool
 
     def _start_momentum(
-        self, optimizer: Optimizer, base: float | Sequence[float], most: float | Sequence[float], last_epoch: int
+        self,
+        optimizer: Optimizer,
+        base: float | Sequence[float],
+        most: float | Sequence[float],
+        last_epoch: int,
     ) -> None:
         name = type(self).__name__
         self.use_beta1 = _takes_betas(name, optimizer)
@@ -48,7 +54,9 @@ class _WithMomentum(LRScheduler):
         self.max_momentums = _each(name, optimizer, most)
         if last_epoch != -1:
             return
-        for group, low, high in zip(optimizer.param_groups, self.base_momentums, self.max_momentums, strict=True):
+        for group, low, high in zip(
+            optimizer.param_groups, self.base_momentums, self.max_momentums, strict=True
+        ):
             _set_momentum(group, high, self.use_beta1)
             group["max_momentum"], group["base_momentum"] = high, low
 
@@ -77,7 +85,9 @@ class CyclicLR(_WithMomentum):
         last_epoch: int = -1,
     ) -> None:
         if mode not in ("triangular", "triangular2", "exp_range") and scale_fn is None:
-            raise ValueError(f"CyclicLR: mode is 'triangular', 'triangular2' or 'exp_range', got {mode!r}")
+            raise ValueError(
+                f"CyclicLR: mode is 'triangular', 'triangular2' or 'exp_range', got {mode!r}"
+            )
         starts = _each("CyclicLR", optimizer, base_lr)
         if last_epoch == -1:
             for start, group in zip(starts, optimizer.param_groups, strict=True):
@@ -89,7 +99,9 @@ class CyclicLR(_WithMomentum):
         self.mode = mode
         self.gamma = gamma
         self._scale_fn_custom = scale_fn
-        self.scale_mode = scale_mode if scale_fn is not None else "iterations" if mode == "exp_range" else "cycle"
+        self.scale_mode = (
+            scale_mode if scale_fn is not None else "iterations" if mode == "exp_range" else "cycle"
+        )
         self.cycle_momentum = cycle_momentum
         if cycle_momentum:
             self._start_momentum(optimizer, base_momentum, max_momentum, last_epoch)
@@ -99,7 +111,9 @@ class CyclicLR(_WithMomentum):
     def scale_fn(self, x: float) -> float:
         if self._scale_fn_custom is not None:
             return self._scale_fn_custom(x)
-        return {"triangular": 1.0, "triangular2": 1 / 2.0 ** (x - 1), "exp_range": self.gamma**x}[self.mode]
+        return {"triangular": 1.0, "triangular2": 1 / 2.0 ** (x - 1), "exp_range": self.gamma**x}[
+            self.mode
+        ]
 
     def get_lr(self) -> list[Any]:
         cycle = math.floor(1 + self.last_epoch / self.total_size)
@@ -107,17 +121,22 @@ class CyclicLR(_WithMomentum):
         height = x / self.step_ratio if x <= self.step_ratio else (x - 1) / (self.step_ratio - 1)
         height_scale = self.scale_fn(cycle if self.scale_mode == "cycle" else self.last_epoch)
         if self.cycle_momentum:
-            for group, low, high in zip(self._groups, self.base_momentums, self.max_momentums, strict=True):
+            for group, low, high in zip(
+                self._groups, self.base_momentums, self.max_momentums, strict=True
+            ):
                 _set_momentum(group, high - (high - low) * height * height_scale, self.use_beta1)
         return [
-            low + (high - low) * height * height_scale for low, high in zip(self.base_lrs, self.max_lrs, strict=True)
+            low + (high - low) * height * height_scale
+            for low, high in zip(self.base_lrs, self.max_lrs, strict=True)
         ]
 
     def state_dict(self) -> dict[str, Any]:
         return super().state_dict() | {"_scale_fn_custom": None}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        super().load_state_dict({name: value for name, value in state_dict.items() if name != "_scale_fn_custom"})
+        super().load_state_dict(
+            {name: value for name, value in state_dict.items() if name != "_scale_fn_custom"}
+        )
 
 
 def _cosine(start: float, end: float, share: float) -> float:
@@ -157,16 +176,24 @@ class OneCycleLR(_WithMomentum):
                 raise ValueError("OneCycleLR: pass total_steps, or epochs and steps_per_epoch")
             total_steps = epochs * steps_per_epoch
         if not isinstance(total_steps, int) or total_steps <= 0:
-            raise ValueError(f"OneCycleLR: the number of steps must be a positive integer, got {total_steps}")
+            raise ValueError(
+                f"OneCycleLR: the number of steps must be a positive integer, got {total_steps}"
+            )
         if not isinstance(pct_start, float) or not 0 <= pct_start <= 1:
-            raise ValueError(f"OneCycleLR: pct_start must be a float between 0 and 1, got {pct_start}")
+            raise ValueError(
+                f"OneCycleLR: pct_start must be a float between 0 and 1, got {pct_start}"
+            )
         if anneal_strategy not in ("cos", "linear"):
-            raise ValueError(f"OneCycleLR: anneal_strategy is 'cos' or 'linear', got {anneal_strategy!r}")
+            raise ValueError(
+                f"OneCycleLR: anneal_strategy is 'cos' or 'linear', got {anneal_strategy!r}"
+            )
         self.total_steps = total_steps
         self._anneal_func_type = anneal_strategy
         self._phases = _phases(total_steps, pct_start, three_phase)
         if last_epoch == -1:
-            for group, most in zip(optimizer.param_groups, _each("OneCycleLR", optimizer, max_lr), strict=True):
+            for group, most in zip(
+                optimizer.param_groups, _each("OneCycleLR", optimizer, max_lr), strict=True
+            ):
                 group["initial_lr"], group["max_lr"] = most / div_factor, most
                 group["min_lr"] = group["initial_lr"] / final_div_factor
         self.cycle_momentum = cycle_momentum
@@ -177,7 +204,9 @@ class OneCycleLR(_WithMomentum):
     def get_lr(self) -> list[Any]:
         now = self.last_epoch
         if now > self.total_steps:
-            raise ValueError(f"OneCycleLR: step {now} of {self.total_steps}; make it with more total_steps")
+            raise ValueError(
+                f"OneCycleLR: step {now} of {self.total_steps}; make it with more total_steps"
+            )
         before = 0.0
         end, start_rate, end_rate, start_momentum, end_momentum = self._phases[-1]
         for phase in self._phases:
@@ -189,7 +218,11 @@ class OneCycleLR(_WithMomentum):
         between = _cosine if self._anneal_func_type == "cos" else _line
         if self.cycle_momentum:
             for group in self._groups:
-                _set_momentum(group, between(group[start_momentum], group[end_momentum], share), self.use_beta1)
+                _set_momentum(
+                    group,
+                    between(group[start_momentum], group[end_momentum], share),
+                    self.use_beta1,
+                )
         return [between(group[start_rate], group[end_rate], share) for group in self._groups]
 
 

@@ -10,12 +10,12 @@ from collections.abc import Iterable
 from typing import Any
 
 from rushlight.core.errors import RushlightError
-from rushlight.ops import creation
-from rushlight.ops.inplace import prepare_copy
-from rushlight.ops.moves import Moves
-from rushlight.ops.queries import finfo
+from rushlight.ops.create import creation
+from rushlight.ops.optim.whole_steps import Moves
+from rushlight.ops.surface.inplace import prepare_copy
+from rushlight.ops.surface.queries import finfo
 from rushlight.optim.optimizer import Group, Optimizer, check_options
-from rushlight.tape.state import no_grad
+from rushlight.tape.record.state import no_grad
 from rushlight.tensor import Tensor
 
 
@@ -45,7 +45,13 @@ class Adafactor(Optimizer):
             raise ValueError(f"Adafactor: epsilon1 should be >= 0, got {eps[0]}")
         if d < 1:
             raise ValueError(f"Adafactor: the clipping threshold d should be >= 1, got {d}")
-        options = {"lr": lr, "beta2_decay": beta2_decay, "eps": eps, "d": d, "weight_decay": weight_decay}
+        options = {
+            "lr": lr,
+            "beta2_decay": beta2_decay,
+            "eps": eps,
+            "d": d,
+            "weight_decay": weight_decay,
+        }
         super().__init__(params, {**options, "foreach": foreach, "maximize": maximize})
 
     def prepare(self, group: Group, moves: Moves) -> None:
@@ -75,7 +81,9 @@ def _start(p: Tensor) -> dict[str, Any]:
     return {"step": 0, "row_var": made[0], "col_var": made[1]}
 
 
-def _adapted(p: Any, g: Any, state: dict[str, Any], group: Group, step: int) -> list[tuple[Any, Any]]:
+def _adapted(
+    p: Any, g: Any, state: dict[str, Any], group: Group, step: int
+) -> list[tuple[Any, Any]]:
     """The parameter and its state, each with its new value."""
     lr, (least, least_size) = float(group["lr"]), group["eps"]
     least = finfo(p.dtype).eps if least is None else least
@@ -83,7 +91,9 @@ def _adapted(p: Any, g: Any, state: dict[str, Any], group: Group, step: int) -> 
     size = max(least_size, p.norm(2).item() / math.sqrt(p.numel()))
     if p.ndim > 1:
         rows = state["row_var"].lerp(g.norm(2, dim=-1, keepdim=True).square() / g.shape[-1], share)
-        columns = state["col_var"].lerp(g.norm(2, dim=-2, keepdim=True).square() / g.shape[-2], share)
+        columns = state["col_var"].lerp(
+            g.norm(2, dim=-2, keepdim=True).square() / g.shape[-2], share
+        )
         squares = rows @ columns / rows.mean(dim=-2, keepdim=True).clamp(min=least)
         kept = [(state["row_var"], rows), (state["col_var"], columns)]
     else:
@@ -119,18 +129,32 @@ class Muon(Optimizer):
     ) -> None:
         check_options(lr=lr, momentum=momentum, weight_decay=weight_decay)
         if adjust_lr_fn is not None and adjust_lr_fn not in _ADJUSTMENTS:
-            raise ValueError(f"Muon: adjust_lr_fn {adjust_lr_fn!r} is not one of {', '.join(_ADJUSTMENTS)}")
+            raise ValueError(
+                f"Muon: adjust_lr_fn {adjust_lr_fn!r} is not one of {', '.join(_ADJUSTMENTS)}"
+            )
         if ns_steps >= 100 or len(ns_coefficients) != 3:
             raise ValueError(
                 f"Muon: fewer than 100 steps of 3 coefficients are expected, got {ns_steps}, {ns_coefficients}"
             )
-        options = {"lr": lr, "weight_decay": weight_decay, "momentum": momentum, "nesterov": nesterov, "eps": eps}
-        more = {"ns_coefficients": ns_coefficients, "ns_steps": ns_steps, "adjust_lr_fn": adjust_lr_fn}
+        options = {
+            "lr": lr,
+            "weight_decay": weight_decay,
+            "momentum": momentum,
+            "nesterov": nesterov,
+            "eps": eps,
+        }
+        more = {
+            "ns_coefficients": ns_coefficients,
+            "ns_steps": ns_steps,
+            "adjust_lr_fn": adjust_lr_fn,
+        }
         super().__init__(params, {**options, **more})
         for group in self.param_groups:
             for p in group["params"]:
                 if p.ndim != 2:
-                    raise ValueError(f"Muon only supports 2D parameters, whereas a parameter has shape {list(p.shape)}")
+                    raise ValueError(
+                        f"Muon only supports 2D parameters, whereas a parameter has shape {list(p.shape)}"
+                    )
 
     def prepare(self, group: Group, moves: Moves) -> None:
         lr, momentum = float(group["lr"]), group["momentum"]
@@ -140,15 +164,21 @@ class Muon(Optimizer):
                 if g is None:
                     continue
                 if g.is_sparse or g.dtype.kind == "c":
-                    raise RushlightError("Muon does not support sparse gradients or complex parameters")
+                    raise RushlightError(
+                        "Muon does not support sparse gradients or complex parameters"
+                    )
                 state, p = self.state.get(parameter), parameter.detach()
                 if not state:
                     state = {"momentum_buffer": creation.zeros_like(p)}
                     moves.begin(self.state, parameter, state)
                 buffer = state["momentum_buffer"].lerp(g, 1 - momentum)
-                update = _orthogonal(g.lerp(buffer, momentum) if group["nesterov"] else buffer, group)
+                update = _orthogonal(
+                    g.lerp(buffer, momentum) if group["nesterov"] else buffer, group
+                )
                 scale = _ADJUSTMENTS[group["adjust_lr_fn"] or "original"](*p.shape)
-                new = (p * (1 - lr * group["weight_decay"])).add(update.to(p.dtype), alpha=-lr * scale)
+                new = (p * (1 - lr * group["weight_decay"])).add(
+                    update.to(p.dtype), alpha=-lr * scale
+                )
                 moves.writes.append(prepare_copy(state["momentum_buffer"], buffer))
                 moves.writes.append(prepare_copy(p, new))
 

@@ -8,14 +8,14 @@ from operator import itemgetter, setitem
 from typing import Any
 
 from rushlight.core.errors import SparseOperandError
-from rushlight.ops import creation
-from rushlight.ops.inplace import Update, prepare_copy
-from rushlight.ops.moves import Moves
-from rushlight.ops.steps import taken
+from rushlight.ops.create import creation
+from rushlight.ops.optim.differentiable import taken
+from rushlight.ops.optim.whole_steps import Moves
+from rushlight.ops.surface.inplace import Update, prepare_copy
 from rushlight.optim.optimizer import Group, Optimizer
 from rushlight.optim.rows import move_rows
-from rushlight.tape.state import enable_grad
-from rushlight.tape.value import Leaf
+from rushlight.tape.record.state import enable_grad
+from rushlight.tape.record.value import Leaf
 from rushlight.tensor import Tensor
 
 State = dict[str, Any]
@@ -24,7 +24,11 @@ State = dict[str, Any]
 @functools.cache
 def _picker(names: tuple[str, ...]) -> Callable[[State], tuple[Any, ...]]:
     """What gives the values of some names of a state."""
-    return itemgetter(*names) if len(names) > 1 else lambda state: tuple([state[name] for name in names])
+    return (
+        itemgetter(*names)
+        if len(names) > 1
+        else lambda state: tuple([state[name] for name in names])
+    )
 
 
 class FusedOptimizer(Optimizer):
@@ -77,7 +81,11 @@ class FusedOptimizer(Optimizer):
             else:
                 if step != count:
                     change = {"step": step}
-                    count, update, numbers = step, self.update(group, change), self.numbers(group, change)
+                    count, update, numbers = (
+                        step,
+                        self.update(group, change),
+                        self.numbers(group, change),
+                    )
                 put((setitem, state, "step", step))
             if repeats:
                 seen.update(change if not by_step else {"step": step})
@@ -100,7 +108,9 @@ class FusedOptimizer(Optimizer):
     def prepare_on_tape(self, group: Group, moves: Moves) -> None:
         """The same formula as an op with a derivative; parameters that are results get a record, leaves cannot."""
         if group.get("foreach"):
-            raise AssertionError("_foreach ops don't support autograd: differentiable needs foreach=False or None")
+            raise AssertionError(
+                "_foreach ops don't support autograd: differentiable needs foreach=False or None"
+            )
         names = self.kept(group)
         for p in group["params"]:
             if p.grad is None:

@@ -8,14 +8,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from rushlight.core.errors import RushlightError
-from rushlight.ops import creation, views
-from rushlight.ops.inplace import finish_all, prepare_copy
-from rushlight.ops.moves import Moves
+from rushlight.ops.create import creation
+from rushlight.ops.optim.whole_steps import Moves
+from rushlight.ops.surface.inplace import finish_all, prepare_copy
+from rushlight.ops.view import views
 from rushlight.optim.optimizer import Optimizer
-from rushlight.tape.state import enable_grad, no_grad
+from rushlight.tape.record.state import enable_grad, no_grad
 from rushlight.tensor import Tensor
 
-_RISE, _SLOPE = 1e-4, 0.9  # of Wolfe's conditions: how much of the promised fall, how flat it must become
+_RISE, _SLOPE = (
+    1e-4,
+    0.9,
+)  # of Wolfe's conditions: how much of the promised fall, how flat it must become
 _LEAST_BRACKET = 1e-9
 
 
@@ -51,7 +55,9 @@ def _lowest_between(a: _Point, b: _Point, bounds: tuple[float, float] | None = N
 class _LineSearch:
     """Looks along a direction for a point that fulfils Wolfe's conditions."""
 
-    def __init__(self, evaluate: Callable[[float], _Point], start: _Point, size: float, most: int) -> None:
+    def __init__(
+        self, evaluate: Callable[[float], _Point], start: _Point, size: float, most: int
+    ) -> None:
         self.evaluate, self.start, self.size, self.most = evaluate, start, size, most
         self.calls = 0
 
@@ -134,19 +140,31 @@ class LBFGS(Optimizer):
         if lr < 0:
             raise ValueError(f"LBFGS: lr must not be negative, got {lr}")
         if line_search_fn not in (None, "strong_wolfe"):
-            raise RushlightError(f"LBFGS: line_search_fn is None or 'strong_wolfe', got {line_search_fn!r}")
-        options = {"lr": lr, "max_iter": max_iter, "max_eval": max_iter * 5 // 4 if max_eval is None else max_eval}
+            raise RushlightError(
+                f"LBFGS: line_search_fn is None or 'strong_wolfe', got {line_search_fn!r}"
+            )
+        options = {
+            "lr": lr,
+            "max_iter": max_iter,
+            "max_eval": max_iter * 5 // 4 if max_eval is None else max_eval,
+        }
         options |= {"tolerance_grad": tolerance_grad, "tolerance_change": tolerance_change}
-        super().__init__(params, {**options, "history_size": history_size, "line_search_fn": line_search_fn})
+        super().__init__(
+            params, {**options, "history_size": history_size, "line_search_fn": line_search_fn}
+        )
         if len(self.param_groups) != 1:
-            raise ValueError("LBFGS: all parameters are in one group; it takes no options for some of them")
+            raise ValueError(
+                "LBFGS: all parameters are in one group; it takes no options for some of them"
+            )
 
     @property
     def _params(self) -> list[Tensor]:
         return self.param_groups[0]["params"]
 
     def _gradient(self) -> Any:
-        parts = [creation.zeros_like(p) if p.grad is None else p.grad.detach() for p in self._params]
+        parts = [
+            creation.zeros_like(p) if p.grad is None else p.grad.detach() for p in self._params
+        ]
         return views.cat([views.reshape(_reals(part), (-1,)) for part in parts])
 
     def _move(self, t: float, direction: Any) -> None:
@@ -174,7 +192,9 @@ class LBFGS(Optimizer):
         if closure is None:
             raise TypeError("LBFGS.step: a closure that computes the loss anew is needed")
         known: dict[str, Any] = self.state.get(self._params[0], {})
-        state = {name: list(value) if isinstance(value, list) else value for name, value in known.items()}
+        state = {
+            name: list(value) if isinstance(value, list) else value for name, value in known.items()
+        }
         back = [prepare_copy(p.detach(), p.detach().clone()) for p in self._params]
         try:
             loss = self._step(closure, state)
@@ -217,19 +237,30 @@ class LBFGS(Optimizer):
             state["func_evals"] += made
             moved = direction.abs().max().item() * abs(t)
             flat = now.gradient.abs().max().item() <= group["tolerance_grad"]
-            stands = moved <= group["tolerance_change"] or abs(now.loss - before) < group["tolerance_change"]
+            stands = (
+                moved <= group["tolerance_change"]
+                or abs(now.loss - before) < group["tolerance_change"]
+            )
             if last or calls >= group["max_eval"] or flat or stands:
                 break
         return first
 
     def _advance(
-        self, closure: Callable[[], Any], t: float, direction: Any, now: _Point, left: int, last: bool
+        self,
+        closure: Callable[[], Any],
+        t: float,
+        direction: Any,
+        now: _Point,
+        left: int,
+        last: bool,
     ) -> tuple[_Point, int]:
         """Make a step; the new point, and how often the loss was computed for it."""
         if self.param_groups[0]["line_search_fn"] is not None:
             start = _Point(0.0, now.loss, now.gradient, now.slope)
             size = direction.abs().max().item()
-            search = _LineSearch(lambda at: self._evaluate(closure, at, direction), start, size, left)
+            search = _LineSearch(
+                lambda at: self._evaluate(closure, at, direction), start, size, left
+            )
             found = search.run(t)
             self._move(found.t, direction)
             return found, search.calls
@@ -258,7 +289,9 @@ class LBFGS(Optimizer):
             state["H_diag"] = along / y.dot(y).item()
         q = -gradient
         shares = []
-        for change, step, factor in zip(reversed(changes), reversed(steps), reversed(ro), strict=True):
+        for change, step, factor in zip(
+            reversed(changes), reversed(steps), reversed(ro), strict=True
+        ):
             share = step.dot(q).item() * factor
             shares.append(share)
             q = q - change * share

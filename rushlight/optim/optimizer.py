@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from rushlight.core.errors import RushlightError, SparseOperandError
-from rushlight.ops import elementwise as e
-from rushlight.ops.inplace import finish_all
-from rushlight.ops.moves import Moves
-from rushlight.tape.state import enable_grad, no_grad
-from rushlight.tape.value import Leaf
+from rushlight.ops.optim.whole_steps import Moves
+from rushlight.ops.pointwise import arithmetic as e
+from rushlight.ops.surface.inplace import finish_all
+from rushlight.tape.record.state import enable_grad, no_grad
+from rushlight.tape.record.value import Leaf
 from rushlight.tensor import Handle, Tensor
 
 Group = dict[str, Any]
@@ -31,7 +31,9 @@ class Optimizer:
 
     def __init__(self, params: Iterable[Any], defaults: dict[str, Any]) -> None:
         if isinstance(params, Tensor):
-            raise TypeError("an optimiser takes an iterable of parameters or of dicts; put the tensor in a list")
+            raise TypeError(
+                "an optimiser takes an iterable of parameters or of dicts; put the tensor in a list"
+            )
         check_switches(type(self).__name__, defaults)
         self.defaults = defaults
         self._hooks: dict[str, dict[int, Callable[..., Any]]] = {}
@@ -39,7 +41,9 @@ class Optimizer:
         self.param_groups: list[Group] = []
         groups = list(params)
         if not groups:
-            raise ValueError("an optimiser was given no parameters; was model.parameters() used up before?")
+            raise ValueError(
+                "an optimiser was given no parameters; was model.parameters() used up before?"
+            )
         for group in groups if isinstance(groups[0], dict) else [{"params": groups}]:
             self.add_param_group(group)
 
@@ -51,15 +55,21 @@ class Optimizer:
         listed, names = _with_names([given] if isinstance(given, Tensor) else list(given))
         repeats = len({id(p) for p in listed}) < len(listed)
         if repeats:
-            warnings.warn("an optimiser's group has a parameter twice; it will be changed twice", stacklevel=3)
+            warnings.warn(
+                "an optimiser's group has a parameter twice; it will be changed twice", stacklevel=3
+            )
         known = {id(p) for group in self.param_groups for p in group["params"]}
         for p in listed:
             if not isinstance(p, Tensor):
                 raise TypeError(f"an optimiser takes tensors, got {type(p).__name__}")
             if not p.is_leaf and not p.retains_grad and not self.defaults.get("differentiable"):
-                raise ValueError(f"an optimiser takes leaves; a result (shape {list(p.shape)}) has no .grad")
+                raise ValueError(
+                    f"an optimiser takes leaves; a result (shape {list(p.shape)}) has no .grad"
+                )
             if id(p) in known:
-                raise ValueError(f"a parameter of shape {list(p.shape)} is given twice; each belongs to one group")
+                raise ValueError(
+                    f"a parameter of shape {list(p.shape)} is given twice; each belongs to one group"
+                )
         group = {**self.defaults, **param_group, "params": listed}
         if self.param_groups and ("param_names" in self.param_groups[0]) != (names is not None):
             raise ValueError("an optimiser's parameters have names in all groups or in none")
@@ -125,19 +135,27 @@ class Optimizer:
         """Call `hook(optimizer, args, kwargs)` after each step."""
         return self._add_hook("stepped", hook)
 
-    def register_state_dict_pre_hook(self, hook: Callable[..., Any], prepend: bool = False) -> Handle:
+    def register_state_dict_pre_hook(
+        self, hook: Callable[..., Any], prepend: bool = False
+    ) -> Handle:
         """Call `hook(optimizer)` before the state is read."""
         return self._add_hook("read", hook, prepend)
 
-    def register_state_dict_post_hook(self, hook: Callable[..., Any], prepend: bool = False) -> Handle:
+    def register_state_dict_post_hook(
+        self, hook: Callable[..., Any], prepend: bool = False
+    ) -> Handle:
         """Call `hook(optimizer, state_dict)` after the state is read; what it returns, if anything, takes its place."""
         return self._add_hook("was read", hook, prepend)
 
-    def register_load_state_dict_pre_hook(self, hook: Callable[..., Any], prepend: bool = False) -> Handle:
+    def register_load_state_dict_pre_hook(
+        self, hook: Callable[..., Any], prepend: bool = False
+    ) -> Handle:
         """Call `hook(optimizer, state_dict)` before loading; what it returns, if anything, is loaded instead."""
         return self._add_hook("load", hook, prepend)
 
-    def register_load_state_dict_post_hook(self, hook: Callable[..., Any], prepend: bool = False) -> Handle:
+    def register_load_state_dict_post_hook(
+        self, hook: Callable[..., Any], prepend: bool = False
+    ) -> Handle:
         """Call `hook(optimizer)` after loading."""
         return self._add_hook("was loaded", hook, prepend)
 
@@ -197,8 +215,13 @@ class Optimizer:
                 continue
             fresh[p] = {name: _copied(name, value, p) for name, value in kept.items()}
         pairs = zip(self.param_groups, groups, strict=True)
-        options = [(own, {name: value for name, value in group.items() if name != "params"}) for own, group in pairs]
-        finish_all([], [(setattr, self, "state", fresh), *[(own.update, new) for own, new in options]])
+        options = [
+            (own, {name: value for name, value in group.items() if name != "params"})
+            for own, group in pairs
+        ]
+        finish_all(
+            [], [(setattr, self, "state", fresh), *[(own.update, new) for own, new in options]]
+        )
         for hook in list(self._hooks.get("was loaded", {}).values()):
             hook(self)
 
@@ -234,7 +257,9 @@ def _watched(step: Callable[..., Any]) -> Callable[..., Any]:
         if not (hooks or _before_step or _after_step):
             return step(self, *args, **named)
         hooks = hooks or {}
-        if self.__dict__.get("_stepping") or not (_before_step or _after_step or "step" in hooks or "stepped" in hooks):
+        if self.__dict__.get("_stepping") or not (
+            _before_step or _after_step or "step" in hooks or "stepped" in hooks
+        ):
             return step(self, *args, **named)
         self._stepping = True
         try:
@@ -283,7 +308,9 @@ def _copied(name: str, value: Any, p: Tensor) -> Any:
     if name == "step":
         return int(value.item())
     with no_grad():
-        moved = value.detach().to(device=p.device, dtype=p.dtype if value.is_floating_point() else None)
+        moved = value.detach().to(
+            device=p.device, dtype=p.dtype if value.is_floating_point() else None
+        )
         return e.clone(moved)
 
 
@@ -292,7 +319,9 @@ def check_switches(name: str, defaults: Group) -> None:
     if defaults.get("fused") and defaults.get("differentiable"):
         raise RushlightError(f"{name}: `fused` does not support `differentiable`; leave one out")
     if defaults.get("fused") and defaults.get("foreach"):
-        raise RushlightError(f"{name}: `fused` and `foreach` cannot be `True` together; here every step is fused")
+        raise RushlightError(
+            f"{name}: `fused` and `foreach` cannot be `True` together; here every step is fused"
+        )
 
 
 def check_capturable(group: Group) -> None:
@@ -307,7 +336,11 @@ def check_capturable(group: Group) -> None:
 def rate_of(group: Group) -> Any:
     """The learning rate as a number; as the tensor it may be where the step is on the tape."""
     lr = group["lr"]
-    return lr if lr.__class__ is float or (group.get("differentiable") and isinstance(lr, Tensor)) else float(lr)
+    return (
+        lr
+        if lr.__class__ is float or (group.get("differentiable") and isinstance(lr, Tensor))
+        else float(lr)
+    )
 
 
 def check_options(**options: Any) -> None:

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from rushlight.ops.inplace import Update
-from rushlight.ops.moves import Moves
-from rushlight.ops.sparse_rows import prepare_rows
-from rushlight.tape.state import no_grad
+from rushlight.ops.nn.sparse_embedding import prepare_rows
+from rushlight.ops.optim.whole_steps import Moves
+from rushlight.ops.surface.inplace import Update
+from rushlight.tape.record.state import no_grad
 
 
-def move_rows(moves: Moves, update: Update, values: tuple[Any, ...], params: tuple[float, ...]) -> None:
+def move_rows(
+    moves: Moves, update: Update, values: tuple[Any, ...], params: tuple[float, ...]
+) -> None:
     """`update(values, params)` of the rows that the gradient, the last of the values, has; the others stay as they are."""
     *targets, grad = values
     with no_grad():
@@ -23,4 +25,6 @@ def move_rows(moves: Moves, update: Update, values: tuple[Any, ...], params: tup
             return
         rows = [target.detach().index_select(0, at) for target in targets]
         update((*rows, whole.values()), params)
-        moves.writes += [prepare_rows(target, at, row, False) for target, row in zip(targets, rows, strict=True)]
+        moves.writes += [
+            prepare_rows(target, at, row, False) for target, row in zip(targets, rows, strict=True)
+        ]

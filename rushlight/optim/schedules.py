@@ -56,14 +56,20 @@ class LRScheduler:
 
     def __init__(self, optimizer: Optimizer, last_epoch: int = -1) -> None:
         if not isinstance(optimizer, Optimizer):
-            raise TypeError(f"{type(self).__name__}: an Optimizer is needed, got {type(optimizer).__name__}")
+            raise TypeError(
+                f"{type(self).__name__}: an Optimizer is needed, got {type(optimizer).__name__}"
+            )
         for i, group in enumerate(optimizer.param_groups):
             if last_epoch == -1:
                 group.setdefault("initial_lr", group["lr"])
             elif "initial_lr" not in group:
-                raise KeyError(f"group {i} has no 'initial_lr': to resume, load the optimiser's state first")
+                raise KeyError(
+                    f"group {i} has no 'initial_lr': to resume, load the optimiser's state first"
+                )
         self.optimizer = optimizer
-        self.base_lrs: list[float] = [float(group["initial_lr"]) for group in optimizer.param_groups]
+        self.base_lrs: list[float] = [
+            float(group["initial_lr"]) for group in optimizer.param_groups
+        ]
         self.last_epoch = last_epoch
         self._initial_step()
 
@@ -135,7 +141,9 @@ class LambdaLR(LRScheduler):
         count = len(optimizer.param_groups)
         self.lr_lambdas = [lr_lambda] * count if callable(lr_lambda) else list(lr_lambda)
         if len(self.lr_lambdas) != count:
-            raise ValueError(f"{type(self).__name__}: {len(self.lr_lambdas)} functions for {count} groups")
+            raise ValueError(
+                f"{type(self).__name__}: {len(self.lr_lambdas)} functions for {count} groups"
+            )
         super().__init__(optimizer, last_epoch)
 
     def get_lr(self) -> list[Any]:
@@ -146,7 +154,9 @@ class LambdaLR(LRScheduler):
         """Functions that are objects say what they hold; plain ones are left out."""
         state = super().state_dict()
         plain = type(lambda: None)
-        state["lr_lambdas"] = [None if isinstance(f, plain) else dict(f.__dict__) for f in self.lr_lambdas]
+        state["lr_lambdas"] = [
+            None if isinstance(f, plain) else dict(f.__dict__) for f in self.lr_lambdas
+        ]
         return state
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
@@ -173,7 +183,9 @@ class MultiplicativeLR(LambdaLR):
 class StepLR(LRScheduler):
     """The rate times `gamma` after every `step_size` epochs."""
 
-    def __init__(self, optimizer: Optimizer, step_size: int, gamma: float = 0.1, last_epoch: int = -1) -> None:
+    def __init__(
+        self, optimizer: Optimizer, step_size: int, gamma: float = 0.1, last_epoch: int = -1
+    ) -> None:
         self.step_size = step_size
         self.gamma = gamma
         super().__init__(optimizer, last_epoch)
@@ -184,14 +196,20 @@ class StepLR(LRScheduler):
         return [rate * self.gamma for rate in self._rates]
 
     def _get_closed_form_lr(self) -> list[Any]:
-        return [start * self.gamma ** (self.last_epoch // self.step_size) for start in self.base_lrs]
+        return [
+            start * self.gamma ** (self.last_epoch // self.step_size) for start in self.base_lrs
+        ]
 
 
 class MultiStepLR(LRScheduler):
     """The rate times `gamma` at each of the milestones."""
 
     def __init__(
-        self, optimizer: Optimizer, milestones: Iterable[int], gamma: float = 0.1, last_epoch: int = -1
+        self,
+        optimizer: Optimizer,
+        milestones: Iterable[int],
+        gamma: float = 0.1,
+        last_epoch: int = -1,
     ) -> None:
         self.milestones = Counter(milestones)
         self.gamma = gamma
@@ -202,7 +220,9 @@ class MultiStepLR(LRScheduler):
         return [rate * self.gamma**times for rate in self._rates] if times else self._rates
 
     def _get_closed_form_lr(self) -> list[Any]:
-        passed = sum(times for milestone, times in self.milestones.items() if milestone <= self.last_epoch)
+        passed = sum(
+            times for milestone, times in self.milestones.items() if milestone <= self.last_epoch
+        )
         return [start * self.gamma**passed for start in self.base_lrs]
 
 
@@ -224,7 +244,11 @@ class ConstantLR(LRScheduler):
     """The rate times a factor until `total_iters` steps have been made."""
 
     def __init__(
-        self, optimizer: Optimizer, factor: float = 1.0 / 3, total_iters: int = 5, last_epoch: int = -1
+        self,
+        optimizer: Optimizer,
+        factor: float = 1.0 / 3,
+        total_iters: int = 5,
+        last_epoch: int = -1,
     ) -> None:
         if not 0 <= factor <= 1:
             raise ValueError(f"ConstantLR: factor must lie between 0 and 1, got {factor}")
@@ -285,7 +309,9 @@ class LinearLR(LRScheduler):
 class PolynomialLR(LRScheduler):
     """The starting rate times (1 - epoch / total_iters) ** power, down to 0."""
 
-    def __init__(self, optimizer: Optimizer, total_iters: int = 5, power: float = 1.0, last_epoch: int = -1) -> None:
+    def __init__(
+        self, optimizer: Optimizer, total_iters: int = 5, power: float = 1.0, last_epoch: int = -1
+    ) -> None:
         self.total_iters = total_iters
         self.power = power
         super().__init__(optimizer, last_epoch)
@@ -293,7 +319,10 @@ class PolynomialLR(LRScheduler):
     def get_lr(self) -> list[Any]:
         if self._is_initial or self.last_epoch > self.total_iters:
             return self._rates
-        left, before = 1.0 - self.last_epoch / self.total_iters, 1.0 - (self.last_epoch - 1) / self.total_iters
+        left, before = (
+            1.0 - self.last_epoch / self.total_iters,
+            1.0 - (self.last_epoch - 1) / self.total_iters,
+        )
         return [rate * (left / before) ** self.power for rate in self._rates]
 
     def _get_closed_form_lr(self) -> list[Any]:
@@ -304,7 +333,9 @@ class PolynomialLR(LRScheduler):
 class CosineAnnealingLR(LRScheduler):
     """From the starting rate down to `eta_min` in `T_max` epochs, along half a cosine, and up again."""
 
-    def __init__(self, optimizer: Optimizer, T_max: int, eta_min: float = 0.0, last_epoch: int = -1) -> None:
+    def __init__(
+        self, optimizer: Optimizer, T_max: int, eta_min: float = 0.0, last_epoch: int = -1
+    ) -> None:
         self.T_max = T_max
         self.eta_min = eta_min
         super().__init__(optimizer, last_epoch)
@@ -315,11 +346,15 @@ class CosineAnnealingLR(LRScheduler):
         t = self.last_epoch
         if self._step_count == 1 and t > 0:
             return self._get_closed_form_lr()
-        if (t - 1 - self.T_max) % (2 * self.T_max) == 0:  # from the lowest point there is no ratio to go on by
+        if (t - 1 - self.T_max) % (
+            2 * self.T_max
+        ) == 0:  # from the lowest point there is no ratio to go on by
             rise = (1 - math.cos(math.pi / self.T_max)) / 2
             pairs = zip(self._rates, self.base_lrs, strict=True)
             return [rate + (start - self.eta_min) * rise for rate, start in pairs]
-        ratio = (1 + math.cos(math.pi * t / self.T_max)) / (1 + math.cos(math.pi * (t - 1) / self.T_max))
+        ratio = (1 + math.cos(math.pi * t / self.T_max)) / (
+            1 + math.cos(math.pi * (t - 1) / self.T_max)
+        )
         return [ratio * (rate - self.eta_min) + self.eta_min for rate in self._rates]
 
     def _get_closed_form_lr(self) -> list[Any]:
@@ -331,7 +366,12 @@ class CosineAnnealingWarmRestarts(LRScheduler):
     """Half a cosine down to `eta_min` in `T_0` epochs, then from the top again, each time `T_mult` times as long."""
 
     def __init__(
-        self, optimizer: Optimizer, T_0: int, T_mult: int = 1, eta_min: float = 0.0, last_epoch: int = -1
+        self,
+        optimizer: Optimizer,
+        T_0: int,
+        T_mult: int = 1,
+        eta_min: float = 0.0,
+        last_epoch: int = -1,
     ) -> None:
         if not isinstance(T_0, int) or not isinstance(T_mult, int) or T_0 < 1 or T_mult < 1:
             raise ValueError(
@@ -368,7 +408,9 @@ class CosineAnnealingWarmRestarts(LRScheduler):
     def _find(self, epoch: float) -> None:
         """Which stretch an epoch lies in, and where in it."""
         if epoch < 0:
-            raise ValueError(f"CosineAnnealingWarmRestarts: epoch must not be negative, got {epoch}")
+            raise ValueError(
+                f"CosineAnnealingWarmRestarts: epoch must not be negative, got {epoch}"
+            )
         self.T_i, self.T_cur = self.T_0, epoch
         if self.T_mult == 1:
             self.T_cur = epoch % self.T_0

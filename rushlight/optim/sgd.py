@@ -6,14 +6,14 @@ from collections.abc import Iterable
 from typing import Any
 
 from rushlight.core.errors import SparseOperandError
-from rushlight.ops import creation
-from rushlight.ops.inplace import Update
-from rushlight.ops.moves import Moves
-from rushlight.ops.optimise import sgd
+from rushlight.ops.create import creation
+from rushlight.ops.optim.fused import sgd
+from rushlight.ops.optim.whole_steps import Moves
+from rushlight.ops.surface.inplace import Update
 from rushlight.optim.fused import FusedOptimizer, State
 from rushlight.optim.optimizer import Group, check_options, rate_of
 from rushlight.optim.rows import move_rows
-from rushlight.tape.value import Leaf
+from rushlight.tape.record.value import Leaf
 from rushlight.tensor import Tensor
 
 
@@ -40,16 +40,30 @@ class SGD(FusedOptimizer):
     ) -> None:
         check_options(lr=lr, momentum=momentum, weight_decay=weight_decay)
         if nesterov and (momentum <= 0 or dampening != 0):
-            raise ValueError(f"SGD: nesterov needs momentum and no dampening, got {momentum} and {dampening}")
-        options = {"lr": lr, "momentum": momentum, "dampening": dampening, "weight_decay": weight_decay}
-        switches = {"maximize": maximize, "foreach": foreach, "differentiable": differentiable, "fused": fused}
+            raise ValueError(
+                f"SGD: nesterov needs momentum and no dampening, got {momentum} and {dampening}"
+            )
+        options = {
+            "lr": lr,
+            "momentum": momentum,
+            "dampening": dampening,
+            "weight_decay": weight_decay,
+        }
+        switches = {
+            "maximize": maximize,
+            "foreach": foreach,
+            "differentiable": differentiable,
+            "fused": fused,
+        }
         super().__init__(params, {**options, "nesterov": nesterov, **switches})
 
     def kept(self, group: Group) -> tuple[str, ...]:
         return ("momentum_buffer",) if group["momentum"] else ()
 
     def update(self, group: Group, state: State) -> Update:
-        return sgd(group["momentum"] != 0, group["nesterov"], group["weight_decay"] != 0, group["maximize"])
+        return sgd(
+            group["momentum"] != 0, group["nesterov"], group["weight_decay"] != 0, group["maximize"]
+        )
 
     def numbers(self, group: Group, state: State) -> tuple[Any, ...]:
         lr, momentum, decay = rate_of(group), group["momentum"], group["weight_decay"]

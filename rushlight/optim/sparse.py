@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from rushlight.core.errors import RushlightError
-from rushlight.ops import creation
-from rushlight.ops.moves import Moves
-from rushlight.ops.optimise import adam
+from rushlight.ops.create import creation
+from rushlight.ops.optim.fused import adam
+from rushlight.ops.optim.whole_steps import Moves
 from rushlight.optim.fused import check_betas
 from rushlight.optim.optimizer import Group, Optimizer, check_options
 from rushlight.optim.rows import move_rows
@@ -29,12 +29,19 @@ class SparseAdam(Optimizer):
         check_options(lr=lr, eps=eps)
         if not lr > 0:
             raise ValueError(f"SparseAdam: lr must be above 0, got {lr}")
-        options = {"lr": lr, "betas": check_betas("SparseAdam", betas), "eps": eps, "maximize": maximize}
+        options = {
+            "lr": lr,
+            "betas": check_betas("SparseAdam", betas),
+            "eps": eps,
+            "maximize": maximize,
+        }
         super().__init__(params, options)
         for group in self.param_groups:
             for p in group["params"]:
                 if isinstance(p, SparseTensor):
-                    raise ValueError("SparseAdam requires dense parameter tensors; their gradients are what is sparse")
+                    raise ValueError(
+                        "SparseAdam requires dense parameter tensors; their gradients are what is sparse"
+                    )
 
     def prepare(self, group: Group, moves: Moves) -> None:
         first, second = group["betas"]
@@ -44,10 +51,16 @@ class SparseAdam(Optimizer):
             if grad is None:
                 continue
             if not isinstance(grad, SparseTensor):
-                raise RushlightError("SparseAdam does not support dense gradients, please consider Adam instead")
+                raise RushlightError(
+                    "SparseAdam does not support dense gradients, please consider Adam instead"
+                )
             state = self.state.get(p)
             if not state:
-                state = {"step": 0, "exp_avg": creation.zeros_like(p), "exp_avg_sq": creation.zeros_like(p)}
+                state = {
+                    "step": 0,
+                    "exp_avg": creation.zeros_like(p),
+                    "exp_avg_sq": creation.zeros_like(p),
+                }
                 moves.begin(self.state, p, state)
             step = state["step"] + 1
             # The root is not corrected before eps is added: the correction is in the rate.

@@ -9,10 +9,10 @@ from typing import Any
 
 from rushlight.nn.module import Module
 from rushlight.nn.norm import _BatchNorm
-from rushlight.ops.inplace import finish_all, prepare_copy
+from rushlight.ops.surface.inplace import finish_all, prepare_copy
 from rushlight.optim.optimizer import Group, Optimizer
 from rushlight.optim.schedules import LRScheduler
-from rushlight.tape.state import no_grad
+from rushlight.tape.record.state import no_grad
 from rushlight.tensor import Tensor, tensor
 
 __all__ = [
@@ -30,7 +30,9 @@ Average = Callable[[Any, Any, Any], Any]
 
 def _check_decay(decay: float) -> None:
     if not 0 <= decay <= 1:
-        raise ValueError(f"Invalid decay value {decay} provided. Please provide a value in [0,1] range.")
+        raise ValueError(
+            f"Invalid decay value {decay} provided. Please provide a value in [0,1] range."
+        )
 
 
 def get_ema_multi_avg_fn(decay: float = 0.999) -> Callable[[list[Any], list[Any], Any], None]:
@@ -51,7 +53,9 @@ def get_ema_multi_avg_fn(decay: float = 0.999) -> Callable[[list[Any], list[Any]
 def get_swa_multi_avg_fn() -> Callable[[list[Any], list[Any], Any], None]:
     """A function that puts another value into each of a list of means, in place."""
 
-    def moved(averaged_param_list: list[Any], current_param_list: list[Any], num_averaged: Any) -> None:
+    def moved(
+        averaged_param_list: list[Any], current_param_list: list[Any], num_averaged: Any
+    ) -> None:
         with no_grad():
             for average, now in zip(averaged_param_list, current_param_list, strict=True):
                 if average.dtype.kind in "fc":
@@ -102,7 +106,9 @@ class AveragedModel(Module):
     ) -> None:
         super().__init__()
         if avg_fn is not None and multi_avg_fn is not None:
-            raise AssertionError("AveragedModel: only one of avg_fn and multi_avg_fn should be provided")
+            raise AssertionError(
+                "AveragedModel: only one of avg_fn and multi_avg_fn should be provided"
+            )
         self.module = copy.deepcopy(model)
         if device is not None:
             self.module = self.module.to(device)
@@ -115,7 +121,11 @@ class AveragedModel(Module):
         return self.module(*args, **kwargs)
 
     def _averaged(self, model: Module) -> list[Any]:
-        return [*model.parameters(), *model.buffers()] if self.use_buffers else list(model.parameters())
+        return (
+            [*model.parameters(), *model.buffers()]
+            if self.use_buffers
+            else list(model.parameters())
+        )
 
     def update_parameters(self, model: Module) -> None:
         """Take the model's parameters into the average: all of them or, after an error, none."""
@@ -127,7 +137,10 @@ class AveragedModel(Module):
                 new = now
             elif self.avg_fn is not None:
                 pairs = zip(mine, now, strict=True)
-                new = [self.avg_fn(average, value, self.n_averaged.to(average.device)) for average, value in pairs]
+                new = [
+                    self.avg_fn(average, value, self.n_averaged.to(average.device))
+                    for average, value in pairs
+                ]
             else:
                 new = [average.clone() for average in mine]
                 (self.multi_avg_fn or get_swa_multi_avg_fn())(new, now, self.n_averaged)
@@ -135,7 +148,9 @@ class AveragedModel(Module):
             if not self.use_buffers:
                 moved += list(zip(self.module.buffers(), model.buffers(), strict=True))
             moved.append((self.n_averaged, self.n_averaged + 1))
-            finish_all([prepare_copy(own.detach(), given.detach().to(own.device)) for own, given in moved])
+            finish_all(
+                [prepare_copy(own.detach(), given.detach().to(own.device)) for own, given in moved]
+            )
 
 
 def update_bn(loader: Iterable[Any], model: Module, device: Any = None) -> None:
@@ -185,7 +200,9 @@ class SWALR(LRScheduler):
         for group, rate in zip(groups, rates, strict=True):
             group["swa_lr"] = rate
         if anneal_strategy not in ("cos", "linear"):
-            raise ValueError(f"anneal_strategy must by one of 'cos' or 'linear', instead got {anneal_strategy}")
+            raise ValueError(
+                f"anneal_strategy must by one of 'cos' or 'linear', instead got {anneal_strategy}"
+            )
         if not isinstance(anneal_epochs, int) or anneal_epochs < 0:
             raise ValueError(f"anneal_epochs must be equal or greater than 0, got {anneal_epochs}")
         self._anneal_strategy = anneal_strategy

@@ -153,7 +153,9 @@ def _y(x: Expr, order: int) -> Expr:
     inner = s.where(near & (x > 0.0), x, const(1.0, x.dtype))
     rest = _poly(inner * inner * (1 / 32) - 1.0, f"Y{order}_NEAR")
     low = s.log(inner) * _j_near(inner, order)
-    low = (low - 1.0 / inner) * (2 / math.pi) + rest * inner if order else low * (2 / math.pi) + rest
+    low = (
+        (low - 1.0 / inner) * (2 / math.pi) + rest * inner if order else low * (2 / math.pi) + rest
+    )
     end = s.where(x.eq(0.0), const(-math.inf, x.dtype), const(math.nan, x.dtype))
     return s.where(x > 0.0, s.where(near, low, _waves(x, order)[1]), end)
 
@@ -186,7 +188,9 @@ def airy(x: Expr) -> Expr:
     size = s.where(above, x, s.where(below, -x, const(_LOW, x.dtype)))
     root = s.sqrt(size)
     turn = size * root * (2 / 3)
-    high = _poly((2 * _HIGH_TURN) / s.where(above, turn, const(_HIGH_TURN, x.dtype)) - 1.0, "AIRY_FAR")
+    high = _poly(
+        (2 * _HIGH_TURN) / s.where(above, turn, const(_HIGH_TURN, x.dtype)) - 1.0, "AIRY_FAR"
+    )
     decayed = high * s.exp(-turn) * (0.5 / math.sqrt(math.pi)) * _inverse(root)
     ratio = _LOW_TURN / s.where(below, turn, const(_LOW_TURN, x.dtype))
     t = ratio * ratio * 2.0 - 1.0

@@ -126,12 +126,18 @@ def rounded(x: Expr, dtype: DType) -> Expr:
     dropped = 13 if dtype is float16 else 16
     n = bits_to(x, int32)
     # To the nearest, ties to even: what is dropped is added up to a carry.
-    near = bits_to((n + ((1 << (dropped - 1)) - 1) + ((n >> dropped) & 1)) & -(1 << dropped), float32)
+    near = bits_to(
+        (n + ((1 << (dropped - 1)) - 1) + ((n >> dropped) & 1)) & -(1 << dropped), float32
+    )
     if dtype is float16:
         size = absolute(x)
         even = (size + 0.5) - 0.5  # below the normal numbers all are multiples of one
         near = where(size < 2.0**-14, where(n < 0, -even, even), near)
-        near = where(near > 65504.0, const(math.inf, float32), where(near < -65504.0, const(-math.inf, float32), near))
+        near = where(
+            near > 65504.0,
+            const(math.inf, float32),
+            where(near < -65504.0, const(-math.inf, float32), near),
+        )
     return where(isnan(x), x, near)
 
 

@@ -45,7 +45,9 @@ def hypot(x: Expr, y: Expr) -> Expr:
     lift, _ = _lift(s.maximum(size, other))
     size, other = size * lift, other * lift
     length = s.sqrt(s.fma(size, size, other * other)) / lift
-    return s.where(s.absolute(x).eq(math.inf) | s.absolute(y).eq(math.inf), const(math.inf, x.dtype), length)
+    return s.where(
+        s.absolute(x).eq(math.inf) | s.absolute(y).eq(math.inf), const(math.inf, x.dtype), length
+    )
 
 
 def _same_sign(size: Expr, sign: Expr) -> Expr:
@@ -121,7 +123,9 @@ def _log_size(re: Expr, im: Expr) -> Expr:
     close = elementary.log1p((top - 1) * (top + 1) + low * low) * 0.5
     half = top > 2.0**120
     factor = s.where(half, const(0.25, re.dtype), const(1, re.dtype))
-    far = s.log(hypot(re * factor, im * factor)) + s.where(half, const(math.log(4), re.dtype), const(0, re.dtype))
+    far = s.log(hypot(re * factor, im * factor)) + s.where(
+        half, const(math.log(4), re.dtype), const(0, re.dtype)
+    )
     return s.where(near, close, far)
 
 

@@ -33,7 +33,9 @@ RULES: dict[str, Rule] = {
     "div": lambda g, out, x, y: (g / y, -(g * out) / y),
     "rem": lambda g, out, x, y: (g, -g * s.trunc(x / y)),
     "neg": lambda g, out, x: (-g,),
-    "abs": lambda g, out, x: (s.where(x > 0, g, s.where(x < 0, -g, s.where(s.isnan(x), x, const(0, x.dtype)))),),
+    "abs": lambda g, out, x: (
+        s.where(x > 0, g, s.where(x < 0, -g, s.where(s.isnan(x), x, const(0, x.dtype)))),
+    ),
     "fma": lambda g, out, x, y, z: (g * y, g * x, g),
     "min": lambda g, out, x, y: (_pick(g, x, y, x < y), _pick(g, x, y, y < x)),
     "max": lambda g, out, x, y: (_pick(g, x, y, x > y), _pick(g, x, y, y > x)),
@@ -99,10 +101,26 @@ def _rule_of(expr: Expr) -> Rule:
 
 
 # Constant almost everywhere: their derivative is zero, as PyTorch has it.
-FLAT = ("floor", "ceil", "round", "trunc", "eq", "ne", "lt", "le", "isnan", "and", "or", "xor", "not")
+FLAT = (
+    "floor",
+    "ceil",
+    "round",
+    "trunc",
+    "eq",
+    "ne",
+    "lt",
+    "le",
+    "isnan",
+    "and",
+    "or",
+    "xor",
+    "not",
+)
 
 
-def gradients(outs: Sequence[Expr], seeds: Sequence[Expr], wrt: Sequence[Expr]) -> list[Expr | None]:
+def gradients(
+    outs: Sequence[Expr], seeds: Sequence[Expr], wrt: Sequence[Expr]
+) -> list[Expr | None]:
     """For each of `wrt`, the sum over `outs` of seed times derivative; None where nothing depends on it."""
     sums: dict[Expr, Expr] = {}
     for out, seed in zip(outs, seeds, strict=True):

@@ -28,7 +28,21 @@ from rushlight.scalar.elementary_trigonometry import cos, sin
 from rushlight.scalar.ir import Expr, const, make, topological
 from rushlight.scalar.named import USES, Use
 
-__all__ = ["BOUNDS", "cos", "erf", "exp", "expm1", "log", "log1p", "log2", "log10", "lower", "power", "sin", "tanh"]
+__all__ = [
+    "BOUNDS",
+    "cos",
+    "erf",
+    "exp",
+    "expm1",
+    "log",
+    "log1p",
+    "log2",
+    "log10",
+    "lower",
+    "power",
+    "sin",
+    "tanh",
+]
 
 # Units in the last place that the error stays below, as (float32, float64). A device whose fma rounds twice may
 # exceed those of float32 by half a unit.

@@ -126,7 +126,9 @@ def times_half_of_one_plus_erf(x: Expr, factor: float) -> Expr:
     power = near * s.fma(near, horner(square, scaled[1::2]), horner(square, scaled[0::2]))
     whole = s.round_even(power)
     grown = bits(horner(power - whole, _HALF_POWER)) + (to_integer(whole) << format_of(x).mantissa)
-    rest = s.where(size > end, const(0.0, x.dtype), s.bits_to(grown, x.dtype))  # erfc(factor |x|) / 2
+    rest = s.where(
+        size > end, const(0.0, x.dtype), s.bits_to(grown, x.dtype)
+    )  # erfc(factor |x|) / 2
     return x * s.where(x < 0.0, rest, 1.0 - rest)
 
 
@@ -188,7 +190,9 @@ def log2(x: Expr) -> Expr:
 def log10(x: Expr) -> Expr:
     kind = format_of(x)
     whole, rest = _log_mantissa(x)
-    small = s.fma(rest, kind.log10_parts[0], s.fma(whole, kind.two_parts[1], rest * kind.log10_parts[1]))
+    small = s.fma(
+        rest, kind.log10_parts[0], s.fma(whole, kind.two_parts[1], rest * kind.log10_parts[1])
+    )
     return _log_domain(x, s.fma(whole, kind.two_parts[0], small))
 
 

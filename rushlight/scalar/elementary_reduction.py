@@ -154,7 +154,12 @@ def _multiply(low: Expr, high: Expr, words: list[Expr]) -> list[Expr]:
     columns: list[Expr] = []
     carry = const(0, int64)
     for place in range(last, -1, -1):
-        total = (by_low[place] & _WORD) + _upper(by_low[place + 1]) + (by_high[place + 1] & _WORD) + carry
+        total = (
+            (by_low[place] & _WORD)
+            + _upper(by_low[place + 1])
+            + (by_high[place + 1] & _WORD)
+            + carry
+        )
         if place < last:
             total = total + (by_high[place + 2] >> 32)
         columns.append(total & _WORD)

@@ -218,7 +218,9 @@ def lgamma(x: Expr) -> Expr:
     central = s.fma(t * (t - 1.0), low_polynomial(t), -log(size))
     safe = s.where(near, const(0.5, x.dtype), size)
     above = above_half(safe)
-    mirrored = log(math.pi / (safe * s.absolute(sin((safe - s.round_even(safe)) * math.pi)))) - above
+    mirrored = (
+        log(math.pi / (safe * s.absolute(sin((safe - s.round_even(safe)) * math.pi)))) - above
+    )
     mirrored = s.where(s.floor(safe).eq(safe), const(math.inf, x.dtype), mirrored)
     return s.where(near, central, s.where(s.isnan(x), x, s.where(x > 0.0, above, mirrored)))
 
@@ -298,7 +300,9 @@ _EULER = tuple(
         (-174611, 802857662698291200000),
     )
 )
-_LARGEST_FACTORIAL = 4  # beyond, n! is shared out over the factors of a power, lest that leave the range first
+_LARGEST_FACTORIAL = (
+    4  # beyond, n! is shared out over the factors of a power, lest that leave the range first
+)
 
 
 def _whole_power(x: Expr, n: int) -> Expr:
@@ -341,7 +345,9 @@ def polygamma(n: int, x: Expr) -> Expr:
         coefficients.append(coefficient * rising)
         rising *= (order + 2 * k + 1) * (order + 2 * k + 2)
     rest = s.fma(inverse, horner(inverse * inverse, tuple(coefficients)), 0.5) + end * (1 / n)
-    total = (total + _whole_power(numerator / end, order) * rest) * (1.0 if shared else float(math.factorial(n)))
+    total = (total + _whole_power(numerator / end, order) * rest) * (
+        1.0 if shared else float(math.factorial(n))
+    )
     above = total if n % 2 else -total
     angle = s.where(below, x - s.round_even(x), const(0.25, x.dtype)) * math.pi
     turned = horner(s.cos(angle) / s.sin(angle), _slopes_of_cotangent(n)) * math.pi**order

@@ -27,7 +27,12 @@ from rushlight.scalar.elementary_reduction import reduce_quarters
 from rushlight.scalar.ir import Expr, const
 
 # (sinh(x) - x) / x^3, of x^2, for x <= 1
-_SINH_SINGLE = (0.16666666646842135, 0.00833333967591706, 0.00019838101968683888, 2.8062802582276946e-06)
+_SINH_SINGLE = (
+    0.16666666646842135,
+    0.00833333967591706,
+    0.00019838101968683888,
+    2.8062802582276946e-06,
+)
 _SINH_DOUBLE = (
     0.16666666666666666,
     0.008333333333333333,

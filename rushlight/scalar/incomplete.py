@@ -73,7 +73,9 @@ def _uniform(a: Expr, x: Expr, exponent: Expr, decay: Expr) -> Expr:
 def _leading(a: Expr, x: Expr, log_gamma: Expr, decay: Expr) -> Expr:
     """x^a e^-x / gamma(a + 1), with log_gamma that of a + 1."""
     large = a >= _LARGE
-    grown = decay / (s.sqrt(a * (2 * math.pi)) * exp(stirling_tail(s.where(large, a, const(_LARGE, a.dtype)))))
+    grown = decay / (
+        s.sqrt(a * (2 * math.pi)) * exp(stirling_tail(s.where(large, a, const(_LARGE, a.dtype))))
+    )
     # Beyond the cap it is 0 for every a < 8, and the power would overflow.
     cap = const(800.0 if x.dtype is float64 else 150.0, x.dtype)
     base = s.where(x > cap, cap, x)

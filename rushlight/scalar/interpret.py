@@ -14,7 +14,9 @@ from rushlight.scalar.ir import LEAVES, Expr, topological
 Arithmetic = Mapping[str, Callable[..., Any]]
 
 
-def evaluate(roots: Sequence[Expr], leaf: Callable[[Expr], Any], arithmetic: Arithmetic) -> list[Any]:
+def evaluate(
+    roots: Sequence[Expr], leaf: Callable[[Expr], Any], arithmetic: Arithmetic
+) -> list[Any]:
     """The value of each root. `leaf` gives the values of leaves, constants included."""
     values: dict[Expr, Any] = {}
     for expr in topological(list(roots)):

@@ -178,7 +178,9 @@ def _arc(size: Expr, other: Expr) -> tuple[Expr, Expr]:
     above = s.where(flat, size, s.where(steep, -other, size - other))
     below = s.where(flat, other, s.where(steep, size, size + other))
     below = s.where(below.eq(0.0), const(1.0, size.dtype), below)
-    count = s.where(flat, const(0.0, size.dtype), s.where(steep, const(2.0, size.dtype), const(1.0, size.dtype)))
+    count = s.where(
+        flat, const(0.0, size.dtype), s.where(steep, const(2.0, size.dtype), const(1.0, size.dtype))
+    )
     return count, _series(above / below, _ATAN_SINGLE, _ATAN_DOUBLE)
 
 
@@ -249,7 +251,9 @@ def asinh(x: Expr) -> Expr:
     square = inner * inner
     middle = inner + square / (s.sqrt(square + 1.0) + 1.0)
     # One logarithm: log(2x) is log1p(x - 1) + log 2.
-    grown = log1p(s.where(large, size - 1.0, middle)) + s.where(large, const(math.log(2), x.dtype), const(0.0, x.dtype))
+    grown = log1p(s.where(large, size - 1.0, middle)) + s.where(
+        large, const(math.log(2), x.dtype), const(0.0, x.dtype)
+    )
     return flip(s.where(size < 0.5, small, grown), sign_bit(x))
 
 

@@ -28,7 +28,17 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
-from rushlight.core.dtypes import DType, bool_, float32, float64, int32, int64, real_type, uint32, uint64
+from rushlight.core.dtypes import (
+    DType,
+    bool_,
+    float32,
+    float64,
+    int32,
+    int64,
+    real_type,
+    uint32,
+    uint64,
+)
 
 TYPES = (bool_, int32, int64, uint32, uint64, float32, float64)
 
@@ -202,7 +212,9 @@ def unary(op: str, x: Expr) -> Expr:
         return const(-x.value, x.dtype)
     if op == "not" and x.op == "not":
         return x.args[0]
-    return make(op, (x,), bool_ if op == "isnan" else real_type(x.dtype) if op == "abs" else x.dtype)
+    return make(
+        op, (x,), bool_ if op == "isnan" else real_type(x.dtype) if op == "abs" else x.dtype
+    )
 
 
 def binary(op: str, a: Expr | Number, b: Expr | Number) -> Expr:
@@ -225,7 +237,12 @@ def binary(op: str, a: Expr | Number, b: Expr | Number) -> Expr:
 def _is_whole(x: Expr) -> bool:
     """A constant that every type holds as it is."""
     value = x.value
-    return x.op == "const" and isinstance(value, (int, float)) and -128 < value < 128 and value == int(value)
+    return (
+        x.op == "const"
+        and isinstance(value, (int, float))
+        and -128 < value < 128
+        and value == int(value)
+    )
 
 
 def _is(x: Expr, value: int) -> bool:

@@ -66,7 +66,9 @@ class Seldom:
 SELDOM: dict[Expr, Seldom] = {}
 
 
-def seldom(unless: Expr, formula: Callable[..., tuple[Expr, ...]], *given: Expr) -> tuple[Expr, ...]:
+def seldom(
+    unless: Expr, formula: Callable[..., tuple[Expr, ...]], *given: Expr
+) -> tuple[Expr, ...]:
     made = formula(*given)
     found = Seldom(formula, given, unless, made)
     for expr in made:

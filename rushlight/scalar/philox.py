@@ -110,7 +110,9 @@ def fraction(words: Sequence[Expr], dtype: DType) -> Expr:
     first = s.cast(words[0], int64)
     if dtype is not float64:
         return s.cast(first >> 8, float32) * (1.0 / (1 << 24))
-    return s.cast(((first >> 5) << 26) | (s.cast(words[1], int64) >> 6), float64) * (1.0 / (1 << 53))
+    return s.cast(((first >> 5) << 26) | (s.cast(words[1], int64) >> 6), float64) * (
+        1.0 / (1 << 53)
+    )
 
 
 def uniform(seed: Expr, position: Expr, dtype: DType = float32) -> Expr:

@@ -10,7 +10,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from rushlight.core.dtypes import DType, float32, float64, get_default
-from rushlight.ops import creation, elementwise as e, making
+from rushlight.ops.create import creation, like
+from rushlight.ops.pointwise import arithmetic as e
 from rushlight.ops.registry import REGISTRY
 from rushlight.tensor import Tensor
 
@@ -33,7 +34,14 @@ class _Line:
     """Points at equal steps, from which a window is computed; `few` is the window itself where that needs no points."""
 
     def __init__(
-        self, op: str, m: int, dtype: DType | None, layout: Any, device: Any, requires_grad: bool, one: bool = False
+        self,
+        op: str,
+        m: int,
+        dtype: DType | None,
+        layout: Any,
+        device: Any,
+        requires_grad: bool,
+        one: bool = False,
     ) -> None:
         dtype = dtype or get_default()
         if m < 0:
@@ -43,13 +51,17 @@ class _Line:
         if dtype not in (float32, float64):
             raise ValueError(f"{op}: gives float32 or float64, got {dtype!r}")
         self.size = m
-        self.named: dict[str, Any] = {"dtype": dtype, "device": device, "requires_grad": requires_grad}
+        self.named: dict[str, Any] = {
+            "dtype": dtype,
+            "device": device,
+            "requires_grad": requires_grad,
+        }
         self.few: Any = None
         if m == 0 or (one and m == 1):
             self.few = creation.ones(m, **self.named)
 
     def points(self, start: float, step: float) -> Any:
-        return making.linspace(start, start + (self.size - 1) * step, self.size, **self.named)
+        return like.linspace(start, start + (self.size - 1) * step, self.size, **self.named)
 
 
 def exponential(
@@ -68,7 +80,9 @@ def exponential(
     if tau <= 0:
         raise ValueError(f"exponential: tau must be positive, got {tau}")
     if sym and center is not None:
-        raise ValueError("exponential: a symmetric window has its center in the middle; pass sym=False with center")
+        raise ValueError(
+            "exponential: a symmetric window has its center in the middle; pass sym=False with center"
+        )
     if line.few is not None:
         return line.few
     middle = (M if not sym and M > 1 else M - 1) / 2 if center is None else center
@@ -109,7 +123,9 @@ def gaussian(
     if line.few is not None:
         return line.few
     step = 1 / (std * math.sqrt(2))
-    return e.exp(e.neg(e.square(line.points(-(M if not sym and M > 1 else M - 1) / 2 * step, step))))
+    return e.exp(
+        e.neg(e.square(line.points(-(M if not sym and M > 1 else M - 1) / 2 * step, step)))
+    )
 
 
 def kaiser(
@@ -167,7 +183,9 @@ def general_cosine(
     if line.few is not None:
         return line.few
     if not isinstance(a, Iterable):
-        raise TypeError(f"general_cosine: the coefficients a must be a list, got {type(a).__name__}")
+        raise TypeError(
+            f"general_cosine: the coefficients a must be a list, got {type(a).__name__}"
+        )
     weights = [float(w) for w in a]
     if not weights:
         raise ValueError("general_cosine: the coefficients a must not be empty")
@@ -190,7 +208,12 @@ def general_hamming(
     requires_grad: bool = False,
 ) -> Tensor:
     """alpha - (1 - alpha) cos(x)."""
-    named: Any = {"dtype": dtype, "layout": layout, "device": device, "requires_grad": requires_grad}
+    named: Any = {
+        "dtype": dtype,
+        "layout": layout,
+        "device": device,
+        "requires_grad": requires_grad,
+    }
     return general_cosine(M, a=[alpha, 1 - alpha], sym=sym, **named)
 
 
@@ -204,7 +227,12 @@ def hamming(
     requires_grad: bool = False,
 ) -> Tensor:
     """0.54 - 0.46 cos(x)."""
-    named: Any = {"dtype": dtype, "layout": layout, "device": device, "requires_grad": requires_grad}
+    named: Any = {
+        "dtype": dtype,
+        "layout": layout,
+        "device": device,
+        "requires_grad": requires_grad,
+    }
     return general_hamming(M, sym=sym, **named)
 
 
@@ -218,7 +246,12 @@ def hann(
     requires_grad: bool = False,
 ) -> Tensor:
     """(1 - cos(x)) / 2."""
-    named: Any = {"dtype": dtype, "layout": layout, "device": device, "requires_grad": requires_grad}
+    named: Any = {
+        "dtype": dtype,
+        "layout": layout,
+        "device": device,
+        "requires_grad": requires_grad,
+    }
     return general_hamming(M, alpha=0.5, sym=sym, **named)
 
 
@@ -232,7 +265,12 @@ def blackman(
     requires_grad: bool = False,
 ) -> Tensor:
     """0.42 - 0.5 cos(x) + 0.08 cos(2 x)."""
-    named: Any = {"dtype": dtype, "layout": layout, "device": device, "requires_grad": requires_grad}
+    named: Any = {
+        "dtype": dtype,
+        "layout": layout,
+        "device": device,
+        "requires_grad": requires_grad,
+    }
     return general_cosine(M, a=[0.42, 0.5, 0.08], sym=sym, **named)
 
 
@@ -246,5 +284,10 @@ def nuttall(
     requires_grad: bool = False,
 ) -> Tensor:
     """Four cosines with the least side lobes of their kind."""
-    named: Any = {"dtype": dtype, "layout": layout, "device": device, "requires_grad": requires_grad}
+    named: Any = {
+        "dtype": dtype,
+        "layout": layout,
+        "device": device,
+        "requires_grad": requires_grad,
+    }
     return general_cosine(M, a=[0.3635819, 0.4891775, 0.1365995, 0.0106411], sym=sym, **named)

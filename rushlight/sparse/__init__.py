@@ -9,7 +9,12 @@ from __future__ import annotations
 
 from rushlight.sparse import csr, gradients, low_rank
 from rushlight.sparse.coo import SparseTensor, sparse_coo_tensor
-from rushlight.sparse.csr import CsrTensor, sampled_addmm, sparse_compressed_tensor, sparse_csr_tensor
+from rushlight.sparse.csr import (
+    CsrTensor,
+    sampled_addmm,
+    sparse_compressed_tensor,
+    sparse_csr_tensor,
+)
 from rushlight.sparse.functions import addmm, install, log_softmax, mm, softmax, sum
 from rushlight.sparse.legacy import (
     BFloat16Tensor,
@@ -54,5 +59,7 @@ FUNCTIONS = (
 install()
 csr.install()
 low_rank.install()
-mm, addmm, sum, softmax, log_softmax = (csr.through(each) for each in (mm, addmm, sum, softmax, log_softmax))
+mm, addmm, sum, softmax, log_softmax = (
+    csr.through(each) for each in (mm, addmm, sum, softmax, log_softmax)
+)
 SparseTensor.check_as_gradient = gradients.check_gradient  # type: ignore[attr-defined]

@@ -21,9 +21,15 @@ from typing import Any
 
 from rushlight import interop, printing
 from rushlight.core.dtypes import DType, int64
-from rushlight.core.errors import BoundsError, LayoutError, RushlightError, ShapeError, SparseOperandError
+from rushlight.core.errors import (
+    BoundsError,
+    LayoutError,
+    RushlightError,
+    ShapeError,
+    SparseOperandError,
+)
 from rushlight.core.shapes import Size
-from rushlight.ops import creation
+from rushlight.ops.create import creation
 from rushlight.sparse.places import added_up, coordinates, placed
 from rushlight.tensor import Tensor, as_tensor, tensor
 
@@ -44,7 +50,9 @@ class SparseTensor(Tensor):
 
     @property
     def spec(self) -> Any:  # type: ignore[override]
-        raise SparseOperandError(f"a dense tensor is needed, got {brief(self)}; call .to_dense() first", self)
+        raise SparseOperandError(
+            f"a dense tensor is needed, got {brief(self)}; call .to_dense() first", self
+        )
 
     memory = storage = spec
 
@@ -95,7 +103,9 @@ class SparseTensor(Tensor):
 
     @property
     def nbytes(self) -> int:
-        raise RushlightError("nbytes: not defined for sparse tensors; add those of ._indices() and ._values()")
+        raise RushlightError(
+            "nbytes: not defined for sparse tensors; add those of ._indices() and ._values()"
+        )
 
     def dim(self) -> int:
         return len(self._size)
@@ -164,7 +174,9 @@ class SparseTensor(Tensor):
             return self
         sizes = self._size[: self.sparse_dim()]
         line, place = placed(self._at, sizes).unique(return_inverse=True)
-        return make(coordinates(line, sizes), added_up(self._of, place, line.shape[0]), self._size, True)
+        return make(
+            coordinates(line, sizes), added_up(self._of, place, line.shape[0]), self._size, True
+        )
 
     def to_dense(self, dtype: DType | None = None, *, masked_grad: bool | None = None) -> Any:
         sizes = self._size[: self.sparse_dim()]
@@ -220,14 +232,20 @@ class SparseTensor(Tensor):
     ) -> None:
         if gradient is None or gradient.shape != self._size:
             given = "none" if gradient is None else str(list(gradient.shape))
-            raise ShapeError(f"backward: a gradient of the shape of {brief(self)} is needed, got {given}")
-        self._of.backward(gradient.sparse_mask(self)._of, retain_graph, create_graph, inputs, workers=workers)
+            raise ShapeError(
+                f"backward: a gradient of the shape of {brief(self)} is needed, got {given}"
+            )
+        self._of.backward(
+            gradient.sparse_mask(self)._of, retain_graph, create_graph, inputs, workers=workers
+        )
 
     def retain_grad(self) -> None:
         self._of.retain_grad()
 
     def register_hook(self, hook: Callable[[Any], Any]) -> Any:
-        raise LayoutError("register_hook: takes no sparse tensors; put the hook on the values it is made of")
+        raise LayoutError(
+            "register_hook: takes no sparse tensors; put the hook on the values it is made of"
+        )
 
     register_post_accumulate_grad_hook = register_hook
 
@@ -257,7 +275,9 @@ class SparseTensor(Tensor):
     def _fitted(self, source: Any) -> SparseTensor:
         """A copy of a sparse tensor in this one's type and place, for `_hold`."""
         if not isinstance(source, SparseTensor) or source._size != self._size or self.requires_grad:
-            raise LayoutError(f"copy_: {brief(self)} takes a sparse tensor of its shape, without a gradient")
+            raise LayoutError(
+                f"copy_: {brief(self)} takes a sparse tensor of its shape, without a gradient"
+            )
         copied: SparseTensor = source.detach().to(self).clone()
         return copied
 
@@ -267,7 +287,10 @@ class SparseTensor(Tensor):
         return self
 
     def zero_(self) -> SparseTensor:
-        none = self._at.new_zeros((self.sparse_dim(), 0)), self._of.detach().new_zeros((0, *self._of.shape[1:]))
+        none = (
+            self._at.new_zeros((self.sparse_dim(), 0)),
+            self._of.detach().new_zeros((0, *self._of.shape[1:])),
+        )
         return self.copy_(make(*none, self._size, True))
 
     def type(self, dtype: Any = None, non_blocking: Any = False) -> Any:
@@ -277,10 +300,14 @@ class SparseTensor(Tensor):
         return f"{head}.sparse.{word}"
 
     def numpy(self, *, force: Any = False) -> Any:
-        raise TypeError(f"numpy: takes no sparse tensors, got {brief(self)}; call .to_dense() first")
+        raise TypeError(
+            f"numpy: takes no sparse tensors, got {brief(self)}; call .to_dense() first"
+        )
 
     def tolist(self) -> Any:
-        raise LayoutError(f"tolist: takes no sparse tensors, got {brief(self)}; call .to_dense() first")
+        raise LayoutError(
+            f"tolist: takes no sparse tensors, got {brief(self)}; call .to_dense() first"
+        )
 
     def item(self) -> Any:
         if self.numel() != 1:
@@ -301,7 +328,11 @@ class SparseTensor(Tensor):
 
     def __reduce__(self) -> Any:
         leaf = self.requires_grad and self.is_leaf
-        return from_pickle, (self._at, self._of.detach(), self._size, self._coalesced, leaf), self.__dict__ or None
+        return (
+            from_pickle,
+            (self._at, self._of.detach(), self._size, self._coalesced, leaf),
+            self.__dict__ or None,
+        )
 
     def __deepcopy__(self, memo: dict[Any, Any]) -> SparseTensor:
         if not self.is_leaf:
@@ -325,10 +356,14 @@ def make(indices: Any, values: Any, shape: Sequence[int], coalesced: bool) -> Sp
 def check_pickled(indices: Any, values: Any, shape: Any) -> tuple[int, ...]:
     """The shape of a pickled sparse tensor, if its parts fit it and each other; no element is read."""
     size = interop.pickled_shape(shape)
-    if any(not isinstance(part, Tensor) or isinstance(part, SparseTensor) for part in (indices, values)):
+    if any(
+        not isinstance(part, Tensor) or isinstance(part, SparseTensor) for part in (indices, values)
+    ):
         raise LayoutError("a pickled sparse tensor: indices and values are dense tensors")
     if indices.dtype is not int64 or indices.device != values.device:
-        raise LayoutError(f"a pickled sparse tensor: indices are int64, where the values are, got {indices.spec!r}")
+        raise LayoutError(
+            f"a pickled sparse tensor: indices are int64, where the values are, got {indices.spec!r}"
+        )
     _check_parts(indices, values)
     _check_bounds(indices, values, size)
     return size
@@ -339,7 +374,9 @@ def check_pickled_indices(indices: Any, size: Sequence[int], coalesced: bool) ->
     at = indices.numpy(force=True)
     bounds = list(zip(at, size, strict=False))
     if at.shape[1] and any(row.min() < 0 or row.max() >= most for row, most in bounds):
-        raise BoundsError(f"a pickled sparse tensor: indices lie outside of {list(size[: at.shape[0]])}")
+        raise BoundsError(
+            f"a pickled sparse tensor: indices lie outside of {list(size[: at.shape[0]])}"
+        )
     if not coalesced:
         return
     rises, ties = at[0, 1:] > at[0, :-1], at[0, 1:] == at[0, :-1]
@@ -347,7 +384,9 @@ def check_pickled_indices(indices: Any, size: Sequence[int], coalesced: bool) ->
         rises |= ties & (row[1:] > row[:-1])
         ties &= row[1:] == row[:-1]
     if not rises.all():
-        raise RushlightError("a pickled sparse tensor: it is said to be coalesced, but its indices are not in order")
+        raise RushlightError(
+            "a pickled sparse tensor: it is said to be coalesced, but its indices are not in order"
+        )
 
 
 def from_pickle(
@@ -355,7 +394,9 @@ def from_pickle(
 ) -> SparseTensor:
     size = check_pickled(indices, values, shape)
     check_pickled_indices(indices, size, coalesced)
-    return make(indices.detach(), values.detach(), size, bool(coalesced)).requires_grad_(requires_grad)
+    return make(indices.detach(), values.detach(), size, bool(coalesced)).requires_grad_(
+        requires_grad
+    )
 
 
 def as_gradient(of: SparseTensor, part: Any) -> SparseTensor:
@@ -375,18 +416,28 @@ def brief(x: SparseTensor) -> str:
 
 def words(x: Any) -> str:
     """The same of any operand."""
-    return brief(x) if isinstance(x, SparseTensor) else repr(x.spec) if isinstance(x, Tensor) else type(x).__name__
+    return (
+        brief(x)
+        if isinstance(x, SparseTensor)
+        else repr(x.spec)
+        if isinstance(x, Tensor)
+        else type(x).__name__
+    )
 
 
 def as_sparse(op: str, x: Any) -> SparseTensor:
     if not isinstance(x, SparseTensor):
-        raise LayoutError(f"{op}: a sparse tensor is needed, got {words(x)}; call .to_sparse() first")
+        raise LayoutError(
+            f"{op}: a sparse tensor is needed, got {words(x)}; call .to_sparse() first"
+        )
     return x
 
 
 def _check_coalesced(x: SparseTensor, what: str) -> None:
     if not x._coalesced:
-        raise RushlightError(f"{what}: {brief(x)} is not coalesced; call .coalesce() first, or take ._{what}()")
+        raise RushlightError(
+            f"{what}: {brief(x)} is not coalesced; call .coalesce() first, or take ._{what}()"
+        )
 
 
 def shared(values: Any) -> Any:
@@ -411,7 +462,9 @@ def _check_parts(at: Any, values: Any) -> None:
     if at.ndim != 2:
         raise ShapeError(f"sparse_coo_tensor: indices must be sparse_dim x nnz, got {at.spec!r}")
     if not at.shape[0]:
-        raise ShapeError(f"sparse_coo_tensor: at least one sparse dimension is needed, got indices {at.spec!r}")
+        raise ShapeError(
+            f"sparse_coo_tensor: at least one sparse dimension is needed, got indices {at.spec!r}"
+        )
     if not values.ndim or values.shape[0] != at.shape[1]:
         raise ShapeError(
             f"sparse_coo_tensor: indices {at.spec!r} and values {values.spec!r} must have the same nnz, "
@@ -427,7 +480,9 @@ def _check_bounds(at: Any, values: Any, size: tuple[int, ...]) -> None:
             f"{values.ndim - 1} dense ones"
         )
     if any(n < 0 for n in size) or values.shape[1:] != size[sparse:]:
-        raise ShapeError(f"sparse_coo_tensor: the size {list(size)} does not fit values {values.spec!r}")
+        raise ShapeError(
+            f"sparse_coo_tensor: the size {list(size)} does not fit values {values.spec!r}"
+        )
 
 
 def _check_indices(at: Any, size: tuple[int, ...]) -> None:

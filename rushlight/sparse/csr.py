@@ -15,7 +15,7 @@ from typing import Any
 from rushlight import interop, printing
 from rushlight.core.dtypes import DType, int32, int64
 from rushlight.core.errors import BoundsError, LayoutError, RushlightError, ShapeError
-from rushlight.ops import creation
+from rushlight.ops.create import creation
 from rushlight.ops.registry import REGISTRY
 from rushlight.sparse.coo import SparseTensor, brief, make, shared, words
 from rushlight.tensor import Tensor, as_tensor, tensor
@@ -71,7 +71,9 @@ class CsrTensor(SparseTensor):
 
     def to_sparse(self, *args: Any, layout: Any = None, **named: Any) -> Any:
         if args or named or layout not in (None, creation.sparse_coo, creation.sparse_csr):
-            raise LayoutError(f"to_sparse: of {brief(self)} by rows one by coordinates is made, not {layout!r} {named}")
+            raise LayoutError(
+                f"to_sparse: of {brief(self)} by rows one by coordinates is made, not {layout!r} {named}"
+            )
         return self if layout is creation.sparse_csr else self.to_sparse_coo()
 
     def to_sparse_csr(self, dense_dim: int | None = None) -> CsrTensor:
@@ -80,7 +82,9 @@ class CsrTensor(SparseTensor):
     @property
     def grad(self) -> Any:
         part = self._of.grad
-        return None if part is None else _by_rows(make(self._at, part, self._size, True), self._kind)
+        return (
+            None if part is None else _by_rows(make(self._at, part, self._size, True), self._kind)
+        )
 
     @grad.setter
     def grad(self, value: Any) -> None:
@@ -93,7 +97,11 @@ class CsrTensor(SparseTensor):
         return run(*args, **named)
 
     def __repr__(self) -> str:
-        parts = [("crow_indices", self.crow_indices()), ("col_indices", self.col_indices()), ("values", self._of)]
+        parts = [
+            ("crow_indices", self.crow_indices()),
+            ("col_indices", self.col_indices()),
+            ("values", self._of),
+        ]
         return printing.show_sparse(parts, self._of, self._size, self._nnz(), "sparse_csr")
 
     def __reduce__(self) -> Any:
@@ -105,10 +113,18 @@ class CsrTensor(SparseTensor):
 def _by_rows(x: SparseTensor, kind: DType = int64) -> CsrTensor:
     """A sparse matrix by coordinates as one by rows."""
     if x.ndim != 2 or x.dense_dim():
-        raise LayoutError(f"to_sparse_csr: a matrix without dense dimensions is needed, got {brief(x)}")
+        raise LayoutError(
+            f"to_sparse_csr: a matrix without dense dimensions is needed, got {brief(x)}"
+        )
     whole = x.coalesce()
     made = object.__new__(CsrTensor)
-    made._at, made._of, made._size, made._coalesced, made._kind = whole._at, whole._of, whole._size, True, kind
+    made._at, made._of, made._size, made._coalesced, made._kind = (
+        whole._at,
+        whole._of,
+        whole._size,
+        True,
+        kind,
+    )
     made.node = made.base = None
     return made
 
@@ -117,26 +133,45 @@ def check_pickled(crow: Any, col: Any, values: Any, size: Any) -> tuple[int, ...
     """The size of a pickled matrix, if its parts fit it and each other; elements are read."""
     sizes = interop.pickled_shape(size)
     rows, columns = sizes if len(sizes) == 2 else (-1, -1)
-    if any(not isinstance(part, Tensor) or isinstance(part, SparseTensor) for part in (crow, col, values)):
+    if any(
+        not isinstance(part, Tensor) or isinstance(part, SparseTensor)
+        for part in (crow, col, values)
+    ):
         raise LayoutError("a pickled sparse matrix: its three parts are dense tensors")
     kinds, ranks = (crow.dtype, col.dtype), (crow.ndim, col.ndim, values.ndim)
-    if kinds not in ((int32, int32), (int64, int64)) or ranks != (1, 1, 1) or crow.shape[0] != rows + 1:
-        raise LayoutError(f"a pickled sparse matrix: parts {crow.spec!r}, {col.spec!r} do not fit a size {list(sizes)}")
+    if (
+        kinds not in ((int32, int32), (int64, int64))
+        or ranks != (1, 1, 1)
+        or crow.shape[0] != rows + 1
+    ):
+        raise LayoutError(
+            f"a pickled sparse matrix: parts {crow.spec!r}, {col.spec!r} do not fit a size {list(sizes)}"
+        )
     if col.shape != values.shape or not crow.device == col.device == values.device:
-        raise LayoutError(f"a pickled sparse matrix: {col.spec!r} and {values.spec!r} are not as many, in one place")
+        raise LayoutError(
+            f"a pickled sparse matrix: {col.spec!r} and {values.spec!r} are not as many, in one place"
+        )
     begins, at = crow.numpy(force=True), col.numpy(force=True)
     steps = begins[1:] - begins[:-1]
-    if begins[0] != 0 or begins[-1] != at.size or (steps.size and (steps.min() < 0 or begins.min() < 0)):
+    if (
+        begins[0] != 0
+        or begins[-1] != at.size
+        or (steps.size and (steps.min() < 0 or begins.min() < 0))
+    ):
         raise BoundsError("a pickled sparse matrix: its rows do not begin one behind the other")
     if at.size and (at.min() < 0 or at.max() >= columns):
         raise BoundsError(f"a pickled sparse matrix: a column lies outside of {columns}")
     begun = set(begins.tolist())
     if any(i + 1 not in begun for i in (at[1:] <= at[:-1]).nonzero()[0].tolist()):
-        raise RushlightError("a pickled sparse matrix: the columns of a row are not in order, each once")
+        raise RushlightError(
+            "a pickled sparse matrix: the columns of a row are not in order, each once"
+        )
     return rows, columns
 
 
-def from_pickle(crow: Tensor, col: Tensor, values: Tensor, size: Any, requires_grad: bool) -> CsrTensor:
+def from_pickle(
+    crow: Tensor, col: Tensor, values: Tensor, size: Any, requires_grad: bool
+) -> CsrTensor:
     whole = check_pickled(crow, col, values, size)
     made: Any = sparse_csr_tensor(crow, col, values.detach(), whole, check_invariants=False)
     return made.requires_grad_(requires_grad)
@@ -157,15 +192,38 @@ def through(function: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(function)
     def run(*args: Any, **named: Any) -> Any:
         given = next((a for a in (*args, *named.values()) if isinstance(a, CsrTensor)), None)
-        result = function(*[_plain(a) for a in args], **{name: _plain(a) for name, a in named.items()})
+        result = function(
+            *[_plain(a) for a in args], **{name: _plain(a) for name, a in named.items()}
+        )
         fits = isinstance(result, SparseTensor) and result.ndim == 2 and not result.dense_dim()
         return _by_rows(result, given._kind) if fits and given is not None else result
 
     return run
 
 
-_IN_PLACE = ("copy_", "zero_", "mul_", "div_", "add_", "sub_", "__imul__", "__itruediv__", "requires_grad_", "detach_")
-_OWN = ("__init__", "__new__", "__reduce__", "__repr__", "__deepcopy__", "__format__", "__len__", "__bool__", "instead")
+_IN_PLACE = (
+    "copy_",
+    "zero_",
+    "mul_",
+    "div_",
+    "add_",
+    "sub_",
+    "__imul__",
+    "__itruediv__",
+    "requires_grad_",
+    "detach_",
+)
+_OWN = (
+    "__init__",
+    "__new__",
+    "__reduce__",
+    "__repr__",
+    "__deepcopy__",
+    "__format__",
+    "__len__",
+    "__bool__",
+    "instead",
+)
 
 
 def install() -> None:
@@ -184,14 +242,18 @@ def install() -> None:
 
 def _refused(name: str) -> Callable[..., Any]:
     def method(self: Any, *args: Any, **named: Any) -> Any:
-        raise LayoutError(f"{name}: {brief(self)} by rows keeps its places; make a new one, or write to .values()")
+        raise LayoutError(
+            f"{name}: {brief(self)} by rows keeps its places; make a new one, or write to .values()"
+        )
 
     return method
 
 
 def _of_rows_only(name: str) -> Callable[..., Any]:
     def method(self: Any) -> Any:
-        raise LayoutError(f"{name}: a sparse tensor by rows is needed, got {words(self)}; call .to_sparse_csr() first")
+        raise LayoutError(
+            f"{name}: a sparse tensor by rows is needed, got {words(self)}; call .to_sparse_csr() first"
+        )
 
     return method
 
@@ -209,12 +271,20 @@ def _check(crow: Any, col: Any, values: Any, size: tuple[int, ...]) -> None:
     require(crow[0] == 0, "crow_indices[..., 0] == 0")
     require(crow[-1] == values.shape[0], "crow_indices[..., -1] == nnz")
     steps = crow[1:] - crow[:-1]
-    require(((steps >= 0) & (steps <= size[1])).all(), "0 <= crow_indices[..., 1:] - crow_indices[..., :-1] <= ncols")
+    require(
+        ((steps >= 0) & (steps <= size[1])).all(),
+        "0 <= crow_indices[..., 1:] - crow_indices[..., :-1] <= ncols",
+    )
     if not values.shape[0]:
         return
     require((col.amin() >= 0) & (col.amax() < size[1]), "0 <= col_indices < ncols")
     rises = col[1:] > col[:-1]
-    begins = creation.zeros_like(col).to(crow.dtype).index_fill(0, crow[:-1][crow[:-1] < values.shape[0]].long(), 1) > 0
+    begins = (
+        creation.zeros_like(col)
+        .to(crow.dtype)
+        .index_fill(0, crow[:-1][crow[:-1] < values.shape[0]].long(), 1)
+        > 0
+    )
     require(
         (rises | begins[1:]).all(),
         "col_indices[..., crow_indices[..., i - 1]:crow_indices[..., i]] are sorted and distinct",
@@ -244,7 +314,13 @@ def sparse_csr_tensor(
         raise LayoutError(
             f"sparse_csr_tensor: indices are int64 or int32, both the same, got {crow.spec!r}, {col.spec!r}"
         )
-    if crow.ndim != 1 or col.ndim != 1 or kept.ndim != 1 or col.shape != kept.shape or crow.shape[0] < 1:
+    if (
+        crow.ndim != 1
+        or col.ndim != 1
+        or kept.ndim != 1
+        or col.shape != kept.shape
+        or crow.shape[0] < 1
+    ):
         raise ShapeError(
             f"sparse_csr_tensor: vectors are needed, a column for each value, got {crow.spec!r}, {col.spec!r}, {kept.spec!r}"
         )
@@ -254,18 +330,28 @@ def sparse_csr_tensor(
         size = (crow.shape[0] - 1, int(col.amax()) + 1 if col.shape[0] else 0)
     size = tuple(int(n) for n in size)
     if len(size) != 2 or size[0] != crow.shape[0] - 1:
-        raise ShapeError(f"sparse_csr_tensor: a size {list(size)} does not fit {crow.shape[0] - 1} rows of a matrix")
+        raise ShapeError(
+            f"sparse_csr_tensor: a size {list(size)} does not fit {crow.shape[0] - 1} rows of a matrix"
+        )
     if check_invariants is not False:
         _check(crow, col, kept, size)
     rows = creation.arange(size[0], device=kept.device)
-    at = REGISTRY["stack"].function([REGISTRY["repeat_interleave"].function(rows, crow[1:] - crow[:-1]), col])
+    at = REGISTRY["stack"].function(
+        [REGISTRY["repeat_interleave"].function(rows, crow[1:] - crow[:-1]), col]
+    )
     if requires_grad:
         kept = kept.detach().requires_grad_()
     return _by_rows(make(at, kept, size, True), kind)
 
 
 def sparse_compressed_tensor(
-    compressed_indices: Any, plain_indices: Any, values: Any, size: Any = None, *, layout: Any = None, **named: Any
+    compressed_indices: Any,
+    plain_indices: Any,
+    values: Any,
+    size: Any = None,
+    *,
+    layout: Any = None,
+    **named: Any,
 ) -> CsrTensor:
     """`sparse_csr_tensor`, by its layout."""
     if layout is not creation.sparse_csr:
@@ -273,7 +359,9 @@ def sparse_compressed_tensor(
     return sparse_csr_tensor(compressed_indices, plain_indices, values, size, **named)
 
 
-def sampled_addmm(input: Any, mat1: Any, mat2: Any, *, beta: float = 1.0, alpha: float = 1.0) -> CsrTensor:
+def sampled_addmm(
+    input: Any, mat1: Any, mat2: Any, *, beta: float = 1.0, alpha: float = 1.0
+) -> CsrTensor:
     """beta * input + alpha * (mat1 @ mat2), computed at the places of `input`, a sparse matrix by rows, only."""
     if not isinstance(input, CsrTensor):
         raise LayoutError(
@@ -285,7 +373,11 @@ def sampled_addmm(input: Any, mat1: Any, mat2: Any, *, beta: float = 1.0, alpha:
         or (mat1.shape[0], mat2.shape[1]) != input._size
         or mat1.shape[1] != mat2.shape[0]
     ):
-        raise ShapeError(f"sampled_addmm: {words(mat1)} and {words(mat2)} do not make {brief(input)}")
+        raise ShapeError(
+            f"sampled_addmm: {words(mat1)} and {words(mat2)} do not make {brief(input)}"
+        )
     rows, columns = input._at[0], input._at[1]
     products = (mat1.index_select(0, rows) * mat2.index_select(1, columns).mT).sum(1)
-    return _by_rows(make(input._at, input._of * beta + products * alpha, input._size, True), input._kind)
+    return _by_rows(
+        make(input._at, input._of * beta + products * alpha, input._size, True), input._kind
+    )

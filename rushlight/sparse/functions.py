@@ -14,7 +14,8 @@ from typing import Any
 from rushlight.core.dtypes import DType, int64, promote
 from rushlight.core.errors import DTypeError, KindError, LayoutError, RushlightError, ShapeError
 from rushlight.core.shapes import wrap_dim
-from rushlight.ops import creation, views
+from rushlight.ops.create import creation
+from rushlight.ops.view import views
 from rushlight.sparse.coo import FUNCTIONS, SparseTensor, as_sparse, brief, make, shared, words
 from rushlight.sparse.places import added_up, joined, placed
 from rushlight.sparse.rearranged import (
@@ -35,9 +36,48 @@ from rushlight.tensor import Tensor
 
 # Functions f with f(0) = 0: they are functions of the values of a coalesced tensor.
 KEEP_ZERO = (
-    *("abs", "absolute", "arcsin", "arcsinh", "arctan", "arctanh", "asin", "asinh", "atan", "atanh", "ceil", "conj"),
-    *("conj_physical", "deg2rad", "erf", "erfinv", "expm1", "fix", "floor", "frac", "isinf", "isnan", "log1p"),
-    *("nan_to_num", "rad2deg", "relu", "round", "sgn", "sign", "sin", "sinh", "sqrt", "square", "tan", "tanh", "trunc"),
+    *(
+        "abs",
+        "absolute",
+        "arcsin",
+        "arcsinh",
+        "arctan",
+        "arctanh",
+        "asin",
+        "asinh",
+        "atan",
+        "atanh",
+        "ceil",
+        "conj",
+    ),
+    *(
+        "conj_physical",
+        "deg2rad",
+        "erf",
+        "erfinv",
+        "expm1",
+        "fix",
+        "floor",
+        "frac",
+        "isinf",
+        "isnan",
+        "log1p",
+    ),
+    *(
+        "nan_to_num",
+        "rad2deg",
+        "relu",
+        "round",
+        "sgn",
+        "sign",
+        "sin",
+        "sinh",
+        "sqrt",
+        "square",
+        "tan",
+        "tanh",
+        "trunc",
+    ),
 )
 
 
@@ -76,9 +116,13 @@ def _check_product(op: str, x: Any, y: Any, ranks: Sequence[int] = (2,)) -> None
             f"{op}: {words(x)} and {words(y)} do not fit: the columns of the one are the rows of the other"
         )
     if any(isinstance(v, SparseTensor) and v.dense_dim() for v in (x, y)):
-        raise LayoutError(f"{op}: sparse matrices have no dense dimensions, got {words(x)} and {words(y)}")
+        raise LayoutError(
+            f"{op}: sparse matrices have no dense dimensions, got {words(x)} and {words(y)}"
+        )
     if x.dtype is not y.dtype:
-        raise DTypeError(f"{op}: {words(x)} and {words(y)} must be of one type; cast with .to(dtype)")
+        raise DTypeError(
+            f"{op}: {words(x)} and {words(y)} must be of one type; cast with .to(dtype)"
+        )
 
 
 def _times_dense(x: SparseTensor, y: Any) -> Any:
@@ -99,8 +143,14 @@ def mm(input: Any, mat2: Any) -> Any:
     """The product of two matrices; sparse if both are, else dense."""
     _check_product("mm", input, mat2)
     if not isinstance(input, SparseTensor):
-        return transpose(mat2, 0, 1).mm(input.t()).t() if isinstance(mat2, SparseTensor) else input.mm(mat2)
-    return _times_sparse(input, mat2) if isinstance(mat2, SparseTensor) else _times_dense(input, mat2)
+        return (
+            transpose(mat2, 0, 1).mm(input.t()).t()
+            if isinstance(mat2, SparseTensor)
+            else input.mm(mat2)
+        )
+    return (
+        _times_sparse(input, mat2) if isinstance(mat2, SparseTensor) else _times_dense(input, mat2)
+    )
 
 
 def mv(input: Any, vec: Any) -> Any:
@@ -148,13 +198,17 @@ def neg(input: SparseTensor) -> SparseTensor:
 def pow(input: Any, exponent: Any) -> SparseTensor:
     """Each element to a positive power."""
     if not isinstance(exponent, (int, float)) or exponent <= 0:
-        raise LayoutError(f"pow: of {words(input)} to {words(exponent)}; zeros stay zeros for positive numbers only")
+        raise LayoutError(
+            f"pow: of {words(input)} to {words(exponent)}; zeros stay zeros for positive numbers only"
+        )
     whole = as_sparse("pow", input).coalesce()
     return _like(whole, whole._of**exponent)
 
 
 def _is_number(x: Any) -> bool:
-    return isinstance(x, (int, float, complex)) or (isinstance(x, Tensor) and not x.ndim and not x.is_sparse)
+    return isinstance(x, (int, float, complex)) or (
+        isinstance(x, Tensor) and not x.ndim and not x.is_sparse
+    )
 
 
 def mul(input: Any, other: Any) -> SparseTensor:
@@ -176,18 +230,26 @@ def mul(input: Any, other: Any) -> SparseTensor:
 def div(input: Any, other: Any) -> SparseTensor:
     """x over a number."""
     if not isinstance(input, SparseTensor) or not _is_number(other):
-        raise LayoutError(f"div: sparse division needs a number as divisor, got {words(input)} and {words(other)}")
+        raise LayoutError(
+            f"div: sparse division needs a number as divisor, got {words(input)} and {words(other)}"
+        )
     return _like(input, input._of / other)
 
 
 def _check_same(op: str, x: SparseTensor, y: SparseTensor) -> None:
     if x._size != y._size or x.sparse_dim() != y.sparse_dim():
-        raise ShapeError(f"{op}: {brief(x)} and {brief(y)} must have the same sizes and sparse dimensions")
+        raise ShapeError(
+            f"{op}: {brief(x)} and {brief(y)} must have the same sizes and sparse dimensions"
+        )
 
 
 def add(input: Any, other: Any, *, alpha: float = 1) -> Any:
     """input + alpha * other: sparse if both are, else dense."""
-    if not isinstance(input, Tensor) or not isinstance(other, Tensor) or 0 in (input.ndim, other.ndim):
+    if (
+        not isinstance(input, Tensor)
+        or not isinstance(other, Tensor)
+        or 0 in (input.ndim, other.ndim)
+    ):
         raise RushlightError(
             f"add: {words(input)} and {words(other)}: a number would be added to zeros too; call .to_dense() first"
         )
@@ -203,7 +265,9 @@ def add(input: Any, other: Any, *, alpha: float = 1) -> Any:
         raise ShapeError(f"add: {words(dense)} is not broadcast to {brief(x)}")
     common = promote(x.dtype, dense.dtype)
     sizes = _sizes(x)
-    table = dense.to(common).broadcast_to(x._size).reshape((math.prod(sizes), *x._size[len(sizes) :]))
+    table = (
+        dense.to(common).broadcast_to(x._size).reshape((math.prod(sizes), *x._size[len(sizes) :]))
+    )
     return table.index_add(0, placed(x._at, sizes), x._of.to(common)).reshape(x._size)
 
 
@@ -218,7 +282,9 @@ def add_(self: Any, other: Any, *, alpha: float = 1) -> Any:
     if not isinstance(self, SparseTensor):
         return self.copy_(total)
     if not isinstance(total, SparseTensor) or total.dtype is not self.dtype or total.requires_grad:
-        raise LayoutError(f"add_: {brief(self)} cannot hold its sum with {words(other)} in place; write x = x + y")
+        raise LayoutError(
+            f"add_: {brief(self)} cannot hold its sum with {words(other)} in place; write x = x + y"
+        )
     return self.copy_(total)
 
 
@@ -230,7 +296,9 @@ def sub_(self: Any, other: Any, *, alpha: float = 1) -> Any:
 def sparse_mask(self: Any, mask: SparseTensor) -> SparseTensor:
     """The elements of a tensor at the indices of a sparse one."""
     if not isinstance(mask, SparseTensor) or self.shape != mask._size:
-        raise ShapeError(f"sparse_mask: a sparse mask of the shape of {words(self)} is needed, got {words(mask)}")
+        raise ShapeError(
+            f"sparse_mask: a sparse mask of the shape of {words(self)} is needed, got {words(mask)}"
+        )
     if not isinstance(self, SparseTensor):
         return _like(mask, picked("sparse_mask", self, mask))
     _check_same("sparse_mask", self, mask)
@@ -247,7 +315,13 @@ def sum(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: DType | No
     x = as_sparse("sum", input)
     wanted = dtype or (x.dtype if x.dtype.kind in "fc" else int64)
     values = x._of.to(wanted)
-    given = range(x.ndim) if dim is None else (dim,) if isinstance(dim, int) else tuple(dim) or range(x.ndim)
+    given = (
+        range(x.ndim)
+        if dim is None
+        else (dim,)
+        if isinstance(dim, int)
+        else tuple(dim) or range(x.ndim)
+    )
     dims = {wrap_dim(d, x.ndim, "sum") for d in given}
     count = x.sparse_dim()
     inner = [d - count + 1 for d in sorted(dims) if d >= count]
@@ -261,11 +335,15 @@ def sum(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: DType | No
     return make(views.stack(rows), shared(values), shape, False).coalesce()
 
 
-def norm(input: Any, p: Any = "fro", dim: Any = None, keepdim: bool = False, dtype: DType | None = None) -> Any:
+def norm(
+    input: Any, p: Any = "fro", dim: Any = None, keepdim: bool = False, dtype: DType | None = None
+) -> Any:
     """The Euclidean length of all elements, dense."""
     x = as_sparse("norm", input)
     if p not in ("fro", 2, None) or dim is not None:
-        raise LayoutError(f"norm: of {brief(x)} only the Euclidean one of all elements, got p={p!r}, dim={dim!r}")
+        raise LayoutError(
+            f"norm: of {brief(x)} only the Euclidean one of all elements, got p={p!r}, dim={dim!r}"
+        )
     length: Any = x.coalesce()._of.norm(dtype=dtype)
     return length.reshape((1,) * x.ndim) if keepdim else length
 
@@ -275,10 +353,14 @@ def _grouped(op: str, input: Any, dim: int, dtype: DType | None) -> tuple[Sparse
     x = as_sparse(op, input).coalesce()
     x = x if dtype is None else x.to(dtype)
     if x.dtype.kind != "f":
-        raise DTypeError(f"{op}: takes floating point, got {brief(x)}; pass dtype=rushlight.float32")
+        raise DTypeError(
+            f"{op}: takes floating point, got {brief(x)}; pass dtype=rushlight.float32"
+        )
     dim = wrap_dim(dim, x.ndim, op)
     if dim >= x.sparse_dim() or x.dense_dim():
-        raise LayoutError(f"{op}: takes a sparse dimension of a tensor without dense ones, got {dim} of {brief(x)}")
+        raise LayoutError(
+            f"{op}: takes a sparse dimension of a tensor without dense ones, got {dim} of {brief(x)}"
+        )
     others = [d for d in range(x.ndim) if d != dim]
     if not others:
         return x, x._at[0] * 0, 1
@@ -317,7 +399,9 @@ def _to_coo(self: Any) -> SparseTensor:
 
 def _of_sparse_only(name: str) -> Callable[..., Any]:
     def method(self: Any) -> Any:
-        raise LayoutError(f"{name}: a sparse tensor is needed, got {self.spec!r}; call .to_sparse() first")
+        raise LayoutError(
+            f"{name}: a sparse tensor is needed, got {self.spec!r}; call .to_sparse() first"
+        )
 
     method.__name__ = name
     return method
@@ -355,7 +439,9 @@ def _install_functions() -> None:
     FUNCTIONS.update({name: functools.partial(_zero_kept, name) for name in KEEP_ZERO})
     FUNCTIONS.update(multiply=mul, divide=div, true_divide=div, subtract=sub, negative=neg)
     FUNCTIONS.update(swapaxes=transpose, swapdims=transpose, clone=SparseTensor.clone, norm=norm)
-    FUNCTIONS.update({name: getattr(SparseTensor, name) for name in ("numel", "is_floating_point", "is_complex")})
+    FUNCTIONS.update(
+        {name: getattr(SparseTensor, name) for name in ("numel", "is_floating_point", "is_complex")}
+    )
 
 
 def install() -> None:
@@ -369,12 +455,23 @@ def install() -> None:
     operators = {"add": add, "sub": sub, "mul": mul, "truediv": div, "matmul": matmul}
     made |= {f"__{symbol}__": _as_method(function) for symbol, function in operators.items()}
     made |= {f"__r{symbol}__": _swapped(function) for symbol, function in operators.items()}
-    made |= {"__neg__": neg, "__pow__": pow, "__abs__": made["abs"], "__getitem__": get_item, "T": property(t)}
+    made |= {
+        "__neg__": neg,
+        "__pow__": pow,
+        "__abs__": made["abs"],
+        "__getitem__": get_item,
+        "T": property(t),
+    }
     made |= {"mul_": _scaled_in_place("mul_"), "div_": _scaled_in_place("div_")}
     made |= {"__imul__": made["mul_"], "__itruediv__": made["div_"], "sparse_mask": sparse_mask}
     for name, method in made.items():
         setattr(SparseTensor, name, method)
-    of_dense = {"to_sparse": to_sparse, "to_sparse_coo": _to_coo, "to_dense": to_dense, "sparse_mask": sparse_mask}
+    of_dense = {
+        "to_sparse": to_sparse,
+        "to_sparse_coo": _to_coo,
+        "to_dense": to_dense,
+        "sparse_mask": sparse_mask,
+    }
     of_dense |= {"sparse_dim": _no_sparse_dims, "dense_dim": _all_dense_dims}
     parts = ("coalesce", "is_coalesced", "indices", "values", "_indices", "_values", "_nnz")
     for name, method in (of_dense | {name: _of_sparse_only(name) for name in parts}).items():

@@ -13,13 +13,13 @@ from __future__ import annotations
 from typing import Any
 
 from rushlight.core.errors import ShapeError
-from rushlight.ops import sparse_rows
+from rushlight.ops.nn import sparse_embedding
 from rushlight.sparse.coo import SparseTensor, brief, make
-from rushlight.tape.backward import Walk
-from rushlight.tape.needed import Needed
-from rushlight.tape.saves import saves_of
-from rushlight.tape.state import no_grad
-from rushlight.tape.value import Leaf, Node
+from rushlight.tape.record.needed import Needed
+from rushlight.tape.record.state import no_grad
+from rushlight.tape.record.value import Leaf, Node
+from rushlight.tape.walk.backward import Walk
+from rushlight.tape.walk.saves import saves_of
 
 
 class SparseWalk(Walk):
@@ -29,11 +29,17 @@ class SparseWalk(Walk):
 
     def __init__(self, *options: Any) -> None:
         super().__init__(*options)
-        self.rows: list[tuple[Any, SparseTensor]] = []  # dense gradients, and what is to be added to some of their rows
+        self.rows: list[
+            tuple[Any, SparseTensor]
+        ] = []  # dense gradients, and what is to be added to some of their rows
 
     def _pass_on(self, node: Node, ready: list[Any]) -> None:
         leaf = node.edges[0]
-        own = isinstance(node.plan.op, sparse_rows.SparseRows) and type(leaf) is Leaf and node.hooks is None
+        own = (
+            isinstance(node.plan.op, sparse_embedding.SparseRows)
+            and type(leaf) is Leaf
+            and node.hooks is None
+        )
         if own and self.wanted is not None:
             own = leaf in self.wanted and (self.shows or not self.collect)
         if not own or node not in self.sums:
@@ -55,7 +61,9 @@ class SparseWalk(Walk):
 
     def arrive(self, edge: Any, value: Any, owned: bool) -> None:
         present = self.sums.get(edge) if edge.__class__ is Leaf else None
-        if present is None or not (isinstance(value, SparseTensor) or isinstance(present, SparseTensor)):
+        if present is None or not (
+            isinstance(value, SparseTensor) or isinstance(present, SparseTensor)
+        ):
             super().arrive(edge, value, owned and not isinstance(value, SparseTensor))
             return
         self.sums[edge] = together(present, value)
@@ -64,7 +72,9 @@ class SparseWalk(Walk):
     def _finish_leaf(self, leaf: Leaf) -> None:
         arrived: Any = self.sums.get(leaf)
         before: Any = leaf.grad
-        if arrived is None or not (isinstance(arrived, SparseTensor) or isinstance(before, SparseTensor)):
+        if arrived is None or not (
+            isinstance(arrived, SparseTensor) or isinstance(before, SparseTensor)
+        ):
             super()._finish_leaf(leaf)
             return
         if self.wanted is not None and leaf not in self.wanted:
@@ -88,14 +98,18 @@ class SparseWalk(Walk):
 
     def _is_added(self, before: Any, arrived: Any) -> bool:
         """Whether sparse rows are added into a dense gradient that is there, which stays the same tensor."""
-        return not self.create and isinstance(arrived, SparseTensor) and not isinstance(before, SparseTensor)
+        return (
+            not self.create
+            and isinstance(arrived, SparseTensor)
+            and not isinstance(before, SparseTensor)
+        )
 
     def _take(self, leaf: Any, before: Any, arrived: Any) -> None:
         """Give a leaf its gradient now, so that it can be taken back."""
         if before is not None and self._is_added(before, arrived):
             self.changed.append((leaf, before, before.clone()))
             with no_grad():
-                sparse_rows.put_rows(before, arrived._at[0], arrived._of, True)
+                sparse_embedding.put_rows(before, arrived._at[0], arrived._of, True)
             return
         made = _own(arrived) if before is None else _summed(before, arrived)
         self.changed.append((leaf, before, None))
@@ -108,7 +122,10 @@ class SparseWalk(Walk):
     def commit(self, writes: Any = ()) -> None:
         with no_grad():
             rows = [(before, new) for before, new in self.rows if new._nnz()]
-            more = [sparse_rows.prepare_rows(before, new._at[0], new._of, True) for before, new in rows]
+            more = [
+                sparse_embedding.prepare_rows(before, new._at[0], new._of, True)
+                for before, new in rows
+            ]
         super().commit([*writes, *more])
 
 
@@ -130,7 +147,9 @@ def _own(arrived: Any) -> Any:
 
 def _checked(given: Any, leaf: Leaf) -> Any:
     if tuple(given.shape) != leaf.spec.shape:
-        raise ShapeError(f"a hook of a leaf {leaf.spec!r} gave a gradient of shape {list(given.shape)}")
+        raise ShapeError(
+            f"a hook of a leaf {leaf.spec!r} gave a gradient of shape {list(given.shape)}"
+        )
     return given
 
 
@@ -147,7 +166,9 @@ def _summed(before: Any, arrived: Any) -> Any:
     """A leaf's gradient with one more."""
     both = together(before, arrived)
     crowded = isinstance(both, SparseTensor) and both._nnz() > both._size[0]
-    return both.coalesce() if crowded else both  # what is added to again and again must not grow without end
+    return (
+        both.coalesce() if crowded else both
+    )  # what is added to again and again must not grow without end
 
 
 def look_for_sparse() -> None:
@@ -157,11 +178,17 @@ def look_for_sparse() -> None:
 
 def check_gradient(value: SparseTensor, spec: Any) -> None:
     """Whether a sparse tensor may be assigned as the gradient of a dense one."""
-    if value._size != spec.shape or value.dtype is not spec.dtype or value._of.spec.device is not spec.device:
+    if (
+        value._size != spec.shape
+        or value.dtype is not spec.dtype
+        or value._of.spec.device is not spec.device
+    ):
         raise ShapeError(f"grad: what is assigned, {brief(value)}, does not fit {spec!r}")
     if value.sparse_dim() != 1:
-        raise ShapeError(f"grad: a sparse gradient has one sparse dimension, the rows; got {brief(value)}")
+        raise ShapeError(
+            f"grad: a sparse gradient has one sparse dimension, the rows; got {brief(value)}"
+        )
     look_for_sparse()
 
 
-sparse_rows.wanted.append(look_for_sparse)
+sparse_embedding.wanted.append(look_for_sparse)

@@ -27,7 +27,11 @@ class _Kind(type):
 
 
 def _kind(dtype: DType) -> Any:
-    return _Kind(f"{dtypes.WORDS[dtype]}Tensor", (), {"dtype": dtype, "__doc__": f"Sparse tensors of {dtype.name}."})
+    return _Kind(
+        f"{dtypes.WORDS[dtype]}Tensor",
+        (),
+        {"dtype": dtype, "__doc__": f"Sparse tensors of {dtype.name}."},
+    )
 
 
 ByteTensor = _kind(dtypes.uint8)

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 from rushlight.core.errors import RushlightError, ShapeError
-from rushlight.ops.decompositions import SVD, linalg_qr, linalg_svd
-from rushlight.ops.low_rank import check_iterations
-from rushlight.ops.random import randn
+from rushlight.ops.linalg.decompositions import SVD, linalg_qr, linalg_svd
+from rushlight.ops.linalg.low_rank import check_iterations
+from rushlight.ops.random.random import randn
 from rushlight.sparse.coo import FUNCTIONS, as_sparse, brief
 from rushlight.sparse.functions import mm, sum, transpose
 
@@ -53,7 +53,11 @@ def svd_lowrank(A: Any, q: int | None = 6, niter: int | None = 2, M: Any = None)
     if M is None:
         return _decomposed(a, times, back, q, 2 if niter is None else niter)
     return _decomposed(
-        a, lambda x: times(x) - M.matmul(x), lambda x: back(x) - M.mH.matmul(x), q, 2 if niter is None else niter
+        a,
+        lambda x: times(x) - M.matmul(x),
+        lambda x: back(x) - M.mH.matmul(x),
+        q,
+        2 if niter is None else niter,
     )
 
 
@@ -66,7 +70,11 @@ def pca_lowrank(A: Any, q: int | None = None, center: bool = True, niter: int = 
         return _decomposed(a, times, back, q, niter)
     mean = sum(a, 0).to_dense().unsqueeze(0) / a.shape[0]
     return _decomposed(
-        a, lambda x: times(x) - mean.matmul(x), lambda x: back(x) - mean.mH.matmul(x.sum(0, True)), q, niter
+        a,
+        lambda x: times(x) - mean.matmul(x),
+        lambda x: back(x) - mean.mH.matmul(x.sum(0, True)),
+        q,
+        niter,
     )
 
 

@@ -8,8 +8,9 @@ from typing import Any
 
 from rushlight.core.dtypes import bool_, int64
 from rushlight.core.errors import ShapeError
-from rushlight.ops import creation, views
+from rushlight.ops.create import creation
 from rushlight.ops.registry import REGISTRY
+from rushlight.ops.view import views
 
 _MOST = 2**63 - 1  # places an int64 can number
 
@@ -51,4 +52,6 @@ def joined(wanted: Any, keys: Any) -> tuple[Any, Any]:
     number = creation.arange(wanted.shape[0], device=wanted.device)
     left = number.repeat_interleave(count)
     before = (first - (count.cumsum(0) - count)).index_select(0, left)
-    return left, order.index_select(0, before + creation.arange(left.shape[0], device=wanted.device))
+    return left, order.index_select(
+        0, before + creation.arange(left.shape[0], device=wanted.device)
+    )

@@ -10,7 +10,8 @@ from typing import Any
 from rushlight.core.dtypes import DType
 from rushlight.core.errors import LayoutError, RushlightError, ShapeError
 from rushlight.core.shapes import wrap_dim
-from rushlight.ops import creation, views
+from rushlight.ops.create import creation
+from rushlight.ops.view import views
 from rushlight.sparse.coo import SparseTensor, as_sparse, brief, make, shared, words
 from rushlight.sparse.places import coordinates, joined
 
@@ -22,10 +23,18 @@ def permute(input: Any, *dims: Any) -> SparseTensor:
     order = [wrap_dim(d, x.ndim, "permute") for d in given]
     count = x.sparse_dim()
     if sorted(order) != list(range(x.ndim)):
-        raise RushlightError(f"permute: {list(given)} does not name each dimension of {brief(x)} once")
+        raise RushlightError(
+            f"permute: {list(given)} does not name each dimension of {brief(x)} once"
+        )
     if any(d >= count for d in order[:count]):
-        raise LayoutError(f"permute: {order} mixes the {count} sparse dimensions of {brief(x)} with dense ones")
-    values = x._of.permute(0, *[d - count + 1 for d in order[count:]]) if x.dense_dim() else shared(x._of)
+        raise LayoutError(
+            f"permute: {order} mixes the {count} sparse dimensions of {brief(x)} with dense ones"
+        )
+    values = (
+        x._of.permute(0, *[d - count + 1 for d in order[count:]])
+        if x.dense_dim()
+        else shared(x._of)
+    )
     same = order[:count] == list(range(count))
     at = x._at if same else views.stack([x._at[d] for d in order[:count]])
     return make(at, values, [x._size[d] for d in order], (same and x._coalesced) or x._nnz() < 2)
@@ -55,7 +64,9 @@ def unsqueeze(input: Any, dim: int) -> SparseTensor:
     if at > count:
         return make(x._at, x._of.unsqueeze(at - count + 1), shape, x._coalesced)
     rows = [x._at[d] for d in range(count)]
-    return make(views.stack([*rows[:at], rows[0] * 0, *rows[at:]]), shared(x._of), shape, x._coalesced)
+    return make(
+        views.stack([*rows[:at], rows[0] * 0, *rows[at:]]), shared(x._of), shape, x._coalesced
+    )
 
 
 def index_select(input: Any, dim: int, index: Any) -> SparseTensor:
@@ -74,7 +85,9 @@ def index_select(input: Any, dim: int, index: Any) -> SparseTensor:
 
 def _check_inside(x: SparseTensor, dim: int, index: Any) -> None:
     if index.shape[0] and not 0 <= index.amin().item() <= index.amax().item() < x._size[dim]:
-        raise IndexError(f"index_select: an index is out of range for dimension {dim} of {brief(x)}")
+        raise IndexError(
+            f"index_select: an index is out of range for dimension {dim} of {brief(x)}"
+        )
 
 
 def select(input: Any, dim: int, index: int) -> Any:
@@ -103,7 +116,9 @@ def get_item(self: Any, key: Any) -> Any:
         elif isinstance(part, int) and not isinstance(part, bool):
             out = out.select(dim, part)
         else:
-            raise LayoutError(f"[]: {brief(self)} takes whole numbers and ':', got {part!r}; use .index_select")
+            raise LayoutError(
+                f"[]: {brief(self)} takes whole numbers and ':', got {part!r}; use .index_select"
+            )
     return out
 
 
@@ -114,9 +129,14 @@ def cat(tensors: Sequence[Any], dim: int = 0) -> SparseTensor:
     at = wrap_dim(dim, first.ndim, "cat")
     count = first.sparse_dim()
     for x in parts:
-        fits = x.ndim == first.ndim and x._size[:at] + x._size[at + 1 :] == first._size[:at] + first._size[at + 1 :]
+        fits = (
+            x.ndim == first.ndim
+            and x._size[:at] + x._size[at + 1 :] == first._size[:at] + first._size[at + 1 :]
+        )
         if not fits or x.sparse_dim() != count or at >= count:
-            raise ShapeError(f"cat: {brief(first)} and {brief(x)} do not fit along the sparse dimension {at}")
+            raise ShapeError(
+                f"cat: {brief(first)} and {brief(x)} do not fit along the sparse dimension {at}"
+            )
     moved, start = [], 0
     for x in parts:
         rows = [x._at[d] + start if d == at else x._at[d] for d in range(count)]
@@ -124,18 +144,24 @@ def cat(tensors: Sequence[Any], dim: int = 0) -> SparseTensor:
         start += x._size[at]
     values = views.cat([x._of for x in parts])
     ordered = at == 0 and all(x._coalesced for x in parts)
-    return make(views.cat(moved, 1), values, [*first._size[:at], start, *first._size[at + 1 :]], ordered)
+    return make(
+        views.cat(moved, 1), values, [*first._size[:at], start, *first._size[at + 1 :]], ordered
+    )
 
 
 def stack(tensors: Sequence[Any], dim: int = 0) -> SparseTensor:
     """Sparse tensors of one shape along a new dimension."""
     if any(x.shape != tensors[0].shape for x in tensors):
-        raise ShapeError(f"stack: tensors of one shape are needed, got {[words(x) for x in tensors]}")
+        raise ShapeError(
+            f"stack: tensors of one shape are needed, got {[words(x) for x in tensors]}"
+        )
     at = wrap_dim(dim, tensors[0].ndim + 1, "stack")
     return cat([unsqueeze(x, at) for x in tensors], at)
 
 
-def zeros_like(input: Any, *, dtype: DType | None = None, device: Any = None, requires_grad: bool = False) -> Any:
+def zeros_like(
+    input: Any, *, dtype: DType | None = None, device: Any = None, requires_grad: bool = False
+) -> Any:
     """A sparse tensor of the shape without values."""
     at, of = input._at[:, :0], input._of[:0].detach().to(device, dtype)
     return make(at.to(of.device), of, input._size, True).requires_grad_(requires_grad)
@@ -144,15 +170,21 @@ def zeros_like(input: Any, *, dtype: DType | None = None, device: Any = None, re
 # ---- from dense ----
 
 
-def to_sparse(self: Any, sparse_dim: int | None = None, *, layout: Any = None, **named: Any) -> SparseTensor:
+def to_sparse(
+    self: Any, sparse_dim: int | None = None, *, layout: Any = None, **named: Any
+) -> SparseTensor:
     """The elements that are not zero, with their coordinates; the first sparse_dim dimensions are sparse."""
     if layout is creation.sparse_csr:
         return self.to_sparse_csr()
-    if layout not in (None, creation.sparse_coo) or any(value is not None for value in named.values()):
+    if layout not in (None, creation.sparse_coo) or any(
+        value is not None for value in named.values()
+    ):
         raise LayoutError(f"to_sparse: only the layout sparse_coo is made, got {layout!r} {named}")
     count = self.ndim if sparse_dim is None else sparse_dim
     if not min(1, self.ndim) <= count <= self.ndim:
-        raise ShapeError(f"to_sparse: sparse_dim must be 1 to {self.ndim} for {self.spec!r}, got {count}")
+        raise ShapeError(
+            f"to_sparse: sparse_dim must be 1 to {self.ndim} for {self.spec!r}, got {count}"
+        )
     sizes = self.shape[:count]
     table = self.reshape((math.prod(sizes), *self.shape[count:]))
     there = table.detach() != 0

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 
 from rushlight.core import dtypes
 from rushlight.core.dtypes import DType
-from rushlight.ops import creation
+from rushlight.ops.create import creation
 from rushlight.ops.registry import REGISTRY
-from rushlight.tape.state import no_grad
+from rushlight.tape.record.state import no_grad
 from rushlight.tensor import Tensor, as_tensor
 
 Message = str | Callable[[str], str] | None
@@ -97,9 +97,13 @@ def assert_close(
     """
     if (rtol is None) is not (atol is None):
         missing = "rtol" if rtol is None else "atol"
-        raise ValueError(f"Both 'rtol' and 'atol' must be either specified or omitted, but got no {missing}.")
+        raise ValueError(
+            f"Both 'rtol' and 'atol' must be either specified or omitted, but got no {missing}."
+        )
     given = None if rtol is None or atol is None else (rtol, atol)
-    rules = Rules(given, equal_nan, check_device, check_dtype, check_layout, check_stride, allow_subclasses)
+    rules = Rules(
+        given, equal_nan, check_device, check_dtype, check_layout, check_stride, allow_subclasses
+    )
     try:
         for pair in list(_pairs(actual, expected, rules)):  # the whole structure before any element
             pair.compare()
@@ -128,24 +132,38 @@ def assert_allclose(
     if rtol is None and atol is None:
         own = [OLDER.get(kind, (0.0, 0.0)) for kind in (first.dtype, second.dtype)]
         rtol, atol = max(r for r, _ in own), max(a for _, a in own)
-    assert_close(first, second, rtol=rtol, atol=atol, equal_nan=equal_nan, check_dtype=False, msg=msg or None)
+    assert_close(
+        first, second, rtol=rtol, atol=atol, equal_nan=equal_nan, check_dtype=False, msg=msg or None
+    )
 
 
 # ---- structure ----
 
 
 def _pairs(actual: Any, expected: Any, rules: Rules, place: str = "") -> Iterator[Pair]:
-    if _are(Sequence, actual, expected) and not isinstance(actual, str) and not isinstance(expected, str):
+    if (
+        _are(Sequence, actual, expected)
+        and not isinstance(actual, str)
+        and not isinstance(expected, str)
+    ):
         if len(actual) != len(expected):
-            raise _at(place, f"The length of the sequences mismatch: {len(actual)} != {len(expected)}")
+            raise _at(
+                place, f"The length of the sequences mismatch: {len(actual)} != {len(expected)}"
+            )
         for i, (a, b) in enumerate(zip(actual, expected, strict=True)):
             yield from _pairs(a, b, rules, f"{place}[{i}]")
     elif _are(Mapping, actual, expected):
         missing, more = expected.keys() - actual.keys(), actual.keys() - expected.keys()
         if missing or more:
             text = "The keys of the mappings do not match:"
-            text += f"\nMissing keys in the actual mapping: {sorted(missing, key=str)}" if missing else ""
-            text += f"\nAdditional keys in the actual mapping: {sorted(more, key=str)}" if more else ""
+            text += (
+                f"\nMissing keys in the actual mapping: {sorted(missing, key=str)}"
+                if missing
+                else ""
+            )
+            text += (
+                f"\nAdditional keys in the actual mapping: {sorted(more, key=str)}" if more else ""
+            )
             raise _at(place, text)
         for key in sorted(expected.keys(), key=str):
             yield from _pairs(actual[key], expected[key], rules, f"{place}[{key!r}]")
@@ -169,7 +187,10 @@ def _comparison(actual: Any, expected: Any, rules: Rules) -> Callable[[], None]:
     related = isinstance(actual, type(expected)) or isinstance(expected, type(actual))
     if related and (rules.allow_subclasses or type(actual) is type(expected)):
         try:
-            tensors = [value if isinstance(value, Tensor) else _from_array(value) for value in (actual, expected)]
+            tensors = [
+                value if isinstance(value, Tensor) else _from_array(value)
+                for value in (actual, expected)
+            ]
         except TypeError:
             pass
         else:
@@ -187,11 +208,17 @@ def _from_array(value: Any) -> Tensor:
 
 
 def _is_boolean(value: Any) -> bool:
-    return isinstance(value, bool) or (type(value).__module__ == "numpy" and type(value).__name__ in ("bool", "bool_"))
+    return isinstance(value, bool) or (
+        type(value).__module__ == "numpy" and type(value).__name__ in ("bool", "bool_")
+    )
 
 
 def _is_number(value: Any) -> bool:
-    of_numpy = type(value).__module__ == "numpy" and hasattr(value, "item") and not hasattr(value, "__len__")
+    of_numpy = (
+        type(value).__module__ == "numpy"
+        and hasattr(value, "item")
+        and not hasattr(value, "__len__")
+    )
     return isinstance(value, (int, float, complex)) or of_numpy
 
 
@@ -208,17 +235,32 @@ def _same_boolean(actual: bool, expected: bool) -> None:
         raise Mismatch(f"Booleans mismatch: {actual} is not {expected}")
 
 
-_KINDS: dict[type, DType] = {bool: dtypes.bool_, int: dtypes.int64, float: dtypes.float64, complex: dtypes.complex128}
+_KINDS: dict[type, DType] = {
+    bool: dtypes.bool_,
+    int: dtypes.int64,
+    float: dtypes.float64,
+    complex: dtypes.complex128,
+}
 
 
 def _close_numbers(actual: Any, expected: Any, rules: Rules) -> None:
-    first, second = (value if type(value) in _KINDS else value.item() for value in (actual, expected))
+    first, second = (
+        value if type(value) in _KINDS else value.item() for value in (actual, expected)
+    )
     if rules.check_dtype and type(first) is not type(second):
         raise Mismatch(f"The (d)types do not match: {type(first)} != {type(second)}.")
-    _scalars("Scalars", first, second, rules.of(_KINDS[type(first)], _KINDS[type(second)]), rules.equal_nan)
+    _scalars(
+        "Scalars",
+        first,
+        second,
+        rules.of(_KINDS[type(first)], _KINDS[type(second)]),
+        rules.equal_nan,
+    )
 
 
-def _scalars(what: str, actual: Any, expected: Any, tolerances: Tolerances, equal_nan: bool) -> None:
+def _scalars(
+    what: str, actual: Any, expected: Any, tolerances: Tolerances, equal_nan: bool
+) -> None:
     rtol, atol = tolerances
     if actual == expected or (equal_nan and cmath.isnan(actual) and cmath.isnan(expected)):
         return
@@ -293,11 +335,19 @@ def _close_rows(actual: Any, expected: Any, tolerances: Tolerances, equal_nan: b
             f"The number of specified values in sparse CSR tensors does not match: {counts[0]} != {counts[1]}"
         )
     for part in ("crow_indices", "col_indices"):
-        _close_elements(f"Sparse CSR {part}", getattr(actual, part)(), getattr(expected, part)(), (0.0, 0.0), False)
+        _close_elements(
+            f"Sparse CSR {part}",
+            getattr(actual, part)(),
+            getattr(expected, part)(),
+            (0.0, 0.0),
+            False,
+        )
     _close_elements("Sparse CSR values", actual.values(), expected.values(), tolerances, equal_nan)
 
 
-def _close_elements(what: str, actual: Any, expected: Any, tolerances: Tolerances, equal_nan: bool) -> None:
+def _close_elements(
+    what: str, actual: Any, expected: Any, tolerances: Tolerances, equal_nan: bool
+) -> None:
     rtol, atol = tolerances
     exact = rtol == atol == 0
     inexact = actual.dtype.kind in "fc"
@@ -307,7 +357,9 @@ def _close_elements(what: str, actual: Any, expected: Any, tolerances: Tolerance
     if exact and not inexact:
         same = actual == expected
     else:
-        same = REGISTRY["isclose"].function(actual, expected, rtol=rtol, atol=atol, equal_nan=equal_nan)
+        same = REGISTRY["isclose"].function(
+            actual, expected, rtol=rtol, atol=atol, equal_nan=equal_nan
+        )
     if bool(same.all()):
         return
     if not inexact:  # differences of small types would wrap around

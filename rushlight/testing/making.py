@@ -7,9 +7,9 @@ from typing import Any
 
 from rushlight.core import dtypes
 from rushlight.core.dtypes import DType
-from rushlight.ops import creation
-from rushlight.ops.queries import finfo, iinfo
+from rushlight.ops.create import creation
 from rushlight.ops.registry import REGISTRY
+from rushlight.ops.surface.queries import finfo, iinfo
 
 Bounds = tuple[Any, Any]
 
@@ -34,7 +34,9 @@ def make_tensor(
             f"make_tensor: `noncontiguous` and `memory_format` exclude each other, got both (memory_format={memory_format!r})"
         )
     if requires_grad and dtype.kind not in "fc":
-        raise ValueError(f"make_tensor: `requires_grad=True` needs a floating-point or complex dtype, got {dtype!r}")
+        raise ValueError(
+            f"make_tensor: `requires_grad=True` needs a floating-point or complex dtype, got {dtype!r}"
+        )
     size = creation.shape_of(shape)
     spread = noncontiguous and math.prod(size) > 1
     bounds = _bounds(dtype, low, high)
@@ -51,7 +53,9 @@ def make_tensor(
 def _bounds(dtype: DType, low: Any, high: Any) -> Bounds:
     """Where elements lie: the bounds given or the type's usual ones, within what the type holds."""
     if any(given is not None and math.isnan(given) for given in (low, high)):
-        raise ValueError(f"make_tensor: `low` and `high` cannot be NaN, but got low={low} and high={high}")
+        raise ValueError(
+            f"make_tensor: `low` and `high` cannot be NaN, but got low={low} and high={high}"
+        )
     usual = {"b": (0, 2), "u": (0, 10), "i": (-9, 10)}.get(dtype.kind, (-9, 9))
     least, most = usual[0] if low is None else low, usual[1] if high is None else high
     equal_is_fine = dtype.kind in "fc"
@@ -91,7 +95,8 @@ def _drawn(size: tuple[int, ...], dtype: DType, device: Any, bounds: Bounds) -> 
         return creation.full(size, low, dtype=dtype, device=device)
     halved = 2 if high - low > finfo(real).max else 1  # or the width itself would overflow
     parts = [
-        creation.empty(size, dtype=real, device=device).uniform_(low / halved, high / halved) * halved
+        creation.empty(size, dtype=real, device=device).uniform_(low / halved, high / halved)
+        * halved
         for _ in range(2 if dtype.kind == "c" else 1)
     ]
     return parts[0] if len(parts) == 1 else REGISTRY["complex"].function(*parts)

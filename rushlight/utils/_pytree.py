@@ -23,9 +23,13 @@ class Container(NamedTuple):
 CONTAINERS: dict[type, Container] = {
     tuple: Container(lambda t: (list(t), None), lambda parts, _: tuple(parts)),
     list: Container(lambda t: (list(t), None), lambda parts, _: parts),
-    dict: Container(lambda t: (list(t.values()), list(t)), lambda parts, keys: dict(zip(keys, parts, strict=True))),
+    dict: Container(
+        lambda t: (list(t.values()), list(t)),
+        lambda parts, keys: dict(zip(keys, parts, strict=True)),
+    ),
     OrderedDict: Container(
-        lambda t: (list(t.values()), list(t)), lambda parts, keys: OrderedDict(zip(keys, parts, strict=True))
+        lambda t: (list(t.values()), list(t)),
+        lambda parts, keys: OrderedDict(zip(keys, parts, strict=True)),
     ),
     defaultdict: Container(
         lambda t: (list(t.values()), [t.default_factory, list(t)]),
@@ -56,7 +60,12 @@ def register_pytree_node(
 def _container(tree: Any) -> Container | None:
     kind = type(tree)
     found = CONTAINERS.get(kind)
-    if found is None and isinstance(tree, tuple) and hasattr(kind, "_fields") and hasattr(kind, "_make"):
+    if (
+        found is None
+        and isinstance(tree, tuple)
+        and hasattr(kind, "_fields")
+        and hasattr(kind, "_make")
+    ):
         return _NAMED
     return found
 
@@ -66,7 +75,9 @@ class TreeSpec:
 
     __slots__ = ("children", "context", "kind", "num_leaves")
 
-    def __init__(self, kind: type | None = None, context: Any = None, children: Sequence[TreeSpec] = ()) -> None:
+    def __init__(
+        self, kind: type | None = None, context: Any = None, children: Sequence[TreeSpec] = ()
+    ) -> None:
         self.kind = kind
         self.context = context
         self.children = tuple(children)
@@ -78,7 +89,9 @@ class TreeSpec:
     def unflatten(self, leaves: Sequence[Any]) -> Any:
         given = list(leaves)
         if len(given) != self.num_leaves:
-            raise ValueError(f"tree_unflatten: {len(given)} leaves for a tree that has {self.num_leaves}: {self!r}")
+            raise ValueError(
+                f"tree_unflatten: {len(given)} leaves for a tree that has {self.num_leaves}: {self!r}"
+            )
         return self._build(iter(given))
 
     def _build(self, leaves: Any) -> Any:
@@ -96,18 +109,30 @@ class TreeSpec:
         if isinstance(tree, dict):
             keys = self.context[1] if self.kind is defaultdict else self.context
             if len(tree) != len(keys) or any(key not in tree for key in keys):
-                raise ValueError(f"a {self.kind.__name__} with keys {keys} is needed, got keys {list(tree)}")
+                raise ValueError(
+                    f"a {self.kind.__name__} with keys {keys} is needed, got keys {list(tree)}"
+                )
             parts = [tree[key] for key in keys]
         else:
             parts, context = CONTAINERS.get(self.kind, _NAMED).flatten(tree)
             if len(parts) != len(self.children) or context != self.context:
-                raise ValueError(f"a {self.kind.__name__} of {len(self.children)} is needed, got {len(parts)}")
-        return [leaf for child, part in zip(self.children, parts, strict=True) for leaf in child.flatten_up_to(part)]
+                raise ValueError(
+                    f"a {self.kind.__name__} of {len(self.children)} is needed, got {len(parts)}"
+                )
+        return [
+            leaf
+            for child, part in zip(self.children, parts, strict=True)
+            for leaf in child.flatten_up_to(part)
+        ]
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, TreeSpec):
             return NotImplemented
-        return (self.kind, self.context, self.children) == (other.kind, other.context, other.children)
+        return (self.kind, self.context, self.children) == (
+            other.kind,
+            other.context,
+            other.children,
+        )
 
     def __hash__(self) -> int:
         return hash((self.kind, self.num_leaves))
@@ -117,7 +142,9 @@ class TreeSpec:
             return "*"
         if issubclass(self.kind, dict):
             keys = self.context[1] if self.kind is defaultdict else self.context
-            listed = ", ".join(f"{key!r}: {child!r}" for key, child in zip(keys, self.children, strict=True))
+            listed = ", ".join(
+                f"{key!r}: {child!r}" for key, child in zip(keys, self.children, strict=True)
+            )
             return f"{{{listed}}}" if self.kind is dict else f"{self.kind.__name__}({{{listed}}})"
         listed = ", ".join(map(repr, self.children))
         if self.kind is tuple:
@@ -128,7 +155,9 @@ class TreeSpec:
 LEAF = TreeSpec()
 
 
-def tree_flatten(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> tuple[list[Any], TreeSpec]:
+def tree_flatten(
+    tree: Any, is_leaf: Callable[[Any], bool] | None = None
+) -> tuple[list[Any], TreeSpec]:
     """The leaves in order, and the shape to put them together again."""
     leaves: list[Any] = []
     return leaves, _take_apart(tree, leaves, is_leaf)
@@ -158,7 +187,9 @@ def tree_structure(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> T
     return tree_flatten(tree, is_leaf)[1]
 
 
-def tree_map(func: Callable[..., Any], tree: Any, *rests: Any, is_leaf: Callable[[Any], bool] | None = None) -> Any:
+def tree_map(
+    func: Callable[..., Any], tree: Any, *rests: Any, is_leaf: Callable[[Any], bool] | None = None
+) -> Any:
     """`func` on every leaf; with more trees, on the leaves at the same place."""
     leaves, spec = tree_flatten(tree, is_leaf)
     others = [spec.flatten_up_to(rest) for rest in rests]
@@ -178,7 +209,9 @@ def tree_any(predicate: Callable[[Any], bool], tree: Any) -> bool:
     return any(map(predicate, tree_leaves(tree)))
 
 
-def broadcast_prefix(prefix: Any, tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> list[Any]:
+def broadcast_prefix(
+    prefix: Any, tree: Any, is_leaf: Callable[[Any], bool] | None = None
+) -> list[Any]:
     """A leaf of `prefix` for every leaf of `tree`, where `prefix` may end earlier: then it stands for all below."""
     spec = tree_structure(prefix, is_leaf)
     found: list[Any] = []

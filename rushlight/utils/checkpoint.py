@@ -7,9 +7,9 @@ import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from rushlight.tape.region import Checkpoint
-from rushlight.tape.state import STATE, Changed
-from rushlight.tape.value import Value
+from rushlight.tape.memory.region import Checkpoint
+from rushlight.tape.record.state import STATE, Changed
+from rushlight.tape.record.value import Value
 
 
 def _tensors(thing: Any) -> Iterator[Value]:

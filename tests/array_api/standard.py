@@ -139,10 +139,27 @@ INFO = {
     "dtypes": "(*, device=None, kind=None)",
 }
 
-_SYMBOLS = ["add", "and", "floordiv", "lshift", "matmul", "mod", "mul", "or", "pow", "rshift", "sub", "truediv", "xor"]
+_SYMBOLS = [
+    "add",
+    "and",
+    "floordiv",
+    "lshift",
+    "matmul",
+    "mod",
+    "mul",
+    "or",
+    "pow",
+    "rshift",
+    "sub",
+    "truediv",
+    "xor",
+]
 METHODS = [
     *(f"__{place}{symbol}__" for symbol in _SYMBOLS for place in ("", "r", "i")),
-    *(f"__{symbol}__" for symbol in ["abs", "eq", "ge", "gt", "invert", "le", "lt", "ne", "neg", "pos"]),
+    *(
+        f"__{symbol}__"
+        for symbol in ["abs", "eq", "ge", "gt", "invert", "le", "lt", "ne", "neg", "pos"]
+    ),
     *("__bool__", "__complex__", "__float__", "__index__", "__int__", "__getitem__", "__setitem__"),
     *("__array_namespace__", "__dlpack__", "__dlpack_device__", "to_device"),
 ]

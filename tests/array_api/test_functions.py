@@ -22,12 +22,28 @@ CALLS = {
     ],
     "linspace": lambda p, a: [p.linspace(0.0, 1.0, 5), p.linspace(0.0, 1.0, 5, endpoint=False)],
     "eye": lambda p, a: [p.eye(2), p.eye(2, 3, k=1), p.eye(3, 2, k=-1)],
-    "full": lambda p, a: [p.full((2, 2), 3), p.full(2, 1.5), p.full((), True), p.full_like(a(M), 2.0)],
+    "full": lambda p, a: [
+        p.full((2, 2), 3),
+        p.full(2, 1.5),
+        p.full((), True),
+        p.full_like(a(M), 2.0),
+    ],
     "like": lambda p, a: [p.zeros_like(a(V)), p.ones_like(a(M)), p.ones(3), p.zeros((2, 0))],
-    "meshgrid": lambda p, a: [*p.meshgrid(a(V), a(V[:2])), *p.meshgrid(a(V), a(V[:2]), indexing="ij")],
+    "meshgrid": lambda p, a: [
+        *p.meshgrid(a(V), a(V[:2])),
+        *p.meshgrid(a(V), a(V[:2]), indexing="ij"),
+    ],
     "triangles": lambda p, a: [p.tril(a(M), k=1), p.triu(a(M))],
-    "concat": lambda p, a: [p.concat([a(M), a(M)]), p.concat([a(M), a(M)], axis=1), p.concat([a(M), a(M)], axis=None)],
-    "stack": lambda p, a: [p.stack([a(V), a(V)]), p.stack([a(V), a(V)], axis=-1), *p.unstack(a(M), axis=1)],
+    "concat": lambda p, a: [
+        p.concat([a(M), a(M)]),
+        p.concat([a(M), a(M)], axis=1),
+        p.concat([a(M), a(M)], axis=None),
+    ],
+    "stack": lambda p, a: [
+        p.stack([a(V), a(V)]),
+        p.stack([a(V), a(V)], axis=-1),
+        *p.unstack(a(M), axis=1),
+    ],
     "shapes": lambda p, a: [
         p.expand_dims(a(V), axis=1),
         p.squeeze(a(V[None]), axis=0),
@@ -63,7 +79,11 @@ CALLS = {
         p.cumulative_sum(a(M), axis=1, include_initial=True),
         p.cumulative_prod(a(M), axis=0),
     ],
-    "spread": lambda p, a: [p.var(a(M)), p.std(a(M), axis=1, correction=1.0), p.var(a(M), keepdims=True)],
+    "spread": lambda p, a: [
+        p.var(a(M)),
+        p.std(a(M), axis=1, correction=1.0),
+        p.var(a(M), keepdims=True),
+    ],
     "extremes": lambda p, a: [
         p.max(a(M)),
         p.min(a(M), axis=0),
@@ -85,7 +105,12 @@ CALLS = {
         p.where(a(M > 0), a(M), a(-M)),
     ],
     "sort": lambda p, a: [p.sort(a(M)), p.argsort(a(V), stable=True), p.sort(a(M), axis=0)],
-    "diff": lambda p, a: [p.diff(a(V)), p.diff(a(M), axis=0), p.diff(a(M), n=2), p.diff(a(V), prepend=a(V[:1]))],
+    "diff": lambda p, a: [
+        p.diff(a(V)),
+        p.diff(a(M), axis=0),
+        p.diff(a(M), n=2),
+        p.diff(a(V), prepend=a(V[:1])),
+    ],
     "unique": lambda p, a: [
         *p.unique_all(a(V)),
         *p.unique_counts(a(V)),
@@ -140,7 +165,11 @@ CALLS = {
 def test_against_numpy(name):
     got = CALLS[name](xp, lambda array: xp.asarray(array.copy()))
     want = CALLS[name](np, lambda array: array)
-    defaults = {"float64": "float32"} if name in ("arange", "linspace", "eye", "full", "like", "frequencies") else {}
+    defaults = (
+        {"float64": "float32"}
+        if name in ("arange", "linspace", "eye", "full", "like", "frequencies")
+        else {}
+    )
     for ours, theirs in zip(got, want, strict=True):
         theirs = np.asarray(theirs)
         assert ours.shape == theirs.shape
@@ -155,7 +184,9 @@ def test_decompositions():
     u, s, vh = xp.linalg.svd(xp.asarray(M), full_matrices=False)
     np.testing.assert_allclose(to_numpy(u * s @ vh), M, atol=1e-12)
     values, vectors = xp.linalg.eigh(xp.asarray(S))
-    np.testing.assert_allclose(to_numpy(xp.asarray(S) @ vectors), to_numpy(vectors * values), atol=1e-12)
+    np.testing.assert_allclose(
+        to_numpy(xp.asarray(S) @ vectors), to_numpy(vectors * values), atol=1e-12
+    )
 
 
 def test_transforms_take_what_the_standard_says():
@@ -194,7 +225,10 @@ def test_what_the_standard_forbids():
     ):
         with pytest.raises(TypeError):
             call()
-    for call in (lambda: xp.expand_dims(xp.asarray(V), axis=3), lambda: xp.sum(xp.asarray(V), axis=1)):
+    for call in (
+        lambda: xp.expand_dims(xp.asarray(V), axis=3),
+        lambda: xp.sum(xp.asarray(V), axis=1),
+    ):
         with pytest.raises(IndexError):
             call()
 

@@ -31,7 +31,9 @@ def to_numpy(array) -> np.ndarray:
     ids=["main", "linalg", "fft"],
 )
 def test_every_function_has_the_signature_of_the_standard(module, wanted):
-    wrong = {n: plain(getattr(module, n)) for n, s in wanted.items() if plain(getattr(module, n)) != s}
+    wrong = {
+        n: plain(getattr(module, n)) for n, s in wanted.items() if plain(getattr(module, n)) != s
+    }
     assert not wrong
 
 
@@ -41,7 +43,9 @@ def test_the_array_the_constants_and_the_types():
     public = {n for n in dir(type(array)) if not n.startswith("_")}
     assert public == {*standard.ATTRIBUTES, "to_device"}
     for name in standard.CONSTANTS:
-        assert getattr(xp, name) is getattr(math, name, None) or getattr(xp, name) == getattr(np, name)
+        assert getattr(xp, name) is getattr(math, name, None) or getattr(xp, name) == getattr(
+            np, name
+        )
     assert set(xp.__array_namespace_info__().dtypes()) == set(standard.DTYPES)
     for name in standard.DTYPES:
         assert xp.zeros(1, dtype=getattr(xp, name)).dtype is getattr(xp, name)
@@ -81,7 +85,11 @@ def agree(name: str, *arrays: np.ndarray) -> None:
         want = getattr(np, name)(*arrays)
     got = getattr(xp, name)(*[xp.asarray(a) for a in arrays])
     assert got.dtype.name == want.dtype.name, f"{name} of {[a.dtype.name for a in arrays]}"
-    tolerance = 1e-5 if want.dtype.itemsize <= 8 and want.dtype.kind in "fc" and want.dtype.name != "float64" else 1e-12
+    tolerance = (
+        1e-5
+        if want.dtype.itemsize <= 8 and want.dtype.kind in "fc" and want.dtype.name != "float64"
+        else 1e-12
+    )
     np.testing.assert_allclose(to_numpy(got), want, rtol=tolerance, atol=tolerance, err_msg=name)
 
 
@@ -89,7 +97,12 @@ def agree(name: str, *arrays: np.ndarray) -> None:
 def test_functions_of_one(name):
     table = xp.elementwise.UNARY | {"round": ("round", "numeric")}
     kinds = xp.array.KINDS[table[name][1]]
-    inside = {"acosh": lambda a: a * a + 1, "atanh": lambda a: a / 8, "acos": lambda a: a / 8, "asin": lambda a: a / 8}
+    inside = {
+        "acosh": lambda a: a * a + 1,
+        "atanh": lambda a: a / 8,
+        "acos": lambda a: a / 8,
+        "asin": lambda a: a / 8,
+    }
     for array in SAMPLES.values():
         if array.dtype.kind in kinds:
             moved = inside.get(name, lambda a: a)(array)
@@ -106,10 +119,18 @@ def test_functions_of_two(name):
     kinds = xp.array.KINDS[xp.elementwise.BINARY[name][1]]
     for array in SAMPLES.values():
         other = array[::-1].copy()
-        if array.dtype.kind in "iu" and name in ("pow", "bitwise_left_shift", "bitwise_right_shift"):
+        if array.dtype.kind in "iu" and name in (
+            "pow",
+            "bitwise_left_shift",
+            "bitwise_right_shift",
+        ):
             array, other = np.abs(array) % 8, np.abs(other) % 3
         if name in ("remainder", "floor_divide"):
-            other = np.where(other == 0, 1, other).astype(other.dtype) if other.dtype.kind != "b" else other
+            other = (
+                np.where(other == 0, 1, other).astype(other.dtype)
+                if other.dtype.kind != "b"
+                else other
+            )
         if array.dtype.kind in kinds:
             agree(name, array, other)
             agree(name, array, other[:1].reshape(()))

@@ -29,7 +29,8 @@ class Case(NamedTuple):
 
     def inputs(self) -> tuple[Any, ...]:
         return tuple(
-            rl.tensor(a, requires_grad=a.dtype.kind in "fc") if isinstance(a, np.ndarray) else a for a in self.arrays
+            rl.tensor(a, requires_grad=a.dtype.kind in "fc") if isinstance(a, np.ndarray) else a
+            for a in self.arrays
         )
 
 
@@ -75,14 +76,20 @@ def convolutions() -> Iterator[Case]:
             kernel = 2 if dims == 3 else 3 - (dilation - 1)
             x, w = draw(2, 2, *(size,) * dims), draw(2, 2 // groups, *(kernel,) * dims)
             named = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
-            yield Case(f"conv{dims}d {named}", lambda x, w, b, d=dims, n=named: CONV[d](x, w, b, **n), (x, w, draw(2)))
+            yield Case(
+                f"conv{dims}d {named}",
+                lambda x, w, b, d=dims, n=named: CONV[d](x, w, b, **n),
+                (x, w, draw(2)),
+            )
     for padding in ("same", "valid"):
         call = lambda x, w, p=padding: F.conv2d(x, w, None, 1, p, (1, 2))  # noqa: E731
         yield Case(f"conv2d padding={padding!r}", call, (draw(1, 2, 4, 5), draw(1, 2, 2, 3)))
     uneven = lambda x, w: F.conv2d(x, w, None, (2, 1), (0, 2), (1, 2))  # noqa: E731
     yield Case("conv2d uneven", uneven, (draw(2, 4, 5), draw(3, 2, 2, 3)))
     yield Case(
-        "conv2d complex", lambda x, w: F.conv2d(x, w, stride=2), (draw.complex(1, 2, 4, 4), draw.complex(2, 2, 2, 2))
+        "conv2d complex",
+        lambda x, w: F.conv2d(x, w, stride=2),
+        (draw.complex(1, 2, 4, 4), draw.complex(2, 2, 2, 2)),
     )
 
 
@@ -112,12 +119,18 @@ def padded_modules() -> Iterator[Case]:
         for dims, kind in ((1, rl.nn.Conv1d), (2, rl.nn.Conv2d), (3, rl.nn.Conv3d)):
             layer = kind(1, 1, 2, padding=1, padding_mode=mode).double()
             call = lambda x, w, m=layer: rl.func.functional_call(m, {"weight": w}, (x,))  # noqa: E731
-            yield Case(f"Conv{dims}d {mode}", call, (draw(1, 1, *(3,) * dims), draw(1, 1, *(2,) * dims)))
+            yield Case(
+                f"Conv{dims}d {mode}", call, (draw(1, 1, *(3,) * dims), draw(1, 1, *(2,) * dims))
+            )
     for mode in ("constant", "reflect", "replicate", "circular"):
-        yield Case(f"pad {mode}", lambda x, m=mode: F.pad(x, (1, 2, 2, 1), mode=m), (draw(1, 1, 4, 4),))
+        yield Case(
+            f"pad {mode}", lambda x, m=mode: F.pad(x, (1, 2, 2, 1), mode=m), (draw(1, 1, 4, 4),)
+        )
     yield Case("pad cut", lambda x: F.pad(x, (-1, 2, 1, -1), value=0.5), (draw(3, 4),))
     yield Case("fold", lambda x: F.fold(x, (4, 4), 2, stride=1, padding=1), (draw(1, 8, 25),))
-    yield Case("unfold", lambda x: F.unfold(x, 2, dilation=2, padding=1, stride=2), (draw(1, 2, 5, 5),))
+    yield Case(
+        "unfold", lambda x: F.unfold(x, 2, dilation=2, padding=1, stride=2), (draw(1, 2, 5, 5),)
+    )
 
 
 # ---- pooling ----
@@ -131,21 +144,40 @@ def pools() -> Iterator[Case]:
     for dims in (1, 2, 3):
         size = {1: 9, 2: 6, 3: 5}[dims]
         shape = (1, 2, *(size,) * dims) if dims < 3 else (1, 1, 5, 4, 5)
-        for stride, padding, dilation, ceil in itertools.product((None, 1, 2), (0, 1), (1, 2), (False, True)):
+        for stride, padding, dilation, ceil in itertools.product(
+            (None, 1, 2), (0, 1), (1, 2), (False, True)
+        ):
             if dims == 3 and not (ceil and stride == 2):
                 continue
             named = {"stride": stride, "padding": padding, "dilation": dilation, "ceil_mode": ceil}
             yield Case(
-                f"max_pool{dims}d {named}", lambda x, d=dims, n=named: MAX[d](x, 2, **n), (draw.distinct(*shape),)
+                f"max_pool{dims}d {named}",
+                lambda x, d=dims, n=named: MAX[d](x, 2, **n),
+                (draw.distinct(*shape),),
             )
-        for stride, padding, ceil, include in itertools.product((None, 2), (0, 1), (False, True), (False, True)):
-            named = {"stride": stride, "padding": padding, "ceil_mode": ceil, "count_include_pad": include}
-            yield Case(f"avg_pool{dims}d {named}", lambda x, d=dims, n=named: AVERAGE[d](x, 3, **n), (draw(*shape),))
-    yield Case("avg_pool2d divisor", lambda x: F.avg_pool2d(x, 2, divisor_override=3), (draw(1, 2, 4, 4),))
+        for stride, padding, ceil, include in itertools.product(
+            (None, 2), (0, 1), (False, True), (False, True)
+        ):
+            named = {
+                "stride": stride,
+                "padding": padding,
+                "ceil_mode": ceil,
+                "count_include_pad": include,
+            }
+            yield Case(
+                f"avg_pool{dims}d {named}",
+                lambda x, d=dims, n=named: AVERAGE[d](x, 3, **n),
+                (draw(*shape),),
+            )
+    yield Case(
+        "avg_pool2d divisor", lambda x: F.avg_pool2d(x, 2, divisor_override=3), (draw(1, 2, 4, 4),)
+    )
     for name, size in (("1d", (1, 2, 7)), ("2d", (1, 1, 5, 4)), ("3d", (1, 1, 3, 4, 3))):
         for kind in ("avg", "max"):
             op = getattr(F, f"adaptive_{kind}_pool{name}")
-            yield Case(f"adaptive_{kind}_pool{name}", lambda x, op=op: op(x, 3), (draw.distinct(*size),))
+            yield Case(
+                f"adaptive_{kind}_pool{name}", lambda x, op=op: op(x, 3), (draw.distinct(*size),)
+            )
     for p in (1.0, 2.0, 3.0):
         for name, size in (("1d", (1, 2, 7)), ("2d", (1, 1, 5, 5)), ("3d", (1, 1, 4, 4, 4))):
             op = getattr(F, f"lp_pool{name}")
@@ -158,7 +190,11 @@ def pools() -> Iterator[Case]:
         yield Case(f"fractional_max_pool{name}", call, (draw.distinct(*size),))
     index = rl.tensor([[[1, 2, 5]]])
     yield Case("max_unpool1d", lambda x: F.max_unpool1d(x, index, 2), (draw(1, 1, 3),))
-    yield Case("max_unpool2d", lambda x: F.max_unpool2d(x, rl.tensor([[[[1, 3], [8, 14]]]]), 2), (draw(1, 1, 2, 2),))
+    yield Case(
+        "max_unpool2d",
+        lambda x: F.max_unpool2d(x, rl.tensor([[[[1, 3], [8, 14]]]]), 2),
+        (draw(1, 1, 2, 2),),
+    )
 
 
 # ---- norms and attention ----
@@ -174,22 +210,36 @@ def norms() -> Iterator[Case]:
             stats = rl.tensor(mean), rl.tensor(var)
             return F.batch_norm(x, *stats, *wb, training=training)
 
-        yield Case(f"batch_norm training={training} affine={affine}", batch, (x, weight, bias) if affine else (x,))
-    yield Case("batch_norm without statistics", lambda x: F.batch_norm(x, None, None, training=True), (x,))
+        yield Case(
+            f"batch_norm training={training} affine={affine}",
+            batch,
+            (x, weight, bias) if affine else (x,),
+        )
+    yield Case(
+        "batch_norm without statistics", lambda x: F.batch_norm(x, None, None, training=True), (x,)
+    )
     for affine in (True, False):
         more = (weight, bias) if affine else ()
-        yield Case(f"group_norm affine={affine}", lambda x, *wb: F.group_norm(x, 2, *wb), (x, *more))
+        yield Case(
+            f"group_norm affine={affine}", lambda x, *wb: F.group_norm(x, 2, *wb), (x, *more)
+        )
         instance = lambda x, *wb: F.instance_norm(x, None, None, *wb)  # noqa: E731
         yield Case(f"instance_norm affine={affine}", instance, (x, *more))
         rows = (draw(4, 3), draw(4, 3)) if affine else ()
-        yield Case(f"layer_norm affine={affine}", lambda x, *wb: F.layer_norm(x, (4, 3), *wb), (x, *rows))
-        yield Case(f"rms_norm affine={affine}", lambda x, *w: F.rms_norm(x, (4, 3), *w), (x, *rows[:1]))
+        yield Case(
+            f"layer_norm affine={affine}", lambda x, *wb: F.layer_norm(x, (4, 3), *wb), (x, *rows)
+        )
+        yield Case(
+            f"rms_norm affine={affine}", lambda x, *w: F.rms_norm(x, (4, 3), *w), (x, *rows[:1])
+        )
     for op, given in ((F.instance_norm, {"use_input_stats": False}), (F.batch_norm, {})):
         call = lambda x, m, v, op=op, named=given: op(x, m, v, **named)  # noqa: E731
         yield Case(f"{op.__name__} of given statistics", call, (x, mean, var))
     yield Case("local_response_norm", lambda x: F.local_response_norm(x, 3, alpha=0.3, k=2.0), (x,))
     for p in (1.0, 2.0, 3.0):
-        yield Case(f"normalize p={p}", lambda x, p=p: F.normalize(x, p, dim=1), (draw(2, 3, low=0.3),))
+        yield Case(
+            f"normalize p={p}", lambda x, p=p: F.normalize(x, p, dim=1), (draw(2, 3, low=0.3),)
+        )
     yield Case("renorm", lambda x: rl.renorm(x, 2, 0, 0.7), (draw(3, 4),))
 
 
@@ -199,12 +249,20 @@ def attention() -> Iterator[Case]:
     sdpa = F.scaled_dot_product_attention
     yield Case("attention", sdpa, (q, k, v))
     yield Case("attention scaled", lambda q, k, v: sdpa(q, k, v, scale=0.7), (q, k, v))
-    yield Case("attention causal", lambda q, k, v: sdpa(q, k, v, is_causal=True), (q, k[:, :, :3], v[:, :, :3]))
+    yield Case(
+        "attention causal",
+        lambda q, k, v: sdpa(q, k, v, is_causal=True),
+        (q, k[:, :, :3], v[:, :, :3]),
+    )
     allowed = rl.tensor(np.tril(np.ones((3, 5), bool), 1))
     yield Case("attention masked", lambda q, k, v: sdpa(q, k, v, attn_mask=allowed), (q, k, v))
-    yield Case("attention biased", lambda q, k, v, m: sdpa(q, k, v, attn_mask=m), (q, k, v, draw(2, 3, 5)))
+    yield Case(
+        "attention biased", lambda q, k, v, m: sdpa(q, k, v, attn_mask=m), (q, k, v, draw(2, 3, 5))
+    )
     grouped = lambda q, k, v: sdpa(q, k, v, enable_gqa=True)  # noqa: E731
-    yield Case("attention of groups", grouped, (draw(1, 4, 2, 3), draw(1, 2, 3, 3), draw(1, 2, 3, 3)))
+    yield Case(
+        "attention of groups", grouped, (draw(1, 4, 2, 3), draw(1, 2, 3, 3), draw(1, 2, 3, 3))
+    )
 
     def dropped(q: Any, k: Any, v: Any) -> Any:
         rl.manual_seed(7)
@@ -213,7 +271,9 @@ def attention() -> Iterator[Case]:
     yield Case("attention with dropout", dropped, (q, k, v))
     for heads in (1, 2):
         module = rl.nn.MultiheadAttention(4, heads, batch_first=True).double()
-        yield Case(f"MultiheadAttention {heads}", lambda q, m=module: m(q, q, q)[0], (draw(1, 3, 4),))
+        yield Case(
+            f"MultiheadAttention {heads}", lambda q, m=module: m(q, q, q)[0], (draw(1, 3, 4),)
+        )
 
 
 # ---- interpolation ----
@@ -221,20 +281,39 @@ def attention() -> Iterator[Case]:
 
 def interpolations() -> Iterator[Case]:
     draw = Draw(7)
-    shapes = {"linear": (1, 2, 5), "bilinear": (1, 1, 4, 5), "bicubic": (1, 1, 4, 5), "trilinear": (1, 1, 3, 4, 3)}
+    shapes = {
+        "linear": (1, 2, 5),
+        "bilinear": (1, 1, 4, 5),
+        "bicubic": (1, 1, 4, 5),
+        "trilinear": (1, 1, 3, 4, 3),
+    }
     for mode, shape in shapes.items():
         for corners in (False, True):
-            for where in ({"size": tuple(n + 2 for n in shape[2:])}, {"scale_factor": 0.6}, {"scale_factor": 1.7}):
+            for where in (
+                {"size": tuple(n + 2 for n in shape[2:])},
+                {"scale_factor": 0.6},
+                {"scale_factor": 1.7},
+            ):
                 named = {"mode": mode, "align_corners": corners, **where}
-                yield Case(f"interpolate {named}", lambda x, n=named: F.interpolate(x, **n), (draw(*shape),))
+                yield Case(
+                    f"interpolate {named}",
+                    lambda x, n=named: F.interpolate(x, **n),
+                    (draw(*shape),),
+                )
     for mode in ("bilinear", "bicubic"):
         for corners in (False, True):
             named = {"size": (3, 2), "mode": mode, "antialias": True, "align_corners": corners}
-            yield Case(f"interpolate {named}", lambda x, n=named: F.interpolate(x, **n), (draw(1, 1, 5, 6),))
+            yield Case(
+                f"interpolate {named}",
+                lambda x, n=named: F.interpolate(x, **n),
+                (draw(1, 1, 5, 6),),
+            )
     for mode in ("nearest", "nearest-exact", "area"):
         for shape in ((1, 2, 5), (1, 1, 4, 5), (1, 1, 3, 2, 3)):
             named = {"mode": mode, "size": tuple(n + 1 for n in shape[2:])}
-            yield Case(f"interpolate {named}", lambda x, n=named: F.interpolate(x, **n), (draw(*shape),))
+            yield Case(
+                f"interpolate {named}", lambda x, n=named: F.interpolate(x, **n), (draw(*shape),)
+            )
     keep = {"scale_factor": 1.7, "mode": "bilinear", "recompute_scale_factor": True}
     yield Case("interpolate recomputed", lambda x: F.interpolate(x, **keep), (draw(1, 1, 3, 4),))
     for mode, padding, corners in itertools.product(
@@ -242,11 +321,17 @@ def interpolations() -> Iterator[Case]:
     ):
         named = {"mode": mode, "padding_mode": padding, "align_corners": corners}
         grid = draw(1, 2, 3, 2, low=-1.1, high=1.1)
-        yield Case(f"grid_sample {named}", lambda x, g, n=named: F.grid_sample(x, g, **n), (draw(1, 1, 4, 3), grid))
+        yield Case(
+            f"grid_sample {named}",
+            lambda x, g, n=named: F.grid_sample(x, g, **n),
+            (draw(1, 1, 4, 3), grid),
+        )
     for mode in ("bilinear", "nearest"):
         named = {"mode": mode, "align_corners": False}
         arrays = draw(1, 1, 3, 3, 3), draw(1, 1, 2, 2, 3, low=-0.8, high=0.8)
-        yield Case(f"grid_sample 3d {named}", lambda x, g, n=named: F.grid_sample(x, g, **n), arrays)
+        yield Case(
+            f"grid_sample 3d {named}", lambda x, g, n=named: F.grid_sample(x, g, **n), arrays
+        )
     for corners in (False, True):
         call = lambda t, c=corners: F.affine_grid(t, (1, 1, 3, 2), align_corners=c)  # noqa: E731
         yield Case(f"affine_grid {corners}", call, (draw(1, 2, 3),))
@@ -255,4 +340,12 @@ def interpolations() -> Iterator[Case]:
     yield Case("channel_shuffle", lambda x: F.channel_shuffle(x, 2), (draw(1, 4, 3),))
 
 
-GROUPS = (convolutions, transposed_convolutions, padded_modules, pools, norms, attention, interpolations)
+GROUPS = (
+    convolutions,
+    transposed_convolutions,
+    padded_modules,
+    pools,
+    norms,
+    attention,
+    interpolations,
+)

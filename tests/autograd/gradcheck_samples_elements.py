@@ -60,7 +60,11 @@ def indexing() -> Iterator[Case]:
         yield Case(f"index_put accumulate={accumulate}", put, (x, draw(3, 2)))
     rows = rl.tensor([0, 2])
     yield Case("index_select", lambda x: x.index_select(1, again), (x,))
-    yield Case("index_add", lambda x, v: x.index_add(0, rl.tensor([2, 2]), v, alpha=0.5), (x, draw(2, 4, 2)))
+    yield Case(
+        "index_add",
+        lambda x, v: x.index_add(0, rl.tensor([2, 2]), v, alpha=0.5),
+        (x, draw(2, 4, 2)),
+    )
     yield Case("index_copy", lambda x, v: x.index_copy(0, rows, v), (x, draw(2, 4, 2)))
     yield Case("index_fill", lambda x, v: x.index_fill(0, rows, v), (x, draw()))
     yield Case("masked_fill", lambda x, v: x.masked_fill(mask[..., None], v), (x, draw()))
@@ -68,14 +72,22 @@ def indexing() -> Iterator[Case]:
     yield Case("masked_scatter", lambda x, v: x.masked_scatter(mask[..., None], v), (x, draw(12)))
     yield Case("take", lambda x: x.take(rl.tensor([0, 5, 5, 23])), (x,))
     yield Case("put", lambda x, v: x.put(rl.tensor([0, 5, 5]), v, accumulate=True), (x, draw(3)))
-    yield Case("take_along_dim", lambda x: rl.take_along_dim(x, x.argsort(1), 1), (draw.distinct(3, 4),))
+    yield Case(
+        "take_along_dim", lambda x: rl.take_along_dim(x, x.argsort(1), 1), (draw.distinct(3, 4),)
+    )
     yield Case("diagonal_scatter", lambda x, v: rl.diagonal_scatter(x, v, 1), (draw(3, 3), draw(2)))
     yield Case("select_scatter", lambda x, v: rl.select_scatter(x, v, 1, 2), (x, draw(3, 2)))
     yield Case("slice_scatter", lambda x, v: rl.slice_scatter(x, v, 1, 0, 4, 2), (x, draw(3, 2, 2)))
     yield Case("where", lambda x, y: rl.where(mask[..., None], x, y), (x, draw(3, 4, 2)))
-    yield Case("embedding", lambda w: F.embedding(rl.tensor([[0, 2], [2, 0]]), w, padding_idx=1), (draw(3, 2),))
+    yield Case(
+        "embedding",
+        lambda w: F.embedding(rl.tensor([[0, 2], [2, 0]]), w, padding_idx=1),
+        (draw(3, 2),),
+    )
     for mode in ("sum", "mean", "max"):
-        bag = lambda w, m=mode: F.embedding_bag(rl.tensor([0, 2, 2, 1]), w, rl.tensor([0, 2]), mode=m)  # noqa: E731
+        bag = lambda w, m=mode: F.embedding_bag(  # noqa: E731
+            rl.tensor([0, 2, 2, 1]), w, rl.tensor([0, 2]), mode=m
+        )  # noqa: E731, RUF100
         yield Case(f"embedding_bag {mode}", bag, (draw.distinct(3, 2),))
 
 
@@ -111,12 +123,31 @@ def orders() -> Iterator[Case]:
     yield Case("kthvalue", lambda x: x.kthvalue(2, 1)[0], (x,))
     for name in ("median", "nanmedian", "mode", "max", "min", "cummax", "cummin"):
         yield Case(name, lambda x, n=name: getattr(x, n)(1)[0], (x,))
-    for name in ("amax", "amin", "max", "min", "median", "nanmedian", "logsumexp", "prod", "std", "var"):
-        yield Case(f"{name} of all", lambda x, n=name: getattr(rl, n)(x, *((0,) if n == "logsumexp" else ())), (x,))
+    for name in (
+        "amax",
+        "amin",
+        "max",
+        "min",
+        "median",
+        "nanmedian",
+        "logsumexp",
+        "prod",
+        "std",
+        "var",
+    ):
+        yield Case(
+            f"{name} of all",
+            lambda x, n=name: getattr(rl, n)(x, *((0,) if n == "logsumexp" else ())),
+            (x,),
+        )
     yield Case("aminmax", lambda x: tuple(rl.aminmax(x, dim=1)), (x,))
     for way in ("linear", "lower", "higher", "midpoint"):
         shares = rl.tensor([0.3, 0.55], dtype=rl.float64)
-        yield Case(f"quantile {way}", lambda x, q, w=way: rl.quantile(x, q, 1, interpolation=w), (x, shares))
+        yield Case(
+            f"quantile {way}",
+            lambda x, q, w=way: rl.quantile(x, q, 1, interpolation=w),
+            (x, shares),
+        )
     yield Case("nanquantile", lambda x: rl.nanquantile(x, 0.3, 1), (x,))
     for op in (rl.maximum, rl.minimum, rl.fmax, rl.fmin):
         yield Case(op.__name__, op, (x, draw.distinct(3, 5) + 0.03))
@@ -139,7 +170,11 @@ def running() -> Iterator[Case]:
     yield Case("diff", lambda x, p: rl.diff(x, n=2, prepend=p), (x, draw(2, 1)))
     yield Case("trapezoid", lambda y, x: rl.trapezoid(y, x), (x, draw(4)))
     yield Case("cumulative_trapezoid", lambda y, x: rl.cumulative_trapezoid(y, x), (x, draw(4)))
-    yield Case("gradient", lambda x, s: tuple(rl.gradient(x, spacing=(s,), dim=1)), (x, np.array([0.0, 1.0, 2.5, 3.0])))
+    yield Case(
+        "gradient",
+        lambda x, s: tuple(rl.gradient(x, spacing=(s,), dim=1)),
+        (x, np.array([0.0, 1.0, 2.5, 3.0])),
+    )
     yield Case("cumprod complex", lambda x: x.cumprod(0), (draw.complex(4),))
     yield Case("logcumsumexp complex", lambda x: x.logcumsumexp(0), (draw.complex(3),))
 
@@ -196,10 +231,14 @@ def in_place() -> Iterator[Case]:
         "fmod_",
         "remainder_",
     ]:
-        yield Case(name, lambda x, y, n=name: getattr(x.clone(), n)(y), (x, draw(3, 4, low=1.1, high=1.9)))
+        yield Case(
+            name, lambda x, y, n=name: getattr(x.clone(), n)(y), (x, draw(3, 4, low=1.1, high=1.9))
+        )
         if name == "hypot_":
             continue  # it saves what it overwrites, in PyTorch too
-        yield Case(f"{name} twice", lambda x, n=name: getattr(getattr(x.clone(), n)(1.5), n)(1.3), (x,))
+        yield Case(
+            f"{name} twice", lambda x, n=name: getattr(getattr(x.clone(), n)(1.5), n)(1.3), (x,)
+        )
     more: dict[str, Callable[..., Any]] = {
         "addcmul_": lambda x, y: x.clone().addcmul_(y, y, value=0.5),
         "addcdiv_": lambda x, y: x.clone().addcdiv_(y, y + 2, value=0.5),
@@ -215,7 +254,9 @@ def in_place() -> Iterator[Case]:
         "zero_": lambda x, y: x.clone().zero_() + y,
         "index_add_": lambda x, y: x.clone().index_add_(0, rl.tensor([1, 1, 0]), y),
         "scatter_": lambda x, y: x.clone().scatter_(1, rl.tensor([[0], [2], [1]]), y),
-        "index_put_": lambda x, y: x.clone().index_put_((rl.tensor([0, 0]),), y[:2], accumulate=True),
+        "index_put_": lambda x, y: x.clone().index_put_(
+            (rl.tensor([0, 0]),), y[:2], accumulate=True
+        ),
         "transpose_": lambda x, y: x.clone().transpose_(0, 1) @ y,
         "a view": _through_a_view,
         "a view of a view": _through_two_views,
@@ -274,8 +315,14 @@ def _losses(draw: Draw, reduction: str) -> Iterator[Case]:
     x, y = draw(3, 4), draw(3, 4) + 3
     for name in ["mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "soft_margin_loss"]:
         target = rl.tensor(np.sign(x) if name == "soft_margin_loss" else y)
-        yield Case(f"{name} {reduction}", lambda x, y, n=name, r=named: getattr(F, n)(x, y, **r), (x, target))
-    both = lambda x, y, r=named: F.smooth_l1_loss(x, y, beta=9.0, **r) + F.huber_loss(x, y, delta=0.3, **r)  # noqa: E731
+        yield Case(
+            f"{name} {reduction}",
+            lambda x, y, n=name, r=named: getattr(F, n)(x, y, **r),
+            (x, target),
+        )
+    both = lambda x, y, r=named: (  # noqa: E731
+        F.smooth_l1_loss(x, y, beta=9.0, **r) + F.huber_loss(x, y, delta=0.3, **r)
+    )  # noqa: E731, RUF100
     yield Case(f"smooth_l1 and huber of both {reduction}", both, (x, y))
     p, t = draw(3, 4, low=0.1, high=0.9), draw(3, 4, low=0.1, high=0.9)
     w = draw(4, low=0.5, high=2)
@@ -300,11 +347,17 @@ def _losses(draw: Draw, reduction: str) -> Iterator[Case]:
     gauss = lambda x, y, v, r=named: F.gaussian_nll_loss(x, y, v, full=True, **r)  # noqa: E731
     yield Case(f"gaussian_nll_loss {reduction}", gauss, (x, y, p))
     for logged in (False, True):
-        poisson = lambda x, r=named, k=logged: F.poisson_nll_loss(x, rl.tensor(y), log_input=k, full=True, **r)  # noqa: E731
+        poisson = lambda x, r=named, k=logged: F.poisson_nll_loss(  # noqa: E731
+            x, rl.tensor(y), log_input=k, full=True, **r
+        )  # noqa: E731, RUF100
         yield Case(f"poisson_nll_loss log_input={logged} {reduction}", poisson, (p,))
-    margin = lambda x, y, r=named: F.margin_ranking_loss(x, y, rl.tensor([1.0, -1.0, 1.0]).double(), 5.0, **r)  # noqa: E731
+    margin = lambda x, y, r=named: F.margin_ranking_loss(  # noqa: E731
+        x, y, rl.tensor([1.0, -1.0, 1.0]).double(), 5.0, **r
+    )  # noqa: E731, RUF100
     yield Case(f"margin_ranking_loss {reduction}", margin, (draw(3), draw(3)))
-    hinge = lambda x, r=named: F.hinge_embedding_loss(x, rl.tensor([1.0, -1.0, 1.0]).double(), 3.0, **r)  # noqa: E731
+    hinge = lambda x, r=named: F.hinge_embedding_loss(  # noqa: E731
+        x, rl.tensor([1.0, -1.0, 1.0]).double(), 3.0, **r
+    )  # noqa: E731, RUF100
     yield Case(f"hinge_embedding_loss {reduction}", hinge, (draw(3),))
     signs = rl.tensor([1, -1, 1])
     cosine = lambda x, y, r=named: F.cosine_embedding_loss(x, y, signs, -3.0, **r)  # noqa: E731
@@ -343,7 +396,11 @@ def recurrences() -> Iterator[Case]:
     for kind in (rl.nn.RNN, rl.nn.GRU, rl.nn.LSTM):
         for two_ways in (False, True):
             net = kind(2, 2, num_layers=2, bidirectional=two_ways, batch_first=True).double()
-            yield Case(f"{kind.__name__} bidirectional={two_ways}", lambda x, n=net: n(x)[0], (draw(2, 3, 2),))
+            yield Case(
+                f"{kind.__name__} bidirectional={two_ways}",
+                lambda x, n=net: n(x)[0],
+                (draw(2, 3, 2),),
+            )
 
 
 def products() -> Iterator[Case]:
@@ -359,16 +416,24 @@ def products() -> Iterator[Case]:
         ("ij,kl->jl", (a, b)),
     ):
         yield Case(f"einsum {text}", lambda *v, t=text: rl.einsum(t, *v), parts)
-    yield Case("einsum complex", lambda x, y: rl.einsum("ij,kj->ik", x, y), (draw.complex(2, 2), draw.complex(3, 2)))
+    yield Case(
+        "einsum complex",
+        lambda x, y: rl.einsum("ij,kj->ik", x, y),
+        (draw.complex(2, 2), draw.complex(3, 2)),
+    )
     yield Case("tensordot", lambda x, y: rl.tensordot(x, y, dims=2), (draw(2, 3, 2), draw(3, 2, 2)))
     yield Case("bilinear", F.bilinear, (draw(2, 3), draw(2, 2), draw(3, 3, 2), draw(3)))
     yield Case(
-        "baddbmm", lambda m, x, y: rl.baddbmm(m, x, y, beta=0.5, alpha=2), (draw(2, 2, 2), draw(2, 2, 3), draw(2, 3, 2))
+        "baddbmm",
+        lambda m, x, y: rl.baddbmm(m, x, y, beta=0.5, alpha=2),
+        (draw(2, 2, 2), draw(2, 2, 3), draw(2, 3, 2)),
     )
     yield Case("addbmm", rl.addbmm, (draw(2, 2), draw(2, 2, 3), draw(2, 3, 2)))
     yield Case("chain_matmul", lambda *m: rl.linalg.multi_dot(m), (a, b, draw(4, 2)))
     yield Case("kron", rl.kron, (a, draw(2, 2)))
-    yield Case("matmul of vectors", lambda x, y, m: (x @ y, m @ x, x @ m.T), (draw(3), draw(3), draw(2, 3)))
+    yield Case(
+        "matmul of vectors", lambda x, y, m: (x @ y, m @ x, x @ m.T), (draw(3), draw(3), draw(2, 3))
+    )
     yield Case("matmul that broadcasts", rl.matmul, (draw(2, 1, 2, 3), draw(3, 3, 2)))
     yield Case("vdot complex", rl.vdot, (draw.complex(3), draw.complex(3)))
     yield Case("cross", rl.linalg.cross, (draw(2, 3), draw(2, 3)))
@@ -426,13 +491,23 @@ def special_functions() -> Iterator[Case]:
     for name in ["erfinv", "logit", "ndtri"]:
         yield Case(f"special.{name}", lambda x, n=name: getattr(sp, n)(x), (unit,))
     for name in ["xlogy", "xlog1py", "zeta"]:
-        yield Case(f"special.{name}", lambda x, y, n=name: getattr(sp, n)(x, y), (near + 1.2, draw(5, low=0.3, high=3)))
+        yield Case(
+            f"special.{name}",
+            lambda x, y, n=name: getattr(sp, n)(x, y),
+            (near + 1.2, draw(5, low=0.3, high=3)),
+        )
     for name in ["gammainc", "gammaincc"]:
-        yield Case(f"special.{name}", lambda x, n=name: getattr(sp, n)(rl.tensor(near), x), (near + 0.5,))
+        yield Case(
+            f"special.{name}", lambda x, n=name: getattr(sp, n)(rl.tensor(near), x), (near + 0.5,)
+        )
     for n in range(4):
         yield Case(f"polygamma {n}", lambda x, n=n: rl.polygamma(n, x), (near,))
     yield Case("multigammaln", lambda x: sp.multigammaln(x, 2), (near + 1,))
-    yield Case("at 0", lambda x: (sp.i0(x), sp.i1(x), rl.sinc(x), sp.bessel_j0(x), sp.bessel_j1(x)), (np.zeros(1),))
+    yield Case(
+        "at 0",
+        lambda x: (sp.i0(x), sp.i1(x), rl.sinc(x), sp.bessel_j0(x), sp.bessel_j1(x)),
+        (np.zeros(1),),
+    )
 
 
 GROUPS = (

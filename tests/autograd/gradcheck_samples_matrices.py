@@ -46,7 +46,10 @@ def factors() -> Iterator[Case]:
             "cholesky": (lambda a: la.cholesky(a @ a.mH + rl.eye(3)), (square,)),
             "cholesky upper": (lambda a: la.cholesky(a @ a.mH + rl.eye(3), upper=True), (square,)),
             "cholesky_inverse": (lambda a: rl.cholesky_inverse(la.cholesky(a @ a.mH)), (square,)),
-            "cholesky_solve": (lambda b, a: rl.cholesky_solve(b, la.cholesky(a @ a.mH)), (make(3, 2), square)),
+            "cholesky_solve": (
+                lambda b, a: rl.cholesky_solve(b, la.cholesky(a @ a.mH)),
+                (make(3, 2), square),
+            ),
             "lu": (lambda a: tuple(la.lu(a))[1:], (square,)),
             "lu tall": (lambda a: tuple(la.lu(a))[1:], (tall,)),
             "lu wide": (lambda a: tuple(la.lu(a))[1:], (wide,)),
@@ -69,7 +72,9 @@ def factors() -> Iterator[Case]:
         for name, (function, arrays) in cases.items():
             yield Case(f"{name} {kind}", function, arrays)
     yield Case("cholesky batched", lambda a: la.cholesky(a @ a.mT + rl.eye(2)), (draw(2, 2, 2),))
-    yield Case("eigh batched", lambda a: over_columns(la.eigh(hermitian(a)).eigenvectors), (draw(2, 2, 2),))
+    yield Case(
+        "eigh batched", lambda a: over_columns(la.eigh(hermitian(a)).eigenvectors), (draw(2, 2, 2),)
+    )
 
 
 def _put_together(u: Any, values: Any, vh: Any) -> Any:
@@ -89,7 +94,10 @@ def solutions() -> Iterator[Case]:
             "solve_triangular unit": (_unit_lower, (a, b)),
             "lstsq tall": (lambda a, b: la.lstsq(a, b).solution, (make(4, 2), make(4, 2))),
             "lstsq wide": (lambda a, b: la.lstsq(a, b).solution, (make(2, 4), make(2, 2))),
-            "lstsq residuals": (lambda a, b: la.lstsq(a, b, driver="gels").residuals, (make(4, 2), make(4, 2))),
+            "lstsq residuals": (
+                lambda a, b: la.lstsq(a, b, driver="gels").residuals,
+                (make(4, 2), make(4, 2)),
+            ),
             "pinv tall": (la.pinv, (make(4, 2),)),
             "pinv wide": (la.pinv, (make(2, 4),)),
             "pinv hermitian": (lambda a: la.pinv(hermitian(a), hermitian=True), (a,)),
@@ -104,7 +112,10 @@ def solutions() -> Iterator[Case]:
         }
         for left, adjoint in itertools.product((True, False), (True, False)):
             call = lambda a, b, lf=left, ad=adjoint: _lu_solved(a, b, lf, ad)  # noqa: E731
-            cases[f"lu_solve left={left} adjoint={adjoint}"] = (call, (a, b if left else make(2, 3)))
+            cases[f"lu_solve left={left} adjoint={adjoint}"] = (
+                call,
+                (a, b if left else make(2, 3)),
+            )
         for name, (function, arrays) in cases.items():
             yield Case(f"{name} {kind}", function, arrays)
     # The second derivative takes the inverse. (PyTorch's first is wrong already at rank n - 1.)
@@ -138,9 +149,15 @@ def matrix_norms() -> Iterator[Case]:
         for order in ("fro", "nuc", INF, -INF, 1, -1, 2, -2):
             yield Case(f"matrix_norm {order} {kind}", lambda a, o=order: la.matrix_norm(a, o), (a,))
         for order in (0.5, 1, 2, 3, -1, INF, -INF):
-            yield Case(f"vector_norm {order} {kind}", lambda a, o=order: la.vector_norm(a, o, 1), (a,))
+            yield Case(
+                f"vector_norm {order} {kind}", lambda a, o=order: la.vector_norm(a, o, 1), (a,)
+            )
         for order in (None, 2, -2, "fro", "nuc", 1, INF):
-            yield Case(f"cond {order} {kind}", lambda a, o=order: la.cond(a, o), (make(3, 3) + 2 * np.eye(3),))
+            yield Case(
+                f"cond {order} {kind}",
+                lambda a, o=order: la.cond(a, o),
+                (make(3, 3) + 2 * np.eye(3),),
+            )
         yield Case(f"norm {kind}", lambda a: rl.norm(a, dim=(0, 1)), (a,))
         yield Case(f"vecdot {kind}", la.vecdot, (a, make(3, 4)))
     yield Case("matrix_norm batched", lambda a: la.matrix_norm(a, 2, (0, 2)), (draw(2, 2, 3),))
@@ -172,7 +189,9 @@ def transforms() -> Iterator[Case]:
         return rl.stft(x, 4, 2, window=window, return_complex=True)
 
     yield Case("stft", spectrogram, (draw(9),))
-    yield Case("istft", lambda x: rl.istft(spectrogram(x) * (1 + 0.1j), 4, 2, window=window), (draw(9),))
+    yield Case(
+        "istft", lambda x: rl.istft(spectrogram(x) * (1 + 0.1j), 4, 2, window=window), (draw(9),)
+    )
 
 
 def complex_functions() -> Iterator[Case]:
@@ -243,7 +262,10 @@ def complex_functions() -> Iterator[Case]:
         "addcmul": (lambda z, w: rl.addcmul(z, w, w, value=0.5), (z, w)),
         "masked_fill": (lambda z: z.masked_fill(rl.tensor([True, False, False, True]), 1j), (z,)),
         "scatter_add": (lambda z, w: z.scatter_add(0, rl.tensor([0, 0, 1, 3]), w), (z, w)),
-        "conv1d": (lambda z, w: rl.nn.functional.conv1d(z.reshape(1, 1, 4), w.reshape(1, 1, 4)[..., :2]), (z, w)),
+        "conv1d": (
+            lambda z, w: rl.nn.functional.conv1d(z.reshape(1, 1, 4), w.reshape(1, 1, 4)[..., :2]),
+            (z, w),
+        ),
         "linear": (rl.nn.functional.linear, (draw.complex(2, 3), draw.complex(2, 3))),
         "diag_embed": (lambda z: rl.diag_embed(z, 1), (z,)),
         "kron": (rl.kron, (z[:2], w[:2])),

@@ -5,7 +5,14 @@ from __future__ import annotations
 import pytest
 
 import rushlight as rl
-from rushlight import DeviceError, DTypeError, GraphFreedError, NotDifferentiable, RushlightError, ShapeError
+from rushlight import (
+    DeviceError,
+    DTypeError,
+    GraphFreedError,
+    NotDifferentiable,
+    RushlightError,
+    ShapeError,
+)
 from rushlight.autograd import Function, backward, grad, gradients, graph
 from rushlight.utils.checkpoint import checkpoint
 
@@ -144,12 +151,16 @@ def test_a_batch_of_gradients_in_one_pass(device):
     (g,) = grad(y, x, batch, is_grads_batched=True, retain_graph=True)
     assert g.tolist() == [[2, 0], [0, 4], [2, 4]]
     assert len(seen) == 1
-    (g,) = grad([y, s], x, [batch, rl.arange(3.0, device=device)], is_grads_batched=True, retain_graph=True)
+    (g,) = grad(
+        [y, s], x, [batch, rl.arange(3.0, device=device)], is_grads_batched=True, retain_graph=True
+    )
     assert g.tolist() == [[2, 0], [3, 7], [8, 10]]
     none, g = grad(y, [z, x], batch, is_grads_batched=True, retain_graph=True, allow_unused=True)
     assert none is None
     assert g.shape == (3, 2)
-    zeros, g = grad(y, [z, x], batch, is_grads_batched=True, create_graph=True, materialize_grads=True)
+    zeros, g = grad(
+        y, [z, x], batch, is_grads_batched=True, create_graph=True, materialize_grads=True
+    )
     assert not zeros.any()
     assert grad(g.sum(), x)[0].tolist() == [4, 4]
 
@@ -428,7 +439,9 @@ def test_what_a_function_s_backward_gives_is_checked(require_device):
         with pytest.raises(error, match=r"Odd.*argument 1") as caught:
             Odd.apply(1, x).sum().backward()
         assert any("test_backward.py" in note for note in caught.value.__notes__)
-    Odd.give = staticmethod(lambda g: rl.ones(4, 2, dtype=rl.float64))  # summed and cast to the input
+    Odd.give = staticmethod(
+        lambda g: rl.ones(4, 2, dtype=rl.float64)
+    )  # summed and cast to the input
     Odd.apply(1, x).sum().backward()
     assert x.grad.tolist() == [4, 4]
     assert x.grad.dtype is rl.float32
@@ -504,4 +517,6 @@ def test_what_is_refused_and_what_is_not() -> None:
         x.numpy()
     with rl.no_grad():
         assert x.numpy().tolist() == [1.0, 1.0]
-    assert issubclass(rl.NotDifferentiable, NotImplementedError)  # PyTorch's class for an op without a derivative
+    assert issubclass(
+        rl.NotDifferentiable, NotImplementedError
+    )  # PyTorch's class for an op without a derivative

@@ -12,7 +12,7 @@ import rushlight as rl
 import rushlight.autograd.forward_ad as fwAD
 import rushlight.nn.functional as F
 from rushlight import func
-from rushlight.tape.state import STATE
+from rushlight.tape.record.state import STATE
 from rushlight.utils.checkpoint import checkpoint
 from tests.catalog.rows import ROWS
 from tests.catalog.run import call, samples_of
@@ -34,14 +34,18 @@ def tangent(f: Any, x: Any = X, v: Any = V) -> Any:
 
 def close(got: Any, want: Any, **named: Any) -> None:
     np.testing.assert_allclose(
-        got.detach().cpu().numpy(), want.detach().cpu().numpy(), **{"rtol": 1e-9, "atol": 1e-12, **named}
+        got.detach().cpu().numpy(),
+        want.detach().cpu().numpy(),
+        **{"rtol": 1e-9, "atol": 1e-12, **named},
     )
 
 
 # ---- every op ----
 
 FLOAT_ROWS = [
-    row for row in ROWS if float64 in row.dtypes and not row.random and not row.makes and samples_of(row, float64)
+    row
+    for row in ROWS
+    if float64 in row.dtypes and not row.random and not row.makes and samples_of(row, float64)
 ]
 
 
@@ -52,7 +56,9 @@ def twice(made: list[Any], leaves: list[Any], ways: list[Any]) -> list[Any]:
     live = [(p, t) for p, t in zip(pulled, ways, strict=True) if p is not None and p.requires_grad]
     if not live:
         return [rl.zeros_like(y) for y in made]
-    return list(rl.autograd.grad([p for p, _ in live], seeds, [t for _, t in live], materialize_grads=True))
+    return list(
+        rl.autograd.grad([p for p, _ in live], seeds, [t for _, t in live], materialize_grads=True)
+    )
 
 
 @pytest.mark.parametrize("row", FLOAT_ROWS, ids=repr)
@@ -146,7 +152,9 @@ def complex_parts(d: Any) -> Any:
     return rl.view_as_real(z * z)
 
 
-@pytest.mark.parametrize("f", [written, written_view, seen_after, shaped_in_place, into_zeros, complex_parts])
+@pytest.mark.parametrize(
+    "f", [written, written_view, seen_after, shaped_in_place, into_zeros, complex_parts]
+)
 def test_writes_in_place(f: Any) -> None:
     close(tangent(f), func.jvp(f, (X,), (V,))[1])
 
@@ -171,7 +179,9 @@ def test_modes() -> None:
 
     close(tangent(inferred), X.exp() * V)
     with rl.autocast("cpu", dtype=rl.bfloat16):
-        close(tangent(lambda d: d.float() @ d.float().t()), X @ V.t() + V @ X.t(), rtol=0.1, atol=0.1)
+        close(
+            tangent(lambda d: d.float() @ d.float().t()), X @ V.t() + V @ X.t(), rtol=0.1, atol=0.1
+        )
 
 
 def test_on_devices(device: str) -> None:
@@ -249,7 +259,12 @@ def test_checkpoint_and_transforms_inside() -> None:
         y = checkpoint(lambda a: (a * p).exp().sin(), d, use_reentrant=False)
         return rl.autograd.grad(y.sum(), p)[0]
 
-    close(tangent(f), func.jvp(lambda x: func.grad(lambda p: (x * p).exp().sin().sum())(p.detach()), (X,), (V,))[1])
+    close(
+        tangent(f),
+        func.jvp(lambda x: func.grad(lambda p: (x * p).exp().sin().sum())(p.detach()), (X,), (V,))[
+            1
+        ],
+    )
     close(tangent(func.grad(lambda x: (x**4).sum())), 12 * X**2 * V)
     rows = tangent(lambda d: rl.vmap(lambda r: (r * r.sum()).exp())(d))
     close(rows, func.jvp(lambda x: (x * x.sum(1, keepdim=True)).exp(), (X,), (V,))[1])
@@ -316,7 +331,10 @@ def test_levels_and_what_is_refused() -> None:
     with pytest.raises(RuntimeError, match="detach"):
         (d * 1).resize_(3)
     p = rl.ones(2, 3, dtype=float64, requires_grad=True)
-    with pytest.raises(RuntimeError, match="packing"), rl.autograd.graph.saved_tensors_hooks(lambda t: t, lambda t: t):
+    with (
+        pytest.raises(RuntimeError, match="packing"),
+        rl.autograd.graph.saved_tensors_hooks(lambda t: t, lambda t: t),
+    ):
         d * p
     with pytest.raises(RuntimeError, match="outside of the level"), rl.no_grad():
         w = fwAD.make_dual(p.detach().clone().requires_grad_(), V)

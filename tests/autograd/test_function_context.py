@@ -24,7 +24,17 @@ def leaf(*numbers: float) -> Any:
     return rl.tensor(list(numbers), dtype=rl.float64, requires_grad=True)
 
 
-NAMES = ["constant", "dirty", "node", "aside", "materialize", "unpacked", "saves", "to_save", "left"]
+NAMES = [
+    "constant",
+    "dirty",
+    "node",
+    "aside",
+    "materialize",
+    "unpacked",
+    "saves",
+    "to_save",
+    "left",
+]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -56,7 +66,9 @@ def test_backward_gets_a_place_for_every_result():
     assert (name, seven, nothing) == ("name", 7, None)
     (g,) = grad(y.sum(), x, create_graph=True)
     assert seen == [[None, [1, 1], None, None]]
-    (second,) = grad(g.sum(), x)  # y, which was saved, is the one result with a record, not the second
+    (second,) = grad(
+        g.sum(), x
+    )  # y, which was saved, is the one result with a record, not the second
     assert rl.allclose(second, x.exp())
 
 
@@ -91,7 +103,12 @@ def test_what_is_given_is_checked():
         make(lambda ctx, x, k: x * k, lambda ctx, g: (g, g)).apply(x, 2.0).sum().backward()
     with pytest.raises(KindError, match="float"):
         make(lambda ctx, x: x * 2, lambda ctx, g: 1.0).apply(x).sum().backward()
-    for method in ("save_for_backward", "save_for_forward", "mark_dirty", "mark_non_differentiable"):
+    for method in (
+        "save_for_backward",
+        "save_for_forward",
+        "mark_dirty",
+        "mark_non_differentiable",
+    ):
         with pytest.raises(KindError, match=f"{method}: takes tensors, got int"):
             make(lambda ctx, x, m=method: getattr(ctx, m)(3), lambda ctx, g: g).apply(x)
     with pytest.raises(RushlightError, match=r"call Made\.apply"):
@@ -101,7 +118,9 @@ def test_what_is_given_is_checked():
 def test_vjp_is_another_name_of_backward():
     x = leaf(1)
     type(
-        "Other", (Function,), {"forward": staticmethod(lambda ctx, x: x * 2), "vjp": staticmethod(lambda ctx, g: g * 2)}
+        "Other",
+        (Function,),
+        {"forward": staticmethod(lambda ctx, x: x * 2), "vjp": staticmethod(lambda ctx, g: g * 2)},
     ).apply(x).backward()
     assert x.grad.tolist() == [2]
     with pytest.raises(RushlightError, match="two names"):
@@ -247,7 +266,9 @@ def test_a_function_s_results_are_freed_without_the_collector():
     gc.disable()
     try:
         y = make(forward, lambda ctx, g: g * 2).apply(leaf(1, 2) * 1)
-        z = make(lambda ctx, x: (ctx.mark_non_differentiable(x), x * 2)[1], lambda ctx, g: g).apply(leaf(1) * 1)
+        z = make(lambda ctx, x: (ctx.mark_non_differentiable(x), x * 2)[1], lambda ctx, g: g).apply(
+            leaf(1) * 1
+        )
         nodes = [weakref.ref(y.grad_fn), weakref.ref(z.grad_fn)]
         del y, z
         assert [node() for node in nodes] == [None, None]
@@ -275,4 +296,7 @@ def test_results_of_all_kinds_under_vmap():
     found = rl.func.vmap(rl.func.grad(value))(x)
     assert rl.allclose(found, 50 * x + x.cos())
     same = make(lambda ctx, x: x, lambda ctx, g: g * 7)
-    assert rl.func.vmap(rl.func.grad(lambda v: (same.apply(v) * 2).sum()))(x).tolist() == [[14, 14]] * 2
+    assert (
+        rl.func.vmap(rl.func.grad(lambda v: (same.apply(v) * 2).sum()))(x).tolist()
+        == [[14, 14]] * 2
+    )

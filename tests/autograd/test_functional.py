@@ -17,7 +17,10 @@ def doubles(*shape: int, seed: int = 0) -> rl.Tensor:
 
 
 def close(a, b, tolerance: float = 1e-12) -> None:
-    got, want = np.asarray(a.detach().numpy()), np.asarray(b.detach().numpy() if isinstance(b, rl.Tensor) else b)
+    got, want = (
+        np.asarray(a.detach().numpy()),
+        np.asarray(b.detach().numpy() if isinstance(b, rl.Tensor) else b),
+    )
     assert got.shape == want.shape
     np.testing.assert_allclose(got, want, rtol=tolerance, atol=tolerance)
 
@@ -58,8 +61,16 @@ def test_the_vector_may_be_left_out_for_one_number():
     close(gx, 3 * x**2 * y.exp())
     _, t = jvp(lambda x: x**3, rl.tensor(2.0))
     assert t.item() == 12
-    assert hvp(lambda x: x**3, rl.tensor(2.0))[1].item() == 12 == vhp(lambda x: x**3, rl.tensor(2.0))[1].item()
-    for call in (lambda: vjp(lambda x: x * x, x), lambda: jvp(lambda x: x * x, x), lambda: hvp(one, (x, y))):
+    assert (
+        hvp(lambda x: x**3, rl.tensor(2.0))[1].item()
+        == 12
+        == vhp(lambda x: x**3, rl.tensor(2.0))[1].item()
+    )
+    for call in (
+        lambda: vjp(lambda x: x * x, x),
+        lambda: jvp(lambda x: x * x, x),
+        lambda: hvp(one, (x, y)),
+    ):
         with pytest.raises(RushlightError, match="a vector v must be given"):
             call()
 
@@ -170,7 +181,9 @@ def test_errors():
         jvp(lambda x: x.sum(1), x, (x, x))
     with pytest.raises(TypeError, match="inputs must be a tensor or a tuple of tensors, got list"):
         jacobian(lambda x: x, [x])
-    with pytest.raises(TypeError, match="outputs must be a tensor or a tuple of tensors, got float"):
+    with pytest.raises(
+        TypeError, match="outputs must be a tensor or a tuple of tensors, got float"
+    ):
         jacobian(lambda x: 3.0, x)
     with pytest.raises(RushlightError, match="one number, got float64"):
         hessian(lambda x: x, y)
@@ -193,7 +206,9 @@ def leaf(*numbers):
 def test_strict_with_create_graph_asks_for_a_derivative_that_depends():
     x = leaf(1, 2)
     for f in (functional.vjp, functional.jvp):
-        assert f(lambda x: x**2, x, rl.ones_like(x).detach(), create_graph=True, strict=True)[1].requires_grad
+        assert f(lambda x: x**2, x, rl.ones_like(x).detach(), create_graph=True, strict=True)[
+            1
+        ].requires_grad
         with pytest.raises(RushlightError, match="independent of the inputs"):
             f(lambda x: x * 2, x, rl.ones_like(x).detach(), create_graph=True, strict=True)
     with pytest.raises(RushlightError, match="independent of the inputs"):

@@ -11,7 +11,7 @@ import pytest
 import rushlight
 import rushlight.nn.functional as F
 from rushlight.core.errors import GraphFreedError, InplaceError
-from rushlight.tape.value import Node
+from rushlight.tape.record.value import Node
 from rushlight.utils.checkpoint import checkpoint
 
 
@@ -84,14 +84,18 @@ def test_raw_saves_take_hooks() -> None:
         return len(packed) - 1
 
     z.grad_fn._raw_saved_self.register_hooks(pack, lambda i: packed[i] * 10)
-    assert rushlight.equal(z.grad_fn._saved_self, x * 10) and rushlight.equal(z.grad_fn._saved_other, y)
+    assert rushlight.equal(z.grad_fn._saved_self, x * 10) and rushlight.equal(
+        z.grad_fn._saved_other, y
+    )
     with pytest.raises(RuntimeError, match="already"):
         z.grad_fn._raw_saved_self.register_hooks(pack, lambda i: packed[i])
     with pytest.raises(TypeError):
         z.grad_fn._raw_saved_other.register_hooks(pack, 3)  # type: ignore[arg-type]
     gx, gy = rushlight.autograd.grad(z.sum(), [x, y], create_graph=True)
     assert rushlight.equal(gx, y) and rushlight.allclose(gy, x * 10)
-    (second,) = rushlight.autograd.grad(gy.sum(), x)  # what unpack gives is differentiated as the value was
+    (second,) = rushlight.autograd.grad(
+        gy.sum(), x
+    )  # what unpack gives is differentiated as the value was
     assert rushlight.equal(second, rushlight.ones(3))
     other = (x * rushlight.rand(3)).grad_fn
     with pytest.raises(RuntimeError, match="None"):
@@ -101,7 +105,9 @@ def test_raw_saves_take_hooks() -> None:
 def test_hooks_on_a_result_and_its_write() -> None:
     x = leaf(3)
     y = x.exp()
-    y.grad_fn._raw_saved_result.register_hooks(lambda t: t.numpy().copy(), lambda a: rushlight.tensor(a))
+    y.grad_fn._raw_saved_result.register_hooks(
+        lambda t: t.numpy().copy(), lambda a: rushlight.tensor(a)
+    )
     value = y.detach().clone()
     y.sum().backward()
     assert rushlight.equal(x.grad, value)

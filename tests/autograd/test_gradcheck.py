@@ -52,7 +52,9 @@ def test_right_derivatives_pass(fast):
 def test_a_wrong_derivative_is_named(fast):
     x, y = drawn(2, 2), drawn(2, 2, seed=1)
     doubled = declared(lambda x: x.exp(), lambda g, x: g * x.exp() * 2)
-    with pytest.raises(GradcheckError, match="Jacobian mismatch for output 1 with respect to input 1") as error:
+    with pytest.raises(
+        GradcheckError, match="Jacobian mismatch for output 1 with respect to input 1"
+    ) as error:
         gradcheck(lambda a, b: (a.exp(), doubled(b)), (x, y), fast_mode=fast)
     largest = float(y.detach().exp().max())
     found = float(re.search(r"largest difference is ([\d.]+)", str(error.value)).group(1))
@@ -67,13 +69,17 @@ def test_one_wrong_entry_of_many_is_found():
     x = drawn(6)
     wrong = rl.tensor([0, 0, 0, 1e-3, 0, 0], dtype=rl.float64)
     spoiled = declared(lambda x: x * x, lambda g, x: 2 * x * g + wrong * g)
-    with pytest.raises(GradcheckError, match=r"1 of 36 entries.*number 3 of the output by number 3 of the input"):
+    with pytest.raises(
+        GradcheckError, match=r"1 of 36 entries.*number 3 of the output by number 3 of the input"
+    ):
         gradcheck(spoiled, x, rtol=0)
 
 
 @MODES
 def test_a_wrong_second_derivative_is_found(fast):
-    inner = declared(lambda x: 3 * x * x, lambda g, x: 7 * x * g)  # the derivative of x ** 3, itself derived wrongly
+    inner = declared(
+        lambda x: 3 * x * x, lambda g, x: 7 * x * g
+    )  # the derivative of x ** 3, itself derived wrongly
     cube = declared(lambda x: x**3, lambda g, x: g * inner(x))
     x = drawn(3)
     assert gradcheck(cube, x, fast_mode=fast)
@@ -85,17 +91,25 @@ def test_a_wrong_second_derivative_is_found(fast):
 def test_complex_functions(fast):
     z, w = drawn(3, dtype=rl.complex128), drawn(3, dtype=rl.complex128, seed=1)
     for check in (gradcheck, gradgradcheck):
-        assert check(lambda a, b: (a * b.conj(), a.abs(), a.exp() / b, a.real, b.angle()), (z, w), fast_mode=fast)
+        assert check(
+            lambda a, b: (a * b.conj(), a.abs(), a.exp() / b, a.real, b.angle()),
+            (z, w),
+            fast_mode=fast,
+        )
         assert check(lambda x: rl.complex(x, x * x) ** 2, (drawn(3),), fast_mode=fast)
     unconjugated = declared(lambda x: x * x, lambda g, x: g * 2 * x)
     with pytest.raises(GradcheckError, match="output 0 with respect to input 0"):
         gradcheck(unconjugated, (z,), fast_mode=fast)
-    assert not gradcheck(declared(lambda x: x.conj(), lambda g, x: g), z, fast_mode=fast, raise_exception=False)
+    assert not gradcheck(
+        declared(lambda x: x.conj(), lambda g, x: g), z, fast_mode=fast, raise_exception=False
+    )
 
 
 def test_what_is_detached_is_caught():
     x = drawn(3)
-    with pytest.raises(GradcheckError, match="does not require gradients, but it changes with input 0"):
+    with pytest.raises(
+        GradcheckError, match="does not require gradients, but it changes with input 0"
+    ):
         gradcheck(lambda a: a.detach() * 2, x)
     assert gradcheck(lambda a: a.detach().sign(), x)
     assert gradcheck(lambda a: (a * 2, a.argmax()), x)
@@ -134,7 +148,9 @@ def test_a_backward_that_changes_its_mind():
     x = drawn(2)
     with pytest.raises(GradcheckError, match="not reentrant"):
         gradcheck(declared(lambda x: x * 2, wavering), x)
-    assert gradcheck(declared(lambda x: x * 2, wavering), x, nondet_tol=1e-3, check_undefined_grad=False)
+    assert gradcheck(
+        declared(lambda x: x * 2, wavering), x, nondet_tol=1e-3, check_undefined_grad=False
+    )
 
 
 def test_parameters_of_a_module_are_moved_where_they_are():
@@ -182,7 +198,13 @@ def test_sparse_inputs_are_checked_at_their_values():
 def test_forward_mode(fast):
     x, z = drawn(2, 3), drawn(2, dtype=rl.complex128)
     assert gradcheck(lambda a: (a.exp(), a.prod(1)), x, check_forward_ad=True, fast_mode=fast)
-    assert gradcheck(lambda a: a * a.conj() + a, z, check_forward_ad=True, check_backward_ad=False, fast_mode=fast)
+    assert gradcheck(
+        lambda a: a * a.conj() + a,
+        z,
+        check_forward_ad=True,
+        check_backward_ad=False,
+        fast_mode=fast,
+    )
     assert gradgradcheck(rl.sin, (x,), check_fwd_over_rev=True, fast_mode=fast)
 
 
@@ -191,18 +213,26 @@ def test_batches_of_gradients(fast):
     x, y = drawn(2, 3), drawn(3, 2, seed=1)
     for check in (gradcheck, gradgradcheck):
         assert check(rl.matmul, (x, y), check_batched_grad=True, fast_mode=fast)
-        assert check(lambda a: (a.softmax(1), a.prod(0)), (x,), check_batched_grad=True, fast_mode=fast)
+        assert check(
+            lambda a: (a.softmax(1), a.prod(0)), (x,), check_batched_grad=True, fast_mode=fast
+        )
     both = {"check_forward_ad": True, "check_batched_forward_grad": True}
     assert gradcheck(lambda a: (a.exp(), a.sum(1)), x, **both, fast_mode=fast)
-    assert gradcheck(rl.exp, drawn(2, dtype=rl.complex128), check_batched_grad=True, **both, fast_mode=fast)
+    assert gradcheck(
+        rl.exp, drawn(2, dtype=rl.complex128), check_batched_grad=True, **both, fast_mode=fast
+    )
 
     def reads(g, x):
-        return g * (2.0 if g.sum().item() == g.sum().item() else 1.0)  # what an example is, vmap cannot ask
+        return g * (
+            2.0 if g.sum().item() == g.sum().item() else 1.0
+        )  # what an example is, vmap cannot ask
 
     with pytest.raises(GradcheckError, match="vmap over the backward pass of output 0 raised"):
         gradcheck(declared(lambda x: x * 2, reads), x, check_batched_grad=True, fast_mode=fast)
     with pytest.raises(ValueError, match="check_batched_grad"):
-        gradcheck(rl.exp, x, check_batched_grad=True, check_backward_ad=False, check_forward_ad=True)
+        gradcheck(
+            rl.exp, x, check_batched_grad=True, check_backward_ad=False, check_forward_ad=True
+        )
     with pytest.raises(ValueError, match="check_batched_forward_grad"):
         gradcheck(rl.exp, x, check_batched_forward_grad=True)
 
@@ -238,7 +268,9 @@ def test_on_every_device(device):
     looser = {"eps": 1e-2, "atol": 1e-2, "rtol": 1e-2} if single else {}
     assert gradcheck(lambda a: (a.sin(), a.softmax(1)), x, **looser)
     assert gradgradcheck(lambda a: (a.sin(), a.softmax(1)), (x,), **looser)
-    assert not gradcheck(declared(lambda a: a * a, lambda g, a: g * a), x, raise_exception=False, **looser)
+    assert not gradcheck(
+        declared(lambda a: a * a, lambda g, a: g * a), x, raise_exception=False, **looser
+    )
 
 
 def test_a_number_that_requires_gradients_is_not_read_in_silence():

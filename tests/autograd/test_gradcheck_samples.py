@@ -32,7 +32,9 @@ CASES = [
 SMOOTH = [
     row
     for row in ROWS
-    if row.differentiable and row.unrounded is None and row.name not in ("cholesky_inverse", "cholesky_solve")
+    if row.differentiable
+    and row.unrounded is None
+    and row.name not in ("cholesky_inverse", "cholesky_solve")
 ]
 WHOLE = 60  # numbers in a sample whose whole Jacobian is found
 
@@ -50,7 +52,9 @@ def test_sample_whole(case: Case):
     inputs = case.inputs()
     fast = sum(x.numel() for x in inputs if isinstance(x, Tensor)) > WHOLE
     assert gradcheck(case.function, inputs, check_forward_ad=case.second and not fast)
-    assert not case.second or gradgradcheck(case.function, inputs, gen_non_contig_grad_outputs=True, fast_mode=fast)
+    assert not case.second or gradgradcheck(
+        case.function, inputs, gen_non_contig_grad_outputs=True, fast_mode=fast
+    )
 
 
 # ---- the catalog ----
@@ -108,7 +112,9 @@ APART = {
     "nanquantile": "with 'lower' the place is a whole number",
 }
 OF_FLOATS = [
-    row for row in ROWS if not row.makes and not row.random and float64 in row.dtypes and row.name not in APART
+    row
+    for row in ROWS
+    if not row.makes and not row.random and float64 in row.dtypes and row.name not in APART
 ]
 
 
@@ -121,7 +127,11 @@ def test_no_operand_is_detached_in_silence(row: Row):
             given = [to_tensor(a, float64, "cpu") for a in arrays]
             given[i].requires_grad_()
             results = called(row, sample)(*given)
-            floats = [r for r in (results if isinstance(results, tuple) else (results,)) if r.dtype.kind in "fc"]
+            floats = [
+                r
+                for r in (results if isinstance(results, tuple) else (results,))
+                if r.dtype.kind in "fc"
+            ]
             assert all(r.requires_grad for r in floats), f"{sample}: float operand {i}"
 
 

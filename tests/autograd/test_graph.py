@@ -63,7 +63,9 @@ def test_nodes_of_functions():
     x, y = leaf(), leaf()
     a = Pair.apply(x, 3, y)[0]
     assert a.grad_fn.name() == "Pair"
-    assert [node.variable is t for (node, _), t in zip(a.grad_fn.next_functions, (x, y), strict=True)] == [True, True]
+    assert [
+        node.variable is t for (node, _), t in zip(a.grad_fn.next_functions, (x, y), strict=True)
+    ] == [True, True]
 
 
 def test_notes_on_nodes():
@@ -156,7 +158,9 @@ def test_only_what_the_pass_reaches_counts():
 def test_results_of_one_node_in_a_hook_on_several():
     first, second = Pair.apply(leaf(), 0, leaf())
     seen = []
-    graph.register_multi_grad_hook((first, second), lambda parts: seen.append([p.tolist() for p in parts]))
+    graph.register_multi_grad_hook(
+        (first, second), lambda parts: seen.append([p.tolist() for p in parts])
+    )
     (first * 3 + second * 5).sum().backward()
     assert seen == [[[3, 3], [5, 5]]]
 
@@ -175,7 +179,9 @@ def test_tensors_to_which_no_gradient_comes_are_not_waited_for():
     h = x * 3
     a, b = Closed.apply(h)
     seen, plain = [], []
-    graph.register_multi_grad_hook((a, b, h, x), lambda parts: seen.append([p is None for p in parts]))
+    graph.register_multi_grad_hook(
+        (a, b, h, x), lambda parts: seen.append([p is None for p in parts])
+    )
     for tensor in (b, h, x):
         tensor.register_hook(plain.append)
     a.sum().backward()

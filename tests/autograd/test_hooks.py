@@ -39,7 +39,9 @@ def test_the_order_of_all_kinds(device):
     h.grad_fn.register_prehook(lambda outs: seen.append(("before", [g.tolist() for g in outs])))
     h.register_hook(lambda g: seen.append("first"))
     h.grad_fn.register_hook(
-        lambda ins, outs: seen.append(("after", [g if g is None else g.tolist() for g in ins], outs[0].tolist()))
+        lambda ins, outs: seen.append(
+            ("after", [g if g is None else g.tolist() for g in ins], outs[0].tolist())
+        )
     )
     h.retain_grad()
     h.register_hook(lambda g: g * 3)
@@ -60,7 +62,9 @@ def test_each_kind_runs_in_the_order_of_registration():
         x.register_hook(lambda g, i=i: seen.append(("leaf", i)))
         x.register_post_accumulate_grad_hook(lambda t, i=i: seen.append(("added", i)))
     h.sum().backward()
-    assert seen == [(kind, i) for kind in ("value", "before", "after", "leaf", "added") for i in range(3)]
+    assert seen == [
+        (kind, i) for kind in ("value", "before", "after", "leaf", "added") for i in range(3)
+    ]
 
 
 # ---- node hooks ----
@@ -103,7 +107,9 @@ def test_the_node_of_a_leaf():
     assert (index, node.name(), node.next_functions) == (0, "AccumulateGrad", ())
     seen = []
     before = node.register_prehook(lambda outs: (outs[0] * 2,))
-    after = node.register_hook(lambda ins, outs: seen.append((ins, outs[0].tolist(), x.grad.tolist())))
+    after = node.register_hook(
+        lambda ins, outs: seen.append((ins, outs[0].tolist(), x.grad.tolist()))
+    )
     (x * 3).sum().backward()
     assert seen == [((), [6, 6], [6, 6])]
     grad((x * 3).sum(), x)  # nothing is added to the leaf
@@ -191,7 +197,10 @@ def test_handles_end_with_a_block():
     h.sum().backward(retain_graph=True)
     assert seen == [1]
     handle.remove()  # a second time does nothing
-    with h.grad_fn.register_hook(lambda i, o: seen.append(2)), h.grad_fn.register_prehook(lambda o: seen.append(3)):
+    with (
+        h.grad_fn.register_hook(lambda i, o: seen.append(2)),
+        h.grad_fn.register_prehook(lambda o: seen.append(3)),
+    ):
         h.sum().backward(retain_graph=True)
     h.sum().backward()
     assert seen == [1, 3, 2]

@@ -276,7 +276,12 @@ def test_an_inference_tensor_is_written_to_inside_only():
         i[0] = 5
         i.copy_(rl.tensor([5.0, 2.0]))
         i.mul_(1)
-    for write in (lambda: i.add_(1), lambda: i.zero_(), lambda: i[:1].mul_(2), lambda: i.copy_(rl.ones(2))):
+    for write in (
+        lambda: i.add_(1),
+        lambda: i.zero_(),
+        lambda: i[:1].mul_(2),
+        lambda: i.copy_(rl.ones(2)),
+    ):
         for mode in (rl.enable_grad, rl.no_grad):
             with mode(), pytest.raises(InplaceError, match="inference_mode"):
                 write()

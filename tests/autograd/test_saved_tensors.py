@@ -10,7 +10,7 @@ import pytest
 import rushlight as rl
 from rushlight import DeviceError, GraphFreedError, InplaceError, RushlightError, autograd
 from rushlight.autograd import Function, grad, gradients, graph
-from rushlight.tape.saves import saves_of
+from rushlight.tape.walk.saves import saves_of
 from rushlight.utils.checkpoint import checkpoint
 
 
@@ -157,7 +157,9 @@ def test_the_same_bits_to_second_order(device):
     with graph.saved_tensors_hooks(lambda t: t.clone(), same):
         got = [g.tolist() for g in first_and_second()]
     assert got == want
-    with graph.saved_tensors_hooks(lambda t: t.cpu().numpy().copy(), lambda a: rl.tensor(a, device=device)):
+    with graph.saved_tensors_hooks(
+        lambda t: t.cpu().numpy().copy(), lambda a: rl.tensor(a, device=device)
+    ):
         got = [g.tolist() for g in first_and_second()]
     assert got == want
 
@@ -204,12 +206,21 @@ def order(tensor):
 
 
 @pytest.mark.parametrize(
-    "view", [lambda t: t.t(), lambda t: t[:, :1].expand(4, 5), lambda t: t[1:, 1:], lambda t: t[:0].t(), lambda t: t[0]]
+    "view",
+    [
+        lambda t: t.t(),
+        lambda t: t[:, :1].expand(4, 5),
+        lambda t: t[1:, 1:],
+        lambda t: t[:0].t(),
+        lambda t: t[0],
+    ],
 )
 def test_what_comes_back_lies_as_it_lay(view):
     x = rl.randn(4, 5)
     y = rl.ones(view(x).shape, requires_grad=True)
-    with graph.saved_tensors_hooks(lambda t: t.tolist(), lambda rows: rl.tensor(rows).reshape(view(x).shape)):
+    with graph.saved_tensors_hooks(
+        lambda t: t.tolist(), lambda rows: rl.tensor(rows).reshape(view(x).shape)
+    ):
         z = y * view(x)
     (seen,) = saves_of(z.grad_fn)[1]
     assert seen.tolist() == view(x).tolist()
@@ -236,8 +247,12 @@ def test_the_original_memory_is_free():
 
     plain = grown(graph.saved_tensors_hooks(same, same))
     halved = grown(graph.saved_tensors_hooks(lambda t: t.half(), lambda t: t.float()))
-    outside = grown(graph.saved_tensors_hooks(lambda t: t.numpy().tobytes(), lambda b: frombuffer(b)))
-    assert 2 * x.nbytes < plain < 2.1 * x.nbytes  # exp's result, which sin needs too, and cos's operand
+    outside = grown(
+        graph.saved_tensors_hooks(lambda t: t.numpy().tobytes(), lambda b: frombuffer(b))
+    )
+    assert (
+        2 * x.nbytes < plain < 2.1 * x.nbytes
+    )  # exp's result, which sin needs too, and cos's operand
     assert 1.5 * x.nbytes < halved < 1.6 * x.nbytes  # three of half the size
     assert outside < 4096
     assert rl.memory.allocated("cpu") == before
@@ -326,7 +341,10 @@ def test_a_write_to_a_packed_copy_is_found_and_one_to_the_original_does_no_harm(
 
 def test_a_pack_hook_must_not_write():
     x = leaf()
-    with graph.saved_tensors_hooks(lambda t: t.add_(1), same), pytest.raises(InplaceError, match="pack hook wrote"):
+    with (
+        graph.saved_tensors_hooks(lambda t: t.add_(1), same),
+        pytest.raises(InplaceError, match="pack hook wrote"),
+    ):
         (x * 2).exp()
 
 
@@ -477,7 +495,9 @@ def test_an_unpack_hook_that_raises_once():
     assert x.grad.tolist() == y.tolist()
 
 
-@pytest.mark.parametrize("write", [lambda h: h.exp_(), lambda h: h.mul_(h * 2), lambda h: h[1:].exp_()])
+@pytest.mark.parametrize(
+    "write", [lambda h: h.exp_(), lambda h: h.mul_(h * 2), lambda h: h[1:].exp_()]
+)
 def test_a_pack_hook_that_raises_in_a_write_leaves_bits_and_record(write):
     x = leaf()
     h = x * 1
@@ -501,7 +521,11 @@ def test_hooks_can_be_refused():
         with pytest.raises(RushlightError, match="not here"), graph.save_on_cpu():
             pass
     noted = Noted()
-    with noted.hooks, pytest.raises(RushlightError, match="nor here"), graph.disable_saved_tensors_hooks("nor here"):
+    with (
+        noted.hooks,
+        pytest.raises(RushlightError, match="nor here"),
+        graph.disable_saved_tensors_hooks("nor here"),
+    ):
         pass
     with graph.saved_tensors_hooks(same, same):
         pass

@@ -23,7 +23,9 @@ def bits(row, sample):
     first = grad(outs, leaves, seeds, create_graph=True, allow_unused=True)
     found = [g for g in first if g is not None]
     roots = [g for g in found if g.requires_grad]
-    second = grad(roots, leaves, [rl.ones_like(g) for g in roots], allow_unused=True) if roots else ()
+    second = (
+        grad(roots, leaves, [rl.ones_like(g) for g in roots], allow_unused=True) if roots else ()
+    )
     return [None if g is None else g.detach().numpy().tobytes() for g in (*first, *second)]
 
 

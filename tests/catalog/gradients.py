@@ -22,7 +22,7 @@ import numpy as np
 import rushlight
 from rushlight.core.dtypes import DType, bfloat16, float32, float64
 from rushlight.core.errors import DeviceUnavailable
-from rushlight.devices.registry import pool_of
+from rushlight.devices.shared.registry import pool_of
 from rushlight.tensor import Tensor
 from tests.catalog.row import Array, Row, Sample, round_to
 from tests.catalog.run import call, expected, samples_of, seed_of, to_array, to_tensor
@@ -57,7 +57,9 @@ def moved(sample: Sample, arrays: list[Array]) -> Sample:
             return [swap(v) for v in value]
         return next(rest) if _is_float(value) else value
 
-    return Sample(tuple(map(swap, sample.args)), {k: swap(v) for k, v in sample.named.items()}, sample.smooth)
+    return Sample(
+        tuple(map(swap, sample.args)), {k: swap(v) for k, v in sample.named.items()}, sample.smooth
+    )
 
 
 class Projection:
@@ -90,7 +92,13 @@ class Projection:
     def second(self) -> float:
         h = SECOND_STEP
         stencil = ((-2, 1 / 12), (-1, -8 / 12), (1, 8 / 12), (2, -1 / 12))
-        return sum(a * b * self.loss(i * h, j * h) for (i, a), (j, b) in itertools.product(stencil, stencil)) / h**2
+        return (
+            sum(
+                a * b * self.loss(i * h, j * h)
+                for (i, a), (j, b) in itertools.product(stencil, stencil)
+            )
+            / h**2
+        )
 
 
 def dot(tensors: Any, arrays: Any, dtype: DType, device: str) -> Tensor:
@@ -121,7 +129,9 @@ def projection_problems(row: Row, device: str, orders: int = 2) -> list[str]:
         grads = rushlight.autograd.grad(loss, leaves, create_graph=True)
         along = dot(grads, p.v, float64, device)
         if not close(along.item(), want := p.first(), FIRST_TOLERANCE):
-            problems.append(f"{where}: gradient along v is {along.item():.9g}, differences give {want:.9g}")
+            problems.append(
+                f"{where}: gradient along v is {along.item():.9g}, differences give {want:.9g}"
+            )
         if orders < 2:
             continue
         got = 0.0
@@ -130,7 +140,9 @@ def projection_problems(row: Row, device: str, orders: int = 2) -> list[str]:
             pairs = zip(seconds, [*p.u, *p.u_weights], strict=True)
             got = float(sum((to_array(s) * u).sum() for s, u in pairs if s is not None))
         if not close(got, want := p.second(), SECOND_TOLERANCE):
-            problems.append(f"{where}: second derivative along v, u is {got:.9g}, differences give {want:.9g}")
+            problems.append(
+                f"{where}: second derivative along v, u is {got:.9g}, differences give {want:.9g}"
+            )
     return problems
 
 
@@ -139,7 +151,10 @@ def gradients(row: Row, sample: Sample, dtype: DType, device: str) -> list[Array
     outs = call(row, sample, dtype, device, leaves=leaves)
     loss = dot(outs, Projection(row, sample).weights, dtype, device)
     found = rushlight.autograd.grad(loss, leaves, allow_unused=True)
-    return [np.zeros(leaf.shape) if g is None else to_array(g) for g, leaf in zip(found, leaves, strict=True)]
+    return [
+        np.zeros(leaf.shape) if g is None else to_array(g)
+        for g, leaf in zip(found, leaves, strict=True)
+    ]
 
 
 @functools.cache
@@ -157,10 +172,18 @@ def single_errors(row: Row, device: str) -> list[tuple[str, float]]:
     errors = []
     for sample in smooth_samples(row):
         # Both must see the same numbers.
-        rounded = moved(sample, [a.astype(np.float32).astype(np.float64) for a in float_arrays(sample)])
-        got, want = gradients(row, rounded, float32, device), gradients(row, rounded, float64, baseline())
+        rounded = moved(
+            sample, [a.astype(np.float32).astype(np.float64) for a in float_arrays(sample)]
+        )
+        got, want = (
+            gradients(row, rounded, float32, device),
+            gradients(row, rounded, float64, baseline()),
+        )
         away = max(
-            (float((np.abs(a - b) / (1 + np.abs(b))).max(initial=0)) for a, b in zip(got, want, strict=True)),
+            (
+                float((np.abs(a - b) / (1 + np.abs(b))).max(initial=0))
+                for a, b in zip(got, want, strict=True)
+            ),
             default=0.0,
         )
         errors.append((f"{row.name}{sample}", away))

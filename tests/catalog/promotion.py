@@ -6,7 +6,19 @@ A row per type of the first operand, a column per type of the second.
 
 from __future__ import annotations
 
-from rushlight.core.dtypes import DType, bfloat16, bool_, float16, float32, float64, int8, int16, int32, int64, uint8
+from rushlight.core.dtypes import (
+    DType,
+    bfloat16,
+    bool_,
+    float16,
+    float32,
+    float64,
+    int8,
+    int16,
+    int32,
+    int64,
+    uint8,
+)
 
 LETTERS = {
     "b": bool_,
@@ -66,4 +78,6 @@ PYTHON_NUMBERS = (True, 1, 1.5)
 def table(text: str) -> list[tuple[DType, int, DType]]:
     """(first type, column, result type) for each entry."""
     rows = zip(LETTERS.values(), text.split(), strict=True)
-    return [(first, column, LETTERS[letter]) for first, row in rows for column, letter in enumerate(row)]
+    return [
+        (first, column, LETTERS[letter]) for first, row in rows for column, letter in enumerate(row)
+    ]

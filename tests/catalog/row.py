@@ -44,7 +44,12 @@ SMALL = (uint8, uint64, int8, uint32, int16, uint16)
 MIXED = tuple(d for d in SMALL if d is not uint64)  # for rows that meet int64: no type holds both
 SIGNED = (int8, int16)  # for rows with negative numbers among their arguments
 EPSILON = {float16: 2.0**-10, bfloat16: 2.0**-7, float32: 2.0**-23, float64: 2.0**-52}
-LARGEST = {float16: 65504.0, bfloat16: 3.3895313892515355e38, float32: 3.4028234663852886e38, float64: 1.797e308}
+LARGEST = {
+    float16: 65504.0,
+    bfloat16: 3.3895313892515355e38,
+    float32: 3.4028234663852886e38,
+    float64: 1.797e308,
+}
 GAP = 0.1  # how far smooth samples stay from a kink
 
 
@@ -54,7 +59,9 @@ class Tolerance:
 
     reason: str
     full: float  # units for float32 and float64
-    half: float  # units for float16 and bfloat16, which compute in float32 and round when they store
+    half: (
+        float  # units for float16 and bfloat16, which compute in float32 and round when they store
+    )
 
     def units(self, dtype: DType) -> float:
         return self.half if dtype.itemsize == 2 else self.full
@@ -62,10 +69,14 @@ class Tolerance:
 
 EXACT = Tolerance("moves or selects elements, so every bit is known", 0, 0)
 ROUNDED = Tolerance("one operation; WGSL allows 2.5 ulp for a division, 1 ulp for others", 3, 1)
-ELEMENTARY = Tolerance("polynomials of our own: a few ulp; WGSL's own functions are no better", 8, 1)
+ELEMENTARY = Tolerance(
+    "polynomials of our own: a few ulp; WGSL's own functions are no better", 8, 1
+)
 COMPOSED = Tolerance("a handful of rounded operations; halves round after each of them", 16, 4)
 SUMMED = Tolerance("sums of up to a thousand terms of size 1, in a fixed order", 64, 4)
-CONTRACTED = Tolerance("dot products of up to 70 terms, then few operations; halves round between", 64, 8)
+CONTRACTED = Tolerance(
+    "dot products of up to 70 terms, then few operations; halves round between", 64, 8
+)
 
 
 @dataclass(frozen=True)
@@ -116,7 +127,11 @@ class Make:
         self.dtype = dtype
 
     def __call__(
-        self, *shape: int, low: float = -2, high: float = 2, kink: Callable[[Array], Array] | None = None
+        self,
+        *shape: int,
+        low: float = -2,
+        high: float = 2,
+        kink: Callable[[Array], Array] | None = None,
     ) -> Array:
         """Even between low and high; `kink(x)` is the distance to the nearest kink, kept above GAP for floats."""
         if self.dtype is bool_:
@@ -127,7 +142,9 @@ class Make:
             return np.asarray(whole).astype(self.dtype.name)
         values = round_to(self.random.uniform(low, high, shape), self.dtype)
         while kink is not None and (near := kink(values) < GAP).any():
-            values = np.where(near, round_to(self.random.uniform(low, high, shape), self.dtype), values)
+            values = np.where(
+                near, round_to(self.random.uniform(low, high, shape), self.dtype), values
+            )
         return values
 
     def nonzero(self, *shape: int, high: float = 3) -> Array:
@@ -147,7 +164,8 @@ class Make:
         """No two elements alike: steps of 1/8 in random order (exact in every float type up to 256 of them)."""
         count = int(np.prod(shape))
         order = np.asarray(
-            self.random.permutation(count).reshape(shape) - (0 if self.dtype.kind == "u" else count // 2)
+            self.random.permutation(count).reshape(shape)
+            - (0 if self.dtype.kind == "u" else count // 2)
         )
         return np.asarray(order / 8.0) if self.dtype.kind == "f" else order.astype(self.dtype.name)
 
@@ -187,7 +205,9 @@ class Row:
     call: Callable[..., Any] = field(default=lambda op, *args, **named: op(*args, **named))
     layouts: bool = True  # also run on transposed and strided tensors
     small: tuple[DType, ...] = SMALL  # further integers that are as good as int32
-    unrounded: Callable[..., Any] | None = None  # what differences are taken of, where the reference rounds
+    unrounded: Callable[..., Any] | None = (
+        None  # what differences are taken of, where the reference rounds
+    )
     variant: str = ""  # a second row of an op whose result type depends on an argument
 
     def __repr__(self) -> str:

@@ -15,7 +15,7 @@ import numpy as np
 import rushlight
 from rushlight import interop
 from rushlight.core.dtypes import DType, bfloat16, int32
-from rushlight.devices.registry import pool_of
+from rushlight.devices.shared.registry import pool_of
 from rushlight.ops.registry import REGISTRY
 from rushlight.tensor import Tensor
 from tests.catalog.row import EPSILON, LARGEST, Array, Make, Row, Sample
@@ -84,7 +84,9 @@ def to_array(tensor: Tensor) -> Array:
     return array.astype(np.float64) if array.dtype.kind == "f" else array
 
 
-def as_tensors(value: Any, dtype: DType, device: str, layout: str, leaves: list[Tensor] | None = None) -> Any:
+def as_tensors(
+    value: Any, dtype: DType, device: str, layout: str, leaves: list[Tensor] | None = None
+) -> Any:
     """Arrays replaced by tensors; with `leaves`, those of floats require gradients and are listed there."""
     if isinstance(value, list) and value and isinstance(value[0], Array):
         return [as_tensors(item, dtype, device, layout, leaves) for item in value]
@@ -98,7 +100,12 @@ def as_tensors(value: Any, dtype: DType, device: str, layout: str, leaves: list[
 
 
 def call(
-    row: Row, sample: Sample, dtype: DType, device: str, layout: str = "plain", leaves: list[Tensor] | None = None
+    row: Row,
+    sample: Sample,
+    dtype: DType,
+    device: str,
+    layout: str = "plain",
+    leaves: list[Tensor] | None = None,
 ) -> tuple[Tensor, ...]:
     args = [as_tensors(a, dtype, device, layout, leaves) for a in sample.args]
     named = {k: as_tensors(v, dtype, device, layout, leaves) for k, v in sample.named.items()}
@@ -124,9 +131,14 @@ def worst_error(got: Array, want: Array, dtype: DType) -> float:
         return 0.0 if np.array_equal(got, want.astype(got.dtype)) else math.inf
     wide = want.astype(np.float64)
     # What the type cannot hold is infinite; half an epsilon above its largest number still rounds to it.
-    wide = np.where(np.abs(wide) > LARGEST[dtype] * (1 + EPSILON[dtype] / 4), np.copysign(np.inf, wide), wide)
+    wide = np.where(
+        np.abs(wide) > LARGEST[dtype] * (1 + EPSILON[dtype] / 4), np.copysign(np.inf, wide), wide
+    )
     finite = np.isfinite(wide)
-    if not np.array_equal(got[~finite], wide[~finite], equal_nan=True) or not np.isfinite(got[finite]).all():
+    if (
+        not np.array_equal(got[~finite], wide[~finite], equal_nan=True)
+        or not np.isfinite(got[finite]).all()
+    ):
         return math.inf
     if not finite.any():
         return 0.0
@@ -149,7 +161,10 @@ def forward_errors(row: Row, dtype: DType, device: str) -> Iterator[tuple[str, f
                 yield f"{where}: {len(outs)} results, expected {len(wants)}", math.inf
             for out, want in zip(outs, wants, strict=False):
                 if out.shape != want.shape or out.dtype is not result:
-                    yield f"{where}: {out.spec!r}, expected {result.name}{list(want.shape)}", math.inf
+                    yield (
+                        f"{where}: {out.spec!r}, expected {result.name}{list(want.shape)}",
+                        math.inf,
+                    )
                 else:
                     yield where, worst_error(to_array(out), want, result)
 

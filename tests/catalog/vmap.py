@@ -25,7 +25,9 @@ SINGLE = ("conv", "_convolution")  # in float32, for which the CPU has kernels o
 
 
 def dtype_of(row: Row, device: str = "cpu") -> DType:
-    wanted = (float64, float32) if device == "cpu" and not row.name.startswith(SINGLE) else (float32,)
+    wanted = (
+        (float64, float32) if device == "cpu" and not row.name.startswith(SINGLE) else (float32,)
+    )
     return next((d for d in wanted if d in row.dtypes), row.dtypes[0])
 
 
@@ -107,7 +109,11 @@ def tensor_of(array: Array, dtype: DType, device: str, leaves: list[Tensor] | No
 
 
 def problems(
-    row: Row, device: str = "cpu", most: int = 2, gradients: bool = True, refused: list[str] | None = None
+    row: Row,
+    device: str = "cpu",
+    most: int = 2,
+    gradients: bool = True,
+    refused: list[str] | None = None,
 ) -> list[str]:
     """What is wrong with a row under vmap, in words; empty when all is well. With `refused`, errors are collected there."""
     dtype = dtype_of(row, device)
@@ -115,11 +121,19 @@ def problems(
     for examples in batches_of(row, dtype, most):
         filled = Filled(row, examples[0])
         flats = [_flat(e) for e in examples]
-        smooth = gradients and row.differentiable and dtype.kind == "f" and all(e.smooth for e in examples)
+        smooth = (
+            gradients
+            and row.differentiable
+            and dtype.kind == "f"
+            and all(e.smooth for e in examples)
+        )
         for dims in in_dims_of(row, flats[0]):
             where = f"{row.name}{examples[0]} {dtype.name} in_dims={dims}"
             try:
-                found += [f"{where}: {error}" for error in _one(filled, flats, dims, dtype, device, smooth)]
+                found += [
+                    f"{where}: {error}"
+                    for error in _one(filled, flats, dims, dtype, device, smooth)
+                ]
             except rushlight.RushlightError as error:
                 if refused is None:
                     raise
@@ -128,21 +142,34 @@ def problems(
 
 
 def _one(
-    filled: Filled, flats: list[list[Array]], dims: tuple[int | None, ...], dtype: DType, device: str, smooth: bool
+    filled: Filled,
+    flats: list[list[Array]],
+    dims: tuple[int | None, ...],
+    dtype: DType,
+    device: str,
+    smooth: bool,
 ) -> Iterator[str]:
     whole_leaves: list[Tensor] | None = [] if smooth else None
-    whole = [tensor_of(stacked([f[i] for f in flats], d), dtype, device, whole_leaves) for i, d in enumerate(dims)]
+    whole = [
+        tensor_of(stacked([f[i] for f in flats], d), dtype, device, whole_leaves)
+        for i, d in enumerate(dims)
+    ]
     loop, loop_leaves = [], []
     for k in range(len(flats)):
         leaves: list[Tensor] | None = [] if smooth else None
-        args = [tensor_of(flats[0 if d is None else k][i], dtype, device, leaves) for i, d in enumerate(dims)]
+        args = [
+            tensor_of(flats[0 if d is None else k][i], dtype, device, leaves)
+            for i, d in enumerate(dims)
+        ]
         rushlight.manual_seed(0)
         loop.append(filled(*args))
         loop_leaves.append(leaves)
     for _ in range(2):  # the second time by what was learned from the first
         rushlight.manual_seed(0)
         got = rushlight.vmap(filled, in_dims=dims, randomness="same")(*whole)
-    allowed = max(64 * filled.row.tolerance.full, 512) * EPSILON[dtype if dtype.kind == "f" else float32]
+    allowed = (
+        max(64 * filled.row.tolerance.full, 512) * EPSILON[dtype if dtype.kind == "f" else float32]
+    )
     for i, out in enumerate(got):
         want = np.stack([to_array(one[i]) for one in loop])
         if out.shape != want.shape or out.dtype is not loop[0][i].dtype:
@@ -157,7 +184,8 @@ def _one(
     joined = [np.stack([w[i] for w in weights]) for i in range(len(got))]
     together = _gradients(got, joined, whole_leaves, dtype, device)
     alone = [
-        _gradients(outs, w, leaves, dtype, device) for outs, w, leaves in zip(loop, weights, loop_leaves, strict=True)
+        _gradients(outs, w, leaves, dtype, device)
+        for outs, w, leaves in zip(loop, weights, loop_leaves, strict=True)
     ]
     places = [d for d, a in zip(dims, flats[0], strict=True) if a.dtype == np.float64]
     for j, (d, part) in enumerate(zip(places, together, strict=True)):
@@ -172,13 +200,21 @@ def _weight(shape: tuple[int, ...], example: int, output: int) -> Array:
     return np.random.default_rng(31 * example + output).uniform(0.5, 1.5, shape)
 
 
-def _gradients(outs: Any, weights: list[Array], leaves: Any, dtype: DType, device: str) -> list[Array]:
+def _gradients(
+    outs: Any, weights: list[Array], leaves: Any, dtype: DType, device: str
+) -> list[Array]:
     roots = [(o, w) for o, w in zip(outs, weights, strict=True) if o.requires_grad]
     if not roots:
         return [np.zeros(leaf.shape) for leaf in leaves]
-    seeds = [to_tensor(w, o.dtype if o.dtype.kind == "f" else dtype, device).to(o.dtype) for o, w in roots]
+    seeds = [
+        to_tensor(w, o.dtype if o.dtype.kind == "f" else dtype, device).to(o.dtype)
+        for o, w in roots
+    ]
     parts = rushlight.autograd.grad([o for o, _ in roots], leaves, seeds, allow_unused=True)
-    return [np.zeros(leaf.shape) if p is None else to_array(p) for p, leaf in zip(parts, leaves, strict=True)]
+    return [
+        np.zeros(leaf.shape) if p is None else to_array(p)
+        for p, leaf in zip(parts, leaves, strict=True)
+    ]
 
 
 def distance(got: Array, want: Array) -> float:
@@ -186,7 +222,10 @@ def distance(got: Array, want: Array) -> float:
     if got.dtype.kind not in "fc":
         return 0.0 if np.array_equal(got, want) else math.inf
     finite = np.isfinite(want)
-    if not np.array_equal(got[~finite], want[~finite], equal_nan=True) or not np.isfinite(got[finite]).all():
+    if (
+        not np.array_equal(got[~finite], want[~finite], equal_nan=True)
+        or not np.isfinite(got[finite]).all()
+    ):
         return math.inf
     if not finite.any():
         return 0.0
@@ -214,17 +253,24 @@ def nested_problems(row: Row) -> list[str]:
         inside = rushlight.vmap(filled, in_dims=inner, randomness="same")
         got = rushlight.vmap(inside, in_dims=outer, randomness="same")(*tensors)
         for i, out in enumerate(got):
-            rows = [[_call(filled, tensors, a, b, count)[i] for b in range(BATCH)] for a in range(len(lists[0]))]
+            rows = [
+                [_call(filled, tensors, a, b, count)[i] for b in range(BATCH)]
+                for a in range(len(lists[0]))
+            ]
             want = np.stack([np.stack([to_array(one) for one in each]) for each in rows])
             away = distance(to_array(out), want) if out.shape == want.shape else math.inf
             if row.name in ANYTHING and out.shape == want.shape:
                 continue
             if not away <= 1e-6:
-                found.append(f"{row.name}{examples[0]} {dtype.name}, two levels: result {i} differs by {away:.3g}")
+                found.append(
+                    f"{row.name}{examples[0]} {dtype.name}, two levels: result {i} differs by {away:.3g}"
+                )
     return found
 
 
-def _call(filled: Filled, tensors: list[Tensor], first: int, second: int, count: int) -> tuple[Any, ...]:
+def _call(
+    filled: Filled, tensors: list[Tensor], first: int, second: int, count: int
+) -> tuple[Any, ...]:
     rushlight.manual_seed(0)
     if count == 1:
         return filled(tensors[0][first][second])
@@ -238,15 +284,24 @@ def cotangent_problems(row: Row) -> list[str]:
     for sample in (e[0] for e in batches_of(row, dtype, 3) if e[0].smooth):
         leaves: list[Tensor] = []
         filled = Filled(row, sample)
-        outs = [o for o in filled(*[tensor_of(a, dtype, "cpu", leaves) for a in _flat(sample)]) if o.requires_grad]
+        outs = [
+            o
+            for o in filled(*[tensor_of(a, dtype, "cpu", leaves) for a in _flat(sample)])
+            if o.requires_grad
+        ]
         if not outs or not leaves:
             continue
 
         def pull(*cotangents: Tensor, outs: Any = outs, leaves: Any = leaves) -> tuple[Tensor, ...]:
-            return rushlight.autograd.grad(outs, leaves, cotangents, retain_graph=True, materialize_grads=True)
+            return rushlight.autograd.grad(
+                outs, leaves, cotangents, retain_graph=True, materialize_grads=True
+            )
 
         draws = [
-            [to_tensor(_weight(o.shape, k, i), float64, "cpu").to(o.dtype) for i, o in enumerate(outs)]
+            [
+                to_tensor(_weight(o.shape, k, i), float64, "cpu").to(o.dtype)
+                for i, o in enumerate(outs)
+            ]
             for k in range(BATCH)
         ]
         stacks = [rushlight.stack([d[i] for d in draws]) for i in range(len(outs))]

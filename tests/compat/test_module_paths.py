@@ -21,10 +21,20 @@ def test_layers_by_pytorchs_files() -> None:
     from rushlight.nn.parameter import Parameter
 
     assert (Conv2d, Linear, Module, Embedding) == (nn.Conv2d, nn.Linear, nn.Module, nn.Embedding)
-    assert Parameter is nn.Parameter and issubclass(CrossEntropyLoss, _WeightedLoss) and issubclass(nn.L1Loss, _Loss)
-    assert isinstance(nn.ConvTranspose1d(1, 1, 1), _ConvNd) and not isinstance(nn.Linear(1, 1), _ConvNd)
-    assert isinstance(nn.SyncBatchNorm(2), _BatchNorm) and isinstance(nn.LazyBatchNorm2d(), _BatchNorm)
-    assert isinstance(nn.InstanceNorm2d(2), _NormBase) and not isinstance(nn.InstanceNorm2d(2), _BatchNorm)
+    assert (
+        Parameter is nn.Parameter
+        and issubclass(CrossEntropyLoss, _WeightedLoss)
+        and issubclass(nn.L1Loss, _Loss)
+    )
+    assert isinstance(nn.ConvTranspose1d(1, 1, 1), _ConvNd) and not isinstance(
+        nn.Linear(1, 1), _ConvNd
+    )
+    assert isinstance(nn.SyncBatchNorm(2), _BatchNorm) and isinstance(
+        nn.LazyBatchNorm2d(), _BatchNorm
+    )
+    assert isinstance(nn.InstanceNorm2d(2), _NormBase) and not isinstance(
+        nn.InstanceNorm2d(2), _BatchNorm
+    )
 
 
 def test_every_layer_has_its_file() -> None:
@@ -47,8 +57,15 @@ def test_numbers_for_several_dimensions() -> None:
         consume_prefix_in_state_dict_if_present,
     )
 
-    assert (_single(3), _pair(3), _triple([1, 2, 3]), _ntuple(5)(0)) == ((3,), (3, 3), (1, 2, 3), (0,) * 5)
-    assert _reverse_repeat_tuple((1, 2), 2) == (2, 2, 1, 1) and _list_with_default([None, 4], (7, 8, 9)) == [8, 4]
+    assert (_single(3), _pair(3), _triple([1, 2, 3]), _ntuple(5)(0)) == (
+        (3,),
+        (3, 3),
+        (1, 2, 3),
+        (0,) * 5,
+    )
+    assert _reverse_repeat_tuple((1, 2), 2) == (2, 2, 1, 1) and _list_with_default(
+        [None, 4], (7, 8, 9)
+    ) == [8, 4]
     state = {"module.a": 1, "b": 2}
     consume_prefix_in_state_dict_if_present(state, "module.")
     assert state == {"a": 1, "b": 2}
@@ -75,7 +92,11 @@ def test_threads() -> None:
 
 def test_cuda_where_there_may_be_none() -> None:
     there = rl.cuda.is_available()
-    assert rl.cuda.device_count() == int(there) and rl.cpu.is_available() and rl.cpu.device_count() == 1
+    assert (
+        rl.cuda.device_count() == int(there)
+        and rl.cpu.is_available()
+        and rl.cpu.device_count() == 1
+    )
     assert rl.cuda.memory_allocated() >= 0 and rl.cuda.max_memory_allocated("cuda:0") >= 0
     rl.cuda.empty_cache()
     rl.cuda.reset_peak_memory_stats()

@@ -52,22 +52,34 @@ def test_tables_norms_and_grids():
     assert rl.grid_sampler(image, grid, 0, 0, False).flatten().tolist() == pytest.approx(
         [0.147207, 0.354416, 0.838139, -0.135226], abs=1e-6
     )
-    assert rl.equal(rl.grid_sampler(image, grid, 1, 2, True), F.grid_sample(image, grid, "nearest", "reflection", True))
+    assert rl.equal(
+        rl.grid_sampler(image, grid, 1, 2, True),
+        F.grid_sample(image, grid, "nearest", "reflection", True),
+    )
     theta = values(1, 2, 3)
-    assert rl.equal(rl.affine_grid_generator(theta, [1, 1, 2, 2], False), F.affine_grid(theta, [1, 1, 2, 2], False))
-    assert rl.norm_except_dim(x, 2, 1).flatten().tolist() == pytest.approx([1.998561, 2.001057, 2.002519], abs=1e-6)
+    assert rl.equal(
+        rl.affine_grid_generator(theta, [1, 1, 2, 2], False),
+        F.affine_grid(theta, [1, 1, 2, 2], False),
+    )
+    assert rl.norm_except_dim(x, 2, 1).flatten().tolist() == pytest.approx(
+        [1.998561, 2.001057, 2.002519], abs=1e-6
+    )
     assert rl.norm_except_dim(x, 2, -1).item() == pytest.approx(3.465336, abs=1e-6)
     best, at = rl.max_pool1d_with_indices(x, 2)
     assert rl.equal(best, F.max_pool1d(x, 2)) and at.flatten().tolist()[:4] == [1, 2, 0, 3]
 
 
 def test_convolutions():
-    got = rl.convolution(values(1, 2, 5, 5), values(3, 2, 2, 2), values(3), [2], [1], [1], False, [0], 1)
+    got = rl.convolution(
+        values(1, 2, 5, 5), values(3, 2, 2, 2), values(3), [2], [1], [1], False, [0], 1
+    )
     assert got.flatten().tolist()[:3] == pytest.approx([0.398686, -0.498018, 0.979057], abs=1e-6)
     got = rl.convolution(values(1, 2, 5), values(2, 3, 2), values(3), [2], [1], [1], True, [1], 1)
     assert got.flatten().tolist()[:3] == pytest.approx([0.354702, 1.338101, 1.437475], abs=1e-6)
     got = rl.conv_tbc(values(5, 2, 3), values(2, 3, 4), values(4), 1)
-    assert got.shape == (6, 2, 4) and got.flatten().tolist()[:2] == pytest.approx([1.080438, 0.590744], abs=1e-6)
+    assert got.shape == (6, 2, 4) and got.flatten().tolist()[:2] == pytest.approx(
+        [1.080438, 0.590744], abs=1e-6
+    )
     with pytest.raises(RuntimeError, match="1 to 3 dimensions"):
         rl.convolution(values(1, 2), values(3, 2), None, [1], [0], [1], False, [0], 1)
 
@@ -76,30 +88,43 @@ def test_dropouts():
     x = values(2, 3, 4)
     z = x.clone()
     assert rl.dropout_(z, 0.5, True) is z and set((z / x).round().flatten().tolist()) == {0, 2}
-    assert rl.equal(rl.dropout_(x.clone(), 0.5, False), x) and rl.equal(rl.feature_dropout_(x.clone(), 0.0, True), x)
+    assert rl.equal(rl.dropout_(x.clone(), 0.5, False), x) and rl.equal(
+        rl.feature_dropout_(x.clone(), 0.0, True), x
+    )
     out, kept = rl.native_dropout(x, 0.5, True)
     assert kept.dtype is rl.bool and rl.equal(out != 0, kept) and rl.equal(out[kept], x[kept] * 2)
     assert rl.equal(rl.native_dropout(x, 0.5, False)[0], x)
 
 
-@pytest.mark.parametrize(("name", "gates"), [("lstm", 4), ("gru", 3), ("rnn_tanh", 1), ("rnn_relu", 1)])
+@pytest.mark.parametrize(
+    ("name", "gates"), [("lstm", 4), ("gru", 3), ("rnn_tanh", 1), ("rnn_relu", 1)]
+)
 @pytest.mark.parametrize("both_ways", [False, True])
 def test_recurrent_layers_as_functions(name, gates, both_ways):
     layers: list = []
     for width in (3, 2 * (1 + both_ways)):
         for _ in range(1 + both_ways):
-            layers += [values(gates * 2, width), values(gates * 2, 2), values(gates * 2), values(gates * 2) * 0.5]
+            layers += [
+                values(gates * 2, width),
+                values(gates * 2, 2),
+                values(gates * 2),
+                values(gates * 2) * 0.5,
+            ]
     state = values(2 * (1 + both_ways), 4, 2)
     state = (state, state * 0.5) if name == "lstm" else state
     before = rl.get_rng_state()
-    output, *last = getattr(rl, name)(values(5, 4, 3), state, layers, True, 2, 0.0, False, both_ways, False)
+    output, *last = getattr(rl, name)(
+        values(5, 4, 3), state, layers, True, 2, 0.0, False, both_ways, False
+    )
     assert rl.equal(rl.get_rng_state(), before)
     assert output.shape == (5, 4, 2 * (1 + both_ways)) and len(last) == (2 if name == "lstm" else 1)
     want = {"lstm": 0.326926, "gru": 0.976937, "rnn_tanh": 0.925696, "rnn_relu": 2.154961}
     if not both_ways:
         assert output[0, 0, 0].item() == pytest.approx(want[name], abs=1e-6)
         layers[0].requires_grad_()
-        getattr(rl, name)(values(5, 4, 3), state, layers, True, 2, 0.0, False, False, False)[0].sum().backward()
+        getattr(rl, name)(values(5, 4, 3), state, layers, True, 2, 0.0, False, False, False)[
+            0
+        ].sum().backward()
         assert layers[0].grad.isfinite().all()
     with pytest.raises(RuntimeError, match="weights are needed"):
         getattr(rl, name)(values(5, 4, 3), state, layers[1:], True, 2, 0.0, False, both_ways, False)

@@ -42,7 +42,12 @@ def test_functions_that_pytorch_removed_say_what_to_use(name):
 
 
 def test_older_constructors():
-    assert rl.FloatTensor(rl.Size([2, 3])).shape == (2, 3) and rl.LongTensor([1, 2], device="cpu").tolist() == [1, 2]
+    assert rl.FloatTensor(rl.Size([2, 3])).shape == (2, 3) and rl.LongTensor(
+        [1, 2], device="cpu"
+    ).tolist() == [1, 2]
     with pytest.raises(RuntimeError, match="cpu"):
         rl.FloatTensor(2, device="cuda")
-    assert rl.ones(2).new((3, 4)).tolist() == [3, 4] and rl.ones(2).new(rl.Size((3, 4))).shape == (3, 4)
+    assert rl.ones(2).new((3, 4)).tolist() == [3, 4] and rl.ones(2).new(rl.Size((3, 4))).shape == (
+        3,
+        4,
+    )

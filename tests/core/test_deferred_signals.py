@@ -35,7 +35,11 @@ def test_handlers_come_back_whenever_a_signal_comes(at, handlers, monkeypatch):
             raise KeyboardInterrupt
         return result
 
-    patched = type("Patched", (), {"signal": staticmethod(interrupted), "getsignal": staticmethod(signal.getsignal)})
+    patched = type(
+        "Patched",
+        (),
+        {"signal": staticmethod(interrupted), "getsignal": staticmethod(signal.getsignal)},
+    )
     monkeypatch.setattr(interrupts, "signal", patched)
     with pytest.raises(KeyboardInterrupt), interrupts.Uninterrupted():
         pass

@@ -9,8 +9,8 @@ import rushlight as rl
 from rushlight.core.dtypes import float32
 from rushlight.core.errors import ShapeError
 from rushlight.core.shapes import Spec, check_inside, reach
-from rushlight.devices.registry import pool_of
-from rushlight.tape import call
+from rushlight.devices.shared.registry import pool_of
+from rushlight.tape.record import call
 
 F = rl.nn.functional
 
@@ -56,7 +56,8 @@ def test_a_spec_that_no_memory_holds_is_refused(shape, strides):
 
 
 @pytest.mark.parametrize(
-    ("shape", "strides", "skip"), [((7,), (1,), 0), ((2,), (6,), 0), ((1,), (1,), -4), ((3,), (-1,), 4)]
+    ("shape", "strides", "skip"),
+    [((7,), (1,), 0), ((2,), (6,), 0), ((1,), (1,), -4), ((3,), (-1,), 4)],
 )
 def test_a_view_beyond_its_input_is_refused(shape, strides, skip):
     with pytest.raises(ShapeError, match="reaches beyond"):
@@ -67,7 +68,12 @@ def test_a_view_beyond_its_input_is_refused(shape, strides, skip):
 def test_a_layout_over_a_storage_is_checked_against_it():
     x = rl.zeros(16)  # one block of 64 bytes
     assert call.lay(spec((4,), (5,)), x.memory).spec.shape == (4,)
-    for shape, strides, offset in [((17,), (1,), 0), ((1,), (1,), 64), ((1,), (1,), -4), ((2,), (-1,), 0)]:
+    for shape, strides, offset in [
+        ((17,), (1,), 0),
+        ((1,), (1,), 64),
+        ((1,), (1,), -4),
+        ((2,), (-1,), 0),
+    ]:
         with pytest.raises(ShapeError, match="reach outside"):
             call.lay(spec(shape, strides), x.memory, offset)
 

@@ -29,14 +29,21 @@ import numpy as np
 import rushlight
 from rushlight.core.dtypes import ALL, FLOAT, DType, float32
 from rushlight.core.errors import DeviceUnavailable
-from rushlight.devices.registry import pool_of
+from rushlight.devices.shared.registry import pool_of
 from rushlight.ops.registry import REGISTRY
 from tests.catalog.gradients import SINGLE_TOLERANCE, single_errors
 from tests.catalog.row import Row
 from tests.catalog.rows import ROWS
 from tests.catalog.run import dtypes_on, forward_errors, to_array, to_tensor
 
-SHORT = {"float16": "f16", "bfloat16": "bf16", "float32": "f32", "float64": "f64", "int32": "i32", "int64": "i64"}
+SHORT = {
+    "float16": "f16",
+    "bfloat16": "bf16",
+    "float32": "f32",
+    "float64": "f64",
+    "int32": "i32",
+    "int64": "i64",
+}
 WIDTH = 13
 
 
@@ -66,7 +73,9 @@ def run_forward(line: Line, dtype: DType, device: str) -> None:
         line.forward[dtype] = "raised"
         line.problems.append(f"{row.name} {dtype.name}: {type(error).__name__}: {error}")
         return
-    line.forward[dtype] = f"{worst:.2g}" if row.result(dtype).kind == "f" else "exact" if not worst else "differs"
+    line.forward[dtype] = (
+        f"{worst:.2g}" if row.result(dtype).kind == "f" else "exact" if not worst else "differs"
+    )
     if not worst <= allowed:
         line.problems.append(f"{where}: error {worst:.3g} epsilons, allowed {allowed:g}")
 
@@ -78,19 +87,34 @@ def run_gradient(line: Line, device: str) -> None:
         line.gradient = "raised"
         line.problems.append(f"gradient of {line.row.name}: {type(error).__name__}: {error}")
         return
-    where, worst = max(errors, key=lambda pair: math.inf if math.isnan(pair[1]) else pair[1], default=("", 0.0))
+    where, worst = max(
+        errors, key=lambda pair: math.inf if math.isnan(pair[1]) else pair[1], default=("", 0.0)
+    )
     line.gradient = f"{worst:.1e}"
     if not worst <= SINGLE_TOLERANCE:
-        line.problems.append(f"gradient of {where}: error {worst:.3g}, allowed {SINGLE_TOLERANCE:g}")
+        line.problems.append(
+            f"gradient of {where}: error {worst:.3g}, allowed {SINGLE_TOLERANCE:g}"
+        )
 
 
 # How the random rows that take more than a tensor, or one of another shape, are called.
 SHAPES = {"dropout1d": (3, 9, 37), "dropout2d": (3, 9, 37, 1), "dropout3d": (3, 9, 37, 1, 1)}
-SHAPES |= {"_sample_dirichlet": (27, 37), "feature_dropout": (27, 37, 1), "feature_alpha_dropout": (27, 37, 1)}
+SHAPES |= {
+    "_sample_dirichlet": (27, 37),
+    "feature_dropout": (27, 37, 1),
+    "feature_alpha_dropout": (27, 37, 1),
+}
 MORE = {"normal": (0.5,), "multinomial": (20,), "feature_dropout": (0.5, True)}
 MORE |= {"alpha_dropout": (0.5, True), "feature_alpha_dropout": (0.5, True)}
 # Made with log, cos or scaling: as near as these are rounded. The others give the same bits.
-ROUNDED = ("randn", "randn_like", "normal", "gumbel_softmax", "alpha_dropout", "feature_alpha_dropout")
+ROUNDED = (
+    "randn",
+    "randn_like",
+    "normal",
+    "gumbel_softmax",
+    "alpha_dropout",
+    "feature_alpha_dropout",
+)
 ROUNDED += ("_standard_gamma", "_sample_dirichlet")
 
 
@@ -101,14 +125,18 @@ def draw(row: Row, dtype: DType, device: str) -> np.ndarray:
     if row.name == "randint":
         return to_array(op(-5, 1000, (999,), device=device))
     if row.name == "randperm":
-        return to_array(op(120, dtype=dtype, device=device))  # as many as every integer type can number
+        return to_array(
+            op(120, dtype=dtype, device=device)
+        )  # as many as every integer type can number
     if row.makes:
         return to_array(op(999, dtype=dtype, device=device))
     if row.name == "binomial":
         count, chance = np.full(999, 12.0), np.linspace(0.05, 0.95, 999)
         return to_array(op(to_tensor(count, dtype, device), to_tensor(chance, dtype, device)))
     if row.name == "randint_like":
-        return to_array(op(to_tensor(np.zeros(999), dtype, device), 0, 100))  # every integer type holds these
+        return to_array(
+            op(to_tensor(np.zeros(999), dtype, device), 0, 100)
+        )  # every integer type holds these
     chances = np.linspace(0.25, 0.75, 999).reshape(SHAPES.get(row.name, (999,)))
     return to_array(op(to_tensor(chances, dtype, device), *MORE.get(row.name, ())))
 
@@ -120,7 +148,9 @@ def run_random(line: Line, dtype: DType, device: str) -> None:
     allowed = (1e-5 if dtype.itemsize > 2 else 0.05) if line.row.name in ROUNDED else 0.0
     line.forward[dtype] = "same" if away == 0 else f"{away:.0e}"
     if not away <= allowed:
-        line.problems.append(f"{line.row.name} {dtype.name}: differs from the reference by {away:.3g}")
+        line.problems.append(
+            f"{line.row.name} {dtype.name}: differs from the reference by {away:.3g}"
+        )
 
 
 def run_row(device: str, number: int) -> Line:
@@ -139,7 +169,11 @@ def show(line: Line, dtypes: list[DType]) -> str:
     cells = []
     for dtype in dtypes:
         value = line.forward.get(dtype, "")
-        bound = f" ({allowed[dtype]:g})" if value and dtype.kind == "f" and not row.random and row.reference else ""
+        bound = (
+            f" ({allowed[dtype]:g})"
+            if value and dtype.kind == "f" and not row.random and row.reference
+            else ""
+        )
         cells.append(f"{value}{bound}".rjust(WIDTH if dtype in FLOAT else 8))
     verdict = "FAILED" if line.problems else "ok"
     return f"{row!r:30.30}{''.join(cells)}{line.gradient:>10}  {verdict}"
@@ -160,7 +194,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("device", help="cpu, reference, webgpu or cuda")
     parser.add_argument("--only", default="", help="names of ops, with commas")
-    parser.add_argument("--jobs", type=int, default=max(1, min(8, (os.cpu_count() or 1) // 2)), help="processes")
+    parser.add_argument(
+        "--jobs", type=int, default=max(1, min(8, (os.cpu_count() or 1) // 2)), help="processes"
+    )
     chosen = parser.parse_args()
     try:
         limits = pool_of(chosen.device).device.limits
@@ -170,7 +206,9 @@ def main() -> int:
     began = time.monotonic()
     dtypes = [d for d in ALL if d in limits.dtypes]
     print(f"catalog on {chosen.device}: {limits.description}")
-    print(f"{datetime.date.today()}, {platform.machine()}, Python {platform.python_version()}, NumPy {np.__version__}")
+    print(
+        f"{datetime.date.today()}, {platform.machine()}, Python {platform.python_version()}, NumPy {np.__version__}"
+    )
     heads = "".join(f"{SHORT.get(d.name, d.name):>{WIDTH if d in FLOAT else 8}}" for d in dtypes)
     print(f"\n{'op':30}{heads}{'gradient':>10}")
     only = set(filter(None, chosen.only.split(",")))

@@ -23,7 +23,7 @@ from rushlight.core.dtypes import bfloat16, float16, float32, int64
 from rushlight.core.errors import OutOfMemoryError
 from rushlight.devices.cuda.device import CudaDevice
 from rushlight.devices.reference import ReferenceDevice, narrow
-from rushlight.devices.registry import pool_of
+from rushlight.devices.shared.registry import pool_of
 from rushlight.kernel.shapes import Contract, Gather, Map, Scatter
 from rushlight.scalar.ir import arg
 from tests.devices import cuda_launches as cases
@@ -34,7 +34,9 @@ failures: list[str] = []
 table: list[tuple[str, str, str]] = []
 
 
-def launched(device: CudaDevice, launch: Callable, case: cases.Case) -> tuple[list[np.ndarray], bool]:
+def launched(
+    device: CudaDevice, launch: Callable, case: cases.Case
+) -> tuple[list[np.ndarray], bool]:
     """The buffers after one launch, and whether an index was reported."""
     addresses = [device.alloc(max(b.nbytes, 64)) for b in case.buffers]
     for address, buffer in zip(addresses, case.buffers, strict=True):
@@ -56,7 +58,9 @@ def launched(device: CudaDevice, launch: Callable, case: cases.Case) -> tuple[li
 def launched_on_host(device: ReferenceDevice, case: cases.Case) -> tuple[list[np.ndarray], int]:
     buffers = [b.copy() for b in case.buffers]
     status = np.zeros(1, np.int32)
-    device.build(case.kernel)(*cases.numbers_of(case, [b.ctypes.data for b in buffers], status.ctypes.data))
+    device.build(case.kernel)(
+        *cases.numbers_of(case, [b.ctypes.data for b in buffers], status.ctypes.data)
+    )
     return buffers, int(status[0])
 
 
@@ -79,18 +83,26 @@ def check_kernels(device: CudaDevice) -> None:
         found = [text for i in range(len(got)) if (text := cases.differs(case, i, got[i], want[i]))]
         found += ["an index was reported"] if raised and not case.bad_index else []
         found += ["a bad index was not reported"] if case.bad_index and not raised else []
-        found += ["two runs differ"] if any(a.tobytes() != b.tobytes() for a, b in zip(got, again, strict=True)) else []
+        found += (
+            ["two runs differ"]
+            if any(a.tobytes() != b.tobytes() for a, b in zip(got, again, strict=True))
+            else []
+        )
         same += "two runs differ" not in found
         wrong += bool(found)
         failures.extend(f"{case.name}: {text}" for text in found)
-    table.append(("cases right", f"{len(every) - wrong} of {len(every)}", f"{same} with the same bits twice"))
+    table.append(
+        ("cases right", f"{len(every) - wrong} of {len(every)}", f"{same} with the same bits twice")
+    )
 
 
 def check_halves(device: CudaDevice) -> None:
     """All float16 and bfloat16 values to float32, and float32 bit patterns back, with NumPy's roundings."""
     rng = np.random.default_rng(11)
     words = np.arange(65536, dtype=np.uint16)
-    bits = np.concatenate([rng.integers(0, 2**32, 1 << 20, np.uint32), np.arange(0, 2**32, 1 << 12, np.uint32)])
+    bits = np.concatenate(
+        [rng.integers(0, 2**32, 1 << 20, np.uint32), np.arange(0, 2**32, 1 << 12, np.uint32)]
+    )
     near = (
         words.view(np.float16).astype(np.float32).view(np.uint32)[:, None]
         + np.array([0xFFF, 0x1000, 0x1001], np.uint32)
@@ -98,7 +110,9 @@ def check_halves(device: CudaDevice) -> None:
     values = np.concatenate([bits, near]).view(np.float32)
     for dtype in (float16, bfloat16):
         with np.errstate(all="ignore"):
-            narrowed = narrow(values) if dtype is bfloat16 else values.astype(np.float16).view(np.uint16)
+            narrowed = (
+                narrow(values) if dtype is bfloat16 else values.astype(np.float16).view(np.uint16)
+            )
             widened = (
                 (words.astype(np.uint32) << 16).view(np.float32)
                 if dtype is bfloat16
@@ -107,7 +121,9 @@ def check_halves(device: CudaDevice) -> None:
         up = run_cast(device, dtype, float32, words, np.zeros(words.size, np.float32))
         down = run_cast(device, float32, dtype, values, np.zeros(values.size, np.uint16))
         if not np.array_equal(up, widened, equal_nan=True):
-            failures.append(f"{dtype.name} to float32: {np.sum(~((up == widened) | np.isnan(widened)))} wrong")
+            failures.append(
+                f"{dtype.name} to float32: {np.sum(~((up == widened) | np.isnan(widened)))} wrong"
+            )
         bad = (down != narrowed) & ~np.isnan(values)
         if bad.any():
             at = np.nonzero(bad)[0][0]
@@ -186,9 +202,13 @@ def overhead(device: CudaDevice, work: Callable[[], object]) -> float:
     return best * 1e6
 
 
-def compare(name: str, own: float, other: float | None, unit: str = "us", scale: float = 1e6, note: str = "") -> None:
+def compare(
+    name: str, own: float, other: float | None, unit: str = "us", scale: float = 1e6, note: str = ""
+) -> None:
     text = f"torch {other * scale:.1f} {unit}, ratio {other / own:.2f}" if other else note
-    table.append((name, f"{own * scale:.1f} {unit}", f"{text}{'; ' + note if other and note else ''}"))
+    table.append(
+        (name, f"{own * scale:.1f} {unit}", f"{text}{'; ' + note if other and note else ''}")
+    )
 
 
 class Bench:
@@ -207,7 +227,11 @@ class Bench:
         address = self.device.alloc(nbytes)
         self.blocks.append(address)
         if fill:
-            piece = np.random.default_rng(1).standard_normal(min(nbytes // 4, 1 << 24)).astype(np.float32)
+            piece = (
+                np.random.default_rng(1)
+                .standard_normal(min(nbytes // 4, 1 << 24))
+                .astype(np.float32)
+            )
             for at in range(0, nbytes, piece.nbytes):
                 part = piece[: min(piece.size, (nbytes - at) // 4)]
                 self.device.copy_in(address + at, memoryview(part).cast("B"))
@@ -239,14 +263,30 @@ def time_launches(bench: Bench) -> None:
     add = device.build(Map((float32,), (float32, float32), (), (X + Y,), 0, ("1", "1", "1")))
     a, b, c = (bench.block(4096) for _ in range(3))
     table.append(
-        ("launch: add of 1000", f"{overhead(device, lambda: add(c, a, b, 1000)):.2f} us", "host time; goal 3 us")
+        (
+            "launch: add of 1000",
+            f"{overhead(device, lambda: add(c, a, b, 1000)):.2f} us",
+            "host time; goal 3 us",
+        )
     )
     softmax = device.build(cases.softmax(float32, "axis", ("1", "1")))
     numbers = (c, a, 8, 100, 1, 100, 1, 0, 100, 1, 0)
-    table.append(("launch: softmax 8 x 100", f"{overhead(device, lambda: softmax(*numbers)):.2f} us", "host time"))
+    table.append(
+        (
+            "launch: softmax 8 x 100",
+            f"{overhead(device, lambda: softmax(*numbers)):.2f} us",
+            "host time",
+        )
+    )
     gemm = device.build(Contract(float32, float32))
     sizes = (1, 1, 16, 16, 16, 256, 256, 16, 1, 256, 256, 16, 1, 256, 256, 16, 1)
-    table.append(("launch: matmul of 16", f"{overhead(device, lambda: gemm(c, a, b, *sizes)):.2f} us", "host time"))
+    table.append(
+        (
+            "launch: matmul of 16",
+            f"{overhead(device, lambda: gemm(c, a, b, *sizes)):.2f} us",
+            "host time",
+        )
+    )
     if bench.torch:
         torch = bench.torch
         x, y = torch.ones(1000, device="cuda"), torch.ones(1000, device="cuda")
@@ -268,7 +308,9 @@ def time_memory(bench: Bench) -> None:
     own = timed(device, lambda: add(c, a, b, n))
     share = 3 * GIB / own / speed
     rival = bench.rival(lambda t: _torch_add(t, n, t.float32))
-    compare("add 1 GiB float32", own, rival, note=f"{3 * GIB / own / 1e9:.0f} GB/s, {share:.0%} of copy")
+    compare(
+        "add 1 GiB float32", own, rival, note=f"{3 * GIB / own / 1e9:.0f} GB/s, {share:.0%} of copy"
+    )
     if share < 0.85:
         failures.append(f"add of 1 GiB runs at {share:.0%} of copy bandwidth, under 85 %")
     for dtype in (float16, bfloat16):
@@ -279,14 +321,22 @@ def time_memory(bench: Bench) -> None:
     bias = device.build(Map((float32,), (float32, float32), (), (X + Y,), 2, ("1", "1", "1")))
     own = timed(device, lambda: bias(c, a, b, n // 4096, 4096, 4096, 1, 4096, 1, 0, 1))
     compare(
-        "bias add 1 GiB", own, bench.rival(lambda t: _torch_bias(t, n)), note=f"{2 * GIB / own / speed:.0%} of copy"
+        "bias add 1 GiB",
+        own,
+        bench.rival(lambda t: _torch_bias(t, n)),
+        note=f"{2 * GIB / own / speed:.0%} of copy",
     )
     turn = device.build(Map((float32,), (float32,), (), (X,), 2, ("1", "n")))
     own = timed(device, lambda: turn(c, a, 8192, 8192, 8192, 1, 1, 8192))
     compare("transpose 8192 float32", own, bench.rival(lambda t: _torch_turn(t)), note="")
     total = device.build(cases.fold("sum", float32, "axis"))
     own = timed(device, lambda: total(c, a, 1, n, 1, 1, 0, 1, n, 1, 0))
-    compare("sum 1 GiB", own, bench.rival(lambda t: _torch_sum(t, n)), note=f"{GIB / own / speed:.0%} of copy")
+    compare(
+        "sum 1 GiB",
+        own,
+        bench.rival(lambda t: _torch_sum(t, n)),
+        note=f"{GIB / own / speed:.0%} of copy",
+    )
     bench.clear()
 
 
@@ -320,25 +370,44 @@ def time_rows(bench: Bench) -> None:
     flat = (side, 1, 0)
     softmax = device.build(cases.softmax(float32, "axis", ("1", "1")))
     own = timed(device, lambda: softmax(c, a, side, side, 1, *flat, *flat))
-    compare("softmax 4096 x 4096", own, bench.rival(lambda t: _torch_rows(t, lambda x: t.softmax(x, -1))))
+    compare(
+        "softmax 4096 x 4096",
+        own,
+        bench.rival(lambda t: _torch_rows(t, lambda x: t.softmax(x, -1))),
+    )
     norm = device.build(cases.layer_norm("axis"))
     one = (1, 0, 1)
     own = timed(
-        device, lambda: norm(c, mean, scale, a, w, v, side, side, 1, *flat, *one, *one, *flat, 0, 1, 0, 0, 1, 0, 1e-5)
+        device,
+        lambda: norm(
+            c, mean, scale, a, w, v, side, side, 1, *flat, *one, *one, *flat, 0, 1, 0, 0, 1, 0, 1e-5
+        ),
     )
     compare("layer norm 4096 x 4096", own, bench.rival(lambda t: _torch_norm(t)))
     columns = device.build(cases.softmax(float32, "inner", ("1", "1")))
     across = (side * side, side, 1)
     own = timed(device, lambda: columns(c, a, 1, side, side, *across, *across))
-    compare("softmax over rows, 4096", own, bench.rival(lambda t: _torch_rows(t, lambda x: t.softmax(x, 0))))
+    compare(
+        "softmax over rows, 4096",
+        own,
+        bench.rival(lambda t: _torch_rows(t, lambda x: t.softmax(x, 0))),
+    )
     total = device.build(cases.fold("sum", float32, "inner"))
     own = timed(device, lambda: total(c, a, 1, side, side, side, 0, 1, *across))
     compare("sum over rows, 4096", own, bench.rival(lambda t: _torch_rows(t, lambda x: x.sum(0))))
     own = timed(device, lambda: total(c, a, 1, side * side // 64, 64, 64, 0, 1, 0, 64, 1))
-    compare("sum over rows, 262144 x 64", own, bench.rival(lambda t: _torch_rows(t, lambda x: x.view(-1, 64).sum(0))))
+    compare(
+        "sum over rows, 262144 x 64",
+        own,
+        bench.rival(lambda t: _torch_rows(t, lambda x: x.view(-1, 64).sum(0))),
+    )
     rows = device.build(cases.fold("sum", float32, "axis"))
     own = timed(device, lambda: rows(c, a, side * side // 64, 64, 1, 1, 0, 1, 64, 1, 0))
-    compare("sum of rows, 262144 x 64", own, bench.rival(lambda t: _torch_rows(t, lambda x: x.view(-1, 64).sum(1))))
+    compare(
+        "sum of rows, 262144 x 64",
+        own,
+        bench.rival(lambda t: _torch_rows(t, lambda x: x.view(-1, 64).sum(1))),
+    )
     bench.clear()
 
 
@@ -358,15 +427,26 @@ def time_products(bench: Bench) -> None:
     square = (0, 0, side, 1)
     for dtype in (float32, bfloat16):
         product = device.build(Contract(dtype, float32))
-        own = timed(device, lambda p=product: p(c, a, b, 1, 1, side, side, side, *square, *square, *square))
+        own = timed(
+            device, lambda p=product: p(c, a, b, 1, 1, side, side, side, *square, *square, *square)
+        )
         rival = bench.rival(lambda t, d=dtype: _torch_product(t, side, getattr(t, d.name)))
-        compare(f"matmul 4096 {dtype.name}", own, rival, note=f"{2 * side**3 / own / 1e12:.0f} TFLOP/s")
+        compare(
+            f"matmul 4096 {dtype.name}", own, rival, note=f"{2 * side**3 / own / 1e12:.0f} TFLOP/s"
+        )
     side = 2048
     square = (0, 0, side, 1)
     for dtype in (float32, int64):
         product = device._build_own(Contract(dtype, dtype))
-        own = timed(device, lambda p=product: p(c, a, b, 1, 1, side, side, side, *square, *square, *square))
-        compare(f"own matmul 2048 {dtype.name}", own, None, note=f"{2 * side**3 / own / 1e12:.1f} TFLOP/s, no library")
+        own = timed(
+            device, lambda p=product: p(c, a, b, 1, 1, side, side, side, *square, *square, *square)
+        )
+        compare(
+            f"own matmul 2048 {dtype.name}",
+            own,
+            None,
+            note=f"{2 * side**3 / own / 1e12:.1f} TFLOP/s, no library",
+        )
     bench.clear()
 
 
@@ -387,11 +467,20 @@ def time_indices(bench: Bench) -> None:
     status = device.status_word("timing")
     sizes, flat = (1, count, wide, limit), (0, wide, 1)
     gather = device.build(Gather(float32, int64))
-    own = timed(device, lambda: gather(rows, table_block, picks, status, *sizes, *flat, *flat, 0, 1, 0))
-    compare("gather 8192 rows of 1024", own, bench.rival(lambda t: _torch_index(t, even, wide, limit, False)))
+    own = timed(
+        device, lambda: gather(rows, table_block, picks, status, *sizes, *flat, *flat, 0, 1, 0)
+    )
+    compare(
+        "gather 8192 rows of 1024",
+        own,
+        bench.rival(lambda t: _torch_index(t, even, wide, limit, False)),
+    )
     scatter = device.build(Scatter(float32, int64))
     for name, at, chosen in (("", picks, even), (", like words", words, skewed)):
-        own = timed(device, lambda at=at: scatter(table_block, rows, at, status, *sizes, *flat, *flat, 0, 1, 0))
+        own = timed(
+            device,
+            lambda at=at: scatter(table_block, rows, at, status, *sizes, *flat, *flat, 0, 1, 0),
+        )
         rival = bench.rival(lambda t, chosen=chosen: _torch_index(t, chosen, wide, limit, True))
         note = f"torch's with atomics; most for one row: {np.bincount(chosen).max()}"
         compare(f"scatter-add 8192 rows{name}", own, rival, note=note)

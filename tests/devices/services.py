@@ -12,7 +12,7 @@ import numpy as np
 
 import rushlight as rl
 import rushlight.nn.functional as F
-from rushlight.devices.registry import pool_of
+from rushlight.devices.shared.registry import pool_of
 
 Service = Callable[[str], None]
 SERVICES: dict[str, Service] = {}
@@ -21,7 +21,9 @@ NEEDS_FLOAT64 = ("add_f64", "sub_f64", "mul_f64", "neg_f64", "relu_f64", "matmul
 _LOOSE = {"rtol": 2e-5, "atol": 2e-6}
 
 
-def sample(*shape: int, seed: int = 0, low: float = -2.0, high: float = 2.0, dtype: Any = np.float32) -> np.ndarray:
+def sample(
+    *shape: int, seed: int = 0, low: float = -2.0, high: float = 2.0, dtype: Any = np.float32
+) -> np.ndarray:
     return np.random.default_rng(seed).uniform(low, high, shape).astype(dtype)
 
 
@@ -84,7 +86,9 @@ def gelu_slope(x: np.ndarray) -> np.ndarray:
 
 def windows(x: np.ndarray, size: int, stride: int) -> np.ndarray:
     """[..., rows, columns, size * size] of the last two dimensions."""
-    seen = np.lib.stride_tricks.sliding_window_view(x, (size, size), (-2, -1))[..., ::stride, ::stride, :, :]
+    seen = np.lib.stride_tricks.sliding_window_view(x, (size, size), (-2, -1))[
+        ..., ::stride, ::stride, :, :
+    ]
     return seen.reshape(*seen.shape[:-2], size * size)
 
 
@@ -183,7 +187,9 @@ def half_matmul(left: np.ndarray, right: np.ndarray) -> Service:
         with rl.autocast(device, dtype=rl.float16):
             product = x @ y
         assert product.dtype == rl.float16
-        want = left.astype(np.float16).astype(np.float64) @ right.astype(np.float16).astype(np.float64)
+        want = left.astype(np.float16).astype(np.float64) @ right.astype(np.float16).astype(
+            np.float64
+        )
         close(product.float(), want.astype(np.float32), rtol=1e-3, atol=1e-3)
 
     return run
@@ -209,7 +215,12 @@ def cholesky_f32(device: str) -> None:
 @service
 def solve_f32(device: str) -> None:
     matrix, right = sample(5, 5) + 4 * np.eye(5, dtype=np.float32), sample(5, 2, seed=1)
-    close(put(matrix, device) @ rl.linalg.solve(put(matrix, device), put(right, device)), right, rtol=1e-4, atol=1e-4)
+    close(
+        put(matrix, device) @ rl.linalg.solve(put(matrix, device), put(right, device)),
+        right,
+        rtol=1e-4,
+        atol=1e-4,
+    )
 
 
 @service
@@ -248,11 +259,15 @@ def softmax_slope(g: np.ndarray, x: np.ndarray) -> np.ndarray:
 
 
 backward("relu_backward_f32", rl.relu, lambda g, x: g * (x > 0), A)
-backward("gelu_backward_f32", lambda x: F.gelu(x, approximate="tanh"), lambda g, x: g * gelu_slope(x), A)
+backward(
+    "gelu_backward_f32", lambda x: F.gelu(x, approximate="tanh"), lambda g, x: g * gelu_slope(x), A
+)
 backward("sigmoid_backward_f32", rl.sigmoid, lambda g, x: g * sigmoid(x) * (1 - sigmoid(x)), A)
 backward("tanh_backward_f32", rl.tanh, lambda g, x: g * (1 - np.tanh(x) ** 2), A)
 backward("softmax_backward_f32", lambda x: rl.softmax(x, -1), softmax_slope, A)
-backward("layernorm_backward_f32", lambda x, w: F.layer_norm(x, (7,), w), layer_norm_slope, A, SCALE)
+backward(
+    "layernorm_backward_f32", lambda x, w: F.layer_norm(x, (7,), w), layer_norm_slope, A, SCALE
+)
 
 
 # ---- random numbers ----
@@ -300,9 +315,23 @@ def slice_write_f32(device: str) -> None:
 pointwise("slice_read_f32", lambda x: x[:, :4].contiguous(), lambda x: x[:, :4], sample(2, 6, 3))
 pointwise("embed_lookup_f32", F.embedding, lambda i, w: w[i], np.array(2), A)
 pointwise("embed_lookup_batch_f32", F.embedding, lambda i, w: w[i], MANY, A)
-pointwise("index_select_1d_f32", lambda x, i: x.index_select(0, i), lambda x, i: x[i], sample(5), MANY)
-pointwise("masked_fill_f32", lambda x, m: x.masked_fill(m, 2.5), lambda x, m: np.where(m, np.float32(2.5), x), A, MASK)
-backward("masked_zero_f32", lambda x, m: x.masked_fill(m, 2.5), lambda g, x, m: np.where(m, 0, g), A, MASK)
+pointwise(
+    "index_select_1d_f32", lambda x, i: x.index_select(0, i), lambda x, i: x[i], sample(5), MANY
+)
+pointwise(
+    "masked_fill_f32",
+    lambda x, m: x.masked_fill(m, 2.5),
+    lambda x, m: np.where(m, np.float32(2.5), x),
+    A,
+    MASK,
+)
+backward(
+    "masked_zero_f32",
+    lambda x, m: x.masked_fill(m, 2.5),
+    lambda g, x, m: np.where(m, 0, g),
+    A,
+    MASK,
+)
 
 
 def rows_added(g: np.ndarray, x: np.ndarray, i: np.ndarray) -> np.ndarray:
@@ -322,7 +351,9 @@ def strided_split_f32(device: str) -> None:
         close(part.contiguous(), want)
 
 
-pointwise("strided_cat_f32", lambda x, y: rl.cat([x, y], 1), lambda x, y: np.concatenate([x, y], 1), A, B)
+pointwise(
+    "strided_cat_f32", lambda x, y: rl.cat([x, y], 1), lambda x, y: np.concatenate([x, y], 1), A, B
+)
 
 
 @service
@@ -362,16 +393,29 @@ def fused_gru_cell_f32(device: str) -> None:
 
 
 IMAGE = sample(2, 3, 8, 9)
-pointwise("maxpool2d_f32", lambda x: F.max_pool2d(x, 3, 2), lambda x: windows(x, 3, 2).max(-1), IMAGE)
-pointwise("avgpool2d_f32", lambda x: F.avg_pool2d(x, 3, 2), lambda x: windows(x, 3, 2).mean(-1), IMAGE)
+pointwise(
+    "maxpool2d_f32", lambda x: F.max_pool2d(x, 3, 2), lambda x: windows(x, 3, 2).max(-1), IMAGE
+)
+pointwise(
+    "avgpool2d_f32", lambda x: F.avg_pool2d(x, 3, 2), lambda x: windows(x, 3, 2).mean(-1), IMAGE
+)
 
 
 def conv_of(x: np.ndarray, w: np.ndarray, b: np.ndarray) -> np.ndarray:
     padded = np.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1)))
-    return np.einsum("nchwk,ock->nohw", windows(padded, 3, 2), w.reshape(4, 3, 9)) + b[:, None, None]
+    return (
+        np.einsum("nchwk,ock->nohw", windows(padded, 3, 2), w.reshape(4, 3, 9)) + b[:, None, None]
+    )
 
 
-pointwise("conv2d_f32", lambda x, w, b: F.conv2d(x, w, b, 2, 1), conv_of, IMAGE, sample(4, 3, 3, 3), sample(4))
+pointwise(
+    "conv2d_f32",
+    lambda x, w, b: F.conv2d(x, w, b, 2, 1),
+    conv_of,
+    IMAGE,
+    sample(4, 3, 3, 3),
+    sample(4),
+)
 
 
 # ---- order of work ----

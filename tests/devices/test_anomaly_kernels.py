@@ -14,9 +14,9 @@ import pytest
 
 from rushlight.core.dtypes import FLOAT, DType, bfloat16, compute_type, float16, float32, float64
 from rushlight.devices.reference import narrow, widen
-from rushlight.devices.registry import pool_of
-from rushlight.emit.llvm import lowered
-from rushlight.emit.llvm_rowwise import plan
+from rushlight.devices.shared.registry import pool_of
+from rushlight.emit.llvm.kernels import lowered
+from rushlight.emit.llvm.rowwise import plan
 from rushlight.kernel.shapes import Kernel, Map, Reduce, Rowwise
 from rushlight.kernel.verify import verify
 from rushlight.scalar import build as s
@@ -35,7 +35,9 @@ def loaded(dtype: DType, words: Array) -> Array:
     return widen(words) if dtype is bfloat16 else words
 
 
-def run(device: str, kernel: Kernel, out: Array, ins: list[Array], numbers: tuple[int, ...]) -> tuple[Array, int]:
+def run(
+    device: str, kernel: Kernel, out: Array, ins: list[Array], numbers: tuple[int, ...]
+) -> tuple[Array, int]:
     """The output after a launch, and what it met. An input that is `out` itself is launched in place."""
     pool = pool_of(device)
     if any(d not in pool.device.limits.dtypes for d in (*kernel.outputs, *kernel.inputs)):
@@ -65,7 +67,9 @@ def run(device: str, kernel: Kernel, out: Array, ins: list[Array], numbers: tupl
     return result, what & ~(2 * (what & 5))  # a NaN may hide an infinity, or not
 
 
-def binary(dtype: DType, body: Callable, watched: tuple[int, ...], rank: int = 0, steps=("1", "1", "1")) -> Map:
+def binary(
+    dtype: DType, body: Callable, watched: tuple[int, ...], rank: int = 0, steps=("1", "1", "1")
+) -> Map:
     x, y = arg(0, compute_type(dtype)), arg(1, compute_type(dtype))
     return Map((dtype,), (dtype, dtype), (), (body(x, y),), rank, steps, watched)
 
@@ -98,22 +102,40 @@ def test_a_flat_map_tells_what_it_stores_and_loads(device: str, dtype: DType, n:
         got, met = run(device, kernel, np.zeros_like(x), [x, y], (n,))
         assert met == want, (a, b)
         with np.errstate(all="ignore"):
-            assert np.array_equal(loaded(dtype, got), loaded(dtype, x) + loaded(dtype, y), equal_nan=True)
+            assert np.array_equal(
+                loaded(dtype, got), loaded(dtype, x) + loaded(dtype, y), equal_nan=True
+            )
 
 
 def test_loads_are_told_of_for_the_inputs_asked_for_alone(device: str):
     x, y = ones(float32, 40, (3, INF)), ones(float32, 40, (5, NAN))
     for watched, want in (((), 1), ((0,), 1 | 8), ((1,), 1 | 4)):
-        assert run(device, binary(float32, lambda x, y: x + y, watched), np.zeros_like(x), [x, y], (40,))[1] == want
+        assert (
+            run(
+                device,
+                binary(float32, lambda x, y: x + y, watched),
+                np.zeros_like(x),
+                [x, y],
+                (40,),
+            )[1]
+            == want
+        )
     kernel = binary(float32, lambda x, y: s.where(y.eq(y), x, 0.0), (0, 1))
-    assert run(device, kernel, np.zeros_like(x), [x, y], (40,))[1] & 3 == 2  # an infinity stored, NaN dropped
+    assert (
+        run(device, kernel, np.zeros_like(x), [x, y], (40,))[1] & 3 == 2
+    )  # an infinity stored, NaN dropped
 
 
 def test_elements_that_are_not_there_are_not_told_of(device: str):
     """The lanes behind the last element are 0, of which the quotient is infinite."""
     for n in (1, 3, 15, 17, 33, 250):
         x, y = ones(float32, n), ones(float32, n)
-        assert run(device, binary(float32, lambda x, y: x / y, (0, 1)), np.zeros_like(x), [x, y], (n,))[1] == 0
+        assert (
+            run(
+                device, binary(float32, lambda x, y: x / y, (0, 1)), np.zeros_like(x), [x, y], (n,)
+            )[1]
+            == 0
+        )
 
 
 def test_in_place_the_old_values_are_seen(device: str):
@@ -150,7 +172,9 @@ def test_several_outputs_of_several_types(device: str):
             pool.device.copy_out(places[3], memoryview(word))
             met = [int.from_bytes(word, "little")]
         else:
-            pool.device.build(kernel, lambda what, *_, met=met: met.__setitem__(0, what))(*places[:3], 33)
+            pool.device.build(kernel, lambda what, *_, met=met: met.__setitem__(0, what))(
+                *places[:3], 33
+            )
         assert met == [want]
         for place in places:
             pool.device.free(place, 256)
@@ -181,7 +205,17 @@ TOP, TOTAL = row(0, float32), row(1, float32)
 def softmax(vector: str) -> Rowwise:
     passes = (Reduce("max", X), Reduce("sum", s.exp(X - TOP)))
     steps = ("n", "n") if vector == "any" else ("1", "1")
-    return Rowwise((float32,), ("element",), (float32,), (), passes, (s.exp(X - TOP) / TOTAL,), vector, steps, (0,))
+    return Rowwise(
+        (float32,),
+        ("element",),
+        (float32,),
+        (),
+        passes,
+        (s.exp(X - TOP) / TOTAL,),
+        vector,
+        steps,
+        (0,),
+    )
 
 
 def total(vector: str, dtype: DType = float32, kind: str = "sum") -> Rowwise:
@@ -229,7 +263,10 @@ def test_one_very_long_row(device: str):
     for value, want in ((1.0, 0), (NAN, 1 | 4), (3e38, 2)):
         x = np.zeros((1, n, 1), np.float32)
         x[0, n - 2 :] = value
-        assert run(device, total("axis"), np.zeros(1, np.float32), [x], (1, n, 1, 0, 0, 0, 0, 1, 0))[1] == want
+        assert (
+            run(device, total("axis"), np.zeros(1, np.float32), [x], (1, n, 1, 0, 0, 0, 0, 1, 0))[1]
+            == want
+        )
         _, met = run(device, softmax("axis"), np.zeros_like(x), [x], (1, n, 1, 0, 1, 0, 0, 1, 0))
         assert met == (want if value != value else 0)
 
@@ -238,7 +275,17 @@ def test_what_is_stored_on_the_way_is_not_told_of(device: str):
     """Some kernels keep a pass's terms where their result will be; here these overflow, and the result is capped."""
     term = s.exp(X * X)
     stores = (s.minimum(term, 5.0),)
-    kernel = Rowwise((float32,), ("element",), (float32,), (), (Reduce("max", term),), stores, "axis", ("1", "1"), ())
+    kernel = Rowwise(
+        (float32,),
+        ("element",),
+        (float32,),
+        (),
+        (Reduce("max", term),),
+        stores,
+        "axis",
+        ("1", "1"),
+        (),
+    )
     assert plan(lowered(kernel)).kept == 0
     for value, want in ((40.0, 0), (NAN, 1)):
         x = np.zeros((1, 50, 1), np.float32)
@@ -267,7 +314,14 @@ def emulator(tmp_path_factory: pytest.TempPathFactory) -> Emulator:
 def test_emulated_cuda_maps(emulator: Emulator, dtype: DType):
     launch = emulator.build(binary(dtype, lambda x, y: x / y, (0, 1)))
     strided = emulator.build(binary(dtype, lambda x, y: x / y, (0, 1), 2, ("1", "n", "1")))
-    for a, b, want in ((1.0, 1.0, 0), (1.0, 0.0, 2), (0.0, 0.0, 1), (NAN, 1.0, 5), (INF, 1.0, 10), (1.0, INF, 8)):
+    for a, b, want in (
+        (1.0, 1.0, 0),
+        (1.0, 0.0, 2),
+        (0.0, 0.0, 1),
+        (NAN, 1.0, 5),
+        (INF, 1.0, 10),
+        (1.0, INF, 8),
+    ):
         n = 37
         x, y = ones(dtype, n, (n - 1, a)), ones(dtype, n, (n - 1, b))
         out, flag = np.zeros_like(x), np.zeros(1, np.uint32)
@@ -285,7 +339,11 @@ def test_emulated_cuda_rows(emulator: Emulator, vector: str):
     strides = (axis * inner, inner, 1)
     elements, rows = emulator.build(softmax(vector)), emulator.build(total(vector))
     for fill, want in ((0.0, 0), (-INF, 1 | 8), (NAN, 1 | 4)):
-        x, out, flag = np.zeros(sizes, np.float32), np.zeros(sizes, np.float32), np.zeros(1, np.uint32)
+        x, out, flag = (
+            np.zeros(sizes, np.float32),
+            np.zeros(sizes, np.float32),
+            np.zeros(1, np.uint32),
+        )
         x[-1, :, -1] = fill
         elements(out.ctypes.data, x.ctypes.data, flag.ctypes.data, *sizes, *strides, *strides)
         assert flag[0] == want

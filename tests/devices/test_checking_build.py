@@ -15,7 +15,7 @@ PRELUDE = """
 import ctypes
 import rushlight as rl
 from rushlight.core.errors import ForeignAccess
-from rushlight.devices.registry import pool_of
+from rushlight.devices.shared.registry import pool_of
 from rushlight.tape import call
 
 def refused(function):
@@ -31,7 +31,11 @@ def refused(function):
 def run(text, **environment):
     named = {**os.environ, "RUSHLIGHT_CHECK": "1", **environment}
     return subprocess.run(
-        [sys.executable, "-c", PRELUDE + textwrap.dedent(text)], env=named, capture_output=True, text=True, timeout=300
+        [sys.executable, "-c", PRELUDE + textwrap.dedent(text)],
+        env=named,
+        capture_output=True,
+        text=True,
+        timeout=300,
     )
 
 
@@ -109,7 +113,9 @@ def test_code_that_walks_past_a_block_faults(place):
         print("inside", flush=True)
         ctypes.memset(x.memory.address + ({place}), 0, 1)
     """
-    text = text.replace("(-1)", "(-1 - (x.memory.address % 4096))")  # the page before the block's first
+    text = text.replace(
+        "(-1)", "(-1 - (x.memory.address % 4096))"
+    )  # the page before the block's first
     done = run(text)
     assert done.stdout == "inside\n" and done.returncode < 0
 
@@ -146,4 +152,8 @@ def test_lent_and_shared_memory_may_be_used_while_it_is_lent():
         del x, y
         print(len(pool.device.known.lent))
     """
-    assert printed(text).splitlines() == ["[1.0, 2.0, 3.0, 4.0, 5.0, 6.0] [3.0, 3.0, 3.0, 3.0, 3.0]", "2", "0"]
+    assert printed(text).splitlines() == [
+        "[1.0, 2.0, 3.0, 4.0, 5.0, 6.0] [3.0, 3.0, 3.0, 3.0, 3.0]",
+        "2",
+        "0",
+    ]

@@ -9,11 +9,12 @@ import pytest
 
 import rushlight
 from rushlight.devices.cpu import convolve_weights, padded
-from rushlight.devices.registry import pool_of
-from rushlight.ops import direct_convolution
+from rushlight.devices.shared.registry import pool_of
+from rushlight.ops.nn import direct_convolution
 
 pytestmark = pytest.mark.skipif(
-    not pool_of("cpu").device.limits.convolves, reason="limit: this processor has no convolution kernels"
+    not pool_of("cpu").device.limits.convolves,
+    reason="limit: this processor has no convolution kernels",
 )
 
 # x, w, and options
@@ -43,11 +44,15 @@ def convolve(x: Any, w: Any, options: dict[str, Any]) -> Any:
     return (rushlight.conv1d if x.ndim == 3 else rushlight.conv2d)(x, w, None, **options)
 
 
-def gradients(values: list[np.ndarray], options: dict[str, Any], scale: float, how: Any = convolve) -> list[np.ndarray]:
+def gradients(
+    values: list[np.ndarray], options: dict[str, Any], scale: float, how: Any = convolve
+) -> list[np.ndarray]:
     """The result, both gradients, and both gradients of a function of those: all three ops and their derivatives."""
     x, w = (rushlight.tensor(v, requires_grad=True) for v in values)
     out = how(x, w, options)
-    g = rushlight.tensor(np.random.default_rng(5).standard_normal(tuple(out.shape)).astype(np.float32))
+    g = rushlight.tensor(
+        np.random.default_rng(5).standard_normal(tuple(out.shape)).astype(np.float32)
+    )
     g.requires_grad_()
     first = rushlight.autograd.grad(out, (x, w), g, create_graph=True)
     total = sum((part.square() * scale).sum() for part in first)
@@ -57,7 +62,10 @@ def gradients(values: list[np.ndarray], options: dict[str, Any], scale: float, h
 
 @pytest.mark.parametrize("shape, weights, options", CASES)
 def test_as_by_windows(
-    shape: tuple[int, ...], weights: tuple[int, ...], options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    shape: tuple[int, ...],
+    weights: tuple[int, ...],
+    options: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     random = np.random.default_rng(1)
     values = [random.standard_normal(s).astype(np.float32) for s in (shape, weights)]
@@ -71,11 +79,15 @@ def test_as_by_windows(
     assert len(calls) == 1
     for a, b in zip(got, expected, strict=True):
         assert a.shape == b.shape
-        np.testing.assert_allclose(a, b, rtol=1e-4, atol=2e-6 * max(1.0, np.abs(b).max()) * np.sqrt(b.size))
+        np.testing.assert_allclose(
+            a, b, rtol=1e-4, atol=2e-6 * max(1.0, np.abs(b).max()) * np.sqrt(b.size)
+        )
 
 
 def turned(x: Any, w: Any, options: dict[str, Any]) -> Any:
-    return (rushlight.conv_transpose1d if x.ndim == 3 else rushlight.conv_transpose2d)(x, w, None, **options)
+    return (rushlight.conv_transpose1d if x.ndim == 3 else rushlight.conv_transpose2d)(
+        x, w, None, **options
+    )
 
 
 @pytest.mark.parametrize(
@@ -83,7 +95,11 @@ def turned(x: Any, w: Any, options: dict[str, Any]) -> Any:
     [
         ((2, 4, 9, 7), (4, 5, 3, 3), {}),
         ((2, 4, 9, 7), (4, 6, 4, 4), {"stride": 2, "padding": 1}),
-        ((1, 8, 5, 6), (8, 4, 3, 2), {"stride": (3, 2), "padding": (1, 0), "output_padding": (2, 1), "groups": 2}),
+        (
+            (1, 8, 5, 6),
+            (8, 4, 3, 2),
+            {"stride": (3, 2), "padding": (1, 0), "output_padding": (2, 1), "groups": 2},
+        ),
         ((2, 4, 5, 6), (4, 4, 3, 3), {"dilation": 2, "padding": 1, "output_padding": 1}),
         ((2, 4, 5, 6), (4, 4, 2, 2), {"stride": 4}),
         ((2, 6, 7, 18), (6, 1, 3, 3), {"groups": 6, "stride": 2, "padding": 1}),
@@ -91,7 +107,10 @@ def turned(x: Any, w: Any, options: dict[str, Any]) -> Any:
     ],
 )
 def test_transposed(
-    shape: tuple[int, ...], weights: tuple[int, ...], options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    shape: tuple[int, ...],
+    weights: tuple[int, ...],
+    options: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     random = np.random.default_rng(4)
     values = [random.standard_normal(s).astype(np.float32) for s in (shape, weights)]
@@ -103,20 +122,26 @@ def test_transposed(
     monkeypatch.setattr(direct_convolution, "suits", lambda *a: False)
     for a, b in zip(got, gradients(values, options, 0.01, turned), strict=True):
         assert a.shape == b.shape
-        np.testing.assert_allclose(a, b, rtol=1e-4, atol=2e-6 * max(1.0, np.abs(b).max()) * np.sqrt(b.size))
+        np.testing.assert_allclose(
+            a, b, rtol=1e-4, atol=2e-6 * max(1.0, np.abs(b).max()) * np.sqrt(b.size)
+        )
 
 
 def test_views_are_taken_as_they_are_seen() -> None:
     random = np.random.default_rng(2)
     x, w = (random.standard_normal(s).astype(np.float32) for s in ((9, 4, 10, 2), (3, 4, 6, 3)))
-    seen = rushlight.conv2d(rushlight.tensor(x).permute(3, 1, 2, 0), rushlight.tensor(w).permute(2, 1, 0, 3), padding=1)
+    seen = rushlight.conv2d(
+        rushlight.tensor(x).permute(3, 1, 2, 0), rushlight.tensor(w).permute(2, 1, 0, 3), padding=1
+    )
     dense = [np.ascontiguousarray(v) for v in (x.transpose(3, 1, 2, 0), w.transpose(2, 1, 0, 3))]
     assert (seen == rushlight.conv2d(*map(rushlight.tensor, dense), padding=1)).all()
 
 
 def test_bits_do_not_depend_on_threads() -> None:
     random = np.random.default_rng(3)
-    values = [random.standard_normal(s).astype(np.float32) for s in ((5, 16, 24, 24), (70, 16, 3, 3))]
+    values = [
+        random.standard_normal(s).astype(np.float32) for s in ((5, 16, 24, 24), (70, 16, 3, 3))
+    ]
     device: Any = pool_of("cpu").device
     found = []
     try:
@@ -134,7 +159,9 @@ def test_bits_do_not_depend_on_how_many_images_are_copied_at_once(
     columns: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     random = np.random.default_rng(6)
-    values = [random.standard_normal(s).astype(np.float32) for s in ((11, 8, 7, columns), (9, 8, 3, 3))]
+    values = [
+        random.standard_normal(s).astype(np.float32) for s in ((11, 8, 7, columns), (9, 8, 3, 3))
+    ]
     found = [gradients(values, {"padding": 1}, 0.01)]
     for module in (padded, convolve_weights):
         monkeypatch.setattr(module, "MOST", 1)
@@ -148,4 +175,6 @@ def test_infinity_stays_where_it_is_seen() -> None:
     x = np.zeros((1, 4, 6, 20), np.float32)
     x[0, 0, 0, 0] = np.inf
     got = rushlight.conv2d(rushlight.tensor(x), rushlight.ones(4, 4, 3, 3), padding=1).numpy()
-    assert np.isinf(got[0, :, :2, :2]).all() and not got[0, :, 2:].any() and not got[0, :, :, 2:].any()
+    assert (
+        np.isinf(got[0, :, :2, :2]).all() and not got[0, :, 2:].any() and not got[0, :, :, 2:].any()
+    )

@@ -1,6 +1,6 @@
 """The CPU device against NumPy and the reference device: every loop shape, every dtype, threads, cache, errors."""
 
-import ctypes
+import ctypes  # noqa: I001
 import gc
 import itertools
 import os
@@ -14,16 +14,30 @@ import numpy as np
 import pytest
 
 from rushlight import scalar as s
-from rushlight.core.dtypes import ALL, bfloat16, bool_, compute_type, float16, float32, float64, int32, int64, uint8
+from rushlight.core.dtypes import (
+    ALL,
+    bfloat16,
+    bool_,
+    compute_type,
+    float16,
+    float32,
+    float64,
+    int32,
+    int64,
+    uint8,
+)
 from rushlight.core.errors import OutOfMemoryError
-from rushlight.devices import cache
+from rushlight.devices.shared import cache
 from rushlight.devices.cpu import native, open_device, stub, threads
 from rushlight.devices.reference import open_device as open_reference
 from rushlight.kernel.shapes import Contract, Gather, Map, Reduce, Rowwise, Scatter
 from tests.time_limit import WAIT
 
 X, Y = s.arg(0, float32), s.arg(1, float32)
-NUMPY = {bfloat16: np.dtype(ml_dtypes.bfloat16), **{d: np.dtype(d.name) for d in ALL if d is not bfloat16}}
+NUMPY = {
+    bfloat16: np.dtype(ml_dtypes.bfloat16),
+    **{d: np.dtype(d.name) for d in ALL if d is not bfloat16},
+}
 LENGTHS = (0, 1, 7, 16, 63, 64, 65, 200, 4096, 4097, 10_001)
 
 
@@ -68,7 +82,14 @@ def same(a, b):
 @pytest.mark.parametrize("n", LENGTHS)
 def test_flat_map_of_every_length_leaves_the_rest_alone(cpu, n):
     launch = cpu.build(
-        Map((float32,), (float32, float32), (float32,), (X * Y + s.param(0, float32),), 0, ("1", "1", "0"))
+        Map(
+            (float32,),
+            (float32, float32),
+            (float32,),
+            (X * Y + s.param(0, float32),),
+            0,
+            ("1", "1", "0"),
+        )
     )
     a, b, out = random(n), random(1, seed=1), np.full(n + 3, 7, np.float32)
     launch(at(out), at(a), at(b), n, 0.25)
@@ -98,7 +119,18 @@ def test_unaligned_operands(cpu):
 def test_halves_round_to_nearest_even_and_keep_nan(cpu, dtype):
     launch = cpu.build(Map((dtype,), (float32,), (), (X,), 0, ("1", "1")))
     bits = np.random.default_rng(0).integers(0, 1 << 32, 200_000, np.uint32)
-    edges = np.array([0x3F808000, 0x3F818000, 0x3F808001, 0x7F7FFFFF, 0x7F800000, 0xFF800000, 0x33000000, 0x33000001])
+    edges = np.array(
+        [
+            0x3F808000,
+            0x3F818000,
+            0x3F808001,
+            0x7F7FFFFF,
+            0x7F800000,
+            0xFF800000,
+            0x33000000,
+            0x33000001,
+        ]
+    )
     a = np.concatenate([bits, edges.astype(np.uint32)]).view(np.float32)
     out = np.empty(a.size, NUMPY[dtype])
     launch(at(out), at(a), a.size)
@@ -117,11 +149,22 @@ LAYOUTS = {
     "row": lambda a: np.broadcast_to(a[..., :1, :], a.shape),
     "column": lambda a: np.broadcast_to(a[..., :1], a.shape),
 }
-STEPS = {"contiguous": "1", "transposed": "n", "stepped": "n", "reversed": "n", "row": "1", "column": "0"}
+STEPS = {
+    "contiguous": "1",
+    "transposed": "n",
+    "stepped": "n",
+    "reversed": "n",
+    "row": "1",
+    "column": "0",
+}
 
 
-@pytest.mark.parametrize("shape", [(3, 5), (2, 3, 70), (70, 33), (2, 1, 3, 4), (1, 4100), (9, 0), (0, 9)], ids=str)
-@pytest.mark.parametrize("layouts", [*itertools.product(LAYOUTS, ("contiguous", "column"))], ids="-".join)
+@pytest.mark.parametrize(
+    "shape", [(3, 5), (2, 3, 70), (70, 33), (2, 1, 3, 4), (1, 4100), (9, 0), (0, 9)], ids=str
+)
+@pytest.mark.parametrize(
+    "layouts", [*itertools.product(LAYOUTS, ("contiguous", "column"))], ids="-".join
+)
 def test_strided_map(cpu, shape, layouts):
     steps = ("1", *(STEPS[k] for k in layouts))
     launch = cpu.build(Map((float32,), (float32, float32), (), (X - Y * 2,), len(shape), steps))
@@ -138,7 +181,10 @@ def test_transposing_copies(cpu, dtype, shape):
     a = random(shape, dtype)
     out = np.zeros(shape, NUMPY[dtype])
     turned = LAYOUTS["transposed"](a)
-    for target, source, steps in ((out, turned, ("1", "n")), (np.zeros_like(turned), a, ("n", "1"))):
+    for target, source, steps in (
+        (out, turned, ("1", "n")),
+        (np.zeros_like(turned), a, ("n", "1")),
+    ):
         launch = cpu.build(Map((dtype,), (dtype,), (), body, len(shape), steps))
         launch(at(target), at(source), *shape, *steps_of(target), *steps_of(source))
         np.testing.assert_array_equal(target, a)
@@ -147,7 +193,14 @@ def test_transposing_copies(cpu, dtype, shape):
 def test_strided_output_and_several_outputs(cpu):
     body = (X + Y, X * Y)
     launch = cpu.build(
-        Map((float32, float64), (float32, float32), (), (body[0], s.cast(body[1], float64)), 1, ("n", "1", "1", "n"))
+        Map(
+            (float32, float64),
+            (float32, float32),
+            (),
+            (body[0], s.cast(body[1], float64)),
+            1,
+            ("n", "1", "1", "n"),
+        )
     )
     a, b = random(50), random(100, seed=1)[::2]
     first, second = np.zeros(150, np.float32)[::3], np.zeros(50)
@@ -165,7 +218,9 @@ def test_index_is_the_linear_position(cpu):
 
 def test_integer_division_by_zero_and_overflow(cpu):
     x, y = s.arg(0, int32), s.arg(1, int32)
-    launch = cpu.build(Map((int32, int32), (int32, int32), (), (x / y, s.remainder_c(x, y)), 0, ("1",) * 4))
+    launch = cpu.build(
+        Map((int32, int32), (int32, int32), (), (x / y, s.remainder_c(x, y)), 0, ("1",) * 4)
+    )
     a = np.array([7, -7, 7, -7, 5, -(1 << 31), 0], np.int32)
     b = np.array([2, 2, -2, -2, 0, -1, 3], np.int32)
     quotient, rest = np.zeros_like(a), np.zeros_like(a)
@@ -176,7 +231,14 @@ def test_integer_division_by_zero_and_overflow(cpu):
 
 def test_min_and_max_give_nan(cpu):
     launch = cpu.build(
-        Map((float32, float32), (float32, float32), (), (s.minimum(X, Y), s.maximum(X, Y)), 0, ("1",) * 4)
+        Map(
+            (float32, float32),
+            (float32, float32),
+            (),
+            (s.minimum(X, Y), s.maximum(X, Y)),
+            0,
+            ("1",) * 4,
+        )
     )
     values = np.array([1, -1, np.nan, np.inf, -np.inf, 0], np.float32)
     a, b = (v.ravel().copy() for v in np.meshgrid(values, values))
@@ -189,20 +251,46 @@ def test_min_and_max_give_nan(cpu):
 INSTRUCTIONS = {
     "float32": (
         float32,
-        [s.fma(X, Y, X), abs_ := s.abs(X), s.floor(X), s.ceil(X), s.round_even(X), s.trunc(X), s.sqrt(abs_)],
+        [
+            s.fma(X, Y, X),
+            abs_ := s.abs(X),
+            s.floor(X),
+            s.ceil(X),
+            s.round_even(X),
+            s.trunc(X),
+            s.sqrt(abs_),
+        ],
     ),
     "int32": (
         int32,
-        [s.arg(0, int32) << 3, s.arg(0, int32) >> 2, ~s.arg(0, int32), s.abs(s.arg(0, int32)), -s.arg(0, int32)],
+        [
+            s.arg(0, int32) << 3,
+            s.arg(0, int32) >> 2,
+            ~s.arg(0, int32),
+            s.abs(s.arg(0, int32)),
+            -s.arg(0, int32),
+        ],
     ),
-    "int64": (int64, [s.arg(0, int64) * s.arg(1, int64), s.arg(0, int64) & s.arg(1, int64), s.arg(0, int64) | 5]),
+    "int64": (
+        int64,
+        [s.arg(0, int64) * s.arg(1, int64), s.arg(0, int64) & s.arg(1, int64), s.arg(0, int64) | 5],
+    ),
     "compare": (
         float32,
-        [s.where(X < Y, X, Y), s.where(X.eq(Y), X, -X), s.where(s.isnan(X), Y, X), s.where(X <= Y, Y, X)],
+        [
+            s.where(X < Y, X, Y),
+            s.where(X.eq(Y), X, -X),
+            s.where(s.isnan(X), Y, X),
+            s.where(X <= Y, Y, X),
+        ],
     ),
     "casts": (
         float32,
-        [s.cast(s.cast(X, int32), float32), s.cast(s.cast(X, bool_), float32), s.cast(s.cast(X, float64), float32)],
+        [
+            s.cast(s.cast(X, int32), float32),
+            s.cast(s.cast(X, bool_), float32),
+            s.cast(s.cast(X, float64), float32),
+        ],
     ),
 }
 
@@ -238,7 +326,16 @@ SOFTMAX = Rowwise(
 def reduction(kind, dtype, vector, step="1"):
     compute = compute_type(dtype)
     body = s.arg(0, compute)
-    return Rowwise((dtype,), ("row",), (dtype,), (), (Reduce(kind, body),), (s.row(0, compute),), vector, ("1", step))
+    return Rowwise(
+        (dtype,),
+        ("row",),
+        (dtype,),
+        (),
+        (Reduce(kind, body),),
+        (s.row(0, compute),),
+        vector,
+        ("1", step),
+    )
 
 
 @pytest.mark.parametrize("axis_length", [0, 1, 15, 16, 63, 64, 100, 8192, 8193, 20_000])
@@ -254,10 +351,14 @@ def test_reductions_along_the_axis(cpu, kind, axis_length):
         bound = -np.inf if kind == "max" else np.inf
         np.testing.assert_array_equal(out, getattr(exact, kind)(1, initial=bound))
     else:
-        np.testing.assert_allclose(out, getattr(exact, kind)(1), rtol=2e-6, atol=4e-6 * np.sqrt(max(axis_length, 1)))
+        np.testing.assert_allclose(
+            out, getattr(exact, kind)(1), rtol=2e-6, atol=4e-6 * np.sqrt(max(axis_length, 1))
+        )
 
 
-@pytest.mark.parametrize("shape", [(2, 5, 3), (2, 300, 70), (1, 1000, 1), (3, 0, 5), (1, 129, 200)], ids=str)
+@pytest.mark.parametrize(
+    "shape", [(2, 5, 3), (2, 300, 70), (1, 1000, 1), (3, 0, 5), (1, 129, 200)], ids=str
+)
 @pytest.mark.parametrize("dtype", [float32, float64, float16, bfloat16, int32, int64], ids=str)
 @pytest.mark.parametrize("vector", ["inner", "any"])
 def test_reductions_across_columns(cpu, vector, dtype, shape):
@@ -266,7 +367,9 @@ def test_reductions_across_columns(cpu, vector, dtype, shape):
     out = np.full((shape[0], shape[2]), 9, NUMPY[dtype])
     launch(at(out), at(a), *shape, shape[2], 0, 1, *steps_of(a))
     tolerance = {2: 1e-2, 4: 1e-5, 8: 1e-13}[dtype.itemsize]
-    np.testing.assert_allclose(out.astype(np.float64), a.astype(np.float64).sum(1), rtol=tolerance, atol=tolerance * 10)
+    np.testing.assert_allclose(
+        out.astype(np.float64), a.astype(np.float64).sum(1), rtol=tolerance, atol=tolerance * 10
+    )
 
 
 @pytest.mark.parametrize("vector", ["axis", "inner", "any"])
@@ -293,16 +396,50 @@ def test_layer_norm_has_rows_elements_and_weights(cpu):
     stores = ((X - mean) * rstd * Y, mean, rstd)
     launch = cpu.build(
         Rowwise(
-            (float32,) * 3, ("element", "row", "row"), (float32,) * 2, (float32,), passes, stores, "axis", ("1",) * 5
+            (float32,) * 3,
+            ("element", "row", "row"),
+            (float32,) * 2,
+            (float32,),
+            passes,
+            stores,
+            "axis",
+            ("1",) * 5,
         )
     )
     a, w = random((6, 100)), random(100, seed=1)
     out, m, r = np.zeros_like(a), np.zeros(6, np.float32), np.zeros(6, np.float32)
-    launch(at(out), at(m), at(r), at(a), at(w), 6, 100, 1, 100, 1, 1, 1, 0, 1, 1, 0, 1, 100, 1, 1, 0, 1, 1, 1e-5)
+    launch(
+        at(out),
+        at(m),
+        at(r),
+        at(a),
+        at(w),
+        6,
+        100,
+        1,
+        100,
+        1,
+        1,
+        1,
+        0,
+        1,
+        1,
+        0,
+        1,
+        100,
+        1,
+        1,
+        0,
+        1,
+        1,
+        1e-5,
+    )
     exact = a.astype(np.float64)
     np.testing.assert_allclose(m, exact.mean(1), rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(r, 1 / np.sqrt(exact.var(1) + 1e-5), rtol=1e-5)
-    wanted = (exact - exact.mean(1, keepdims=True)) / np.sqrt(exact.var(1, keepdims=True) + 1e-5) * w
+    wanted = (
+        (exact - exact.mean(1, keepdims=True)) / np.sqrt(exact.var(1, keepdims=True) + 1e-5) * w
+    )
     np.testing.assert_allclose(out, wanted, rtol=1e-4, atol=1e-5)
 
 
@@ -310,7 +447,9 @@ def test_layer_norm_has_rows_elements_and_weights(cpu):
 def test_arg_max_takes_the_first(cpu, vector):
     far = s.const(1 << 62, int64)
     passes = (Reduce("max", X), Reduce("min", s.where(X.eq(row(0)), s.index(), far)))
-    launch = cpu.build(Rowwise((int64,), ("row",), (float32,), (), passes, (row(1, int64),), vector, ("1", "1")))
+    launch = cpu.build(
+        Rowwise((int64,), ("row",), (float32,), (), passes, (row(1, int64),), vector, ("1", "1"))
+    )
     a = np.random.default_rng(0).integers(0, 5, (40, 40)).astype(np.float32)
     out = np.zeros(40, np.int64)
     if vector == "axis":
@@ -353,7 +492,14 @@ def matrix(shape, layout, dtype, seed):
     return array
 
 
-SIZES = [(1, 1, 5, 4, 6), (2, 3, 7, 33, 20), (1, 1, 300, 260, 70), (1, 2, 1, 9, 5), (1, 1, 9, 1, 5), (1, 1, 4, 4, 0)]
+SIZES = [
+    (1, 1, 5, 4, 6),
+    (2, 3, 7, 33, 20),
+    (1, 1, 300, 260, 70),
+    (1, 2, 1, 9, 5),
+    (1, 1, 9, 1, 5),
+    (1, 1, 4, 4, 0),
+]
 
 
 @pytest.mark.parametrize("dtype", [float32, float64, float16, bfloat16, int32, int64], ids=str)
@@ -363,7 +509,9 @@ def test_contract_of_every_layout(cpu, dtype, sizes):
     x, y, m, n, k = sizes
     for layouts in itertools.product(("rows", "columns", "every"), repeat=3):
         shapes = ((x, y, m, n), (x, y, m, k), (x, y, k, n))
-        out, a, b = (matrix(sh, la, dtype, i) for i, (sh, la) in enumerate(zip(shapes, layouts, strict=True)))
+        out, a, b = (
+            matrix(sh, la, dtype, i) for i, (sh, la) in enumerate(zip(shapes, layouts, strict=True))
+        )
         launch(at(out), at(a), at(b), *sizes, *steps_of(out), *steps_of(a), *steps_of(b))
         # Small integers: exact sums, so one rounding at most.
         wanted = (a.astype(np.float64) @ b.astype(np.float64)).astype(NUMPY[dtype])
@@ -453,7 +601,19 @@ def test_scatter_kinds_are_those_of_the_reference(cpu, dtype, kind, inner, rows)
         steps = (50, 1, 0) if rows else steps_of(index)
         launch = machine.build(Scatter(dtype, int64, kind))
         status = machine.status_word("scatter")
-        launch(at(out), at(source), at(index), status, 2, 50, inner, 7, *steps_of(out), *steps_of(source), *steps)
+        launch(
+            at(out),
+            at(source),
+            at(index),
+            status,
+            2,
+            50,
+            inner,
+            7,
+            *steps_of(out),
+            *steps_of(source),
+            *steps,
+        )
         machine.synchronize()
         results.append(out)
     same(*results)
@@ -462,7 +622,9 @@ def test_scatter_kinds_are_those_of_the_reference(cpu, dtype, kind, inner, rows)
 # ---- launches ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("bad", [(None, 0, 0, 1), (0, 0, 0, None), (0, 0, 0, 1.5), ("1", 0, 0, 1), (0, 0, 0), (0,) * 5])
+@pytest.mark.parametrize(
+    "bad", [(None, 0, 0, 1), (0, 0, 0, None), (0, 0, 0, 1.5), ("1", 0, 0, 1), (0, 0, 0), (0,) * 5]
+)
 def test_wrong_arguments_raise_and_run_nothing(cpu, bad):
     launch = cpu.build(Map((float32,), (float32, float32), (), (X + Y,), 0, ("1",) * 3))
     with pytest.raises(TypeError):
@@ -471,7 +633,14 @@ def test_wrong_arguments_raise_and_run_nothing(cpu, bad):
 
 def test_float_params_take_ints_and_minus_one(cpu):
     launch = cpu.build(
-        Map((float32,), (), (float32, int64), (s.param(0, float32) * s.cast(s.param(1, int64), float32),), 0, ("1",))
+        Map(
+            (float32,),
+            (),
+            (float32, int64),
+            (s.param(0, float32) * s.cast(s.param(1, int64), float32),),
+            0,
+            ("1",),
+        )
     )
     out = np.zeros(5, np.float32)
     launch(at(out), 5, -1, -1)
@@ -569,13 +738,20 @@ print("done")
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="limit: no fork on this system")
 def test_the_child_of_a_fork_has_threads_of_its_own():
-    done = subprocess.run([sys.executable, "-W", "ignore", "-c", FORKING], capture_output=True, text=True, timeout=WAIT)
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", FORKING],
+        capture_output=True,
+        text=True,
+        timeout=WAIT,
+    )
     assert done.stdout == "done\n", done.stderr
 
 
 def test_importing_the_device_builds_nothing_and_needs_no_numpy():
     code = "import sys, rushlight.devices.cpu as c; c.open_device(); print('numpy' in sys.modules, c.threads._pool)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=WAIT)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=WAIT
+    )
     assert done.stdout == "False None\n", done.stderr
 
 
@@ -602,14 +778,18 @@ def test_memory_the_system_refuses_is_an_error_that_names_it(cpu):
 @pytest.fixture
 def own_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("RUSHLIGHT_CACHE", str(tmp_path / "kernels"))
-    monkeypatch.setattr(cache, "_said", {"entry"})  # what is said of damaged ones is tested in test_kernel_cache.py
+    monkeypatch.setattr(
+        cache, "_said", {"entry"}
+    )  # what is said of damaged ones is tested in test_kernel_cache.py
     return tmp_path / "kernels" / "cpu"
 
 
 def test_broken_cache_files_are_ignored_and_rewritten(cpu, own_cache):
     kernel = Map((float32,), (float32,), (), (X * 17.5,), 0, ("1", "1"))
     a, out = random(10), np.zeros(10, np.float32)
-    cpu.build(Map((float32,), (float32,), (), (X * 16.5,), 0, ("1", "1")))  # and what the first build of all needs
+    cpu.build(
+        Map((float32,), (float32,), (), (X * 16.5,), 0, ("1", "1"))
+    )  # and what the first build of all needs
     before = set(own_cache.glob("*.kernel"))
     cpu.build(kernel)
     (path,) = set(own_cache.glob("*.kernel")) - before

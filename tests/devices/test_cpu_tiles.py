@@ -9,9 +9,17 @@ import pytest
 
 import rushlight
 from rushlight.devices.cpu import tiles
-from rushlight.devices.registry import pool_of
+from rushlight.devices.shared.registry import pool_of
 
-SIZES = [(48, 64, 1), (49, 60, 7), (64, 128, 128), (133, 121, 129), (300, 256, 40), (61, 1000, 16), (53, 64, 300)]
+SIZES = [
+    (48, 64, 1),
+    (49, 60, 7),
+    (64, 128, 128),
+    (133, 121, 129),
+    (300, 256, 40),
+    (61, 1000, 16),
+    (53, 64, 300),
+]
 
 
 def product(a: np.ndarray, b: np.ndarray, turned: tuple[bool, bool]) -> np.ndarray:
@@ -36,7 +44,9 @@ def test_products(m: int, n: int, k: int, turned: tuple[bool, bool]) -> None:
 def test_spread_operands() -> None:
     """Columns that are not next to each other, and a result between other numbers."""
     random = np.random.default_rng(0)
-    a, b = (random.standard_normal(shape).astype(np.float32) for shape in ((2, 100, 80), (2, 80, 256)))
+    a, b = (
+        random.standard_normal(shape).astype(np.float32) for shape in ((2, 100, 80), (2, 80, 256))
+    )
     got = rushlight.tensor(a)[:, :, ::2] @ rushlight.tensor(b)[:, ::2, ::2]
     np.testing.assert_allclose(got.numpy(), a[:, :, ::2] @ b[:, ::2, ::2], rtol=1e-4, atol=1e-4)
 

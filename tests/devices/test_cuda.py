@@ -12,13 +12,15 @@ from rushlight.core.dtypes import float32
 from rushlight.core.errors import OutOfMemoryError
 from rushlight.devices.cuda.device import CudaDevice
 from rushlight.devices.reference import ReferenceDevice
-from rushlight.devices.registry import pool_of
+from rushlight.devices.shared.registry import pool_of
 from rushlight.kernel.shapes import Map
 from rushlight.scalar.ir import arg
 from tests.devices import cuda_launches as cases
 from tests.devices.cuda_selfcheck import launched, launched_on_host
 
-ADD = Map((float32,), (float32, float32), (), (arg(0, float32) + arg(1, float32),), 0, ("1", "1", "1"))
+ADD = Map(
+    (float32,), (float32, float32), (), (arg(0, float32) + arg(1, float32),), 0, ("1", "1", "1")
+)
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +29,9 @@ def cuda(require_device: Callable[[str], str]) -> CudaDevice:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("group", ["map_cases", "row_cases", "contract_cases", "index_cases", "scan_cases"])
+@pytest.mark.parametrize(
+    "group", ["map_cases", "row_cases", "contract_cases", "index_cases", "scan_cases"]
+)
 def test_kernels_agree_with_the_reference(cuda: CudaDevice, group: str):
     wrong, reference, built = [], ReferenceDevice(), {}
     for case in getattr(cases, group)(np.random.default_rng(7)):

@@ -9,11 +9,17 @@ import pytest
 
 import rushlight
 from rushlight import linalg, memory
-from rushlight.core.errors import DTypeError, LinAlgError, NotDifferentiable, RushlightWarning, ShapeError
-from rushlight.devices import library as host_library
-from rushlight.devices.library import routines
-from rushlight.devices.registry import names, pool_of
-from rushlight.ops import products
+from rushlight.core.errors import (
+    DTypeError,
+    LinAlgError,
+    NotDifferentiable,
+    RushlightWarning,
+    ShapeError,
+)
+from rushlight.devices.shared import library as host_library
+from rushlight.devices.shared.library import routines
+from rushlight.devices.shared.registry import names, pool_of
+from rushlight.ops.linalg import products
 from tests.catalog.run import to_array
 
 SINGULAR = [[[2.0, 1.0], [1.0, 2.0]], [[1.0, 2.0], [2.0, 4.0]]]
@@ -53,9 +59,13 @@ def test_the_null_device_counts_and_computes_nothing():
 
 def test_errors_are_pytorchs(device):
     batch = rushlight.tensor(SINGULAR, device=device)
-    with pytest.raises(LinAlgError, match=r"linalg.inv: \(Batch element 1\): The diagonal element 2 is zero"):
+    with pytest.raises(
+        LinAlgError, match=r"linalg.inv: \(Batch element 1\): The diagonal element 2 is zero"
+    ):
         linalg.inv(batch)
-    with pytest.raises(LinAlgError, match=r"linalg.solve: The solver failed because the input matrix is singular"):
+    with pytest.raises(
+        LinAlgError, match=r"linalg.solve: The solver failed because the input matrix is singular"
+    ):
         linalg.solve(batch[1], rushlight.ones(2, device=device))
     with pytest.raises(LinAlgError, match="leading minor of order 2 is not positive-definite"):
         linalg.cholesky(batch[1] * -1 + 3 * rushlight.eye(2, device=device))
@@ -79,7 +89,10 @@ def test_ex_gives_the_step_instead(device):
 
 
 def test_types_and_shapes_are_checked():
-    for bad in (rushlight.ones(2, 2, dtype=rushlight.int64), rushlight.ones(2, 2, dtype=rushlight.float16)):
+    for bad in (
+        rushlight.ones(2, 2, dtype=rushlight.int64),
+        rushlight.ones(2, 2, dtype=rushlight.float16),
+    ):
         with pytest.raises(DTypeError, match="float32"):
             linalg.inv(bad)
     with pytest.raises(ShapeError, match="square"):
@@ -103,7 +116,10 @@ def test_what_has_no_derivative_says_so():
 
 
 def test_the_determinants_derivative_at_singular_matrices(device):
-    for rows, want in (([[1.0, 2.0], [2.0, 4.0]], [[4, -2], [-2, 1]]), ([[0.0, 0.0], [0.0, 0.0]], [[0, 0], [0, 0]])):
+    for rows, want in (
+        ([[1.0, 2.0], [2.0, 4.0]], [[4, -2], [-2, 1]]),
+        ([[0.0, 0.0], [0.0, 0.0]], [[0, 0], [0, 0]]),
+    ):
         a = rushlight.tensor(rows, device=device, requires_grad=True)
         rushlight.det(a).backward()
         assert np.allclose(to_array(a.grad), want, atol=1e-5)
@@ -133,9 +149,16 @@ def test_a_factor_without_openblas(monkeypatch):
     right = np.ones((2, 4, 2))
 
     def everything() -> list[np.ndarray]:
-        outs = [*linalg.lu(rushlight.tensor(a)), linalg.solve(rushlight.tensor(square), rushlight.tensor(right))]
+        outs = [
+            *linalg.lu(rushlight.tensor(a)),
+            linalg.solve(rushlight.tensor(square), rushlight.tensor(right)),
+        ]
         for upper in (False, True):
-            outs.append(linalg.solve_triangular(rushlight.tensor(square), rushlight.tensor(right), upper=upper))
+            outs.append(
+                linalg.solve_triangular(
+                    rushlight.tensor(square), rushlight.tensor(right), upper=upper
+                )
+            )
         return [to_array(out) for out in outs]
 
     with_library = everything()
@@ -161,7 +184,9 @@ def test_a_chain_is_multiplied_in_the_cheapest_order(monkeypatch):
     arrays = [np.random.default_rng(i).normal(size=shape) for i, shape in enumerate(shapes)]
     made = []
     plain = products.matmul
-    monkeypatch.setattr(products, "matmul", lambda a, b: made.append((a.shape, b.shape)) or plain(a, b))
+    monkeypatch.setattr(
+        products, "matmul", lambda a, b: made.append((a.shape, b.shape)) or plain(a, b)
+    )
     out = linalg.multi_dot([rushlight.tensor(a) for a in arrays])
     assert np.allclose(to_array(out), np.linalg.multi_dot(arrays))
     work = sum(a[0] * a[1] * b[1] for a, b in made)

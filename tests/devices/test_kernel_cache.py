@@ -14,10 +14,12 @@ import pytest
 
 from rushlight.core.config import cache_folder
 from rushlight.core.errors import RushlightWarning
-from rushlight.devices import cache
+from rushlight.devices.shared import cache
 from tests.time_limit import WAIT
 
-pytestmark = pytest.mark.skipif(not hasattr(os, "geteuid"), reason="permissions are not told by modes here")
+pytestmark = pytest.mark.skipif(
+    not hasattr(os, "geteuid"), reason="permissions are not told by modes here"
+)
 KEY, OTHER = "a" * 64, "b" * 64
 
 

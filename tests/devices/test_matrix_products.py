@@ -13,10 +13,12 @@ import pytest
 import rushlight
 from rushlight.core.dtypes import DType, float32, float64
 from rushlight.devices.cpu import blas, native, small_products as small, threads, tiles
-from rushlight.devices.registry import pool_of
+from rushlight.devices.shared.registry import pool_of
 from rushlight.kernel.shapes import Contract
 
-AVX512 = pytest.mark.skipif(not tiles.available(), reason="limit: this processor has no 512-bit registers")
+AVX512 = pytest.mark.skipif(
+    not tiles.available(), reason="limit: this processor has no 512-bit registers"
+)
 LAYOUTS = ["nn", "nt", "tn", "tt"]
 NUMPY = {float32: np.float32, float64: np.float64}
 EDGES = [1, 2, 3, 5, 8, 15, 16, 17, 31, 32, 33]
@@ -34,13 +36,20 @@ def laid(x: np.ndarray, layout: str) -> np.ndarray:
 
 
 def tensor(x: np.ndarray) -> Any:
-    return rushlight.tensor(x) if x.flags.c_contiguous else rushlight.tensor(np.ascontiguousarray(x.T)).T
+    return (
+        rushlight.tensor(x)
+        if x.flags.c_contiguous
+        else rushlight.tensor(np.ascontiguousarray(x.T)).T
+    )
 
 
 def assert_near(got: np.ndarray, a: np.ndarray, b: np.ndarray) -> None:
     """Against a wider type, to the bound that holds for any order of the sum."""
     wide = np.longdouble if a.dtype == np.float64 else np.float64
-    expected, scale = a.astype(wide) @ b.astype(wide), np.abs(a).astype(wide) @ np.abs(b).astype(wide)
+    expected, scale = (
+        a.astype(wide) @ b.astype(wide),
+        np.abs(a).astype(wide) @ np.abs(b).astype(wide),
+    )
     unit = np.finfo(a.dtype).eps / 2
     bound = scale * unit * (a.shape[1] + 1)
     assert (np.abs(got - expected) <= bound).all(), (a.shape, b.shape)
@@ -85,7 +94,9 @@ def kernel_of(way: int, dtype: DType) -> Any:
 def test_edges_of_dots(dtype: DType, columns: bool) -> None:
     """As they are, whatever the plan would say; the result is dense along rows or columns, between other numbers."""
     run = kernel_of(small.DOTS, dtype)
-    for m, n, k in grid([1, 2, 3, 4, 5, 13, 65], [1, 3, 5, 6, 7, 12, 13, 70], [1, 7, 8, 9, 15, 16, 17, 64, 100]):
+    for m, n, k in grid(
+        [1, 2, 3, 4, 5, 13, 65], [1, 3, 5, 6, 7, 12, 13, 70], [1, 7, 8, 9, 15, 16, 17, 64, 100]
+    ):
         a, b = operands(m, n, k, dtype)
         room = np.full((n + 1, m + 2) if columns else (m + 1, n + 2), 7, a.dtype)
         out = room[:-1, 1:-1].T if columns else room[:-1, 1:-1]
@@ -185,7 +196,9 @@ def test_nothing_to_do(sizes: tuple[int, int, int], layout: str) -> None:
 def test_views() -> None:
     """Steps between rows, between elements, and batches of either."""
     random = np.random.default_rng(0)
-    a, b = (random.standard_normal(shape).astype(np.float32) for shape in ((3, 66, 400), (3, 80, 400)))
+    a, b = (
+        random.standard_normal(shape).astype(np.float32) for shape in ((3, 66, 400), (3, 80, 400))
+    )
     cuts: Sequence[tuple[Any, Any]] = [
         (np.s_[:, ::2, 50:350], np.s_[:, ::3, 50:350]),
         (np.s_[:, 1:, ::2], np.s_[:, :, 1::2]),
@@ -239,7 +252,9 @@ def test_a_layer(batch: int, sizes: tuple[int, int]) -> None:
     out = rushlight.nn.functional.linear(*given)
     out.backward(rushlight.tensor(g))
     expected = [g.astype(float) @ w, g.T.astype(float) @ x, g.astype(float).sum(0)]
-    np.testing.assert_allclose(out.detach().numpy(), x.astype(float) @ w.T + b, rtol=1e-4, atol=1e-3)
+    np.testing.assert_allclose(
+        out.detach().numpy(), x.astype(float) @ w.T + b, rtol=1e-4, atol=1e-3
+    )
     for value, right in zip(given, expected, strict=True):
         assert value.grad is not None
         np.testing.assert_allclose(value.grad.numpy(), right, rtol=1e-4, atol=1e-3)

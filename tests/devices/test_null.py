@@ -12,7 +12,9 @@ from rushlight.core.errors import BudgetError
 def peak_of_a_step(device: str) -> tuple[int, int]:
     """Bytes before and at the peak of a training step."""
     rushlight.manual_seed(0)
-    model = nn.Sequential(nn.Linear(40, 300), nn.GELU(), nn.LayerNorm(300), nn.Linear(300, 7)).to(device)
+    model = nn.Sequential(nn.Linear(40, 300), nn.GELU(), nn.LayerNorm(300), nn.Linear(300, 7)).to(
+        device
+    )
     optimizer = optim.AdamW(model.parameters())
     x = rushlight.ones(64, 40, device=device)
     target = rushlight.zeros(64, dtype=rushlight.int64, device=device)
@@ -34,7 +36,10 @@ def test_budget_error_names_op_and_line() -> None:
     x = rushlight.ones(1 << 18)
     memory.empty_cache()
     message = r"exp of float32\[262144\], .*test_estimate\.py:\d+ in \w+: budget of"
-    with pytest.raises(BudgetError, match=message) as caught, memory.budget(memory.reserved() + (1 << 16)):
+    with (
+        pytest.raises(BudgetError, match=message) as caught,
+        memory.budget(memory.reserved() + (1 << 16)),
+    ):
         rushlight.exp(x)
     with memory.budget(caught.value.least):
         assert rushlight.exp(x).numel() == 1 << 18

@@ -1,13 +1,13 @@
 """The reference device runs each loop shape as its docstring says; the null device runs nothing."""
 
-import ml_dtypes
+import ml_dtypes  # noqa: I001
 import numpy as np
 import pytest
 
 from rushlight import scalar as s
 from rushlight.core.dtypes import ALL, bfloat16, bool_, float16, float32, float64, int32, int64
 from rushlight.core.errors import OutOfMemoryError
-from rushlight.devices.allocator import Pool, Storage, room_for
+from rushlight.devices.shared.allocator import Pool, Storage, room_for
 from rushlight.devices.null import open_device as open_null
 from rushlight.devices.reference import narrow, open_device, widen
 from rushlight.kernel.shapes import Contract, Gather, Map, Reduce, Rowwise, Scatter
@@ -32,7 +32,14 @@ def random(*shape, seed=0):
 
 
 def test_flat_map_with_an_operand_that_stays(machine):
-    kernel = Map((float32,), (float32, float32), (float32,), (X * Y + s.param(0, float32),), 0, ("1", "1", "0"))
+    kernel = Map(
+        (float32,),
+        (float32, float32),
+        (float32,),
+        (X * Y + s.param(0, float32),),
+        0,
+        ("1", "1", "0"),
+    )
     a, b, out = random(1000), random(1), np.empty(1000, np.float32)
     machine.build(kernel)(at(out), at(a), at(b), 1000, 0.25)
     np.testing.assert_array_equal(out, a * b + np.float32(0.25))
@@ -76,20 +83,26 @@ def test_nothing_is_written_when_a_size_is_zero(machine):
     machine.build(kernel)(0, 0, 0, 4, 4, 1, 4, 1)
 
 
-@pytest.mark.parametrize(("dtype", "stored"), [(float16, np.float16), (bfloat16, ml_dtypes.bfloat16)])
+@pytest.mark.parametrize(
+    ("dtype", "stored"), [(float16, np.float16), (bfloat16, ml_dtypes.bfloat16)]
+)
 def test_halves_compute_in_float32_and_round_to_even(machine, dtype, stored):
     kernel = Map((dtype,), (dtype, dtype), (), (X * Y + X,), 0, ("1",) * 3)
     a, b = random(1000).astype(stored), random(1000, seed=1).astype(stored)
     out = np.empty(1000, stored)
     machine.build(kernel)(at(out), at(a), at(b), 1000)
     wide_a, wide_b = a.astype(np.float32), b.astype(np.float32)
-    np.testing.assert_array_equal(out.view(np.uint16), (wide_a * wide_b + wide_a).astype(stored).view(np.uint16))
+    np.testing.assert_array_equal(
+        out.view(np.uint16), (wide_a * wide_b + wide_a).astype(stored).view(np.uint16)
+    )
 
 
 def test_bfloat16_conversion_is_that_of_ml_dtypes():
     rng = np.random.default_rng(0)
     values = rng.integers(0, 2**32, 200_000, dtype=np.uint32).view(np.float32)
-    values = np.concatenate([values, np.float32([0, -0.0, np.inf, -np.inf, 3.4e38, 1 + 2**-8, 1 + 3 * 2**-8])])
+    values = np.concatenate(
+        [values, np.float32([0, -0.0, np.inf, -np.inf, 3.4e38, 1 + 2**-8, 1 + 3 * 2**-8])]
+    )
     with np.errstate(all="ignore"):
         want = values.astype(ml_dtypes.bfloat16)
     finite = ~np.isnan(values)
@@ -104,7 +117,9 @@ def test_constants_that_are_no_integers(machine, value):
     a, out = random(4), np.empty(4, np.float32)
     with np.errstate(over="ignore"):
         wide = np.float32(value)
-    machine.build(Map((float32,), (float32,), (), (s.minimum(X, value),), 0, ("1", "1")))(at(out), at(a), 4)
+    machine.build(Map((float32,), (float32,), (), (s.minimum(X, value),), 0, ("1", "1")))(
+        at(out), at(a), 4
+    )
     np.testing.assert_array_equal(out, np.minimum(a, wide))
     passes, stores = (Reduce("max", s.minimum(X, value)),), (s.maximum(s.row(0, float32), value),)
     kernel = Rowwise((float32,), ("row",), (float32,), (), passes, stores, "axis", ("0", "1"))
@@ -113,7 +128,9 @@ def test_constants_that_are_no_integers(machine, value):
 
 
 def test_bool_memory_is_bytes(machine):
-    kernel = Map((bool_,), (bool_, float32), (), (s.arg(0, bool_) | (s.arg(1, float32) > 0),), 0, ("1",) * 3)
+    kernel = Map(
+        (bool_,), (bool_, float32), (), (s.arg(0, bool_) | (s.arg(1, float32) > 0),), 0, ("1",) * 3
+    )
     a, b = random(50) > 0.5, random(50, seed=1)
     out = np.empty(50, bool)
     machine.build(kernel)(at(out), at(a), at(b), 50)
@@ -140,10 +157,16 @@ def softmax(dtype=float32):
 @pytest.mark.parametrize("axis", [0, 1, 2])
 def test_softmax_along_each_axis(machine, axis):
     a = random(3, 4, 5)
-    outer, length, inner = (int(np.prod(a.shape[:axis])), a.shape[axis], int(np.prod(a.shape[axis + 1 :])))
+    outer, length, inner = (
+        int(np.prod(a.shape[:axis])),
+        a.shape[axis],
+        int(np.prod(a.shape[axis + 1 :])),
+    )
     block = (length * inner, inner, 1)
     out, row = np.empty_like(a), np.empty((outer, inner), np.float32)
-    machine.build(softmax())(at(out), at(row), at(a), outer, length, inner, *block, inner, 99, 1, *block)
+    machine.build(softmax())(
+        at(out), at(row), at(a), outer, length, inner, *block, inner, 99, 1, *block
+    )
     wide = a.astype(np.float64)
     grown = np.exp(wide - wide.max(axis, keepdims=True))
     np.testing.assert_allclose(out, grown / grown.sum(axis, keepdims=True), rtol=3e-7)
@@ -155,11 +178,22 @@ def test_softmax_along_each_axis(machine, axis):
 @pytest.mark.parametrize("kind", ["sum", "prod", "max", "min"])
 def test_reducing_nothing_gives_the_identity(machine, kind, dtype):
     kernel = Rowwise(
-        (dtype,), ("row",), (dtype,), (), (Reduce(kind, s.arg(0, dtype)),), (s.row(0, dtype),), "axis", ("0", "1")
+        (dtype,),
+        ("row",),
+        (dtype,),
+        (),
+        (Reduce(kind, s.arg(0, dtype)),),
+        (s.row(0, dtype),),
+        "axis",
+        ("0", "1"),
     )
     out = np.full(2, 7, dtype.name)
     machine.build(kernel)(at(out), 0, 2, 0, 1, 1, 0, 0, 0, 1, 0)
-    limits = (-np.inf, np.inf) if dtype.kind == "f" else (np.iinfo(dtype.name).min, np.iinfo(dtype.name).max)
+    limits = (
+        (-np.inf, np.inf)
+        if dtype.kind == "f"
+        else (np.iinfo(dtype.name).min, np.iinfo(dtype.name).max)
+    )
     want = {"sum": 0, "prod": 1, "max": limits[0], "min": limits[1]}[kind]
     np.testing.assert_array_equal(out, [want, want])
 
@@ -167,7 +201,14 @@ def test_reducing_nothing_gives_the_identity(machine, kind, dtype):
 def test_integer_sums_wrap_and_float_sums_are_rounded_once(machine):
     def total(dtype, values):
         kernel = Rowwise(
-            (dtype,), ("row",), (dtype,), (), (Reduce("sum", s.arg(0, dtype)),), (s.row(0, dtype),), "axis", ("0", "1")
+            (dtype,),
+            ("row",),
+            (dtype,),
+            (),
+            (Reduce("sum", s.arg(0, dtype)),),
+            (s.row(0, dtype),),
+            "axis",
+            ("0", "1"),
         )
         out = np.empty(1, dtype.name)
         machine.build(kernel)(at(out), at(values), 1, len(values), 1, 0, 0, 0, len(values), 1, 0)
@@ -179,7 +220,14 @@ def test_integer_sums_wrap_and_float_sums_are_rounded_once(machine):
 
 def test_maximum_over_a_row_passes_nan_on(machine):
     kernel = Rowwise(
-        (float32,), ("row",), (float32,), (), (Reduce("max", X),), (s.row(0, float32),), "axis", ("0", "1")
+        (float32,),
+        ("row",),
+        (float32,),
+        (),
+        (Reduce("max", X),),
+        (s.row(0, float32),),
+        "axis",
+        ("0", "1"),
     )
     a, out = np.float32([1, np.nan, 3]), np.empty(1, np.float32)
     machine.build(kernel)(at(out), at(a), 1, 3, 1, 0, 0, 0, 3, 1, 0)
@@ -206,7 +254,14 @@ def test_argmax_by_index_and_extent(machine):
 
 def test_row_store_may_use_an_operand_that_stays_and_no_other(machine):
     kernel = Rowwise(
-        (float32,), ("row",), (float32, float32), (), (Reduce("sum", X),), (s.row(0, float32) * Y,), "any", ("n",) * 3
+        (float32,),
+        ("row",),
+        (float32, float32),
+        (),
+        (Reduce("sum", X),),
+        (s.row(0, float32) * Y,),
+        "any",
+        ("n",) * 3,
     )
     a, scale, out = random(3, 4), random(3), np.empty(3, np.float32)
     launch = machine.build(kernel)
@@ -229,12 +284,16 @@ def test_contract_with_a_transposed_operand(machine, dtype):
     launch = machine.build(Contract(dtype, compute))
     launch(at(out), at(a), at(b), 1, 2, 3, 5, 4, 0, 15, 5, 1, 0, 12, 4, 1, 0, 20, 1, 4)
     want = a.astype(np.float64) @ b.astype(np.float64).transpose(0, 2, 1)
-    np.testing.assert_allclose(out.astype(np.float64), want, rtol=2e-2 if dtype.itemsize == 2 else 1e-5, atol=1e-2)
+    np.testing.assert_allclose(
+        out.astype(np.float64), want, rtol=2e-2 if dtype.itemsize == 2 else 1e-5, atol=1e-2
+    )
 
 
 def test_contract_over_nothing_gives_zeros(machine):
     out = np.ones((2, 2), np.float32)
-    machine.build(Contract(float32, float32))(at(out), 0, 0, 1, 1, 2, 2, 0, 0, 0, 2, 1, 0, 0, 0, 1, 0, 0, 2, 1)
+    machine.build(Contract(float32, float32))(
+        at(out), 0, 0, 1, 1, 2, 2, 0, 0, 0, 2, 1, 0, 0, 0, 1, 0, 0, 2, 1
+    )
     assert not out.any()
 
 
@@ -248,7 +307,9 @@ def test_gather(machine, index_dtype):
     out = np.empty((2, 4, 3), np.float32)
     status = machine.status_word("gather")
     strides = (12, 3, 1, 15, 3, 1, 12, 3, 1)
-    machine.build(Gather(float32, index_dtype))(at(out), at(source), at(index), status, 2, 4, 3, 5, *strides)
+    machine.build(Gather(float32, index_dtype))(
+        at(out), at(source), at(index), status, 2, 4, 3, 5, *strides
+    )
     np.testing.assert_array_equal(out, np.take_along_axis(source, index, 1))
     machine.synchronize()
 
@@ -258,7 +319,9 @@ def test_a_bad_index_stores_zero_and_is_told_once(machine):
     out = np.ones(5, np.float32)
     machine.status_word("other")
     status = machine.status_word("index_select")
-    machine.build(Gather(float32, int64))(at(out), at(source), at(index), status, 1, 5, 1, 5, 0, 1, 0, 0, 1, 0, 0, 1, 0)
+    machine.build(Gather(float32, int64))(
+        at(out), at(source), at(index), status, 1, 5, 1, 5, 0, 1, 0, 0, 1, 0, 0, 1, 0
+    )
     np.testing.assert_array_equal(out, [source[1], 0, 0, 0, source[4]])
     with pytest.raises(IndexError, match=r"^index_select"):
         machine.synchronize()
@@ -268,7 +331,9 @@ def test_a_bad_index_stores_zero_and_is_told_once(machine):
 def test_gather_from_an_empty_axis(machine):
     index, out = np.array([0]), np.ones(1, np.float32)
     status = machine.status_word("gather")
-    machine.build(Gather(float32, int64))(at(out), 0, at(index), status, 1, 1, 1, 0, 0, 1, 0, 0, 1, 0, 0, 1, 0)
+    machine.build(Gather(float32, int64))(
+        at(out), 0, at(index), status, 1, 1, 1, 0, 0, 1, 0, 0, 1, 0, 0, 1, 0
+    )
     assert out[0] == 0
     with pytest.raises(IndexError):
         machine.copy_out(at(out), memoryview(bytearray(4)))
@@ -282,7 +347,9 @@ def test_scatter_add_repeats_and_skips_bad_indices(machine):
         want[1] += source[k]
     status = machine.status_word("scatter_add")
     strides = (0, 3, 1, 0, 3, 1, 0, 1, 0)
-    machine.build(Scatter(float32, int64))(at(out), at(source), at(index), status, 1, 4, 3, 5, *strides)
+    machine.build(Scatter(float32, int64))(
+        at(out), at(source), at(index), status, 1, 4, 3, 5, *strides
+    )
     np.testing.assert_array_equal(out, want)
     with pytest.raises(IndexError, match="scatter_add"):
         machine.synchronize()
@@ -293,7 +360,9 @@ def test_scatter_add_rounds_halves_at_each_addition(machine):
     out = np.full(1, 2048.0, np.float16)
     status = machine.status_word("scatter_add")
     strides = (0, 1, 0, 0, 1, 0, 0, 1, 0)
-    machine.build(Scatter(float16, int64))(at(out), at(source), at(index), status, 1, 4, 1, 1, *strides)
+    machine.build(Scatter(float16, int64))(
+        at(out), at(source), at(index), status, 1, 4, 1, 1, *strides
+    )
     assert out[0] == 2048  # each addition of 1 is a tie and goes back to even
 
 

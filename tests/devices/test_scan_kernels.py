@@ -40,7 +40,9 @@ def every():
 @pytest.mark.parametrize("kind", FOLDS)
 @pytest.mark.parametrize("dtype", [float32, float64, int32, int64], ids=str)
 def test_the_reference_folds_as_numpy_does(kind, dtype):
-    case = cases.scan_case(np.random.default_rng(0), kind, cases.scan_kernel(kind, dtype), (3, 20, 5))
+    case = cases.scan_case(
+        np.random.default_rng(0), kind, cases.scan_kernel(kind, dtype), (3, 20, 5)
+    )
     place = slice(cases.GUARD, cases.GUARD + 300)
     x = case.buffers[1][place].reshape(3, 20, 5)
     got = on_host(ReferenceDevice(), case)[0]
@@ -68,7 +70,9 @@ def test_cpu_agrees_with_the_reference():
 
 def test_bits_on_the_cpu_do_not_depend_on_threads():
     cpu = open_cpu()
-    case = cases.scan_case(np.random.default_rng(2), "wide", cases.scan_kernel("log", float32), (3, 500, 300))
+    case = cases.scan_case(
+        np.random.default_rng(2), "wide", cases.scan_kernel("log", float32), (3, 500, 300)
+    )
     results, before = [], threads.count()
     for count in (1, 2, 3, before):
         cpu.set_num_threads(count)

@@ -8,7 +8,7 @@ import pytest
 import rushlight as rl
 import rushlight.nn.functional as F
 from rushlight import memory
-from rushlight.devices.registry import pool_of
+from rushlight.devices.shared.registry import pool_of
 from tests.devices.services import NEEDS_FLOAT64, SERVICES, got
 
 
@@ -40,7 +40,9 @@ def test_half_precision_matmul_is_half_precision(device):
     with rl.autocast(device, dtype=rl.float16):
         product = x @ y
     assert product.dtype == rl.float16
-    assert got(product).tolist() == [[4096.0] * 3] * 2  # sums in float16 would stop at 2048; in float32 of x: 4097
+    assert (
+        got(product).tolist() == [[4096.0] * 3] * 2
+    )  # sums in float16 would stop at 2048; in float32 of x: 4097
     product.sum().backward()
     assert x.grad.dtype == rl.float32
     assert got(x.half() @ y.half()).tolist() == [[4096.0] * 3] * 2
@@ -50,7 +52,9 @@ def test_half_precision_matmul_is_half_precision(device):
 
 def test_dropout_returns_another_mask_on_every_call(device):
     x = rl.ones(500, device=device)
-    masks = {bits(F.dropout(x, 0.5))[0] for _ in range(4)} | {bits(rl.nn.Dropout(0.5)(x))[0] for _ in range(4)}
+    masks = {bits(F.dropout(x, 0.5))[0] for _ in range(4)} | {
+        bits(rl.nn.Dropout(0.5)(x))[0] for _ in range(4)
+    }
     assert len(masks) == 8
 
 

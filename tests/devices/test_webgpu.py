@@ -10,7 +10,7 @@ import pytest
 
 from rushlight.core import dtypes as t
 from rushlight.core.errors import DeviceError, DeviceUnavailable, OutOfMemoryError
-from rushlight.devices import registry
+from rushlight.devices.shared import registry
 from rushlight.devices.webgpu import adapter, open_device
 from rushlight.devices.webgpu.stream import split
 from rushlight.kernel.shapes import Kernel, Map
@@ -57,7 +57,9 @@ def test_free_lets_queued_work_finish(bench: Bench) -> None:
 
 
 def test_freed_blocks_leave_no_bind_groups(bench: Bench) -> None:
-    launch = bench.device.build(Map((t.float32,), (t.float32,), (), (arg(0, t.float32),), 0, ("1", "1")))
+    launch = bench.device.build(
+        Map((t.float32,), (t.float32,), (), (arg(0, t.float32),), 0, ("1", "1"))
+    )
     kept = bench.put(np.zeros(8, "f4"))
     for _ in range(5):
         passing = bench.device.alloc(64)
@@ -68,7 +70,9 @@ def test_freed_blocks_leave_no_bind_groups(bench: Bench) -> None:
 
 
 def test_long_chains_of_launches(bench: Bench) -> None:
-    launch = bench.device.build(Map((t.int32,), (t.int32,), (), (arg(0, t.int32) + 1,), 0, ("1", "1")))
+    launch = bench.device.build(
+        Map((t.int32,), (t.int32,), (), (arg(0, t.int32) + 1,), 0, ("1", "1"))
+    )
     address = bench.put(np.zeros(8, "i4"))
     for _ in range(700):
         launch(address, address, 8)
@@ -139,7 +143,8 @@ def test_missing_package_and_adapter_say_what_to_install(monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize(
-    ("groups", "work"), [(1, 1), (65535, 1), (65536, 1), (200000, 3), (70000, 1 << 30), (5, 1 << 40)]
+    ("groups", "work"),
+    [(1, 1), (65535, 1), (65536, 1), (200000, 3), (70000, 1 << 30), (5, 1 << 40)],
 )
 def test_split_runs_each_workgroup_once(groups: int, work: int) -> None:
     parts = split(groups, work)

@@ -38,8 +38,12 @@ def test_nan_and_infinity_survive(bench: Bench, wide: bool) -> None:
         assert np.array_equal(bench.flat(body, t.bool_, x, y), function(x, y)), function
     assert np.array_equal(bench.flat(s.isnan(a), t.bool_, x), np.isnan(x))
     assert np.array_equal(bench.flat(s.cast(a, t.bool_), t.bool_, x), x != 0)
-    assert np.array_equal(bench.flat(s.maximum(a, b), dtype, x, y), np.maximum(x, y), equal_nan=True)
-    assert np.array_equal(bench.flat(s.minimum(a, b), dtype, x, y), np.minimum(x, y), equal_nan=True)
+    assert np.array_equal(
+        bench.flat(s.maximum(a, b), dtype, x, y), np.maximum(x, y), equal_nan=True
+    )
+    assert np.array_equal(
+        bench.flat(s.minimum(a, b), dtype, x, y), np.minimum(x, y), equal_nan=True
+    )
     chosen = bench.flat(s.where(a < b, a, const(float("nan"), dtype)), dtype, x, y)
     assert np.array_equal(chosen, np.where(x < y, x, np.nan), equal_nan=True)
 
@@ -51,7 +55,10 @@ def test_subnormals_are_kept_or_zero(bench: Bench) -> None:
     assert same(bench.flat(a + a, t.float32, x), x + x)
     assert same(bench.flat(s.maximum(a, -a), t.float32, x), np.abs(x))
     assert not bench.flat(s.isnan(a), t.bool_, x).any()
-    for got, kept in ((bench.flat(a > 0, t.bool_, x), x > 0), (bench.flat(a.eq(0), t.bool_, x), x == 0)):
+    for got, kept in (
+        (bench.flat(a > 0, t.bool_, x), x > 0),
+        (bench.flat(a.eq(0), t.bool_, x), x == 0),
+    ):
         assert np.array_equal(got[3:], kept[3:])
 
 
@@ -70,7 +77,9 @@ def test_rounding_and_remainder(bench: Bench, wide: bool) -> None:
         assert np.array_equal(bench.flat(body, dtype, values), function(values)), function
     x, y = (g.ravel() for g in np.meshgrid(np.append(SPECIAL.astype(dtype.name), values), values))
     with np.errstate(all="ignore"):
-        assert np.array_equal(bench.flat(s.remainder_c(a, b), dtype, x, y), np.fmod(x, y), equal_nan=True)
+        assert np.array_equal(
+            bench.flat(s.remainder_c(a, b), dtype, x, y), np.fmod(x, y), equal_nan=True
+        )
 
 
 @pytest.mark.parametrize("dtype", [t.float16, t.bfloat16], ids=lambda d: d.name)
@@ -81,7 +90,9 @@ def test_halves_round_to_even_exactly(bench: Bench, dtype: DType) -> None:
     kept = bench.flat(arg(0, t.float32), dtype, wide)
     assert same(kept, wide)
     bits = wide.view(np.uint32)
-    between = np.concatenate([(bits + d).astype(np.uint32) for d in (0xFFF, 0x1000, 0x1001, 0x7FFF, 0x8000, 0x8001)])
+    between = np.concatenate(
+        [(bits + d).astype(np.uint32) for d in (0xFFF, 0x1000, 0x1001, 0x7FFF, 0x8000, 0x8001)]
+    )
     x = between.view("f4")
     with np.errstate(all="ignore"):
         want = x.astype(NUMPY[dtype.name]).astype("f4")
@@ -91,7 +102,22 @@ def test_halves_round_to_even_exactly(bench: Bench, dtype: DType) -> None:
 
 
 BIG = np.array(
-    [0, 1, -1, 7, -13, 2**31, -(2**31), 2**32 + 5, -(2**32) - 5, 2**53 + 1, 2**63 - 1, -(2**63), 123456789012345], "i8"
+    [
+        0,
+        1,
+        -1,
+        7,
+        -13,
+        2**31,
+        -(2**31),
+        2**32 + 5,
+        -(2**32) - 5,
+        2**53 + 1,
+        2**63 - 1,
+        -(2**63),
+        123456789012345,
+    ],
+    "i8",
 )
 
 
@@ -101,7 +127,11 @@ def test_int64_arithmetic(bench: Bench) -> None:
     counts = np.abs(y % 64)
     with np.errstate(all="ignore"):
         quotient = np.where(
-            y == 0, 0, np.sign(x) * np.sign(y) * (np.abs(x.astype(object)) // np.maximum(np.abs(y.astype(object)), 1))
+            y == 0,
+            0,
+            np.sign(x)
+            * np.sign(y)
+            * (np.abs(x.astype(object)) // np.maximum(np.abs(y.astype(object)), 1)),
         )
         quotient = np.array([(int(q) + 2**63) % 2**64 - 2**63 for q in quotient], "i8")
         wants = [
@@ -131,7 +161,15 @@ def test_int64_arithmetic(bench: Bench) -> None:
 def test_int64_casts(bench: Bench) -> None:
     a = arg(0, t.int64)
     edges = np.array(
-        [2**24 + 1, 2**24 + 3, 2**40 + 2**16, 2**40 + 2**16 + 1, 2**40 + 3 * 2**16, -(2**55) - 2**31], "i8"
+        [
+            2**24 + 1,
+            2**24 + 3,
+            2**40 + 2**16,
+            2**40 + 2**16 + 1,
+            2**40 + 3 * 2**16,
+            -(2**55) - 2**31,
+        ],
+        "i8",
     )
     x = np.concatenate([BIG, edges, -edges])
     assert np.array_equal(bench.flat(s.cast(a, t.float32), t.float32, x), x.astype("f4"))
@@ -139,8 +177,13 @@ def test_int64_casts(bench: Bench) -> None:
     assert np.array_equal(bench.flat(s.cast(a, t.bool_), t.bool_, x), x != 0)
     low = s.bits_to(s.cast(a, t.uint32), t.int32)
     assert np.array_equal(bench.flat(low, t.int32, x), x.astype("i4"))
-    f = np.array([0.5, -0.5, 1.0, -1.99, 2.0**31, -(2.0**40) * 1.5, 2.0**62, -(2.0**63), 8388608.5, 1e-30], "f4")
-    assert np.array_equal(bench.flat(s.cast(arg(0, t.float32), t.int64), t.int64, f), f.astype("i8"))
+    f = np.array(
+        [0.5, -0.5, 1.0, -1.99, 2.0**31, -(2.0**40) * 1.5, 2.0**62, -(2.0**63), 8388608.5, 1e-30],
+        "f4",
+    )
+    assert np.array_equal(
+        bench.flat(s.cast(arg(0, t.float32), t.int64), t.int64, f), f.astype("i8")
+    )
     unsigned = s.cast(s.bits_to(arg(0, t.int32), t.uint32), t.int64)
     i = np.array([-1, 5, -(2**31)], "i4")
     assert np.array_equal(bench.flat(unsigned, t.int64, i), i.view("u4").astype("i8"))
@@ -188,11 +231,17 @@ def test_uint64_casts(bench: Bench) -> None:
     for to in (t.int32, t.uint32, t.int64, t.uint8):
         assert np.array_equal(bench.flat(s.cast(a, compute_type(to)), to, x), x.astype(to.name)), to
     assert np.array_equal(bench.flat(s.cast(a, t.bool_), t.bool_, x), x != 0)
-    f = np.array([0.5, 1.0, 1.99, 2.0**31, 2.0**62, 2.0**63, 1.75 * 2.0**63, 8388608.5, 1e-30], "f4")
-    assert np.array_equal(bench.flat(s.cast(arg(0, t.float32), t.uint64), t.uint64, f), f.astype("u8"))
+    f = np.array(
+        [0.5, 1.0, 1.99, 2.0**31, 2.0**62, 2.0**63, 1.75 * 2.0**63, 8388608.5, 1e-30], "f4"
+    )
+    assert np.array_equal(
+        bench.flat(s.cast(arg(0, t.float32), t.uint64), t.uint64, f), f.astype("u8")
+    )
     for source in (t.int32, t.uint32, t.int64):
         i = np.array([-1, 5, -(2**31), 2**31 - 1]).astype(source.name)
-        assert np.array_equal(bench.flat(s.cast(arg(0, source), t.uint64), t.uint64, i), i.astype("u8")), source
+        assert np.array_equal(
+            bench.flat(s.cast(arg(0, source), t.uint64), t.uint64, i), i.astype("u8")
+        ), source
 
 
 def test_int32_division_and_shifts(bench: Bench) -> None:
@@ -206,10 +255,16 @@ def test_int32_division_and_shifts(bench: Bench) -> None:
     quotient = np.array([(q + 2**31) % 2**32 - 2**31 for q in exact], "i4")
     with np.errstate(all="ignore"):
         assert np.array_equal(bench.flat(a / b, t.int32, x, y), quotient)
-        assert np.array_equal(bench.flat(s.remainder_c(a, b), t.int32, x, y), np.where(y == 0, 0, x - quotient * y))
+        assert np.array_equal(
+            bench.flat(s.remainder_c(a, b), t.int32, x, y), np.where(y == 0, 0, x - quotient * y)
+        )
         assert np.array_equal(bench.flat(a >> b, t.int32, x, y), x >> (y & 31))
     u, v = s.bits_to(a, t.uint32), s.bits_to(b, t.uint32)
-    high = (x.view("u4").astype("u8") * y.view("u4").astype("u8") >> np.uint64(32)).astype("u4").view("i4")
+    high = (
+        (x.view("u4").astype("u8") * y.view("u4").astype("u8") >> np.uint64(32))
+        .astype("u4")
+        .view("i4")
+    )
     assert np.array_equal(bench.flat(s.bits_to(s.mulhi(u, v), t.int32), t.int32, x, y), high)
 
 
@@ -230,12 +285,16 @@ def test_elementary_functions(bench: Bench, name: str) -> None:
     x = np.random.default_rng(0).uniform(low, high, 5000).astype("f4")
     got = bench.flat(scalar(arg(0, t.float32)), t.float32, x)
     want = numpy_function(x.astype("f8"))
-    ulps = np.abs(got.astype("f8") - want) / np.spacing(np.maximum(np.abs(want), 1e-38).astype("f4"))
+    ulps = np.abs(got.astype("f8") - want) / np.spacing(
+        np.maximum(np.abs(want), 1e-38).astype("f4")
+    )
     assert ulps.max() <= BOUNDS.get(name, (2.5,))[0], ulps.max()
     edge = np.array([np.nan, np.inf, -np.inf, 0.0], "f4")
     with np.errstate(all="ignore"):
         assert np.array_equal(
-            bench.flat(scalar(arg(0, t.float32)), t.float32, edge), numpy_function(edge), equal_nan=True
+            bench.flat(scalar(arg(0, t.float32)), t.float32, edge),
+            numpy_function(edge),
+            equal_nan=True,
         )
 
 

@@ -21,7 +21,9 @@ bench = webgpu_arrays.bench  # a fixture is found by its name here
 @pytest.mark.parametrize("dtype", t.ALL, ids=lambda d: d.name)
 @pytest.mark.parametrize("shift", [0, 1, 3])
 @pytest.mark.parametrize("n", [1, 5, 1027])
-def test_flat_copy_keeps_bits_and_neighbours(bench: Bench, dtype: DType, shift: int, n: int) -> None:
+def test_flat_copy_keeps_bits_and_neighbours(
+    bench: Bench, dtype: DType, shift: int, n: int
+) -> None:
     need(bench, dtype)
     x = sample(dtype, n)
     body = arg(0, compute_type(dtype))
@@ -44,7 +46,9 @@ def test_arithmetic(bench: Bench, dtype: DType) -> None:
     else:
         wide_x, wide_y = x.astype("f8"), y.astype("f8")
         size = np.abs(wide_x * wide_y) + np.abs(wide_x)
-        assert (np.abs(got.astype("f8") - (wide_x * wide_y - wide_x)) <= 2 * TINY[dtype.name] * size).all()
+        assert (
+            np.abs(got.astype("f8") - (wide_x * wide_y - wide_x)) <= 2 * TINY[dtype.name] * size
+        ).all()
 
 
 @pytest.mark.parametrize("dtype", t.ALL, ids=lambda d: d.name)
@@ -64,7 +68,9 @@ def test_strided_broadcast_and_index(bench: Bench) -> None:
     seen = np.broadcast_to(y, (4, 6, 5))
     a, b = arg(0, t.float32), arg(1, t.float32)
     body = a + b * s.cast(index(), t.float32)
-    launch = bench.device.build(Map((t.float32,), (t.float32, t.float32), (), (body,), 3, ("1", "n", "0")))
+    launch = bench.device.build(
+        Map((t.float32,), (t.float32, t.float32), (), (body,), 3, ("1", "n", "0"))
+    )
     out = bench.put(np.zeros((4, 6, 5), "f4"))
     base = sample(t.float32, (6, 5, 4))
     launch(out, bench.put(base), bench.put(y), 4, 6, 5, 30, 5, 1, *strides_of(x), *strides_of(seen))
@@ -75,7 +81,9 @@ def test_strided_broadcast_and_index(bench: Bench) -> None:
 @pytest.mark.parametrize("dtype", [t.bool_, t.float16, t.float32, t.int64], ids=lambda d: d.name)
 def test_strided_output_of_small_types(bench: Bench, dtype: DType) -> None:
     x = sample(dtype, (7, 9))
-    launch = bench.device.build(Map((dtype,), (dtype,), (), (arg(0, compute_type(dtype)),), 2, ("n", "1")))
+    launch = bench.device.build(
+        Map((dtype,), (dtype,), (), (arg(0, compute_type(dtype)),), 2, ("n", "1"))
+    )
     out = bench.put(np.zeros((9, 7), x.dtype), 1)
     launch(out, bench.put(x, 1), 7, 9, 1, 7, 9, 1)
     assert np.array_equal(bench.get(out, (9, 7), dtype), x.T)
@@ -98,7 +106,9 @@ def test_two_views_of_one_block(bench: Bench) -> None:
     x = sample(t.float32, 64)
     address = bench.put(x)
     a, b = arg(0, t.float32), arg(1, t.float32)
-    launch = bench.device.build(Map((t.float32,), (t.float32, t.float32), (), (a - b,), 0, ("1", "1", "1")))
+    launch = bench.device.build(
+        Map((t.float32,), (t.float32, t.float32), (), (a - b,), 0, ("1", "1", "1"))
+    )
     launch(address + 32 * 4, address, address + 16 * 4, 16)
     x[32:48] = x[:16] - x[16:32]
     assert np.array_equal(bench.get(address, (64,), t.float32), x)
@@ -106,9 +116,17 @@ def test_two_views_of_one_block(bench: Bench) -> None:
 
 def test_params_scalars_and_zero_sizes(bench: Bench) -> None:
     x, one = sample(t.float32, 40), np.array([3.0], "f4")
-    body = arg(0, t.float32) * param(0, t.float32) + arg(1, t.float32) + s.cast(param(1, t.int64) >> 40, t.float32)
-    np.testing.assert_allclose(bench.flat(body, t.float32, x, one, params=(0.5, 5 << 40)), x * 0.5 + 8, rtol=1e-6)
-    assert np.isinf(bench.flat(arg(0, t.float32) * param(0, t.float32), t.float32, one, params=(1e300,)))[0]
+    body = (
+        arg(0, t.float32) * param(0, t.float32)
+        + arg(1, t.float32)
+        + s.cast(param(1, t.int64) >> 40, t.float32)
+    )
+    np.testing.assert_allclose(
+        bench.flat(body, t.float32, x, one, params=(0.5, 5 << 40)), x * 0.5 + 8, rtol=1e-6
+    )
+    assert np.isinf(
+        bench.flat(arg(0, t.float32) * param(0, t.float32), t.float32, one, params=(1e300,))
+    )[0]
     launch = bench.device.build(Map((t.float32,), (), (), (const(7, t.float32),), 0, ("1",)))
     out = bench.put(x)
     launch(out, 0)
@@ -119,7 +137,14 @@ def test_two_outputs_of_different_width(bench: Bench) -> None:
     x = sample(t.float32, 1003)
     a = arg(0, t.float32)
     launch = bench.device.build(
-        Map((t.float16, t.bool_, t.int64), (t.float32,), (), (a, a < 0, s.cast(a * 9, t.int64)), 0, ("1",) * 4)
+        Map(
+            (t.float16, t.bool_, t.int64),
+            (t.float32,),
+            (),
+            (a, a < 0, s.cast(a * 9, t.int64)),
+            0,
+            ("1",) * 4,
+        )
     )
     outs = [bench.put(np.zeros(1003, kind)) for kind in ("f2", "?", "i8")]
     launch(*outs, bench.put(x), 1003)
@@ -140,22 +165,37 @@ def test_many_elements_use_a_grid_of_two_dimensions(bench: Bench) -> None:
 # ---- rows ----
 
 
-def reduce_rows(bench: Bench, x: Array, kind: str, vector: str, dtype: DType, compute: DType) -> Array:
+def reduce_rows(
+    bench: Bench, x: Array, kind: str, vector: str, dtype: DType, compute: DType
+) -> Array:
     """Reduce the middle axis. Truth values are folded as int32, which is how kernels may fold them, and stored as bool."""
     body = s.cast(arg(0, compute_type(dtype)), compute)
     steps = ("n", "n") if vector == "any" else ("1", "1")
     result = t.bool_ if dtype is t.bool_ else compute
     store = s.cast(row(0, compute), result)
-    kernel = Rowwise((result,), ("row",), (dtype,), (), (Reduce(kind, body),), (store,), vector, steps)
+    kernel = Rowwise(
+        (result,), ("row",), (dtype,), (), (Reduce(kind, body),), (store,), vector, steps
+    )
     outer, axis, inner = x.shape
     out = bench.put(np.zeros((outer, inner), result.name))
-    bench.device.build(kernel)(out, bench.put(x), outer, axis, inner, inner, 0, 1, axis * inner, inner, 1)
+    bench.device.build(kernel)(
+        out, bench.put(x), outer, axis, inner, inner, 0, 1, axis * inner, inner, 1
+    )
     return bench.get(out, (outer, inner), result)
 
 
 @pytest.mark.parametrize(
     "shape",
-    [(3, 7, 1), (5, 300, 1), (2, 2000, 3), (2, 30, 40), (1, 1500, 33), (2, 0, 3), (2, 20000, 1), (1, 17000, 5)],
+    [
+        (3, 7, 1),
+        (5, 300, 1),
+        (2, 2000, 3),
+        (2, 30, 40),
+        (1, 1500, 33),
+        (2, 0, 3),
+        (2, 20000, 1),
+        (1, 17000, 5),
+    ],
     ids=str,
 )
 @pytest.mark.parametrize("dtype", t.ALL, ids=lambda d: d.name)
@@ -176,10 +216,16 @@ def test_reductions(bench: Bench, shape: tuple[int, int, int], dtype: DType) -> 
 
 def test_reduction_over_nothing_gives_the_identity(bench: Bench) -> None:
     x = np.zeros((2, 0, 1), "f4")
-    assert np.array_equal(reduce_rows(bench, x, "prod", "axis", t.float32, t.float32), np.ones((2, 1)))
-    assert np.array_equal(reduce_rows(bench, x, "max", "axis", t.float32, t.float32), np.full((2, 1), -np.inf))
+    assert np.array_equal(
+        reduce_rows(bench, x, "prod", "axis", t.float32, t.float32), np.ones((2, 1))
+    )
+    assert np.array_equal(
+        reduce_rows(bench, x, "max", "axis", t.float32, t.float32), np.full((2, 1), -np.inf)
+    )
     whole = np.zeros((2, 0, 1), "i8")
-    assert np.array_equal(reduce_rows(bench, whole, "max", "axis", t.int64, t.int64), np.full((2, 1), -(2**63)))
+    assert np.array_equal(
+        reduce_rows(bench, whole, "max", "axis", t.int64, t.int64), np.full((2, 1), -(2**63))
+    )
 
 
 def test_reduction_propagates_nan(bench: Bench) -> None:
@@ -191,14 +237,25 @@ def test_reduction_propagates_nan(bench: Bench) -> None:
 
 @pytest.mark.parametrize("dtype", [t.float32, t.float16, t.bfloat16], ids=lambda d: d.name)
 @pytest.mark.parametrize("shape", [(4, 50, 1), (3, 1000, 1), (2, 20, 30), (2, 20001, 1)], ids=str)
-def test_softmax_in_place_with_a_row_output(bench: Bench, shape: tuple[int, int, int], dtype: DType) -> None:
+def test_softmax_in_place_with_a_row_output(
+    bench: Bench, shape: tuple[int, int, int], dtype: DType
+) -> None:
     x = sample(dtype, shape)
     a = arg(0, t.float32)
     shifted = s.exp(a - row(0, t.float32))
     passes = (Reduce("max", a), Reduce("sum", shifted))
     stores = (shifted / row(1, t.float32), s.log(row(1, t.float32)) + row(0, t.float32))
     vector = "axis" if shape[2] == 1 else "inner"
-    kernel = Rowwise((dtype, t.float32), ("element", "row"), (dtype,), (), passes, stores, vector, ("1", "1", "1"))
+    kernel = Rowwise(
+        (dtype, t.float32),
+        ("element", "row"),
+        (dtype,),
+        (),
+        passes,
+        stores,
+        vector,
+        ("1", "1", "1"),
+    )
     outer, axis, inner = shape
     address, rows = bench.put(x), bench.put(np.zeros((outer, inner), "f4"))
     full = (axis * inner, inner, 1)
@@ -207,10 +264,15 @@ def test_softmax_in_place_with_a_row_output(bench: Bench, shape: tuple[int, int,
     want = np.exp(wide - wide.max(1, keepdims=True))
     total = want.sum(1, keepdims=True)
     np.testing.assert_allclose(
-        bench.get(address, shape, dtype).astype("f8"), want / total, rtol=4 * TINY[dtype.name] + 1e-5, atol=2.0**-24
+        bench.get(address, shape, dtype).astype("f8"),
+        want / total,
+        rtol=4 * TINY[dtype.name] + 1e-5,
+        atol=2.0**-24,
     )
     logs = (np.log(total) + wide.max(1, keepdims=True))[:, 0]
-    np.testing.assert_allclose(bench.get(rows, (outer, inner), t.float32), logs, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(
+        bench.get(rows, (outer, inner), t.float32), logs, rtol=1e-5, atol=1e-5
+    )
 
 
 def test_argmax_with_index_and_extent(bench: Bench) -> None:
@@ -218,7 +280,9 @@ def test_argmax_with_index_and_extent(bench: Bench) -> None:
     a = arg(0, t.float32)
     first = s.where(a.eq(row(0, t.float32)), index(), extent())
     passes = (Reduce("max", a), Reduce("min", first))
-    kernel = Rowwise((t.int64,), ("row",), (t.float32,), (), passes, (row(1, t.int64),), "axis", ("1", "1"))
+    kernel = Rowwise(
+        (t.int64,), ("row",), (t.float32,), (), passes, (row(1, t.int64),), "axis", ("1", "1")
+    )
     out = bench.put(np.zeros(6, "i8"))
     bench.device.build(kernel)(out, bench.put(x), 6, 500, 1, 1, 0, 0, 500, 1, 0)
     assert np.array_equal(bench.get(out, (6,), t.int64), x[:, :, 0].argmax(1))
@@ -229,7 +293,9 @@ def test_argmax_with_index_and_extent(bench: Bench) -> None:
 
 @pytest.mark.parametrize("dtype", t.NUMBER, ids=lambda d: d.name)
 @pytest.mark.parametrize(
-    "sizes", [(1, 1, 3, 2, 5), (2, 3, 20, 17, 9), (1, 2, 65, 70, 33), (1, 1, 4, 4, 0), (1, 1, 100, 1, 40)], ids=str
+    "sizes",
+    [(1, 1, 3, 2, 5), (2, 3, 20, 17, 9), (1, 2, 65, 70, 33), (1, 1, 4, 4, 0), (1, 1, 100, 1, 40)],
+    ids=str,
 )
 @pytest.mark.parametrize("turned", [False, True], ids=["plain", "transposed"])
 def test_contract(bench: Bench, dtype: DType, sizes: tuple[int, ...], turned: bool) -> None:
@@ -247,7 +313,11 @@ def test_contract(bench: Bench, dtype: DType, sizes: tuple[int, ...], turned: bo
         assert np.array_equal(got, a @ b)
     else:
         wide = a.astype("f8") @ b.astype("f8")
-        room = (np.abs(a.astype("f8")) @ np.abs(b.astype("f8"))) * 2.0**-20 if dtype is not t.float64 else 1e-12
+        room = (
+            (np.abs(a.astype("f8")) @ np.abs(b.astype("f8"))) * 2.0**-20
+            if dtype is not t.float64
+            else 1e-12
+        )
         assert (np.abs(got.astype("f8") - wide) <= room + 2 * TINY[dtype.name] * np.abs(wide)).all()
 
 
@@ -255,7 +325,9 @@ def test_contract_broadcasts_a_batch(bench: Bench) -> None:
     a, b = sample(t.float32, (4, 30, 12), 1), sample(t.float32, (12, 25), 2)
     out = bench.put(np.zeros((4, 30, 25), "f4"))
     launch = bench.device.build(Contract(t.float32, t.float32))
-    launch(out, bench.put(a), bench.put(b), 1, 4, 30, 25, 12, 0, 750, 25, 1, 0, 360, 12, 1, 0, 0, 25, 1)
+    launch(
+        out, bench.put(a), bench.put(b), 1, 4, 30, 25, 12, 0, 750, 25, 1, 0, 360, 12, 1, 0, 0, 25, 1
+    )
     np.testing.assert_allclose(bench.get(out, (4, 30, 25), t.float32), a @ b, rtol=1e-4, atol=1e-5)
 
 
@@ -271,7 +343,25 @@ def test_gather(bench: Bench, dtype: DType, index_dtype: DType) -> None:
     out = bench.put(np.zeros((3, 4, 5), source.dtype), 1)
     status = bench.device.status_word("take")
     launch = bench.device.build(Gather(dtype, index_dtype))
-    launch(out, bench.put(source, 1), bench.put(places), status, 3, 4, 5, 10, 20, 5, 1, 50, 5, 1, 20, 5, 1)
+    launch(
+        out,
+        bench.put(source, 1),
+        bench.put(places),
+        status,
+        3,
+        4,
+        5,
+        10,
+        20,
+        5,
+        1,
+        50,
+        5,
+        1,
+        20,
+        5,
+        1,
+    )
     assert np.array_equal(bench.get(out, (3, 4, 5), dtype), np.take_along_axis(source, places, 1))
 
 
@@ -284,11 +374,13 @@ def test_scatter_add(bench: Bench, dtype: DType, index_dtype: DType) -> None:
     out = bench.put(target, 1)
     launch = bench.device.build(Scatter(dtype, index_dtype))
     status = bench.device.status_word("index_add")
-    launch(out, bench.put(source), bench.put(places), status, 2, 9, 5, 6, 30, 5, 1, 45, 5, 1, 0, 1, 0)
+    launch(
+        out, bench.put(source), bench.put(places), status, 2, 9, 5, 6, 30, 5, 1, 45, 5, 1, 0, 1, 0
+    )
     for k, place in enumerate(places):
-        target[:, place] = (target[:, place].astype(NUMPY[compute_type(dtype).name]) + source[:, k]).astype(
-            target.dtype
-        )
+        target[:, place] = (
+            target[:, place].astype(NUMPY[compute_type(dtype).name]) + source[:, k]
+        ).astype(target.dtype)
     assert np.array_equal(bench.get(out, (2, 6, 5), dtype), target)
 
 
@@ -300,7 +392,9 @@ def folded(kind: str, dtype: DType, old: np.ndarray, new: np.ndarray) -> np.ndar
     return fold(old.astype(own), new.astype(own)).astype(old.dtype)
 
 
-@pytest.mark.parametrize("dtype", (t.bool_, t.int8, t.int64, t.float16, t.float32), ids=lambda d: d.name)
+@pytest.mark.parametrize(
+    "dtype", (t.bool_, t.int8, t.int64, t.float16, t.float32), ids=lambda d: d.name
+)
 @pytest.mark.parametrize("kind", ("set", "prod", "max", "min"))
 def test_scatter_kinds(bench: Bench, dtype: DType, kind: str) -> None:
     need(bench, dtype)
@@ -313,19 +407,26 @@ def test_scatter_kinds(bench: Bench, dtype: DType, kind: str) -> None:
     out = bench.put(target, 1)
     launch = bench.device.build(Scatter(dtype, t.int64, kind))
     status = bench.device.status_word("scatter")
-    launch(out, bench.put(source), bench.put(places), status, 2, 9, 5, 6, 30, 5, 1, 45, 5, 1, 45, 5, 1)
+    launch(
+        out, bench.put(source), bench.put(places), status, 2, 9, 5, 6, 30, 5, 1, 45, 5, 1, 45, 5, 1
+    )
     for o, k, i in np.ndindex(2, 9, 5):
         spot = (o, places[o, k, i], i)
         target[spot] = folded(kind, dtype, target[spot], source[o, k, i])
     np.testing.assert_array_equal(bench.get(out, (2, 6, 5), dtype), target)
 
 
-@pytest.mark.parametrize("bad", [10, -1, -11, 2**32, -(2**32), 2**63 - 1, np.int32(-1), np.int32(10)])
+@pytest.mark.parametrize(
+    "bad", [10, -1, -11, 2**32, -(2**32), 2**63 - 1, np.int32(-1), np.int32(10)]
+)
 def test_bad_index_raises_once_and_stores_zero(bench: Bench, bad: int) -> None:
     source, out = sample(t.float32, (10, 1)), bench.put(np.ones(2, "f4"))
     status = bench.device.status_word("embedding")
     kind = t.int32 if isinstance(bad, np.int32) else t.int64
-    launch, places = bench.device.build(Gather(t.float32, kind)), bench.put(np.array([3, bad], kind.name))
+    launch, places = (
+        bench.device.build(Gather(t.float32, kind)),
+        bench.put(np.array([3, bad], kind.name)),
+    )
     launch(out, bench.put(source), places, status, 1, 2, 1, 10, 0, 1, 1, 0, 1, 1, 0, 1, 1)
     with pytest.raises(IndexError, match="embedding"):
         bench.device.synchronize()

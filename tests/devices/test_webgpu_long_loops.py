@@ -25,7 +25,9 @@ def test_matrix_products(m, n, dtype):
     a, b = numbers(m, LONG), numbers(LONG, n, seed=1)
     made = rl.tensor(a, dtype=dtype, device="webgpu") @ rl.tensor(b, dtype=dtype, device="webgpu")
     # Halves: the sums are below 2048 times a few units, and are rounded where dispatches meet.
-    np.testing.assert_allclose(made.cpu().double().numpy(), a @ b, atol=4 if dtype is rl.float16 else 0)
+    np.testing.assert_allclose(
+        made.cpu().double().numpy(), a @ b, atol=4 if dtype is rl.float16 else 0
+    )
 
 
 @pytest.mark.parametrize("dtype", [rl.float32, rl.int64], ids=str)

@@ -18,7 +18,9 @@ from rushlight.kernel.shapes import Map
 from rushlight.scalar.ir import Expr
 
 Array = np.ndarray[Any, Any]
-NUMPY = {d.name: np.dtype(d.name) for d in t.ALL if d.name != "bfloat16"} | {"bfloat16": np.dtype(ml_dtypes.bfloat16)}
+NUMPY = {d.name: np.dtype(d.name) for d in t.ALL if d.name != "bfloat16"} | {
+    "bfloat16": np.dtype(ml_dtypes.bfloat16)
+}
 TINY = {"float16": 2.0**-11, "bfloat16": 2.0**-8, "float32": 2.0**-23, "float64": 2.0**-52}
 
 
@@ -35,7 +37,9 @@ class Bench:
         self.device.copy_in(address, memoryview(b"\xff" * room))
         place = address + shift * array.itemsize
         if array.nbytes:
-            self.device.copy_in(place, memoryview(np.ascontiguousarray(array).view(np.uint8).reshape(-1)))
+            self.device.copy_in(
+                place, memoryview(np.ascontiguousarray(array).view(np.uint8).reshape(-1))
+            )
         return place
 
     def get(self, address: int, shape: tuple[int, ...], dtype: DType) -> Array:
@@ -46,7 +50,9 @@ class Bench:
     def allows(self, dtype: DType) -> bool:
         return dtype in self.device.limits.dtypes
 
-    def flat(self, body: Expr, out: DType, *inputs: Array, shift: int = 0, params: tuple[float, ...] = ()) -> Array:
+    def flat(
+        self, body: Expr, out: DType, *inputs: Array, shift: int = 0, params: tuple[float, ...] = ()
+    ) -> Array:
         """A flat map over inputs of one length (or of length 1, which stay)."""
         n = max((a.size for a in inputs), default=1)
         types = tuple(by_numpy(a) for a in inputs)

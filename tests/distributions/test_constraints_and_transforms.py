@@ -27,7 +27,9 @@ SETS = {
     "less_than": C.less_than(3.0),
     "unit_interval": C.unit_interval,
     "interval": C.interval(-1.0, 2.0),
-    "interval of tensors": C.interval(rl.zeros(3, dtype=rl.float64), rl.ones(3, dtype=rl.float64) * 2),
+    "interval of tensors": C.interval(
+        rl.zeros(3, dtype=rl.float64), rl.ones(3, dtype=rl.float64) * 2
+    ),
     "half_open_interval": C.half_open_interval(0.0, 5.0),
     "simplex": C.simplex,
     "corr_cholesky": C.corr_cholesky,
@@ -67,7 +69,9 @@ def test_bijections_lead_into_the_set_and_back_and_know_their_jacobian(name):
     assert got.tolist() == pytest.approx(want, abs=1e-9)
 
 
-@pytest.mark.parametrize("name", [*SETS, "lower_cholesky", "positive_definite", "positive_semidefinite"])
+@pytest.mark.parametrize(
+    "name", [*SETS, "lower_cholesky", "positive_definite", "positive_semidefinite"]
+)
 def test_transforms_lead_into_the_set(name):
     constraint = SETS.get(name) or getattr(C, name)
     x = values(2, 3, 3) if name not in SETS else values(2, 3)
@@ -82,10 +86,18 @@ def test_numbers_of_transforms():
     assert flat(D.biject_to(C.greater_than(2.0))(x)) == pytest.approx(
         [3.34382524, 4.48257773, 2.58870143, 2.46173484, 4.07294239, 3.79484235]
     )
-    assert flat(D.biject_to(C.less_than(3.0))(x))[:3] == pytest.approx([1.65617476, 0.51742227, 2.41129857])
-    assert flat(D.transform_to(C.interval(-1.0, 2.0))(x))[:3] == pytest.approx([0.72004109, 1.13856912, 0.11166532])
-    assert flat(D.biject_to(C.simplex)(x))[:4] == pytest.approx([0.30936448, 0.38249339, 0.11418364, 0.19395849])
-    assert flat(D.transform_to(C.simplex)(x))[:3] == pytest.approx([0.30436998, 0.56229197, 0.13333805])
+    assert flat(D.biject_to(C.less_than(3.0))(x))[:3] == pytest.approx(
+        [1.65617476, 0.51742227, 2.41129857]
+    )
+    assert flat(D.transform_to(C.interval(-1.0, 2.0))(x))[:3] == pytest.approx(
+        [0.72004109, 1.13856912, 0.11166532]
+    )
+    assert flat(D.biject_to(C.simplex)(x))[:4] == pytest.approx(
+        [0.30936448, 0.38249339, 0.11418364, 0.19395849]
+    )
+    assert flat(D.transform_to(C.simplex)(x))[:3] == pytest.approx(
+        [0.30436998, 0.56229197, 0.13333805]
+    )
     factor = D.CorrCholeskyTransform()(values(2, 6))
     assert flat(factor)[8:16] == pytest.approx(
         [0.72079487, -0.33635432, 0.60606974, 0.0, -0.64853408, 0.47378797, 0.31350623, 0.50659881]
@@ -110,7 +122,9 @@ def test_sets_without_a_rule_and_rules_of_one_s_own():
     def rule(constraint):
         return D.ExpTransform()
 
-    assert isinstance(D.biject_to(Even()), D.ExpTransform) and isinstance(D.transform_to(Even()), D.ExpTransform)
+    assert isinstance(D.biject_to(Even()), D.ExpTransform) and isinstance(
+        D.transform_to(Even()), D.ExpTransform
+    )
 
 
 # ---- put together ----
@@ -122,7 +136,9 @@ def test_transforms_of_parts():
     y = cat(x)
     assert rl.equal(y[:3], x[:3].exp()) and rl.equal(y[3], x[3])
     rl.testing.assert_close(cat.inv(y), x)
-    assert rl.equal(cat.log_abs_det_jacobian(x, y), rl.cat([x[:3], rl.zeros(1, 3, dtype=rl.float64)]))
+    assert rl.equal(
+        cat.log_abs_det_jacobian(x, y), rl.cat([x[:3], rl.zeros(1, 3, dtype=rl.float64)])
+    )
     stack = D.StackTransform([D.ExpTransform(), D.identity_transform, D.SigmoidTransform()], 1)
     y = stack(x)
     assert rl.equal(y[:, 0], x[:, 0].exp()) and rl.equal(y[:, 1], x[:, 1])
@@ -138,7 +154,9 @@ def test_ranks_are_a_transform():
     transform = D.CumulativeDistributionTransform(D.Normal(0.5, 2.0))
     x = values(5)
     y = transform(x)
-    assert flat(y) == pytest.approx([0.5 * (1 + math.erf((v - 0.5) / 2 / math.sqrt(2))) for v in flat(x)])
+    assert flat(y) == pytest.approx(
+        [0.5 * (1 + math.erf((v - 0.5) / 2 / math.sqrt(2))) for v in flat(x)]
+    )
     rl.testing.assert_close(transform.inv(y), x, atol=1e-6, rtol=1e-6)
     # A Gaussian copula.
     copula = D.TransformedDistribution(
@@ -176,7 +194,11 @@ def test_triangles_as_vectors():
 
 @pytest.mark.parametrize(
     ("dim", "concentration", "expected"),
-    [(2, 1.0, [-0.69314718, -0.69314718]), (3, 0.7, [-1.80096522, -1.94905987]), (4, 3.0, [-5.24107452, -6.01088868])],
+    [
+        (2, 1.0, [-0.69314718, -0.69314718]),
+        (3, 0.7, [-1.80096522, -1.94905987]),
+        (4, 3.0, [-5.24107452, -6.01088868]),
+    ],
 )
 def test_densities_of_correlations(dim, concentration, expected):
     factor = D.CorrCholeskyTransform()(values(2, dim * (dim - 1) // 2))
@@ -202,22 +224,54 @@ def test_correlations_drawn_are_distributed_as_the_density_says(concentration):
 @pytest.mark.parametrize(
     ("concentration", "density", "cdf", "mean", "variance"),
     [
-        (0.0, [-0.74314718, -1.19314718, -1.94314718], [0.04877058, 0.39346934, 0.7134952], 3.0, 4.0),
-        (0.3, [-0.7576645, -1.29878226, -2.07311335], [0.04841733, 0.37241311, 0.65406779], 3.85714286, 20.40816327),
-        (-0.4, [-0.72345124, -1.02786251, -1.73286795], [0.04925251, 0.4275666, 0.8232233], 2.42857143, 1.13378685),
-        (0.7, [-0.7766935, -1.42197262, -2.21976821], [0.04795683, 0.34865827, 0.59262143], 7.66666667, math.nan),
+        (
+            0.0,
+            [-0.74314718, -1.19314718, -1.94314718],
+            [0.04877058, 0.39346934, 0.7134952],
+            3.0,
+            4.0,
+        ),
+        (
+            0.3,
+            [-0.7576645, -1.29878226, -2.07311335],
+            [0.04841733, 0.37241311, 0.65406779],
+            3.85714286,
+            20.40816327,
+        ),
+        (
+            -0.4,
+            [-0.72345124, -1.02786251, -1.73286795],
+            [0.04925251, 0.4275666, 0.8232233],
+            2.42857143,
+            1.13378685,
+        ),
+        (
+            0.7,
+            [-0.7766935, -1.42197262, -2.21976821],
+            [0.04795683, 0.34865827, 0.59262143],
+            7.66666667,
+            math.nan,
+        ),
     ],
 )
 def test_generalized_pareto(concentration, density, cdf, mean, variance):
     numbers = [rl.tensor(v, dtype=rl.float64) for v in (1.0, 2.0, concentration)]
     d = D.GeneralizedPareto(*numbers)
     x = rl.tensor([1.1, 2.0, 3.5], dtype=rl.float64)
-    assert d.log_prob(x).tolist() == pytest.approx(density) and d.cdf(x).tolist() == pytest.approx(cdf)
-    assert d.mean.item() == pytest.approx(mean) and d.variance.item() == pytest.approx(variance, nan_ok=True)
+    assert d.log_prob(x).tolist() == pytest.approx(density) and d.cdf(x).tolist() == pytest.approx(
+        cdf
+    )
+    assert d.mean.item() == pytest.approx(mean) and d.variance.item() == pytest.approx(
+        variance, nan_ok=True
+    )
     assert d.icdf(d.cdf(x)).tolist() == pytest.approx(x.tolist())
-    assert d.entropy().item() == pytest.approx(math.log(2) + concentration + 1) and d.mode.item() == 1
+    assert (
+        d.entropy().item() == pytest.approx(math.log(2) + concentration + 1) and d.mode.item() == 1
+    )
     sample = d.rsample((200,))
-    assert C.everywhere(d.support.check(sample)) and sample.mean().item() == pytest.approx(mean, rel=0.6)
+    assert C.everywhere(d.support.check(sample)) and sample.mean().item() == pytest.approx(
+        mean, rel=0.6
+    )
 
 
 def test_what_is_refused():

@@ -89,7 +89,9 @@ def test_what_writers_of_distributions_use() -> None:
         utils.vec_to_tril_matrix(rl.ones(4))
     a, b = utils.broadcast_all(1.0, rl.zeros(2))
     assert a.shape == b.shape == (2,)
-    assert utils.logits_to_probs(utils.probs_to_logits(rl.tensor(0.25), True), True).item() == pytest.approx(0.25)
+    assert utils.logits_to_probs(
+        utils.probs_to_logits(rl.tensor(0.25), True), True
+    ).item() == pytest.approx(0.25)
 
     class Made:
         times = 0
@@ -124,8 +126,12 @@ def test_transformed_distributions_have_the_shapes_of_their_transforms() -> None
     moved = D.TransformedDistribution(D.Normal(0.0, 1.0), [D.AffineTransform(rl.zeros(4, 5), 1.0)])
     assert moved.batch_shape == (4, 5) and moved.sample((7,)).shape == (7, 4, 5)
     assert len(set(moved.sample().reshape(-1).tolist())) == 20
-    shaped = D.TransformedDistribution(D.Normal(rl.zeros(3, 4, 5), 1.0), [D.ReshapeTransform((4, 5), (20,))])
-    assert shaped.batch_shape == (3,) and shaped.event_shape == (20,) and shaped.support.event_dim == 1
+    shaped = D.TransformedDistribution(
+        D.Normal(rl.zeros(3, 4, 5), 1.0), [D.ReshapeTransform((4, 5), (20,))]
+    )
+    assert (
+        shaped.batch_shape == (3,) and shaped.event_shape == (20,) and shaped.support.event_dim == 1
+    )
     assert shaped.log_prob(rl.zeros(3, 20)).shape == (3,)
     with pytest.raises(ValueError, match="dimensions"):
         D.TransformedDistribution(D.Normal(rl.zeros(5), 1.0), [D.ReshapeTransform((4, 5), (20,))])
@@ -142,4 +148,6 @@ def test_matrices_that_are_not_finite_lie_outside() -> None:
 
 def test_a_distribution_shows_numbers_and_shapes():
     assert repr(rl.distributions.Normal(0.0, 1.0)) == "Normal(loc: 0.0, scale: 1.0)"
-    assert repr(rl.distributions.Categorical(rl.ones(3))) == "Categorical(probs: rushlight.Size([3]))"
+    assert (
+        repr(rl.distributions.Categorical(rl.ones(3))) == "Categorical(probs: rushlight.Size([3]))"
+    )

@@ -31,11 +31,18 @@ def test_von_mises_against_scipy() -> None:
     loc, k = [0.3, -2.0, 1.0, 0.0], [1e-3, 2.0, 500.0, 0.7]
     ours, theirs = D.VonMises(t(*loc), t(*k)), stats.vonmises(k, loc)
     x = [0.1, 2.0, 1.01, 3.0]
-    np.testing.assert_allclose(ours.log_prob(t(*x)).numpy(), theirs.logpdf(x), rtol=1e-12, atol=1e-12)
-    np.testing.assert_allclose(ours.entropy().numpy(), [stats.vonmises(a).entropy() for a in k], rtol=1e-9)
+    np.testing.assert_allclose(
+        ours.log_prob(t(*x)).numpy(), theirs.logpdf(x), rtol=1e-12, atol=1e-12
+    )
+    np.testing.assert_allclose(
+        ours.entropy().numpy(), [stats.vonmises(a).entropy() for a in k], rtol=1e-9
+    )
     assert ours.mean is ours.loc and ours.mode is ours.loc
     spread = [
-        1 - integrate.quad(lambda x, a=a: math.cos(x) * stats.vonmises(a).pdf(x), -math.pi, math.pi, points=[0])[0]
+        1
+        - integrate.quad(
+            lambda x, a=a: math.cos(x) * stats.vonmises(a).pdf(x), -math.pi, math.pi, points=[0]
+        )[0]
         for a in k
     ]
     np.testing.assert_allclose(ours.variance.numpy(), spread, atol=1e-8)
@@ -44,7 +51,12 @@ def test_von_mises_against_scipy() -> None:
 @pytest.mark.parametrize("k", [1e-3, 0.5, 4.0, 1e4])
 def test_von_mises_samples(k: float, device: str) -> None:
     rl.manual_seed(1)
-    made = D.VonMises(rl.tensor(1.0, device=device), rl.tensor(k, device=device)).sample((4000,)).cpu().numpy()
+    made = (
+        D.VonMises(rl.tensor(1.0, device=device), rl.tensor(k, device=device))
+        .sample((4000,))
+        .cpu()
+        .numpy()
+    )
     assert made.dtype == np.float32 and np.abs(made).max() <= math.pi + 1e-6
     turned = (made.astype(float) - 1 + math.pi) % (2 * math.pi) - math.pi
     assert stats.kstest(turned, stats.vonmises(k).cdf).pvalue > 1e-3
@@ -64,7 +76,9 @@ def test_von_mises_shapes_and_gradients() -> None:
         D.VonMises(0.0, -1.0)
     with pytest.raises(NotImplementedError):
         d.rsample()
-    rows = rl.vmap(lambda a: D.VonMises(a, rl.ones(())).sample((3,)), randomness="different")(rl.zeros(4))
+    rows = rl.vmap(lambda a: D.VonMises(a, rl.ones(())).sample((3,)), randomness="different")(
+        rl.zeros(4)
+    )
     assert rows.shape == (4, 3) and len(np.unique(rows.numpy())) == 12
 
 
@@ -76,24 +90,36 @@ VALUE = np.array([[3.0, 0.5, 0.2], [0.5, 4.0, 0.1], [0.2, 0.1, 1.5]])
 
 @pytest.mark.parametrize("df", [2.5, 4.0, 9.0])
 def test_wishart_against_scipy(df: float) -> None:
-    ours, theirs = D.Wishart(df, covariance_matrix=rl.tensor(SIGMA)), stats.wishart(df if df > 3 else 3, SIGMA)
+    ours, theirs = (
+        D.Wishart(df, covariance_matrix=rl.tensor(SIGMA)),
+        stats.wishart(df if df > 3 else 3, SIGMA),
+    )
     if df > 3:
-        np.testing.assert_allclose(ours.log_prob(rl.tensor(VALUE)).item(), theirs.logpdf(VALUE), rtol=1e-12)
+        np.testing.assert_allclose(
+            ours.log_prob(rl.tensor(VALUE)).item(), theirs.logpdf(VALUE), rtol=1e-12
+        )
         np.testing.assert_allclose(ours.entropy().item(), theirs.entropy(), rtol=1e-12)
         np.testing.assert_allclose(ours.variance.numpy(), theirs.var(), rtol=1e-12)
     np.testing.assert_allclose(ours.mean.numpy(), df * SIGMA, rtol=1e-12)
     want = (df - 4) * SIGMA if df > 4 else np.full((3, 3), np.nan)
     np.testing.assert_allclose(ours.mode.numpy(), want, rtol=1e-12)
     lower = rl.tensor(np.linalg.cholesky(SIGMA))
-    for other in (D.Wishart(df, scale_tril=lower), D.Wishart(df, precision_matrix=rl.tensor(np.linalg.inv(SIGMA)))):
-        np.testing.assert_allclose(other.log_prob(rl.tensor(VALUE)).item(), ours.log_prob(rl.tensor(VALUE)).item())
+    for other in (
+        D.Wishart(df, scale_tril=lower),
+        D.Wishart(df, precision_matrix=rl.tensor(np.linalg.inv(SIGMA))),
+    ):
+        np.testing.assert_allclose(
+            other.log_prob(rl.tensor(VALUE)).item(), ours.log_prob(rl.tensor(VALUE)).item()
+        )
         np.testing.assert_allclose(other.covariance_matrix.numpy(), SIGMA, rtol=1e-12)
         np.testing.assert_allclose(other.precision_matrix.numpy(), np.linalg.inv(SIGMA), rtol=1e-12)
 
 
 def test_wishart_samples(device: str) -> None:
     rl.manual_seed(2)
-    made = D.Wishart(rl.tensor([3.5, 8.0], device=device), rl.tensor(SIGMA.astype("float32"), device=device))
+    made = D.Wishart(
+        rl.tensor([3.5, 8.0], device=device), rl.tensor(SIGMA.astype("float32"), device=device)
+    )
     x = made.sample((4000,))
     assert x.shape == (4000, 2, 3, 3)
     values = x.cpu().numpy()
@@ -107,8 +133,12 @@ def test_wishart_samples(device: str) -> None:
 def test_wishart_gradients_and_bad_input() -> None:
     df, lower = one(5.0).requires_grad_(), rl.tensor(np.linalg.cholesky(SIGMA)).requires_grad_()
     value = rl.tensor(VALUE)
-    assert rl.autograd.gradcheck(lambda a, b: D.Wishart(a, scale_tril=b.tril()).log_prob(value), (df, lower))
-    assert rl.autograd.gradcheck(lambda a, b: D.Wishart(a, scale_tril=b.tril()).entropy(), (df, lower))
+    assert rl.autograd.gradcheck(
+        lambda a, b: D.Wishart(a, scale_tril=b.tril()).log_prob(value), (df, lower)
+    )
+    assert rl.autograd.gradcheck(
+        lambda a, b: D.Wishart(a, scale_tril=b.tril()).entropy(), (df, lower)
+    )
 
     def drawn(b: Any) -> Any:
         rl.manual_seed(3)
@@ -116,7 +146,9 @@ def test_wishart_gradients_and_bad_input() -> None:
 
     assert rl.autograd.gradcheck(drawn, (lower,))
     # By df the gradient is that of numbers of the same rank: right in the mean, of which the derivative is known.
-    (g,) = rl.autograd.grad(D.Wishart(df, scale_tril=lower.detach()).rsample((4000,)).logdet().mean(), df)
+    (g,) = rl.autograd.grad(
+        D.Wishart(df, scale_tril=lower.detach()).rsample((4000,)).logdet().mean(), df
+    )
     want = 0.5 * sum(float(rl.polygamma(1, one((5.0 - i) / 2))) for i in range(3))
     assert abs(g.item() - want) < 0.05
     with pytest.raises(ValueError, match="above 2"):
@@ -168,8 +200,15 @@ def test_divergence_by_quadrature(p: str, q: str) -> None:
     first, second = P[p], Q[q]
     found = D.kl_divergence(first, second).item()
     low, high = ENDS.get(p, (-15, 40))
-    inside = {"Beta": (0, 1), "ContinuousBernoulli": (0, 1), "Uniform": (-0.2, 1.3), "Pareto": (0.5, math.inf)}
-    least, most = inside.get(q, (0, math.inf) if q in ("Exponential", "Gamma") else (-math.inf, math.inf))
+    inside = {
+        "Beta": (0, 1),
+        "ContinuousBernoulli": (0, 1),
+        "Uniform": (-0.2, 1.3),
+        "Pareto": (0.5, math.inf),
+    }
+    least, most = inside.get(
+        q, (0, math.inf) if q in ("Exponential", "Gamma") else (-math.inf, math.inf)
+    )
     if low < least or high > most:
         assert found == math.inf
         return
@@ -190,28 +229,45 @@ def test_divergences_of_counts() -> None:
     want = p * math.log(p) + (1 - p) * math.log(1 - p) - (p * math.log(rate) - rate)
     assert abs(D.kl_divergence(D.Bernoulli(one(p)), D.Poisson(one(rate))).item() - want) < 1e-12
     assert D.kl_divergence(D.Poisson(one(1.0)), D.Bernoulli(one(0.5))).item() == math.inf
-    assert D.kl_divergence(D.Poisson(t(1.0, 2.0)), D.Binomial(3, one(0.5))).tolist() == [math.inf] * 2
-    assert D.kl_divergence(D.Normal(one(0.0), one(1.0)), D.Uniform(t(0.0, 1.0), t(2.0, 3.0))).shape == (2,)
+    assert (
+        D.kl_divergence(D.Poisson(t(1.0, 2.0)), D.Binomial(3, one(0.5))).tolist() == [math.inf] * 2
+    )
+    assert D.kl_divergence(
+        D.Normal(one(0.0), one(1.0)), D.Uniform(t(0.0, 1.0), t(2.0, 3.0))
+    ).shape == (2,)
 
 
 def test_divergences_at_the_edges_of_supports() -> None:
-    outside = D.kl_divergence(D.Uniform(t(-0.1, 0.0, 0.2), t(0.5, 1.0, 1.1)), D.Beta(one(2.0), one(2.0)))
+    outside = D.kl_divergence(
+        D.Uniform(t(-0.1, 0.0, 0.2), t(0.5, 1.0, 1.1)), D.Beta(one(2.0), one(2.0))
+    )
     assert outside[0].item() == outside[2].item() == math.inf and math.isfinite(outside[1].item())
     assert D.kl_divergence(D.Beta(one(1.0), one(1.0)), D.Uniform(one(0.0), one(1.0))).item() == 0
-    assert abs(D.kl_divergence(D.ContinuousBernoulli(one(0.5)), D.Uniform(one(0.0), one(1.0))).item()) < 1e-12
+    assert (
+        abs(D.kl_divergence(D.ContinuousBernoulli(one(0.5)), D.Uniform(one(0.0), one(1.0))).item())
+        < 1e-12
+    )
     assert D.kl_divergence(D.Pareto(one(1.0), one(0.9)), D.Exponential(one(1.0))).item() == math.inf
 
 
 def test_divergences_of_normal_vectors() -> None:
     rng = np.random.default_rng(0)
     factor, diagonal = rng.normal(size=(2, 4, 2)), rng.uniform(0.5, 2, (2, 4))
-    low = D.LowRankMultivariateNormal(rl.tensor(rng.normal(size=4)), rl.tensor(factor), rl.tensor(diagonal))
+    low = D.LowRankMultivariateNormal(
+        rl.tensor(rng.normal(size=4)), rl.tensor(factor), rl.tensor(diagonal)
+    )
     root = rng.normal(size=(4, 4))
     full = D.MultivariateNormal(rl.tensor(rng.normal(size=4)), rl.tensor(root @ root.T + np.eye(4)))
     same = D.MultivariateNormal(low.loc, low.covariance_matrix)
-    for p, q, plain in ((low, full, (same, full)), (full, low, (full, same)), (low, low.expand((3, 2)), (same, same))):
+    for p, q, plain in (
+        (low, full, (same, full)),
+        (full, low, (full, same)),
+        (low, low.expand((3, 2)), (same, same)),
+    ):
         found = D.kl_divergence(p, q).numpy()
-        np.testing.assert_allclose(found, np.broadcast_to(D.kl_divergence(*plain).numpy(), found.shape), atol=1e-12)
+        np.testing.assert_allclose(
+            found, np.broadcast_to(D.kl_divergence(*plain).numpy(), found.shape), atol=1e-12
+        )
 
 
 def test_divergences_within_a_family() -> None:

@@ -17,7 +17,11 @@ def t(*values: float) -> rl.Tensor:
 
 
 SCALAR = {
-    "LogNormal": (D.LogNormal(t(0, 1), t(1, 0.5)), stats.lognorm([1, 0.5], 0, np.exp([0, 1])), [0.5, 2.0]),
+    "LogNormal": (
+        D.LogNormal(t(0, 1), t(1, 0.5)),
+        stats.lognorm([1, 0.5], 0, np.exp([0, 1])),
+        [0.5, 2.0],
+    ),
     "HalfNormal": (D.HalfNormal(t(1, 3)), stats.halfnorm(0, [1, 3]), [0.5, 2.0]),
     "HalfCauchy": (D.HalfCauchy(t(1, 3)), stats.halfcauchy(0, [1, 3]), [0.5, 2.0]),
     "Gumbel": (D.Gumbel(t(0, 2), t(1, 3)), stats.gumbel_r([0, 2], [1, 3]), [-0.5, 2.0]),
@@ -43,7 +47,9 @@ def test_a_number_transformed(name):
         assert stats.kstest(drawn[:, k], cdf).pvalue > 1e-3
     wide = ours.expand((3, 2))
     assert wide.sample((4,)).shape == (4, 3, 2)
-    np.testing.assert_allclose(wide.log_prob(t(*points)).numpy()[1], theirs.logpdf(points), rtol=1e-9)
+    np.testing.assert_allclose(
+        wide.log_prob(t(*points)).numpy()[1], theirs.logpdf(points), rtol=1e-9
+    )
 
 
 def grid(d, n: int = 4001) -> tuple[np.ndarray, np.ndarray]:
@@ -65,8 +71,12 @@ def test_a_number_between_0_and_1(d):
     assert integrate.simpson(density, x=x) == pytest.approx(1, rel=1e-4)
     mean = integrate.simpson(density * x, x=x)
     assert d.mean.item() == pytest.approx(mean, rel=1e-4)
-    assert d.variance.item() == pytest.approx(integrate.simpson(density * (x - mean) ** 2, x=x), rel=1e-3)
-    assert d.entropy().item() == pytest.approx(-integrate.simpson(density * np.log(density + 1e-300), x=x), abs=1e-3)
+    assert d.variance.item() == pytest.approx(
+        integrate.simpson(density * (x - mean) ** 2, x=x), rel=1e-3
+    )
+    assert d.entropy().item() == pytest.approx(
+        -integrate.simpson(density * np.log(density + 1e-300), x=x), abs=1e-3
+    )
     rl.manual_seed(2)
     drawn = d.rsample((20_000,)).numpy()
     assert drawn.mean() == pytest.approx(mean, abs=0.01)
@@ -81,11 +91,14 @@ def test_relaxed_truth_values_and_classes():
     assert drawn.mean() == pytest.approx(integrate.simpson(density * x, x=x), abs=0.02)
     one = D.RelaxedOneHotCategorical(rl.tensor(0.7, dtype=F64), probs=t(0.3, 0.7))
     # Of two classes the first is a relaxed truth value.
-    np.testing.assert_allclose(one.log_prob(t(0.4, 0.6)).item(), d.log_prob(t(0.4)).item(), rtol=1e-6)
+    np.testing.assert_allclose(
+        one.log_prob(t(0.4, 0.6)).item(), d.log_prob(t(0.4)).item(), rtol=1e-6
+    )
     assert one.rsample((5,)).sum(-1).tolist() == pytest.approx([1.0] * 5)
     logits = rl.zeros(3, requires_grad=True)
     (
-        D.RelaxedOneHotCategorical(rl.tensor(0.5), logits=logits).rsample((9,)) * rl.tensor([1.0, 2.0, 3.0])
+        D.RelaxedOneHotCategorical(rl.tensor(0.5), logits=logits).rsample((9,))
+        * rl.tensor([1.0, 2.0, 3.0])
     ).sum().backward()
     assert logits.grad.abs().sum().item() > 0
 
@@ -116,7 +129,9 @@ def test_multivariate_normal():
     factor, diagonal = rl.tensor(a[:, :2].copy()), t(1, 2, 3)
     low = D.LowRankMultivariateNormal(rl.tensor(mean), factor, diagonal)
     full = D.MultivariateNormal(rl.tensor(mean), low.covariance_matrix)
-    np.testing.assert_allclose(low.log_prob(rl.tensor(x)).numpy(), full.log_prob(rl.tensor(x)).numpy(), rtol=1e-9)
+    np.testing.assert_allclose(
+        low.log_prob(rl.tensor(x)).numpy(), full.log_prob(rl.tensor(x)).numpy(), rtol=1e-9
+    )
     assert low.entropy().item() == pytest.approx(full.entropy().item())
     assert low.expand((2,)).rsample((4,)).shape == (4, 2, 3)
 
@@ -124,18 +139,24 @@ def test_multivariate_normal():
 def test_independent_and_mixture():
     d = D.Independent(D.Normal(rl.zeros(4, 3, dtype=F64), 1.0), 1)
     assert (d.batch_shape, d.event_shape) == ((4,), (3,))
-    assert d.log_prob(rl.zeros(4, 3, dtype=F64)).tolist() == pytest.approx([3 * stats.norm.logpdf(0)] * 4)
+    assert d.log_prob(rl.zeros(4, 3, dtype=F64)).tolist() == pytest.approx(
+        [3 * stats.norm.logpdf(0)] * 4
+    )
     assert d.expand((2, 4)).entropy().shape == (2, 4)
     mixture = D.MixtureSameFamily(D.Categorical(t(0.3, 0.7)), D.Normal(t(-1, 2), t(0.5, 1)))
     x = np.linspace(-8, 8, 2001)
     density = mixture.log_prob(rl.tensor(x)).exp().numpy()
     assert integrate.simpson(density, x=x) == pytest.approx(1)
     assert mixture.mean.item() == pytest.approx(1.1)
-    assert mixture.variance.item() == pytest.approx(integrate.simpson(density * (x - 1.1) ** 2, x=x))
+    assert mixture.variance.item() == pytest.approx(
+        integrate.simpson(density * (x - 1.1) ** 2, x=x)
+    )
     rl.manual_seed(6)
     drawn = mixture.sample((4000,)).numpy()
     assert stats.kstest(drawn, lambda v: mixture.cdf(rl.tensor(v)).numpy()).pvalue > 1e-3
-    vectors = D.MixtureSameFamily(D.Categorical(rl.ones(2)), D.Independent(D.Normal(rl.zeros(5, 2, 3), 1.0), 1))
+    vectors = D.MixtureSameFamily(
+        D.Categorical(rl.ones(2)), D.Independent(D.Normal(rl.zeros(5, 2, 3), 1.0), 1)
+    )
     assert vectors.sample((7,)).shape == (7, 5, 3)
     assert vectors.log_prob(rl.zeros(5, 3)).shape == (5,)
     assert mixture.expand((6,)).sample((2,)).shape == (2, 6)
@@ -161,7 +182,9 @@ def test_transforms_turn_round_and_say_how_they_stretch(transform):
     (slope,) = rl.autograd.grad(y.sum(), x)
     stretch = transform.log_abs_det_jacobian(x, y).detach().numpy()
     np.testing.assert_allclose(stretch, np.log(np.abs(slope.numpy())), rtol=1e-7, atol=1e-9)
-    np.testing.assert_allclose(transform.inv.log_abs_det_jacobian(y, x).detach().numpy(), -stretch, rtol=1e-7)
+    np.testing.assert_allclose(
+        transform.inv.log_abs_det_jacobian(y, x).detach().numpy(), -stretch, rtol=1e-7
+    )
 
 
 def test_sticks_are_broken_and_mended():
@@ -175,7 +198,9 @@ def test_sticks_are_broken_and_mended():
         h = rl.zeros(3, dtype=F64)
         h[k] = 1e-6
         rows.append(((s(x + h) - s(x - h)) / 2e-6)[:3].numpy())
-    np.testing.assert_allclose(s.log_abs_det_jacobian(x, y).item(), np.linalg.slogdet(np.array(rows))[1], rtol=1e-6)
+    np.testing.assert_allclose(
+        s.log_abs_det_jacobian(x, y).item(), np.linalg.slogdet(np.array(rows))[1], rtol=1e-6
+    )
     d = D.LogisticNormal(rl.zeros(3, dtype=F64), 1.0)
     assert (d.event_shape, d.sample((5,)).shape, d.log_prob(y).shape) == ((4,), (5, 4), ())
     with pytest.raises(NotImplementedError):
@@ -234,7 +259,11 @@ def test_divergences_are_the_integrals_they_stand_for(pair):
 )
 def test_divergences_of_counts_are_sums(pair):
     p, q = pair
-    values = p.enumerate_support(expand=False) if p.has_enumerate_support else rl.arange(150, dtype=F64).reshape(-1, 1)
+    values = (
+        p.enumerate_support(expand=False)
+        if p.has_enumerate_support
+        else rl.arange(150, dtype=F64).reshape(-1, 1)
+    )
     log_p = p.log_prob(values)
     want = (log_p.exp() * (log_p - q.log_prob(values))).sum().item()
     assert D.kl_divergence(p, q).sum().item() == pytest.approx(want, rel=1e-6)

@@ -18,21 +18,49 @@ def t(*values: float) -> rl.Tensor:
 
 # name: (ours, SciPy's at the same three places, points)
 REAL = {
-    "Normal": (D.Normal(t(0, 1, -2), t(1, 0.5, 3)), stats.norm([0, 1, -2], [1, 0.5, 3]), [-3.0, 0.4, 2.0]),
-    "Uniform": (D.Uniform(t(0, -1, 2), t(1, 3, 2.5)), stats.uniform([0, -1, 2], [1, 4, 0.5]), [0.3, 0.5, 2.25]),
+    "Normal": (
+        D.Normal(t(0, 1, -2), t(1, 0.5, 3)),
+        stats.norm([0, 1, -2], [1, 0.5, 3]),
+        [-3.0, 0.4, 2.0],
+    ),
+    "Uniform": (
+        D.Uniform(t(0, -1, 2), t(1, 3, 2.5)),
+        stats.uniform([0, -1, 2], [1, 4, 0.5]),
+        [0.3, 0.5, 2.25],
+    ),
     "Exponential": (D.Exponential(t(0.5, 1, 4)), stats.expon(0, [2, 1, 0.25]), [0.2, 1.0, 3.0]),
-    "Laplace": (D.Laplace(t(0, 1, -2), t(1, 0.5, 3)), stats.laplace([0, 1, -2], [1, 0.5, 3]), [-3.0, 0.4, 2.0]),
-    "Cauchy": (D.Cauchy(t(0, 1, -2), t(1, 0.5, 3)), stats.cauchy([0, 1, -2], [1, 0.5, 3]), [-3.0, 0.4, 2.0]),
-    "Gamma": (D.Gamma(t(0.4, 1, 9), t(1, 2, 0.5)), stats.gamma([0.4, 1, 9], 0, [1, 0.5, 2]), [0.2, 1.0, 12.0]),
+    "Laplace": (
+        D.Laplace(t(0, 1, -2), t(1, 0.5, 3)),
+        stats.laplace([0, 1, -2], [1, 0.5, 3]),
+        [-3.0, 0.4, 2.0],
+    ),
+    "Cauchy": (
+        D.Cauchy(t(0, 1, -2), t(1, 0.5, 3)),
+        stats.cauchy([0, 1, -2], [1, 0.5, 3]),
+        [-3.0, 0.4, 2.0],
+    ),
+    "Gamma": (
+        D.Gamma(t(0.4, 1, 9), t(1, 2, 0.5)),
+        stats.gamma([0.4, 1, 9], 0, [1, 0.5, 2]),
+        [0.2, 1.0, 12.0],
+    ),
     "Chi2": (D.Chi2(t(1, 3, 8)), stats.chi2([1, 3, 8]), [0.2, 1.0, 12.0]),
-    "InverseGamma": (D.InverseGamma(t(3, 4, 9), t(1, 2, 0.5)), stats.invgamma([3, 4, 9], 0, [1, 2, 0.5]), [0.2, 1, 3]),
+    "InverseGamma": (
+        D.InverseGamma(t(3, 4, 9), t(1, 2, 0.5)),
+        stats.invgamma([3, 4, 9], 0, [1, 2, 0.5]),
+        [0.2, 1, 3],
+    ),
     "Beta": (D.Beta(t(0.4, 1, 9), t(2, 1, 3)), stats.beta([0.4, 1, 9], [2, 1, 3]), [0.1, 0.5, 0.8]),
     "StudentT": (
         D.StudentT(t(3, 5, 30), t(0, 1, 2), t(1, 2, 3)),
         stats.t([3, 5, 30], [0, 1, 2], [1, 2, 3]),
         [-3, 0, 2],
     ),
-    "FisherSnedecor": (D.FisherSnedecor(t(3, 5, 9), t(5, 6, 30)), stats.f([3, 5, 9], [5, 6, 30]), [0.2, 1.0, 3.0]),
+    "FisherSnedecor": (
+        D.FisherSnedecor(t(3, 5, 9), t(5, 6, 30)),
+        stats.f([3, 5, 9], [5, 6, 30]),
+        [0.2, 1.0, 3.0],
+    ),
 }
 WHOLE = {
     "Bernoulli": (D.Bernoulli(t(0.2, 0.5, 0.9)), stats.bernoulli([0.2, 0.5, 0.9]), [0, 1, 1]),
@@ -62,7 +90,9 @@ def test_log_prob_and_moments(name):
     assert ours.event_shape == ()
 
 
-@pytest.mark.parametrize("name", [n for n in ALL if n not in ("FisherSnedecor", "NegativeBinomial", "Poisson")])
+@pytest.mark.parametrize(
+    "name", [n for n in ALL if n not in ("FisherSnedecor", "NegativeBinomial", "Poisson")]
+)
 def test_entropy(name):
     ours, theirs, _ = ALL[name]
     np.testing.assert_allclose(ours.entropy().numpy(), theirs.entropy(), rtol=1e-7, atol=1e-9)
@@ -71,15 +101,21 @@ def test_entropy(name):
 @pytest.mark.parametrize("name", ["Gamma", "Chi2", "InverseGamma"])
 def test_cdf_of_gamma_numbers(name):
     ours, theirs, points = REAL[name]
-    np.testing.assert_allclose(ours.cdf(t(*points)).numpy(), theirs.cdf(points), rtol=1e-7, atol=1e-12)
+    np.testing.assert_allclose(
+        ours.cdf(t(*points)).numpy(), theirs.cdf(points), rtol=1e-7, atol=1e-12
+    )
 
 
 @pytest.mark.parametrize("name", ["Normal", "Uniform", "Exponential", "Laplace", "Cauchy"])
 def test_cdf_and_its_inverse(name):
     ours, theirs, points = REAL[name]
-    np.testing.assert_allclose(ours.cdf(t(*points)).numpy(), theirs.cdf(points), rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(
+        ours.cdf(t(*points)).numpy(), theirs.cdf(points), rtol=1e-9, atol=1e-12
+    )
     u = t(0.1, 0.5, 0.97)
-    np.testing.assert_allclose(ours.icdf(u).numpy(), theirs.ppf([0.1, 0.5, 0.97]), rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(
+        ours.icdf(u).numpy(), theirs.ppf([0.1, 0.5, 0.97]), rtol=1e-9, atol=1e-12
+    )
 
 
 @pytest.mark.parametrize("name", REAL)
@@ -100,7 +136,9 @@ def test_samples_of_a_whole_number(name):
     rl.manual_seed(8)
     n = 20_000
     drawn = ours.sample((n,)).numpy()
-    np.testing.assert_array_less(np.abs(drawn.mean(0) - theirs.mean()), 4.5 * theirs.std() / np.sqrt(n))
+    np.testing.assert_array_less(
+        np.abs(drawn.mean(0) - theirs.mean()), 4.5 * theirs.std() / np.sqrt(n)
+    )
     np.testing.assert_allclose(drawn.var(0), theirs.var(), rtol=0.1)
 
 
@@ -128,7 +166,9 @@ def test_the_gradient_of_a_mean_of_samples(name):
     type(ours)(*exact).mean.sum().backward()
     for g, p, leaf in zip(got, exact, leaves, strict=True):
         want = p.grad.numpy() if p.grad is not None else np.zeros(3)
-        np.testing.assert_allclose(g, want, atol=0.06 + 0.06 * np.abs(want).max(), err_msg=str(leaf))
+        np.testing.assert_allclose(
+            g, want, atol=0.06 + 0.06 * np.abs(want).max(), err_msg=str(leaf)
+        )
 
 
 def test_categorical():
@@ -136,7 +176,9 @@ def test_categorical():
     d = D.Categorical(rl.tensor(p * 4))
     np.testing.assert_allclose(d.probs.numpy(), p)
     np.testing.assert_allclose(d.log_prob(rl.tensor([2, 1])).numpy(), np.log([0.5, 0.9]))
-    np.testing.assert_allclose(d.log_prob(rl.tensor([[1], [2]])).exp().numpy(), [[0.3, 0.9], [0.5, 0.1]])
+    np.testing.assert_allclose(
+        d.log_prob(rl.tensor([[1], [2]])).exp().numpy(), [[0.3, 0.9], [0.5, 0.1]]
+    )
     np.testing.assert_allclose(d.entropy().numpy(), stats.entropy(p, axis=1), rtol=1e-6)
     assert d.mode.tolist() == [2, 1]
     rl.manual_seed(3)
@@ -174,7 +216,11 @@ def test_dirichlet():
     assert d.entropy().item() == pytest.approx(theirs.entropy())
     np.testing.assert_allclose(d.mean.numpy(), theirs.mean())
     np.testing.assert_allclose(d.variance.numpy(), theirs.var())
-    assert (d.batch_shape, d.event_shape, d.expand((4,)).rsample((2,)).shape) == ((), (3,), (2, 4, 3))
+    assert (d.batch_shape, d.event_shape, d.expand((4,)).rsample((2,)).shape) == (
+        (),
+        (3,),
+        (2, 4, 3),
+    )
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,8 @@ from pathlib import Path
 from rushlight.devices.cuda.driver import address_of
 from rushlight.devices.cuda.grid import SCRATCH_SLOTS, TICKETS, rule_of
 from rushlight.devices.cuda.stub import Arguments, Driver, make_launcher
-from rushlight.devices.protocol import Launch
-from rushlight.emit.cuda import emit, entry_name
+from rushlight.devices.shared.protocol import Launch
+from rushlight.emit.cuda.kernels import emit, entry_name
 from rushlight.kernel.interpret import signature
 from rushlight.kernel.shapes import Gather, Kernel, Map, Rowwise, Scatter
 
@@ -136,9 +136,20 @@ class Emulator:
 
     def build(self, kernel: Kernel) -> Launch:
         self.count += 1
-        source, library = self.folder / f"kernel{self.count}.cpp", self.folder / f"kernel{self.count}.so"
+        source, library = (
+            self.folder / f"kernel{self.count}.cpp",
+            self.folder / f"kernel{self.count}.so",
+        )
         source.write_text(BEFORE + emit(kernel) + AFTER.replace("ENTRY", entry_name(kernel)))
-        flags = ["-std=c++17", "-O1", "-ffp-contract=off", "-shared", "-fPIC", "-w", "-fno-strict-aliasing"]
+        flags = [
+            "-std=c++17",
+            "-O1",
+            "-ffp-contract=off",
+            "-shared",
+            "-fPIC",
+            "-w",
+            "-fno-strict-aliasing",
+        ]
         subprocess.run(["g++", *flags, "-o", library, source], check=True)
         loaded = ctypes.CDLL(str(library))
         driver = Driver(address_of(loaded, "launch"), address_of(loaded, "bind"), 0, 0)
@@ -146,6 +157,8 @@ class Emulator:
         whole = shape.addresses + shape.sizes + sum(shape.strides)
         params = kernel.params if isinstance(kernel, Map | Rowwise) else ()
         arguments = Arguments(whole, range(shape.addresses, shape.addresses + shape.sizes), params)
-        key, rule = rule_of(kernel, (ctypes.addressof(self.scratch), ctypes.addressof(self.tickets)))
+        key, rule = rule_of(
+            kernel, (ctypes.addressof(self.scratch), ctypes.addressof(self.tickets))
+        )
         flag = ctypes.addressof(self.indexed) if isinstance(kernel, Gather | Scatter) else 0
         return make_launcher(1, arguments, key, rule, driver, flag)

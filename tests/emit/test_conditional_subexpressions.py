@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import rushlight as rl
-from rushlight.emit import llvm
+from rushlight.emit.llvm import kernels
 from rushlight.kernel.shapes import Map
 from rushlight.scalar import build as s
 from rushlight.scalar.ir import arg, const
@@ -40,11 +40,15 @@ def _text(choose) -> str:
     near = x < 1.0
     first, second = seldom(near, _double, x)
     body = choose(x, near, first, second)
-    return llvm.emit(Map((rl.float32,), (rl.float32,), (), (body,), 0, ("1", "1")))
+    return kernels.emit(Map((rl.float32,), (rl.float32,), (), (body,), 0, ("1", "1")))
 
 
 def test_it_is_called_under_a_branch() -> None:
-    text = _text(lambda x, near, first, second: s.where(near, x, first) - s.where(near, const(2.0, rl.float32), second))
+    text = _text(
+        lambda x, near, first, second: (
+            s.where(near, x, first) - s.where(near, const(2.0, rl.float32), second)
+        )
+    )
     assert text.count("_double float32") >= 2 and "!prof" in text
 
 

@@ -1,6 +1,6 @@
 """The CUDA emitter and launcher without a GPU: golden text, nvcc, the emulation, and a fake driver."""
 
-from __future__ import annotations
+from __future__ import annotations  # noqa: I001
 
 import ctypes
 import shutil
@@ -12,13 +12,22 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rushlight.core.dtypes import bool_, compute_type, float16, float32, float64, int32, int64, uint32
+from rushlight.core.dtypes import (
+    bool_,
+    compute_type,
+    float16,
+    float32,
+    float64,
+    int32,
+    int64,
+    uint32,
+)
 from rushlight.core.errors import DeviceError, DeviceUnavailable
-from rushlight.devices.allocator import Pool
+from rushlight.devices.shared.allocator import Pool
 from rushlight.devices.cuda import driver, gemm, grid, open_device
 from rushlight.devices.cuda.stub import Arguments, Driver, make_caller, make_launcher
 from rushlight.devices.reference import ReferenceDevice, view_memory
-from rushlight.emit.cuda import emit
+from rushlight.emit.cuda.kernels import emit
 from rushlight.kernel.shapes import Contract, Gather, Map, Scatter
 from rushlight.scalar import build as s
 from rushlight.scalar.ir import arg, index, param
@@ -29,8 +38,12 @@ GOLDEN = Path(__file__).parents[1] / "golden"
 X, Y = arg(0, float32), arg(1, float32)
 
 KERNELS = {
-    "map_flat": Map((float32,), (float32, float32), (float32,), (X + Y * param(0, float32),), 0, ("1", "1", "0")),
-    "map_strided": Map((float16,), (float16, bool_), (), (s.where(arg(1, bool_), X, -X),), 2, ("1", "n", "1")),
+    "map_flat": Map(
+        (float32,), (float32, float32), (float32,), (X + Y * param(0, float32),), 0, ("1", "1", "0")
+    ),
+    "map_strided": Map(
+        (float16,), (float16, bool_), (), (s.where(arg(1, bool_), X, -X),), 2, ("1", "n", "1")
+    ),
     "rowwise_axis": cases.softmax(float32, "axis", ("1", "1")),
     "rowwise_columns": cases.fold("sum", float32, "inner"),
     "map_watched": Map((float16,), (float32, float32), (), (X / Y,), 0, ("1", "1", "0"), (0, 1)),
@@ -106,7 +119,9 @@ def launched(build: Callable, case: cases.Case) -> tuple[list[np.ndarray], int]:
     """The buffers after the launch, and the status word. Memory is the host's."""
     buffers = [b.copy() for b in case.buffers]
     status = np.zeros(1, np.int32)
-    build(case.kernel)(*cases.numbers_of(case, [b.ctypes.data for b in buffers], status.ctypes.data))
+    build(case.kernel)(
+        *cases.numbers_of(case, [b.ctypes.data for b in buffers], status.ctypes.data)
+    )
     return buffers, int(status[0])
 
 
@@ -137,7 +152,9 @@ def test_emulated_kernels_agree_with_the_reference(emulated: Callable):
 
 
 @pytest.mark.parametrize("vector, shape", [("axis", (2, 40000, 1)), ("inner", (1, 5000, 40))])
-def test_splitting_keeps_the_bits(emulated: Callable, monkeypatch, tmp_path: Path, vector: str, shape):
+def test_splitting_keeps_the_bits(
+    emulated: Callable, monkeypatch, tmp_path: Path, vector: str, shape
+):
     rng = np.random.default_rng(3)
     case = cases.one_row_case(rng, "sum", cases.fold("sum", float32, vector), shape)
     split, _ = launched(emulated, case)
@@ -147,7 +164,9 @@ def test_splitting_keeps_the_bits(emulated: Callable, monkeypatch, tmp_path: Pat
 
 
 def test_emulated_softmax(emulated: Callable):
-    case = cases.one_row_case(np.random.default_rng(1), "softmax", KERNELS["rowwise_axis"], (3, 1500, 1), tolerance=40)
+    case = cases.one_row_case(
+        np.random.default_rng(1), "softmax", KERNELS["rowwise_axis"], (3, 1500, 1), tolerance=40
+    )
     want, _ = launched(ReferenceDevice().build, case)
     got, _ = launched(emulated, case)
     assert cases.differs(case, 0, got[0], want[0]) is None
@@ -190,7 +209,9 @@ class FakeDriver:
         self.count = whole + len(params)
         addresses = [ctypes.cast(f, ctypes.c_void_p).value for f in (self.launch, self.bind)]
         own = Driver(*addresses, 0xC0, 0x57)
-        return make_launcher(0x1234, Arguments(whole, sizes, params), ("test", id(self)), rule, own, flag)
+        return make_launcher(
+            0x1234, Arguments(whole, sizes, params), ("test", id(self)), rule, own, flag
+        )
 
 
 def flat_rule(chunk: int):
@@ -218,7 +239,8 @@ def test_launcher_packs_every_type():
 
 
 @pytest.mark.parametrize(
-    "numbers", [(None, 1, 2, 3, 0.5), (1, 2, 3, 4.0, 0.5), (1, 2, 3, 4, "x"), (1, 2, 3), (1,) * 6, ()]
+    "numbers",
+    [(None, 1, 2, 3, 0.5), (1, 2, 3, 4.0, 0.5), (1, 2, 3, 4, "x"), (1, 2, 3), (1,) * 6, ()],
 )
 def test_launcher_refuses_what_is_no_number(numbers: tuple):
     fake = FakeDriver()
@@ -289,7 +311,28 @@ class FakeCublas:
     def handle(self) -> int:
         return 0
 
-    def one(self, handle, ta, tb, m, n, k, alpha, a, _a, lda, b, _b, ldb, beta, c, _c, ldc, compute, algorithm) -> int:
+    def one(
+        self,
+        handle,
+        ta,
+        tb,
+        m,
+        n,
+        k,
+        alpha,
+        a,
+        _a,
+        lda,
+        b,
+        _b,
+        ldb,
+        beta,
+        c,
+        _c,
+        ldc,
+        compute,
+        algorithm,
+    ) -> int:
         self.products += 1
         left = _columns(a, *((k, m) if ta else (m, k)), lda)
         right = _columns(b, *((n, k) if tb else (k, n)), ldb)
@@ -298,7 +341,29 @@ class FakeCublas:
         return 0
 
     def many(
-        self, handle, ta, tb, m, n, k, alpha, a, ka, lda, sa, b, kb, ldb, sb, beta, c, kc, ldc, sc, batch, *rest
+        self,
+        handle,
+        ta,
+        tb,
+        m,
+        n,
+        k,
+        alpha,
+        a,
+        ka,
+        lda,
+        sa,
+        b,
+        kb,
+        ldb,
+        sb,
+        beta,
+        c,
+        kc,
+        ldc,
+        sc,
+        batch,
+        *rest,
     ) -> int:
         size = float64.itemsize
         for i in range(batch):
@@ -451,4 +516,6 @@ def test_missing_gpu_says_so(monkeypatch):
 
 
 def test_random_words_need_no_header():
-    assert "#include" not in emit(Map((float32,), (), (int64,), (s.cast(index(), float32),), 0, ("1",)))
+    assert "#include" not in emit(
+        Map((float32,), (), (int64,), (s.cast(index(), float32),), 0, ("1",))
+    )

@@ -8,8 +8,8 @@ import pytest
 from rushlight import scalar as s
 from rushlight.core.dtypes import ALL, FLOAT, INTEGER, compute_type, float32, float64, int64
 from rushlight.devices.cpu import native
-from rushlight.emit import llvm
-from rushlight.emit.llvm_rowwise import plan
+from rushlight.emit.llvm import kernels as llvm
+from rushlight.emit.llvm.rowwise import plan
 from rushlight.kernel.interpret import signature
 from rushlight.kernel.shapes import SCATTERS, Contract, Gather, Map, Reduce, Rowwise, Scatter
 from rushlight.scalar.philox import normal
@@ -31,15 +31,34 @@ def kernels():
     yield "add", ADD
     yield (
         "scaled",
-        Map((float32,), (float32, float32), (float32, int64), (X * Y + s.param(0, float32),), 0, ("1", "1", "0")),
+        Map(
+            (float32,),
+            (float32, float32),
+            (float32, int64),
+            (X * Y + s.param(0, float32),),
+            0,
+            ("1", "1", "0"),
+        ),
     )
     for op in (s.exp, s.log, s.sin, s.cos, s.tanh, s.erf):
         yield op.__name__, Map((float32,), (float32,), (), (op(X),), 0, ("1",) * 2)
-        yield f"{op.__name__} of float64", Map((float64,), (float64,), (), (op(s.arg(0, float64)),), 0, ("1",) * 2)
-    yield "normal", Map((float32,), (), (int64,), (normal(s.param(0, int64), s.index()),), 0, ("1",))
+        yield (
+            f"{op.__name__} of float64",
+            Map((float64,), (float64,), (), (op(s.arg(0, float64)),), 0, ("1",) * 2),
+        )
+    yield (
+        "normal",
+        Map((float32,), (), (int64,), (normal(s.param(0, int64), s.index()),), 0, ("1",)),
+    )
     for rank in (1, 2, 5):
-        yield f"strided {rank}", Map((float32,), (float32, float32), (), (X - Y,), rank, ("1", "n", "0"))
-        yield f"scattered {rank}", Map((float32,), (float32, float32), (), (X - Y,), rank, ("n", "n", "1"))
+        yield (
+            f"strided {rank}",
+            Map((float32,), (float32, float32), (), (X - Y,), rank, ("1", "n", "0")),
+        )
+        yield (
+            f"scattered {rank}",
+            Map((float32,), (float32, float32), (), (X - Y,), rank, ("n", "n", "1")),
+        )
     for dtype in ALL:
         body = s.arg(0, compute_type(dtype))
         yield f"copy {dtype.name}", Map((dtype,), (dtype,), (), (body,), 3, ("1", "n"))
@@ -51,7 +70,16 @@ def kernels():
             for kind in ("sum", "prod", "max", "min"):
                 yield (
                     f"{kind} {dtype.name} {vector}",
-                    Rowwise((dtype,), ("row",), (dtype,), (), (Reduce(kind, body),), (row,), vector, steps),
+                    Rowwise(
+                        (dtype,),
+                        ("row",),
+                        (dtype,),
+                        (),
+                        (Reduce(kind, body),),
+                        (row,),
+                        vector,
+                        steps,
+                    ),
                 )
     for dtype in (*FLOAT, *INTEGER):
         yield f"contract {dtype.name}", Contract(dtype, compute_type(dtype))
@@ -63,10 +91,16 @@ def kernels():
         yield f"watched map {watched}", replace(ADD, watched=watched)
         yield f"watched transposed map {watched}", Map(*TRANSPOSED, watched)
         for vector, steps in (("axis", ("1", "1")), ("inner", ("1", "1")), ("any", ("n", "n"))):
-            yield f"watched softmax {vector} {watched}", replace(SOFTMAX, vector=vector, steps=steps, watched=watched)
+            yield (
+                f"watched softmax {vector} {watched}",
+                replace(SOFTMAX, vector=vector, steps=steps, watched=watched),
+            )
         for dtype in FLOAT:
             body = s.arg(0, compute_type(dtype))
-            yield f"watched copy {dtype.name} {watched}", Map((dtype,), (dtype,), (), (body,), 3, ("1", "n"), watched)
+            yield (
+                f"watched copy {dtype.name} {watched}",
+                Map((dtype,), (dtype,), (), (body,), 3, ("1", "n"), watched),
+            )
     yield "scan log", scan_kernel("log", float32)
 
 
@@ -77,7 +111,9 @@ KERNELS = dict(kernels())
 def test_llvm_accepts_the_text(name):
     kernel = KERNELS[name]
     letters, watched = llvm.arguments(kernel), name.startswith("watched")
-    assert len(letters) == signature(kernel).total - watched  # the entry adds where a watched kernel tells
+    assert (
+        len(letters) == signature(kernel).total - watched
+    )  # the entry adds where a watched kernel tells
     native.optimised(llvm.emit(kernel))
 
 
@@ -95,7 +131,16 @@ def test_the_text_is_the_same_each_time(name):
 
 
 @pytest.mark.parametrize(
-    "name", ["add", "exp", "softmax axis", "softmax inner", "sum float32 axis", "scan sum float32", "copy bfloat16"]
+    "name",
+    [
+        "add",
+        "exp",
+        "softmax axis",
+        "softmax inner",
+        "sum float32 axis",
+        "scan sum float32",
+        "copy bfloat16",
+    ],
 )
 def test_wide_registers_are_used_where_there_are_any(name):
     if "+avx512f" not in native.machine().identity:
@@ -117,7 +162,9 @@ def test_no_function_is_called_for_elementary_functions():
     for name in ("exp", "log", "sin", "tanh", "erf", "normal"):
         outside = re.findall(r"declare .*@([\w.]+)\(", llvm.emit(KERNELS[name]))
         assert all(found.startswith("llvm.") for found in outside)
-        assert not any(found.startswith(("llvm.exp", "llvm.log", "llvm.sin", "llvm.cos")) for found in outside)
+        assert not any(
+            found.startswith(("llvm.exp", "llvm.log", "llvm.sin", "llvm.cos")) for found in outside
+        )
 
 
 def test_softmax_computes_each_exponential_once():

@@ -1,6 +1,6 @@
 """Long formulas on the CPU: what is written as calls has the bits of what is written out."""
 
-from __future__ import annotations
+from __future__ import annotations  # noqa: I001
 
 import ctypes
 import re
@@ -11,8 +11,8 @@ import pytest
 import rushlight as rl
 from rushlight.core.dtypes import float32, float64, int64
 from rushlight.devices.cpu import native
-from rushlight.devices.registry import pool_of
-from rushlight.emit import llvm, llvm_formula, llvm_long
+from rushlight.devices.shared.registry import pool_of
+from rushlight.emit.llvm import kernels, formula as llvm_formula, long
 from rushlight.kernel.shapes import Map
 from rushlight.scalar import build as s
 from rushlight.scalar.elementary import exp
@@ -39,7 +39,7 @@ def run(kernel: Map, *arrays: np.ndarray, numbers: tuple[int, ...] = ()) -> byte
 
 
 def functions(kernel: Map) -> set[str]:
-    return set(re.findall(r'define [^@]*@"?([^"(]+)"?\(', llvm.emit(kernel)))
+    return set(re.findall(r'define [^@]*@"?([^"(]+)"?\(', kernels.emit(kernel)))
 
 
 def many_gammas(dtype):
@@ -78,7 +78,7 @@ def test_a_use_that_is_not_what_the_function_computes_is_written_out():
     for k in range(60):
         body = body + s.exp(body * (1 / (k + 2)))
     kernel = Map((float32,), (float32,), (), (body,), 0, ("1", "1"))
-    text = llvm.emit(kernel)
+    text = kernels.emit(kernel)
     assert plain in USES and short in USES
     assert text.count(f'call <16 x float> @"{scaled.name} ') == 1
 
@@ -88,7 +88,9 @@ def test_a_use_that_is_not_what_the_function_computes_is_written_out():
 def test_random_words_of_a_function_are_those_written_out(dtype, position, fresh, monkeypatch):
     seed, start = param(0, int64), param(1, int64)
     each = 4 if dtype is float64 else 2
-    kernel = Map((dtype,), (), (int64, int64), (normal(seed, start + index() * each, dtype),), 0, ("1",))
+    kernel = Map(
+        (dtype,), (), (int64, int64), (normal(seed, start + index() * each, dtype),), 0, ("1",)
+    )
     assert "random_words" in functions(kernel)
     called = run(kernel, numbers=(77, position))
     monkeypatch.setattr(llvm_formula, "blocks_in", lambda every: [])
@@ -117,9 +119,9 @@ def test_normals_in_double_take_four_words_each():
 def test_a_long_formula_over_a_transposed_input_is_one_function():
     x = arg(0, float32)
     body = lgamma(x) + arg(1, float32)
-    assert len(topological((body,))) > llvm_long.LONG
+    assert len(topological((body,))) > long.LONG
     kernel = Map((float32,), (float32, float32), (), (body,), 2, ("1", "n", "1"))
-    text = llvm.emit(kernel)
+    text = kernels.emit(kernel)
     assert "body" in functions(kernel)
     assert text.count("call { <16 x float> } @body(") == 3  # a vector, the rest of a row, a tile
     values = rl.rand(70, 50) * 6

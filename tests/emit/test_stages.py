@@ -6,7 +6,7 @@ import pytest
 from rushlight import scalar as s
 from rushlight.core.dtypes import float32, int32
 from rushlight.devices.cpu import open_device
-from rushlight.emit.llvm_rowwise import plan
+from rushlight.emit.llvm.rowwise import plan
 from rushlight.kernel.shapes import Reduce, Rowwise
 
 X, Y = s.arg(0, float32), s.arg(1, float32)
@@ -26,17 +26,27 @@ STORES = (TOTAL, SQUARES, TOP, MIXED, s.cast(COUNT, float32), X * TOP + MIXED)
 
 
 def kernel(vector, passes=PASSES, stores=STORES, kinds=KINDS):
-    steps = tuple("1" if vector == "inner" or kind == "element" else "0" for kind in (*kinds, "element", "element"))
+    steps = tuple(
+        "1" if vector == "inner" or kind == "element" else "0"
+        for kind in (*kinds, "element", "element")
+    )
     steps = ("n",) * len(steps) if vector == "any" else steps
-    return Rowwise((float32,) * len(stores), kinds, (float32, float32), (), passes, stores, vector, steps)
+    return Rowwise(
+        (float32,) * len(stores), kinds, (float32, float32), (), passes, stores, vector, steps
+    )
 
 
 def run(device, built, vector, x, y):
     """Each output of the kernel over the middle dimension of (outer, axis, inner)."""
     outer, axis, inner = x.shape
-    outs = [np.full(x.shape if kind == "element" else (outer, 1, inner), np.nan, np.float32) for kind in built.kinds]
+    outs = [
+        np.full(x.shape if kind == "element" else (outer, 1, inner), np.nan, np.float32)
+        for kind in built.kinds
+    ]
     arrays = [*outs, x, y]
-    strides = [0 if a.shape[d] == 1 and d == 1 else a.strides[d] // 4 for a in arrays for d in range(3)]
+    strides = [
+        0 if a.shape[d] == 1 and d == 1 else a.strides[d] // 4 for a in arrays for d in range(3)
+    ]
     device.build(built)(*(a.ctypes.data for a in arrays), outer, axis, inner, *strides)
     return outs
 
@@ -50,7 +60,9 @@ def test_passes_without_need_of_each_other_are_one_stage():
     planned = plan(kernel("axis"))
     assert planned.stages == (range(2), range(2, 3), range(3, 5))
     assert [p.kind for p in planned.kernel.passes] == ["sum", "max", "sum", "min", "sum"]
-    first, second, third = (s.row(k, float32) for k in (0, 2, 1))  # where they were, and where they are
+    first, second, third = (
+        s.row(k, float32) for k in (0, 2, 1)
+    )  # where they were, and where they are
     assert planned.kernel.stores[:3] == (first, second, third)
 
 

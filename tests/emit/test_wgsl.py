@@ -10,10 +10,10 @@ import pytest
 
 from rushlight.core import dtypes as t
 from rushlight.core.errors import DeviceError
-from rushlight.emit.wgsl import emit, schedule
-from rushlight.emit.wgsl_layout import alias_pattern, layout_of
-from rushlight.emit.wgsl_library import library_text
-from rushlight.emit.wgsl_types import FUSED, literal
+from rushlight.emit.wgsl.kernels import emit, schedule
+from rushlight.emit.wgsl.layout import alias_pattern, layout_of
+from rushlight.emit.wgsl.library import library_text
+from rushlight.emit.wgsl.types import FUSED, literal
 from rushlight.kernel.shapes import Contract, Gather, Kernel, Map, Reduce, Rowwise, Scatter
 from rushlight.scalar import build as s
 from rushlight.scalar.ir import arg, index, make, param, row
@@ -24,7 +24,14 @@ NATIVE = frozenset({"shader-int64", "shader-f64", FUSED})
 PLAIN = frozenset({FUSED})
 
 X, Y = arg(0, t.float32), arg(1, t.float32)
-SCALED = Map((t.float32,), (t.float32, t.float32), (t.float32,), (X * param(0, t.float32) + Y,), 0, ("1", "1", "0"))
+SCALED = Map(
+    (t.float32,),
+    (t.float32, t.float32),
+    (t.float32,),
+    (X * param(0, t.float32) + Y,),
+    0,
+    ("1", "1", "0"),
+)
 STRIDED = Map((t.int64,), (t.int64,), (), (arg(0, t.int64) + index(),), 2, ("1", "n"))
 BELOW = Map((t.bool_,), (t.float16,), (), (X < 0.5,), 0, ("1", "1"))
 HALVED = Map((t.float16,), (t.float16,), (), (X * 0.5,), 0, ("1", "1"))

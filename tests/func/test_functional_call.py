@@ -8,7 +8,13 @@ import pytest
 
 import rushlight as rl
 from rushlight import RushlightError, nn
-from rushlight.func import functional_call, grad, jvp, replace_all_batch_norm_modules_, stack_module_state
+from rushlight.func import (
+    functional_call,
+    grad,
+    jvp,
+    replace_all_batch_norm_modules_,
+    stack_module_state,
+)
 
 
 class Tied(nn.Module):
@@ -78,10 +84,14 @@ def test_tied_weights_stay_one():
     w = rl.tensor([[2.0, 0.0], [0.0, 3.0]])
     for name in ("weight", "inner.weight"):
         assert functional_call(model, {name: w}, (x,)).tolist() == [[4.0, 9.0]]
-    assert functional_call(model, {"weight": w, "inner.weight": w}, (x,), {"times": 2.0}).tolist() == [[8.0, 18.0]]
+    assert functional_call(
+        model, {"weight": w, "inner.weight": w}, (x,), {"times": 2.0}
+    ).tolist() == [[8.0, 18.0]]
     with pytest.raises(ValueError, match="one tensor in the module"):
         functional_call(model, {"weight": w, "inner.weight": w + 1}, (x,))
-    apart = functional_call(model, {"weight": w, "inner.weight": rl.eye(2)}, (x,), tie_weights=False)
+    apart = functional_call(
+        model, {"weight": w, "inner.weight": rl.eye(2)}, (x,), tie_weights=False
+    )
     assert apart.tolist() == [[2.0, 3.0]]
     g = grad(lambda w: functional_call(model, {"weight": w}, (x,)).sum())(w)
     assert rl.equal(g, grad(lambda w: (x @ w.T @ w.T).sum())(w))
@@ -92,7 +102,9 @@ def test_names_are_checked():
     with pytest.raises(AttributeError, match=r"no module 'layer' for 'layer\.weight'"):
         functional_call(model, {"layer.weight": model.weight}, (x,))
     with pytest.raises(RuntimeError, match="'extra'"):
-        functional_call(model, {"extra": x, "weight": model.weight, "bias": model.bias}, (x,), strict=True)
+        functional_call(
+            model, {"extra": x, "weight": model.weight, "bias": model.bias}, (x,), strict=True
+        )
     with pytest.raises(RuntimeError, match="'bias' is missing"):
         functional_call(model, {"weight": model.weight}, (x,), strict=True)
     with pytest.raises(ValueError, match="more than one dict: weight"):
@@ -110,9 +122,15 @@ def test_an_attribute_that_is_no_member():
     model.offset = rl.zeros(1)
     model.forward = lambda x: x + model.offset + getattr(model, "more", 0)
     x = rl.ones(2)
-    assert functional_call(model, {"offset": rl.ones(1), "more": rl.ones(1)}, (x,)).tolist() == [3.0, 3.0]
+    assert functional_call(model, {"offset": rl.ones(1), "more": rl.ones(1)}, (x,)).tolist() == [
+        3.0,
+        3.0,
+    ]
     assert model(x).tolist() == [1.0, 1.0] and not hasattr(model, "more")
-    assert functional_call(nn.Linear(2, 2), {"bias": None, "weight": rl.eye(2)}, (x,)).tolist() == [1.0, 1.0]
+    assert functional_call(nn.Linear(2, 2), {"bias": None, "weight": rl.eye(2)}, (x,)).tolist() == [
+        1.0,
+        1.0,
+    ]
 
 
 def test_members_come_back_after_an_error():
@@ -138,7 +156,9 @@ def test_a_learned_program_keeps_no_parameters():
     for _ in range(3):  # the first calls learn, the later ones run what was learned
         for state in scaled:
             want = rl.nn.functional.linear(x, state["0.weight"], state["0.bias"])
-            want = nn.functional.layer_norm(nn.functional.gelu(want), (2,), state["2.weight"], state["2.bias"])
+            want = nn.functional.layer_norm(
+                nn.functional.gelu(want), (2,), state["2.weight"], state["2.bias"]
+            )
             want = nn.functional.linear(want, state["3.weight"], state["3.bias"])
             assert rl.equal(functional_call(model, state, (x,)), want)
 
@@ -149,7 +169,9 @@ def test_recurrent_layers_use_the_given_weights(kind):
     zeros = {name: rl.zeros_like(p) for name, p in layer.named_parameters()}
     assert functional_call(layer, zeros, (x,))[0].abs().sum().item() == 0
     assert layer(x)[0].abs().sum().item() > 0
-    g = grad(lambda p: functional_call(layer, p, (x,))[0].sum())({n: p.detach() for n, p in layer.named_parameters()})
+    g = grad(lambda p: functional_call(layer, p, (x,))[0].sum())(
+        {n: p.detach() for n, p in layer.named_parameters()}
+    )
     layer(x)[0].sum().backward()
     for name, p in layer.named_parameters():
         assert rl.allclose(g[name], p.grad, atol=1e-6), name
@@ -174,7 +196,11 @@ def test_jvp_through_a_module():
 def test_stacked_models():
     models = [nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2)) for _ in range(3)]
     params, buffers = stack_module_state(models)
-    assert params["0.weight"].shape == (3, 2, 2) and params["0.weight"].requires_grad and params["0.weight"].is_leaf
+    assert (
+        params["0.weight"].shape == (3, 2, 2)
+        and params["0.weight"].requires_grad
+        and params["0.weight"].is_leaf
+    )
     assert rl.equal(params["0.weight"][1], models[1][0].weight.detach())
     assert buffers["1.running_mean"].shape == (3, 2) and not buffers["1.running_mean"].requires_grad
     with pytest.raises(RushlightError, match="at least one"):

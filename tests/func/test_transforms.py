@@ -35,7 +35,10 @@ def number(x: float) -> rl.Tensor:
 
 
 def close(a, b, tolerance: float = 1e-12) -> None:
-    got, want = np.asarray(a.detach().numpy()), np.asarray(b.detach().numpy() if isinstance(b, rl.Tensor) else b)
+    got, want = (
+        np.asarray(a.detach().numpy()),
+        np.asarray(b.detach().numpy() if isinstance(b, rl.Tensor) else b),
+    )
     assert got.shape == want.shape
     np.testing.assert_allclose(got, want, rtol=tolerance, atol=tolerance)
 
@@ -95,7 +98,11 @@ def test_grad_of_trees():
         return (t["w"][0] * t["w"][1][0]).sum() + (t["pair"].left ** 2 * t["pair"].right["b"]).sum()
 
     g = grad(f)(tree)
-    assert type(g["pair"]) is Pair and type(g["pair"].right) is OrderedDict and type(g["w"][1]) is tuple
+    assert (
+        type(g["pair"]) is Pair
+        and type(g["pair"].right) is OrderedDict
+        and type(g["w"][1]) is tuple
+    )
     assert g["w"][0].tolist() == [3.0, 6.0]
     assert g["w"][1][0].tolist() == [1.0, 2.0]
     assert g["pair"].left.tolist() == [4.0, 16.0]
@@ -215,7 +222,10 @@ def test_in_a_checkpoint_and_in_autocast():
     def f(x):
         return rl.utils.checkpoint.checkpoint(lambda x: x.exp().sin(), x).sum()
 
-    close(grad(lambda x: grad(f)(x).sum())(x), grad(lambda x: grad(lambda x: x.exp().sin().sum())(x).sum())(x))
+    close(
+        grad(lambda x: grad(f)(x).sum())(x),
+        grad(lambda x: grad(lambda x: x.exp().sin().sum())(x).sum())(x),
+    )
     a = rl.tensor([[1.0, 2.0], [3.0, 4.0]])
     with rl.autocast("cpu", dtype=rl.bfloat16):
         g = grad(lambda a: (a @ a).float().sum())(a)
@@ -307,7 +317,11 @@ def test_jvp_of_trees_aux_and_what_does_not_depend():
     assert push["p"].tolist() == [3.0, 12.0] and push["q"].tolist() == [3.0, 6.0]
     assert out["p"].tolist() == [1.0, 4.0] and aux.tolist() == [2.0, 3.0]
     out, push = jvp(lambda x: (rl.ones(2), x > 1, x), (x,), (x,))
-    assert push[0].tolist() == [0.0, 0.0] and push[1].tolist() == [False, False] and push[2].tolist() == [1.0, 2.0]
+    assert (
+        push[0].tolist() == [0.0, 0.0]
+        and push[1].tolist() == [False, False]
+        and push[2].tolist() == [1.0, 2.0]
+    )
     with pytest.raises(RushlightError, match=r"output 0 .*does not depend"):
         jvp(lambda x: rl.ones(2), (x,), (x,), strict=True)
     with pytest.raises(RushlightError, match=r"output 1 .*does not depend"):
@@ -372,7 +386,9 @@ def test_jacobians_by_rows_and_by_columns_agree(device):
     f = lambda x: rl.stack([x[0] * x[1], x.sum()])  # noqa: E731
     want = [[2.0, 1.0, 0.0], [1.0, 1.0, 1.0]]
     assert jacrev(f)(x).tolist() == want and jacfwd(f)(x).tolist() == want
-    assert jacrev(f, chunk_size=1)(x).tolist() == want and jacfwd(f, chunk_size=2)(x).tolist() == want
+    assert (
+        jacrev(f, chunk_size=1)(x).tolist() == want and jacfwd(f, chunk_size=2)(x).tolist() == want
+    )
 
 
 def test_jacobians_of_trees_have_the_outputs_nesting_outside():
@@ -444,7 +460,13 @@ def test_errors_of_grad():
         grad(lambda x: x.sum(), has_aux=True)(x)
     with pytest.raises(ValueError, match="tensors are differentiated, got float"):
         grad(lambda x: x * 2)(2.0)
-    for bad, words in ((2, "2 positional"), ((0, 0), "once"), ((0, -2), "once"), ((), "empty"), (1.0, "float")):
+    for bad, words in (
+        (2, "2 positional"),
+        ((0, 0), "once"),
+        ((0, -2), "once"),
+        ((), "empty"),
+        (1.0, "float"),
+    ):
         with pytest.raises(RushlightError, match=words):
             grad(lambda x, y: (x * y).sum(), argnums=bad)(x, x)
 
@@ -512,7 +534,9 @@ def test_rows_of_a_jacobian_through_rowwise_derivatives():
         lambda x: rl.nn.functional.instance_norm(x),
         lambda x: rl.renorm(x, 2, 0, 1.0),
         lambda x: rl.pdist(x[0]),
-        lambda x: rl.nn.functional.cross_entropy(x, rl.tensor([[0, 1, 3], [2, 2, 0]]), reduction="none"),
+        lambda x: rl.nn.functional.cross_entropy(
+            x, rl.tensor([[0, 1, 3], [2, 2, 0]]), reduction="none"
+        ),
     ):
         close(jacrev(f)(x), jacrev(f, chunk_size=1)(x))
         close(jacfwd(f)(x), jacrev(f, chunk_size=1)(x))
@@ -584,7 +608,10 @@ def test_the_older_functions_inside_the_newer_and_the_other_way_round():
 
     close(grad(inside)(x), 9 * x**2)
     close(grad(lambda x: old.jacobian(lambda x: x**3, x, create_graph=True).sum())(x), 6 * x)
-    close(grad(lambda x: old.hvp(lambda x: (x**4).sum(), x, x, create_graph=True)[1].sum())(x), 36 * x**2)
+    close(
+        grad(lambda x: old.hvp(lambda x: (x**4).sum(), x, x, create_graph=True)[1].sum())(x),
+        36 * x**2,
+    )
     close(old.jacobian(lambda x: grad(lambda x: (x**3).sum())(x), x), rl.diag(6 * x))
     close(old.hessian(lambda x: jvp(lambda x: (x**3).sum(), (x,), (x,))[1], x), rl.diag(18 * x))
 

@@ -10,7 +10,7 @@ import pytest
 import rushlight as rl
 from rushlight.func import functional_call, grad, vjp, vmap
 from rushlight.nn import functional as F
-from rushlight.tape import call as tape_call
+from rushlight.tape.record import call as tape_call
 from tests.func.vmap_cases import draw, looped, same
 
 # ---- arguments and results ----
@@ -47,7 +47,10 @@ def test_nested_arguments():
     x, y = draw(4, 2), draw(3, 4, seed=1)
 
     def f(tree, scale):
-        return OrderedDict(sum=tree["a"][0].sum() + tree["b"].right.sum(), rest=[tree["a"][0] * scale, tree["b"].left])
+        return OrderedDict(
+            sum=tree["a"][0].sum() + tree["b"].right.sum(),
+            rest=[tree["a"][0] * scale, tree["b"].left],
+        )
 
     tree = {"a": (x,), "b": Pair(draw(5), y)}
     dims = ({"a": (0,), "b": Pair(None, 1)}, None)
@@ -56,7 +59,9 @@ def test_nested_arguments():
     same(out["sum"], x.sum(1) + y.sum(0))
     same(out["rest"][0], x * 2)
     same(out["rest"][1], draw(5).expand(4, 5))
-    prefix = vmap(f, in_dims=({"a": 0, "b": Pair(None, 1)}, None), out_dims=OrderedDict(sum=0, rest=[1, None]))
+    prefix = vmap(
+        f, in_dims=({"a": 0, "b": Pair(None, 1)}, None), out_dims=OrderedDict(sum=0, rest=[1, None])
+    )
     assert prefix(tree, 2.0)["rest"][0].shape == (2, 4)
 
 
@@ -72,7 +77,9 @@ def test_nested_levels():
     same(vmap(vmap(rl.cumsum, (0, None)), (0, None))(draw(2, 3, 4), 0), draw(2, 3, 4).cumsum(2))
     # an op that sees values of different levels
     f = vmap(lambda a: vmap(lambda b: rl.matmul(a, b))(draw(3, 2, 2)))
-    want = rl.stack([rl.stack([rl.matmul(a, b) for b in draw(3, 2, 2)]) for a in draw(4, 2, 2, seed=1)])
+    want = rl.stack(
+        [rl.stack([rl.matmul(a, b) for b in draw(3, 2, 2)]) for a in draw(4, 2, 2, seed=1)]
+    )
     same(f(draw(4, 2, 2, seed=1)), want)
 
 
@@ -101,7 +108,11 @@ def test_a_decorated_function_keeps_its_name():
 def test_numbers_of_examples_do_not_widen():
     x, y = draw(3), draw(4, dtype="float64", seed=1)
     assert vmap(lambda b: x + b)(y).dtype is rl.float32
-    assert vmap(lambda b: rl.where(b > 0, x, b))(y).dtype is vmap(lambda b: x * b)(y).dtype is rl.float32
+    assert (
+        vmap(lambda b: rl.where(b > 0, x, b))(y).dtype
+        is vmap(lambda b: x * b)(y).dtype
+        is rl.float32
+    )
     whole = vmap(lambda a, b: a.mul_(b))(x.expand(4, 3).clone(), y)
     assert whole.dtype is rl.float32
 
@@ -205,7 +216,13 @@ def test_elements_of_examples_are_not_read(read):
 def test_a_value_does_not_outlive_its_vmap():
     kept = []
     vmap(lambda a: kept.append(a) or a)(draw(4, 3))
-    for use in (rl.sin, lambda a: a + 1, lambda a: a.sum(), lambda a: a.reshape(3, 1), lambda a: rl.matmul(a, a)):
+    for use in (
+        rl.sin,
+        lambda a: a + 1,
+        lambda a: a.sum(),
+        lambda a: a.reshape(3, 1),
+        lambda a: rl.matmul(a, a),
+    ):
         with pytest.raises(RuntimeError, match="vmap that has ended"):
             use(kept[0])
         with pytest.raises(RuntimeError, match="vmap that has ended"):
@@ -221,7 +238,9 @@ def test_a_handle_shows_its_batch():
 # ---- random numbers ----
 
 
-@pytest.mark.parametrize("name", ["rand", "dropout", "bernoulli", "normal_", "gamma", "permutation"])
+@pytest.mark.parametrize(
+    "name", ["rand", "dropout", "bernoulli", "normal_", "gamma", "permutation"]
+)
 def test_randomness(name):
     x = draw(4, 50).abs() + 0.5
 
@@ -278,7 +297,9 @@ def test_gradient_of_dropout_inside():
 
 def test_work_does_not_grow_with_the_batch(monkeypatch):
     """The plans that run are as many for a batch of 2 as for one of 64."""
-    model = rl.nn.Sequential(rl.nn.Linear(3, 8), rl.nn.LayerNorm(8), rl.nn.GELU(), rl.nn.Linear(8, 3))
+    model = rl.nn.Sequential(
+        rl.nn.Linear(3, 8), rl.nn.LayerNorm(8), rl.nn.GELU(), rl.nn.Linear(8, 3)
+    )
     params = {k: v.detach() for k, v in model.named_parameters()}
 
     def one(params, x, t):
@@ -329,6 +350,9 @@ def test_views_by_strides():
     made = vmap(lambda a: a.as_strided((2, 2), (1, 5)))(x)
     assert made.tolist() == [a[:2, :2].t().tolist() for a in x]
     slope = vmap(grad(lambda a: (a.as_strided((2, 2), (1, 5)) ** 2).sum()))(x)
-    assert slope[:, :2, :2].tolist() == (2 * x[:, :2, :2]).tolist() and slope.sum() == slope[:, :2, :2].sum()
+    assert (
+        slope[:, :2, :2].tolist() == (2 * x[:, :2, :2]).tolist()
+        and slope.sum() == slope[:, :2, :2].sum()
+    )
     with pytest.raises(rl.RushlightError, match="outside of a storage"):
         vmap(lambda a: a.as_strided((2, 20), (5, 2)))(x)

@@ -23,13 +23,59 @@ REFUSED = {
     "histogram": READS,
     "histogramdd": READS,
 }
-MAPPED = [row for row in ROWS if not row.makes and next(batches_of(row, dtype_of(row), 1), None) is not None]
+MAPPED = [
+    row
+    for row in ROWS
+    if not row.makes and next(batches_of(row, dtype_of(row), 1), None) is not None
+]
 # On a GPU: of each kernel family some.
 FEW = (
-    *("add", "where", "gelu", "lerp", "sum", "amax", "argmax", "softmax", "layer_norm", "cross_entropy", "std"),
-    *("cumsum", "cumprod", "sort", "topk", "searchsorted", "gather", "scatter_add", "index_select", "embedding"),
-    *("matmul", "einsum", "linear", "conv2d", "max_pool2d", "scaled_dot_product_attention", "cat", "stack", "flip"),
-    *("permute", "select", "expand", "diagonal", "unfold", "pad", "linalg_solve", "cholesky", "gru_cell"),
+    *(
+        "add",
+        "where",
+        "gelu",
+        "lerp",
+        "sum",
+        "amax",
+        "argmax",
+        "softmax",
+        "layer_norm",
+        "cross_entropy",
+        "std",
+    ),
+    *(
+        "cumsum",
+        "cumprod",
+        "sort",
+        "topk",
+        "searchsorted",
+        "gather",
+        "scatter_add",
+        "index_select",
+        "embedding",
+    ),
+    *(
+        "matmul",
+        "einsum",
+        "linear",
+        "conv2d",
+        "max_pool2d",
+        "scaled_dot_product_attention",
+        "cat",
+        "stack",
+        "flip",
+    ),
+    *(
+        "permute",
+        "select",
+        "expand",
+        "diagonal",
+        "unfold",
+        "pad",
+        "linalg_solve",
+        "cholesky",
+        "gru_cell",
+    ),
 )
 # Two levels need little more than one, so most rows are for the long run. The loop's examples are views of others, which
 # as_strided, whose offset counts from the start of the memory, sees through.

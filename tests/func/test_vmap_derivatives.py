@@ -6,7 +6,17 @@ import numpy as np
 import pytest
 
 import rushlight as rl
-from rushlight.func import functional_call, grad, hessian, jacfwd, jacrev, jvp, stack_module_state, vjp, vmap
+from rushlight.func import (
+    functional_call,
+    grad,
+    hessian,
+    jacfwd,
+    jacrev,
+    jvp,
+    stack_module_state,
+    vjp,
+    vmap,
+)
 from rushlight.nn import functional as F
 from tests.func.vmap_cases import draw, looped, same
 
@@ -83,16 +93,22 @@ def test_gradient_through_per_sample_gradients(operands):
 
 
 def test_an_ensemble():
-    models = [rl.nn.Sequential(rl.nn.Linear(3, 4), rl.nn.Tanh(), rl.nn.Linear(4, 2)) for _ in range(3)]
+    models = [
+        rl.nn.Sequential(rl.nn.Linear(3, 4), rl.nn.Tanh(), rl.nn.Linear(4, 2)) for _ in range(3)
+    ]
     params, buffers = stack_module_state(models)
     base = models[0]
     x = draw(5, 3)
-    got = vmap(lambda p, b, x: functional_call(base, (p, b), (x,)), (0, 0, None))(params, buffers, x)
+    got = vmap(lambda p, b, x: functional_call(base, (p, b), (x,)), (0, 0, None))(
+        params, buffers, x
+    )
     same(got, rl.stack([m(x) for m in models]))
 
 
 def test_per_sample_gradients_of_a_module():
-    model = rl.nn.Sequential(rl.nn.Conv2d(1, 2, 3), rl.nn.ReLU(), rl.nn.Flatten(), rl.nn.Linear(8, 3))
+    model = rl.nn.Sequential(
+        rl.nn.Conv2d(1, 2, 3), rl.nn.ReLU(), rl.nn.Flatten(), rl.nn.Linear(8, 3)
+    )
     params = {k: v.detach() for k, v in model.named_parameters()}
     x, t = draw(6, 1, 4, 4), rl.tensor([0, 1, 2, 0, 1, 2])
 
@@ -119,7 +135,9 @@ def test_hooks_see_one_example():
 
 def test_checkpoint_inside():
     x = draw(4, 3)
-    f = lambda a: rl.utils.checkpoint.checkpoint(lambda b: b.sin().exp(), a, use_reentrant=False).sum()  # noqa: E731
+    f = lambda a: rl.utils.checkpoint.checkpoint(  # noqa: E731
+        lambda b: b.sin().exp(), a, use_reentrant=False
+    ).sum()  # noqa: E731, RUF100
     same(vmap(grad(f))(x), looped(grad(f), x))
 
 
@@ -157,7 +175,9 @@ def test_user_functions():
     through = grad(lambda x, w: vmap(cubed, (0, None))(x, w).sum(), argnums=(0, 1))(x, w)
     same(through[0], got[0], 1e-12)
     same(through[1], got[1].sum(0), 1e-12)
-    both = grad(lambda x: vmap(vmap(cubed, (0, None)), (None, 0))(x, draw(2, 3, dtype="float64")).sum())(x)
+    both = grad(
+        lambda x: vmap(vmap(cubed, (0, None)), (None, 0))(x, draw(2, 3, dtype="float64")).sum()
+    )(x)
     want = sum(vmap(grad(cubed), (0, None))(x, v) for v in draw(2, 3, dtype="float64"))
     same(both, want, 1e-12)
     jac = jacrev(lambda x: Cube.apply(x, w, 3)[0])
@@ -170,7 +190,9 @@ def test_a_user_function_with_a_vmap_of_its_own():
     class Sorted(rl.autograd.Function):
         @staticmethod
         def forward(ctx, x, dim):
-            order = np.argsort(x.detach().numpy(), dim)  # no op: it needs all of the elements on the host
+            order = np.argsort(
+                x.detach().numpy(), dim
+            )  # no op: it needs all of the elements on the host
             ctx.dim = dim
             ctx.save_for_backward(rl.tensor(order))
             return rl.tensor(np.take_along_axis(x.detach().numpy(), order, dim))
@@ -198,6 +220,10 @@ def test_a_sum_over_examples_is_not_taken_for_one_gradient(operands):
     leaf = w.detach().requires_grad_()
     with pytest.raises(RuntimeError, match="one tensor for all examples"):
         vmap(lambda x: rl.autograd.grad(loss(leaf, x), leaf)[0])(x)
-    batched = vmap(lambda x: rl.autograd.grad(loss(leaf, x), leaf, materialize_grads=True, allow_unused=True)[0])
+    batched = vmap(
+        lambda x: rl.autograd.grad(loss(leaf, x), leaf, materialize_grads=True, allow_unused=True)[
+            0
+        ]
+    )
     with pytest.raises(RuntimeError, match="one tensor for all examples"):
         batched(x)

@@ -35,7 +35,9 @@ def test_cotangents_of_a_convolution():
         same(got[k], rl.stack([pull(one)[k] for one in v]), 1e-4)
 
 
-@pytest.mark.parametrize("name", ["poisson", "binomial", "_sample_dirichlet", "multinomial", "dropout2d", "normal"])
+@pytest.mark.parametrize(
+    "name", ["poisson", "binomial", "_sample_dirichlet", "multinomial", "dropout2d", "normal"]
+)
 def test_samplers(name):
     p = draw(4, 30, 2).abs() / 4 + 0.1
 
@@ -91,7 +93,10 @@ def test_views_in_place():
     x = draw(4, 2, 3)
     same(vmap(lambda a: a.clone().t_())(x), x.transpose(1, 2))
     same(vmap(lambda a: a.clone().unsqueeze_(0))(x), x.unsqueeze(1))
-    same(vmap(lambda a: a.clone().fill_diagonal_(0.0))(x), looped(lambda a: a.clone().fill_diagonal_(0.0), x))
+    same(
+        vmap(lambda a: a.clone().fill_diagonal_(0.0))(x),
+        looped(lambda a: a.clone().fill_diagonal_(0.0), x),
+    )
     with pytest.raises(RuntimeError, match="vmap"):
         vmap(lambda a: a.resize_(7))(x)
     with pytest.raises(RuntimeError, match="vmap"):
@@ -111,7 +116,13 @@ def test_no_examples():
     assert vmap(lambda a, i: a[i])(none(3), index).shape == (0, 4)
     assert vmap(lambda i: F.embedding(i, rl.ones(5, 2)))(index).shape == (0, 4, 2)
     assert vmap(lambda a: F.max_pool2d(a, 2))(none(1, 4, 4)).shape == (0, 1, 2, 2)
-    assert vmap(lambda a: F.conv2d(a, rl.ones(16, 8, 3, 3)))(none(1, 8, 5, 5)).shape == (0, 1, 16, 3, 3)
+    assert vmap(lambda a: F.conv2d(a, rl.ones(16, 8, 3, 3)))(none(1, 8, 5, 5)).shape == (
+        0,
+        1,
+        16,
+        3,
+        3,
+    )
     assert vmap(F.conv2d)(none(1, 8, 5, 5), none(16, 8, 3, 3)).shape == (0, 1, 16, 3, 3)
 
 

@@ -48,7 +48,9 @@ def test_on_devices(name: str, device: str) -> None:
     f, x = SAMPLERS[name], weights(3, 8).to(device)
     together = seeded(vmap(f, randomness="same"), x)
     for i in range(3):
-        np.testing.assert_allclose(together[i].cpu().numpy(), seeded(f, x[i]).cpu().numpy(), rtol=2e-5)
+        np.testing.assert_allclose(
+            together[i].cpu().numpy(), seeded(f, x[i]).cpu().numpy(), rtol=2e-5
+        )
 
 
 @pytest.mark.parametrize("outer", ["same", "different"])
@@ -91,7 +93,9 @@ def test_gradients_of_draws() -> None:
 
     together = seeded(vmap(rl.func.grad(f), randomness="same"), x)
     for i in range(4):
-        np.testing.assert_allclose(together[i].numpy(), seeded(rl.func.grad(f), x[i]).numpy(), rtol=1e-12)
+        np.testing.assert_allclose(
+            together[i].numpy(), seeded(rl.func.grad(f), x[i]).numpy(), rtol=1e-12
+        )
 
 
 def test_attention() -> None:
@@ -102,7 +106,9 @@ def test_attention() -> None:
 
     together = seeded(vmap(f, randomness="same"), q, k, v)
     for i in range(3):
-        np.testing.assert_allclose(together[i].numpy(), seeded(f, q[i], k[i], v[i]).numpy(), rtol=1e-4, atol=1e-6)
+        np.testing.assert_allclose(
+            together[i].numpy(), seeded(f, q[i], k[i], v[i]).numpy(), rtol=1e-4, atol=1e-6
+        )
     apart = seeded(vmap(f, randomness="different"), q, k, v)
     np.testing.assert_allclose(apart[0].numpy(), together[0].numpy(), rtol=1e-4, atol=1e-6)
     assert not np.allclose(apart[1].numpy(), together[1].numpy())

@@ -36,7 +36,9 @@ def doubles(*shape: int, seed: int = 0) -> rl.Tensor:
 
 def close(a, b, tolerance: float = 1e-12) -> None:
     assert a.shape == b.shape
-    np.testing.assert_allclose(a.detach().numpy(), b.detach().numpy(), rtol=tolerance, atol=tolerance)
+    np.testing.assert_allclose(
+        a.detach().numpy(), b.detach().numpy(), rtol=tolerance, atol=tolerance
+    )
 
 
 # ---- vmap ----
@@ -67,19 +69,27 @@ def test_derivatives_inside_and_outside_of_vmap():
     close(vmap(lambda x, t: vjp(f, x)[1](t)[0])(x, t), rows(lambda x, t: vjp(f, x)[1](t)[0]))
     close(vmap(lambda x, t: jacrev(f)(x))(x, t), rows(lambda x, t: jacrev(f)(x)))
     close(vmap(lambda x, t: jacfwd(f)(x) @ t)(x, t), rows(lambda x, t: jacfwd(f)(x) @ t))
-    close(vmap(hessian(lambda x: f(x).sum()))(x), rows(lambda x, t: hessian(lambda x: f(x).sum())(x)))
-    close(vmap(lambda t: linearize(f, x[0])[1](t))(t), rl.stack([jvp(f, (x[0],), (v,))[1] for v in t]))
+    close(
+        vmap(hessian(lambda x: f(x).sum()))(x), rows(lambda x, t: hessian(lambda x: f(x).sum())(x))
+    )
+    close(
+        vmap(lambda t: linearize(f, x[0])[1](t))(t), rl.stack([jvp(f, (x[0],), (v,))[1] for v in t])
+    )
     whole = lambda x: vmap(grad(lambda x: f(x).sum()))(x)  # noqa: E731
     close(
         grad(lambda x: whole(x).square().sum())(x),
         grad(lambda x: (w * x.exp() * (w * x.exp()).cos()).square().sum())(x),
     )
-    close(jvp(whole, (x,), (t,))[1], jvp(lambda x: w * x.exp() * (w * x.exp()).cos(), (x,), (t,))[1])
+    close(
+        jvp(whole, (x,), (t,))[1], jvp(lambda x: w * x.exp() * (w * x.exp()).cos(), (x,), (t,))[1]
+    )
 
 
 def test_a_gradient_per_example_of_what_all_share():
     w, x = doubles(3), doubles(4, 3, seed=1)
-    each = vmap(lambda x: grad(lambda w: (w * w * x).sum())(w))(x)  # w is the function's own, not mapped over
+    each = vmap(lambda x: grad(lambda w: (w * w * x).sum())(w))(
+        x
+    )  # w is the function's own, not mapped over
     close(each, 2 * w * x)
     v = w.clone().requires_grad_()
     vmap(grad(lambda x: (v * x * x).sum()))(x).sum().backward()
@@ -177,17 +187,34 @@ class Box:
         self.content, self.label = content, label
 
 
-trees.register_pytree_node(Box, lambda b: ([b.content], b.label), lambda parts, label: Box(*parts, label))
+trees.register_pytree_node(
+    Box, lambda b: ([b.content], b.label), lambda parts, label: Box(*parts, label)
+)
 
 
 def test_trees_come_apart_and_together():
-    tree = {"a": [1, (2, None)], "b": Point(3, OrderedDict(c=4)), "d": defaultdict(list, e=5), "f": deque([6, 7], 3)}
+    tree = {
+        "a": [1, (2, None)],
+        "b": Point(3, OrderedDict(c=4)),
+        "d": defaultdict(list, e=5),
+        "f": deque([6, 7], 3),
+    }
     leaves, spec = trees.tree_flatten(tree)
     assert leaves == [1, 2, None, 3, 4, 5, 6, 7] and spec.num_leaves == 8
     again = trees.tree_unflatten(leaves, spec)
-    assert again == tree and type(again["b"]) is Point and again["d"].default_factory is list and again["f"].maxlen == 3
-    assert trees.tree_structure(again) == spec and trees.tree_structure([1]) != trees.tree_structure((1,))
-    assert trees.tree_map(lambda a, b: a + b, {"x": 1, "y": [2]}, {"y": [20], "x": 10}) == {"x": 11, "y": [22]}
+    assert (
+        again == tree
+        and type(again["b"]) is Point
+        and again["d"].default_factory is list
+        and again["f"].maxlen == 3
+    )
+    assert trees.tree_structure(again) == spec and trees.tree_structure(
+        [1]
+    ) != trees.tree_structure((1,))
+    assert trees.tree_map(lambda a, b: a + b, {"x": 1, "y": [2]}, {"y": [20], "x": 10}) == {
+        "x": 11,
+        "y": [22],
+    }
     assert trees.tree_map_only(int, lambda x: -x, [1, "a"]) == [-1, "a"]
     assert trees.tree_all(lambda x: x > 0, [1, [2]]) and trees.tree_any(lambda x: x > 1, [1, [2]])
     assert repr(trees.tree_structure({"a": (1,), "b": [2]})) == "{'a': (*,), 'b': [*]}"
@@ -221,7 +248,12 @@ def test_rearrange():
     assert rearrange(x[:, :1], "b 1 w -> w b").shape == (4, 2)
     assert rearrange([x, x], "s b h w -> b h w s").shape == (2, 3, 4, 2)
     assert vmap(lambda x: rearrange(x, "h w -> (w h)"))(x).shape == (2, 12)
-    assert grad(lambda x: (rearrange(x, "b h w -> (h b) w")[0] ** 2).sum())(x)[0, 0].tolist() == [0.0, 2.0, 4.0, 6.0]
+    assert grad(lambda x: (rearrange(x, "b h w -> (h b) w")[0] ** 2).sum())(x)[0, 0].tolist() == [
+        0.0,
+        2.0,
+        4.0,
+        6.0,
+    ]
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,9 @@ import rushlight as rl
 
 
 def draw(*shape, device="cpu", seed=0, dtype="float32"):
-    return rl.tensor(np.random.default_rng(seed).standard_normal(shape).astype(dtype), device=device)
+    return rl.tensor(
+        np.random.default_rng(seed).standard_normal(shape).astype(dtype), device=device
+    )
 
 
 def looped(function, *args, dims=None):
@@ -16,7 +18,8 @@ def looped(function, *args, dims=None):
     dims = dims or (0,) * len(args)
     size = next(a.shape[d] for a, d in zip(args, dims, strict=True) if d is not None)
     rows = [
-        function(*[a if d is None else a.select(d, i) for a, d in zip(args, dims, strict=True)]) for i in range(size)
+        function(*[a if d is None else a.select(d, i) for a, d in zip(args, dims, strict=True)])
+        for i in range(size)
     ]
     return rl.stack(rows)
 

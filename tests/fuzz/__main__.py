@@ -22,7 +22,9 @@ def main() -> int:
     parser.add_argument("--count", type=int, help="how many cases; without it and --minutes, 1000")
     parser.add_argument("--minutes", type=float, help="for how long; `all` shares it out evenly")
     parser.add_argument("--jobs", type=int, default=1, help="child processes at a time (1)")
-    parser.add_argument("--torch", help="calls: a Python that has PyTorch, with which results are compared")
+    parser.add_argument(
+        "--torch", help="calls: a Python that has PyTorch, with which results are compared"
+    )
     chosen = parser.parse_args()
     kinds = [k for k in KINDS if has(k)] if chosen.kind == "all" else [chosen.kind]
     count = 1000 if chosen.count is None and chosen.minutes is None else chosen.count
@@ -30,7 +32,9 @@ def main() -> int:
     variables = {"RUSHLIGHT_FUZZ_TORCH": chosen.torch} if chosen.torch else {}
     reports: list[Report] = []
     for kind in kinds:
-        reports.append(Run(kind, chosen.seed, count, minutes, chosen.jobs, variables=variables).run())
+        reports.append(
+            Run(kind, chosen.seed, count, minutes, chosen.jobs, variables=variables).run()
+        )
     for report in reports:
         print(report)
     return 1 if any(report.finds for report in reports) else 0

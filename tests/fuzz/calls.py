@@ -28,8 +28,8 @@ import numpy as np
 import rushlight
 from rushlight import interop
 from rushlight.core.dtypes import DType
-from rushlight.devices.registry import pool_of
-from rushlight.ops.random import default_generator
+from rushlight.devices.shared.registry import pool_of
+from rushlight.ops.random.random import default_generator
 from rushlight.ops.registry import REGISTRY
 from tests.catalog.row import Row, Sample
 from tests.catalog.rows import ROWS
@@ -74,7 +74,9 @@ LEFT_OUT = words("""
     storage_type type from_dlpack new retain_grad requires_grad_ detach_ is_set_to pin_memory
 """)
 # Results whose elements nobody has set.
-UNSET = words("empty empty_like empty_strided new_empty new_empty_strided empty_permuted resize_ resize_as_")
+UNSET = words(
+    "empty empty_like empty_strided new_empty new_empty_strided empty_permuted resize_ resize_as_"
+)
 # Functions that write into operands though their names do not say so.
 WRITING = words("""
     batch_norm instance_norm embedding embedding_bag native_batch_norm
@@ -173,8 +175,14 @@ def targets() -> list[Target]:
             # Few types for each function, others for another: each is a kernel that must be built once.
             turn = zlib.crc32(name.encode())
             own = ("float32",) * 5 + ("int64", "int64", DTYPES[2 + turn % 9])
-            writes = name in WRITING or path == "nn.init" or (name.endswith("_") and not name.startswith("__"))
-            writes = writes or name == "__setitem__" or (name.startswith("__i") and name in OPERATORS)
+            writes = (
+                name in WRITING
+                or path == "nn.init"
+                or (name.endswith("_") and not name.startswith("__"))
+            )
+            writes = (
+                writes or name == "__setitem__" or (name.startswith("__i") and name in OPERATORS)
+            )
             parameters = _parameters(function)
             writes = writes or any(p.name == "inplace" for p in parameters)
             if REGISTRY.get(name) is not None and len(parameters) <= 2:
@@ -227,13 +235,19 @@ def make_call(seed: int) -> Call:
     first = 1 if target.path == "Tensor" else 0
     if draw.odds(0.04) and len(call.args) > first:
         del call.args[draw.random.randrange(first, len(call.args))]
-    if draw.odds(0.1) and (hasattr(target.function, "takes_out") or any(p.name == "out" for p in target.parameters)):
+    if draw.odds(0.1) and (
+        hasattr(target.function, "takes_out") or any(p.name == "out" for p in target.parameters)
+    ):
         several = draw.random.randrange(2, 4) if draw.odds(0.15) else 0
-        call.named["out"] = tuple(draw.tensor() for _ in range(several)) if several else draw.tensor()
+        call.named["out"] = (
+            tuple(draw.tensor() for _ in range(several)) if several else draw.tensor()
+        )
     if draw.odds(0.15):
         call.backward = True
         for operand in _inside([call.args, call.named]):
-            operand.grad = operand.dtype.startswith(("float", "bfloat", "complex")) and draw.odds(0.8)
+            operand.grad = operand.dtype.startswith(("float", "bfloat", "complex")) and draw.odds(
+                0.8
+            )
     return call
 
 
@@ -263,7 +277,11 @@ def _from_names(target: Target, draw: Draw) -> Call:
             args.append(draw.index(_rank(args[0])))
         elif parameter.kind is inspect.Parameter.VAR_POSITIONAL:
             args.extend(draw.anything() for _ in range(draw.random.randrange(3)))
-        elif parameter.kind is inspect.Parameter.VAR_KEYWORD or parameter.name == "_" or _left(parameter, draw):
+        elif (
+            parameter.kind is inspect.Parameter.VAR_KEYWORD
+            or parameter.name == "_"
+            or _left(parameter, draw)
+        ):
             continue
         elif parameter.kind is inspect.Parameter.KEYWORD_ONLY or len(args) < place:
             named[parameter.name] = draw.for_parameter(parameter.name, note)
@@ -296,7 +314,10 @@ def _change(call: Call, draw: Draw) -> None:
         return
     left = [p for p in call.target.parameters[len(call.args) :] if p.name not in call.named]
     left = [
-        p for p in left if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY) and p.name not in ("_", "out", "self")
+        p
+        for p in left
+        if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)
+        and p.name not in ("_", "out", "self")
     ]
     if left:
         parameter = draw.one(left)
@@ -357,7 +378,11 @@ def _read(out: Any) -> list[Any]:
         if tensor.numel() <= 1 << 20:
             read.append((tensor.dtype.name, tuple(tensor.shape), _bits(tensor)))
     if not read:
-        read.append(repr(out)[:200] if isinstance(out, (int, float, bool, complex, str)) else type(out).__name__)
+        read.append(
+            repr(out)[:200]
+            if isinstance(out, (int, float, bool, complex, str))
+            else type(out).__name__
+        )
     return read
 
 
@@ -390,12 +415,18 @@ def outcome(call: Call) -> tuple[list[Any], str]:
             base = operand.base
             if tuple(base.shape) != shape or _bits(base) != bits:
                 why = "the call refused" if refusal else "the call writes nothing"
-                raise Find(f"an operand was changed although {why}: {operand.text()} is now {base.tolist()!r:.200}")
+                raise Find(
+                    f"an operand was changed although {why}: {operand.text()} is now {base.tolist()!r:.200}"
+                )
     return read, refusal
 
 
 def _backward(out: Any, args: list[Any]) -> list[Any]:
-    roots = [t for t in _tensors(out) if t.requires_grad and (t.dtype.is_floating_point or t.dtype.is_complex)]
+    roots = [
+        t
+        for t in _tensors(out)
+        if t.requires_grad and (t.dtype.is_floating_point or t.dtype.is_complex)
+    ]
     roots = [t for t in roots if t.numel() <= 1 << 20]
     if not roots:
         return []
@@ -457,7 +488,9 @@ def _compare(call: Call, read: list[Any], refusal: str) -> None:
     elif refusal:
         kind, what = "refuses", f"PyTorch takes it; here {refusal}"
     else:
-        ours = [np.frombuffer(r[2], _kind(r[0])).reshape(r[1]) for r in read if isinstance(r, tuple)]
+        ours = [
+            np.frombuffer(r[2], _kind(r[0])).reshape(r[1]) for r in read if isinstance(r, tuple)
+        ]
         ours = [_wide(a) if r[0] == "bfloat16" else a for a, r in zip(ours, read, strict=False)]
         what = differences(ours, theirs)
         kind = "differs" if what else ""
@@ -488,8 +521,12 @@ def _check_again(call: Call, read: list[Any], refusal: str) -> None:
     finally:
         device.poison = before
     if again[0] != read or again[1].split(":")[0] != refusal.split(":")[0]:
-        differ = next((pair for pair in zip(read, again[0], strict=False) if pair[0] != pair[1]), None)
-        raise Find(f"a result depends on what lay in fresh memory: {differ or (refusal, again[1])!r:.300}")
+        differ = next(
+            (pair for pair in zip(read, again[0], strict=False) if pair[0] != pair[1]), None
+        )
+        raise Find(
+            f"a result depends on what lay in fresh memory: {differ or (refusal, again[1])!r:.300}"
+        )
 
 
 def case(seed: int) -> None:
@@ -501,7 +538,11 @@ def case(seed: int) -> None:
         read, refusal = outcome(call)
         if seed % TWICE == 0:
             _check_again(call, read, refusal)
-        if _peer is not None and position == default_generator.position and call.target.name not in UNSET:
+        if (
+            _peer is not None
+            and position == default_generator.position
+            and call.target.name not in UNSET
+        ):
             _compare(call, read, refusal)
     finally:
         for operand in _inside([call.args, call.named]):
@@ -510,7 +551,11 @@ def case(seed: int) -> None:
         call.named.clear()
     _counts["refused" if refusal else "returned"] += 1
     after = rushlight.memory.allocated()
-    for generation in (0, 1, 2):  # an error may hold its operands in a cycle; the youngest are collected at once
+    for generation in (
+        0,
+        1,
+        2,
+    ):  # an error may hold its operands in a cycle; the youngest are collected at once
         if after == before:
             break
         gc.collect(generation)

@@ -72,10 +72,14 @@ def main(kind: str, progress_path: str) -> None:
                 hang = isinstance(error, Hang)
                 what = f"hang: more than {SECONDS:g} s of processor time" if hang else ""
                 what = f"{what} {_line(error)}".strip()
-                answers.write(json.dumps({"seed": seed, "find": what, "call": _describe(module, seed)}) + "\n")
+                answers.write(
+                    json.dumps({"seed": seed, "find": what, "call": _describe(module, seed)}) + "\n"
+                )
             if hang:
                 os._exit(3)  # what was cut off may be half done: the next case gets a fresh process
-        told = {what: getattr(module, what)() for what in ("counts", "notes") if hasattr(module, what)}
+        told = {
+            what: getattr(module, what)() for what in ("counts", "notes") if hasattr(module, what)
+        }
         answers.write(json.dumps({"done": last, **told}) + "\n")
 
 

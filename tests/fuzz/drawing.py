@@ -18,9 +18,30 @@ import numpy as np
 
 SHAPES = (
     *((), (1,), (3,), (5,), (0,), (2, 3), (3, 4), (4, 4), (1, 4), (3, 1), (0, 3), (3, 0), (40,)),
-    *((2, 3, 4), (2, 0, 3), (1, 1, 1), (2, 3, 4, 4), (1, 2, 5, 5), (2, 1, 3, 1, 2), (1, 2, 1, 3, 1, 2), (300,)),
+    *(
+        (2, 3, 4),
+        (2, 0, 3),
+        (1, 1, 1),
+        (2, 3, 4, 4),
+        (1, 2, 5, 5),
+        (2, 1, 3, 1, 2),
+        (1, 2, 1, 3, 1, 2),
+        (300,),
+    ),
 )
-DTYPES = ("float32", "int64", "float64", "bool", "uint8", "int32", "float16", "bfloat16", "complex64", "int8", "int16")
+DTYPES = (
+    "float32",
+    "int64",
+    "float64",
+    "bool",
+    "uint8",
+    "int32",
+    "float16",
+    "bfloat16",
+    "complex64",
+    "int8",
+    "int16",
+)
 RARE = ("complex128", "uint16", "uint32", "uint64")
 INTEGERS = (0, 1, 2, 3, -1, -2, -3, 5, 7, 16)
 EDGES = (
@@ -28,22 +49,103 @@ EDGES = (
     *(-(2**31), -(2**32), -(2**40), -(2**62), -(2**63), -(2**63) - 1, -100, 100),
 )
 FLOATS = (0.5, 1.0, -1.5, 0.0, -0.0, 2.0, 1e-8, 3.7, 100.0)
-FLOAT_EDGES = (math.nan, math.inf, -math.inf, 1e308, -1e308, 5e-324, 1e-308, 2.0**63, 1e20, -0.0, 0.0)
+FLOAT_EDGES = (
+    math.nan,
+    math.inf,
+    -math.inf,
+    1e308,
+    -1e308,
+    5e-324,
+    1e-308,
+    2.0**63,
+    1e20,
+    -0.0,
+    0.0,
+)
 WORDS = (
-    *("mean", "sum", "none", "reflect", "constant", "replicate", "circular", "bilinear", "nearest", "bicubic", "fro"),
-    *("trunc", "floor", "prod", "amax", "amin", "linear", "lower", "higher", "midpoint", "same", "valid", "tanh", "ij"),
-    *("left", "right", "reduced", "complete", "r", "ortho", "backward", "forward", "cpu", "L", "U", "area", "", "nuc"),
+    *(
+        "mean",
+        "sum",
+        "none",
+        "reflect",
+        "constant",
+        "replicate",
+        "circular",
+        "bilinear",
+        "nearest",
+        "bicubic",
+        "fro",
+    ),
+    *(
+        "trunc",
+        "floor",
+        "prod",
+        "amax",
+        "amin",
+        "linear",
+        "lower",
+        "higher",
+        "midpoint",
+        "same",
+        "valid",
+        "tanh",
+        "ij",
+    ),
+    *(
+        "left",
+        "right",
+        "reduced",
+        "complete",
+        "r",
+        "ortho",
+        "backward",
+        "forward",
+        "cpu",
+        "L",
+        "U",
+        "area",
+        "",
+        "nuc",
+    ),
 )
 THINGS = (
-    *(None, True, False, [], (), [1.5], [None], (1, None), {}, {"a": 1}, b"ab", 1 + 2j, slice(None), Ellipsis),
-    *(object(), range(3), int, np.array(2), np.array([1, 2]), np.float32(1.5), np.float64("nan"), set()),
+    *(
+        None,
+        True,
+        False,
+        [],
+        (),
+        [1.5],
+        [None],
+        (1, None),
+        {},
+        {"a": 1},
+        b"ab",
+        1 + 2j,
+        slice(None),
+        Ellipsis,
+    ),
+    *(
+        object(),
+        range(3),
+        int,
+        np.array(2),
+        np.array([1, 2]),
+        np.float32(1.5),
+        np.float64("nan"),
+        set(),
+    ),
     *([[1, 2], [3]], "0", np.bool_(True)),
 )
 _POOL = np.random.default_rng(7)
 _COMMON = np.round(_POOL.normal(0, 1.5, 4096), 2)
 _COUNTS = _POOL.integers(-3, 4, 4096)
-_ROUGH_FLOATS = np.array([math.nan, math.inf, -math.inf, 0.0, -0.0, 1.0, -1.0, 1e30, -1e30, 1e-40, 2.5, 65504.0])
-_ROUGH_COUNTS = np.array([-1, 0, 1, 5, 100, -100, 2**31 - 1, -(2**31), 2**31, 2**62, 2**63 - 1, -(2**63)])
+_ROUGH_FLOATS = np.array(
+    [math.nan, math.inf, -math.inf, 0.0, -0.0, 1.0, -1.0, 1e30, -1e30, 1e-40, 2.5, 65504.0]
+)
+_ROUGH_COUNTS = np.array(
+    [-1, 0, 1, 5, 100, -100, 2**31 - 1, -(2**31), 2**31, 2**62, 2**63 - 1, -(2**63)]
+)
 
 
 @dataclass
@@ -152,22 +254,30 @@ class Draw:
         if operand.view:
             return operand
         array = operand.array
-        way = self.one(("transposed", "strided", "offset", "expanded", "rolled", "apart", "overlapping"))
+        way = self.one(
+            ("transposed", "strided", "offset", "expanded", "rolled", "apart", "overlapping")
+        )
         if array.ndim and self.odds(0.04):
             return self._viewed(operand, array, ".to_sparse()")
         if way == "transposed" and array.ndim > 1:
             order = tuple(reversed(range(array.ndim)))
-            return self._viewed(operand, np.ascontiguousarray(array.transpose(order)), f".permute({order})")
+            return self._viewed(
+                operand, np.ascontiguousarray(array.transpose(order)), f".permute({order})"
+            )
         if way == "rolled" and array.ndim > 1:
             turned = np.ascontiguousarray(np.moveaxis(array, -1, 0))
             return self._viewed(operand, turned, ".movedim(0, -1)")
         if way == "strided" and array.ndim:
-            room = self.elements(tuple(2 * n + 1 for n in array.shape), operand.dtype, 0.5).astype(array.dtype)
+            room = self.elements(tuple(2 * n + 1 for n in array.shape), operand.dtype, 0.5).astype(
+                array.dtype
+            )
             room[tuple(slice(1, 2 * n, 2) for n in array.shape)] = array
             inside = ", ".join(f"1:{2 * n}:2" for n in array.shape)
             return self._viewed(operand, room, f"[{inside}]")
         if way == "offset":
-            room = np.concatenate([array.reshape(-1)[:0], self.elements((3,), operand.dtype, 1).astype(array.dtype)])
+            room = np.concatenate(
+                [array.reshape(-1)[:0], self.elements((3,), operand.dtype, 1).astype(array.dtype)]
+            )
             room = np.concatenate([room, array.reshape(-1), room])
             return self._viewed(operand, room, f"[3:{3 + array.size}].view({tuple(array.shape)})")
         if way == "expanded" and array.ndim and 0 not in array.shape:
@@ -194,10 +304,23 @@ class Draw:
             return self.one(INTEGERS)
         if self.odds(0.6):
             return self.one(EDGES)
-        return self.one((True, False, 1.0, 2.5, np.int64(2), np.int32(1), self.scalar("int64"), self.scalar("float32")))
+        return self.one(
+            (
+                True,
+                False,
+                1.0,
+                2.5,
+                np.int64(2),
+                np.int32(1),
+                self.scalar("int64"),
+                self.scalar("float32"),
+            )
+        )
 
     def scalar(self, dtype: str) -> Operand:
-        value = self.one(INTEGERS) if self.odds(0.7) else self.one([e for e in EDGES if abs(e) < 2**63])
+        value = (
+            self.one(INTEGERS) if self.odds(0.7) else self.one([e for e in EDGES if abs(e) < 2**63])
+        )
         return Operand(np.array(value, "int64" if dtype == "int64" else "float32"), dtype)
 
     def number(self) -> Any:
@@ -222,9 +345,30 @@ class Draw:
             if draw < 0.25:
                 parts.append(self.integer())
             elif draw < 0.55:
-                parts.append(slice(*(self.one((None, None, self.one(INTEGERS), self.one(EDGES))) for _ in range(3))))
+                parts.append(
+                    slice(
+                        *(
+                            self.one((None, None, self.one(INTEGERS), self.one(EDGES)))
+                            for _ in range(3)
+                        )
+                    )
+                )
             elif draw < 0.7:
-                parts.append(self.one((None, Ellipsis, True, False, slice(None), [0], [0, 1], [-1, 2], [True, False])))
+                parts.append(
+                    self.one(
+                        (
+                            None,
+                            Ellipsis,
+                            True,
+                            False,
+                            slice(None),
+                            [0],
+                            [0, 1],
+                            [-1, 2],
+                            [True, False],
+                        )
+                    )
+                )
             elif draw < 0.85:
                 parts.append(self.tensor(self.one(((), (1,), (3,), (2, 3), (0,))), "int64"))
             elif draw < 0.95:
@@ -262,7 +406,15 @@ class Draw:
             return None if self.odds(0.3) else getattr(self.library, self.one(DTYPES))
         if name in ("device", "generator", "layout", "memory_format", "out"):
             return None
-        if name in ("index", "indices", "target", "offsets", "pivots", "repeats", "batch_sizes") and self.odds(0.7):
+        if name in (
+            "index",
+            "indices",
+            "target",
+            "offsets",
+            "pivots",
+            "repeats",
+            "batch_sizes",
+        ) and self.odds(0.7):
             return self.tensor(None, "int64")
         if name in ("mask", "condition", "attn_mask") and self.odds(0.7):
             return self.tensor(None, "bool")
@@ -270,7 +422,11 @@ class Draw:
             return [self.tensor() for _ in range(self.random.randrange(4))]
         if "Value" in annotation or "Tensor" in annotation:
             return None if "None" in annotation and self.odds(0.3) else self.tensor()
-        if annotation in ("bool", "bool | None", "Flag") or name in ("keepdim", "inplace", "training"):
+        if annotation in ("bool", "bool | None", "Flag") or name in (
+            "keepdim",
+            "inplace",
+            "training",
+        ):
             return self.one((True, False, True, False, None, 1, 0))
         if annotation.startswith(("Given", "Dims", "Sequence[int]", "int | Sequence")) or name in (
             "size",
@@ -280,11 +436,31 @@ class Draw:
             return self.integer() if self.odds(0.5) else self.sizes()
         if annotation.startswith("int") or name in ("dim", "n", "k", "diagonal"):
             return self.integer()
-        if annotation.startswith("float") or name in ("p", "eps", "alpha", "beta", "value", "number"):
+        if annotation.startswith("float") or name in (
+            "p",
+            "eps",
+            "alpha",
+            "beta",
+            "value",
+            "number",
+        ):
             return self.number()
         if annotation.startswith("str") or name in ("reduction", "mode", "reduce"):
             return self.one(WORDS)
-        if name in ("input", "other", "A", "B", "x", "y", "self", "weight", "bias", "source", "src", "tensor"):
+        if name in (
+            "input",
+            "other",
+            "A",
+            "B",
+            "x",
+            "y",
+            "self",
+            "weight",
+            "bias",
+            "source",
+            "src",
+            "tensor",
+        ):
             return self.tensor()
         return self.anything()
 

@@ -28,7 +28,7 @@ import rushlight as rl
 from rushlight import interop, nn, sharing, storage
 from rushlight.core import dtypes
 from rushlight.core.errors import DeviceError, ForeignAccess, OutOfMemoryError, RushlightError
-from rushlight.devices import cache
+from rushlight.devices.shared import cache
 from rushlight.io import limits, safe
 from rushlight.io.constructors import KNOWN
 from rushlight.io.reading import OPCODES
@@ -36,10 +36,38 @@ from rushlight.sparse import coo, csr
 from rushlight.sparse.coo import SparseTensor
 from tests.fuzz import Find
 
-EXTREME = [0, 1, -1, 2, 3, 4, 7, 8, 16, 63, 64, 65, 255, 256, 1 << 31, (1 << 31) - 1, 1 << 32, 1 << 40, 1 << 62]
+EXTREME = [
+    0,
+    1,
+    -1,
+    2,
+    3,
+    4,
+    7,
+    8,
+    16,
+    63,
+    64,
+    65,
+    255,
+    256,
+    1 << 31,
+    (1 << 31) - 1,
+    1 << 32,
+    1 << 40,
+    1 << 62,
+]
 EXTREME += [1 << 20_000, (1 << 63) - 1, 1 << 63, 1 << 64, -(1 << 31), -(1 << 63), 1 << 200]
 _UNCHANGED = [(d, d.name, d.itemsize, d.kind, d.rank) for d in dtypes.ANY]
-_CLASSES = [rl.Tensor, nn.Parameter, nn.Buffer, SparseTensor, rl.Size, rl.device, collections.OrderedDict]
+_CLASSES = [
+    rl.Tensor,
+    nn.Parameter,
+    nn.Buffer,
+    SparseTensor,
+    rl.Size,
+    rl.device,
+    collections.OrderedDict,
+]
 _CONTENT = {c: {n: v for n, v in vars(c).items() if n != "__slotnames__"} for c in _CLASSES}
 _POOL = rl.zeros(1).spec.device
 
@@ -63,11 +91,37 @@ def things() -> list[Any]:
         [x, x[3:], x.view(2, 3).mT, x.expand(2, 6), x.view(rl.int32)],
         {"w": tagged, "b": nn.Buffer(rl.zeros(2)), "l": nn.UninitializedParameter()},
         [me, ring],
-        [1, -5, 1 << 70, 2.5, "text", b"bytes", bytearray(b"b"), None, True, (1, 2, 3, 4), {1, 2}, frozenset([3]), 1j],
+        [
+            1,
+            -5,
+            1 << 70,
+            2.5,
+            "text",
+            b"bytes",
+            bytearray(b"b"),
+            None,
+            True,
+            (1, 2, 3, 4),
+            {1, 2},
+            frozenset([3]),
+            1j,
+        ],
         [ordered, collections.Counter("aab"), collections.defaultdict(list, a=[1]), slice(1, None)],
         [rl.eye(2).to_sparse().coalesce(), hybrid, rl.eye(3).to_sparse_csr()],
-        [rl.float16, rl.device("cpu"), rl.Size([2, 3]), rl.channels_last, x.storage(), x.untyped_storage()],
-        [rl.tensor([True, False]), rl.ones(2, dtype=rl.complex64), rl.zeros(0, 3), rl.ones(2, requires_grad=True)],
+        [
+            rl.float16,
+            rl.device("cpu"),
+            rl.Size([2, 3]),
+            rl.channels_last,
+            x.storage(),
+            x.untyped_storage(),
+        ],
+        [
+            rl.tensor([True, False]),
+            rl.ones(2, dtype=rl.complex64),
+            rl.zeros(0, 3),
+            rl.ones(2, requires_grad=True),
+        ],
         {(1, "a"): 1, 1.5: 2, "x" * 300: [b"y" * 300], 300: 70000},
     ]
 
@@ -95,7 +149,10 @@ def whole_safetensors() -> list[bytes]:
             "d": {"dtype": "U8", "shape": [0, 5], "data_offsets": [16, 16]},
         },
     ]
-    return [_safetensors(json.dumps(table).encode(), bytes(16 if len(table) > 2 else 8)) for table in tables]
+    return [
+        _safetensors(json.dumps(table).encode(), bytes(16 if len(table) > 2 else 8))
+        for table in tables
+    ]
 
 
 def _safetensors(header: bytes, content: bytes) -> bytes:
@@ -131,7 +188,9 @@ def _repeat(r: random.Random, raw: bytearray, _: list[bytes]) -> None:
 def _splice(r: random.Random, raw: bytearray, others: list[bytes]) -> None:
     other = r.choice(others)
     at, start = r.randrange(len(raw)), r.randrange(len(other))
-    raw[at : at + r.choice([0, 0, 1, 9, 40])] = other[start : start + r.choice([1, 4, 20, 100, 1000])]
+    raw[at : at + r.choice([0, 0, 1, 9, 40])] = other[
+        start : start + r.choice([1, 4, 20, 100, 1000])
+    ]
 
 
 def _number(r: random.Random, raw: bytearray, _: list[bytes]) -> None:
@@ -215,7 +274,9 @@ def _name(r: random.Random) -> bytes:
 
 
 def _int(r: random.Random) -> bytes:
-    return pickle.dumps(r.choice(EXTREME) if r.random() < 0.4 else r.randrange(-2, 9), 4)[2:-1].removeprefix(b"\x95")
+    return pickle.dumps(r.choice(EXTREME) if r.random() < 0.4 else r.randrange(-2, 9), 4)[
+        2:-1
+    ].removeprefix(b"\x95")
 
 
 def _plain(value: Any) -> bytes:
@@ -225,7 +286,9 @@ def _plain(value: Any) -> bytes:
 
 
 def _small(r: random.Random) -> Any:
-    return r.choice([0, 1, 2, 3, 4, 5, 8, -1, True, None, 1.5, "x", b"", b"ab", (), (1,), [], {}, *EXTREME])
+    return r.choice(
+        [0, 1, 2, 3, 4, 5, 8, -1, True, None, 1.5, "x", b"", b"ab", (), (1,), [], {}, *EXTREME]
+    )
 
 
 def _counts(r: random.Random) -> tuple[Any, ...]:
@@ -240,7 +303,9 @@ def _dtype(r: random.Random) -> bytes:
 
 
 def _device(r: random.Random) -> bytes:
-    return _text(r.choice(["cpu"] * 20 + ["reference", "null", "cuda", "nowhere", "CPU", "../cpu", ""]))
+    return _text(
+        r.choice(["cpu"] * 20 + ["reference", "null", "cuda", "nowhere", "CPU", "../cpu", ""])
+    )
 
 
 def _bool(r: random.Random) -> bytes:
@@ -251,7 +316,9 @@ def _call(module: str, word: str, *args: bytes) -> bytes:
     return _text(module) + _text(word) + b"\x93(" + b"".join(args) + b"tR"
 
 
-def _tensor(r: random.Random, kind: str | None = None, shape: tuple[int, ...] | None = None) -> bytes:
+def _tensor(
+    r: random.Random, kind: str | None = None, shape: tuple[int, ...] | None = None
+) -> bytes:
     """A tensor, most often one whose bytes are as many as they should be."""
     chosen = kind or r.choice(list(dtypes._BY_NAME))
     sizes = _counts(r) if shape is None else shape
@@ -264,7 +331,15 @@ def _tensor(r: random.Random, kind: str | None = None, shape: tuple[int, ...] | 
         count = max(0, count + r.choice([-1, 1, 4, 64, 4096]))
     raw = r.randbytes(count) if r.random() < 0.5 else bytes(count)
     dtype = _call("rushlight.core.dtypes", "by_name", _text(chosen))
-    return _call("rushlight.interop", "from_pickle", _plain_bytes(raw), dtype, _plain(sizes), _device(r), _bool(r))
+    return _call(
+        "rushlight.interop",
+        "from_pickle",
+        _plain_bytes(raw),
+        dtype,
+        _plain(sizes),
+        _device(r),
+        _bool(r),
+    )
 
 
 def _plain_bytes(raw: bytes) -> bytes:
@@ -278,7 +353,14 @@ def _part(r: random.Random) -> bytes:
     memory = _tensor(r, shape=(r.choice([1, 4, 16, 64]),)) if r.random() < 0.9 else _value(r, 1)
     kind = _dtype(r)
     return _call(
-        "rushlight.interop", "from_shared", memory, kind, _plain(sizes), _plain(strides), _plain(offset), _bool(r)
+        "rushlight.interop",
+        "from_shared",
+        memory,
+        kind,
+        _plain(sizes),
+        _plain(strides),
+        _plain(offset),
+        _bool(r),
     )
 
 
@@ -286,7 +368,13 @@ def _sparse(r: random.Random) -> bytes:
     dims, count = r.choice([1, 2, 3]), r.choice([0, 1, 2, 5])
     sizes = tuple(r.choice([1, 2, 3, 9]) for _ in range(dims))
     at = np.array(
-        [[r.randrange(-1 if r.random() < 0.02 else 0, n + (r.random() < 0.02)) for _ in range(count)] for n in sizes]
+        [
+            [
+                r.randrange(-1 if r.random() < 0.02 else 0, n + (r.random() < 0.02))
+                for _ in range(count)
+            ]
+            for n in sizes
+        ]
     )
     if r.random() < 0.7 and count:
         at = at[:, np.lexsort(at[::-1])]
@@ -320,9 +408,23 @@ def _rows(r: random.Random) -> bytes:
 
     def vector(numbers: Any) -> bytes:
         raw = _plain_bytes(numbers.astype(kind).tobytes())
-        return _call("rushlight.interop", "from_pickle", raw, dtype, _plain((numbers.size,)), _text("cpu"), b"\x89")
+        return _call(
+            "rushlight.interop",
+            "from_pickle",
+            raw,
+            dtype,
+            _plain((numbers.size,)),
+            _text("cpu"),
+            b"\x89",
+        )
 
-    parts = [vector(crow), vector(col), _tensor(r, "float32", (col.size,)), _plain((rows, columns)), _bool(r)]
+    parts = [
+        vector(crow),
+        vector(col),
+        _tensor(r, "float32", (col.size,)),
+        _plain((rows, columns)),
+        _bool(r),
+    ]
     return _call("rushlight.sparse.csr", "from_pickle", *_spoiled(r, parts))
 
 
@@ -371,7 +473,12 @@ def _filled(r: random.Random, depth: int) -> bytes:
             _call("collections", "OrderedDict"),
         ]
     )
-    return target + b"(" + items + r.choice([pickle.APPENDS, pickle.SETITEMS, pickle.SETITEMS, pickle.ADDITEMS])
+    return (
+        target
+        + b"("
+        + items
+        + r.choice([pickle.APPENDS, pickle.SETITEMS, pickle.SETITEMS, pickle.ADDITEMS])
+    )
 
 
 def _value(r: random.Random, depth: int) -> bytes:
@@ -394,7 +501,11 @@ def _value(r: random.Random, depth: int) -> bytes:
     elif way < 12:
         made = _filled(r, depth)
     elif way == 12:
-        made = _value(r, depth - 1) + r.choice([b"\x94", b"q\x00", b"q\x01"]) + r.choice([b"", b"0h\x00", b"0h\x01"])
+        made = (
+            _value(r, depth - 1)
+            + r.choice([b"\x94", b"q\x00", b"q\x01"])
+            + r.choice([b"", b"0h\x00", b"0h\x01"])
+        )
     else:
         made = _plain(_small(r))
     return made
@@ -423,7 +534,12 @@ def _repeated_call(r: random.Random, size: int) -> bytes:
     module, word, args = r.choice(ways)
     parts = [_text(module) + _text(word) + b"\x93", *args]
     code = b"".join(part + b"q" + bytes([i]) + b"0" for i, part in enumerate(parts))
-    unit = b"h\x00(" + b"".join(b"h" + bytes([i]) for i in range(1, len(parts))) + b"tR" + r.choice([b"", b"0"])
+    unit = (
+        b"h\x00("
+        + b"".join(b"h" + bytes([i]) for i in range(1, len(parts)))
+        + b"tR"
+        + r.choice([b"", b"0"])
+    )
     return b"\x80\x04" + code + unit * r.choice([10, 300, 3000]) + b"N."
 
 
@@ -480,7 +596,13 @@ def amplified(r: random.Random) -> bytes:
             b"".join(r.choice(steps) for _ in range(r.choice([2, 4, 8]))),
         ]
     )
-    return b"\x80\x04" + code + r.choice([b"", b"]", b"}", gets[0]]) + unit * r.choice([10, 1000, 5000]) + b"."
+    return (
+        b"\x80\x04"
+        + code
+        + r.choice([b"", b"]", b"}", gets[0]])
+        + unit * r.choice([10, 1000, 5000])
+        + b"."
+    )
 
 
 # ---- what must hold ----
@@ -514,11 +636,19 @@ def check_tensor(x: Any, r: random.Random) -> None:
     spec = x.spec
     low, high = 0, 0
     if spec.numel:
-        low = sum((n - 1) * st for n, st in zip(spec.shape, spec.strides, strict=True) if st < 0) * spec.dtype.itemsize
-        high = sum((n - 1) * st for n, st in zip(spec.shape, spec.strides, strict=True) if st > 0) * spec.dtype.itemsize
+        low = (
+            sum((n - 1) * st for n, st in zip(spec.shape, spec.strides, strict=True) if st < 0)
+            * spec.dtype.itemsize
+        )
+        high = (
+            sum((n - 1) * st for n, st in zip(spec.shape, spec.strides, strict=True) if st > 0)
+            * spec.dtype.itemsize
+        )
         high += spec.dtype.itemsize
     if any(n < 0 for n in spec.shape) or x.offset + low < 0 or x.offset + high > x.memory.room:
-        raise Find(f"{spec!r} with strides {spec.strides} at {x.offset} lies outside of {x.memory.room} bytes")
+        raise Find(
+            f"{spec!r} with strides {spec.strides} at {x.offset} lies outside of {x.memory.room} bytes"
+        )
     if spec.numel > 10_000 or spec.device is not _POOL:
         return
     interop.to_numpy(x.detach(), copy=False).tobytes()
@@ -546,11 +676,15 @@ def check_unchanged() -> None:
         now = {
             name: value for name, value in vars(kind).items() if name != "__slotnames__"
         }  # which copyreg notes there
-        if len(now) != len(content) or any(now[name] is not value for name, value in content.items()):
+        if len(now) != len(content) or any(
+            now[name] is not value for name, value in content.items()
+        ):
             raise Find(f"a file changed {kind.__name__}")
 
 
-def read(raw: bytes, load: Callable[[], Any], r: random.Random, refusals: tuple[type[Exception], ...]) -> None:
+def read(
+    raw: bytes, load: Callable[[], Any], r: random.Random, refusals: tuple[type[Exception], ...]
+) -> None:
     """Load, and look at what comes."""
     before = _POOL.peak = _POOL.live
     try:
@@ -575,7 +709,12 @@ def read(raw: bytes, load: Callable[[], Any], r: random.Random, refusals: tuple[
 
 def pickle_case(raw: bytes, r: random.Random) -> None:
     place = None if r.random() < 0.95 else "cpu"
-    read(raw, lambda: rl.load(io.BytesIO(raw), map_location=place), r, (limits.UnsafeFile, DeviceError))
+    read(
+        raw,
+        lambda: rl.load(io.BytesIO(raw), map_location=place),
+        r,
+        (limits.UnsafeFile, DeviceError),
+    )
 
 
 def safetensors_case(raw: bytes, r: random.Random) -> None:
@@ -586,7 +725,9 @@ def safetensors_by_hand(r: random.Random) -> bytes:
     table: dict[str, Any] = {}
     place = 0
     for name in r.sample(["a", "b", "c", "__metadata__", "\udc80", ""], r.choice([0, 1, 2, 3])):
-        shape: Any = [min(n, 1 << 300) for n in _counts(r)]  # JSON's writer prints no very large ones
+        shape: Any = [
+            min(n, 1 << 300) for n in _counts(r)
+        ]  # JSON's writer prints no very large ones
         word = r.choice([*safe._TYPES, "F8_E4M3", "x"])
         size = safe._TYPES[word].itemsize if word in safe._TYPES else 1
         count = int(np.prod([n for n in shape if abs(n) < 1 << 20] or [1], dtype=object)) * size
@@ -597,7 +738,9 @@ def safetensors_by_hand(r: random.Random) -> bytes:
                 [0, "F32", [], None, [1.5], {}]
             )
         place = end if 0 <= end < 1 << 20 else place
-    return _safetensors(json.dumps(table).encode("utf-8", "surrogatepass"), bytes(min(max(place, 0), 1 << 16)))
+    return _safetensors(
+        json.dumps(table).encode("utf-8", "surrogatepass"), bytes(min(max(place, 0), 1 << 16))
+    )
 
 
 # ---- the kernel cache ----
@@ -656,12 +799,17 @@ def message_case(r: random.Random) -> None:
     memory = rl.zeros(r.choice([0, 1, 16, 100]), dtype=r.choice(dtypes.ANY))
     room = r.choice([0, 1, 64, 4096, 10_000])
     vectors = [
-        rl.tensor([r.choice([0, 1, 2, -1, 5]) for _ in range(r.choice([0, 1, 2, 3]))], dtype=rl.int64) for _ in range(3)
+        rl.tensor(
+            [r.choice([0, 1, 2, -1, 5]) for _ in range(r.choice([0, 1, 2, 3]))], dtype=rl.int64
+        )
+        for _ in range(3)
     ]
     calls: list[Callable[[], Any]] = [
         lambda: interop.from_shared(memory, dtype, sizes, strides, offset, False),
         lambda: interop.from_pickle(bytes(r.choice([0, 1, 4, 8, 64])), dtype, sizes, "cpu", False),
-        lambda: coo.from_pickle(vectors[0].reshape(1, -1), vectors[1], sizes, r.random() < 0.5, False),
+        lambda: coo.from_pickle(
+            vectors[0].reshape(1, -1), vectors[1], sizes, r.random() < 0.5, False
+        ),
         lambda: csr.from_pickle(*vectors, (r.choice([0, 1, 2]), 2), False),
     ]
     if hasattr(os, "memfd_create"):

@@ -40,7 +40,10 @@ class Peer:
         """("ok", arrays), ("error", text) or ("missing", name); raises Unsaid where there is no answer."""
         if self.process is None or self.process.poll() is not None:
             self.process = subprocess.Popen(
-                [self.python, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+                [self.python, __file__],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
             )
         stdin, stdout = self.process.stdin, self.process.stdout
         assert stdin is not None and stdout is not None
@@ -105,7 +108,9 @@ def _serve() -> None:
         stdout.flush()
 
 
-def _called(torch: Any, path: str, name: str, args: Any, named: Any, inplace: bool) -> tuple[str, Any]:
+def _called(
+    torch: Any, path: str, name: str, args: Any, named: Any, inplace: bool
+) -> tuple[str, Any]:
     where = torch
     for part in [] if path == "rushlight" else path.split("."):
         where = getattr(where, part, None)

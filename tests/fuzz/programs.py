@@ -31,10 +31,10 @@ import rushlight.nn.functional as F
 from rushlight import BudgetError, OutOfMemoryError, memory
 from rushlight.core.errors import ForeignAccess, RushlightError
 from rushlight.core.interrupts import is_unheard
-from rushlight.devices.allocator import Pool
-from rushlight.devices.registry import pool_of
-from rushlight.tape.replay import Pins
-from rushlight.tape.state import STATE
+from rushlight.devices.shared.allocator import Pool
+from rushlight.devices.shared.registry import pool_of
+from rushlight.tape.memory.replay import Pins
+from rushlight.tape.record.state import STATE
 from rushlight.utils.checkpoint import checkpoint
 from tests.fuzz import Find
 
@@ -55,7 +55,9 @@ class World:
     def __init__(self, choose: random.Random, keeps: bool) -> None:
         self.choose = choose
         self.keeps = keeps  # checkpoints keep everything: the plain run
-        numbers = np.random.default_rng(choose.randrange(1 << 30))  # no draws of the engine's, which threads share
+        numbers = np.random.default_rng(
+            choose.randrange(1 << 30)
+        )  # no draws of the engine's, which threads share
         self.leaves = [_leaf(numbers, SIZE, SIZE) for _ in range(2)]
         self.weight = _leaf(numbers, 4, 1, 3, 3)
         self.values = [self.leaves[0] * 1.0, self.leaves[1] * 1.0, rl.ones(SIZE, SIZE)]
@@ -201,14 +203,18 @@ STEPS: list[Step] = [
     lambda w, x, y: F.mse_loss(x, y),
     lambda w, x, y: F.binary_cross_entropy(x.sigmoid(), y.detach().sigmoid()),
     lambda w, x, y: _class_loss(w, x),
-    lambda w, x, y: x.gather(0, w.choose.choice(w.places).reshape(-1)[:1].expand(1, SIZE) % SIZE) + y,
+    lambda w, x, y: (
+        x.gather(0, w.choose.choice(w.places).reshape(-1)[:1].expand(1, SIZE) % SIZE) + y
+    ),
     lambda w, x, y: w.choose.choice(w.places) + 1,
     lambda w, x, y: rl.searchsorted(rl.linspace(-1.0, 1.0, 50), x.detach()),
     lambda w, x, y: rl.vmap(lambda a: a * 2.0 + a.sum())(x),
     lambda w, x, y: rl.vmap(lambda a, b: (a @ b) * a, (0, 1))(x, y) * 0.05,
     lambda w, x, y: w.wrapped(lambda t: (t @ t).tanh().mul_(0.5), x),
     lambda w, x, y: w.wrapped(lambda t, u: rl.layer_norm((t + u).sort(1)[0], (SIZE,)), x, y),
-    lambda w, x, y: w.wrapped(lambda t: w.wrapped(lambda u: u.exp().clamp(max=2.0), t.sin()) * t, x),
+    lambda w, x, y: w.wrapped(
+        lambda t: w.wrapped(lambda u: u.exp().clamp(max=2.0), t.sin()) * t, x
+    ),
     lambda w, x, y: x.add_(y),
     lambda w, x, y: x.mul_(0.5),
     lambda w, x, y: x[1:3].add_(y[:2]),
@@ -240,7 +246,9 @@ RANDOM: list[Step] = [
 ]
 
 
-def run(seed: int, keeps: bool = False, draws: bool = True, after_step: Callable[[], None] | None = None) -> list[Any]:
+def run(
+    seed: int, keeps: bool = False, draws: bool = True, after_step: Callable[[], None] | None = None
+) -> list[Any]:
     """The program of a seed: the bits of all it made, and what it was refused."""
     choose = random.Random(seed)
     if draws:
@@ -274,14 +282,19 @@ def run(seed: int, keeps: bool = False, draws: bool = True, after_step: Callable
         world.seen.append(("backward", type(error).__name__))
     grads = [leaf.grad for leaf in (*world.leaves, world.weight)]
     held = [v for v in world.kept if isinstance(v, rl.Tensor)]
-    return [*world.seen, *[None if v is None else _bits(v) for v in (*world.values, *world.places, *held, *grads)]]
+    return [
+        *world.seen,
+        *[None if v is None else _bits(v) for v in (*world.values, *world.places, *held, *grads)],
+    ]
 
 
 def _bits(value: Any) -> bytes:
     value = value.detach()
     if value.is_complex():
         value = rl.view_as_real(value)
-    return bytes(value.float().numpy().tobytes() if value.dtype is rl.bfloat16 else value.numpy().tobytes())
+    return bytes(
+        value.float().numpy().tobytes() if value.dtype is rl.bfloat16 else value.numpy().tobytes()
+    )
 
 
 # ---- what is provoked ----
@@ -334,7 +347,9 @@ class Interrupting:
         if event == "call":
             looks = self.looks.get(code)
             if looks is None:
-                looks = self.looks[code] = not (is_unheard(code) or code.co_flags & inspect.CO_GENERATOR)
+                looks = self.looks[code] = not (
+                    is_unheard(code) or code.co_flags & inspect.CO_GENERATOR
+                )
             if not looks:
                 return
         self.at -= 1
@@ -346,7 +361,10 @@ class Interrupting:
 
 def _is_finaliser(frame: FrameType | None) -> bool:
     while frame is not None:
-        if frame.f_code.co_name in ("__del__", "_remove", "__exit__") or "weakref" in frame.f_code.co_filename:
+        if (
+            frame.f_code.co_name in ("__del__", "_remove", "__exit__")
+            or "weakref" in frame.f_code.co_filename
+        ):
             return frame.f_code.co_name != "__exit__" or "contextlib" in frame.f_code.co_filename
         frame = frame.f_back
     return False
@@ -364,7 +382,9 @@ def _settled(what: str, live: int) -> None:
     if pool.live != live:
         raise Find(f"{what}: {pool.live - live} bytes stay in use")
     if pool.held != pool.live + cached:
-        raise Find(f"{what}: {pool.held} bytes are said to be held, {pool.live} are in use and {cached} cached")
+        raise Find(
+            f"{what}: {pool.held} bytes are said to be held, {pool.live} are in use and {cached} cached"
+        )
     if Pins.pinned():
         raise Find(f"{what}: something stays pinned")
     state = STATE.get()
@@ -403,7 +423,15 @@ def case(seed: int) -> None:
     choose = random.Random(~seed)
     pool = pool_of("cpu")
     draws = choose.random() < 0.7
-    kinds = ["budget", "budget", "budget and failure", "budget and interrupt", "failure", "interrupt", "checkpoint"]
+    kinds = [
+        "budget",
+        "budget",
+        "budget and failure",
+        "budget and interrupt",
+        "failure",
+        "interrupt",
+        "checkpoint",
+    ]
     kind = choose.choice(kinds) if draws else "threads"
     keeps = kind != "checkpoint" and choose.random() < 0.5
 
@@ -425,7 +453,9 @@ def case(seed: int) -> None:
     for turn in range(3):
         memory.empty_cache()
         got = _turn(kind, lambda **named: run(seed, keeps, draws, **named), limit, at)
-        _counts[f"{kind}: {got if isinstance(got, str) else 'refused' if _is_refused(got) else 'ended'}"] += 1
+        _counts[
+            f"{kind}: {got if isinstance(got, str) else 'refused' if _is_refused(got) else 'ended'}"
+        ] += 1
         try:
             _settled(kind, live)
         except Find:
@@ -435,7 +465,9 @@ def case(seed: int) -> None:
             continue
         refused = not keeps and not isinstance(got, str) and got != want and _is_refused(got)
         if not isinstance(got, str) and got != want and not refused:
-            raise Find(f"{kind} at {limit - live} bytes above what is in use, {at}: other bits than the plain run's")
+            raise Find(
+                f"{kind} at {limit - live} bytes above what is in use, {at}: other bits than the plain run's"
+            )
         break
     if choose.random() < 0.25:
         if plain() != want:
@@ -482,7 +514,9 @@ def _beside(usual: Callable[..., list[Any]], limit: int) -> list[Any] | str:
     finally:
         other.join()
     if isinstance(found[0], BaseException):
-        raise Find(f"in the thread outside the budget: {type(found[0]).__name__}: {found[0]}") from found[0]
+        raise Find(
+            f"in the thread outside the budget: {type(found[0]).__name__}: {found[0]}"
+        ) from found[0]
     want = found.pop()
     if not isinstance(mine, str) and mine != want and not (_is_refused(mine) or _is_refused(want)):
         raise Find("two threads differ")

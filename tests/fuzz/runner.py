@@ -51,9 +51,7 @@ class Report:
         seeds = f"seeds {self.first}..{self.last}" if self.cases else "no seed"
         counted = "".join(f", {n} {what}" for what, n in sorted(self.counts.items()))
         rate = f"{self.cases / self.seconds:.0f}/s" if self.seconds else "-"
-        return (
-            f"{self.kind}: {self.cases} cases, {seeds}, {len(self.finds)} finds{counted} ({self.seconds:.0f} s, {rate})"
-        )
+        return f"{self.kind}: {self.cases} cases, {seeds}, {len(self.finds)} finds{counted} ({self.seconds:.0f} s, {rate})"
 
 
 class _Ended(Exception):
@@ -123,7 +121,9 @@ class Child:
         code = self.process.wait()
         self.errors.seek(0)
         said = self.errors.read().decode(errors="replace").strip().splitlines()
-        places = [line.strip() for line in said if "rushlight/" in line][:3]  # faulthandler: innermost first
+        places = [line.strip() for line in said if "rushlight/" in line][
+            :3
+        ]  # faulthandler: innermost first
         how = f"signal {-code}" if code < 0 else f"exit status {code}"
         return f"the process ended with {how}: {'; '.join(places) or ' '.join(said[-1:])}"
 
@@ -177,7 +177,11 @@ class Run:
         """The next stretch of seeds; None when there are none left, or no time."""
         with self.lock:
             left = STRETCH if self.stop is None else min(STRETCH, self.stop - self.next)
-            if self.failed or left <= 0 or (self.until is not None and time.monotonic() > self.until):
+            if (
+                self.failed
+                or left <= 0
+                or (self.until is not None and time.monotonic() > self.until)
+            ):
                 return None
             first, self.next = self.next, self.next + left
             return first, self.next - 1
@@ -225,7 +229,11 @@ class Run:
         program = f"from tests.fuzz import {self.kind} as k; print(getattr(k, 'describe', lambda _: '')({seed}))"
         try:
             asked = subprocess.run(
-                [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=60
+                [sys.executable, "-c", program],
+                cwd=ROOT,
+                capture_output=True,
+                text=True,
+                timeout=60,
             )
         except subprocess.TimeoutExpired:
             return ""
@@ -242,5 +250,9 @@ class Run:
             self.report.cases += last - first + 1
             self.report.last = max(self.report.last, last)
             self.report.seconds = time.monotonic() - self.begun
-            if self.show and self.report.cases // 10_000 != (self.report.cases - (last - first + 1)) // 10_000:
+            if (
+                self.show
+                and self.report.cases // 10_000
+                != (self.report.cases - (last - first + 1)) // 10_000
+            ):
                 print(self.report, flush=True)

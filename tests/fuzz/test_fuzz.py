@@ -57,6 +57,13 @@ def test_a_run_goes_on_after_finds_crashes_and_hangs(faulty):
 
 def test_internal_errors_are_no_refusals():
     assert is_refusal(ValueError()) and is_refusal(MemoryError()) and is_refusal(IndexError())
-    for error in (AttributeError(), KeyError(), ZeroDivisionError(), RecursionError(), AssertionError(), SystemError()):
+    for error in (
+        AttributeError(),
+        KeyError(),
+        ZeroDivisionError(),
+        RecursionError(),
+        AssertionError(),
+        SystemError(),
+    ):
         assert not is_refusal(error)
     assert not is_refusal(Find())

@@ -24,7 +24,11 @@ def test_save_and_load_a_training_state(tmp_path, device):
 
     def step():
         optimizer.zero_grad()
-        loss = model(x).square().sum() + nn.functional.dropout(x, 0.5).sum() * 0 + model[0].weight.sum()
+        loss = (
+            model(x).square().sum()
+            + nn.functional.dropout(x, 0.5).sum() * 0
+            + model[0].weight.sum()
+        )
         loss.backward()
         optimizer.step()
         return [p.detach().numpy(force=True).tobytes() for p in model.state_dict().values()]
@@ -100,7 +104,10 @@ def test_safetensors_agree_with_the_library(tmp_path):
 
 
 def test_every_integer_type_in_a_safetensors_file(tmp_path):
-    arrays = {name: np.arange(3).astype(name) for name in ("uint8", "uint16", "uint32", "uint64", "int8", "int16")}
+    arrays = {
+        name: np.arange(3).astype(name)
+        for name in ("uint8", "uint16", "uint32", "uint64", "int8", "int16")
+    }
     save_arrays(arrays, tmp_path / "u.safetensors")
     for name, tensor in load_file(tmp_path / "u.safetensors").items():
         assert tensor.dtype.name == name

@@ -53,12 +53,21 @@ def test_elements_that_no_saved_tensor_sees_are_not_written():
     x[500:510] = 2
     x[600:650:7] = 3
     x.view(10, 100)[7:9, 20:23] = 4
-    parts = [x[100:110], x[500:510], x[600:650:7], x.view(10, 100)[7:9, 20:23].t(), x[500:505].view(rl.float32)]
+    parts = [
+        x[100:110],
+        x[500:510],
+        x[600:650:7],
+        x.view(10, 100)[7:9, 20:23].t(),
+        x[500:505].view(rl.float32),
+    ]
     raw = saved(parts)
     assert PATTERN not in raw
     back = rl.load(io.BytesIO(raw))
     for part, again in zip(parts, back, strict=True):
-        assert again.view(rl.int32).tolist() == part.view(rl.int32).tolist() and again.stride() == part.stride()
+        assert (
+            again.view(rl.int32).tolist() == part.view(rl.int32).tolist()
+            and again.stride() == part.stride()
+        )
     back[1][0] = 9
     assert back[4].view(rl.int32)[0] == 9
     assert len(saved([x[:3], x[1:4]])) < 1000  # only from the first to the last
@@ -73,7 +82,9 @@ def test_which_elements_a_layout_sees():
         strides = tuple(int(n) for n in generator.integers(0, 20, rank))
         spec = interop.Spec.of(pool, rl.float32, shape, strides)
         seen = writing._elements_seen(spec)
-        places = {sum(i * s for i, s in zip(index, strides, strict=True)) for index in np.ndindex(*shape)}
+        places = {
+            sum(i * s for i, s in zip(index, strides, strict=True)) for index in np.ndindex(*shape)
+        }
         assert set(np.flatnonzero(seen).tolist()) == places and len(seen) == max(places) + 1
 
 
@@ -142,7 +153,9 @@ def test_what_is_no_ordinary_file_is_written_to_and_stays(tmp_path):
     reader.start()
     rl.save([1, 2], tmp_path / "pipe")
     reader.join(WAIT)
-    assert rl.load(io.BytesIO(got[0])) == [1, 2] and stat.S_ISFIFO((tmp_path / "pipe").stat().st_mode)
+    assert rl.load(io.BytesIO(got[0])) == [1, 2] and stat.S_ISFIFO(
+        (tmp_path / "pipe").stat().st_mode
+    )
     rl.save(rl.ones(2), os.devnull)
     assert stat.S_ISCHR(os.stat(os.devnull).st_mode)
     with pytest.raises(IsADirectoryError):

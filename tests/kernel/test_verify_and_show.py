@@ -3,9 +3,29 @@
 import pytest
 
 from rushlight import scalar as s
-from rushlight.core.dtypes import bfloat16, bool_, complex64, float16, float32, float64, int32, int64, uint64
+from rushlight.core.dtypes import (
+    bfloat16,
+    bool_,
+    complex64,
+    float16,
+    float32,
+    float64,
+    int32,
+    int64,
+    uint64,
+)
 from rushlight.kernel.interpret import signature, sort_arguments
-from rushlight.kernel.shapes import Contract, Gather, Map, Reduce, Rowwise, Scan, Scatter, Search, Sort
+from rushlight.kernel.shapes import (
+    Contract,
+    Gather,
+    Map,
+    Reduce,
+    Rowwise,
+    Scan,
+    Scatter,
+    Search,
+    Sort,
+)
 from rushlight.kernel.show import show
 from rushlight.kernel.verify import verify
 from rushlight.scalar.ir import make
@@ -72,11 +92,17 @@ def test_good_kernels_pass(kernel):
 
 BAD = {
     "no output": (Map((), (), (), (), 0, ()), "no output"),
-    "missing body": (Map((float32, float32), (float32,), (), (X,), 0, ("1",) * 3), "2 outputs but 1 bodies"),
+    "missing body": (
+        Map((float32, float32), (float32,), (), (X,), 0, ("1",) * 3),
+        "2 outputs but 1 bodies",
+    ),
     "body type": (body(X, out=int64), "output 0 is int64 and takes int64, its body is float32"),
     "half body": (body(s.cast(X, float64), out=float16), "takes float32, its body is float64"),
     "complex memory": (body(X, out=complex64), "memory cannot hold complex64"),
-    "wide mulhi": (body(s.cast(s.mulhi(s.const(1, uint64), s.const(2, uint64)), float32)), "mulhi takes uint32"),
+    "wide mulhi": (
+        body(s.cast(s.mulhi(s.const(1, uint64), s.const(2, uint64)), float32)),
+        "mulhi takes uint32",
+    ),
     "few steps": (Map((float32,), (float32,), (), (X,), 0, ("1",)), "2 operands but 1 steps"),
     "unknown step": (Map((float32,), (float32,), (), (X,), 0, ("1", "2")), "step 1 is '2'"),
     "flat n": (Map((float32,), (float32,), (), (X,), 0, ("1", "n")), "passes no strides"),
@@ -89,17 +115,32 @@ BAD = {
     "extent in a map": (body(s.cast(s.extent(), float32)), "extent has no meaning here"),
     "instruction": (body(make("sinh", (X,), float32)), "no instruction 'sinh'"),
     "arity": (body(make("add", (X,), float32)), "add takes 2 operands, got 1"),
-    "operand types": (body(make("add", (X, s.cast(X, float64)), float32)), "operands of add differ in type"),
-    "result type": (body(make("add", (X, Y), float64), out=float64), "add of float32, float32 is float32"),
+    "operand types": (
+        body(make("add", (X, s.cast(X, float64)), float32)),
+        "operands of add differ in type",
+    ),
+    "result type": (
+        body(make("add", (X, Y), float64), out=float64),
+        "add of float32, float32 is float32",
+    ),
     "comparison type": (body(make("lt", (X, Y), float32)), "is bool, not float32"),
-    "arithmetic on bool": (body(make("add", (X > 0, Y > 0), bool_), out=bool_), "add does not take bool"),
+    "arithmetic on bool": (
+        body(make("add", (X > 0, Y > 0), bool_), out=bool_),
+        "add does not take bool",
+    ),
     "bits of floats": (body(make("and", (X, Y), float32)), "and does not take float32"),
     "exp of integers": (body(s.exp(N), out=int32, inputs=(int32,)), "exp does not take int32"),
-    "mulhi of int32": (body(s.mulhi(N, N), out=int32, inputs=(int32,)), "mulhi does not take int32"),
+    "mulhi of int32": (
+        body(s.mulhi(N, N), out=int32, inputs=(int32,)),
+        "mulhi does not take int32",
+    ),
     "select by number": (body(make("select", (X, X, Y), float32)), "select chooses by bool"),
     "bitcast width": (body(s.bits_to(X, int64), out=int64), "bitcast from float32 to int64"),
     "constant range": (body(N + 2**40, out=int32, inputs=(int32,)), "is not a int32"),
-    "later row": (rows(passes=(Reduce("sum", X - TOP), Reduce("sum", X))), "pass 0: there is no row0"),
+    "later row": (
+        rows(passes=(Reduce("sum", X - TOP), Reduce("sum", X))),
+        "pass 0: there is no row0",
+    ),
     "reduction": (rows(passes=(Reduce("mean", X), SOFTMAX.passes[1])), "pass 0 is 'mean'"),
     "reduce bool": (rows(passes=(Reduce("max", X > 0),)), "reduces bool"),
     "kind": (rows(kinds=("each",)), "kind 0 is 'each'"),
@@ -107,7 +148,10 @@ BAD = {
     "vector": (rows(vector="outer"), "vector is 'outer'"),
     "any with steps": (rows(vector="any"), "every step is n"),
     "row store moves": (rows(kinds=("row",)), "row store 0 uses arg0, which moves"),
-    "row store index": (rows(kinds=("row",), stores=(s.cast(s.index(), float32),)), "index has no meaning"),
+    "row store index": (
+        rows(kinds=("row",), stores=(s.cast(s.index(), float32),)),
+        "index has no meaning",
+    ),
     "element stays": (rows(steps=("0", "1")), "would be overwritten"),
     "contract bool": (Contract(bool_, int32), "cannot be bool"),
     "contract narrow": (Contract(float64, float32), "float64 cannot be summed in float32"),
@@ -118,13 +162,31 @@ BAD = {
         Scan(complex64, (), s.const(0, complex64), s.row(0, complex64)),
         "scan: memory cannot hold complex64",
     ),
-    "scan state": (Scan(float64, (float32,), s.const(0.0, float32), TOP + X), "takes float64, its body is float32"),
+    "scan state": (
+        Scan(float64, (float32,), s.const(0.0, float32), TOP + X),
+        "takes float64, its body is float32",
+    ),
     "scan start": (Scan(float32, (float32,), X, TOP + X), "start is arg0, not a constant"),
-    "scan start type": (Scan(float32, (float32,), s.const(0, int64), TOP + X), "start is int64, the state float32"),
-    "scan start range": (Scan(int32, (int32,), s.const(2**40, int32), s.row(0, int32) + N), "is not a int32"),
-    "scan arg": (Scan(float32, (float32,), s.const(0.0, float32), TOP + Y), "there is no arg1: 1 known"),
-    "scan row": (Scan(float32, (float32,), s.const(0.0, float32), s.row(1, float32) + X), "there is no row1"),
-    "scan extent": (Scan(int64, (), s.const(0, int64), s.row(0, int64) + s.extent()), "extent has no meaning here"),
+    "scan start type": (
+        Scan(float32, (float32,), s.const(0, int64), TOP + X),
+        "start is int64, the state float32",
+    ),
+    "scan start range": (
+        Scan(int32, (int32,), s.const(2**40, int32), s.row(0, int32) + N),
+        "is not a int32",
+    ),
+    "scan arg": (
+        Scan(float32, (float32,), s.const(0.0, float32), TOP + Y),
+        "there is no arg1: 1 known",
+    ),
+    "scan row": (
+        Scan(float32, (float32,), s.const(0.0, float32), s.row(1, float32) + X),
+        "there is no row1",
+    ),
+    "scan extent": (
+        Scan(int64, (), s.const(0, int64), s.row(0, int64) + s.extent()),
+        "extent has no meaning here",
+    ),
     "scatter bool": (Scatter(bool_, int64), "scatter add: elements cannot be bool"),
     "scatter kind": (Scatter(float32, int64, "mean"), "kind 'mean', not one of add, set"),
 }
@@ -140,7 +202,14 @@ def test_bad_kernels_are_refused(name):
 
 def test_show_names_shared_subexpressions():
     shared = s.exp(X) + 1
-    kernel = Map((float32, float32), (float32, float16), (int64,), (shared * Y, -shared), 2, ("1", "1", "0", "n"))
+    kernel = Map(
+        (float32, float32),
+        (float32, float16),
+        (int64,),
+        (shared * Y, -shared),
+        2,
+        ("1", "1", "0", "n"),
+    )
     assert show(kernel) == (
         "map rank 2 (out0: float32 step 1, out1: float32 step 1; arg0: float32 step 0, arg1: float16 step n; "
         "param0: int64)\n"
@@ -197,7 +266,10 @@ def test_show_breaks_long_formulas():
 
 def test_signatures():
     assert signature(ADD).total == 3 + 1
-    assert signature(Map((float32,), (float32,), (float32,), (X,), 3, ("1", "1"))).total == 2 + 3 + 6 + 1
+    assert (
+        signature(Map((float32,), (float32,), (float32,), (X,), 3, ("1", "1"))).total
+        == 2 + 3 + 6 + 1
+    )
     assert signature(SOFTMAX).total == 2 + 3 + 6
     assert signature(Contract(float32, float32)).total == 3 + 5 + 12
     assert signature(Scan(float32, (float32,), s.const(0.0, float32), TOP + X)).total == 2 + 3 + 6
@@ -215,7 +287,9 @@ def test_arguments_are_sorted():
     assert call.params == (0.5,)
 
 
-@pytest.mark.parametrize("numbers", [(64, 64, 64), (64, None, 64, 1), (64, 64, 64, 1.5), (64, 64, 64, 1, 1)])
+@pytest.mark.parametrize(
+    "numbers", [(64, 64, 64), (64, None, 64, 1), (64, 64, 64, 1.5), (64, 64, 64, 1, 1)]
+)
 def test_bad_arguments_are_type_errors(numbers):
     with pytest.raises(TypeError):
         sort_arguments(ADD, numbers)

@@ -9,13 +9,15 @@ from typing import Any
 import pytest
 
 from rushlight import OutOfMemoryError, memory
-from rushlight.devices.allocator import Pool
+from rushlight.devices.shared.allocator import Pool
 
 
 class Failing:
     """`Pool.fresh` that raises at its n-th call; 0: never, only counts."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, error: type[BaseException] = OutOfMemoryError) -> None:
+    def __init__(
+        self, monkeypatch: pytest.MonkeyPatch, error: type[BaseException] = OutOfMemoryError
+    ) -> None:
         self.at = 0
         self.calls = 0
         self.error = error
@@ -56,7 +58,9 @@ def fail_at_every_allocation(
         thing = make()
         before = look(thing)
         memory.empty_cache(device)
-        failing.start(count + 1)  # blocks that the call itself gave back are taken again without failing
+        failing.start(
+            count + 1
+        )  # blocks that the call itself gave back are taken again without failing
         failed = True
         with contextlib.suppress(error):
             act(thing)
@@ -68,4 +72,6 @@ def fail_at_every_allocation(
         count += 1
         assert look(thing) == before, f"allocation {count} failed and something has changed"
         act(thing)
-        assert look(thing) == want, f"after allocation {count} failed, the same call again gives something else"
+        assert look(thing) == want, (
+            f"after allocation {count} failed, the same call again gives something else"
+        )

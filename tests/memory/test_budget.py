@@ -10,9 +10,9 @@ import pytest
 import rushlight as rl
 import rushlight.nn.functional as F
 from rushlight import BudgetError, memory
-from rushlight.devices import registry
-from rushlight.devices.allocator import Pool
-from rushlight.ops.creation import resolve_pool
+from rushlight.devices.shared import registry
+from rushlight.devices.shared.allocator import Pool
+from rushlight.ops.create.creation import resolve_pool
 from rushlight.utils.checkpoint import checkpoint
 from tests.memory.training_step import Model, bits, plain
 
@@ -319,7 +319,10 @@ def test_a_budget_object_used_twice():
 def test_a_budget_names_the_least_sufficient_limit(device):
     memory.empty_cache(device)
     kept = rl.zeros(MIB, device=device)
-    with pytest.raises(BudgetError, match="least sufficient budget") as error, memory.budget(6 * MIB, device):
+    with (
+        pytest.raises(BudgetError, match="least sufficient budget") as error,
+        memory.budget(6 * MIB, device),
+    ):
         kept + 1.0
     with memory.budget(error.value.least, device):
         assert (kept + 1.0)[0].item() == 1.0

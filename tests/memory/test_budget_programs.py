@@ -9,7 +9,7 @@ import pytest
 import rushlight as rl
 import rushlight.nn.functional as F
 from rushlight import InplaceError, memory
-from rushlight.ops.creation import resolve_pool
+from rushlight.ops.create.creation import resolve_pool
 from rushlight.utils.checkpoint import checkpoint
 from tests.memory.training_step import bits
 
@@ -53,7 +53,11 @@ def program(seed: int, disturb: bool) -> list[bytes | None] | str:
             step = choose.choice(STEPS)
             x, y = choose.choice(values), choose.choice(values)
             made = step(x, y)
-            if made is not None and made.shape == (SIZE, SIZE) and all(made is not v for v in values):
+            if (
+                made is not None
+                and made.shape == (SIZE, SIZE)
+                and all(made is not v for v in values)
+            ):
                 values.append(made)
             if disturb:
                 drop_everything()

@@ -1,6 +1,6 @@
 """A program that sees ever new shapes: what is kept for the next call of a kind does not grow without limit."""
 
-from __future__ import annotations
+from __future__ import annotations  # noqa: I001
 
 import gc
 import subprocess
@@ -13,9 +13,10 @@ import rushlight as rl
 import rushlight.nn.functional as F
 from rushlight import memory
 from rushlight.core.shapes import _SPECS, Spec
-from rushlight.devices.registry import pool_of
-from rushlight.tape import op as op_module, shortcut
-from rushlight.tape.op import Op
+from rushlight.devices.shared.registry import pool_of
+from rushlight.tape.record import op as op_module
+from rushlight.tape.program import shortcut
+from rushlight.tape.record.op import Op
 
 
 def step(n: int) -> float:
@@ -55,7 +56,11 @@ def test_tables_stay_small(monkeypatch):
         gc.collect()
         assert len(_SPECS) - before[0] < 600  # without a limit 9 more for each shape
         assert len(gc.get_objects()) - before[1] < 60_000  # and 800
-    touched = [o for o in gc.get_objects() if isinstance(o, Op) and o.name in ("tanh", "softmax", "cat", "matmul")]
+    touched = [
+        o
+        for o in gc.get_objects()
+        if isinstance(o, Op) and o.name in ("tanh", "softmax", "cat", "matmul")
+    ]
     assert all(len(o.plans) <= 50 for o in touched)
     assert step(3) == first
 
@@ -76,7 +81,7 @@ def test_cached_blocks_do_not_grow_for_ever(monkeypatch):
     pool = pool_of("cpu")
     memory.empty_cache()
     memory.reset_peak()
-    monkeypatch.setattr("rushlight.devices.allocator.SPARE", 1 << 20)
+    monkeypatch.setattr("rushlight.devices.shared.allocator.SPARE", 1 << 20)
     for n in range(200):
         rl.ones((100 + n) * 1024)  # half a megabyte to a whole, each of another size
     assert pool.held - pool.live <= 2 * pool.peak + (1 << 20)
@@ -105,7 +110,9 @@ for n in range(5003, 20003):
 print(resident() - middle, largest_table(), len(_SPECS))
 """
     root = str(Path(__file__).parents[2])
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=root, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, cwd=root, check=False
+    )
     assert done.returncode == 0, done.stderr
     grown, table, specs = map(int, done.stdout.split())
     assert table <= 2048

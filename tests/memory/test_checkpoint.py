@@ -55,7 +55,9 @@ def same_bits(function, w: list[rl.Tensor], device: str = "cpu", needs_grad: boo
 # ---- same bits ----
 
 
-@pytest.mark.parametrize("needs_grad", [True, False], ids=["input needs grad", "only parameters do"])
+@pytest.mark.parametrize(
+    "needs_grad", [True, False], ids=["input needs grad", "only parameters do"]
+)
 def test_dropout_and_layer_norm(device, needs_grad):
     w = parameters(2, device)
 
@@ -269,7 +271,9 @@ def test_in_a_thread_with_a_copied_context():
         x.grad = None
         got = []
         context = contextvars.copy_context()
-        thread = threading.Thread(target=lambda: got.extend(context.run(step, block, checkpoint, w, x)))
+        thread = threading.Thread(
+            target=lambda: got.extend(context.run(step, block, checkpoint, w, x))
+        )
         thread.start()
         thread.join()
     assert got == want
@@ -314,7 +318,9 @@ def test_the_function_runs_once():
 
 def residual(w: list[rl.Tensor], x: rl.Tensor, run) -> rl.Tensor:
     for part in w:
-        x = x + run(lambda t, part=part: (F.dropout((t @ part).tanh().square(), 0.1) @ part).sigmoid(), x)
+        x = x + run(
+            lambda t, part=part: (F.dropout((t @ part).tanh().square(), 0.1) @ part).sigmoid(), x
+        )
     return x
 
 
@@ -483,7 +489,13 @@ def test_sequential_refuses_no_segments():
 def test_pytorch_s_arguments_are_accepted():
     (w,) = parameters(1)
     x = rl.randn(8, WIDTH)
-    y = checkpoint(lambda t, scale: (t @ w) * scale, x, scale=2.0, use_reentrant=False, preserve_rng_state=False)
+    y = checkpoint(
+        lambda t, scale: (t @ w) * scale,
+        x,
+        scale=2.0,
+        use_reentrant=False,
+        preserve_rng_state=False,
+    )
     assert y.requires_grad
     checkpoint_sequential([lambda t: t @ w, lambda t: t.exp()], 2, x, use_reentrant=False)
 
@@ -503,7 +515,11 @@ def test_blocks_around_a_checkpoint():
     x = leaf(1, 2)
     with set_checkpoint_early_stop(False):
         y = checkpoint(
-            rl.sin, x, use_reentrant=False, context_fn=lambda: (block("run"), block("again")), early_stop=False
+            rl.sin,
+            x,
+            use_reentrant=False,
+            context_fn=lambda: (block("run"), block("again")),
+            early_stop=False,
         )
     y.sum().backward()
     assert entered == ["run"]

@@ -12,7 +12,7 @@ import pytest
 import rushlight as rl
 import rushlight.nn.functional as F
 from rushlight import RushlightError, memory
-from rushlight.devices.registry import pool_of
+from rushlight.devices.shared.registry import pool_of
 from rushlight.utils.checkpoint import checkpoint, checkpoint_sequential, is_checkpointing
 from tests.devices.services import got, put, sample
 
@@ -49,10 +49,14 @@ def test_a_residual_net_of_L_blocks_costs_recomputes_linear_in_L(device):
     per_block = []
     for depth in (3, 6, 12):
         before = memory.recomputed()["calls"]
-        residual(weights(depth, device), rl.ones(4, WIDTH, device=device), checkpoint).sum().backward()
+        residual(
+            weights(depth, device), rl.ones(4, WIDTH, device=device), checkpoint
+        ).sum().backward()
         per_block.append((memory.recomputed()["calls"] - before) / depth)
     assert per_block[0] == per_block[1] == per_block[2]
-    assert 2 <= per_block[0] <= 4  # the first product, tanh, exp; the block's result is not needed again
+    assert (
+        2 <= per_block[0] <= 4
+    )  # the first product, tanh, exp; the block's result is not needed again
 
 
 def test_a_plain_chain_saves_memory(device):
@@ -230,7 +234,9 @@ def test_checkpoint_in_threads_with_the_caller_s_state():
     threads = []
     for _ in range(3):
         context = contextvars.copy_context()
-        threads.append(threading.Thread(target=lambda c=context: found.append(c.run(step, "cpu", checkpoint))))
+        threads.append(
+            threading.Thread(target=lambda c=context: found.append(c.run(step, "cpu", checkpoint)))
+        )
     for thread in threads:
         thread.start()
         thread.join()
@@ -269,5 +275,7 @@ def test_is_checkpointing_and_sequential(device):
         return t.exp().sin()
 
     assert not is_checkpointing()
-    checkpoint_sequential([part, part], 2, rl.ones(3, device=device, requires_grad=True)).sum().backward()
+    checkpoint_sequential(
+        [part, part], 2, rl.ones(3, device=device, requires_grad=True)
+    ).sum().backward()
     assert seen == [True, False]  # the last segment is kept

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import rushlight as rl
-from rushlight.devices.registry import pool_of
+from rushlight.devices.shared.registry import pool_of
 
 SEE = [lambda t: t.numpy(), lambda t: np.from_dlpack(t), lambda t: rl.from_dlpack(t).numpy()]
 MOVE = [
@@ -60,7 +60,10 @@ def test_shared_memory_leaves_the_seen_block_behind(see):
     assert t[0] == 0 and all((other == -1).all() for other in others)
     del seen, others
     gc.collect()
-    assert (pool.live, pool.held - sum(room * len(blocks) for room, blocks in pool.free.items())) == before
+    assert (
+        pool.live,
+        pool.held - sum(room * len(blocks) for room, blocks in pool.free.items()),
+    ) == before
 
 
 def test_shared_memory_leaves_an_array_s_own_memory_behind():
@@ -77,6 +80,11 @@ def test_writes_to_memory_that_was_given_back_say_so():
     t.add_(1)  # the kind of write is known from now on
     t.copy_(other)
     t.untyped_storage().resize_(0)
-    for write in (lambda: t.add_(1), lambda: t.copy_(other), lambda: other.add_(t), lambda: t.fill_(0.0)):
+    for write in (
+        lambda: t.add_(1),
+        lambda: t.copy_(other),
+        lambda: other.add_(t),
+        lambda: t.fill_(0.0),
+    ):
         with pytest.raises(rl.RushlightError, match="resized to 0 bytes"):
             write()

@@ -11,11 +11,11 @@ import pytest
 import rushlight as rl
 import rushlight.nn.functional as F
 from rushlight import BudgetError, OutOfMemoryError, memory
-from rushlight.devices.allocator import Pool
-from rushlight.ops.creation import resolve_pool
-from rushlight.ops.random import default_generator
-from rushlight.tape.replay import Pins
-from rushlight.tape.state import STATE
+from rushlight.devices.shared.allocator import Pool
+from rushlight.ops.create.creation import resolve_pool
+from rushlight.ops.random.random import default_generator
+from rushlight.tape.memory.replay import Pins
+from rushlight.tape.record.state import STATE
 from rushlight.utils.checkpoint import checkpoint
 from tests.memory.training_step import Model, bits, plain
 
@@ -55,7 +55,9 @@ class Failing:
 def settings(kind: str, device: str, peak: int):
     """How a step is run: a context and a wrapper of its blocks."""
     if kind == "budget":
-        return memory.budget(memory.allocated(device) + int(0.6 * peak), device), lambda f, *a: f(*a)
+        return memory.budget(memory.allocated(device) + int(0.6 * peak), device), lambda f, *a: f(
+            *a
+        )
     if kind == "budget and checkpoint":
         return memory.budget(memory.allocated(device) + int(0.6 * peak), device), checkpoint
     return contextlib.nullcontext(), checkpoint if kind == "checkpoint" else lambda f, *a: f(*a)
@@ -199,7 +201,10 @@ def test_a_failed_call_draws_no_random_numbers(device):
         lambda: rl.randint(0, 9, (1 << 20,), device=device),
         lambda: F.dropout(x.expand(64, 64, 64), 0.5),
     ):
-        with pytest.raises(BudgetError), memory.budget(memory.allocated(device) + (1 << 16), device):
+        with (
+            pytest.raises(BudgetError),
+            memory.budget(memory.allocated(device) + (1 << 16), device),
+        ):
             draw()
         assert default_generator.words == before
 

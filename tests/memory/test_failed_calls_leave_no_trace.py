@@ -9,7 +9,7 @@ import pytest
 import rushlight as rl
 import rushlight.nn.functional as F
 from rushlight import BudgetError, memory, nn
-from rushlight.ops.random import Generator, default_generator
+from rushlight.ops.random.random import Generator, default_generator
 from tests.memory.failing_allocations import Failing, fail_at_every_allocation
 from tests.memory.training_step import bits
 

@@ -11,7 +11,7 @@ import pytest
 import rushlight as rl
 from rushlight import BudgetError, memory
 from rushlight.core.errors import OutOfMemoryError
-from rushlight.devices.allocator import Pool
+from rushlight.devices.shared.allocator import Pool
 from tests.memory.training_step import bits
 
 SIDE = 128

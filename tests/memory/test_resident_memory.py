@@ -44,7 +44,9 @@ print(limit, resident("VmHWM") - before, memory.recomputed()["calls"])
 
 
 def test_a_process_inside_a_budget_grows_no_further_than_the_budget():
-    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=300)
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=300
+    )
     assert done.returncode == 0, done.stderr
     limit, grown, recomputed = map(int, done.stdout.split())
     assert recomputed > 0  # the budget was in force
@@ -77,7 +79,9 @@ def test_pages_of_a_block_given_back_go_to_the_next_one():
     ctypes.memset(block, 7, 1 << 20)
     cpu_memory.release(block, 1 << 20)
     smaller = cpu_memory.allocate(1 << 18)
-    assert ctypes.string_at(smaller, 1 << 18) == b"\7" * (1 << 18)  # the same pages, which nobody had to clear
+    assert ctypes.string_at(smaller, 1 << 18) == b"\7" * (
+        1 << 18
+    )  # the same pages, which nobody had to clear
     larger = cpu_memory.allocate((1 << 20) + (1 << 19))  # of the rest, grown
     ctypes.memset(larger, 1, (1 << 20) + (1 << 19))
     assert ctypes.string_at(smaller, 1 << 18) == b"\7" * (1 << 18)

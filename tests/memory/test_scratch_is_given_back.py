@@ -11,8 +11,8 @@ import rushlight as rl
 import rushlight.nn.functional as F
 from rushlight import memory
 from rushlight.core.errors import BudgetError, OutOfMemoryError
-from rushlight.devices.allocator import Pool, Scratch
-from rushlight.devices.registry import pool_of
+from rushlight.devices.shared.allocator import Pool, Scratch
+from rushlight.devices.shared.registry import pool_of
 
 
 def _parts(f: Callable[..., Any], *shapes: tuple[int, ...], **named: Any) -> Callable[[], Any]:
@@ -48,8 +48,12 @@ PROGRAMS: dict[str, Callable[[], Callable[[], Any]]] = {
     "long sum": lambda: _parts(lambda x: x.sum(), (1 << 17,)),
     "attention": lambda: _parts(F.scaled_dot_product_attention, *[(1, 2, 70, 16)] * 3),
     "cross_entropy": lambda: _parts(lambda x: F.cross_entropy(x, rl.arange(40) % 30), (40, 30)),
-    "binary_cross_entropy": lambda: _parts(lambda x: F.binary_cross_entropy(x.sigmoid(), rl.ones(900)), (900,)),
-    "searchsorted": lambda: _parts(lambda x: rl.searchsorted(rl.linspace(0, 1, 60), x.detach()) * x, (300,)),
+    "binary_cross_entropy": lambda: _parts(
+        lambda x: F.binary_cross_entropy(x.sigmoid(), rl.ones(900)), (900,)
+    ),
+    "searchsorted": lambda: _parts(
+        lambda x: rl.searchsorted(rl.linspace(0, 1, 60), x.detach()) * x, (300,)
+    ),
     "composed": lambda: _parts(lambda x: F.smooth_l1_loss(F.gelu(x) * x.softmax(-1), x), (40, 50)),
 }
 

@@ -22,7 +22,9 @@ class Model:
     def __init__(self, device: str = "cpu", depth: int = 3) -> None:
         rl.manual_seed(11)
         self.device = device
-        self.weights = [(rl.randn(WIDTH, WIDTH, device=device) * 0.2).requires_grad_() for _ in range(depth)]
+        self.weights = [
+            (rl.randn(WIDTH, WIDTH, device=device) * 0.2).requires_grad_() for _ in range(depth)
+        ]
         self.scales = [rl.ones(WIDTH, device=device, requires_grad=True) for _ in range(depth)]
         self.mean, self.var = rl.zeros(WIDTH, device=device), rl.ones(WIDTH, device=device)
 

@@ -17,7 +17,13 @@ def test_sequential_is_joined_repeated_and_cut() -> None:
     chain = nn.Sequential(a, b) + nn.Sequential(c)
     assert list(chain) == [a, b, c]
     chain += nn.Sequential(a)
-    assert [name for name, _ in chain.named_modules(remove_duplicate=False)] == ["", "0", "1", "2", "3"]
+    assert [name for name, _ in chain.named_modules(remove_duplicate=False)] == [
+        "",
+        "0",
+        "1",
+        "2",
+        "3",
+    ]
     assert chain.pop(-1) is a and len(chain) == 3
     assert list(2 * nn.Sequential(a, b)) == [a, b, a, b]
     twice = nn.Sequential(c)
@@ -57,7 +63,10 @@ def test_a_name_has_one_kind() -> None:
         module.add_module("held", nn.ReLU())
     tied = nn.Module()
     tied.one = tied.two = nn.Linear(1, 1, bias=False)
-    assert [name for name, _ in tied.named_parameters(remove_duplicate=False)] == ["one.weight", "two.weight"]
+    assert [name for name, _ in tied.named_parameters(remove_duplicate=False)] == [
+        "one.weight",
+        "two.weight",
+    ]
 
 
 def test_module_to_says_what_it_takes() -> None:

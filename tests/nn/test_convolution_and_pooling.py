@@ -18,19 +18,36 @@ from rushlight import nn
 def waves(torch, *shape, device=None):
     """Numbers that are the same everywhere and belong to no pattern of the layer."""
     count = math.prod(shape)
-    return torch.tensor([math.sin(1.7 * i + count) for i in range(count)], device=device).reshape(*shape)
+    return torch.tensor([math.sin(1.7 * i + count) for i in range(count)], device=device).reshape(
+        *shape
+    )
 
 
 CASES = {
     "conv_1d": (lambda nn: nn.Conv1d(2, 3, 3, stride=2, padding=1), (2, 2, 7)),
-    "conv_1d_reflected": (lambda nn: nn.Conv1d(2, 4, 3, padding=2, padding_mode="reflect", groups=2), (2, 2, 5)),
+    "conv_1d_reflected": (
+        lambda nn: nn.Conv1d(2, 4, 3, padding=2, padding_mode="reflect", groups=2),
+        (2, 2, 5),
+    ),
     "conv_2d_same_even": (lambda nn: nn.Conv2d(1, 2, (2, 4), padding="same"), (1, 1, 4, 5)),
-    "conv_2d_circular": (lambda nn: nn.Conv2d(1, 2, 3, padding=(1, 2), padding_mode="circular"), (1, 1, 4, 5)),
-    "conv_2d_replicate_same": (lambda nn: nn.Conv2d(1, 2, 2, padding="same", padding_mode="replicate"), (1, 1, 3, 3)),
-    "conv_3d": (lambda nn: nn.Conv3d(2, 2, 2, stride=(1, 2, 1), dilation=(1, 1, 2)), (1, 2, 3, 4, 5)),
+    "conv_2d_circular": (
+        lambda nn: nn.Conv2d(1, 2, 3, padding=(1, 2), padding_mode="circular"),
+        (1, 1, 4, 5),
+    ),
+    "conv_2d_replicate_same": (
+        lambda nn: nn.Conv2d(1, 2, 2, padding="same", padding_mode="replicate"),
+        (1, 1, 3, 3),
+    ),
+    "conv_3d": (
+        lambda nn: nn.Conv3d(2, 2, 2, stride=(1, 2, 1), dilation=(1, 1, 2)),
+        (1, 2, 3, 4, 5),
+    ),
     "conv_transpose_1d": (lambda nn: nn.ConvTranspose1d(2, 3, 3, 2, 1, 1), (2, 2, 4)),
     "conv_transpose_2d": (lambda nn: nn.ConvTranspose2d(4, 2, 3, 2, 1, (0, 1), 2), (1, 4, 3, 2)),
-    "conv_transpose_3d": (lambda nn: nn.ConvTranspose3d(1, 2, 2, bias=False, dilation=2), (1, 1, 2, 3, 2)),
+    "conv_transpose_3d": (
+        lambda nn: nn.ConvTranspose3d(1, 2, 2, bias=False, dilation=2),
+        (1, 1, 2, 3, 2),
+    ),
     "max_pool_1d": (lambda nn: nn.MaxPool1d(3, 2, 1, ceil_mode=True), (2, 2, 8)),
     "max_pool_2d_ceil": (lambda nn: nn.MaxPool2d(2, ceil_mode=True), (1, 1, 5, 5)),
     "max_pool_3d": (lambda nn: nn.MaxPool3d(2, 1, dilation=(1, 2, 1)), (1, 1, 3, 4, 3)),
@@ -47,7 +64,10 @@ CASES = {
     "rms_norm": (lambda nn: nn.RMSNorm((2, 3), eps=1e-3), (4, 2, 3)),
     "instance_norm_1d": (lambda nn: nn.InstanceNorm1d(2, affine=True), (3, 2, 4)),
     "instance_norm_2d": (lambda nn: nn.InstanceNorm2d(2, track_running_stats=True), (2, 2, 3, 2)),
-    "instance_norm_2d_in_eval": (lambda nn: nn.InstanceNorm2d(2, track_running_stats=True).eval(), (2, 2, 3, 2)),
+    "instance_norm_2d_in_eval": (
+        lambda nn: nn.InstanceNorm2d(2, track_running_stats=True).eval(),
+        (2, 2, 3, 2),
+    ),
     "batch_norm_3d": (lambda nn: nn.BatchNorm3d(2), (2, 2, 2, 2, 2)),
     "local_response_norm": (lambda nn: nn.LocalResponseNorm(2, 0.5), (1, 4, 3)),
     "zero_pad_2d": (lambda nn: nn.ZeroPad2d((1, -1, 2, 0)), (1, 1, 3, 3)),
@@ -56,7 +76,10 @@ CASES = {
     "replication_pad_3d": (lambda nn: nn.ReplicationPad3d(1), (1, 1, 2, 2, 2)),
     "circular_pad_1d": (lambda nn: nn.CircularPad1d((2, 1)), (1, 2, 4)),
     "upsample": (lambda nn: nn.Upsample(scale_factor=2.5, mode="bilinear"), (1, 1, 3, 4)),
-    "upsample_cubic": (lambda nn: nn.Upsample((5, 3), mode="bicubic", align_corners=True), (1, 1, 3, 4)),
+    "upsample_cubic": (
+        lambda nn: nn.Upsample((5, 3), mode="bicubic", align_corners=True),
+        (1, 1, 3, 4),
+    ),
     "upsampling_nearest_2d": (lambda nn: nn.UpsamplingNearest2d(scale_factor=2), (1, 1, 3, 4)),
     "pixel_shuffle": (lambda nn: nn.PixelShuffle(2), (1, 4, 2, 3)),
     "pixel_unshuffle": (lambda nn: nn.PixelUnshuffle(2), (1, 1, 4, 6)),
@@ -138,7 +161,10 @@ def test_max_pool_gives_the_places_of_its_results():
     x = waves(rushlight, 2, 3, 5, 6)
     y, places = nn.MaxPool2d(3, 2, 1, return_indices=True)(x)
     assert places.dtype is rushlight.int64
-    assert x.reshape(2, 3, 30).gather(2, places.reshape(2, 3, -1)).tolist() == y.reshape(2, 3, -1).tolist()
+    assert (
+        x.reshape(2, 3, 30).gather(2, places.reshape(2, 3, -1)).tolist()
+        == y.reshape(2, 3, -1).tolist()
+    )
 
 
 def test_max_pool_of_nothing_but_minus_infinity_stays_inside():
@@ -159,7 +185,9 @@ def test_conv_transpose_reaches_the_wanted_size():
         layer(x, output_size=(9, 7))
 
 
-@pytest.mark.parametrize("layer, shape", [(nn.Dropout1d, (50, 40, 3)), (nn.Dropout2d, (50, 40, 2, 2))])
+@pytest.mark.parametrize(
+    "layer, shape", [(nn.Dropout1d, (50, 40, 3)), (nn.Dropout2d, (50, 40, 2, 2))]
+)
 def test_dropout_of_channels_keeps_or_drops_them_whole(layer, shape):
     rushlight.manual_seed(0)
     x = rushlight.ones(shape)
@@ -188,7 +216,12 @@ def test_alpha_dropout_keeps_mean_and_variance():
         (lambda: F.pad(waves(rushlight, 2, 3), (1, 1), "replicate", 2.0), "no value"),
         (lambda: F.interpolate(waves(rushlight, 1, 2, 3)), "size or scale_factor"),
         (lambda: F.interpolate(waves(rushlight, 1, 2, 3), 2, align_corners=True), "align_corners"),
-        (lambda: F.conv_transpose1d(waves(rushlight, 1, 2, 3), waves(rushlight, 2, 1, 2), output_padding=1), "smaller"),
+        (
+            lambda: F.conv_transpose1d(
+                waves(rushlight, 1, 2, 3), waves(rushlight, 2, 1, 2), output_padding=1
+            ),
+            "smaller",
+        ),
         (lambda: F.max_pool1d(waves(rushlight, 1, 3), 2, padding=2), "half"),
         (lambda: F.group_norm(waves(rushlight, 2, 3), 2), "2 groups"),
     ],

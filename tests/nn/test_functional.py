@@ -25,7 +25,10 @@ def test_weights_of_the_huber_loss_do_not_divide_it():
     [
         (RuntimeError, lambda: F.one_hot(rl.tensor([0, 2]), 2)),
         (RuntimeError, lambda: F.one_hot(rl.tensor([-1]), 2)),
-        (RuntimeError, lambda: F.cross_entropy(rl.ones(2, 3), rl.tensor([0, 1]), label_smoothing=1.5)),
+        (
+            RuntimeError,
+            lambda: F.cross_entropy(rl.ones(2, 3), rl.tensor([0, 1]), label_smoothing=1.5),
+        ),
         (ValueError, lambda: F.gaussian_nll_loss(rl.ones(2), rl.ones(2), rl.tensor([1.0, -1.0]))),
         (ValueError, lambda: F.group_norm(rl.ones(1, 4), 4)),
         (ValueError, lambda: rl.distributions.Bernoulli()),
@@ -78,7 +81,19 @@ def test_functions_are_pickled_by_name(name: str) -> None:
 
 
 IN_PLACE = [
-    *(F.elu, F.celu, F.selu, F.hardtanh, F.relu6, F.silu, F.mish, F.hardswish, F.hardsigmoid, F.leaky_relu, F.relu),
+    *(
+        F.elu,
+        F.celu,
+        F.selu,
+        F.hardtanh,
+        F.relu6,
+        F.silu,
+        F.mish,
+        F.hardswish,
+        F.hardsigmoid,
+        F.leaky_relu,
+        F.relu,
+    ),
     lambda x, inplace=False: F.threshold(x, 0.1, 0.3, inplace),
 ]
 
@@ -94,12 +109,16 @@ def test_activations_in_place_have_the_gradient_of_the_others(function: Any) -> 
 
 
 def test_cosine_similarity_promotes_before_it_multiplies() -> None:
-    assert F.cosine_similarity(rl.tensor([100], dtype=rl.int8), rl.tensor([3.0]), 0).item() == pytest.approx(1)
+    assert F.cosine_similarity(
+        rl.tensor([100], dtype=rl.int8), rl.tensor([3.0]), 0
+    ).item() == pytest.approx(1)
     with pytest.raises(RuntimeError):
         F.cosine_similarity(rl.ones(3, dtype=rl.int64), rl.ones(3, dtype=rl.int64), 0)
 
 
-@pytest.mark.parametrize("shapes", [((5, 3), (5, 3), (5, 1)), ((3,), (3,), (3,)), ((2, 3), (2, 3), ())])
+@pytest.mark.parametrize(
+    "shapes", [((5, 3), (5, 3), (5, 1)), ((3,), (3,), (3,)), ((2, 3), (2, 3), ())]
+)
 def test_cosine_embedding_loss_refuses_other_shapes(shapes: Any) -> None:
     with pytest.raises(RuntimeError, match="cosine_embedding_loss"):
         F.cosine_embedding_loss(*(rl.ones(shape) for shape in shapes))

@@ -18,7 +18,9 @@ from rushlight.nn.utils import parametrizations, parametrize
 def test_normal_between_bounds():
     drawn = nn.init.trunc_normal_(rl.empty(20000), 1.0, 2.0, -1.0, 2.0).numpy()
     assert drawn.min() >= -1 and drawn.max() <= 2
-    assert drawn.mean() == pytest.approx(0.5787, abs=0.03)  # of the normal distribution cut to these bounds
+    assert drawn.mean() == pytest.approx(
+        0.5787, abs=0.03
+    )  # of the normal distribution cut to these bounds
     half = nn.init.trunc_normal_(rl.empty(1000, dtype=rl.float16))
     assert rl.isfinite(half).all().item()
 
@@ -26,7 +28,9 @@ def test_normal_between_bounds():
 def test_channels_passed_on():
     weight = nn.init.dirac_(rl.ones(4, 3, 3))
     x = rl.randn(1, 3, 5)
-    assert rl.allclose(nn.functional.conv1d(x, weight, padding=1), rl.cat([x, rl.zeros(1, 1, 5)], 1))
+    assert rl.allclose(
+        nn.functional.conv1d(x, weight, padding=1), rl.cat([x, rl.zeros(1, 1, 5)], 1)
+    )
     grouped = nn.init.dirac_(rl.ones(4, 2, 3, 3), groups=2)
     y = rl.randn(1, 4, 5, 5)
     assert rl.allclose(nn.functional.conv2d(y, grouped, padding=1, groups=2), y)
@@ -129,12 +133,20 @@ def test_length_and_direction(older, dim):
     weight = layer.weight.detach().numpy().copy()
     (nn.utils if older else parametrizations).weight_norm(layer, dim=dim)
     x = rl.randn(2, 4)
-    assert np.allclose(layer(x).detach().numpy(), x.numpy() @ weight.T + layer.bias.detach().numpy(), atol=1e-5)
-    names = ["weight_g", "weight_v"] if older else [f"parametrizations.weight.original{i}" for i in (0, 1)]
+    assert np.allclose(
+        layer(x).detach().numpy(), x.numpy() @ weight.T + layer.bias.detach().numpy(), atol=1e-5
+    )
+    names = (
+        ["weight_g", "weight_v"]
+        if older
+        else [f"parametrizations.weight.original{i}" for i in (0, 1)]
+    )
     state = layer.state_dict()
     assert sorted(state) == sorted(["bias", *names])
     axis = {0: 1, 1: 0, None: None}[dim]
-    assert np.allclose(state[names[0]].numpy().ravel(), np.linalg.norm(weight, axis=axis).ravel(), atol=1e-6)
+    assert np.allclose(
+        state[names[0]].numpy().ravel(), np.linalg.norm(weight, axis=axis).ravel(), atol=1e-6
+    )
     layer(x).sum().backward()
     assert all(p.grad is not None for p in layer.parameters())
     if older:
@@ -170,7 +182,9 @@ def test_largest_singular_value_is_one(older):
 
 def test_backward_hooks():
     layer, met = nn.Linear(3, 2), []
-    layer.register_full_backward_hook(lambda module, into, out: met.append((into[0].clone(), out[0].clone())))
+    layer.register_full_backward_hook(
+        lambda module, into, out: met.append((into[0].clone(), out[0].clone()))
+    )
     x = rl.randn(4, 3).requires_grad_()
     (layer(x) * 3 + x.sum()).sum().backward()
     into, out = met[0]
@@ -248,7 +262,9 @@ def test_state_that_is_no_tensor():
 
 def test_hooks_of_states():
     model, met = nn.Sequential(nn.Linear(2, 2)), []
-    model[0].register_state_dict_post_hook(lambda module, state, prefix, _: met.append((prefix, len(state))))
+    model[0].register_state_dict_post_hook(
+        lambda module, state, prefix, _: met.append((prefix, len(state)))
+    )
     model.register_state_dict_pre_hook(lambda module, prefix, keep: met.append(prefix))
     state = model.state_dict()
     assert met == ["", ("0.", 2)]
@@ -274,7 +290,9 @@ def test_parts_by_path_and_new_memory():
 def test_norms_of_gradients_of_order_zero() -> None:
     weight = rl.zeros(3, requires_grad=True)
     weight.grad = rl.tensor([0.0, 2.0, 3.0])
-    assert nn.utils.get_total_norm([weight.grad], 0).item() == 1.0  # one tensor whose count is not zero
+    assert (
+        nn.utils.get_total_norm([weight.grad], 0).item() == 1.0
+    )  # one tensor whose count is not zero
     assert nn.utils.clip_grad_norm_(weight, 1.0, norm_type=-float("inf")).item() == 0.0
 
 

@@ -22,7 +22,9 @@ from rushlight.utils.checkpoint import checkpoint
 def waves(torch, *shape, device=None):
     """Numbers that are the same everywhere and belong to no pattern of the layer."""
     count = math.prod(shape)
-    return torch.tensor([math.sin(1.7 * i + count) for i in range(count)], device=device).reshape(*shape)
+    return torch.tensor([math.sin(1.7 * i + count) for i in range(count)], device=device).reshape(
+        *shape
+    )
 
 
 def fill(torch, module, device=None):
@@ -44,7 +46,10 @@ CASES = {
     "batch_norm_2d": (lambda nn: nn.BatchNorm2d(2, momentum=None), (2, 2, 3, 3)),
     "batch_norm_2d_in_eval": (lambda nn: nn.BatchNorm2d(2).eval(), (2, 2, 3, 3)),
     "conv_2d": (lambda nn: nn.Conv2d(2, 3, 3, stride=2, padding=1), (2, 2, 5, 6)),
-    "conv_2d_in_groups": (lambda nn: nn.Conv2d(4, 2, (1, 2), groups=2, bias=False, dilation=(1, 2)), (1, 4, 3, 5)),
+    "conv_2d_in_groups": (
+        lambda nn: nn.Conv2d(4, 2, (1, 2), groups=2, bias=False, dilation=(1, 2)),
+        (1, 4, 3, 5),
+    ),
     "conv_2d_same": (lambda nn: nn.Conv2d(1, 2, 3, padding="same"), (1, 1, 4, 4)),
     "max_pool_2d": (lambda nn: nn.MaxPool2d(2), (1, 2, 4, 5)),
     "max_pool_2d_padded": (lambda nn: nn.MaxPool2d(3, stride=2, padding=1), (1, 1, 5, 5)),
@@ -164,7 +169,9 @@ def layer_numbers(torch, name, device=None):
     x = waves(torch, *shape, device=device).requires_grad_()
     y = module(x)
     (y * waves(torch, *y.shape, device=device)).sum().backward()
-    return [summary(v) for v in (y, x.grad, *(p.grad for p in module.parameters()), *module.buffers())]
+    return [
+        summary(v) for v in (y, x.grad, *(p.grad for p in module.parameters()), *module.buffers())
+    ]
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -184,7 +191,9 @@ def make_block(torch, width, dropout):
             super().__init__()
             self.norms = nn.ModuleList([nn.LayerNorm(width) for _ in range(2)])
             self.qkv = nn.Linear(width, 3 * width)
-            self.network = nn.Sequential(nn.Linear(width, 2 * width), nn.GELU(), nn.Linear(2 * width, width))
+            self.network = nn.Sequential(
+                nn.Linear(width, 2 * width), nn.GELU(), nn.Linear(2 * width, width)
+            )
             self.dropout = nn.Dropout(dropout)
 
         def forward(self, x):
@@ -198,7 +207,9 @@ def make_block(torch, width, dropout):
     return Block()
 
 
-def train_tiny(torch, device=None, dropout=0.0, run_block=lambda block, x: block(x), steps=3, size=(2, 8)):
+def train_tiny(
+    torch, device=None, dropout=0.0, run_block=lambda block, x: block(x), steps=3, size=(2, 8)
+):
     """Losses and parameters of a few AdamW steps."""
     nn, F = torch.nn, torch.nn.functional
     model = nn.ModuleDict({"token": nn.Embedding(11, 16), "head": nn.Linear(16, 11)})
@@ -208,7 +219,10 @@ def train_tiny(torch, device=None, dropout=0.0, run_block=lambda block, x: block
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
     batch, time = size
     indices = [(i * i + 3 * i) % 11 for i in range(batch * time + 1)]
-    x, y = (torch.tensor(part, device=device).reshape(batch, time) for part in (indices[:-1], indices[1:]))
+    x, y = (
+        torch.tensor(part, device=device).reshape(batch, time)
+        for part in (indices[:-1], indices[1:])
+    )
     losses = []
     for _ in range(steps):
         optimizer.zero_grad()
@@ -220,7 +234,9 @@ def train_tiny(torch, device=None, dropout=0.0, run_block=lambda block, x: block
         torch.nn.utils.clip_grad_norm_(model.parameters(), 0.5)
         optimizer.step()
         losses.append(loss.item())
-    return SimpleNamespace(losses=losses, parameters=[p.detach().tolist() for p in model.parameters()], model=model)
+    return SimpleNamespace(
+        losses=losses, parameters=[p.detach().tolist() for p in model.parameters()], model=model
+    )
 
 
 TINY = [3.494107723236084, 2.3794846534729004, 2.1762754917144775]
@@ -279,7 +295,13 @@ def test_walks():
     net = Net()
     assert [name for name, _ in net.named_parameters()] == NAMES
     assert [name for name, _ in net.named_parameters(recurse=False)] == ["scale"]
-    assert [name for name, _ in net.named_modules()] == ["", "first", "second", "second.0", "second.1"]
+    assert [name for name, _ in net.named_modules()] == [
+        "",
+        "first",
+        "second",
+        "second.0",
+        "second.1",
+    ]
     assert [name for name, _ in net.named_children()] == ["first", "second"]
     assert [name for name, _ in net.named_buffers()] == ["seen", "scratch"]
     assert list(net.state_dict()) == ["scale", "seen", *NAMES[1:]]
@@ -303,7 +325,9 @@ def test_tied_parameters_count_once():
 
 def test_members_by_assignment():
     net = Net()
-    with pytest.raises(TypeError, match=r"Net.scale is a parameter: assign an nn.Parameter or None, got Tensor"):
+    with pytest.raises(
+        TypeError, match=r"Net.scale is a parameter: assign an nn.Parameter or None, got Tensor"
+    ):
         net.scale = rl.ones(1)
     net.scale = None
     assert [name for name, _ in net.named_parameters()] == NAMES[1:]
@@ -326,7 +350,9 @@ def test_init_comes_first():
         def __init__(self):
             self.layer = nn.ReLU()
 
-    with pytest.raises(AttributeError, match=r"call super\(\).__init__\(\) before assigning 'layer'"):
+    with pytest.raises(
+        AttributeError, match=r"call super\(\).__init__\(\) before assigning 'layer'"
+    ):
         Early()
 
 
@@ -353,7 +379,9 @@ def test_hooks():
     net = nn.Linear(2, 2)
     seen = []
     before = net.register_forward_pre_hook(lambda module, args: (args[0] * 2,))
-    after = net.register_forward_hook(lambda module, args, result: seen.append((args[0].tolist(), result.shape)))
+    after = net.register_forward_hook(
+        lambda module, args, result: seen.append((args[0].tolist(), result.shape))
+    )
     x = rl.ones(1, 2)
     doubled = net(x)
     assert seen == [([[2.0, 2.0]], (1, 2))]
@@ -361,7 +389,9 @@ def test_hooks():
     after.remove()
     assert net(x * 2).tolist() == doubled.tolist()
     assert len(seen) == 1
-    net.register_forward_hook(lambda module, args, named, result: result * named["input"].sum(), with_kwargs=True)
+    net.register_forward_hook(
+        lambda module, args, named, result: result * named["input"].sum(), with_kwargs=True
+    )
     assert net(input=x).tolist() == (F.linear(x, net.weight, net.bias) * 2).tolist()
 
 
@@ -456,8 +486,12 @@ def test_containers():
 
 
 def test_repr_is_pytorchs():
-    block = nn.Sequential(nn.Conv2d(1, 2, 3, padding=1, bias=False), nn.BatchNorm2d(2), nn.ReLU(inplace=True))
-    net = nn.ModuleDict({"body": nn.ModuleList([block, copy.deepcopy(block)]), "drop": nn.Dropout(0.1)})
+    block = nn.Sequential(
+        nn.Conv2d(1, 2, 3, padding=1, bias=False), nn.BatchNorm2d(2), nn.ReLU(inplace=True)
+    )
+    net = nn.ModuleDict(
+        {"body": nn.ModuleList([block, copy.deepcopy(block)]), "drop": nn.Dropout(0.1)}
+    )
     assert repr(net) == (
         "ModuleDict(\n"
         "  (body): ModuleList(\n"
@@ -483,12 +517,17 @@ def test_losses_are_the_functions():
     x, y = rl.randn(4, 3), rl.tensor([0, 2, 1, 2])
     weight = rl.tensor([1.0, 2.0, 3.0])
     loss = nn.CrossEntropyLoss(weight, ignore_index=1, label_smoothing=0.1)
-    assert loss(x, y).item() == F.cross_entropy(x, y, weight, ignore_index=1, label_smoothing=0.1).item()
+    assert (
+        loss(x, y).item()
+        == F.cross_entropy(x, y, weight, ignore_index=1, label_smoothing=0.1).item()
+    )
     assert nn.MSELoss(reduction="sum")(x, x + 2).item() == pytest.approx(48.0, rel=1e-5)
 
 
 def test_batch_norm_wants_a_batch():
-    with pytest.raises(rl.ShapeError, match=r"BatchNorm2d: input must have 4 dimensions, got shape \[2, 3\]"):
+    with pytest.raises(
+        rl.ShapeError, match=r"BatchNorm2d: input must have 4 dimensions, got shape \[2, 3\]"
+    ):
         nn.BatchNorm2d(3)(rl.ones(2, 3))
 
 

@@ -21,14 +21,30 @@ CASES: list[tuple[Any, Any, tuple[int, ...]]] = [
     (lambda: nn.LazyConv1d(4, 3), lambda: nn.Conv1d(6, 4, 3), (6, 8)),
     (lambda: nn.LazyConv2d(4, 3, 2, 1), lambda: nn.Conv2d(3, 4, 3, 2, 1), (2, 3, 8, 8)),
     (lambda: nn.LazyConv3d(2, 2), lambda: nn.Conv3d(3, 2, 2), (2, 3, 4, 4, 4)),
-    (lambda: nn.LazyConvTranspose1d(4, 3, groups=2), lambda: nn.ConvTranspose1d(6, 4, 3, groups=2), (2, 6, 8)),
+    (
+        lambda: nn.LazyConvTranspose1d(4, 3, groups=2),
+        lambda: nn.ConvTranspose1d(6, 4, 3, groups=2),
+        (2, 6, 8),
+    ),
     (lambda: nn.LazyConvTranspose2d(4, 3, 2), lambda: nn.ConvTranspose2d(3, 4, 3, 2), (2, 3, 5, 5)),
     (lambda: nn.LazyConvTranspose3d(2, 2), lambda: nn.ConvTranspose3d(3, 2, 2), (2, 3, 3, 3, 3)),
     (lambda: nn.LazyBatchNorm1d(), lambda: nn.BatchNorm1d(6), (4, 6)),
     (lambda: nn.LazyBatchNorm2d(eps=1e-3), lambda: nn.BatchNorm2d(6, eps=1e-3), (4, 6, 3, 3)),
-    (lambda: nn.LazyBatchNorm3d(affine=False), lambda: nn.BatchNorm3d(6, affine=False), (4, 6, 2, 2, 2)),
-    (lambda: nn.LazyInstanceNorm1d(affine=True), lambda: nn.InstanceNorm1d(6, affine=True), (4, 6, 5)),
-    (lambda: nn.LazyInstanceNorm2d(affine=True), lambda: nn.InstanceNorm2d(6, affine=True), (6, 5, 5)),
+    (
+        lambda: nn.LazyBatchNorm3d(affine=False),
+        lambda: nn.BatchNorm3d(6, affine=False),
+        (4, 6, 2, 2, 2),
+    ),
+    (
+        lambda: nn.LazyInstanceNorm1d(affine=True),
+        lambda: nn.InstanceNorm1d(6, affine=True),
+        (4, 6, 5),
+    ),
+    (
+        lambda: nn.LazyInstanceNorm2d(affine=True),
+        lambda: nn.InstanceNorm2d(6, affine=True),
+        (6, 5, 5),
+    ),
     (
         lambda: nn.LazyInstanceNorm3d(affine=True, track_running_stats=True),
         lambda: nn.InstanceNorm3d(6, affine=True, track_running_stats=True),
@@ -50,7 +66,9 @@ def test_the_first_call_makes_the_layer(lazy: Any, plain: Any, shape: tuple[int,
     np.testing.assert_array_equal(got.detach().numpy(), want(x).detach().numpy())
     assert type(made) is type(want) and repr(made) == repr(want)
     assert list(made.state_dict()) == list(want.state_dict())
-    assert all(a is b and type(a) is Parameter for a, b in zip(known, made.parameters(), strict=True))
+    assert all(
+        a is b and type(a) is Parameter for a, b in zip(known, made.parameters(), strict=True)
+    )
     if known:
         got.sum().backward()
     assert all(p.grad.shape == p.shape for p in known)
@@ -81,10 +99,18 @@ def test_states_before_the_first_call() -> None:
 
 
 def test_types_devices_and_copies(device: str) -> None:
-    model = nn.Sequential(nn.LazyConv2d(4, 3), nn.LazyBatchNorm2d(), nn.Flatten(), nn.LazyLinear(2)).to(device)
-    assert model[0].weight.device == rl.device(device) and model[1].running_mean.device == rl.device(device)
+    model = nn.Sequential(
+        nn.LazyConv2d(4, 3), nn.LazyBatchNorm2d(), nn.Flatten(), nn.LazyLinear(2)
+    ).to(device)
+    assert model[0].weight.device == rl.device(device) and model[
+        1
+    ].running_mean.device == rl.device(device)
     twin = copy.deepcopy(model)
-    assert twin[0].weight is not model[0].weight and is_lazy(twin[0].weight) and is_lazy(twin[1].running_var)
+    assert (
+        twin[0].weight is not model[0].weight
+        and is_lazy(twin[0].weight)
+        and is_lazy(twin[1].running_var)
+    )
     out = model(rl.rand(2, 3, 6, 6, device=device))
     assert out.shape == (2, 2) and out.device == rl.device(device) and is_lazy(twin[3].weight)
     wide = nn.LazyLinear(2).to(rl.bfloat16)
@@ -99,17 +125,29 @@ def test_types_devices_and_copies(device: str) -> None:
 
 def test_pickled_before_the_first_call() -> None:
     again = pickle.loads(pickle.dumps(nn.Sequential(nn.LazyLinear(3), nn.LazyBatchNorm1d())))
-    assert again(rl.rand(4, 5)).shape == (4, 3) and type(again[0]) is nn.Linear and not again[0]._forward_pre_hooks
+    assert (
+        again(rl.rand(4, 5)).shape == (4, 3)
+        and type(again[0]) is nn.Linear
+        and not again[0]._forward_pre_hooks
+    )
 
 
 def test_what_is_refused() -> None:
     weight = nn.LazyLinear(3).weight
-    for use in (lambda: weight + 1, lambda: rl.ones(1) * weight, lambda: weight.sum(), lambda: weight.shape):
+    for use in (
+        lambda: weight + 1,
+        lambda: rl.ones(1) * weight,
+        lambda: weight.sum(),
+        lambda: weight.shape,
+    ):
         with pytest.raises(RuntimeError, match="shape"):
             use()
     with pytest.raises(ValueError):
         rl.ones(2) @ weight
-    assert repr(weight) == "<UninitializedParameter>" and repr(UninitializedBuffer()) == "<UninitializedBuffer>"
+    assert (
+        repr(weight) == "<UninitializedParameter>"
+        and repr(UninitializedBuffer()) == "<UninitializedBuffer>"
+    )
     with pytest.raises(ValueError, match="groups"):
         nn.LazyConv2d(4, 3, groups=2)(rl.rand(1, 3, 5, 5))
     with pytest.raises(RuntimeError, match="dimensions"):
@@ -164,7 +202,9 @@ def test_buffers_by_assignment() -> None:
             self.aside = nn.Buffer(rl.ones(2), persistent=False)
 
     holder = Holder()
-    assert [name for name, _ in holder.named_buffers()] == ["kept", "aside"] and list(holder.state_dict()) == ["kept"]
+    assert [name for name, _ in holder.named_buffers()] == ["kept", "aside"] and list(
+        holder.state_dict()
+    ) == ["kept"]
     assert not list(holder.parameters()) and holder.double().kept.dtype is rl.float64
     twin = copy.deepcopy(Holder())
     assert isinstance(twin.kept, nn.Buffer) and not twin.aside.persistent

@@ -53,7 +53,11 @@ def model(kind: type = nn.Linear) -> Any:
 
 def seen(module: Any) -> Any:
     own = [(id(p), p.requires_grad) for p in module.parameters()]
-    return {n: bits(v) for n, v in module.state_dict().items() if isinstance(v, rl.Tensor)}, own, _notes(module)
+    return (
+        {n: bits(v) for n, v in module.state_dict().items() if isinstance(v, rl.Tensor)},
+        own,
+        _notes(module),
+    )
 
 
 def _notes(module: Any) -> list[Any]:
@@ -63,7 +67,10 @@ def _notes(module: Any) -> list[Any]:
 def good(kind: type = nn.Linear, dtype: Any = rl.float64) -> dict[str, Any]:
     """Another type than the module has: it is cast on the way."""
     state = model(kind).state_dict()
-    return {n: v.to(dtype) + 1 if isinstance(v, rl.Tensor) and v.dtype.kind == "f" else v for n, v in state.items()}
+    return {
+        n: v.to(dtype) + 1 if isinstance(v, rl.Tensor) and v.dtype.kind == "f" else v
+        for n, v in state.items()
+    }
 
 
 def missing(state: dict[str, Any]) -> dict[str, Any]:
@@ -93,19 +100,28 @@ def test_a_state_that_does_not_fit_changes_nothing(bad, kind, assign):
 @pytest.mark.parametrize("kind", [nn.Linear, OwnWay, Extra])
 def test_memory_that_ends_in_a_load(failing, kind):
     state = good(kind)
-    fail_at_every_allocation(failing, lambda: model(kind), lambda m: m.load_state_dict(state), lambda m: seen(m)[0])
+    fail_at_every_allocation(
+        failing, lambda: model(kind), lambda m: m.load_state_dict(state), lambda m: seen(m)[0]
+    )
 
 
 def test_memory_that_ends_in_a_load_from_another_device(failing, require_device):
     device = require_device("reference")
     state = {n: v.to(device) for n, v in good(dtype=rl.float32).items()}
-    assert fail_at_every_allocation(failing, model, lambda m: m.load_state_dict(state), lambda m: seen(m)[0])
+    assert fail_at_every_allocation(
+        failing, model, lambda m: m.load_state_dict(state), lambda m: seen(m)[0]
+    )
 
 
 def test_extra_state_that_is_refused_changes_nothing():
     made = nn.Sequential(Extra(2, 2), Extra(2, 2))
     before = seen(made)
-    state = {**made.state_dict(), "0.weight": rl.zeros(2, 2), "0._extra_state": "new", "1._extra_state": "bad"}
+    state = {
+        **made.state_dict(),
+        "0.weight": rl.zeros(2, 2),
+        "0._extra_state": "new",
+        "1._extra_state": "bad",
+    }
     with pytest.raises(ValueError, match="an extra state"):
         made.load_state_dict(state)
     assert seen(made) == before
@@ -161,7 +177,9 @@ def test_a_broken_state_of_an_optimiser_changes_nothing(break_it):
 def test_memory_that_ends_in_a_load_of_an_optimiser(failing):
     state = fresh("Adam", steps=2).state_dict()
     state["param_groups"][0]["lr"] = 7.0
-    made = fail_at_every_allocation(failing, lambda: fresh("Adam"), lambda o: o.load_state_dict(state), everything)
+    made = fail_at_every_allocation(
+        failing, lambda: fresh("Adam"), lambda o: o.load_state_dict(state), everything
+    )
     assert made >= 6
 
 
@@ -205,7 +223,9 @@ class Custom(lr_scheduler.LRScheduler):
 SCHEDULES: dict[str, Any] = {
     "lambda": lambda o: lr_scheduler.LambdaLR(o, [lambda e: 0.5**e, Breaks(2)]),
     "multiplicative": lambda o: lr_scheduler.MultiplicativeLR(o, [lambda e: 0.5, Breaks(2)]),
-    "cyclic": lambda o: lr_scheduler.CyclicLR(o, 0.1, 1.0, 4, scale_fn=Breaks(2), scale_mode="iterations"),
+    "cyclic": lambda o: lr_scheduler.CyclicLR(
+        o, 0.1, 1.0, 4, scale_fn=Breaks(2), scale_mode="iterations"
+    ),
     "chained": lambda o: lr_scheduler.ChainedScheduler(
         [lr_scheduler.ExponentialLR(o, 0.5), lr_scheduler.LambdaLR(o, Breaks(2))]
     ),
@@ -218,11 +238,17 @@ SCHEDULES: dict[str, Any] = {
 
 def all_of(schedule: Any) -> Any:
     def table(thing: Any) -> Any:
-        own = {n: v for n, v in thing.__dict__.items() if n not in ("optimizer", "_schedulers", "lr_lambdas")}
+        own = {
+            n: v
+            for n, v in thing.__dict__.items()
+            if n not in ("optimizer", "_schedulers", "lr_lambdas")
+        }
         functions = [getattr(f, "calls", None) for f in thing.__dict__.get("lr_lambdas", ())]
         return repr(own), functions, [table(part) for part in thing.__dict__.get("_schedulers", ())]
 
-    groups = [{n: v for n, v in g.items() if n != "params"} for g in schedule.optimizer.param_groups]
+    groups = [
+        {n: v for n, v in g.items() if n != "params"} for g in schedule.optimizer.param_groups
+    ]
     return table(schedule), repr(groups)
 
 
@@ -340,7 +366,9 @@ def test_a_step_that_fails_can_be_made_again(failing):
     assert scaler.__dict__ == other_scaler.__dict__
 
 
-@pytest.mark.parametrize("broken", [{"scale": "x"}, {"growth_interval": None}, {"backoff_factor": []}])
+@pytest.mark.parametrize(
+    "broken", [{"scale": "x"}, {"growth_interval": None}, {"backoff_factor": []}]
+)
 def test_a_broken_state_of_a_scaler_changes_nothing(broken):
     scaler = GradScaler("cpu")
     before = dict(scaler.__dict__)

@@ -55,7 +55,9 @@ def test_loss_is_its_function(name, reduction):
     x, y = pair()
     want = getattr(F, LOSSES[name])(x, y, reduction=reduction)
     assert rushlight.equal(getattr(nn, name)(reduction=reduction)(x, y), want)
-    assert want.shape == ((4,) if name == "MultiLabelSoftMarginLoss" else (4, 6)) * (reduction == "none")
+    assert want.shape == ((4,) if name == "MultiLabelSoftMarginLoss" else (4, 6)) * (
+        reduction == "none"
+    )
 
 
 def test_older_words_for_reductions():
@@ -63,7 +65,10 @@ def test_older_words_for_reductions():
     assert nn.MSELoss(size_average=False)(x, y).item() == nn.MSELoss(reduction="sum")(x, y).item()
     assert nn.MSELoss(reduce=False)(x, y).shape == (4, 6)
     classes = rushlight.tensor([0, 1, 2, 3])
-    assert F.cross_entropy(x, classes, None, False).item() == F.cross_entropy(x, classes, reduction="sum").item()
+    assert (
+        F.cross_entropy(x, classes, None, False).item()
+        == F.cross_entropy(x, classes, reduction="sum").item()
+    )
 
 
 def test_losses_of_classes():
@@ -75,22 +80,36 @@ def test_losses_of_classes():
         nn.CrossEntropyLoss(weight, **named)(x, classes).item(), rel=1e-5
     )
     assert (
-        nn.MultiMarginLoss(2, 0.5, weight)(x, classes).item() == F.multi_margin_loss(x, classes, 2, 0.5, weight).item()
+        nn.MultiMarginLoss(2, 0.5, weight)(x, classes).item()
+        == F.multi_margin_loss(x, classes, 2, 0.5, weight).item()
     )
-    assert sorted(nn.BCEWithLogitsLoss(weight, pos_weight=weight).state_dict()) == ["pos_weight", "weight"]
+    assert sorted(nn.BCEWithLogitsLoss(weight, pos_weight=weight).state_dict()) == [
+        "pos_weight",
+        "weight",
+    ]
     joined = nn.LinearCrossEntropyLoss(6, 3, bias=True)
     logits = F.linear(x, joined.linear.weight, joined.linear.bias)
-    assert joined(x, classes % 3).item() == pytest.approx(F.cross_entropy(logits, classes % 3).item(), rel=1e-5)
+    assert joined(x, classes % 3).item() == pytest.approx(
+        F.cross_entropy(logits, classes % 3).item(), rel=1e-5
+    )
 
 
 def test_losses_of_vectors():
     x, y = pair()
     z, signs = rushlight.rand(4, 6), rushlight.tensor([1.0, -1.0, 1.0, -1.0])
-    assert nn.CosineEmbeddingLoss(0.1)(x, y, signs).item() == F.cosine_embedding_loss(x, y, signs, 0.1).item()
+    assert (
+        nn.CosineEmbeddingLoss(0.1)(x, y, signs).item()
+        == F.cosine_embedding_loss(x, y, signs, 0.1).item()
+    )
     assert nn.MarginRankingLoss(0.1)(x[:, 0], y[:, 0], signs).item() > 0
     plain = nn.TripletMarginLoss(p=2.0, swap=True)(x, y, z)
-    assert nn.TripletMarginWithDistanceLoss(swap=True)(x, y, z).item() == pytest.approx(plain.item())
-    assert nn.GaussianNLLLoss(full=True)(x, y, z).item() == F.gaussian_nll_loss(x, y, z, full=True).item()
+    assert nn.TripletMarginWithDistanceLoss(swap=True)(x, y, z).item() == pytest.approx(
+        plain.item()
+    )
+    assert (
+        nn.GaussianNLLLoss(full=True)(x, y, z).item()
+        == F.gaussian_nll_loss(x, y, z, full=True).item()
+    )
     for bad in (lambda: nn.TripletMarginLoss(margin=0.0), lambda: nn.MultiMarginLoss(p=3)):
         with pytest.raises(ValueError, match=r"margin must be positive|p is 1 or 2"):
             bad()
@@ -103,7 +122,9 @@ def test_activation_is_its_function(name):
     assert rushlight.equal(getattr(nn, name)(*args)(x), getattr(F, function)(x, *args))
 
 
-@pytest.mark.parametrize("name", ["ReLU6", "Mish", "SELU", "ELU", "LeakyReLU", "Hardtanh", "Hardswish"])
+@pytest.mark.parametrize(
+    "name", ["ReLU6", "Mish", "SELU", "ELU", "LeakyReLU", "Hardtanh", "Hardswish"]
+)
 def test_activation_in_place(name):
     x = rushlight.randn(3, 4)
     want = getattr(nn, name)()(x)
@@ -136,10 +157,15 @@ def test_layers_of_two_inputs():
 def test_tables():
     table = rushlight.randn(5, 3)
     fixed = nn.Embedding.from_pretrained(table)
-    assert not fixed.weight.requires_grad and rushlight.equal(fixed(rushlight.tensor([4, 0])), table[[4, 0]])
+    assert not fixed.weight.requires_grad and rushlight.equal(
+        fixed(rushlight.tensor([4, 0])), table[[4, 0]]
+    )
     bag = nn.EmbeddingBag.from_pretrained(table, freeze=False, mode="sum")
     assert rushlight.allclose(bag(rushlight.tensor([[1, 2]])), table[1:3].sum(0, keepdim=True))
-    assert repr(nn.Embedding(3, 4, padding_idx=1, max_norm=2.0)) == "Embedding(3, 4, padding_idx=1, max_norm=2.0)"
+    assert (
+        repr(nn.Embedding(3, 4, padding_idx=1, max_norm=2.0))
+        == "Embedding(3, 4, padding_idx=1, max_norm=2.0)"
+    )
     assert not nn.Embedding(3, 4, padding_idx=-1).weight[2].any().item()
     with pytest.raises(ValueError, match="padding_idx 7"):
         nn.EmbeddingBag(3, 4, padding_idx=7)
@@ -148,7 +174,9 @@ def test_tables():
 def test_pools_that_undo_and_that_are_uneven():
     image = rushlight.randn(1, 2, 4, 4)
     largest, places = nn.MaxPool2d(2, return_indices=True)(image)
-    assert nn.MaxUnpool2d(2)(largest, places).sum().item() == pytest.approx(largest.sum().item(), rel=1e-5)
+    assert nn.MaxUnpool2d(2)(largest, places).sum().item() == pytest.approx(
+        largest.sum().item(), rel=1e-5
+    )
     assert nn.FractionalMaxPool2d(2, output_ratio=0.5)(image).shape == (1, 2, 2, 2)
     with pytest.raises(ValueError, match="either"):
         nn.FractionalMaxPool3d(2)
@@ -202,7 +230,9 @@ def test_softmax_in_clusters():
 
 def test_wrapped_models():
     model = nn.DataParallel(nn.Linear(2, 3))
-    assert sorted(model.state_dict()) == ["module.bias", "module.weight"] and model(rushlight.zeros(4, 2)).shape == (
+    assert sorted(model.state_dict()) == ["module.bias", "module.weight"] and model(
+        rushlight.zeros(4, 2)
+    ).shape == (
         4,
         3,
     )

@@ -31,9 +31,15 @@ def test_hooks_of_every_module_run_before_the_module_s_own():
         every.register_module_forward_pre_hook(
             lambda m, args: log.append(("every before", type(m).__name__, len(args)))
         ),
-        every.register_module_forward_hook(lambda m, args, result: log.append(("every after", len(result)))),
-        every.register_module_full_backward_pre_hook(lambda m, out: log.append(("every back", numbers(out)))),
-        every.register_module_full_backward_hook(lambda m, i, o: log.append(("every done", numbers(i), numbers(o)))),
+        every.register_module_forward_hook(
+            lambda m, args, result: log.append(("every after", len(result)))
+        ),
+        every.register_module_full_backward_pre_hook(
+            lambda m, out: log.append(("every back", numbers(out)))
+        ),
+        every.register_module_full_backward_hook(
+            lambda m, i, o: log.append(("every done", numbers(i), numbers(o)))
+        ),
     ]
     layer = Pair()
     layer.register_forward_pre_hook(lambda m, args: log.append("before"))
@@ -63,7 +69,9 @@ def test_hooks_of_every_module_may_replace():
     x = rl.ones(2, requires_grad=True)
     with (
         every.register_module_forward_pre_hook(lambda m, args: (args[0] * 2,)),
-        every.register_module_forward_hook(lambda m, args, named, result: result + 1, with_kwargs=True),
+        every.register_module_forward_hook(
+            lambda m, args, named, result: result + 1, with_kwargs=True
+        ),
         every.register_module_full_backward_hook(lambda m, i, o: (i[0] * 10,)),
     ):
         y = nn.Identity()(x)
@@ -76,9 +84,13 @@ def test_hooks_of_every_module_may_replace():
 def test_hooks_of_members():
     seen = []
     with (
-        every.register_module_parameter_registration_hook(lambda m, name, value: seen.append(("parameter", name))),
+        every.register_module_parameter_registration_hook(
+            lambda m, name, value: seen.append(("parameter", name))
+        ),
         every.register_module_buffer_registration_hook(lambda m, name, value: value + 1),
-        every.register_module_module_registration_hook(lambda m, name, value: seen.append(("module", name))),
+        every.register_module_module_registration_hook(
+            lambda m, name, value: seen.append(("module", name))
+        ),
     ):
         layer = Pair()
         outer = nn.Sequential(layer)
@@ -125,7 +137,9 @@ def test_load_hooks_by_their_older_name():
     layer = Pair()
     seen = []
     layer._register_load_state_dict_pre_hook(lambda state, prefix, *_: seen.append(sorted(state)))
-    layer._register_load_state_dict_pre_hook(lambda module, *_: seen.append(module), with_module=True)
+    layer._register_load_state_dict_pre_hook(
+        lambda module, *_: seen.append(module), with_module=True
+    )
     layer.load_state_dict(Pair().state_dict())
     assert seen == [["b", "w"], layer]
 

@@ -30,7 +30,9 @@ def assert_orthogonal(w):
 @pytest.mark.parametrize("kind", ["matrix_exp", "cayley", "householder"])
 @pytest.mark.parametrize("based", [True, False])
 def test_orthogonal_weights_stay_orthogonal(shape, kind, based):
-    layer = parametrizations.orthogonal(layer_of(shape), orthogonal_map=kind, use_trivialization=based)
+    layer = parametrizations.orthogonal(
+        layer_of(shape), orthogonal_map=kind, use_trivialization=based
+    )
     assert_orthogonal(layer.weight)
     layer(values(2, shape[1])).square().sum().backward()
     original = layer.parametrizations.weight.original
@@ -48,15 +50,33 @@ def test_orthogonal_weights_stay_orthogonal(shape, kind, based):
 
 
 def test_orthogonal_weights_are_pytorch_s():
-    nearest = [0.244712, 0.742451, 0.623605, -0.639904, 0.606868, -0.471417, -0.72845, -0.283686, 0.623605]
+    nearest = [
+        0.244712,
+        0.742451,
+        0.623605,
+        -0.639904,
+        0.606868,
+        -0.471417,
+        -0.72845,
+        -0.283686,
+        0.623605,
+    ]
     layer = parametrizations.orthogonal(layer_of((3, 3)))
     assert layer.weight.flatten().tolist() == pytest.approx(nearest, abs=1e-6)
     layer.parametrizations.weight.original.data = values(3, 3) * 0.3
-    assert layer.weight.flatten().tolist()[:3] == pytest.approx([-0.102122, 0.686132, 0.720274], abs=1e-6)
-    layer = parametrizations.orthogonal(layer_of((4, 2)), orthogonal_map="cayley", use_trivialization=False)
-    assert layer.weight.flatten().tolist()[:4] == pytest.approx([0.472362, 0.104785, -0.593229, 0.747308], abs=1e-6)
+    assert layer.weight.flatten().tolist()[:3] == pytest.approx(
+        [-0.102122, 0.686132, 0.720274], abs=1e-6
+    )
+    layer = parametrizations.orthogonal(
+        layer_of((4, 2)), orthogonal_map="cayley", use_trivialization=False
+    )
+    assert layer.weight.flatten().tolist()[:4] == pytest.approx(
+        [0.472362, 0.104785, -0.593229, 0.747308], abs=1e-6
+    )
     layer = parametrizations.orthogonal(layer_of((2, 4)), use_trivialization=False)
-    assert layer.weight.flatten().tolist()[:4] == pytest.approx([0.220756, 0.679253, -0.395792, -0.577262], abs=1e-6)
+    assert layer.weight.flatten().tolist()[:4] == pytest.approx(
+        [0.220756, 0.679253, -0.395792, -0.577262], abs=1e-6
+    )
 
 
 def test_orthogonal_refuses():

@@ -93,7 +93,11 @@ def test_spectral_norm_of_complex_matrices() -> None:
 
 @pytest.mark.parametrize(
     ("shape", "kind", "based"),
-    list(itertools.product([(3, 3), (5, 2), (2, 4)], ["matrix_exp", "cayley", "householder"], [True, False])),
+    list(
+        itertools.product(
+            [(3, 3), (5, 2), (2, 4)], ["matrix_exp", "cayley", "householder"], [True, False]
+        )
+    ),
 )
 def test_orthogonal_weights_stay_orthogonal(shape: tuple[int, int], kind: str, based: bool) -> None:
     net = nn.Linear(shape[1], shape[0], bias=False, dtype=rl.float64)

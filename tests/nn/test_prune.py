@@ -32,7 +32,9 @@ def test_the_smallest_elements_go() -> None:
     assert prune.is_pruned(nn.Sequential(net))
     prune.remove(net, "weight")
     assert isinstance(net.weight, nn.Parameter) and not prune.is_pruned(net)
-    assert net.weight.tolist() == [[0.0, -8.0, 0.0], [12.0, -10.0, 6.0]] and list(net.state_dict()) == ["weight"]
+    assert net.weight.tolist() == [[0.0, -8.0, 0.0], [12.0, -10.0, 6.0]] and list(
+        net.state_dict()
+    ) == ["weight"]
 
 
 def test_a_weight_is_pruned_again_where_something_is_left() -> None:
@@ -42,14 +44,20 @@ def test_a_weight_is_pruned_again_where_something_is_left() -> None:
     prune.l1_unstructured(net, "weight", 0.5)
     assert net.weight.tolist() == [[0.0, 0.0, 0.0], [6.0, -5.0, 0.0]]
     prune.random_structured(net, "weight", 1, dim=0)
-    assert int((net.weight_mask.sum(1) == 0).sum()) == 2 or net.weight_mask[1].tolist() == [1.0, 1.0, 0.0]
+    assert int((net.weight_mask.sum(1) == 0).sum()) == 2 or net.weight_mask[1].tolist() == [
+        1.0,
+        1.0,
+        0.0,
+    ]
 
 
 def test_several_weights_together() -> None:
     first, second = linear(), linear()
     with rl.no_grad():
         second.weight.mul_(10)
-    prune.global_unstructured([(first, "weight"), (second, "weight")], prune.L1Unstructured, amount=0.5)
+    prune.global_unstructured(
+        [(first, "weight"), (second, "weight")], prune.L1Unstructured, amount=0.5
+    )
     assert first.weight_mask.sum().item() == 0 and second.weight_mask.sum().item() == 6
     with pytest.raises(TypeError):
         prune.global_unstructured([(first, "weight")], prune.LnStructured, amount=1, n=2)
@@ -67,7 +75,12 @@ def test_scores_and_masks_of_ones_own() -> None:
 
 def test_what_pruning_refuses() -> None:
     net = linear()
-    for amount, error in (("half", TypeError), (-1, ValueError), (1.5, ValueError), (7, ValueError)):
+    for amount, error in (
+        ("half", TypeError),
+        (-1, ValueError),
+        (1.5, ValueError),
+        (7, ValueError),
+    ):
         with pytest.raises(error):
             prune.l1_unstructured(net, "weight", amount)
         assert isinstance(net.weight, nn.Parameter) and not prune.is_pruned(net)

@@ -40,7 +40,9 @@ def both_ways(layer, number, sequence):
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("bidirectional", [False, True])
 def test_layers_are_loops_of_cells(kind, bidirectional):
-    layer = getattr(nn, kind)(3, 4, num_layers=2, bidirectional=bidirectional, batch_first=True).double()
+    layer = getattr(nn, kind)(
+        3, 4, num_layers=2, bidirectional=bidirectional, batch_first=True
+    ).double()
     x = rl.randn(2, 5, 3, dtype=rl.float64)
     out, final = layer(x)
     states = final if isinstance(final, tuple) else (final,)
@@ -161,7 +163,9 @@ def test_padding():
     assert [v.tolist() for v in back] == [[1, 2, 3], [4]]
     packed = rnn.pack_sequence([b, a], enforce_sorted=False)
     assert packed.data.tolist() == [1, 4, 2, 3] and packed.batch_sizes.tolist() == [2, 1, 1]
-    assert packed.sorted_indices.tolist() == [1, 0] and [v.tolist() for v in rnn.unpack_sequence(packed)] == [
+    assert packed.sorted_indices.tolist() == [1, 0] and [
+        v.tolist() for v in rnn.unpack_sequence(packed)
+    ] == [
         [4],
         [1, 2, 3],
     ]

@@ -26,7 +26,9 @@ class Renamed(nn.Module):
         super()._save_to_state_dict(destination, prefix, keep_vars)
         destination[f"{prefix}note"] = rl.tensor(7)
 
-    def _load_from_state_dict(self, state_dict: Any, prefix: str, local_metadata: Any, *rest: Any) -> None:
+    def _load_from_state_dict(
+        self, state_dict: Any, prefix: str, local_metadata: Any, *rest: Any
+    ) -> None:
         assert int(state_dict.pop(f"{prefix}note")) == 7
         if local_metadata.get("version", 1) < 2:
             state_dict[f"{prefix}scale"] = state_dict.pop(f"{prefix}gain")
@@ -48,12 +50,18 @@ def test_a_class_saves_and_loads_for_itself() -> None:
 
 def test_a_child_may_override_its_whole_state() -> None:
     class Quiet(nn.Linear):
-        def state_dict(self, *args: Any, destination: Any = None, prefix: str = "", keep_vars: bool = False) -> Any:
+        def state_dict(
+            self, *args: Any, destination: Any = None, prefix: str = "", keep_vars: bool = False
+        ) -> Any:
             destination = OrderedDict() if destination is None else destination
             destination[f"{prefix}only"] = self.weight
             return destination
 
-    assert list(nn.Sequential(Quiet(1, 1), nn.Linear(1, 1)).state_dict()) == ["0.only", "1.weight", "1.bias"]
+    assert list(nn.Sequential(Quiet(1, 1), nn.Linear(1, 1)).state_dict()) == [
+        "0.only",
+        "1.weight",
+        "1.bias",
+    ]
 
 
 def test_extra_state_without_one_half() -> None:

@@ -14,7 +14,9 @@ from rushlight import nn
 def waves(torch: Any, *shape: int, shift: float = 0.0) -> Any:
     """The same numbers in both libraries."""
     count = math.prod(shape)
-    return torch.tensor([math.sin(0.7 * i + 0.1 * i * i % 3 + shift) for i in range(count)]).reshape(*shape)
+    return torch.tensor(
+        [math.sin(0.7 * i + 0.1 * i * i % 3 + shift) for i in range(count)]
+    ).reshape(*shape)
 
 
 def filled(torch: Any, module: Any) -> Any:
@@ -28,7 +30,9 @@ def causal(torch: Any, n: int) -> Any:
     return torch.ones(n, n, dtype=torch.bool).triu(1)
 
 
-def heads(torch: Any, options: dict[str, Any], call: dict[str, Any], sizes: tuple[int, int, int]) -> list[Any]:
+def heads(
+    torch: Any, options: dict[str, Any], call: dict[str, Any], sizes: tuple[int, int, int]
+) -> list[Any]:
     """Outputs and weights of MultiheadAttention, and gradients of the query and of the first weight."""
     layer = filled(torch, torch.nn.MultiheadAttention(4, 2, **options))
     width = [4, options.get("kdim", 4), options.get("vdim", 4)]
@@ -37,7 +41,9 @@ def heads(torch: Any, options: dict[str, Any], call: dict[str, Any], sizes: tupl
     operands = []
     for i, length in enumerate((rows, keys, keys)):
         shape = (batch, length, width[i]) if first else (length, batch, width[i])
-        operands.append(waves(torch, *(shape if batch else (length, width[i])), shift=i).requires_grad_())
+        operands.append(
+            waves(torch, *(shape if batch else (length, width[i])), shift=i).requires_grad_()
+        )
     out, weights = layer(*operands, **call)
     (out * waves(torch, *out.shape)).sum().backward()
     seen = [out, operands[0].grad, operands[1].grad, next(layer.parameters()).grad]
@@ -52,15 +58,26 @@ def attention_cases(torch: Any) -> dict[str, list[Any]]:
     return {
         "plain": heads(torch, {}, {}, whole),
         "every head": heads(torch, {"batch_first": True}, {"average_attn_weights": False}, whole),
-        "no weights": heads(torch, {"bias": False}, {"need_weights": False, "attn_mask": square}, whole),
+        "no weights": heads(
+            torch, {"bias": False}, {"need_weights": False, "attn_mask": square}, whole
+        ),
         "padding": heads(torch, {}, {"key_padding_mask": hidden, "attn_mask": square}, whole),
-        "padding, no weights": heads(torch, {}, {"key_padding_mask": hidden, "need_weights": False}, whole),
+        "padding, no weights": heads(
+            torch, {}, {"key_padding_mask": hidden, "need_weights": False}, whole
+        ),
         "added mask": heads(torch, {"add_zero_attn": True}, {"attn_mask": each}, whole),
         "bias of keys": heads(torch, {"add_bias_kv": True}, {"key_padding_mask": hidden}, whole),
-        "other widths": heads(torch, {"kdim": 3, "vdim": 5, "batch_first": True}, {"need_weights": False}, whole),
-        "unbatched": heads(torch, {"add_bias_kv": True, "add_zero_attn": True}, {"attn_mask": square}, (3, 4, 0)),
+        "other widths": heads(
+            torch, {"kdim": 3, "vdim": 5, "batch_first": True}, {"need_weights": False}, whole
+        ),
+        "unbatched": heads(
+            torch, {"add_bias_kv": True, "add_zero_attn": True}, {"attn_mask": square}, (3, 4, 0)
+        ),
         "causal": heads(
-            torch, {}, {"attn_mask": causal(torch, 4), "is_causal": True, "need_weights": False}, (4, 4, 2)
+            torch,
+            {},
+            {"attn_mask": causal(torch, 4), "is_causal": True, "need_weights": False},
+            (4, 4, 2),
         ),
     }
 
@@ -69,9 +86,17 @@ def transformer_cases(torch: Any) -> dict[str, list[Any]]:
     layers = torch.nn
     mask = causal(torch, 3)
     x, memory = waves(torch, 2, 3, 4), waves(torch, 2, 5, 4, shift=1)
-    encoder = filled(torch, layers.TransformerEncoderLayer(4, 2, 6, batch_first=True, activation="gelu"))
-    first = filled(torch, layers.TransformerEncoderLayer(4, 2, 6, batch_first=True, norm_first=True, bias=False))
-    stack = filled(torch, layers.TransformerEncoder(encoder, 2, layers.LayerNorm(4), enable_nested_tensor=False))
+    encoder = filled(
+        torch, layers.TransformerEncoderLayer(4, 2, 6, batch_first=True, activation="gelu")
+    )
+    first = filled(
+        torch,
+        layers.TransformerEncoderLayer(4, 2, 6, batch_first=True, norm_first=True, bias=False),
+    )
+    stack = filled(
+        torch,
+        layers.TransformerEncoder(encoder, 2, layers.LayerNorm(4), enable_nested_tensor=False),
+    )
     decoder = filled(torch, layers.TransformerDecoderLayer(4, 2, 6, batch_first=True))
     late = filled(torch, layers.TransformerDecoderLayer(4, 2, 6, batch_first=True, norm_first=True))
     whole = filled(torch, layers.Transformer(4, 2, 1, 2, 6))
@@ -138,7 +163,14 @@ NAMES = [
     "norm.weight",
     "norm.bias",
 ]
-SEPARATE = ["q_proj_weight", "k_proj_weight", "v_proj_weight", "bias_k", "bias_v", "out_proj.weight"]
+SEPARATE = [
+    "q_proj_weight",
+    "k_proj_weight",
+    "v_proj_weight",
+    "bias_k",
+    "bias_v",
+    "out_proj.weight",
+]
 
 
 @pytest.fixture(scope="module")
@@ -152,7 +184,14 @@ def test_as_in_pytorch(measured: dict[str, list[float]], name: str) -> None:
 
 
 def test_names_of_parameters() -> None:
-    assert list(nn.TransformerDecoder(nn.TransformerDecoderLayer(4, 2, 6), 1, nn.LayerNorm(4)).state_dict()) == NAMES
+    assert (
+        list(
+            nn.TransformerDecoder(
+                nn.TransformerDecoderLayer(4, 2, 6), 1, nn.LayerNorm(4)
+            ).state_dict()
+        )
+        == NAMES
+    )
     separate = nn.MultiheadAttention(4, 2, kdim=3, add_bias_kv=True, bias=False).state_dict()
     assert list(separate) == SEPARATE
 
@@ -163,7 +202,9 @@ def test_weights_are_dropped_in_training_only() -> None:
     assert not (layer(x, x, x)[0] == layer(x, x, x)[0]).all()
     layer.eval()
     assert (layer(x, x, x)[0] == layer(x, x, x)[0]).all()
-    assert rushlight.isclose(layer(x, x, x, need_weights=False)[0], layer(x, x, x)[0], atol=1e-6).all()
+    assert rushlight.isclose(
+        layer(x, x, x, need_weights=False)[0], layer(x, x, x)[0], atol=1e-6
+    ).all()
 
 
 def test_wrong_calls() -> None:

@@ -22,12 +22,28 @@ A, POSITIVE, ROW, COLUMN = (
     sample(3, 1, seed=4),
 )
 DISTINCT = np.random.default_rng(5).permutation(24).reshape(2, 3, 4).astype(np.float32) / 12 - 1
-IMAGE = np.random.default_rng(6).permutation(2 * 4 * 36).reshape(2, 4, 6, 6).astype(np.float32) / 144 - 1
+IMAGE = (
+    np.random.default_rng(6).permutation(2 * 4 * 36).reshape(2, 4, 6, 6).astype(np.float32) / 144
+    - 1
+)
 LINE = sample(2, 4, 7)
 INDEX = np.array([2, 0, 2])
 TABLE = np.array([[0, 2, 1, 1], [2, 2, 0, 1]])
 
-UNARY = ("neg", "abs", "exp", "square", "relu", "sigmoid", "tanh", "sin", "cos", "floor", "ceil", "round")
+UNARY = (
+    "neg",
+    "abs",
+    "exp",
+    "square",
+    "relu",
+    "sigmoid",
+    "tanh",
+    "sin",
+    "cos",
+    "floor",
+    "ceil",
+    "round",
+)
 
 RULES: dict[str, Rule] = {
     "add": (lambda x, y: x + y, (COLUMN, ROW)),
@@ -49,7 +65,10 @@ RULES: dict[str, Rule] = {
     "narrow": (lambda x: x.narrow(1, 1, 2), (DISTINCT,)),
     "affine": (lambda x: x * 2.5 + 1.5, (A,)),
     "conv1d": (lambda x, w, b: F.conv1d(x, w, b, 2, 1), (LINE, sample(3, 4, 3, seed=1), sample(3))),
-    "conv2d": (lambda x, w, b: F.conv2d(x, w, b, 2, 1), (IMAGE, sample(3, 4, 3, 3, seed=1), sample(3))),
+    "conv2d": (
+        lambda x, w, b: F.conv2d(x, w, b, 2, 1),
+        (IMAGE, sample(3, 4, 3, 3, seed=1), sample(3)),
+    ),
     "maxpool": (lambda x: F.max_pool2d(x, 3, 2), (IMAGE,)),
     "avgpool": (lambda x: F.avg_pool2d(x, 3, 2), (IMAGE,)),
     "cat": (lambda x, y: rl.cat([x, y, x], 1), (A, POSITIVE)),
@@ -70,7 +89,9 @@ def loss(rule: str, inputs: list[rl.Tensor]) -> rl.Tensor:
     return ((out * 1.25).sin() * weight).sum()
 
 
-def first_and_second(rule: str, inputs: list[rl.Tensor]) -> tuple[tuple[rl.Tensor, ...], tuple[rl.Tensor, ...]]:
+def first_and_second(
+    rule: str, inputs: list[rl.Tensor]
+) -> tuple[tuple[rl.Tensor, ...], tuple[rl.Tensor, ...]]:
     """The gradients, and those of the gradients' weighted sum."""
     first = rl.autograd.grad(loss(rule, inputs), inputs, create_graph=True)
     total = sum((g * (i + 1.5)).sum() for i, g in enumerate(first))

@@ -14,7 +14,13 @@ import numpy as np
 import pytest
 
 import rushlight as torch
-from rushlight.core.errors import DTypeError, KindError, OutOfMemoryError, RushlightError, ShapeError
+from rushlight.core.errors import (
+    DTypeError,
+    KindError,
+    OutOfMemoryError,
+    RushlightError,
+    ShapeError,
+)
 from rushlight.ops.arguments import IntRangeError, checked
 from rushlight.ops.registry import REGISTRY
 
@@ -151,7 +157,15 @@ def test_an_int_in_any_form_is_an_int(call, form):
         assert plain(function(FORMS[form](1))) == plain(function(1))
 
 
-BAD = [1.0, "1", 1j, torch.tensor(1.0), torch.tensor([1, 1]), torch.tensor(1.0, requires_grad=True), object()]
+BAD = [
+    1.0,
+    "1",
+    1j,
+    torch.tensor(1.0),
+    torch.tensor([1, 1]),
+    torch.tensor(1.0, requires_grad=True),
+    object(),
+]
 # Where another kind means something too, or the size itself is refused first.
 OTHERWISE = {"arange", "size", "frombuffer"}
 
@@ -169,18 +183,26 @@ def test_what_is_no_int_is_refused(call, bad):
 
 
 @pytest.mark.parametrize("call", [name for name in TAKEN if name not in OTHERWISE])
-@pytest.mark.parametrize("beyond", [1 << 63, -(1 << 63) - 1, 1 << 200], ids=["2**63", "-2**63 - 1", "2**200"])
+@pytest.mark.parametrize(
+    "beyond", [1 << 63, -(1 << 63) - 1, 1 << 200], ids=["2**63", "-2**63 - 1", "2**200"]
+)
 def test_an_int_beyond_int64_is_refused(call, beyond):
     with pytest.raises((IntRangeError, RushlightError, IndexError)):
         TAKEN[call](beyond)
 
 
 def test_refusals_name_op_argument_and_value():
-    with pytest.raises(KindError, match=r"topk\(\): argument 'k' must be an int, got 2\.5 of type float"):
+    with pytest.raises(
+        KindError, match=r"topk\(\): argument 'k' must be an int, got 2\.5 of type float"
+    ):
         torch.topk(square(), 2.5)
-    with pytest.raises(KindError, match=r"max_pool2d\(\): argument 'stride' must be .* got 'a' of type str"):
+    with pytest.raises(
+        KindError, match=r"max_pool2d\(\): argument 'stride' must be .* got 'a' of type str"
+    ):
         F.max_pool2d(image(), 2, stride="a")
-    with pytest.raises(KindError, match=r"argument 'dims' must be a sequence of ints, but one of them is 1\.5"):
+    with pytest.raises(
+        KindError, match=r"argument 'dims' must be a sequence of ints, but one of them is 1\.5"
+    ):
         torch.rot90(square(), 1, [0, 1.5])
     with pytest.raises(IntRangeError, match=r"narrow\(\): argument 'length'"):
         square().narrow(0, 0, 1 << 63)
@@ -272,12 +294,20 @@ def test_every_annotation_can_be_read():
 
 
 def test_a_checked_function_keeps_its_signature():
-    def function(input: torch.Tensor, k: int, *sizes: int, dim: int | None = None, **named: object) -> object:
+    def function(
+        input: torch.Tensor, k: int, *sizes: int, dim: int | None = None, **named: object
+    ) -> object:
         return input, k, sizes, dim, named
 
     public = checked("function", function)
     for _ in range(2):
-        assert public(1, Index(2), 3, Index(4), dim=Index(5), more=6) == (1, 2, (3, 4), 5, {"more": 6})
+        assert public(1, Index(2), 3, Index(4), dim=Index(5), more=6) == (
+            1,
+            2,
+            (3, 4),
+            5,
+            {"more": 6},
+        )
         assert public(1, k=2) == (1, 2, (), None, {})
         with pytest.raises(TypeError, match="missing 1 required positional argument: 'k'"):
             public(1)
@@ -307,10 +337,16 @@ REFUSED = {
     "tile": lambda: torch.tile(line(), (1 << 31, 1 << 31)),
     "repeat_interleave": lambda: line().repeat_interleave(LARGE),
     "repeats that overflow": lambda: torch.repeat_interleave(torch.tensor([MANY, 2, 1])),
-    "repeats of a tensor that overflow": lambda: torch.repeat_interleave(line(3), torch.tensor([MANY, 2, 1])),
+    "repeats of a tensor that overflow": lambda: torch.repeat_interleave(
+        line(3), torch.tensor([MANY, 2, 1])
+    ),
     "negative repeats": lambda: torch.repeat_interleave(torch.tensor([3, -1])),
-    "too small an output_size": lambda: torch.repeat_interleave(torch.tensor([1, 2]), output_size=1),
-    "too large an output_size": lambda: torch.repeat_interleave(line(2), torch.tensor([1, 2]), output_size=5),
+    "too small an output_size": lambda: torch.repeat_interleave(
+        torch.tensor([1, 2]), output_size=1
+    ),
+    "too large an output_size": lambda: torch.repeat_interleave(
+        line(2), torch.tensor([1, 2]), output_size=5
+    ),
     "output_size of one number": lambda: torch.repeat_interleave(line(2), 2, output_size=5),
     "negative output_size": lambda: torch.repeat_interleave(torch.tensor([1, 2]), output_size=-1),
     # new tensors
@@ -332,7 +368,13 @@ REFUSED = {
     "many combinations": lambda: torch.combinations(torch.arange(200), 100),
     **{
         name: (lambda name=name: getattr(torch, name)(1 << 50))
-        for name in ("hann_window", "hamming_window", "blackman_window", "bartlett_window", "kaiser_window")
+        for name in (
+            "hann_window",
+            "hamming_window",
+            "blackman_window",
+            "bartlett_window",
+            "kaiser_window",
+        )
     },
     "negative window": lambda: torch.hann_window(-1),
     # windows
@@ -352,16 +394,24 @@ REFUSED = {
     "max_pool dilation": lambda: F.max_pool2d(image(), 2, 2, 0, FEW),
     "avg_pool": lambda: F.avg_pool2d(image(), 2, -1),
     "max_unpool": lambda: F.max_unpool2d(image(), torch.arange(16).reshape(1, 1, 4, 4), 2, 2, 100),
-    "max_unpool stride": lambda: F.max_unpool2d(image(), torch.arange(16).reshape(1, 1, 4, 4), 2, -2),
+    "max_unpool stride": lambda: F.max_unpool2d(
+        image(), torch.arange(16).reshape(1, 1, 4, 4), 2, -2
+    ),
     "fractional": lambda: F.fractional_max_pool2d(image(), 2, LARGE),
     "conv stride": lambda: F.conv2d(image(), torch.ones(1, 1, 2, 2), stride=0),
     "conv padding": lambda: F.conv2d(image(), torch.ones(1, 1, 2, 2), padding=LARGE),
     "conv negative padding": lambda: F.conv2d(image(), torch.ones(1, 1, 2, 2), padding=-1),
     "conv dilation": lambda: F.conv2d(image(), torch.ones(1, 1, 2, 2), dilation=MANY),
     "conv groups": lambda: F.conv2d(image(), torch.ones(1, 1, 2, 2), groups=0),
-    "conv_transpose stride": lambda: F.conv_transpose2d(image(), torch.ones(1, 1, 2, 2), stride=1 << 40),
-    "conv_transpose padding": lambda: F.conv_transpose2d(image(), torch.ones(1, 1, 2, 2), padding=-1),
-    "conv_transpose more": lambda: F.conv_transpose2d(image(), torch.ones(1, 1, 2, 2), output_padding=-1),
+    "conv_transpose stride": lambda: F.conv_transpose2d(
+        image(), torch.ones(1, 1, 2, 2), stride=1 << 40
+    ),
+    "conv_transpose padding": lambda: F.conv_transpose2d(
+        image(), torch.ones(1, 1, 2, 2), padding=-1
+    ),
+    "conv_transpose more": lambda: F.conv_transpose2d(
+        image(), torch.ones(1, 1, 2, 2), output_padding=-1
+    ),
     "pad": lambda: F.pad(image(), (LARGE, 0)),
     "pad away": lambda: F.pad(image(), (FEW, 0)),
     "reflected pad": lambda: F.pad(image()[0], (LARGE, 0), mode="reflect"),
@@ -384,7 +434,9 @@ REFUSED = {
     "put": lambda: torch.put(line(), torch.tensor([MANY]), torch.ones(1)),
     "subscript": lambda: line()[torch.tensor([FEW])],
     "embedding": lambda: F.embedding(torch.tensor([MANY]), square()),
-    "embedding_bag": lambda: F.embedding_bag(torch.tensor([0, 1]), square(), torch.tensor([0, MANY])),
+    "embedding_bag": lambda: F.embedding_bag(
+        torch.tensor([0, 1]), square(), torch.tensor([0, MANY])
+    ),
     "one_hot": lambda: F.one_hot(torch.tensor([MANY])),
     "segment_reduce": lambda: torch.segment_reduce(line(), "sum", lengths=torch.tensor([-1, 5])),
     "nonzero_static": lambda: torch.nonzero_static(line(), size=-1),
@@ -466,7 +518,9 @@ def test_the_corner_of_a_large_triangle():
 @pytest.mark.parametrize("n", [0, 1, 3, 5])
 @pytest.mark.parametrize("r", [0, 1, 2, 3, 5])
 def test_combinations(n, r, again):
-    ways = (itertools.combinations_with_replacement if again else itertools.combinations)(range(n), r)
+    ways = (itertools.combinations_with_replacement if again else itertools.combinations)(
+        range(n), r
+    )
     expected = [list(way) for way in ways] if r else []
     assert torch.combinations(torch.arange(n), r, again).tolist() == expected
 

@@ -1,6 +1,6 @@
 """Attention: against the plain formula, in tiles of every kind, with masks, dropout and grouped heads; what it holds."""
 
-from __future__ import annotations
+from __future__ import annotations  # noqa: I001
 
 import math
 import shutil
@@ -15,11 +15,11 @@ import rushlight.nn.functional as F
 from rushlight import nn
 from rushlight.core.dtypes import float32
 from rushlight.devices.reference import ReferenceDevice
-from rushlight.devices.registry import pool_of
+from rushlight.devices.shared.registry import pool_of
 from rushlight.nn.attention import SDPBackend, sdpa_kernel
-from rushlight.ops import attention, attention_formulas as f, attention_tiles
+from rushlight.ops.nn import attention, attention_formulas as f, attention_tiles
 from rushlight.ops.family.map import map_kernel
-from rushlight.ops.random import default_generator, drop_again
+from rushlight.ops.random.random import default_generator, drop_again
 from rushlight.utils.checkpoint import checkpoint
 from tests.emit.cuda_emulation import Emulator
 
@@ -35,11 +35,21 @@ def tensors(values: list[np.ndarray], device: str = "cpu") -> list[Any]:
     return [rl.tensor(v, device=device, requires_grad=v.dtype != bool) for v in values]
 
 
-def plain(q: Any, k: Any, v: Any, mask: Any = None, causal: bool = False, drawn: Any = None, gqa: bool = False) -> Any:
+def plain(
+    q: Any,
+    k: Any,
+    v: Any,
+    mask: Any = None,
+    causal: bool = False,
+    drawn: Any = None,
+    gqa: bool = False,
+) -> Any:
     """The formula in ordinary ops, holding all scores."""
     if gqa:
         k, v = (x.repeat_interleave(q.shape[-3] // x.shape[-3], -3) for x in (k, v))
-    p = attention.safe_softmax(attention.masked_scores(q, k, mask, causal, 1 / math.sqrt(q.shape[-1])))
+    p = attention.safe_softmax(
+        attention.masked_scores(q, k, mask, causal, 1 / math.sqrt(q.shape[-1]))
+    )
     return (p if drawn is None else drop_again(p, drawn)) @ v
 
 
@@ -81,7 +91,9 @@ def test_sizes(cut: str, device: str, causal: bool, rows: int, keys: int) -> Non
     check_same(got, results(lambda *x: plain(*x, causal=causal), values))
 
 
-@pytest.mark.parametrize("shape", [(7, 6), (1, 6), (7, 1), (3, 1, 6), (2, 1, 7, 6), (1, 3, 7, 6), (2, 3, 7, 6), (6,)])
+@pytest.mark.parametrize(
+    "shape", [(7, 6), (1, 6), (7, 1), (3, 1, 6), (2, 1, 7, 6), (1, 3, 7, 6), (2, 3, 7, 6), (6,)]
+)
 @pytest.mark.parametrize("kind", ["float", "bool"])
 def test_masks(cut: str, device: str, shape: tuple[int, ...], kind: str) -> None:
     values = [*arrays(Q, K, V), *arrays(shape, seed=3)]
@@ -110,7 +122,11 @@ def test_grouped_heads(cut: str, device: str, heads: tuple[int, int, int]) -> No
 
 
 def test_batches_broadcast(cut: str) -> None:
-    for shapes in (((5, 4), (6, 4), (6, 3)), ((2, 1, 5, 4), (3, 6, 4), (1, 6, 3)), ((2, 2, 2, 3, 5, 4),) * 3):
+    for shapes in (
+        ((5, 4), (6, 4), (6, 3)),
+        ((2, 1, 5, 4), (3, 6, 4), (1, 6, 3)),
+        ((2, 2, 2, 3, 5, 4),) * 3,
+    ):
         values = arrays(*shapes)
         check_same(results(F.scaled_dot_product_attention, values), results(plain, values))
 
@@ -119,7 +135,11 @@ def test_batches_broadcast(cut: str) -> None:
 def test_dropout(cut: str, device: str, causal: bool) -> None:
     values = arrays(Q, K, V)
     rl.manual_seed(5)
-    got = results(lambda *x: F.scaled_dot_product_attention(*x, dropout_p=0.4, is_causal=causal), values, device)
+    got = results(
+        lambda *x: F.scaled_dot_product_attention(*x, dropout_p=0.4, is_causal=causal),
+        values,
+        device,
+    )
     assert default_generator.position == 2 * 3 * 7 * 6
     drawn = (5, 0, 0.4, 1 / 0.6)
     check_same(got, results(lambda *x: plain(*x, causal=causal, drawn=drawn), values))
@@ -142,7 +162,9 @@ def test_halves_are_summed_in_float32(name: str) -> None:
 
 def test_second_derivative_with_dropout_and_mask() -> None:
     """The recorded derivative is the same function as the tiled one, and its own slope is right."""
-    values = [x.astype(np.float64) for x in arrays((1, 2, 3, 4), (1, 2, 5, 4), (1, 2, 5, 2), (3, 5))]
+    values = [
+        x.astype(np.float64) for x in arrays((1, 2, 3, 4), (1, 2, 5, 4), (1, 2, 5, 2), (3, 5))
+    ]
 
     def slope(operands: list[Any], create: bool) -> list[Any]:
         rl.manual_seed(3)
@@ -157,11 +179,16 @@ def test_second_derivative_with_dropout_and_mask() -> None:
     second = rl.autograd.grad(total, operands)
     step = 1e-6
     moved = [
-        slope(tensors([v + s * step * d.numpy() for v, d in zip(values, direction, strict=True)]), False)
+        slope(
+            tensors([v + s * step * d.numpy() for v, d in zip(values, direction, strict=True)]),
+            False,
+        )
         for s in (1, -1)
     ]
     for got, up, down in zip(second, *moved, strict=True):
-        np.testing.assert_allclose(got.numpy(), (up.numpy() - down.numpy()) / (2 * step), rtol=1e-5, atol=1e-7)
+        np.testing.assert_allclose(
+            got.numpy(), (up.numpy() - down.numpy()) / (2 * step), rtol=1e-5, atol=1e-7
+        )
 
 
 def test_checkpoint_drops_the_same_elements() -> None:
@@ -170,7 +197,12 @@ def test_checkpoint_drops_the_same_elements() -> None:
     for wrap in (lambda f, *x: f(*x), lambda f, *x: checkpoint(f, *x, use_reentrant=False)):
         rl.manual_seed(1)
         found.append(
-            results(lambda *x, w=wrap: w(lambda *y: F.scaled_dot_product_attention(*y, dropout_p=0.5) * 2, *x), values)
+            results(
+                lambda *x, w=wrap: w(
+                    lambda *y: F.scaled_dot_product_attention(*y, dropout_p=0.5) * 2, *x
+                ),
+                values,
+            )
         )
     for a, b in zip(*found, strict=True):
         assert a.tobytes() == b.tobytes()
@@ -200,7 +232,9 @@ def test_bits_do_not_depend_on_threads() -> None:
     try:
         for count in (1, 2, 5):
             device.set_num_threads(count)
-            found.append(results(lambda *x: F.scaled_dot_product_attention(*x, is_causal=True), values))
+            found.append(
+                results(lambda *x: F.scaled_dot_product_attention(*x, is_causal=True), values)
+            )
     finally:
         device.set_num_threads(1)
     for other in found[1:]:
@@ -266,7 +300,9 @@ def test_causal_attention_with_any_scale(device, require_device, scale):
     arrays = [draw.standard_normal(shape).astype(np.float32) for shape in ((4, 8), (5, 8), (5, 6))]
     leaves = [rl.tensor(a, device=device, requires_grad=True) for a in arrays]
     out = F.scaled_dot_product_attention(*leaves, is_causal=True, scale=scale)
-    np.testing.assert_allclose(out.detach().cpu().numpy(), _attention(*arrays, scale), rtol=2e-5, atol=2e-6)
+    np.testing.assert_allclose(
+        out.detach().cpu().numpy(), _attention(*arrays, scale), rtol=2e-5, atol=2e-6
+    )
     out.sum().backward()
     for leaf in leaves:
         assert leaf.grad.isfinite().all().item()

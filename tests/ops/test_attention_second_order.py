@@ -8,12 +8,14 @@ import pytest
 import rushlight as rl
 import rushlight.nn.functional as F
 from rushlight import memory
-from rushlight.ops import attention
+from rushlight.ops.nn import attention
 
 
 def operands(rows: int, mask: bool, dtype=rl.float64) -> list[rl.Tensor]:
     rl.manual_seed(0)
-    shapes = [(2, 2, rows, 4), (2, 2, rows + 3, 4), (2, 2, rows + 3, 5)] + [(1, 2, rows, rows + 3)] * mask
+    shapes = [(2, 2, rows, 4), (2, 2, rows + 3, 4), (2, 2, rows + 3, 5)] + [
+        (1, 2, rows, rows + 3)
+    ] * mask
     return [rl.randn(*shape, dtype=dtype).requires_grad_() for shape in shapes]
 
 
@@ -30,12 +32,16 @@ def test_blocks_give_what_the_whole_gives(mask, causal, monkeypatch):
     want = both_orders(inputs, is_causal=causal)
     monkeypatch.setattr(attention, "_BLOCK", 500)
     for ours, theirs in zip(both_orders(inputs, is_causal=causal), want, strict=True):
-        np.testing.assert_allclose(ours.detach().numpy(), theirs.detach().numpy(), rtol=1e-9, atol=1e-10)
+        np.testing.assert_allclose(
+            ours.detach().numpy(), theirs.detach().numpy(), rtol=1e-9, atol=1e-10
+        )
 
 
 def test_third_derivatives(monkeypatch):
     def third(inputs):
-        (g,) = rl.autograd.grad(F.scaled_dot_product_attention(*inputs).square().sum(), inputs[0], create_graph=True)
+        (g,) = rl.autograd.grad(
+            F.scaled_dot_product_attention(*inputs).square().sum(), inputs[0], create_graph=True
+        )
         (h,) = rl.autograd.grad(g.square().sum(), inputs[1], create_graph=True)
         return rl.autograd.grad(h.square().sum(), inputs)
 

@@ -10,7 +10,7 @@ import pytest
 
 import rushlight
 from rushlight.core.dtypes import ALL, FLOAT, bool_, float32, float64, int32, int64
-from rushlight.devices.registry import pool_of
+from rushlight.devices.shared.registry import pool_of
 from rushlight.ops.registry import REGISTRY
 from tests.catalog.promotion import EQUAL, LETTERS, PYTHON_NUMBERS, WITH_NUMBER, WITH_PYTHON, table
 from tests.catalog.rows import ROWS
@@ -24,7 +24,9 @@ def listed(problems: list[str], most: int = 12) -> str:
 
 def test_catalog_is_the_registry():
     names = {row.name for row in ROWS}
-    assert names == set(REGISTRY), f"no row: {set(REGISTRY) - names}; no op: {names - set(REGISTRY)}"
+    assert names == set(REGISTRY), (
+        f"no row: {set(REGISTRY) - names}; no op: {names - set(REGISTRY)}"
+    )
     assert len({repr(row) for row in ROWS}) == len(ROWS), "a row is there twice"
 
 
@@ -39,7 +41,9 @@ def test_forward(row, device):
 def test_names_are_public():
     """What the registry calls a method is one, and gives the function's bits; what it calls top is in the package."""
     for name, entry in REGISTRY.items():
-        found = getattr(rushlight, name, None)  # perhaps wrapped: `out=` and checks are added at package level
+        found = getattr(
+            rushlight, name, None
+        )  # perhaps wrapped: `out=` and checks are added at package level
         same = found is not None and inspect.unwrap(found) is inspect.unwrap(entry.function)
         assert same == entry.top, name
         assert not entry.method or hasattr(rushlight.Tensor, name), name
@@ -51,8 +55,15 @@ def test_methods_are_the_functions():
         if not REGISTRY[row.name].method or row.random:
             continue
         sample = samples_of(row, row.dtypes[-1])[0]
-        args = [to_tensor(a, row.dtypes[-1], "cpu") if isinstance(a, np.ndarray) else a for a in sample.args]
-        got = row.call(lambda x, *rest, name=row.name, **named: getattr(x, name)(*rest, **named), *args, **sample.named)
+        args = [
+            to_tensor(a, row.dtypes[-1], "cpu") if isinstance(a, np.ndarray) else a
+            for a in sample.args
+        ]
+        got = row.call(
+            lambda x, *rest, name=row.name, **named: getattr(x, name)(*rest, **named),
+            *args,
+            **sample.named,
+        )
         want = call(row, sample, row.dtypes[-1], "cpu")
         for a, b in zip(got if isinstance(got, tuple) else (got,), want, strict=True):
             assert np.array_equal(to_array(a), to_array(b), equal_nan=True), row.name
@@ -101,7 +112,11 @@ def test_promotion_of_tensors(grid, first, second, device):
     for dtype, column, want in table(grid):
         if dtype in allowed and letters[column] in allowed:
             _check_promotion(
-                device, _filled(dtype, first, device), _filled(letters[column], second, device), want, allowed
+                device,
+                _filled(dtype, first, device),
+                _filled(letters[column], second, device),
+                want,
+                allowed,
             )
 
 
@@ -110,7 +125,9 @@ def test_promotion_of_python_numbers(device):
     for dtype, column, want in table(WITH_PYTHON):
         if dtype in allowed:
             for shape in ((2,), ()):
-                _check_promotion(device, _filled(dtype, shape, device), PYTHON_NUMBERS[column], want, allowed)
+                _check_promotion(
+                    device, _filled(dtype, shape, device), PYTHON_NUMBERS[column], want, allowed
+                )
 
 
 def test_promote_types_is_the_table():
@@ -119,7 +136,11 @@ def test_promote_types_is_the_table():
 
 
 def test_cat_promotes(device):
-    parts = [_filled(int32, (1,), device), _filled(float32, (2,), device), _filled(bool_, (1,), device)]
+    parts = [
+        _filled(int32, (1,), device),
+        _filled(float32, (2,), device),
+        _filled(bool_, (1,), device),
+    ]
     joined = rushlight.cat(parts)
     assert joined.dtype is float32
     assert to_array(joined).tolist() == [1, 1, 1, 1]
@@ -222,7 +243,10 @@ def test_dropout_and_bernoulli_are_the_same_everywhere(device):
         return rushlight.bernoulli(to_tensor(np.linspace(0, 1, 999), float32, name))
 
     for draw in (dropped, tossed):
-        assert np.array_equal(_drawn(3, lambda: draw(device)), _drawn(3, lambda: draw("reference"))), draw.__name__  # noqa: B023
+        assert np.array_equal(
+            _drawn(3, lambda: draw(device)),  # noqa: B023
+            _drawn(3, lambda: draw("reference")),  # noqa: B023
+        ), draw.__name__  # noqa: B023, RUF100
 
 
 @pytest.mark.usefixtures("seeded")
@@ -287,4 +311,7 @@ def test_every_dtype_comes_back_as_it_went(device):
     for dtype in (d for d in ALL if d in pool_of(device).device.limits.dtypes):
         array = np.array([[1, 0, 1], [0, 1, 1]], np.float64 if dtype.kind == "f" else dtype.name)
         for layout in ("plain", "transposed", "strided"):
-            assert np.array_equal(to_array(to_tensor(array, dtype, device, layout)), array), (dtype, layout)
+            assert np.array_equal(to_array(to_tensor(array, dtype, device, layout)), array), (
+                dtype,
+                layout,
+            )

@@ -54,7 +54,11 @@ def test_pairs_are_complex_numbers_of_the_same_memory(device):
     strided = rl.zeros(3, 4, device=device)[:, 2:]
     rl.view_as_complex(strided).fill_(1 + 2j)
     assert to_array(strided).tolist() == [[1, 2]] * 3
-    for bad in (rl.zeros(2, 3, device=device)[:, :2], rl.zeros(2, 2, device=device).T, rl.zeros(4, 3, device=device)):
+    for bad in (
+        rl.zeros(2, 3, device=device)[:, :2],
+        rl.zeros(2, 2, device=device).T,
+        rl.zeros(4, 3, device=device),
+    ):
         with pytest.raises(ShapeError):
             rl.view_as_complex(bad)
     with pytest.raises(DTypeError):
@@ -128,7 +132,11 @@ def test_layouts(device):
     for got, want in pairs:
         assert np.allclose(to_array(got), want, atol=1e-5)
     long = drawn(70000, seed=2)  # summed in pieces
-    assert np.allclose(to_array(single(long, device).sum()), long.astype(np.complex64).sum(dtype=complex), atol=1e-2)
+    assert np.allclose(
+        to_array(single(long, device).sum()),
+        long.astype(np.complex64).sum(dtype=complex),
+        atol=1e-2,
+    )
     empty = single(np.zeros((0, 3)), device)
     assert to_array(empty.sum(0)).tolist() == [0, 0, 0]
     assert to_array(single(np.zeros((2, 0)), device) @ empty).tolist() == [[0] * 3] * 2
@@ -214,7 +222,11 @@ def test_special_values(name, values, want):
             want = np.asarray(want).astype(got.dtype)
         for g, w in zip(np.atleast_1d(got), np.atleast_1d(want), strict=True):
             for a, b in ((g.real, w.real), (g.imag, w.imag)):
-                assert (np.isnan(a) and np.isnan(b)) or a == b or abs(a - b) <= 2e-6 * abs(w), (name, g, w)
+                assert (np.isnan(a) and np.isnan(b)) or a == b or abs(a - b) <= 2e-6 * abs(w), (
+                    name,
+                    g,
+                    w,
+                )
                 assert np.signbit(a) == np.signbit(b) or b != 0 or np.isnan(b), (name, g, w)
 
 
@@ -228,8 +240,12 @@ def test_products_and_quotients_are_plain(device):
         product = to_array(rl.tensor([INF], device=device) * single([1j], device))
         assert math.isnan(product[0].real)
         assert product[0].imag == INF
-        assert to_array(single([1e30 + 1e30j], device) / single([1e30 + 1e30j], device)).tolist() == [1]
-        assert to_array(single([1 + 1j], device) / single([0], device)).tolist() == [complex(INF, INF)]
+        assert to_array(
+            single([1e30 + 1e30j], device) / single([1e30 + 1e30j], device)
+        ).tolist() == [1]
+        assert to_array(single([1 + 1j], device) / single([0], device)).tolist() == [
+            complex(INF, INF)
+        ]
 
 
 def test_powers_of_zero(device):
@@ -325,7 +341,10 @@ def test_numpy_shares_memory():
 def test_text():
     assert repr(rl.tensor([1 + 2j, 3 - 1j])) == "tensor([1.+2.j, 3.-1.j])"
     assert repr(rl.tensor([1.5 + 2j, 3])) == "tensor([1.5000+2.j, 3.0000+0.j])"
-    assert repr(rl.tensor([[1 + 1j, 2], [3, 4j]])) == "tensor([[1.+1.j, 2.+0.j],\n        [3.+0.j, 0.+4.j]])"
+    assert (
+        repr(rl.tensor([[1 + 1j, 2], [3, 4j]]))
+        == "tensor([[1.+1.j, 2.+0.j],\n        [3.+0.j, 0.+4.j]])"
+    )
     assert repr(rl.tensor(1j, dtype=rl.complex128)) == "tensor(0.+1.j, dtype=rushlight.complex128)"
     assert repr(rl.tensor([complex(NAN, INF), 1])) == "tensor([nan+infj, 1.+0.j])"
     assert repr(rl.zeros(0, dtype=rl.complex64)) == "tensor([], dtype=rushlight.complex64)"

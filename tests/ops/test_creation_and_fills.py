@@ -27,7 +27,11 @@ def moments(tensor):
         (lambda x: x.exponential_(2), 0.5, 0.5),
         (lambda x: x.bernoulli_(0.25), 0.25, math.sqrt(3) / 4),
         (lambda x: x.geometric_(0.5), 2, math.sqrt(2)),
-        (lambda x: x.log_normal_(0, 0.5), math.exp(0.125), math.sqrt((math.exp(0.25) - 1) * math.exp(0.25))),
+        (
+            lambda x: x.log_normal_(0, 0.5),
+            math.exp(0.125),
+            math.sqrt((math.exp(0.25) - 1) * math.exp(0.25)),
+        ),
         (lambda x: x.random_(3, 7), 4.5, math.sqrt(15 / 12)),
         (lambda x: x.random_(4), 1.5, math.sqrt(15 / 12)),
     ],
@@ -87,7 +91,9 @@ def test_multinomial_follows_the_weights(device):
     drawn = np.array(rushlight.multinomial(weights, COUNT, replacement=True).tolist())
     assert not (drawn == 1).any()
     assert abs((drawn == 2).mean() - 0.75) < 0.02
-    both = rushlight.multinomial(rushlight.tensor([[1.0, 2.0, 3.0], [0.0, 1.0, 1.0]], device=device), 2)
+    both = rushlight.multinomial(
+        rushlight.tensor([[1.0, 2.0, 3.0], [0.0, 1.0, 1.0]], device=device), 2
+    )
     assert both.dtype is int64
     assert sorted(both.tolist()[1]) == [1, 2]
     firsts = rushlight.multinomial(rushlight.ones(4000, 2, device=device) * weights[::2], 1)

@@ -17,7 +17,9 @@ def table():
 
 def test_gradient_by_frequency():
     weight = table().requires_grad_()
-    F.embedding(rushlight.tensor([1, 1, 3, 1, 0]), weight, padding_idx=0, scale_grad_by_freq=True).sum().backward()
+    F.embedding(
+        rushlight.tensor([1, 1, 3, 1, 0]), weight, padding_idx=0, scale_grad_by_freq=True
+    ).sum().backward()
     assert weight.grad.tolist() == [[0] * 3, [1] * 3, [0] * 3, [1] * 3]
 
 
@@ -33,7 +35,11 @@ def test_max_norm_shortens_the_rows_that_are_read(bag):
     weight = table().requires_grad_()
     before = weight.detach().numpy().copy()
     index = rushlight.tensor([[2, 2], [0, 3]])
-    out = F.embedding_bag(index, weight, max_norm=1.0, mode="max") if bag else F.embedding(index, weight, max_norm=1.0)
+    out = (
+        F.embedding_bag(index, weight, max_norm=1.0, mode="max")
+        if bag
+        else F.embedding(index, weight, max_norm=1.0)
+    )
     out.sum().backward()
     after = weight.detach().numpy()
     assert np.allclose(np.linalg.norm(after[2:], axis=1), 1, atol=1e-6)
@@ -51,7 +57,11 @@ def test_max_norm_shortens_the_rows_that_are_read(bag):
         ({"offsets": [0], "mode": "most"}, ValueError, "'most'"),
         ({"offsets": [0], "mode": "max", "scale_grad_by_freq": True}, ValueError, "max"),
         ({"offsets": [0], "per_sample_weights": [1.0]}, ValueError, "per_sample_weights"),
-        ({"offsets": [0], "per_sample_weights": [1.0, 1.0], "mode": "mean"}, NotImplementedError, "'mean'"),
+        (
+            {"offsets": [0], "per_sample_weights": [1.0, 1.0], "mode": "mean"},
+            NotImplementedError,
+            "'mean'",
+        ),
         ({"offsets": [0], "padding_idx": 4}, AssertionError, "padding_idx 4"),
     ],
 )
@@ -74,12 +84,16 @@ def test_bags_of_nothing():
 
 
 def ctc(log_probs, targets, inputs, labels, **named):
-    return F.ctc_loss(log_probs, rushlight.tensor(targets), inputs, labels, reduction="none", **named)
+    return F.ctc_loss(
+        log_probs, rushlight.tensor(targets), inputs, labels, reduction="none", **named
+    )
 
 
 def test_impossible_labels():
     log_probs = rushlight.zeros(2, 2, 3).log_softmax(2).requires_grad_()
-    assert ctc(log_probs, [[1, 1], [1, 2]], (2, 2), (2, 2)).tolist()[0] == math.inf  # 1, blank, 1 needs three rows
+    assert (
+        ctc(log_probs, [[1, 1], [1, 2]], (2, 2), (2, 2)).tolist()[0] == math.inf
+    )  # 1, blank, 1 needs three rows
     loss = ctc(log_probs, [[1, 1], [1, 2]], (2, 2), (2, 2), zero_infinity=True)
     assert loss.tolist()[0] == 0
     loss.sum().backward()
@@ -96,9 +110,13 @@ def test_no_rows_and_no_labels():
 
 def test_gradient_has_the_normaliser():
     """exp(log_probs) less the paths' share, as in PyTorch: rows sum to 0 and rows behind the end have none."""
-    log_probs = rushlight.randn(4, 1, 3, dtype=rushlight.float64).log_softmax(2).detach().requires_grad_()
+    log_probs = (
+        rushlight.randn(4, 1, 3, dtype=rushlight.float64).log_softmax(2).detach().requires_grad_()
+    )
     ctc(log_probs, [[1, 2]], (3,), (2,)).sum().backward()
-    assert rushlight.allclose(log_probs.grad.sum(2), rushlight.zeros(4, 1, dtype=rushlight.float64), atol=1e-12)
+    assert rushlight.allclose(
+        log_probs.grad.sum(2), rushlight.zeros(4, 1, dtype=rushlight.float64), atol=1e-12
+    )
     assert not log_probs.grad[3].any().item()
     assert log_probs.grad[:3].any().item()
 
@@ -124,7 +142,9 @@ def test_fractional_indices():
     image = rushlight.randn(2, 3, 9, 7)
     values, places = F.fractional_max_pool2d(image, 3, output_ratio=(0.5, 0.6), return_indices=True)
     assert values.shape == places.shape == (2, 3, 4, 4)
-    assert rushlight.equal(image.flatten(2).gather(2, places.flatten(2)).reshape(values.shape), values)
+    assert rushlight.equal(
+        image.flatten(2).gather(2, places.flatten(2)).reshape(values.shape), values
+    )
     alone = F.fractional_max_pool3d(rushlight.randn(2, 5, 5, 5), 2, output_size=3)
     assert alone.shape == (2, 3, 3, 3)
     with pytest.raises(RuntimeError, match="do not fit"):
@@ -146,7 +166,9 @@ def test_statistics_of_batch_norm():
 def test_hard_gumbel():
     logits = rushlight.randn(50, 4).requires_grad_()
     chosen = F.gumbel_softmax(logits, hard=True)
-    assert rushlight.equal(chosen.sum(1), rushlight.ones(50)) and set(chosen.flatten().tolist()) == {0.0, 1.0}
+    assert rushlight.equal(chosen.sum(1), rushlight.ones(50)) and set(
+        chosen.flatten().tolist()
+    ) == {0.0, 1.0}
     (chosen * rushlight.arange(4)).sum().backward()
     assert logits.grad.any().item()
 
@@ -154,7 +176,9 @@ def test_hard_gumbel():
 def test_smoothed_images():
     image = rushlight.arange(64, dtype=rushlight.float64).reshape(1, 1, 8, 8)
     half = F.interpolate(image, scale_factor=0.5, mode="bilinear", antialias=True)
-    want = np.array([[1, 3, 3, 1, 0, 0, 0, 0]]) / 8  # inside; the first and last lose what reaches out
+    want = (
+        np.array([[1, 3, 3, 1, 0, 0, 0, 0]]) / 8
+    )  # inside; the first and last lose what reaches out
     inner = np.roll(want, 1) @ image.numpy()[0, 0] @ np.roll(want, 1).T
     assert half[0, 0, 1, 1].item() == pytest.approx(inner.item())
     with pytest.raises(ValueError, match="antialias"):

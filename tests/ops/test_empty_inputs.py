@@ -10,7 +10,10 @@ from rushlight import nn
 
 
 def test_adaptive_pools_of_nothing_keep_the_gradient():
-    for pool, shape, size in ((F.adaptive_avg_pool1d, (0, 8, 8), 5), (F.adaptive_max_pool2d, (0, 8, 8, 8), 5)):
+    for pool, shape, size in (
+        (F.adaptive_avg_pool1d, (0, 8, 8), 5),
+        (F.adaptive_max_pool2d, (0, 8, 8, 8), 5),
+    ):
         x = rl.zeros(shape, requires_grad=True)
         out = pool(x, size)
         assert out.requires_grad
@@ -89,7 +92,10 @@ def test_bags_of_nothing_have_gradients() -> None:
     shares = rl.zeros(0, requires_grad=True)
     bag(rl.zeros(0, dtype=rl.int64), rl.zeros(2, dtype=rl.int64), shares).sum().backward()
     assert shares.grad.shape == (0,) and bag.weight.grad.abs().sum().item() == 0
-    for wrong in (lambda: nn.Embedding(3, 2, padding_idx=3), lambda: F.embedding(rl.tensor([0]), rl.ones(3, 2), 5)):
+    for wrong in (
+        lambda: nn.Embedding(3, 2, padding_idx=3),
+        lambda: F.embedding(rl.tensor([0]), rl.ones(3, 2), 5),
+    ):
         with pytest.raises(AssertionError):
             wrong()
     narrow = nn.Embedding(10, 0, sparse=True)

@@ -23,7 +23,7 @@ from rushlight.core.errors import (
     RushlightError,
     ShapeError,
 )
-from rushlight.devices import registry
+from rushlight.devices.shared import registry
 from rushlight.ops.registry import REGISTRY
 
 
@@ -72,19 +72,39 @@ SHAPES = [
     ("layer_norm", lambda t: rushlight.layer_norm(t(2, 3), (4,)), "float32[2, 3] [4]"),
     ("layer_norm", lambda t: rushlight.layer_norm(t(2, 3), (3,), t(4)), "float32[2, 3] float32[4]"),
     ("batch_norm", lambda t: rushlight.batch_norm(t(3), None, None, training=True), "float32[3]"),
-    ("batch_norm", lambda t: rushlight.batch_norm(t(1, 3), None, None, training=True), "float32[1, 3]"),
+    (
+        "batch_norm",
+        lambda t: rushlight.batch_norm(t(1, 3), None, None, training=True),
+        "float32[1, 3]",
+    ),
     ("batch_norm", lambda t: rushlight.batch_norm(t(4, 3), t(5), t(5)), "float32[4, 3] float32[5]"),
-    ("cross_entropy", lambda t: op("cross_entropy")(t(2, 3), t.whole(0, 1, 2)), "float32[2, 3] int64[3]"),
+    (
+        "cross_entropy",
+        lambda t: op("cross_entropy")(t(2, 3), t.whole(0, 1, 2)),
+        "float32[2, 3] int64[3]",
+    ),
     ("cross_entropy", lambda t: op("cross_entropy")(t(2, 3), t.whole(0, 1), t(4)), "float32[4] 3"),
     ("nll_loss", lambda t: op("nll_loss")(t(2, 3), t.whole(0, 1, 2)), "float32[2, 3] int64[3]"),
     ("mse_loss", lambda t: op("mse_loss")(t(2, 3), t(2, 4)), "float32[2, 3] float32[2, 4]"),
-    ("conv2d", lambda t: rushlight.conv2d(t(1, 3, 5, 5), t(2, 4, 3, 3)), "float32[1, 3, 5, 5] float32[2, 4, 3, 3]"),
-    ("conv2d", lambda t: rushlight.conv2d(t(1, 3, 5, 5), t(2, 3, 7, 7)), "float32[1, 3, 5, 5] float32[2, 3, 7, 7]"),
+    (
+        "conv2d",
+        lambda t: rushlight.conv2d(t(1, 3, 5, 5), t(2, 4, 3, 3)),
+        "float32[1, 3, 5, 5] float32[2, 4, 3, 3]",
+    ),
+    (
+        "conv2d",
+        lambda t: rushlight.conv2d(t(1, 3, 5, 5), t(2, 3, 7, 7)),
+        "float32[1, 3, 5, 5] float32[2, 3, 7, 7]",
+    ),
     ("conv2d", lambda t: rushlight.conv2d(t(1, 3, 5, 5), t(2, 3, 3, 3), t(3)), "float32[3]"),
     ("max_pool2d", lambda t: rushlight.max_pool2d(t(1, 3, 5, 5), 7), "float32[1, 3, 5, 5]"),
     ("max_pool2d", lambda t: rushlight.max_pool2d(t(1, 3, 5, 5), 2, padding=2), "padding [2, 2]"),
     ("gather", lambda t: t(2, 3).gather(0, t.whole(0)), "int64[1] float32[2, 3]"),
-    ("scatter_add", lambda t: t(2, 3).scatter_add(0, t(3, 4, dtype=int64), t(2, 3)), "int64[3, 4] float32[2, 3]"),
+    (
+        "scatter_add",
+        lambda t: t(2, 3).scatter_add(0, t(3, 4, dtype=int64), t(2, 3)),
+        "int64[3, 4] float32[2, 3]",
+    ),
     ("embedding", lambda t: op("embedding")(t.whole(0), t(3)), "float32[3]"),
     (
         "scaled_dot_product_attention",
@@ -107,18 +127,34 @@ DTYPES = [
     ("masked_fill", lambda t: t(2).masked_fill(t(2), 1.0), "float32[2] .bool()"),
     ("mean", lambda t: t(2, dtype=int64).mean(), "int64[2] .float()"),
     ("softmax", lambda t: t(2, dtype=int64).softmax(0), "int64[2] .to(dtype)"),
-    ("layer_norm", lambda t: rushlight.layer_norm(t(2, 3, dtype=int64), 3), "int64[2, 3] .to(dtype)"),
+    (
+        "layer_norm",
+        lambda t: rushlight.layer_norm(t(2, 3, dtype=int64), 3),
+        "int64[2, 3] .to(dtype)",
+    ),
     ("matmul", lambda t: t(2, 2) @ t(2, 2, dtype=int64), "float32[2, 2] int64[2, 2] .to(dtype)"),
-    ("linear", lambda t: op("linear")(t(2, 2), t(2, 2, dtype=int64)), "float32[2, 2] int64[2, 2] .to(dtype)"),
+    (
+        "linear",
+        lambda t: op("linear")(t(2, 2), t(2, 2, dtype=int64)),
+        "float32[2, 2] int64[2, 2] .to(dtype)",
+    ),
     ("embedding", lambda t: op("embedding")(t(2), t(2, 2)), "float32[2] .long()"),
     ("gather", lambda t: t(2).gather(0, t(2)), "float32[2] .long()"),
-    ("scatter_add", lambda t: t(2).scatter_add(0, t.whole(0), t(1, dtype=int64)), "int64[1] float32[2] .to(dtype)"),
+    (
+        "scatter_add",
+        lambda t: t(2).scatter_add(0, t.whole(0), t(1, dtype=int64)),
+        "int64[1] float32[2] .to(dtype)",
+    ),
     ("cross_entropy", lambda t: op("cross_entropy")(t(2, 3), t(2, dtype=bool_)), "bool[2] .long()"),
     ("rand", lambda t: rushlight.rand(2, dtype=int64, device=t.device), "int64[2] .to(dtype)"),
     ("dropout", lambda t: op("dropout")(t(2, dtype=int64)), "int64[2] .to(dtype)"),
     ("add", lambda t: t(2).add("x"), "str rushlight.tensor"),
     ("add", lambda t: rushlight.add(t(2), [1, 2]), "list rushlight.tensor"),
-    ("tensor", lambda t: rushlight.tensor(np.zeros(2, "datetime64[s]"), device=t.device), "datetime64[s] .astype"),
+    (
+        "tensor",
+        lambda t: rushlight.tensor(np.zeros(2, "datetime64[s]"), device=t.device),
+        "datetime64[s] .astype",
+    ),
     ("full", lambda t: rushlight.full((2,), "a", device=t.device), "number str"),
     ("requires_grad", lambda t: t(2, dtype=int64, grad=True), "int64 floating-point"),
 ]
@@ -140,13 +176,21 @@ VALUES = [
     (IndexError, lambda t: t(2, 3)[t(3) > 0], "index mask [3] [2, 3]"),
     (IndexError, lambda t: t(2, 3)[t(2)], "index int64 float32[2]"),
     (IndexError, lambda t: t(2, 3)[1.5], "index float"),
-    (IndexError, lambda t: t(2, 3).index_select(0, t(2, 2, dtype=int64)), "index_select int64[2, 2]"),
+    (
+        IndexError,
+        lambda t: t(2, 3).index_select(0, t(2, 2, dtype=int64)),
+        "index_select int64[2, 2]",
+    ),
     (ValueError, lambda t: t(2, 3)[::-1], "index positive flip"),
     (TypeError, lambda t: t(2, 3).softmax(), "softmax dim"),
     (ValueError, lambda t: op("dropout")(t(2), 1.5), "dropout 1.5"),
     (ValueError, lambda t: op("mse_loss")(t(2), t(2), reduction="median"), "mse_loss median"),
     (RuntimeError, lambda t: t(2).clamp(), "clamp min max"),
-    (ValueError, lambda t: rushlight.tensor([[1, 2], [3]], device=t.device), "tensor equal lengths"),
+    (
+        ValueError,
+        lambda t: rushlight.tensor([[1, 2], [3]], device=t.device),
+        "tensor equal lengths",
+    ),
     (RuntimeError, lambda t: t(2).div(2, rounding_mode="up"), "div up trunc floor"),
     (RushlightError, lambda t: rushlight.randint(5, 5, (2,), device=t.device), "randint 5"),
     (ValueError, lambda t: t(2).item(), "item float32[2]"),
@@ -154,7 +198,11 @@ VALUES = [
     (RushlightError, lambda t: t(2, grad=True).exp().backward(), "backward float32[2] gradient="),
     (RushlightError, lambda t: t(2, grad=True).numpy(), "numpy .detach()"),
     (NotDifferentiable, lambda t: t().backward(), "backward float32[] no_grad"),
-    (NotDifferentiable, lambda t: rushlight.autograd.grad(t(grad=True).exp(), t(grad=True)), "grad allow_unused"),
+    (
+        NotDifferentiable,
+        lambda t: rushlight.autograd.grad(t(grad=True).exp(), t(grad=True)),
+        "grad allow_unused",
+    ),
     (InplaceError, lambda t: t(2, grad=True).add_(1), "add_ float32[2] no_grad"),
 ]
 CASES = [
@@ -251,7 +299,8 @@ def test_operands_on_two_devices(name, call):
 
 def test_unknown_device():
     with pytest.raises(
-        DeviceUnavailable, match=r"'tpu' is not available: there is no such device.*Known: cpu, cuda"
+        DeviceUnavailable,
+        match=r"'tpu' is not available: there is no such device.*Known: cpu, cuda",
     ) as caught:
         rushlight.zeros(2, device="tpu")
     assert caught.value.name == "tpu"
@@ -264,7 +313,9 @@ def test_second_of_a_kind():
 
 def test_missing_device(monkeypatch):
     """Without CuPy, `cuda` says so and what to install; the package goes on."""
-    monkeypatch.setattr(registry, "_POOLS", {k: v for k, v in registry._POOLS.items() if k != "cuda"})
+    monkeypatch.setattr(
+        registry, "_POOLS", {k: v for k, v in registry._POOLS.items() if k != "cuda"}
+    )
     monkeypatch.setitem(__import__("sys").modules, "cupy", None)
     with pytest.raises(DeviceUnavailable, match=r"'cuda' is not available: .*[Ii]nstall") as caught:
         rushlight.zeros(2, device="cuda")
@@ -274,11 +325,18 @@ def test_missing_device(monkeypatch):
 
 
 def test_dtype_that_a_device_lacks(device):
-    missing = [d for d in (float64, int64) if d not in registry.pool_of(device).device.limits.dtypes]
+    missing = [
+        d for d in (float64, int64) if d not in registry.pool_of(device).device.limits.dtypes
+    ]
     if not missing:
         pytest.skip(f"limit: {device} has every dtype")
     for dtype in missing:
-        provoke(lambda t, d=dtype: t(2, dtype=d), Room(device), DTypeError, f"{device} {dtype.name} .to(dtype)")
+        provoke(
+            lambda t, d=dtype: t(2, dtype=d),
+            Room(device),
+            DTypeError,
+            f"{device} {dtype.name} .to(dtype)",
+        )
 
 
 # ---- indices, which only the device sees ----
@@ -296,11 +354,15 @@ INDICES = [
 ]
 
 
-@pytest.mark.parametrize(("name", "call", "from_end"), INDICES, ids=[f"{n}-{i}" for i, (n, _, _) in enumerate(INDICES)])
+@pytest.mark.parametrize(
+    ("name", "call", "from_end"), INDICES, ids=[f"{n}-{i}" for i, (n, _, _) in enumerate(INDICES)]
+)
 def test_index_out_of_range(name, call, from_end, device):
     """At once on a device that can tell; at the next copy to the host on one that works ahead."""
     limit = 3
-    for index in (limit, limit + 5, -limit - 1, 1 << 40) if from_end else (limit, limit + 5, -1, 1 << 40):
+    for index in (
+        (limit, limit + 5, -limit - 1, 1 << 40) if from_end else (limit, limit + 5, -1, 1 << 40)
+    ):
         provoke(lambda t, i=index: call(t, i).tolist(), Room(device), IndexError, f"{name} range")
 
 

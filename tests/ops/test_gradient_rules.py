@@ -8,7 +8,7 @@ import pytest
 import rushlight as rl
 import rushlight.nn.functional as F
 from rushlight import ShapeError, memory
-from rushlight.devices.registry import pool_of
+from rushlight.devices.shared.registry import pool_of
 from tests.devices.services import got, put, sample
 from tests.ops.gradient_rules import RULES, first_and_second, loss
 
@@ -55,16 +55,26 @@ def test_second_derivatives_are_not_cut(name):
     ways = [np.random.default_rng(8).standard_normal(x.shape) for x in arrays]
 
     def at(shift):
-        return [rl.tensor(x + shift * way, requires_grad=True) for x, way in zip(arrays, ways, strict=True)]
+        return [
+            rl.tensor(x + shift * way, requires_grad=True)
+            for x, way in zip(arrays, ways, strict=True)
+        ]
 
     first, second = first_and_second(name, at(0.0))
     low, high = at(-step), at(step)
     slope = (loss(name, high) - loss(name, low)).item() / (2 * step)
     bend = 0.0
-    for i, (a, b) in enumerate(zip(first_and_second(name, low)[0], first_and_second(name, high)[0], strict=True)):
+    for i, (a, b) in enumerate(
+        zip(first_and_second(name, low)[0], first_and_second(name, high)[0], strict=True)
+    ):
         bend += (i + 1.5) * (b - a).sum().item() / (2 * step)
-    along = [sum((got(g) * way).sum() for g, way in zip(order, ways, strict=True)) for order in (first, second)]
-    np.testing.assert_allclose(along, [slope, bend], rtol=5e-3 if name == "to_dtype" else 1e-5, atol=1e-6)
+    along = [
+        sum((got(g) * way).sum() for g, way in zip(order, ways, strict=True))
+        for order in (first, second)
+    ]
+    np.testing.assert_allclose(
+        along, [slope, bend], rtol=5e-3 if name == "to_dtype" else 1e-5, atol=1e-6
+    )
     assert bool(along[1]) is (name not in ("floor", "ceil", "round"))
 
 
@@ -75,7 +85,9 @@ def test_batched_matmul_with_broadcast_batch_dims(device):
     product = x @ y
     np.testing.assert_allclose(got(product), a @ b, rtol=1e-5, atol=1e-5)
     product.backward(put(g, device))
-    np.testing.assert_allclose(got(x.grad), (g @ b.swapaxes(-1, -2)).sum(1, keepdims=True), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(
+        got(x.grad), (g @ b.swapaxes(-1, -2)).sum(1, keepdims=True), rtol=1e-4, atol=1e-5
+    )
     np.testing.assert_allclose(got(y.grad), (a.swapaxes(-1, -2) @ g).sum(0), rtol=1e-4, atol=1e-5)
 
 
@@ -151,7 +163,9 @@ def test_every_rule_is_listed():
 @pytest.mark.parametrize("dims", [(0,), (1,), (0, 1)])
 def test_ties_share_the_gradient(name, dims, device):
     if name in ("max", "min") and dims != (0, 1):
-        pytest.skip("limit: with one dimension max and min give an index, and the gradient to its place, as PyTorch")
+        pytest.skip(
+            "limit: with one dimension max and min give an index, and the gradient to its place, as PyTorch"
+        )
     x = rl.zeros(2, 3, device=device, requires_grad=True)
     (getattr(x, name)() if name in ("max", "min") else getattr(x, name)(dims)).sum().backward()
     count = np.prod([x.shape[d] for d in dims])

@@ -54,7 +54,9 @@ TIES = [
     Kink("minimum", rl.minimum, [[1.0, 2.0, 3.0], [1.0, 5.0, 0.0]], [[0.5, 1, 0], [0.5, 0, 1]]),
     Kink("fmax", rl.fmax, [[1.0, 2.0, 3.0], [1.0, 5.0, 0.0]], [[1, 0, 1], [0, 1, 0]]),
     Kink("fmin", rl.fmin, [[1.0, 2.0, 3.0], [1.0, 5.0, 0.0]], [[1, 1, 0], [0, 0, 1]]),
-    Kink("max_pool1d", lambda x: F.max_pool1d(x, 2), [[[[4.0, 4.0, 1.0, 2.0]]]], [[[[1, 0, 0, 1]]]]),
+    Kink(
+        "max_pool1d", lambda x: F.max_pool1d(x, 2), [[[[4.0, 4.0, 1.0, 2.0]]]], [[[[1, 0, 0, 1]]]]
+    ),
     Kink("scatter_reduce amax", lambda x: _largest(x), [[2.0, 2.0, 1.0]], [[0.5, 0.5, 0]]),
 ]
 BOUNDS = [
@@ -69,12 +71,26 @@ BOUNDS = [
     ),
     Kink("hardtanh", F.hardtanh, [EDGES], [[0, 0, 1, 0, 0]], [[0] * 5]),
     Kink("relu6", F.relu6, [[-1.0, 0.0, 3.0, 6.0, 7.0]], [[0, 0, 1, 0, 0]], [[0] * 5]),
-    Kink("threshold", lambda x: F.threshold(x, 1.0, 5.0), [[0.0, 1.0, 2.0]], [[0, 0, 1]], [[0] * 3]),
+    Kink(
+        "threshold", lambda x: F.threshold(x, 1.0, 5.0), [[0.0, 1.0, 2.0]], [[0, 0, 1]], [[0] * 3]
+    ),
     Kink("hardswish", F.hardswish, [[-3.0, 0.0, 3.0]], [[0, 0.5, 1]], [[0, THIRD, 0]]),
     Kink("hardshrink", F.hardshrink, [[-0.5, 0.0, 0.5, 1.0]], [[0, 0, 0, 1]], [[0] * 4]),
     Kink("softshrink", F.softshrink, [[-0.5, 0.0, 0.5, 1.0]], [[0, 0, 0, 1]], [[0] * 4]),
-    Kink("smooth_l1", lambda x: _loss(F.smooth_l1_loss, x), [[0.0, 1.0, -1.0, 2.0]], [[0, 1, -1, 1]], [[1, 0, 0, 0]]),
-    Kink("huber", lambda x: _loss(F.huber_loss, x), [[0.0, 1.0, -1.0, 2.0]], [[0, 1, -1, 1]], [[1, 0, 0, 0]]),
+    Kink(
+        "smooth_l1",
+        lambda x: _loss(F.smooth_l1_loss, x),
+        [[0.0, 1.0, -1.0, 2.0]],
+        [[0, 1, -1, 1]],
+        [[1, 0, 0, 0]],
+    ),
+    Kink(
+        "huber",
+        lambda x: _loss(F.huber_loss, x),
+        [[0.0, 1.0, -1.0, 2.0]],
+        [[0, 1, -1, 1]],
+        [[1, 0, 0, 0]],
+    ),
     Kink("floor", rl.floor, [Z], [[0] * 4]),
     Kink("round", rl.round, [[0.5, 1.5]], [[0, 0]]),
     Kink("frac", rl.frac, [Z], [[1] * 4]),
@@ -88,9 +104,20 @@ POWERS = [
     Kink("x ** 2", lambda x: x**2, [Z], [[-2, 0, 0, 2]], [[2] * 4]),
     Kink("x ** 3", lambda x: x**3, [Z], [[3, 0, 0, 3]], [[-6, 0, 0, 6]]),
     Kink("x ** 1.5", lambda x: x**1.5, [[0.0, 1.0, 4.0]], [[0, 1.5, 3]], [[INF, 0.75, 0.375]]),
-    Kink("x ** 0.5", lambda x: x**0.5, [[0.0, 1.0, 4.0]], [[INF, 0.5, 0.25]], [[-INF, -0.25, -0.03125]]),
+    Kink(
+        "x ** 0.5",
+        lambda x: x**0.5,
+        [[0.0, 1.0, 4.0]],
+        [[INF, 0.5, 0.25]],
+        [[-INF, -0.25, -0.03125]],
+    ),
     Kink("x ** -1", lambda x: x**-1, [[0.0, 1.0, -2.0]], [[-INF, -1, -0.25]], [[INF, 2, -0.25]]),
-    Kink("pow", rl.pow, [[0.0, 0.0, 0.0, 2.0], [0.0, 1.0, 2.0, 3.0]], [[0, 1, 0, 12], [0, 0, 0, 8 * math.log(2)]]),
+    Kink(
+        "pow",
+        rl.pow,
+        [[0.0, 0.0, 0.0, 2.0], [0.0, 1.0, 2.0, 3.0]],
+        [[0, 1, 0, 12], [0, 0, 0, 8 * math.log(2)]],
+    ),
     Kink("0 ** x", lambda x: 0.0**x, [[0.0, 1.0, 2.0]], [[0] * 3]),
     Kink("sqrt", rl.sqrt, [[0.0, 1.0, 4.0]], [[INF, 0.5, 0.25]], [[-INF, -0.25, -0.03125]]),
     Kink("rsqrt", rl.rsqrt, [[0.0, 1.0, 4.0]], [[-INF, -0.5, -0.0625]], [[INF, 0.75, 0.0234375]]),
@@ -102,7 +129,13 @@ POWERS = [
         [[[6, 0, 0], [0, 0, 0], [6, 12, 8]]],
         [[[5, 3, 2], [3, 3, 0], [5, 7, 6]]],
     ),
-    Kink("cumprod", lambda x: x.cumprod(0), [[2.0, 0.0, 3.0, 0.0, 5.0]], [[1, 8, 0, 0, 0]], [[4, 42, 2, 36, 0]]),
+    Kink(
+        "cumprod",
+        lambda x: x.cumprod(0),
+        [[2.0, 0.0, 3.0, 0.0, 5.0]],
+        [[1, 8, 0, 0, 0]],
+        [[4, 42, 2, 36, 0]],
+    ),
 ]
 UNITS = [
     Kink("abs", rl.abs, [Z], [[-1, 0, 0, 1]]),
@@ -110,7 +143,9 @@ UNITS = [
     Kink("relu", rl.relu, [Z], [[0, 0, 0, 1]], [[0] * 4]),
     Kink("leaky_relu", lambda x: F.leaky_relu(x, 0.5), [Z], [[0.5, 0.5, 0.5, 1]], [[0] * 4]),
     Kink("elu", F.elu, [Z], [[math.exp(-1), 1, 1, 1]], [[math.exp(-1), 0, 0, 0]]),
-    Kink("selu", F.selu, [Z], [[0.6467686, 1.7580993, 1.7580993, 1.0507010]], [[0.6467686, 0, 0, 0]]),
+    Kink(
+        "selu", F.selu, [Z], [[0.6467686, 1.7580993, 1.7580993, 1.0507010]], [[0.6467686, 0, 0, 0]]
+    ),
     Kink("silu", F.silu, [FAR], [[0, 0.5, 1]], [[0, 0.5, 0]]),
     Kink("softplus", F.softplus, [FAR], [[0, 0.5, 1]], [[0, 0.25, 0]]),
     Kink("logsigmoid", F.logsigmoid, [FAR], [[1, 0.5, 0]], [[0, -0.25, 0]]),
@@ -125,7 +160,12 @@ NORMS = [
     Kink("std", lambda x: x.std(), [[1.0, 1.0, 1.0]], [[0, 0, 0]], [[0, 0, 0]]),
     Kink("var", lambda x: x.var(), [[1.0, 1.0, 1.0]], [[0, 0, 0]], [[0, 0, 0]]),
     Kink("dist", rl.dist, [[1.0, 1.0], [1.0, 1.0]], [[0, 0], [0, 0]]),
-    Kink("cdist", lambda x: rl.cdist(x, rl.zeros_like(x[:1])), [[[0.0, 0.0], [3.0, 4.0]]], [[[0, 0], [0.6, 0.8]]]),
+    Kink(
+        "cdist",
+        lambda x: rl.cdist(x, rl.zeros_like(x[:1])),
+        [[[0.0, 0.0], [3.0, 4.0]]],
+        [[[0, 0], [0.6, 0.8]]],
+    ),
     Kink("atan2", rl.atan2, [[0.0, 1.0], [0.0, 0.0]], [[0, 0], [0, -1]]),
     Kink("softmax", lambda x: x.softmax(0), [[-INF, 0.0]], [[0, 0]], [[0, 0]]),
     Kink("logaddexp", rl.logaddexp, [[-INF, 0.0], [0.0, -INF]], [[0, 1], [1, 0]]),
@@ -151,10 +191,18 @@ def test_kink(kink: Kink, device: str):
     leaves = [rl.tensor(x, device=device, requires_grad=True) for x in kink.inputs]
     out = kink.function(*leaves)
     found = rl.autograd.grad(out, leaves, rl.ones_like(out), create_graph=True)
-    bad = [(i, g.tolist(), want) for i, (g, want) in enumerate(zip(found, kink.first, strict=True)) if differs(g, want)]
+    bad = [
+        (i, g.tolist(), want)
+        for i, (g, want) in enumerate(zip(found, kink.first, strict=True))
+        if differs(g, want)
+    ]
     assert not bad, f"{kink.name}: (input, gradient, PyTorch's) {bad}"
     if kink.second is not None:
         total = sum((g.sum() for g in found[1:]), found[0].sum())
         again = rl.autograd.grad(total, leaves)
-        wrong = [(g.tolist(), want) for g, want in zip(again, kink.second, strict=True) if differs(g, want)]
+        wrong = [
+            (g.tolist(), want)
+            for g, want in zip(again, kink.second, strict=True)
+            if differs(g, want)
+        ]
         assert not wrong, f"{kink.name}: (second gradient, PyTorch's) {wrong}"

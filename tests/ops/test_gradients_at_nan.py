@@ -59,7 +59,10 @@ def test_gradients_of_activations_at_nan(function, wanted):
 
 
 def test_gradients_where_a_quotient_has_no_value():
-    assert _gradients(rl.atan2, [0.0, -0.0, 1.0], [0.0, 0.0, 0.0]) == [[0.0, 0.0, 0.0], [0.0, 0.0, -1.0]]
+    assert _gradients(rl.atan2, [0.0, -0.0, 1.0], [0.0, 0.0, 0.0]) == [
+        [0.0, 0.0, 0.0],
+        [0.0, 0.0, -1.0],
+    ]
     (slope,) = _gradients(rl.logit, [0.0, 1.0, 0.5, -1.0, 2.0])
     assert slope[:3] == [math.inf, math.inf, 4.0]
     assert all(math.isnan(v) for v in slope[3:])

@@ -7,7 +7,7 @@ import pytest
 
 import rushlight as rl
 from rushlight import InplaceError, RushlightError, ShapeError
-from rushlight.devices.registry import pool_of
+from rushlight.devices.shared.registry import pool_of
 
 
 def gradients(function, *numbers: list[float], device: str = "cpu") -> list[list[float]]:
@@ -23,7 +23,9 @@ def same_gradients(written, pure, *numbers: list[float], device: str = "cpu") ->
     leaves = [rl.tensor(n, device=device) for n in numbers]
     np.testing.assert_allclose(written(*leaves).tolist(), pure(*leaves).tolist(), rtol=1e-6)
     for got, want in zip(
-        gradients(written, *numbers, device=device), gradients(pure, *numbers, device=device), strict=True
+        gradients(written, *numbers, device=device),
+        gradients(pure, *numbers, device=device),
+        strict=True,
     ):
         np.testing.assert_allclose(got, want, rtol=1e-5)
 
@@ -49,10 +51,16 @@ WHOLE = {
     "fill_": (lambda x, y: (x * 1).fill_(2.0) * y, lambda x, y: (x * 0 + 2.0) * y),
     "copy_": (lambda x, y: (x * 1).copy_(y), lambda x, y: x * 0 + y),
     "copy_ broadcast": (lambda x, y: (x * 1).copy_(y[:1]), lambda x, y: x * 0 + y[:1]),
-    "into a constant": (lambda x, y: rl.ones(4, device=x.device).mul_(x).add_(y), lambda x, y: x + y),
+    "into a constant": (
+        lambda x, y: rl.ones(4, device=x.device).mul_(x).add_(y),
+        lambda x, y: x + y,
+    ),
     "twice": (lambda x, y: (x * 1).add_(y).mul_(2.0).add_(x), lambda x, y: (x + y) * 2 + x),
     "clamp_": (lambda x, y: (x * y).clamp_(-1.0, 2.0), lambda x, y: (x * y).clamp(-1.0, 2.0)),
-    "masked_fill_": (lambda x, y: (x * y).masked_fill_(x > 1, 7.0), lambda x, y: (x * y).masked_fill(x > 1, 7.0)),
+    "masked_fill_": (
+        lambda x, y: (x * y).masked_fill_(x > 1, 7.0),
+        lambda x, y: (x * y).masked_fill(x > 1, 7.0),
+    ),
 }
 
 
@@ -486,7 +494,12 @@ def test_a_write_made_again_keeps_its_errors():
 
 def test_what_a_bool_tensor_cannot_hold_in_place():
     x = rl.tensor([True, False])
-    for wrong in (lambda: x.add_(1), lambda: x.mul_(2), lambda: x.add_(rl.tensor([1, 2])), lambda: x.__iadd__(1)):
+    for wrong in (
+        lambda: x.add_(1),
+        lambda: x.mul_(2),
+        lambda: x.add_(rl.tensor([1, 2])),
+        lambda: x.__iadd__(1),
+    ):
         with pytest.raises(RuntimeError):
             wrong()
     assert x.tolist() == [True, False] and x.add_(True).tolist() == [True, True]
@@ -501,4 +514,7 @@ def test_what_a_bool_tensor_cannot_hold_in_place():
 def test_functions_written_in_place_take_input_by_name():
     x = rl.tensor([-1.0, 2.0])
     assert rl.clamp_(input=x, min=0) is x and x.tolist() == [0, 2]
-    assert rl.exp_(input=rl.zeros(1)).tolist() == [1] and rl.fill_(input=x, value=3).tolist() == [3, 3]
+    assert rl.exp_(input=rl.zeros(1)).tolist() == [1] and rl.fill_(input=x, value=3).tolist() == [
+        3,
+        3,
+    ]

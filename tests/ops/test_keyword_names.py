@@ -53,7 +53,12 @@ def test_the_first_argument_is_called_input(name):
         (lambda x: x.view(size=(4, 3)), X.reshape(4, 3)),
         (lambda x: x.view(dtype=rl.int32), X.view(np.int32)),
         (lambda x: x[:1].expand(size=(2, 4)), np.repeat(X[:1], 2, 0)),
-        (lambda x: rl.gather(input=x, dim=0, index=rl.zeros(1, 4, dtype=rl.int64), sparse_grad=False), X[:1]),
+        (
+            lambda x: rl.gather(
+                input=x, dim=0, index=rl.zeros(1, 4, dtype=rl.int64), sparse_grad=False
+            ),
+            X[:1],
+        ),
         (lambda x: x.split(split_size=2, dim=1)[1], X[:, 2:]),
         (lambda x: rl.split(tensor=x, split_size_or_sections=2, dim=1)[1], X[:, 2:]),
         (lambda x: rl.hsplit(x, sections=2)[1], X[:, 2:]),
@@ -102,7 +107,14 @@ def test_a_shape_is_a_size():
     size = rl.ones(2, 3).shape
     assert isinstance(size, rl.Size) and isinstance(size, tuple) and size == (2, 3)
     assert size.numel() == 6 and repr(size) == "rushlight.Size([2, 3])"
-    for part in (size[:1], size + (1,), (1,) + size, size * 2, rl.ones(2, 3).size(), copy.copy(size)):  # noqa: RUF005
+    for part in (
+        size[:1],
+        size + (1,),  # noqa: RUF005
+        (1,) + size,  # noqa: RUF005
+        size * 2,
+        rl.ones(2, 3).size(),
+        copy.copy(size),
+    ):  # noqa: RUF005, RUF100
         assert type(part) is rl.Size
     assert type(pickle.loads(pickle.dumps(size))) is rl.Size
     assert rl.Size([rl.tensor(3)]) == (3,) and type(rl.Size([rl.tensor(3)])[0]) is int
@@ -112,9 +124,14 @@ def test_a_shape_is_a_size():
 
 
 def test_devices_by_name():
-    assert repr(rl.device("cpu", 0)) == "device(type='cpu', index=0)" and str(rl.device("cpu:0")) == "cpu:0"
+    assert (
+        repr(rl.device("cpu", 0)) == "device(type='cpu', index=0)"
+        and str(rl.device("cpu:0")) == "cpu:0"
+    )
     assert rl.device("cpu").index is None and rl.device(type="cpu", index=0).type == "cpu"
-    assert rl.device(rl.device("cpu:0")).index == 0 and rl.ones(2, device=rl.device("cpu:0")).device == rl.device("cpu")
+    assert rl.device(rl.device("cpu:0")).index == 0 and rl.ones(
+        2, device=rl.device("cpu:0")
+    ).device == rl.device("cpu")
     for wrong in ("foo", "cpu:1"):
         with pytest.raises(RuntimeError):
             rl.device(wrong)
@@ -122,7 +139,11 @@ def test_devices_by_name():
 
 def test_the_old_constructor():
     assert rl.Tensor([1, 2]).dtype is rl.float32 and rl.Tensor([1, 2]).tolist() == [1.0, 2.0]
-    assert rl.Tensor(2, 3).shape == (2, 3) and rl.Tensor().shape == (0,) and rl.Tensor(rl.Size([2])).shape == (2,)
+    assert (
+        rl.Tensor(2, 3).shape == (2, 3)
+        and rl.Tensor().shape == (0,)
+        and rl.Tensor(rl.Size([2])).shape == (2,)
+    )
     x = rl.ones(2)
     same = rl.Tensor(x)
     same[0] = 5

@@ -24,8 +24,12 @@ def test_flips_of_any_type_and_layout(device, dtype):
     x, plain = given.to(device), given.numpy()
     for dims in ((2,), (0,), (1, 2), (0, 2)):
         assert np.array_equal(x.flip(dims).cpu().numpy(), np.flip(plain, dims))
-        assert np.array_equal(x[:, ::2, 3::2].flip(dims).cpu().numpy(), np.flip(plain[:, ::2, 3::2], dims))
-        assert np.array_equal(x.transpose(1, 2).flip(dims).cpu().numpy(), np.flip(plain.transpose(0, 2, 1), dims))
+        assert np.array_equal(
+            x[:, ::2, 3::2].flip(dims).cpu().numpy(), np.flip(plain[:, ::2, 3::2], dims)
+        )
+        assert np.array_equal(
+            x.transpose(1, 2).flip(dims).cpu().numpy(), np.flip(plain.transpose(0, 2, 1), dims)
+        )
 
 
 @pytest.mark.parametrize("mode", PADDED)
@@ -42,7 +46,9 @@ def test_borders_that_overlap_or_cut_have_their_gradients(mode):
     x = rl.tensor(numbers(2, 4, 5), requires_grad=True)
     for pad in ((4, 4, 3, 3), (-1, 2, 1, -2), (0, 3, 2, 0)):
         assert rl.autograd.gradcheck(lambda v, pad=pad: F.pad(v.unsqueeze(0), pad, mode=mode), (x,))
-        assert rl.autograd.gradgradcheck(lambda v, pad=pad: F.pad(v.unsqueeze(0), pad, mode=mode).exp(), (x,))
+        assert rl.autograd.gradgradcheck(
+            lambda v, pad=pad: F.pad(v.unsqueeze(0), pad, mode=mode).exp(), (x,)
+        )
 
 
 def test_runs_over_a_batch_of_examples():
@@ -50,7 +56,10 @@ def test_runs_over_a_batch_of_examples():
     for function in (lambda v: v.flip(-1, 0), lambda v: F.pad(v, (2, 1, 0, 3), mode="reflect")):
         each = rl.stack([function(x[i]) for i in range(4)])
         assert rl.equal(rl.vmap(function)(x), each)
-        assert rl.equal(rl.vmap(function, in_dims=1, out_dims=1)(x.transpose(0, 1).contiguous()), each.transpose(0, 1))
+        assert rl.equal(
+            rl.vmap(function, in_dims=1, out_dims=1)(x.transpose(0, 1).contiguous()),
+            each.transpose(0, 1),
+        )
 
 
 # ---- images ----
@@ -73,7 +82,9 @@ def test_sampled_images_have_second_derivatives():
     assert rl.autograd.gradgradcheck(sampled, (image, grid))
     small = rl.tensor(numbers(1, 1, 3, 4), requires_grad=True)
     for mode in ("bilinear", "bicubic"):
-        assert rl.autograd.gradgradcheck(lambda x, m=mode: F.interpolate(x, (5, 7), mode=m).exp(), (small,))
+        assert rl.autograd.gradgradcheck(
+            lambda x, m=mode: F.interpolate(x, (5, 7), mode=m).exp(), (small,)
+        )
 
 
 # ---- sums of products ----
@@ -82,31 +93,45 @@ def test_sampled_images_have_second_derivatives():
 @pytest.mark.parametrize("case", [(1, 1, 1, 1), (2, (1, 0, 2), (1, 1, 2), 1), (1, 2, 1, 2)])
 def test_volumes_by_planes(device, case):
     stride, padding, dilation, groups = case
-    x, w = numbers(2, 4, 6, 7, 8).astype("float32"), numbers(8, 4 // groups, 3, 2, 3, seed=1).astype("float32")
+    x, w = (
+        numbers(2, 4, 6, 7, 8).astype("float32"),
+        numbers(8, 4 // groups, 3, 2, 3, seed=1).astype("float32"),
+    )
     bias = rl.tensor(numbers(8, seed=2).astype("float32"))
     options = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
     inputs = [rl.tensor(v, device=device, requires_grad=True) for v in (x, w)]
-    plain = [rl.tensor(v, dtype=rl.float64, requires_grad=True) for v in (x, w)]  # float64 goes by windows
+    plain = [
+        rl.tensor(v, dtype=rl.float64, requires_grad=True) for v in (x, w)
+    ]  # float64 goes by windows
     found = F.conv3d(*inputs, bias.to(device), **options)
     wanted = F.conv3d(*plain, bias.double(), **options)
-    np.testing.assert_allclose(found.detach().cpu().numpy(), wanted.detach().numpy(), rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(
+        found.detach().cpu().numpy(), wanted.detach().numpy(), rtol=1e-4, atol=1e-4
+    )
     assert found.is_contiguous()
     for result, values in ((found, inputs), (wanted, plain)):
         grads = rl.autograd.grad(result.sin().sum(), values, create_graph=True)
         (grads[0] * grads[0]).sum().backward()
     for mine, other in zip(inputs, plain, strict=True):
-        np.testing.assert_allclose(mine.grad.cpu().numpy(), other.grad.numpy(), rtol=1e-3, atol=2e-3)
+        np.testing.assert_allclose(
+            mine.grad.cpu().numpy(), other.grad.numpy(), rtol=1e-3, atol=2e-3
+        )
 
 
 def test_cross_products_by_element(device):
     a, b = numbers(4, 3, 5).astype("float32"), numbers(4, 3, 1, seed=1).astype("float32")
     x, y = (rl.tensor(v, device=device) for v in (a, b))
     np.testing.assert_allclose(
-        rl.cross(x, y, dim=1).cpu().numpy(), np.cross(a, np.broadcast_to(b, a.shape), axis=1), atol=1e-6
+        rl.cross(x, y, dim=1).cpu().numpy(),
+        np.cross(a, np.broadcast_to(b, a.shape), axis=1),
+        atol=1e-6,
     )
     # No product is kept wider than the other; NVIDIA's Vulkan compiler contracts products and sums all the same.
     assert rl.cross(x, x, dim=1).abs().max().item() <= (1e-6 if device == "webgpu" else 0)
-    v, w = rl.tensor(numbers(2, 3), requires_grad=True), rl.tensor(numbers(2, 3, seed=1), requires_grad=True)
+    v, w = (
+        rl.tensor(numbers(2, 3), requires_grad=True),
+        rl.tensor(numbers(2, 3, seed=1), requires_grad=True),
+    )
     assert rl.autograd.gradgradcheck(lambda p, q: rl.cross(p, q, dim=1), (v, w))
     with pytest.raises(rl.DTypeError, match="cross"):
         rl.cross(rl.ones(3, dtype=rl.bool), rl.ones(3, dtype=rl.bool), dim=0)
@@ -134,14 +159,18 @@ def test_integers_are_remainders_of_two_words(device):
 # ---- transforms ----
 
 
-@pytest.mark.parametrize("shape", [(5, 6, 15), (4, 8, 16)], ids=str)  # powers of two have a way of their own
+@pytest.mark.parametrize(
+    "shape", [(5, 6, 15), (4, 8, 16)], ids=str
+)  # powers of two have a way of their own
 def test_transforms_of_single_and_double_precision(shape):
     x, z = numbers(*shape).astype("float32"), numbers(*shape) + 1j * numbers(*shape, seed=1)
     for norm in ("backward", "ortho", "forward"):
         for dims in ((1, 2), (2,), (0, 2)):
             half = rl.fft.rfftn(rl.tensor(x), dim=dims, norm=norm)
             assert half.dtype is rl.complex64
-            np.testing.assert_allclose(half.numpy(), np.fft.rfftn(x, axes=dims, norm=norm), rtol=1e-4, atol=1e-4)
+            np.testing.assert_allclose(
+                half.numpy(), np.fft.rfftn(x, axes=dims, norm=norm), rtol=1e-4, atol=1e-4
+            )
             back = rl.fft.irfftn(half, [x.shape[d] for d in dims], dims, norm)
             np.testing.assert_allclose(back.numpy(), x, rtol=1e-4, atol=1e-5)
             given = rl.tensor(z)

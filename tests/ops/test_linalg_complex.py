@@ -62,13 +62,19 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
     "lu_solve": (lu_solve, ((3, 3), COLUMNS)),
     "lu_solve adjoint": (lambda a, b: lu_solve(a, b, adjoint=True), ((3, 3), COLUMNS)),
     "lu_solve right": (lambda a, b: lu_solve(a, b, left=False), ((3, 3), (2, 3))),
-    "lu_solve right adjoint": (lambda a, b: lu_solve(a, b, left=False, adjoint=True), ((3, 3), (2, 3))),
+    "lu_solve right adjoint": (
+        lambda a, b: lu_solve(a, b, left=False, adjoint=True),
+        ((3, 3), (2, 3)),
+    ),
     "det": (linalg.det, (M,)),
     "slogdet": (lambda a: linalg.slogdet(a).sign * linalg.slogdet(a).logabsdet, (M,)),
     "cholesky": (lambda a: linalg.cholesky(definite(a)), (M,)),
     "cholesky upper": (lambda a: linalg.cholesky(definite(a), upper=True), ((3, 3),)),
     "cholesky_inverse": (lambda a: rushlight.cholesky_inverse(linalg.cholesky(definite(a))), (M,)),
-    "cholesky_solve": (lambda b, a: rushlight.cholesky_solve(b, linalg.cholesky(definite(a))), (COLUMNS, M)),
+    "cholesky_solve": (
+        lambda b, a: rushlight.cholesky_solve(b, linalg.cholesky(definite(a))),
+        (COLUMNS, M),
+    ),
     "qr q": (lambda a: linalg.qr(a).Q, (TALL,)),
     "qr r": (lambda a: linalg.qr(a).R, (TALL,)),
     "qr wide": (lambda a: linalg.qr(a).R, ((2, 3),)),
@@ -79,11 +85,17 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
     "eigh": (lambda a: weighted(linalg.eigh(hermitian(a)).eigenvectors), (M,)),
     "eigvalsh": (lambda a: linalg.eigvalsh(hermitian(a)), (M,)),
     "eig": (lambda a: powers(*linalg.eig(a)), (M,)),
-    "eig sizes": (lambda a: (linalg.eig(a).eigenvectors.abs() ** 2) @ rushlight.tensor(RAMP[:, None]), (M,)),
+    "eig sizes": (
+        lambda a: (linalg.eig(a).eigenvectors.abs() ** 2) @ rushlight.tensor(RAMP[:, None]),
+        (M,),
+    ),
     "pinv": (linalg.pinv, (TALL,)),
     "pinv wide": (linalg.pinv, (WIDE,)),
     "lstsq": (lambda a, b: linalg.lstsq(a, b).solution, ((4, 3), (4, 2))),
-    "lstsq residuals": (lambda a, b: linalg.lstsq(a, b, driver="gelsd").residuals, ((4, 3), (4, 2))),
+    "lstsq residuals": (
+        lambda a, b: linalg.lstsq(a, b, driver="gelsd").residuals,
+        ((4, 3), (4, 2)),
+    ),
     "householder": (linalg.householder_product, (TALL, (2, 3))),
     "ormqr": (lambda a, t, c: rushlight.ormqr(a, t, c, True, True), ((4, 3), (3,), (4, 2))),
     "ormqr right": (lambda a, t, c: rushlight.ormqr(a, t, c, False, False), ((4, 3), (3,), (2, 4))),
@@ -100,7 +112,9 @@ def test_lu_solve_of_an_adjoint_from_the_right():
     """X A^H = B, and not X A^T = B."""
     random = np.random.default_rng(0)
     a, b = drawn(random, (3, 3)), drawn(random, (2, 3))
-    x = linalg.lu_solve(*linalg.lu_factor(rushlight.tensor(a)), rushlight.tensor(b), left=False, adjoint=True)
+    x = linalg.lu_solve(
+        *linalg.lu_factor(rushlight.tensor(a)), rushlight.tensor(b), left=False, adjoint=True
+    )
     assert np.abs(x.numpy() @ a.conj().T - b).max() < 1e-12
 
 
@@ -131,7 +145,9 @@ class Slopes:
 
     def slope(self, xs: list[Array]) -> tuple[Any, list[Any]]:
         leaves = [rushlight.tensor(x).requires_grad_() for x in xs]
-        grads = rushlight.autograd.grad(real_dot(self.function(*leaves), self.w), leaves, create_graph=True)
+        grads = rushlight.autograd.grad(
+            real_dot(self.function(*leaves), self.w), leaves, create_graph=True
+        )
         return sum(real_dot(g, v) for g, v in zip(grads, self.v, strict=True)), leaves
 
 

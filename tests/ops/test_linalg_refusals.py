@@ -52,8 +52,13 @@ def test_a_loss_that_depends_on_free_angles_is_refused():
         with pytest.raises(RuntimeError, match="ill-defined"):
             vectors(x).sum().abs().backward()
     x = a.clone().requires_grad_()
-    rl.linalg.eigh(x + x.mH)[1].abs().square()[0, 0].backward()  # a size does not change with the angle
+    rl.linalg.eigh(x + x.mH)[1].abs().square()[
+        0, 0
+    ].backward()  # a size does not change with the angle
     assert x.grad.abs().max().item() > 0
-    for call in (lambda: rl.add(rl.ones(2), rl.ones(2), alpha=1j), lambda: rl.trapezoid(rl.ones(2, 2), dx=1j)):
+    for call in (
+        lambda: rl.add(rl.ones(2), rl.ones(2), alpha=1j),
+        lambda: rl.trapezoid(rl.ones(2, 2), dx=1j),
+    ):
         with pytest.raises(RuntimeError):
             call()

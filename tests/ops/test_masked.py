@@ -54,7 +54,9 @@ def test_running_and_normal():
     x, mask = tensors()
     filled = np.where(MASK, VALUES, 0)
     assert np.allclose(masked.cumsum(x, 1, mask=mask).numpy(), filled.cumsum(1))
-    assert np.allclose(masked.cumprod(x, 1, mask=mask).numpy(), np.where(MASK, VALUES, 1).cumprod(1))
+    assert np.allclose(
+        masked.cumprod(x, 1, mask=mask).numpy(), np.where(MASK, VALUES, 1).cumprod(1)
+    )
     weights = np.where(MASK, np.exp(VALUES), 0)
     weights /= weights.sum(2, keepdims=True)
     assert np.allclose(masked.softmax(x, 2, mask=mask).numpy(), weights)
@@ -72,7 +74,11 @@ def test_medians():
     got = masked.median(x, 1, mask=mask).numpy()
     for n, row in np.ndindex(3, 5):
         chosen = np.sort(VALUES[n, MASK[:, row], row])
-        assert got[n, row] == chosen[(len(chosen) - 1) // 2] if len(chosen) else math.isnan(got[n, row])
+        assert (
+            got[n, row] == chosen[(len(chosen) - 1) // 2]
+            if len(chosen)
+            else math.isnan(got[n, row])
+        )
     assert masked.median(rushlight.tensor([3, 1, 2]), 0).item() == 2
     with pytest.raises(ValueError, match="no chosen element"):
         masked.median(rushlight.tensor([3, 1, 2]), 0, mask=rushlight.tensor(False))
@@ -80,8 +86,12 @@ def test_medians():
 
 def test_places():
     x, mask = tensors()
-    assert masked.argmax(x, 1, mask=mask, dtype=rushlight.int64).tolist() == kept().argmax(1).tolist()
-    assert masked.argmin(x, 1, mask=mask, dtype=rushlight.int64).tolist() == kept().argmin(1).tolist()
+    assert (
+        masked.argmax(x, 1, mask=mask, dtype=rushlight.int64).tolist() == kept().argmax(1).tolist()
+    )
+    assert (
+        masked.argmin(x, 1, mask=mask, dtype=rushlight.int64).tolist() == kept().argmin(1).tolist()
+    )
     assert masked.argmin(x, 1).dtype is rushlight.float64  # as in PyTorch
 
 
@@ -111,7 +121,9 @@ CASES = {
     "hann": lambda n, m: 0.5 - 0.5 * math.cos(2 * math.pi * n / (m - 1)),
     "hamming": lambda n, m: 0.54 - 0.46 * math.cos(2 * math.pi * n / (m - 1)),
     "blackman": lambda n, m: (
-        0.42 - 0.5 * math.cos(2 * math.pi * n / (m - 1)) + 0.08 * math.cos(4 * math.pi * n / (m - 1))
+        0.42
+        - 0.5 * math.cos(2 * math.pi * n / (m - 1))
+        + 0.08 * math.cos(4 * math.pi * n / (m - 1))
     ),
     "cosine": lambda n, m: math.sin(math.pi * (n + 0.5) / m),
     "gaussian": lambda n, m: math.exp(-((n - (m - 1) / 2) ** 2) / 2),
@@ -132,10 +144,14 @@ def test_windows(name, dtype, device):
     close = 1e-6 if dtype is rushlight.float32 else 1e-14
     for m in (2, 7, 8):
         want = [CASES[name](n, m) for n in range(m)]
-        assert np.allclose(window(m, dtype=dtype, device=device).numpy(), want, rtol=close, atol=close)
+        assert np.allclose(
+            window(m, dtype=dtype, device=device).numpy(), want, rtol=close, atol=close
+        )
         # One period of a periodic window is the symmetric one of one point more, without the last.
         periodic = window(m, sym=False, dtype=dtype, device=device).numpy()
-        assert np.allclose(periodic, window(m + 1, dtype=dtype, device=device).numpy()[:m], rtol=close, atol=close)
+        assert np.allclose(
+            periodic, window(m + 1, dtype=dtype, device=device).numpy()[:m], rtol=close, atol=close
+        )
     assert window(0).shape == (0,)
     assert window(1).tolist() == pytest.approx([1])
 
@@ -143,14 +159,19 @@ def test_windows(name, dtype, device):
 def test_kaiser(device):
     for m, sym in ((2, True), (9, True), (8, False)):
         want = np.kaiser(m if sym else m + 1, 12.0)[:m]
-        assert np.allclose(windows.kaiser(m, sym=sym, device=device).numpy(), want, rtol=1e-5, atol=1e-6)
+        assert np.allclose(
+            windows.kaiser(m, sym=sym, device=device).numpy(), want, rtol=1e-5, atol=1e-6
+        )
     assert windows.kaiser(5, beta=0.0).tolist() == [1] * 5
     with pytest.raises(ValueError, match="beta"):
         windows.kaiser(5, beta=-1.0)
 
 
 def test_bad_windows():
-    for bad, match in (({"M": -1}, "negative"), ({"M": 3, "dtype": rushlight.int32}, "float32 or float64")):
+    for bad, match in (
+        ({"M": -1}, "negative"),
+        ({"M": 3, "dtype": rushlight.int32}, "float32 or float64"),
+    ):
         with pytest.raises(ValueError, match=match):
             windows.hann(**bad)
     with pytest.raises(ValueError, match="sym=False"):

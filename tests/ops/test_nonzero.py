@@ -6,18 +6,23 @@ import numpy as np
 import pytest
 
 import rushlight as rl
-from rushlight.ops import compaction
+from rushlight.ops.index import nonzero
 
 
 @pytest.mark.parametrize("length", [1024, 5000, 256 * 40])
 def test_few_places_are_those_of_many(length, device, monkeypatch):
     draw = np.random.default_rng(length)
-    for wanted in ([0], [length - 1], [255, 256, 257, 511], np.sort(draw.choice(length, 9, replace=False)).tolist()):
+    for wanted in (
+        [0],
+        [length - 1],
+        [255, 256, 257, 511],
+        np.sort(draw.choice(length, 9, replace=False)).tolist(),
+    ):
         mask = np.zeros(length, bool)
         mask[wanted] = True
         given = rl.tensor(mask, device=device)
         for rare in (1, 1 << 30):
-            monkeypatch.setattr(compaction, "_RARE", rare)
+            monkeypatch.setattr(nonzero, "_RARE", rare)
             assert given.nonzero().reshape(-1).tolist() == wanted
 
 
@@ -36,4 +41,6 @@ def test_running_sums_of_whole_numbers_wrap_alike(length, device):
     small = rl.tensor(numbers.astype(np.int32), device=device).reshape(1, length, 1)
     found = small.cumsum(-2, dtype=rl.int32)
     assert found.shape == small.shape and found.is_contiguous()
-    assert np.array_equal(found.cpu().numpy().reshape(-1), np.cumsum(numbers.astype(np.int32), dtype=np.int32))
+    assert np.array_equal(
+        found.cpu().numpy().reshape(-1), np.cumsum(numbers.astype(np.int32), dtype=np.int32)
+    )

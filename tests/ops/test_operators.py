@@ -33,7 +33,13 @@ def test_operators_leave_the_unknown_to_the_other_operand():
     x = rl.ones(2, dtype=rl.int64)
     assert (x == None) is False and (x != None) is True  # noqa: E711
     assert x not in (None, "text", [1, 1])
-    for call in (lambda: x + "text", lambda: "text" + x, lambda: x & None, lambda: x < "text", lambda: x @ 2):
+    for call in (
+        lambda: x + "text",
+        lambda: "text" + x,
+        lambda: x & None,
+        lambda: x < "text",
+        lambda: x @ 2,
+    ):
         with pytest.raises(TypeError):
             call()
     assert x.__rdiv__(3).tolist() == [3.0, 3.0]

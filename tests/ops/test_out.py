@@ -10,7 +10,7 @@ import pytest
 import rushlight as rl
 import rushlight.nn.functional as F
 from rushlight import DTypeError, RushlightError
-from rushlight.ops.pytorch_names import OUT_FFT, OUT_LINALG, OUT_SPECIAL, OUT_TOP
+from rushlight.ops.surface.pytorch_names import OUT_FFT, OUT_LINALG, OUT_SPECIAL, OUT_TOP
 
 X, Y = rl.tensor([[1.0, -2.0, 3.0], [0.5, 4.0, -1.0]]), rl.tensor([2.0, 4.0, 0.5])
 
@@ -111,8 +111,15 @@ def test_keywords_of_pytorch():
 
 
 def test_every_name_takes_out():
-    for module, names in ((rl, OUT_TOP), (rl.linalg, OUT_LINALG), (rl.special, OUT_SPECIAL), (rl.fft, OUT_FFT)):
-        assert not [n for n in names if hasattr(module, n) and not hasattr(getattr(module, n), "takes_out")]
+    for module, names in (
+        (rl, OUT_TOP),
+        (rl.linalg, OUT_LINALG),
+        (rl.special, OUT_SPECIAL),
+        (rl.fft, OUT_FFT),
+    ):
+        assert not [
+            n for n in names if hasattr(module, n) and not hasattr(getattr(module, n), "takes_out")
+        ]
 
 
 @pytest.mark.parametrize(
@@ -162,7 +169,11 @@ def test_functions_of_the_library_that_take_out():
 
 def test_an_out_without_elements_may_be_an_expanded_view():
     out = rl.empty(1, 5, 0).expand(2, 5, 0)
-    assert rl.linalg.solve_triangular(rl.eye(5), rl.empty(2, 5, 0), upper=True, out=out).shape == (2, 5, 0)
+    assert rl.linalg.solve_triangular(rl.eye(5), rl.empty(2, 5, 0), upper=True, out=out).shape == (
+        2,
+        5,
+        0,
+    )
 
 
 def test_a_line_fills_an_out_of_any_shape():

@@ -58,7 +58,9 @@ def test_the_numbers_are_what_they_should_be():
     u, n = rl.rand(200_000).numpy(), rl.randn(200_000).numpy()
     assert (u.min() >= 0, u.max() < 1) == (True, True)
     np.testing.assert_allclose([u.mean(), u.var()], [0.5, 1 / 12], atol=2e-3)
-    np.testing.assert_allclose([n.mean(), n.var(), (n**3).mean(), (n**4).mean()], [0, 1, 0, 3], atol=5e-2)
+    np.testing.assert_allclose(
+        [n.mean(), n.var(), (n**3).mean(), (n**4).mean()], [0, 1, 0, 3], atol=5e-2
+    )
     kept = F.dropout(rl.ones(200_000), 0.25).numpy()
     assert set(np.unique(kept)) == {0.0, np.float32(1 / 0.75)}
     assert abs((kept == 0).mean() - 0.25) < 5e-3
@@ -107,7 +109,9 @@ def test_generators_are_independent():
     first = rl.rand(5, generator=a).tolist()
     assert rl.rand(5, generator=b).tolist() == first
     assert rl.rand(5).tolist() == first
-    assert rl.Generator().initial_seed() == rl.Generator().initial_seed() == 67280421310721  # PyTorch's
+    assert (
+        rl.Generator().initial_seed() == rl.Generator().initial_seed() == 67280421310721
+    )  # PyTorch's
 
 
 def test_states_can_be_saved_and_restored():
@@ -174,7 +178,11 @@ def test_edges():
     x = rl.ones(5)
     assert F.dropout(x, 0.0).tolist() == F.dropout(x, 0.5, training=False).tolist() == [1.0] * 5
     assert rl.randint(3, (4,)).shape == (4,)
-    for bad in (lambda: F.dropout(x, 1.5), lambda: rl.randint(5, 5, (1,)), lambda: rl.rand(2, dtype=rl.int64)):
+    for bad in (
+        lambda: F.dropout(x, 1.5),
+        lambda: rl.randint(5, 5, (1,)),
+        lambda: rl.rand(2, dtype=rl.int64),
+    ):
         with pytest.raises((ValueError, RuntimeError)):
             bad()
 
@@ -183,13 +191,22 @@ def test_states_are_tensors_of_bytes():
     g = rl.Generator(device="cpu").manual_seed((1 << 64) - 3)
     rl.rand(5, generator=g)
     state = g.get_state()
-    assert (state.dtype, state.shape, state.device.type, g.device.type) == (rl.uint8, (16,), "cpu", "cpu")
+    assert (state.dtype, state.shape, state.device.type, g.device.type) == (
+        rl.uint8,
+        (16,),
+        "cpu",
+        "cpu",
+    )
     other = rl.Generator().set_state(state)
     assert other.initial_seed() == g.initial_seed() == (1 << 64) - 3
     copy = g.clone_state()
     want = rl.rand(5, generator=g).tolist()
     assert rl.rand(5, generator=other).tolist() == rl.rand(5, generator=copy).tolist() == want
-    for bad in (lambda: g.set_state((1, 2)), lambda: g.set_state(rl.zeros(16)), lambda: g.set_state(state[:4])):
+    for bad in (
+        lambda: g.set_state((1, 2)),
+        lambda: g.set_state(rl.zeros(16)),
+        lambda: g.set_state(state[:4]),
+    ):
         with pytest.raises((TypeError, RuntimeError)):
             bad()
     with pytest.raises(RuntimeError):
@@ -243,13 +260,17 @@ def test_float64_has_all_its_digits():
 
 def test_randint_over_everything_an_integer_holds(device):
     g = rl.Generator().manual_seed(0)
-    drawn = rl.randint(-(1 << 63), (1 << 63) - 1, (2000,), generator=g, device=device).numpy(force=True)
+    drawn = rl.randint(-(1 << 63), (1 << 63) - 1, (2000,), generator=g, device=device).numpy(
+        force=True
+    )
     assert abs(drawn.astype(np.float64).mean() / 2**63) < 0.05
     assert abs(np.abs(drawn.astype(np.float64)).mean() / 2**63 - 0.5) < 0.05
     assert len(np.unique(drawn & 0xFFFF)) > 1900
 
 
-@pytest.mark.parametrize("dtype, high", [(rl.uint8, 257), (rl.int8, 129), (rl.bool, 3), (rl.float16, 1 << 17)])
+@pytest.mark.parametrize(
+    "dtype, high", [(rl.uint8, 257), (rl.int8, 129), (rl.bool, 3), (rl.float16, 1 << 17)]
+)
 def test_randint_refuses_what_the_type_does_not_hold(dtype, high):
     with pytest.raises(RuntimeError, match="fit"):
         rl.randint(0, high, (3,), dtype=dtype)
@@ -257,7 +278,9 @@ def test_randint_refuses_what_the_type_does_not_hold(dtype, high):
         rl.empty(3, dtype=dtype).random_(high)
 
 
-@pytest.mark.parametrize("dtype, beyond", [(rl.uint8, 256), (rl.int16, 1 << 15), (rl.bool, 2), (rl.float16, 2049)])
+@pytest.mark.parametrize(
+    "dtype, beyond", [(rl.uint8, 256), (rl.int16, 1 << 15), (rl.bool, 2), (rl.float16, 2049)]
+)
 def test_random_fills_with_what_the_type_holds(dtype, beyond):
     drawn = rl.empty(5000, dtype=dtype).random_(generator=rl.Generator().manual_seed(0)).double()
     assert drawn.amin().item() >= 0
@@ -286,7 +309,11 @@ def test_bernoulli_takes_probabilities_as_numbers_and_tensors():
     rl.manual_seed(0)
     assert rl.bernoulli(x, p=0.25).dtype is rl.int64
     assert rl.bernoulli(x, 0.25).double().mean().item() == pytest.approx(0.25, abs=0.03)
-    for bad in (lambda: rl.bernoulli(rl.tensor([1.5])), lambda: rl.bernoulli(x), lambda: rl.bernoulli(x, 2.0)):
+    for bad in (
+        lambda: rl.bernoulli(rl.tensor([1.5])),
+        lambda: rl.bernoulli(x),
+        lambda: rl.bernoulli(x, 2.0),
+    ):
         with pytest.raises(RuntimeError):
             bad()
 

@@ -15,8 +15,8 @@ import rushlight as rl
 from rushlight import nn
 from rushlight.core.errors import KindError, LinAlgError, RushlightError
 from rushlight.nn import functional as F
-from rushlight.ops import views
-from rushlight.tape import call
+from rushlight.ops.view import views
+from rushlight.tape.record import call
 
 x = rl.tensor([1.0, 2.0, 3.0])
 matrix = rl.tensor([[2.0, 1.0], [1.0, 3.0]])
@@ -32,7 +32,10 @@ REFUSED = {
     # counts and orders
     "histc bins": (lambda: x.histc(2**31), RushlightError),
     "histogram bins": (lambda: x.histogram(2**40), RushlightError),
-    "histogramdd bins": (lambda: rl.histogramdd(rl.ones(3, 4), [1000, 1000, 1000, 1000]), RushlightError),
+    "histogramdd bins": (
+        lambda: rl.histogramdd(rl.ones(3, 4), [1000, 1000, 1000, 1000]),
+        RushlightError,
+    ),
     "polygamma order": (lambda: rl.polygamma(10**6, x), RushlightError),
     "polygamma negative": (lambda: rl.polygamma(-1, x), RushlightError),
     "mvlgamma dimension": (lambda: rl.mvlgamma(x, 2**32), RushlightError),
@@ -65,23 +68,41 @@ REFUSED = {
     "nansum dtype": (lambda: x.nansum(dtype=0), TypeError),
     "norm dtype": (lambda: rl.norm(x, dtype=1), TypeError),
     "generator": (lambda: rl.rand(3, generator=3), TypeError),
-    "truncated normal without a width": (lambda: rl.nn.init.trunc_normal_(x.clone(), std=0), ValueError),
+    "truncated normal without a width": (
+        lambda: rl.nn.init.trunc_normal_(x.clone(), std=0),
+        ValueError,
+    ),
     "dirac_ groups": (lambda: rl.nn.init.dirac_(rl.ones(2, 2, 3), 0), ValueError),
     "masked sum of a number": (lambda: rl.masked.sum(5), TypeError),
     "init of a number": (lambda: rl.nn.init.ones_(7), TypeError),
     "in-place of a number": (lambda: rl.abs_(-2), TypeError),
-    "recurrence without a state": (lambda: rl.gru(x, None, 0.0, True, 1, 1, [], x, False), TypeError),
+    "recurrence without a state": (
+        lambda: rl.gru(x, None, 0.0, True, 1, 1, [], x, False),
+        TypeError,
+    ),
     "sparse product of a tuple": (lambda: rl.sparse.mm((2, 3), matrix), TypeError),
-    "layers without weights": (lambda: rl.gru(x, x, [x], False, 2**40, 0, True, False, True), RushlightError),
+    "layers without weights": (
+        lambda: rl.gru(x, x, [x], False, 2**40, 0, True, False, True),
+        RushlightError,
+    ),
     "random bounds": (lambda: x.clone().random_(math.nan, 1.0), TypeError),
     "memory of a number": (lambda: x.clone().set_(1.0, size=(2,)), TypeError),
     "softmax of a bool": (lambda: rl.special.softmax(False, 1), TypeError),
-    "two outs for one result": (lambda: rl.clamp(x, 1.0, 2.0, out=(x.clone(), x.clone())), TypeError),
+    "two outs for one result": (
+        lambda: rl.clamp(x, 1.0, 2.0, out=(x.clone(), x.clone())),
+        TypeError,
+    ),
     "out and inplace": (lambda: rl.threshold(x.clone(), 9.0, 0.0, True, out=x.clone()), TypeError),
     "type of a number": (lambda: x.type_as(0), TypeError),
     "offset of a sparse tensor": (lambda: x.to_sparse().storage_offset(), NotImplementedError),
-    "pooling by the norm of order 0": (lambda: F.lp_pool1d(rl.ones(1, 1, 5), 0.0, 2), RushlightError),
-    "strides over a block's rest": (lambda: rl.ones(1).expand(12).as_strided((3, 4), (2, 1)), RushlightError),
+    "pooling by the norm of order 0": (
+        lambda: F.lp_pool1d(rl.ones(1, 1, 5), 0.0, 2),
+        RushlightError,
+    ),
+    "strides over a block's rest": (
+        lambda: rl.ones(1).expand(12).as_strided((3, 4), (2, 1)),
+        RushlightError,
+    ),
     "sizes of a number": (lambda: x.is_same_size(3), TypeError),
     "loss by text": (lambda: F.mse_loss(x, x, "sum"), KindError),
 }
@@ -134,9 +155,18 @@ def test_quotients_of_expanded_tensors(dtype):
 
 @pytest.mark.parametrize(
     "older, reduction",
-    [((0,), "sum"), ((1,), "mean"), ((False,), "sum"), ((None, 0), "none"), ((1, 0), "none"), ((0, 1), "sum")],
+    [
+        ((0,), "sum"),
+        ((1,), "mean"),
+        ((False,), "sum"),
+        ((None, 0), "none"),
+        ((1, 0), "none"),
+        ((0, 1), "sum"),
+    ],
 )
-@pytest.mark.parametrize("loss", [F.mse_loss, F.l1_loss, F.smooth_l1_loss, F.kl_div, F.soft_margin_loss])
+@pytest.mark.parametrize(
+    "loss", [F.mse_loss, F.l1_loss, F.smooth_l1_loss, F.kl_div, F.soft_margin_loss]
+)
 def test_older_flags_of_losses_count_by_their_truth(loss, older, reduction):
     target = rl.tensor([1.0, 0.5, 2.0])
     assert rl.equal(loss(x, target, *older), loss(x, target, reduction=reduction))
@@ -256,7 +286,19 @@ def test_refused_as_in_pytorch():
 
 
 @pytest.mark.parametrize(
-    "name", ["sum", "prod", "logsumexp", "nansum", "any", "all", "softmax", "log_softmax", "count_nonzero", "unique"]
+    "name",
+    [
+        "sum",
+        "prod",
+        "logsumexp",
+        "nansum",
+        "any",
+        "all",
+        "softmax",
+        "log_softmax",
+        "count_nonzero",
+        "unique",
+    ],
 )
 def test_a_tensor_without_dimensions_has_none_out_of_range(name):
     with pytest.raises(IndexError):
@@ -281,7 +323,10 @@ def test_calls_that_say_two_things_are_refused():
 
 
 def test_sizes_beyond_any_memory_are_refused() -> None:
-    for count, error in ((2**60, rl.OutOfMemoryError), (2**62, RuntimeError)):  # of which no int64 counts the bytes
+    for count, error in (
+        (2**60, rl.OutOfMemoryError),
+        (2**62, RuntimeError),
+    ):  # of which no int64 counts the bytes
         for make in (rl.empty, lambda n: rl.arange(n, dtype=rl.float32)):
             with pytest.raises(error):
                 make(count)

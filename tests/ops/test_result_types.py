@@ -12,7 +12,10 @@ import rushlight.nn.functional as F
 
 def test_margin_ranking_loss_of_integers_is_a_float():
     x = rl.tensor([1, 2, 3])
-    assert F.margin_ranking_loss(x, x + 1, rl.ones(3, dtype=rl.int64), reduction="none").dtype is rl.float32
+    assert (
+        F.margin_ranking_loss(x, x + 1, rl.ones(3, dtype=rl.int64), reduction="none").dtype
+        is rl.float32
+    )
 
 
 def test_types_of_results():
@@ -60,7 +63,10 @@ def test_results_that_have_one_type():
         x.float_power_(2)
     with pytest.raises(RuntimeError, match="float64"):
         rl.float_power(x, 2, out=rl.empty(2))
-    assert rl.clamp_max(x.int(), rl.tensor([1, 1]), out=rl.empty(2, dtype=rl.int64)).tolist() == [1, -2]
+    assert rl.clamp_max(x.int(), rl.tensor([1, 1]), out=rl.empty(2, dtype=rl.int64)).tolist() == [
+        1,
+        -2,
+    ]
     for name, args in (("sum", (x, 0)), ("cumsum", (x, 0)), ("mean", (x, 0))):
         with pytest.raises(RuntimeError, match="does not match"):
             getattr(rl, name)(*args, dtype=rl.float64, out=rl.empty(0))
@@ -93,7 +99,9 @@ def test_integers_have_no_reciprocals():
         for wrong in (lambda: x**-1, lambda: rl.pow(x, -2), lambda: rl.tensor([True]) ** -1):
             with pytest.raises(RuntimeError, match="negative"):
                 wrong()
-    assert (rl.tensor([2.0]) ** -1).tolist() == [0.5] and (x**-1.0).tolist() == pytest.approx([0.5, 1 / 3])
+    assert (rl.tensor([2.0]) ** -1).tolist() == [0.5] and (x**-1.0).tolist() == pytest.approx(
+        [0.5, 1 / 3]
+    )
 
 
 def test_an_op_that_is_not_there_for_a_type_is_not_implemented():
@@ -112,7 +120,10 @@ def test_an_op_that_is_not_there_for_a_type_is_not_implemented():
 
 def test_types_of_integer_results():
     half = rl.tensor([1.5], dtype=rl.float16)
-    assert rl.ldexp(half, rl.tensor([2])).dtype is rl.float16 and rl.ldexp(half, rl.tensor([2])).item() == 6
+    assert (
+        rl.ldexp(half, rl.tensor([2])).dtype is rl.float16
+        and rl.ldexp(half, rl.tensor([2])).item() == 6
+    )
     assert rl.ldexp(rl.tensor([3], dtype=rl.int32), rl.tensor([2])).dtype is rl.float32
     mask = rl.tensor([True, False])
     assert rl.clamp(mask, rl.tensor([2, 0], dtype=rl.int8)).dtype is rl.int8

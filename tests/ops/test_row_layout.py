@@ -27,7 +27,9 @@ def test_what_is_copied_first():
     assert scattered(("row",), (whole, turned), (N, N), 1) == {1: (N, N)}
     assert scattered(("element",), (whole, turned), (N, N), 0) == {1: (N, N)}
     sparse = rl.zeros(2 * N)[::2].spec
-    assert scattered(("element",), (whole, sparse), (N, N), 1) == {1: (N,)}  # not a copy for each row
+    assert scattered(("element",), (whole, sparse), (N, N), 1) == {
+        1: (N,)
+    }  # not a copy for each row
 
 
 def test_small_ones_are_not_copied():
@@ -66,9 +68,14 @@ def test_values_and_gradients(name, layout, device):
     found, expected = act(x), exact(plain.cpu().numpy().astype(np.float64))
     np.testing.assert_allclose(found.cpu().numpy(), expected, rtol=2e-5, atol=2e-6)
     if found.dtype is rl.float32:
-        g = rl.tensor(np.random.default_rng(1).standard_normal(tuple(found.shape)).astype(np.float32), device=device)
+        g = rl.tensor(
+            np.random.default_rng(1).standard_normal(tuple(found.shape)).astype(np.float32),
+            device=device,
+        )
         slopes = []
         for start in (x, plain):
             leaf = start.detach().requires_grad_()
             slopes += rl.autograd.grad(act(leaf), leaf, g)
-        np.testing.assert_allclose(slopes[0].cpu().numpy(), slopes[1].cpu().numpy(), rtol=2e-4, atol=2e-6)
+        np.testing.assert_allclose(
+            slopes[0].cpu().numpy(), slopes[1].cpu().numpy(), rtol=2e-4, atol=2e-6
+        )

@@ -42,7 +42,9 @@ def test_poisson_counts_are_of_their_distribution(rate, dtype):
     assert not drawn.any() if rate == 0 else fits(drawn, stats.poisson(rate))
 
 
-@pytest.mark.parametrize("n, p", [(1, 0.3), (12, 0.5), (40, 0.97), (40, 0.4), (500, 0.7), (1e6, 2e-6), (1e5, 0.25)])
+@pytest.mark.parametrize(
+    "n, p", [(1, 0.3), (12, 0.5), (40, 0.97), (40, 0.4), (500, 0.7), (1e6, 2e-6), (1e5, 0.25)]
+)
 def test_binomial_counts_are_of_their_distribution(n, p):
     rl.manual_seed(5)
     drawn = rl.binomial(rl.full((N,), float(n)), rl.tensor(p)).numpy()
@@ -88,7 +90,9 @@ def test_every_device_draws_the_same(device, draw):
 def test_binomial_is_the_same_everywhere(device):
     def on(name):
         n = rl.arange(300, dtype=rl.float32, device=name)
-        return rl.binomial(n, rl.full((300,), 0.3, device=name), generator=rl.Generator().manual_seed(2)).tolist()
+        return rl.binomial(
+            n, rl.full((300,), 0.3, device=name), generator=rl.Generator().manual_seed(2)
+        ).tolist()
 
     assert on(device) == on("reference")
 
@@ -106,7 +110,11 @@ def test_an_element_depends_on_its_position_alone():
 def slope(a: float, x: float) -> float:
     """-(dP(a, x) / da) / p(x) by differences."""
     h = a * 1e-5
-    f = special.gammainc if special.gammainc(a, x) < 0.5 else (lambda a, x: -special.gammaincc(a, x))
+    f = (
+        special.gammainc
+        if special.gammainc(a, x) < 0.5
+        else (lambda a, x: -special.gammaincc(a, x))
+    )
     by_a = (8 * (f(a + h, x) - f(a - h, x)) - f(a + 2 * h, x) + f(a - 2 * h, x)) / (12 * h)
     return -by_a / stats.gamma.pdf(x, a)
 

@@ -32,7 +32,9 @@ def test_folds_and_their_gradients(kind, include_self, device):
         # Small whole numbers: many ties and zeros; the long row has only 1 and -1, so that its product stays small.
         covered = tuple(n if i != dim else shape[dim] for i, n in enumerate(wide))
         x = draw.integers(-3, 4, covered).astype(np.float32)
-        src = (draw.integers(-3, 4, wide) if wide[dim] < 300 else draw.choice([1, -1], wide)).astype(np.float32)
+        src = (
+            draw.integers(-3, 4, wide) if wide[dim] < 300 else draw.choice([1, -1], wide)
+        ).astype(np.float32)
         index = rl.tensor(draw.integers(0, shape[dim], wide), device=device)
         weights = rl.tensor(draw.standard_normal(covered).astype(np.float32), device=device)
         found = []
@@ -53,7 +55,10 @@ def test_folds_and_their_gradients(kind, include_self, device):
 
 def test_the_order_is_that_of_the_index(device):
     x = rl.tensor([2048.0, 1.0], dtype=rl.float16, device=device)
-    index, src = rl.tensor([0, 0, 0], device=device), rl.tensor([3.0, 1.0, 0.5], dtype=rl.float16, device=device)
+    index, src = (
+        rl.tensor([0, 0, 0], device=device),
+        rl.tensor([3.0, 1.0, 0.5], dtype=rl.float16, device=device),
+    )
     assert x.scatter(0, index, src).tolist() == [0.5, 1.0]
     assert x.scatter_reduce(0, index, src, "prod").tolist() == [3072.0, 1.0]
     assert x.index_copy(0, index, src).tolist() == [0.5, 1.0]
@@ -100,5 +105,8 @@ def test_complex_numbers_are_multiplied_where_an_index_says():
     assert out.tolist() == [[(1 + 1j) * 2j, -2 + 0j], [3 + 0j, 4 + 4j]]
     assert rl.autograd.gradcheck(
         lambda a, b: a.scatter_reduce(0, rl.tensor([[0, 0], [0, 1]]), b, "prod"),
-        (x.detach().to(rl.complex128).requires_grad_(), src.detach().to(rl.complex128).requires_grad_()),
+        (
+            x.detach().to(rl.complex128).requires_grad_(),
+            src.detach().to(rl.complex128).requires_grad_(),
+        ),
     )

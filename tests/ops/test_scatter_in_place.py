@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import rushlight as rl
-from rushlight.ops import onto
-from rushlight.tape.op import Plan
+from rushlight.ops.index import scatter_onto
+from rushlight.tape.record.op import Plan
 
 SIZE = (40, 30, 20)  # of float32: over the least size
 
@@ -31,9 +31,22 @@ WRITES = {
     "index_fill": lambda d: (0, at(d, 3, -1), 2.5),
     "index_put": lambda d: ((at(d, 1, 1, 39), at(d, 2, 2, -1)), rl.randn(3, 20, device=d), True),
     "put": lambda d: (at(d, 5, -1, 23999), rl.randn(3, device=d)),
-    "scatter": lambda d: (0, rl.arange(24, device=d).reshape(2, 3, 4) % 40, rl.randn(2, 3, 4, device=d)),
-    "scatter_add": lambda d: (1, rl.zeros(40, 2, 20, device=d, dtype=rl.int64), rl.randn(40, 2, 20, device=d)),
-    "scatter_reduce": lambda d: (2, rl.ones(5, 30, 2, device=d, dtype=rl.int64), rl.randn(5, 30, 2, device=d), "amax"),
+    "scatter": lambda d: (
+        0,
+        rl.arange(24, device=d).reshape(2, 3, 4) % 40,
+        rl.randn(2, 3, 4, device=d),
+    ),
+    "scatter_add": lambda d: (
+        1,
+        rl.zeros(40, 2, 20, device=d, dtype=rl.int64),
+        rl.randn(40, 2, 20, device=d),
+    ),
+    "scatter_reduce": lambda d: (
+        2,
+        rl.ones(5, 30, 2, device=d, dtype=rl.int64),
+        rl.randn(5, 30, 2, device=d),
+        "amax",
+    ),
     "index_reduce": lambda d: (0, at(d, 1, 1), rl.randn(2, 30, 20, device=d), "prod"),
 }
 
@@ -89,7 +102,9 @@ def launched(monkeypatch, write) -> list[str]:
             plain = self.launch
 
             def run(*arguments):
-                seen.append(op.name) if self.out.nbytes >= onto.LEAST and arguments[0] != arguments[1] else None
+                seen.append(op.name) if self.out.nbytes >= scatter_onto.LEAST and arguments[
+                    0
+                ] != arguments[1] else None
                 plain(*arguments)
 
             self.launch = self.plain = run

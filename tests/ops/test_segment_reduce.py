@@ -29,7 +29,10 @@ def test_segments_of_nothing_and_of_what_is_no_number():
     assert x.grad.tolist() == [0.0, 1.0, 1.0, 1.0]
     with pytest.raises(RuntimeError, match="add up to 4"):
         rl.segment_reduce(x, "sum", lengths=rl.tensor([1, 1]))
-    assert rl.segment_reduce(x, "sum", lengths=rl.tensor([1, 1]), unsafe=True).tolist() == [1.0, 2.0]
+    assert rl.segment_reduce(x, "sum", lengths=rl.tensor([1, 1]), unsafe=True).tolist() == [
+        1.0,
+        2.0,
+    ]
     with pytest.raises(NotImplementedError, match="floating"):
         rl.segment_reduce(x.detach().int(), "sum", lengths=lengths)
 

@@ -69,7 +69,9 @@ LOSSES = {
     "smoothed": lambda x, **named: F.cross_entropy(x, IGNORED, label_smoothing=0.1, **named),
     "weighted": lambda x, **named: F.cross_entropy(x, IGNORED, weight=rl.ones(3), **named),
     "nll_loss": lambda x, **named: F.nll_loss(x.log_softmax(1), IGNORED, **named),
-    "nll_loss weighted": lambda x, **named: F.nll_loss(x.log_softmax(1), IGNORED, weight=rl.ones(3), **named),
+    "nll_loss weighted": lambda x, **named: F.nll_loss(
+        x.log_softmax(1), IGNORED, weight=rl.ones(3), **named
+    ),
 }
 
 
@@ -88,8 +90,15 @@ def test_losses_with_some_targets_ignored_are_what_they_are_without_them():
     x = rl.randn(4, 3, dtype=rl.float64, requires_grad=True)
     target, kept = rl.tensor([0, -100, 2, -100]), rl.tensor([0, 2])
     weight = rl.tensor([0.5, 1, 2], dtype=rl.float64)
-    for named in ({}, {"weight": weight}, {"label_smoothing": 0.2}, {"weight": weight, "label_smoothing": 0.2}):
-        rl.testing.assert_close(F.cross_entropy(x, target, **named), F.cross_entropy(x[::2], kept, **named))
+    for named in (
+        {},
+        {"weight": weight},
+        {"label_smoothing": 0.2},
+        {"weight": weight, "label_smoothing": 0.2},
+    ):
+        rl.testing.assert_close(
+            F.cross_entropy(x, target, **named), F.cross_entropy(x[::2], kept, **named)
+        )
     for named in ({}, {"weight": weight}):
         rl.testing.assert_close(F.nll_loss(x, target, **named), F.nll_loss(x[::2], kept, **named))
     rl.autograd.gradgradcheck(lambda x: F.cross_entropy(x, target, weight=weight), [x])
@@ -109,7 +118,9 @@ def test_what_is_no_probability_is_refused(n, bad, dtype):
     with pytest.raises(RuntimeError, match="all elements of input should be between 0 and 1"):
         F.binary_cross_entropy(x, y)
     with pytest.raises(RuntimeError, match="all elements of input should be between 0 and 1"):
-        rl.nn.BCELoss(reduction="none")(x, y)  # a layout seen before, and no Python between the launches
+        rl.nn.BCELoss(reduction="none")(
+            x, y
+        )  # a layout seen before, and no Python between the launches
 
 
 @pytest.mark.parametrize("bad", [1.5, -1.0])
@@ -156,7 +167,9 @@ PAIRS = [
 
 
 @pytest.mark.parametrize("device", ["cpu", "reference"])
-@pytest.mark.parametrize(("dtype", "kind"), [(rl.float16, np.float16), (rl.bfloat16, ml_dtypes.bfloat16)])
+@pytest.mark.parametrize(
+    ("dtype", "kind"), [(rl.float16, np.float16), (rl.bfloat16, ml_dtypes.bfloat16)]
+)
 def test_the_next_half(dtype, kind, device):
     x, y = (np.array(column, dtype=kind) for column in zip(*PAIRS, strict=True))
     got = rl.nextafter(rl.tensor(x, device=device), rl.tensor(y, device=device))

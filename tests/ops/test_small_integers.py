@@ -17,7 +17,9 @@ EVERY = (*SMALL, uint16, uint32, uint64)
 def edges(dtype):
     """Every pair of these meets: both ends of the range, their neighbours, and small numbers."""
     limits = np.iinfo(dtype.name)
-    numbers = sorted({limits.min, limits.min + 1, -2, -1, 0, 1, 2, 3, 7, 100, limits.max - 1, limits.max})
+    numbers = sorted(
+        {limits.min, limits.min + 1, -2, -1, 0, 1, 2, 3, 7, 100, limits.max - 1, limits.max}
+    )
     return np.array([n for n in numbers if limits.min <= n <= limits.max], dtype.name)
 
 
@@ -90,7 +92,9 @@ def test_shifts_and_powers(dtype, device):
         assert np.array_equal(to_array(given << count), wrapped(wide(x) << count, x.dtype)), count
         assert np.array_equal(to_array(given >> count), wrapped(wide(x) >> count, x.dtype)), count
     for exponent in (0, 1, 2, 5, 64, 100):
-        assert np.array_equal(to_array(given**exponent), wrapped(wide(x) ** exponent, x.dtype)), exponent
+        assert np.array_equal(to_array(given**exponent), wrapped(wide(x) ** exponent, x.dtype)), (
+            exponent
+        )
 
 
 def test_a_number_counts_as_the_type_holds_it(device):
@@ -114,11 +118,19 @@ def test_casts(device):
     assert small.short().tolist() == [-1, -128, 127]
     assert small.byte().char().tolist() == [-1, -128, 127]
     assert small.float().tolist() == [-1.0, -128.0, 127.0]
-    assert rl.tensor([3.9, -3.9, 200.0, -1.0], device=device).to(uint8).tolist() == [3, 253, 200, 255]
+    assert rl.tensor([3.9, -3.9, 200.0, -1.0], device=device).to(uint8).tolist() == [
+        3,
+        253,
+        200,
+        255,
+    ]
 
 
 def test_casts_of_wide_unsigned_types(device):
-    top = np.array([0, 1, (1 << 63) - 1, 1 << 63, (1 << 63) + 1025, (1 << 64) - 1, (1 << 53) + 1, 12345], np.uint64)
+    top = np.array(
+        [0, 1, (1 << 63) - 1, 1 << 63, (1 << 63) + 1025, (1 << 64) - 1, (1 << 53) + 1, 12345],
+        np.uint64,
+    )
     given = rl.tensor(top, device=device)
     for dtype in (uint8, int16, rl.int32, uint32, rl.int64):
         assert np.array_equal(to_array(given.to(dtype)), top.astype(dtype.name)), dtype
@@ -130,7 +142,9 @@ def test_casts_of_wide_unsigned_types(device):
     assert floats.to(uint64).tolist() == [0, 1, (1 << 64) - 1, 1 << 62, 1 << 63, 3 << 62]
     assert rl.tensor([-1, 5], dtype=int8, device=device).to(uint64).tolist() == [(1 << 64) - 1, 5]
     assert rl.tensor([(1 << 32) - 1], dtype=uint32, device=device).float().tolist() == [2.0**32]
-    assert rl.tensor([(1 << 32) - 1], dtype=uint32, device=device).long().tolist() == [(1 << 32) - 1]
+    assert rl.tensor([(1 << 32) - 1], dtype=uint32, device=device).long().tolist() == [
+        (1 << 32) - 1
+    ]
 
 
 def test_wide_unsigned_numbers(device):
@@ -140,12 +154,21 @@ def test_wide_unsigned_numbers(device):
     assert (x - 1).tolist() == [most - 1] * 3
     assert (x + most).tolist() == [most - 1] * 3
     y = rl.tensor([5, most, 1 << 63, 0], dtype=uint64, device=device)
-    assert (y.amax().item(), y.amin().item(), y.argmax().item(), y.argmin().item()) == (most, 0, 1, 3)
+    assert (y.amax().item(), y.amin().item(), y.argmax().item(), y.argmin().item()) == (
+        most,
+        0,
+        1,
+        3,
+    )
     assert y.sort().values.tolist() == [0, 5, 1 << 63, most]
     assert y.cummax(0).values.tolist() == [5, most, most, most]
     assert (y > (1 << 63)).tolist() == [False, True, False, False]
     z = rl.tensor([5, (1 << 32) - 1, 1 << 31, 0], dtype=uint32, device=device)
-    assert (z.amax().item(), z.amin().item(), z.sum().item()) == ((1 << 32) - 1, 0, (1 << 32) + (1 << 31) + 4)
+    assert (z.amax().item(), z.amin().item(), z.sum().item()) == (
+        (1 << 32) - 1,
+        0,
+        (1 << 32) + (1 << 31) + 4,
+    )
     assert z.sort(descending=True).values.tolist() == [(1 << 32) - 1, 1 << 31, 5, 0]
     with pytest.raises(TypeError, match="no type holds both"):
         y + rl.tensor([1, 2, 3, 4], device=device)
@@ -167,14 +190,19 @@ def test_neighbours_in_a_word_survive(device):
         ones = rl.full((41,), 100, dtype=dtype, device=device)
         total = rl.zeros(3, dtype=dtype, device=device)
         total = total.scatter_add(0, rl.tensor(places, device=device), ones)
-        assert np.array_equal(to_array(total), (np.bincount(places) * 100).astype(dtype.name)), dtype
+        assert np.array_equal(to_array(total), (np.bincount(places) * 100).astype(dtype.name)), (
+            dtype
+        )
 
 
 def test_products_of_matrices_wrap(device):
     random = np.random.default_rng(5)
     for dtype in EVERY:
         limits = np.iinfo(dtype.name)
-        a, b = (random.integers(limits.min, limits.max, s, dtype.name, endpoint=True) for s in ((37, 70), (70, 33)))
+        a, b = (
+            random.integers(limits.min, limits.max, s, dtype.name, endpoint=True)
+            for s in ((37, 70), (70, 33))
+        )
         got = rl.tensor(a, device=device) @ rl.tensor(b, device=device)
         assert got.dtype is dtype
         assert np.array_equal(to_array(got), wrapped(wide(a) @ wide(b), dtype.name)), dtype
@@ -309,8 +337,16 @@ def test_extremes_of_unsigned_integers_start_below_all_of_them():
 
 def test_interpolation_of_bytes_rounds_each_dimension():
     x = rl.tensor([[[[1, 2], [3, 250]]]], dtype=rl.uint8)
-    assert F.interpolate(x, size=(3, 3), mode="bilinear")[0, 0].tolist() == [[1, 2, 2], [2, 65, 126], [3, 127, 250]]
-    assert F.interpolate(x, size=(3, 3), mode="bicubic")[0, 0].tolist() == [[1, 0, 0], [1, 65, 129], [0, 138, 255]]
+    assert F.interpolate(x, size=(3, 3), mode="bilinear")[0, 0].tolist() == [
+        [1, 2, 2],
+        [2, 65, 126],
+        [3, 127, 250],
+    ]
+    assert F.interpolate(x, size=(3, 3), mode="bicubic")[0, 0].tolist() == [
+        [1, 0, 0],
+        [1, 65, 129],
+        [0, 138, 255],
+    ]
 
 
 @pytest.mark.parametrize("mode", ["bilinear", "bicubic"])

@@ -1,6 +1,6 @@
 """Sort kernels on every device against the reference, the network as CUDA C, scratch, and sorting as ops."""
 
-from __future__ import annotations
+from __future__ import annotations  # noqa: I001
 
 import math
 import shutil
@@ -11,15 +11,21 @@ import pytest
 import rushlight as rl
 from rushlight.core.dtypes import ALL, DType, bfloat16, float32, int32, int64
 from rushlight.core.errors import BudgetError
-from rushlight.devices import composed
+from rushlight.devices.shared import composed
 from rushlight.devices.cpu import open_device as open_cpu, threads
 from rushlight.devices.reference import ReferenceDevice
-from rushlight.devices.registry import pool_of
+from rushlight.devices.shared.registry import pool_of
 from rushlight.kernel.shapes import Search, Sort
 from tests.emit.cuda_emulation import Emulator
 
 NAN, INF = math.nan, math.inf
-SHAPES = [(1, 1, 1), (2, 5, 1), (3, 49, 2), (2, 256, 3), (1, 1500, 1)]  # one element, insertion, radix
+SHAPES = [
+    (1, 1, 1),
+    (2, 5, 1),
+    (3, 49, 2),
+    (2, 256, 3),
+    (1, 1500, 1),
+]  # one element, insertion, radix
 
 
 def words(rng: np.random.Generator, dtype: DType, count: int) -> np.ndarray:
@@ -34,11 +40,17 @@ def words(rng: np.random.Generator, dtype: DType, count: int) -> np.ndarray:
         few = (known.view(np.uint32) >> 16).astype(np.uint16)
     else:
         with np.errstate(invalid="ignore"):
-            few = np.nan_to_num(known, nan=7).astype(dtype.name) if dtype.kind == "i" else known.astype(dtype.name)
+            few = (
+                np.nan_to_num(known, nan=7).astype(dtype.name)
+                if dtype.kind == "i"
+                else known.astype(dtype.name)
+            )
     return np.where(rng.random(count) < 0.5, wild, rng.choice(few.view(kind), count))
 
 
-def run(build, kernel: Sort, x: np.ndarray, shape: tuple[int, int, int], keep: int, across: bool = False):
+def run(
+    build, kernel: Sort, x: np.ndarray, shape: tuple[int, int, int], keep: int, across: bool = False
+):
     """values and positions; `across` has the axis outermost in memory."""
     outer, axis, inner = shape
     values = np.zeros(outer * keep * inner, x.dtype)
@@ -125,7 +137,12 @@ def test_the_network_as_cuda_text(tmp_path):
 # ---- searching ----
 
 
-SEARCHES = [(1, 5, 0, True), (1, 9, 1, True), (3, 1100, 37, True), (2, 21, 64, False)]  # rows, count, length, one line
+SEARCHES = [
+    (1, 5, 0, True),
+    (1, 9, 1, True),
+    (3, 1100, 37, True),
+    (2, 21, 64, False),
+]  # rows, count, length, one line
 
 
 def check_search(build, dtypes, shapes=SEARCHES):
@@ -133,7 +150,10 @@ def check_search(build, dtypes, shapes=SEARCHES):
     for dtype in dtypes:
         for rows, count, length, shared in shapes:
             kept = np.uint16 if dtype is bfloat16 else dtype.name
-            line, wanted = (rng.integers(-9, 9, (n, m)).astype(np.float32) for n, m in ((rows, length), (rows, count)))
+            line, wanted = (
+                rng.integers(-9, 9, (n, m)).astype(np.float32)
+                for n, m in ((rows, length), (rows, count))
+            )
             line.sort(1)
             if dtype.kind == "f":
                 wanted[:, ::7] = NAN
@@ -156,7 +176,9 @@ def test_the_reference_searches_as_numpy_does():
         ReferenceDevice().build(Search(int64, right))(
             out.ctypes.data, line.ctypes.data, wanted.ctypes.data, 1, 6, 4, 6, 1, 0, 1, 6, 1
         )
-        np.testing.assert_array_equal(out[0], np.searchsorted(line[0], wanted[0], "right" if right else "left"))
+        np.testing.assert_array_equal(
+            out[0], np.searchsorted(line[0], wanted[0], "right" if right else "left")
+        )
 
 
 def test_cpu_searches_as_the_reference_does():
@@ -166,7 +188,11 @@ def test_cpu_searches_as_the_reference_does():
 @pytest.mark.skipif(shutil.which("g++") is None, reason="limit: the emulation needs g++")
 def test_searching_by_steps_as_cuda_text(tmp_path):
     device = emulated(tmp_path)
-    check_search(lambda kernel: composed.build(kernel, device, lambda: pool_of("reference")), [float32], SEARCHES[::3])
+    check_search(
+        lambda kernel: composed.build(kernel, device, lambda: pool_of("reference")),
+        [float32],
+        SEARCHES[::3],
+    )
 
 
 # ---- ops ----
@@ -177,7 +203,9 @@ def test_named_results(device):
     got = rl.sort(x, descending=True)
     assert got.values.tolist() == [[3, 2, 1]] and got.indices.tolist() == [[0, 2, 1]]
     values, indices = x.topk(2, largest=False)
-    assert values.tolist() == [[1, 2]] and indices.tolist() == [[1, 2]] and indices.dtype is rl.int64
+    assert (
+        values.tolist() == [[1, 2]] and indices.tolist() == [[1, 2]] and indices.dtype is rl.int64
+    )
 
 
 def test_gradients_go_where_elements_came_from():
@@ -268,6 +296,8 @@ def test_isin_of_many():
         x, others = (rng.integers(0, 4000, n).astype(dtype) for n in ((60, 50), 700))
         want = np.isin(x, others)
         np.testing.assert_array_equal(rl.isin(rl.tensor(x), rl.tensor(others)).numpy(), want)
-        np.testing.assert_array_equal(rl.isin(rl.tensor(x), rl.tensor(others), invert=True).numpy(), ~want)
+        np.testing.assert_array_equal(
+            rl.isin(rl.tensor(x), rl.tensor(others), invert=True).numpy(), ~want
+        )
     flags = rl.tensor(rng.random(3000) < 0.5)
     assert rl.isin(flags, rl.zeros(500, dtype=rl.bool)).tolist() == [not f for f in flags.tolist()]

@@ -43,7 +43,9 @@ def test_wide_range(name, kind):
     truth, low, high, allowed = WIDE[name]
     x = np.linspace(low, high, 20_001).astype(kind)
     want = truth(x.astype(np.float64))
-    error = np.abs(getattr(sp, name)(rushlight.tensor(x)).numpy() - want) / np.maximum(1, np.abs(want))
+    error = np.abs(getattr(sp, name)(rushlight.tensor(x)).numpy() - want) / np.maximum(
+        1, np.abs(want)
+    )
     assert error.max() <= allowed * np.finfo(kind).eps, x[error.argmax()]
 
 
@@ -62,14 +64,20 @@ def test_chebyshev_of_a_high_degree(family):
     n = np.array([9.0, 20.0, 33.0, 50.0])[:, None]
     x = np.linspace(-1.25, 1.25, 101)
     u, below = special.eval_chebyu(n.astype(int), x), special.eval_chebyu(n.astype(int) - 1, x)
-    want = {"t": special.eval_chebyt(n.astype(int), x), "u": u, "v": u - below, "w": u + below}[family]
-    got = getattr(sp, f"chebyshev_polynomial_{family}")(rushlight.tensor(x), rushlight.tensor(n)).numpy()
+    want = {"t": special.eval_chebyt(n.astype(int), x), "u": u, "v": u - below, "w": u + below}[
+        family
+    ]
+    got = getattr(sp, f"chebyshev_polynomial_{family}")(
+        rushlight.tensor(x), rushlight.tensor(n)
+    ).numpy()
     np.testing.assert_allclose(got, want, rtol=1e-12, atol=1e-11)
 
 
 def test_degrees_that_end_a_family():
     x = rushlight.tensor([0.5, 0.5, 0.5])
-    assert np.isnan(sp.hermite_polynomial_h(x, rushlight.tensor([200.0, 129.0, 1000.0])).numpy()).all()
+    assert np.isnan(
+        sp.hermite_polynomial_h(x, rushlight.tensor([200.0, 129.0, 1000.0])).numpy()
+    ).all()
     assert sp.legendre_polynomial_p(x, -3).tolist() == [0, 0, 0]
     assert sp.laguerre_polynomial_l(2.0, rushlight.tensor([0.0, 1.0, 2.9])).tolist() == [1, -1, -1]
     with pytest.raises(DTypeError, match="hermite_polynomial_h: one of x and n must be a tensor"):
@@ -83,7 +91,9 @@ def test_a_number_as_degree_reads_nothing():
     assert rushlight.memory.transfers() == before
 
 
-@pytest.mark.parametrize("name", ["chebyshev_polynomial_t", "hermite_polynomial_he", "legendre_polynomial_p"])
+@pytest.mark.parametrize(
+    "name", ["chebyshev_polynomial_t", "hermite_polynomial_he", "legendre_polynomial_p"]
+)
 def test_a_gradient_through_a_polynomial_raises(name):
     x = rushlight.tensor([0.5], requires_grad=True)
     with pytest.raises(NotDifferentiable, match=f"{name}: it has no derivative"):
@@ -94,7 +104,9 @@ def test_zeta_below_zero_and_at_its_edges():
     q = rushlight.tensor([-1.5, -30.25, -0.5], dtype=rushlight.float64)
     want = [sum((v + i) ** -2.0 for i in range(40)) + special.zeta(2, v + 40) for v in q.tolist()]
     np.testing.assert_allclose(sp.zeta(2.0, q).tolist(), want, rtol=1e-13)
-    edges = sp.zeta(rushlight.tensor([1.0, 0.5, 3.0, 2.5]), rushlight.tensor([2.0, 2.0, -2.0, -1.5])).tolist()
+    edges = sp.zeta(
+        rushlight.tensor([1.0, 0.5, 3.0, 2.5]), rushlight.tensor([2.0, 2.0, -2.0, -1.5])
+    ).tolist()
     assert edges[0] == edges[2] == INF
     assert math.isnan(edges[1]) and math.isnan(edges[3])
 
@@ -103,7 +115,9 @@ def test_frexp_of_extremes():
     x = np.array([5e-324, 2.0**-1022, 1.7e308, -3.0, 0.0, INF], np.float64)
     mantissa, exponent = rushlight.frexp(rushlight.tensor(x))
     want = np.frexp(x)
-    assert np.array_equal(mantissa.numpy(), want[0]) and np.array_equal(exponent.numpy()[:5], want[1][:5])
+    assert np.array_equal(mantissa.numpy(), want[0]) and np.array_equal(
+        exponent.numpy()[:5], want[1][:5]
+    )
     assert exponent.dtype is rushlight.int32
 
 
@@ -121,7 +135,9 @@ def test_incomplete_gamma_functions_in_all_regions(kind):
     random = np.random.default_rng(6)
     a = np.exp(random.uniform(-9, 9, 4000))
     x = np.where(
-        random.random(4000) < 0.5, a * np.exp(random.uniform(-2, 2, 4000)), a + random.normal(size=4000) * np.sqrt(a)
+        random.random(4000) < 0.5,
+        a * np.exp(random.uniform(-2, 2, 4000)),
+        a + random.normal(size=4000) * np.sqrt(a),
     )
     a, x = a.astype(kind), np.abs(x).astype(kind)
     allowed = 1e-4 if kind is np.float32 else 5e-12
@@ -144,7 +160,9 @@ KNOWN = [
 
 @pytest.mark.parametrize(("name", "a", "x", "want"), KNOWN)
 def test_incomplete_gamma_functions_keep_digits_in_tails(name, a, x, want):
-    got = getattr(sp, name)(*(rushlight.tensor([v], dtype=rushlight.float64) for v in (a, x))).item()
+    got = getattr(sp, name)(
+        *(rushlight.tensor([v], dtype=rushlight.float64) for v in (a, x))
+    ).item()
     assert got == pytest.approx(want, rel=1e-13)
 
 
@@ -169,7 +187,10 @@ def test_polygamma_of_high_orders(n, kind):
 
 def test_polygamma_below_zero_and_at_its_ends():
     x = rushlight.tensor([-0.3, -5.25], dtype=rushlight.float64)
-    known = {1: [13.945160267805722, 19.565729569019783], 2: [67.63908119988317, 123.99508576890408]}  # mpmath
+    known = {
+        1: [13.945160267805722, 19.565729569019783],
+        2: [67.63908119988317, 123.99508576890408],
+    }  # mpmath
     for n, want in known.items():
         np.testing.assert_allclose(rushlight.polygamma(n, x).tolist(), want, rtol=1e-13)
     assert rushlight.polygamma(2, rushlight.tensor([0.0, -1.0, INF])).tolist() == [-INF, -INF, 0]

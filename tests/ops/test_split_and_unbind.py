@@ -52,7 +52,9 @@ def test_what_is_not_used_gets_zero(name, used, device):
     assert x.grad.tolist() == want.tolist()
 
 
-@pytest.mark.parametrize("way", [lambda x: x.split(6, 1), lambda x: x.chunk(1000, 1), lambda x: x.unbind(1)])
+@pytest.mark.parametrize(
+    "way", [lambda x: x.split(6, 1), lambda x: x.chunk(1000, 1), lambda x: x.unbind(1)]
+)
 def test_the_gradient_of_many_takes_no_more_memory_than_one(way):
     x = rl.ones(3, 6000, requires_grad=True)
     loss = rl.stack([p.sum() for p in way(x)]).sum()
@@ -120,5 +122,11 @@ def test_neighbours_that_lie_alike_are_joined_at_once(device, count, dim):
     assert rl.cat(parts, dim).tolist() == np.concatenate(made, dim).tolist()
     turned = [rl.tensor(np.ascontiguousarray(a.T), device=device).t() for a in made]
     mixed = [pair[i % 2] for i, pair in enumerate(zip(parts, turned, strict=True))]
-    assert rl.cat(turned, dim).tolist() == rl.cat(mixed, dim).tolist() == np.concatenate(made, dim).tolist()
-    assert rl.cat([parts[0]] * count, dim).tolist() == np.concatenate(made[:1] * count, dim).tolist()
+    assert (
+        rl.cat(turned, dim).tolist()
+        == rl.cat(mixed, dim).tolist()
+        == np.concatenate(made, dim).tolist()
+    )
+    assert (
+        rl.cat([parts[0]] * count, dim).tolist() == np.concatenate(made[:1] * count, dim).tolist()
+    )

@@ -126,7 +126,9 @@ def test_the_norm_at_zero_has_a_gradient_but_no_second_derivative(device):
 
 def test_variance_with_more_correction_than_elements():
     x = rl.tensor([1.0, 2.0])
-    assert rl.var(x, correction=2).item() == float("inf") and rl.std(x, correction=5).item() == float("inf")
+    assert rl.var(x, correction=2).item() == float("inf") and rl.std(
+        x, correction=5
+    ).item() == float("inf")
     assert rl.var(rl.ones(1)).isnan().item() and rl.var(rl.ones(0)).isnan().item()
 
 

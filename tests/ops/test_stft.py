@@ -9,7 +9,7 @@ import pytest
 
 import rushlight
 from rushlight.core.errors import DTypeError, RushlightError, ShapeError
-from rushlight.ops.frames import frames, overlapped
+from rushlight.ops.fft.stft import frames, overlapped
 from tests.catalog.run import to_array
 
 X = rushlight.tensor(np.sin(np.arange(48.0)).reshape(2, 24), dtype=rushlight.float32)
@@ -37,7 +37,9 @@ def test_complex_signals_there_and_back():
 
 
 def test_the_wider_type_of_signal_and_window_counts():
-    assert rushlight.stft(X, 8, window=W.double(), return_complex=True).dtype is rushlight.complex128
+    assert (
+        rushlight.stft(X, 8, window=W.double(), return_complex=True).dtype is rushlight.complex128
+    )
     assert rushlight.istft(S, 8, window=W.double()).dtype is rushlight.float64
     assert rushlight.istft(S.to(rushlight.complex128), 8, window=W).dtype is rushlight.float64
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import rushlight as rl
-from rushlight.devices.registry import pool_of
+from rushlight.devices.shared.registry import pool_of
 
 SHAPE = (3, 4, 5)
 MASK = np.arange(60).reshape(SHAPE) % 3 == 0
@@ -88,7 +88,9 @@ def test_the_last_of_equal_places_stays(device):
     x = rl.zeros(4, device=device)
     x[rl.tensor(at, device=device)] = rl.arange(1.0, 7.0, device=device)
     assert x.tolist() == [6, 4, 5, 0]
-    x = rl.zeros(4, device=device).scatter(0, rl.tensor(at, device=device), rl.arange(1.0, 7.0, device=device))
+    x = rl.zeros(4, device=device).scatter(
+        0, rl.tensor(at, device=device), rl.arange(1.0, 7.0, device=device)
+    )
     assert x.tolist() == [6, 4, 5, 0]
 
 
@@ -119,7 +121,9 @@ def test_what_sizes_cost(device):
 
 def test_one_argument_where(device):
     found = rl.where(rl.tensor(MASK, device=device))
-    assert all(np.array_equal(a.cpu().numpy(), b) for a, b in zip(found, np.where(MASK), strict=True))
+    assert all(
+        np.array_equal(a.cpu().numpy(), b) for a, b in zip(found, np.where(MASK), strict=True)
+    )
 
 
 def test_windows_and_strided_views_write_their_base(device):

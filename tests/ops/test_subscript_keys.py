@@ -10,7 +10,9 @@ import rushlight as rl
 
 def _x(device="cpu", *shape):
     shape = shape or (3, 4)
-    return rl.arange(int(np.prod(shape)), device=device).reshape(shape), np.arange(np.prod(shape)).reshape(shape)
+    return rl.arange(int(np.prod(shape)), device=device).reshape(shape), np.arange(
+        np.prod(shape)
+    ).reshape(shape)
 
 
 @pytest.mark.parametrize(
@@ -84,7 +86,8 @@ def test_gradients_of_columns_selected_twice(device, require_device):
     require_device(device)
     x = rl.ones(2, 3, device=device, requires_grad=True)
     (
-        x.index_select(1, rl.tensor([0, 0, 2], device=device)) * rl.tensor([1.0, 2.0, 4.0], device=device)
+        x.index_select(1, rl.tensor([0, 0, 2], device=device))
+        * rl.tensor([1.0, 2.0, 4.0], device=device)
     ).sum().backward()
     assert x.grad.tolist() == [[3, 0, 4], [3, 0, 4]]
 
@@ -107,7 +110,9 @@ def test_index_tensors_put_no_other_type_and_no_other_shape():
     x = rl.zeros(3, 2)
     with pytest.raises(RuntimeError, match="float64"):
         x[rl.tensor([0, 1])] = rl.ones(2, 2, dtype=rl.float64)
-    x[rl.tensor([True, False, True])] = rl.tensor(2, dtype=rl.int64)  # one value for a mask is converted
+    x[rl.tensor([True, False, True])] = rl.tensor(
+        2, dtype=rl.int64
+    )  # one value for a mask is converted
     assert x.tolist() == [[2, 2], [0, 0], [2, 2]]
     with pytest.raises(RuntimeError, match="broadcast"):
         x[rl.zeros(3, dtype=rl.bool)] = rl.ones(3)

@@ -51,4 +51,6 @@ def test_results_that_users_view():
 
 
 def test_ravel_lies_row_by_row():
-    assert rl.zeros(5, 2)[:, 0].ravel().is_contiguous() and rl.zeros(4, 5).t().ravel().stride() == (1,)
+    assert rl.zeros(5, 2)[:, 0].ravel().is_contiguous() and rl.zeros(4, 5).t().ravel().stride() == (
+        1,
+    )

@@ -157,7 +157,12 @@ def keys(draw, shape):
             places = draw(st.lists(st.integers(-size, size - 1), min_size=count, max_size=count))
             found.append(np.array(places).reshape(many))
             arrays -= 1
-        elif size and not any(isinstance(k, np.ndarray) for k in found) and not arrays and draw(st.booleans()):
+        elif (
+            size
+            and not any(isinstance(k, np.ndarray) for k in found)
+            and not arrays
+            and draw(st.booleans())
+        ):
             found.append(draw(st.integers(-size, size - 1)))
         else:
             bounds = st.none() | st.integers(-size - 1, size + 1)
@@ -184,7 +189,12 @@ def test_reading_by_key(device, case):
     check(got, want)
     weights = counted(want.shape) + 1
     (g,) = rushlight.autograd.grad((got * on(device, weights)).sum(), leaf)
-    check(g, np.bincount(want.astype(int).ravel(), weights.ravel(), minlength=math.prod(shape)).reshape(shape))
+    check(
+        g,
+        np.bincount(want.astype(int).ravel(), weights.ravel(), minlength=math.prod(shape)).reshape(
+            shape
+        ),
+    )
 
 
 @devices
@@ -206,7 +216,11 @@ def test_writing_by_key(device, case, whole):
 
 @devices
 @few
-@given(shape=filled.filter(len), at=st.integers(0, 3), sizes=st.lists(st.integers(0, 3), min_size=1, max_size=4))
+@given(
+    shape=filled.filter(len),
+    at=st.integers(0, 3),
+    sizes=st.lists(st.integers(0, 3), min_size=1, max_size=4),
+)
 def test_cat_and_split_undo_each_other(device, shape, at, sizes):
     dim = at % len(shape)
     parts = [counted((*shape[:dim], n, *shape[dim + 1 :])) + 100 * i for i, n in enumerate(sizes)]
@@ -252,9 +266,16 @@ def unbroadcast(g, shape):
 def reductions(draw):
     shape = draw(shapes)
     rank = len(shape)
-    dims = draw(st.lists(st.integers(0, max(rank - 1, 0)), unique=True, max_size=rank)) if rank else []
+    dims = (
+        draw(st.lists(st.integers(0, max(rank - 1, 0)), unique=True, max_size=rank)) if rank else []
+    )
     order = draw(st.permutations(range(rank)))
-    return shape, tuple(order), tuple(d - rank if draw(st.booleans()) else d for d in dims), draw(st.booleans())
+    return (
+        shape,
+        tuple(order),
+        tuple(d - rank if draw(st.booleans()) else d for d in dims),
+        draw(st.booleans()),
+    )
 
 
 @devices
@@ -269,12 +290,20 @@ def test_reductions(device, case):
     if a.size:
         check(x.amax(dims, keepdim), a.max(axes, keepdims=keepdim))
         check(x.amin(dims, keepdim), a.min(axes, keepdims=keepdim))
-        assert np.allclose(to_array(x.mean(dims, keepdim)), a.mean(axes, keepdims=keepdim), rtol=1e-14)
+        assert np.allclose(
+            to_array(x.mean(dims, keepdim)), a.mean(axes, keepdims=keepdim), rtol=1e-14
+        )
 
 
 @devices
 @few
-@given(pair=broadcast_pairs(), m=st.integers(0, 3), n=st.integers(0, 3), k=st.integers(0, 3), flip=st.booleans())
+@given(
+    pair=broadcast_pairs(),
+    m=st.integers(0, 3),
+    n=st.integers(0, 3),
+    k=st.integers(0, 3),
+    flip=st.booleans(),
+)
 def test_batches_of_matrices(device, pair, m, n, k, flip):
     a, b = counted((*pair[0], m, k)) + 1, counted((*pair[1], k, n)) - 3
     x, y = on(device, a), on(device, b)

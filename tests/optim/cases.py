@@ -12,12 +12,21 @@ OPTIMISERS: dict[str, tuple[str, dict[str, Any]]] = {
     "adadelta": ("Adadelta", {"lr": 0.5}),
     "adadelta decay": ("Adadelta", {"lr": 0.5, "rho": 0.8, "weight_decay": 0.1, "maximize": True}),
     "adagrad": ("Adagrad", {"lr": 0.1}),
-    "adagrad decay": ("Adagrad", {"lr": 0.1, "lr_decay": 0.1, "weight_decay": 0.1, "initial_accumulator_value": 0.5}),
+    "adagrad decay": (
+        "Adagrad",
+        {"lr": 0.1, "lr_decay": 0.1, "weight_decay": 0.1, "initial_accumulator_value": 0.5},
+    ),
     "adamax": ("Adamax", {"lr": 0.05, "betas": (0.8, 0.9), "weight_decay": 0.1}),
     "nadam": ("NAdam", {"lr": 0.05}),
-    "nadam decay": ("NAdam", {"lr": 0.05, "weight_decay": 0.1, "momentum_decay": 0.1, "decoupled_weight_decay": True}),
+    "nadam decay": (
+        "NAdam",
+        {"lr": 0.05, "weight_decay": 0.1, "momentum_decay": 0.1, "decoupled_weight_decay": True},
+    ),
     "radam": ("RAdam", {"lr": 0.05}),
-    "radam decay": ("RAdam", {"lr": 0.05, "betas": (0.8, 0.9), "weight_decay": 0.1, "decoupled_weight_decay": True}),
+    "radam decay": (
+        "RAdam",
+        {"lr": 0.05, "betas": (0.8, 0.9), "weight_decay": 0.1, "decoupled_weight_decay": True},
+    ),
     "rmsprop": ("RMSprop", {"lr": 0.05}),
     "rmsprop centred": (
         "RMSprop",
@@ -38,22 +47,34 @@ SCHEDULES = {
     "cosine": lambda s, o: s.CosineAnnealingLR(o, 3, 0.01),
     "restarts": lambda s, o: s.CosineAnnealingWarmRestarts(o, 2, 2, 0.01),
     "cyclic": lambda s, o: s.CyclicLR(o, 0.01, 0.2, 3, 2, mode="triangular2"),
-    "cyclic range": lambda s, o: s.CyclicLR(o, 0.01, 0.2, 3, mode="exp_range", gamma=0.9, cycle_momentum=False),
+    "cyclic range": lambda s, o: s.CyclicLR(
+        o, 0.01, 0.2, 3, mode="exp_range", gamma=0.9, cycle_momentum=False
+    ),
     "one cycle": lambda s, o: s.OneCycleLR(o, 0.3, total_steps=10),
     "one cycle of three": lambda s, o: s.OneCycleLR(
-        o, 0.3, epochs=2, steps_per_epoch=5, three_phase=True, anneal_strategy="linear", pct_start=0.25
+        o,
+        0.3,
+        epochs=2,
+        steps_per_epoch=5,
+        three_phase=True,
+        anneal_strategy="linear",
+        pct_start=0.25,
     ),
     "sequential": lambda s, o: s.SequentialLR(
         o, [s.ConstantLR(o, 0.1, 20), s.ExponentialLR(o, 0.9), s.CosineAnnealingLR(o, 3)], [2, 5]
     ),
     "chained": lambda s, o: s.ChainedScheduler([s.ConstantLR(o, 0.1, 3), s.ExponentialLR(o, 0.9)]),
     "plateau": lambda s, o: s.ReduceLROnPlateau(o, patience=1, cooldown=1),
-    "plateau of largest": lambda s, o: s.ReduceLROnPlateau(o, "max", 0.5, 0, 0.5, "abs", min_lr=0.03),
+    "plateau of largest": lambda s, o: s.ReduceLROnPlateau(
+        o, "max", 0.5, 0, 0.5, "abs", min_lr=0.03
+    ),
 }
 MEASURED = [5.0, 4.0, 4.0, 4.0, 3.9999, 3.5, 3.6, 3.7, 2.0]
 
 
-def minimised(torch: Any, name: str, options: dict[str, Any], device: str = "cpu", steps: int = 6) -> list[float]:
+def minimised(
+    torch: Any, name: str, options: dict[str, Any], device: str = "cpu", steps: int = 6
+) -> list[float]:
     """Where the parameters are after some steps down a curved valley."""
     p = torch.tensor([1.0, -0.5, 0.25], dtype=torch.float64, device=device, requires_grad=True)
     scale = torch.tensor([1.0, 3.0, -2.0], dtype=torch.float64, device=device)
@@ -99,5 +120,7 @@ if __name__ == "__main__":
         seen = rates(torch, key)
         momenta = sorted({m for _, m in seen})
         assert all(math.isfinite(r) for r, _ in seen)
-        print(f"    {key!r}: ({[r for r, _ in seen]}, {[m for _, m in seen] if len(momenta) > 1 else momenta[0]}),")
+        print(
+            f"    {key!r}: ({[r for r, _ in seen]}, {[m for _, m in seen] if len(momenta) > 1 else momenta[0]}),"
+        )
     print("}")

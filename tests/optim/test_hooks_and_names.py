@@ -9,7 +9,10 @@ import pytest
 import rushlight as rl
 from rushlight import nn
 from rushlight.optim import SGD, Optimizer
-from rushlight.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+from rushlight.optim.optimizer import (
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
 
 
 def parameter() -> Any:
@@ -56,7 +59,10 @@ def test_parameters_come_with_names() -> None:
     plain.load_state_dict(named.state_dict())
     assert plain.param_groups[0]["param_names"] == ["weight", "bias"]
     named.load_state_dict(SGD(net.parameters(), lr=0.3).state_dict())
-    assert named.param_groups[0]["param_names"] == ["weight", "bias"] and named.param_groups[0]["lr"] == 0.3
+    assert (
+        named.param_groups[0]["param_names"] == ["weight", "bias"]
+        and named.param_groups[0]["lr"] == 0.3
+    )
     with pytest.raises(ValueError, match="names"):
         SGD([("a", net.weight), net.bias], lr=0.1)
     with pytest.raises(ValueError, match="names"):

@@ -32,29 +32,64 @@ MINIMA = {
     "lbfgs wolfe": [0.6482422973238211, 0.2942494045649816, -0.5879341408015815],
 }
 RATES = {
-    "multiplicative": ([0.1, 0.09, 0.081, 0.0729, 0.06561, 0.059049, 0.0531441, 0.04782969, 0.043046721], 0.9),
+    "multiplicative": (
+        [0.1, 0.09, 0.081, 0.0729, 0.06561, 0.059049, 0.0531441, 0.04782969, 0.043046721],
+        0.9,
+    ),
     "multistep": ([0.1, 0.1, 0.05, 0.05, 0.05, 0.0125, 0.0125, 0.0125, 0.0125], 0.9),
-    "exponential": ([0.1, 0.09, 0.081, 0.0729, 0.06561, 0.059049, 0.0531441, 0.04782969, 0.043046721], 0.9),
+    "exponential": (
+        [0.1, 0.09, 0.081, 0.0729, 0.06561, 0.059049, 0.0531441, 0.04782969, 0.043046721],
+        0.9,
+    ),
     "constant": ([0.05, 0.05, 0.05, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1], 0.9),
     "linear": ([0.02, 0.0375, 0.055, 0.0725, 0.09, 0.09, 0.09, 0.09, 0.09], 0.9),
     "polynomial": ([0.1, 0.064, 0.036, 0.016, 0.004, 0.0, 0.0, 0.0, 0.0], 0.9),
     "cosine": ([0.1, 0.0775, 0.0325, 0.01, 0.0325, 0.0775, 0.1, 0.0775, 0.0325], 0.9),
-    "restarts": ([0.1, 0.055, 0.1, 0.086819805, 0.055, 0.023180195, 0.1, 0.096574579, 0.086819805], 0.9),
+    "restarts": (
+        [0.1, 0.055, 0.1, 0.086819805, 0.055, 0.023180195, 0.1, 0.096574579, 0.086819805],
+        0.9,
+    ),
     "cyclic": (
         [0.01, 0.073333333, 0.136666667, 0.2, 0.105, 0.01, 0.041666667, 0.073333333, 0.105],
         [0.9, 0.866666667, 0.833333333, 0.8, 0.85, 0.9, 0.883333333, 0.866666667, 0.85],
     ),
-    "cyclic range": ([0.01, 0.067, 0.1126, 0.14851, 0.093106, 0.0473977, 0.01, 0.040292137, 0.064525847], 0.9),
+    "cyclic range": (
+        [0.01, 0.067, 0.1126, 0.14851, 0.093106, 0.0473977, 0.01, 0.040292137, 0.064525847],
+        0.9,
+    ),
     "one cycle": (
-        [0.012, 0.156, 0.3, 0.28514539, 0.243523696, 0.183378607, 0.116622593, 0.056477504, 0.01485581],
-        [0.95, 0.9, 0.85, 0.854951557, 0.86882551, 0.888873953, 0.911126047, 0.93117449, 0.945048443],
+        [
+            0.012,
+            0.156,
+            0.3,
+            0.28514539,
+            0.243523696,
+            0.183378607,
+            0.116622593,
+            0.056477504,
+            0.01485581,
+        ],
+        [
+            0.95,
+            0.9,
+            0.85,
+            0.854951557,
+            0.86882551,
+            0.888873953,
+            0.911126047,
+            0.93117449,
+            0.945048443,
+        ],
     ),
     "one cycle of three": (
         [0.012, 0.204, 0.204, 0.012, 0.0100002, 0.0080004, 0.0060006, 0.0040008, 0.002001],
         [0.95, 0.883333333, 0.883333333, 0.95, 0.95, 0.95, 0.95, 0.95, 0.95],
     ),
     "sequential": ([0.01, 0.01, 0.1, 0.09, 0.081, 0.1, 0.075, 0.025, 0.0], 0.9),
-    "chained": ([0.01, 0.009, 0.0081, 0.0729, 0.06561, 0.059049, 0.0531441, 0.04782969, 0.043046721], 0.9),
+    "chained": (
+        [0.01, 0.009, 0.0081, 0.0729, 0.06561, 0.059049, 0.0531441, 0.04782969, 0.043046721],
+        0.9,
+    ),
     "plateau": ([0.1, 0.1, 0.1, 0.1, 0.01, 0.01, 0.01, 0.01, 0.001], 0.9),
     "plateau of largest": ([0.1, 0.1, 0.05, 0.03, 0.03, 0.03, 0.03, 0.03, 0.03], 0.9),
 }
@@ -68,7 +103,9 @@ def test_minima_are_pytorchs(case):
     assert minimised(rushlight, name, options) == pytest.approx(MINIMA[case], rel=close, abs=close)
 
 
-@pytest.mark.parametrize("case", [case for case in OPTIMISERS if case.endswith("decay") or case in ("rprop", "asgd")])
+@pytest.mark.parametrize(
+    "case", [case for case in OPTIMISERS if case.endswith("decay") or case in ("rprop", "asgd")]
+)
 def test_kernels_on_other_devices(case, device):
     """One step in float32, from the formula the CPU has."""
     name, options = OPTIMISERS[case]
@@ -114,7 +151,9 @@ def test_rates_are_pytorchs(case):
     wanted, momenta = RATES[case]
     seen = rates(rushlight, case)
     assert [rate for rate, _ in seen] == pytest.approx(wanted, abs=1e-8)
-    assert [momentum for _, momentum in seen] == pytest.approx(momenta if isinstance(momenta, list) else [momenta] * 9)
+    assert [momentum for _, momentum in seen] == pytest.approx(
+        momenta if isinstance(momenta, list) else [momenta] * 9
+    )
 
 
 @pytest.mark.parametrize("case", [case for case in SCHEDULES if not case.startswith("plateau")])
@@ -133,7 +172,11 @@ def test_schedules_travel(case):
     for _ in range(4):
         schedule.step()
         again.step()
-        assert later.param_groups[0]["lr"] == optimiser.param_groups[0]["lr"] == schedule.get_last_lr()[0]
+        assert (
+            later.param_groups[0]["lr"]
+            == optimiser.param_groups[0]["lr"]
+            == schedule.get_last_lr()[0]
+        )
 
 
 def test_jumps_to_an_epoch():
@@ -169,12 +212,23 @@ def test_hooks_of_optimisers():
         (lambda p, _: rushlight.optim.Adadelta([p], rho=2), "rho"),
         (lambda p, _: rushlight.optim.RAdam([p], betas=(1.0, 0.9)), "betas"),
         (lambda p, _: rushlight.optim.RMSprop([p], momentum=-1), "momentum"),
-        (lambda p, _: rushlight.optim.LBFGS([{"params": [p]}, {"params": [nn.Parameter(p * 1)]}]), "one group"),
+        (
+            lambda p, _: rushlight.optim.LBFGS(
+                [{"params": [p]}, {"params": [nn.Parameter(p * 1)]}]
+            ),
+            "one group",
+        ),
         (lambda p, _: rushlight.optim.LBFGS([p], line_search_fn="newton"), "'newton'"),
         (lambda _, o: lr_scheduler.OneCycleLR(o, 0.1), "total_steps"),
         (lambda _, o: lr_scheduler.ReduceLROnPlateau(o, factor=2.0), "factor"),
-        (lambda _, o: lr_scheduler.SequentialLR(o, [lr_scheduler.StepLR(o, 2)], [1]), "0 milestones"),
-        (lambda _, o: lr_scheduler.ChainedScheduler([lr_scheduler.ReduceLROnPlateau(o)]), "ReduceLROnPlateau"),
+        (
+            lambda _, o: lr_scheduler.SequentialLR(o, [lr_scheduler.StepLR(o, 2)], [1]),
+            "0 milestones",
+        ),
+        (
+            lambda _, o: lr_scheduler.ChainedScheduler([lr_scheduler.ReduceLROnPlateau(o)]),
+            "ReduceLROnPlateau",
+        ),
         (lambda _, o: lr_scheduler.CyclicLR(o, 0.1, 0.2), "cycle_momentum=False"),
         (lambda _, o: lr_scheduler.CosineAnnealingWarmRestarts(o, 0), "positive"),
         (lambda _, o: lr_scheduler.LinearLR(o, 0.0), "above 0"),

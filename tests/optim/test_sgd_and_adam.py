@@ -94,7 +94,9 @@ def rates(torch, name, steps=6):
 @pytest.mark.parametrize("case", range(len(CASES)), ids=[f"{n}-{'-'.join(o)}" for n, o in CASES])
 def test_same_trajectory_as_pytorch(case, device):
     name, options = CASES[case]
-    assert trajectory(rushlight, name, options, device) == pytest.approx(EXPECTED[case], rel=2e-6, abs=2e-6)
+    assert trajectory(rushlight, name, options, device) == pytest.approx(
+        EXPECTED[case], rel=2e-6, abs=2e-6
+    )
 
 
 @pytest.mark.parametrize("name", ["lambda", "step", "cosine"])
@@ -119,7 +121,9 @@ def test_schedule_resumes():
     assert resumed.get_last_lr() == schedule.get_last_lr() == [pytest.approx(0.001)]
 
 
-@pytest.mark.parametrize("name, options", [("SGD", {"momentum": 0.9}), ("Adam", {"amsgrad": True}), ("AdamW", {})])
+@pytest.mark.parametrize(
+    "name, options", [("SGD", {"momentum": 0.9}), ("Adam", {"amsgrad": True}), ("AdamW", {})]
+)
 def test_state_travels(name, options):
     """Four steps, saved, loaded elsewhere, four more: the bits of eight steps."""
 
@@ -225,8 +229,13 @@ def test_bad_input(make, message):
 
 
 def test_load_of_another_model():
-    one, two = (rushlight.optim.SGD([rushlight.ones(2, requires_grad=True) for _ in range(n)]) for n in (1, 2))
-    with pytest.raises(rushlight.RushlightError, match=r"groups of \[2\] parameters, this optimiser of \[1\]"):
+    one, two = (
+        rushlight.optim.SGD([rushlight.ones(2, requires_grad=True) for _ in range(n)])
+        for n in (1, 2)
+    )
+    with pytest.raises(
+        rushlight.RushlightError, match=r"groups of \[2\] parameters, this optimiser of \[1\]"
+    ):
         one.load_state_dict(two.state_dict())
 
 

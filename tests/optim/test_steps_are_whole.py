@@ -33,13 +33,17 @@ OPTIMISERS: dict[str, Any] = {
     "ASGD": lambda p: optim.ASGD(p, 0.1, t0=1),
     "Rprop": lambda p: optim.Rprop(p, 0.1),
     "RMSprop": lambda p: optim.RMSprop(p, 0.1),
-    "RMSprop with all": lambda p: optim.RMSprop(p, 0.1, momentum=0.9, centered=True, weight_decay=0.1),
+    "RMSprop with all": lambda p: optim.RMSprop(
+        p, 0.1, momentum=0.9, centered=True, weight_decay=0.1
+    ),
     "Adagrad": lambda p: optim.Adagrad(p, 0.1),
     "Adadelta": lambda p: optim.Adadelta(p, 0.1),
     "NAdam": lambda p: optim.NAdam(p, 0.1),
     "RAdam": lambda p: optim.RAdam(p, 0.1),
     "Adafactor": lambda p: optim.Adafactor(p, 0.1, weight_decay=0.1),
-    "two groups": lambda p: optim.Adam([{"params": p[:2], "lr": 0.1}, {"params": p[2:], "weight_decay": 0.1}]),
+    "two groups": lambda p: optim.Adam(
+        [{"params": p[:2], "lr": 0.1}, {"params": p[2:], "weight_decay": 0.1}]
+    ),
     "complex": None,
 }
 
@@ -82,7 +86,9 @@ def fresh(kind: str, device: str = "cpu", steps: int = 0) -> Any:
 @pytest.mark.parametrize("steps", [0, 1])
 @pytest.mark.parametrize("kind", OPTIMISERS)
 def test_memory_that_ends_in_a_step(failing, kind, steps):
-    count = fail_at_every_allocation(failing, lambda: fresh(kind, steps=steps), lambda o: o.step(), everything)
+    count = fail_at_every_allocation(
+        failing, lambda: fresh(kind, steps=steps), lambda o: o.step(), everything
+    )
     keeps = kind not in ("SGD", "SGD with decay", "Adagrad")
     assert count > 0 or steps or not keeps
 
@@ -90,7 +96,9 @@ def test_memory_that_ends_in_a_step(failing, kind, steps):
 @pytest.mark.parametrize("kind", ["Adam", "SGD with momentum", "Adafactor"])
 def test_memory_that_ends_in_a_step_on_webgpu(failing, require_device, kind):
     device = require_device("webgpu")
-    assert fail_at_every_allocation(failing, lambda: fresh(kind, device), lambda o: o.step(), everything, device)
+    assert fail_at_every_allocation(
+        failing, lambda: fresh(kind, device), lambda o: o.step(), everything, device
+    )
 
 
 def test_memory_that_ends_in_a_step_of_muon(failing):
@@ -319,7 +327,9 @@ def test_a_first_step_of_momentum_that_failed_is_the_first_when_repeated(failing
     failing.start(0)
     assert not made.state
     made.step()
-    for p, q in zip(made.param_groups[0]["params"], fresh("SGD").param_groups[0]["params"], strict=True):
+    for p, q in zip(
+        made.param_groups[0]["params"], fresh("SGD").param_groups[0]["params"], strict=True
+    ):
         assert bits(made.state[p]["momentum_buffer"]) == bits(q.grad)
 
 
@@ -384,7 +394,9 @@ def test_memory_that_ends_in_an_average(failing, options, updates):
         made = optim.swa_utils.AveragedModel(model, **options)
         for _ in range(updates):
             made.update_parameters(
-                nn.Sequential(nn.Linear(3, 4, bias=True), nn.BatchNorm1d(4), nn.Linear(4, 2)).apply(zero)
+                nn.Sequential(nn.Linear(3, 4, bias=True), nn.BatchNorm1d(4), nn.Linear(4, 2)).apply(
+                    zero
+                )
             )
         return made
 
@@ -411,7 +423,9 @@ def test_statistics_that_are_made_anew_and_fail():
     assert not model.training
 
 
-@pytest.mark.parametrize("kind", [name for name in OPTIMISERS if name not in ("SGD", "SGD with decay")])
+@pytest.mark.parametrize(
+    "kind", [name for name in OPTIMISERS if name not in ("SGD", "SGD with decay")]
+)
 @pytest.mark.parametrize("slow", [False, True])
 def test_a_state_that_was_asked_for_is_the_one_that_is_filled(kind, slow):
     given, usual = fresh(kind), fresh(kind)

@@ -45,7 +45,9 @@ def test_a_differentiable_step_is_the_step_and_has_its_derivative(cls, named):
     x = rl.tensor([0.5, -1.5, 0.2], dtype=rl.float64, requires_grad=True)
     g = rl.tensor([0.3, 0.7, -0.4], dtype=rl.float64, requires_grad=True)
     lr = rl.tensor(0.1, dtype=rl.float64, requires_grad=True)
-    assert rl.autograd.gradcheck(lambda x, g, lr: after_steps(cls, named, x, g, lr), (x, g, lr), atol=1e-6)
+    assert rl.autograd.gradcheck(
+        lambda x, g, lr: after_steps(cls, named, x, g, lr), (x, g, lr), atol=1e-6
+    )
     plain = x.detach().clone().requires_grad_()
     optimiser = cls([plain], lr=0.1, **named)
     for k in range(3):
@@ -153,11 +155,27 @@ def test_capturable_is_for_cuda(cls):
 def test_options_have_pytorch_s_names_and_defaults():
     p = [rl.ones(2, requires_grad=True)]
     assert set(optim.Adam(p).defaults) == {
-        *("lr", "betas", "eps", "weight_decay", "amsgrad", "maximize", "foreach", "capturable", "differentiable"),
+        *(
+            "lr",
+            "betas",
+            "eps",
+            "weight_decay",
+            "amsgrad",
+            "maximize",
+            "foreach",
+            "capturable",
+            "differentiable",
+        ),
         *("fused", "decoupled_weight_decay"),
     }
-    assert optim.AdamW(p).defaults["decoupled_weight_decay"] and not optim.Adam(p).defaults["decoupled_weight_decay"]
-    assert optim.ASGD(p).defaults["capturable"] is False and optim.Rprop(p).defaults["differentiable"] is False
+    assert (
+        optim.AdamW(p).defaults["decoupled_weight_decay"]
+        and not optim.Adam(p).defaults["decoupled_weight_decay"]
+    )
+    assert (
+        optim.ASGD(p).defaults["capturable"] is False
+        and optim.Rprop(p).defaults["differentiable"] is False
+    )
     one, two = (rl.ones(2, requires_grad=True) for _ in range(2))
     one.grad = two.grad = rl.tensor([1.0, -2])
     optim.Adam([one], weight_decay=0.1, decoupled_weight_decay=True).step()
@@ -183,10 +201,37 @@ def stepped(cls, shape, **named):
     ("shape", "named", "expected"),
     [
         ((5,), {}, [0.27693, 0.91536, -0.54135, -0.77183, 0.72796]),
-        ((3, 4), {}, [0.27133, 0.9155, -0.5446, -0.77208, 0.72745, 0.57587, -0.87297, -0.37739, 0.97813, 0.08451]),
-        ((5,), {"weight_decay": 0.1, "maximize": True}, [0.31322, 0.9005, -0.51674, -0.77139, 0.72779]),
-        ((3, 4), {"lr": 0.5, "d": 2.0, "eps": (1e-6, 1e-2)}, [-1.07957, 1.38555, -1.3014, -0.6292, 0.75655, 0.1424]),
-        ((2, 3, 2), {"beta2_decay": -0.5}, [0.27522, 0.91467, -0.54193, -0.77109, 0.73007, 0.57289, -0.87481]),
+        (
+            (3, 4),
+            {},
+            [
+                0.27133,
+                0.9155,
+                -0.5446,
+                -0.77208,
+                0.72745,
+                0.57587,
+                -0.87297,
+                -0.37739,
+                0.97813,
+                0.08451,
+            ],
+        ),
+        (
+            (5,),
+            {"weight_decay": 0.1, "maximize": True},
+            [0.31322, 0.9005, -0.51674, -0.77139, 0.72779],
+        ),
+        (
+            (3, 4),
+            {"lr": 0.5, "d": 2.0, "eps": (1e-6, 1e-2)},
+            [-1.07957, 1.38555, -1.3014, -0.6292, 0.75655, 0.1424],
+        ),
+        (
+            (2, 3, 2),
+            {"beta2_decay": -0.5},
+            [0.27522, 0.91467, -0.54193, -0.77109, 0.73007, 0.57289, -0.87481],
+        ),
     ],
 )
 def test_adafactor(shape, named, expected):
@@ -199,9 +244,21 @@ def test_adafactor(shape, named, expected):
 @pytest.mark.parametrize(
     ("shape", "named", "expected"),
     [
-        ((3, 4), {"lr": 0.1, "momentum": 0.5, "weight_decay": 0.0}, [0.13, 0.95, -0.6, -0.74, 0.7, 0.66, -0.76, -0.54]),
-        ((4, 3), {"lr": 0.1, "momentum": 0.5, "weight_decay": 0.0}, [0.1, 0.97, -0.48, -0.62, 0.71, 0.42, -0.9, -0.58]),
-        ((4, 3), {"nesterov": False, "adjust_lr_fn": "match_rms_adamw"}, [0.29, 0.91, -0.53, -0.77, 0.73, 0.58]),
+        (
+            (3, 4),
+            {"lr": 0.1, "momentum": 0.5, "weight_decay": 0.0},
+            [0.13, 0.95, -0.6, -0.74, 0.7, 0.66, -0.76, -0.54],
+        ),
+        (
+            (4, 3),
+            {"lr": 0.1, "momentum": 0.5, "weight_decay": 0.0},
+            [0.1, 0.97, -0.48, -0.62, 0.71, 0.42, -0.9, -0.58],
+        ),
+        (
+            (4, 3),
+            {"nesterov": False, "adjust_lr_fn": "match_rms_adamw"},
+            [0.29, 0.91, -0.53, -0.77, 0.73, 0.58],
+        ),
     ],
 )
 def test_muon(shape, named, expected):
@@ -245,8 +302,18 @@ def small_model():
             [0.16338, 0.21692],
             3,
         ),
-        ({"avg_fn": swa_utils.get_ema_avg_fn(0.9)}, [0.51864, 1.59582, -0.92986, -1.3562], [0.16338, 0.21692], 3),
-        ({"avg_fn": swa_utils.get_swa_avg_fn()}, [0.70186, 2.15958, -1.25836, -1.83532], [0.16338, 0.21692], 3),
+        (
+            {"avg_fn": swa_utils.get_ema_avg_fn(0.9)},
+            [0.51864, 1.59582, -0.92986, -1.3562],
+            [0.16338, 0.21692],
+            3,
+        ),
+        (
+            {"avg_fn": swa_utils.get_swa_avg_fn()},
+            [0.70186, 2.15958, -1.25836, -1.83532],
+            [0.16338, 0.21692],
+            3,
+        ),
     ],
 )
 def test_averaged_models(named, weight, mean, batches):
@@ -276,8 +343,27 @@ def test_update_bn():
 @pytest.mark.parametrize(
     ("named", "expected"),
     [
-        ({}, [1.0, 0.976752, 0.909283, 0.804198, 0.671783, 0.525, 0.378217, 0.245802, 0.140717, 0.073248, 0.05, 0.05]),
-        ({"anneal_epochs": 3, "anneal_strategy": "linear"}, [1.0, 0.683333, 0.366667, 0.05, 0.05, 0.05]),
+        (
+            {},
+            [
+                1.0,
+                0.976752,
+                0.909283,
+                0.804198,
+                0.671783,
+                0.525,
+                0.378217,
+                0.245802,
+                0.140717,
+                0.073248,
+                0.05,
+                0.05,
+            ],
+        ),
+        (
+            {"anneal_epochs": 3, "anneal_strategy": "linear"},
+            [1.0, 0.683333, 0.366667, 0.05, 0.05, 0.05],
+        ),
         ({"anneal_epochs": 0}, [0.05, 0.05, 0.05]),
     ],
 )

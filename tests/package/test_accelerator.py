@@ -5,7 +5,9 @@ import rushlight as rl
 
 def test_the_accelerator_is_a_gpu_or_none():
     found = rl.accelerator.current_accelerator()
-    assert rl.accelerator.is_available() == (found is not None) == bool(rl.accelerator.device_count())
+    assert (
+        rl.accelerator.is_available() == (found is not None) == bool(rl.accelerator.device_count())
+    )
     device = found.type if rl.accelerator.is_available() else "cpu"
     assert rl.ones(2, device=device).sum() == 2
     assert found is None or found.type in ("cuda", "webgpu")

@@ -59,4 +59,6 @@ def test_inputs_are_cast_and_autocast_is_off():
         out.sum().backward()
     assert a.grad.dtype is rl.bfloat16
     assert rl.amp.is_autocast_available("cpu") and not rl.amp.is_autocast_available("toaster")
-    assert callable(rl.cuda.amp.custom_fwd(lambda ctx: None)) and callable(rl.cuda.amp.custom_bwd()(lambda ctx: None))
+    assert callable(rl.cuda.amp.custom_fwd(lambda ctx: None)) and callable(
+        rl.cuda.amp.custom_bwd()(lambda ctx: None)
+    )

@@ -32,9 +32,15 @@ def test_checks_raise_what_they_say():
 def test_deterministic_switches_are_remembered():
     try:
         rl.use_deterministic_algorithms(True, warn_only=True)
-        assert rl.are_deterministic_algorithms_enabled() and rl.is_deterministic_algorithms_warn_only_enabled()
+        assert (
+            rl.are_deterministic_algorithms_enabled()
+            and rl.is_deterministic_algorithms_warn_only_enabled()
+        )
         rl.set_deterministic_debug_mode("error")
-        assert rl.get_deterministic_debug_mode() == 2 and not rl.is_deterministic_algorithms_warn_only_enabled()
+        assert (
+            rl.get_deterministic_debug_mode() == 2
+            and not rl.is_deterministic_algorithms_warn_only_enabled()
+        )
         with pytest.raises(TypeError):
             rl.use_deterministic_algorithms(1)
         with pytest.raises(RuntimeError):

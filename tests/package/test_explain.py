@@ -107,7 +107,11 @@ def test_a_users_function():
     assert "no kernel of its own" in text
 
 
-SOME = [row for i, row in enumerate(ROWS) if i % 12 == 0 and float32 in row.dtypes and samples_of(row, float32)]
+SOME = [
+    row
+    for i, row in enumerate(ROWS)
+    if i % 12 == 0 and float32 in row.dtypes and samples_of(row, float32)
+]
 
 
 @pytest.mark.parametrize("row", SOME, ids=repr)
@@ -123,4 +127,6 @@ def test_complex_and_libraries(device):
     x = rl.rand(4, 4, device=device, requires_grad=True)
     assert "library" in explained(rl.linalg.inv(x))
     assert "complex64" in explained(rl.complex(x, x) * 2)
-    assert "convolve" in explained(F.conv2d(x[None, None], x[None, None, :2, :2])) or device != "cpu"
+    assert (
+        "convolve" in explained(F.conv2d(x[None, None], x[None, None, :2, :2])) or device != "cpu"
+    )

@@ -28,7 +28,10 @@ def test_numbers_lists_and_tensors() -> None:
     assert listed(f._foreach_lerp(pair(), [rl.zeros(2), rl.zeros(1)], 0.5)) == [[0.5, 2.0], [4.5]]
     assert listed(f._foreach_maximum(pair(), 3.0)) == [[3.0, 4.0], [9.0]]
     assert listed(f._foreach_norm(pair(), 1)) == [5.0, 9.0]
-    assert listed(f._foreach_addcmul(pair(), pair(), pair(), rl.tensor([1.0, 2.0]))) == [[2.0, 20.0], [171.0]]
+    assert listed(f._foreach_addcmul(pair(), pair(), pair(), rl.tensor([1.0, 2.0]))) == [
+        [2.0, 20.0],
+        [171.0],
+    ]
 
 
 def test_in_place() -> None:

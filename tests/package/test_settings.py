@@ -36,8 +36,16 @@ def test_types_that_meet():
     assert rl.result_type(rl.ones(2, dtype=rl.int32), 1.5) is rl.float32
     assert rl.result_type(rl.ones(2, dtype=rl.int32), rl.tensor(1)) is rl.int32
     assert rl.result_type(1, True) is rl.int64
-    casts = {(rl.float64, rl.float32): True, (rl.float32, rl.int64): False, (rl.int64, rl.bool): False}
-    casts |= {(rl.bool, rl.int32): True, (rl.complex64, rl.float64): False, (rl.int8, rl.uint8): True}
+    casts = {
+        (rl.float64, rl.float32): True,
+        (rl.float32, rl.int64): False,
+        (rl.int64, rl.bool): False,
+    }
+    casts |= {
+        (rl.bool, rl.int32): True,
+        (rl.complex64, rl.float64): False,
+        (rl.int8, rl.uint8): True,
+    }
     for (source, target), want in casts.items():
         assert rl.can_cast(source, target) is want
 
@@ -94,7 +102,10 @@ def test_printing():
 
 
 def test_unravel_index():
-    assert [p.tolist() for p in rl.unravel_index(rl.tensor([0, 5, 11]), (3, 4))] == [[0, 1, 2], [0, 1, 3]]
+    assert [p.tolist() for p in rl.unravel_index(rl.tensor([0, 5, 11]), (3, 4))] == [
+        [0, 1, 2],
+        [0, 1, 3],
+    ]
     with pytest.raises(TypeError, match="integers"):
         rl.unravel_index(rl.ones(2), (2,))
     with pytest.raises(ValueError, match="negative"):

@@ -86,7 +86,26 @@ def test_special_values(name, dtype):
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=lambda d: d.name)
 def test_power_of_special_values_is_that_of_c(dtype):
-    numbers = [0.0, -0.0, 1, -1, 0.5, -0.5, 2, -2, 3, -3, 1e30, -1e30, 2.5, -2.5, 1e-30, INF, -INF, NAN]
+    numbers = [
+        0.0,
+        -0.0,
+        1,
+        -1,
+        0.5,
+        -0.5,
+        2,
+        -2,
+        3,
+        -3,
+        1e30,
+        -1e30,
+        2.5,
+        -2.5,
+        1e-30,
+        INF,
+        -INF,
+        NAN,
+    ]
     x, y = (a.ravel().astype(kind_of(dtype)) for a in np.meshgrid(numbers, numbers))
     with np.errstate(all="ignore"):
         want = np.power(x.astype(np.float64), y.astype(np.float64)).astype(kind_of(dtype))

@@ -115,7 +115,9 @@ def test_integer_division_truncates(dtype):
     tops = np.array([7, -7, 7, -7, 5, 0, -6, 6])
     bottoms = np.array([2, 2, -2, -2, 0, 0, 3, -3])
     np.testing.assert_array_equal(run(a / b, tops, bottoms), [3, -3, -3, 3, 0, 0, -2, -2])
-    np.testing.assert_array_equal(run(s.remainder_c(a, b), tops, bottoms), [1, -1, 1, -1, 0, 0, 0, 0])
+    np.testing.assert_array_equal(
+        run(s.remainder_c(a, b), tops, bottoms), [1, -1, 1, -1, 0, 0, 0, 0]
+    )
     least = np.iinfo(numpy_dtype(dtype)).min
     assert run(a / b, least, -1) == least
 
@@ -192,7 +194,9 @@ def test_fma_rounds_once(dtype):
 )
 def test_philox_known_answers(counter, key, words):
     """The vectors published with Random123 for philox4x32-10."""
-    made = philox(tuple(s.const(c, uint32) for c in counter), tuple(s.const(k, uint32) for k in key))
+    made = philox(
+        tuple(s.const(c, uint32) for c in counter), tuple(s.const(k, uint32) for k in key)
+    )
     assert [int(run(w)) for w in made] == list(words)
 
 
@@ -260,7 +264,9 @@ def test_every_rule_is_tested():
 def test_derivatives_to_second_order(name):
     function, place = FORMULAS[name]
     args = [s.arg(i, float64) for i in range(len(place))]
-    out = s.sin(function(*args) * 1.3)  # the outside makes the incoming gradient depend on the inputs
+    out = s.sin(
+        function(*args) * 1.3
+    )  # the outside makes the incoming gradient depend on the inputs
     one = s.const(1.0, float64)
     firsts = gradients([out], [one], args)
     for i, first in enumerate(firsts):

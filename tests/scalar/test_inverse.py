@@ -42,7 +42,9 @@ def points(name, dtype, largest):
     """Even, near 0, and even in the exponent; with either sign."""
     random = np.random.default_rng(3)
     spread = np.exp(random.uniform(-60, math.log(largest), 8000))
-    x = np.concatenate([random.uniform(0, min(largest, 8), 8000), random.uniform(0, min(largest, 1), 8000), spread])
+    x = np.concatenate(
+        [random.uniform(0, min(largest, 8), 8000), random.uniform(0, min(largest, 1), 8000), spread]
+    )
     x = (1 + x if name == "acosh" else x * random.choice([-1, 1], x.shape)).astype(KIND[dtype])
     return x[np.abs(x) <= largest]
 
@@ -59,7 +61,9 @@ def test_error_is_within_its_bound(name, dtype):
 @pytest.mark.parametrize("dtype", DTYPES, ids=lambda d: d.name)
 def test_angles_of_points(dtype):
     y, x = np.random.default_rng(4).normal(size=(2, 20_000)).astype(KIND[dtype])
-    errors = ulp.errors(ulp.run(formula("atan2", dtype, 2), y, x), np.arctan2(y, x, dtype=np.longdouble))
+    errors = ulp.errors(
+        ulp.run(formula("atan2", dtype, 2), y, x), np.arctan2(y, x, dtype=np.longdouble)
+    )
     assert errors.max() <= inverse.BOUNDS["atan2"][0]
     values = np.array([0.0, -0.0, 1, -1, INF, -INF, NAN, 1e-40, 3e38], KIND[dtype])
     y, x = (a.ravel() for a in np.meshgrid(values, values))
@@ -73,16 +77,22 @@ def test_error_functions_in_float32(name):
     random = np.random.default_rng(5)
     x = random.uniform(-3, 9, 20_000) if name == "erfc" else np.tanh(random.uniform(-8, 8, 20_000))
     x = x.astype(np.float32)
-    errors = ulp.errors(ulp.run(formula(name, float32), x), getattr(special, name)(x.astype(np.float64)))
+    errors = ulp.errors(
+        ulp.run(formula(name, float32), x), getattr(special, name)(x.astype(np.float64))
+    )
     assert errors.max() <= inverse.BOUNDS[name][0], x[errors.argmax()]
 
 
 def test_error_functions_in_float64():
     x = np.linspace(-3, 5, 4001)
     np.testing.assert_allclose(ulp.run(formula("erfc", float64), x), special.erfc(x), rtol=4e-15)
-    assert ulp.run(formula("erfc", float64), np.array([25.0]))[0] == pytest.approx(8.300172571196522e-274, rel=1e-14)
+    assert ulp.run(formula("erfc", float64), np.array([25.0]))[0] == pytest.approx(
+        8.300172571196522e-274, rel=1e-14
+    )
     y = np.tanh(np.linspace(-9, 9, 4001))
-    np.testing.assert_allclose(ulp.run(formula("erfinv", float64), y), special.erfinv(y), rtol=2e-15)
+    np.testing.assert_allclose(
+        ulp.run(formula("erfinv", float64), y), special.erfinv(y), rtol=2e-15
+    )
 
 
 SPECIAL = {
@@ -106,32 +116,49 @@ SPECIAL = {
 def test_special_values(name, dtype):
     for x, want in [*SPECIAL[name], (NAN, NAN)]:
         got = float(ulp.run(formula(name, dtype), np.array([x], KIND[dtype]))[0])
-        same = math.isnan(got) if math.isnan(want) else (got, math.copysign(1, got)) == (want, math.copysign(1, want))
+        same = (
+            math.isnan(got)
+            if math.isnan(want)
+            else (got, math.copysign(1, got)) == (want, math.copysign(1, want))
+        )
         assert same, f"{name}({x}) is {got}, not {want}"
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=lambda d: d.name)
 def test_gamma_functions(dtype):
     """Errors against 1 + the size of the result: near their zeros no more is promised."""
-    x = np.concatenate([np.linspace(0.01, 30, 5001), np.linspace(-7.9, -0.1, 781) + 0.003, [1e3, 1e6]]).astype(
-        KIND[dtype]
-    )
+    x = np.concatenate(
+        [np.linspace(0.01, 30, 5001), np.linspace(-7.9, -0.1, 781) + 0.003, [1e3, 1e6]]
+    ).astype(KIND[dtype])
     for function, truth in ((lgamma, special.gammaln), (digamma, special.digamma)):
         got = ulp.run(lower((function(arg(0, dtype)),))[0], x)
         want = truth(x.astype(np.float64))
-        slope = 1 + np.abs(want) + np.where(x < 0, np.abs(special.polygamma(1, x.astype(np.float64))), 0)
-        assert (np.abs(got - want) / slope).max() <= 12 * np.finfo(KIND[dtype]).eps, function.__name__
+        slope = (
+            1
+            + np.abs(want)
+            + np.where(x < 0, np.abs(special.polygamma(1, x.astype(np.float64))), 0)
+        )
+        assert (np.abs(got - want) / slope).max() <= 12 * np.finfo(KIND[dtype]).eps, (
+            function.__name__
+        )
 
 
 @pytest.mark.parametrize("name", [*FUNCTIONS, "erfc", "erfinv"])
 def test_float32_needs_no_wide_types(name):
     """WebGPU has neither float64 nor int64."""
-    assert {e.dtype for e in topological([formula(name, float32)])} <= {bool_, int32, uint32, float32}
+    assert {e.dtype for e in topological([formula(name, float32)])} <= {
+        bool_,
+        int32,
+        uint32,
+        float32,
+    }
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=lambda d: d.name)
 def test_nextafter_steps_by_one_bit(dtype):
-    values = np.array([0.0, -0.0, 1, -1, 2.5, INF, -INF, NAN, np.finfo(KIND[dtype]).max], KIND[dtype])
+    values = np.array(
+        [0.0, -0.0, 1, -1, 2.5, INF, -INF, NAN, np.finfo(KIND[dtype]).max], KIND[dtype]
+    )
     x, y = (a.ravel() for a in np.meshgrid(values, values))
     got = rushlight.nextafter(rushlight.tensor(x), rushlight.tensor(y)).numpy()
     with np.errstate(all="ignore"):

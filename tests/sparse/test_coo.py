@@ -19,7 +19,9 @@ OF = [3.0, -4.0, 5.0, 6.0, 0.5]
 DENSE = np.zeros((3, 4), np.float32)
 np.add.at(DENSE, tuple(AT), np.array(OF, np.float32))
 RIGHT = np.random.default_rng(3).standard_normal((4, 2)).astype(np.float32)
-OTHER = np.where(np.random.default_rng(4).random((3, 4)) < 0.5, np.float32(1.5), 0).astype(np.float32)
+OTHER = np.where(np.random.default_rng(4).random((3, 4)) < 0.5, np.float32(1.5), 0).astype(
+    np.float32
+)
 
 
 def example(device="cpu", **named):
@@ -40,14 +42,29 @@ def same(got, want, **named):
 
 def test_parts(device):
     x = example(device)
-    assert (x.shape, x.size(), x.size(-1), x.dim(), x.ndim, x.numel(), len(x)) == ((3, 4), (3, 4), 4, 2, 2, 12, 3)
+    assert (x.shape, x.size(), x.size(-1), x.dim(), x.ndim, x.numel(), len(x)) == (
+        (3, 4),
+        (3, 4),
+        4,
+        2,
+        2,
+        12,
+        3,
+    )
     assert (x.sparse_dim(), x.dense_dim(), x._nnz(), x.dtype) == (2, 0, 5, torch.float32)
-    assert x.is_sparse and x.layout is torch.sparse_coo and not x.is_coalesced() and x.device == device
+    assert (
+        x.is_sparse and x.layout is torch.sparse_coo and not x.is_coalesced() and x.device == device
+    )
     assert x._indices().tolist() == AT and x._values().tolist() == OF
     same(x, DENSE)
     whole = x.coalesce()
     assert whole.is_coalesced() and whole.coalesce() is whole
-    assert whole.indices().tolist() == [[0, 1, 1, 2], [2, 0, 2, 3]] and whole.values().tolist() == [9, -4, 5, 0.5]
+    assert whole.indices().tolist() == [[0, 1, 1, 2], [2, 0, 2, 3]] and whole.values().tolist() == [
+        9,
+        -4,
+        5,
+        0.5,
+    ]
     assert whole.indices().dtype is torch.int64
 
 
@@ -72,7 +89,9 @@ def test_from_dense(device):
     assert on(device, np.zeros((2, 3), np.float32)).to_sparse()._nnz() == 0
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.int32, torch.int64, torch.bool, torch.complex64])
+@pytest.mark.parametrize(
+    "dtype", [torch.float64, torch.int32, torch.int64, torch.bool, torch.complex64]
+)
 def test_types(dtype):
     x = example().to(dtype)
     assert x.dtype is dtype and x._indices().dtype is torch.int64
@@ -86,9 +105,17 @@ def test_types(dtype):
 def test_sizes_are_found_and_zeros_need_none():
     assert torch.sparse_coo_tensor(AT, OF).shape == (3, 4)
     assert torch.sparse_coo_tensor([[0, 4]], [[1.0, 2.0], [3.0, 4.0]]).shape == (5, 2)
-    for none in (torch.sparse_coo_tensor((2, 3)), torch.sparse_coo_tensor(size=(2, 3), dtype=torch.float32)):
-        assert none._nnz() == 0 and none.is_coalesced() and none.to_dense().tolist() == [[0] * 3] * 2
-    assert torch.sparse_coo_tensor(torch.zeros(2, 0), torch.zeros(0), (2, 3)).coalesce().sum().item() == 0
+    for none in (
+        torch.sparse_coo_tensor((2, 3)),
+        torch.sparse_coo_tensor(size=(2, 3), dtype=torch.float32),
+    ):
+        assert (
+            none._nnz() == 0 and none.is_coalesced() and none.to_dense().tolist() == [[0] * 3] * 2
+        )
+    assert (
+        torch.sparse_coo_tensor(torch.zeros(2, 0), torch.zeros(0), (2, 3)).coalesce().sum().item()
+        == 0
+    )
     assert torch.sparse_coo_tensor(AT, OF, (3, 4), dtype=torch.float64).dtype is torch.float64
 
 
@@ -129,7 +156,13 @@ def test_uncoalesced_has_no_indices():
 def test_products(device):
     x, right = example(device), on(device, RIGHT)
     want = DENSE @ RIGHT
-    for got in (torch.sparse.mm(x, right), torch.spmm(x, right), torch.mm(x, right), torch.matmul(x, right), x @ right):
+    for got in (
+        torch.sparse.mm(x, right),
+        torch.spmm(x, right),
+        torch.mm(x, right),
+        torch.matmul(x, right),
+        x @ right,
+    ):
         assert not got.is_sparse
         same(got, want)
     same(x.mm(right), want)
@@ -141,7 +174,10 @@ def test_products(device):
     base = on(device, np.ones((3, 2), np.float32))
     same(torch.sparse.addmm(base, x, right, beta=2, alpha=3), 2 + 3 * want)
     same(torch.addmm(base, x, right), 1 + want)
-    same(nn.functional.linear(x, right.t(), on(device, np.float32([1, 2]))), want + np.float32([1, 2]))
+    same(
+        nn.functional.linear(x, right.t(), on(device, np.float32([1, 2]))),
+        want + np.float32([1, 2]),
+    )
 
 
 def test_sparse_times_sparse(device):
@@ -167,10 +203,18 @@ def test_products_that_do_not_fit():
 
 def test_sums_and_differences(device):
     x, y, dense = example(device), on(device, OTHER).to_sparse(), on(device, OTHER)
-    for got, want in ((x + y, DENSE + OTHER), (x - y, DENSE - OTHER), (torch.add(x, y, alpha=2), DENSE + 2 * OTHER)):
+    for got, want in (
+        (x + y, DENSE + OTHER),
+        (x - y, DENSE - OTHER),
+        (torch.add(x, y, alpha=2), DENSE + 2 * OTHER),
+    ):
         assert got.is_sparse and got.is_coalesced()
         same(got, want)
-    for got, want in ((dense + x, OTHER + DENSE), (x + dense, OTHER + DENSE), (dense - x, OTHER - DENSE)):
+    for got, want in (
+        (dense + x, OTHER + DENSE),
+        (x + dense, OTHER + DENSE),
+        (dense - x, OTHER - DENSE),
+    ):
         assert not got.is_sparse
         same(got, want)
     same(torch.add(dense, x), OTHER + DENSE)
@@ -181,7 +225,15 @@ def test_sums_and_differences(device):
 
 def test_scaling(device):
     x, dense = example(device), on(device, OTHER)
-    for got in (x * 2, 2 * x, x.mul(2), torch.mul(x, 2), x / 0.5, torch.div(x, 0.5), x * on(device, np.float32(2))):
+    for got in (
+        x * 2,
+        2 * x,
+        x.mul(2),
+        torch.mul(x, 2),
+        x / 0.5,
+        torch.div(x, 0.5),
+        x * on(device, np.float32(2)),
+    ):
         assert got.is_sparse and got._nnz() == 5
         same(got, 2 * DENSE)
     same(-x, -DENSE)
@@ -197,7 +249,9 @@ def test_scaling(device):
         x / dense
 
 
-@pytest.mark.parametrize("name", ["abs", "sin", "tanh", "relu", "sign", "expm1", "floor", "square", "asinh"])
+@pytest.mark.parametrize(
+    "name", ["abs", "sin", "tanh", "relu", "sign", "expm1", "floor", "square", "asinh"]
+)
 def test_functions_that_keep_zeros(name):
     want = getattr(torch.tensor(DENSE), name)()
     for got in (getattr(example(), name)(), getattr(torch, name)(example())):
@@ -206,17 +260,30 @@ def test_functions_that_keep_zeros(name):
     same(abs(example()) ** 2, DENSE**2)
 
 
-@pytest.mark.parametrize("name", ["exp", "cos", "softmax", "sort", "reshape", "gelu", "layer_norm", "eq", "cumsum"])
+@pytest.mark.parametrize(
+    "name", ["exp", "cos", "softmax", "sort", "reshape", "gelu", "layer_norm", "eq", "cumsum"]
+)
 def test_dense_ops_refuse(name):
     function = getattr(torch, name, None) or getattr(nn.functional, name)
-    args = {"reshape": (12,), "softmax": (1,), "layer_norm": ((4,),), "eq": (1,), "cumsum": (0,)}.get(name, ())
+    args = {
+        "reshape": (12,),
+        "softmax": (1,),
+        "layer_norm": ((4,),),
+        "eq": (1,),
+        "cumsum": (0,),
+    }.get(name, ())
     with pytest.raises(NotImplementedError, match="to_dense"):
         function(example(), *args)
 
 
 @pytest.mark.parametrize(
     "write",
-    [lambda x, y: x.copy_(y), lambda x, y: torch.add(x, x, out=y), lambda x, y: y.add_(x), lambda x, y: x.mul_(y)],
+    [
+        lambda x, y: x.copy_(y),
+        lambda x, y: torch.add(x, x, out=y),
+        lambda x, y: y.add_(x),
+        lambda x, y: x.mul_(y),
+    ],
 )
 def test_writes_refuse(write):
     with pytest.raises((LayoutError, TypeError)):
@@ -355,7 +422,11 @@ def test_nothing_passes_a_gradient_of_zero():
     base, none = torch.tensor([-0.0, 1.0]).requires_grad_(), torch.ones(2).requires_grad_()
     out = base.scatter_add(0, torch.zeros(0, dtype=torch.int64), none)
     out.backward(torch.tensor([2.0, 3.0]))
-    assert str(out.tolist()) == "[-0.0, 1.0]" and base.grad.tolist() == [2, 3] and none.grad.tolist() == [0, 0]
+    assert (
+        str(out.tolist()) == "[-0.0, 1.0]"
+        and base.grad.tolist() == [2, 3]
+        and none.grad.tolist() == [0, 0]
+    )
 
 
 def test_every_function_passes_the_gradient():
@@ -390,7 +461,9 @@ def test_every_function_passes_the_gradient():
         for moved in (ahead, behind):
             moved.requires_grad_()
             change.append((torch.autograd.grad(total(moved), moved)[0] * near).sum().item())
-        assert (change[0] - change[1]) / 2 == pytest.approx((second * near).sum().item(), rel=1e-4, abs=1e-18)
+        assert (change[0] - change[1]) / 2 == pytest.approx(
+            (second * near).sum().item(), rel=1e-4, abs=1e-18
+        )
 
 
 def test_grad_of_a_sparse_input():
@@ -449,7 +522,11 @@ def test_copies():
     torch.save({"adj": x.coalesce().detach()}, file)
     file.seek(0)
     loaded = torch.load(file, map_location="reference")["adj"]
-    assert loaded.is_coalesced() and loaded.device == "reference" and loaded._indices().device == "reference"
+    assert (
+        loaded.is_coalesced()
+        and loaded.device == "reference"
+        and loaded._indices().device == "reference"
+    )
     same(loaded, DENSE)
     assert x.double().dtype is torch.float64 and x.to("cpu") is x and x.cpu() is x
 
@@ -497,7 +574,9 @@ def test_a_graph_network_learns(device):
     features = on(device, np.eye(4, dtype=np.float32))
     for way in (lambda a, h: torch.spmm(a, h), lambda a, h: a.to_dense() @ h):
         edges = torch.tensor([[0, 1, 1, 2, 2, 3], [1, 0, 2, 1, 3, 2]], device=device)
-        adjacent = torch.sparse_coo_tensor(edges, torch.ones(6, device=device) / 2, (4, 4)).coalesce()
+        adjacent = torch.sparse_coo_tensor(
+            edges, torch.ones(6, device=device) / 2, (4, 4)
+        ).coalesce()
         first = on(device, np.linspace(-1, 1, 12, dtype=np.float32).reshape(4, 3)).requires_grad_()
         second = on(device, np.linspace(-1, 1, 6, dtype=np.float32).reshape(3, 2)).requires_grad_()
         target = torch.tensor([0, 0, 1, 1], device=device)

@@ -25,10 +25,19 @@ def parts(c):
 def test_parts_and_questions(dense):
     c = dense.to_sparse_csr()
     assert parts(c) == ([0, 1, 3, 3], [1, 0, 2], [1, 2, 3])
-    assert c.layout is rl.sparse_csr and c.is_sparse_csr and not c.is_sparse and not dense.is_sparse_csr
-    assert c.shape == (3, 3) and c._nnz() == 3 and c.dtype is rl.float32 and c.device == dense.device
+    assert (
+        c.layout is rl.sparse_csr
+        and c.is_sparse_csr
+        and not c.is_sparse
+        and not dense.is_sparse_csr
+    )
+    assert (
+        c.shape == (3, 3) and c._nnz() == 3 and c.dtype is rl.float32 and c.device == dense.device
+    )
     assert rl.equal(c.to_dense(), dense) and rl.equal(c.to_sparse().to_dense(), dense)
-    assert c.to_sparse_coo().layout is rl.sparse_coo and parts(c.to_sparse().to_sparse_csr()) == parts(c)
+    assert c.to_sparse_coo().layout is rl.sparse_coo and parts(
+        c.to_sparse().to_sparse_csr()
+    ) == parts(c)
     assert parts(dense.to_sparse(layout=rl.sparse_csr)) == parts(c) and c.to_sparse_csr() is c
     assert parts(rl.zeros(2, 2).to_sparse_csr()) == ([0, 0, 0], [], [])
 
@@ -44,7 +53,9 @@ def test_made_of_parts():
     c = rl.sparse_csr_tensor([0, 1, 3, 3], [1, 0, 2], [1.0, 2, 3], (3, 3))
     assert c.to_dense().tolist() == DENSE
     assert rl.sparse_csr_tensor([0, 1, 3, 3], [1, 0, 2], [1.0, 2, 3]).shape == (3, 3)
-    small = rl.sparse_csr_tensor(rl.tensor([0, 1], dtype=rl.int32), rl.tensor([0], dtype=rl.int32), rl.tensor([1.0]))
+    small = rl.sparse_csr_tensor(
+        rl.tensor([0, 1], dtype=rl.int32), rl.tensor([0], dtype=rl.int32), rl.tensor([1.0])
+    )
     assert (
         small.crow_indices().dtype is small.col_indices().dtype is rl.int32
         and (small * 2).crow_indices().dtype is rl.int32
@@ -73,9 +84,19 @@ def test_bad_parts(given, says):
 
 def test_products(dense):
     c, b = dense.to_sparse_csr(), rl.arange(6.0, device=dense.device).reshape(3, 2)
-    for got in (c @ b, c.matmul(b), c.mm(b), rl.mm(c, b), rl.matmul(c, b), rl.sparse.mm(c, b), rl.spmm(c, b)):
+    for got in (
+        c @ b,
+        c.matmul(b),
+        c.mm(b),
+        rl.mm(c, b),
+        rl.matmul(c, b),
+        rl.sparse.mm(c, b),
+        rl.spmm(c, b),
+    ):
         assert got.tolist() == (dense @ b).tolist() and got.layout is rl.strided
-    assert (c @ b[:, 1]).tolist() == (dense @ b[:, 1]).tolist() and (b.T @ c).tolist() == (b.T @ dense).tolist()
+    assert (c @ b[:, 1]).tolist() == (dense @ b[:, 1]).tolist() and (b.T @ c).tolist() == (
+        b.T @ dense
+    ).tolist()
     for both in (c @ c, rl.sparse.mm(c, c)):
         assert both.layout is rl.sparse_csr and parts(both) == ([0, 2, 3, 3], [0, 2, 1], [2, 3, 2])
     assert rl.addmm(b, c, b, beta=2).tolist() == rl.addmm(b, dense, b, beta=2).tolist()
@@ -133,7 +154,11 @@ def test_samples_of_a_product():
     assert parts(got) == ([0, 1, 3, 3], [1, 0, 2], [3, 4, 5])
     got.values().sum().backward()
     assert a.grad.tolist() == [[1, 1], [2, 2], [0, 0]]
-    assert rl.sparse.sampled_addmm(c, a, rl.ones(2, 3), beta=2, alpha=0.5).values().tolist() == [3, 5, 7]
+    assert rl.sparse.sampled_addmm(c, a, rl.ones(2, 3), beta=2, alpha=0.5).values().tolist() == [
+        3,
+        5,
+        7,
+    ]
     with pytest.raises(RuntimeError, match="do not make"):
         rl.sparse.sampled_addmm(c, a, rl.ones(3, 3))
 
@@ -146,7 +171,12 @@ def test_copies():
 
 def test_what_is_refused():
     c = rl.tensor(DENSE).to_sparse_csr()
-    for refused in (c.indices, c.coalesce, lambda: rl.ones(2, 2, 2).to_sparse_csr(), lambda: rl.ones(2).crow_indices()):
+    for refused in (
+        c.indices,
+        c.coalesce,
+        lambda: rl.ones(2, 2, 2).to_sparse_csr(),
+        lambda: rl.ones(2).crow_indices(),
+    ):
         with pytest.raises(RuntimeError):
             refused()
     with pytest.raises(RuntimeError, match="sparse"):

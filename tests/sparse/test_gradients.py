@@ -40,7 +40,10 @@ def test_the_gradient_is_sparse(device: str) -> None:
 def test_calls_add_up_in_one_pass() -> None:
     layer = embedding()
     (layer(X) + layer(rl.tensor([[0, 1], [1, 1]]))).sum().backward()
-    assert rows(layer.weight.grad) == ([0, 1, 3, 5], [[1.0, 1.0], [4.0, 4.0], [2.0, 2.0], [1.0, 1.0]])
+    assert rows(layer.weight.grad) == (
+        [0, 1, 3, 5],
+        [[1.0, 1.0], [4.0, 4.0], [2.0, 2.0], [1.0, 1.0]],
+    )
 
 
 def test_dense_and_sparse_meet() -> None:
@@ -61,7 +64,10 @@ def test_dense_and_sparse_meet() -> None:
 def test_padding_and_bags() -> None:
     layer = embedding(padding_idx=3)
     layer(X).sum().backward()
-    assert layer.weight.grad._nnz() == 2 and rows(layer.weight.grad) == ([1, 5], [[1.0, 1.0], [1.0, 1.0]])
+    assert layer.weight.grad._nnz() == 2 and rows(layer.weight.grad) == (
+        [1, 5],
+        [[1.0, 1.0], [1.0, 1.0]],
+    )
     bag = nn.EmbeddingBag(6, 2, mode="mean", sparse=True, _weight=table())
     bag(X).pow(2).sum().backward()
     assert rows(bag.weight.grad) == ([1, 3, 5], [[4.0, 5.0], [12.0, 14.0], [8.0, 9.0]])
@@ -84,7 +90,9 @@ def test_whoever_else_asks_gets_the_dense_one() -> None:
     assert not w.grad.is_sparse and w.grad[:, 0].tolist() == [0.0, 1.0, 0.0, 2.0, 0.0, 1.0]
     g = rl.func.grad(lambda w: (F.embedding(X, w, sparse=True) ** 2).sum())(table())
     assert g[1].tolist() == [4.0, 6.0]
-    per = rl.vmap(rl.func.grad(lambda w, x: F.embedding(x, w, sparse=True).sum()), (None, 0))(table(), X)
+    per = rl.vmap(rl.func.grad(lambda w, x: F.embedding(x, w, sparse=True).sum()), (None, 0))(
+        table(), X
+    )
     assert per[:, :, 0].tolist() == [[0.0, 1.0, 0.0, 1.0, 0.0, 0.0], [0.0, 0.0, 0.0, 1.0, 0.0, 1.0]]
 
 
@@ -126,12 +134,26 @@ STEPS = [
     (
         optim.SparseAdam,
         {"lr": 0.1},
-        [[0.0, 1.0], [1.70904, 2.70911], [3.92559, 4.92559], [5.81419, 6.81419], [8.0, 9.0], [9.81418, 10.81417]],
+        [
+            [0.0, 1.0],
+            [1.70904, 2.70911],
+            [3.92559, 4.92559],
+            [5.81419, 6.81419],
+            [8.0, 9.0],
+            [9.81418, 10.81417],
+        ],
     ),
     (
         optim.SparseAdam,
         {"lr": 0.1, "betas": (0.5, 0.9), "eps": 1e-3, "maximize": True},
-        [[0.0, 1.0], [2.29583, 3.29551], [4.09188, 5.09188], [6.20258, 7.20255], [8.0, 9.0], [10.20248, 11.20247]],
+        [
+            [0.0, 1.0],
+            [2.29583, 3.29551],
+            [4.09188, 5.09188],
+            [6.20258, 7.20255],
+            [8.0, 9.0],
+            [10.20248, 11.20247],
+        ],
     ),
     (
         optim.SGD,
@@ -146,7 +168,14 @@ STEPS = [
     (
         optim.Adagrad,
         {"lr": 0.1},
-        [[0.0, 1.0], [1.77264, 2.77164], [3.9, 4.9], [5.82989, 6.8298], [8.0, 9.0], [9.82965, 10.82961]],
+        [
+            [0.0, 1.0],
+            [1.77264, 2.77164],
+            [3.9, 4.9],
+            [5.82989, 6.8298],
+            [8.0, 9.0],
+            [9.82965, 10.82961],
+        ],
     ),
 ]
 
@@ -164,7 +193,10 @@ def test_steps(kind: Any, options: Any, expected: Any, device: str) -> None:
 
 def test_states_go_on() -> None:
     one, two = embedding(), embedding()
-    first, second = optim.SparseAdam(one.parameters(), lr=0.1), optim.SparseAdam(two.parameters(), lr=0.1)
+    first, second = (
+        optim.SparseAdam(one.parameters(), lr=0.1),
+        optim.SparseAdam(two.parameters(), lr=0.1),
+    )
     for turn in range(4):
         for layer, optimizer in ((one, first), (two, second)):
             optimizer.zero_grad()

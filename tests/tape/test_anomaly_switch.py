@@ -6,8 +6,8 @@ import pytest
 
 import rushlight as rl
 from rushlight.autograd import detect_anomaly, set_detect_anomaly
-from rushlight.tape import arming
-from rushlight.tape.blame import Mode
+from rushlight.tape.anomaly import arming
+from rushlight.tape.anomaly.blame import Mode
 
 
 @pytest.mark.parametrize("at", [1, 2])

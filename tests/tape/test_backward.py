@@ -446,7 +446,9 @@ def test_a_handle_that_starts_late_in_its_storage(make):
         assert y.neg().tolist() == [-4.0, -5.0]
 
 
-@pytest.mark.parametrize("use", [lambda h: h * h, lambda h: h.exp() * h, lambda h: h @ h, lambda h: h**3])
+@pytest.mark.parametrize(
+    "use", [lambda h: h * h, lambda h: h.exp() * h, lambda h: h @ h, lambda h: h**3]
+)
 def test_what_is_detached_in_place_keeps_its_part_in_what_was_recorded(use, device):
     """Its users saved the handle; their second derivatives still go through what made it."""
 

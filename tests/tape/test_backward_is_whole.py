@@ -108,10 +108,17 @@ def test_memory_that_ends_in_a_pass_of_sparse_gradients(failing):
         return dense, sparse, rl.randn(6, 2).requires_grad_()
 
     def act(tables: Any) -> None:
-        sum(F.embedding(rl.tensor([4, 1, 4]), t, sparse=True).square().sum() for t in tables).backward()
+        sum(
+            F.embedding(rl.tensor([4, 1, 4]), t, sparse=True).square().sum() for t in tables
+        ).backward()
 
     def look(tables: Any) -> Any:
-        return bits(*[None if t.grad is None else t.grad.to_dense() if t.grad.is_sparse else t.grad for t in tables])
+        return bits(
+            *[
+                None if t.grad is None else t.grad.to_dense() if t.grad.is_sparse else t.grad
+                for t in tables
+            ]
+        )
 
     assert fail_at_every_allocation(failing, make, act, look)
 
@@ -130,7 +137,9 @@ def test_gradients_that_are_kept_are_as_before_too(failing, passes):
     def look(made: Any) -> Any:
         return bits(made[0].grad, made[1].grad)
 
-    assert fail_at_every_allocation(failing, make, lambda made: made[2].backward(retain_graph=True), look)
+    assert fail_at_every_allocation(
+        failing, make, lambda made: made[2].backward(retain_graph=True), look
+    )
 
 
 @pytest.mark.parametrize("passes", [0, 1])
@@ -203,7 +212,9 @@ def test_a_gradient_that_a_hook_takes_away_is_given_anew():
 
 def test_ctrl_c_in_a_pass_changes_no_gradient(failing):
     failing.error = KeyboardInterrupt
-    made = fail_at_every_allocation(failing, lambda: started(passes=1), one_pass, gradients, error=KeyboardInterrupt)
+    made = fail_at_every_allocation(
+        failing, lambda: started(passes=1), one_pass, gradients, error=KeyboardInterrupt
+    )
     assert made > 10
 
 

@@ -5,7 +5,7 @@ import pytest
 import rushlight as rl
 from rushlight.nn import functional as F
 from rushlight.ops.registry import REGISTRY
-from rushlight.ops.shortcuts import ONE, SEVERAL, TWO
+from rushlight.ops.surface.shortcuts import ONE, SEVERAL, TWO
 from rushlight.utils.checkpoint import checkpoint
 
 
@@ -38,7 +38,9 @@ CALLS = {
     "topk": lambda x: x.topk(2, 0)[0],
     "scatter": lambda x: x.scatter(1, _whole(x, [[0, 0], [3, 1]]), x * 2),
     "scatter a number": lambda x: x.scatter(1, _whole(x, [[0, 0], [3, 1]]), 1.5),
-    "scatter_reduce": lambda x: x.scatter_reduce(0, _whole(x, [[0, 2, 1, 1]] * 3), x * x, "amax", include_self=False),
+    "scatter_reduce": lambda x: x.scatter_reduce(
+        0, _whole(x, [[0, 2, 1, 1]] * 3), x * x, "amax", include_self=False
+    ),
     "index_add": lambda x: x.index_add(0, _whole(x, [1, 1, 0]), x, alpha=2),
     "index_copy": lambda x: x.index_copy(0, _whole(x, [1, 1, 0]), x * 3),
     "index_fill": lambda x: x.index_fill(0, _whole(x, [-1, 0]), 2.0),
@@ -134,7 +136,9 @@ def test_autocast_is_not_bypassed():
 def test_inside_a_checkpoint():
     for _ in range(2):
         x = made(3, 4).requires_grad_(True)
-        checkpoint(lambda v: rl.softmax(v.t().reshape(3, 4), 1).std(1).sum(), x, use_reentrant=False).backward()
+        checkpoint(
+            lambda v: rl.softmax(v.t().reshape(3, 4), 1).std(1).sum(), x, use_reentrant=False
+        ).backward()
         again = made(3, 4).requires_grad_(True)
         rl.softmax(again.t().reshape(3, 4), 1).std(1).sum().backward()
         assert rl.equal(x.grad, again.grad)
@@ -147,7 +151,9 @@ def test_every_listed_name_is_public():
 
 def test_a_choice_by_what_is_recorded_is_not_learned():
     x = rl.randn(7, 7, dtype=rl.float64)
-    rl.norm(x, "nuc")  # without a record the singular values alone are computed, which has no derivative
+    rl.norm(
+        x, "nuc"
+    )  # without a record the singular values alone are computed, which has no derivative
     x.requires_grad_()
     rl.norm(x, "nuc").backward()
     u, _, vh = rl.linalg.svd(x.detach())

@@ -1,15 +1,15 @@
 """Derivatives that are run again without their Python give the rule's own bits. See Note [Derived programs]."""
 
-from __future__ import annotations
+from __future__ import annotations  # noqa: I001
 
 import pytest
 
 import rushlight as rl
 from rushlight.core.dtypes import float32
 from rushlight.nn import functional as F
-from rushlight.ops import losses
+from rushlight.ops.nn import cross_entropy
 from rushlight.ops.family.rowwise import call_rows
-from rushlight.tape import derived
+from rushlight.tape.program import derived
 from tests.catalog.rows import ROWS
 from tests.catalog.run import call, samples_of
 
@@ -30,7 +30,9 @@ def gradients(row, sample, device):
     return [None if g is None else g.detach().cpu().numpy().tobytes() for g in found]
 
 
-DIFFERENTIABLE = [row for row in ROWS if float32 in row.dtypes and not row.random and samples_of(row, float32)]
+DIFFERENTIABLE = [
+    row for row in ROWS if float32 in row.dtypes and not row.random and samples_of(row, float32)
+]
 
 
 @pytest.mark.parametrize("row", DIFFERENTIABLE, ids=repr)
@@ -102,7 +104,9 @@ def test_second_derivatives_after_programs():
     (g,) = rl.autograd.grad((x @ x @ x).sum(), x, create_graph=True)
     assert g.requires_grad
     (h,) = rl.autograd.grad(g.sum(), x)
-    assert rl.autograd.gradgradcheck(lambda v: (v @ v @ v).sum(), x.detach().double().requires_grad_())
+    assert rl.autograd.gradgradcheck(
+        lambda v: (v @ v @ v).sum(), x.detach().double().requires_grad_()
+    )
     assert h.shape == x.shape
 
 
@@ -115,7 +119,9 @@ def test_in_a_checkpoint_and_a_budget_after_programs():
     x = rl.rand(64, 64)
     for _ in range(4):
         (want,) = rl.autograd.grad((step(step(x)) * x).sum(), w)
-    (kept,) = rl.autograd.grad((rl.utils.checkpoint.checkpoint(lambda v: step(step(v)), x) * x).sum(), w)
+    (kept,) = rl.autograd.grad(
+        (rl.utils.checkpoint.checkpoint(lambda v: step(step(v)), x) * x).sum(), w
+    )
     assert kept.numpy().tobytes() == want.numpy().tobytes()
     with rl.memory.budget(rl.memory.allocated() + (1 << 20)):
         (kept,) = rl.autograd.grad((step(step(x)) * x).sum(), w)
@@ -138,7 +144,10 @@ def _several(x):
     """Calls along rows with several results."""
     return {
         "loss and level": lambda: call_rows(
-            losses._cross_entropy(-100), (x, rl.zeros(5, 1, dtype=rl.int64, device=x.device)), 1, False
+            cross_entropy._cross_entropy(-100),
+            (x, rl.zeros(5, 1, dtype=rl.int64, device=x.device)),
+            1,
+            False,
         ),
         "var_mean": lambda: rl.var_mean(x, 1),
         "aminmax": lambda: tuple(rl.aminmax(x, dim=1)),

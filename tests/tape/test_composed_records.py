@@ -5,10 +5,10 @@ import gc
 import pytest
 
 import rushlight as rl
-from rushlight.devices.registry import pool_of
+from rushlight.devices.shared.registry import pool_of
 from rushlight.nn import functional as F
-from rushlight.tape import composed
-from rushlight.tape.shortcut import shortcut
+from rushlight.tape.program import composed
+from rushlight.tape.program.shortcut import shortcut
 from rushlight.utils.checkpoint import checkpoint
 
 CALLS = {
@@ -17,7 +17,9 @@ CALLS = {
     "normalize": lambda x: F.normalize(x, dim=1),
     "mse_loss": lambda x: F.mse_loss(x, x * x),
     "cosine_similarity": lambda x: F.cosine_similarity(x, x * 2 + 1),
-    "cross_entropy": lambda x: F.cross_entropy(x, rl.tensor([1, 0, 3], device=x.device), label_smoothing=0.1),
+    "cross_entropy": lambda x: F.cross_entropy(
+        x, rl.tensor([1, 0, 3], device=x.device), label_smoothing=0.1
+    ),
     "einsum": lambda x: rl.einsum("ij,kj->ik", x, x + 1),
     "group_norm": lambda x: F.group_norm(x, 2, x[0] * 2, x[1] + 1),
     "batch_norm": lambda x: F.batch_norm(x, None, None, x[0], x[1], training=True),
@@ -111,7 +113,10 @@ def test_a_saved_operand_that_was_written_to_is_refused():
     for _ in range(3):
         x = made("cpu")
         v = x * 1
-        loss = rl.einsum("ij,kj->ik", v, made("cpu").detach()).square().sum() + F.cosine_similarity(v, x).sum()
+        loss = (
+            rl.einsum("ij,kj->ik", v, made("cpu").detach()).square().sum()
+            + F.cosine_similarity(v, x).sum()
+        )
         v.add_(1)
         with pytest.raises(rl.InplaceError):
             loss.backward()
@@ -159,7 +164,10 @@ def test_nothing_outlives_a_call():
     pool = pool_of("cpu")
 
     def masked(v):
-        return rl.tril(v, 1) * rl.nn.functional.interpolate(v[None], scale_factor=2, mode="linear")[0, :, ::2]
+        return (
+            rl.tril(v, 1)
+            * rl.nn.functional.interpolate(v[None], scale_factor=2, mode="linear")[0, :, ::2]
+        )
 
     gc.collect()
     before = pool.live

@@ -79,7 +79,9 @@ def test_the_graph_is_freed(device, no_collector):
     del h
     loss.backward()
     w.grad = None
-    assert memory.allocated(device) <= start + 64  # what was saved went with the walk, while the loss is there
+    assert (
+        memory.allocated(device) <= start + 64
+    )  # what was saved went with the walk, while the loss is there
     del loss
     assert node() is None
     assert memory.allocated(device) == start

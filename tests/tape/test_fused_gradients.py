@@ -11,8 +11,8 @@ import rushlight as rl
 from rushlight.core.dtypes import float64
 from rushlight.ops.family.map import Elementwise
 from rushlight.ops.registry import REGISTRY
-from rushlight.tape.op import Plans
-from rushlight.tape.state import Changed
+from rushlight.tape.record.op import Plans
+from rushlight.tape.record.state import Changed
 from tests.catalog.gradients import float_arrays, smooth_samples
 from tests.catalog.row import Row, Sample
 from tests.catalog.rows import ROWS
@@ -33,7 +33,11 @@ def even_sample(row: Row) -> Sample | None:
 
 def is_one_kernel(row: Row) -> bool:
     """Whether the call is a single elementwise kernel (and not a copy of a view)."""
-    sample = even_sample(row) if row.differentiable and float64 in row.dtypes and not row.random else None
+    sample = (
+        even_sample(row)
+        if row.differentiable and float64 in row.dtypes and not row.random
+        else None
+    )
     if sample is None:
         return False
     notes: list[Any] = []
@@ -43,7 +47,11 @@ def is_one_kernel(row: Row) -> bool:
     return len(plans) == 1 and isinstance(plans[0].op, Elementwise)
 
 
-DECLARED = {name for name, entry in REGISTRY.items() if isinstance(getattr(entry.function, "op", None), Elementwise)}
+DECLARED = {
+    name
+    for name, entry in REGISTRY.items()
+    if isinstance(getattr(entry.function, "op", None), Elementwise)
+}
 
 
 @pytest.fixture
@@ -139,5 +147,9 @@ def check_launches(row: Row, launches: list[Any]) -> None:
 def test_every_declared_op_is_among_them():
     named = {row.name for row in ROWS if row.differentiable and row.name in DECLARED}
     found = {row.name for row in ROWS if row.name in named and is_one_kernel(row)}
-    assert named - found == {"angle", "to_complex64", "to_complex128"}  # of complex numbers, which are two arrays here
+    assert named - found == {
+        "angle",
+        "to_complex64",
+        "to_complex128",
+    }  # of complex numbers, which are two arrays here
     assert len(found) >= 100

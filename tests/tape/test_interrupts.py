@@ -49,7 +49,9 @@ def test_ctrl_c(workers):
     x = rl.ones(8, requires_grad=True)
     branches = [x * float(i) for i in range(30)]
     for i, branch in enumerate(branches):
-        branch.register_hook(lambda g, i=i: wait(g) if i == 29 else ran.append(i) or time.sleep(0.05))
+        branch.register_hook(
+            lambda g, i=i: wait(g) if i == 29 else ran.append(i) or time.sleep(0.05)
+        )
     root = rl.stack([b.sin() for b in branches]).sum()
 
     def press() -> None:
@@ -153,7 +155,9 @@ for turn in range(200):
 x.grad = None
 print(heard, rl.memory.allocated() - before)
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=WAIT)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=WAIT
+    )
     assert done.returncode == 0, done.stderr
     heard, left = map(int, done.stdout.split())
     assert left == 0
@@ -195,5 +199,7 @@ try:
 except KeyboardInterrupt:
     print("out", flush=True)
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=WAIT)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=WAIT
+    )
     assert done.stdout == "out\n" and done.returncode == 0, done.stderr

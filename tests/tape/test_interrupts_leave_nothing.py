@@ -16,10 +16,10 @@ import rushlight.nn.functional as F
 from rushlight import BudgetError, memory
 from rushlight.core import interrupts
 from rushlight.core.interrupts import is_unheard, unheard
-from rushlight.devices.allocator import Pool, Scratch, Storage
-from rushlight.devices.registry import pool_of
-from rushlight.tape.replay import Pins
-from rushlight.tape.state import STATE, Changed
+from rushlight.devices.shared.allocator import Pool, Scratch, Storage
+from rushlight.devices.shared.registry import pool_of
+from rushlight.tape.memory.replay import Pins
+from rushlight.tape.record.state import STATE, Changed
 from rushlight.utils.checkpoint import checkpoint
 from tests.fuzz.programs import Interrupting
 from tests.time_limit import time_limit as time_limit

@@ -107,7 +107,10 @@ def test_gradient_and_post_accumulate_hooks(device):
 
 def test_accumulation_in_place_is_safe(device):
     """A gradient that somebody else sees is not written to."""
-    x, y = rl.ones(2, device=device, requires_grad=True), rl.ones(2, device=device, requires_grad=True)
+    x, y = (
+        rl.ones(2, device=device, requires_grad=True),
+        rl.ones(2, device=device, requires_grad=True),
+    )
     seed = rl.ones(2, device=device)
     (x + y + x).backward(seed)
     assert (x.grad.tolist(), y.grad.tolist(), seed.tolist()) == ([2.0, 2.0], [1.0, 1.0], [1.0, 1.0])
@@ -126,7 +129,10 @@ class Wrong(rl.autograd.Function):
 
 @pytest.mark.parametrize("what", ["count", "shape"])
 def test_a_wrong_count_or_shape_of_gradients_is_an_error(what, device):
-    x, y = rl.ones(2, 3, device=device, requires_grad=True), rl.ones(2, 3, device=device, requires_grad=True)
+    x, y = (
+        rl.ones(2, 3, device=device, requires_grad=True),
+        rl.ones(2, 3, device=device, requires_grad=True),
+    )
     with pytest.raises((RushlightError, ShapeError), match="Wrong"):
         Wrong.apply(x, y, what).sum().backward()
     assert x.grad is None

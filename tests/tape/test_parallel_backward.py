@@ -16,7 +16,7 @@ from hypothesis import given, settings, strategies as st
 
 import rushlight as rl
 from rushlight import memory
-from rushlight.tape import parallel
+from rushlight.tape.walk import parallel
 from rushlight.utils.checkpoint import checkpoint
 from tests.time_limit import WAIT, time_limit as time_limit
 
@@ -93,7 +93,9 @@ def several_results(device: str) -> Graph:
     first, second = Halves.apply(x, y, 3.0)
     _, unused = Halves.apply(y, x, 2.0)
     low = y.unbind(1)[2]
-    return [(a * c).sum() + most.sum() + (first * second).sum() + unused.sin().sum() + low.exp().sum()], [x, y]
+    return [
+        (a * c).sum() + most.sum() + (first * second).sum() + unused.sin().sum() + low.exp().sum()
+    ], [x, y]
 
 
 def roots_above_roots(device: str) -> Graph:
@@ -105,7 +107,9 @@ def roots_above_roots(device: str) -> Graph:
 
 def unbroadcast(device: str) -> Graph:
     x, y = rough(5, 1, device=device), rough(6, seed=2, device=device)
-    narrow = rl.tensor([1.5, -2.0, 0.25, 1.0, 3.0, 7.0], dtype=rl.float16, device=device, requires_grad=True)
+    narrow = rl.tensor(
+        [1.5, -2.0, 0.25, 1.0, 3.0, 7.0], dtype=rl.float16, device=device, requires_grad=True
+    )
     return [((x * y) + (x - narrow) * y).sum() + (narrow * narrow).sum()], [x, y, narrow]
 
 
@@ -127,7 +131,9 @@ def bits(values: Any) -> list[bytes | None]:
     return [None if v is None else v.detach().numpy().tobytes() for v in values]
 
 
-def run(graph: Callable[[str], Graph], device: str, workers: int, times: int = 1, **options: Any) -> list[bytes | None]:
+def run(
+    graph: Callable[[str], Graph], device: str, workers: int, times: int = 1, **options: Any
+) -> list[bytes | None]:
     roots, leaves = graph(device)
     for i in range(times):
         more = {"retain_graph": True} if i < times - 1 else options
@@ -205,7 +211,9 @@ STEPS: dict[str, Callable[[Any, Any], Any]] = {
 @settings(max_examples=40)
 @given(
     st.lists(
-        st.tuples(st.sampled_from(sorted(STEPS)), st.integers(0, 99), st.integers(0, 99)), min_size=2, max_size=30
+        st.tuples(st.sampled_from(sorted(STEPS)), st.integers(0, 99), st.integers(0, 99)),
+        min_size=2,
+        max_size=30,
     ),
     st.lists(st.integers(0, 99), min_size=1, max_size=4),
 )
@@ -273,7 +281,9 @@ def test_hooks_run_once_on_the_sum():
         a = x * 3
         a.register_hook(lambda g, seen=seen: seen.append(("a", g.tolist())) or g * 2)
         x.register_hook(lambda g, seen=seen: seen.append(("x", g.tolist())))
-        x.register_post_accumulate_grad_hook(lambda p, seen=seen: seen.append(("post", p.grad.tolist())))
+        x.register_post_accumulate_grad_hook(
+            lambda p, seen=seen: seen.append(("post", p.grad.tolist()))
+        )
         (a.sin() + a * 5 + a.exp() * 0 + x).sum().backward(workers=workers)
         assert [name for name, _ in seen] == ["a", "x", "post"]
         assert seen[1] == ("x", x.grad.tolist()) == ("x", seen[2][1])
@@ -329,7 +339,9 @@ def test_one_worker_and_chains_stay_in_the_callers_thread():
 def test_a_graph_of_small_calls_stays_in_the_callers_thread(monkeypatch):
     monkeypatch.undo()
     started: list[str] = []
-    monkeypatch.setattr(parallel.ParallelWalk, "_start_thread", lambda walk: started.append("thread"))
+    monkeypatch.setattr(
+        parallel.ParallelWalk, "_start_thread", lambda walk: started.append("thread")
+    )
     assert run(fan, "cpu", 4) == run(fan, "cpu", 1)
     assert not started
 
@@ -379,7 +391,10 @@ def test_checkpoints_and_budgets(device):
     def loss() -> Any:
         x = rough(64, 64, seed=8, device=device)
         h = [checkpoint(block, x, w, use_reentrant=False) for w in weights]
-        h = [checkpoint(block, a, w, use_reentrant=False) for a, w in zip(h, reversed(weights), strict=True)]
+        h = [
+            checkpoint(block, a, w, use_reentrant=False)
+            for a, w in zip(h, reversed(weights), strict=True)
+        ]
         return rl.stack(h).sum() + (h[0] * h[3]).mean()
 
     def go(workers: int, limit: str | None) -> list[bytes | None]:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import rushlight as rl
-from rushlight.tape import parallel
+from rushlight.tape.walk import parallel
 from tests.devices.services import got
 from tests.time_limit import time_limit as time_limit
 

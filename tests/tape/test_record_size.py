@@ -39,7 +39,11 @@ print(peak(), before)
 """
 CHAINS = {
     "nothing saved": {"binary": "y + one", "unary": "-y", "want": [1.0] * 8},
-    "every operand or result saved": {"binary": "y * one", "unary": "rl.relu(y)", "want": [1.0] * 8},
+    "every operand or result saved": {
+        "binary": "y * one",
+        "unary": "rl.relu(y)",
+        "want": [1.0] * 8,
+    },
 }
 
 
@@ -49,7 +53,9 @@ CHAINS = {
 def test_a_million_nodes_in_less_than_a_gigabyte(name):
     """Built, walked and destroyed, with the source line and module path of each."""
     code = MILLION.format(**CHAINS[name])
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=300, check=False
+    )
     assert done.returncode == 0, done.stderr
     peak, start = map(int, done.stdout.split())
     assert peak < 1_000_000_000

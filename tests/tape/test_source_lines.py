@@ -12,7 +12,7 @@ import rushlight as rl
 from rushlight import nn
 from rushlight.core.errors import GraphFreedError, InplaceError
 from rushlight.nn import functional as F
-from rushlight.tape.place import here
+from rushlight.tape.record.place import here
 
 
 def line() -> int:
@@ -192,4 +192,7 @@ def test_an_error_in_a_users_backward_names_the_call():
     y, called = Failing.apply(x), line()
     with pytest.raises(ValueError, match="no") as caught:
         y.sum().backward()
-    assert any(f"the backward of Failing, called at {__file__}:{called} in" in n for n in caught.value.__notes__)
+    assert any(
+        f"the backward of Failing, called at {__file__}:{called} in" in n
+        for n in caught.value.__notes__
+    )

@@ -7,8 +7,8 @@ import threading
 from typing import Any
 
 import rushlight as rl
-from rushlight.tape import place
-from rushlight.tape.value import Leaf
+from rushlight.tape.record import place
+from rushlight.tape.record.value import Leaf
 
 
 def records(*values: Any) -> set[Any]:
@@ -57,7 +57,9 @@ def test_code_of_the_users_in_a_worker_is_its_own_place() -> None:
     leaves = [rl.rand(200, 200, requires_grad=True) for _ in range(3)]
     root = sum((Square.apply(x) @ x).sum() for x in leaves)
     found = rl.autograd.grad(root, leaves, create_graph=True, workers=3)
-    own = [n for n in records(*found) - records(root) if n.place.function.endswith("Square.backward")]
+    own = [
+        n for n in records(*found) - records(root) if n.place.function.endswith("Square.backward")
+    ]
     assert own and all(n.place.line == Square.backward.__code__.co_firstlineno + 3 for n in own)
 
 

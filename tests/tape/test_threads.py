@@ -22,8 +22,8 @@ import rushlight as rl
 from rushlight import memory, nn
 from rushlight.core.errors import BoundsError, BudgetError
 from rushlight.devices.cuda import gemm
-from rushlight.devices.registry import pool_of, reopen
-from rushlight.tape import region, replay
+from rushlight.devices.shared.registry import pool_of, reopen
+from rushlight.tape.memory import region, replay
 from rushlight.utils.checkpoint import checkpoint
 from rushlight.utils.data import DataLoader, TensorDataset
 from tests.time_limit import WAIT, time_limit as time_limit
@@ -230,7 +230,9 @@ def test_one_retained_graph_in_several_threads():
             return g * x * ctx.saved_tensors[0] * 3.0
 
     x = rl.tensor([1.0, 2.0], requires_grad=True)
-    root = (Cube.apply(x).sin() + checkpoint(lambda v: (v * v).exp().sin(), x, use_reentrant=False)).sum()
+    root = (
+        Cube.apply(x).sin() + checkpoint(lambda v: (v * v).exp().sin(), x, use_reentrant=False)
+    ).sum()
     (alone,) = rl.autograd.grad(root, x, retain_graph=True)
 
     def work() -> list[list[float]]:
@@ -435,7 +437,10 @@ def test_tight_budgets_in_threads(device, require_device):
     """Every thread's values may be dropped for another's; all are rebuilt with their bits."""
     require_device(device)
     draw = np.random.default_rng(0)
-    inputs = [rl.tensor(draw.standard_normal((64, 64)).astype(np.float32), device=device) for _ in range(4)]
+    inputs = [
+        rl.tensor(draw.standard_normal((64, 64)).astype(np.float32), device=device)
+        for _ in range(4)
+    ]
 
     def job(x: rl.Tensor) -> list[float]:
         w = x.detach().clone().requires_grad_()

@@ -6,13 +6,18 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 import rushlight as rl
-from rushlight.ops import unrecorded, views
+from rushlight.ops.index import unrecorded
+from rushlight.ops.view import views
 
 KEYS = st.one_of(
     st.integers(-5, 5),
     st.just(Ellipsis),
     st.none(),
-    st.builds(slice, *[st.one_of(st.none(), st.integers(-7, 7))] * 2, st.one_of(st.none(), st.integers(-1, 3))),
+    st.builds(
+        slice,
+        *[st.one_of(st.none(), st.integers(-7, 7))] * 2,
+        st.one_of(st.none(), st.integers(-1, 3)),
+    ),
 )
 
 

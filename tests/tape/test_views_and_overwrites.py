@@ -116,7 +116,9 @@ def test_data_of_another_shape_or_type():
     (p * 3).sum().backward()
     assert p.grad.tolist() == [3, 3]
     assert seen == [[3, 3]]
-    with pytest.raises(RushlightError, match=r"a leaf float32\[3\] whose \.data has become float64\[2\]"):
+    with pytest.raises(
+        RushlightError, match=r"a leaf float32\[3\] whose \.data has become float64\[2\]"
+    ):
         old.backward()
     with pytest.raises(RushlightError, match="requires gradients"):
         p.data = rl.ones(2, dtype=rl.int64)
@@ -183,4 +185,6 @@ def test_expanded_views_are_written_where_that_means_one_thing():
 def test_as_strided_of_elements_that_share_memory():
     x = rl.arange(5.0, dtype=rl.float64, requires_grad=True)
     rl.autograd.gradcheck(lambda v: v.expand(5, 5).as_strided((5, 5), (0, 1), 0), [x])
-    rl.autograd.gradcheck(lambda v: v.as_strided((3, 2), (1, 1), 1).as_strided((2, 2), (2, 1), 1), [x])
+    rl.autograd.gradcheck(
+        lambda v: v.as_strided((3, 2), (1, 1), 1).as_strided((2, 2), (2, 1), 1), [x]
+    )

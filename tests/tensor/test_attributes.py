@@ -26,7 +26,15 @@ def test_an_attribute_stays_on_the_object_and_not_on_what_is_made_of_it():
     x.scale = 2
     x._is_initialised = True
     assert vars(x) == {"scale": 2, "_is_initialised": True}
-    for other in (x.detach(), x.data, x.view(3), x.clone(), x + 1, x.to(rl.float64), rl.nn.Parameter(x)):
+    for other in (
+        x.detach(),
+        x.data,
+        x.view(3),
+        x.clone(),
+        x + 1,
+        x.to(rl.float64),
+        rl.nn.Parameter(x),
+    ):
         assert not hasattr(other, "scale")
     assert x.to(rl.float32).scale == 2  # the same tensor
     del x.scale
@@ -74,7 +82,10 @@ def test_modules_carry_what_is_written_on_their_parameters():
     net.to(rl.float64)
     assert net.weight.tag == 1
     assert copy.deepcopy(net).weight.tag == pickled(net).weight.tag == 1
-    assert not hasattr(net.state_dict()["weight"], "tag") and net.state_dict(keep_vars=True)["weight"].tag == 1
+    assert (
+        not hasattr(net.state_dict()["weight"], "tag")
+        and net.state_dict(keep_vars=True)["weight"].tag == 1
+    )
 
 
 def test_tensors_that_share_memory_keep_both_when_saved():

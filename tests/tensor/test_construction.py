@@ -129,7 +129,11 @@ def test_new_tensors_in_a_memory_format():
         rl.full_like(like, 3, **last),
         like.double(**last),
     ]
-    made += [rl.zeros(120).resize_(2, 3, 4, 5, **last), rl.rand_like(like, **last), rl.empty_like(like, **last)]
+    made += [
+        rl.zeros(120).resize_(2, 3, 4, 5, **last),
+        rl.rand_like(like, **last),
+        rl.empty_like(like, **last),
+    ]
     assert [x.stride() for x in made] == [strides] * len(made)
     assert rl.full_like(like, 3, **last).sum() == 360
     with pytest.raises(RuntimeError, match="dimensions"):
@@ -197,7 +201,12 @@ def test_sizes_are_integers(size):
 
 
 def test_pythons_types_are_types():
-    for given, want in ((float, rl.float64), (int, rl.int64), (bool, rl.bool), (complex, rl.complex128)):
+    for given, want in (
+        (float, rl.float64),
+        (int, rl.int64),
+        (bool, rl.bool),
+        (complex, rl.complex128),
+    ):
         for made in (
             rl.zeros(2, dtype=given),
             rl.tensor([1], dtype=given),
@@ -207,4 +216,7 @@ def test_pythons_types_are_types():
             rl.ones(2).to(dtype=given),
         ):
             assert made.dtype is want
-    assert rl.ones(2).sum(dtype=float).dtype is rl.float64 and rl.arange(3, dtype=float).dtype is rl.float64
+    assert (
+        rl.ones(2).sum(dtype=float).dtype is rl.float64
+        and rl.arange(3, dtype=float).dtype is rl.float64
+    )

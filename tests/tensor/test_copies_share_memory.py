@@ -24,7 +24,12 @@ def test_views_of_one_memory_stay_views_of_one(device, require_device, again):
     require_device(device)
     x = rl.arange(6.0, device=device)
     a, b, c = again([x, x[2:5], x.view(2, 3).t()])
-    assert b.tolist() == [2, 3, 4] and c.shape == (3, 2) and c.stride() == (1, 3) and b.device == x.device
+    assert (
+        b.tolist() == [2, 3, 4]
+        and c.shape == (3, 2)
+        and c.stride() == (1, 3)
+        and b.device == x.device
+    )
     a[2] = 99
     assert b[0].item() == 99 and c[2, 0].item() == 99 and x[2].item() == 2
     b.zero_()
@@ -52,8 +57,16 @@ def test_deepcopy_keeps_layout_gradient_and_identity():
     x = rl.arange(6.0).reshape(2, 3).t().requires_grad_()
     x.sum().backward()
     a, b = copy.deepcopy([x, x])
-    assert a is b and a.stride() == (1, 3) and a.grad.tolist() == x.grad.tolist() and a.is_leaf and a.requires_grad
-    assert copy.deepcopy(rl.zeros(0, 3)).shape == (0, 3) and copy.deepcopy(rl.tensor(2.0)).item() == 2
+    assert (
+        a is b
+        and a.stride() == (1, 3)
+        and a.grad.tolist() == x.grad.tolist()
+        and a.is_leaf
+        and a.requires_grad
+    )
+    assert (
+        copy.deepcopy(rl.zeros(0, 3)).shape == (0, 3) and copy.deepcopy(rl.tensor(2.0)).item() == 2
+    )
     with pytest.raises(RuntimeError):
         copy.deepcopy(x * 2)
 
@@ -66,7 +79,12 @@ def test_a_shallow_copy_sees_the_same_memory():
     p = nn.Parameter(rl.ones(2))
     p.note = "kept"
     q = copy.copy(p)
-    assert type(q) is nn.Parameter and q.data_ptr() == p.data_ptr() and q.requires_grad and q.note == "kept"
+    assert (
+        type(q) is nn.Parameter
+        and q.data_ptr() == p.data_ptr()
+        and q.requires_grad
+        and q.note == "kept"
+    )
     assert copy.deepcopy(p).note == "kept"
 
 

@@ -7,7 +7,7 @@ import pytest
 
 import rushlight as rl
 from rushlight import InplaceError, RushlightError, ShapeError
-from rushlight.ops.pytorch_names import IN_PLACE, TOP_IN_PLACE
+from rushlight.ops.surface.pytorch_names import IN_PLACE, TOP_IN_PLACE
 
 UNARY = [
     "abs absolute acos asin atan ceil cos cosh deg2rad erf erfc exp exp2 expm1 fix floor frac lgamma log log10 log1p log2",
@@ -15,9 +15,7 @@ UNARY = [
     "nan_to_num digamma tril triu logit erfinv acosh asinh atanh",
 ]
 BINARY = "add sub mul div divide true_divide multiply subtract eq ne lt le gt ge greater greater_equal less less_equal"
-BINARY += (
-    " not_equal logical_and logical_or logical_xor pow floor_divide remainder fmod atan2 arctan2 hypot copysign xlogy"
-)
+BINARY += " not_equal logical_and logical_or logical_xor pow floor_divide remainder fmod atan2 arctan2 hypot copysign xlogy"
 X = [[0.25, 0.5, 0.75], [0.125, 0.875, 0.5]]
 Y = [[0.5, 0.5, 0.25], [0.125, 2.0, 0.75]]
 
@@ -58,7 +56,9 @@ def test_rounding_modes_and_decimals():
     assert rl.tensor([7, -7]).div_(2, rounding_mode="trunc").tolist() == [3, -3]
     with pytest.raises(rl.DTypeError):
         rl.tensor([7, -7]).div_(2)
-    np.testing.assert_allclose(rl.tensor([1.2345, -0.055]).round(decimals=2).tolist(), [1.23, -0.06], rtol=1e-6)
+    np.testing.assert_allclose(
+        rl.tensor([1.2345, -0.055]).round(decimals=2).tolist(), [1.23, -0.06], rtol=1e-6
+    )
     assert rl.tensor([1250.0, 149.0]).round_(decimals=-2).tolist() == [1200.0, 100.0]
     with pytest.raises(RushlightError, match="decimals"):
         rl.tensor([12]).round(decimals=-1)
@@ -203,7 +203,13 @@ def test_detach_in_place():
 
 
 def test_fill_diagonal():
-    for shape, wrap in (((3, 3), False), ((7, 3), True), ((7, 3), False), ((2, 5), True), ((3, 3, 3), False)):
+    for shape, wrap in (
+        ((3, 3), False),
+        ((7, 3), True),
+        ((7, 3), False),
+        ((2, 5), True),
+        ((3, 3, 3), False),
+    ):
         want = np.zeros(shape, np.float32)
         np.fill_diagonal(want, 4, wrap)
         assert rl.zeros(*shape).fill_diagonal_(4, wrap).tolist() == want.tolist()
@@ -225,20 +231,38 @@ def test_memory_formats_have_pytorchs_strides():
     assert y.contiguous(memory_format=rl.channels_last) is y
     assert x.to(memory_format=rl.channels_last).stride() == y.stride()
     assert y.clone(memory_format=rl.contiguous_format).stride() == x.stride()
-    assert rl.rand(1, 2, 3, 4, 5).clone(memory_format=rl.channels_last_3d).stride() == (120, 1, 40, 10, 2)
+    assert rl.rand(1, 2, 3, 4, 5).clone(memory_format=rl.channels_last_3d).stride() == (
+        120,
+        1,
+        40,
+        10,
+        2,
+    )
     with pytest.raises(ShapeError, match="4 dimensions"):
         rl.rand(2).contiguous(memory_format=rl.channels_last)
 
 
 def test_questions():
     x = rl.zeros(2, 3)
-    assert (x.nelement(), x.ndimension(), x.itemsize, x.nbytes, x.element_size()) == (6, 2, 4, 24, 4)
+    assert (x.nelement(), x.ndimension(), x.itemsize, x.nbytes, x.element_size()) == (
+        6,
+        2,
+        4,
+        24,
+        4,
+    )
     assert x.is_same_size(rl.ones(2, 3))
     assert not x.is_same_size(rl.ones(3, 2))
     assert x.is_set_to(x.view(2, 3))
     assert not x.is_set_to(x[:1])
     assert x.layout is rl.strided
-    assert (x.is_cpu, x.is_cuda, x.is_sparse, x.get_device(), x.is_signed()) == (True, False, False, -1, True)
+    assert (x.is_cpu, x.is_cuda, x.is_sparse, x.get_device(), x.is_signed()) == (
+        True,
+        False,
+        False,
+        -1,
+        True,
+    )
     assert rl.tensor([3]).is_nonzero()
     assert not rl.tensor(0.0).is_nonzero()
     with pytest.raises(RushlightError, match="any"):

@@ -40,7 +40,9 @@ def test_sizes_and_elements(x):
     numbers, raw = x[1].storage(), x.untyped_storage()
     assert (len(numbers), numbers.size(), numbers.nbytes(), numbers.element_size()) == (6, 6, 24, 4)
     assert (len(raw), raw.size(), raw.nbytes(), raw.element_size()) == (24, 24, 24, 1)
-    assert numbers.tolist() == list(numbers) == [0, 1, 2, 3, 4, 5] and numbers[4] == 4.0 == numbers[-2]
+    assert (
+        numbers.tolist() == list(numbers) == [0, 1, 2, 3, 4, 5] and numbers[4] == 4.0 == numbers[-2]
+    )
     assert raw.tolist()[:8] == raw[:8].tolist() == [0, 0, 0, 0, 0, 0, 128, 63] and raw[-1] == 64
     assert numbers.untyped() is raw and numbers.dtype is rl.float32
 
@@ -81,7 +83,11 @@ def test_bad_places_and_sizes():
 
 def test_storages_by_themselves():
     made = rl.FloatStorage([1, 2, 3])
-    assert made.tolist() == [1, 2, 3] and rl.FloatStorage(5).size() == 5 and rl.UntypedStorage(7).nbytes() == 7
+    assert (
+        made.tolist() == [1, 2, 3]
+        and rl.FloatStorage(5).size() == 5
+        and rl.UntypedStorage(7).nbytes() == 7
+    )
     assert isinstance(made, rl.FloatStorage) and isinstance(made, rl.TypedStorage)
     assert not isinstance(made, rl.DoubleStorage) and rl.ones(2).storage_type() is rl.FloatStorage
     assert rl.TypedStorage([1, 2], dtype=rl.int64).dtype is rl.int64
@@ -90,18 +96,27 @@ def test_storages_by_themselves():
     assert made.type("torch.IntStorage").dtype is rl.int32 and made.float() is made
     assert rl.UntypedStorage([1, 2]).int().tolist() == [1, 2]
     assert rl.is_storage(made) and rl.is_storage(made.untyped()) and not rl.is_storage(rl.ones(2))
-    assert repr(made) == " 1.0\n 2.0\n 3.0\n[rushlight.storage.TypedStorage(dtype=torch.float32, device=cpu) of size 3]"
-    assert repr(rl.UntypedStorage([3])) == " 3\n[rushlight.storage.UntypedStorage(device=cpu) of size 1]"
+    assert (
+        repr(made)
+        == " 1.0\n 2.0\n 3.0\n[rushlight.storage.TypedStorage(dtype=torch.float32, device=cpu) of size 3]"
+    )
+    assert (
+        repr(rl.UntypedStorage([3]))
+        == " 3\n[rushlight.storage.UntypedStorage(device=cpu) of size 1]"
+    )
 
 
 @pytest.mark.parametrize(
-    "again", [copy.copy, copy.deepcopy, lambda s: pickle.loads(pickle.dumps(s)), lambda s: s.clone()]
+    "again",
+    [copy.copy, copy.deepcopy, lambda s: pickle.loads(pickle.dumps(s)), lambda s: s.clone()],
 )
 def test_copies_of_storages_have_memory_of_their_own(again):
     for made in (rl.FloatStorage([1, 2, 3]), rl.UntypedStorage([1, 2, 3])):
         other = again(made)
         other.fill_(0)
-        assert made.tolist() == [1, 2, 3] and other.tolist() == [0, 0, 0] and type(other) is type(made)
+        assert (
+            made.tolist() == [1, 2, 3] and other.tolist() == [0, 0, 0] and type(other) is type(made)
+        )
 
 
 def test_set_takes_storages():
@@ -216,14 +231,21 @@ def test_functions_of_elements():
     assert rl.ones(2, dtype=rl.complex64).apply_(lambda v: v * 1j).tolist() == [1j, 1j]
     assert rl.ones(2, dtype=rl.bfloat16).apply_(lambda v: v + 1).dtype is rl.bfloat16
     assert rl.ones(2, 3).map_(rl.arange(3.0), lambda a, b: a + b).tolist() == [[1, 2, 3], [1, 2, 3]]
-    assert rl.ones(2).map2_(rl.arange(2.0), rl.arange(2.0), lambda a, b, c: a + b * c).tolist() == [1, 2]
+    assert rl.ones(2).map2_(rl.arange(2.0), rl.arange(2.0), lambda a, b, c: a + b * c).tolist() == [
+        1,
+        2,
+    ]
 
 
 @pytest.mark.parametrize(
     ("call", "error", "says"),
     [
         (lambda: rl.ones(2, requires_grad=True).apply_(abs), RuntimeError, "requires gradients"),
-        (lambda: rl.ones(2).map_(rl.ones(2, requires_grad=True), max), RuntimeError, "requires gradients"),
+        (
+            lambda: rl.ones(2).map_(rl.ones(2, requires_grad=True), max),
+            RuntimeError,
+            "requires gradients",
+        ),
         (lambda: rl.ones(2).apply_(3), TypeError, "function"),
         (lambda: rl.ones(2).map_(rl.arange(2), max), TypeError, "int64"),
         (lambda: rl.ones(2).map_(1.0, max), TypeError, "must be a tensor"),

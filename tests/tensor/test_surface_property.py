@@ -13,7 +13,15 @@ from hypothesis import given, settings, strategies as st
 
 import rushlight
 from tests.catalog.run import to_array
-from tests.ops.test_views_property import broadcast_pairs, check, counted, filled, on, reductions, shapes
+from tests.ops.test_views_property import (
+    broadcast_pairs,
+    check,
+    counted,
+    filled,
+    on,
+    reductions,
+    shapes,
+)
 
 few = settings(max_examples=50, deadline=None, derandomize=True)
 
@@ -25,7 +33,9 @@ few = settings(max_examples=50, deadline=None, derandomize=True)
 def changes(draw, shape):
     """One change of a handle: a view in place, or a write. (to the tensor, to the array)"""
     rank = len(shape)
-    kind = draw(st.sampled_from(["unsqueeze", "squeeze", "write", "part", "transpose", "t", "strided"]))
+    kind = draw(
+        st.sampled_from(["unsqueeze", "squeeze", "write", "part", "transpose", "t", "strided"])
+    )
     if kind == "transpose" and rank:
         a, b = draw(st.integers(-rank, rank - 1)), draw(st.integers(-rank, rank - 1))
         return (lambda x: x.transpose_(a, b)), (lambda v: v.swapaxes(a, b))
@@ -122,7 +132,11 @@ def test_masks_read_and_write(case, number):
 
 
 @few
-@given(shape=filled.filter(len), places=st.lists(st.integers(-1, 0), min_size=1, max_size=5), add=st.booleans())
+@given(
+    shape=filled.filter(len),
+    places=st.lists(st.integers(-1, 0), min_size=1, max_size=5),
+    add=st.booleans(),
+)
 def test_writes_by_index_arrays(shape, places, add):
     """The last of equal places stays; where they are added, each counts."""
     at = np.array(places) % shape[0]
@@ -139,7 +153,19 @@ def test_writes_by_index_arrays(shape, places, add):
 
 # ---- types ----
 
-NAMES = ["bool", "uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64", "complex64", "complex128"]
+NAMES = [
+    "bool",
+    "uint8",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "float16",
+    "float32",
+    "float64",
+    "complex64",
+    "complex128",
+]
 KIND = {"b": 0, "u": 1, "i": 1, "f": 2, "c": 3}
 
 
@@ -154,7 +180,12 @@ def meeting(a: np.dtype, b: np.dtype) -> np.dtype:
 
 
 @few
-@given(first=st.sampled_from(NAMES), second=st.sampled_from(NAMES), pair=broadcast_pairs(), flat=st.booleans())
+@given(
+    first=st.sampled_from(NAMES),
+    second=st.sampled_from(NAMES),
+    pair=broadcast_pairs(),
+    flat=st.booleans(),
+)
 def test_types_meet(first, second, pair, flat):
     a = (counted(pair[0]) % 5).astype(first)
     b = (counted(pair[1]) % 3).astype(second)
@@ -165,7 +196,10 @@ def test_types_meet(first, second, pair, flat):
     common = meeting(a.dtype, b.dtype)
     out = on("cpu", a) * on("cpu", b)
     assert out.dtype.name == common.name
-    assert rushlight.promote_types(getattr(rushlight, first), getattr(rushlight, second)).name == common.name
+    assert (
+        rushlight.promote_types(getattr(rushlight, first), getattr(rushlight, second)).name
+        == common.name
+    )
     assert np.array_equal(to_array(out), a.astype(common) * b.astype(common))
     if flat and a.size:  # of no dimensions, a tensor changes the type only from a higher category
         single = on("cpu", b.reshape(-1)[:1].reshape(())) if b.size else None
@@ -188,11 +222,17 @@ def test_reductions_of_every_type(name, case):
     assert got.dtype.name == summed.dtype.name
     assert np.array_equal(to_array(got), summed)
     if dims:
-        assert np.array_equal(to_array((x != 0).any(dims, keepdim)), (a != 0).any(axes, keepdims=keepdim))
+        assert np.array_equal(
+            to_array((x != 0).any(dims, keepdim)), (a != 0).any(axes, keepdims=keepdim)
+        )
     if a.size and a.ndim and a.dtype.kind not in "bc":
         assert np.array_equal(to_array(x.argmax(-1)), a.argmax(-1))
-        assert np.array_equal(to_array(x.cumsum(0)), a.cumsum(0, dtype=np.int64 if a.dtype.kind in "iu" else a.dtype))
-        assert np.array_equal(to_array(x.flatten().sort(stable=True)[0]), np.sort(a.reshape(-1), kind="stable"))
+        assert np.array_equal(
+            to_array(x.cumsum(0)), a.cumsum(0, dtype=np.int64 if a.dtype.kind in "iu" else a.dtype)
+        )
+        assert np.array_equal(
+            to_array(x.flatten().sort(stable=True)[0]), np.sort(a.reshape(-1), kind="stable")
+        )
 
 
 @few
@@ -200,6 +240,9 @@ def test_reductions_of_every_type(name, case):
 def test_out_takes_any_shape(shape, name):
     a = (counted(shape) % 3).astype(name)
     x, out = on("cpu", a), rushlight.empty(0, dtype=getattr(rushlight, name))
-    assert rushlight.logical_not(x, out=rushlight.empty(0, dtype=rushlight.bool)).tolist() == np.logical_not(a).tolist()
+    assert (
+        rushlight.logical_not(x, out=rushlight.empty(0, dtype=rushlight.bool)).tolist()
+        == np.logical_not(a).tolist()
+    )
     assert rushlight.maximum(x, x, out=out) is out
     check(out, a)

@@ -91,7 +91,9 @@ def test_what_is_said_of_numbers():
     assert message(1, 2) == (
         "Scalars are not equal!\n\nExpected 2 but got 1.\nAbsolute difference: 1\nRelative difference: 0.5"
     )
-    assert "Expected 2.0 but got 1.0." in message(T(1.0), T(2.0)) and "inf (up to 1e-07" in message(1.0, 0.0)
+    assert "Expected 2.0 but got 1.0." in message(T(1.0), T(2.0)) and "inf (up to 1e-07" in message(
+        1.0, 0.0
+    )
     assert message(1, 1.0) == "The (d)types do not match: <class 'int'> != <class 'float'>."
     assert message(True, False) == "Booleans mismatch: True is not False"
     assert message(None, 1) == "None mismatch: None is not 1"
@@ -108,9 +110,15 @@ def test_structure_is_compared_first_and_places_are_named():
         "The keys of the mappings do not match:\nMissing keys in the actual mapping: ['b']\n"
         "Additional keys in the actual mapping: ['a']"
     )
-    assert message([T(1.0), [1]], [T(2.0), [1, 2]]).endswith("mismatch: 1 != 2\n\nThe failure occurred for item [1]")
-    assert message({"a": 1, "b": T([1.0])}, {"a": 1, "b": T([1.5])}).endswith("The failure occurred for item ['b']")
-    assert message([[1, [T(1.0)]], 2], [[1, [T(3.0)]], 2]).endswith("The failure occurred for item [0][1][0]")
+    assert message([T(1.0), [1]], [T(2.0), [1, 2]]).endswith(
+        "mismatch: 1 != 2\n\nThe failure occurred for item [1]"
+    )
+    assert message({"a": 1, "b": T([1.0])}, {"a": 1, "b": T([1.5])}).endswith(
+        "The failure occurred for item ['b']"
+    )
+    assert message([[1, [T(1.0)]], 2], [[1, [T(3.0)]], 2]).endswith(
+        "The failure occurred for item [0][1][0]"
+    )
     assert_close((1, 2), [1, 2])
     assert_close([], [])
 
@@ -127,7 +135,9 @@ def test_attributes():
     assert_close(rl.ones(2, 3).t(), rl.ones(3, 2))
     assert_close(T([1.0]), T([1]), check_dtype=False)
     assert_close(T([1.0]).to_sparse(), T([1.0]), check_layout=False)
-    assert_close(T([1.0], dtype=rl.float16), T([1.0009]), check_dtype=False)  # the wider tolerance counts
+    assert_close(
+        T([1.0], dtype=rl.float16), T([1.0009]), check_dtype=False
+    )  # the wider tolerance counts
 
 
 def test_devices(device):
@@ -168,7 +178,9 @@ def test_tolerances_are_those_of_the_type(dtype, near, far):
 
 def test_options():
     assert message(T([1.0]), T([2.0]), msg="mine") == "mine"
-    assert message(T([1.0]), T([2.0]), msg=lambda text: "Note: " + text).startswith("Note: Tensor-likes")
+    assert message(T([1.0]), T([2.0]), msg=lambda text: "Note: " + text).startswith(
+        "Note: Tensor-likes"
+    )
     assert_close(T([NAN, INF]), T([NAN, INF]), equal_nan=True)
     assert_close(T([1.0, 2]), T([1.0, 2.1]), rtol=0.1, atol=0.0)
     for given, missing in ({"rtol": 0.1}, "atol"), ({"atol": 0.1}, "rtol"):
@@ -180,7 +192,15 @@ def test_options():
 
 
 @pytest.mark.parametrize(
-    "pair", [("a", "a"), (T(1.0), 1.0), (np.ones(1), rl.ones(1)), ({}, []), (T([1.0]), [1.0]), (object(), object())]
+    "pair",
+    [
+        ("a", "a"),
+        (T(1.0), 1.0),
+        (np.ones(1), rl.ones(1)),
+        ({}, []),
+        (T([1.0]), [1.0]),
+        (object(), object()),
+    ],
 )
 def test_what_cannot_be_compared(pair):
     with pytest.raises(TypeError, match="cannot be compared"):
@@ -202,7 +222,8 @@ def test_the_older_comparison():
 
 
 @pytest.mark.parametrize(
-    "dtype", [rl.bool, rl.uint8, rl.int8, rl.int64, rl.float16, rl.float32, rl.float64, rl.complex64]
+    "dtype",
+    [rl.bool, rl.uint8, rl.int8, rl.int64, rl.float16, rl.float32, rl.float64, rl.complex64],
 )
 def test_elements_lie_between_the_usual_bounds(dtype):
     x = make_tensor(4, 250, dtype=dtype, device="cpu")
@@ -215,9 +236,13 @@ def test_elements_lie_between_the_usual_bounds(dtype):
 def test_bounds(device):
     x = make_tensor((1000,), dtype=rl.float32, device=device, low=0.5, high=2)
     assert 0.5 <= x.min() < 0.6 and 1.9 < x.max() <= 2 and x.device.type == device
-    assert make_tensor((300,), dtype=rl.int32, device=device, low=0.5, high=2.5).unique().tolist() == [1, 2]
+    assert make_tensor(
+        (300,), dtype=rl.int32, device=device, low=0.5, high=2.5
+    ).unique().tolist() == [1, 2]
     assert make_tensor(3, dtype=rl.float32, device=device, low=3, high=3).tolist() == [3, 3, 3]
-    whole = make_tensor(1000, dtype=rl.float32, device=device, low=-INF, high=INF).abs().max().item()
+    whole = (
+        make_tensor(1000, dtype=rl.float32, device=device, low=-INF, high=INF).abs().max().item()
+    )
     assert 3e38 < whole < INF
 
 
@@ -233,7 +258,9 @@ def test_layouts():
 
 
 def test_no_zeros():
-    assert make_tensor(300, dtype=rl.int64, device="cpu", low=-1, high=1, exclude_zero=True).unique().tolist() == [
+    assert make_tensor(
+        300, dtype=rl.int64, device="cpu", low=-1, high=1, exclude_zero=True
+    ).unique().tolist() == [
         -1,
         1,
     ]

@@ -16,7 +16,14 @@ import pytest
 
 import rushlight as rl
 from rushlight.utils import data
-from rushlight.utils.data import ChainDataset, DataLoader, Dataset, IterableDataset, StackDataset, TensorDataset
+from rushlight.utils.data import (
+    ChainDataset,
+    DataLoader,
+    Dataset,
+    IterableDataset,
+    StackDataset,
+    TensorDataset,
+)
 
 Pair = collections.namedtuple("Pair", "x y")
 
@@ -95,11 +102,20 @@ def test_datasets_made_of_others():
     tensors = data.TensorDataset(rl.arange(6), rl.arange(12).reshape(6, 2))
     assert len(tensors) == 6 and [v.tolist() for v in tensors[4]] == [4, [8, 9]]
     both = Squares(3) + Squares(2)
-    assert isinstance(both, data.ConcatDataset) and len(both) == 5 and both[-1][1] == 1.0 and both[3][1] == 0.0
+    assert (
+        isinstance(both, data.ConcatDataset)
+        and len(both) == 5
+        and both[-1][1] == 1.0
+        and both[3][1] == 0.0
+    )
     with pytest.raises(ValueError, match="5 samples"):
         both[-6]
     part = data.Subset(Squares(), [7, 1])
-    assert len(part) == 2 and part[0][1] == 7.0 and [s[1] for s in part.__getitems__([1, 0])] == [1.0, 7.0]
+    assert (
+        len(part) == 2
+        and part[0][1] == 7.0
+        and [s[1] for s in part.__getitems__([1, 0])] == [1.0, 7.0]
+    )
     assert data.StackDataset(a=range(3), b="xyz")[1] == {"a": 1, "b": "y"}
     assert list(Stream(2) + Stream(3)) == [0, 1, 0, 1, 2]
     with pytest.raises(AssertionError, match="sizes differ"):
@@ -108,7 +124,9 @@ def test_datasets_made_of_others():
 
 def test_split_at_random():
     parts = data.random_split(range(10), [0.5, 0.3, 0.2], rl.Generator().manual_seed(4))
-    assert [len(p) for p in parts] == [5, 3, 2] and sorted(i for p in parts for i in p.indices) == list(range(10))
+    assert [len(p) for p in parts] == [5, 3, 2] and sorted(
+        i for p in parts for i in p.indices
+    ) == list(range(10))
     again = data.random_split(range(10), [5, 3, 2], rl.Generator().manual_seed(4))
     assert [p.indices for p in again] == [p.indices for p in parts]
     assert [len(p) for p in data.random_split(range(7), [0.5, 0.5])] == [4, 3]
@@ -145,7 +163,9 @@ def test_shares_of_processes():
     before = list(parts[0])
     parts[0].set_epoch(1)
     assert list(parts[0]) != before
-    assert [list(data.DistributedSampler(range(7), 3, r, shuffle=False, drop_last=True)) for r in (0, 2)] == [
+    assert [
+        list(data.DistributedSampler(range(7), 3, r, shuffle=False, drop_last=True)) for r in (0, 2)
+    ] == [
         [0, 3],
         [2, 5],
     ]
@@ -164,14 +184,23 @@ def test_the_default_stream_seeds_shuffling():
 
 def test_batches_of_everything():
     samples = [
-        {"x": np.full(2, i, np.float32), "y": (i, "ab"[i], 0.5), "z": Pair(rl.ones(1) * i, True)} for i in (0, 1)
+        {"x": np.full(2, i, np.float32), "y": (i, "ab"[i], 0.5), "z": Pair(rl.ones(1) * i, True)}
+        for i in (0, 1)
     ]
     batch = data.default_collate(samples)
     assert batch["x"].tolist() == [[0, 0], [1, 1]] and batch["x"].dtype is rl.float32
-    assert batch["y"][0].tolist() == [0, 1] and batch["y"][1] == ["a", "b"] and batch["y"][2].dtype is rl.float64
+    assert (
+        batch["y"][0].tolist() == [0, 1]
+        and batch["y"][1] == ["a", "b"]
+        and batch["y"][2].dtype is rl.float64
+    )
     assert batch["z"].x.tolist() == [[0], [1]] and batch["z"].y.dtype is rl.bool
     converted = data.default_convert({"a": np.arange(2), "b": ["s", np.float64(1.5)]})
-    assert converted["a"].tolist() == [0, 1] and converted["b"][0] == "s" and converted["b"][1].item() == 1.5
+    assert (
+        converted["a"].tolist() == [0, 1]
+        and converted["b"][0] == "s"
+        and converted["b"][1].item() == 1.5
+    )
     with pytest.raises(RuntimeError, match="equally many"):
         data.default_collate([[1], [1, 2]])
     with pytest.raises(TypeError, match="collate_fn"):
@@ -190,8 +219,14 @@ def test_batches_in_order(workers):
         [[i, i * i] for i in part] for part in ([0, 1, 2, 3], [4, 5, 6, 7], [8, 9])
     ]
     assert batches[0][1].dtype is rl.float64
-    assert firsts(data.DataLoader(Squares(), 4, drop_last=True, num_workers=workers)) == [[0, 1, 2, 3], [4, 5, 6, 7]]
-    assert firsts(data.DataLoader(Squares(), batch_sampler=[[9], [0, 1]], num_workers=workers)) == [[9], [0, 1]]
+    assert firsts(data.DataLoader(Squares(), 4, drop_last=True, num_workers=workers)) == [
+        [0, 1, 2, 3],
+        [4, 5, 6, 7],
+    ]
+    assert firsts(data.DataLoader(Squares(), batch_sampler=[[9], [0, 1]], num_workers=workers)) == [
+        [9],
+        [0, 1],
+    ]
     alone = list(data.DataLoader(Squares(3), batch_size=None, num_workers=workers))
     assert [s[0].tolist() for s in alone] == [[0, 0], [1, 1], [2, 4]]
     summed = data.DataLoader(range(6), 3, num_workers=workers, collate_fn=sum)
@@ -208,7 +243,9 @@ def test_closing_a_loader_waits_for_its_reader(monkeypatch):
 
     def slow_wait(connections, timeout=None):
         ready = wait(connections, timeout)
-        if any(at_its_end(c) for c in ready if isinstance(c, multiprocessing.connection.Connection)):
+        if any(
+            at_its_end(c) for c in ready if isinstance(c, multiprocessing.connection.Connection)
+        ):
             time.sleep(0.5)  # while the worker's process ends and is waited for
         return ready
 
@@ -326,7 +363,10 @@ def test_after_an_error_the_next_batch_comes() -> None:
 def test_batches_of_indices_may_be_tuples(workers: int) -> None:
     data = TensorDataset(rl.arange(6), rl.arange(6) * 10)
     loader = DataLoader(data, batch_sampler=[(0, 1), (2, 3, 5)], num_workers=workers)
-    assert [(x.tolist(), y.tolist()) for x, y in loader] == [([0, 1], [0, 10]), ([2, 3, 5], [20, 30, 50])]
+    assert [(x.tolist(), y.tolist()) for x, y in loader] == [
+        ([0, 1], [0, 10]),
+        ([2, 3, 5], [20, 30, 50]),
+    ]
 
 
 def test_what_a_loader_is_made_of_stays() -> None:

@@ -11,12 +11,12 @@ import platform
 from rushlight.core.dtypes import ALL
 from rushlight.core.errors import BoundsError
 from rushlight.core.interrupts import unheard
-from rushlight.devices import library
 from rushlight.devices.cpu import blas, convolve, memory, sorting, stub, threads
 from rushlight.devices.cpu.native import Source
-from rushlight.devices.protocol import Launch, Limits, Tell
-from rushlight.devices.registry import pool_of
-from rushlight.emit import llvm
+from rushlight.devices.shared import library
+from rushlight.devices.shared.protocol import Launch, Limits, Tell
+from rushlight.devices.shared.registry import pool_of
+from rushlight.emit.llvm import kernels
 from rushlight.kernel.key import key_of
 from rushlight.kernel.shapes import Contract, Convolve, Kernel, Library, Map, Sort
 from rushlight.kernel.show import show
@@ -41,7 +41,7 @@ class CpuDevice:
     def emit(self, kernel: Kernel) -> str:
         if isinstance(kernel, Convolve):
             return convolve.text(kernel)
-        return show(kernel) if isinstance(kernel, Library) else llvm.emit(kernel)
+        return show(kernel) if isinstance(kernel, Library) else kernels.emit(kernel)
 
     def build(self, kernel: Kernel, tell: Tell | None = None) -> Launch:
         if isinstance(kernel, Library):
@@ -54,8 +54,12 @@ class CpuDevice:
             return launch
         if isinstance(kernel, Sort):
             return sorting.build(kernel, runner, lambda: pool_of(self.name))
-        source = Source(key_of(kernel), lambda: llvm.emit(kernel), formula=isinstance(kernel, Map))
-        return stub.callable_of(source, llvm.arguments(kernel), type(kernel).__name__.lower(), runner, tell=tell)
+        source = Source(
+            key_of(kernel), lambda: kernels.emit(kernel), formula=isinstance(kernel, Map)
+        )
+        return stub.callable_of(
+            source, kernels.arguments(kernel), type(kernel).__name__.lower(), runner, tell=tell
+        )
 
     def alloc(self, nbytes: int) -> int:
         return memory.allocate(nbytes)

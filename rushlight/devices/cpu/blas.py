@@ -7,9 +7,9 @@ import ctypes
 from rushlight.core.dtypes import DType, float32, float64
 from rushlight.devices.cpu import gemm, memory, small_products, stub
 from rushlight.devices.cpu.native import Source
-from rushlight.devices.library.openblas import library
-from rushlight.devices.protocol import Launch
-from rushlight.emit.llvm import arguments
+from rushlight.devices.shared.library.openblas import library
+from rushlight.devices.shared.protocol import Launch
+from rushlight.emit.llvm.kernels import arguments
 from rushlight.kernel.key import key_of
 from rushlight.kernel.shapes import Contract
 
@@ -45,11 +45,15 @@ def _matmul(kernel: Contract) -> Launch | None:
     if kernel.dtype is not kernel.compute:
         return None
 
-    def view(address: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: DType) -> numpy.ndarray:
+    def view(
+        address: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: DType
+    ) -> numpy.ndarray:
         count = 1 + sum((n - 1) * s for n, s in zip(shape, strides, strict=True))
         block = (ctypes.c_char * (count * dtype.itemsize)).from_address(address)
         flat = numpy.frombuffer(memoryview(block), dtype.name)
-        return numpy.lib.stride_tricks.as_strided(flat, shape, [s * dtype.itemsize for s in strides])
+        return numpy.lib.stride_tricks.as_strided(
+            flat, shape, [s * dtype.itemsize for s in strides]
+        )
 
     def launch(*numbers: int) -> None:
         out, a, b, x, y, m, n, k, *strides = numbers

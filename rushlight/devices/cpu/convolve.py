@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from rushlight.devices.allocator import Pool
 from rushlight.devices.cpu import convolve_image, convolve_weights, depthwise, stub, tiles
 from rushlight.devices.cpu.native import Source
-from rushlight.devices.protocol import Launch
+from rushlight.devices.shared.allocator import Pool
+from rushlight.devices.shared.protocol import Launch
 from rushlight.kernel.key import key_of
 from rushlight.kernel.shapes import Convolve
 
@@ -24,11 +24,18 @@ def build(kernel: Convolve, runner: int, pool: Callable[[], Pool]) -> Launch:
     if kernel.of == "depthwise":
         return depthwise.build_image(kernel, runner, pool)
     return stub.callable_of(
-        Source(key_of(kernel), lambda: depthwise.text(kernel)), depthwise.LETTERS, "convolve", runner
+        Source(key_of(kernel), lambda: depthwise.text(kernel)),
+        depthwise.LETTERS,
+        "convolve",
+        runner,
     )
 
 
 def text(kernel: Convolve) -> str:
     """The module's functions, for people; see `emit.llvm` for what they are."""
-    others = {"image": convolve_image.text, "weights": convolve_weights.text, "depthwise": depthwise.image_text}
+    others = {
+        "image": convolve_image.text,
+        "weights": convolve_weights.text,
+        "depthwise": depthwise.image_text,
+    }
     return others[kernel.of]() if kernel.of in others else depthwise.text(kernel)

@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from rushlight.core.dtypes import float32
-from rushlight.devices.allocator import Pool, room_for
 from rushlight.devices.cpu import padded, stub
 from rushlight.devices.cpu.native import Source
 from rushlight.devices.cpu.tiles import COLUMNS, HEIGHT, LANES, TYPE, VECTORS, first_lanes
-from rushlight.devices.protocol import Launch
-from rushlight.emit.llvm import module
-from rushlight.emit.llvm_body import load, pointer, splat, store
-from rushlight.emit.llvm_text import FUNCTION, Arguments, Writer
+from rushlight.devices.shared.allocator import Pool, room_for
+from rushlight.devices.shared.protocol import Launch
+from rushlight.emit.llvm.body import load, pointer, splat, store
+from rushlight.emit.llvm.kernels import module
+from rushlight.emit.llvm.text import FUNCTION, Arguments, Writer
 from rushlight.kernel.key import key_of
 from rushlight.kernel.shapes import Convolve
 
@@ -37,16 +37,35 @@ def build(kernel: Convolve, runner: int, pool: Callable[[], Pool]) -> Launch:
         place = padded.layout((rows, columns), (p, q), (si, sj), (di, dj))
         some, size = padded.some(place, groups * c)
         here, room = pool(), room_for((min(n, some) * size + COLUMNS) * 4)
-        sides = (height, width, si, sj, ti, tj, *place.parts, place.lines, place.pitch, place.channel)
+        sides = (
+            height,
+            width,
+            si,
+            sj,
+            ti,
+            tj,
+            *place.parts,
+            place.lines,
+            place.pitch,
+            place.channel,
+        )
         most = TAPS if si == sj == 1 else TAPS // 2
-        steps = (place.pitch, place.channel, place.across, place.vectors, max(1, min(64, most // (p * q))))
+        steps = (
+            place.pitch,
+            place.channel,
+            place.across,
+            place.vectors,
+            max(1, min(64, most // (p * q))),
+        )
         copy = here.take(room)
         try:
             for first in range(0, n, some):
                 count = min(some, n - first)
                 pad(copy, x + first * groups * c * height * width * 4, count * groups * c, *sides)
                 target = out + first * groups * m * rows * columns * 4
-                native(target, copy, w, place.table, count, groups, m, c, rows, columns, p * q, *steps)
+                native(
+                    target, copy, w, place.table, count, groups, m, c, rows, columns, p * q, *steps
+                )
         finally:
             here.give(copy, room)
 
@@ -57,7 +76,9 @@ def text() -> str:
     declared: set[str] = set()
     counts = Writer(declared)
     tiles = [_write_tile(declared, height) for height in (HEIGHT, SHORT)]
-    return module([*tiles, _write_place(declared), _write_kernel(declared)], counts, _counts(counts))
+    return module(
+        [*tiles, _write_place(declared), _write_kernel(declared)], counts, _counts(counts)
+    )
 
 
 class _Sizes:
@@ -102,9 +123,14 @@ TILE = (
 def _write_tile(declared: set[str], height: int) -> str:
     """c + a b for up to `height` rows: %channels channels and %taps taps of each of the sources, from %shift on."""
     writer = Writer(declared)
-    b = [pointer(writer, _get(writer, "ptr", "%sources", str(j)), float32, "%shift") for j in range(VECTORS)]
+    b = [
+        pointer(writer, _get(writer, "ptr", "%sources", str(j)), float32, "%shift")
+        for j in range(VECTORS)
+    ]
     last = writer.sub("%height", "1")
-    rows = [writer.smaller(str(i), last) for i in range(height)]  # rows past the end do the last one again
+    rows = [
+        writer.smaller(str(i), last) for i in range(height)
+    ]  # rows past the end do the last one again
     a = [pointer(writer, "%a", float32, writer.mul(r, "%a_row")) for r in rows]
     c = [pointer(writer, "%c", float32, writer.mul(r, str(COLUMNS))) for r in rows]
     sums, places = [], []
@@ -119,11 +145,17 @@ def _write_tile(declared: set[str], height: int) -> str:
             start = writer.add(_get(writer, "i64", "%table", tap), shift)
             columns = []
             for j in range(VECTORS):
-                columns.append(writer.value(f"load {TYPE}, ptr {pointer(writer, b[j], float32, start)}, align 4"))
+                columns.append(
+                    writer.value(
+                        f"load {TYPE}, ptr {pointer(writer, b[j], float32, start)}, align 4"
+                    )
+                )
             k = writer.get(number)
             writer.set(number, writer.add(k, "1"))
             for i in range(height):
-                element = writer.value(f"load float, ptr {pointer(writer, a[i], float32, k)}, align 4")
+                element = writer.value(
+                    f"load float, ptr {pointer(writer, a[i], float32, k)}, align 4"
+                )
                 spread = splat(writer, element, float32, LANES)
                 for j in range(VECTORS):
                     operands = [(TYPE, spread), (TYPE, columns[j]), (TYPE, writer.get(sums[i][j]))]
@@ -149,33 +181,62 @@ def _write_place(declared: set[str]) -> str:
         begins = writer.value(f"icmp eq i64 {lane}, {writer.get(done)}")
         with writer.when(begins):
             row, column = _divide(writer, writer.add("%at", lane), "%across")
-            writer.set(span, writer.smaller(writer.sub(str(LANES), lane), writer.sub("%across", column)))
+            writer.set(
+                span, writer.smaller(writer.sub(str(LANES), lane), writer.sub("%across", column))
+            )
             writer.set(done, writer.add(lane, writer.get(span)))
             count = writer.smaller(writer.get(span), writer.sub("%columns", column))
             mask = first_lanes(writer, count)
-            real = [writer.value(f"icmp sgt i64 {count}, 0"), writer.value(f"icmp slt i64 {row}, %rows")]
-            channels = writer.value(f"select i1 {writer.value(f'and i1 {real[0]}, {real[1]}')}, i64 %channels, i64 0")
-            target = pointer(writer, "%out", float32, writer.add(writer.mul(row, "%columns"), column))
+            real = [
+                writer.value(f"icmp sgt i64 {count}, 0"),
+                writer.value(f"icmp slt i64 {row}, %rows"),
+            ]
+            channels = writer.value(
+                f"select i1 {writer.value(f'and i1 {real[0]}, {real[1]}')}, i64 %channels, i64 0"
+            )
+            target = pointer(
+                writer, "%out", float32, writer.add(writer.mul(row, "%columns"), column)
+            )
             source = pointer(writer, "%c", float32, lane)
             with writer.loop("0", channels) as m:
                 near = pointer(writer, source, float32, writer.mul(m, str(COLUMNS)))
                 far = pointer(writer, target, float32, writer.mul(m, pixels))
-                store(writer, load(writer, near, float32, "1", "1", LANES, mask), far, float32, "1", "1", LANES, mask)
+                store(
+                    writer,
+                    load(writer, near, float32, "1", "1", LANES, mask),
+                    far,
+                    float32,
+                    "1",
+                    "1",
+                    LANES,
+                    mask,
+                )
     return writer.function(PLACE)
 
 
 def _expect(writer: Writer, place: str) -> None:
     """A cache line that will be written."""
-    writer.call("void", "llvm.prefetch.p0", [("ptr", place), ("i32", "1"), ("i32", "3"), ("i32", "1")])
+    writer.call(
+        "void", "llvm.prefetch.p0", [("ptr", place), ("i32", "1"), ("i32", "3"), ("i32", "1")]
+    )
 
 
 class _Vectors:
     """A task's vectors: where they are read and written, their images' places, first pixels and numbers of channels."""
 
     def __init__(self, writer: Writer) -> None:
-        self.source, self.begin, self.target, self.at, self.channels = (writer.array("i64", VECTORS) for _ in range(5))
+        self.source, self.begin, self.target, self.at, self.channels = (
+            writer.array("i64", VECTORS) for _ in range(5)
+        )
 
-    def find(self, writer: Writer, z: _Sizes, bases: tuple[str, str], block: tuple[str, str, str], quad: str) -> None:
+    def find(
+        self,
+        writer: Writer,
+        z: _Sizes,
+        bases: tuple[str, str],
+        block: tuple[str, str, str],
+        quad: str,
+    ) -> None:
         """`block` is (group, first channel, channels); a vector past the last one has no channels."""
         group, channel, channels = block
         with writer.loop("0", str(VECTORS)) as j:
@@ -187,8 +248,15 @@ class _Vectors:
             row, column = _divide(writer, at, z.across)
             which = writer.add(writer.mul(image, z.groups), group)
             start = writer.mul(which, writer.mul(z.c, z.channel))
-            source = pointer(writer, bases[1], float32, writer.add(start, writer.add(writer.mul(row, z.pitch), column)))
-            offset = writer.mul(writer.add(writer.mul(which, z.m), channel), writer.mul(z.rows, z.columns))
+            source = pointer(
+                writer,
+                bases[1],
+                float32,
+                writer.add(start, writer.add(writer.mul(row, z.pitch), column)),
+            )
+            offset = writer.mul(
+                writer.add(writer.mul(which, z.m), channel), writer.mul(z.rows, z.columns)
+            )
             target = pointer(writer, bases[0], float32, offset)
             begin = pointer(writer, target, float32, writer.add(writer.mul(row, z.columns), column))
             for table, value in ((self.source, source), (self.begin, begin), (self.target, target)):
@@ -211,9 +279,13 @@ def _write_kernel(declared: set[str]) -> str:
         group, block = _divide(writer, rest, z.blocks)
         channel = writer.mul(block, str(CHANNELS))
         channels = writer.smaller(writer.sub(z.m, channel), str(CHANNELS))
-        weights = pointer(writer, w, float32, writer.mul(writer.add(writer.mul(group, z.m), channel), products))
+        weights = pointer(
+            writer, w, float32, writer.mul(writer.add(writer.mul(group, z.m), channel), products)
+        )
         with writer.loop("0", writer.mul(channels, str(COLUMNS)), str(LANES)) as i:
-            writer.line(f"store {TYPE} zeroinitializer, ptr {pointer(writer, sums, float32, i)}, align 64")
+            writer.line(
+                f"store {TYPE} zeroinitializer, ptr {pointer(writer, sums, float32, i)}, align 64"
+            )
         vectors.find(writer, z, (out, x), (group, channel, channels), quad)
         with writer.loop("0", z.c, z.each) as first:
             some = writer.smaller(writer.sub(z.c, first), z.each)
@@ -237,6 +309,10 @@ def _write_kernel(declared: set[str]) -> str:
         with writer.loop("0", str(VECTORS)) as j:
             c = pointer(writer, sums, float32, writer.mul(j, str(LANES)))
             image, at = _get(writer, "ptr", vectors.target, j), _get(writer, "i64", vectors.at, j)
-            operands = f"ptr {c}, ptr {image}, i64 {at}, i64 {z.across}, i64 {z.rows}, i64 {z.columns}"
-            writer.line(f"call void @place({operands}, i64 {_get(writer, 'i64', vectors.channels, j)})")
+            operands = (
+                f"ptr {c}, ptr {image}, i64 {at}, i64 {z.across}, i64 {z.rows}, i64 {z.columns}"
+            )
+            writer.line(
+                f"call void @place({operands}, i64 {_get(writer, 'i64', vectors.channels, j)})"
+            )
     return writer.function(FUNCTION.format(name="kernel"))

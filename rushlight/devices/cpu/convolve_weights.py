@@ -11,13 +11,13 @@ import itertools
 from collections.abc import Callable
 
 from rushlight.core.dtypes import float32
-from rushlight.devices.allocator import Pool, room_for
 from rushlight.devices.cpu import padded, stub, tiles
 from rushlight.devices.cpu.native import Source
-from rushlight.devices.protocol import Launch
-from rushlight.emit.llvm import module
-from rushlight.emit.llvm_body import pointer
-from rushlight.emit.llvm_text import FUNCTION, Arguments, Writer
+from rushlight.devices.shared.allocator import Pool, room_for
+from rushlight.devices.shared.protocol import Launch
+from rushlight.emit.llvm.body import pointer
+from rushlight.emit.llvm.kernels import module
+from rushlight.emit.llvm.text import FUNCTION, Arguments, Writer
 from rushlight.kernel.key import key_of
 from rushlight.kernel.shapes import Convolve
 
@@ -36,17 +36,45 @@ def build(kernel: Convolve, runner: int, pool: Callable[[], Pool]) -> Launch:
         n, groups, m, c, rows, columns, p, q, height, width, si, sj, di, dj, ti, tj, parts = numbers
         place = padded.layout((rows, columns), (p, q), (si, sj), (di, dj))
         image = groups * c * place.channel
-        each = parts if n * image <= MOST else 1  # parts at once: all, for threads, where the copy is not too large
+        each = (
+            parts if n * image <= MOST else 1
+        )  # parts at once: all, for threads, where the copy is not too large
         cuts = [s * n // parts for s in range(0, parts + 1, each)]
-        here, room = pool(), room_for(max(end - start for start, end in itertools.pairwise(cuts)) * image * 4)
-        sides = (height, width, si, sj, ti, tj, *place.parts, place.lines, place.pitch, place.channel)
+        here, room = (
+            pool(),
+            room_for(max(end - start for start, end in itertools.pairwise(cuts)) * image * 4),
+        )
+        sides = (
+            height,
+            width,
+            si,
+            sj,
+            ti,
+            tj,
+            *place.parts,
+            place.lines,
+            place.pitch,
+            place.channel,
+        )
         sizes = (groups, m, c, rows, columns, p * q, place.pitch, place.channel, each)
         copy = here.take(room)
         try:
             for s, (start, end) in enumerate(itertools.pairwise(cuts)):
-                pad(copy, x + start * groups * c * height * width * 4, (end - start) * groups * c, *sides)
+                pad(
+                    copy,
+                    x + start * groups * c * height * width * 4,
+                    (end - start) * groups * c,
+                    *sides,
+                )
                 gradient = g + start * groups * m * rows * columns * 4
-                native(out + s * groups * c * p * q * m * 4, gradient, copy, place.table, end - start, *sizes)
+                native(
+                    out + s * groups * c * p * q * m * 4,
+                    gradient,
+                    copy,
+                    place.table,
+                    end - start,
+                    *sizes,
+                )
         finally:
             here.give(copy, room)
 
@@ -70,7 +98,9 @@ def _counts(writer: Writer) -> tuple[str, str]:
     n, groups, m, c, rows, columns, taps, *_, parts = arguments.words(NUMBERS)
     every = writer.mul(c, taps)
     tasks = writer.mul(writer.mul(parts, groups), _blocks(writer, every))
-    products = writer.mul(writer.mul(writer.mul(n, groups), m), writer.mul(writer.mul(rows, columns), every))
+    products = writer.mul(
+        writer.mul(writer.mul(n, groups), m), writer.mul(writer.mul(rows, columns), every)
+    )
     return tasks, writer.value(f"lshr i64 {products}, 3")
 
 
@@ -83,19 +113,27 @@ def _divide(writer: Writer, a: str, b: str) -> tuple[str, str]:
 
 
 def _set(writer: Writer, table: str, number: str, value: str) -> None:
-    writer.line(f"store i64 {value}, ptr {writer.value(f'getelementptr i64, ptr {table}, i64 {number}')}")
+    writer.line(
+        f"store i64 {value}, ptr {writer.value(f'getelementptr i64, ptr {table}, i64 {number}')}"
+    )
 
 
-def _find_taps(writer: Writer, starts: str, table: str, span: tuple[str, str], taps: str, channel: str) -> None:
+def _find_taps(
+    writer: Writer, starts: str, table: str, span: tuple[str, str], taps: str, channel: str
+) -> None:
     """Where each of the task's rows begins; a row is a tap of a channel."""
     first, count = span
     with writer.loop("0", count) as i:
         which, tap = _divide(writer, writer.add(first, i), taps)
-        begin = writer.value(f"load i64, ptr {writer.value(f'getelementptr i64, ptr {table}, i64 {tap}')}")
+        begin = writer.value(
+            f"load i64, ptr {writer.value(f'getelementptr i64, ptr {table}, i64 {tap}')}"
+        )
         _set(writer, starts, i, writer.add(writer.mul(which, channel), begin))
 
 
-def _find_pixels(writer: Writer, places: str, first: str, count: str, columns: str, pitch: str) -> None:
+def _find_pixels(
+    writer: Writer, places: str, first: str, count: str, columns: str, pitch: str
+) -> None:
     """Where each pixel is, from row to row `pitch` apart."""
     row, at = _divide(writer, first, columns)
     column, begin = writer.slot("i64", at), writer.slot("i64", writer.mul(row, pitch))
@@ -105,7 +143,10 @@ def _find_pixels(writer: Writer, places: str, first: str, count: str, columns: s
         following = writer.add(here, "1")
         full = writer.value(f"icmp eq i64 {following}, {columns}")
         writer.set(column, writer.value(f"select i1 {full}, i64 0, i64 {following}"))
-        writer.set(begin, writer.add(writer.get(begin), writer.value(f"select i1 {full}, i64 {pitch}, i64 0")))
+        writer.set(
+            begin,
+            writer.add(writer.get(begin), writer.value(f"select i1 {full}, i64 {pitch}, i64 0")),
+        )
 
 
 def _write_kernel(declared: set[str]) -> str:
@@ -126,7 +167,9 @@ def _write_kernel(declared: set[str]) -> str:
         _find_taps(writer, starts, table, (top, count), taps, channel)
         start = writer.value(f"udiv i64 {writer.mul(part, n)}, {parts}")
         end = writer.value(f"udiv i64 {writer.mul(writer.add(part, '1'), n)}, {parts}")
-        target = pointer(writer, out, float32, writer.mul(writer.add(writer.mul(rest, every), top), m))
+        target = pointer(
+            writer, out, float32, writer.mul(writer.add(writer.mul(rest, every), top), m)
+        )
         with writer.loop(start, end) as i, writer.loop("0", pixels, str(DEPTH)) as first:
             depth = writer.smaller(writer.sub(pixels, first), str(DEPTH))
             which = writer.add(writer.mul(i, groups), group)
@@ -136,9 +179,13 @@ def _write_kernel(declared: set[str]) -> str:
             more = writer.value(f"or i1 {begun[0]}, {begun[1]}")
             with writer.loop("0", m, str(COLUMNS)) as left:
                 width = writer.smaller(writer.sub(m, left), str(COLUMNS))
-                offset = writer.add(writer.mul(writer.add(writer.mul(which, m), left), pixels), first)
+                offset = writer.add(
+                    writer.mul(writer.add(writer.mul(which, m), left), pixels), first
+                )
                 source = pointer(writer, g, float32, offset)
-                operands = f"ptr {source}, i64 1, i64 {pixels}, i64 {depth}, i64 {width}, ptr {panel}"
+                operands = (
+                    f"ptr {source}, i64 1, i64 {pixels}, i64 {depth}, i64 {width}, ptr {panel}"
+                )
                 writer.line(f"call void @pack({operands})")
                 with tiles.rows(writer, "0", count) as (row, height):
                     begins = writer.value(f"getelementptr i64, ptr {starts}, i64 {row}")

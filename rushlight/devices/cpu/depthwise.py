@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from rushlight.core.dtypes import float32
-from rushlight.devices.allocator import Pool, room_for
 from rushlight.devices.cpu import padded, stub
 from rushlight.devices.cpu.native import Source
 from rushlight.devices.cpu.seen import FLAGS, FLOATS, LANES, Seen, Sizes, read_sizes
 from rushlight.devices.cpu.tiles import first_lanes
-from rushlight.devices.protocol import Launch
-from rushlight.emit.llvm import module
-from rushlight.emit.llvm_body import pointer, splat, store
-from rushlight.emit.llvm_partial import fold_lanes
-from rushlight.emit.llvm_text import FUNCTION, Arguments, Slot, Writer
+from rushlight.devices.shared.allocator import Pool, room_for
+from rushlight.devices.shared.protocol import Launch
+from rushlight.emit.llvm.body import pointer, splat, store
+from rushlight.emit.llvm.kernels import module
+from rushlight.emit.llvm.partial import fold_lanes
+from rushlight.emit.llvm.text import FUNCTION, Arguments, Slot, Writer
 from rushlight.kernel.key import key_of
 from rushlight.kernel.shapes import Convolve
 
@@ -48,13 +48,27 @@ def build_image(kernel: Convolve, runner: int, pool: Callable[[], Pool]) -> Laun
         place = padded.layout((rows, columns), (p, q), (si, sj), (di, dj))
         some, size = padded.some(place, groups)
         here, room = pool(), room_for((min(n, some) * size + LANES) * 4)
-        sides = (height, width, si, sj, ti, tj, *place.parts, place.lines, place.pitch, place.channel)
+        sides = (
+            height,
+            width,
+            si,
+            sj,
+            ti,
+            tj,
+            *place.parts,
+            place.lines,
+            place.pitch,
+            place.channel,
+        )
         copy = here.take(room)
         try:
             for first in range(0, n, some):
                 count = min(some, n - first) * groups
                 pad(copy, x + first * groups * height * width * 4, count, *sides)
-                target, steps = out + first * groups * rows * columns * 4, (place.pitch, place.channel)
+                target, steps = (
+                    out + first * groups * rows * columns * 4,
+                    (place.pitch, place.channel),
+                )
                 native(target, copy, w, place.table, count, groups, rows, columns, p * q, *steps)
         finally:
             here.give(copy, room)
@@ -76,17 +90,28 @@ def image_text() -> str:
         group = writer.value(f"urem i64 {task}, {groups}")
         weights = pointer(writer, w, float32, writer.mul(group, taps))
         with writer.loop("0", rows, str(ROWS)) as i, writer.loop("0", columns, str(LANES)) as v:
-            lines = [writer.smaller(writer.add(i, str(r)), last) for r in range(ROWS)]  # past the end: the last again
-            sources = [pointer(writer, image, float32, writer.add(writer.mul(line, pitch), v)) for line in lines]
+            lines = [
+                writer.smaller(writer.add(i, str(r)), last) for r in range(ROWS)
+            ]  # past the end: the last again
+            sources = [
+                pointer(writer, image, float32, writer.add(writer.mul(line, pitch), v))
+                for line in lines
+            ]
             for total in sums:
                 writer.set(total, "zeroinitializer")
             with writer.loop("0", taps) as tap:
-                start = writer.value(f"load i64, ptr {writer.value(f'getelementptr i64, ptr {table}, i64 {tap}')}")
-                weight = writer.value(f"load float, ptr {pointer(writer, weights, float32, tap)}, align 4")
+                start = writer.value(
+                    f"load i64, ptr {writer.value(f'getelementptr i64, ptr {table}, i64 {tap}')}"
+                )
+                weight = writer.value(
+                    f"load float, ptr {pointer(writer, weights, float32, tap)}, align 4"
+                )
                 spread = splat(writer, weight, float32, LANES)
                 for total, source in zip(sums, sources, strict=True):
                     place = pointer(writer, source, float32, start)
-                    _fma(writer, total, spread, writer.value(f"load {FLOATS}, ptr {place}, align 4"))
+                    _fma(
+                        writer, total, spread, writer.value(f"load {FLOATS}, ptr {place}, align 4")
+                    )
             mask = first_lanes(writer, writer.sub(columns, v))
             for total, line in zip(sums, lines, strict=True):
                 place = pointer(writer, target, float32, writer.add(writer.mul(line, columns), v))
@@ -96,7 +121,9 @@ def image_text() -> str:
     tasks, _, rows, columns, taps, *_ = numbers.words(7)
     work = counts.mul(counts.mul(tasks, counts.mul(rows, columns)), taps)
     return module(
-        [writer.function(FUNCTION.format(name="kernel"))], counts, (tasks, counts.value(f"lshr i64 {work}, 3"))
+        [writer.function(FUNCTION.format(name="kernel"))],
+        counts,
+        (tasks, counts.value(f"lshr i64 {work}, 3")),
     )
 
 
@@ -113,10 +140,14 @@ def _window_row(writer: Writer, z: Sizes, image: str, i: str, p: str) -> tuple[s
     return pointer(writer, image, float32, writer.mul(row, z.width)), limit
 
 
-def _seen(writer: Writer, z: Sizes, line: str, limit: str, v: str, q: str, step: int, lanes: str) -> str:
+def _seen(
+    writer: Writer, z: Sizes, line: str, limit: str, v: str, q: str, step: int, lanes: str
+) -> str:
     """What output columns v, v + 1, ... see under tap column q."""
     column = writer.sub(writer.add(writer.mul(v, z.sj), writer.mul(q, z.dj)), z.tj)
-    return Seen(writer, column, limit, step, z.sj, lanes).load(pointer(writer, line, float32, column))
+    return Seen(writer, column, limit, step, z.sj, lanes).load(
+        pointer(writer, line, float32, column)
+    )
 
 
 def _weights(writer: Writer, bases: list[str], z: Sizes, task: str, step: int) -> None:
@@ -130,13 +161,22 @@ def _weights(writer: Writer, bases: list[str], z: Sizes, task: str, step: int) -
             which = writer.add(writer.mul(n, z.groups), task)
             image = pointer(writer, x, float32, writer.mul(which, area))
             gradient = pointer(writer, g, float32, writer.mul(which, pixels))
-            writer.set(part, "zeroinitializer")  # sums of images are added up: long sums stay accurate
+            writer.set(
+                part, "zeroinitializer"
+            )  # sums of images are added up: long sums stay accurate
             with writer.loop("0", z.rows) as i:
                 line, limit = _window_row(writer, z, image, i, p)
                 with writer.loop("0", z.columns, str(LANES)) as v:
                     lanes = first_lanes(writer, writer.sub(z.columns, v))
-                    place = pointer(writer, gradient, float32, writer.add(writer.mul(i, z.columns), v))
-                    operands = [("ptr", place), ("i32", "4"), (FLAGS, lanes), (FLOATS, "zeroinitializer")]
+                    place = pointer(
+                        writer, gradient, float32, writer.add(writer.mul(i, z.columns), v)
+                    )
+                    operands = [
+                        ("ptr", place),
+                        ("i32", "4"),
+                        (FLAGS, lanes),
+                        (FLOATS, "zeroinitializer"),
+                    ]
                     slope = writer.call(FLOATS, "llvm.masked.load.v16f32.p0", operands)
                     _fma(writer, part, slope, _seen(writer, z, line, limit, v, q, step, lanes))
             sum_ = writer.value(f"fadd {FLOATS} {writer.get(total)}, {writer.get(part)}")

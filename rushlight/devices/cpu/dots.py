@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from rushlight.core.dtypes import DType
 from rushlight.devices.cpu import tiles
-from rushlight.emit.llvm_body import load, pointer
-from rushlight.emit.llvm_terms import Term, parts, where
-from rushlight.emit.llvm_text import COMPUTE, Writer, suffix, vector
+from rushlight.emit.llvm.body import load, pointer
+from rushlight.emit.llvm.terms import Term, parts, where
+from rushlight.emit.llvm.text import COMPUTE, Writer, suffix, vector
 
 ROWS, COLUMNS = 4, 6  # 24 registers of results, 4 of a, 1 of b
 REGISTER = 64  # bytes
@@ -35,7 +35,9 @@ def write_dots(declared: set[str], dtype: DType) -> str:
     steps = (("%a", "%a_row", "%height", ROWS), ("%b", "%b_column", "%width", COLUMNS))
     for base, step, size, most in steps:
         last = writer.sub(size, "1")
-        numbers = [writer.smaller(str(i), last) for i in range(most)]  # those past the end do the last one again
+        numbers = [
+            writer.smaller(str(i), last) for i in range(most)
+        ]  # those past the end do the last one again
         places.append([pointer(writer, base, dtype, writer.mul(n, step)) for n in numbers])
     sums = [[writer.slot(kind, "zeroinitializer") for _ in range(ROWS)] for _ in range(COLUMNS)]
     whole = writer.value(f"and i64 %k, {-lanes}")
@@ -46,12 +48,17 @@ def write_dots(declared: set[str], dtype: DType) -> str:
         count = writer.value(f"select i1 {first}, i64 {lanes}, i64 {writer.sub('%k', whole)}")
         mask = _first(writer, count, lanes)
         with writer.loop(begin, end, str(lanes)) as p:
-            left = [load(writer, pointer(writer, a, dtype, p), dtype, "1", "1", lanes, mask) for a in places[0]]
+            left = [
+                load(writer, pointer(writer, a, dtype, p), dtype, "1", "1", lanes, mask)
+                for a in places[0]
+            ]
             for b, column in zip(places[1], sums, strict=True):
                 right = load(writer, pointer(writer, b, dtype, p), dtype, "1", "1", lanes, mask)
                 for a, slot in zip(left, column, strict=True):
                     operands = [(kind, a), (kind, right), (kind, writer.get(slot))]
-                    writer.set(slot, writer.call(kind, f"llvm.fma.{suffix(scalar, lanes)}", operands))
+                    writer.set(
+                        slot, writer.call(kind, f"llvm.fma.{suffix(scalar, lanes)}", operands)
+                    )
     _store(writer, dtype, [[writer.get(slot) for slot in column] for column in sums])
     return writer.function(DOTS)
 
@@ -66,14 +73,19 @@ def _first(writer: Writer, count: str, lanes: int) -> str:
 def _store(writer: Writer, dtype: DType, sums: list[list[str]]) -> None:
     scalar = COMPUTE[dtype]
     last = writer.sub("%height", "1")
-    rows = [pointer(writer, "%c", dtype, writer.mul(writer.smaller(str(i), last), "%c_row")) for i in range(ROWS)]
+    rows = [
+        pointer(writer, "%c", dtype, writer.mul(writer.smaller(str(i), last), "%c_row"))
+        for i in range(ROWS)
+    ]
     last = writer.sub("%width", "1")
     for number, column in enumerate(sums):
         totals = _add_lanes(writer, dtype, column)
         across = writer.mul(writer.smaller(str(number), last), "%c_column")
         for i, row in enumerate(rows):
             value = writer.value(f"extractelement {vector(scalar, ROWS)} {totals}, i64 {i}")
-            writer.line(f"store {scalar} {value}, ptr {pointer(writer, row, dtype, across)}, align {dtype.itemsize}")
+            writer.line(
+                f"store {scalar} {value}, ptr {pointer(writer, row, dtype, across)}, align {dtype.itemsize}"
+            )
 
 
 def _add_lanes(writer: Writer, dtype: DType, values: list[str]) -> str:
@@ -96,7 +108,9 @@ def _add_lanes(writer: Writer, dtype: DType, values: list[str]) -> str:
     return value
 
 
-def _added(writer: Writer, dtype: DType, pair: tuple[str, str], halves: list[list[int]], size: int) -> str:
+def _added(
+    writer: Writer, dtype: DType, pair: tuple[str, str], halves: list[list[int]], size: int
+) -> str:
     """The sum of two choices of lanes out of a pair of registers."""
     scalar = COMPUTE[dtype]
     kind, parts = vector(scalar, size), []
@@ -160,7 +174,5 @@ def write_task(
             height = writer.smaller(writer.sub(m, row), str(ROWS))
             left = pointer(writer, a, dtype, writer.mul(row, a_row))
             target = pointer(writer, out, dtype, writer.add(across, writer.mul(row, c_row)))
-            operands = (
-                f"ptr {left}, i64 {a_row}, ptr {right}, i64 {b_column}, ptr {target}, i64 {c_row}, i64 {c_column}"
-            )
+            operands = f"ptr {left}, i64 {a_row}, ptr {right}, i64 {b_column}, ptr {target}, i64 {c_row}, i64 {c_column}"
             writer.line(f"call void @dots({operands}, i64 {height}, i64 {width}, i64 {sizes[2]})")

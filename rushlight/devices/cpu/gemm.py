@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from rushlight.core.dtypes import DType, float32
 from rushlight.devices.cpu import small_products
 from rushlight.devices.cpu.small_products import corner, divide
-from rushlight.emit.llvm import module
-from rushlight.emit.llvm_body import cast, first_lanes, load, pointer, store
-from rushlight.emit.llvm_terms import Term, larger, terms, where
-from rushlight.emit.llvm_text import COMPUTE, FUNCTION, Arguments, Writer
+from rushlight.emit.llvm.body import cast, first_lanes, load, pointer, store
+from rushlight.emit.llvm.kernels import module
+from rushlight.emit.llvm.terms import Term, larger, terms, where
+from rushlight.emit.llvm.text import COMPUTE, FUNCTION, Arguments, Writer
 from rushlight.kernel.shapes import Contract
 
 ROW_MAJOR, COLUMN_MAJOR = "101", "102"
@@ -70,7 +70,11 @@ def _blocks(declared: set[str]) -> str:
 def _plan(writer: Writer, small: bool) -> tuple[str, list[str]]:
     """The way, and the blocks. See Note [Ways of a product]."""
     numbers = writer.array("i64", 4)
-    way = writer.value(f"call i64 @plan(ptr %args, ptr {numbers})") if small else str(small_products.LIBRARY)
+    way = (
+        writer.value(f"call i64 @plan(ptr %args, ptr {numbers})")
+        if small
+        else str(small_products.LIBRARY)
+    )
     with writer.when(writer.value(f"icmp eq i64 {way}, {small_products.LIBRARY}")):
         writer.line(f"call void @blocks(ptr %args, ptr {numbers})")
     places = [writer.value(f"getelementptr i64, ptr {numbers}, i64 {i}") for i in range(4)]
@@ -80,7 +84,9 @@ def _plan(writer: Writer, small: bool) -> tuple[str, list[str]]:
 def _entry(writer: Writer, table: int, way: str) -> str:
     """What a table of `small_products` has for a way."""
     place = _entry_of_blas(writer, OTHERS + table)
-    return writer.value(f"load ptr, ptr {writer.value(f'getelementptr ptr, ptr {place}, i64 {way}')}")
+    return writer.value(
+        f"load ptr, ptr {writer.value(f'getelementptr ptr, ptr {place}, i64 {way}')}"
+    )
 
 
 def _entry_of_blas(writer: Writer, number: int) -> str:
@@ -105,7 +111,9 @@ def _write_filling(writer: Writer, way: str, tasks: str) -> str:
     ours = writer.value(f"icmp ugt i64 {way}, {small_products.BLOCKS}")
     missing = writer.value(f"icmp eq ptr {_entry(writer, 0, way)}, null")
     with writer.when(writer.value(f"and i1 {ours}, {missing}")):
-        answer = writer.value(f"call ptr {_entry_of_blas(writer, OTHERS + 2)}(ptr {_entry(writer, 1, way)})")
+        answer = writer.value(
+            f"call ptr {_entry_of_blas(writer, OTHERS + 2)}(ptr {_entry(writer, 1, way)})"
+        )
         raised = writer.value(f"icmp eq ptr {answer}, null")
         writer.set(slot, writer.value(f"select i1 {raised}, i64 -1, i64 {tasks}"))
         with writer.when(writer.value(f"xor i1 {raised}, true")):
@@ -142,7 +150,9 @@ def _kernel_function(declared: set[str], kernel: Contract, small: bool) -> str:
     return writer.function(FUNCTION.format(name="kernel"))
 
 
-def _matrix(writer: Writer, kernel: Contract, place: str, sizes: tuple[str, str], strides: tuple[str, str]) -> Matrix:
+def _matrix(
+    writer: Writer, kernel: Contract, place: str, sizes: tuple[str, str], strides: tuple[str, str]
+) -> Matrix:
     """Look at the strides; afterwards sizes and strides are in the order in which the matrix is walked."""
     unit = []
     for size, stride in zip(sizes, strides, strict=True):
@@ -160,13 +170,17 @@ def _matrix(writer: Writer, kernel: Contract, place: str, sizes: tuple[str, str]
     single = writer.value(f"icmp sle i64 {sizes[0]}, 1")
     apart = writer.value(f"icmp sge i64 {strides[0]}, {least}")
     spaced = writer.value(f"or i1 {single}, {apart}")
-    direct = writer.value(f"and i1 {any_unit}, {spaced}") if kernel.dtype is kernel.compute else "false"
+    direct = (
+        writer.value(f"and i1 {any_unit}, {spaced}") if kernel.dtype is kernel.compute else "false"
+    )
     own = writer.value(f"select i1 {apart}, i64 {strides[0]}, i64 {least}")
     lead = writer.value(f"select i1 {direct}, i64 {own}, i64 {least}")
     return Matrix(kernel.dtype, place, sizes, strides, flipped, direct, lead)
 
 
-def _multiply(writer: Writer, kernel: Contract, matrices: list[Matrix], sizes: tuple[str, str, str]) -> None:
+def _multiply(
+    writer: Writer, kernel: Contract, matrices: list[Matrix], sizes: tuple[str, str, str]
+) -> None:
     """out = a b, the three being where they are or in dense copies."""
     buffers = [_buffer(writer, kernel, matrix, fill=i > 0) for i, matrix in enumerate(matrices)]
     out, a, b = matrices
@@ -177,7 +191,12 @@ def _multiply(writer: Writer, kernel: Contract, matrices: list[Matrix], sizes: t
         turned = writer.value(f"xor i1 {matrix.flipped}, {out.flipped}")
         turns.append(writer.value(f"select i1 {turned}, i32 {TRANSPOSED}, i32 {AS_IS}"))
     gemm = writer.value("load ptr, ptr @blas")
-    operands = [f"i32 {order}", *(f"i32 {t}" for t in turns), *(f"i64 {s}" for s in sizes), f"{scalar} 1.0"]
+    operands = [
+        f"i32 {order}",
+        *(f"i32 {t}" for t in turns),
+        *(f"i64 {s}" for s in sizes),
+        f"{scalar} 1.0",
+    ]
     operands += [f"ptr {buffers[1]}", f"i64 {a.lead}", f"ptr {buffers[2]}", f"i64 {b.lead}"]
     operands += [f"{scalar} 0.0", f"ptr {buffers[0]}", f"i64 {out.lead}"]
     writer.line(f"call void {gemm}({', '.join(operands)})")
@@ -234,7 +253,13 @@ def _copy_function(declared: set[str], kernel: Contract, *, inward: bool) -> str
 
 
 def _move(
-    writer: Writer, kernel: Contract, dense: str, place: str, lanes: tuple[int, str | None], *, inward: bool
+    writer: Writer,
+    kernel: Contract,
+    dense: str,
+    place: str,
+    lanes: tuple[int, str | None],
+    *,
+    inward: bool,
 ) -> None:
     """`lanes` neighbours, of the dense copy and of the matrix: how many, and which of them."""
     width, mask = lanes

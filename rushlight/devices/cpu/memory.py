@@ -49,7 +49,9 @@ def capacity() -> int:
     with contextlib.suppress(AttributeError, OSError, ValueError):
         found.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
         lines = Path("/proc/meminfo").read_text().splitlines()
-        found[-1] += sum(int(line.split()[1]) << 10 for line in lines if line.startswith("SwapTotal"))
+        found[-1] += sum(
+            int(line.split()[1]) << 10 for line in lines if line.startswith("SwapTotal")
+        )
     with contextlib.suppress(OSError, ValueError):  # no such file, or "max"
         found.append(int(Path("/sys/fs/cgroup/memory.max").read_text()))
     return min(found)
@@ -83,9 +85,13 @@ else:
         """Fresh pages of zeros; None where the system has none."""
         protection = _OPEN if readable else _CLOSED
         found: list[int | None] = []
-        call = itertools.starmap(_mmap, ((None, nbytes, protection, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1, 0),))
+        call = itertools.starmap(
+            _mmap, ((None, nbytes, protection, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1, 0),)
+        )
         try:
-            found.extend(call)  # one call: Ctrl-C comes before or after, when the address is where it is found
+            found.extend(
+                call
+            )  # one call: Ctrl-C comes before or after, when the address is where it is found
         except BaseException:
             if found and found[0] not in (None, _FAILED):
                 unmap_pages(found[0], nbytes)
@@ -117,7 +123,9 @@ else:
     # Pages of blocks given back: those of the last one, and KEPT bytes of others. Entries are taken out and put in without a
     # call between the look and the change, so that each is one thread's alone: see Note [Counting and threads].
     _spare: list[tuple[int, int]] = []
-    _mremap: Any = _bind("mremap", _pointer, _pointer, _size, _size, _int) if sys.platform == "linux" else None
+    _mremap: Any = (
+        _bind("mremap", _pointer, _pointer, _size, _size, _int) if sys.platform == "linux" else None
+    )
     _MAY_MOVE = 1
 
     def _from_spare(whole: int) -> int | None:
@@ -141,10 +149,15 @@ else:
             return address
         found: list[Any] = []
         try:
-            found.extend(itertools.starmap(_mremap, ((address, room, whole, _MAY_MOVE),)))  # as in `map_pages`
+            found.extend(
+                itertools.starmap(_mremap, ((address, room, whole, _MAY_MOVE),))
+            )  # as in `map_pages`
         except BaseException:
             moved = found[0] if found else None
-            unmap_pages(address if moved in (None, _FAILED) else moved, room if moved in (None, _FAILED) else whole)
+            unmap_pages(
+                address if moved in (None, _FAILED) else moved,
+                room if moved in (None, _FAILED) else whole,
+            )
             raise
         if found[0] in (None, _FAILED):
             unmap_pages(address, room)
@@ -164,7 +177,9 @@ else:
 
     def _allocate_pages(nbytes: int) -> int:
         if nbytes > capacity():
-            raise OutOfMemoryError(f"cpu: {nbytes} bytes were asked for, and the machine has {capacity()}")
+            raise OutOfMemoryError(
+                f"cpu: {nbytes} bytes were asked for, and the machine has {capacity()}"
+            )
         slack = HUGE_PAGE if nbytes >= LARGE else 0
         whole = _whole(nbytes)
         spare = _from_spare(whole) if _spare else None

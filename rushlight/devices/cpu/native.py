@@ -13,7 +13,7 @@ import llvmlite
 import llvmlite.binding as llvm
 
 from rushlight.core.interrupts import Uninterrupted
-from rushlight.devices.cache import read_object, write_object
+from rushlight.devices.shared.cache import read_object, write_object
 
 CACHE_VERSION = 2
 LONG = 27_000  # characters from which on combining instructions takes more time than it is worth
@@ -43,7 +43,9 @@ def machine() -> Machine:
         for level in (1, 0)
     )
     tuning = llvm.create_pipeline_tuning_options(speed_level=1)
-    version = f"{CACHE_VERSION} llvmlite {llvmlite.__version__} llvm {llvm.llvm_version_info} {triple}"
+    version = (
+        f"{CACHE_VERSION} llvmlite {llvmlite.__version__} llvm {llvm.llvm_version_info} {triple}"
+    )
     return Machine(target, brief, tuning, f"{version} {cpu} {features}")
 
 
@@ -71,7 +73,7 @@ def emitters() -> str:
     home = Path(__file__).parents[2]
     found = hashlib.sha256()
     for folder in ("core", "scalar", "kernel", "emit", "devices/cpu"):
-        for path in sorted((home / folder).glob("*.py")):
+        for path in sorted((home / folder).rglob("*.py")):
             found.update(path.read_bytes())
     return found.hexdigest()
 
@@ -82,7 +84,9 @@ class Source:
 
     key: str
     text: Callable[[], str]
-    combine: bool | None = None  # whether instructions are worth combining; None leaves it to the length of the text
+    combine: bool | None = (
+        None  # whether instructions are worth combining; None leaves it to the length of the text
+    )
     formula: bool = False  # nothing but a formula for every element: rare ones are long
 
 
@@ -116,11 +120,15 @@ def load(source: Source, *names: str) -> list[int]:
 
 
 def _load(source: Source, names: Sequence[str]) -> list[int]:
-    code = llvm.object_file.ObjectFileRef.from_data(object_code(source))  # what can fail comes before the engine
+    code = llvm.object_file.ObjectFileRef.from_data(
+        object_code(source)
+    )  # what can fail comes before the engine
     engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine().target)
     engine.add_object_file(code)
     # Asking for an address makes the object ready to run. `finalize_object` would compile the empty module too: half a millisecond.
-    found = [engine.get_global_value_address(name) or engine.get_function_address(name) for name in names]
+    found = [
+        engine.get_global_value_address(name) or engine.get_function_address(name) for name in names
+    ]
     engine.detach()
     assert all(found), f"{names} are at {found}"
     return found

@@ -16,13 +16,15 @@ from rushlight.core.dtypes import float32
 from rushlight.devices.cpu import stub, threads
 from rushlight.devices.cpu.native import Source
 from rushlight.devices.cpu.seen import FLAGS, FLOATS, LANES, Seen
-from rushlight.devices.protocol import Launch
-from rushlight.emit.llvm import module
-from rushlight.emit.llvm_body import pointer
-from rushlight.emit.llvm_text import FUNCTION, Arguments, Writer
+from rushlight.devices.shared.protocol import Launch
+from rushlight.emit.llvm.body import pointer
+from rushlight.emit.llvm.kernels import module
+from rushlight.emit.llvm.text import FUNCTION, Arguments, Writer
 
 LETTERS = "i" * (2 + 12)
-MOST = 1 << 18  # elements of a copy for each thread, or one image's: what the second-level cache holds
+MOST = (
+    1 << 18
+)  # elements of a copy for each thread, or one image's: what the second-level cache holds
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,10 @@ class Layout:
 
 @lru_cache(maxsize=256)
 def layout(
-    pixels: tuple[int, int], window: tuple[int, int], stride: tuple[int, int], spread: tuple[int, int]
+    pixels: tuple[int, int],
+    window: tuple[int, int],
+    stride: tuple[int, int],
+    spread: tuple[int, int],
 ) -> Layout:
     """`spread` is the dilation."""
     parts, sizes = [], []
@@ -52,14 +57,25 @@ def layout(
     taps_at = []
     for p in range(window[0]):
         for q in range(window[1]):
-            (down, i), (right, j) = (divmod(t * d, s) for t, d, s in zip((p, q), spread, stride, strict=True))
+            (down, i), (right, j) = (
+                divmod(t * d, s) for t, d, s in zip((p, q), spread, stride, strict=True)
+            )
             taps_at.append(((i * parts[1] + j) * lines + down) * pitch + right)
     # A vector may be written past the end; an odd number of cache lines spreads the channels over the cache.
     room = -(-(parts[0] * parts[1] * lines * pitch + LANES - 1) // LANES) | 1
     across = min(pitch, -(-pixels[1] // LANES) * LANES)
     vectors = -(-((pixels[0] - 1) * across + pixels[1]) // LANES)
     table = (ctypes.c_int64 * len(taps_at))(*taps_at)
-    return Layout((parts[0], parts[1]), lines, pitch, room * LANES, across, vectors, table, ctypes.addressof(table))
+    return Layout(
+        (parts[0], parts[1]),
+        lines,
+        pitch,
+        room * LANES,
+        across,
+        vectors,
+        table,
+        ctypes.addressof(table),
+    )
 
 
 def some(place: Layout, channels: int) -> tuple[int, int]:
@@ -81,7 +97,11 @@ def text(step: int) -> str:
     copy, x = arguments.address(), arguments.address()
     _, height, width, si, sj, ti, tj, down, right, lines, pitch, channel = arguments.words(12)
     last = writer.mul(writer.value(f"lshr i64 {writer.sub(pitch, '1')}, 4"), str(LANES))
-    with writer.loop("%begin", "%end") as task, writer.loop("0", down) as i, writer.loop("0", right) as j:
+    with (
+        writer.loop("%begin", "%end") as task,
+        writer.loop("0", down) as i,
+        writer.loop("0", right) as j,
+    ):
         image = pointer(writer, x, float32, writer.mul(task, writer.mul(height, width)))
         part = writer.mul(writer.add(writer.mul(i, right), j), writer.mul(lines, pitch))
         target = pointer(writer, copy, float32, writer.add(writer.mul(task, channel), part))
@@ -93,9 +113,14 @@ def text(step: int) -> str:
             with writer.loop("0", lines) as line:
                 row = writer.sub(writer.add(writer.mul(line, si), i), ti)
                 inside = writer.value(f"icmp ult i64 {row}, {height}")
-                masks = [writer.value(f"select i1 {inside}, {FLAGS} {m}, {FLAGS} zeroinitializer") for m in seen.masks]
+                masks = [
+                    writer.value(f"select i1 {inside}, {FLAGS} {m}, {FLAGS} zeroinitializer")
+                    for m in seen.masks
+                ]
                 source = pointer(writer, image, float32, writer.add(writer.mul(row, width), there))
-                place = pointer(writer, target, float32, writer.add(writer.mul(line, pitch), column))
+                place = pointer(
+                    writer, target, float32, writer.add(writer.mul(line, pitch), column)
+                )
                 writer.line(f"store {FLOATS} {seen.load(source, masks)}, ptr {place}, align 4")
     numbers = Arguments(counts)
     numbers.next = 2

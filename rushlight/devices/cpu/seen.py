@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rushlight.core.dtypes import float32
-from rushlight.emit.llvm_body import pointer
-from rushlight.emit.llvm_text import Arguments, Writer, vector
+from rushlight.emit.llvm.body import pointer
+from rushlight.emit.llvm.text import Arguments, Writer, vector
 
 LANES = 16
 FLOATS, WORDS, FLAGS = vector("float", LANES), vector("i32", LANES), vector("i1", LANES)
@@ -50,7 +50,9 @@ class Seen:
     A step of 0 is any other stride, `stride`. Lanes without an element are 0. The masks are made once, here.
     """
 
-    def __init__(self, writer: Writer, column: str, limit: str, step: int, stride: str, lanes: str) -> None:
+    def __init__(
+        self, writer: Writer, column: str, limit: str, step: int, stride: str, lanes: str
+    ) -> None:
         self.writer, self.step = writer, step
         first, end = (writer.value(f"trunc i64 {word} to i32") for word in (column, limit))
         if step == 2:  # two vectors, of which the even elements are taken
@@ -69,7 +71,9 @@ class Seen:
 
     def _spread(self, word: str) -> str:
         one = self.writer.value(f"insertelement {WORDS} poison, i32 {word}, i64 0")
-        return self.writer.value(f"shufflevector {WORDS} {one}, {WORDS} poison, {WORDS} zeroinitializer")
+        return self.writer.value(
+            f"shufflevector {WORDS} {one}, {WORDS} poison, {WORDS} zeroinitializer"
+        )
 
     def _inside(self, first: str, limit: str, apart: str) -> str:
         columns = self.writer.value(f"add {WORDS} {self._spread(first)}, {apart}")
@@ -80,8 +84,15 @@ class Seen:
         writer, masks = self.writer, masks or self.masks
         if self.step == 0:
             offsets = writer.value(f"sext {WORDS} {self._apart()} to {vector('i64', LANES)}")
-            places = writer.value(f"getelementptr float, ptr {source}, {vector('i64', LANES)} {offsets}")
-            operands = [(vector("ptr", LANES), places), ("i32", "4"), (FLAGS, masks[0]), (FLOATS, ZEROS)]
+            places = writer.value(
+                f"getelementptr float, ptr {source}, {vector('i64', LANES)} {offsets}"
+            )
+            operands = [
+                (vector("ptr", LANES), places),
+                ("i32", "4"),
+                (FLAGS, masks[0]),
+                (FLOATS, ZEROS),
+            ]
             return writer.call(FLOATS, "llvm.masked.gather.v16f32.v16p0", operands)
         parts = []
         for i, mask in enumerate(masks):
@@ -91,4 +102,6 @@ class Seen:
         if self.step == 1:
             return parts[0]
         even = ", ".join(f"i32 {2 * i}" for i in range(LANES))
-        return writer.value(f"shufflevector {FLOATS} {parts[0]}, {FLOATS} {parts[1]}, <{LANES} x i32> <{even}>")
+        return writer.value(
+            f"shufflevector {FLOATS} {parts[0]}, {FLOATS} {parts[1]}, <{LANES} x i32> <{even}>"
+        )

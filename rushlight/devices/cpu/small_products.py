@@ -23,14 +23,16 @@ from rushlight.core.dtypes import DType, float32, float64
 from rushlight.devices.cpu import dots, tiles
 from rushlight.devices.cpu.native import Source, load
 from rushlight.devices.cpu.stub import symbol_address
-from rushlight.emit.llvm_body import pointer
-from rushlight.emit.llvm_terms import Term, larger, parts, smaller, terms, where
-from rushlight.emit.llvm_text import FUNCTION, Arguments, Writer
+from rushlight.emit.llvm.body import pointer
+from rushlight.emit.llvm.terms import Term, larger, parts, smaller, terms, where
+from rushlight.emit.llvm.text import FUNCTION, Arguments, Writer
 
 LIBRARY, BLOCKS, TILES, DOTS = range(4)
 LARGEST, FEW_RESULTS = 1_000_000, 1200
 ROWS, COLUMNS, NARROW, LONG = 64, 64, 32, 256  # of a block for the library
-FEW = FEW_RESULTS // COLUMNS  # rows or columns of a product with which its blocks have that few results
+FEW = (
+    FEW_RESULTS // COLUMNS
+)  # rows or columns of a product with which its blocks have that few results
 SMALL = 1 << 23  # products of sizes below which tiles are no better than such blocks
 PLAN = "define internal i64 @plan(ptr readonly %args, ptr %numbers) noinline"
 
@@ -124,7 +126,11 @@ def _library_blocks(
     _, _, m, n, k = sizes
     # Where both are dense along the sum, blocks have few rows or few columns, or are small squares.
     square = along & (fewer > FEW) & (m * n > FEW_RESULTS)
-    thin, flat, deep = n <= where(along, FEW_RESULTS // LONG, NARROW), m < tiles.TALL, k >= tiles.DEPTH
+    thin, flat, deep = (
+        n <= where(along, FEW_RESULTS // LONG, NARROW),
+        m < tiles.TALL,
+        k >= tiles.DEPTH,
+    )
     rows = where(square, NARROW, where(thin, LONG, ROWS))
     depth = smaller(m, rows) * k
     small, wide = m * n * k < limit, (depth * smaller(n, COLUMNS) <= LARGEST) & ~square
@@ -132,7 +138,11 @@ def _library_blocks(
     # Narrow blocks read b by pieces of lines, and the more lines fall on one place of the cache the worse.
     apart = ~(tiled & (steps[2][2] & 1023).equals(0))
     narrow = (depth * smaller(n, NARROW) <= LARGEST) & small & apart
-    between = (k >= dots.SHORTEST) & (k <= 2 * tiles.DEPTH) & ((flat & deep) | (~tiled & (deep | (m <= LONG))))
+    between = (
+        (k >= dots.SHORTEST)
+        & (k <= 2 * tiles.DEPTH)
+        & ((flat & deep) | (~tiled & (deep | (m <= LONG))))
+    )
     fits = (wide & flat & (m >= tiles.SHORT)) | ((wide | narrow) & small)
     enough = (k >= where(along, COLUMNS, NARROW)) | (flat & ~(along & tiled & (k < NARROW)))
     chosen = fits & enough & (between | ~square)
@@ -148,18 +158,26 @@ def _kernel(declared: set[str], dtype: DType, way: int) -> str:
     sizes = terms(writer, arguments.words(5))
     _, y, m, n, k = (size.name for size in sizes)
     steps = [arguments.words(4) for _ in range(3)]
-    rows, columns, down, across = (each.name for each in (dots if way == DOTS else tiles).blocks(sizes))
+    rows, columns, down, across = (
+        each.name for each in (dots if way == DOTS else tiles).blocks(sizes)
+    )
     turned = dots.turned(sizes).name
     panel = writer.array("float", tiles.DEPTH * tiles.COLUMNS) if way == TILES else ""
     with writer.loop("%begin", "%end") as task:
         rest, column = divide(writer, task, across)
         batch, row = divide(writer, rest, down)
         top, left = writer.mul(row, rows), writer.mul(column, columns)
-        size = (writer.smaller(rows, writer.sub(m, top)), writer.smaller(columns, writer.sub(n, left)), k)
+        size = (
+            writer.smaller(rows, writer.sub(m, top)),
+            writer.smaller(columns, writer.sub(n, left)),
+            k,
+        )
         where = divide(writer, batch, y)
         corners = [
             corner(writer, dtype, base, step, (*where, r, c))
-            for base, step, (r, c) in zip(bases, steps, ((top, left), (top, "0"), ("0", left)), strict=True)
+            for base, step, (r, c) in zip(
+                bases, steps, ((top, left), (top, "0"), ("0", left)), strict=True
+            )
         ]
         inner = [step[2:] for step in steps]
         if way == DOTS:
@@ -173,7 +191,9 @@ def divide(writer: Writer, a: str, b: str) -> tuple[str, str]:
     return writer.value(f"udiv i64 {a}, {b}"), writer.value(f"urem i64 {a}, {b}")
 
 
-def corner(writer: Writer, dtype: DType, base: str, steps: list[str], positions: tuple[str, ...]) -> str:
+def corner(
+    writer: Writer, dtype: DType, base: str, steps: list[str], positions: tuple[str, ...]
+) -> str:
     """Where a block begins."""
     offset = "0"
     for position, step in zip(positions, steps, strict=True):

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from rushlight.devices.allocator import Pool, room_for
 from rushlight.devices.cpu import stub, threads
 from rushlight.devices.cpu.native import Source
-from rushlight.devices.protocol import Launch
-from rushlight.emit import llvm
-from rushlight.emit.llvm_sort import FEW, record_bits
+from rushlight.devices.shared.allocator import Pool, room_for
+from rushlight.devices.shared.protocol import Launch
+from rushlight.emit.llvm import kernels
+from rushlight.emit.llvm.sort import FEW, record_bits
 from rushlight.kernel.key import key_of
 from rushlight.kernel.shapes import Sort
 
@@ -17,8 +17,8 @@ _LONG = 1 << 16  # rows from which on there is no more than one part for each th
 
 
 def build(kernel: Sort, runner: int, pool: Callable[[], Pool]) -> Launch:
-    source = Source(key_of(kernel), lambda: llvm.emit(kernel), combine=True)
-    native = stub.callable_of(source, llvm.arguments(kernel), "sort", runner)
+    source = Source(key_of(kernel), lambda: kernels.emit(kernel), combine=True)
+    native = stub.callable_of(source, kernels.arguments(kernel), "sort", runner)
     record = record_bits(kernel.dtype) // 8
 
     def launch(values: int, positions: int, source: int, *numbers: int) -> None:

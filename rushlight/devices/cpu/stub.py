@@ -17,7 +17,7 @@ import struct
 from functools import cache
 
 from rushlight.devices.cpu.native import Source, fill, load
-from rushlight.devices.protocol import Launch, Tell
+from rushlight.devices.shared.protocol import Launch, Tell
 
 FASTCALL = 0x0080  # METH_FASTCALL
 LARGE = 1 << 16  # work from which on the GIL is released and threads are asked
@@ -264,16 +264,22 @@ def callable_of(
     is for watched kernels.
     """
     tables = tables or {}
-    functions, *others = load(source, "functions", *tables) if tell is None else _loaded_once(source)
+    functions, *others = (
+        load(source, "functions", *tables) if tell is None else _loaded_once(source)
+    )
     for place, pointers in zip(others, tables.values(), strict=True):
         fill(place, pointers)
     rest = letters.lstrip("i")
     own = ctypes.string_at(functions, 3 * ctypes.sizeof(ctypes.c_void_p))
     record = own + struct.pack("qq", len(letters), len(letters) - len(rest)) + rest.encode()
-    return builtin(entry(runner, tell is not None), name, record if tell is None else (record, tell))
+    return builtin(
+        entry(runner, tell is not None), name, record if tell is None else (record, tell)
+    )
 
 
-_LOADED: dict[str, list[int]] = {}  # watched modules, by their key: many launches share one, each with its own `tell`
+_LOADED: dict[
+    str, list[int]
+] = {}  # watched modules, by their key: many launches share one, each with its own `tell`
 
 
 def _loaded_once(source: Source) -> list[int]:

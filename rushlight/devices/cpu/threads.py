@@ -89,7 +89,9 @@ def set_count(wanted: int) -> None:
     """How many threads a large kernel may use, from now on."""
     global _count
     if wanted < 1:
-        raise ValueError(f"set_num_threads: {wanted} threads cannot run anything; ask for 1 or more")
+        raise ValueError(
+            f"set_num_threads: {wanted} threads cannot run anything; ask for 1 or more"
+        )
     _count = wanted
     if _pool is not None:
         _pool.want(wanted)

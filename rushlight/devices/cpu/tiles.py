@@ -16,14 +16,18 @@ from functools import cache
 import llvmlite.binding as llvm
 
 from rushlight.core.dtypes import float32
-from rushlight.emit.llvm_body import load, pointer, splat, store
-from rushlight.emit.llvm_terms import Term, parts, smaller, where
-from rushlight.emit.llvm_text import Writer, vector
+from rushlight.emit.llvm.body import load, pointer, splat, store
+from rushlight.emit.llvm.terms import Term, parts, smaller, where
+from rushlight.emit.llvm.text import Writer, vector
 
 LANES, VECTORS, HEIGHT = 16, 4, 6  # 24 registers of results, 4 of b, 1 of a
 SHORT = 4  # the height of the last tiles
 COLUMNS = LANES * VECTORS
-FEW_ROWS, MANY_ROWS, WIDE = 132, 264, 256  # rows of a task; many where a product has columns enough for other threads
+FEW_ROWS, MANY_ROWS, WIDE = (
+    132,
+    264,
+    256,
+)  # rows of a task; many where a product has columns enough for other threads
 DEPTH = 128
 TALL = 48  # rows from which on tiles are as good as they get
 LARGE = 1 << 28  # products of sizes from which on packing pays
@@ -40,7 +44,9 @@ def first_lanes(writer: Writer, count: str) -> str:
     words = vector("i32", LANES)
     short = writer.value(f"trunc i64 {count} to i32")
     one = writer.value(f"insertelement {words} poison, i32 {short}, i64 0")
-    spread = writer.value(f"shufflevector {words} {one}, {words} poison, <{LANES} x i32> zeroinitializer")
+    spread = writer.value(
+        f"shufflevector {words} {one}, {words} poison, <{LANES} x i32> zeroinitializer"
+    )
     numbers = ", ".join(f"i32 {i}" for i in range(LANES))
     return writer.value(f"icmp sgt {words} {spread}, <{numbers}>")
 
@@ -61,10 +67,14 @@ def write_tile(declared: set[str], *, tables: bool = False, height: int = HEIGHT
     def step(name: str, number: str) -> str:
         if not tables:
             return writer.mul(number, name)
-        return writer.value(f"load i64, ptr {writer.value(f'getelementptr i64, ptr {name}, i64 {number}')}")
+        return writer.value(
+            f"load i64, ptr {writer.value(f'getelementptr i64, ptr {name}, i64 {number}')}"
+        )
 
     last = writer.sub("%height", "1")
-    rows = [writer.smaller(str(i), last) for i in range(height)]  # rows past the end do the last one again
+    rows = [
+        writer.smaller(str(i), last) for i in range(height)
+    ]  # rows past the end do the last one again
     a = [pointer(writer, "%a", float32, step("%a_row", r)) for r in rows]
     c = [pointer(writer, "%c", float32, writer.mul(r, "%c_row")) for r in rows]
     masks = [first_lanes(writer, writer.sub("%width", str(j * LANES))) for j in range(VECTORS)]
@@ -83,7 +93,9 @@ def write_tile(declared: set[str], *, tables: bool = False, height: int = HEIGHT
             columns.append(writer.value(f"load {TYPE}, ptr {place}, align 64"))
         along = step("%a_step", p)
         for i in range(height):
-            element = writer.value(f"load float, ptr {pointer(writer, a[i], float32, along)}, align 4")
+            element = writer.value(
+                f"load float, ptr {pointer(writer, a[i], float32, along)}, align 4"
+            )
             spread = splat(writer, element, float32, LANES)
             for j in range(VECTORS):
                 operands = [(TYPE, spread), (TYPE, columns[j]), (TYPE, writer.get(sums[i][j]))]
@@ -118,7 +130,9 @@ def call_tile(
 ) -> None:
     """c = a b, or c + a b: a is (place, rows, columns), the last two typed; c (place, step of rows); sizes (rows, columns, k)."""
     operands = f"ptr {a[0]}, {a[1]}, {a[2]}, ptr {panel}, ptr {c[0]}, i64 {c[1]}"
-    writer.line(f"call void @tile{height}({operands}, {', '.join(f'i64 {size}' for size in sizes)}, i1 {more})")
+    writer.line(
+        f"call void @tile{height}({operands}, {', '.join(f'i64 {size}' for size in sizes)}, i1 {more})"
+    )
 
 
 PACK = (
@@ -145,7 +159,16 @@ def write_pack(declared: set[str], *, rows: bool) -> str:
             for j in range(VECTORS):
                 place = pointer(writer, far, float32, str(j * LANES))
                 value = load(writer, place, float32, "1", "1", LANES, masks[j])
-                store(writer, value, pointer(writer, near, float32, str(j * LANES)), float32, "1", "1", LANES, None)
+                store(
+                    writer,
+                    value,
+                    pointer(writer, near, float32, str(j * LANES)),
+                    float32,
+                    "1",
+                    "1",
+                    LANES,
+                    None,
+                )
     with writer.when(writer.value(f"xor i1 {unit}, true")):
         _pack_columns(writer)
     return writer.function(PACK)
@@ -161,7 +184,9 @@ def _pack_columns(writer: Writer) -> None:
         rest = first_lanes(writer, writer.sub("%depth", top))
         lines = []
         for i in range(4):
-            column = writer.smaller(writer.add(left, str(i)), last)  # columns past the end are never stored
+            column = writer.smaller(
+                writer.add(left, str(i)), last
+            )  # columns past the end are never stored
             place = pointer(writer, "%b", float32, writer.add(writer.mul(column, "%b_column"), top))
             lines.append(load(writer, place, float32, "1", "1", LANES, rest))
         made = []
@@ -193,7 +218,12 @@ def suited(sizes: list[Term], steps: list[list[Term]]) -> Term:
     _, _, m, n, k = sizes
     idle = parts(n, COLUMNS) * COLUMNS - n
     short = k <= DEPTH
-    fits = (short | (n <= 2 * COLUMNS) | (m * n * k < LARGE)) & (m >= SHORT) & (idle * 8 <= n) & (k >= 1)
+    fits = (
+        (short | (n <= 2 * COLUMNS) | (m * n * k < LARGE))
+        & (m >= SHORT)
+        & (idle * 8 <= n)
+        & (k >= 1)
+    )
     # Columns of a that fall on one line of the cache are all right where they are not many.
     apart = ~(steps[1][3] & 1023).equals(0) | (short & (k >= LANES))
     dense = (steps[2][2].equals(1) | steps[2][3].equals(1)) & steps[0][3].equals(1)
@@ -201,7 +231,11 @@ def suited(sizes: list[Term], steps: list[list[Term]]) -> Term:
 
 
 def write_task(
-    writer: Writer, places: list[str], steps: list[list[str]], sizes: tuple[str, str, str], panel: str
+    writer: Writer,
+    places: list[str],
+    steps: list[list[str]],
+    sizes: tuple[str, str, str],
+    panel: str,
 ) -> None:
     """out = a b for one task: where out, a and b begin, their steps along rows and columns, and (rows, columns, k)."""
     out, a, b = places
@@ -216,9 +250,15 @@ def write_task(
         for begin, end, most in (("0", tall, HEIGHT), (tall, height, SHORT)):
             with rows(writer, begin, end, most) as (r, count):
                 offset = writer.add(writer.mul(r, steps[1][0]), writer.mul(first, steps[1][1]))
-                given = (pointer(writer, a, float32, offset), f"i64 {steps[1][0]}", f"i64 {steps[1][1]}")
+                given = (
+                    pointer(writer, a, float32, offset),
+                    f"i64 {steps[1][0]}",
+                    f"i64 {steps[1][1]}",
+                )
                 target = pointer(writer, out, float32, writer.mul(r, steps[0][0]))
-                call_tile(writer, given, panel, (target, steps[0][0]), (count, width, depth), more, most)
+                call_tile(
+                    writer, given, panel, (target, steps[0][0]), (count, width, depth), more, most
+                )
 
 
 def _tall_rows(m: Term) -> Term:
@@ -229,4 +269,7 @@ def _tall_rows(m: Term) -> Term:
 
 
 def functions(declared: set[str]) -> list[str]:
-    return [*(write_tile(declared, height=height) for height in (HEIGHT, SHORT)), write_pack(declared, rows=True)]
+    return [
+        *(write_tile(declared, height=height) for height in (HEIGHT, SHORT)),
+        write_pack(declared, rows=True),
+    ]

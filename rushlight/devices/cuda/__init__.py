@@ -6,7 +6,7 @@ Importing this asks nothing of the driver; `open_device` does.
 from __future__ import annotations
 
 from rushlight.devices.cuda.device import CudaDevice
-from rushlight.devices.protocol import Device
+from rushlight.devices.shared.protocol import Device
 
 
 def open_device() -> Device:

@@ -11,17 +11,32 @@ from rushlight.core import locks
 from rushlight.core.dtypes import ALL
 from rushlight.core.errors import BoundsError, DeviceError, OutOfMemoryError
 from rushlight.core.interrupts import unheard
-from rushlight.devices import composed, library
-from rushlight.devices.allocator import Pool
 from rushlight.devices.cuda import gemm
-from rushlight.devices.cuda.driver import compile_kernel, is_out_of_memory, load_cublas, open_session
+from rushlight.devices.cuda.driver import (
+    compile_kernel,
+    is_out_of_memory,
+    load_cublas,
+    open_session,
+)
 from rushlight.devices.cuda.grid import SCRATCH_SLOTS, TICKETS, rule_of
 from rushlight.devices.cuda.stub import Arguments, make_launcher
-from rushlight.devices.protocol import Launch, Limits, Tell
-from rushlight.devices.registry import pool_of
-from rushlight.emit.cuda import emit, entry_name
+from rushlight.devices.shared import composed, library
+from rushlight.devices.shared.allocator import Pool
+from rushlight.devices.shared.protocol import Launch, Limits, Tell
+from rushlight.devices.shared.registry import pool_of
+from rushlight.emit.cuda.kernels import emit, entry_name
 from rushlight.kernel.interpret import signature
-from rushlight.kernel.shapes import Contract, Gather, Kernel, Library, Map, Rowwise, Scatter, Search, Sort
+from rushlight.kernel.shapes import (
+    Contract,
+    Gather,
+    Kernel,
+    Library,
+    Map,
+    Rowwise,
+    Scatter,
+    Search,
+    Sort,
+)
 from rushlight.kernel.show import show
 from rushlight.kernel.verify import verify
 
@@ -52,9 +67,7 @@ class CudaDevice:
         found = runtime.getDeviceProperties(runtime.getDevice())
         name = found["name"].decode()
         versions = f"driver {runtime.driverGetVersion()}, runtime {runtime.runtimeGetVersion()}"
-        description = (
-            f"{name}, {found['multiProcessorCount']} multiprocessors, {versions}, CuPy {self.session.cupy.__version__}"
-        )
+        description = f"{name}, {found['multiProcessorCount']} multiprocessors, {versions}, CuPy {self.session.cupy.__version__}"
         return Limits(
             dtypes=ALL,
             host_memory=False,
@@ -73,7 +86,11 @@ class CudaDevice:
     def emit(self, kernel: Kernel) -> str:
         if isinstance(kernel, Library):
             return show(kernel)
-        return "\n".join(map(emit, composed.parts(kernel))) if isinstance(kernel, Sort | Search) else emit(kernel)
+        return (
+            "\n".join(map(emit, composed.parts(kernel)))
+            if isinstance(kernel, Sort | Search)
+            else emit(kernel)
+        )
 
     def build(self, kernel: Kernel, tell: Tell | None = None) -> Launch:
         verify(kernel)
@@ -164,7 +181,9 @@ class CudaDevice:
         self.indexed.value = 0
         labels = list(self.labels)
         words = np.empty(len(labels), np.int32)
-        self._copy(_address_of(words.data), self.words, words.nbytes, self.runtime.memcpyDeviceToHost)
+        self._copy(
+            _address_of(words.data), self.words, words.nbytes, self.runtime.memcpyDeviceToHost
+        )
         bad = [label for label, word in zip(labels, words, strict=True) if word]
         if bad:
             self.runtime.memset(self.words, 0, words.nbytes)

@@ -11,12 +11,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from rushlight.core.errors import DeviceError, DeviceUnavailable
-from rushlight.devices.cache import read_object, write_object
 from rushlight.devices.cuda.stub import Driver
+from rushlight.devices.shared.cache import read_object, write_object
 
-_INSTALL = (
-    "Install CuPy for your driver: `pip install rushlight[cuda]` (CUDA 13), `pip install cupy-cuda12x` (CUDA 12)."
-)
+_INSTALL = "Install CuPy for your driver: `pip install rushlight[cuda]` (CUDA 13), `pip install cupy-cuda12x` (CUDA 12)."
 # The legacy default stream: CuPy's and PyTorch's default too, so that work of all three is in order.
 DEFAULT_STREAM = 0
 _OUT_OF_MEMORY = 2  # cudaErrorMemoryAllocation, hipErrorOutOfMemory
@@ -54,7 +52,9 @@ def _library(is_hip: bool) -> ctypes.CDLL:
     try:
         return ctypes.CDLL(name)
     except OSError as error:
-        raise DeviceUnavailable("cuda", f"the driver library {name} is missing", "Install the GPU's driver.") from error
+        raise DeviceUnavailable(
+            "cuda", f"the driver library {name} is missing", "Install the GPU's driver."
+        ) from error
 
 
 def address_of(library: ctypes.CDLL, name: str) -> int:
@@ -76,7 +76,9 @@ def open_session() -> Session:
             "cuda", f"no GPU answers ({error})", "Check `nvidia-smi` and the driver's version."
         ) from error
     if not count:
-        raise DeviceUnavailable("cuda", "no GPU is visible", "Check `nvidia-smi` and CUDA_VISIBLE_DEVICES.")
+        raise DeviceUnavailable(
+            "cuda", "no GPU is visible", "Check `nvidia-smi` and CUDA_VISIBLE_DEVICES."
+        )
     is_hip = bool(runtime.is_hip)
     library = _library(is_hip)
     context = ctypes.c_void_p()
@@ -87,15 +89,21 @@ def open_session() -> Session:
     )
     code = getattr(library, getter)(ctypes.byref(context))
     if code or not context.value:
-        raise DeviceUnavailable("cuda", f"the driver gives no context (error {code})", "Check `nvidia-smi`.")
-    driver = Driver(address_of(library, launch), address_of(library, setter), context.value, DEFAULT_STREAM)
+        raise DeviceUnavailable(
+            "cuda", f"the driver gives no context (error {code})", "Check `nvidia-smi`."
+        )
+    driver = Driver(
+        address_of(library, launch), address_of(library, setter), context.value, DEFAULT_STREAM
+    )
     target = f"{cupy.cuda.Device().compute_capability}, compiler {cupy.cuda.nvrtc.getVersion()}, hip {is_hip}"
     return Session(cupy, runtime, driver, getattr(library, setter), is_hip, target)
 
 
 def compile_kernel(session: Session, source: str, name: str) -> tuple[object, int]:
     """The loaded module, which must be kept, and the function's handle."""
-    session.bind(ctypes.c_void_p(session.driver.context))  # loading a module needs it, on whatever thread this is
+    session.bind(
+        ctypes.c_void_p(session.driver.context)
+    )  # loading a module needs it, on whatever thread this is
     module = session.cupy.cuda.function.Module()
     module.load(_binary(session, source, name))
     function = module.get_function(name)
@@ -114,10 +122,14 @@ def _binary(session: Session, source: str, name: str) -> bytes:
     if code is None:
         compiler = session.cupy.cuda.compiler
         try:
-            code, _ = compiler.compile_using_nvrtc(source, options, filename=f"{name}.cu", cache_in_memory=True)
+            code, _ = compiler.compile_using_nvrtc(
+                source, options, filename=f"{name}.cu", cache_in_memory=True
+            )
         except compiler.CompileException as error:
             raise DeviceError(f"the GPU's compiler refused kernel {name}: {error}") from error
-        if not session.is_hip and not code.startswith(b"\x7fELF"):  # PTX, where the compiler is older than the GPU
+        if not session.is_hip and not code.startswith(
+            b"\x7fELF"
+        ):  # PTX, where the compiler is older than the GPU
             linker = session.cupy.cuda.function.LinkState()
             linker.add_ptr_data(code, f"{name}.ptx")
             code = linker.complete()

@@ -16,10 +16,10 @@ from typing import NamedTuple
 
 from rushlight.core.dtypes import DType, bfloat16, compute_type, float16, float32, float64
 from rushlight.core.errors import DeviceError
-from rushlight.devices.allocator import Pool, Scratch, room_for
 from rushlight.devices.cuda.driver import DEFAULT_STREAM, address_of
 from rushlight.devices.cuda.stub import make_caller
-from rushlight.devices.protocol import Launch
+from rushlight.devices.shared.allocator import Pool, Scratch, room_for
+from rushlight.devices.shared.protocol import Launch
 from rushlight.kernel.shapes import Contract, Map
 from rushlight.scalar.ir import arg
 
@@ -115,7 +115,10 @@ def plan_contract(numbers: Sequence[int], itemsize: int) -> Plan | None:
         right_copy = _copy((x, y, k, n), b)
         b = right_copy.packed
     calls = _calls((x, y, m, n, k), out, a, b, itemsize)
-    if max(max(c.m, c.n, c.k, c.batch, c.leading, c.left.leading, c.right.leading) for c in calls) > _INT_MAX:
+    if (
+        max(max(c.m, c.n, c.k, c.batch, c.leading, c.left.leading, c.right.leading) for c in calls)
+        > _INT_MAX
+    ):
         return None
     return Plan(calls, left_copy, right_copy, swapped)
 
@@ -130,14 +133,17 @@ def _calls(sizes: Sizes, out: Strides, a: Strides, b: Strides, itemsize: int) ->
         loop, batch = (y, x) if x >= y else (x, y)
     steps = (b[inner], a[inner], out[inner]) if batch > 1 else (0, 0, 0)
     tall = batch > 1 and steps == (0, m * a[2], m * out[2]) and out[2] >= n
-    if tall and side_of(m * batch, k, *a[2:]):  # one right factor for all rows: one product of many rows
+    if tall and side_of(
+        m * batch, k, *a[2:]
+    ):  # one right factor for all rows: one product of many rows
         m, batch, steps = m * batch, 1, (0, 0, 0)
     right, left = side_of(k, n, *b[2:]), side_of(m, k, *a[2:])
     assert right is not None and left is not None
     leading = out[2] if m > 1 else n
     by_right, by_left, by_out = (o[1 - inner] * itemsize for o in operands)
     return tuple(
-        Call(m, n, k, right, left, leading, batch, steps, (i * by_right, i * by_left, i * by_out)) for i in range(loop)
+        Call(m, n, k, right, left, leading, batch, steps, (i * by_right, i * by_left, i * by_out))
+        for i in range(loop)
     )
 
 
@@ -160,12 +166,16 @@ class Cublas:
         self.local = threading.local()
         self.free: list[int] = []
         self.one = make_caller(address_of(library, "cublasGemmEx"), "piiiiippiipiippiiii")
-        self.many = make_caller(address_of(library, "cublasGemmStridedBatchedEx"), "piiiiippiiqpiiqppiiqiii")
+        self.many = make_caller(
+            address_of(library, "cublasGemmStridedBatchedEx"), "piiiiippiiqpiiqppiiqiii"
+        )
 
     def handle(self) -> int:
         holder: _Holder | None = getattr(self.local, "holder", None)
         if holder is None:
-            holder = self.local.holder = _Holder(self.free.pop() if self.free else self._make_handle(), self.free)
+            holder = self.local.holder = _Holder(
+                self.free.pop() if self.free else self._make_handle(), self.free
+            )
         return holder.handle
 
     def _make_handle(self) -> int:
@@ -188,7 +198,12 @@ class Gemm:
     __slots__ = ("constants", "copy", "cublas", "dtype", "fallback", "plans", "pool", "types")
 
     def __init__(
-        self, kernel: Contract, cublas: Cublas, fallback: Launch, copy: Launch, pool: Callable[[], Pool]
+        self,
+        kernel: Contract,
+        cublas: Cublas,
+        fallback: Launch,
+        copy: Launch,
+        pool: Callable[[], Pool],
     ) -> None:
         self.dtype = kernel.dtype
         self.types = _TYPES[kernel.dtype]
@@ -221,8 +236,20 @@ class Gemm:
         alpha = ctypes.addressof(self.constants)
         beta = alpha + ctypes.sizeof(self.constants) // 2
         for call in plan.calls:
-            begin = (handle, call.right.transposed, call.left.transposed, call.n, call.m, call.k, alpha)
-            at_right, at_left, at_out = right + call.offsets[0], left + call.offsets[1], out + call.offsets[2]
+            begin = (
+                handle,
+                call.right.transposed,
+                call.left.transposed,
+                call.n,
+                call.m,
+                call.k,
+                alpha,
+            )
+            at_right, at_left, at_out = (
+                right + call.offsets[0],
+                left + call.offsets[1],
+                out + call.offsets[2],
+            )
             ld_right, ld_left, ld_out = call.right.leading, call.left.leading, call.leading
             if call.batch == 1:
                 code = self.cublas.one(

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 from llvmlite import ir
 
-from rushlight.emit import cuda_contract, cuda_index, cuda_map, cuda_scan
-from rushlight.emit.cuda_rows import is_splittable
+from rushlight.emit.cuda import contract, index, map as cuda_map, scan
+from rushlight.emit.cuda.rows import is_splittable
 from rushlight.kernel.shapes import Contract, Gather, Kernel, Map, Rowwise, Scan, Scatter
 
 Value = Any  # an llvmlite value of type i64
@@ -92,7 +92,9 @@ def _split(b: ir.IRBuilder, segments: Value, rows: Value, units: Value) -> Value
     return b.zext(b.and_(several, room), I64)
 
 
-def _rows(splittable: bool, scratch: tuple[int, int], b: ir.IRBuilder, sizes: Sequence[Value]) -> Geometry:
+def _rows(
+    splittable: bool, scratch: tuple[int, int], b: ir.IRBuilder, sizes: Sequence[Value]
+) -> Geometry:
     outer, axis, inner = sizes
     rows = b.mul(outer, inner)
     long = b.select(_up_to(b, axis, LONG_AXIS), const(256), const(1024))
@@ -108,7 +110,9 @@ def _rows(splittable: bool, scratch: tuple[int, int], b: ir.IRBuilder, sizes: Se
     return Geometry(rows, blocks, const(1), threads, (lanes, length, split, *map(const, scratch)))
 
 
-def _columns(splittable: bool, scratch: tuple[int, int], b: ir.IRBuilder, sizes: Sequence[Value]) -> Geometry:
+def _columns(
+    splittable: bool, scratch: tuple[int, int], b: ir.IRBuilder, sizes: Sequence[Value]
+) -> Geometry:
     outer, axis, inner = sizes
     total = b.mul(outer, inner)
     is_deep = b.icmp_unsigned(">=", axis, const(DEEP))
@@ -127,14 +131,14 @@ def _columns(splittable: bool, scratch: tuple[int, int], b: ir.IRBuilder, sizes:
 
 def _contract(b: ir.IRBuilder, sizes: Sequence[Value]) -> Geometry:
     x, y, m, n, _ = sizes
-    tile = const(cuda_contract.TILE)
+    tile = const(contract.TILE)
     tiles = _product(b, (x, y, _ceil(b, m, tile), _ceil(b, n, tile)))
-    return Geometry(tiles, _least(b, tiles, const(MOST_BLOCKS)), const(1), const(cuda_contract.THREADS))
+    return Geometry(tiles, _least(b, tiles, const(MOST_BLOCKS)), const(1), const(contract.THREADS))
 
 
 def _scan(b: ir.IRBuilder, sizes: Sequence[Value]) -> Geometry:
     outer, axis, inner = sizes
-    rows, threads = b.mul(outer, inner), const(cuda_scan.THREADS)
+    rows, threads = b.mul(outer, inner), const(scan.THREADS)
     blocks = _least(b, _ceil(b, rows, threads), const(MOST_BLOCKS))
     return Geometry(b.mul(rows, axis), blocks, const(1), threads)
 
@@ -142,15 +146,19 @@ def _scan(b: ir.IRBuilder, sizes: Sequence[Value]) -> Geometry:
 def _scatter(chunk: int, b: ir.IRBuilder, sizes: Sequence[Value]) -> Geometry:
     """Blocks for cases 3 and 4 of Note [Indices on CUDA]: the kernel decides which it is, from its strides."""
     outer, count, inner, limit = sizes
-    threads, few = const(cuda_index.THREADS), _ceil(b, count, const(2 * cuda_index.WARPS))
+    threads, few = const(index.THREADS), _ceil(b, count, const(2 * index.WARPS))
     across = b.mul(outer, _ceil(b, inner, const(32 * chunk)))
     # Each owner reads every index, so more of them than fill the GPU cost more than they hide.
-    owners = _least(b, _most(b, b.udiv(const(OWNER_BLOCKS), _most(b, across, const(1))), const(1)), few)
+    owners = _least(
+        b, _most(b, b.udiv(const(OWNER_BLOCKS), _most(b, across, const(1))), const(1)), few
+    )
     columns = b.mul(outer, inner)
     slices = _least(b, _least(b, few, const(MOST_SLICES)), _most(b, limit, const(1)))
     blocks = _most(b, b.mul(across, owners), b.mul(_ceil(b, columns, threads), slices))
     work = b.mul(columns, count)
-    return Geometry(work, _least(b, blocks, const(MOST_BLOCKS)), const(1), threads, (owners, slices))
+    return Geometry(
+        work, _least(b, blocks, const(MOST_BLOCKS)), const(1), threads, (owners, slices)
+    )
 
 
 def rule_of(kernel: Kernel, scratch: tuple[int, int]) -> tuple[tuple[object, ...], Rule]:

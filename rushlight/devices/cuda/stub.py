@@ -68,7 +68,9 @@ def _python(name: str) -> int:
     return address
 
 
-def _called(b: ir.IRBuilder, address: int, result: ir.Type, values: Sequence[Any], variadic: bool = False) -> Any:
+def _called(
+    b: ir.IRBuilder, address: int, result: ir.Type, values: Sequence[Any], variadic: bool = False
+) -> Any:
     """Call a C function by its address."""
     fixed = [v.type for v in values[:2]] if variadic else [v.type for v in values]
     kind = ir.FunctionType(result, fixed, var_arg=variadic)
@@ -94,7 +96,11 @@ class _Writer:
         raw = bytearray(value.encode() + b"\0")
         kind = ir.ArrayType(I8, len(raw))
         found = ir.GlobalVariable(self.module, kind, f"text{self.texts}")
-        found.initializer, found.global_constant, found.linkage = ir.Constant(kind, raw), True, "internal"
+        found.initializer, found.global_constant, found.linkage = (
+            ir.Constant(kind, raw),
+            True,
+            "internal",
+        )
         self.texts += 1
         return self.builder.bitcast(found, POINTER)
 
@@ -106,7 +112,13 @@ class _Writer:
         with b.if_then(b.icmp_signed("!=", self.function.args[2], const(total)), likely=False):
             error = _pointer(b, id(TypeError))
             message = self.text("kernel takes %lld numbers, got %lld")
-            _called(b, _python("PyErr_Format"), POINTER, [error, message, const(total), self.function.args[2]], True)
+            _called(
+                b,
+                _python("PyErr_Format"),
+                POINTER,
+                [error, message, const(total), self.function.args[2]],
+                True,
+            )
             self.fail()
 
     def parse(self, position: int, reader: str, result: ir.Type, mark: Any) -> Any:
@@ -127,7 +139,9 @@ class _Writer:
     def param(self, position: int, dtype: DType) -> Any:
         b = self.builder
         if dtype.kind == "f":
-            value = self.parse(position, "PyFloat_AsDouble", ir.DoubleType(), ir.Constant(ir.DoubleType(), -1.0))
+            value = self.parse(
+                position, "PyFloat_AsDouble", ir.DoubleType(), ir.Constant(ir.DoubleType(), -1.0)
+            )
             return b.fptrunc(value, ir.FloatType()) if compute_type(dtype).itemsize == 4 else value
         if dtype.kind == "u":  # all 64 bits; what is beyond them, or below 0, wraps
             value = self.parse(position, "PyLong_AsUnsignedLongLongMask", I64, const(-1))
@@ -152,7 +166,15 @@ class _Writer:
         """Launch, and once more after binding the context; raise when that fails too."""
         b = self.builder
         handle = _called(b, _python("PyLong_AsVoidPtr"), POINTER, [self.function.args[0]])
-        counts = [geometry.blocks, geometry.slices, const(1), geometry.threads, const(1), const(1), const(0)]
+        counts = [
+            geometry.blocks,
+            geometry.slices,
+            const(1),
+            geometry.threads,
+            const(1),
+            const(1),
+            const(0),
+        ]
         given = [handle, *(b.trunc(c, I32) for c in counts), _pointer(b, driver.stream), packed]
         given.append(ir.Constant(POINTER.as_pointer(), None))
         zero = ir.Constant(I32, 0)
@@ -161,7 +183,9 @@ class _Writer:
             _called(b, driver.bind, I32, [_pointer(b, driver.context)])
             again = _called(b, driver.launch, I32, given)
             with b.if_then(b.icmp_signed("!=", again, zero)):
-                message = self.text("the driver refused to launch a kernel: error %d of cuLaunchKernel")
+                message = self.text(
+                    "the driver refused to launch a kernel: error %d of cuLaunchKernel"
+                )
                 error = _pointer(b, id(DeviceError))
                 _called(b, _python("PyErr_Format"), POINTER, [error, message, again], True)
                 self.fail()
@@ -227,11 +251,18 @@ def _builtin(definition: _MethodDef, bound: object) -> Callable[..., Any]:
 
 
 def make_launcher(
-    handle: int, arguments: Arguments, key: tuple[object, ...], rule: Rule, driver: Driver, flag: int = 0
+    handle: int,
+    arguments: Arguments,
+    key: tuple[object, ...],
+    rule: Rule,
+    driver: Driver,
+    flag: int = 0,
 ) -> Callable[..., None]:
     """A builtin that launches the kernel `handle`. `key` stands for `rule`: equal keys, equal rules."""
     whole_key = (arguments, key, driver, flag)
-    definition = _definition(whole_key, lambda name: write_launcher(name, arguments, rule, driver, flag))
+    definition = _definition(
+        whole_key, lambda name: write_launcher(name, arguments, rule, driver, flag)
+    )
     return _builtin(definition, handle)
 
 
@@ -246,8 +277,14 @@ def make_caller(address: int, kinds: str) -> Callable[..., int]:
         b = writer.builder
         writer.check_count(len(kinds))
         whole = [writer.whole(i) for i in range(len(kinds))]
-        convert = {"p": lambda v: b.inttoptr(v, POINTER), "q": lambda v: v, "i": lambda v: b.trunc(v, I32)}
-        code = _called(b, address, I32, [convert[kind](v) for kind, v in zip(kinds, whole, strict=True)])
+        convert = {
+            "p": lambda v: b.inttoptr(v, POINTER),
+            "q": lambda v: v,
+            "i": lambda v: b.trunc(v, I32),
+        }
+        code = _called(
+            b, address, I32, [convert[kind](v) for kind, v in zip(kinds, whole, strict=True)]
+        )
         b.ret(_called(b, _python("PyLong_FromLong"), POINTER, [b.sext(code, I64)]))
         return str(writer.module)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from rushlight.core import config
 from rushlight.core.errors import DeviceUnavailable
-from rushlight.emit.wgsl_types import NATIVE_FLOAT64, NATIVE_INT64
+from rushlight.emit.wgsl.types import NATIVE_FLOAT64, NATIVE_INT64
 
 _USEFUL = (NATIVE_INT64, NATIVE_FLOAT64)
 _LIMITS = (
@@ -39,7 +39,9 @@ def open_adapter(without: frozenset[str]) -> Opened:
     try:
         wgpu = importlib.import_module("wgpu")
     except ImportError as error:
-        raise DeviceUnavailable("webgpu", f"the package wgpu does not import ({error})", "pip install wgpu") from error
+        raise DeviceUnavailable(
+            "webgpu", f"the package wgpu does not import ({error})", "pip install wgpu"
+        ) from error
     config.give_runtime_folder()
     try:
         adapter = wgpu.gpu.request_adapter_sync(power_preference="high-performance")
@@ -52,7 +54,9 @@ def open_adapter(without: frozenset[str]) -> Opened:
         features -= {NATIVE_FLOAT64}  # a float64 is put together from its words as a u64
     limits = {name: adapter.limits[name] for name in _LIMITS if name in adapter.limits}
     try:
-        gpu = adapter.request_device_sync(required_features=sorted(features), required_limits=limits)
+        gpu = adapter.request_device_sync(
+            required_features=sorted(features), required_limits=limits
+        )
     except (RuntimeError, wgpu.GPUError) as error:
         raise DeviceUnavailable("webgpu", f"the adapter gives no device: {error}", _FIX) from error
     return Opened(gpu, wgpu, features, dict(gpu.limits), _describe(adapter.info, features))

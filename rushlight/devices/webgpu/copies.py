@@ -50,7 +50,9 @@ class Copies:
             try:
                 self.device.gpu.queue.write_buffer(buffer, first, middle)
             except self.device.errors as error:
-                raise DeviceError(f"webgpu: copy to the device failed: {error}; {REOPEN}") from error
+                raise DeviceError(
+                    f"webgpu: copy to the device failed: {error}; {REOPEN}"
+                ) from error
         if end > last:
             self._patch_word(buffer, last, source[last - offset :])
 
@@ -61,12 +63,17 @@ class Copies:
             self._patch = device.compile(_PATCH, (True,), 16)
         pipeline, group_layout = self._patch
         blocks = {"buffer": device.stream.blocks, "offset": 0, "size": 16}
-        entries = [{"binding": 0, "resource": blocks}, {"binding": 1, "resource": {"buffer": buffer}}]
+        entries = [
+            {"binding": 0, "resource": blocks},
+            {"binding": 1, "resource": {"buffer": buffer}},
+        ]
         group = device.bind_group(group_layout, entries)
         shift = offset % 4 * 8
         mask = ((1 << (8 * len(source))) - 1) << shift
         value = int.from_bytes(source, "little") << shift
-        device.stream.record(pipeline, group, struct.pack("<4I", offset // 4, mask, value, 0), (1, 1), 1)
+        device.stream.record(
+            pipeline, group, struct.pack("<4I", offset // 4, mask, value, 0), (1, 1), 1
+        )
 
     def read(self, buffer: Any, offset: int, target: memoryview) -> None:
         """Bytes of `buffer` into `target`, after all queued work."""

@@ -8,16 +8,23 @@ from typing import Any
 from rushlight.core.dtypes import ALL, float64
 from rushlight.core.errors import BoundsError, DeviceError, OutOfMemoryError
 from rushlight.core.interrupts import Uninterrupted, unheard
-from rushlight.devices import composed, library
-from rushlight.devices.protocol import Launch, Limits, Tell
-from rushlight.devices.registry import pool_of
+from rushlight.devices.shared import composed, library
+from rushlight.devices.shared.protocol import Launch, Limits, Tell
+from rushlight.devices.shared.registry import pool_of
 from rushlight.devices.webgpu.adapter import Opened
 from rushlight.devices.webgpu.copies import Copies
-from rushlight.devices.webgpu.launch import MOST_BINDINGS, NUMBER_BITS, OFFSET_MASK, Built, Key, build_launch
+from rushlight.devices.webgpu.launch import (
+    MOST_BINDINGS,
+    NUMBER_BITS,
+    OFFSET_MASK,
+    Built,
+    Key,
+    build_launch,
+)
 from rushlight.devices.webgpu.probe import probe_fma
 from rushlight.devices.webgpu.stream import REOPEN, Stream
-from rushlight.emit.wgsl import emit
-from rushlight.emit.wgsl_types import FUSED, NATIVE_FLOAT64
+from rushlight.emit.wgsl.kernels import emit
+from rushlight.emit.wgsl.types import FUSED, NATIVE_FLOAT64
 from rushlight.kernel.shapes import Kernel, Library, Search, Sort
 from rushlight.kernel.show import show
 
@@ -25,7 +32,7 @@ STATUS_WORDS = 4096
 
 
 class WebGPUDevice:
-    """See devices/protocol.py. Addresses are (buffer number << 40) + byte offset; one buffer per block."""
+    """See devices/shared/protocol.py. Addresses are (buffer number << 40) + byte offset; one buffer per block."""
 
     name = "webgpu"
 
@@ -37,7 +44,9 @@ class WebGPUDevice:
         self.lock = threading.RLock()
         self.stream = Stream(opened)
         self.copies = Copies(self)
-        self.most_bindings = max(MOST_BINDINGS, opened.limits["max-storage-buffers-per-shader-stage"])
+        self.most_bindings = max(
+            MOST_BINDINGS, opened.limits["max-storage-buffers-per-shader-stage"]
+        )
         self.limits = _limits(opened)
         self.users: dict[int, set[tuple[Built, Key]]] = {}  # bind groups that hold a buffer
         self.status_used = False
@@ -78,7 +87,9 @@ class WebGPUDevice:
             stage = {"module": module, "entry_point": "main"}
             return self.gpu.create_compute_pipeline(layout=layout, compute=stage), group_layout
         except self.errors as error:
-            raise DeviceError(f"webgpu: a kernel does not compile: {error}; {REOPEN}\n{text}") from error
+            raise DeviceError(
+                f"webgpu: a kernel does not compile: {error}; {REOPEN}\n{text}"
+            ) from error
 
     def bind_group(self, layout: Any, entries: list[dict[str, Any]]) -> Any:
         try:
@@ -116,7 +127,9 @@ class WebGPUDevice:
     def _create(self, nbytes: int) -> Any:
         usage = self.wgpu.BufferUsage
         size = max(64, -(-nbytes // 4) * 4)
-        return self.gpu.create_buffer(size=size, usage=usage.STORAGE | usage.COPY_SRC | usage.COPY_DST)
+        return self.gpu.create_buffer(
+            size=size, usage=usage.STORAGE | usage.COPY_SRC | usage.COPY_DST
+        )
 
     def scratch(self, nbytes: int) -> int:
         """The address of a block for results between the dispatches of one launch; it only grows."""
@@ -143,11 +156,15 @@ class WebGPUDevice:
 
     def copy_in(self, address: int, source: memoryview) -> None:
         with self.lock:
-            self.copies.write(self.buffer(address >> NUMBER_BITS), address & OFFSET_MASK, source.cast("B"))
+            self.copies.write(
+                self.buffer(address >> NUMBER_BITS), address & OFFSET_MASK, source.cast("B")
+            )
 
     def copy_out(self, address: int, target: memoryview) -> None:
         with self.lock:
-            self.copies.read(self.buffer(address >> NUMBER_BITS), address & OFFSET_MASK, target.cast("B"))
+            self.copies.read(
+                self.buffer(address >> NUMBER_BITS), address & OFFSET_MASK, target.cast("B")
+            )
             self._check_status()
 
     def status_word(self, label: str) -> int:
@@ -173,14 +190,20 @@ class WebGPUDevice:
             return
         self.status_used = False
         words = self._read_status(len(self._labels))
-        bad = [label for label, place in self._labels.items() if any(words[4 * place : 4 * place + 4])]
+        bad = [
+            label for label, place in self._labels.items() if any(words[4 * place : 4 * place + 4])
+        ]
         if bad:
-            self.copies.write(self.buffer(self._status >> NUMBER_BITS), 0, memoryview(bytes(len(words))))
+            self.copies.write(
+                self.buffer(self._status >> NUMBER_BITS), 0, memoryview(bytes(len(words)))
+            )
             raise BoundsError(f"{', '.join(bad)}: an index is out of range")
 
 
 def _limits(opened: Opened) -> Limits:
-    largest = min(opened.limits["max-storage-buffer-binding-size"], opened.limits["max-buffer-size"], 1 << 31)
+    largest = min(
+        opened.limits["max-storage-buffer-binding-size"], opened.limits["max-buffer-size"], 1 << 31
+    )
     wide = NATIVE_FLOAT64 in opened.features
     return Limits(
         dtypes=tuple(d for d in ALL if d is not float64 or wide),

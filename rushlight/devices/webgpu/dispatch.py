@@ -9,7 +9,9 @@ import importlib
 from collections.abc import Callable
 from typing import Any
 
-Dispatch = Callable[[Any, Any, int, tuple[int, int]], None]  # pass, bind group, offset of the launch block, grid
+Dispatch = Callable[
+    [Any, Any, int, tuple[int, int]], None
+]  # pass, bind group, offset of the launch block, grid
 
 
 def dispatcher() -> Dispatch:

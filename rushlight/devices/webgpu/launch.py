@@ -12,11 +12,19 @@ from typing import TYPE_CHECKING, Any
 from rushlight.core import config
 from rushlight.core.dtypes import DType
 from rushlight.core.errors import DeviceError
-from rushlight.devices.protocol import Launch
+from rushlight.devices.shared.protocol import Launch
 from rushlight.devices.webgpu.stream import MOST_GROUPS, MOST_WORK, Stream, split
-from rushlight.emit.wgsl import MORE, Step, emit, layout_for, schedule, scratch_bytes, uses_scratch
-from rushlight.emit.wgsl_layout import Aliases, alias_pattern, layout_of, written_bindings
-from rushlight.emit.wgsl_types import round_to_float32
+from rushlight.emit.wgsl.kernels import (
+    MORE,
+    Step,
+    emit,
+    layout_for,
+    schedule,
+    scratch_bytes,
+    uses_scratch,
+)
+from rushlight.emit.wgsl.layout import Aliases, alias_pattern, layout_of, written_bindings
+from rushlight.emit.wgsl.types import round_to_float32
 from rushlight.kernel.shapes import Contract, Gather, Kernel, Scan, Scatter
 
 if TYPE_CHECKING:
@@ -26,7 +34,9 @@ NUMBER_BITS = 40  # an address is (buffer number << 40) + byte offset
 OFFSET_MASK = (1 << NUMBER_BITS) - 1
 MOST_BINDINGS = 8
 KEPT_GROUPS = 4096  # bind groups kept per kernel
-LONGEST_WALK = 32768  # steps of a loop in one dispatch: Mesa's llvmpipe leaves all loops after 65535 rounds
+LONGEST_WALK = (
+    32768  # steps of a loop in one dispatch: Mesa's llvmpipe leaves all loops after 65535 rounds
+)
 
 Binding = tuple[Any, Any]  # pipeline, bind group
 Key = tuple[tuple[int, ...], str]  # the operands' buffers, the form
@@ -53,7 +63,14 @@ class Built:
         distinct = list(dict.fromkeys(buffers))
         device = self.device
         entries = [
-            {"binding": 0, "resource": {"buffer": device.stream.blocks, "offset": 0, "size": self.block_size(form)}}
+            {
+                "binding": 0,
+                "resource": {
+                    "buffer": device.stream.blocks,
+                    "offset": 0,
+                    "size": self.block_size(form),
+                },
+            }
         ]
         for number, buffer in enumerate(distinct):
             entries.append({"binding": number + 1, "resource": {"buffer": device.buffer(buffer)}})
@@ -84,7 +101,9 @@ class Built:
             text = emit(self.kernel, self.device.features, aliases, form)
             if config.debug_level() > 1:
                 print(text)
-            found = self.pipelines[aliases, form] = self.device.compile(text, written, self.block_size(form))
+            found = self.pipelines[aliases, form] = self.device.compile(
+                text, written, self.block_size(form)
+            )
         return found
 
 
@@ -152,7 +171,9 @@ def _scatter_in_stretches(launch: Launch, widths: Sequence[int]) -> Launch:
             return
         for start in range(0, count, LONGEST_WALK):
             here = (source + start * strides[4] * widths[1], index + start * strides[7] * widths[2])
-            launch(out, *here, status, outer, min(LONGEST_WALK, count - start), inner, limit, *strides)
+            launch(
+                out, *here, status, outer, min(LONGEST_WALK, count - start), inner, limit, *strides
+            )
 
     return stretched
 
@@ -167,8 +188,12 @@ def _scan_in_stretches(launch: Launch, more: Launch, widths: Sequence[int]) -> L
             launch(*numbers[:operands], outer, count, inner, 0, *strides)
             return
         for start in range(0, count, LONGEST_WALK):
-            here = [a + start * strides[3 * i + 1] * widths[i] for i, a in enumerate(numbers[:operands])]
-            (more if start else launch)(*here, outer, min(LONGEST_WALK, count - start), inner, start, *strides)
+            here = [
+                a + start * strides[3 * i + 1] * widths[i] for i, a in enumerate(numbers[:operands])
+            ]
+            (more if start else launch)(
+                *here, outer, min(LONGEST_WALK, count - start), inner, start, *strides
+            )
 
     return stretched
 
@@ -183,13 +208,19 @@ def _contract_in_stretches(launch: Launch, more: Launch, widths: Sequence[int]) 
             return
         for start in range(0, count, LONGEST_WALK):
             here = (a + start * strides[7] * widths[1], b + start * strides[10] * widths[2])
-            (more if start else launch)(out, *here, x, y, m, n, min(LONGEST_WALK, count - start), *strides)
+            (more if start else launch)(
+                out, *here, x, y, m, n, min(LONGEST_WALK, count - start), *strides
+            )
 
     return stretched
 
 
 def _launch_cut(
-    built: Built, steps: Sequence[Step], buffers: tuple[int, ...], offsets: list[int], numbers: Sequence[Any]
+    built: Built,
+    steps: Sequence[Step],
+    buffers: tuple[int, ...],
+    offsets: list[int],
+    numbers: Sequence[Any],
 ) -> None:
     """A launch of several dispatches, which hand results on in the device's scratch buffer."""
     count, device, layout = len(buffers), built.device, built.layout

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from rushlight.core.dtypes import float32
 from rushlight.devices.webgpu.launch import build_launch
-from rushlight.emit.wgsl_types import FUSED
+from rushlight.emit.wgsl.types import FUSED
 from rushlight.kernel.shapes import Map
 from rushlight.scalar import build as s
 from rushlight.scalar.ir import arg
@@ -20,7 +20,9 @@ def probe_fma(device: WebGPUDevice) -> bool:
     """Whether `fma` rounds once: (1 + 2^-12)^2 - (1 + 2^-11) is 2^-24 then, and 0 otherwise."""
     near = 1 + 2.0**-12
     x = arg(0, float32)
-    kernel = Map((float32,), (float32, float32), (), (s.fma(x, x, arg(1, float32)),), 0, ("1", "1", "1"))
+    kernel = Map(
+        (float32,), (float32, float32), (), (s.fma(x, x, arg(1, float32)),), 0, ("1", "1", "1")
+    )
     known = device.features
     device.features = known | {FUSED}
     address = device.alloc(64)

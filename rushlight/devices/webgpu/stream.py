@@ -22,7 +22,7 @@ BATCH = 256  # dispatches in one submit
 BLOCKS = 1 << 17  # bytes of launch blocks
 MOST_GROUPS = 65535  # workgroups per dimension
 MOST_WORK = 1 << 35  # steps in one submit: watchdogs end long ones
-REOPEN = "if the GPU was lost, rushlight.devices.registry.reopen('webgpu') opens it anew, without what lay on it"
+REOPEN = "if the GPU was lost, rushlight.devices.shared.registry.reopen('webgpu') opens it anew, without what lay on it"
 
 
 class Stream:
@@ -48,7 +48,9 @@ class Stream:
     def idle(self) -> bool:
         return self._pass is None
 
-    def record(self, pipeline: Any, group: Any, block: bytes, groups: tuple[int, int], work: int) -> None:
+    def record(
+        self, pipeline: Any, group: Any, block: bytes, groups: tuple[int, int], work: int
+    ) -> None:
         """Queue one dispatch."""
         end = self._used + len(block)
         if self._count >= BATCH or end > BLOCKS or self._work + work > MOST_WORK:
@@ -107,5 +109,7 @@ def split(groups: int, work: int) -> list[tuple[int, tuple[int, int]]]:
     for first in range(0, groups, most):
         count = min(most, groups - first)
         tall = -(-count // MOST_GROUPS)
-        parts.append((first, (-(-count // tall) if count < most or tall == 1 else MOST_GROUPS, tall)))
+        parts.append(
+            (first, (-(-count // tall) if count < most or tall == 1 else MOST_GROUPS, tall))
+        )
     return parts

@@ -48,7 +48,9 @@ def _classes(source: ModuleType) -> dict[str, Any]:
     return {
         name: kind
         for name, kind in found
-        if isinstance(kind, type) and kind.__module__ == source.__name__ and not name.startswith("_")
+        if isinstance(kind, type)
+        and kind.__module__ == source.__name__
+        and not name.startswith("_")
     }
 
 
@@ -56,7 +58,11 @@ def _classes(source: ModuleType) -> dict[str, Any]:
 FILES: dict[str, dict[str, Any]] = {
     "activation": _classes(_activation) | {"MultiheadAttention": _attention.MultiheadAttention},
     "adaptive": _classes(_adaptive),
-    "batchnorm": {"_NormBase": _norm._NormBase, "_BatchNorm": _norm._BatchNorm, "SyncBatchNorm": _norm.SyncBatchNorm}
+    "batchnorm": {
+        "_NormBase": _norm._NormBase,
+        "_BatchNorm": _norm._BatchNorm,
+        "SyncBatchNorm": _norm.SyncBatchNorm,
+    }
     | _each(_norm, "BatchNorm")
     | _each(_lazy, "LazyBatchNorm"),
     "channelshuffle": _named(_resample, "ChannelShuffle"),
@@ -72,11 +78,13 @@ FILES: dict[str, dict[str, Any]] = {
     | _each(_group_norm, "InstanceNorm")
     | _each(_lazy, "LazyInstanceNorm"),
     "lazy": {"LazyModuleMixin": _lazy.LazyModuleMixin},
-    "linear": _named(_linear, "Identity Linear") | {"Bilinear": _distance.Bilinear, "LazyLinear": _lazy.LazyLinear},
+    "linear": _named(_linear, "Identity Linear")
+    | {"Bilinear": _distance.Bilinear, "LazyLinear": _lazy.LazyLinear},
     "loss": _classes(_loss)
     | {"_Loss": _loss._Loss, "_WeightedLoss": _loss._WeightedLoss}
     | _named(_distance, "LinearCrossEntropyLoss"),
-    "normalization": {"LayerNorm": _norm.LayerNorm} | _named(_group_norm, "GroupNorm RMSNorm LocalResponseNorm"),
+    "normalization": {"LayerNorm": _norm.LayerNorm}
+    | _named(_group_norm, "GroupNorm RMSNorm LocalResponseNorm"),
     "padding": _classes(_padding),
     "pixelshuffle": _named(_resample, "PixelShuffle PixelUnshuffle"),
     "pooling": _classes(_pooling),
@@ -96,7 +104,9 @@ def _file(name: str, members: dict[str, Any]) -> ModuleType:
 
 globals().update({name: _file(name, members) for name, members in FILES.items()})
 utils = sys.modules[f"{__name__}.utils"] = _sizes
-_LAYERS = {name: kind for file in FILES.values() for name, kind in file.items() if not name.startswith("_")}
+_LAYERS = {
+    name: kind for file in FILES.values() for name, kind in file.items() if not name.startswith("_")
+}
 globals().update(_LAYERS)
 
 __all__ = ["Module", "module", "utils", *FILES, *_LAYERS]

@@ -8,7 +8,7 @@ from typing import Any
 from rushlight.nn.hooks import ON_CALL, ON_MEMBER, add_hook
 from rushlight.nn.members import BUFFER, MODULE, PARAMETER
 from rushlight.nn.module import Module
-from rushlight.tape.hook_tables import Handle
+from rushlight.tape.record.hook_tables import Handle
 
 __all__ = [
     "Module",
@@ -30,7 +30,9 @@ def register_module_forward_pre_hook(hook: Hook) -> Handle:
     return add_hook(ON_CALL, ("before", (hook, False)))
 
 
-def register_module_forward_hook(hook: Hook, *, with_kwargs: bool = False, always_call: bool = False) -> Handle:
+def register_module_forward_hook(
+    hook: Hook, *, with_kwargs: bool = False, always_call: bool = False
+) -> Handle:
     """Call `hook(module, args, result)` after each module's forward; what it returns, if anything, is the result."""
     return add_hook(ON_CALL, ("after", (hook, with_kwargs, always_call)))
 

@@ -29,7 +29,9 @@ def _reverse_repeat_tuple(t: Sequence[int], n: int) -> tuple[int, ...]:
 def _list_with_default(out_size: Sequence[int | None], defaults: Sequence[int]) -> list[int]:
     """The sizes, with those of the end of `defaults` where they are None."""
     if len(defaults) <= len(out_size):
-        raise ValueError(f"input dimension should be at least {len(out_size) + 1}, got {len(defaults)}")
+        raise ValueError(
+            f"input dimension should be at least {len(out_size) + 1}, got {len(defaults)}"
+        )
     ends = defaults[-len(out_size) :]
     return [d if v is None else v for v, d in zip(out_size, ends, strict=True)]
 

@@ -8,7 +8,12 @@ Never: reaches below ops/.
 from __future__ import annotations
 
 from rushlight.nn.utils import parametrizations, parametrize, prune, rnn, stateless
-from rushlight.nn.utils.clip_grad import clip_grad_norm_, clip_grad_value_, clip_grads_with_norm_, get_total_norm
+from rushlight.nn.utils.clip_grad import (
+    clip_grad_norm_,
+    clip_grad_value_,
+    clip_grads_with_norm_,
+    get_total_norm,
+)
 from rushlight.nn.utils.convert_parameters import parameters_to_vector, vector_to_parameters
 from rushlight.nn.utils.fusing import (
     convert_conv2d_weight_memory_format,
@@ -19,7 +24,12 @@ from rushlight.nn.utils.fusing import (
     fuse_linear_bn_weights,
     skip_init,
 )
-from rushlight.nn.utils.weight_hooks import remove_spectral_norm, remove_weight_norm, spectral_norm, weight_norm
+from rushlight.nn.utils.weight_hooks import (
+    remove_spectral_norm,
+    remove_weight_norm,
+    spectral_norm,
+    weight_norm,
+)
 
 clip_grad_norm = clip_grad_norm_  # the older name
 

@@ -6,9 +6,12 @@ import math
 from collections.abc import Iterable
 
 from rushlight.core.errors import RushlightError
-from rushlight.ops import creation, elementwise as e, reductions, views
-from rushlight.ops.composite import clamp
-from rushlight.tape.state import no_grad
+from rushlight.ops.create import creation
+from rushlight.ops.pointwise import arithmetic as e
+from rushlight.ops.pointwise.scaled import clamp
+from rushlight.ops.reduce import reductions
+from rushlight.ops.view import views
+from rushlight.tape.record.state import no_grad
 from rushlight.tensor import Tensor
 
 
@@ -55,7 +58,10 @@ def get_total_norm(
 
 @no_grad()
 def clip_grads_with_norm_(
-    parameters: Tensor | Iterable[Tensor], max_norm: float, total_norm: Tensor, foreach: bool | None = None
+    parameters: Tensor | Iterable[Tensor],
+    max_norm: float,
+    total_norm: Tensor,
+    foreach: bool | None = None,
 ) -> None:
     """Scale the gradients by max_norm / total_norm where that is below 1."""
     share = clamp(e.div(float(max_norm), e.add(total_norm, 1e-6)), max=1.0)
@@ -81,7 +87,9 @@ def clip_grad_norm_(
 
 
 @no_grad()
-def clip_grad_value_(parameters: Tensor | Iterable[Tensor], clip_value: float, foreach: bool | None = None) -> None:
+def clip_grad_value_(
+    parameters: Tensor | Iterable[Tensor], clip_value: float, foreach: bool | None = None
+) -> None:
     """Hold every element of the gradients between -clip_value and clip_value."""
     bound = float(clip_value)
     for g in _grads(parameters):

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from rushlight.core.errors import ShapeError
-from rushlight.ops import views
-from rushlight.tape.state import no_grad
+from rushlight.ops.view import views
+from rushlight.tape.record.state import no_grad
 from rushlight.tensor import Tensor
 
 
@@ -21,7 +21,9 @@ def vector_to_parameters(vec: Tensor, parameters: Iterable[Tensor]) -> None:
     listed = list(parameters)
     wanted = sum(p.numel() for p in listed)
     if vec.shape != (wanted,):
-        raise ShapeError(f"vector_to_parameters: a vector of {wanted} elements is needed, got {vec.spec!r}")
+        raise ShapeError(
+            f"vector_to_parameters: a vector of {wanted} elements is needed, got {vec.spec!r}"
+        )
     start = 0
     with no_grad():
         for p in listed:

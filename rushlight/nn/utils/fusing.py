@@ -9,8 +9,8 @@ from typing import Any
 from rushlight.nn.conv import Conv2d, Conv3d, ConvTranspose2d, ConvTranspose3d
 from rushlight.nn.module import Module
 from rushlight.nn.parameter import Parameter
-from rushlight.ops import making
-from rushlight.tape.state import no_grad
+from rushlight.ops.create import like as making
+from rushlight.tape.record.state import no_grad
 
 
 def _or(value: Any, like: Any, number: float) -> Any:
@@ -18,7 +18,14 @@ def _or(value: Any, like: Any, number: float) -> Any:
 
 
 def fuse_conv_bn_weights(
-    conv_w: Any, conv_b: Any, bn_rm: Any, bn_rv: Any, bn_eps: float, bn_w: Any, bn_b: Any, transpose: bool = False
+    conv_w: Any,
+    conv_b: Any,
+    bn_rm: Any,
+    bn_rv: Any,
+    bn_eps: float,
+    bn_w: Any,
+    bn_b: Any,
+    transpose: bool = False,
 ) -> tuple[Parameter, Parameter]:
     """A convolution's weight and bias with a batch norm's statistics and parameters in them."""
     bias, scale, shift = _or(conv_b, bn_rm, 0.0), _or(bn_w, bn_rm, 1.0), _or(bn_b, bn_rm, 0.0)
@@ -27,12 +34,16 @@ def fuse_conv_bn_weights(
     shape[1 if transpose else 0] = -1
     weight = (conv_w * factor.reshape(shape)).to(conv_w.dtype)
     moved = ((bias - bn_rm) * factor + shift).to(bias.dtype)
-    return Parameter(weight.detach(), conv_w.requires_grad), Parameter(moved.detach(), bias.requires_grad)
+    return Parameter(weight.detach(), conv_w.requires_grad), Parameter(
+        moved.detach(), bias.requires_grad
+    )
 
 
 def _check_evaluating(name: str, *modules: Any) -> None:
     if any(module.training for module in modules):
-        raise AssertionError(f"{name}: fusion is for evaluation; call .eval() on both modules first")
+        raise AssertionError(
+            f"{name}: fusion is for evaluation; call .eval() on both modules first"
+        )
 
 
 def fuse_conv_bn_eval(conv: Any, bn: Any, transpose: bool = False) -> Any:
@@ -42,7 +53,14 @@ def fuse_conv_bn_eval(conv: Any, bn: Any, transpose: bool = False) -> Any:
         raise AssertionError("fuse_conv_bn_eval: the batch norm has no running statistics")
     fused = copy.deepcopy(conv)
     fused.weight, fused.bias = fuse_conv_bn_weights(
-        fused.weight, fused.bias, bn.running_mean, bn.running_var, bn.eps, bn.weight, bn.bias, transpose
+        fused.weight,
+        fused.bias,
+        bn.running_mean,
+        bn.running_var,
+        bn.eps,
+        bn.weight,
+        bn.bias,
+        transpose,
     )
     return fused
 
@@ -58,7 +76,9 @@ def fuse_linear_bn_eval(linear: Any, bn: Any) -> Any:
     """A linear layer that does what `linear` and then `bn` do in evaluation."""
     _check_evaluating("fuse_linear_bn_eval", linear, bn)
     if linear.out_features != bn.num_features and bn.num_features != 1:
-        raise AssertionError("fuse_linear_bn_eval: the batch norm must have a feature for each of the layer's, or one")
+        raise AssertionError(
+            "fuse_linear_bn_eval: the batch norm must have a feature for each of the layer's, or one"
+        )
     fused = copy.deepcopy(linear)
     fused.weight, fused.bias = fuse_linear_bn_weights(
         fused.weight, fused.bias, bn.running_mean, bn.running_var, bn.eps, bn.weight, bn.bias

@@ -8,9 +8,9 @@ from typing import Any
 from rushlight.core.dtypes import real_type
 from rushlight.nn.module import Module
 from rushlight.nn.utils.parametrize import register_parametrization
-from rushlight.ops import creation
-from rushlight.ops.queries import finfo
+from rushlight.ops.create import creation
 from rushlight.ops.registry import REGISTRY
+from rushlight.ops.surface.queries import finfo
 from rushlight.tensor import Tensor
 
 
@@ -53,7 +53,9 @@ class _Orthogonal(Module):
         if use_trivialization:
             self.register_buffer("base", None)
         elif weight.is_complex() and kind is _Map.householder:
-            raise ValueError("orthogonal: the Householder parametrization does not support complex tensors")
+            raise ValueError(
+                "orthogonal: the Householder parametrization does not support complex tensors"
+            )
 
     def forward(self, X: Any) -> Any:
         wide = X.shape[-2] < X.shape[-1]
@@ -105,7 +107,11 @@ class _Orthogonal(Module):
 
 
 def orthogonal(
-    module: Module, name: str = "weight", orthogonal_map: str | None = None, *, use_trivialization: bool = True
+    module: Module,
+    name: str = "weight",
+    orthogonal_map: str | None = None,
+    *,
+    use_trivialization: bool = True,
 ) -> Module:
     """A weight with orthonormal columns, or rows: by `orthogonal_map` "matrix_exp", "cayley" or "householder".
 
@@ -116,7 +122,9 @@ def orthogonal(
     if not isinstance(weight, Tensor):
         raise ValueError(f"Module '{module}' has no parameter or buffer with name '{name}'")
     if weight.ndim < 2:
-        raise ValueError(f"Expected a matrix or batch of matrices. Got a tensor of {weight.ndim} dimensions.")
+        raise ValueError(
+            f"Expected a matrix or batch of matrices. Got a tensor of {weight.ndim} dimensions."
+        )
     if orthogonal_map is None:
         square = weight.shape[-2] == weight.shape[-1]
         orthogonal_map = "matrix_exp" if square or weight.is_complex() else "householder"

@@ -10,9 +10,11 @@ from rushlight.nn.conv import ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
 from rushlight.nn.module import Module
 from rushlight.nn.utils.orthogonal import orthogonal
 from rushlight.nn.utils.parametrize import register_parametrization
-from rushlight.ops import elementwise as e, products, random
-from rushlight.ops.statistics import vector_norm
-from rushlight.tape.state import no_grad
+from rushlight.ops.linalg import products
+from rushlight.ops.pointwise import arithmetic as e
+from rushlight.ops.random import random
+from rushlight.ops.reduce.statistics import vector_norm
+from rushlight.tape.record.state import no_grad
 from rushlight.tensor import Tensor
 
 __all__ = ["orthogonal", "spectral_norm", "weight_norm"]
@@ -48,7 +50,9 @@ def weight_norm(module: Module, name: str = "weight", dim: int | None = 0) -> Mo
         """States that `nn.utils.weight_norm` wrote have other names for the two parts."""
         for older, i in (("g", 0), ("v", 1)):
             if f"{prefix}{name}_{older}" in state:
-                state[f"{prefix}parametrizations.{name}.original{i}"] = state.pop(f"{prefix}{name}_{older}")
+                state[f"{prefix}parametrizations.{name}.original{i}"] = state.pop(
+                    f"{prefix}{name}_{older}"
+                )
 
     module.register_load_state_dict_pre_hook(rename)
     return module
@@ -57,10 +61,14 @@ def weight_norm(module: Module, name: str = "weight", dim: int | None = 0) -> Mo
 class _SpectralNorm(Module):
     """A weight over its largest singular value, which power iteration follows."""
 
-    def __init__(self, weight: Tensor, n_power_iterations: int = 1, dim: int = 0, eps: float = 1e-12) -> None:
+    def __init__(
+        self, weight: Tensor, n_power_iterations: int = 1, dim: int = 0, eps: float = 1e-12
+    ) -> None:
         super().__init__()
         if n_power_iterations <= 0:
-            raise ValueError(f"spectral_norm: n_power_iterations must be positive, got {n_power_iterations}")
+            raise ValueError(
+                f"spectral_norm: n_power_iterations must be positive, got {n_power_iterations}"
+            )
         self.dim = wrap_dim(dim, weight.ndim, "spectral_norm")
         self.eps = eps
         self.n_power_iterations = n_power_iterations
@@ -80,7 +88,9 @@ class _SpectralNorm(Module):
     def _iterate(self, matrix: Any, times: int) -> None:
         for _ in range(times):
             self._u.copy_(functional.normalize(products.mv(matrix, self._v), dim=0, eps=self.eps))
-            self._v.copy_(functional.normalize(products.mv(matrix.mH, self._u), dim=0, eps=self.eps))
+            self._v.copy_(
+                functional.normalize(products.mv(matrix.mH, self._u), dim=0, eps=self.eps)
+            )
 
     def forward(self, weight: Tensor) -> Tensor:
         if weight.ndim == 1:
@@ -97,12 +107,20 @@ class _SpectralNorm(Module):
 
 
 def spectral_norm(
-    module: Module, name: str = "weight", n_power_iterations: int = 1, eps: float = 1e-12, dim: int | None = None
+    module: Module,
+    name: str = "weight",
+    n_power_iterations: int = 1,
+    eps: float = 1e-12,
+    dim: int | None = None,
 ) -> Module:
     """A weight divided by its largest singular value; power iteration goes on in training."""
     if dim is None:
         dim = 1 if isinstance(module, (ConvTranspose1d, ConvTranspose2d, ConvTranspose3d)) else 0
     weight = getattr(module, name, None)
     if not isinstance(weight, Tensor):
-        raise ValueError(f"{type(module).__name__} has no parameter or buffer {name!r} to parametrise")
-    return register_parametrization(module, name, _SpectralNorm(weight, n_power_iterations, dim, eps))
+        raise ValueError(
+            f"{type(module).__name__} has no parameter or buffer {name!r} to parametrise"
+        )
+    return register_parametrization(
+        module, name, _SpectralNorm(weight, n_power_iterations, dim, eps)
+    )

@@ -19,7 +19,7 @@ from rushlight.nn.containers import ModuleDict, ModuleList
 from rushlight.nn.members import PARAMETER
 from rushlight.nn.module import Module
 from rushlight.nn.parameter import Parameter, replace_content
-from rushlight.tape.state import no_grad
+from rushlight.tape.record.state import no_grad
 from rushlight.tensor import Tensor
 
 __all__ = [
@@ -56,14 +56,18 @@ class ParametrizationList(ModuleList):
         with no_grad(), contextlib.suppress(NotImplementedError):
             for module in reversed(modules):
                 if hasattr(module, "right_inverse"):
-                    with contextlib.suppress(NotImplementedError):  # then the weight is where it begins
+                    with contextlib.suppress(
+                        NotImplementedError
+                    ):  # then the weight is where it begins
                         given = module.right_inverse(given)
         self.is_tensor = isinstance(given, Tensor)
         parts = self._checked(given, original)
         self.ntensors = len(parts)
         if self.is_tensor:  # the same object, which an optimiser may know
             if given is not original:
-                replace_content(original, given.detach().clone() if given.base is not None else given.detach())
+                replace_content(
+                    original, given.detach().clone() if given.base is not None else given.detach()
+                )
             parts = [original]
         for name, part in zip(self._names, parts, strict=True):
             if not isinstance(original, Parameter):
@@ -82,10 +86,14 @@ class ParametrizationList(ModuleList):
                 )
             return [given]
         if not isinstance(given, Sequence):
-            raise ValueError(f"right_inverse must give a tensor or several, got {type(given).__name__}")
+            raise ValueError(
+                f"right_inverse must give a tensor or several, got {type(given).__name__}"
+            )
         for i, part in enumerate(given):
             if not isinstance(part, Tensor):
-                raise ValueError(f"right_inverse must give tensors, got {type(part).__name__} at place {i}")
+                raise ValueError(
+                    f"right_inverse must give tensors, got {type(part).__name__} at place {i}"
+                )
         return list(given)
 
     @property
@@ -117,7 +125,11 @@ class ParametrizationList(ModuleList):
             raise ValueError(f"right_inverse must give {self.ntensors} tensors, got {len(parts)}")
         for name, part in zip(self._names, parts, strict=True):
             known = getattr(self, name)
-            if not isinstance(part, Tensor) or part.dtype is not known.dtype or part.shape != known.shape:
+            if (
+                not isinstance(part, Tensor)
+                or part.dtype is not known.dtype
+                or part.shape != known.shape
+            ):
                 raise ValueError(f"right_inverse must give {known.spec!r} for {name}, got {part!r}")
             known.copy_(part)
 
@@ -159,7 +171,12 @@ def _class_for(kind: type[Module], names: Iterable[str]) -> type:
         made.__dict__.update(copy.deepcopy(self.__dict__, memo))
         return made
 
-    named = {"__setattr__": assign, "__module__": kind.__module__, "__reduce_ex__": refuse, "__deepcopy__": copied}
+    named = {
+        "__setattr__": assign,
+        "__module__": kind.__module__,
+        "__reduce_ex__": refuse,
+        "__deepcopy__": copied,
+    }
     return type(f"Parametrized{kind.__name__}", (kind,), {**named, **members})
 
 
@@ -196,7 +213,9 @@ def register_parametrization(
         chain.unsafe = chain.unsafe or unsafe
         return module
     if module._kinds.get(tensor_name) not in (PARAMETER, "buffer"):
-        raise ValueError(f"{type(module).__name__} has no parameter or buffer {tensor_name!r} to parametrise")
+        raise ValueError(
+            f"{type(module).__name__} has no parameter or buffer {tensor_name!r} to parametrise"
+        )
     original = getattr(module, tensor_name)
     chain = ParametrizationList([parametrization], original, unsafe)
     if not unsafe:
@@ -211,7 +230,11 @@ def register_parametrization(
 
 
 def _check(module: Module, name: str, before: Tensor, after: Any) -> None:
-    if not isinstance(after, Tensor) or after.shape != before.shape or after.dtype is not before.dtype:
+    if (
+        not isinstance(after, Tensor)
+        or after.shape != before.shape
+        or after.dtype is not before.dtype
+    ):
         got = after.spec if isinstance(after, Tensor) else type(after).__name__
         raise ShapeError(
             f"a parametrization of {type(module).__name__}.{name} must give {before.spec!r}, got {got!r}; "
@@ -221,7 +244,11 @@ def _check(module: Module, name: str, before: Tensor, after: Any) -> None:
 
 def _check_inverse(module: Module, name: str, before: Tensor, given: Any) -> None:
     """Of a further parametrization: what it gives back goes to the one before it."""
-    if not isinstance(given, Tensor) or given.shape != before.shape or given.dtype is not before.dtype:
+    if (
+        not isinstance(given, Tensor)
+        or given.shape != before.shape
+        or given.dtype is not before.dtype
+    ):
         got = given.spec if isinstance(given, Tensor) else type(given).__name__
         raise ValueError(
             f"right_inverse of a parametrization of {type(module).__name__}.{name} must give {before.spec!r}, got {got!r}"
@@ -245,13 +272,17 @@ def transfer_parametrizations_and_params(
     return to_module
 
 
-def remove_parametrizations(module: Module, tensor_name: str, leave_parametrized: bool = True) -> Module:
+def remove_parametrizations(
+    module: Module, tensor_name: str, leave_parametrized: bool = True
+) -> Module:
     """Take all parametrizations off a weight: it becomes what they gave, or (not `leave_parametrized`) the original."""
     if not is_parametrized(module, tensor_name):
         raise ValueError(f"{type(module).__name__}.{tensor_name} is not parametrised")
     chain = module.parametrizations[tensor_name]
     if not leave_parametrized and not chain.is_tensor:
-        raise ValueError("there are several original tensors: only leave_parametrized=True makes one weight of them")
+        raise ValueError(
+            "there are several original tensors: only leave_parametrized=True makes one weight of them"
+        )
     with no_grad():
         value: Any = getattr(module, tensor_name) if leave_parametrized else chain.original
     originals = [getattr(chain, name) for name in chain._names]

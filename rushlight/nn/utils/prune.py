@@ -17,9 +17,10 @@ from typing import Any
 from rushlight.core.shapes import wrap_dim
 from rushlight.nn.module import Module
 from rushlight.nn.utils.convert_parameters import parameters_to_vector
-from rushlight.ops import creation, random
-from rushlight.ops.statistics import vector_norm
-from rushlight.tape.state import no_grad
+from rushlight.ops.create import creation
+from rushlight.ops.random import random
+from rushlight.ops.reduce.statistics import vector_norm
+from rushlight.tape.record.state import no_grad
 from rushlight.tensor import Tensor
 
 __all__ = [
@@ -53,7 +54,9 @@ def _methods_of(module: Module) -> Iterator[tuple[int, BasePruningMethod]]:
 class BasePruningMethod(ABC):
     """Which elements of a weight stay: a subclass defines `compute_mask`, and of what kind its masks are."""
 
-    PRUNING_TYPE: str = "unstructured"  # or "structured" (whole slices along `dim`), "global" (of anything)
+    PRUNING_TYPE: str = (
+        "unstructured"  # or "structured" (whole slices along `dim`), "global" (of anything)
+    )
     _tensor_name: str
 
     def __call__(self, module: Module, inputs: Any) -> None:
@@ -71,9 +74,13 @@ class BasePruningMethod(ABC):
         return mask * original
 
     @classmethod
-    def apply(cls, module: Module, name: str, *args: Any, importance_scores: Any = None, **kwargs: Any) -> Any:
+    def apply(
+        cls, module: Module, name: str, *args: Any, importance_scores: Any = None, **kwargs: Any
+    ) -> Any:
         """Prune a weight of a module from now on; the method, or the container it has become part of."""
-        earlier = [(key, method) for key, method in _methods_of(module) if method._tensor_name == name]
+        earlier = [
+            (key, method) for key, method in _methods_of(module) if method._tensor_name == name
+        ]
         method: BasePruningMethod = cls(*args, **kwargs)
         method._tensor_name = name
         weight = getattr(module, name)
@@ -103,7 +110,9 @@ class BasePruningMethod(ABC):
         module.register_forward_pre_hook(method)
         return method
 
-    def prune(self, t: Tensor, default_mask: Tensor | None = None, importance_scores: Tensor | None = None) -> Tensor:
+    def prune(
+        self, t: Tensor, default_mask: Tensor | None = None, importance_scores: Tensor | None = None
+    ) -> Tensor:
         """A tensor with what this method takes out set to zero."""
         scores = _scores("prune", t, importance_scores)
         before = creation.ones_like(t.detach()) if default_mask is None else default_mask
@@ -145,7 +154,9 @@ class PruningContainer(BasePruningMethod):
 
     def add_pruning_method(self, method: Any) -> None:
         if not isinstance(method, BasePruningMethod):
-            raise TypeError(f"PruningContainer: a pruning method is needed, got {type(method).__name__}")
+            raise TypeError(
+                f"PruningContainer: a pruning method is needed, got {type(method).__name__}"
+            )
         if method._tensor_name != self._tensor_name:
             raise ValueError(
                 f"PruningContainer: its methods prune {self._tensor_name!r}, this one prunes {method._tensor_name!r}"
@@ -174,7 +185,9 @@ class PruningContainer(BasePruningMethod):
             others = tuple(d for d in range(t.ndim) if d != dim)
             left = (*(slice(None),) * dim, mask.sum(others) != 0)
         else:
-            raise ValueError(f"prune: PRUNING_TYPE is unstructured, structured or global, got {method.PRUNING_TYPE!r}")
+            raise ValueError(
+                f"prune: PRUNING_TYPE is unstructured, structured or global, got {method.PRUNING_TYPE!r}"
+            )
         whole: Any = t
         mask[left] = method.compute_mask(whole[left], mask[left]).to(mask.dtype)
         return mask
@@ -182,7 +195,9 @@ class PruningContainer(BasePruningMethod):
 
 def _check_amount(amount: Any) -> None:
     if not isinstance(amount, numbers.Real):
-        raise TypeError(f"prune: amount is a number of elements or a share of them, got {type(amount).__name__}")
+        raise TypeError(
+            f"prune: amount is a number of elements or a share of them, got {type(amount).__name__}"
+        )
     size = float(amount)
     if size < 0 or (not isinstance(amount, numbers.Integral) and size > 1):
         raise ValueError(f"prune: amount is a count, or a share between 0 and 1, got {amount}")
@@ -199,7 +214,9 @@ def _count(amount: Any, size: int) -> int:
 
 def _check_slices(t: Tensor, dim: int) -> int:
     if t.ndim <= 1:
-        raise ValueError(f"prune: slices are taken out of weights of 2 dimensions or more, got {t.spec!r}")
+        raise ValueError(
+            f"prune: slices are taken out of weights of 2 dimensions or more, got {t.spec!r}"
+        )
     return wrap_dim(dim, t.ndim, "prune")
 
 
@@ -312,7 +329,9 @@ def random_unstructured(module: Module, name: str, amount: Any) -> Module:
     return module
 
 
-def l1_unstructured(module: Module, name: str, amount: Any, importance_scores: Tensor | None = None) -> Module:
+def l1_unstructured(
+    module: Module, name: str, amount: Any, importance_scores: Tensor | None = None
+) -> Module:
     """Take the smallest elements of a weight out, or those of the smallest scores."""
     L1Unstructured.apply(module, name, amount, importance_scores=importance_scores)
     return module
@@ -325,7 +344,12 @@ def random_structured(module: Module, name: str, amount: Any, dim: int) -> Modul
 
 
 def ln_structured(
-    module: Module, name: str, amount: Any, n: Any, dim: int, importance_scores: Tensor | None = None
+    module: Module,
+    name: str,
+    amount: Any,
+    n: Any,
+    dim: int,
+    importance_scores: Tensor | None = None,
 ) -> Module:
     """Take the slices of a weight with the smallest norm of order n out."""
     LnStructured.apply(module, name, amount, n, dim, importance_scores=importance_scores)
@@ -339,27 +363,38 @@ def custom_from_mask(module: Module, name: str, mask: Tensor) -> Module:
 
 
 def global_unstructured(
-    parameters: Any, pruning_method: Any, importance_scores: Mapping[Any, Any] | None = None, **kwargs: Any
+    parameters: Any,
+    pruning_method: Any,
+    importance_scores: Mapping[Any, Any] | None = None,
+    **kwargs: Any,
 ) -> None:
     """Prune several weights, (module, name) each, by a method that sees all their elements together."""
     if not isinstance(parameters, Iterable):
-        raise TypeError(f"global_unstructured: pairs of module and name are needed, got {type(parameters).__name__}")
+        raise TypeError(
+            f"global_unstructured: pairs of module and name are needed, got {type(parameters).__name__}"
+        )
     scores = {} if importance_scores is None else importance_scores
     if not isinstance(scores, Mapping):
         raise TypeError("global_unstructured: importance_scores is a dict by module and name")
     pairs = list(parameters)
     weights = [getattr(module, name) for module, name in pairs]
-    known: list[Any] = [scores.get(pair, w).detach() for pair, w in zip(pairs, weights, strict=True)]
+    known: list[Any] = [
+        scores.get(pair, w).detach() for pair, w in zip(pairs, weights, strict=True)
+    ]
     masks: list[Any] = [
         getattr(module, f"{name}_mask", creation.ones_like(w.detach()))
         for (module, name), w in zip(pairs, weights, strict=True)
     ]
     method = pruning_method(**kwargs)
     if method.PRUNING_TYPE != "unstructured":
-        raise TypeError(f"global_unstructured: takes single elements out, {type(method).__name__} takes others")
+        raise TypeError(
+            f"global_unstructured: takes single elements out, {type(method).__name__} takes others"
+        )
     method._tensor_name = "all"
     with no_grad():
-        whole: Any = PruningContainer(method).compute_mask(parameters_to_vector(known), parameters_to_vector(masks))
+        whole: Any = PruningContainer(method).compute_mask(
+            parameters_to_vector(known), parameters_to_vector(masks)
+        )
     start = 0
     for (module, name), w in zip(pairs, weights, strict=True):
         custom_from_mask(module, name, whole[start : start + w.numel()].reshape(w.shape))

@@ -8,9 +8,10 @@ from typing import Any, NamedTuple
 
 from rushlight.core.dtypes import int64
 from rushlight.core.errors import RushlightError, ShapeError
-from rushlight.ops import creation, views
-from rushlight.ops.indexing import rows
-from rushlight.ops.padding import constant_pad_nd
+from rushlight.ops.create import creation
+from rushlight.ops.index.gather import rows
+from rushlight.ops.nn.padding import constant_pad_nd
+from rushlight.ops.view import views
 from rushlight.tensor import Tensor, tensor
 
 __all__ = [
@@ -42,10 +43,16 @@ class PackedSequence(_Packed):
     __slots__ = ()
 
     def __new__(
-        cls, data: Any, batch_sizes: Any = None, sorted_indices: Any = None, unsorted_indices: Any = None
+        cls,
+        data: Any,
+        batch_sizes: Any = None,
+        sorted_indices: Any = None,
+        unsorted_indices: Any = None,
     ) -> PackedSequence:
         if batch_sizes is None:
-            raise ValueError("PackedSequence: data and batch_sizes are needed; pack_padded_sequence makes one")
+            raise ValueError(
+                "PackedSequence: data and batch_sizes are needed; pack_padded_sequence makes one"
+            )
         if unsorted_indices is None:
             unsorted_indices = invert_permutation(sorted_indices)
         return super().__new__(cls, data, batch_sizes, sorted_indices, unsorted_indices)
@@ -57,7 +64,10 @@ class PackedSequence(_Packed):
         data = self.data.to(*args, **named)
         if data is self.data:
             return self
-        orders = [None if v is None else v.to(data.device) for v in (self.sorted_indices, self.unsorted_indices)]
+        orders = [
+            None if v is None else v.to(data.device)
+            for v in (self.sorted_indices, self.unsorted_indices)
+        ]
         return PackedSequence(data, self.batch_sizes, *orders)
 
     def cuda(self) -> PackedSequence:
@@ -125,13 +135,19 @@ def pack_padded_sequence(
     Without `enforce_sorted` the sequences may come in any order; they come out again in it.
     """
     if isinstance(lengths, Tensor) and lengths.ndim != 1:
-        raise ShapeError(f"pack_padded_sequence: lengths must have 1 dimension, got {lengths.spec!r}")
+        raise ShapeError(
+            f"pack_padded_sequence: lengths must have 1 dimension, got {lengths.spec!r}"
+        )
     given = _numbers(lengths)
     x: Any = views.transpose(input, 0, 1) if batch_first else input
     if input.ndim < 2 or len(given) != x.shape[1]:
-        raise ShapeError(f"pack_padded_sequence: {len(given)} lengths do not fit {input.spec!r}; one per sequence")
+        raise ShapeError(
+            f"pack_padded_sequence: {len(given)} lengths do not fit {input.spec!r}; one per sequence"
+        )
     if not given or min(given) < 1 or max(given) > x.shape[0]:
-        raise ShapeError(f"pack_padded_sequence: lengths must lie between 1 and {x.shape[0]}, got {given}")
+        raise ShapeError(
+            f"pack_padded_sequence: lengths must lie between 1 and {x.shape[0]}, got {given}"
+        )
     order = None
     if not enforce_sorted:
         by_length = sorted(range(len(given)), key=lambda i: -given[i])
@@ -150,13 +166,18 @@ def pack_padded_sequence(
 
 
 def pad_packed_sequence(
-    sequence: PackedSequence, batch_first: bool = False, padding_value: float = 0.0, total_length: int | None = None
+    sequence: PackedSequence,
+    batch_first: bool = False,
+    padding_value: float = 0.0,
+    total_length: int | None = None,
 ) -> tuple[Tensor, Tensor]:
     """The sequences as (time, batch, ...), or (batch, time, ...), with padding behind their ends, and their lengths."""
     counts = _numbers(sequence.batch_sizes)
     batch = counts[0]
     if total_length is not None and total_length < len(counts):
-        raise ValueError(f"pad_packed_sequence: total_length {total_length} is less than the longest, {len(counts)}")
+        raise ValueError(
+            f"pad_packed_sequence: total_length {total_length} is less than the longest, {len(counts)}"
+        )
     starts = [sum(counts[:t]) for t in range(len(counts))]
     parts = []
     data = sequence.data
@@ -166,8 +187,12 @@ def pad_packed_sequence(
         parts.append(constant_pad_nd(part, around, padding_value) if count < batch else part)
     out: Any = views.stack(parts)
     if total_length is not None and total_length > len(counts):
-        out = constant_pad_nd(out, (0, 0) * (out.ndim - 1) + (0, total_length - len(counts)), padding_value)
-    lengths = tensor([sum(count > i for count in counts) for i in range(batch)], dtype=int64, device="cpu")
+        out = constant_pad_nd(
+            out, (0, 0) * (out.ndim - 1) + (0, total_length - len(counts)), padding_value
+        )
+    lengths = tensor(
+        [sum(count > i for count in counts) for i in range(batch)], dtype=int64, device="cpu"
+    )
     if sequence.unsorted_indices is not None:
         out = out.index_select(1, sequence.unsorted_indices)
         lengths = lengths.index_select(0, sequence.unsorted_indices.to("cpu"))
@@ -182,7 +207,9 @@ def pad_sequence(
 ) -> Tensor:
     """Sequences of different lengths stacked, with padding behind ("right") or before ("left") them."""
     if padding_side not in ("left", "right"):
-        raise RushlightError(f"pad_sequence: padding_side is 'left' or 'right', got {padding_side!r}")
+        raise RushlightError(
+            f"pad_sequence: padding_side is 'left' or 'right', got {padding_side!r}"
+        )
     if not isinstance(sequences, Iterable):
         raise RushlightError(f"pad_sequence: sequences are needed, got {type(sequences).__name__}")
     listed = list(sequences.unbind(0)) if isinstance(sequences, Tensor) else list(sequences)
@@ -192,14 +219,20 @@ def pad_sequence(
     parts: list[Any] = []
     for s in listed:
         if s.shape[1:] != listed[0].shape[1:]:
-            raise ShapeError(f"pad_sequence: {s.spec!r} and {listed[0].spec!r} differ in more than their length")
+            raise ShapeError(
+                f"pad_sequence: {s.spec!r} and {listed[0].spec!r} differ in more than their length"
+            )
         missing = longest - s.shape[0]
         sides = (missing, 0) if padding_side == "left" else (0, missing)
-        parts.append(constant_pad_nd(s, (0, 0) * (s.ndim - 1) + sides, padding_value) if missing else s)
+        parts.append(
+            constant_pad_nd(s, (0, 0) * (s.ndim - 1) + sides, padding_value) if missing else s
+        )
     return views.stack(parts, 0 if batch_first else 1)
 
 
-def unpad_sequence(padded_sequences: Tensor, lengths: Any, batch_first: bool = False) -> list[Tensor]:
+def unpad_sequence(
+    padded_sequences: Tensor, lengths: Any, batch_first: bool = False
+) -> list[Tensor]:
     """The sequences that pad_sequence stacked."""
     x: Any = padded_sequences if batch_first else views.transpose(padded_sequences, 0, 1)
     return [x[i, :n] for i, n in enumerate(_numbers(lengths))]

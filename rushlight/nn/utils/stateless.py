@@ -75,10 +75,14 @@ def _places(module: Module) -> dict[str, Place]:
     return found
 
 
-def _check_names(module: Module, given: dict[str, Any], places: dict[str, Place], strict: bool) -> None:
+def _check_names(
+    module: Module, given: dict[str, Any], places: dict[str, Place], strict: bool
+) -> None:
     for name, value in given.items():
         if value is not None and not isinstance(value, Tensor):
-            raise TypeError(f"functional_call: {name!r} must be a tensor or None, got {type(value).__name__}")
+            raise TypeError(
+                f"functional_call: {name!r} must be a tensor or None, got {type(value).__name__}"
+            )
     unexpected = [name for name in given if name not in places]
     problems = [f"{type(module).__name__} has no {name!r}" for name in unexpected]
     there = {_of(places[name]) for name in given if name in places}
@@ -86,14 +90,18 @@ def _check_names(module: Module, given: dict[str, Any], places: dict[str, Place]
         if place[0].__dict__[place[1]] is not None and _of(place) not in there:
             problems.append(f"{name!r} is missing")
     if strict and problems:
-        raise RuntimeError(f"functional_call: with strict=True exactly the members are given: {'; '.join(problems)}")
+        raise RuntimeError(
+            f"functional_call: with strict=True exactly the members are given: {'; '.join(problems)}"
+        )
     for name in unexpected:
         path, _, last = name.rpartition(".")
         try:
             holder = module.get_submodule(path)
             now = holder.__dict__.get(last)
             if now is not None and not isinstance(now, Tensor):
-                raise TypeError(f"functional_call: {name!r} is no tensor in the module, but {type(now).__name__}")
+                raise TypeError(
+                    f"functional_call: {name!r} is no tensor in the module, but {type(now).__name__}"
+                )
             places[name] = holder, last  # an attribute for the length of the call
         except AttributeError:
             raise AttributeError(

@@ -12,7 +12,7 @@ from rushlight.nn.conv import ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
 from rushlight.nn.module import Module
 from rushlight.nn.parameter import Parameter
 from rushlight.nn.utils.parametrizations import _SpectralNorm, _WeightNorm
-from rushlight.tape.state import no_grad
+from rushlight.tape.record.state import no_grad
 
 
 class _Hooked:
@@ -24,7 +24,10 @@ class _Hooked:
     def compute(self, module: Module) -> Any:
         self.rule.train(module.training)
         if isinstance(self.rule, _SpectralNorm):
-            self.rule._u, self.rule._v = getattr(module, f"{self.name}_u"), getattr(module, f"{self.name}_v")
+            self.rule._u, self.rule._v = (
+                getattr(module, f"{self.name}_u"),
+                getattr(module, f"{self.name}_v"),
+            )
         return self.rule(*(getattr(module, part) for part in self.parts))
 
     def __call__(self, module: Module, args: Any) -> None:
@@ -83,7 +86,11 @@ def remove_weight_norm(module: Module, name: str = "weight") -> Module:
 
 
 def spectral_norm(
-    module: Module, name: str = "weight", n_power_iterations: int = 1, eps: float = 1e-12, dim: int | None = None
+    module: Module,
+    name: str = "weight",
+    n_power_iterations: int = 1,
+    eps: float = 1e-12,
+    dim: int | None = None,
 ) -> Module:
     """A weight divided by its largest singular value: `<name>_orig` is learned."""
     if dim is None:

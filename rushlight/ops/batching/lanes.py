@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 
 from rushlight.core.errors import InplaceError
 from rushlight.core.shapes import Shape, numel
-from rushlight.ops import views
-from rushlight.tape.batching import BatchPlan, BatchSpec, Levels, levels_of, physical_of, wrap
-from rushlight.tape.needed import Needed
-from rushlight.tape.value import Value
+from rushlight.ops.view import views
+from rushlight.tape.record.needed import Needed
+from rushlight.tape.record.value import Value
+from rushlight.tape.vmap.batched import BatchPlan, BatchSpec, Levels, levels_of, physical_of, wrap
 
 
 def lined(plan: BatchPlan | Lanes, value: Value, rank: int | None = None) -> Value:
@@ -22,7 +22,9 @@ def lined(plan: BatchPlan | Lanes, value: Value, rank: int | None = None) -> Val
     whole = physical_of(value)
     if spec.hidden == plan.hidden and not pad:
         return whole
-    sizes = tuple([n if depth in spec.hidden else 1 for depth, n in zip(plan.hidden, plan.sizes, strict=True)])
+    sizes = tuple(
+        [n if depth in spec.hidden else 1 for depth, n in zip(plan.hidden, plan.sizes, strict=True)]
+    )
     return views.reshape(whole, (*sizes, *(1,) * pad, *spec.shape))
 
 

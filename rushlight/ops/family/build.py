@@ -10,8 +10,8 @@ from contextvars import ContextVar
 from rushlight.core import config
 from rushlight.core.dtypes import DType, real_type
 from rushlight.core.errors import DTypeError
-from rushlight.devices.allocator import Pool
-from rushlight.devices.protocol import Launch
+from rushlight.devices.shared.allocator import Pool
+from rushlight.devices.shared.protocol import Launch
 from rushlight.kernel.shapes import Kernel
 from rushlight.kernel.show import show
 from rushlight.kernel.verify import verify
@@ -56,7 +56,9 @@ def check_device_dtype(name: str, pool: Pool, dtype: DType) -> None:
     limits = pool.device.limits
     if real_type(dtype) not in limits.dtypes:
         listed = ", ".join(d.name for d in limits.dtypes)
-        raise DTypeError(f"{name}: {pool.device.name} has no {dtype.name}; it has {listed}: cast with .to(dtype)")
+        raise DTypeError(
+            f"{name}: {pool.device.name} has no {dtype.name}; it has {listed}: cast with .to(dtype)"
+        )
 
 
 def step_of(stride: int) -> str:

@@ -11,13 +11,24 @@ from rushlight.core.shapes import wrap_dim
 from rushlight.ops.family.map import Elementwise
 from rushlight.ops.family.rowwise import DeclaredRow, call_rows
 from rushlight.ops.registry import register
-from rushlight.tape import call
-from rushlight.tape.needed import Needed
-from rushlight.tape.op import keep_plan
-from rushlight.tape.value import Value
+from rushlight.tape.record import call
+from rushlight.tape.record.needed import Needed
+from rushlight.tape.record.op import keep_plan
+from rushlight.tape.record.value import Value
 
-_WIDE = ("mul", "div", "floor_divide", "xlogy")  # ops that take a number as it is, as kernels of composites do
-_OF_NUMBERS = ("add", "sub", "mul", "div", "floor_divide")  # ops that PyTorch also does with two Python numbers
+_WIDE = (
+    "mul",
+    "div",
+    "floor_divide",
+    "xlogy",
+)  # ops that take a number as it is, as kernels of composites do
+_OF_NUMBERS = (
+    "add",
+    "sub",
+    "mul",
+    "div",
+    "floor_divide",
+)  # ops that PyTorch also does with two Python numbers
 
 
 def as_operand(operand: Any) -> Any:
@@ -122,7 +133,9 @@ def elementwise(
     elif arity == 2:
         function = call.make_binary(op, fallback)
         code = function.__code__
-        function.__code__ = code.replace(co_varnames=(code.co_varnames[0], second, *code.co_varnames[2:]))
+        function.__code__ = code.replace(
+            co_varnames=(code.co_varnames[0], second, *code.co_varnames[2:])
+        )
     else:
         function = call.make_several(op.plans, fallback)
     function.op = op  # type: ignore[attr-defined]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from rushlight.core.shapes import Spec
-from rushlight.tape.op import Grad, Op, Plan, Static
+from rushlight.tape.record.op import Grad, Op, Plan, Static
 
 Vjp = Callable[..., Any]
 

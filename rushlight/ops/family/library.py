@@ -1,4 +1,4 @@
-"""Ops that a host library computes (`devices/library`): factorisations, transforms.
+"""Ops that a host library computes (`devices/shared/library`): factorisations, transforms.
 
 An op says which function of which library, what comes out of given inputs, and its derivative in other ops. Inputs are
 made contiguous; every device takes them.
@@ -13,10 +13,10 @@ from rushlight.core.dtypes import DType
 from rushlight.core.shapes import Shape, Spec
 from rushlight.kernel.shapes import Library
 from rushlight.ops.family.build import built, check_device_dtype
-from rushlight.tape import call
-from rushlight.tape.needed import Needed
-from rushlight.tape.op import Grad, Op, Plan, Static, check_devices
-from rushlight.tape.value import Value
+from rushlight.tape.record import call
+from rushlight.tape.record.needed import Needed
+from rushlight.tape.record.op import Grad, Op, Plan, Static, check_devices
+from rushlight.tape.record.value import Value
 
 Results = Sequence[tuple[DType, Shape]]
 
@@ -68,7 +68,9 @@ class LibraryOp(Op):
             return super().make_grad(plan, needs)
         n, static, vjp = len(plan.ins), plan.static, self.vjp
 
-        def rule(grads: list[Any], values: list[Any], params: tuple[Any, ...]) -> Sequence[Value | None]:
+        def rule(
+            grads: list[Any], values: list[Any], params: tuple[Any, ...]
+        ) -> Sequence[Value | None]:
             return vjp(needs, grads, values[:n], values[n:], *static)
 
         return Grad(needs, *self.saves, rule)

@@ -22,11 +22,11 @@ from rushlight.ops.family.build import built, check_device_dtype, step_of
 from rushlight.scalar import build as s
 from rushlight.scalar.derive import gradients
 from rushlight.scalar.ir import Expr, arg, const, param, rebuild, topological
-from rushlight.tape import call
-from rushlight.tape.direct import any_direct
-from rushlight.tape.needed import Needed
-from rushlight.tape.op import Grad, Op, Plan, Static, check_devices, check_dtypes
-from rushlight.tape.value import Value
+from rushlight.tape.program.direct import any_direct
+from rushlight.tape.record import call
+from rushlight.tape.record.needed import Needed
+from rushlight.tape.record.op import Grad, Op, Plan, Static, check_devices, check_dtypes
+from rushlight.tape.record.value import Value
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,9 @@ class MapOp(Op):
     def formula(self, ins: Sequence[Spec], static: Static) -> Formula:
         raise AssertionError(self.name)
 
-    def vjp_exprs(self, formula: Formula, static: Static, gs: list[Expr | None], outs: list[Expr]) -> list[Expr | None]:
+    def vjp_exprs(
+        self, formula: Formula, static: Static, gs: list[Expr | None], outs: list[Expr]
+    ) -> list[Expr | None]:
         """The gradient of each input, as an expression; by default derived from the body. A g that is None did not come."""
         wrt = [arg(i, compute_type(d)) for i, d in enumerate(formula.inputs)]
         came = [(out, g) for out, g in zip(formula.body, gs, strict=True) if g is not None]
@@ -71,10 +73,14 @@ class MapOp(Op):
         return make_map_grad(self, plan, needs)
 
 
-def map_plan(op: Op, formula: Formula, ins: Sequence[Spec], outs: Sequence[Spec], static: Static) -> Plan:
+def map_plan(
+    op: Op, formula: Formula, ins: Sequence[Spec], outs: Sequence[Spec], static: Static
+) -> Plan:
     """A plan that stores the formula's results at `outs`, which have the broadcast shape and any strides."""
     shape = outs[0].shape
-    strides = [spec.strides for spec in outs] + [broadcast_strides(spec.shape, spec.strides, shape) for spec in ins]
+    strides = [spec.strides for spec in outs] + [
+        broadcast_strides(spec.shape, spec.strides, shape) for spec in ins
+    ]
     sizes, steps = collapse(shape, strides)
     kernel, tail = map_kernel(formula, sizes, steps, len(outs))
     instructions = len(topological(list(formula.body)))
@@ -89,10 +95,14 @@ def _nothing(*_: object) -> None:
     """Stands for a kernel over no elements."""
 
 
-def map_kernel(formula: Formula, sizes: Shape, strides: Sequence[Shape], n_outs: int) -> tuple[Map, tuple[int, ...]]:
+def map_kernel(
+    formula: Formula, sizes: Shape, strides: Sequence[Shape], n_outs: int
+) -> tuple[Map, tuple[int, ...]]:
     """The kernel for a layout, and the numbers that follow the addresses."""
     flat = len(sizes) == 0 or (
-        len(sizes) == 1 and all(st[0] in (0, 1) for st in strides) and all(st[0] == 1 for st in strides[:n_outs])
+        len(sizes) == 1
+        and all(st[0] in (0, 1) for st in strides)
+        and all(st[0] == 1 for st in strides[:n_outs])
     )
     tail: tuple[int, ...]
     if flat:
@@ -165,9 +175,19 @@ class Elementwise(MapOp):
                 if place not in self.conditions:
                     leaf = s.cast(leaf, compute)
                     # A 0-dim operand may be of a wider type; it counts as what the common type holds of it.
-                    leaf = s.wrapped(leaf, common) if own.itemsize >= common.itemsize and own is not common else leaf
-                    if self.rounds and own is not common and (own.kind != "f" or self.result is dtypes.bool_):
-                        leaf = s.rounded(leaf, common)  # only where no gradient asks for the way back
+                    leaf = (
+                        s.wrapped(leaf, common)
+                        if own.itemsize >= common.itemsize and own is not common
+                        else leaf
+                    )
+                    if (
+                        self.rounds
+                        and own is not common
+                        and (own.kind != "f" or self.result is dtypes.bool_)
+                    ):
+                        leaf = s.rounded(
+                            leaf, common
+                        )  # only where no gradient asks for the way back
                 leaves.append(leaf)
                 tensors += 1
         return leaves, tuple(params)
@@ -179,11 +199,15 @@ class Elementwise(MapOp):
         leaves, params = self.operands(ins, static)
         body = self.body(*leaves)
         # Some formulas give a real number of complex ones, e.g. the absolute value, or the other way round.
-        out = self.result or (common if (body.dtype.kind == "c") == (common.kind == "c") else body.dtype)
+        out = self.result or (
+            common if (body.dtype.kind == "c") == (common.kind == "c") else body.dtype
+        )
         body = s.cast(body, compute_type(out))
         return Formula(tuple(i.dtype for i in ins), params, (out,), (body,))
 
-    def vjp_exprs(self, formula: Formula, static: Static, gs: list[Expr | None], outs: list[Expr]) -> list[Expr | None]:
+    def vjp_exprs(
+        self, formula: Formula, static: Static, gs: list[Expr | None], outs: list[Expr]
+    ) -> list[Expr | None]:
         if self.vjp is None:
             return super().vjp_exprs(formula, static, gs, outs)
         g = gs[0]
@@ -254,16 +278,24 @@ def _traced(op: MapOp, plan: Plan, needs: int, came: Sequence[bool]) -> _Traced:
     # While tracing: inputs are args 0..n-1, outputs n.., gradients n+m..; then used ones are numbered anew.
     outs = [arg(n + j, compute_type(d)) for j, d in enumerate(formula.outputs)]
     gs = [arg(n + m + j, compute_type(d)) for j, d in enumerate(formula.outputs)]
-    parts = op.vjp_exprs(formula, plan.static, [g if here else None for g, here in zip(gs, came, strict=True)], outs)
+    parts = op.vjp_exprs(
+        formula, plan.static, [g if here else None for g, here in zip(gs, came, strict=True)], outs
+    )
     flat = [i for i in range(n) if needs >> i & 1 and parts[i] is None]
     asked = [i for i in range(n) if needs >> i & 1 and parts[i] is not None]
     through = {
-        i: j for i in asked for j, g in enumerate(gs) if parts[i] is g and formula.inputs[i] is formula.outputs[j]
+        i: j
+        for i in asked
+        for j, g in enumerate(gs)
+        if parts[i] is g and formula.inputs[i] is formula.outputs[j]
     }
     computed = [i for i in asked if i not in through]
     if computed and all(came):  # zeros come from the same kernel
         constant = [i for i in flat if formula.inputs[i].kind == "f"]
-        parts = [const(0, compute_type(d)) if i in constant else parts[i] for i, d in enumerate(formula.inputs)]
+        parts = [
+            const(0, compute_type(d)) if i in constant else parts[i]
+            for i, d in enumerate(formula.inputs)
+        ]
         flat = [i for i in flat if i not in constant]
         computed = sorted(computed + constant)
     exprs: list[Expr] = [parts[i] for i in computed]  # type: ignore[misc]
@@ -273,7 +305,10 @@ def _traced(op: MapOp, plan: Plan, needs: int, came: Sequence[bool]) -> _Traced:
     saves_in = tuple(i for i in range(n) if i in used)
     order = [n + m + j for j in used_gs] + [n + j for j in saves_out] + list(saves_in)
     every = list(formula.inputs) + list(formula.outputs) * 2
-    renumber = {arg(old, compute_type(every[old])): arg(new, compute_type(every[old])) for new, old in enumerate(order)}
+    renumber = {
+        arg(old, compute_type(every[old])): arg(new, compute_type(every[old]))
+        for new, old in enumerate(order)
+    }
     fixed = Formula(
         tuple(every[old] for old in order),
         formula.params,
@@ -290,7 +325,9 @@ def make_map_grad(op: MapOp, plan: Plan, needs: int) -> Grad:
     rule = _map_rule(op, plan, needs, full)
     direct = None
     if m == 1 and not full.flat and (not full.computed or full.used_gs == [0]):
-        direct = any_direct(plan, full.grad_op, len(plan.ins), full.computed, full.through, bool(full.saves_out))
+        direct = any_direct(
+            plan, full.grad_op, len(plan.ins), full.computed, full.through, bool(full.saves_out)
+        )
     return Grad(needs, full.saves_in, full.saves_out, rule, direct)
 
 
@@ -305,11 +342,15 @@ def _map_rule(op: MapOp, plan: Plan, needs: int, full: _Traced) -> Callable[...,
     def choose(came: tuple[bool, ...]) -> _Traced:
         """The derivative without the gradients that did not come: zeros in their place would turn Inf into NaN."""
         found = _traced(op, plan, needs, came)
-        saved = set(found.saves_in) <= set(full.saves_in) and set(found.saves_out) <= set(full.saves_out)
+        saved = set(found.saves_in) <= set(full.saves_in) and set(found.saves_out) <= set(
+            full.saves_out
+        )
         traced[came] = found if saved else full
         return traced[came]
 
-    def rule(grads: list[Value | None], values: list[Any], params: tuple[Any, ...]) -> list[Value | None]:
+    def rule(
+        grads: list[Value | None], values: list[Any], params: tuple[Any, ...]
+    ) -> list[Value | None]:
         came = tuple([g is not None for g in grads])
         way = traced.get(came) or choose(came)
         parts: list[Value | None] = [None] * n

@@ -18,8 +18,18 @@ from typing import Any
 
 from rushlight.core.dtypes import DType, compute_type, real_type
 from rushlight.core.errors import DTypeError
-from rushlight.devices.allocator import Scratch, room_for
-from rushlight.kernel.shapes import Contract, Gather, Kernel, Library, Map, Reduce, Rowwise, Scan, Scatter
+from rushlight.devices.shared.allocator import Scratch, room_for
+from rushlight.kernel.shapes import (
+    Contract,
+    Gather,
+    Kernel,
+    Library,
+    Map,
+    Reduce,
+    Rowwise,
+    Scan,
+    Scatter,
+)
 from rushlight.scalar.complex import lower
 from rushlight.scalar.ir import Expr, arg, param, rebuild, row, topological
 
@@ -129,7 +139,14 @@ def _map(pool: Any, kernel: Map, built: Build) -> Callable[..., None]:
         for step in (_PART_STEPS[step] if half else (step,))
     )
     rank = max(kernel.rank, 1)
-    real = Map(_parts(kernel.outputs), _parts(kernel.inputs), _parts(kernel.params), _flat(bodies), rank, steps)
+    real = Map(
+        _parts(kernel.outputs),
+        _parts(kernel.inputs),
+        _parts(kernel.params),
+        _flat(bodies),
+        rank,
+        steps,
+    )
     run, params = built(pool, real), kernel.params
     known = _strides([int(step) for step in kernel.steps], 1, halves) if kernel.rank == 0 else None
     end = count + rank
@@ -149,7 +166,12 @@ def _map(pool: Any, kernel: Map, built: Build) -> Callable[..., None]:
 def _alike(kernel: Map, leaves: dict[Expr, Any], bodies: Sequence[Any]) -> Map | None:
     """The flat real kernel that does to each part what `kernel` does to both, if there is one."""
     types = (*kernel.outputs, *kernel.inputs)
-    if kernel.rank or kernel.params or any(d.kind != "c" for d in types) or any(st != "1" for st in kernel.steps):
+    if (
+        kernel.rank
+        or kernel.params
+        or any(d.kind != "c" for d in types)
+        or any(st != "1" for st in kernel.steps)
+    ):
         return None
     first = {leaves[e][0]: leaves[e][0] for e in leaves}
     swap = {leaves[e][0]: leaves[e][1] for e in leaves}
@@ -161,7 +183,9 @@ def _alike(kernel: Map, leaves: dict[Expr, Any], bodies: Sequence[Any]) -> Map |
             return None
     renumber = {leaves[arg(i, d)][0]: arg(i, real_type(d)) for i, d in enumerate(kernel.inputs)}
     body = rebuild([re for re, _ in bodies], renumber)
-    outputs, inputs = (tuple(real_type(d) for d in group) for group in (kernel.outputs, kernel.inputs))
+    outputs, inputs = (
+        tuple(real_type(d) for d in group) for group in (kernel.outputs, kernel.inputs)
+    )
     return Map(outputs, inputs, (), body, 0, kernel.steps)
 
 
@@ -225,7 +249,9 @@ def _scan(pool: Any, kernel: Scan, built: Build) -> Callable[..., None]:
     ((re, im),) = lower([kernel.body], leaves | {state: (row(0, part), row(1, part))})
     ((start, _),) = lower([kernel.start], {})
     alone = all(e.value == 0 for e in topological([re]) if e.op == "row")
-    swap = {row(0, part): row(1, part)} | {v[0]: v[1] for v in leaves.values() if isinstance(v, tuple)}
+    swap = {row(0, part): row(1, part)} | {
+        v[0]: v[1] for v in leaves.values() if isinstance(v, tuple)
+    }
     if not alone or rebuild([re], swap)[0] is not im or any(d.kind != "c" for d in kernel.inputs):
         raise DTypeError("this running fold is not defined for complex numbers")
     renumber = {leaves[arg(i, d)][0]: arg(i, real_type(d)) for i, d in enumerate(kernel.inputs)}
@@ -245,7 +271,9 @@ def _each_part(
         at = count + sizes
         steps = given[at:]
         inner = given[count + 2]
-        if inner == 1 or all(steps[k] == (1 if k // 3 in places else 0) for k in range(2, len(steps), 3)):
+        if inner == 1 or all(
+            steps[k] == (1 if k // 3 in places else 0) for k in range(2, len(steps), 3)
+        ):
             dense = [
                 st for k in range(0, len(steps), 3)
                 for st in ((2 * steps[k], 2 * steps[k + 1], 1) if k // 3 in places else (*steps[k : k + 2], 0))
@@ -265,7 +293,9 @@ def _each_part(
 
 def _indexed(pool: Any, kernel: Gather | Scatter, built: Build) -> Callable[..., None]:
     if isinstance(kernel, Scatter) and kernel.kind not in ("add", "set"):
-        raise DTypeError(f"scatter: no {kernel.kind} of complex numbers; scatter with sum, or without a reduction")
+        raise DTypeError(
+            f"scatter: no {kernel.kind} of complex numbers; scatter with sum, or without a reduction"
+        )
     run = built(pool, replace(kernel, dtype=real_type(kernel.dtype)))
     # Addresses are out, source, index, status; the strides those of the first three.
     return _each_part(run, (0, 1), 4, 4, kernel.dtype.itemsize // 2)
@@ -282,7 +312,14 @@ def _contract(pool: Any, kernel: Contract, built: Build) -> Callable[..., None]:
     # Row 2k is (re, im) of b's row k, row 2k + 1 is (-im, re).
     blocks = built(
         pool,
-        Map((part,) * 4, (part,) * 2, (), (a0, arg(1, part), -arg(1, part), a0), 4, (*"eoeo", "n", "n")),
+        Map(
+            (part,) * 4,
+            (part,) * 2,
+            (),
+            (a0, arg(1, part), -arg(1, part), a0),
+            4,
+            (*"eoeo", "n", "n"),
+        ),
     )
     size, half = part.itemsize, part.itemsize
 
@@ -294,7 +331,9 @@ def _contract(pool: Any, kernel: Contract, built: Build) -> Callable[..., None]:
         # A batch that one matrix serves has it once.
         ax, ay = (c if st else 1 for c, st in zip((x, y), a_steps[:2], strict=True))
         bx, by = (c if st else 1 for c, st in zip((x, y), b_steps[:2], strict=True))
-        a_room, b_room = (room_for(count * size) for count in (ax * ay * m * k * 2, bx * by * k * n * 4))
+        a_room, b_room = (
+            room_for(count * size) for count in (ax * ay * m * k * 2, bx * by * k * n * 4)
+        )
         copied = a_steps[3] != 1
         rooms = (a_room, b_room) if copied else (b_room,)
         with Scratch(pool, *rooms) as (*copies, right):
@@ -310,10 +349,17 @@ def _contract(pool: Any, kernel: Contract, built: Build) -> Callable[..., None]:
                     right, right + half, at, at + half, b, b + half,
                     bx, by, k, n, *steps * 4, *[2 * st for st in b_steps] * 2,
                 )  # fmt: skip
-            a_lead = (ay * m * k * 2, m * k * 2, k * 2) if copied else tuple(2 * st for st in a_steps[:3])
-            a_final = tuple(0 if st == 0 else lead for st, lead in zip(a_steps[:2], a_lead, strict=False))
+            a_lead = (
+                (ay * m * k * 2, m * k * 2, k * 2)
+                if copied
+                else tuple(2 * st for st in a_steps[:3])
+            )
+            a_final = tuple(
+                0 if st == 0 else lead for st, lead in zip(a_steps[:2], a_lead, strict=False)
+            )
             b_final = tuple(
-                0 if st == 0 else lead for st, lead in zip(b_steps[:2], (by * k * n * 4, k * n * 4), strict=True)
+                0 if st == 0 else lead
+                for st, lead in zip(b_steps[:2], (by * k * n * 4, k * n * 4), strict=True)
             )
             final = (
                 *(2 * st for st in out_steps[:3]), 1,

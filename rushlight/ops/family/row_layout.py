@@ -31,7 +31,9 @@ def result_strides(out: Spec, kind: str, shape: Shape, dim: int) -> Strides:
     return axis * inner, inner if kind == "element" else 0, 1
 
 
-def scattered(kinds: tuple[str, ...], ins: Sequence[Spec], shape: Shape, dim: int) -> dict[int, Shape]:
+def scattered(
+    kinds: tuple[str, ...], ins: Sequence[Spec], shape: Shape, dim: int
+) -> dict[int, Shape]:
     """The inputs to be copied, and in which shape: those whose dimensions do not merge around the axis as they will be seen,
     large ones that no vector could read as they are."""
     strides = [axis_strides(spec, shape, dim) for spec in ins]
@@ -39,7 +41,12 @@ def scattered(kinds: tuple[str, ...], ins: Sequence[Spec], shape: Shape, dim: in
     if numel(shape) < SCATTERED:
         return apart
     inner, together = numel(shape[dim + 1 :]), [st for st in strides if st is not None]
-    if inner == 1 and "element" not in kinds and not apart and _across_rows(numel(shape[:dim]), together):
+    if (
+        inner == 1
+        and "element" not in kinds
+        and not apart
+        and _across_rows(numel(shape[:dim]), together)
+    ):
         return {}
     place = 2 if inner > 1 else 1
     strided = [i for i, st in enumerate(strides) if st is not None and st[place] not in UNIT]
@@ -48,10 +55,16 @@ def scattered(kinds: tuple[str, ...], ins: Sequence[Spec], shape: Shape, dim: in
 
 def _across_rows(outer: int, strides: Sequence[Strides]) -> bool:
     """Whether neighbouring rows lie side by side everywhere, as in the transpose of a matrix: they are columns in fact."""
-    return outer > 1 and all(st[0] in UNIT for st in strides) and not all(st[1] in UNIT for st in strides)
+    return (
+        outer > 1
+        and all(st[0] in UNIT for st in strides)
+        and not all(st[1] in UNIT for st in strides)
+    )
 
 
-def row_layout(block: tuple[int, int, int], strides: Sequence[Strides]) -> tuple[str, tuple[str, ...], tuple[int, ...]]:
+def row_layout(
+    block: tuple[int, int, int], strides: Sequence[Strides]
+) -> tuple[str, tuple[str, ...], tuple[int, ...]]:
     """The dimension of the vectors, each operand's step along it, and the numbers that a launch takes."""
     outer, axis, inner = block
     if inner == 1 and _across_rows(outer, strides):

@@ -18,17 +18,17 @@ from typing import Any
 from rushlight.core.dtypes import DType, compute_type
 from rushlight.core.errors import NotDifferentiable
 from rushlight.core.shapes import Shape, Spec, broadcast_shapes, numel
-from rushlight.devices.allocator import Scratch
+from rushlight.devices.shared.allocator import Scratch
 from rushlight.kernel.shapes import Reduce, Rowwise
 from rushlight.ops.family.build import built, check_device_dtype
 from rushlight.ops.family.row_layout import axis_strides, result_strides, row_layout, scattered
 from rushlight.scalar import build as s
 from rushlight.scalar.derive import gradients
 from rushlight.scalar.ir import Expr, arg, const, extent, index, rebuild, row, topological
-from rushlight.tape import call
-from rushlight.tape.needed import Needed
-from rushlight.tape.op import Grad, Op, Plan, Static, check_devices, check_dtypes
-from rushlight.tape.value import Value
+from rushlight.tape.record import call
+from rushlight.tape.record.needed import Needed
+from rushlight.tape.record.op import Grad, Op, Plan, Static, check_devices, check_dtypes
+from rushlight.tape.record.value import Value
 
 # A reduction of everything in one row is cut into rows of this length, so that it has work for many threads. The cut
 # depends on nothing but the length, so the order of the sum is fixed.
@@ -103,7 +103,8 @@ class RowOp(Op):
         rank = max(len(spec.shape) for spec in ins)
         full = any(_size_along(spec.shape, rank, dim) != 1 for spec in ins)
         return tuple(
-            not self.is_row(i) and (not full or _size_along(spec.shape, rank, dim) != 1) for i, spec in enumerate(ins)
+            not self.is_row(i) and (not full or _size_along(spec.shape, rank, dim) != 1)
+            for i, spec in enumerate(ins)
         )
 
     def vjp_formula(self, formula: RowFormula, needs: int, absent: Sequence[int]) -> Derivative:
@@ -131,14 +132,21 @@ def _size_along(shape: Shape, rank: int, dim: int) -> int:
 
 
 def row_plan(
-    op: Op, formula: RowFormula, ins: Sequence[Spec], outs: Sequence[Spec], shape: Shape, static: Static
+    op: Op,
+    formula: RowFormula,
+    ins: Sequence[Spec],
+    outs: Sequence[Spec],
+    shape: Shape,
+    static: Static,
 ) -> Plan:
     dim = static[0]
     pool = outs[0].device
     block = (numel(shape[:dim]), shape[dim] if shape else 1, numel(shape[dim + 1 :]))
     strides = [result_strides(o, k, shape, dim) for o, k in zip(outs, formula.kinds, strict=True)]
     strides += [axis_strides(spec, shape, dim) for spec in ins]  # type: ignore[misc]
-    cost = numel(shape) * (len(formula.passes) + len(outs) + 0.1 * len(topological(_all_exprs(formula))))
+    cost = numel(shape) * (
+        len(formula.passes) + len(outs) + 0.1 * len(topological(_all_exprs(formula)))
+    )
     if _is_long_reduction(formula, block):
         launch = _long_launch(formula, pool, block, strides)
         return Plan(op, ins, outs, launch, static, (), cost)
@@ -154,21 +162,38 @@ def row_kernel(
     formula: RowFormula, block: tuple[int, int, int], strides: Sequence[tuple[int, int, int]]
 ) -> tuple[Rowwise, tuple[int, ...]]:
     vector, steps, tail = row_layout(block, strides)
-    kernel = Rowwise(formula.outputs, formula.kinds, formula.inputs, (), formula.passes, formula.stores, vector, steps)
+    kernel = Rowwise(
+        formula.outputs,
+        formula.kinds,
+        formula.inputs,
+        (),
+        formula.passes,
+        formula.stores,
+        vector,
+        steps,
+    )
     return kernel, tail
 
 
 def _is_long_reduction(formula: RowFormula, block: tuple[int, int, int]) -> bool:
     """One row, one pass, nothing stored per element: it can be summed in parts."""
-    if block[0] * block[2] != 1 or block[1] < 2 * CHUNK or len(formula.passes) != 1 or formula.kinds != ("row",):
+    if (
+        block[0] * block[2] != 1
+        or block[1] < 2 * CHUNK
+        or len(formula.passes) != 1
+        or formula.kinds != ("row",)
+    ):
         return False
-    return not any(e.op in ("index", "extent", "arg") for e in topological(list(formula.stores))) and not any(
-        e.op in ("index", "extent") for e in topological([formula.passes[0].body])
-    )
+    return not any(
+        e.op in ("index", "extent", "arg") for e in topological(list(formula.stores))
+    ) and not any(e.op in ("index", "extent") for e in topological([formula.passes[0].body]))
 
 
 def _long_launch(
-    formula: RowFormula, pool: Any, block: tuple[int, int, int], strides: Sequence[tuple[int, int, int]]
+    formula: RowFormula,
+    pool: Any,
+    block: tuple[int, int, int],
+    strides: Sequence[tuple[int, int, int]],
 ) -> Callable[..., None]:
     """Two steps: each chunk to a partial result, then the partials to the result."""
     n = block[1]
@@ -176,7 +201,13 @@ def _long_launch(
     first = formula.passes[0]
     accumulator = first.body.dtype
     part = RowFormula(
-        formula.inputs, formula.moving, (accumulator,), ("row",), (first,), (False,), (row(0, accumulator),)
+        formula.inputs,
+        formula.moving,
+        (accumulator,),
+        ("row",),
+        (first,),
+        (False,),
+        (row(0, accumulator),),
     )
     last = RowFormula(
         (accumulator,),
@@ -189,8 +220,12 @@ def _long_launch(
     )
     ins = strides[1:]
     steps = [st[1] for st in ins]
-    main, main_tail = row_kernel(part, (chunks, CHUNK, 1), [(1, 0, 1), *((CHUNK * st, st, 1) for st in steps)])
-    end, end_tail = row_kernel(part, (1, max(rest, 1), 1), [(1, 0, 1), *((0, st, 1) for st in steps)])
+    main, main_tail = row_kernel(
+        part, (chunks, CHUNK, 1), [(1, 0, 1), *((CHUNK * st, st, 1) for st in steps)]
+    )
+    end, end_tail = row_kernel(
+        part, (1, max(rest, 1), 1), [(1, 0, 1), *((0, st, 1) for st in steps)]
+    )
     total = chunks + (1 if rest else 0)
     final, final_tail = row_kernel(last, (1, total, 1), [(1, 0, 1), (total, 1, 1)])
     run_main, run_end, run_final = (built(pool, k) for k in (main, end, final))
@@ -202,7 +237,11 @@ def _long_launch(
         with Scratch(pool, room) as (scratch,):
             run_main(scratch, *addresses, *main_tail)
             if rest:
-                run_end(scratch + chunks * size, *[a + k for a, k in zip(addresses, skips, strict=True)], *end_tail)
+                run_end(
+                    scratch + chunks * size,
+                    *[a + k for a, k in zip(addresses, skips, strict=True)],
+                    *end_tail,
+                )
             run_final(out, scratch, *final_tail)
 
     return launch
@@ -254,10 +293,22 @@ class DeclaredRow(RowOp):
         check_dtypes(self.name, ins[:1], self.accepts)
         inputs = tuple(spec.dtype for spec in ins)
         builder = Rows()
-        stores = _as_tuple(self.body(builder, *(arg(i, compute_type(d)) for i, d in enumerate(inputs))))
-        outputs = tuple(compute_type(inputs[0]) if d is COMPUTE else d or inputs[0] for d in self.results)
+        stores = _as_tuple(
+            self.body(builder, *(arg(i, compute_type(d)) for i, d in enumerate(inputs)))
+        )
+        outputs = tuple(
+            compute_type(inputs[0]) if d is COMPUTE else d or inputs[0] for d in self.results
+        )
         stores = tuple(s.cast(e, compute_type(d)) for e, d in zip(stores, outputs, strict=True))
-        return RowFormula(inputs, moving, outputs, self.kinds, tuple(builder.passes), tuple(builder.constant), stores)
+        return RowFormula(
+            inputs,
+            moving,
+            outputs,
+            self.kinds,
+            tuple(builder.passes),
+            tuple(builder.constant),
+            stores,
+        )
 
     def vjp_formula(self, formula: RowFormula, needs: int, absent: Sequence[int]) -> Derivative:
         if self.vjp is None:
@@ -327,7 +378,11 @@ def derive_rows(formula: RowFormula, needs: int, absent: Sequence[int], name: st
 
 
 def _adjoint(
-    builder: Rows, bodies: Sequence[Expr], seeds: Sequence[Expr], element: Sequence[bool], leaf: Expr
+    builder: Rows,
+    bodies: Sequence[Expr],
+    seeds: Sequence[Expr],
+    element: Sequence[bool],
+    leaf: Expr,
 ) -> Expr | None:
     """The gradient of a value that is one per row: summed along the axis where it is used per element."""
     total: Expr | None = None
@@ -356,7 +411,11 @@ def _weight(builder: Rows, step: Reduce, result: Expr, adjoint: Expr, name: str)
 
 
 def _numbered(
-    formula: RowFormula, builder: Rows, parts: Sequence[Expr | None], needs: int, absent: Sequence[int]
+    formula: RowFormula,
+    builder: Rows,
+    parts: Sequence[Expr | None],
+    needs: int,
+    absent: Sequence[int],
 ) -> Derivative:
     """The derivative's formula with only the leaves and passes it uses, and which those are.
 
@@ -379,13 +438,18 @@ def _numbered(
     order = [n + m + j for j in used_gs] + [n + j for j in saves_out] + list(saves_in)
     every = list(formula.inputs) + list(formula.outputs) * 2
     moving = list(formula.moving) + [k == "element" for k in formula.kinds] * 2
-    renamed = {arg(old, compute_type(every[old])): arg(new, compute_type(every[old])) for new, old in enumerate(order)}
+    renamed = {
+        arg(old, compute_type(every[old])): arg(new, compute_type(every[old]))
+        for new, old in enumerate(order)
+    }
     renumbered: list[Reduce] = []
     for old, step in zip(used_rows, passes, strict=True):
         renumbered.append(Reduce(step.kind, rebuild([step.body], renamed)[0]))
         renamed[row(old, step.body.dtype)] = row(len(renumbered) - 1, step.body.dtype)
     outputs = tuple(formula.inputs[i] for i in computed)
-    stores = tuple(s.cast(e, compute_type(d)) for e, d in zip(rebuild(exprs, renamed), outputs, strict=True))
+    stores = tuple(
+        s.cast(e, compute_type(d)) for e, d in zip(rebuild(exprs, renamed), outputs, strict=True)
+    )
     fixed = RowFormula(
         tuple(every[old] for old in order),
         tuple(moving[old] for old in order),
@@ -415,17 +479,24 @@ def make_row_grad(op: RowOp, plan: Plan, needs: int) -> Grad:
     formula = op.formula(plan.ins, op.moving(plan.ins, dim))
     n = len(plan.ins)
     squeezed = {j for j, k in enumerate(formula.kinds) if k == "row" and not plan.static[1]}
-    ways: dict[tuple[int, ...], tuple[RowGrad, Derivative]] = {}  # by the outputs that no gradient came for
+    ways: dict[
+        tuple[int, ...], tuple[RowGrad, Derivative]
+    ] = {}  # by the outputs that no gradient came for
 
     full = broadcast_shapes([spec.shape for spec in plan.ins], op.name)
-    around = [(*o.shape[:dim], 1, *o.shape[dim:]) if j in squeezed else o.shape for j, o in enumerate(plan.outs)]
+    around = [
+        (*o.shape[:dim], 1, *o.shape[dim:]) if j in squeezed else o.shape
+        for j, o in enumerate(plan.outs)
+    ]
 
     def way(absent: tuple[int, ...]) -> tuple[RowGrad, Derivative]:
         found = ways.get(absent)
         if found is None:
             derivative = op.vjp_formula(formula, needs, absent)
             _, _, saves_in, saves_out, used_gs = derivative
-            read = [around[j] for j in (*used_gs, *saves_out)] + [plan.ins[i].shape for i in saves_in]
+            read = [around[j] for j in (*used_gs, *saves_out)] + [
+                plan.ins[i].shape for i in saves_in
+            ]
             if absent and (not read or broadcast_shapes(read, op.name) != full):
                 found = way(())  # what is left does not tell the shape: zeros are filled in
             else:
@@ -433,8 +504,12 @@ def make_row_grad(op: RowOp, plan: Plan, needs: int) -> Grad:
             ways[absent] = found
         return found
 
-    def rule(grads: list[Value | None], values: list[Any], params: tuple[Any, ...]) -> list[Value | None]:
-        grad_op, (_, computed, saves_in, saves_out, used_gs) = way(tuple([j for j, g in enumerate(grads) if g is None]))
+    def rule(
+        grads: list[Value | None], values: list[Any], params: tuple[Any, ...]
+    ) -> list[Value | None]:
+        grad_op, (_, computed, saves_in, saves_out, used_gs) = way(
+            tuple([j for j, g in enumerate(grads) if g is None])
+        )
         parts: list[Value | None] = [None] * n
         for i in range(n):
             if needs >> i & 1 and i not in computed:

@@ -7,7 +7,7 @@ from typing import Any
 
 from rushlight.core.dtypes import DType
 from rushlight.core.shapes import Shape, Spec, check_inside
-from rushlight.tape.op import Grad, Op, Plan, Static
+from rushlight.tape.record.op import Grad, Op, Plan, Static
 
 # (shape, strides, *static) -> (shape, strides, offset in elements)
 ViewRule = Callable[..., tuple[Shape, Shape, int]]
@@ -79,7 +79,9 @@ class Views(Op):
     def make_plan(self, ins: Sequence[Spec], static: Static) -> Plan:
         (x,) = ins
         seen = self.rule(x.shape, x.strides, *static)
-        outs = [Spec.of(x.device, x.dtype, tuple(shape), tuple(strides)) for shape, strides, _ in seen]
+        outs = [
+            Spec.of(x.device, x.dtype, tuple(shape), tuple(strides)) for shape, strides, _ in seen
+        ]
         skips = tuple([skip * x.dtype.itemsize for _, _, skip in seen])
         for out, skip in zip(outs, skips, strict=True):
             check_inside(self.name, x, out, skip)

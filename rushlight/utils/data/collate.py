@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rushlight.core.dtypes import float64
-from rushlight.ops import views
+from rushlight.ops.view import views
 from rushlight.tensor import Tensor, as_tensor, tensor
 
 
@@ -46,7 +46,9 @@ def default_convert(data: Any) -> Any:
     return data
 
 
-def collate(batch: Sequence[Any], *, collate_fn_map: Mapping[Any, Callable[..., Any]] | None = None) -> Any:
+def collate(
+    batch: Sequence[Any], *, collate_fn_map: Mapping[Any, Callable[..., Any]] | None = None
+) -> Any:
     """One batch of samples; `collate_fn_map` says for further types how theirs are put together."""
     first = batch[0]
     for kind, function in (collate_fn_map or {}).items():
@@ -65,12 +67,19 @@ def collate(batch: Sequence[Any], *, collate_fn_map: Mapping[Any, Callable[..., 
     if isinstance(first, (str, bytes)):
         return list(batch)
     if isinstance(first, Mapping):
-        parts = {key: collate([sample[key] for sample in batch], collate_fn_map=collate_fn_map) for key in first}
+        parts = {
+            key: collate([sample[key] for sample in batch], collate_fn_map=collate_fn_map)
+            for key in first
+        }
         return _made_like(first, parts)
     if isinstance(first, Sequence):
         if any(len(sample) != len(first) for sample in batch):
-            raise RuntimeError("default_collate: the samples of a batch must have equally many parts")
-        columns = [collate(column, collate_fn_map=collate_fn_map) for column in zip(*batch, strict=True)]
+            raise RuntimeError(
+                "default_collate: the samples of a batch must have equally many parts"
+            )
+        columns = [
+            collate(column, collate_fn_map=collate_fn_map) for column in zip(*batch, strict=True)
+        ]
         return _listed_like(first, columns)
     raise TypeError(
         "default_collate: a batch is made of tensors, NumPy arrays, numbers, strings, dicts and lists, got "

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, Generic, TypeVar
 
-from rushlight.ops.random import Generator
+from rushlight.ops.random.random import Generator
 from rushlight.utils.data.collate import default_collate, default_convert
 from rushlight.utils.data.dataset import IterableDataset
 from rushlight.utils.data.sampler import BatchSampler, RandomSampler, SequentialSampler, drawn_seed
@@ -24,7 +24,9 @@ from rushlight.utils.data.worker import DONE, FAILED, RESUME, Fetcher, Worker, g
 __all__ = ["DataLoader", "default_collate", "default_convert", "get_worker_info"]
 
 
-_FIXED = frozenset(["batch_size", "batch_sampler", "sampler", "drop_last", "dataset", "persistent_workers"])
+_FIXED = frozenset(
+    ["batch_size", "batch_sampler", "sampler", "drop_last", "dataset", "persistent_workers"]
+)
 T = TypeVar("T", covariant=True)
 
 
@@ -68,19 +70,33 @@ class DataLoader(Generic[T]):
         self.persistent_workers = persistent_workers
         self.in_order = in_order
         self.iterable = isinstance(dataset, IterableDataset)
-        if batch_sampler is not None and (batch_size != 1 or shuffle or sampler is not None or drop_last):
-            raise ValueError("DataLoader: batch_sampler goes without batch_size, shuffle, sampler and drop_last")
+        if batch_sampler is not None and (
+            batch_size != 1 or shuffle or sampler is not None or drop_last
+        ):
+            raise ValueError(
+                "DataLoader: batch_sampler goes without batch_size, shuffle, sampler and drop_last"
+            )
         if batch_sampler is None and batch_size is None and drop_last:
-            raise ValueError("DataLoader: without batches (batch_size=None) there is no last one to drop")
+            raise ValueError(
+                "DataLoader: without batches (batch_size=None) there is no last one to drop"
+            )
         if self.iterable and (shuffle or sampler is not None or batch_sampler is not None):
-            raise ValueError("DataLoader: an IterableDataset has no order to choose: pass no shuffle and no sampler")
+            raise ValueError(
+                "DataLoader: an IterableDataset has no order to choose: pass no shuffle and no sampler"
+            )
         if sampler is not None and shuffle:
             raise ValueError("DataLoader: sampler goes without shuffle")
         if sampler is None and not self.iterable:
-            sampler = RandomSampler(dataset, generator=generator) if shuffle else SequentialSampler(dataset)
+            sampler = (
+                RandomSampler(dataset, generator=generator)
+                if shuffle
+                else SequentialSampler(dataset)
+            )
         if batch_size is not None and batch_sampler is None and not self.iterable:
             batch_sampler = BatchSampler(sampler, batch_size, drop_last)
-        self.batch_size = batch_size if batch_sampler is None or isinstance(batch_sampler, BatchSampler) else None
+        self.batch_size = (
+            batch_size if batch_sampler is None or isinstance(batch_sampler, BatchSampler) else None
+        )
         self.drop_last = drop_last
         self.sampler = sampler
         self.batch_sampler = batch_sampler
@@ -97,7 +113,15 @@ class DataLoader(Generic[T]):
 
     def _make_fetcher(self) -> Callable[[], Fetcher]:
         batched = self.batch_sampler is not None
-        return partial(Fetcher, self.dataset, self.iterable, batched, self.collate_fn, self.batch_size, self.drop_last)
+        return partial(
+            Fetcher,
+            self.dataset,
+            self.iterable,
+            batched,
+            self.collate_fn,
+            self.batch_size,
+            self.drop_last,
+        )
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name in _FIXED and "_kept" in self.__dict__:
@@ -124,11 +148,17 @@ class DataLoader(Generic[T]):
         return count // self.batch_size if self.drop_last else -(-count // self.batch_size)
 
 
-def _check_workers(num_workers: int, timeout: float, prefetch: int | None, persistent: bool) -> None:
+def _check_workers(
+    num_workers: int, timeout: float, prefetch: int | None, persistent: bool
+) -> None:
     if num_workers < 0 or timeout < 0:
-        raise ValueError(f"DataLoader: num_workers and timeout must not be negative, got {num_workers} and {timeout}")
+        raise ValueError(
+            f"DataLoader: num_workers and timeout must not be negative, got {num_workers} and {timeout}"
+        )
     if num_workers == 0 and (prefetch is not None or persistent or timeout):
-        raise ValueError("DataLoader: prefetch_factor, persistent_workers and timeout go with num_workers above 0")
+        raise ValueError(
+            "DataLoader: prefetch_factor, persistent_workers and timeout go with num_workers above 0"
+        )
     if prefetch is not None and prefetch < 1:
         raise ValueError(f"DataLoader: prefetch_factor must be positive, got {prefetch}")
 
@@ -257,7 +287,9 @@ class _FromWorkers:
         while True:
             with self.arrived:
                 if not self.arrived.wait_for(lambda: self.answers[worker], limit):
-                    raise RuntimeError(f"DataLoader: worker {worker} made no batch in {limit} seconds (timeout)")
+                    raise RuntimeError(
+                        f"DataLoader: worker {worker} made no batch in {limit} seconds (timeout)"
+                    )
                 raw = self.answers[worker].popleft()
             if raw is None:
                 self.answers[worker].append(None)
@@ -269,7 +301,9 @@ class _FromWorkers:
     def _died(self, worker: int) -> RuntimeError:
         process = self.processes[worker]
         process.join(1)
-        return RuntimeError(f"DataLoader: worker {worker} (pid {process.pid}) ended with exit code {process.exitcode}")
+        return RuntimeError(
+            f"DataLoader: worker {worker} (pid {process.pid}) ended with exit code {process.exitcode}"
+        )
 
     def close(self) -> None:
         """End the workers."""
@@ -304,7 +338,10 @@ class _FromWorkers:
 
 
 def _read(
-    connections: list[Any], answers: list[deque[bytes | None]], arrived: threading.Condition, stopped: Any
+    connections: list[Any],
+    answers: list[deque[bytes | None]],
+    arrived: threading.Condition,
+    stopped: Any,
 ) -> None:
     """Take in what workers send until `stopped` has something to read, then close all; None stands for a worker's end."""
     numbers = {connection: i for i, connection in enumerate(connections)}

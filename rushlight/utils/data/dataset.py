@@ -8,8 +8,8 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Generic, TypeVar
 
-from rushlight.ops.random import Generator
-from rushlight.ops.searching import randperm
+from rushlight.ops.random.random import Generator
+from rushlight.ops.sort.searchsorted import randperm
 from rushlight.tensor import Tensor
 
 T = TypeVar("T", covariant=True)
@@ -37,7 +37,9 @@ class TensorDataset(Dataset[tuple[Tensor, ...]]):
 
     def __init__(self, *tensors: Tensor) -> None:
         if len({t.shape[0] for t in tensors}) > 1:
-            raise AssertionError(f"TensorDataset: first sizes differ: {[t.shape[0] for t in tensors]}")
+            raise AssertionError(
+                f"TensorDataset: first sizes differ: {[t.shape[0] for t in tensors]}"
+            )
         self.tensors = tensors
 
     def __getitem__(self, index: Any) -> tuple[Tensor, ...]:
@@ -80,7 +82,9 @@ def _several(dataset: Any, indices: list[int]) -> list[Any]:
         return [dataset[i] for i in indices]
     found: list[Any] = dataset.__getitems__(indices)
     if len(found) != len(indices):
-        raise ValueError(f"{type(dataset).__name__}.__getitems__ gave {len(found)} samples for {len(indices)} indices")
+        raise ValueError(
+            f"{type(dataset).__name__}.__getitems__ gave {len(found)} samples for {len(indices)} indices"
+        )
     return found
 
 
@@ -92,7 +96,9 @@ class ConcatDataset(Dataset[Any]):
         if not self.datasets:
             raise AssertionError("ConcatDataset: at least one dataset is needed")
         if any(isinstance(part, IterableDataset) for part in self.datasets):
-            raise AssertionError("ConcatDataset: an IterableDataset has no indices; use ChainDataset")
+            raise AssertionError(
+                "ConcatDataset: an IterableDataset has no indices; use ChainDataset"
+            )
         self.cumulative_sizes = list(itertools.accumulate(len(part) for part in self.datasets))  # type: ignore[arg-type]
 
     def __len__(self) -> int:
@@ -101,11 +107,15 @@ class ConcatDataset(Dataset[Any]):
     def __getitem__(self, index: int) -> Any:
         if index < 0:
             if -index > len(self):
-                raise ValueError(f"ConcatDataset: index {index} is out of range for {len(self)} samples")
+                raise ValueError(
+                    f"ConcatDataset: index {index} is out of range for {len(self)} samples"
+                )
             index += len(self)
         at = bisect.bisect_right(self.cumulative_sizes, index)
         if at == len(self.datasets):
-            raise IndexError(f"ConcatDataset: index {index} is out of range for {len(self)} samples")
+            raise IndexError(
+                f"ConcatDataset: index {index} is out of range for {len(self)} samples"
+            )
         return self.datasets[at][index - (self.cumulative_sizes[at - 1] if at else 0)]
 
 
@@ -121,7 +131,9 @@ class ChainDataset(IterableDataset[Any]):
     def _parts(self) -> Iterator[Any]:
         for part in self.datasets:
             if not isinstance(part, IterableDataset):
-                raise AssertionError(f"ChainDataset: takes IterableDatasets, got {type(part).__name__}")
+                raise AssertionError(
+                    f"ChainDataset: takes IterableDatasets, got {type(part).__name__}"
+                )
             yield part
 
     def __len__(self) -> int:
@@ -147,7 +159,9 @@ class Subset(Dataset[Any]):
         return len(self.indices)
 
 
-def random_split(dataset: Any, lengths: Sequence[float], generator: Generator | None = None) -> list[Subset]:
+def random_split(
+    dataset: Any, lengths: Sequence[float], generator: Generator | None = None
+) -> list[Subset]:
     """Parts of a dataset with samples chosen at random: of given sizes, or of shares that add up to 1."""
     total = len(dataset)
     sizes = [int(n) for n in lengths]
@@ -158,7 +172,9 @@ def random_split(dataset: Any, lengths: Sequence[float], generator: Generator | 
         for i in range(total - sum(sizes)):  # what rounding left, one each
             sizes[i % len(sizes)] += 1
     if sum(sizes) != total:
-        raise ValueError(f"random_split: lengths {list(lengths)} do not add up to the {total} samples of the dataset")
+        raise ValueError(
+            f"random_split: lengths {list(lengths)} do not add up to the {total} samples of the dataset"
+        )
     order = randperm(total, generator=generator, device="cpu").tolist()
     ends = itertools.accumulate(sizes)
     return [Subset(dataset, order[end - size : end]) for end, size in zip(ends, sizes, strict=True)]

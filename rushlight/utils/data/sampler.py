@@ -8,9 +8,9 @@ from collections.abc import Iterable, Iterator, Sequence, Sized
 from typing import Any, Generic, TypeVar
 
 from rushlight.core.dtypes import float64
-from rushlight.ops.draws import multinomial
-from rushlight.ops.random import Generator, randint
-from rushlight.ops.searching import randperm
+from rushlight.ops.random.distributions import multinomial
+from rushlight.ops.random.random import Generator, randint
+from rushlight.ops.sort.searchsorted import randperm
 from rushlight.tensor import as_tensor
 
 T = TypeVar("T", covariant=True)
@@ -112,16 +112,22 @@ class WeightedRandomSampler(Sampler[int]):
         generator: Generator | None = None,
     ) -> None:
         if not isinstance(num_samples, int) or isinstance(num_samples, bool) or num_samples <= 0:
-            raise ValueError(f"WeightedRandomSampler: num_samples must be a positive integer, got {num_samples}")
+            raise ValueError(
+                f"WeightedRandomSampler: num_samples must be a positive integer, got {num_samples}"
+            )
         self.weights = as_tensor(weights, dtype=float64, device="cpu")
         if self.weights.ndim != 1:
-            raise ValueError(f"WeightedRandomSampler: weights must have one dimension, got {self.weights.spec!r}")
+            raise ValueError(
+                f"WeightedRandomSampler: weights must have one dimension, got {self.weights.spec!r}"
+            )
         self.num_samples = num_samples
         self.replacement = replacement
         self.generator = generator
 
     def __iter__(self) -> Iterator[int]:
-        drawn: Any = multinomial(self.weights, self.num_samples, self.replacement, generator=self.generator)
+        drawn: Any = multinomial(
+            self.weights, self.num_samples, self.replacement, generator=self.generator
+        )
         yield from drawn.tolist()
 
     def __len__(self) -> int:
@@ -133,7 +139,9 @@ class BatchSampler(Sampler[list[int]]):
 
     def __init__(self, sampler: Iterable[Any], batch_size: int, drop_last: bool) -> None:
         if not isinstance(batch_size, int) or isinstance(batch_size, bool) or batch_size <= 0:
-            raise ValueError(f"BatchSampler: batch_size must be a positive integer, got {batch_size!r}")
+            raise ValueError(
+                f"BatchSampler: batch_size must be a positive integer, got {batch_size!r}"
+            )
         if not isinstance(drop_last, bool):
             raise ValueError(f"BatchSampler: drop_last is True or False, got {drop_last!r}")
         self.sampler = sampler
@@ -175,7 +183,9 @@ class DistributedSampler(Sampler[int]):
         self.shuffle = shuffle
         self.seed = seed
         count = len(dataset)
-        self.num_samples = count // self.num_replicas if drop_last else math.ceil(count / self.num_replicas)
+        self.num_samples = (
+            count // self.num_replicas if drop_last else math.ceil(count / self.num_replicas)
+        )
         self.total_size = self.num_samples * self.num_replicas
 
     def __iter__(self) -> Iterator[int]:

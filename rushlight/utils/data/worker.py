@@ -20,8 +20,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from rushlight.devices.registry import pool_of
-from rushlight.ops.random import manual_seed
+from rushlight.devices.shared.registry import pool_of
+from rushlight.ops.random.random import manual_seed
 
 DONE, MADE, FAILED, RESUME = "done", "made", "failed", "resume"
 _PATIENCE = 5.0  # seconds between looks whether the parent is still there
@@ -52,9 +52,21 @@ class Fetcher:
     """Makes batches: of a dataset with indices by those, of an iterable one by going on."""
 
     def __init__(
-        self, dataset: Any, iterable: bool, batched: bool, collate: Callable[[Any], Any], size: int | None, drop: bool
+        self,
+        dataset: Any,
+        iterable: bool,
+        batched: bool,
+        collate: Callable[[Any], Any],
+        size: int | None,
+        drop: bool,
     ) -> None:
-        self.dataset, self.batched, self.collate, self.size, self.drop = dataset, batched, collate, size, drop
+        self.dataset, self.batched, self.collate, self.size, self.drop = (
+            dataset,
+            batched,
+            collate,
+            size,
+            drop,
+        )
         self.rest = iter(dataset) if iterable else None
 
     def fetch(self, task: Any) -> Any:
@@ -101,11 +113,17 @@ def _pickled(epoch: int, kind: str, content: Any) -> bytes:
         return pickle.dumps((epoch, kind, content), pickle.HIGHEST_PROTOCOL)
     except Exception as error:
         text = "".join(traceback.format_exception(error))
-        return pickle.dumps((epoch, FAILED, (RuntimeError, f"a batch cannot be sent from a worker:\n{text}")))
+        return pickle.dumps(
+            (epoch, FAILED, (RuntimeError, f"a batch cannot be sent from a worker:\n{text}"))
+        )
 
 
 def work(
-    connection: Any, parent: int, who: Worker, make: Callable[[], Fetcher], begin: Callable[[int], Any] | None
+    connection: Any,
+    parent: int,
+    who: Worker,
+    make: Callable[[], Fetcher],
+    begin: Callable[[int], Any] | None,
 ) -> None:
     """The life of a worker. See Note [Workers]."""
     pool_of("cpu").device.set_num_threads(1)  # type: ignore[attr-defined]

@@ -45,7 +45,9 @@ def celu(x, alpha=1.0):
 
 
 def clip(x, min_val=-1.0, max_val=1.0):
-    return np.where(np.isnan(x), x, np.clip(x, np.asarray(min_val, x.dtype), np.asarray(max_val, x.dtype)))
+    return np.where(
+        np.isnan(x), x, np.clip(x, np.asarray(min_val, x.dtype), np.asarray(max_val, x.dtype))
+    )
 
 
 def gate(x):
@@ -65,7 +67,11 @@ def threshold(x, least, value):
 
 
 def prelu(x, weight):
-    spread = weight.reshape((-1,) + (1,) * (x.ndim - 2)) if x.ndim > 1 else weight.reshape((-1,) * x.ndim)
+    spread = (
+        weight.reshape((-1,) + (1,) * (x.ndim - 2))
+        if x.ndim > 1
+        else weight.reshape((-1,) * x.ndim)
+    )
     return np.where(x > 0, x, x * spread)
 
 
@@ -84,7 +90,11 @@ def softmin(x, dim):
 
 
 def length(x, p, dim, keepdims=False):
-    return np.linalg.norm(x, p, dim, keepdims) if x.size else np.zeros(np.sum(x, dim, keepdims=keepdims).shape)
+    return (
+        np.linalg.norm(x, p, dim, keepdims)
+        if x.size
+        else np.zeros(np.sum(x, dim, keepdims=keepdims).shape)
+    )
 
 
 def normalize(x, p=2.0, dim=1, eps=1e-12):
@@ -108,7 +118,12 @@ def from_points(*points: float) -> Callable[[Array], Array]:
     return lambda x: np.min([np.abs(x - p) for p in points], axis=0)
 
 
-def shaped(*variants: dict, kink: Callable[[Array], Array] | None = None, special: bool = True, size: float = 4):
+def shaped(
+    *variants: dict,
+    kink: Callable[[Array], Array] | None = None,
+    special: bool = True,
+    size: float = 4,
+):
     """Each set of parameters in turn on a few shapes, all clear of the same kinks."""
 
     def samples(make: Make) -> Iterator[Sample]:
@@ -188,14 +203,38 @@ ROWS = [
     ),
     Row("relu6", lambda x: clip(x, 0, 6), shaped(kink=from_points(0, 6), size=8), NUMBER, ROUNDED),
     Row("hardsigmoid", gate, shaped(kink=from_points(-3, 3)), FLOAT, COMPOSED),
-    Row("hardswish", lambda x: x * gate(x), shaped(kink=from_points(-3, 3), special=False), FLOAT, COMPOSED),
-    Row("softshrink", softshrink, shaped({}, {"lambd": 1.5}, kink=from_points(-1.5, -0.5, 0.5, 1.5)), FLOAT, ROUNDED),
-    Row("hardshrink", hardshrink, shaped({}, {"lambd": 1.5}, kink=from_points(-1.5, -0.5, 0.5, 1.5)), FLOAT, ROUNDED),
+    Row(
+        "hardswish",
+        lambda x: x * gate(x),
+        shaped(kink=from_points(-3, 3), special=False),
+        FLOAT,
+        COMPOSED,
+    ),
+    Row(
+        "softshrink",
+        softshrink,
+        shaped({}, {"lambd": 1.5}, kink=from_points(-1.5, -0.5, 0.5, 1.5)),
+        FLOAT,
+        ROUNDED,
+    ),
+    Row(
+        "hardshrink",
+        hardshrink,
+        shaped({}, {"lambd": 1.5}, kink=from_points(-1.5, -0.5, 0.5, 1.5)),
+        FLOAT,
+        ROUNDED,
+    ),
     unary("tanhshrink", lambda x: x - np.tanh(x), ELEMENTARY, FLOAT, low=-4, high=4, special=False),
     Row("threshold", threshold, thresholds, NUMBER, ROUNDED),
     Row("prelu", prelu, slopes, FLOAT, ROUNDED),
     Row("rrelu", rrelu, shaped({}, {"lower": 0.25, "upper": 0.5}, kink=np.abs), FLOAT, COMPOSED),
-    Row("mish", lambda x: x * np.tanh(np.logaddexp(x, 0)), shaped(special=False, size=6), FLOAT, COMPOSED),
+    Row(
+        "mish",
+        lambda x: x * np.tanh(np.logaddexp(x, 0)),
+        shaped(special=False, size=6),
+        FLOAT,
+        COMPOSED,
+    ),
     Row("logsigmoid", log_sigmoid, shaped(size=6), FLOAT, ELEMENTARY),
     Row("glu", glu, halves, FLOAT, COMPOSED),
     Row("softmin", softmin, along, FLOAT, COMPOSED),

@@ -11,11 +11,21 @@ from tests.catalog.row import CONTRACTED, FLOAT, Array, Make, Row, Sample, at
 
 
 def multi_head(
-    q: Array, k: Array, v: Array, heads: int, weight: Array, bias: Array, out_weight: Array, mask: Any = None
+    q: Array,
+    k: Array,
+    v: Array,
+    heads: int,
+    weight: Array,
+    bias: Array,
+    out_weight: Array,
+    mask: Any = None,
 ) -> Array:
     """(length, batch, width), one head and one batch after the other."""
     width = q.shape[-1]
-    parts = [x @ w.T + b for x, w, b in zip((q, k, v), np.split(weight, 3), np.split(bias, 3), strict=True)]
+    parts = [
+        x @ w.T + b
+        for x, w, b in zip((q, k, v), np.split(weight, 3), np.split(bias, 3), strict=True)
+    ]
     joined = np.zeros_like(q)
     for n in range(q.shape[1]):
         for h in range(heads):
@@ -28,7 +38,15 @@ def multi_head(
 
 
 def call_heads(
-    op: Any, q: Any, k: Any, v: Any, heads: int, weight: Any, bias: Any, out_weight: Any, mask: Any = None
+    op: Any,
+    q: Any,
+    k: Any,
+    v: Any,
+    heads: int,
+    weight: Any,
+    bias: Any,
+    out_weight: Any,
+    mask: Any = None,
 ) -> Any:
     width = q.shape[-1]
     out, _ = op(
@@ -40,13 +58,31 @@ def call_heads(
 
 def several_heads(make: Make) -> Iterator[Sample]:
     for rows, keys, batch, width, heads in ((3, 4, 2, 4, 2), (1, 2, 1, 6, 3)):
-        shared = (heads, make(3 * width, width, low=-1, high=1), make(3 * width), make(width, width, low=-1, high=1))
-        yield at(make(rows, batch, width), make(keys, batch, width), make(keys, batch, width), *shared)
+        shared = (
+            heads,
+            make(3 * width, width, low=-1, high=1),
+            make(3 * width),
+            make(width, width, low=-1, high=1),
+        )
         yield at(
-            make(rows, batch, width), make(keys, batch, width), make(keys, batch, width), *shared, make(rows, keys)
+            make(rows, batch, width), make(keys, batch, width), make(keys, batch, width), *shared
+        )
+        yield at(
+            make(rows, batch, width),
+            make(keys, batch, width),
+            make(keys, batch, width),
+            *shared,
+            make(rows, keys),
         )
 
 
 ROWS = [
-    Row("multi_head_attention_forward", multi_head, several_heads, FLOAT, CONTRACTED, call=call_heads),
+    Row(
+        "multi_head_attention_forward",
+        multi_head,
+        several_heads,
+        FLOAT,
+        CONTRACTED,
+        call=call_heads,
+    ),
 ]

@@ -34,7 +34,9 @@ from tests.catalog.row import (
 )
 
 PARTS = (float32, float64)
-POWERS = Tolerance("the exponential of a product: its relative error is the product's absolute one", 1024, 4)
+POWERS = Tolerance(
+    "the exponential of a product: its relative error is the product's absolute one", 1024, 4
+)
 
 
 def number(pairs: Array) -> Array:
@@ -61,7 +63,9 @@ def on_pairs(op: Callable[..., Any], *args: Any, **named: Any) -> Any:
     """Call an op on complex tensors made of pairs; its complex results come back as pairs."""
     out = op(*map(_joined, args), **{k: _joined(v) for k, v in named.items()})
     several = isinstance(out, tuple)
-    parts = tuple(rushlight.view_as_real(v) if v.is_complex() else v for v in (out if several else (out,)))
+    parts = tuple(
+        rushlight.view_as_real(v) if v.is_complex() else v for v in (out if several else (out,))
+    )
     return parts if several else parts[0]
 
 
@@ -70,7 +74,9 @@ def on_numbers(function: Callable[..., Any]) -> Callable[..., Any]:
         def given(value: Any) -> Any:
             if isinstance(value, list) and value and isinstance(value[0], Array):
                 return [number(v) for v in value]
-            return number(value) if isinstance(value, Array) and value.dtype == np.float64 else value
+            return (
+                number(value) if isinstance(value, Array) and value.dtype == np.float64 else value
+            )
 
         return parts_of(function(*map(given, args), **{k: given(v) for k, v in named.items()}))
 
@@ -87,7 +93,17 @@ def row(
     **more: Any,
 ) -> Row:
     more.setdefault("layouts", False)
-    return Row(name, on_numbers(function), samples, PARTS, tolerance, result, call=on_pairs, variant=variant, **more)
+    return Row(
+        name,
+        on_numbers(function),
+        samples,
+        PARTS,
+        tolerance,
+        result,
+        call=on_pairs,
+        variant=variant,
+        **more,
+    )
 
 
 def unary(
@@ -106,14 +122,22 @@ def unary(
 
 
 def pairs(make: Make) -> Iterator[Sample]:
-    for a, b in (((3, 4), (3, 4)), ((3, 1), (4,)), ((), (2, 3)), ((0, 3), (3,)), ((1037,), (1037,))):
+    for a, b in (
+        ((3, 4), (3, 4)),
+        ((3, 1), (4,)),
+        ((), (2, 3)),
+        ((0, 3), (3,)),
+        ((1037,), (1037,)),
+    ):
         yield at(make(*a, 2), make.nonzero(*b, 2))
     yield at(make(5, 2), 2)
     yield at(make(5, 2), 0.75)
     yield at(make(5, 2), 1.5 - 2j)
 
 
-def binary(name: str, function: Callable[..., Any], tolerance: Tolerance = ROUNDED, **more: Any) -> Row:
+def binary(
+    name: str, function: Callable[..., Any], tolerance: Tolerance = ROUNDED, **more: Any
+) -> Row:
     return row(name, function, pairs, tolerance, **more)
 
 
@@ -162,7 +186,13 @@ def from_pairs(make: Make) -> Iterator[Sample]:
 
 
 def matrices(make: Make) -> Iterator[Sample]:
-    for a, b in (((3, 4), (4, 5)), ((4,), (4,)), ((2, 3, 4), (4, 5)), ((2, 1, 3, 4), (5, 4, 2)), ((3, 0), (0, 2))):
+    for a, b in (
+        ((3, 4), (4, 5)),
+        ((4,), (4,)),
+        ((2, 3, 4), (4, 5)),
+        ((2, 1, 3, 4), (5, 4, 2)),
+        ((3, 0), (0, 2)),
+    ):
         yield at(make(*a, 2), make(*b, 2))
 
 
@@ -271,15 +301,30 @@ ROWS = [
     row("cumprod", lambda x, dim: x.cumprod(dim), case((3, 5), 1), CONTRACTED),
     row("var", lambda x, dim=None: x.var(dim, ddof=1), case((3, 5), dim=1), SUMMED),
     row("std", lambda x, dim=None: x.std(dim, ddof=1), case((3, 5), dim=1), SUMMED),
-    row("norm", lambda x, p=2, dim=None: np.linalg.norm(x, p, dim), case((3, 5), p=3, dim=1), SUMMED),
+    row(
+        "norm", lambda x, p=2, dim=None: np.linalg.norm(x, p, dim), case((3, 5), p=3, dim=1), SUMMED
+    ),
     row("logsumexp", lambda x, dim: np.log(np.exp(x).sum(dim)), case((3, 5), 1), CONTRACTED),
     row("lerp", lambda x, y, w: x + w * (y - x), case((3, 5), (3, 5), 0.25), COMPOSED),
-    row("addcmul", lambda x, y, z, value=1: x + value * y * z, case((3, 5), (5,), (3, 1), value=2 - 1j), COMPOSED),
-    row("addcdiv", lambda x, y, z, value=1: x + value * y / z, case((3, 5), (5,), (3, 1), value=2 - 1j), CONTRACTED),
+    row(
+        "addcmul",
+        lambda x, y, z, value=1: x + value * y * z,
+        case((3, 5), (5,), (3, 1), value=2 - 1j),
+        COMPOSED,
+    ),
+    row(
+        "addcdiv",
+        lambda x, y, z, value=1: x + value * y / z,
+        case((3, 5), (5,), (3, 1), value=2 - 1j),
+        CONTRACTED,
+    ),
     unary("softsign", lambda x: x / (1 + np.abs(x)), low=0.25),
     unary("tanhshrink", lambda x: x - np.tanh(x), low=0.25, high=1.25),
     row(
-        "cat", lambda xs, dim=0: np.concatenate(xs, dim), lambda make: iter([at([make(2, 3, 2), make(4, 3, 2)])]), EXACT
+        "cat",
+        lambda xs, dim=0: np.concatenate(xs, dim),
+        lambda make: iter([at([make(2, 3, 2), make(4, 3, 2)])]),
+        EXACT,
     ),
     row("gather", gathered, indexed, EXACT),
     row("index_select", lambda x, dim, index: np.take(x, index, dim), selected, EXACT),
@@ -290,7 +335,12 @@ ROWS = [
     row("vdot", np.vdot, case((7,), (7,)), CONTRACTED),
     row("outer", np.outer, case((3,), (4,)), ROUNDED),
     row("bmm", np.matmul, case((2, 3, 4), (2, 4, 3)), CONTRACTED),
-    row("einsum", lambda rule, *xs: np.einsum(rule, *xs), case("ij,kj->ik", (3, 4), (2, 4)), CONTRACTED),
+    row(
+        "einsum",
+        lambda rule, *xs: np.einsum(rule, *xs),
+        case("ij,kj->ik", (3, 4), (2, 4)),
+        CONTRACTED,
+    ),
     row("linear", lambda x, w, b: x @ w.T + b, case((3, 4), (5, 4), (5,)), CONTRACTED),
     row("cov", np.cov, case((3, 6)), SUMMED),
     row("matmul", np.matmul, matrices, CONTRACTED),

@@ -106,7 +106,9 @@ def convolutions(make: Make) -> Iterator[Sample]:
 
 
 def max_pool(x, kernel, stride=None, padding=0, dilation=1):
-    return windows(x, kernel, kernel if stride is None else stride, padding, dilation, -np.inf).max((-2, -1))
+    return windows(x, kernel, kernel if stride is None else stride, padding, dilation, -np.inf).max(
+        (-2, -1)
+    )
 
 
 def avg_pool(x, kernel, stride=None, padding=0):

@@ -49,11 +49,18 @@ def conv(rank: int) -> Callable[..., Array]:
         else:
             border = [(p, p) for p in each(0 if padding == "valid" else padding, rank)]
         x = np.pad(x, [(0, 0), (0, 0), *border])
-        counts = [(n - d * (k - 1) - 1) // s + 1 for n, k, s, d in zip(x.shape[2:], kernel, steps, spread, strict=True)]
+        counts = [
+            (n - d * (k - 1) - 1) // s + 1
+            for n, k, s, d in zip(x.shape[2:], kernel, steps, spread, strict=True)
+        ]
         out = np.zeros((x.shape[0], weight.shape[0], *counts))
         share, taken = weight.shape[0] // groups, weight.shape[1]
-        for o, at_out, at_in in itertools.product(range(weight.shape[0]), places(*counts), places(*kernel)):
-            spot = tuple(a * s + b * d for a, s, b, d in zip(at_out, steps, at_in, spread, strict=True))
+        for o, at_out, at_in in itertools.product(
+            range(weight.shape[0]), places(*counts), places(*kernel)
+        ):
+            spot = tuple(
+                a * s + b * d for a, s, b, d in zip(at_out, steps, at_in, spread, strict=True)
+            )
             first = o // share * taken
             seen = x[(slice(None), slice(first, first + taken), *spot)]
             out[(slice(None), o, *at_out)] += seen @ weight[(o, slice(None), *at_in)]
@@ -65,7 +72,9 @@ def conv(rank: int) -> Callable[..., Array]:
 def conv_transpose(rank: int) -> Callable[..., Array]:
     def convolve(x, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1, dilation=1):
         if x.ndim == rank + 1:
-            return convolve(x[None], weight, bias, stride, padding, output_padding, groups, dilation)[0]
+            return convolve(
+                x[None], weight, bias, stride, padding, output_padding, groups, dilation
+            )[0]
         kernel, steps, spread = weight.shape[2:], each(stride, rank), each(dilation, rank)
         border, extra = each(padding, rank), each(output_padding, rank)
         sizes = x.shape[2:]
@@ -75,8 +84,12 @@ def conv_transpose(rank: int) -> Callable[..., Array]:
         ]
         shared, taken = weight.shape[1], weight.shape[0] // groups
         out = np.zeros((x.shape[0], shared * groups, *reach))
-        for c, at_in, at_window in itertools.product(range(weight.shape[0]), places(*sizes), places(*kernel)):
-            spot = tuple(a * s + b * d for a, s, b, d in zip(at_in, steps, at_window, spread, strict=True))
+        for c, at_in, at_window in itertools.product(
+            range(weight.shape[0]), places(*sizes), places(*kernel)
+        ):
+            spot = tuple(
+                a * s + b * d for a, s, b, d in zip(at_in, steps, at_window, spread, strict=True)
+            )
             first = c // taken * shared
             given = x[(slice(None), c, *at_in)][:, None] * weight[(c, slice(None), *at_window)]
             out[(slice(None), slice(first, first + shared), *spot)] += given
@@ -94,7 +107,9 @@ def convolutions(rank: int) -> Callable[[Make], Iterator[Sample]]:
         yield at(make(2, 3, *size), make(4, 3, *small), make(4))
         yield at(make(1, 2, *size), make(2, 2, *small), None, 2, 1)
         yield at(make(1, 4, *size), make(6, 2, *small), make(6), padding="same", groups=2)
-        yield at(make(2, *size), make(2, 2, *(2,) * rank), stride=2, dilation=2, padding=(1,) * rank)
+        yield at(
+            make(2, *size), make(2, 2, *(2,) * rank), stride=2, dilation=2, padding=(1,) * rank
+        )
         yield at(make(0, 3, *size), make(4, 3, *small))
 
     return samples
@@ -107,7 +122,9 @@ def transposed(rank: int) -> Callable[[Make], Iterator[Sample]]:
         yield at(make(2, 3, *size), make(3, 4, *small), make(4))
         yield at(make(1, 2, *size), make(2, 2, *small), None, 2, 1, 1)
         yield at(make(4, *size), make(4, 3, *small), make(6), groups=2, padding=(1,) * rank)
-        yield at(make(1, 2, *size), make(2, 1, *small), stride=1, dilation=3, output_padding=2, padding=1)
+        yield at(
+            make(1, 2, *size), make(2, 1, *small), stride=1, dilation=3, output_padding=2, padding=1
+        )
 
     return samples
 
@@ -130,20 +147,27 @@ def pool(
 
     def seen(window: Place) -> Iterator[tuple[Place, bool]]:
         for inside in places(*size):
-            spot = tuple(w * s - p + i * d for w, s, p, i, d in zip(window, step, border, inside, spread, strict=True))
+            spot = tuple(
+                w * s - p + i * d
+                for w, s, p, i, d in zip(window, step, border, inside, spread, strict=True)
+            )
             yield spot, all(0 <= a < n for a, n in zip(spot, sizes, strict=True))
 
     return tuple(counts), seen, border
 
 
 def max_pool(rank: int) -> Callable[..., Any]:
-    def largest(x, kernel, stride=None, padding=0, dilation=1, ceil_mode=False, return_indices=False):
+    def largest(
+        x, kernel, stride=None, padding=0, dilation=1, ceil_mode=False, return_indices=False
+    ):
         counts, seen, _ = pool(rank, x, kernel, stride, padding, dilation, ceil_mode)
         sizes = x.shape[-rank:]
         flat = x.reshape(*x.shape[:-rank], -1)
         found = np.zeros((*x.shape[:-rank], *counts), np.int64)
         for window in places(*counts):
-            spots = np.array([np.ravel_multi_index(spot, sizes) for spot, inside in seen(window) if inside])
+            spots = np.array(
+                [np.ravel_multi_index(spot, sizes) for spot, inside in seen(window) if inside]
+            )
             found[(..., *window)] = spots[np.argmax(flat[..., spots], -1)]
         out = np.take_along_axis(flat, found.reshape(*x.shape[:-rank], -1), -1).reshape(found.shape)
         return (out, found) if return_indices else out
@@ -152,14 +176,26 @@ def max_pool(rank: int) -> Callable[..., Any]:
 
 
 def avg_pool(rank: int) -> Callable[..., Any]:
-    def mean(x, kernel, stride=None, padding=0, ceil_mode=False, count_include_pad=True, divisor_override=None):
+    def mean(
+        x,
+        kernel,
+        stride=None,
+        padding=0,
+        ceil_mode=False,
+        count_include_pad=True,
+        divisor_override=None,
+    ):
         counts, seen, border = pool(rank, x, kernel, stride, padding, 1, ceil_mode)
         sizes = x.shape[-rank:]
         out = np.zeros((*x.shape[:-rank], *counts))
         for window in places(*counts):
             spots = list(seen(window))
             inside = [spot for spot, within in spots if within]
-            padded = [s for s, _ in spots if all(a < n + p for a, n, p in zip(s, sizes, border, strict=True))]
+            padded = [
+                s
+                for s, _ in spots
+                if all(a < n + p for a, n, p in zip(s, sizes, border, strict=True))
+            ]
             divisor = divisor_override or len(padded if count_include_pad else inside)
             out[(..., *window)] = sum(x[(..., *spot)] for spot in inside) / divisor
         return out
@@ -211,7 +247,9 @@ def places_only(reference: Callable[..., Any]) -> Callable[..., Any]:
     return lambda *args, **named: reference(*args, **named, return_indices=True)[1]
 
 
-def indices(name: str, reference: Callable[..., Any], samples: Callable[[Make], Iterator[Sample]]) -> Row:
+def indices(
+    name: str, reference: Callable[..., Any], samples: Callable[[Make], Iterator[Sample]]
+) -> Row:
     """A second row for the positions that `return_indices` gives."""
     return Row(
         name,
@@ -235,7 +273,10 @@ def adaptive(rank: int, reduce: Callable[[Array], Any]) -> Callable[..., Any]:
         found = np.zeros(out.shape, np.int64)
         spots = np.arange(math.prod(given)).reshape(given)
         for window in places(*sizes):
-            cut = tuple(slice(i * n // m, -(-(i + 1) * n // m)) for i, n, m in zip(window, given, sizes, strict=True))
+            cut = tuple(
+                slice(i * n // m, -(-(i + 1) * n // m))
+                for i, n, m in zip(window, given, sizes, strict=True)
+            )
             seen = x[(..., *cut)].reshape(*x.shape[:-rank], -1)
             out[(..., *window)] = reduce(seen)
             found[(..., *window)] = spots[cut].reshape(-1)[seen.argmax(-1)]
@@ -259,7 +300,10 @@ def max_unpool(rank: int) -> Callable[..., Any]:
     def unpool(x, indices, kernel, stride=None, padding=0, output_size=None):
         size, border = each(kernel, rank), each(padding, rank)
         step = size if stride is None else each(stride, rank)
-        default = [(n - 1) * s - 2 * p + k for n, s, p, k in zip(x.shape[-rank:], step, border, size, strict=True)]
+        default = [
+            (n - 1) * s - 2 * p + k
+            for n, s, p, k in zip(x.shape[-rank:], step, border, size, strict=True)
+        ]
         wanted = default if output_size is None else output_size[-rank:]
         flat = np.zeros((*x.shape[:-rank], math.prod(wanted)))
         lead = (*x.shape[:-rank], -1)
@@ -284,11 +328,15 @@ def unpools(rank: int) -> Callable[[Make], Iterator[Sample]]:
 def padded(x, pad, mode="constant", value=None):
     """NumPy's own modes, after the cut of negative sides."""
     sides = [(0, 0)] * (x.ndim - len(pad) // 2) + list(zip(pad[-2::-2], pad[::-2], strict=True))
-    x = x[tuple(slice(max(0, -a), n - max(0, -b)) for n, (a, b) in zip(x.shape, sides, strict=True))]
+    x = x[
+        tuple(slice(max(0, -a), n - max(0, -b)) for n, (a, b) in zip(x.shape, sides, strict=True))
+    ]
     grown = [(max(0, a), max(0, b)) for a, b in sides]
     if mode == "constant":
         return np.pad(x, grown, constant_values=0 if value is None else value)
-    return np.pad(x, grown, mode={"reflect": "reflect", "replicate": "edge", "circular": "wrap"}[mode])
+    return np.pad(
+        x, grown, mode={"reflect": "reflect", "replicate": "edge", "circular": "wrap"}[mode]
+    )
 
 
 def constants(make: Make) -> Iterator[Sample]:
@@ -312,21 +360,44 @@ def pads(make: Make) -> Iterator[Sample]:
 ROWS = [
     Row("conv1d", conv(1), convolutions(1), FLOAT, CONTRACTED),
     Row("conv3d", conv(3), convolutions(3), FLOAT, CONTRACTED),
-    *(Row(f"conv_transpose{n}d", conv_transpose(n), transposed(n), FLOAT, CONTRACTED) for n in (1, 2, 3)),
+    *(
+        Row(f"conv_transpose{n}d", conv_transpose(n), transposed(n), FLOAT, CONTRACTED)
+        for n in (1, 2, 3)
+    ),
     *(Row(f"max_pool{n}d", max_pool(n), pools(n, *MAX_POOLS), FLOAT, EXACT) for n in (1, 3)),
     Row("max_pool2d", max_pool(2), pools(2, *MAX_POOLS), FLOAT, EXACT, variant="edges"),
     *(indices(f"max_pool{n}d", max_pool(n), pools(n, *MAX_POOLS)) for n in (1, 2, 3)),
     Row("avg_pool1d", avg_pool(1), pools(1, *AVG_POOLS), FLOAT, COMPOSED),
-    Row("avg_pool2d", avg_pool(2), pools(2, *AVG_POOLS, *DIVIDED), FLOAT, COMPOSED, variant="edges"),
+    Row(
+        "avg_pool2d", avg_pool(2), pools(2, *AVG_POOLS, *DIVIDED), FLOAT, COMPOSED, variant="edges"
+    ),
     Row("avg_pool3d", avg_pool(3), pools(3, *AVG_POOLS, *DIVIDED), FLOAT, COMPOSED),
     *(Row(f"lp_pool{n}d", lp_pool(n), lp_pools(n), FLOAT, COMPOSED) for n in (1, 2, 3)),
     *(
-        Row(f"adaptive_avg_pool{n}d", adaptive(n, lambda x: x.mean(-1)), adaptives(n), FLOAT, COMPOSED)
+        Row(
+            f"adaptive_avg_pool{n}d",
+            adaptive(n, lambda x: x.mean(-1)),
+            adaptives(n),
+            FLOAT,
+            COMPOSED,
+        )
         for n in (1, 2, 3)
     ),
-    *(Row(f"adaptive_max_pool{n}d", adaptive(n, lambda x: x.max(-1)), adaptives(n), FLOAT, EXACT) for n in (1, 2, 3)),
-    *(indices(f"adaptive_max_pool{n}d", adaptive(n, lambda x: x.max(-1)), adaptives(n)) for n in (1, 2, 3)),
-    Row("constant_pad_nd", lambda x, pad, value=0: padded(x, pad, value=value), constants, ALL, EXACT),
+    *(
+        Row(f"adaptive_max_pool{n}d", adaptive(n, lambda x: x.max(-1)), adaptives(n), FLOAT, EXACT)
+        for n in (1, 2, 3)
+    ),
+    *(
+        indices(f"adaptive_max_pool{n}d", adaptive(n, lambda x: x.max(-1)), adaptives(n))
+        for n in (1, 2, 3)
+    ),
+    Row(
+        "constant_pad_nd",
+        lambda x, pad, value=0: padded(x, pad, value=value),
+        constants,
+        ALL,
+        EXACT,
+    ),
     Row("pad", padded, pads, ALL, EXACT),
     *(Row(f"max_unpool{n}d", max_unpool(n), unpools(n), FLOAT, EXACT) for n in (1, 2, 3)),
 ]

@@ -23,15 +23,33 @@ from tests.catalog.row import (
     bool_,
 )
 
-POWERS = Tolerance("a power of a rounded exponent: 1000 ** x makes 7 roundings of each one in the exponent", 64, 2)
+POWERS = Tolerance(
+    "a power of a rounded exponent: 1000 ** x makes 7 roundings of each one in the exponent", 64, 2
+)
 
 
-def made(name: str, reference: Callable[..., Any] | None, *calls: Sample, dtypes=FLOAT, tolerance=COMPOSED) -> Row:
-    return Row(name, reference, lambda make: iter(calls), dtypes, tolerance, differentiable=False, makes=True)
+def made(
+    name: str,
+    reference: Callable[..., Any] | None,
+    *calls: Sample,
+    dtypes=FLOAT,
+    tolerance=COMPOSED,
+) -> Row:
+    return Row(
+        name,
+        reference,
+        lambda make: iter(calls),
+        dtypes,
+        tolerance,
+        differentiable=False,
+        makes=True,
+    )
 
 
 def random(name: str, dtypes=FLOAT, makes: bool = False) -> Row:
-    return Row(name, None, lambda make: iter(()), dtypes, differentiable=False, random=True, makes=makes)
+    return Row(
+        name, None, lambda make: iter(()), dtypes, differentiable=False, random=True, makes=makes
+    )
 
 
 def of_tensors(make: Make) -> Iterator[Sample]:
@@ -103,12 +121,28 @@ ROWS = [
         makes=True,
         variant="whole",
     ),
-    made("logspace", logspace, at(0, 1, 5), at(-2, 2, 9), at(0, 3, 4, 2.0), at(1, 2, 1), at(0, 1, 0), tolerance=POWERS),
+    made(
+        "logspace",
+        logspace,
+        at(0, 1, 5),
+        at(-2, 2, 9),
+        at(0, 3, 4, 2.0),
+        at(1, 2, 1),
+        at(0, 1, 0),
+        tolerance=POWERS,
+    ),
     Row("vander", vander, vectors, (*FLOAT,), COMPOSED),
     Row("full_like", np.full_like, fills, ALL, EXACT, differentiable=False, small=SIGNED),
     Row("fill", np.full_like, filled, ALL, EXACT, small=SIGNED),
     Row("empty_like", None, of_tensors, ALL, EXACT, differentiable=False),
-    made("empty_strided", None, at((2, 3), (3, 1)), at((2, 3), (1, 2)), at((0, 2), (2, 1)), dtypes=ALL),
+    made(
+        "empty_strided",
+        None,
+        at((2, 3), (3, 1)),
+        at((2, 3), (1, 2)),
+        at((0, 2), (2, 1)),
+        dtypes=ALL,
+    ),
     made("empty_permuted", None, at((2, 3), (1, 0)), at((2, 3, 4), (0, 2, 1)), dtypes=ALL),
     made("scalar_tensor", np.array, at(1), at(True), dtypes=ALL, tolerance=EXACT),
     made("hann_window", cosines(0.5, 0.5), *LENGTHS),

@@ -24,7 +24,9 @@ from tests.catalog.row import (
     rough,
 )
 
-MULTIPLIED = Tolerance("products of up to 12 factors, each rounded; gradients sum such products", 64, 8)
+MULTIPLIED = Tolerance(
+    "products of up to 12 factors, each rounded; gradients sum such products", 64, 8
+)
 
 
 def lifted(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -126,7 +128,9 @@ ROWS = [
     Row("logcumsumexp", lifted(log_sum), logs, FLOAT, COMPOSED),
 ]
 for name, fold, better in (("cummax", largest, np.greater), ("cummin", smallest, np.less)):
-    ROWS.append(Row(name, lifted(fold), ordered, ALL, EXACT, call=lambda op, *a, **n: op(*a, **n).values))
+    ROWS.append(
+        Row(name, lifted(fold), ordered, ALL, EXACT, call=lambda op, *a, **n: op(*a, **n).values)
+    )
     ROWS.append(
         Row(
             name,

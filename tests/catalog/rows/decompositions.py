@@ -56,7 +56,9 @@ def projections(q: Any) -> Any:
 
 def _ramp(q: Any) -> Any:
     count = 1.0 + np.arange(q.shape[-1])
-    return count if isinstance(q, Array) else rushlight.tensor(count, dtype=q.dtype, device=q.device)
+    return (
+        count if isinstance(q, Array) else rushlight.tensor(count, dtype=q.dtype, device=q.device)
+    )
 
 
 def t_of(q: Any) -> Any:
@@ -173,7 +175,11 @@ DECOMPOSITIONS = [
     row("linalg_eigvalsh", lambda a: np.linalg.eigvalsh((a + t(a)) / 2), over(definite), symmetric),
     row("linalg_eig", power_of, over(regular), eig_power),
     row("linalg_eigvals", traces, over(regular), eigval_traces),
-    row("linalg_householder_product", lambda a, tau: reflected(a, tau)[..., : a.shape[-1]], reflections),
+    row(
+        "linalg_householder_product",
+        lambda a, tau: reflected(a, tau)[..., : a.shape[-1]],
+        reflections,
+    ),
     row("orgqr", lambda a, tau: reflected(a, tau)[..., : a.shape[-1]], reflections),
     row("ormqr", reflected_product, applied),
     row("geqrf", lambda a: a, over(regular, RECTANGLES[:3]), q_of_geqrf, differentiable=False),
@@ -188,7 +194,9 @@ def norms(make: Make) -> Iterator[Sample]:
     yield at(regular(make, 2, 3, 3), "nuc", (0, 2), True)
 
 
-def matrix_norm(a: Array, ord: Any = "fro", dim: tuple[int, int] = (-2, -1), keepdim: bool = False) -> Array:
+def matrix_norm(
+    a: Array, ord: Any = "fro", dim: tuple[int, int] = (-2, -1), keepdim: bool = False
+) -> Array:
     return np.linalg.norm(a, ord, dim, keepdim)
 
 
@@ -281,7 +289,9 @@ def extreme_systems(make: Make) -> Iterator[Sample]:
 
 
 def extreme_parts(op: Any, a: Any, B: Any = None, **named: Any) -> Any:
-    values, vectors = op((a + a.mT) / 2, B=None if B is None else (B + B.mT) / 2, tol=0.0, niter=40, **named)
+    values, vectors = op(
+        (a + a.mT) / 2, B=None if B is None else (B + B.mT) / 2, tol=0.0, niter=40, **named
+    )
     return values, projections(vectors)
 
 
@@ -301,8 +311,16 @@ FUNCTIONS = [
     row("linalg_pinv", lambda a, hermitian=False: np.linalg.pinv(a), over(regular, RECTANGLES[:3])),
     row("pinverse", np.linalg.pinv, over(regular, RECTANGLES)),
     row("linalg_matrix_norm", matrix_norm, norms),
-    row("nuclear_norm", lambda a, dim, keepdim=False: matrix_norm(a, "nuc", dim, keepdim), older_norms),
-    row("frobenius_norm", lambda a, dim, keepdim=False: matrix_norm(a, "fro", dim, keepdim), older_norms),
+    row(
+        "nuclear_norm",
+        lambda a, dim, keepdim=False: matrix_norm(a, "nuc", dim, keepdim),
+        older_norms,
+    ),
+    row(
+        "frobenius_norm",
+        lambda a, dim, keepdim=False: matrix_norm(a, "fro", dim, keepdim),
+        older_norms,
+    ),
     row("linalg_norm", norm_of, any_norms),
     row("linalg_cond", condition, conditions),
     row("linalg_matrix_rank", rank, ranks, result=always(int64), differentiable=False),

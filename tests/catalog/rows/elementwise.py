@@ -117,7 +117,11 @@ def cast_to(name: str):
     def reference(x):
         if target.kind == "f":
             return round_to(x, target)
-        whole = np.asarray(x).astype(np.int64) if target.itemsize < 4 and target.kind != "b" else np.asarray(x)
+        whole = (
+            np.asarray(x).astype(np.int64)
+            if target.itemsize < 4 and target.kind != "b"
+            else np.asarray(x)
+        )
         return whole.astype(target.name)  # towards zero, then what fits
 
     return reference
@@ -188,7 +192,10 @@ def rounded_division(make: Make) -> Iterator[Sample]:
 def remainders(make: Make) -> Iterator[Sample]:
     yield from binary("", np.fmod, quotients, special=False, scalars=(2, 0.5)).samples(make)
     if make.floats:  # 1 / 0.1 rounds up to 10, but ten times 0.1 is more than 1
-        yield rough(round_to([1.0, -1.0, 1.0, 6.0, 0.0], make.dtype), round_to([0.1, 0.1, -0.1, 0.1, 3.0], make.dtype))
+        yield rough(
+            round_to([1.0, -1.0, 1.0, 6.0, 0.0], make.dtype),
+            round_to([0.1, 0.1, -0.1, 0.1, 3.0], make.dtype),
+        )
 
 
 def selection(make: Make) -> Iterator[Sample]:
@@ -255,7 +262,16 @@ def any_value(make: Make) -> Iterator[Sample]:
 def cast_row(name: str) -> Row:
     target = by_name(name)
     smooth = target.kind == "f"
-    return Row(f"to_{name}", cast_to(name), any_value, ALL, EXACT, always(target), smooth, unrounded=np.copy)
+    return Row(
+        f"to_{name}",
+        cast_to(name),
+        any_value,
+        ALL,
+        EXACT,
+        always(target),
+        smooth,
+        unrounded=np.copy,
+    )
 
 
 def comparison(name: str, reference) -> Row:
@@ -267,7 +283,16 @@ def logical(name: str, reference) -> Row:
 
 
 def bitwise(name: str, reference) -> Row:
-    return binary(name, reference, bits, EXACT, (bool_, *INTEGER), special=False, differentiable=False, scalars=(6,))
+    return binary(
+        name,
+        reference,
+        bits,
+        EXACT,
+        (bool_, *INTEGER),
+        special=False,
+        differentiable=False,
+        scalars=(6,),
+    )
 
 
 def rounding(name: str, reference, kink) -> Row:
@@ -326,13 +351,27 @@ ROWS = [
     bitwise("bitwise_and", np.bitwise_and),
     bitwise("bitwise_or", np.bitwise_or),
     bitwise("bitwise_xor", np.bitwise_xor),
-    unary("bitwise_not", np.invert, EXACT, (bool_, *INTEGER), same, -99, 99, special=False, differentiable=False),
+    unary(
+        "bitwise_not",
+        np.invert,
+        EXACT,
+        (bool_, *INTEGER),
+        same,
+        -99,
+        99,
+        special=False,
+        differentiable=False,
+    ),
     unary("isnan", np.isnan, EXACT, ALL, always(bool_), differentiable=False),
     unary("isinf", np.isinf, EXACT, ALL, always(bool_), differentiable=False),
     unary("isfinite", np.isfinite, EXACT, ALL, always(bool_), differentiable=False),
     Row("where", np.where, selection, ALL, EXACT, small=SIGNED),
     Row(
-        "masked_fill", lambda x, mask, value: np.where(mask, np.asarray(value).astype(x.dtype), x), masking, ALL, EXACT
+        "masked_fill",
+        lambda x, mask, value: np.where(mask, np.asarray(value).astype(x.dtype), x),
+        masking,
+        ALL,
+        EXACT,
     ),
     Row("clamp", clamp, clamping, NUMBER, EXACT, small=SIGNED),
     unary("relu", relu, EXACT, NUMBER, same, kink=np.abs),
@@ -343,7 +382,13 @@ ROWS = [
     unary("gelu_exact", gelu, COMPOSED, FLOAT, low=-4, high=4, special=False),
     unary("gelu_tanh", lambda x: gelu(x, "tanh"), COMPOSED, FLOAT, low=-4, high=4, special=False),
     Row("gelu", gelu, both_gelus, FLOAT, COMPOSED),
-    Row("leaky_relu", lambda x, negative_slope=0.01: np.where(x > 0, x, x * negative_slope), slopes, FLOAT, ROUNDED),
+    Row(
+        "leaky_relu",
+        lambda x, negative_slope=0.01: np.where(x > 0, x, x * negative_slope),
+        slopes,
+        FLOAT,
+        ROUNDED,
+    ),
     Row("tril", np.tril, triangles, ALL, EXACT),
     Row("triu", np.triu, triangles, ALL, EXACT),
     Row("clone", np.copy, any_value, ALL, EXACT),

@@ -9,13 +9,30 @@ from collections.abc import Iterator
 import numpy as np
 
 import rushlight
-from tests.catalog.row import COMPOSED, CONTRACTED, EXACT, FLOAT, SUMMED, Make, Row, Sample, at, rough
+from tests.catalog.row import (
+    COMPOSED,
+    CONTRACTED,
+    EXACT,
+    FLOAT,
+    SUMMED,
+    Make,
+    Row,
+    Sample,
+    at,
+    rough,
+)
 
 # ---- bags ----
 
 
 def bags(
-    weight, index, offsets=None, mode="mean", per_sample_weights=None, include_last_offset=False, padding_idx=None
+    weight,
+    index,
+    offsets=None,
+    mode="mean",
+    per_sample_weights=None,
+    include_last_offset=False,
+    padding_idx=None,
 ):
     if index.ndim == 2:
         offsets = np.arange(index.shape[0]) * index.shape[1]
@@ -26,7 +43,11 @@ def bags(
     starts = offsets[:-1] if include_last_offset else offsets
     out = np.zeros((len(starts), weight.shape[1]))
     for i, (first, last) in enumerate(zip(starts, ends, strict=True)):
-        at_rows = [k for k in range(first, last) if padding_idx is None or flat[k] != padding_idx % len(weight)]
+        at_rows = [
+            k
+            for k in range(first, last)
+            if padding_idx is None or flat[k] != padding_idx % len(weight)
+        ]
         rows = np.array([weight[flat[k]] * share[k] for k in at_rows])
         if at_rows:
             out[i] = {"sum": np.sum, "mean": np.mean, "max": np.max}[mode](rows, 0)
@@ -38,9 +59,17 @@ def bag_samples(make: Make) -> Iterator[Sample]:
     yield at(make.distinct(7, 3), make.index(8, limit=7), starts, mode="max")
     yield at(make(7, 3), make.index(8, limit=7), starts, mode="sum", per_sample_weights=make(8))
     yield at(make(5, 4), make.index(2, 3, limit=5), padding_idx=-2)
-    yield at(make(5, 4), make.index(2, 3, limit=5), mode="sum", padding_idx=1, per_sample_weights=make(2, 3))
+    yield at(
+        make(5, 4),
+        make.index(2, 3, limit=5),
+        mode="sum",
+        padding_idx=1,
+        per_sample_weights=make(2, 3),
+    )
     yield at(make(6, 2), make.index(5, limit=6), np.array([0, 2, 5]), include_last_offset=True)
-    yield at(make.distinct(5, 4), np.array([1, 1, 1, 4]), np.array([0, 3]), mode="max", padding_idx=1)
+    yield at(
+        make.distinct(5, 4), np.array([1, 1, 1, 4]), np.array([0, 3]), mode="max", padding_idx=1
+    )
 
 
 # ---- labels in time ----
@@ -69,14 +98,18 @@ def ctc(x, targets, input_lengths, target_lengths, blank=0, reduction="mean"):
         targets[e - n : e] if targets.ndim == 1 else targets[i][:n]
         for i, (n, e) in enumerate(zip(target_lengths, ends, strict=True))
     ]
-    losses = np.array([label_loss(log_probs[:n, i], lines[i], blank) for i, n in enumerate(input_lengths)])
+    losses = np.array(
+        [label_loss(log_probs[:n, i], lines[i], blank) for i, n in enumerate(input_lengths)]
+    )
     if reduction == "mean":
         return np.mean(losses / np.maximum(target_lengths, 1))
     return np.sum(losses) if reduction == "sum" else losses[0] if single else losses
 
 
 def ctc_samples(make: Make) -> Iterator[Sample]:
-    yield at(make(4, 3, 3), np.array([[1, 2], [1, 1], [2, 0]]), (4, 3, 2), (2, 2, 1), reduction="none")
+    yield at(
+        make(4, 3, 3), np.array([[1, 2], [1, 1], [2, 0]]), (4, 3, 2), (2, 2, 1), reduction="none"
+    )
     yield at(make(4, 2, 3), np.array([0, 1, 0]), np.array([4, 3]), np.array([1, 2]), blank=2)
     yield at(make(3, 2, 3), np.array([[1, 2], [-1, -1]]), (3, 3), (2, 0), reduction="sum")
     yield at(make(3, 4), np.array([3]), (3,), (1,), reduction="none")
@@ -140,7 +173,10 @@ def row_samples(make: Make) -> Iterator[Sample]:
 
 
 def grid(theta, size, align_corners=False):
-    lines = [np.linspace(-1, 1, n) * (1 if align_corners else (n - 1) / n) if n > 1 else np.zeros(1) for n in size[2:]]
+    lines = [
+        np.linspace(-1, 1, n) * (1 if align_corners else (n - 1) / n) if n > 1 else np.zeros(1)
+        for n in size[2:]
+    ]
     points = np.stack([*reversed(np.meshgrid(*lines, indexing="ij")), np.ones(size[2:])], -1)
     return np.einsum("...k,nrk->n...r", points, theta)
 
@@ -161,7 +197,13 @@ def linear_entropy(x, table, target, linear_bias=None, reduction="mean"):
 
 def linear_entropies(make: Make) -> Iterator[Sample]:
     yield at(make(5, 4), make(3, 4), make.index(5, limit=3))
-    yield at(make(5, 4), make(3, 2, 4), make.index(5, 2, limit=3), linear_bias=make(3, 2), reduction="sum")
+    yield at(
+        make(5, 4),
+        make(3, 2, 4),
+        make.index(5, 2, limit=3),
+        linear_bias=make(3, 2),
+        reduction="sum",
+    )
     yield at(make(4), make(3, 4), np.array(2), reduction="none")
 
 

@@ -54,7 +54,10 @@ def transform(kind: str, x: Array, wanted: Any, dims: Sequence[int], norm: str |
     sizes = [x.shape[d] for d in dims]
     if back:
         sizes[-1] = 2 * (sizes[-1] - 1)
-    sizes = [n if w in (None, -1) else w for n, w in zip(sizes, wanted or [None] * len(dims), strict=True)]
+    sizes = [
+        n if w in (None, -1) else w
+        for n, w in zip(sizes, wanted or [None] * len(dims), strict=True)
+    ]
     for d, n in zip(dims, sizes, strict=True):
         x = sized(x, d, n // 2 + 1 if back and d == dims[-1] else n)
     for d in dims[:-1]:
@@ -69,12 +72,20 @@ def transform(kind: str, x: Array, wanted: Any, dims: Sequence[int], norm: str |
 
 def reference(kind: str, suffix: str, real: bool) -> Callable[..., Any]:
     def one(x: Array, n: int | None = None, dim: int = -1, norm: str | None = None) -> Any:
-        return parts_of(transform(kind, x if real else number(x), None if n is None else [n], [dim], norm))
+        return parts_of(
+            transform(kind, x if real else number(x), None if n is None else [n], [dim], norm)
+        )
 
     def several(x: Array, s: Any = None, dim: Any = None, norm: str | None = None) -> Any:
         x = x if real else number(x)
         if dim is None:
-            dim = (-2, -1) if suffix == "2" else range(x.ndim - len(s), x.ndim) if s else range(x.ndim)
+            dim = (
+                (-2, -1)
+                if suffix == "2"
+                else range(x.ndim - len(s), x.ndim)
+                if s
+                else range(x.ndim)
+            )
         return parts_of(transform(kind, x, s, list(dim), norm))
 
     return several if suffix else one
@@ -187,7 +198,9 @@ def signals(make: Make) -> Iterator[Sample]:
     yield at(make(12), 4, 1, None, make(4), pad_mode="circular", **fine)
     yield at(make(14), 6, 2, 3, make(3), center=False, **fine)
     yield at(make(14), 6, 2, 3, make(3), center=False, align_to_window=True, **fine)
-    yield at(make(0, 14), 6, 2, None, make(6), center=False, **fine)  # PyTorch reflects no empty batch
+    yield at(
+        make(0, 14), 6, 2, None, make(6), center=False, **fine
+    )  # PyTorch reflects no empty batch
 
 
 def istft(
@@ -244,7 +257,11 @@ POINTS = (at(5), at(6), at(7, 0.25), at(1), at(8, d=-2.0))
 
 ROWS = [
     *(row(kind, suffix, kind in ("rfft", "ihfft")) for kind in KINDS for suffix in SAMPLES),
-    *(row(kind, suffix, True, "real") for kind in ("fft", "ifft", "irfft", "hfft") for suffix in ("", "n")),
+    *(
+        row(kind, suffix, True, "real")
+        for kind in ("fft", "ifft", "irfft", "hfft")
+        for suffix in ("", "n")
+    ),
     Row("fft_fftshift", lambda x, dim=None: np.fft.fftshift(x, dim), shifted, ALL, EXACT),
     Row("fft_ifftshift", lambda x, dim=None: np.fft.ifftshift(x, dim), shifted, ALL, EXACT),
     made("fft_fftfreq", np.fft.fftfreq, *POINTS),

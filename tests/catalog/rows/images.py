@@ -29,7 +29,9 @@ def group_norm(x, groups, weight=None, bias=None, eps=1e-5):
     return scaled(rows.reshape(x.shape), weight, bias)
 
 
-def instance_norm(x, mean=None, var=None, weight=None, bias=None, use_input_stats=True, momentum=0.1, eps=1e-5):
+def instance_norm(
+    x, mean=None, var=None, weight=None, bias=None, use_input_stats=True, momentum=0.1, eps=1e-5
+):
     if use_input_stats:
         return scaled(normal(x, tuple(range(2, x.ndim)), eps), weight, bias)
     column = (-1, *(1,) * (x.ndim - 2))
@@ -125,7 +127,8 @@ def im2col(x, kernel, dilation=1, padding=0, stride=1):
     counts, seen, border = pool(2, x, kernel, stride, padding, dilation, False)
     x = np.pad(x, [(0, 0), (0, 0)] + [(p, p) for p in border])
     columns = [
-        np.stack([x[:, :, a + border[0], b + border[1]] for (a, b), _ in seen(window)], 2) for window in places(*counts)
+        np.stack([x[:, :, a + border[0], b + border[1]] for (a, b), _ in seen(window)], 2)
+        for window in places(*counts)
     ]
     return np.stack(columns, 3).reshape(x.shape[0], -1, math.prod(counts))
 
@@ -188,10 +191,16 @@ def weights_at(mode: str, n: int, m: int, scale: float, align: bool) -> Array:
     return table
 
 
-def interpolate(x, size=None, scale_factor=None, mode="nearest", align_corners=None, recompute_scale_factor=None):
+def interpolate(
+    x, size=None, scale_factor=None, mode="nearest", align_corners=None, recompute_scale_factor=None
+):
     rank = x.ndim - 2
     scales = None if scale_factor is None else np.broadcast_to(scale_factor, (rank,))
-    sizes = each(size, rank) if scales is None else [int(n * f) for n, f in zip(x.shape[2:], scales, strict=True)]
+    sizes = (
+        each(size, rank)
+        if scales is None
+        else [int(n * f) for n, f in zip(x.shape[2:], scales, strict=True)]
+    )
     if mode == "area":
         return adaptive(rank, lambda seen: seen.mean(-1))(x, sizes)
     for i, m in enumerate(sizes):
@@ -209,7 +218,12 @@ def resized(make: Make) -> Iterator[Sample]:
         yield at(make(1, 1, 2, 3, 4), 3, mode=mode)
     yield at(make(1, 2, 4, 3), None, 2)
     yield at(make(1, 2, 4), None, 1.5, "linear")
-    for mode, shape in (("linear", (5,)), ("bilinear", (5, 4)), ("bicubic", (5, 4)), ("trilinear", (3, 4, 2))):
+    for mode, shape in (
+        ("linear", (5,)),
+        ("bilinear", (5, 4)),
+        ("bicubic", (5, 4)),
+        ("trilinear", (3, 4, 2)),
+    ):
         yield at(make(1, 2, *shape), (4, 6, 3)[: len(shape)], mode=mode)
         yield at(make(1, 2, *shape), (4, 6, 1)[: len(shape)], mode=mode, align_corners=True)
         yield at(make(1, 2, *shape), scale_factor=1.5, mode=mode, recompute_scale_factor=True)
@@ -245,7 +259,9 @@ def grid_sample(x, grid, mode="bilinear", padding_mode="zeros", align_corners=No
         place = (point + 1) / 2 * (n - 1) if align_corners else ((point + 1) * n - 1) / 2
         if mode == "bicubic":
             low = math.floor(place)
-            table = weights_at("bicubic", 9, 1, 2 * (place - low + 3) + 1, False)[0]  # a point between 3 and 4
+            table = weights_at("bicubic", 9, 1, 2 * (place - low + 3) + 1, False)[
+                0
+            ]  # a point between 3 and 4
             return [(kept(low + j - 3, n), table[j]) for j in range(2, 6)]
         place = kept(place, n)
         if mode == "nearest":
@@ -313,14 +329,23 @@ ROWS = [
     Row("fold", fold, folds, FLOAT, COMPOSED),
     *map(
         dropped,
-        ("dropout1d", "dropout2d", "dropout3d", "feature_dropout", "alpha_dropout", "feature_alpha_dropout"),
+        (
+            "dropout1d",
+            "dropout2d",
+            "dropout3d",
+            "feature_dropout",
+            "alpha_dropout",
+            "feature_alpha_dropout",
+        ),
     ),
     Row("interpolate", interpolate, resized, FLOAT, COMPOSED),
     Row("upsample", interpolate, nearest, FLOAT, COMPOSED),
     Row("upsample_nearest", interpolate, nearest, FLOAT, COMPOSED),
     Row(
         "upsample_bilinear",
-        lambda x, size=None, scale_factor=None: interpolate(x, size, scale_factor, "bilinear", True),
+        lambda x, size=None, scale_factor=None: interpolate(
+            x, size, scale_factor, "bilinear", True
+        ),
         bilinear,
         FLOAT,
         COMPOSED,

@@ -37,7 +37,9 @@ def triangle(make: Make, *shape: int) -> Array:
     return np.tril(regular(make, *shape))
 
 
-def over(draw: Callable[..., Array], shapes: Any = SHAPES, **named: Any) -> Callable[[Make], Iterator[Sample]]:
+def over(
+    draw: Callable[..., Array], shapes: Any = SHAPES, **named: Any
+) -> Callable[[Make], Iterator[Sample]]:
     """A sample of each shape."""
 
     def samples(make: Make) -> Iterator[Sample]:
@@ -62,7 +64,9 @@ def first(op: Any, *args: Any, **named: Any) -> Any:
     return op(*args, **named)[0]
 
 
-def both(samples: Callable[[Make], Iterator[Sample]], **named: Any) -> Callable[[Make], Iterator[Sample]]:
+def both(
+    samples: Callable[[Make], Iterator[Sample]], **named: Any
+) -> Callable[[Make], Iterator[Sample]]:
     """The samples, and once more with keywords."""
 
     def doubled(make: Make) -> Iterator[Sample]:
@@ -97,7 +101,9 @@ def triangles(make: Make) -> Iterator[Sample]:
     yield at(regular(make, 3, 3), make(2, 3), upper=True, left=False)
 
 
-def triangle_solved(a: Array, b: Array, upper: bool, left: bool = True, unitriangular: bool = False) -> Array:
+def triangle_solved(
+    a: Array, b: Array, upper: bool, left: bool = True, unitriangular: bool = False
+) -> Array:
     kept = np.triu(a) if upper else np.tril(a)
     if unitriangular:
         kept = np.where(np.eye(kept.shape[-1], dtype=bool), 1.0, kept)
@@ -132,7 +138,11 @@ def eliminated(a: Array, **_: Any) -> tuple[Array, Array]:
 def parts_of(a: Array, **_: Any) -> tuple[Array, Array, Array]:
     lu, order = eliminated(a)
     k = min(a.shape[-2:])
-    p = np.eye(a.shape[-2])[..., order] if a.ndim == 2 else np.stack([np.eye(a.shape[-2])[:, o] for o in order])
+    p = (
+        np.eye(a.shape[-2])[..., order]
+        if a.ndim == 2
+        else np.stack([np.eye(a.shape[-2])[:, o] for o in order])
+    )
     return p, np.tril(lu[..., :k], -1) + np.eye(a.shape[-2], k), np.triu(lu[..., :k, :])
 
 
@@ -143,7 +153,12 @@ FACTORED = ((3, 3), (2, 4, 4), (2, 2, 4), (4, 2))
 def packed(make: Make) -> Iterator[Sample]:
     for shape in FACTORED:
         lu, _ = eliminated(regular(make, *shape))
-        yield at(lu, np.broadcast_to(np.arange(1, min(shape[-2:]) + 1, dtype=np.int32), (*shape[:-2], min(shape[-2:]))))
+        yield at(
+            lu,
+            np.broadcast_to(
+                np.arange(1, min(shape[-2:]) + 1, dtype=np.int32), (*shape[:-2], min(shape[-2:]))
+            ),
+        )
 
 
 def unpacked(lu: Array, pivots: Array) -> tuple[Array, Array, Array]:
@@ -162,7 +177,9 @@ def with_lu(make: Make) -> Iterator[Sample]:
     yield at(regular(make, 3, 3), EXCHANGED, make(2, 3), left=False, adjoint=True)
 
 
-def lu_solved(lu: Array, pivots: Array, b: Array, left: bool = True, adjoint: bool = False) -> Array:
+def lu_solved(
+    lu: Array, pivots: Array, b: Array, left: bool = True, adjoint: bool = False
+) -> Array:
     a = np.eye(3)[:, [2, 1, 0]] @ (np.tril(lu, -1) + np.eye(3)) @ np.triu(lu)
     return solved(t(a) if adjoint else a, b, left)
 
@@ -230,8 +247,16 @@ SOLVING = [
     row("slogdet", lambda a: tuple(np.linalg.slogdet(a)), over(regular)),
     row("logdet", lambda a: np.linalg.slogdet(a)[1], over(regular)),
     row("linalg_lstsq", least_squares, least, first),
-    row("linalg_ldl_factor", lambda a: a, over(definite, SQUARE), ldl_product, differentiable=False),
-    row("linalg_ldl_factor_ex", lambda a: a, over(definite, SQUARE), ldl_product, differentiable=False),
+    row(
+        "linalg_ldl_factor", lambda a: a, over(definite, SQUARE), ldl_product, differentiable=False
+    ),
+    row(
+        "linalg_ldl_factor_ex",
+        lambda a: a,
+        over(definite, SQUARE),
+        ldl_product,
+        differentiable=False,
+    ),
     row("linalg_ldl_solve", solved, symmetric_systems, from_ldl, differentiable=False),
     row("linalg_tensorinv", np.linalg.tensorinv, tensors),
     row("linalg_tensorsolve", tensor_solved, tensor_systems),

@@ -40,7 +40,9 @@ def smooth_l1(x, y, reduction="mean", beta=1.0):
 
 def huber(x, y, reduction="mean", delta=1.0, weight=1.0):
     away = np.abs(x - y)
-    return reduced(weight * np.where(away < delta, away**2 / 2, delta * (away - delta / 2)), reduction)
+    return reduced(
+        weight * np.where(away < delta, away**2 / 2, delta * (away - delta / 2)), reduction
+    )
 
 
 def entropy(x, y, weight=1.0, reduction="mean"):
@@ -48,7 +50,9 @@ def entropy(x, y, weight=1.0, reduction="mean"):
 
 
 def entropy_of_logits(x, y, weight=1.0, reduction="mean", pos_weight=1.0):
-    return reduced(-weight * (pos_weight * y * log_sigmoid(x) + (1 - y) * log_sigmoid(-x)), reduction)
+    return reduced(
+        -weight * (pos_weight * y * log_sigmoid(x) + (1 - y) * log_sigmoid(-x)), reduction
+    )
 
 
 def divergence(x, y, reduction="mean", log_target=False):
@@ -107,14 +111,20 @@ def multilabel_margin(x, target, reduction="mean"):
     rows, places = np.atleast_2d(x), np.atleast_2d(target)
     losses = np.zeros(len(rows))
     for number, (scores, row_places) in enumerate(zip(rows, places, strict=True)):
-        listed = list(row_places[: np.argmax(row_places < 0)] if (row_places < 0).any() else row_places)
+        listed = list(
+            row_places[: np.argmax(row_places < 0)] if (row_places < 0).any() else row_places
+        )
         others = [i for i in range(len(scores)) if i not in listed]
-        losses[number] = sum(max(0, 1 - (scores[t] - scores[i])) for t in listed for i in others) / len(scores)
+        losses[number] = sum(
+            max(0, 1 - (scores[t] - scores[i])) for t in listed for i in others
+        ) / len(scores)
     return reduced(losses.reshape(np.shape(x)[:-1]), reduction)
 
 
 def multilabel_soft_margin(x, y, weight=1.0, reduction="mean"):
-    return reduced(-np.mean(weight * (y * log_sigmoid(x) + (1 - y) * log_sigmoid(-x)), -1), reduction)
+    return reduced(
+        -np.mean(weight * (y * log_sigmoid(x) + (1 - y) * log_sigmoid(-x)), -1), reduction
+    )
 
 
 # ---- samples ----
@@ -183,7 +193,11 @@ def vectors(make: Make) -> Iterator[Sample]:
 
 def triplets(make: Make) -> Iterator[Sample]:
     # Far more margin than distance, so that no maximum or minimum is near its kink.
-    for named in ({"margin": 32.0}, {"margin": 32.0, "p": 3.0, "reduction": "sum"}, {"margin": 32.0, "swap": True}):
+    for named in (
+        {"margin": 32.0},
+        {"margin": 32.0, "p": 3.0, "reduction": "sum"},
+        {"margin": 32.0, "swap": True},
+    ):
         far = make(3, 4, low=3, high=4)
         yield at(make(3, 4, low=-0.5, high=0), make(3, 4, low=1, high=1.5), far, **named)
 
@@ -197,9 +211,14 @@ def plain_triplets(make: Make) -> Iterator[Sample]:
 def classes(make: Make) -> Iterator[Sample]:
     # Differences are eighths, margins are not.
     yield rough(make.distinct(3, 4), make.index(3, limit=4))
-    for named in ({"margin": 1.0625, "p": 2, "reduction": "sum"}, {"margin": 0.8125, "reduction": "none"}):
+    for named in (
+        {"margin": 1.0625, "p": 2, "reduction": "sum"},
+        {"margin": 0.8125, "reduction": "none"},
+    ):
         yield at(make.distinct(3, 4) + 0.0625, make.index(3, limit=4), **named)
-    yield at(make.distinct(3, 4) + 0.0625, make.index(3, limit=4), weight=weights(make), margin=0.3125)
+    yield at(
+        make.distinct(3, 4) + 0.0625, make.index(3, limit=4), weight=weights(make), margin=0.3125
+    )
     yield at(make.distinct(4) + 0.0625, make.index(limit=4), margin=0.3125)
 
 
@@ -216,25 +235,39 @@ def labels(make: Make) -> Iterator[Sample]:
         yield at(make(3, 4), share(make, 3, 4), **named)
 
 
-def row(name: str, reference: Callable[..., object], samples: Callable[[Make], Iterator[Sample]]) -> Row:
+def row(
+    name: str, reference: Callable[..., object], samples: Callable[[Make], Iterator[Sample]]
+) -> Row:
     return Row(name, reference, samples, FLOAT, CONTRACTED)
 
 
 ROWS = [
     row("l1_loss", l1, pairs(grid, grid_between, {"weight": weights})),
     row("smooth_l1_loss", smooth_l1, pairs(grid, grid_between, {"beta": 0.75}, {"beta": 2.0})),
-    row("huber_loss", huber, pairs(grid, grid_between, {"delta": 0.75}, {"delta": 2.0}, {"weight": weights})),
+    row(
+        "huber_loss",
+        huber,
+        pairs(grid, grid_between, {"delta": 0.75}, {"delta": 2.0}, {"weight": weights}),
+    ),
     row("binary_cross_entropy", entropy, pairs(share, share, {"weight": weights})),
     row(
         "binary_cross_entropy_with_logits",
         entropy_of_logits,
         pairs(plain, share, {"weight": weights}, {"pos_weight": weights}),
     ),
-    row("kl_div", divergence, pairs(plain, share, {"log_target": True}, {"reduction": "batchmean"})),
+    row(
+        "kl_div", divergence, pairs(plain, share, {"log_target": True}, {"reduction": "batchmean"})
+    ),
     row(
         "poisson_nll_loss",
         poisson,
-        pairs(share, counts, {"full": True}, {"log_input": False}, {"log_input": False, "full": True, "eps": 0.125}),
+        pairs(
+            share,
+            counts,
+            {"full": True},
+            {"log_input": False},
+            {"log_input": False, "full": True, "eps": 0.125},
+        ),
     ),
     row("gaussian_nll_loss", gaussian, variances),
     row("hinge_embedding_loss", hinge, pairs(grid_between, signs, {"margin": 2.0})),

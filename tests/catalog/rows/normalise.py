@@ -70,7 +70,11 @@ def batch_norm(x, mean, var, weight=None, bias=None, training=False, momentum=0.
     if not training:
         return y, mean, var
     count = x.size // x.shape[1]
-    return y, (1 - momentum) * mean + momentum * centre, (1 - momentum) * var + momentum * spread * count / (count - 1)
+    return (
+        y,
+        (1 - momentum) * mean + momentum * centre,
+        (1 - momentum) * var + momentum * spread * count / (count - 1),
+    )
 
 
 def call_batch_norm(op, x, mean, var, *args, **named):
@@ -81,7 +85,9 @@ def call_batch_norm(op, x, mean, var, *args, **named):
 def batch_norms(make: Make) -> Iterator[Sample]:
     yield at(make(6, 3), None, None, make(3), make(3), training=True)
     yield at(make(4, 2, 3, 3), None, None, training=True, eps=1e-3)
-    yield rough(make(4, 3, 2), make(3), make(3, low=0.5), make(3), make(3), training=True, momentum=0.25)
+    yield rough(
+        make(4, 3, 2), make(3), make(3, low=0.5), make(3), make(3), training=True, momentum=0.25
+    )
     yield rough(make(4, 3), make(3), make(3, low=0.5))
     yield rough(make(2, 3, 2, 2), make(3), make(3, low=0.5), make(3), make(3))
 

@@ -81,7 +81,9 @@ def xlog1py(x, y):
 def shifted_left(x, count):
     width = 8 * x.dtype.itemsize
     inside = (count >= 0) & (count < width)
-    return np.where(inside, np.left_shift(x, np.where(inside, count, 0).astype(x.dtype)), 0).astype(x.dtype)
+    return np.where(inside, np.left_shift(x, np.where(inside, count, 0).astype(x.dtype)), 0).astype(
+        x.dtype
+    )
 
 
 def shifted_right(x, count):
@@ -164,7 +166,9 @@ def near(make: Make) -> Iterator[Sample]:
 def weighted(make: Make) -> Iterator[Sample]:
     yield at(make(3, 4), make(3, 4), 0.25)
     yield at(make(3, 4), make(4), 0.75)
-    yield at(make(3, 4), make(3, 4), make(3, 1, low=-1, high=2, kink=lambda w: np.abs(np.abs(w) - 0.5)))
+    yield at(
+        make(3, 4), make(3, 4), make(3, 1, low=-1, high=2, kink=lambda w: np.abs(np.abs(w) - 0.5))
+    )
     yield at(make(), make(), 0.5)
     yield at(make(0, 3), make(0, 3), 2.0)
 
@@ -206,7 +210,9 @@ def exponents(make: Make, a: tuple[int, ...], b: tuple[int, ...]) -> tuple[Array
 
 def clamped(limit):
     def reference(x, bound):
-        return np.where(np.isnan(x), x, limit(x, bound)).astype(np.result_type(x, np.asarray(bound, x.dtype)))
+        return np.where(np.isnan(x), x, limit(x, bound)).astype(
+            np.result_type(x, np.asarray(bound, x.dtype))
+        )
 
     return reference
 
@@ -266,8 +272,12 @@ ROWS = [
     angle_row("ndtr", special.ndtr, -3, 3),
     binary("copysign", np.copysign, away_from_zero, EXACT, NUMBER, as_float),
     unary("signbit", np.signbit, EXACT, ALL, always(bool_), differentiable=False),
-    unary("isposinf", lambda x: np.equal(x, np.inf), EXACT, ALL, always(bool_), differentiable=False),
-    unary("isneginf", lambda x: np.equal(x, -np.inf), EXACT, ALL, always(bool_), differentiable=False),
+    unary(
+        "isposinf", lambda x: np.equal(x, np.inf), EXACT, ALL, always(bool_), differentiable=False
+    ),
+    unary(
+        "isneginf", lambda x: np.equal(x, -np.inf), EXACT, ALL, always(bool_), differentiable=False
+    ),
     binary("nextafter", np.nextafter, apart, ROUNDED, FLOAT, special=False, scalars=()),
     Row("heaviside", heaviside, steps, ALL, EXACT),
     unary("sgn", lambda x: np.where(np.isnan(x), 0, np.sign(x)), EXACT, NUMBER, same, kink=np.abs),
@@ -276,7 +286,15 @@ ROWS = [
     binary("fmax", np.fmax, apart, EXACT, ALL),
     binary("fmin", np.fmin, apart, EXACT, ALL),
     unary(
-        "frac", lambda x: x - np.trunc(x), EXACT, FLOAT, same, -5, 5, lambda x: np.abs(x - np.rint(x)), special=False
+        "frac",
+        lambda x: x - np.trunc(x),
+        EXACT,
+        FLOAT,
+        same,
+        -5,
+        5,
+        lambda x: np.abs(x - np.rint(x)),
+        special=False,
     ),
     Row("lerp", lambda x, y, w: x + w * (y - x), weighted, FLOAT, COMPOSED),
     Row("addcmul", lambda x, y, z, value=1: x + value * (y * z), triples, NUMBER, COMPOSED),
@@ -295,13 +313,31 @@ ROWS = [
     Row("clamp_max", clamped(np.minimum), bounds, NUMBER, EXACT),
     unary("positive", np.copy, EXACT, NUMBER, same),
     binary(
-        "bitwise_left_shift", shifted_left, counts, EXACT, INTEGER, special=False, differentiable=False, scalars=COUNT
+        "bitwise_left_shift",
+        shifted_left,
+        counts,
+        EXACT,
+        INTEGER,
+        special=False,
+        differentiable=False,
+        scalars=COUNT,
     ),
     binary(
-        "bitwise_right_shift", shifted_right, counts, EXACT, INTEGER, special=False, differentiable=False, scalars=COUNT
+        "bitwise_right_shift",
+        shifted_right,
+        counts,
+        EXACT,
+        INTEGER,
+        special=False,
+        differentiable=False,
+        scalars=COUNT,
     ),
-    binary("gcd", np.gcd, wholes, EXACT, INTEGER, special=False, differentiable=False, scalars=(6,)),
-    binary("lcm", np.lcm, wholes, EXACT, INTEGER, special=False, differentiable=False, scalars=(6,)),
+    binary(
+        "gcd", np.gcd, wholes, EXACT, INTEGER, special=False, differentiable=False, scalars=(6,)
+    ),
+    binary(
+        "lcm", np.lcm, wholes, EXACT, INTEGER, special=False, differentiable=False, scalars=(6,)
+    ),
     *activations.ROWS,
     *losses.ROWS,
 ]

@@ -40,7 +40,9 @@ def plus(product: Callable[[Any, Any], Any]) -> Callable[..., Any]:
     return lambda input, a, b, beta=1, alpha=1: scaled(input, product(a, b), beta, alpha)
 
 
-def added(target: tuple[int, ...], a: tuple[int, ...], b: tuple[int, ...]) -> Callable[[Make], Iterator[Sample]]:
+def added(
+    target: tuple[int, ...], a: tuple[int, ...], b: tuple[int, ...]
+) -> Callable[[Make], Iterator[Sample]]:
     def samples(make: Make) -> Iterator[Sample]:
         yield at(make(*target), make(*a), make(*b))
         yield at(make(*target), make(*a), make(*b), beta=2, alpha=3)
@@ -85,7 +87,11 @@ def einsums(make: Make) -> Iterator[Sample]:
         ("ij,ij,ij->i", (3, 4), (3, 4), (3, 4)),
         ("i,i->", (0,), (0,)),
     ):
-        if make.floats or equation not in ("ii", "iij->j", "ij->"):  # those are sums, which integers make in int64
+        if make.floats or equation not in (
+            "ii",
+            "iij->j",
+            "ij->",
+        ):  # those are sums, which integers make in int64
             yield at(equation, *(make(*shape) for shape in shapes))
 
 
@@ -135,7 +141,9 @@ def matmuls(*matrices):
     return out
 
 
-CHAINED = Tolerance("a product of products: each rounds in halves, and the next multiplies its errors", 128, 16)
+CHAINED = Tolerance(
+    "a product of products: each rounds in halves, and the next multiplies its errors", 128, 16
+)
 
 ROWS = [
     Row("mm", np.matmul, of_shapes(((3, 4), (4, 5)), ((37, 70), (70, 33)), ((0, 4), (4, 3)), ((3, 0), (0, 2))), NUMBER, CONTRACTED),

@@ -34,7 +34,11 @@ def along_rows(choose: Callable[..., int]) -> tuple[Callable[..., Any], Callable
     """Values and positions of ops that choose one position of each row."""
 
     def places(x: Array, *args: Any, dim: int = -1, keepdim: bool = False) -> Array:
-        found = np.apply_along_axis(choose, dim, x, *args) if x.size else np.zeros(np.sum(x, axis=dim).shape, int)
+        found = (
+            np.apply_along_axis(choose, dim, x, *args)
+            if x.size
+            else np.zeros(np.sum(x, axis=dim).shape, int)
+        )
         return np.expand_dims(found, dim) if keepdim and x.ndim else found
 
     def values(x: Array, *args: Any, dim: int = -1, keepdim: bool = False) -> Array:
@@ -68,7 +72,9 @@ def of_all(choose: Callable[[Array], int]) -> Callable[..., Any]:
 
 
 def quantile_by(function: Callable[..., Any]) -> Callable[..., Any]:
-    def reference(x: Array, q: Any, dim: Any = None, keepdim: bool = False, interpolation: str = "linear") -> Any:
+    def reference(
+        x: Array, q: Any, dim: Any = None, keepdim: bool = False, interpolation: str = "linear"
+    ) -> Any:
         x = np.asarray(x)
         if not x.ndim:
             dim, keepdim = None, False
@@ -123,7 +129,13 @@ def shares(make: Make) -> Iterator[Sample]:
     for way in ("linear", "lower", "higher", "midpoint", "nearest"):
         # Where q is a tensor its gradient would be checked at jumps: a number has none.
         yield at(make.distinct(3, 6), 0.3, interpolation=way)
-        yield rough(make.distinct(3, 4, 5), points.astype(make.dtype.name), dim=1, keepdim=True, interpolation=way)
+        yield rough(
+            make.distinct(3, 4, 5),
+            points.astype(make.dtype.name),
+            dim=1,
+            keepdim=True,
+            interpolation=way,
+        )
     yield rough(make.distinct(3, 4, 2), points, dim=0)
     yield rough(make.distinct(3, 4, 2), points[:1], dim=-1)
     yield at(make.distinct(3, 4, 5), 0.7, dim=1)
@@ -168,7 +180,9 @@ def consecutive_part(number: int) -> Callable[..., Any]:
     def reference(x: Array, dim: int | None = None) -> Any:
         x = np.asarray(x)
         lines = np.moveaxis(x, dim, 0) if dim is not None else x.reshape(-1)
-        new = np.array([i == 0 or bool((lines[i] != lines[i - 1]).any()) for i in range(len(lines))], bool)
+        new = np.array(
+            [i == 0 or bool((lines[i] != lines[i - 1]).any()) for i in range(len(lines))], bool
+        )
         if number == 0:
             return np.moveaxis(lines[new], 0, dim) if dim is not None else lines[new]
         if number == 1:
@@ -209,7 +223,9 @@ for name, parts in (("unique", unique_part), ("unique_consecutive", consecutive_
 # ---- places and counts ----
 
 
-def searched(line: Array, x: Any, right: bool = False, side: str | None = None, out_int32: bool = False) -> Array:
+def searched(
+    line: Array, x: Any, right: bool = False, side: str | None = None, out_int32: bool = False
+) -> Array:
     right = right or side == "right"
     rows = np.broadcast_to(line, (*np.shape(x)[:-1], line.shape[-1])) if np.ndim(x) else line
     out = np.zeros(np.shape(x), np.int64)
@@ -272,7 +288,9 @@ def spans(make: Make) -> Iterator[Sample]:
     yield rough(np.full(3, 1.5), 3)
 
 
-def histogram(x: Array, bins: Any, range: Any = None, weight: Any = None, density: bool = False) -> Any:
+def histogram(
+    x: Array, bins: Any, range: Any = None, weight: Any = None, density: bool = False
+) -> Any:
     return np.histogram(x, bins, range, density, weight)
 
 
@@ -282,7 +300,9 @@ def points(make: Make) -> Iterator[Sample]:
     yield rough(make(30, 2), [np.array([-1.0, 0, 2]), np.array([0.0, 1.5])], weight=make(30))
 
 
-def histogramdd(x: Array, bins: Any, range: Any = None, weight: Any = None, density: bool = False) -> Any:
+def histogramdd(
+    x: Array, bins: Any, range: Any = None, weight: Any = None, density: bool = False
+) -> Any:
     ends = None if range is None else list(zip(range[::2], range[1::2], strict=True))
     hist, edges = np.histogramdd(x.reshape(-1, x.shape[-1]), bins, ends, density, weight)
     return (hist, *edges)
@@ -299,7 +319,16 @@ def orders(make: Make) -> Iterator[Sample]:
 
 
 ROWS += [
-    Row("searchsorted", searched, wanted, NUMBER, EXACT, always(int64), differentiable=False, small=MIXED),
+    Row(
+        "searchsorted",
+        searched,
+        wanted,
+        NUMBER,
+        EXACT,
+        always(int64),
+        differentiable=False,
+        small=MIXED,
+    ),
     Row(
         "bucketize",
         lambda x, line, **named: searched(line, x, **named),
@@ -310,10 +339,34 @@ ROWS += [
         differentiable=False,
         small=MIXED,
     ),
-    Row("bincount", bins, lambda make: iter([*binned(make)][:1]), (int64,), EXACT, differentiable=False),
-    Row("bincount", bins, lambda make: iter([*binned(make)][1:]), FLOATS, SUMMED, differentiable=False, variant="sums"),
+    Row(
+        "bincount",
+        bins,
+        lambda make: iter([*binned(make)][:1]),
+        (int64,),
+        EXACT,
+        differentiable=False,
+    ),
+    Row(
+        "bincount",
+        bins,
+        lambda make: iter([*binned(make)][1:]),
+        FLOATS,
+        SUMMED,
+        differentiable=False,
+        variant="sums",
+    ),
     Row("histc", heap, heaps, FLOATS, EXACT, differentiable=False),
     Row("histogram", histogram, spans, FLOATS, SUMMED, differentiable=False),
     Row("histogramdd", histogramdd, points, FLOATS, SUMMED, differentiable=False, call=spread),
-    Row("randperm", None, orders, (int32, int64), EXACT, random=True, makes=True, differentiable=False),
+    Row(
+        "randperm",
+        None,
+        orders,
+        (int32, int64),
+        EXACT,
+        random=True,
+        makes=True,
+        differentiable=False,
+    ),
 ]

@@ -47,7 +47,14 @@ def steps(count: int, pair: bool = False, low: float = -1):
         def state(*shape: int):
             return [draw(*shape), draw(*shape)] if pair else draw(*shape)
 
-        yield at(draw(2, 3), state(2, 4), draw(4 * count, 3), draw(4 * count, 4), draw(4 * count), draw(4 * count))
+        yield at(
+            draw(2, 3),
+            state(2, 4),
+            draw(4 * count, 3),
+            draw(4 * count, 4),
+            draw(4 * count),
+            draw(4 * count),
+        )
         yield at(draw(3), state(2), draw(2 * count, 3), draw(2 * count, 2))
 
     return samples

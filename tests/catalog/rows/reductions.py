@@ -33,7 +33,9 @@ def reduction(function: Callable[..., Any]) -> Callable[..., Any]:
 
     def reference(x, dim=None, keepdim=False, **named):
         axis = tuple(dim) if isinstance(dim, (tuple, list)) else dim
-        return function(x, axis=None if axis == () or not x.ndim else axis, keepdims=keepdim, **named)
+        return function(
+            x, axis=None if axis == () or not x.ndim else axis, keepdims=keepdim, **named
+        )
 
     return reference
 
@@ -130,7 +132,11 @@ def logsumexp(x, dim, keepdim=False):
     x = np.asarray(x, np.float64)
     axis = tuple(dim) if isinstance(dim, (tuple, list)) else dim
     with np.errstate(all="ignore"):
-        return np.logaddexp.reduce(x, axis, keepdims=keepdim) if isinstance(axis, int) else np.log(np.exp(x).sum(axis))
+        return (
+            np.logaddexp.reduce(x, axis, keepdims=keepdim)
+            if isinstance(axis, int)
+            else np.log(np.exp(x).sum(axis))
+        )
 
 
 def told(dtype: DType) -> DType:
@@ -144,8 +150,24 @@ ROWS = [
     Row("prod", reduction(np.prod), products, ALL, COMPOSED, as_int64),
     Row("amax", reduction(np.max), extremes, NUMBER, EXACT),
     Row("amin", reduction(np.min), extremes, NUMBER, EXACT),
-    Row("argmax", first_position(np.argmax), positions, NUMBER, EXACT, always(int64), differentiable=False),
-    Row("argmin", first_position(np.argmin), positions, NUMBER, EXACT, always(int64), differentiable=False),
+    Row(
+        "argmax",
+        first_position(np.argmax),
+        positions,
+        NUMBER,
+        EXACT,
+        always(int64),
+        differentiable=False,
+    ),
+    Row(
+        "argmin",
+        first_position(np.argmin),
+        positions,
+        NUMBER,
+        EXACT,
+        always(int64),
+        differentiable=False,
+    ),
     Row("any", reduction(np.any), truths, ALL, EXACT, told, differentiable=False),
     Row("all", reduction(np.all), truths, ALL, EXACT, told, differentiable=False),
     Row("var", variance, variances, FLOAT, SUMMED),

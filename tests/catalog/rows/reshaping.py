@@ -41,7 +41,9 @@ def repeat_interleave(x, repeats, dim=None, output_size=None):
 
 def unfold(x, dim, size, step):
     windows = np.lib.stride_tricks.sliding_window_view(x, size, dim)
-    return windows[tuple(slice(None, None, step) if i == dim % x.ndim else slice(None) for i in range(x.ndim))]
+    return windows[
+        tuple(slice(None, None, step) if i == dim % x.ndim else slice(None) for i in range(x.ndim))
+    ]
 
 
 def as_strided(x, size, stride, storage_offset=0):
@@ -65,7 +67,9 @@ def scattered(reference: Callable[..., Array]) -> Callable[..., Array]:
 
 
 def sliced(x, dim=0, start=None, end=None, step=1):
-    return x[tuple(slice(start, end, step) if i == dim % x.ndim else slice(None) for i in range(x.ndim))]
+    return x[
+        tuple(slice(start, end, step) if i == dim % x.ndim else slice(None) for i in range(x.ndim))
+    ]
 
 
 def tensor_split(x, parts, dim=0):
@@ -111,7 +115,9 @@ def to_3d(x):
 # ---- samples ----
 
 
-def several(*shapes: tuple[int, ...], more: dict[str, Any] | None = None) -> Callable[[Make], Iterator[Sample]]:
+def several(
+    *shapes: tuple[int, ...], more: dict[str, Any] | None = None
+) -> Callable[[Make], Iterator[Sample]]:
     """One sample: several tensors, each an argument."""
     return lambda make: iter([at(*(make(*shape) for shape in shapes), **(more or {})), at(make(4))])
 
@@ -127,7 +133,9 @@ def pairs(*shapes: tuple[tuple[int, ...], tuple[int, ...]]) -> Callable[[Make], 
 
 def replacing(*calls: tuple[Any, ...]) -> Callable[[Make], Iterator[Sample]]:
     """Samples are (shape, shape of the source, arguments)."""
-    return lambda make: iter([at(make(*shape), make(*given), *args) for shape, given, *args in calls])
+    return lambda make: iter(
+        [at(make(*shape), make(*given), *args) for shape, given, *args in calls]
+    )
 
 
 def grids(make: Make) -> Iterator[Sample]:
@@ -154,10 +162,14 @@ def corner(name: str, lower: bool) -> Row:
         return np.stack(np.nonzero(kept))
 
     calls = (at(3, 4), at(4, 3, 1), at(5, 5, -2), at(0, 3), at(40, 20, 3))
-    return Row(name, reference, lambda make: iter(calls), INTEGER, EXACT, differentiable=False, makes=True)
+    return Row(
+        name, reference, lambda make: iter(calls), INTEGER, EXACT, differentiable=False, makes=True
+    )
 
 
-def viewed(name: str, reference: Callable[..., Any], samples: Callable[[Make], Iterator[Sample]]) -> Row:
+def viewed(
+    name: str, reference: Callable[..., Any], samples: Callable[[Make], Iterator[Sample]]
+) -> Row:
     return Row(name, reference, samples, ALL, EXACT)
 
 
@@ -169,7 +181,11 @@ MOVES = (case((2, 3, 4), 0, 2), case((2, 3, 4), (0, 1), (-1, 0)), case((3,), 0, 
 SWAPS = (case((3, 4), 0, 1), case((2, 3, 4), -1, 0))
 MATRICES = (case((3, 4)), case((5,)), case(()))
 DIAGONALS = (case((3, 4)), case((4, 3), 1), case((2, 3, 4), -1, 0, 2), case((3, 3), 5))
-STRIDED = (case((3, 4), (2, 3), (4, 1), 1), case((12,), (3, 4), (2, 1)), case((5, 5), (2, 2), (1, 2)))
+STRIDED = (
+    case((3, 4), (2, 3), (4, 1), 1),
+    case((12,), (3, 4), (2, 1)),
+    case((5, 5), (2, 2), (1, 2)),
+)
 WINDOWS = (case((7,), 0, 3, 1), case((3, 8), 1, 2, 3), case((4, 3), 0, 4, 1))
 
 ROWS = [
@@ -179,7 +195,13 @@ ROWS = [
     view("swapdims", np.swapaxes, *SWAPS),
     view("t", np.transpose, *MATRICES),
     view("adjoint", lambda x: np.swapaxes(x, -1, -2), case((3, 4)), case((2, 3, 4))),
-    view("unbind", lambda x, dim=0: tuple(np.moveaxis(x, dim, 0)), case((3, 4)), case((3, 4), -1), case((2,))),
+    view(
+        "unbind",
+        lambda x, dim=0: tuple(np.moveaxis(x, dim, 0)),
+        case((3, 4)),
+        case((3, 4), -1),
+        case((2,)),
+    ),
     Row(
         "unflatten",
         lambda x, dim, sizes: x.reshape((*x.shape[:dim], *sizes, *x.shape[dim + 1 :])),
@@ -190,19 +212,54 @@ ROWS = [
     ),
     view("ravel", np.ravel, case((3, 4)), case(()), case((0, 2))),
     viewed("reshape_as", lambda x, y: x.reshape(y.shape), pairs(((3, 4), (2, 6)), ((4,), (2, 2)))),
-    Row("view_as", lambda x, y: x.reshape(y.shape), pairs(((3, 4), (2, 6)), ((4,), (2, 2))), ALL, EXACT, layouts=False),
-    viewed("expand_as", lambda x, y: np.broadcast_to(x, y.shape), pairs(((3, 1), (3, 4)), ((), (2,)))),
+    Row(
+        "view_as",
+        lambda x, y: x.reshape(y.shape),
+        pairs(((3, 4), (2, 6)), ((4,), (2, 2))),
+        ALL,
+        EXACT,
+        layouts=False,
+    ),
+    viewed(
+        "expand_as", lambda x, y: np.broadcast_to(x, y.shape), pairs(((3, 1), (3, 4)), ((), (2,)))
+    ),
     view("broadcast_to", np.broadcast_to, case((3, 1), (3, 4)), case((4,), (2, 3, 4))),
     viewed("broadcast_tensors", lambda *xs: tuple(np.broadcast_arrays(*xs)), several((3, 1), (4,))),
     view("atleast_1d", np.atleast_1d, case(()), case((3,)), case((2, 3))),
     view("atleast_2d", np.atleast_2d, case(()), case((3,)), case((2, 3))),
     view("atleast_3d", to_3d, case((2, 3)), case((3,)), case(()), case((2, 3, 2))),
     view("diagonal", diagonal, *DIAGONALS),
-    view("diag_embed", diag_embed, case((3,)), case((2, 3), 1), case((2, 3), -2), case((2, 3), 0, 0, 2)),
-    view("diag", lambda x, diagonal=0: np.diag(x, diagonal), case((3,)), case((3, 4), 1), case((4,), -2)),
+    view(
+        "diag_embed",
+        diag_embed,
+        case((3,)),
+        case((2, 3), 1),
+        case((2, 3), -2),
+        case((2, 3), 0, 0, 2),
+    ),
+    view(
+        "diag",
+        lambda x, diagonal=0: np.diag(x, diagonal),
+        case((3,)),
+        case((3, 4), 1),
+        case((4,), -2),
+    ),
     view("diagflat", lambda x, offset=0: np.diagflat(x, offset), case((3,)), case((2, 2), 1)),
-    Row("trace", np.trace, lambda make: iter([at(make(3, 4)), at(make(5, 5))]), NUMBER, SUMMED, as_int64),
-    view("flip", lambda x, *d: np.flip(x, listed(d)), case((3, 4), 0), case((3, 4), (0, -1)), case((0, 2), 0)),
+    Row(
+        "trace",
+        np.trace,
+        lambda make: iter([at(make(3, 4)), at(make(5, 5))]),
+        NUMBER,
+        SUMMED,
+        as_int64,
+    ),
+    view(
+        "flip",
+        lambda x, *d: np.flip(x, listed(d)),
+        case((3, 4), 0),
+        case((3, 4), (0, -1)),
+        case((0, 2), 0),
+    ),
     view("fliplr", np.fliplr, case((3, 4)), case((2, 3, 2))),
     view("flipud", np.flipud, case((3, 4)), case((5,))),
     view(
@@ -213,8 +270,17 @@ ROWS = [
         case((3, 4), -1, (1, 0)),
         case((3, 4), 4),
     ),
-    view("roll", rolled, case((3, 4), 5), case((3, 4), (1, -2), (0, 1)), case((7,), 2, 0), case((3, 4), 3, 0)),
-    view("repeat", repeat, case((3, 4), 2, 1), case((4,), 2, 3), case((3, 4), 1, 1), case((2,), (0,))),
+    view(
+        "roll",
+        rolled,
+        case((3, 4), 5),
+        case((3, 4), (1, -2), (0, 1)),
+        case((7,), 2, 0),
+        case((3, 4), 3, 0),
+    ),
+    view(
+        "repeat", repeat, case((3, 4), 2, 1), case((4,), 2, 3), case((3, 4), 1, 1), case((2,), (0,))
+    ),
     view("tile", repeat, case((3, 4), 2), case((4,), (2, 3)), case((2, 3, 2), 2, 1)),
     Row("repeat_interleave", repeat_interleave, interleaved, ALL, EXACT),
     view("unfold", unfold, *WINDOWS),
@@ -233,7 +299,9 @@ ROWS = [
         replacing(((3, 4), (4,), 0, 1), ((3, 4), (3,), -1, -2)),
     ),
     viewed(
-        "slice_scatter", scattered(sliced), replacing(((5, 4), (2, 4), 0, 1, 3), ((3, 6), (3, 3), 1, None, None, 2))
+        "slice_scatter",
+        scattered(sliced),
+        replacing(((5, 4), (2, 4), 0, 1, 3), ((3, 6), (3, 3), 1, None, None, 2)),
     ),
     viewed(
         "as_strided_scatter",
@@ -241,9 +309,16 @@ ROWS = [
         replacing(((3, 4), (2, 3), (2, 3), (4, 1), 1), ((12,), (3,), (3,), (2,), 0)),
     ),
     view("tensor_split", tensor_split, case((7, 2), 3), case((3, 6), (1, 4), 1), case((3,), 5)),
-    view("hsplit", lambda x, n: tuple(np.split(x, n, 1 if x.ndim > 1 else 0)), case((3, 4), 2), case((6,), (2, 3))),
+    view(
+        "hsplit",
+        lambda x, n: tuple(np.split(x, n, 1 if x.ndim > 1 else 0)),
+        case((3, 4), 2),
+        case((6,), (2, 3)),
+    ),
     view("vsplit", lambda x, n: tuple(np.split(x, n, 0)), case((4, 3), 2), case((6, 1), (2, 3))),
-    view("dsplit", lambda x, n: tuple(np.split(x, n, 2)), case((2, 3, 4), 2), case((1, 2, 6), (2, 3))),
+    view(
+        "dsplit", lambda x, n: tuple(np.split(x, n, 2)), case((2, 3, 4), 2), case((1, 2, 6), (2, 3))
+    ),
     view("split_with_sizes", split_sizes, case((7, 2), (3, 4)), case((3, 6), [1, 2, 3], 1)),
     view("unsafe_split", unsafe_split, case((7, 2), 3), case((3, 6), 4, 1)),
     view("unsafe_chunk", unsafe_chunk, case((7, 2), 3), case((3, 6), 2, 1)),
@@ -259,9 +334,19 @@ ROWS = [
     viewed("concat", np.concatenate, lists(((3, 2), (1, 2)), ((3,), (4,)))),
     viewed("concatenate", np.concatenate, lists(((3, 2), (1, 2)), ((3,), (4,)))),
     viewed("block_diag", block_diag, several((2, 3), (1, 2), (3,), ())),
-    viewed("meshgrid", lambda *xs, indexing="ij": tuple(np.meshgrid(*xs, indexing=indexing)), grids),
+    viewed(
+        "meshgrid", lambda *xs, indexing="ij": tuple(np.meshgrid(*xs, indexing=indexing)), grids
+    ),
     viewed("cartesian_prod", crossed, several((2,), (3,), (4,))),
-    view("combinations", combinations, case((4,)), case((4,), 3), case((3,), 2, True), case((5,), 1), case((2,), 3)),
+    view(
+        "combinations",
+        combinations,
+        case((4,)),
+        case((4,), 3),
+        case((3,), 2, True),
+        case((5,), 1),
+        case((2,), 3),
+    ),
     corner("tril_indices", True),
     corner("triu_indices", False),
     Row(
@@ -285,7 +370,13 @@ ROWS = [
     view("squeeze_copy", squeezed, case((1, 3, 1)), case((1, 3, 1), 0), case((3, 4), 0)),
     view("t_copy", np.transpose, *MATRICES),
     view("transpose_copy", np.swapaxes, *SWAPS),
-    view("unbind_copy", lambda x, dim=0: tuple(np.moveaxis(x, dim, 0)), case((3, 4)), case((3, 4), -1), case((2,))),
+    view(
+        "unbind_copy",
+        lambda x, dim=0: tuple(np.moveaxis(x, dim, 0)),
+        case((3, 4)),
+        case((3, 4), -1),
+        case((2,)),
+    ),
     view("unfold_copy", unfold, *WINDOWS),
     view("unsqueeze_copy", np.expand_dims, case((3, 4), 0), case((3, 4), -1)),
     Row(

@@ -9,7 +9,20 @@ import numpy as np
 
 import rushlight
 from rushlight.core.dtypes import bool_, int64
-from tests.catalog.row import ALL, COMPOSED, EXACT, FLOAT, NUMBER, SUMMED, Array, Make, Row, Sample, always, at
+from tests.catalog.row import (
+    ALL,
+    COMPOSED,
+    EXACT,
+    FLOAT,
+    NUMBER,
+    SUMMED,
+    Array,
+    Make,
+    Row,
+    Sample,
+    always,
+    at,
+)
 from tests.catalog.rows.reshaping import ROWS as RESHAPING
 
 # ---- references ----
@@ -58,10 +71,22 @@ def segment_reduce(x, reduce, lengths=None, offsets=None, axis=0, initial=None, 
     if axis:
         rows = zip(x, lengths if offsets is None else offsets, strict=True)
         name = "lengths" if offsets is None else "offsets"
-        return np.stack([segment_reduce(part, reduce, **{name: row}, initial=initial) for part, row in rows])
+        return np.stack(
+            [segment_reduce(part, reduce, **{name: row}, initial=initial) for part, row in rows]
+        )
     edges = np.concatenate([[0], np.cumsum(lengths)]) if offsets is None else offsets
-    nothing = {"sum": 0, "mean": 0, "prod": 1, "max": -np.inf, "min": np.inf}[reduce] if initial is None else initial
-    folds = {"sum": np.add, "mean": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum}
+    nothing = (
+        {"sum": 0, "mean": 0, "prod": 1, "max": -np.inf, "min": np.inf}[reduce]
+        if initial is None
+        else initial
+    )
+    folds = {
+        "sum": np.add,
+        "mean": np.add,
+        "prod": np.multiply,
+        "max": np.maximum,
+        "min": np.minimum,
+    }
     out = []
     for first, last in itertools.pairwise(edges):
         made = folds[reduce].reduce(x[first:last], 0, initial=nothing)
@@ -77,7 +102,11 @@ def segments(make: Make) -> Iterator[Sample]:
     for reduce in ("sum", "mean", "prod"):
         yield at(make(7, 3), reduce, lengths=lengths, initial=1.5)
     for reduce, initial in (("max", -50.0), ("min", 50.0), ("max", 0.03125), ("min", 0.03125)):
-        yield Sample((make.distinct(7, 3), reduce), {"lengths": lengths, "initial": initial}, abs(initial) > 1)
+        yield Sample(
+            (make.distinct(7, 3), reduce),
+            {"lengths": lengths, "initial": initial},
+            abs(initial) > 1,
+        )
     yield at(make(2, 5), "sum", lengths=np.array([[1, 4], [5, 0]]), axis=1)
     yield at(make.distinct(6), "max", offsets=np.array([1, 3, 5]), unsafe=True)
     yield at(make(3, 4, 2), "prod", offsets=np.array([[0, 1, 4], [0, 4, 4], [0, 2, 4]]), axis=-2)
@@ -128,7 +157,9 @@ def index_put(x, *rest, accumulate=False):
 def take_along_dim(x, index, dim=None):
     if dim is None:
         return x.ravel()[index.ravel()]
-    shape = list(np.broadcast_shapes(*((*a.shape[:dim], 1, *a.shape[dim:][1:]) for a in (x, index))))
+    shape = list(
+        np.broadcast_shapes(*((*a.shape[:dim], 1, *a.shape[dim:][1:]) for a in (x, index)))
+    )
     wide = [np.broadcast_to(a, [*shape[:dim], a.shape[dim], *shape[dim + 1 :]]) for a in (x, index)]
     return np.take_along_axis(*wide, dim)
 
@@ -179,7 +210,13 @@ def reduced(make: Make) -> Iterator[Sample]:
             x, src = make.distinct(3, 4), make.distinct(4, 6)
             src = src + 0.0625 if make.floats else src
             yield at(x, 0, make.index(4, 4, limit=3), src, reduce, include_self=include)
-        yield at(make.distinct(7), 0, make.index(3, limit=7), make.distinct(9)[:3] + far(make, 50), reduce)
+        yield at(
+            make.distinct(7),
+            0,
+            make.index(3, limit=7),
+            make.distinct(9)[:3] + far(make, 50),
+            reduce,
+        )
 
 
 def slices(make: Make) -> Iterator[Sample]:
@@ -298,7 +335,14 @@ ROWS = [
     Row("index_add", index_add, added, ALL, SUMMED),
     Row("index_copy", index_copy, slices, ALL, EXACT),
     Row("index_fill", index_fill, fills, ALL, EXACT),
-    Row("index_reduce", index_reduce, slice_reductions, (*FLOAT[-2:], int64), COMPOSED, layouts=False),
+    Row(
+        "index_reduce",
+        index_reduce,
+        slice_reductions,
+        (*FLOAT[-2:], int64),
+        COMPOSED,
+        layouts=False,
+    ),
     Row("index_put", index_put, placed, ALL, SUMMED, call=call_put),
     Row("take", lambda x, i: x.ravel()[i], taken, ALL, EXACT),
     Row("put", put, puts, ALL, COMPOSED),
@@ -309,6 +353,24 @@ ROWS = [
     Row("argwhere", np.argwhere, sparse, ALL, EXACT, always(int64), differentiable=False),
     Row("nonzero_static", nonzero_static, fixed, ALL, EXACT, always(int64), differentiable=False),
     Row("isin", is_in, members, NUMBER, EXACT, always(bool_), differentiable=False),
-    Row("equal", np.array_equal, shaped, ALL, EXACT, always(bool_), differentiable=False, call=answer),
-    Row("allclose", np.allclose, compared, FLOAT, EXACT, always(bool_), differentiable=False, call=answer),
+    Row(
+        "equal",
+        np.array_equal,
+        shaped,
+        ALL,
+        EXACT,
+        always(bool_),
+        differentiable=False,
+        call=answer,
+    ),
+    Row(
+        "allclose",
+        np.allclose,
+        compared,
+        FLOAT,
+        EXACT,
+        always(bool_),
+        differentiable=False,
+        call=answer,
+    ),
 ]

@@ -8,11 +8,25 @@ from typing import Any
 
 import numpy as np
 
-from tests.catalog.row import ALL, EXACT, FLOAT, NUMBER, ROUNDED, Make, Row, Sample, at, bool_, int64
+from tests.catalog.row import (
+    ALL,
+    EXACT,
+    FLOAT,
+    NUMBER,
+    ROUNDED,
+    Make,
+    Row,
+    Sample,
+    at,
+    bool_,
+    int64,
+)
 
 
 def view(
-    name: str, reference: Callable[..., Any], *calls: tuple[tuple[int, ...], tuple[Any, ...], dict[str, Any]]
+    name: str,
+    reference: Callable[..., Any],
+    *calls: tuple[tuple[int, ...], tuple[Any, ...], dict[str, Any]],
 ) -> Row:
     """Samples are (shape, arguments, keywords)."""
 
@@ -23,7 +37,9 @@ def view(
     return Row(name, reference, samples, ALL, EXACT)
 
 
-def case(shape: tuple[int, ...], *args: Any, **named: Any) -> tuple[tuple[int, ...], tuple[Any, ...], dict[str, Any]]:
+def case(
+    shape: tuple[int, ...], *args: Any, **named: Any
+) -> tuple[tuple[int, ...], tuple[Any, ...], dict[str, Any]]:
     return shape, args, named
 
 
@@ -47,7 +63,11 @@ def narrow(x, dim, start, length):
 
 
 def squeeze(x, dim=None):
-    dims = range(x.ndim) if dim is None else [d % x.ndim for d in ([dim] if isinstance(dim, int) else dim)]
+    dims = (
+        range(x.ndim)
+        if dim is None
+        else [d % x.ndim for d in ([dim] if isinstance(dim, int) else dim)]
+    )
     return np.reshape(x, [n for i, n in enumerate(x.shape) if i not in dims or n != 1])
 
 
@@ -87,7 +107,9 @@ def stacked(make: Make) -> Iterator[Sample]:
 
 
 def creation(name: str, reference: Callable[..., Any], *calls: Sample, dtypes=ALL) -> Row:
-    return Row(name, reference, lambda make: iter(calls), dtypes, ROUNDED, differentiable=False, makes=True)
+    return Row(
+        name, reference, lambda make: iter(calls), dtypes, ROUNDED, differentiable=False, makes=True
+    )
 
 
 def sized(size: tuple[Any, ...]) -> tuple[int, ...]:
@@ -112,7 +134,9 @@ SIZES = (at(3, 4), at((2, 5)), at(()), at(0, 3), at(1037))
 
 def random(name: str, dtypes=FLOAT, makes: bool = True) -> Row:
     """Tested for distribution, seeds and equality across devices in test_catalog.py, not against NumPy."""
-    return Row(name, None, lambda make: iter(()), dtypes, differentiable=False, random=True, makes=makes)
+    return Row(
+        name, None, lambda make: iter(()), dtypes, differentiable=False, random=True, makes=makes
+    )
 
 
 ROWS = [
@@ -127,19 +151,65 @@ ROWS = [
         case((6,), (2, -1)),
     ),
     # Strided tensors cannot be viewed in another shape; that this is an error is in test_error_messages.py.
-    Row("view", to_shape, lambda make: iter([at(make(3, 4), 2, 6), at(make(6), -1, 2)]), ALL, EXACT, layouts=False),
+    Row(
+        "view",
+        to_shape,
+        lambda make: iter([at(make(3, 4), 2, 6), at(make(6), -1, 2)]),
+        ALL,
+        EXACT,
+        layouts=False,
+    ),
     view("permute", permute, case((2, 3, 4), 2, 0, 1), case((2, 3), (1, 0)), case((0, 3), 1, 0)),
     view("transpose", np.swapaxes, case((3, 4), 0, 1), case((2, 3, 4), -1, 0), case((0, 2), 0, 1)),
     view(
-        "expand", expand, case((3, 1), 3, 4), case((1, 4), (2, 3, 4)), case((), 3), case((3, 1), -1, 5), case((1,), 0)
+        "expand",
+        expand,
+        case((3, 1), 3, 4),
+        case((1, 4), (2, 3, 4)),
+        case((), 3),
+        case((3, 1), -1, 5),
+        case((1,), 0),
     ),
-    view("narrow", narrow, case((5, 4), 0, 1, 3), case((3, 7), 1, -4, 2), case((3, 4), -1, 0, 4), case((3,), 0, 1, 0)),
-    view("select", lambda x, dim, i: np.take(x, i, dim), case((3, 4), 0, 1), case((3, 4), 1, -1), case((5,), 0, 2)),
-    view("unsqueeze", np.expand_dims, case((3, 4), 0), case((3, 4), -1), case((), 0), case((0, 2), 1)),
-    view("squeeze", squeeze, case((1, 3, 1)), case((1, 3, 1), 0), case((1, 3, 1), (0, 2)), case((3, 4), 0), case((1,))),
-    view("flatten", flatten, case((2, 3, 4)), case((2, 3, 4), 1), case((2, 3, 4), 0, 1), case(()), case((0, 3))),
+    view(
+        "narrow",
+        narrow,
+        case((5, 4), 0, 1, 3),
+        case((3, 7), 1, -4, 2),
+        case((3, 4), -1, 0, 4),
+        case((3,), 0, 1, 0),
+    ),
+    view(
+        "select",
+        lambda x, dim, i: np.take(x, i, dim),
+        case((3, 4), 0, 1),
+        case((3, 4), 1, -1),
+        case((5,), 0, 2),
+    ),
+    view(
+        "unsqueeze", np.expand_dims, case((3, 4), 0), case((3, 4), -1), case((), 0), case((0, 2), 1)
+    ),
+    view(
+        "squeeze",
+        squeeze,
+        case((1, 3, 1)),
+        case((1, 3, 1), 0),
+        case((1, 3, 1), (0, 2)),
+        case((3, 4), 0),
+        case((1,)),
+    ),
+    view(
+        "flatten",
+        flatten,
+        case((2, 3, 4)),
+        case((2, 3, 4), 1),
+        case((2, 3, 4), 0, 1),
+        case(()),
+        case((0, 3)),
+    ),
     view("contiguous", np.copy, case((3, 4)), case(()), case((0, 3))),
-    view("split", split, case((7, 2), 3), case((3, 6), [1, 2, 3], 1), case((4,), 4), case((3, 0), 1)),
+    view(
+        "split", split, case((7, 2), 3), case((3, 6), [1, 2, 3], 1), case((4,), 4), case((3, 0), 1)
+    ),
     view("chunk", chunk, case((7, 2), 3), case((2, 6), 4, 1), case((3,), 5)),
     Row("cat", lambda xs, dim=0: np.concatenate(xs, dim), joined, ALL, EXACT),
     Row("stack", lambda xs, dim=0: np.stack(xs, dim), stacked, ALL, EXACT),
@@ -147,7 +217,17 @@ ROWS = [
     creation("ones", lambda *size: np.ones(sized(size)), *SIZES),
     creation("empty", None, *SIZES),
     Row("full", np.full, filled, ALL, EXACT, differentiable=False, makes=True),
-    creation("arange", np.arange, at(7), at(2, 9), at(1, 12, 3), at(9, 1, -2), at(0), at(200), dtypes=NUMBER),
+    creation(
+        "arange",
+        np.arange,
+        at(7),
+        at(2, 9),
+        at(1, 12, 3),
+        at(9, 1, -2),
+        at(0),
+        at(200),
+        dtypes=NUMBER,
+    ),
     creation("eye", lambda n, m=None: np.eye(n, m), at(3), at(3, 5), at(5, 2), at(0), at(40)),
     Row("zeros_like", np.zeros_like, like, ALL, EXACT, differentiable=False),
     Row("ones_like", np.ones_like, like, ALL, EXACT, differentiable=False),

@@ -16,7 +16,11 @@ def lifted(function: Callable[..., Any]) -> Callable[..., Any]:
 
     def reference(x: Any, *args: Any, **named: Any) -> Any:
         x = np.asarray(x)
-        return function(x, *args, **named) if x.ndim else np.squeeze(function(x.reshape(1), *args, **named))
+        return (
+            function(x, *args, **named)
+            if x.ndim
+            else np.squeeze(function(x.reshape(1), *args, **named))
+        )
 
     return reference
 
@@ -36,7 +40,9 @@ def sort(x: Array, dim: int = -1, descending: bool = False, stable: bool = False
     return np.take_along_axis(x, argsort(x, dim, descending), dim)
 
 
-def topk_places(x: Array, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Array:
+def topk_places(
+    x: Array, k: int, dim: int = -1, largest: bool = True, sorted: bool = True
+) -> Array:
     return np.take(argsort(x, dim, largest), np.arange(k), axis=dim)
 
 
@@ -84,9 +90,13 @@ def plain(make: Make) -> Iterator[Sample]:
     yield rough(make(0, 2))
 
 
-def pair(name: str, values: Callable[..., Any], places: Callable[..., Any], samples: Any) -> list[Row]:
+def pair(
+    name: str, values: Callable[..., Any], places: Callable[..., Any], samples: Any
+) -> list[Row]:
     """Rows of an op that gives values and indices."""
-    row = Row(name, lifted(values), samples, ALL, EXACT, call=lambda op, *a, **n: op(*a, **n).values)
+    row = Row(
+        name, lifted(values), samples, ALL, EXACT, call=lambda op, *a, **n: op(*a, **n).values
+    )
     indices = replace(
         row,
         reference=lifted(places),

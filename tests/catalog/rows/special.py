@@ -26,7 +26,9 @@ from tests.catalog.row import (
     unary,
 )
 
-GROWING = Tolerance("a recurrence or a power whose size multiplies the errors of its operands", 256, 16)
+GROWING = Tolerance(
+    "a recurrence or a power whose size multiplies the errors of its operands", 256, 16
+)
 
 
 def wide(function):
@@ -130,7 +132,8 @@ def incomplete(make: Make) -> Iterator[Sample]:
         yield at(make.random.integers(1, 12, a), make(*b, low=0.25, high=12))
         yield rough(make(*a, low=0.03125, high=40), make(*b, low=0.03125, high=40))
     yield rough(
-        np.array([0.0, 0.0, 1.0, np.inf, 1.0, -1.0, np.nan, 8.0]), np.array([1.0, np.inf, 0.0, 1, np.inf, 1, 1, -1])
+        np.array([0.0, 0.0, 1.0, np.inf, 1.0, -1.0, np.nan, 8.0]),
+        np.array([1.0, np.inf, 0.0, 1, np.inf, 1, 1, -1]),
     )
 
 

@@ -29,7 +29,9 @@ from tests.catalog.row import (
     rough,
 )
 
-ROOTED = Tolerance("a sum, then a root or a quotient of sums; in halves the mean and each square round", 64, 12)
+ROOTED = Tolerance(
+    "a sum, then a root or a quotient of sums; in halves the mean and each square round", 64, 12
+)
 
 
 def values_of(op: Any, *args: Any, **named: Any) -> Any:
@@ -90,7 +92,9 @@ def deviation(*args, **named):
 def with_mean(function: Callable[..., Any]) -> Callable[..., Any]:
     def reference(x, dim=None, unbiased=None, keepdim=False, correction=1):
         over = None if isinstance(dim, bool) else axes(dim)
-        return function(x, dim, unbiased, keepdim, correction), np.mean(x, axis=over, keepdims=keepdim)
+        return function(x, dim, unbiased, keepdim, correction), np.mean(
+            x, axis=over, keepdims=keepdim
+        )
 
     return reference
 
@@ -285,7 +289,14 @@ ROWS = [
     ),
     Row("norm", norm, norms, FLOAT, ROOTED),
     Row("cov", cov, tables, NUMBER, ROOTED, as_float),
-    Row("corrcoef", lambda x: np.corrcoef(np.asarray(x, np.float64)), variables, NUMBER, ROOTED, as_float),
+    Row(
+        "corrcoef",
+        lambda x: np.corrcoef(np.asarray(x, np.float64)),
+        variables,
+        NUMBER,
+        ROOTED,
+        as_float,
+    ),
     Row("diff", diff, neighbours, (bool_, *NUMBER), ROOTED),
     Row("dist", lambda x, y, p=2: norm(x - y, p), differences, FLOAT, ROOTED),
     Row("cdist", cdist, pairs_of_rows, FLOAT, ROOTED),

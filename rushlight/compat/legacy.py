@@ -1,0 +1,106 @@
+"""PyTorch's older spellings of types: rushlight.FloatTensor(2, 3), isinstance(x, rushlight.LongTensor)."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from rushlight.core import dtypes
+from rushlight.core.dtypes import DType
+from rushlight.core.errors import RushlightError
+from rushlight.core.shapes import Size
+from rushlight.ops.create import creation
+from rushlight.tensor import Tensor, tensor
+
+
+class _Kind(type):
+    """A class per element type, of which every tensor of the type on the host counts as an instance."""
+
+    dtype: DType
+
+    def __instancecheck__(cls, given: Any) -> bool:
+        return isinstance(given, Tensor) and given.dtype is cls.dtype
+
+    def __call__(cls, *args: Any, device: Any = None) -> Any:
+        """Memory of a shape (sizes), or a copy of data (a list, an array or a tensor of the type)."""
+        if device is not None and creation.device_name(device) != "cpu":
+            raise RushlightError(
+                f"{cls.__name__}: makes tensors on the cpu, got {device!r}; use tensor(..., device=)"
+            )
+        if len(args) == 1 and not isinstance(args[0], (int, Size)):
+            return tensor(args[0], dtype=cls.dtype)
+        return creation.empty(*(args or (0,)), dtype=cls.dtype)
+
+
+def _kind(dtype: DType) -> Any:
+    return _Kind(
+        f"{dtypes.WORDS[dtype]}Tensor", (), {"dtype": dtype, "__doc__": f"Tensors of {dtype.name}."}
+    )
+
+
+BoolTensor = _kind(dtypes.bool_)
+ByteTensor = _kind(dtypes.uint8)
+CharTensor = _kind(dtypes.int8)
+ShortTensor = _kind(dtypes.int16)
+IntTensor = _kind(dtypes.int32)
+LongTensor = _kind(dtypes.int64)
+HalfTensor = _kind(dtypes.float16)
+BFloat16Tensor = _kind(dtypes.bfloat16)
+FloatTensor = _kind(dtypes.float32)
+DoubleTensor = _kind(dtypes.float64)
+
+
+def set_default_tensor_type(t: Any) -> None:
+    """New tensors of floats have the type of a class above, or of its name ("torch.DoubleTensor")."""
+    dtypes.set_default(dtypes.by_word(t) if isinstance(t, str) else t.dtype)
+
+
+def range(start: float = 0, end: Any = None, step: float = 1, **named: Any) -> Tensor:
+    """Numbers from start to end, the end included where a step meets it; `arange` leaves it out."""
+    if end is None:
+        start, end = 0, start
+    if not all(math.isfinite(n) for n in (start, end, step)):
+        raise RushlightError(
+            f"range: start, end and step must be finite, got {start}, {end} and {step}"
+        )
+    if step == 0 or (end - start) * step < 0:
+        raise RushlightError(
+            f"range: from {start} to {end} no step of {step} leads; turn its sign or exchange the ends"
+        )
+    steps = (end - start) / step
+    if not steps < 1 << 62:
+        raise RushlightError(
+            f"range: from {start} to {end} by {step} are more elements than can be addressed"
+        )
+    count = math.floor(steps) + 1
+    places = creation.arange(count, dtype=dtypes.float64, device=named.get("device"))
+    named["dtype"] = named.get("dtype") or dtypes.get_default()
+    requires_grad = named.pop("requires_grad", False)
+    return (places * step + start).to(**named).requires_grad_(requires_grad)
+
+
+def _gone(name: str, instead: str) -> Any:
+    def function(*args: Any, **named: Any) -> Any:
+        raise RushlightError(f"{name}: PyTorch removed this function in 1.13; use {instead}")
+
+    function.__name__ = name
+    function.__doc__ = f"Removed, also from PyTorch: use {instead}."
+    return function
+
+
+eig = _gone("eig", "linalg.eig, which gives complex numbers")
+lstsq = _gone("lstsq", "linalg.lstsq, with its arguments exchanged")
+matrix_rank = _gone("matrix_rank", "linalg.matrix_rank")
+solve = _gone("solve", "linalg.solve, with its arguments exchanged")
+symeig = _gone("symeig", "linalg.eigh, or linalg.eigvalsh for the values alone")
+
+
+def int_mm(self: Tensor, mat2: Tensor, *, out: Any = None) -> Tensor:
+    """The product of two int8 matrices in int32: `_int_mm`, as code for quantised networks calls it."""
+    for given in (self, mat2):
+        if given.dtype is not dtypes.int8 or given.ndim != 2:
+            raise RushlightError(
+                f"_int_mm: takes two int8 matrices, got {self.spec!r} and {mat2.spec!r}"
+            )
+    made = self.to(dtypes.int32).matmul(mat2.to(dtypes.int32))
+    return made if out is None else out.resize_(made.shape).copy_(made)

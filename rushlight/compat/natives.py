@@ -1,0 +1,327 @@
+"""PyTorch's functions beneath `nn.functional`, which it has as names of the package: reductions by number, modes by number.
+
+Each is what `nn.functional` computes, under the arguments it has there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from rushlight.core.errors import RushlightError, ShapeError
+from rushlight.func.modules import functional_call
+from rushlight.nn import functional as F
+from rushlight.nn.rnn import GRU, LSTM, RNN
+from rushlight.ops.reduce.statistics import vector_norm
+from rushlight.ops.registry import REGISTRY
+from rushlight.random import fork_rng
+from rushlight.tensor import Tensor
+
+_REDUCTIONS = ("none", "mean", "sum")
+_SAMPLED = ("bilinear", "nearest", "bicubic")
+_BORDERS = ("zeros", "border", "reflection")
+
+
+def _chosen(op: str, names: Sequence[str], number: int) -> str:
+    if not 0 <= number < len(names):
+        raise RushlightError(
+            f"{op}: {number} is none of {', '.join(f'{i} ({n})' for i, n in enumerate(names))}"
+        )
+    return names[number]
+
+
+def embedding(
+    weight: Any,
+    indices: Any,
+    padding_idx: int = -1,
+    scale_grad_by_freq: bool = False,
+    sparse: bool = False,
+) -> Any:
+    """Rows of a table by their numbers; -1 pads nothing. The table comes first."""
+    pad = None if padding_idx == -1 else padding_idx
+    return F.embedding(indices, weight, pad, scale_grad_by_freq=scale_grad_by_freq, sparse=sparse)
+
+
+def _loss(name: str, *leading: str) -> Callable[..., Any]:
+    """A loss of nn.functional whose reduction is a number: 0 none, which PyTorch's take by default too, 1 mean, 2 sum."""
+
+    def loss(*args: Any, reduction: int = 0, **named: Any) -> Any:
+        if len(args) > len(leading):
+            *args, reduction = args  # type: ignore[assignment]
+        given = dict(zip(leading, args, strict=False))
+        return getattr(F, name)(**given, **named, reduction=_chosen(name, _REDUCTIONS, reduction))
+
+    loss.__name__ = loss.__qualname__ = name
+    loss.__doc__ = f"nn.functional.{name}({', '.join(leading)}), the reduction a number: 0 none, 1 mean, 2 sum."
+    return loss
+
+
+kl_div = _loss("kl_div", "input", "target")
+binary_cross_entropy_with_logits = _loss(
+    "binary_cross_entropy_with_logits", "input", "target", "weight", "pos_weight"
+)
+poisson_nll_loss = _loss("poisson_nll_loss", "input", "target", "log_input", "full", "eps")
+cosine_embedding_loss = _loss("cosine_embedding_loss", "input1", "input2", "target", "margin")
+hinge_embedding_loss = _loss("hinge_embedding_loss", "input", "target", "margin")
+margin_ranking_loss = _loss("margin_ranking_loss", "input1", "input2", "target", "margin")
+triplet_margin_loss = _loss(
+    "triplet_margin_loss", "anchor", "positive", "negative", "margin", "p", "eps", "swap"
+)
+
+
+def instance_norm(
+    input: Any,
+    weight: Any,
+    bias: Any,
+    running_mean: Any,
+    running_var: Any,
+    use_input_stats: bool,
+    momentum: float,
+    eps: float,
+    cudnn_enabled: bool,
+) -> Any:
+    """Each channel of each example with mean 0 and variance 1."""
+    return F.instance_norm(
+        input, running_mean, running_var, weight, bias, use_input_stats, momentum, eps
+    )
+
+
+def _in_place(function: Callable[..., Any], name: str) -> Callable[..., Any]:
+    def written(input: Any, p: float, train: bool) -> Any:
+        return input.copy_(function(input.clone(), p, train))
+
+    written.__name__ = written.__qualname__ = name
+    written.__doc__ = f"{name.removesuffix('_')}(input, p, train), written into the input."
+    return written
+
+
+dropout_ = _in_place(F.dropout, "dropout_")
+alpha_dropout_ = _in_place(F.alpha_dropout, "alpha_dropout_")
+feature_alpha_dropout_ = _in_place(F.feature_alpha_dropout, "feature_alpha_dropout_")
+feature_dropout_ = _in_place(REGISTRY["feature_dropout"].function, "feature_dropout_")
+
+
+def native_dropout(input: Any, p: float, train: bool | None) -> tuple[Any, Any]:
+    """dropout, and where it kept the input."""
+    if train is False or p == 0:
+        return input.clone(), REGISTRY["ones_like"].function(input).bool()
+    kept = F.dropout(REGISTRY["ones_like"].function(input.detach()), p, True)
+    return input * kept, kept.bool()
+
+
+def grid_sampler(
+    input: Any, grid: Any, interpolation_mode: int, padding_mode: int, align_corners: bool
+) -> Any:
+    """nn.functional.grid_sample, its modes numbers: 0 bilinear, 1 nearest, 2 bicubic; 0 zeros, 1 border, 2 reflection."""
+    op = "grid_sampler"
+    mode, border = _chosen(op, _SAMPLED, interpolation_mode), _chosen(op, _BORDERS, padding_mode)
+    return F.grid_sample(input, grid, mode, border, align_corners)
+
+
+def affine_grid_generator(theta: Any, size: Sequence[int], align_corners: bool) -> Any:
+    """nn.functional.affine_grid."""
+    return F.affine_grid(theta, list(size), align_corners)
+
+
+def convolution(
+    input: Any,
+    weight: Any,
+    bias: Any,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    transposed: bool,
+    output_padding: Sequence[int],
+    groups: int,
+) -> Any:
+    """A convolution, or its transpose, over as many dimensions as the weight has after its first two."""
+    dims = weight.dim() - 2
+    if dims not in (1, 2, 3):
+        raise ShapeError(
+            f"convolution: a weight has 1 to 3 dimensions after its first two, got {weight.spec!r}"
+        )
+
+    def each(values: Sequence[int]) -> tuple[int, ...]:
+        return tuple(values) * dims if len(values) == 1 else tuple(values)
+
+    if transposed:
+        run = getattr(F, f"conv_transpose{dims}d")
+        return run(
+            input,
+            weight,
+            bias,
+            each(stride),
+            each(padding),
+            each(output_padding),
+            groups,
+            each(dilation),
+        )
+    return getattr(F, f"conv{dims}d")(
+        input, weight, bias, each(stride), each(padding), each(dilation), groups
+    )
+
+
+def conv_tbc(input: Any, weight: Any, bias: Any, pad: int = 0) -> Any:
+    """A convolution of (time, batch, channels) with a weight of (time, channels in, channels out)."""
+    return F.conv1d(input.permute(1, 2, 0), weight.permute(2, 1, 0), bias, padding=pad).permute(
+        2, 0, 1
+    )
+
+
+def norm_except_dim(v: Any, pow: int = 2, dim: int = 0) -> Any:
+    """The length of each slice along a dimension, to be broadcast over `v`; of everything at -1."""
+    if dim == -1:
+        return vector_norm(v, pow)
+    return vector_norm(v, pow, [d for d in range(v.dim()) if d != dim], True)
+
+
+def max_pool1d_with_indices(
+    input: Any,
+    kernel_size: Any,
+    stride: Any = (),
+    padding: Any = 0,
+    dilation: Any = 1,
+    ceil_mode: bool = False,
+) -> Any:
+    """max_pool1d, and where each largest was."""
+    return F.max_pool1d(
+        input, kernel_size, stride or None, padding, dilation, ceil_mode, return_indices=True
+    )
+
+
+# ---- recurrent layers ----
+
+
+def _recurrent(kind: type, name: str, **options: Any) -> Callable[..., Any]:
+    """A recurrent layer as a function of its weights."""
+
+    def run(
+        input: Any,
+        hx: Any,
+        params: Sequence[Any],
+        has_biases: bool,
+        num_layers: int,
+        dropout: float,
+        train: bool,
+        bidirectional: bool,
+        batch_first: bool,
+    ) -> tuple[Any, ...]:
+        if not isinstance(input, Tensor):
+            raise TypeError(
+                f"{name}: a tensor is expected, got {type(input).__name__}; pack sequences for nn.{kind.__name__}"
+            )
+        if not 0 < num_layers <= len(params):
+            raise ShapeError(
+                f"{name}: {num_layers} layers have at least as many weights, got {len(params)}"
+            )
+        hidden = (hx[0] if isinstance(hx, (list, tuple)) else hx).shape[-1]
+        with fork_rng():  # the layer's own first weights are drawn for nothing
+            named = {
+                "bias": has_biases,
+                "batch_first": batch_first,
+                "dropout": dropout,
+                "bidirectional": bidirectional,
+            }
+            module = kind(input.shape[-1], hidden, num_layers, device="null", **named, **options)
+        module.train(train)
+        names = [name for name, _ in module.named_parameters()]
+        if len(names) != len(params):
+            raise ShapeError(
+                f"{name}: {len(names)} weights are needed for these options, got {len(params)}"
+            )
+        state = tuple(hx) if isinstance(hx, (list, tuple)) else hx
+        from_weights: Any = functional_call(
+            module, dict(zip(names, params, strict=True)), (input, state)
+        )
+        output, last = from_weights
+        return (output, *last) if isinstance(last, tuple) else (output, last)
+
+    run.__name__ = run.__qualname__ = name
+    run.__doc__ = f"nn.{kind.__name__} as a function: input, state, weights in the layer's order, and its options."
+    return run
+
+
+lstm = _recurrent(LSTM, "lstm")
+gru = _recurrent(GRU, "gru")
+rnn_tanh = _recurrent(RNN, "rnn_tanh", nonlinearity="tanh")
+rnn_relu = _recurrent(RNN, "rnn_relu", nonlinearity="relu")
+
+
+# ---- copies of views ----
+
+
+def select_copy(input: Any, dim: int, index: int) -> Any:
+    """A copy of one slice."""
+    return input.select(dim, index).clone()
+
+
+def slice_copy(
+    input: Any, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
+) -> Any:
+    """A copy of a stretch of a dimension."""
+    key: list[Any] = [slice(None)] * input.dim()
+    key[dim] = slice(start, end, step)
+    return input[tuple(key)].clone()
+
+
+def split_copy(input: Any, split_size: Any, dim: int = 0) -> tuple[Any, ...]:
+    """Copies of the parts that `split` gives."""
+    return tuple(part.clone() for part in input.split(split_size, dim))
+
+
+def view_as_real_copy(input: Any) -> Any:
+    """A copy of real and imaginary parts."""
+    return REGISTRY["view_as_real"].function(input).clone()
+
+
+def view_as_complex_copy(input: Any) -> Any:
+    """A copy of pairs as complex numbers."""
+    return REGISTRY["view_as_complex"].function(input).clone()
+
+
+def unsafe_split_with_sizes(
+    input: Any, split_sizes: Sequence[int], dim: int = 0
+) -> tuple[Any, ...]:
+    """`split` into parts of given sizes; here always safe."""
+    return tuple(input.split(list(split_sizes), dim))
+
+
+PUBLIC = (
+    *(
+        embedding,
+        kl_div,
+        binary_cross_entropy_with_logits,
+        poisson_nll_loss,
+        cosine_embedding_loss,
+        hinge_embedding_loss,
+    ),
+    *(
+        margin_ranking_loss,
+        triplet_margin_loss,
+        instance_norm,
+        dropout_,
+        alpha_dropout_,
+        feature_alpha_dropout_,
+    ),
+    *(
+        feature_dropout_,
+        native_dropout,
+        grid_sampler,
+        affine_grid_generator,
+        convolution,
+        conv_tbc,
+        norm_except_dim,
+    ),
+    *(
+        max_pool1d_with_indices,
+        lstm,
+        gru,
+        rnn_tanh,
+        rnn_relu,
+        select_copy,
+        slice_copy,
+        split_copy,
+        view_as_real_copy,
+    ),
+    *(view_as_complex_copy, unsafe_split_with_sizes),
+)

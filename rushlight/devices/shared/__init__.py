@@ -1,0 +1,1 @@
+"""What every device uses: the protocol, the allocator, the registry, caches, host libraries."""

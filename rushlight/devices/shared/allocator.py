@@ -1,0 +1,301 @@
+"""The allocator seam: every byte on every device is taken and given here, and counted.
+
+# Note [Budget]
+1. `live` is what storages own, `held` is live plus the cached free blocks. A limit is on `held`.
+2. A request that would cross the limit first gives cached blocks back to the system, then asks `reclaim`
+   (set by the tape) to drop rebuildable values, then raises BudgetError with the least sufficient limit.
+   A limit binds the threads that are inside its budget (`bound`, set by `memory.py`, tells): others are not refused. What they
+   take counts, so those inside may have to drop more for it.
+3. When the device itself is out of memory the same steps are tried before OutOfMemoryError leaves.
+4. Without a limit, too, what is cached does not grow for ever: a program with ever new sizes would use none of it again. When
+   a new block is asked for and more lies cached than was in use at the peak, and SPARE on top, the rest goes back.
+
+# Note [Counting and threads]
+The interpreter changes threads, and hears of Ctrl-C, after calls of C functions, at the start of Python functions and at the ends
+of loops, nowhere else. So `live = live + room`, and a test followed by what it is for, need no lock as long as nothing is called
+in between; and what is counted is counted in the same stretch in which it becomes somebody's. After `address = blocks.pop()`
+Ctrl-C would lose the block: it is read as `blocks[-1]`, and taken off the list by `del`, which is no call, or by a `pop()` when it
+has an owner and is counted. What gives blocks back is `unheard`: Ctrl-C waits until it is done. All counts in `Pool` and `Storage`
+are kept so, here and where `tape/record/call.py` writes these steps out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+from rushlight.core import interrupts
+from rushlight.core.errors import BudgetError, OutOfMemoryError
+from rushlight.core.interrupts import unheard
+from rushlight.devices.shared.protocol import Device
+
+GRAIN = 64
+MOST = (
+    1 << 47
+)  # bytes; no machine addresses more, and a larger number would be cut where it is handed on
+SPARE = 64 << 20  # bytes that may lie cached beyond as many as were ever in use
+
+
+def room_for(nbytes: int) -> int:
+    """The size of the block for `nbytes`: a multiple of the grain, coarser for large ones so that blocks are reused."""
+    if nbytes <= 1 << 16:
+        return max(GRAIN, -(-nbytes // GRAIN) * GRAIN)
+    return -(-nbytes // 4096) * 4096
+
+
+def _unbound(pool: Pool) -> int | None:
+    return None
+
+
+class Pool:
+    """The blocks of one device."""
+
+    __slots__ = ("device", "free", "held", "live", "peak", "reclaim")
+
+    bound: ClassVar[Callable[[Pool], int | None]] = staticmethod(
+        _unbound
+    )  # the limit of the thread that asks
+
+    def __init__(self, device: Device) -> None:
+        self.device = device
+        self.free: dict[int, list[int]] = {}
+        self.live = 0
+        self.peak = 0
+        self.held = 0
+        self.reclaim: Callable[[Pool, int], bool] | None = None
+        interrupts.hear_in_finalisers()
+
+    @property
+    def limit(self) -> int | None:
+        """What the budgets round the calling thread's code allow to be held; None outside of them."""
+        return Pool.bound(self)
+
+    def blocks(self, room: int) -> list[int]:
+        """The cached blocks of one size: one list for good, so that others may hold it."""
+        found = self.free.get(room)
+        return self.free.setdefault(room, []) if found is None else found
+
+    def lend(self, address: int, room: int) -> None:
+        """Hear of memory that somebody else owns; the checking build keeps a list of it."""
+
+    def take_back(self, address: int, room: int) -> None:
+        """Hear that lent memory is not used any more."""
+
+    @unheard
+    def take(self, room: int) -> int:
+        """The address of a block of `room` bytes (a value of `room_for`). See `Scratch` for what a launch needs for itself."""
+        blocks = self.free.get(room)
+        if blocks is None:
+            blocks = self.blocks(room)
+        if blocks:
+            address = blocks[-1]
+            del blocks[-1]
+        else:
+            address = self.fresh(room)
+        self.live += room
+        if self.live > self.peak:
+            self.peak = self.live
+        return address
+
+    @unheard
+    def give(self, address: int, room: int) -> None:
+        self.live -= room
+        self.free[room].append(address)
+
+    @unheard
+    def give_all(self, taken: list[tuple[int, int]]) -> None:
+        """Give back blocks, each an address and its room; Ctrl-C on the way is raised at the end."""
+        heard: BaseException | None = None
+        while True:
+            try:
+                while taken:
+                    address, room = taken[-1]
+                    del taken[-1]
+                    self.live -= room
+                    self.free[room].append(address)
+                break
+            except BaseException as error:
+                heard = error
+        if heard is not None:
+            raise heard
+
+    def trim(self, want: int | None = None) -> int:
+        """Give cached blocks back to the system until `want` bytes are gone (all, if None); how many were.
+
+        One block that is enough goes alone, the smallest such; else the largest go first.
+        """
+        gone = 0
+        if self.held == self.live:
+            return gone
+        rooms = sorted(self.free, reverse=True)
+        if want is not None:
+            enough = [room for room in rooms if room >= want and self.free[room]]
+            rooms = enough[-1:] or rooms
+        for room in rooms:
+            blocks = self.free[room]
+            while want is None or gone < want:
+                if (
+                    not blocks
+                ):  # here, not in the loop's own test, after which other threads may come
+                    break
+                address = blocks[-1]
+                del blocks[-1]
+                self.held -= room
+                gone += room
+                self.device.free(address, room)  # unheard
+        return gone
+
+    @unheard
+    def fresh(self, room: int) -> int:
+        """The address of a new block."""
+        if room > MOST:
+            raise OutOfMemoryError(
+                f"{self.device.name}: {room} bytes were asked for, more than any device has"
+            )
+        idle = self.held - self.live - self.peak
+        if idle > SPARE:
+            self.trim(idle)
+        while True:
+            limit = Pool.bound(self)
+            if limit is not None and self.held + room > limit:
+                self._make_way(room, limit)
+                blocks = self.blocks(room)
+                if blocks:  # a reclaimed block of the very size
+                    address = blocks[-1]
+                    del blocks[-1]
+                    return address
+                continue
+            self.held += room  # before it is there, or two threads could both take the last room under the limit
+            try:
+                return self.device.alloc(room)
+            except BaseException as error:
+                self.held -= room
+                if not isinstance(error, OutOfMemoryError):
+                    raise
+                if not self.trim() and not (self.reclaim and self.reclaim(self, room)):
+                    raise
+
+    def _make_way(self, room: int, limit: int) -> None:
+        """Give back or drop something, or raise."""
+        over = self.held + room - limit
+        if over <= 0 or self.trim(over) or (self.reclaim is not None and self.reclaim(self, room)):
+            return
+        held = self.held
+        if held + room <= limit or self.free.get(room):
+            return  # another thread made way
+        raise BudgetError(
+            f"budget of {limit} bytes on {self.device.name}: {held} bytes are in use by values that cannot be "
+            f"dropped and {room} more are asked for; the least sufficient budget here is {held + room} bytes",
+            held + room,
+        )
+
+
+class Scratch:
+    """`with Scratch(pool, room, ...) as (a, b):` blocks for the length of a launch, given back however it ends."""
+
+    __slots__ = ("pool", "rooms", "taken")
+
+    def __init__(self, pool: Pool, *rooms: int) -> None:
+        self.pool = pool
+        self.rooms = rooms
+        self.taken: list[tuple[int, int]] = []
+
+    @unheard
+    def __enter__(self) -> list[int]:
+        taken = self.taken
+        addresses = []
+        try:
+            for room in self.rooms:
+                address = self.pool.take(room)
+                taken.append((address, room))
+                addresses.append(address)
+        except BaseException:
+            self.pool.give_all(taken)
+            raise
+        return addresses
+
+    @unheard
+    def __exit__(self, *_: object) -> None:
+        self.pool.give_all(self.taken)
+
+
+class Storage:
+    """One block of device memory and the right to it; the block goes back when the last holder lets go.
+
+    `address` is None while the bytes may be dropped, or are: then it has a `recipe`, and `block` is where they are, which only
+    `tape/memory/replay.py` reads (see Note [Replay]). `version` counts in-place writes, and `written`, set by the first of them, tells
+    where the last was made.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "address",
+        "block",
+        "blocks",
+        "pool",
+        "recipe",
+        "room",
+        "version",
+        "windows",
+        "written",
+    )
+
+    address: int | None
+    block: int | None  # set with the first recipe
+    recipe: Any  # set in a region only
+    windows: Any  # see tape/memory/windows.py; set by the first
+    written: Any  # see tape/record/written.py
+
+    def __init__(self, pool: Pool, room: int) -> None:
+        self.address = None
+        self.blocks = pool.blocks(room)
+        self.pool = pool
+        self.room = room
+        self.version = 0
+        self.recipe = None
+        self.address = pool.take(room)
+
+    @property
+    def place(self) -> int | None:
+        """Where the bytes are now; None where they are dropped. It holds as long as the storage is pinned or has no recipe."""
+        return self.address if self.recipe is None else self.block
+
+    @unheard
+    def __del__(self) -> None:
+        # `Pool.give`, written out: this runs for every result of every call. Weak references are cleared only after it: another
+        # thread that comes by the storage through one, when the block is on the list, must not find it here as well.
+        try:
+            address = self.address
+            if address is None:
+                address, self.block, self.recipe = self.block, None, None
+                if address is None:
+                    return
+            self.address = None
+            self.pool.live -= self.room
+            self.blocks.append(address)
+        except AttributeError:  # it never had a block: Ctrl-C came before, or there was no room
+            return
+
+
+class Lent(Storage):
+    """Memory that somebody else owns and that lives while this does: a NumPy array's. It is not counted."""
+
+    __slots__ = ("owner",)
+
+    def __init__(self, pool: Pool, address: int, room: int, owner: object) -> None:
+        self.address = address
+        self.blocks = []
+        self.pool = pool
+        self.room = room
+        self.version = 0
+        self.recipe = None
+        self.owner = owner
+        pool.lend(address, room)
+
+    def __del__(self) -> None:
+        """There is nothing to give back."""
+        try:
+            if self.address is not None:
+                self.pool.take_back(self.address, self.room)
+        except AttributeError:  # Ctrl-C came before it had an address
+            return

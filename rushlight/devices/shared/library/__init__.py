@@ -1,0 +1,131 @@
+"""Kernels that a host library computes: one way for every device.
+
+A module here (`lapack`, ...) has `FUNCTIONS`, a table of `function(outputs, inputs, *options)` over NumPy arrays: it
+fills the outputs and leaves the inputs alone. Where the host reads a device's memory the arrays lie over it;
+elsewhere inputs are copied out and outputs in, which is counted (Note [Transfers]) and said once per function and device.
+"""
+
+from __future__ import annotations
+
+import importlib
+import math
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from rushlight.core.dtypes import DType
+from rushlight.core.errors import RushlightWarning
+from rushlight.devices.shared.protocol import Device, Launch
+from rushlight.devices.shared.transfers import count_copy
+from rushlight.kernel.interpret import sort_arguments
+from rushlight.kernel.shapes import Library
+
+_SAID: set[tuple[str, str]] = set()  # (device, function) of the warnings given
+
+
+def build(device: Device, kernel: Library) -> Launch:
+    """A callable for the kernel: addresses and sizes in, nothing out. See Note [Kernel arguments]."""
+    function = _find(kernel)
+    dtypes = kernel.outputs + kernel.inputs
+    arrays = _over_memory if device.limits.host_memory else _copies
+
+    def launch(*numbers: int) -> None:
+        call = sort_arguments(kernel, numbers)
+        arrays(
+            device,
+            kernel,
+            function,
+            list(zip(call.addresses, dtypes, _shapes(kernel, call.sizes), strict=True)),
+        )
+
+    return launch
+
+
+def _find(kernel: Library) -> Callable[..., None]:
+    module = importlib.import_module(f"rushlight.devices.shared.library.{kernel.library}")
+    function: Callable[..., None] = module.FUNCTIONS[kernel.function]
+    return function
+
+
+def _shapes(kernel: Library, sizes: Sequence[int]) -> list[tuple[int, ...]]:
+    shapes = []
+    at = 0
+    for rank in kernel.ranks:
+        shapes.append(tuple(sizes[at : at + rank]))
+        at += rank
+    return shapes
+
+
+Operand = tuple[int, DType, tuple[int, ...]]
+
+
+class _Memory:
+    """NumPy's door to memory that it does not own."""
+
+    def __init__(self, address: int, code: str, shape: tuple[int, ...]) -> None:
+        self.__array_interface__ = {
+            "version": 3,
+            "data": (address, False),
+            "typestr": code,
+            "shape": shape,
+        }
+
+
+def _run(kernel: Library, function: Callable[..., None], arrays: list[Any]) -> None:
+    import numpy as np
+
+    count = len(kernel.outputs)
+    with np.errstate(all="ignore"):
+        function(arrays[:count], arrays[count:], *kernel.options)
+
+
+def _over_memory(
+    device: Device, kernel: Library, function: Callable[..., None], operands: list[Operand]
+) -> None:
+    import numpy as np
+
+    arrays = []
+    for address, dtype, shape in operands:
+        own = np.dtype(dtype.name)
+        arrays.append(
+            np.asarray(_Memory(address, own.str, shape))
+            if math.prod(shape)
+            else np.empty(shape, own)
+        )
+    _run(kernel, function, arrays)
+
+
+def _copies(
+    device: Device, kernel: Library, function: Callable[..., None], operands: list[Operand]
+) -> None:
+    import numpy as np
+
+    _say(device, kernel)
+    count = len(kernel.outputs)
+    arrays = [np.empty(shape, dtype.name) for _, dtype, shape in operands]
+    for (address, _, _), array in zip(operands[count:], arrays[count:], strict=True):
+        if array.nbytes:
+            device.copy_out(address, _bytes(array))
+            count_copy(device, array.nbytes, to_host=True)
+    _run(kernel, function, arrays)
+    for (address, _, _), array in zip(operands[:count], arrays[:count], strict=True):
+        if array.nbytes:
+            device.copy_in(address, _bytes(array))
+            count_copy(device, array.nbytes, to_host=False)
+
+
+def _bytes(array: Any) -> memoryview:
+    return memoryview(array.reshape(-1).view("u1").data)
+
+
+def _say(device: Device, kernel: Library) -> None:
+    key = (device.name, kernel.function)
+    if key not in _SAID:
+        _SAID.add(key)
+        warnings.warn(
+            f"{kernel.library}.{kernel.function}: computed by the host, as {device.name} has no such library: its "
+            f"operands are copied out and its results in (counted in rushlight.memory.transfers()); "
+            f"move them with .to('cpu') to do it once",
+            RushlightWarning,
+            stacklevel=2,
+        )

@@ -1,0 +1,1 @@
+"""Kernels as CUDA C. `kernels.py` is the way in."""

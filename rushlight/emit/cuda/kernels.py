@@ -1,0 +1,44 @@
+"""Kernel -> CUDA C. See Note [CUDA C] in cuda_scalar.py for what the text may contain.
+
+The entry point's arguments are those of Note [Kernel arguments], in that order: addresses as pointers, sizes and
+strides as long long, params in their own type. Rowwise and scatter kernels take a few more, which the launcher adds
+(see Note [Rows on CUDA] and Note [Indices on CUDA]).
+"""
+
+from __future__ import annotations
+
+from rushlight.emit.cuda.anomaly import note
+from rushlight.emit.cuda.contract import contract
+from rushlight.emit.cuda.index import gather, scatter
+from rushlight.emit.cuda.map import PACK, flat, strided
+from rushlight.emit.cuda.rows import rowwise
+from rushlight.emit.cuda.scalar import PRELUDE
+from rushlight.emit.cuda.scan import scan
+from rushlight.kernel.shapes import Contract, Gather, Kernel, Map, Rowwise, Scan, Scatter
+
+
+def entry_name(kernel: Kernel) -> str:
+    """The name of the __global__ function."""
+    if isinstance(kernel, Map):
+        return "map_strided" if kernel.rank else "map_flat"
+    if isinstance(kernel, Rowwise):
+        return "rowwise_axis" if kernel.vector == "axis" else "rowwise_columns"
+    if isinstance(kernel, Scan):
+        return "scan"
+    if isinstance(kernel, Contract):
+        return "contract"
+    return "gather" if isinstance(kernel, Gather) else "scatter"
+
+
+def emit(kernel: Kernel) -> str:
+    """The whole source of one kernel."""
+    if isinstance(kernel, Map):
+        return f"{PRELUDE}{PACK}{note(kernel)}\n{strided(kernel) if kernel.rank else flat(kernel)}"
+    if isinstance(kernel, Rowwise):
+        return f"{PRELUDE}{PACK}{note(kernel)}\n{rowwise(kernel)}"
+    if isinstance(kernel, Scan):
+        return f"{PRELUDE}\n{scan(kernel)}"
+    if isinstance(kernel, Contract):
+        return f"{PRELUDE}\n{contract(kernel)}"
+    assert isinstance(kernel, Gather | Scatter)
+    return f"{PRELUDE}{PACK}\n{gather(kernel) if isinstance(kernel, Gather) else scatter(kernel)}"

@@ -1,0 +1,231 @@
+"""Map kernels as CUDA C: a chunk of a few neighbouring elements per thread, 16 bytes of the widest operand.
+
+Chunks are read and written whole where addresses and strides allow it, which a branch that is the same for every
+thread decides at launch; otherwise element by element, with the same bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rushlight.core.dtypes import DType
+from rushlight.emit.cuda.anomaly import flags, get, put
+from rushlight.emit.cuda.scalar import STORED, computed, indent, plain_leaf, statements
+from rushlight.kernel.shapes import Map
+
+THREADS = 256
+
+PACK = """\
+template <typename T, int N> struct alignas(sizeof(T) * N < 16 ? sizeof(T) * N : 16) Pack { T v[N]; };
+"""
+
+
+def chunk_of(dtypes: Sequence[DType]) -> int:
+    """Elements in 16 bytes of the widest type."""
+    return 16 // max((d.itemsize for d in dtypes), default=4)
+
+
+def pack(dtype: DType, chunk: int) -> str:
+    return f"Pack<{STORED[dtype]}, {chunk}>"
+
+
+def alignment(dtype: DType, chunk: int) -> int:
+    return min(16, dtype.itemsize * chunk)
+
+
+def pointers(outputs: Sequence[DType], inputs: Sequence[DType]) -> list[str]:
+    """Declarations of p0, p1, ...: outputs first."""
+    written = [f"{STORED[d]}* p{i}" for i, d in enumerate(outputs)]
+    return written + [f"const {STORED[d]}* p{i}" for i, d in enumerate(inputs, len(outputs))]
+
+
+def numbers(params: Sequence[DType]) -> list[str]:
+    return [f"const {computed(d)} s{i}" for i, d in enumerate(params)]
+
+
+def flat(kernel: Map) -> str:
+    chunk = chunk_of(kernel.outputs + kernel.inputs)
+    declared = [
+        *pointers(kernel.outputs, kernel.inputs),
+        *flags(kernel),
+        "const i64 n",
+        *numbers(kernel.params),
+    ]
+    kept = [
+        f"const {computed(d)} a{i} = {get(kernel, i, f'p{k}[0]')};"
+        for k, i, d in _inputs(kernel)
+        if kernel.steps[k] == "0"  # one element for all: read once
+    ]
+    return f"""\
+{_body(kernel)}
+extern "C" __global__ void __launch_bounds__({THREADS}) map_flat({", ".join(declared)}) {{
+    const i64 first = (i64)blockIdx.x * blockDim.x + threadIdx.x;
+    const i64 stride = (i64)gridDim.x * blockDim.x;
+    i64 done = 0;
+{indent(kept, 1)}    if ({_aligned(kernel, chunk)}) {{
+        const i64 chunks = n / {chunk};
+        for (i64 c = first; c < chunks; c += stride) {{
+{indent(_whole_chunk(kernel, chunk), 3)}        }}
+        done = chunks * {chunk};
+    }}
+    for (i64 index = done + first; index < n; index += stride) {{
+{indent(_one_element(kernel), 2)}    }}
+}}
+"""
+
+
+def strided(kernel: Map) -> str:
+    chunk = chunk_of(kernel.outputs + kernel.inputs)
+    count = len(kernel.outputs) + len(kernel.inputs)
+    sizes = [f"const i64 z{d}" for d in range(kernel.rank)]
+    strides = [f"const i64 k{k}_{d}" for k in range(count) for d in range(kernel.rank)]
+    declared = [
+        *pointers(kernel.outputs, kernel.inputs),
+        *flags(kernel),
+        *sizes,
+        *strides,
+        *numbers(kernel.params),
+    ]
+    total = " * ".join(f"z{d}" for d in range(kernel.rank))
+    return f"""\
+{_body(kernel)}
+extern "C" __global__ void __launch_bounds__({THREADS}) map_strided({", ".join(declared)}) {{
+    const i64 first = (i64)blockIdx.x * blockDim.x + threadIdx.x;
+    const i64 stride = (i64)gridDim.x * blockDim.x;
+    const i64 total = {total};
+    // 64-bit division is several times slower than 32-bit.
+    if (total < 0x7fffffffLL && {_rows_aligned(kernel, chunk)}) {{
+        for (i64 c = first; c < total / {chunk}; c += stride) {{
+            const u32 position = (u32)c * {chunk}u;
+{indent(_strided_chunk(kernel, chunk), 3)}        }}
+    }} else if (total < 0x7fffffffLL) {{
+        for (i64 index = first; index < total; index += stride) {{
+            const u32 position = (u32)index;
+{indent(_strided_element(kernel, "u32"), 3)}        }}
+    }} else {{
+        for (i64 index = first; index < total; index += stride) {{
+            const i64 position = index;
+{indent(_strided_element(kernel, "i64"), 3)}        }}
+    }}
+}}
+"""
+
+
+def _inputs(kernel: Map) -> list[tuple[int, int, DType]]:
+    """Operand number, input number and type."""
+    return [(len(kernel.outputs) + i, i, d) for i, d in enumerate(kernel.inputs)]
+
+
+def _body(kernel: Map) -> str:
+    taken = ["const i64 index"]
+    taken += [f"const {computed(d)} a{i}" for i, d in enumerate(kernel.inputs)]
+    taken += numbers(kernel.params)
+    taken += [f"{computed(d)}& y{i}" for i, d in enumerate(kernel.outputs)]
+    lines, results = statements(kernel.body, plain_leaf)
+    lines += [f"y{i} = {name};" for i, name in enumerate(results)]
+    return f"__device__ __forceinline__ void body({', '.join(taken)}) {{\n{indent(lines, 1)}}}\n"
+
+
+def _call(kernel: Map, index: str, inputs: Sequence[str]) -> list[str]:
+    """Declare results y0, y1, ... and compute them."""
+    results = [f"{computed(d)} y{i};" for i, d in enumerate(kernel.outputs)]
+    given = [index, *inputs, *(f"s{i}" for i in range(len(kernel.params)))]
+    given += [f"y{i}" for i in range(len(kernel.outputs))]
+    return [*results, f"body({', '.join(given)});"]
+
+
+def _aligned(kernel: Map, chunk: int) -> str:
+    dtypes = kernel.outputs + kernel.inputs
+    moving = [k for k in range(len(dtypes)) if kernel.steps[k] == "1"]
+    return " && ".join(f"(u64)p{k} % {alignment(dtypes[k], chunk)} == 0" for k in moving) or "true"
+
+
+def _whole_chunk(kernel: Map, chunk: int) -> list[str]:
+    lines, given = [], []
+    for k, i, dtype in _inputs(kernel):
+        if kernel.steps[k] == "0":
+            given.append(f"a{i}")
+        else:
+            lines.append(
+                f"const {pack(dtype, chunk)} w{k} = ((const {pack(dtype, chunk)}*)p{k})[c];"
+            )
+            given.append(get(kernel, i, f"w{k}.v[j]"))
+    lines += [f"{pack(d, chunk)} w{k};" for k, d in enumerate(kernel.outputs)]
+    lines += ["#pragma unroll", f"for (int j = 0; j < {chunk}; ++j) {{"]
+    lines += ["    " + line for line in _call(kernel, f"c * {chunk} + j", given)]
+    lines += [f"    w{k}.v[j] = {put(kernel, k, f'y{k}')};" for k, d in enumerate(kernel.outputs)]
+    return [
+        *lines,
+        "}",
+        *(f"(({pack(d, chunk)}*)p{k})[c] = w{k};" for k, d in enumerate(kernel.outputs)),
+    ]
+
+
+def _one_element(kernel: Map) -> list[str]:
+    given = [
+        f"a{i}" if kernel.steps[k] == "0" else get(kernel, i, f"p{k}[index]")
+        for k, i, _ in _inputs(kernel)
+    ]
+    stores = [f"p{k}[index] = {put(kernel, k, f'y{k}')};" for k, d in enumerate(kernel.outputs)]
+    return _call(kernel, "index", given) + stores
+
+
+def _rows_aligned(kernel: Map, chunk: int) -> str:
+    """A chunk stays in one row, and those that move by one element are aligned in every row."""
+    dtypes = kernel.outputs + kernel.inputs
+    last = kernel.rank - 1
+    conditions = [f"z{last} % {chunk} == 0"]
+    for k, dtype in enumerate(dtypes):
+        if kernel.steps[k] == "1":
+            conditions.append(f"(u64)p{k} % {alignment(dtype, chunk)} == 0")
+            conditions += [f"k{k}_{d} % {chunk} == 0" for d in range(last)]
+    return " && ".join(conditions)
+
+
+def _offsets(kernel: Map, kind: str) -> list[str]:
+    """Coordinates of `position`, and the offset e0, e1, ... of each operand there."""
+    lines = [f"{kind} rest = position;"] if kernel.rank > 1 else []
+    for d in range(kernel.rank - 1, 0, -1):
+        lines.append(f"const {kind} c{d} = rest % ({kind})z{d};")
+        lines.append(f"rest /= ({kind})z{d};")
+    lines.append(f"const {kind} c0 = {'rest' if kernel.rank > 1 else 'position'};")
+    for k in range(len(kernel.outputs) + len(kernel.inputs)):
+        terms = [f"(i64)c{d} * k{k}_{d}" for d in range(kernel.rank)]
+        lines.append(f"const i64 e{k} = {' + '.join(terms)};")
+    return lines
+
+
+def _strided_element(kernel: Map, kind: str) -> list[str]:
+    given = [get(kernel, i, f"p{k}[e{k}]") for k, i, _ in _inputs(kernel)]
+    stores = [f"p{k}[e{k}] = {put(kernel, k, f'y{k}')};" for k, d in enumerate(kernel.outputs)]
+    return _offsets(kernel, kind) + _call(kernel, "index", given) + stores
+
+
+def _strided_chunk(kernel: Map, chunk: int) -> list[str]:
+    last = kernel.rank - 1
+    lines, given = _offsets(kernel, "u32"), []
+    each = f"for (int j = 0; j < {chunk}; ++j)"
+    for k, i, dtype in _inputs(kernel):
+        kind = pack(dtype, chunk)
+        if kernel.steps[k] == "1":
+            lines.append(f"const {kind} w{k} = *(const {kind}*)(p{k} + e{k});")
+        elif kernel.steps[k] != "0":
+            lines += [
+                f"{kind} w{k};",
+                "#pragma unroll",
+                f"{each} w{k}.v[j] = p{k}[e{k} + j * k{k}_{last}];",
+            ]
+        else:
+            lines.append(f"const {computed(dtype)} a{k} = {get(kernel, i, f'p{k}[e{k}]')};")
+        given.append(f"a{k}" if kernel.steps[k] == "0" else get(kernel, i, f"w{k}.v[j]"))
+    lines += [f"{pack(d, chunk)} w{k};" for k, d in enumerate(kernel.outputs)]
+    lines += ["#pragma unroll", f"{each} {{"]
+    lines += ["    " + line for line in _call(kernel, "(i64)position + j", given)]
+    lines += [f"    w{k}.v[j] = {put(kernel, k, f'y{k}')};" for k, d in enumerate(kernel.outputs)]
+    lines.append("}")
+    for k, dtype in enumerate(kernel.outputs):
+        if kernel.steps[k] == "1":
+            lines.append(f"*({pack(dtype, chunk)}*)(p{k} + e{k}) = w{k};")
+        else:
+            lines += ["#pragma unroll", f"{each} p{k}[e{k} + j * k{k}_{last}] = w{k}.v[j];"]
+    return lines

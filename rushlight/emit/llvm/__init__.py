@@ -1,0 +1,1 @@
+"""Kernels as LLVM IR. `kernels.py` is the way in."""

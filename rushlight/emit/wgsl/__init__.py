@@ -1,0 +1,1 @@
+"""Kernels as WGSL. `kernels.py` is the way in."""

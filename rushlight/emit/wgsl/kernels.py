@@ -1,0 +1,197 @@
+"""WGSL for WebGPU: `emit` prints a kernel, `schedule` says how a launch of given sizes runs it.
+
+Owns: the forms a kernel can take and the choice among them. Takes: kernels, the adapter's features, launch sizes.
+Gives: text, and the steps (form, workgroups, work) of each launch. Never: touches the driver.
+A form may depend on sizes and offsets only in ways that keep a reduction's order a function of the axis length.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from rushlight.core.dtypes import compute_type
+from rushlight.emit.wgsl.contract import TILE, plain_contract_text, tiled_contract_text
+from rushlight.emit.wgsl.index import gather_text, scatter_text, slices_of
+from rushlight.emit.wgsl.layout import Aliases, Layout, flag_of, layout_of, separate, with_scratch
+from rushlight.emit.wgsl.map import map_text, packed_map_text, packed_run
+from rushlight.emit.wgsl.module import GROUP, Module
+from rushlight.emit.wgsl.rows import CHUNK, Rows
+from rushlight.emit.wgsl.scan import scan_text
+from rushlight.emit.wgsl.types import Features
+from rushlight.kernel.shapes import LOADED, Contract, Gather, Kernel, Map, Rowwise, Scan, Scatter
+from rushlight.scalar.elementary import lower
+
+# A row this long is walked by many invocations at once, and one that long by many workgroups: Note [Rows in WGSL].
+LONG_AXIS = 64
+LONG_COLUMN = 1024
+CUT_AXIS = 16384
+
+
+MORE = "+"  # at the end of a form of Scan or Contract: it goes on from what an earlier launch left in the output
+
+
+class Step(NamedTuple):
+    """One dispatch of a launch: the form of the text, how many workgroups, and roughly how many steps each takes."""
+
+    form: str
+    groups: int
+    work: int
+
+
+Schedule = Callable[
+    [Sequence[int], Sequence[int]], Sequence[Step]
+]  # of sizes, and of the operands' offsets in elements
+
+
+def emit(kernel: Kernel, features: Features, aliases: Aliases | None = None, form: str = "") -> str:
+    """The text of one form of a kernel; without `form`, the one that any launch can use."""
+    layout = layout_for(kernel, form)
+    module = Module(
+        layout,
+        aliases or separate(layout),
+        features,
+        whole_words=form == "packed",
+        flag=flag_of(kernel),
+    )
+    if isinstance(kernel, Map | Rowwise) and kernel.watched is not None:
+        outputs = len(kernel.outputs)
+        module.watched = {
+            **dict.fromkeys(range(outputs), 1),
+            **{outputs + i: LOADED for i in kernel.watched},
+        }
+    kernel = lower_bodies(kernel)
+    if isinstance(kernel, Map):
+        return packed_map_text(module, kernel) if form == "packed" else map_text(module, kernel)
+    if isinstance(kernel, Rowwise):
+        return _rowwise_text(module, kernel, form)
+    if isinstance(kernel, Scan):
+        return scan_text(module, kernel, form == MORE)
+    if isinstance(kernel, Contract):
+        text = tiled_contract_text if form.startswith("tiled") else plain_contract_text
+        return text(module, kernel, form.endswith(MORE))
+    if isinstance(kernel, Gather):
+        return gather_text(module, kernel)
+    assert isinstance(kernel, Scatter)
+    return scatter_text(module, kernel)
+
+
+def uses_scratch(form: str) -> bool:
+    return "/" in form
+
+
+def layout_for(kernel: Kernel, form: str) -> Layout:
+    layout = layout_of(kernel)
+    return with_scratch(layout) if uses_scratch(form) else layout
+
+
+def scratch_bytes(kernel: Kernel, sizes: Sequence[int]) -> int:
+    """Room for the results between the dispatches of one launch."""
+    assert isinstance(kernel, Rowwise)
+    return 8 * sizes[0] * sizes[2] * (len(kernel.passes) + -(-sizes[1] // CHUNK))
+
+
+def _rowwise_text(module: Module, kernel: Rowwise, form: str) -> str:
+    """`form` is "walkers", or "walkers/partial/k" and the like."""
+    walkers, *stage = form.split("/")
+    rows = Rows(module, kernel, int(walkers or 1), chunked=bool(stage))
+    if not stage:
+        return rows.whole()
+    if stage[0] in ("elements", "rows"):
+        return rows.elements() if stage[0] == "elements" else rows.rows()
+    k = int(stage[1])
+    return rows.partial(k) if stage[0] == "partial" else rows.combine(k)
+
+
+def lower_bodies(kernel: Kernel) -> Kernel:
+    """The kernel with elementary functions written as basic instructions."""
+    if isinstance(kernel, Map):
+        return replace(kernel, body=lower(kernel.body))
+    if isinstance(kernel, Rowwise):
+        passes = tuple(replace(p, body=lower((p.body,))[0]) for p in kernel.passes)
+        return replace(kernel, passes=passes, stores=lower(kernel.stores))
+    if isinstance(kernel, Scan):
+        return replace(kernel, body=lower((kernel.body,))[0])
+    return kernel
+
+
+def schedule(kernel: Kernel) -> Schedule:
+    """The choice of form for a kernel's launches."""
+    if isinstance(kernel, Map):
+        return _schedule_map(kernel)
+    if isinstance(kernel, Rowwise):
+        return _schedule_rowwise(kernel)
+    if isinstance(kernel, Contract):
+        return _schedule_contract(kernel)
+    if isinstance(kernel, Gather):
+        return lambda sizes, _: (Step("", -(-(sizes[0] * sizes[1] * sizes[2]) // GROUP), GROUP),)
+    if isinstance(kernel, Scatter):
+        return _schedule_scatter
+    assert isinstance(kernel, Scan)
+    return lambda sizes, _: (
+        Step("", -(-(sizes[0] * sizes[2]) // GROUP) if sizes[1] else 0, GROUP * sizes[1]),
+    )
+
+
+def _schedule_scatter(sizes: Sequence[int], offsets: Sequence[int]) -> Sequence[Step]:
+    groups = -(-(sizes[0] * sizes[2] * slices_of(sizes)) // GROUP) if sizes[1] else 0
+    return (Step("", groups, GROUP * sizes[1]),)
+
+
+def _schedule_map(kernel: Map) -> Schedule:
+    run = packed_run(kernel)
+    small = [(i, 4 // d.itemsize) for i, d in enumerate(kernel.outputs) if d.itemsize < 4]
+
+    def choose(sizes: Sequence[int], offsets: Sequence[int]) -> Sequence[Step]:
+        total = 1
+        for size in sizes:
+            total *= size
+        if run > 1 and not any(offsets[i] % per for i, per in small):
+            return (Step("packed", -(-total // (GROUP * run)), GROUP * run),)
+        return (Step("", -(-total // GROUP), GROUP),)
+
+    return choose
+
+
+def _schedule_rowwise(kernel: Rowwise) -> Schedule:
+    long, many = (LONG_AXIS, GROUP) if kernel.vector == "axis" else (LONG_COLUMN, 16)
+    passes = len(kernel.passes)
+
+    def choose(sizes: Sequence[int], _: Sequence[int]) -> Sequence[Step]:
+        outer, axis, inner = sizes
+        if axis > CUT_AXIS:
+            return cut(-(-(outer * inner) // (GROUP // many)), -(-axis // CHUNK))
+        walkers = many if axis > long else 1
+        columns = GROUP // walkers
+        return (Step(str(walkers), -(-(outer * inner) // columns), axis * columns * (passes + 1)),)
+
+    def cut(tiles: int, chunks: int) -> list[Step]:
+        work = CHUNK * (GROUP // many)
+        steps = []
+        for k in range(passes):
+            steps.append(Step(f"{many}/partial/{k}", tiles * chunks, work))
+            steps.append(Step(f"{many}/combine/{k}", tiles, chunks * GROUP // many))
+        if "element" in kernel.kinds:
+            steps.append(Step(f"{many}/elements", tiles * chunks, work))
+        if "row" in kernel.kinds:
+            steps.append(Step(f"{many}/rows", tiles, GROUP))
+        return steps
+
+    return choose
+
+
+def _schedule_contract(kernel: Contract) -> Schedule:
+    small = (
+        kernel.compute.itemsize == 4
+        and kernel.compute.kind in "iuf"
+        and compute_type(kernel.dtype).kind == kernel.compute.kind
+    )
+
+    def choose(sizes: Sequence[int], _: Sequence[int]) -> Sequence[Step]:
+        x, y, m, n, k = sizes
+        if small and m > 8 and n > 8:
+            return (Step("tiled", x * y * -(-m // TILE) * -(-n // TILE), TILE * TILE * k),)
+        return (Step("", -(-(x * y * m * n) // GROUP), GROUP * k),)
+
+    return choose

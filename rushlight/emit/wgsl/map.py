@@ -1,0 +1,101 @@
+"""Map kernels in WGSL."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from rushlight.emit.wgsl.module import GROUP, Module
+from rushlight.kernel.shapes import Map
+
+Store = Callable[[int, str, str], str]  # a statement that keeps output i's value at a place
+
+
+def map_text(module: Module, kernel: Map) -> str:
+    """One invocation per element."""
+    count = max(kernel.rank, 1)
+    total = " * ".join(f"launch.size{d}" for d in range(count))
+    head = f"    let here = group * {GROUP}u + lane;\n    if (here >= {total}) {{ return; }}\n"
+    return module.text(
+        GROUP, head + _split(kernel.rank) + _map_body(module, kernel, "    ", module.store)
+    )
+
+
+def packed_map_text(module: Module, kernel: Map) -> str:
+    """One invocation per few elements that fill whole words of every sub-word output; see `packed_run`."""
+    run = packed_run(kernel)
+    small = {i: run * d.itemsize // 4 for i, d in enumerate(kernel.outputs) if d.itemsize < 4}
+    head = (
+        f"    let first = (group * {GROUP}u + lane) * {run}u;\n"
+        "    if (first >= launch.size0) { return; }\n"
+        f"    let last = min(first + {run}u, launch.size0);\n"
+    )
+    head += "".join(f"    var words{i}: array<u32, {n}>;\n" for i, n in small.items())
+
+    def keep(output: int, at: str, value: str) -> str:
+        if output not in small:
+            return module.store(output, at, value)
+        size = kernel.outputs[output].itemsize
+        per, bits = 4 // size, module.encoded(output, value)
+        word = f"words{output}[(here - first) / {per}u]"
+        noted = module.noted(output, lambda: module.access[output].seen_stored(value))
+        return f"{noted}{' ' if noted else ''}{word} = {word} | ({bits} << (((here - first) % {per}u) * {size * 8}u));"
+
+    body = _map_body(module, kernel, "        ", keep)
+    loop = f"    for (var here = first; here < last; here += 1u) {{\n{body}    }}\n"
+    return module.text(
+        GROUP, head + loop + "".join(_put_words(module, kernel, i, n) for i, n in small.items())
+    )
+
+
+def packed_run(kernel: Map) -> int:
+    """Elements per invocation of the packed form: the least that fill a word of each output; 1 if it does not apply."""
+    if kernel.rank:
+        return 1
+    return max(1, 4 // min(d.itemsize for d in kernel.outputs))
+
+
+def _put_words(module: Module, kernel: Map, output: int, words: int) -> str:
+    """Whole words, the last one masked: what follows the last element belongs to somebody else."""
+    size = kernel.outputs[output].itemsize
+    access = module.access[output]
+    mixed = f"({access.word('at')} & ~mask) | (word & mask)"
+    module.globals += (
+        f"fn put_word{output}(at: u32, word: u32, bits: u32) {{\n"
+        f"    if (bits >= 32u) {{ {access.put('at', 'word')} return; }}\n"
+        "    let mask = (1u << bits) - 1u;\n"
+        f"    if (bits > 0u) {{ {access.put('at', mixed)} }}\n}}\n"
+    )
+    text = (
+        f"    let start{output} = (launch.offset{output} + first) / {4 // size}u;\n"
+        f"    let bits{output} = (last - first) * {size * 8}u;\n"
+    )
+    for w in range(words):
+        left = f"max(bits{output}, {32 * w}u) - {32 * w}u" if w else f"bits{output}"
+        text += f"    put_word{output}(start{output} + {w}u, words{output}[{w}], {left});\n"
+    return text
+
+
+def _split(rank: int) -> str:
+    """Coordinates c0, c1, ... of the linear position `here`."""
+    if rank == 0:
+        return ""
+    text = "" if rank == 1 else "    var rest = here;\n"
+    for d in range(rank - 1, 0, -1):
+        text += f"    let c{d} = rest % launch.size{d};\n    rest = rest / launch.size{d};\n"
+    return text + f"    let c0 = {'here' if rank == 1 else 'rest'};\n"
+
+
+def _map_body(module: Module, kernel: Map, indent: str, store: Store) -> str:
+    coordinates = [f"c{d}" for d in range(kernel.rank)]
+    outputs = len(kernel.outputs)
+
+    def place(operand: int) -> str:
+        if kernel.rank:
+            return module.at(operand, coordinates)
+        return "0u" if kernel.steps[operand] == "0" else "here"
+
+    inputs = {i: place(outputs + i) for i in range(len(kernel.inputs))}
+    lines, roots = module.printer.block(
+        kernel.body, module.leaves(outputs, inputs, "here"), "t", indent
+    )
+    return lines + "".join(f"{indent}{store(i, place(i), root)}\n" for i, root in enumerate(roots))

@@ -1,0 +1,118 @@
+"""Contractions and convolutions: the batch is a batch of matrices, more images or more groups of channels.
+
+An operand that every example shares stays one where it can.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rushlight.core.shapes import Shape, Spec, numel
+from rushlight.ops.batching.lanes import flat, lined, top_rank, unflat
+from rushlight.ops.create.creation import full_spec
+from rushlight.ops.linalg.matmul import _product, matmul_plain
+from rushlight.ops.pointwise import arithmetic as e
+from rushlight.ops.view import views
+from rushlight.tape.record import call
+from rushlight.tape.record.value import Value
+from rushlight.tape.vmap.batched import BatchPlan
+
+
+def matmul_rule(plan: BatchPlan, inputs: Sequence[Value], params: tuple[Any, ...]) -> Any:
+    a, b = inputs
+    rank = top_rank(inputs)
+    if not b.spec.hidden and len(b.spec.shape) == 2:
+        return matmul_plain(lined(plan, a), b)  # all examples' rows times one matrix
+    return _product(*[lined(plan, v, rank) if v.spec.hidden else v for v in (a, b)])
+
+
+def linear_rule(plan: BatchPlan, inputs: Sequence[Value], params: tuple[Any, ...]) -> Any:
+    x, w, *bias = inputs
+    if not w.spec.hidden and not any(b.spec.hidden for b in bias):
+        return call.call(plan.op, (views.contiguous(lined(plan, x)), w, *bias))
+    shape = x.spec.shape
+    lead = len(plan.sizes)
+    if not w.spec.hidden:
+        out = matmul_plain(lined(plan, x), views.transpose(w, 0, 1))
+    else:
+        rows = lined(plan, x)
+        rows = views.reshape(rows, (*rows.spec.shape[:lead], numel(shape[:-1]), shape[-1]))
+        out = _product(rows, views.transpose(lined(plan, w), -1, -2))
+        out = views.reshape(out, (*out.spec.shape[:lead], *shape[:-1], w.spec.shape[0]))
+    for b in bias:
+        out = e.add(out, lined(plan, b, len(shape)) if b.spec.hidden else b)
+    return out
+
+
+# ---- convolution: x (n, channels, ...), w (outs, channels / groups, ...), g (n, outs, ...) ----
+
+
+def _more_images(plan: BatchPlan, x: Value) -> Value:
+    """(examples * n, channels, ...)."""
+    whole = flat(plan, x)
+    n, *rest = x.spec.shape
+    return views.reshape(whole, (whole.spec.shape[0] * n, *rest))
+
+
+def _more_channels(plan: BatchPlan, x: Value) -> Value:
+    """(n, examples * channels, ...)."""
+    whole = views.transpose(flat(plan, x), 0, 1)
+    n, channels, *rest = x.spec.shape
+    return views.reshape(whole, (n, whole.spec.shape[1] * channels, *rest))
+
+
+def _grouped(plan: BatchPlan, shared: bool) -> tuple[Any, ...]:
+    """The geometry with each example's channels as groups of their own, unless one operand serves them all."""
+    static = list(plan.static)
+    static[3] *= 1 if shared else numel(plan.sizes)
+    return tuple(static)
+
+
+def convolution_rule(plan: BatchPlan, inputs: Sequence[Value], params: tuple[Any, ...]) -> Any:
+    """The convolution, and its transpose in x: of an image and weights."""
+    x, w = inputs
+    if not numel(plan.sizes):
+        forward = plan.op.name == "convolution"
+        channels = w.spec.shape[0] if forward else w.spec.shape[1] * plan.static[3]
+        return _nothing(plan, x, (x.spec.shape[0], channels, *plan.static[6 if forward else 4]))
+    if not w.spec.hidden:
+        made = call.call(plan.op, (views.contiguous(_more_images(plan, x)), w), plan.static)
+        return views.reshape(made, (*plan.sizes, x.spec.shape[0], *made.spec.shape[1:]))
+    one = not x.spec.hidden and plan.static[3] == 1 and plan.op.name == "convolution"
+    image = x if one else _more_channels(plan, x)
+    made = call.call(
+        plan.op,
+        (views.contiguous(image), views.contiguous(_more_images(plan, w))),
+        _grouped(plan, one),
+    )
+    return _apart(plan, made)
+
+
+def _nothing(plan: BatchPlan, like: Value, shape: Shape) -> Value:
+    """The result for a batch without examples: there are no groups to make of them."""
+    return full_spec(Spec.of(like.spec.device, like.spec.dtype, (*plan.sizes, *shape)), 0.0)
+
+
+def _apart(plan: BatchPlan, made: Value) -> Value:
+    """(n, examples * channels, ...) as (examples, n, channels, ...)."""
+    n, channels, *rest = made.spec.shape
+    lanes = numel(plan.sizes)
+    whole = views.transpose(views.reshape(made, (n, lanes, channels // lanes, *rest)), 0, 1)
+    return unflat(plan, whole)
+
+
+def weights_rule(plan: BatchPlan, inputs: Sequence[Value], params: tuple[Any, ...]) -> Any:
+    """The transpose in w: of a gradient and an image, a sum over the images of one example."""
+    g, x = inputs
+    if not numel(plan.sizes):
+        return _nothing(
+            plan, g, (g.spec.shape[1], x.spec.shape[1] // plan.static[3], *plan.static[5])
+        )
+    one = not x.spec.hidden and plan.static[3] == 1
+    image = x if one else _more_channels(plan, x)
+    ready = (views.contiguous(_more_channels(plan, g)), views.contiguous(image))
+    made = call.call(plan.op, ready, _grouped(plan, one))
+    outs, *rest = made.spec.shape
+    lanes = numel(plan.sizes)
+    return views.reshape(made, (*plan.sizes, outs // lanes, *rest))

@@ -1,0 +1,129 @@
+"""Views of a batch: the same view of every example, the batch's dimensions left as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from rushlight.core.errors import RushlightError
+from rushlight.core.shapes import contiguous_strides
+from rushlight.ops.batching.lanes import full, lined
+from rushlight.ops.pointwise import arithmetic as e
+from rushlight.ops.view import complex_parts, views
+from rushlight.tape.record import call
+from rushlight.tape.record.op import Static
+from rushlight.tape.record.value import Value
+from rushlight.tape.vmap.batched import BatchPlan
+
+# Per view: the static arguments for the batch, from the number of levels, their sizes and those for one example.
+Shift = Callable[[int, tuple[int, ...], Static], Static]
+
+
+def _same(lead: int, sizes: tuple[int, ...], static: Static) -> Static:
+    return static
+
+
+def _first_dim(lead: int, sizes: tuple[int, ...], static: Static) -> Static:
+    return (static[0] + lead, *static[1:])
+
+
+def _diagonal(lead: int, sizes: tuple[int, ...], static: Static) -> Static:
+    """(offset, dim, dim), or einsum's (dim, dim)."""
+    return (*static[:-2], static[-2] + lead, static[-1] + lead)
+
+
+SHIFTS: dict[str, Shift] = {
+    "reshape": lambda lead, sizes, static: ((*sizes, *static[0]),),
+    "permute": lambda lead, sizes, static: ((*range(lead), *[i + lead for i in static[0]]),),
+    "slice": _first_dim,
+    "select": _first_dim,
+    "unfold": _first_dim,
+    "split": _first_dim,
+    "unbind": _first_dim,
+    "diagonal": _diagonal,
+    "windows": _same,
+    "frames": _same,
+    "view_as_real": _same,
+}
+
+
+def view_rule(plan: BatchPlan, inputs: Sequence[Value], params: tuple[Any, ...]) -> Any:
+    (x,) = inputs
+    shift = SHIFTS[plan.op.name]
+    return call.call(plan.op, (lined(plan, x),), shift(len(plan.sizes), plan.sizes, plan.static))
+
+
+def expand_rule(plan: BatchPlan, inputs: Sequence[Value], params: tuple[Any, ...]) -> Any:
+    (target,) = plan.static
+    return call.call(plan.op, (lined(plan, inputs[0], len(target)),), ((*plan.sizes, *target),))
+
+
+def complex_rule(plan: BatchPlan, inputs: Sequence[Value], params: tuple[Any, ...]) -> Any:
+    return complex_parts.joined(lined(plan, inputs[0]))
+
+
+complex_rule.looks = True  # type: ignore[attr-defined]  # at where the memory starts
+
+
+def retyped_rule(plan: BatchPlan, inputs: Sequence[Value], params: tuple[Any, ...]) -> Any:
+    """Where elements grow, the batch must lie in steps of whole new elements."""
+    old, new = plan.static
+    x = lined(plan, inputs[0])
+    if new > old and any(st * old % new for st in x.spec.strides[: len(plan.sizes)]):
+        x = e.clone(x)
+    return call.call(plan.op, (x,), plan.static)
+
+
+def strided_rule(plan: BatchPlan, inputs: Sequence[Value], params: tuple[Any, ...]) -> Any:
+    """By strides: those of the batch are its own. What an example's strides mean is settled, so no copy may change them."""
+    x = lined(plan, inputs[0])
+    lead = len(plan.sizes)
+    if any(st == 0 and n > 1 for n, st in zip(x.spec.shape[:lead], x.spec.strides, strict=False)):
+        spec = inputs[0].spec
+        if spec.strides != contiguous_strides(spec.shape):
+            raise RushlightError(
+                f"as_strided: {spec!r} is one tensor for the whole batch and its examples are not contiguous; "
+                f"call .contiguous() on it first"
+            )
+        x = e.clone(x)
+    shape, strides, skip, *old = plan.static
+    if not old and not x.spec.contiguous:  # the tape's own kind is of contiguous values only
+        x = views.contiguous(x)
+    seen = ((*plan.sizes, *shape), (*x.spec.strides[:lead], *strides), skip)
+    return call.call(plan.op, (x,), (*seen, x.spec.strides) if old else seen)
+
+
+# ---- what the derivatives of views and writes to views are made of ----
+
+
+def place_rule(plan: BatchPlan, inputs: Sequence[Value], params: tuple[Any, ...]) -> Any:
+    shape, (seen_shape, seen_strides, skip) = plan.static
+    whole = (*plan.sizes, *shape)
+    steps = contiguous_strides(whole)[: len(plan.sizes)]
+    g = lined(plan, inputs[0], len(seen_shape))
+    return views.place_view(g, whole, ((*plan.sizes, *seen_shape), (*steps, *seen_strides), skip))
+
+
+def write_rule(plan: BatchPlan, inputs: Sequence[Value], params: tuple[Any, ...]) -> Any:
+    base, value = inputs
+    seen_shape, seen_strides, skip = plan.static
+    steps = contiguous_strides((*plan.sizes, *base.spec.shape))[: len(plan.sizes)]
+    seen = ((*plan.sizes, *seen_shape), (*steps, *seen_strides), skip)
+    return call.call(plan.op, (full(plan, base), lined(plan, value, len(seen_shape))), seen)
+
+
+def cat_rule(plan: BatchPlan, inputs: Sequence[Value], params: tuple[Any, ...]) -> Any:
+    dim, shape = plan.static
+    return call.call(
+        plan.op, [full(plan, v) for v in inputs], (dim + len(plan.sizes), (*plan.sizes, *shape))
+    )
+
+
+def same_rule(plan: BatchPlan, inputs: Sequence[Value], params: tuple[Any, ...]) -> Any:
+    """Of the last dimensions only, said without the others."""
+    return call.call(plan.op, (lined(plan, inputs[0]),), plan.static)
+
+
+def fold_rule(plan: BatchPlan, inputs: Sequence[Value], params: tuple[Any, ...]) -> Any:
+    shape, *rest = plan.static
+    return call.call(plan.op, (lined(plan, inputs[0]),), ((*plan.sizes, *shape), *rest))

@@ -1,0 +1,1 @@
+"""New tensors: constants, ranges, host data, shapes of other tensors."""

@@ -1,0 +1,486 @@
+"""New tensors: constants, ranges, copies of host data."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+from rushlight.core import config
+from rushlight.core.dtypes import (
+    DType,
+    bool_,
+    compute_type,
+    get_default,
+    int64,
+    integer_range,
+    scalar_dtype,
+)
+from rushlight.core.errors import (
+    DeviceError,
+    DTypeError,
+    KindError,
+    OutOfMemoryError,
+    RushlightError,
+    ShapeError,
+    UnsupportedDType,
+)
+from rushlight.core.shapes import Shape, Spec, contiguous_strides, numel
+from rushlight.devices.shared.allocator import Pool, room_for
+from rushlight.devices.shared.registry import names, pool_of
+from rushlight.ops.arguments import IntRangeError
+from rushlight.ops.batching.lanes import like as batch_like
+from rushlight.ops.family.build import check_device_dtype
+from rushlight.ops.family.map import Formula, map_plan
+from rushlight.ops.registry import composite
+from rushlight.scalar import build as s
+from rushlight.scalar.ir import Expr, index, param
+from rushlight.tape.record import call
+from rushlight.tape.record.needed import edge_of
+from rushlight.tape.record.op import Op, Plan, Static
+from rushlight.tape.record.state import STATE, is_inference
+from rushlight.tape.record.value import Leaf, Value
+
+chosen_device: list[str] = []  # what `set_default_device` set, if anything
+
+
+def default_pool() -> Pool:
+    return pool_of(chosen_device[-1] if chosen_device else config.default_device())
+
+
+def set_default_device(device: Any) -> None:
+    """New tensors are made on `device` from now on; None: as RUSHLIGHT_DEVICE says."""
+    chosen_device[:] = [] if device is None else [device_name(device)]
+
+
+def device_name(device: Any) -> str:
+    """The name in a device argument: a string ("cuda", "cuda:0"), a device object or None."""
+    name = str(getattr(device, "type", device))
+    kind, _, number = name.partition(":")
+    if number not in ("", "0"):
+        raise DTypeError(f"device {name!r}: only number 0 of each kind is used; write {kind!r}")
+    return kind
+
+
+# Kinds that PyTorch names and this package has no code for: objects of them can be made, tensors cannot.
+_OTHER_KINDS = frozenset(
+    [
+        "hip",
+        "hpu",
+        "ipu",
+        "lazy",
+        "maia",
+        "meta",
+        "mkldnn",
+        "mps",
+        "mtia",
+        "opencl",
+        "opengl",
+        "vulkan",
+        "xla",
+        "xpu",
+    ]
+)
+_checked: set[tuple[str, int | None]] = set()
+
+
+def check_device(kind: str, index: int | None) -> None:
+    """Refuse a kind of device that nobody has, and a number other than 0."""
+    if (kind, index) in _checked:
+        return
+    if kind not in _OTHER_KINDS and kind not in names():
+        raise DeviceError(f"device {kind!r} is none of {', '.join(names())}")
+    if index not in (None, 0):
+        raise DeviceError(
+            f"device {kind!r}, number {index}: only number 0 of each kind is used; write {kind!r}"
+        )
+    _checked.add((kind, index))
+
+
+def resolve_pool(device: Any) -> Pool:
+    return default_pool() if device is None else pool_of(device_name(device))
+
+
+class Constant(Op):
+    """An op without inputs: `static` is the output's spec; `body(params)` the element at `index`."""
+
+    __slots__ = ("body", "kinds")
+
+    def __init__(self, name: str, body: Any, kinds: Sequence[DType | None], doc: str) -> None:
+        super().__init__(name, doc)
+        self.body = body
+        self.kinds = tuple(kinds)  # types of the params; None: the output's compute type
+
+    def make_plan(self, ins: Sequence[Spec], static: Static) -> Plan:
+        (out,) = static
+        check_device_dtype(self.name, out.device, out.dtype)
+        compute = compute_type(out.dtype)
+        types = tuple(kind or compute for kind in self.kinds)
+        body = self.body(compute, *(param(i, t) for i, t in enumerate(types)))
+        formula = Formula((), types, (out.dtype,), (s.cast(body, compute),))
+        return map_plan(self, formula, (), (out,), static)
+
+
+_full = Constant("full", lambda compute, value: value, (None,), "One value everywhere.")
+
+
+def _range_body(compute: DType, start: Expr, step: Expr) -> Expr:
+    return start + step * s.cast(index(), compute)
+
+
+_arange = Constant("arange", _range_body, (None, None), "start + step * i.")
+
+
+def check_holds(op: str, least: Any, most: Any, dtype: DType) -> None:
+    """Refuse Python numbers that an integer type cannot hold; negative ones count from the end of an unsigned type."""
+    if dtype.kind not in "iu" or not all(isinstance(n, (int, float)) for n in (least, most)):
+        return
+    low, high = integer_range(dtype)
+    whole = all(isinstance(n, int) for n in (least, most))
+    for number in (least, most):
+        if not (-high if dtype.kind == "u" and whole else low) <= number <= high:  # nor is NaN
+            raise RushlightError(
+                f"{op}: {number} does not fit into {dtype.name}, which holds {low} to {high}"
+            )
+
+
+def full_spec(spec: Spec, value: complex) -> Value:
+    """One value everywhere, row by row in memory whatever strides `spec` has: those may span more than its elements."""
+    if not spec.contiguous:
+        spec = Spec.of(spec.device, spec.dtype, spec.shape)
+    if spec.dtype is bool_:
+        value = bool(value)
+    if isinstance(value, complex) and spec.dtype.kind not in "cb":
+        if value.imag:
+            raise DTypeError(f"full: the complex number {value} does not fit into {spec!r}")
+        value = value.real
+    if isinstance(value, float) and spec.dtype.kind in "iu":
+        check_holds("full", value, value, spec.dtype)
+        value = int(value)
+    return call.call(_full, (), (spec,), (value,))
+
+
+def fill_plan(spec: Spec) -> Plan:
+    """The plan that `full_spec` runs, for a number of the type's own kind."""
+    return call.plan_for(_full, (), (spec,))
+
+
+def requiring(value: Value, requires_grad: bool) -> Value:
+    if requires_grad:
+        if not value.spec.differentiable:
+            raise DTypeError(
+                f"only floating-point and complex tensors can require gradients, got {value.spec.dtype!r}"
+            )
+        if is_inference(value.memory) and not STATE.get().inference:
+            raise RushlightError(
+                f"requires_grad: {value.spec!r} was made in inference_mode() and cannot require gradients outside it; "
+                f".clone() it first"
+            )
+        value.node = Leaf(value)
+    return value
+
+
+class MemoryFormat:
+    """A name of a memory layout; `order` are the dimensions it is for, outermost first, where that is not row by row."""
+
+    def __init__(self, name: str, order: Shape | None = None) -> None:
+        self.name = name
+        self.order = order
+
+    __module__ = "rushlight"  # where a pickle finds its instances by name
+
+    def __reduce__(self) -> str:
+        return self.name
+
+    def __repr__(self) -> str:
+        return f"rushlight.{self.name}"
+
+
+contiguous_format = MemoryFormat("contiguous_format")
+preserve_format = MemoryFormat("preserve_format")
+channels_last = MemoryFormat("channels_last", (0, 2, 3, 1))
+channels_last_3d = MemoryFormat("channels_last_3d", (0, 2, 3, 4, 1))
+strided = MemoryFormat("strided")
+sparse_coo = MemoryFormat("sparse_coo")
+sparse_csr = MemoryFormat("sparse_csr")
+
+# Arguments about where and how bytes lie that say nothing about values.
+_TAKEN = ("layout", "pin_memory", "memory_format", "non_blocking", "names")
+
+
+def strides_in(op: str, shape: Shape, memory_format: Any) -> Shape:
+    """The strides of a shape in a memory format."""
+    order = getattr(memory_format, "order", None)
+    if order is None:
+        return contiguous_strides(shape)
+    if len(order) != len(shape):
+        raise ShapeError(
+            f"{op}: {memory_format!r} is for {len(order)} dimensions, got {list(shape)}"
+        )
+    packed = contiguous_strides(tuple(shape[d] for d in order))
+    return tuple(packed[order.index(d)] for d in range(len(shape)))
+
+
+def take(op: str, named: dict[str, Any]) -> None:
+    """Take the keyword arguments that change no value, refuse all others."""
+    for name in named:
+        if name not in _TAKEN:
+            raise TypeError(f"{op}() got an unexpected keyword argument {name!r}")
+    if named.get("layout") not in (None, strided):
+        raise RushlightError(f"{op}: only the strided layout is supported, got {named['layout']!r}")
+
+
+def sizes_of(op: str, size: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, ...]:
+    """The sizes given as arguments or as `size=`; other keyword arguments are taken or refused."""
+    if "size" in named and not size:
+        size = (tuple(named.pop("size")),)
+    take(op, named)
+    return size
+
+
+def number_of(value: Any, op: str) -> Any:
+    """A Python number; a tensor of one element is read."""
+    if not isinstance(value, Value):
+        if (
+            not hasattr(value, "__float__")
+            and not hasattr(value, "__index__")
+            and not isinstance(value, complex)
+        ):
+            raise KindError(
+                f"{op}: a number is needed, got {value!r:.60} of type {type(value).__name__}"
+            )
+        return value
+    if edge_of(value) is not None:
+        raise DTypeError(
+            f"{op}: a number is needed, got a tensor that requires gradients ({value.spec!r}), and none would come back to it; "
+            f"pass .item() or .detach()"
+        )
+    return value.item()  # type: ignore[attr-defined]
+
+
+def shape_of(size: tuple[Any, ...]) -> Shape:
+    sizes = size[0] if len(size) == 1 and isinstance(size[0], (tuple, list)) else size
+    for n in sizes:
+        if n.__class__ is not int and (isinstance(n, bool) or not hasattr(n, "__index__")):
+            raise KindError(f"sizes must be integers, got {n!r} of type {type(n).__name__}")
+    shape = tuple(n.__index__() for n in sizes)
+    if any(n < 0 for n in shape):
+        raise ShapeError(f"sizes must not be negative, got {list(shape)}")
+    return shape
+
+
+def check_room(op: str, pool: Any, dtype: DType, shape: Shape) -> None:
+    """Refuse a result that its device has no room for before anything is computed on the way to it."""
+    nbytes, most = numel(shape) * dtype.itemsize, pool.device.limits.largest_block
+    if nbytes > most:
+        raise OutOfMemoryError(
+            f"{op}: a result of shape {list(shape)} takes {nbytes} bytes, and {pool.device.name} has {most} at most"
+        )
+
+
+def _filled(
+    value: complex, size: tuple[Any, ...], dtype: DType | None, device: Any, requires_grad: bool
+) -> Value:
+    spec = Spec.of(resolve_pool(device), dtype or get_default(), shape_of(size))
+    check_holds("full", value, value, spec.dtype)
+    return requiring(full_spec(spec, value), requires_grad)
+
+
+@composite("zeros", method=False)
+def zeros(
+    *size: int | Sequence[int],
+    dtype: DType | None = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    **named: Any,
+) -> Value:
+    """Zeros of a shape."""
+    return _filled(0, sizes_of("zeros", size, named), dtype, device, requires_grad)
+
+
+@composite("ones", method=False)
+def ones(
+    *size: int | Sequence[int],
+    dtype: DType | None = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    **named: Any,
+) -> Value:
+    """Ones of a shape."""
+    return _filled(1, sizes_of("ones", size, named), dtype, device, requires_grad)
+
+
+@composite("full", method=False)
+def full(
+    size: Sequence[int],
+    fill_value: complex,
+    *,
+    dtype: DType | None = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    **named: Any,
+) -> Value:
+    """One value everywhere; its type is that of the value."""
+    take("full", named)
+    fill_value = number_of(fill_value, "full")
+    if not hasattr(fill_value, "__float__") and not isinstance(fill_value, complex):
+        raise DTypeError(f"full: the value must be a number, got {type(fill_value).__name__}")
+    dtype = dtype or scalar_dtype(fill_value)
+    return _filled(fill_value, (tuple(size),), dtype, device, requires_grad)
+
+
+@composite("empty", method=False)
+def empty(
+    *size: int | Sequence[int],
+    dtype: DType | None = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    **named: Any,
+) -> Value:
+    """Memory with whatever is in it; to be written before it is read."""
+    shape = shape_of(sizes_of("empty", size, named))
+    strides = strides_in("empty", shape, named.get("memory_format"))
+    spec = Spec.of(resolve_pool(device), dtype or get_default(), shape, strides)
+    check_device_dtype("empty", spec.device, spec.dtype)
+    return requiring(call.rooted(empty_spec(spec)), requires_grad)
+
+
+def empty_spec(spec: Spec) -> Value:
+    pool: Any = spec.device
+    return call.make_value(
+        spec, call.make_storage(pool, room_for(max(spec.nbytes, spec.high)), STATE.get().birth)
+    )
+
+
+def like(
+    x: Value,
+    value: complex,
+    dtype: DType | None,
+    device: Any,
+    requires_grad: bool,
+    memory_format: Any = None,
+) -> Value:
+    made = _filled(
+        value, (x.spec.shape,), dtype or x.spec.dtype, device or x.spec.device.device.name, False
+    )
+    spec = made.spec
+    strides = strides_in("like", spec.shape, memory_format)
+    if (
+        strides != spec.strides and not x.spec.hidden
+    ):  # the elements are equal, so any order of them will do
+        made = call.rooted(
+            call.lay(Spec.of(spec.device, spec.dtype, spec.shape, strides), made.memory)
+        )
+    return requiring(batch_like(x, made) if x.spec.hidden else made, requires_grad)
+
+
+@composite("zeros_like", method=False)
+def zeros_like(
+    input: Value,
+    *,
+    dtype: DType | None = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    **named: Any,
+) -> Value:
+    """Zeros with another tensor's shape, type and device."""
+    take("zeros_like", named)
+    return like(input, 0, dtype, device, requires_grad, named.get("memory_format"))
+
+
+@composite("ones_like", method=False)
+def ones_like(
+    input: Value,
+    *,
+    dtype: DType | None = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    **named: Any,
+) -> Value:
+    """Ones with another tensor's shape, type and device."""
+    take("ones_like", named)
+    return like(input, 1, dtype, device, requires_grad, named.get("memory_format"))
+
+
+def _end_of(given: Any) -> Any:
+    """A number that a range starts or ends with, or counts by."""
+    number = number_of(given, "arange")
+    if not isinstance(number, (int, float, complex)):
+        number = operator.index(number) if hasattr(number, "__index__") else float(number)
+    if isinstance(number, complex):
+        raise DTypeError(f"arange: there are no complex ranges, got {number}")
+    if isinstance(number, int) and not -(1 << 63) <= number < 1 << 63:
+        raise IntRangeError(f"arange: {number:#x} is beyond int64")
+    if not math.isfinite(number):
+        raise ShapeError(f"arange: start, end and step must be finite, got {number}")
+    return number
+
+
+@composite("arange", method=False)
+def arange(
+    start: Any = 0,
+    end: Any = None,
+    step: Any = 1,
+    *,
+    dtype: DType | None = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    **named: Any,
+) -> Value:
+    """start, start + step, ... up to but without end."""
+    take("arange", named)
+    if end is None:
+        start, end = 0, start
+    start, end, step = (_end_of(n) for n in (start, end, step))
+    if dtype is int64:
+        start, end, step = int(start), int(end), int(step)
+    if step == 0 or (end - start) * step < 0:
+        raise ShapeError(f"arange: from {start} to {end} there is no way by steps of {step}")
+    if all(isinstance(n, int) for n in (start, end, step)):
+        count = -((start - end) // step)
+    else:
+        steps = (end - start) / step
+        if not steps < 1 << 63:
+            raise ShapeError(
+                f"arange: from {start} to {end} by {step} are more elements than can be addressed"
+            )
+        count = math.ceil(steps)
+    if dtype is bool_:
+        raise UnsupportedDType("arange: there are no ranges of truth values; cast with .bool()")
+    if dtype is not None and dtype.kind == "c":
+        raise DTypeError(
+            "arange: there are no complex ranges; use linspace, or cast with .to(dtype)"
+        )
+    if dtype is None:
+        whole = all(isinstance(n, int) for n in (start, end, step))
+        dtype = int64 if whole else get_default()
+    if dtype.kind in "iu":
+        start, step = int(start), int(step)
+    spec = Spec.of(resolve_pool(device), dtype, (count,))
+    return requiring(call.call(_arange, (), (spec,), (start, step)), requires_grad)
+
+
+@composite("eye", method=False)
+def eye(
+    n: int,
+    m: int | None = None,
+    *,
+    dtype: DType | None = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    **named: Any,
+) -> Value:
+    """Ones on the diagonal, zeros elsewhere."""
+    take("eye", named)
+    columns = n if m is None else m
+    spec = Spec.of(resolve_pool(device), dtype or get_default(), shape_of((n, columns)))
+    return requiring(call.call(_eye, (), (spec,), (columns,)), requires_grad)
+
+
+def _eye_body(compute: DType, columns: Expr) -> Expr:
+    row = index() / columns
+    return s.cast((index() - row * columns).eq(row), compute)
+
+
+_eye = Constant("eye", _eye_body, (int64,), "The identity matrix.")

@@ -1,0 +1,406 @@
+"""Reading and writing at computed places: gather, scatter, rows of a table."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from rushlight.core.dtypes import INDEX, INTEGER, bool_, int32, int64
+from rushlight.core.errors import BoundsError, DTypeError, ShapeError
+from rushlight.core.shapes import Shape, Spec, collapse, numel, wrap_dim
+from rushlight.kernel.shapes import Gather, Scatter
+from rushlight.ops.create.creation import full_spec
+from rushlight.ops.family.build import built
+from rushlight.ops.family.declare import elementwise
+from rushlight.ops.family.kernel_op import KernelOp
+from rushlight.ops.index import scatter_onto as onto
+from rushlight.ops.pointwise import arithmetic as e
+from rushlight.ops.reduce import reductions
+from rushlight.ops.registry import composite
+from rushlight.ops.view import views
+from rushlight.scalar import build as s
+from rushlight.scalar.ir import Expr
+from rushlight.tape.record import call
+from rushlight.tape.record.op import Op, Plan, Static, check_devices
+from rushlight.tape.record.value import Value
+
+Block = tuple[int, int, int]
+
+
+def check_index(op: str, index: Value) -> Value:
+    if isinstance(index, Value) and index.spec.numel == 0 and index.spec.dtype in INTEGER:
+        return e.cast(index, int64)  # nothing is looked up, so PyTorch lets any integer type pass
+    if not isinstance(index, Value) or index.spec.dtype not in INDEX:
+        got = repr(index.spec) if isinstance(index, Value) else type(index).__name__
+        raise DTypeError(
+            f"{op}: the index must be an int64 or int32 tensor, got {got}; cast with .long()"
+        )
+    return index
+
+
+def checked(pool: Any, launch: Any, label: str, limit: int) -> Any:
+    """A launch that raises for a bad index at once where the device can tell; see Note [Status words]."""
+    device = pool.device
+    word = device.status_word(label)
+    if device.limits.asynchronous:
+        return lambda *args: launch(word, *args)
+
+    if not device.limits.host_memory:  # the `null` device, which looks at no index
+        return lambda *args: launch(word, *args)
+    words: list[
+        tuple[int, ctypes.c_int32]
+    ] = []  # not in use: each launch has its own, so that threads see theirs
+
+    def run(*args: Any) -> None:
+        mine = words.pop() if words else _new_word()
+        launch(mine[0], *args)
+        status = mine[1]
+        if status.value:
+            raise BoundsError(f"{label}: an index is outside the range 0 to {limit - 1}")
+        words.append(mine)
+
+    return run
+
+
+def _new_word() -> tuple[int, ctypes.c_int32]:
+    word = ctypes.c_int32(0)
+    return ctypes.addressof(word), word
+
+
+def sides_of(shape: Shape, strides: Shape, dim: int) -> Block:
+    """(outer, axis, inner) strides of a layout whose dimensions merge on both sides of `dim`."""
+    ends = []
+    for part in (slice(0, dim), slice(dim + 1, None)):
+        sizes, (steps,) = collapse(shape[part], (strides[part],))
+        if len(sizes) > 1:
+            raise AssertionError("layout does not merge")
+        ends.append(steps[0] if sizes else 0)
+    return ends[0], strides[dim], ends[1]
+
+
+def merges(value: Value, dim: int) -> Value:
+    """The value, or a contiguous copy where its dimensions do not merge around `dim`."""
+    spec = value.spec
+    for part in (slice(0, dim), slice(dim + 1, None)):
+        if len(collapse(spec.shape[part], (spec.strides[part],))[0]) > 1:
+            return e.clone(value)
+    return value
+
+
+def block_of(shape: Shape, dim: int) -> Block:
+    return numel(shape[:dim]), shape[dim], numel(shape[dim + 1 :])
+
+
+# ---- gather along a dimension ----
+
+
+def plan_gather(op: Op, ins: Sequence[Spec], static: Static) -> Plan:
+    (dim,) = static
+    x, index = ins
+    pool = check_devices("gather", ins)
+    out = Spec.of(pool, x.dtype, index.shape)
+    outer, count, inner = block_of(index.shape, dim)
+    limit = x.shape[dim]
+    strides = (*sides_of(out.shape, out.strides, dim), *sides_of(x.shape, x.strides, dim))
+    tail = (outer, count, inner, limit, *strides, *sides_of(index.shape, index.strides, dim))
+    run = built(pool, Gather(x.dtype, index.dtype))
+    launch = checked(pool, lambda word, o, a, i: run(o, a, i, word, *tail), "gather", limit)
+    return Plan(op, ins, [out], launch, static)
+
+
+_gather = KernelOp(
+    "gather",
+    plan_gather,
+    [lambda g, out, x, index, dim: scatter_zero(g, index, dim, x.shape), None],
+    [(1,), ()],
+    "The elements of x at index along a dimension.",
+)
+
+
+def _lifted(x: Value) -> Value:
+    return x if x.spec.shape else views.reshape(x, (1,))
+
+
+@composite("gather")
+def gather(input: Value, dim: int, index: Value, *, sparse_grad: bool = False) -> Value:
+    """out[i][j] = input[index[i][j]][j] for dim 0, and so on."""
+    dim = wrap_dim(dim, len(input.spec.shape), "gather")
+    index = check_index("gather", index)
+    if not input.spec.shape or not index.spec.shape:  # a 0-dim operand counts as one of 1 element
+        return views.reshape(gather(_lifted(input), dim, _lifted(index)), index.spec.shape)
+    shape, wanted = input.spec.shape, index.spec.shape
+    if index.spec.numel == 0:
+        # Of no elements, but with a record: a gradient may come back, of no elements too.
+        return views.reshape(
+            views.slice_dim(views.reshape(input, (input.spec.numel,)), 0, 0, 0), wanted
+        )
+    if len(shape) != len(wanted) or any(
+        n > m for i, (n, m) in enumerate(zip(wanted, shape, strict=True)) if i != dim
+    ):
+        raise ShapeError(
+            f"gather: index {index.spec!r} must have as many dimensions as {input.spec!r} and be no larger except in "
+            f"dimension {dim}"
+        )
+    for i, n in enumerate(wanted):
+        if i != dim:
+            input = views.slice_dim(input, i, 0, n)
+    return call.call(_gather, (merges(input, dim), merges(index, dim)), (dim,))
+
+
+# ---- scatter-add ----
+
+
+def plan_scatter(kind: str, op: Op, ins: Sequence[Spec], static: Static) -> Plan:
+    """out = x, then src is folded in where index says; "onto": x is not copied, so out lies as x does."""
+    dim, *onto = static
+    x, index, src = ins
+    pool = check_devices(op.name, ins)
+    out = x if onto else Spec.of(pool, x.dtype, x.shape)
+    copy, copy_tail = views.copy_into(pool, x.dtype, x.shape, out.strides, x.strides)
+    scatter = scatter_launch(pool, kind, out, index, src, dim, op.name)
+
+    def launch(target: int, old: int, at: int, new: int) -> None:
+        if target != old and out.numel:
+            copy(target, old, *copy_tail)
+        scatter(target, at, new)
+
+    return Plan(op, ins, [out], launch, static)
+
+
+def scatter_launch(
+    pool: Any, kind: str, out: Spec, index: Spec, src: Spec, dim: int, label: str
+) -> Any:
+    outer, count, inner = block_of(index.shape, dim)
+    limit = out.shape[dim]
+    seen = tuple(out.strides)
+    narrowed = tuple(n if i != dim else out.shape[dim] for i, n in enumerate(index.shape))
+    strides = (*sides_of(narrowed, seen, dim), *sides_of(src.shape, src.strides, dim))
+    tail = (outer, count, inner, limit, *strides, *sides_of(index.shape, index.strides, dim))
+    run = built(pool, Scatter(out.dtype, index.dtype, kind))
+    return checked(pool, lambda word, o, i, a: run(o, a, i, word, *tail), label, limit)
+
+
+_scatter_add = KernelOp(
+    "scatter_add",
+    partial(plan_scatter, "add"),
+    [
+        lambda g, out, x, index, src, dim: g,
+        None,
+        lambda g, out, x, index, src, dim: gather(g, dim, index),
+    ],
+    [(), (), (1,)],
+    "x with src added at index along a dimension.",
+)
+
+
+@composite("scatter_add")
+def scatter_add(input: Value, dim: int, index: Value, src: Value) -> Value:
+    """input with src added at the places index names along a dimension; equal places add up in order."""
+    dim = wrap_dim(dim, len(input.spec.shape), "scatter_add")
+    check_index("scatter_add", index)
+    if not (input.spec.shape and index.spec.shape and src.spec.shape):
+        whole = scatter_add(_lifted(input), dim, _lifted(index), _lifted(src))
+        return views.reshape(whole, input.spec.shape)
+    if index.spec.numel == 0:
+        return _untouched(input, src)
+    shape, wanted, given = input.spec.shape, index.spec.shape, src.spec.shape
+    same_rank = len(shape) == len(wanted) == len(given)
+    if not same_rank or any(
+        n > m or (n > k and i != dim)
+        for i, (n, m, k) in enumerate(zip(wanted, given, shape, strict=True))
+    ):
+        raise ShapeError(
+            f"scatter_add: index {index.spec!r} must fit into src {src.spec!r} and, except in dimension {dim}, into "
+            f"{input.spec!r}"
+        )
+    if src.spec.dtype is not input.spec.dtype:
+        raise DTypeError(
+            f"scatter_add: src {src.spec!r} must have the dtype of {input.spec!r}; cast with .to(dtype)"
+        )
+    if input.spec.dtype is bool_:
+        return e.cast(scatter_add(e.cast(input, int32), dim, index, e.cast(src, int32)), bool_)
+    for i, n in enumerate(wanted):
+        src = views.slice_dim(src, i, 0, n)
+    # The kernel walks index and out with merged dimensions; a smaller index needs the full shape around it.
+    if any(n != k for i, (n, k) in enumerate(zip(wanted, shape, strict=True)) if i != dim):
+        return _scatter_part(input, dim, index, src)
+    return onto.scatter(_scatter_add, input, merges(index, dim), merges(src, dim), dim)
+
+
+def _untouched(x: Value, src: Value) -> Value:
+    """A copy of x, recorded as a function of src too: nothing of it is added, so its gradient is zero, not absent."""
+    if not x.spec.differentiable or src.spec.dtype is not x.spec.dtype:
+        return e.clone(x)
+    never = full_spec(Spec.of(x.spec.device, bool_, ()), 0)
+    return e.select(never, reductions.sum(src), x)
+
+
+def _scatter_part(x: Value, dim: int, index: Value, src: Value) -> Value:
+    """Scatter into the corner of x that the index covers."""
+    part = x
+    for i, n in enumerate(index.spec.shape):
+        if i != dim:
+            part = views.slice_dim(part, i, 0, n)
+    added = onto.scatter(_scatter_add, part, merges(index, dim), merges(src, dim), dim)
+    if added.memory is x.memory:
+        return x
+    seen = (part.spec.shape, views.contiguous(x).spec.strides, 0)
+    return call.call(views.write_view, (views.contiguous(x), added), seen)
+
+
+def _plan_scatter_zero(op: Op, ins: Sequence[Spec], static: Static) -> Plan:
+    """out = 0, then g is added where index says: in one buffer, where scatter_add of zeros has two."""
+    dim, shape = static
+    g, index = ins
+    pool = check_devices("gather", ins)
+    out = Spec.of(pool, g.dtype, shape)
+    fill = built(pool, views.fill_kernel(g.dtype))
+    scatter = scatter_launch(pool, "add", out, index, g, dim, "gather")
+
+    def launch(target: int, given: int, at: int) -> None:
+        fill(target, out.numel)
+        scatter(target, at, given)
+
+    return Plan(op, ins, [out], launch, static)
+
+
+_scatter_zero = KernelOp(
+    "scatter_zero",
+    _plan_scatter_zero,
+    [lambda gg, out, g, index, dim, shape: gather(gg, dim, index), None],
+    [(1,), ()],
+    "Zeros with g added at index along a dimension.",
+)
+
+
+def scatter_zero(g: Value, index: Value, dim: int, shape: Shape) -> Value:
+    """The gradient of what was gathered: a shape that index's differs from in `dim` alone."""
+    return call.call(_scatter_zero, (merges(g, dim), merges(index, dim)), (dim, tuple(shape)))
+
+
+# ---- rows of a table ----
+
+
+def plan_rows(op: Op, ins: Sequence[Spec], static: Static) -> Plan:
+    """out[..., :] = table[index[...], :]."""
+    table, index = ins
+    pool = check_devices("embedding", ins)
+    size = numel(table.shape[1:])
+    out = Spec.of(pool, table.dtype, (*index.shape, *table.shape[1:]))
+    limit = table.shape[0]
+    tail = (1, index.numel, size, limit, 0, size, 1, 0, size, 1, 0, 1, 0)
+    run = built(pool, Gather(table.dtype, index.dtype))
+    launch = checked(pool, lambda word, o, a, i: run(o, a, i, word, *tail), "embedding", limit)
+    return Plan(op, ins, [out], launch, static)
+
+
+def _plan_rows_grad(op: Op, ins: Sequence[Spec], static: Static) -> Plan:
+    """table of zeros, then table[index[k]] += g[k], k ascending."""
+    g, index = ins
+    (shape,) = static
+    pool = check_devices("embedding", ins)
+    out = Spec.of(pool, g.dtype, shape)
+    size = numel(shape[1:])
+    tail = (1, index.numel, size, shape[0], 0, size, 1, 0, size, 1, 0, 1, 0)
+    fill = built(pool, views.fill_kernel(g.dtype))
+    run = built(pool, Scatter(g.dtype, index.dtype))
+    scatter = checked(pool, lambda word, o, a, i: run(o, a, i, word, *tail), "embedding", shape[0])
+
+    def launch(target: int, gradient: int, at: int) -> None:
+        fill(target, out.numel)
+        scatter(target, gradient, at)
+
+    return Plan(op, ins, [out], launch, static)
+
+
+_rows_grad = KernelOp(
+    "embedding_grad",
+    _plan_rows_grad,
+    [lambda g, out, x, index, shape: rows(g, index), None],
+    [(1,), ()],
+    "The gradient of a table whose rows were read.",
+)
+_rows = KernelOp(
+    "embedding",
+    plan_rows,
+    [lambda g, out, table, index: rows_grad(g, index, table.shape), None],
+    [(1,), ()],
+    "Rows of a table.",
+)
+
+
+def rows(table: Value, index: Value) -> Value:
+    """table[index] along the first dimension."""
+    return call.call(_rows, (views.contiguous(table), views.contiguous(index)))
+
+
+def rows_grad(g: Value, index: Value, shape: Shape) -> Value:
+    """Rows added up in a table of zeros of a shape, in the order of the index."""
+    return call.call(_rows_grad, (views.contiguous(g), views.contiguous(index)), (tuple(shape),))
+
+
+@composite("index_select")
+def index_select(input: Value, dim: int, index: Value) -> Value:
+    """The slices of a dimension that a 1-d index names."""
+    dim = wrap_dim(dim, len(input.spec.shape), "index_select")
+    check_index("index_select", index)
+    if len(index.spec.shape) > 1:
+        raise BoundsError(f"index_select: the index must have one dimension, got {index.spec!r}")
+    if not input.spec.shape:
+        if index.spec.numel != 1:
+            raise ShapeError(
+                f"index_select: a 0-dim tensor takes an index of 1 element, got {index.spec!r}"
+            )
+        return views.reshape(index_select(views.reshape(input, (1,)), 0, index), ())
+    index = views.reshape(index, (index.spec.numel,))
+    if dim == 0:
+        return rows(input, index)
+    shape = input.spec.shape
+    count = index.spec.numel
+    if not count or not input.spec.numel:
+        return views.transpose(rows(views.transpose(input, 0, dim), index), 0, dim)
+    place = views.reshape(index, tuple(count if i == dim else 1 for i in range(len(shape))))
+    wanted = views.expand(place, (*shape[:dim], count, *shape[dim + 1 :]))
+    return call.call(_gather, (merges(input, dim), merges(wanted, dim)), (dim,))
+
+
+_from_end = elementwise(
+    "index_from_end",
+    lambda i, n: s.where(i < 0, i + n, i),
+    "An index, from the end where negative.",
+    INTEGER,
+    listed=False,
+)
+
+
+def _inside_body(i: Expr, n: Expr) -> Expr:
+    at = s.where(i < 0, i + n, i)
+    return s.where((at < 0) | (at >= n), -1, at)
+
+
+def _merged_body(flat: Expr, i: Expr, n: Expr) -> Expr:
+    at = s.where(i < 0, i + n, i)
+    return s.where((flat < 0) | (at < 0) | (at >= n), -1, flat * n + at)
+
+
+_inside = elementwise(
+    "index_inside", _inside_body, "An index, -1 where it is beyond the size.", INTEGER, listed=False
+)
+_merged = elementwise(
+    "index_merged", _merged_body, "One index of two dimensions, -1 for none.", INTEGER, listed=False
+)
+
+
+def merged_index(indices: Sequence[Value], sizes: Sequence[int]) -> Value:
+    """One index into the merged dimensions: one beyond its own dimension may lie inside the merged one, so it is -1."""
+    flat: Value = _inside(indices[0], sizes[0])
+    for index, size in zip(indices[1:], sizes[1:], strict=True):
+        flat = _merged(flat, index, size)
+    return flat
+
+
+def from_end(index: Value, size: int) -> Value:
+    """An index in which negative entries count from the end."""
+    return _from_end(index, size)

@@ -1,0 +1,247 @@
+"""Elements put, or folded, where an index says: what scatter, index_copy, index_put, put and scatter_reduce are made of.
+
+# Note [Scattering]
+1. One kernel does it, in the order of the index (`Scatter`): where several elements go to one place, the last stays.
+2. Of several elements put in one place the last alone gets that place's gradient, which is the derivative. (PyTorch gives it
+   to each of them and calls that incorrect.) Only `unpool` gives it to each, as max_unpool does in PyTorch.
+3. Equal extremes share the gradient evenly, as PyTorch has it.
+4. The gradient of a product is the product of the others, found without a division: zeros are no special case, and it can
+   be differentiated again. The elements are sorted by their places and multiplied up from both sides.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from rushlight.core.dtypes import DType, int32, int64
+from rushlight.core.shapes import Shape, Spec, contiguous_strides, numel
+from rushlight.ops.create import creation
+from rushlight.ops.create.creation import full_spec
+from rushlight.ops.family.kernel_op import KernelOp
+from rushlight.ops.index import gather, scatter_onto
+from rushlight.ops.pointwise import arithmetic as e
+from rushlight.ops.sort.sort import ordered
+from rushlight.ops.view import views
+from rushlight.tape.record import call
+from rushlight.tape.record.op import Op, Plan, Static
+from rushlight.tape.record.value import Value
+
+LOWEST = {"amax": True, "amin": False}
+
+
+def filled(like: Value, dtype: DType, shape: Shape, value: float) -> Value:
+    return full_spec(Spec.of(like.spec.device, dtype, tuple(shape)), value)
+
+
+def spread(like: Value, dtype: DType, shape: Shape, value: float) -> Value:
+    """One number, seen at every place of a shape."""
+    return views.expand(filled(like, dtype, (), value), shape)
+
+
+def extreme(dtype: DType, lowest: bool) -> float:
+    """What no element is beyond."""
+    if dtype.kind == "f":
+        return -math.inf if lowest else math.inf
+    if dtype.kind == "u":
+        return 0 if lowest else (1 << 8 * dtype.itemsize) - 1
+    bits = 8 * dtype.itemsize - 1
+    return -(1 << bits) if lowest else (1 << bits) - 1
+
+
+def scattered(kind: str, x: Value, dim: int, index: Value, src: Value) -> Value:
+    """x with src put (`set`, `unpool`) or folded (prod, amax, amin) where index says along a dimension.
+
+    The shapes of index and src are the same and may be smaller than x's in every other dimension.
+    """
+    part = x
+    for i, n in enumerate(index.spec.shape):
+        if i != dim:
+            part = views.slice_dim(part, i, 0, n)
+    new = scatter_onto.scatter(
+        _OPS[kind], part, gather.merges(index, dim), gather.merges(src, dim), dim
+    )
+    if new.spec.shape == x.spec.shape:
+        return new
+    if new.memory is x.memory:
+        return x
+    seen = (new.spec.shape, contiguous_strides(x.spec.shape), 0)
+    return call.call(views.write_view, (views.contiguous(x), new), seen)
+
+
+# ---- the last one stays ----
+
+
+def _uncovered(g: Value, out: Value, x: Value, index: Value, src: Value, dim: int) -> Value:
+    return scattered("set", g, dim, index, spread(g, g.spec.dtype, index.spec.shape, 0))
+
+
+def _at_index(g: Value, out: Value, x: Value, index: Value, src: Value, dim: int) -> Value:
+    return gather.gather(g, dim, index)
+
+
+def _of_the_last(g: Value, out: Value, x: Value, index: Value, src: Value, dim: int) -> Value:
+    for i, step in enumerate(index.spec.strides):
+        if i != dim and step == 0:  # the same index all along this dimension
+            index = views.slice_dim(index, i, 0, 1)
+    count = index.spec.shape[dim]
+    numbers = creation.arange(count, device=g.spec.device.device.name)
+    numbers = views.reshape(numbers, (count,) + (1,) * (len(index.spec.shape) - dim - 1))
+    places = (*index.spec.shape[:dim], x.spec.shape[dim], *index.spec.shape[dim + 1 :])
+    last = scattered(
+        "set", filled(g, int64, places, 0), dim, index, views.expand(numbers, index.spec.shape)
+    )
+    mine = e.eq(gather.gather(last, dim, index), numbers)
+    return e.select(
+        mine,
+        gather.gather(g, dim, views.expand(index, src.spec.shape)),
+        filled(g, g.spec.dtype, (), 0),
+    )
+
+
+# ---- extremes ----
+
+
+def _same(a: Value, b: Value) -> Value:
+    """Where two are equal; where the extreme is no number, the elements that are none made it so."""
+    equal = e.eq(a, b)
+    return (
+        e.bitwise_or(equal, e.bitwise_and(e.ne(a, a), e.ne(b, b)))
+        if a.spec.dtype.kind == "f"
+        else equal
+    )
+
+
+def _shared(
+    g: Value, out: Value, x: Value, index: Value, src: Value, dim: int
+) -> tuple[Value, Value, Value]:
+    """What each that equals the extreme gets, and where x and src do."""
+    here, there = _same(x, out), _same(src, gather.gather(out, dim, index))
+    equal = gather.scatter_add(e.cast(here, int32), dim, index, e.cast(there, int32))
+    return e.div(g, e.cast(e.maximum(equal, 1), g.spec.dtype)), here, there
+
+
+def _extreme_here(g: Value, *rest: Any) -> Value:
+    share, here, _ = _shared(g, *rest)
+    return e.select(here, share, filled(g, g.spec.dtype, (), 0))
+
+
+def _extreme_there(g: Value, out: Value, x: Value, index: Value, src: Value, dim: int) -> Value:
+    share, _, there = _shared(g, out, x, index, src, dim)
+    return e.select(there, gather.gather(share, dim, index), filled(g, g.spec.dtype, (), 0))
+
+
+# ---- products ----
+
+
+def _others(x: Value, dim: int, index: Value, src: Value) -> tuple[Value, Value]:
+    """For each element of x, and of src, the product of all others at its place."""
+    rank = len(x.spec.shape)
+    order = (*(i for i in range(rank) if i != dim), dim)
+    back = tuple(order.index(i) for i in range(rank))
+    x, index, src = (views.permute(v, order) for v in (x, index, src))
+    shape, wanted = x.spec.shape, index.spec.shape
+    rows, size = numel(shape[:-1]), shape[-1]
+    places = creation.arange(rows * size, device=x.spec.device.device.name)
+    start = views.reshape(views.slice_dim(places, 0, 0, rows), (*shape[:-1], 1))
+    places = views.cat([places, _line(e.add(index, e.mul(start, size)))])
+    spot, number = ordered(places, 0)
+    line = gather.gather(views.cat([_line(x), _line(src)]), 0, number)
+    both = e.mul(_product(line, spot, wanted[-1], False), _product(line, spot, wanted[-1], True))
+    found = scattered("set", filled(x, both.spec.dtype, both.spec.shape, 0), 0, number, both)
+    head, tail = (
+        views.slice_dim(found, 0, a, n) for a, n in ((0, rows * size), (rows * size, numel(wanted)))
+    )
+    return views.permute(views.reshape(head, shape), back), views.permute(
+        views.reshape(tail, wanted), back
+    )
+
+
+def _line(x: Value) -> Value:
+    return views.reshape(x, (x.spec.numel,))
+
+
+def _product(line: Value, spot: Value, most: int, after: bool) -> Value:
+    """The product of what is before, or after, each element among those of its place, at most `most`."""
+    n, one = line.spec.numel, filled(line, line.spec.dtype, (), 1)
+
+    def joined(edge: Value, rest: Value) -> Value:
+        return views.cat([rest, edge] if after else [edge, rest])
+
+    def factors(value: Value, step: int) -> tuple[Value, Value]:
+        """Elements that have one `step` away, and that one, or 1 if it is of another place."""
+        low, high = (views.slice_dim(value, 0, a, n - step) for a in (0, step))
+        same = e.eq(views.slice_dim(spot, 0, step, n - step), views.slice_dim(spot, 0, 0, n - step))
+        return (low, e.select(same, high, one)) if after else (high, e.select(same, low, one))
+
+    value = joined(filled(line, line.spec.dtype, (1,), 1), factors(line, 1)[1])
+    step = 1
+    while step < most:
+        own, other = factors(value, step)
+        value = joined(views.slice_dim(value, 0, n - step if after else 0, step), e.mul(own, other))
+        step *= 2
+    return value
+
+
+def _product_here(g: Value, out: Value, x: Value, index: Value, src: Value, dim: int) -> Value:
+    return e.mul(g, _others(x, dim, index, src)[0])
+
+
+def _product_there(g: Value, out: Value, x: Value, index: Value, src: Value, dim: int) -> Value:
+    return e.mul(gather.gather(g, dim, index), _others(x, dim, index, src)[1])
+
+
+def _fold(kind: str, here: Any, there: Any, *saves: int | str) -> KernelOp:
+    plan = partial(gather.plan_scatter, kind)
+    doc = f"x with src folded in, by {kind}, at index along a dimension."
+    return KernelOp("scatter_reduce", plan, [here, None, there], [saves, (), saves], doc)
+
+
+def _put(name: str, there: Any) -> KernelOp:
+    doc = "x with src at index along a dimension; the last of several at one place stays."
+    return KernelOp(
+        name, partial(gather.plan_scatter, "set"), [_uncovered, None, there], [(1,), (), (1,)], doc
+    )
+
+
+_OPS = {
+    "set": _put("scatter", _of_the_last),
+    "unpool": _put("max_unpool", _at_index),
+    "amax": _fold("max", _extreme_here, _extreme_there, 0, 1, 2, "out"),
+    "amin": _fold("min", _extreme_here, _extreme_there, 0, 1, 2, "out"),
+    "prod": _fold("prod", _product_here, _product_there, 0, 1, 2),
+}
+
+
+# ---- a value with another's gradient ----
+
+
+def _plan_stand(op: Op, ins: Sequence[Spec], static: Static) -> Plan:
+    value = ins[0]
+    out = Spec.of(value.device, value.dtype, value.shape)
+    copy, tail = views.copy_into(value.device, value.dtype, value.shape, out.strides, value.strides)
+
+    def launch(target: int, source: int, other: int) -> None:
+        copy(target, source, *tail)
+
+    return Plan(op, ins, [out], launch, static)
+
+
+def _pass_on(g: Value, *_: Any) -> Value:
+    return g
+
+
+_stands_for = KernelOp(
+    "stands_for",
+    _plan_stand,
+    [None, _pass_on],
+    [(), ()],
+    "The first value, with the gradient of the second.",
+)
+
+
+def standing_for(value: Value, other: Value) -> Value:
+    """The elements of `value`, which has no record, with the gradient of `other`."""
+    return call.call(_stands_for, (value, other))

@@ -1,0 +1,454 @@
+"""Reading and writing the elements that an index or a mask names. See Note [Scattering] in folding.py for the writing."""
+
+from __future__ import annotations
+
+from numbers import Number
+from typing import Any
+
+from rushlight.core.dtypes import bool_, int32, int64, real_type, scalar_dtype
+from rushlight.core.errors import DTypeError, ShapeError
+from rushlight.core.shapes import Shape, broadcast_shapes, contiguous_strides, numel, wrap_dim
+from rushlight.ops.family import read_back
+from rushlight.ops.index import gather, nonzero as compaction
+from rushlight.ops.index.scatter import LOWEST, extreme, filled, scattered, spread
+from rushlight.ops.pointwise import arithmetic as e
+from rushlight.ops.reduce import reductions
+from rushlight.ops.registry import REGISTRY, composite
+from rushlight.ops.sort.searchsorted import search
+from rushlight.ops.sort.sort import ordered
+from rushlight.ops.view import views
+from rushlight.ops.view.reshaping import ravel
+from rushlight.tape.record import call
+from rushlight.tape.record.value import Value
+
+_MANY = 1 << 20  # comparisons
+NARROW = (1 << 31) - 1  # places that int32 can count
+
+
+def lifted(x: Value) -> Value:
+    return x if x.spec.shape else views.reshape(x, (1,))
+
+
+def hits(index: Value, dim: int, shape: Shape) -> Value:
+    """How often index names each place of `shape`, in int32."""
+    ones = spread(index, int32, index.spec.shape, 1)
+    return gather.scatter_add(filled(index, int32, shape, 0), dim, index, ones)
+
+
+def _check_scatter(op: str, x: Value, dim: int, index: Value, src: Value | None) -> None:
+    gather.check_index(op, index)
+    shape, wanted = x.spec.shape, index.spec.shape
+    fits = len(shape) == len(wanted) and all(
+        n <= m for i, (n, m) in enumerate(zip(wanted, shape, strict=True)) if i != dim
+    )
+    if src is not None:
+        given = src.spec.shape
+        fits = (
+            fits
+            and len(given) == len(wanted)
+            and all(n <= m for n, m in zip(wanted, given, strict=True))
+        )
+        if src.spec.dtype is not x.spec.dtype:
+            raise DTypeError(
+                f"{op}: src {src.spec!r} must have the dtype of {x.spec!r}; cast with .to(dtype)"
+            )
+    if not fits:
+        between = "" if src is None else f"src {src.spec!r} and, except in dimension {dim}, "
+        raise ShapeError(f"{op}: index {index.spec!r} must fit into {between}{x.spec!r}")
+
+
+@composite("scatter")
+def scatter(
+    input: Value,
+    dim: int,
+    index: Value,
+    src: Any = None,
+    *,
+    value: Any = None,
+    reduce: str | None = None,
+) -> Value:
+    """The input with src, a tensor or a number, at the places that index names along a dimension."""
+    src = value if src is None else src
+    if isinstance(src, Number) and hasattr(src, "item"):
+        src = src.item()  # a NumPy number
+    if not isinstance(src, (Value, bool, int, float, complex)):
+        raise DTypeError(f"scatter: src must be a tensor or a number, got {type(src).__name__}")
+    dim = wrap_dim(dim, len(input.spec.shape), "scatter")
+    x, at = lifted(input), lifted(index)
+    if not isinstance(src, Value):
+        number: Any = src
+        number = number if input.spec.differentiable else int(number)
+        src = spread(input, input.spec.dtype, at.spec.shape, number)
+    src = lifted(src)
+    if at.spec.numel == 0:
+        gather.check_index("scatter", index)
+        return e.clone(input)
+    _check_scatter("scatter", x, dim, at, src)
+    if reduce is not None:
+        kinds = {"add": "sum", "multiply": "prod"}
+        if reduce not in kinds:
+            raise ShapeError(f"scatter: reduce is 'add' or 'multiply', got {reduce!r}")
+        return scatter_reduce(input, dim, index, src, kinds[reduce])
+    return views.reshape(scattered("set", x, dim, at, _first(src, at)), input.spec.shape)
+
+
+def _first(src: Value, index: Value) -> Value:
+    """What of src an index takes: the index may be smaller."""
+    for i, n in enumerate(index.spec.shape):
+        src = views.slice_dim(src, i, 0, n)
+    return src
+
+
+def _multiplied(x: Value, dim: int, index: Value, src: Value) -> Value:
+    """x times src where index puts it, slice by slice: the parts of a product of complex numbers are not products."""
+    for k in range(index.spec.shape[dim]):
+        at = views.slice_dim(index, dim, k, 1)
+        x = scattered(
+            "set", x, dim, at, e.mul(gather.gather(x, dim, at), views.slice_dim(src, dim, k, 1))
+        )
+    return x
+
+
+def _reduced(
+    x: Value, dim: int, index: Value, src: Value, reduce: str, include_self: bool
+) -> Value:
+    dtype = x.spec.dtype
+    if not include_self:
+        start = extreme(dtype, LOWEST[reduce]) if reduce in LOWEST else int(reduce == "prod")
+        x = scattered("set", x, dim, index, spread(x, dtype, index.spec.shape, start))
+    if reduce == "prod" and dtype.kind == "c":
+        return _multiplied(x, dim, index, src)
+    if reduce not in ("sum", "mean"):
+        return scattered(reduce, x, dim, index, src)
+    total = gather.scatter_add(x, dim, index, src)
+    if reduce == "sum":
+        return total
+    counts = hits(index, dim, x.spec.shape)
+    parts = e.add(counts, 1) if include_self else e.maximum(counts, 1)
+    if dtype.kind in "fc":
+        return e.div(total, e.cast(parts, real_type(dtype)))
+    return e.cast(e.floor_divide(total, e.cast(parts, int64)), dtype)
+
+
+@composite("scatter_reduce")
+def scatter_reduce(
+    input: Value, dim: int, index: Value, src: Value, reduce: str, *, include_self: bool = True
+) -> Value:
+    """The input reduced with src where index puts it: sum, prod, mean, amax or amin; equal ones share a gradient."""
+    if reduce not in ("sum", "prod", "mean", "amax", "amin"):
+        raise ShapeError(f"scatter_reduce: reduce is sum, prod, mean, amax or amin, got {reduce!r}")
+    dim = wrap_dim(dim, len(input.spec.shape), "scatter_reduce")
+    x, at, given = lifted(input), lifted(index), lifted(src)
+    if at.spec.numel == 0:
+        return e.clone(input)
+    _check_scatter("scatter_reduce", x, dim, at, given)
+    given = _first(given, at)
+    if x.spec.dtype is bool_:
+        x, given = e.cast(x, int32), e.cast(given, int32)
+    out = _reduced(x, dim, at, given, reduce, include_self)
+    return views.reshape(e.cast(out, input.spec.dtype), input.spec.shape)
+
+
+# ---- slices of a dimension ----
+
+
+def _slices(
+    op: str, x: Value, dim: int, index: Value, source: Value | None
+) -> tuple[int, Value, Value | None]:
+    """(dim, the 1-d index spread over x's other dimensions, the source), checked."""
+    dim = wrap_dim(dim, len(x.spec.shape), op)
+    gather.check_index(op, index)
+    if len(index.spec.shape) > 1:
+        raise IndexError(f"{op}: the index must have one dimension, got {index.spec!r}")
+    wide, count = lifted(x).spec.shape, index.spec.numel
+    shape = (*wide[:dim], count, *wide[dim + 1 :])
+    if source is not None:
+        source = lifted(source)
+        if source.spec.dtype is not x.spec.dtype:
+            raise DTypeError(
+                f"{op}: source {source.spec!r} must have the dtype of {x.spec!r}; cast with .to(dtype)"
+            )
+        if source.spec.shape != shape:
+            raise ShapeError(
+                f"{op}: source {source.spec!r} must have the shape {list(shape)} for {x.spec!r}"
+            )
+    line = views.reshape(index, (count,) + (1,) * (len(wide) - dim - 1))
+    return dim, views.expand(line, shape), source
+
+
+@composite("index_add")
+def index_add(input: Value, dim: int, index: Value, source: Value, *, alpha: float = 1) -> Value:
+    """The input with slices of source, times alpha, added to those that index names."""
+    dim, _, given = _slices("index_add", input, dim, index, source)
+    assert given is not None
+    given = given if alpha == 1 else e.mul(given, alpha)
+    out = added_slices(lifted(input), dim, index, e.cast(given, input.spec.dtype))
+    return views.reshape(out, input.spec.shape)
+
+
+@composite("index_copy")
+def index_copy(input: Value, dim: int, index: Value, source: Value) -> Value:
+    """The input with the slices that index names replaced by those of source."""
+    dim, at, given = _slices("index_copy", input, dim, index, source)
+    assert given is not None
+    x = lifted(input)
+    if at.spec.numel == 0:
+        return e.clone(input)
+    return views.reshape(scattered("set", x, dim, at, given), input.spec.shape)
+
+
+def written_slices(x: Value, dim: int, index: Value, source: Value) -> Value:
+    """x with the slices of a dimension that a vector names replaced; the last of equal ones stays."""
+    dim, at, _ = _slices("index", x, dim, index, None)
+    return scattered("set", x, dim, at, source)
+
+
+def added_slices(x: Value, dim: int, index: Value, source: Value) -> Value:
+    """x with slices added to those of a dimension that a vector names; bools are added as `or`."""
+    dim, at, _ = _slices("index", x, dim, index, None)
+    if x.spec.dtype is not bool_:
+        return gather.scatter_add(x, dim, at, source)
+    return e.cast(gather.scatter_add(e.cast(x, int32), dim, at, e.cast(source, int32)), bool_)
+
+
+@composite("index_fill")
+def index_fill(input: Value, dim: int, index: Value, value: Any) -> Value:
+    """The input with the slices that index names filled with a number or a 0-dim tensor."""
+    if isinstance(value, Value) and value.spec.shape:
+        raise ShapeError(f"index_fill: the value must be a number or 0-dim, got {value.spec!r}")
+    if isinstance(value, complex) and input.spec.dtype.kind != "c":
+        raise DTypeError(f"index_fill: the complex number {value} does not fit into {input.spec!r}")
+    dim, _, _ = _slices("index_fill", input, dim, index, None)
+    x = lifted(input)
+    line = gather.from_end(views.reshape(index, (index.spec.numel,)), x.spec.shape[dim])
+    if not line.spec.numel or not x.spec.numel:
+        return e.clone(input)
+    dim, at, _ = _slices("index_fill", x, dim, line, None)
+    new = value if isinstance(value, Value) else filled(input, input.spec.dtype, (), value)
+    src = views.expand(e.cast(new, input.spec.dtype), at.spec.shape)
+    return views.reshape(scattered("set", x, dim, at, src), input.spec.shape)
+
+
+@composite("index_reduce")
+def index_reduce(
+    input: Value, dim: int, index: Value, source: Value, reduce: str, *, include_self: bool = True
+) -> Value:
+    """The input with slices of source reduced into those that index names: prod, mean, amax or amin."""
+    if reduce not in ("prod", "mean", "amax", "amin"):
+        raise ShapeError(f"index_reduce: reduce is prod, mean, amax or amin, got {reduce!r}")
+    dim, at, given = _slices("index_reduce", input, dim, index, source)
+    assert given is not None
+    return views.reshape(
+        scatter_reduce(lifted(input), dim, at, given, reduce, include_self=include_self),
+        input.spec.shape,
+    )
+
+
+# ---- single elements ----
+
+
+@composite("take")
+def take(input: Value, index: Value) -> Value:
+    """The elements at places counted in rows; negative ones count from the end."""
+    gather.check_index("take", index)
+    flat = ravel(input)
+    at = gather.from_end(views.reshape(index, (index.spec.numel,)), flat.spec.numel)
+    return views.reshape(gather.gather(flat, 0, at), index.spec.shape)
+
+
+@composite("put")
+def put(input: Value, index: Value, source: Value, accumulate: bool = False) -> Value:
+    """The input with source at places counted in rows, or added there."""
+    gather.check_index("put", index)
+    if source.spec.dtype is not input.spec.dtype:
+        raise DTypeError(
+            f"put: source {source.spec!r} must have the dtype of {input.spec!r}; cast with .to(dtype)"
+        )
+    if source.spec.numel != index.spec.numel:
+        raise IndexError(
+            f"put: source {source.spec!r} must have as many elements as index {index.spec!r}"
+        )
+    if not index.spec.numel:
+        return e.clone(input)
+    flat, new = ravel(input), ravel(source)
+    at = gather.from_end(ravel(index), flat.spec.numel)
+    if not accumulate:
+        return views.reshape(scattered("set", flat, 0, at, new), input.spec.shape)
+    if flat.spec.dtype is bool_:
+        flat, new = e.cast(flat, int32), e.cast(new, int32)
+    out = e.cast(gather.scatter_add(flat, 0, at, new), input.spec.dtype)
+    return views.reshape(out, input.spec.shape)
+
+
+@composite("take_along_dim")
+def take_along_dim(input: Value, indices: Value, dim: int | None = None) -> Value:
+    """`gather` with an index that broadcasts against the input in the other dimensions."""
+    gather.check_index("take_along_dim", indices)
+    if dim is None:
+        return gather.gather(ravel(input), 0, gather.from_end(ravel(indices), input.spec.numel))
+    rank = len(input.spec.shape)
+    if len(indices.spec.shape) != rank:
+        raise ShapeError(
+            f"take_along_dim: {indices.spec!r} and {input.spec!r} must have equally many dimensions"
+        )
+    dim = wrap_dim(dim, rank, "take_along_dim")
+    shape, wanted = list(input.spec.shape), list(indices.spec.shape)
+    size, count = shape[dim], wanted[dim]
+    shape[dim] = wanted[dim] = 1
+    common = list(
+        broadcast_shapes(
+            [tuple(shape), tuple(wanted)], "take_along_dim", [input.spec, indices.spec]
+        )
+    )
+    wide = views.expand(input, (*common[:dim], size, *common[dim + 1 :]))
+    at = views.expand(gather.from_end(indices, size), (*common[:dim], count, *common[dim + 1 :]))
+    return gather.gather(wide, dim, at)
+
+
+# ---- masks ----
+
+
+def check_mask(op: str, mask: Value) -> Value:
+    if mask.spec.dtype is not bool_:
+        raise DTypeError(f"{op}: the mask must be bool, got {mask.spec!r}; cast with .bool()")
+    return mask
+
+
+@composite("masked_select")
+def masked_select(input: Value, mask: Value) -> Value:
+    """The elements where the mask is true, as a vector; their number is read off the device."""
+    check_mask("masked_select", mask)
+    shape = broadcast_shapes(
+        [input.spec.shape, mask.spec.shape], "masked_select", [input.spec, mask.spec]
+    )
+    flat = views.reshape(views.expand(input, shape), (numel(shape),))
+    return gather.gather(flat, 0, compaction.chosen(views.expand(mask, shape)))
+
+
+@composite("masked_scatter")
+def masked_scatter(input: Value, mask: Value, source: Value) -> Value:
+    """The input with the first elements of source, in order, where the mask is true."""
+    check_mask("masked_scatter", mask)
+    if source.spec.dtype is not input.spec.dtype:
+        raise DTypeError(
+            f"masked_scatter: source {source.spec!r} must have the dtype of {input.spec!r}"
+        )
+    shape = broadcast_shapes(
+        [input.spec.shape, mask.spec.shape], "masked_scatter", [input.spec, mask.spec]
+    )
+    if not numel(shape):
+        return e.clone(views.expand(input, shape))
+    chosen = views.expand(mask, shape)
+    flat = views.reshape(chosen, (numel(shape),))
+    number = e.sub(compaction.running(flat), 1)
+    # A place beyond the source is an index out of range there, which raises; what is not chosen reads the first.
+    at = e.select(flat, number, 0)
+    given = ravel(source) if source.spec.numel else filled(source, source.spec.dtype, (1,), 0)
+    new = views.reshape(gather.gather(given, 0, at), shape)
+    return e.select(chosen, new, views.expand(input, shape))
+
+
+def _coordinates(places: Value, shape: Shape, missing: int | None = None) -> list[Value]:
+    """Places counted in rows as an index per dimension."""
+    narrow = numel(shape) <= NARROW  # devices divide int32 several times as fast
+    rest = e.cast(places, int32) if narrow and len(shape) > 1 else places
+    found = []
+    for step in contiguous_strides(shape)[:-1]:
+        here = e.floor_divide(rest, max(step, 1))
+        rest = e.sub(rest, e.mul(here, step))
+        found.append(here)
+    found = [e.cast(c, int64) for c in (*found, rest)]
+    return found if missing is None else [e.select(e.lt(places, 0), missing, c) for c in found]
+
+
+def nonzero_each(x: Value) -> list[Value]:
+    """An index vector per dimension of the elements that are not zero; their number is read off the device."""
+    return _coordinates(compaction.chosen(e.cast(x, bool_)), x.spec.shape)
+
+
+@composite("nonzero")
+def nonzero(input: Value, *, as_tuple: bool = False) -> Any:
+    """Where elements are not zero: a row of coordinates each, or an index vector per dimension."""
+    if as_tuple:
+        return tuple(nonzero_each(lifted(input)))
+    if not input.spec.shape:
+        count = compaction.count_of(e.cast(input, bool_))
+        return filled(input, int64, (count, 0), 0)
+    return views.stack(nonzero_each(input), 1)
+
+
+@composite("argwhere")
+def argwhere(input: Value) -> Value:
+    """Where elements are not zero: a row of coordinates each."""
+    return nonzero(input)
+
+
+@composite("nonzero_static")
+def nonzero_static(input: Value, *, size: int, fill_value: int = -1) -> Value:
+    """`nonzero` cut or filled up to `size` rows: nothing is read off the device."""
+    if size < 0:
+        raise ShapeError(f"nonzero_static: size must not be negative, got {size}")
+    shape = input.spec.shape
+    if not shape or not size:
+        return filled(input, int64, (size, len(shape)), fill_value)
+    places = compaction.places(e.cast(input, bool_), size, -1)
+    return views.stack(_coordinates(places, shape, fill_value), 1)
+
+
+# ---- answers about elements ----
+
+
+@composite("isin", method=False)
+def isin(
+    elements: Any, test_elements: Any, *, assume_unique: bool = False, invert: bool = False
+) -> Value:
+    """Whether each element is among the others: each is compared with each, or, where that is much, looked up in order."""
+    known = elements if isinstance(elements, Value) else test_elements
+    if not isinstance(known, Value):
+        raise DTypeError("isin: at least one of elements and test_elements must be a tensor")
+    if not isinstance(elements, Value):
+        elements = filled(known, scalar_dtype(elements), (), elements)
+    if not isinstance(test_elements, Value):
+        found = e.eq(elements, test_elements)
+    elif elements.spec.numel * test_elements.spec.numel > _MANY and test_elements.spec.numel > 64:
+        line = ordered(ravel(call.detached(test_elements)), 0, op="isin")[0]
+        wanted = ravel(call.detached(elements))
+        place = e.minimum(search(line, wanted, False), line.spec.numel - 1)
+        found = views.reshape(e.eq(gather.gather(line, 0, place), wanted), elements.spec.shape)
+    else:
+        found = reductions.any_(e.eq(views.unsqueeze(elements, -1), ravel(test_elements)), -1)
+    return e.logical_not(found) if invert else found
+
+
+@composite("equal")
+def equal(input: Value, other: Value) -> bool:
+    """Whether shapes and all elements are equal; the answer is read off the device."""
+    if input.spec.shape != other.spec.shape:
+        return False
+    return bool(read_back.read(reductions.all_(e.eq(input, other)))[0])
+
+
+@composite("allclose")
+def allclose(
+    input: Value, other: Value, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False
+) -> bool:
+    """Whether all elements are close; the answer is read off the device."""
+    close = REGISTRY["isclose"].function(input, other, rtol, atol, equal_nan)
+    return bool(read_back.read(reductions.all_(close))[0])
+
+
+# Ops that also write their result into their first operand, as a method with an underscore.
+WRITTEN = (
+    "index_add",
+    "index_copy",
+    "index_fill",
+    "index_put",
+    "index_reduce",
+    "masked_scatter",
+    "put",
+    "scatter",
+    "scatter_add",
+    "scatter_reduce",
+    "tril",
+    "triu",
+)

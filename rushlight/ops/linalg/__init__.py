@@ -1,0 +1,1 @@
+"""Products, factorisations, solvers and functions of matrices."""

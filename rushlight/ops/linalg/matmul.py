@@ -1,0 +1,278 @@
+"""Contractions: matmul with broadcast batches, linear."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rushlight.core.dtypes import ARITHMETIC, compute_type
+from rushlight.core.errors import DTypeError, ShapeError, SparseOperandError
+from rushlight.core.shapes import (
+    Shape,
+    Spec,
+    broadcast_shapes,
+    broadcast_strides,
+    collapse,
+    contiguous_strides,
+    numel,
+)
+from rushlight.kernel.shapes import Contract
+from rushlight.ops.family.build import built, check_device_dtype
+from rushlight.ops.family.declare import rowwise
+from rushlight.ops.family.kernel_op import KernelOp
+from rushlight.ops.family.map import Formula, map_kernel
+from rushlight.ops.pointwise import arithmetic as e, complex_numbers
+from rushlight.ops.reduce import reductions
+from rushlight.ops.registry import composite
+from rushlight.ops.view import views
+from rushlight.scalar.ir import arg
+from rushlight.tape.record import call
+from rushlight.tape.record.op import Op, Plan, Static, check_devices, check_dtypes
+from rushlight.tape.record.state import STATE
+from rushlight.tape.record.value import Value
+
+# A product of two numbers costs far less inside a contraction than an element moved through memory.
+_COST_OF_PRODUCT = 0.02
+
+
+def _check_types(name: str, ins: Sequence[Spec]) -> None:
+    check_dtypes(name, ins, ARITHMETIC)
+    if any(spec.dtype is not ins[0].dtype for spec in ins):
+        listed = ", ".join(map(repr, ins))
+        raise DTypeError(
+            f"{name}: operands must have one dtype, got {listed}; cast one with .to(dtype)"
+        )
+
+
+def contract(
+    pool: Any, dtype: Any, batch: Shape, m: int, n: int, k: int, strides: Sequence[Shape]
+) -> Any:
+    """A launch for out, a, b with the given batch sizes; strides are (*batch, rows, columns) per operand."""
+    if 0 in (*batch, m, n):  # the other sizes may be any numbers
+        return lambda *addresses: None
+    sizes, steps = collapse(batch, [st[:-2] for st in strides])
+    if len(sizes) > 2:
+        return None
+    pad = (1,) * (2 - len(sizes)) + sizes
+    numbers = [
+        (0,) * (2 - len(sizes)) + lead + st[-2:] for lead, st in zip(steps, strides, strict=True)
+    ]
+    run = built(pool, Contract(dtype, compute_type(dtype)))
+    tail = (*pad, m, n, k, *(x for st in numbers for x in st))
+    return lambda *addresses: run(*addresses, *tail)
+
+
+def _batch(ins: Sequence[Spec]) -> Shape:
+    return broadcast_shapes([spec.shape[:-2] for spec in ins], "matmul", ins)
+
+
+def _walk(spec: Spec, shape: Shape) -> Shape:
+    """Strides over a broadcast operand; those of an empty one matter only in that they merge."""
+    return (
+        broadcast_strides(spec.shape, spec.strides, shape)
+        if spec.numel
+        else contiguous_strides(shape)
+    )
+
+
+def _one_for_all(batch: Shape, m: int, strides: Sequence[Shape]) -> tuple[int, Sequence[Shape]]:
+    """Where one matrix b serves the whole batch, all rows of the batch as those of one product; else as they are."""
+    out, a, b = strides
+    if any(st and size != 1 for st, size in zip(b, batch, strict=False)):
+        return m, strides
+    sizes, steps = collapse((*batch, m), (out[:-1], a[:-1]))
+    if len(sizes) != 1 or sizes[0] == m or not sizes[0]:
+        return m, strides
+    (first,), (second,) = steps
+    return sizes[0], [(first, out[-1]), (second, a[-1]), b[-2:]]
+
+
+def _plan_matmul(op: Op, ins: Sequence[Spec], static: Static) -> Plan:
+    pool = check_devices("matmul", ins)
+    _check_types("matmul", ins)
+    a, b = ins
+    check_device_dtype("matmul", pool, a.dtype)
+    m, k = a.shape[-2:]
+    n = b.shape[-1]
+    if b.shape[-2] != k:
+        raise ShapeError(
+            f"matmul: {a!r} and {b!r} do not fit: the last size of the first ({k}) must be the "
+            f"second last of the second ({b.shape[-2]})"
+        )
+    batch = _batch(ins)
+    out = Spec.of(pool, a.dtype, (*batch, m, n))
+    strides = [out.strides, *(_walk(s, (*batch, *s.shape[-2:])) for s in ins)]
+    rows, steps = _one_for_all(batch, m, strides)
+    launch = contract(pool, a.dtype, () if rows != m else batch, rows, n, k, steps)
+    if launch is None:
+        raise ShapeError(
+            f"matmul: the batch dimensions of {a!r} and {b!r} do not merge; make them contiguous"
+        )
+    cost = out.numel * k * _COST_OF_PRODUCT + out.numel + a.numel + b.numel
+    return Plan(op, ins, [out], launch, static, cost=cost)
+
+
+_matmul = KernelOp(
+    "matmul",
+    _plan_matmul,
+    [
+        lambda g, out, a, b: _product(g, complex_numbers.conjugate(views.transpose(b, -1, -2))),
+        lambda g, out, a, b: _product(complex_numbers.conjugate(views.transpose(a, -1, -2)), g),
+    ],
+    [(1,), (0,)],
+    "Matrix product over the last two dimensions, the others broadcast.",
+)
+
+
+def _product(a: Value, b: Value) -> Value:
+    known = _matmul.plans.get(((), a.spec, b.spec))
+    if known is not None:
+        return call.run(known, (a, b))
+    batch = broadcast_shapes([a.spec.shape[:-2], b.spec.shape[:-2]], "matmul", (a.spec, b.spec))
+    return call.call(_matmul, [_mergeable(v, batch) for v in (a, b)])
+
+
+_dot = rowwise(
+    "dot", lambda r, x, y: r.sum(x * y), "Sum of the products of two vectors.", kinds=("row",)
+)
+
+
+def _mergeable(value: Value, batch: Shape) -> Value:
+    """A value whose batch dimensions a kernel can walk as two; a copy where they are more."""
+    spec = value.spec
+    if len(batch) <= 2:
+        return value
+    lead = broadcast_strides(spec.shape[:-2], spec.strides[:-2], batch)
+    sizes, _ = collapse(batch, (lead,))
+    return (
+        value
+        if len(sizes) <= 1
+        else views.contiguous(views.expand(value, (*batch, *spec.shape[-2:])))
+    )
+
+
+def autocast(*values: Value) -> list[Value]:
+    """Under `autocast`, float32 operands of a contraction in the lower type; recorded as casts."""
+    lower = STATE.get().autocast
+    if lower is None:
+        return list(values)
+    return [
+        e.cast(v, lower) if v.spec.dtype.kind == "f" and v.spec.dtype.itemsize == 4 else v
+        for v in values
+    ]
+
+
+@composite("matmul")
+def matmul(input: Value, other: Value) -> Value:
+    """Matrix product: vectors count as rows or columns, batch dimensions broadcast."""
+    if not isinstance(other, Value):
+        raise DTypeError(f"matmul: the second operand must be a tensor, got {type(other).__name__}")
+    input, other = autocast(input, other)
+    left, right = input.spec.shape, other.spec.shape
+    if not left or not right:
+        raise ShapeError(
+            f"matmul: both operands need at least one dimension, got {input.spec!r} and {other.spec!r}"
+        )
+    if (
+        len(left) == 1
+        and left == right
+        and input.spec.dtype is other.spec.dtype
+        and input.spec.dtype.kind == "f"
+    ):
+        return _dot(input, other)
+    a = views.unsqueeze(input, 0) if len(left) == 1 else input
+    b = views.unsqueeze(other, 1) if len(right) == 1 else other
+    if len(left) > 2 and len(b.spec.shape) == 2:
+        # One matrix for the whole batch: its rows are the batch's.
+        flat = (
+            _product(views.reshape(a, (numel(left[:-1]), left[-1])), b)
+            if left[-1] == b.spec.shape[0]
+            else _product(a, b)
+        )
+        out = views.reshape(flat, (*left[:-1], b.spec.shape[1]))
+    else:
+        out = _product(a, b)
+    if len(left) == 1:
+        out = views.squeeze(out, -2)
+    return views.squeeze(out, -1) if len(right) == 1 else out
+
+
+# ---- linear: one record for x @ w.T + b ----
+
+
+def _plan_linear(op: Op, ins: Sequence[Spec], static: Static) -> Plan:
+    pool = check_devices("linear", ins)
+    _check_types("linear", ins)
+    x, w = ins[:2]
+    check_device_dtype("linear", pool, x.dtype)
+    n, k = w.shape if len(w.shape) == 2 else (-1, -1)
+    if not x.shape or x.shape[-1] != k or (len(ins) > 2 and ins[2].shape != (n,)):
+        raise ShapeError(
+            f"linear: input {x!r}, weight {w!r}{', bias ' + repr(ins[2]) if len(ins) > 2 else ''} do not fit: "
+            f"the input's last size must be the weight's last, the bias as long as the weight's first"
+        )
+    rows = numel(x.shape[:-1])
+    out = Spec.of(pool, x.dtype, (*x.shape[:-1], n))
+    _, (steps,) = collapse(x.shape[:-1], (x.strides[:-1],))
+    step = steps[0] if steps else k
+    strides = [(n, 1), (step, x.strides[-1]), (w.strides[1], w.strides[0])]
+    product = contract(pool, x.dtype, (), rows, n, k, strides)
+    cost = rows * n * k * _COST_OF_PRODUCT + out.numel + x.numel + w.numel
+    if len(ins) == 2 or not out.numel:
+        return Plan(op, ins, [out], lambda o, a, b, *_: product(o, a, b), static, cost=cost)
+    compute = compute_type(x.dtype)
+    formula = Formula((x.dtype, x.dtype), (), (x.dtype,), (arg(0, compute) + arg(1, compute),))
+    kernel, tail = map_kernel(formula, (rows, n), [(n, 1), (n, 1), (0, ins[2].strides[0])], 1)
+    add_bias = built(pool, kernel)
+
+    def launch(target: int, source: int, weight: int, bias: int) -> None:
+        product(target, source, weight)
+        add_bias(target, target, bias, *tail)
+
+    return Plan(op, ins, [out], launch, static, cost=cost)
+
+
+def _rows(x: Value) -> Value:
+    return views.reshape(x, (numel(x.spec.shape[:-1]), x.spec.shape[-1]))
+
+
+_linear = KernelOp(
+    "linear",
+    _plan_linear,
+    [
+        lambda g, out, x, w, *b: matmul_plain(g, complex_numbers.conjugate(w)),
+        lambda g, out, x, w, *b: _product(
+            views.transpose(_rows(g), 0, 1), complex_numbers.conjugate(_rows(x))
+        ),
+        lambda g, out, x, w, *b: reductions.sum(_rows(g), 0),
+    ],
+    [(1,), (0,), ()],
+    "x @ weight.T + bias.",
+)
+
+
+def matmul_plain(g: Value, w: Value) -> Value:
+    """g @ w for a batch of rows and one matrix, outside autocast (the forward has decided)."""
+    return views.reshape(_product(_rows(g), w), (*g.spec.shape[:-1], w.spec.shape[1]))
+
+
+@composite("linear", method=False, top=False)
+def linear(input: Value, weight: Value, bias: Value | None = None) -> Value:
+    """input @ weight.T + bias."""
+    try:
+        operands = autocast(input, weight) if bias is None else autocast(input, weight, bias)
+        known = _linear.plans.get(((), *[v.spec for v in operands]))
+    except SparseOperandError as error:  # See Note [Sparse operands]
+        return error.obj.instead("linear", (input, weight, bias), {})
+    if known is not None:
+        return call.run(known, operands)
+    x = operands[0]
+    shape = x.spec.shape
+    if (
+        len(operands[1].spec.shape) == 1 and bias is None
+    ):  # one feature comes out, without a dimension
+        return matmul(x, operands[1])
+    sizes, _ = collapse(shape[:-1], (x.spec.strides[:-1],)) if shape else ((), ())
+    if len(sizes) > 1:
+        operands[0] = views.contiguous(x)
+    return call.call(_linear, operands)

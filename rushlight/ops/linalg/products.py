@@ -1,0 +1,384 @@
+"""Products of vectors and matrices, all made of `matmul` and elementwise products."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rushlight.core.dtypes import ARITHMETIC, bool_, int32, promote
+from rushlight.core.errors import DTypeError, RushlightError, ShapeError
+from rushlight.core.shapes import broadcast_shapes, numel, wrap_dim
+from rushlight.ops.family.declare import elementwise
+from rushlight.ops.linalg.matmul import autocast, matmul
+from rushlight.ops.pointwise import arithmetic as e
+from rushlight.ops.pointwise.complex_numbers import conjugate
+from rushlight.ops.reduce import reductions
+from rushlight.ops.registry import composite
+from rushlight.ops.surface.older import rearranged
+from rushlight.ops.view import views
+from rushlight.tape.record.value import Value
+
+
+def _check_ranks(op: str, *expected: tuple[str, Value, int]) -> None:
+    for name, value, rank in expected:
+        if not isinstance(value, Value):
+            raise DTypeError(f"{op}: {name} must be a tensor, got {type(value).__name__}")
+        if len(value.spec.shape) != rank:
+            raise ShapeError(f"{op}: {name} must have {rank} dimensions, got {value.spec!r}")
+
+
+def _check_same(op: str, a: Value, b: Value) -> None:
+    if a.spec.dtype is not b.spec.dtype:
+        raise DTypeError(
+            f"{op}: operands must have one dtype, got {a.spec!r} and {b.spec!r}; cast with .to(dtype)"
+        )
+
+
+@composite("mm")
+def mm(input: Value, mat2: Value) -> Value:
+    """Product of two matrices."""
+    _check_ranks("mm", ("input", input, 2), ("mat2", mat2, 2))
+    return matmul(input, mat2)
+
+
+@composite("bmm")
+def bmm(input: Value, mat2: Value) -> Value:
+    """Products of two batches of matrices of one length."""
+    _check_ranks("bmm", ("input", input, 3), ("mat2", mat2, 3))
+    if input.spec.shape[0] != mat2.spec.shape[0]:
+        raise ShapeError(f"bmm: the batches of {input.spec!r} and {mat2.spec!r} differ in length")
+    return matmul(input, mat2)
+
+
+@composite("mv")
+def mv(input: Value, vec: Value) -> Value:
+    """Product of a matrix and a vector."""
+    _check_ranks("mv", ("input", input, 2), ("vec", vec, 1))
+    return matmul(input, vec)
+
+
+@composite("dot")
+def dot(input: Value, tensor: Value) -> Value:
+    """Sum of the products of two vectors."""
+    _check_ranks("dot", ("input", input, 1), ("tensor", tensor, 1))
+    return matmul(input, tensor)
+
+
+@composite("vdot")
+def vdot(input: Value, other: Value) -> Value:
+    """Sum of the products of two vectors, the first conjugated: real numbers are their own conjugates."""
+    _check_ranks("vdot", ("input", input, 1), ("other", other, 1))
+    return matmul(conjugate(input), other)
+
+
+@composite("inner")
+def inner(input: Value, other: Value) -> Value:
+    """Sums of products along the last dimension of both; a 0-dim operand multiplies."""
+    _check_same("inner", input, other)
+    left, right = input.spec.shape, other.spec.shape
+    if not left or not right:
+        return e.mul(input, other)
+    if left[-1] != right[-1]:
+        raise ShapeError(f"inner: the last sizes of {input.spec!r} and {other.spec!r} differ")
+    return tensordot(input, other, ([-1], [-1]))
+
+
+def _outer(input: Value, vec2: Value) -> Value:
+    return e.mul(views.unsqueeze(input, 1), vec2)
+
+
+@composite("outer")
+def outer(input: Value, vec2: Value) -> Value:
+    """Each element of a vector times each of another."""
+    _check_ranks("outer", ("input", input, 1), ("vec2", vec2, 1))
+    return _outer(input, vec2)
+
+
+@composite("ger")
+def ger(input: Value, vec2: Value) -> Value:
+    """Each element of a vector times each of another; another name of outer."""
+    _check_ranks("ger", ("input", input, 1), ("vec2", vec2, 1))
+    return _outer(input, vec2)
+
+
+# ---- beta * input + alpha * product; as `older`, PyTorch's older calls with beta and alpha among the tensors ----
+
+_FACTORS = ("beta", "alpha")
+
+
+def _scaled(value: Value, factor: Any) -> Value:
+    if not value.spec.differentiable:
+        factor = int(factor)  # as PyTorch does: the fraction is dropped
+    return value if factor == 1 else e.mul(value, factor)
+
+
+def _plus(op: str, input: Value, product: Value, beta: float, alpha: float) -> Value:
+    shape = product.spec.shape
+    if broadcast_shapes([input.spec.shape, shape], op, [input.spec, product.spec]) != shape:
+        raise ShapeError(
+            f"{op}: {input.spec!r} does not expand to the product's shape {list(shape)}"
+        )
+    (input,) = autocast(input)
+    _check_same(op, input, product)
+    product = _scaled(product, alpha)
+    # With beta 0 the input is not read: its NaN must not come through.
+    return product if beta == 0 else e.add(_scaled(input, beta), product)
+
+
+@composite("addmm")
+def addmm(
+    input: Value, mat1: Value, mat2: Value, *older: Any, beta: float = 1, alpha: float = 1
+) -> Value:
+    """beta * input + alpha * (mat1 @ mat2)."""
+    if older:
+        tensors, factors = rearranged("addmm", (input, mat1, mat2, *older), 3, _FACTORS)
+        return addmm(*tensors, **factors)
+    _check_ranks("addmm", ("mat1", mat1, 2), ("mat2", mat2, 2))
+    return _plus("addmm", input, matmul(mat1, mat2), beta, alpha)
+
+
+@composite("addmv")
+def addmv(
+    input: Value, mat: Value, vec: Value, *older: Any, beta: float = 1, alpha: float = 1
+) -> Value:
+    """beta * input + alpha * (mat @ vec)."""
+    if older:
+        tensors, factors = rearranged("addmv", (input, mat, vec, *older), 3, _FACTORS)
+        return addmv(*tensors, **factors)
+    _check_ranks("addmv", ("mat", mat, 2), ("vec", vec, 1))
+    return _plus("addmv", input, matmul(mat, vec), beta, alpha)
+
+
+@composite("addr")
+def addr(
+    input: Value, vec1: Value, vec2: Value, *older: Any, beta: Any = 1, alpha: Any = 1
+) -> Value:
+    """beta * input + alpha * outer(vec1, vec2)."""
+    if older:
+        tensors, factors = rearranged("addr", (input, vec1, vec2, *older), 3, _FACTORS)
+        return addr(*tensors, **factors)
+    _check_ranks("addr", ("vec1", vec1, 1), ("vec2", vec2, 1))
+    dtype = promote(promote(vec1.spec.dtype, vec2.spec.dtype), input.spec.dtype)
+    for name, factor in (("beta", beta), ("alpha", alpha)):
+        if isinstance(factor, bool) and dtype is not bool_:
+            raise DTypeError(
+                f"addr: a bool {name} is for bool tensors, the result is {dtype.name}; give a number"
+            )
+        if isinstance(factor, float) and dtype.kind in "biu":
+            raise DTypeError(
+                f"addr: the {name} of {dtype.name} tensors is an integer, got {factor}"
+            )
+        if isinstance(factor, complex) and dtype.kind != "c":
+            raise DTypeError(f"addr: {name} {factor} is complex, and the result is {dtype.name}")
+    if dtype is bool_:
+        input, vec1, vec2 = (e.cast(v, int32) for v in (input, vec1, vec2))
+        return e.cast(_plus("addr", input, _outer(vec1, vec2), bool(beta), bool(alpha)), bool_)
+    return _plus("addr", e.cast(input, dtype), e.cast(_outer(vec1, vec2), dtype), beta, alpha)
+
+
+@composite("baddbmm")
+def baddbmm(
+    input: Value, batch1: Value, batch2: Value, *older: Any, beta: float = 1, alpha: float = 1
+) -> Value:
+    """beta * input + alpha * bmm(batch1, batch2)."""
+    if older:
+        tensors, factors = rearranged("baddbmm", (input, batch1, batch2, *older), 3, _FACTORS)
+        return baddbmm(*tensors, **factors)
+    _check_ranks("baddbmm", ("batch1", batch1, 3), ("batch2", batch2, 3))
+    return _plus("baddbmm", input, bmm(batch1, batch2), beta, alpha)
+
+
+@composite("addbmm")
+def addbmm(
+    input: Value, batch1: Value, batch2: Value, *older: Any, beta: float = 1, alpha: float = 1
+) -> Value:
+    """beta * input + alpha * the sum of bmm(batch1, batch2) over the batch."""
+    if older:
+        tensors, factors = rearranged("addbmm", (input, batch1, batch2, *older), 3, _FACTORS)
+        return addbmm(*tensors, **factors)
+    _check_ranks("addbmm", ("batch1", batch1, 3), ("batch2", batch2, 3))
+    if batch1.spec.shape[0] != batch2.spec.shape[0]:
+        raise ShapeError(
+            f"addbmm: the batches of {batch1.spec!r} and {batch2.spec!r} differ in length"
+        )
+    return _plus("addbmm", input, tensordot(batch1, batch2, ([0, 2], [0, 1])), beta, alpha)
+
+
+# ---- any dimensions ----
+
+
+def _dims_pair(a: Value, b: Value, dims: Any) -> tuple[list[int], list[int]]:
+    if isinstance(dims, Value):
+        dims = dims.tolist()  # type: ignore[attr-defined]
+    ranks = len(a.spec.shape), len(b.spec.shape)
+    if isinstance(dims, int):
+        if not 0 <= dims <= min(ranks):
+            raise RushlightError(
+                f"tensordot: {dims} dimensions of {a.spec!r} and {b.spec!r} cannot be summed over"
+            )
+        return list(range(ranks[0] - dims, ranks[0])), list(range(dims))
+    first, second = ([d] if isinstance(d, int) else list(d) for d in dims)
+    if len(first) != len(second):
+        raise ShapeError(
+            f"tensordot: as many dimensions of each are needed, got {first} and {second}"
+        )
+    return [wrap_dim(d, ranks[0], "tensordot") for d in first], [
+        wrap_dim(d, ranks[1], "tensordot") for d in second
+    ]
+
+
+@composite("tensordot", method=False)
+def tensordot(a: Value, b: Value, dims: Any = 2) -> Value:
+    """Sums of products over the last dims of a and the first of b, or over pairs of named dimensions."""
+    _check_same("tensordot", a, b)
+    first, second = _dims_pair(a, b, dims)
+    for i, j in zip(first, second, strict=True):
+        n, m = a.spec.shape[i], b.spec.shape[j]
+        if n != m and 1 not in (n, m):
+            raise ShapeError(
+                f"tensordot: dimension {i} of {a.spec!r} and {j} of {b.spec!r} differ in size"
+            )
+        if n == 1 and m != 1:  # a size of 1 stands for all: the other is summed by itself
+            b = reductions.sum(b, j, True, dtype=b.spec.dtype)
+        elif m == 1 and n != 1:
+            a = reductions.sum(a, i, True, dtype=a.spec.dtype)
+    left, right = a.spec.shape, b.spec.shape
+    rows = [i for i in range(len(left)) if i not in first]
+    columns = [j for j in range(len(right)) if j not in second]
+    inside = numel([left[i] for i in first])
+    flat_a = views.reshape(
+        views.permute(a, (*rows, *first)), (numel([left[i] for i in rows]), inside)
+    )
+    flat_b = views.reshape(
+        views.permute(b, (*second, *columns)), (inside, numel([right[j] for j in columns]))
+    )
+    return views.reshape(
+        matmul(flat_a, flat_b), (*[left[i] for i in rows], *[right[j] for j in columns])
+    )
+
+
+@composite("kron")
+def kron(input: Value, other: Value) -> Value:
+    """Kronecker product: a block of `other` for each element of `input`."""
+    rank = max(len(input.spec.shape), len(other.spec.shape))
+    left, right = ((1,) * (rank - len(v.spec.shape)) + v.spec.shape for v in (input, other))
+    a = views.reshape(input, tuple(n for size in left for n in (size, 1)))
+    b = views.reshape(other, tuple(n for size in right for n in (1, size)))
+    return views.reshape(e.mul(a, b), tuple(n * m for n, m in zip(left, right, strict=True)))
+
+
+_cross_element = elementwise(
+    "cross",
+    lambda a, b, c, d: a * b - c * d,
+    "One element of a cross product.",
+    accepts=ARITHMETIC,
+    listed=False,
+)
+
+
+@composite("cross")
+def cross(input: Value, other: Value, dim: int | None = None) -> Value:
+    """Cross product of 3-vectors along a dimension; by default the first of size 3."""
+    shape = broadcast_shapes(
+        [input.spec.shape, other.spec.shape], "cross", [input.spec, other.spec]
+    )
+    if dim is None:
+        if 3 not in shape:
+            raise ShapeError(f"cross: no dimension of {list(shape)} has size 3")
+        dim = shape.index(3)
+    dim = wrap_dim(dim, len(shape), "cross")
+    if not shape or shape[dim] != 3 or len(input.spec.shape) != len(other.spec.shape):
+        raise ShapeError(
+            f"cross: {input.spec!r} and {other.spec!r} need as many dimensions and size 3 along {dim}"
+        )
+    a, b = (views.unbind(views.expand(x, shape), dim) for x in (input, other))
+    return views.stack(
+        [_cross_element(a[i - 2], b[i - 1], a[i - 1], b[i - 2]) for i in range(3)], dim
+    )
+
+
+@composite("chain_matmul", method=False)
+def chain_matmul(*matrices: Value) -> Value:
+    """Product of any number of matrices, in the order with the fewest multiplications."""
+    given = matrices[0] if len(matrices) == 1 and not isinstance(matrices[0], Value) else matrices
+    if not given:
+        raise RushlightError("chain_matmul: at least one matrix is needed")
+    _check_ranks("chain_matmul", *((f"matrix {i}", m, 2) for i, m in enumerate(given)))
+    return given[0] if len(given) == 1 else multi_dot(given)
+
+
+@composite("bilinear", method=False)
+def bilinear(input1: Value, input2: Value, weight: Value, bias: Value | None = None) -> Value:
+    """For each output the sum of input1[i] * weight[output, i, j] * input2[j], plus bias."""
+    _check_ranks("bilinear", ("weight", weight, 3))
+    left, right, (count, n, m) = input1.spec.shape, input2.spec.shape, weight.spec.shape
+    fits = left and right and left[:-1] == right[:-1] and left[-1] == n and right[-1] == m
+    if not fits or (bias is not None and bias.spec.shape != (count,)):
+        raise ShapeError(
+            f"bilinear: {input1.spec!r}, {input2.spec!r} and weight {weight.spec!r} do not fit"
+        )
+    rows = numel(left[:-1])
+    table = views.reshape(views.permute(weight, (1, 0, 2)), (n, count * m))
+    half = views.reshape(matmul(views.reshape(input1, (rows, n)), table), (rows, count, m))
+    whole = matmul(half, views.reshape(input2, (rows, m, 1)))
+    out = views.reshape(whole, (*left[:-1], count))
+    return out if bias is None else e.add(out, bias)
+
+
+def vecdot(x: Value, y: Value, dim: int = -1) -> Value:
+    """Sum of products along a dimension, the first conjugated, the others broadcast: linalg.vecdot."""
+    product = e.mul(conjugate(x), y)
+    if product.spec.dtype is bool_:
+        raise DTypeError(f"vecdot: does not take bool, got {x.spec!r} and {y.spec!r}")
+    return reductions.sum(product, dim, dtype=product.spec.dtype)
+
+
+def multi_dot(tensors: Sequence[Value]) -> Value:
+    """Product of a chain whose ends may be vectors, in the order with the fewest multiplications: linalg.multi_dot."""
+    given = list(tensors)
+    if len(given) < 2:
+        raise RushlightError(f"multi_dot: at least two tensors are needed, got {len(given)}")
+    _check_ranks("multi_dot", *((f"tensor {i + 1}", m, 2) for i, m in enumerate(given[1:-1])))
+    for end in (given[0], given[-1]):
+        if len(end.spec.shape) not in (1, 2):
+            raise ShapeError(
+                f"multi_dot: the first and last tensor are vectors or matrices, got {end.spec!r}"
+            )
+    if len(given) == 2:
+        return matmul(given[0], given[1])
+    row, column = len(given[0].spec.shape) == 1, len(given[-1].spec.shape) == 1
+    given[0] = views.unsqueeze(given[0], 0) if row else given[0]
+    given[-1] = views.unsqueeze(given[-1], 1) if column else given[-1]
+    out = _chained(given, _splits([m.spec.shape[0] for m in given] + [given[-1].spec.shape[1]]))
+    out = views.squeeze(out, 0) if row else out
+    return views.squeeze(out, -1) if column else out
+
+
+def _splits(sizes: Sequence[int]) -> dict[tuple[int, int], int]:
+    """Where to cut each stretch of a chain of matrices (sizes[i], sizes[i + 1]) for the fewest multiplications."""
+    count = len(sizes) - 1
+    cost = {(i, i): 0 for i in range(count)}
+    cuts: dict[tuple[int, int], int] = {}
+    for length in range(1, count):
+        for i in range(count - length):
+            j = i + length
+            options = {
+                k: cost[i, k] + cost[k + 1, j] + sizes[i] * sizes[k + 1] * sizes[j + 1]
+                for k in range(i, j)
+            }
+            cuts[i, j] = min(options, key=options.__getitem__)
+            cost[i, j] = options[cuts[i, j]]
+    return cuts
+
+
+def _chained(matrices: Sequence[Value], cuts: dict[tuple[int, int], int]) -> Value:
+    """The products in the order of the cuts."""
+    parts: dict[tuple[int, int], Value] = {(i, i): m for i, m in enumerate(matrices)}
+    wanted = [(0, len(matrices) - 1)]
+    for i, j in wanted:  # it grows while it is walked
+        if i < j:
+            wanted += [(i, cuts[i, j]), (cuts[i, j] + 1, j)]
+    for i, j in reversed(wanted):
+        if i < j:
+            parts[i, j] = matmul(parts[i, cuts[i, j]], parts[cuts[i, j] + 1, j])
+    return parts[wanted[0]]

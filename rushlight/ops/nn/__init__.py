@@ -1,0 +1,1 @@
+"""Layers as functions: convolution, pooling, norms, attention, embeddings, losses."""

@@ -1,0 +1,358 @@
+"""Convolution in one, two and three dimensions: windows, which are views, and contractions over them.
+
+Where a device has kernels for convolution, one and two dimensions go to those (`direct_convolution`), and three as planes.
+
+The transposed convolution is the contraction first and then the transpose of windows.
+"""
+
+from __future__ import annotations
+
+from rushlight.core.errors import DTypeError, ShapeError
+from rushlight.core.shapes import Spec, numel
+from rushlight.ops.linalg.matmul import autocast, matmul
+from rushlight.ops.nn import direct_convolution
+from rushlight.ops.pointwise import arithmetic as e
+from rushlight.ops.registry import composite
+from rushlight.ops.view import views
+from rushlight.ops.view.windows import (
+    Given,
+    Sides,
+    Sizes,
+    bordered,
+    check_fits,
+    each,
+    fold,
+    windows,
+)
+from rushlight.tape.record.op import check_devices
+from rushlight.tape.record.value import Value
+
+_SPATIAL = {1: "length", 2: "height, width", 3: "depth, height, width"}
+
+
+def _check(
+    op: str,
+    rank: int,
+    x: Value,
+    weight: Value,
+    bias: Value | None,
+    groups: int,
+    into: int,
+    outs: int,
+) -> None:
+    """`into` and `outs`: the channels that the weight takes and gives."""
+    check_devices(op, [v.spec for v in (x, weight, bias) if v is not None])
+    shape, wanted = x.spec.shape, weight.spec.shape
+    if len(shape) != rank + 2 or shape[1] != into or outs % groups:
+        raise ShapeError(
+            f"{op}: input {x.spec!r} (batch, channels, {_SPATIAL[rank]}) and weight {weight.spec!r} do not fit with "
+            f"groups={groups}"
+        )
+    if bias is not None and bias.spec.dtype is not x.spec.dtype:
+        raise DTypeError(
+            f"{op}: input {x.spec!r} and bias {bias.spec!r} must have one type; cast with .to(dtype)"
+        )
+    if bias is not None and bias.spec.shape != (outs,):
+        raise ShapeError(
+            f"{op}: bias {bias.spec!r} must have one number for each of the {outs} output channels"
+        )
+    if min(wanted[2:]) < 1:
+        raise ShapeError(f"{op}: the window of weight {weight.spec!r} has no elements")
+
+
+def _borders(op: str, padding: Given | str, kernel: Sizes, stride: Sizes, dilation: Sizes) -> Sides:
+    rank = len(kernel)
+    if padding == "valid":
+        return ((0, 0),) * rank
+    if padding == "same":
+        if any(s != 1 for s in stride):
+            raise ShapeError(f"{op}: padding='same' goes with stride 1, got {list(stride)}")
+        # An odd total puts one element more behind than before.
+        totals = [d * (k - 1) for k, d in zip(kernel, dilation, strict=True)]
+        return tuple((t // 2, t - t // 2) for t in totals)
+    if isinstance(padding, str):
+        raise ShapeError(
+            f"{op}: padding is a number, {rank} numbers, 'same' or 'valid', got {padding!r}"
+        )
+    return tuple((p, p) for p in each(padding, rank, op, "padding", 0))
+
+
+def _check_weight(op: str, rank: int, weight: Value, groups: int) -> None:
+    if len(weight.spec.shape) != rank + 2:
+        raise ShapeError(f"{op}: the weight must have {rank + 2} dimensions, got {weight.spec!r}")
+    if groups < 1:
+        raise ShapeError(f"{op}: groups must be positive, got {groups}")
+
+
+def _with_bias(out: Value, bias: Value | None) -> Value:
+    if bias is None:
+        return out
+    column = (bias.spec.shape[0],) + (1,) * (len(out.spec.shape) - 2)
+    return e.add(out, views.reshape(e.cast(bias, out.spec.dtype), column))
+
+
+def _convolve(
+    op: str,
+    rank: int,
+    input: Value,
+    weight: Value,
+    bias: Value | None,
+    stride: Given,
+    padding: Given | str,
+    dilation: Given,
+    groups: int,
+) -> Value:
+    if len(input.spec.shape) == rank + 1:
+        batch = views.unsqueeze(input, 0)
+        return views.squeeze(
+            _convolve(op, rank, batch, weight, bias, stride, padding, dilation, groups), 0
+        )
+    _check_weight(op, rank, weight, groups)
+    outs, given, *window = weight.spec.shape
+    kernel = tuple(window)
+    steps, spread = each(stride, rank, op, "stride", 1), each(dilation, rank, op, "dilation", 1)
+    _check(op, rank, input, weight, bias, groups, given * groups, outs)
+    sides = _borders(op, padding, kernel, steps, spread)
+    x, w = autocast(input, weight)
+    grown = tuple(n + a + b for n, (a, b) in zip(x.spec.shape[2:], sides, strict=True))
+    check_fits(op, (input, weight), grown, kernel, spread)
+    plain = (
+        numel(kernel) == numel(steps) == 1 and grown == x.spec.shape[2:]
+    )  # one contraction, and no copy
+    if rank < 3 and not plain and direct_convolution.suits(x.spec, w.spec, steps, spread, groups):
+        return _with_bias(_direct(x, w, steps, sides, spread, groups), bias)
+    if rank == 3 and not plain and _suits_planes(x, w, steps, spread, groups):
+        return _with_bias(_by_planes(x, w, steps, sides, spread, groups), bias)
+    padded = bordered(x, sides, 0.0)
+    seen = windows(padded, kernel, steps, spread)  # n, c, rows, columns, kh, kw
+    n, counts = x.spec.shape[0], seen.spec.shape[2 : 2 + rank]
+    # n, groups, c, kh, kw, rows, columns: a column of the matrix is one window
+    order = (0, 1, *range(2 + rank, 2 + 2 * rank), *range(2, 2 + rank))
+    block = views.reshape(
+        views.permute(seen, order), (n, groups, given * numel(kernel), numel(counts))
+    )
+    table = views.reshape(w, (1, groups, outs // groups, given * numel(kernel)))
+    return _with_bias(views.reshape(matmul(table, block), (n, outs, *counts)), bias)
+
+
+def _direct(x: Value, w: Value, stride: Sizes, sides: Sides, dilation: Sizes, groups: int) -> Value:
+    """By a kernel of its own; one dimension is two, of which the first has one row."""
+    if len(stride) == 2:
+        static = direct_convolution.geometry(x.spec, w.spec, stride, sides, dilation, groups)
+        return direct_convolution.image(x, w, static)
+    flat = _direct(
+        views.unsqueeze(x, 2),
+        views.unsqueeze(w, 2),
+        (1, *stride),
+        ((0, 0), *sides),
+        (1, *dilation),
+        groups,
+    )
+    return views.squeeze(flat, 2)
+
+
+def _suits_planes(x: Value, w: Value, stride: Sizes, dilation: Sizes, groups: int) -> bool:
+    outs, shared, deep, *window = w.spec.shape
+    joined = Spec.of(w.spec.device, w.spec.dtype, (outs, shared * deep, *window))
+    return direct_convolution.suits(x.spec, joined, stride[1:], dilation[1:], groups)
+
+
+def _by_planes(
+    x: Value, w: Value, stride: Sizes, sides: Sides, dilation: Sizes, groups: int
+) -> Value:
+    """Each plane of the result is the convolution of an image: the planes that a window reaches are its channels."""
+    n, channels, _, *plane = x.spec.shape
+    outs, shared, deep, *window = w.spec.shape
+    padded = bordered(x, (sides[0], (0, 0), (0, 0)), 0.0)
+    seen = windows(
+        padded, (deep, 1, 1), (stride[0], 1, 1), (dilation[0], 1, 1)
+    )  # n, c, planes, h, w, deep, 1, 1
+    planes = seen.spec.shape[2]
+    images = views.reshape(
+        views.permute(seen, (0, 2, 1, 5, 3, 4, 6, 7)), (n * planes, channels * deep, *plane)
+    )
+    joined = views.reshape(w, (outs, shared * deep, *window))
+    flat = _direct(images, joined, stride[1:], sides[1:], dilation[1:], groups)
+    apart = views.reshape(flat, (n, planes, outs, *flat.spec.shape[2:]))
+    return views.contiguous(views.transpose(apart, 1, 2))
+
+
+@composite("conv1d", method=False)
+def conv1d(
+    input: Value,
+    weight: Value,
+    bias: Value | None = None,
+    stride: Given = 1,
+    padding: Given | str = 0,
+    dilation: Given = 1,
+    groups: int = 1,
+) -> Value:
+    """Cross-correlation of (batch, channels, length) with (out, channels / groups, k)."""
+    return _convolve("conv1d", 1, input, weight, bias, stride, padding, dilation, groups)
+
+
+@composite("conv2d", method=False)
+def conv2d(
+    input: Value,
+    weight: Value,
+    bias: Value | None = None,
+    stride: Given = 1,
+    padding: Given | str = 0,
+    dilation: Given = 1,
+    groups: int = 1,
+) -> Value:
+    """Cross-correlation of (batch, channels, height, width) with (out, channels / groups, kh, kw)."""
+    return _convolve("conv2d", 2, input, weight, bias, stride, padding, dilation, groups)
+
+
+@composite("conv3d", method=False)
+def conv3d(
+    input: Value,
+    weight: Value,
+    bias: Value | None = None,
+    stride: Given = 1,
+    padding: Given | str = 0,
+    dilation: Given = 1,
+    groups: int = 1,
+) -> Value:
+    """Cross-correlation of (batch, channels, depth, height, width) with (out, channels / groups, kd, kh, kw)."""
+    return _convolve("conv3d", 3, input, weight, bias, stride, padding, dilation, groups)
+
+
+def _direct_back(
+    x: Value, w: Value, stride: Sizes, before: Sizes, dilation: Sizes, groups: int, whole: Sizes
+) -> Value:
+    """The transpose by kernels of its own, to an image of size `whole`."""
+    if len(stride) == 2:
+        static = (stride, before, dilation, groups, whole, w.spec.shape[2:], x.spec.shape[2:])
+        return direct_convolution.back(x, w, static)
+    flat = _direct_back(
+        views.unsqueeze(x, 2),
+        views.unsqueeze(w, 2),
+        (1, *stride),
+        (0, *before),
+        (1, *dilation),
+        groups,
+        (1, *whole),
+    )
+    return views.squeeze(flat, 2)
+
+
+def _cropped(out: Value, padding: Sizes, extra: Sizes) -> Value:
+    """Without `padding` at both ends, then `extra` more at the far end, which is zeros where nothing was written."""
+    rank = len(padding)
+    out = bordered(
+        out, tuple((0, max(0, more - p)) for p, more in zip(padding, extra, strict=True)), 0.0
+    )
+    lead = len(out.spec.shape) - rank
+    for i, (p, more) in enumerate(zip(padding, extra, strict=True)):
+        size = out.spec.shape[lead + i] - p - max(0, p - more)
+        if size < 1:
+            raise ShapeError(
+                f"conv_transpose{rank}d: padding {list(padding)} leaves nothing of {out.spec!r}"
+            )
+        out = views.slice_dim(out, lead + i, p, size)
+    return out
+
+
+def _convolve_back(
+    rank: int,
+    input: Value,
+    weight: Value,
+    bias: Value | None,
+    stride: Given,
+    padding: Given,
+    output_padding: Given,
+    groups: int,
+    dilation: Given,
+) -> Value:
+    op = f"conv_transpose{rank}d"
+    if len(input.spec.shape) == rank + 1:
+        batch = views.unsqueeze(input, 0)
+        whole = _convolve_back(
+            rank, batch, weight, bias, stride, padding, output_padding, groups, dilation
+        )
+        return views.squeeze(whole, 0)
+    _check_weight(op, rank, weight, groups)
+    given, shared, *window = weight.spec.shape
+    kernel, outs = tuple(window), shared * groups
+    steps, spread = each(stride, rank, op, "stride", 1), each(dilation, rank, op, "dilation", 1)
+    border, extra = (
+        each(padding, rank, op, "padding", 0),
+        each(output_padding, rank, op, "output_padding", 0),
+    )
+    _check(op, rank, input, weight, bias, groups, given, outs)
+    if given % groups:
+        raise ShapeError(
+            f"{op}: {given} channels of {input.spec!r} do not divide into {groups} groups"
+        )
+    if any(more >= max(s, d) for more, s, d in zip(extra, steps, spread, strict=True)):
+        raise ShapeError(
+            f"{op}: output_padding {list(extra)} must be smaller than stride or dilation"
+        )
+    x, w = autocast(input, weight)
+    n, *sizes = x.spec.shape[:1] + x.spec.shape[2:]
+    reach = [
+        (m - 1) * s + d * (k - 1) + 1
+        for m, s, d, k in zip(sizes, steps, spread, kernel, strict=True)
+    ]
+    image = tuple(r - 2 * p + more for r, p, more in zip(reach, border, extra, strict=True))
+    if (
+        rank < 3
+        and min(image) > 0
+        and direct_convolution.suits(x.spec, w.spec, steps, spread, groups)
+    ):
+        return _with_bias(_direct_back(x, w, steps, border, spread, groups, image), bias)
+    table = views.transpose(
+        views.reshape(w, (1, groups, given // groups, shared * numel(kernel))), -1, -2
+    )
+    block = matmul(table, views.reshape(x, (n, groups, given // groups, numel(sizes))))
+    parts = views.reshape(block, (n, outs, *kernel, *sizes))
+    order = (0, 1, *range(2 + rank, 2 + 2 * rank), *range(2, 2 + rank))
+    out = fold(views.permute(parts, order), (n, outs, *reach), kernel, steps, spread)
+    return views.contiguous(_with_bias(_cropped(out, border, extra), bias))
+
+
+@composite("conv_transpose1d", method=False)
+def conv_transpose1d(
+    input: Value,
+    weight: Value,
+    bias: Value | None = None,
+    stride: Given = 1,
+    padding: Given = 0,
+    output_padding: Given = 0,
+    groups: int = 1,
+    dilation: Given = 1,
+) -> Value:
+    """The transpose of conv1d, with a weight of (channels, out / groups, k)."""
+    return _convolve_back(1, input, weight, bias, stride, padding, output_padding, groups, dilation)
+
+
+@composite("conv_transpose2d", method=False)
+def conv_transpose2d(
+    input: Value,
+    weight: Value,
+    bias: Value | None = None,
+    stride: Given = 1,
+    padding: Given = 0,
+    output_padding: Given = 0,
+    groups: int = 1,
+    dilation: Given = 1,
+) -> Value:
+    """The transpose of conv2d, with a weight of (channels, out / groups, kh, kw)."""
+    return _convolve_back(2, input, weight, bias, stride, padding, output_padding, groups, dilation)
+
+
+@composite("conv_transpose3d", method=False)
+def conv_transpose3d(
+    input: Value,
+    weight: Value,
+    bias: Value | None = None,
+    stride: Given = 1,
+    padding: Given = 0,
+    output_padding: Given = 0,
+    groups: int = 1,
+    dilation: Given = 1,
+) -> Value:
+    """The transpose of conv3d, with a weight of (channels, out / groups, kd, kh, kw)."""
+    return _convolve_back(3, input, weight, bias, stride, padding, output_padding, groups, dilation)

@@ -1,0 +1,291 @@
+"""Two-dimensional convolution by kernels of its own, on devices that have them (`Limits.convolves`).
+
+Three ops, each bilinear, each other's derivatives, so that every order follows:
+1. `image(x, w)` is the convolution;
+2. `back(g, w)`, the transpose in x, is the gradient of x;
+3. `weights(g, x)`, the transpose in w, is the gradient of w.
+With stride 1 the transpose in x is a convolution with turned windows. With another stride it is one for each
+remainder of a position by the stride, with the taps that can meet there.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+from rushlight.core.dtypes import DType, float32
+from rushlight.core.shapes import Shape, Spec, contiguous_strides
+from rushlight.devices.shared.allocator import Scratch, room_for
+from rushlight.kernel.shapes import Convolve, Reduce, Rowwise
+from rushlight.ops.family.build import built
+from rushlight.ops.family.kernel_op import KernelOp
+from rushlight.ops.view import views
+from rushlight.ops.view.windows import Sizes
+from rushlight.scalar.ir import arg, row
+from rushlight.tape.record import call
+from rushlight.tape.record.op import Op, Plan, Static
+from rushlight.tape.record.value import Value
+
+Pair = tuple[int, int]
+MOST_PARTS = 8  # the images' gradients of weights are summed in so many parts, for threads
+LEAST_WEIGHTS = (
+    16  # channels in times channels out of a group: with fewer, most of a tile would be idle
+)
+_COST_OF_PRODUCT = 0.02
+
+# `static` of every op: stride, padding before, dilation, groups, and the last two sizes of x, w and the output.
+Geometry = tuple[Pair, Pair, Pair, int, Pair, Pair, Pair]
+
+
+def suits(x: Spec, w: Spec, stride: Sizes, dilation: Sizes, groups: int) -> bool:
+    """Whether the kernels take these operands: float32, something to do, channels enough or just one each."""
+    device: Any = x.device
+    if not device.device.limits.convolves or x.dtype is not float32 or w.dtype is not float32:
+        return False
+    outs, shared = w.shape[0] // groups, w.shape[1]
+    if (
+        not x.numel
+        or not w.numel
+        or any(s > 1 and d > 1 for s, d in zip(stride, dilation, strict=True))
+    ):
+        return False
+    return (outs == 1 and shared == 1) or outs * shared >= LEAST_WEIGHTS
+
+
+def _numbers(
+    n: int, groups: int, m: int, c: int, sizes: Sequence[int], parts: int = 1
+) -> tuple[int, ...]:
+    return (n, groups, m, c, *sizes, parts)
+
+
+def _kinds(groups: int, outs: int, shared: int) -> tuple[str, str]:
+    each = outs == groups and shared == 1
+    return ("depthwise", "depthwise weights") if each else ("image", "weights")
+
+
+def _step(stride: Pair) -> int:
+    return stride[1] if stride[1] <= 2 else 0
+
+
+def _cost(n: int, outs: int, shared: int, window: Pair, pixels: Pair) -> float:
+    return n * outs * shared * window[0] * window[1] * pixels[0] * pixels[1] * _COST_OF_PRODUCT
+
+
+def _plan_image(op: Op, ins: Sequence[Spec], static: Static) -> Plan:
+    x, w = ins
+    stride, before, dilation, groups, image, window, pixels = static
+    n, outs, shared = x.shape[0], w.shape[0], w.shape[1]
+    out = Spec.of(x.device, x.dtype, (n, outs, *pixels))
+    run = built(x.device, Convolve(x.dtype, _kinds(groups, outs, shared)[0], _step(stride)))
+    sizes = (*pixels, *window, *image, *stride, *dilation, *before)
+    tail = _numbers(n, groups, outs // groups, shared, sizes)
+    return Plan(
+        op,
+        ins,
+        [out],
+        run,
+        static,
+        tail,
+        _cost(n, outs, shared, window, pixels) + x.numel + out.numel,
+    )
+
+
+class _Phase:
+    """The positions of x with one remainder by the stride: which taps meet them, and as which convolution."""
+
+    def __init__(self, geometry: Geometry, remainder: Pair) -> None:
+        stride, before, dilation, _, image, window, pixels = geometry
+        self.remainder = remainder
+        self.first: list[int] = []
+        self.step: list[int] = []
+        self.taps: list[int] = []
+        self.before: list[int] = []
+        self.counts: list[int] = []
+        for s, t, d, size, k, r in zip(
+            stride, before, dilation, image, window, remainder, strict=True
+        ):
+            first = (r + t) % s
+            taps = max(0, -(-(k - first) // s))
+            self.first.append(first)
+            self.step.append(s)
+            self.taps.append(taps)
+            self.before.append((taps - 1) * d - (r + t - first) // s)
+            self.counts.append(max(0, -(-(size - r) // s)))
+        self.pixels, self.dilation = pixels, dilation
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        return (*self.counts, *self.taps, *self.pixels, 1, 1, *self.dilation, *self.before)
+
+
+def _met(geometry: Geometry) -> list[list[int]]:
+    """For each of two dimensions the remainders that positions have and taps meet: never more than taps, whatever the stride."""
+    stride, before, _, _, image, window, _ = geometry
+    return [
+        sorted(r for r in ((first - t) % s for first in range(min(k, s))) if r < size)
+        for s, t, size, k in zip(stride, before, image, window, strict=True)
+    ]
+
+
+def _copy(pool: Any, dtype: DType, shape: Shape, target: Shape, source: Shape) -> Any:
+    run, tail = views.copy_into(pool, dtype, shape, target, source)
+    return lambda out, given: run(out, given, *tail)
+
+
+def _turn(pool: Any, w: Spec, groups: int, phase: _Phase) -> tuple[Any, int, int]:
+    """A copy of the phase's taps, from last to first, as (groups, channels, outs, p, q); where it begins; its size."""
+    outs, shared, p, q = w.shape
+    each = outs // groups
+    taps = tuple(phase.taps)
+    shape = (groups, shared, each, *taps)
+    tap_steps = (-q * phase.step[0], -phase.step[1])
+    source = (each * shared * p * q, p * q, shared * p * q, *tap_steps)
+    last = [f + s * (t - 1) for f, s, t in zip(phase.first, phase.step, taps, strict=True)]
+    skip = (last[0] * q + last[1]) * w.dtype.itemsize
+    count = groups * shared * each * taps[0] * taps[1]
+    return _copy(pool, w.dtype, shape, contiguous_strides(shape), source), skip, count
+
+
+def _plan_back(op: Op, ins: Sequence[Spec], static: Static) -> Plan:
+    g, w = ins
+    pool: Any = g.device
+    stride, _, _, groups, image, window, pixels = static
+    n, outs, shared = g.shape[0], w.shape[0], w.shape[1]
+    channels = groups * shared
+    out = Spec.of(pool, g.dtype, (n, channels, *image))
+    run = built(pool, Convolve(g.dtype, _kinds(groups, outs, shared)[0], 1))
+    fill = built(pool, views.fill_kernel(g.dtype))
+    whole = stride == (1, 1)
+    steps = []
+    size = g.dtype.itemsize
+    for first, second in itertools.product(*_met(static)):
+        phase = _Phase(static, (first, second))
+        turn, skip, count = _turn(pool, w, groups, phase)
+        tail = _numbers(n, groups, shared, outs // groups, phase.sizes)
+        shape = (n, channels, *phase.counts)
+        *lead, rows, columns = out.strides
+        spread = (*lead, rows * stride[0], columns * stride[1])
+        place = _copy(pool, g.dtype, shape, spread, contiguous_strides(shape))
+        at = (phase.remainder[0] * rows + phase.remainder[1] * columns) * size
+        rooms = [room_for(count * size)]
+        if not whole:
+            rooms.append(room_for(n * channels * phase.counts[0] * phase.counts[1] * size))
+        steps.append((turn, skip, tail, place, at, rooms))
+    gaps = len(steps) < min(stride[0], image[0]) * min(stride[1], image[1])
+
+    def launch(target: int, gradient: int, weight: int) -> None:
+        if gaps or not steps:
+            fill(target, out.numel)
+        for turn, skip, tail, place, at, rooms in steps:
+            with Scratch(pool, *rooms) as (turned, *parts):
+                turn(turned, weight + skip)
+                part = parts[0] if parts else target
+                run(part, gradient, turned, *tail)
+                if parts:
+                    place(target + at, part)
+
+    return Plan(
+        op,
+        ins,
+        [out],
+        launch,
+        static,
+        cost=_cost(n, outs, shared, window, pixels) + g.numel + out.numel,
+    )
+
+
+def _plan_weights(op: Op, ins: Sequence[Spec], static: Static) -> Plan:
+    g, x = ins
+    pool: Any = g.device
+    stride, before, dilation, groups, image, window, pixels = static
+    n, outs, shared = g.shape[0], g.shape[1], x.shape[1] // groups
+    out = Spec.of(pool, g.dtype, (outs, shared, *window))
+    kind = _kinds(groups, outs, shared)[1]
+    run = built(pool, Convolve(g.dtype, kind, _step(stride)))
+    sizes = (*pixels, *window, *image, *stride, *dilation, *before)
+    parts = min(n, MOST_PARTS) if kind == "weights" else 1
+    tail = _numbers(n, groups, outs // groups, shared, sizes, parts)
+    cost = _cost(n, outs, shared, window, pixels) + g.numel + x.numel
+    if kind != "weights":
+        return Plan(op, ins, [out], run, static, tail, cost)
+    dtype, taps, each = g.dtype, shared * window[0] * window[1], outs // groups
+    passes = (Reduce("sum", arg(0, dtype)),)
+    kernel = Rowwise(
+        (dtype,), ("row",), (dtype,), (), passes, (row(0, dtype),), "inner", ("1", "1")
+    )
+    add = built(pool, kernel)
+    place = _copy(pool, dtype, (groups, each, taps), (each * taps, taps, 1), (taps * each, 1, each))
+    rooms = [room_for(count * out.numel * dtype.itemsize) for count in (parts, 1)]
+
+    def launch(target: int, gradient: int, image: int) -> None:
+        with Scratch(pool, *rooms) as (partial, total):
+            run(partial, gradient, image, *tail)
+            add(total, partial, 1, parts, out.numel, out.numel, 0, 1, 0, out.numel, 1)
+            place(target, total)
+
+    return Plan(op, ins, [out], launch, static, cost=cost)
+
+
+def _dense(op: KernelOp, a: Value, b: Value, static: Static) -> Value:
+    return call.call(op, (views.contiguous(a), views.contiguous(b)), static)
+
+
+def image(x: Value, w: Value, static: Static) -> Value:
+    """The convolution; x and w fit (`suits`)."""
+    return _dense(_image, x, w, static)
+
+
+def back(g: Value, w: Value, static: Static) -> Value:
+    """The transpose of the convolution; g and w fit (`suits`)."""
+    return _dense(_back, g, w, static)
+
+
+def _vjps(first: str, second: str) -> list[Any]:
+    """Gradients of a bilinear op's operands a and b, by the other two ops; "gb" is called with g and b."""
+    ops = {"image": lambda: _image, "back": lambda: _back, "weights": lambda: _weights}
+
+    def rule(name: str, order: str) -> Any:
+        def vjp(g: Value, out: Any, a: Any, b: Any, *static: Any) -> Value:
+            given = {"g": g, "a": a, "b": b}
+            return _dense(ops[name](), given[order[0]], given[order[1]], static)
+
+        return vjp
+
+    return [rule(*first.split()), rule(*second.split())]
+
+
+_image = KernelOp(
+    "convolution",
+    _plan_image,
+    _vjps("back gb", "weights ga"),
+    [(1,), (0,)],
+    "Windows of an image, weighed and summed.",
+)
+_back = KernelOp(
+    "convolution_back",
+    _plan_back,
+    _vjps("image gb", "weights ag"),
+    [(1,), (0,)],
+    "The transpose of convolution.",
+)
+_weights = KernelOp(
+    "convolution_weights",
+    _plan_weights,
+    _vjps("image bg", "back ag"),
+    [(1,), (0,)],
+    "A convolution's slope in its weights.",
+)
+
+
+def geometry(
+    x: Spec, w: Spec, stride: Sizes, sides: Sequence[tuple[int, int]], dilation: Sizes, groups: int
+) -> Geometry:
+    """What `static` is."""
+    sizes, window = x.shape[2:], w.shape[2:]
+    pixels = tuple(
+        (n + sum(side) - d * (k - 1) - 1) // s + 1
+        for n, k, s, d, side in zip(sizes, window, stride, dilation, sides, strict=True)
+    )
+    before = tuple(side[0] for side in sides)
+    return stride, before, dilation, groups, sizes, window, pixels  # type: ignore[return-value]

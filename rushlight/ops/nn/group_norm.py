@@ -1,0 +1,261 @@
+"""Norms over groups of channels, over each instance, by the root of the mean square, and over neighbouring channels."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+
+from rushlight.core.dtypes import (
+    FIELD,
+    FLOAT,
+    DType,
+    bfloat16,
+    float16,
+    float32,
+    float64,
+    real_type,
+)
+from rushlight.core.errors import ShapeError
+from rushlight.core.shapes import Spec, numel
+from rushlight.ops.create.creation import full_spec
+from rushlight.ops.family.declare import rowwise
+from rushlight.ops.family.rowwise import Rows
+from rushlight.ops.nn.pooling import avg_pool1d
+from rushlight.ops.nn.softmax import batch_norm, batch_normalised, layer_norm, normalised_rows
+from rushlight.ops.pointwise import arithmetic as e
+from rushlight.ops.reduce import reductions
+from rushlight.ops.registry import composite
+from rushlight.ops.surface import inplace
+from rushlight.ops.view import views
+from rushlight.ops.view.windows import bordered
+from rushlight.scalar import build as s
+from rushlight.scalar.ir import Expr
+from rushlight.tape.record import call
+from rushlight.tape.record.op import check_dtypes
+from rushlight.tape.record.state import Changed
+from rushlight.tape.record.value import Value
+
+# The distance from 1 to the next number: what rms_norm adds under the root when no eps is given.
+_EPSILON: dict[DType, float] = {
+    float16: 2.0**-10,
+    bfloat16: 2.0**-7,
+    float32: 2.0**-23,
+    float64: 2.0**-52,
+}
+
+
+def _per_channel(op: str, y: Value, weight: Value | None, bias: Value | None) -> Value:
+    """Scaled and shifted by a number for each channel, which is dimension 1."""
+    channels = y.spec.shape[1]
+    column = (channels,) + (1,) * (len(y.spec.shape) - 2)
+    for v in (weight, bias):
+        if v is not None and v.spec.shape != (channels,):
+            raise ShapeError(
+                f"{op}: weight and bias must have a number for each of {channels} channels, got {v.spec!r}"
+            )
+    if weight is not None:
+        y = e.mul(y, e.cast(views.reshape(weight, column), y.spec.dtype))
+    return y if bias is None else e.add(y, e.cast(views.reshape(bias, column), y.spec.dtype))
+
+
+@composite("group_norm", method=False)
+def group_norm(
+    input: Value,
+    num_groups: int,
+    weight: Value | None = None,
+    bias: Value | None = None,
+    eps: float = 1e-5,
+) -> Value:
+    """Normalise groups of channels (dimension 1) of each instance to mean 0 and variance 1, then scale and shift."""
+    shape = input.spec.shape
+    if len(shape) < 2:
+        raise ShapeError(
+            f"group_norm: input needs at least 2 dimensions (batch, channel, ...), got {input.spec!r}"
+        )
+    check_dtypes("group_norm", [input.spec], FLOAT)
+    if num_groups < 1 or shape[1] % num_groups:
+        raise ShapeError(
+            f"group_norm: {shape[1]} channels of {input.spec!r} do not divide into {num_groups} groups"
+        )
+    size = numel(shape[1:]) // num_groups
+    if size == 1 and shape[0] == 1:
+        raise ValueError(
+            f"group_norm: more than 1 value per group is needed, got {input.spec!r} in {num_groups} groups"
+        )
+    if not input.spec.numel:
+        return _per_channel("group_norm", e.clone(input), weight, bias)
+    rows = views.reshape(input, (shape[0] * num_groups, size))
+    return _per_channel(
+        "group_norm", views.reshape(layer_norm(rows, (size,), eps=eps), shape), weight, bias
+    )
+
+
+def _repeated(v: Value, times: int) -> Value:
+    """A vector, several times over."""
+    size = v.spec.shape[0]
+    return views.reshape(views.expand(views.unsqueeze(v, 0), (times, size)), (times * size,))
+
+
+@composite("instance_norm", method=False, top=False)
+def instance_norm(
+    input: Value,
+    running_mean: Value | None = None,
+    running_var: Value | None = None,
+    weight: Value | None = None,
+    bias: Value | None = None,
+    use_input_stats: bool = True,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> Value:
+    """Normalise each channel of each instance, by its own statistics or by running ones, then scale and shift."""
+    shape = input.spec.shape
+    if len(shape) < 3:
+        raise ShapeError(
+            f"instance_norm: input must be (batch, channel, length, ...), got {input.spec!r}"
+        )
+    if use_input_stats and numel(shape[2:]) == 1:
+        raise ShapeError(
+            f"instance_norm: more than one value per instance and channel is needed, got {input.spec!r}"
+        )
+    n, channels = shape[:2]
+    flat = views.reshape(input, (1, n * channels, *shape[2:]))
+    mean, var = (None if v is None else _repeated(v, n) for v in (running_mean, running_var))
+    if use_input_stats:  # they are written to, and the result does not depend on them
+        with Changed(grad=False):
+            mean, var = (None if v is None else e.clone(v) for v in (mean, var))
+    y = batch_norm(flat, mean, var, None, None, use_input_stats, momentum, eps)
+    result = _per_channel("instance_norm", views.reshape(y, shape), weight, bias)
+    if use_input_stats and n:  # last: what fails leaves them as they are
+        with Changed(grad=False):
+            both = [
+                (r, v)
+                for r, v in ((running_mean, mean), (running_var, var))
+                if r is not None and v is not None
+            ]
+            moved = [reductions.mean(views.reshape(v, (n, channels)), 0) for _, v in both]
+            for (running, _), new in zip(both, moved, strict=True):
+                inplace.copy_(running, new)
+    return result
+
+
+@functools.cache
+def _rms(eps: float) -> Callable[..., Value]:
+    def body(r: Rows, x: Expr) -> Expr:
+        return x * (1 / s.sqrt(r.sum(x * x) / r.extent(x.dtype) + eps))
+
+    return rowwise("rms_norm", body, "Rows divided by the root of their mean square.")
+
+
+@composite("rms_norm", method=False)
+def rms_norm(
+    input: Value,
+    normalized_shape: Sequence[int] | int,
+    weight: Value | None = None,
+    eps: float | None = None,
+) -> Value:
+    """Divide the last dimensions by the root of their mean square, then scale."""
+    inner = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
+    shape = input.spec.shape
+    if not inner or shape[len(shape) - len(inner) :] != inner:
+        raise ShapeError(
+            f"rms_norm: input {input.spec!r} does not end in normalized_shape {list(inner)}"
+        )
+    if weight is not None and weight.spec.shape != inner:
+        raise ShapeError(f"rms_norm: weight {weight.spec!r} must have the shape {list(inner)}")
+    check_dtypes("rms_norm", [input.spec], FIELD)
+    added = _EPSILON[real_type(input.spec.dtype)] if eps is None else float(eps)
+    if input.spec.dtype.kind == "c":
+        dims = tuple(range(len(shape) - len(inner), len(shape)))
+        y = e.mul(input, e.rsqrt(e.add(reductions.mean(e.square(input), dims, True), added)))
+        return y if weight is None else e.mul(y, weight)
+    rows = views.reshape(input, (*shape[: len(shape) - len(inner)], numel(inner)))
+    y = views.reshape(_rms(added)(rows, dim=-1), shape) if input.spec.numel else e.clone(input)
+    return y if weight is None else e.mul(y, weight)
+
+
+@composite("local_response_norm", method=False, top=False)
+def local_response_norm(
+    input: Value, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0
+) -> Value:
+    """x / (k + alpha * mean of squares over `size` neighbouring channels) ** beta."""
+    shape = input.spec.shape
+    if len(shape) < 3:
+        raise ShapeError(
+            f"local_response_norm: input needs at least 3 dimensions, got {input.spec!r}"
+        )
+    if not input.spec.numel:
+        return e.clone(input)
+    # Channels last, as rows of a length; the window of even size reaches further back than forth.
+    squares = views.reshape(e.mul(input, input), (shape[0], shape[1], numel(shape[2:])))
+    rows = bordered(views.transpose(squares, 1, 2), ((size // 2, (size - 1) // 2),), 0.0)
+    level = views.reshape(views.transpose(avg_pool1d(rows, size, 1), 1, 2), shape)
+    return e.div(input, e.pow(e.add(e.mul(level, alpha), k), beta))
+
+
+# ---- PyTorch's own inner functions: the result with the statistics that made it ----
+
+
+def _rows_with_statistics(rows: Value, eps: float) -> tuple[Value, Value, Value]:
+    """Rows with mean 0 and variance 1, each row's mean and 1 / deviation."""
+    y, mean, rstd = normalised_rows(rows, None, None, (), len(rows.spec.shape) - 1, eps)
+    return y, e.cast(mean, y.spec.dtype), e.cast(rstd, y.spec.dtype)  # those of halves are float32
+
+
+@composite("native_layer_norm", method=False)
+def native_layer_norm(
+    input: Value,
+    normalized_shape: Sequence[int],
+    weight: Value | None,
+    bias: Value | None,
+    eps: float,
+) -> tuple[Value, Value, Value]:
+    """layer_norm, the means and the reciprocal deviations."""
+    y = layer_norm(input, normalized_shape, weight, bias, eps)
+    shape = input.spec.shape
+    lead = shape[: len(shape) - len(normalized_shape)]
+    # As in PyTorch no gradient passes the statistics here (in native_group_norm it does).
+    rows = views.reshape(call.detached(input), (*lead, numel(normalized_shape)))
+    _, mean, rstd = _rows_with_statistics(rows, eps)
+    kept = (*lead, *(1,) * len(normalized_shape))
+    return y, views.reshape(mean, kept), views.reshape(rstd, kept)
+
+
+@composite("native_group_norm", method=False)
+def native_group_norm(
+    input: Value,
+    weight: Value | None,
+    bias: Value | None,
+    N: int,
+    C: int,
+    HxW: int,
+    group: int,
+    eps: float,
+) -> tuple[Value, Value, Value]:
+    """group_norm, the means and the reciprocal deviations of each instance's groups."""
+    y = group_norm(input, group, weight, bias, eps)
+    rows = views.reshape(input, (N, group, C // group * HxW))
+    _, mean, rstd = _rows_with_statistics(rows, eps)
+    return y, views.reshape(mean, (N, group)), views.reshape(rstd, (N, group))
+
+
+@composite("native_batch_norm", method=False)
+def native_batch_norm(
+    input: Value,
+    weight: Value | None,
+    bias: Value | None,
+    running_mean: Value | None,
+    running_var: Value | None,
+    training: bool,
+    momentum: float,
+    eps: float,
+) -> tuple[Value, Value, Value]:
+    """batch_norm, and in training the mean and 1 / deviation of each channel; else two empty tensors."""
+    op, running, affine = "native_batch_norm", (running_mean, running_var), (weight, bias)
+    none = full_spec(
+        Spec.of(input.spec.device, input.spec.dtype, (0,)), 0.0
+    )  # first: what fails moves no statistics
+    y, *parts = batch_normalised(op, input, running, affine, training, momentum, eps)
+    size = 0 if parts[0] is None else input.spec.shape[1]
+    # No gradient passes the statistics, as in PyTorch.
+    mean, rstd = (none if v is None else views.reshape(call.detached(v), (size,)) for v in parts)
+    return y, mean, rstd

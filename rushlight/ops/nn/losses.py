@@ -1,0 +1,546 @@
+"""Losses that compare predictions with targets element by element or vector by vector."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from rushlight.core.dtypes import FIELD, FLOAT, INDEX
+from rushlight.core.errors import DTypeError, RushlightError, ShapeError
+from rushlight.core.shapes import broadcast_shapes
+from rushlight.ops.create.creation import arange
+from rushlight.ops.family import read_back
+from rushlight.ops.family.declare import elementwise
+from rushlight.ops.index.gather import gather
+from rushlight.ops.index.scatter import filled
+from rushlight.ops.nn.activations import logsigmoid, pairwise_distance
+from rushlight.ops.nn.binary_cross_entropy import bernoulli_loss
+from rushlight.ops.pointwise import arithmetic as e
+from rushlight.ops.pointwise.numbers import clamp_min
+from rushlight.ops.pointwise.scaled import chosen, one_hot, reduced
+from rushlight.ops.reduce import reductions
+from rushlight.ops.registry import composite
+from rushlight.ops.view import views
+from rushlight.scalar import build as s
+from rushlight.scalar.ir import Expr, const
+from rushlight.tape.record import call
+from rushlight.tape.record.value import Value
+
+Flag = bool | None
+
+
+def _zero(like: Expr) -> Expr:
+    return const(0, like.dtype)
+
+
+def _finish(
+    loss: Value,
+    op: str,
+    size_average: Flag,
+    reduce: Flag,
+    reduction: str,
+    weight: Value | None = None,
+) -> Value:
+    """The loss reduced; `size_average` and `reduce` are PyTorch's older way to say how."""
+    reduction = chosen(size_average, reduce, reduction)
+    if weight is None:
+        return reduced(loss, reduction, op)
+    loss = e.mul(loss, weight)
+    if reduction == "mean":
+        return e.div(reductions.sum(loss), reductions.sum(views.expand(weight, loss.spec.shape)))
+    return reduced(loss, reduction, op)
+
+
+def _same_shapes(op: str, input: Value, target: Value) -> None:
+    if input.spec.shape != target.spec.shape:
+        raise ShapeError(
+            f"{op}: target {target.spec!r} must have the shape of input {input.spec!r}"
+        )
+
+
+# ---- distances of numbers ----
+
+_absolute = elementwise("l1_loss", lambda x, y: s.absolute(x - y), "|x - y|.", FIELD, listed=False)
+
+
+def _bent(x: Expr, y: Expr, delta: Expr) -> tuple[Expr, Expr, Expr]:
+    """(difference, its size, whether it is inside delta)."""
+    away = x - y
+    size = s.absolute(away)
+    return away, size, size < delta
+
+
+def _smooth(x: Expr, y: Expr, beta: Expr) -> Expr:
+    away, size, inside = _bent(x, y, beta)
+    return s.where(inside, away * away * 0.5 / beta, size - beta * 0.5)
+
+
+def _huber(x: Expr, y: Expr, delta: Expr) -> Expr:
+    away, size, inside = _bent(x, y, delta)
+    return s.where(inside, away * away * 0.5, delta * (size - delta * 0.5))
+
+
+_smooth_l1 = elementwise(
+    "smooth_l1_loss", _smooth, "Squares near 0, sizes beyond.", FLOAT, listed=False
+)
+_huber_each = elementwise(
+    "huber_loss", _huber, "Squares near 0, delta times sizes beyond.", FLOAT, listed=False
+)
+
+
+@composite("l1_loss", method=False, top=False)
+def l1_loss(
+    input: Value,
+    target: Value,
+    size_average: Flag = None,
+    reduce: Flag = None,
+    reduction: str = "mean",
+    weight: Value | None = None,
+) -> Value:
+    """|input - target|."""
+    return _finish(_absolute(input, target), "l1_loss", size_average, reduce, reduction, weight)
+
+
+@composite("mse_loss", method=False, top=False)
+def mse_loss(
+    input: Value,
+    target: Value,
+    size_average: Flag = None,
+    reduce: Flag = None,
+    reduction: str = "mean",
+    weight: Value | None = None,
+) -> Value:
+    """Squared differences, averaged, summed or as they are."""
+    broadcast_shapes([input.spec.shape, target.spec.shape], "mse_loss", [input.spec, target.spec])
+    return _finish(
+        e.square(e.sub(input, target)), "mse_loss", size_average, reduce, reduction, weight
+    )
+
+
+@composite("smooth_l1_loss", method=False, top=False)
+def smooth_l1_loss(
+    input: Value,
+    target: Value,
+    size_average: Flag = None,
+    reduce: Flag = None,
+    reduction: str = "mean",
+    beta: float = 1.0,
+) -> Value:
+    """Half the square of the difference over beta where smaller than beta, else its size less beta / 2."""
+    if beta < 0:
+        raise RushlightError(f"smooth_l1_loss: beta must not be negative, got {beta}")
+    loss = _absolute(input, target) if beta == 0 else _smooth_l1(input, target, float(beta))
+    return _finish(loss, "smooth_l1_loss", size_average, reduce, reduction)
+
+
+@composite("huber_loss", method=False, top=False)
+def huber_loss(
+    input: Value,
+    target: Value,
+    reduction: str = "mean",
+    delta: float = 1.0,
+    weight: Value | None = None,
+) -> Value:
+    """Half the square of the difference where smaller than delta, else delta times its size less delta / 2."""
+    if delta <= 0:
+        raise RushlightError(f"huber_loss: delta must be positive, got {delta}")
+    # Other than of the mean squared error, the mean is not that of the weights.
+    return _finish(
+        _weighted(_huber_each(input, target, float(delta)), weight),
+        "huber_loss",
+        None,
+        None,
+        reduction,
+    )
+
+
+# ---- likelihoods ----
+
+
+@composite("binary_cross_entropy", method=False, top=False)
+def binary_cross_entropy(
+    input: Value,
+    target: Value,
+    weight: Value | None = None,
+    size_average: Flag = None,
+    reduce: Flag = None,
+    reduction: str = "mean",
+) -> Value:
+    """-(target * log(input) + (1 - target) * log(1 - input)), logarithms no smaller than -100."""
+    _same_shapes("binary_cross_entropy", input, target)
+    return _finish(
+        _weighted(bernoulli_loss(input, target), weight),
+        "binary_cross_entropy",
+        size_average,
+        reduce,
+        reduction,
+    )
+
+
+def _weighted(loss: Value, weight: Value | None) -> Value:
+    return loss if weight is None else e.mul(loss, weight)
+
+
+@composite("binary_cross_entropy_with_logits", method=False, top=False)
+def binary_cross_entropy_with_logits(
+    input: Value,
+    target: Value,
+    weight: Value | None = None,
+    size_average: Flag = None,
+    reduce: Flag = None,
+    reduction: str = "mean",
+    pos_weight: Value | None = None,
+) -> Value:
+    """binary_cross_entropy of sigmoid(input), computed from the logits; pos_weight scales the positive targets."""
+    op = "binary_cross_entropy_with_logits"
+    _same_shapes(op, input, target)
+    likelihood = logsigmoid(input)
+    if pos_weight is not None:
+        likelihood = e.mul(likelihood, e.add(e.mul(e.sub(pos_weight, 1), target), 1))
+    loss = e.sub(e.mul(e.sub(1, target), input), likelihood)
+    return _finish(_weighted(loss, weight), op, size_average, reduce, reduction)
+
+
+def _divergence_vjp(g: Expr, out: Expr, x: Expr, y: Expr) -> tuple[Expr, Expr]:
+    safe = s.where(y > 0, y, const(1, y.dtype))
+    return -g * y, s.where(y > 0, g * (s.log(safe) + 1 - x), _zero(g))
+
+
+_divergence = elementwise(
+    "kl_div",
+    lambda x, y: s.where(y.eq(0), _zero(y), y * s.log(y)) - y * x,
+    "y (log y - x), and -y x where y is 0.",
+    FLOAT,
+    vjp=_divergence_vjp,
+    listed=False,
+)
+_log_divergence = elementwise(
+    "kl_div", lambda x, y: s.exp(y) * (y - x), "exp(y) (y - x).", FLOAT, listed=False
+)
+
+
+@composite("kl_div", method=False, top=False)
+def kl_div(
+    input: Value,
+    target: Value,
+    size_average: Flag = None,
+    reduce: Flag = None,
+    reduction: str = "mean",
+    log_target: bool = False,
+) -> Value:
+    """target * (log(target) - input), the input in logarithms, the target too if log_target."""
+    loss = (_log_divergence if log_target else _divergence)(input, target)
+    if reduction == "batchmean" and size_average is None and reduce is None:
+        total = reductions.sum(loss)
+        return e.div(total, float(input.spec.shape[0])) if input.spec.shape else total
+    return _finish(loss, "kl_div", size_average, reduce, reduction)
+
+
+@composite("poisson_nll_loss", method=False, top=False)
+def poisson_nll_loss(
+    input: Value,
+    target: Value,
+    log_input: bool = True,
+    full: bool = False,
+    size_average: Flag = None,
+    eps: float = 1e-8,
+    reduce: Flag = None,
+    reduction: str = "mean",
+) -> Value:
+    """The negative log likelihood of counts under a Poisson distribution; Stirling's term is added if full."""
+    if log_input:
+        loss = e.sub(e.exp(input), e.mul(target, input))
+    else:
+        loss = e.sub(input, e.mul(target, e.log(e.add(input, eps))))
+    if full:
+        loss = e.add(loss, _stirling(target))
+    return _finish(loss, "poisson_nll_loss", size_average, reduce, reduction)
+
+
+_stirling = elementwise(
+    "stirling",
+    lambda y: s.where(y > 1, y * s.log(y) - y + s.log(y * (2 * math.pi)) * 0.5, _zero(y)),
+    "Stirling's approximation of log(y!), and 0 up to 1.",
+    FLOAT,
+    listed=False,
+)
+
+
+@composite("gaussian_nll_loss", method=False, top=False)
+def gaussian_nll_loss(
+    input: Value,
+    target: Value,
+    var: Any,
+    full: bool = False,
+    eps: float = 1e-6,
+    reduction: str = "mean",
+) -> Value:
+    """The negative log likelihood under normal distributions of given variances, each eps at least."""
+    if not isinstance(var, Value):
+        if var < 0:
+            raise ValueError(f"gaussian_nll_loss: var must not be negative, got {var}")
+        var = e.add(e.mul(input, 0), float(var))
+    shape = input.spec.shape
+    if var.spec.shape != shape:
+        if shape[:-1] == var.spec.shape:
+            var = views.unsqueeze(var, -1)
+        elif shape[:-1] != var.spec.shape[:-1] or var.spec.shape[-1] != 1:
+            raise ValueError(
+                f"gaussian_nll_loss: var {var.spec!r} does not fit input {input.spec!r}"
+            )
+    if (
+        not var.spec.hidden
+        and var.spec.numel
+        and read_back.read(reductions.any_(e.lt(call.detached(var), 0)))[0]
+    ):
+        raise ValueError(f"gaussian_nll_loss: var {var.spec!r} has a negative entry")
+    # The gradient reaches the variance also where it is held at eps, as in PyTorch.
+    held = _held(var, float(eps))
+    loss = e.mul(e.add(e.log(held), e.div(e.square(e.sub(input, target)), held)), 0.5)
+    if full:
+        loss = e.add(loss, 0.5 * math.log(2 * math.pi))
+    return _finish(loss, "gaussian_nll_loss", None, None, reduction)
+
+
+_held = elementwise(
+    "hold",
+    lambda x, low: s.where(x < low, low, x),
+    "x no smaller than a bound, which passes the gradient.",
+    FLOAT,
+    vjp=lambda g, out, x, low: (g, None),
+    listed=False,
+)
+
+# ---- margins ----
+
+
+@composite("hinge_embedding_loss", method=False, top=False)
+def hinge_embedding_loss(
+    input: Value,
+    target: Value,
+    margin: float = 1.0,
+    size_average: Flag = None,
+    reduce: Flag = None,
+    reduction: str = "mean",
+) -> Value:
+    """x where the target is 1, max(0, margin - x) where it is -1."""
+    zero = filled(input, input.spec.dtype, (), 0)
+    apart = e.select(e.ne(target, 1), clamp_min(e.sub(margin, input), 0), zero)
+    alike = e.select(e.ne(target, -1), input, zero)
+    return _finish(e.add(apart, alike), "hinge_embedding_loss", size_average, reduce, reduction)
+
+
+@composite("margin_ranking_loss", method=False, top=False)
+def margin_ranking_loss(
+    input1: Value,
+    input2: Value,
+    target: Value,
+    margin: float = 0,
+    size_average: Flag = None,
+    reduce: Flag = None,
+    reduction: str = "mean",
+) -> Value:
+    """max(0, -target * (input1 - input2) + margin)."""
+    ranks = [len(v.spec.shape) for v in (input1, input2, target)]
+    if len(set(ranks)) > 1:
+        raise ShapeError(
+            f"margin_ranking_loss: operands must have one number of dimensions, got {input1.spec!r}, {input2.spec!r} "
+            f"and {target.spec!r}"
+        )
+    away = e.add(e.mul(e.neg(target), e.sub(input1, input2)), float(margin))
+    return _finish(clamp_min(away, 0), "margin_ranking_loss", size_average, reduce, reduction)
+
+
+@composite("soft_margin_loss", method=False, top=False)
+def soft_margin_loss(
+    input: Value,
+    target: Value,
+    size_average: Flag = None,
+    reduce: Flag = None,
+    reduction: str = "mean",
+) -> Value:
+    """log(1 + exp(-target * input))."""
+    loss = e.neg(logsigmoid(e.mul(target, input)))
+    return _finish(loss, "soft_margin_loss", size_average, reduce, reduction)
+
+
+_cosine_root = 1e-12  # what PyTorch adds to squared lengths here
+
+
+@composite("cosine_embedding_loss", method=False, top=False)
+def cosine_embedding_loss(
+    input1: Value,
+    input2: Value,
+    target: Value,
+    margin: float = 0,
+    size_average: Flag = None,
+    reduce: Flag = None,
+    reduction: str = "mean",
+) -> Value:
+    """1 - cos where the target is 1, max(0, cos - margin) where it is -1."""
+    rank = len(target.spec.shape)
+    if rank > 1 or any(len(v.spec.shape) != rank + 1 for v in (input1, input2)):
+        raise ShapeError(
+            f"cosine_embedding_loss: vectors of shape (batch, size) and a target (batch), or (size) and one number, are "
+            f"needed; got {input1.spec!r}, {input2.spec!r} and {target.spec!r}"
+        )
+    both = e.add(reductions.sum(e.mul(input1, input1), -1), _cosine_root)
+    other = e.add(reductions.sum(e.mul(input2, input2), -1), _cosine_root)
+    cosine = e.div(reductions.sum(e.mul(input1, input2), -1), e.sqrt(e.mul(both, other)))
+    zero = e.mul(cosine, 0)
+    alike = e.select(e.eq(target, 1), e.sub(1, cosine), zero)
+    apart = e.select(e.eq(target, -1), clamp_min(e.sub(cosine, margin), 0), zero)
+    return _finish(e.add(alike, apart), "cosine_embedding_loss", size_average, reduce, reduction)
+
+
+def _triplet(
+    near: Value, far: Value, other: Callable[[], Value], margin: float, swap: bool
+) -> Value:
+    if swap:
+        far = e.minimum(far, other())
+    return clamp_min(e.add(e.sub(near, far), margin), 0)
+
+
+@composite("triplet_margin_loss", method=False, top=False)
+def triplet_margin_loss(
+    anchor: Value,
+    positive: Value,
+    negative: Value,
+    margin: float = 1.0,
+    p: float = 2,
+    eps: float = 1e-6,
+    swap: bool = False,
+    size_average: Flag = None,
+    reduce: Flag = None,
+    reduction: str = "mean",
+) -> Value:
+    """max(0, d(anchor, positive) - d(anchor, negative) + margin), d the p-norm of the difference."""
+    if margin <= 0:
+        raise ValueError(f"triplet_margin_loss: margin must be positive, got {margin}")
+    near, far = (
+        pairwise_distance(anchor, positive, p, eps),
+        pairwise_distance(anchor, negative, p, eps),
+    )
+    loss = _triplet(near, far, lambda: pairwise_distance(positive, negative, p, eps), margin, swap)
+    return _finish(loss, "triplet_margin_loss", size_average, reduce, reduction)
+
+
+@composite("triplet_margin_with_distance_loss", method=False, top=False)
+def triplet_margin_with_distance_loss(
+    anchor: Value,
+    positive: Value,
+    negative: Value,
+    *,
+    distance_function: Callable[[Value, Value], Value] | None = None,
+    margin: float = 1.0,
+    swap: bool = False,
+    reduction: str = "mean",
+) -> Value:
+    """max(0, d(anchor, positive) - d(anchor, negative) + margin), d a function of two tensors."""
+    if margin <= 0:
+        raise ValueError(
+            f"triplet_margin_with_distance_loss: margin must be positive, got {margin}"
+        )
+    distance = distance_function or pairwise_distance
+    near, far = distance(anchor, positive), distance(anchor, negative)
+    loss = _triplet(near, far, lambda: distance(positive, negative), margin, swap)
+    return _finish(loss, "triplet_margin_with_distance_loss", None, None, reduction)
+
+
+# ---- several classes ----
+
+
+def _rows(op: str, input: Value, target: Value) -> tuple[Value, Value]:
+    """(rows, classes) and (rows,)."""
+    shape = input.spec.shape
+    if len(shape) > 2 or target.spec.dtype not in INDEX:
+        raise DTypeError(
+            f"{op}: input {input.spec!r} (batch, classes) needs class indices, got {target.spec!r}"
+        )
+    if len(shape) < 2:
+        input = views.reshape(input, (1, input.spec.numel))
+    target = views.reshape(target, (-1,))
+    if target.spec.numel != input.spec.shape[0]:
+        raise ShapeError(
+            f"{op}: input {input.spec!r} needs a target for each row, got {target.spec!r}"
+        )
+    return input, target
+
+
+@composite("multi_margin_loss", method=False, top=False)
+def multi_margin_loss(
+    input: Value,
+    target: Value,
+    p: int = 1,
+    margin: float = 1.0,
+    weight: Value | None = None,
+    size_average: Flag = None,
+    reduce: Flag = None,
+    reduction: str = "mean",
+) -> Value:
+    """The mean over other classes i of max(0, margin - x[target] + x[i]) ** p."""
+    if p not in (1, 2):
+        raise ValueError(f"multi_margin_loss: p is 1 or 2, got {p}")
+    x, classes = _rows("multi_margin_loss", input, target)
+    place = views.unsqueeze(classes, 1)
+    short = clamp_min(e.add(e.sub(x, gather(x, 1, place)), margin), 0)
+    short = e.square(short) if p == 2 else short
+    if weight is not None:
+        short = e.mul(short, views.unsqueeze(gather(weight, 0, classes), 1))
+    others = e.logical_not(one_hot(classes, x.spec.shape[1]))
+    loss = reductions.mean(e.mul(short, e.cast(others, x.spec.dtype)), 1)
+    loss = views.reshape(loss, target.spec.shape)
+    return _finish(loss, "multi_margin_loss", size_average, reduce, reduction)
+
+
+@composite("multilabel_soft_margin_loss", method=False, top=False)
+def multilabel_soft_margin_loss(
+    input: Value,
+    target: Value,
+    weight: Value | None = None,
+    size_average: Flag = None,
+    reduce: Flag = None,
+    reduction: str = "mean",
+) -> Value:
+    """The mean over classes of binary cross entropy with logits."""
+    loss = e.add(
+        e.mul(target, logsigmoid(input)), e.mul(e.sub(1, target), logsigmoid(e.neg(input)))
+    )
+    loss = _weighted(e.neg(loss), weight)
+    loss = reductions.mean(loss, -1)
+    return _finish(loss, "multilabel_soft_margin_loss", size_average, reduce, reduction)
+
+
+@composite("multilabel_margin_loss", method=False, top=False)
+def multilabel_margin_loss(
+    input: Value,
+    target: Value,
+    size_average: Flag = None,
+    reduce: Flag = None,
+    reduction: str = "mean",
+) -> Value:
+    """The sum over target classes t and other classes i of max(0, 1 - (x[t] - x[i])) over their number; -1 ends t."""
+    _same_shapes("multilabel_margin_loss", input, target)
+    if target.spec.dtype not in INDEX:
+        raise DTypeError(
+            f"multilabel_margin_loss: the target must hold class indices, got {target.spec!r}"
+        )
+    rows = input.spec.shape[:-1]
+    count = input.spec.shape[-1] if input.spec.shape else 1
+    x, classes = views.reshape(input, (-1, count)), views.reshape(target, (-1, count))
+    positions = arange(count, device=input.spec.device.device.name)
+    # How many ends there are up to each place: (row, place, earlier place).
+    earlier = e.le(positions, views.unsqueeze(positions, 1))
+    ends = e.logical_and(views.unsqueeze(e.lt(classes, 0), 1), earlier)
+    listed = e.logical_not(reductions.any_(ends, -1))
+    safe = e.select(listed, classes, 0)
+    chosen = e.logical_and(views.unsqueeze(listed, -1), e.eq(views.unsqueeze(safe, -1), positions))
+    others = e.logical_not(reductions.any_(chosen, 1))
+    short = clamp_min(
+        e.add(e.sub(views.unsqueeze(x, 1), views.unsqueeze(gather(x, 1, safe), -1)), 1), 0
+    )
+    counted = e.logical_and(views.unsqueeze(listed, -1), views.unsqueeze(others, 1))
+    total = reductions.sum(e.mul(short, e.cast(counted, x.spec.dtype)), (1, 2))
+    loss = views.reshape(e.div(total, float(count)), rows)
+    return _finish(loss, "multilabel_margin_loss", size_average, reduce, reduction)

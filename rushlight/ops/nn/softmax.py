@@ -1,0 +1,414 @@
+"""Softmax, norms and the losses that are made of them."""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from rushlight.core.dtypes import FLOAT, DType
+from rushlight.core.errors import ShapeError
+from rushlight.core.shapes import Spec, numel, wrap_dim
+from rushlight.ops.create.creation import full_spec
+from rushlight.ops.family.declare import elementwise, rowwise
+from rushlight.ops.family.rowwise import COMPUTE, DeclaredRow, Rows, call_rows, make_row_grad
+from rushlight.ops.nn import running_statistics
+from rushlight.ops.pointwise import arithmetic as e
+from rushlight.ops.registry import composite
+from rushlight.ops.view import views
+from rushlight.scalar import build as s
+from rushlight.scalar.ir import Expr
+from rushlight.tape.program.shortcut import shortcut
+from rushlight.tape.record.op import Grad, Plan, check_devices, check_dtypes
+from rushlight.tape.record.value import Value
+
+
+def _softmax_body(r: Rows, x: Expr) -> Expr:
+    top = r.max(x, constant=True)
+    total = r.sum(s.exp(x - top))
+    return s.exp(x - top) / total
+
+
+_softmax = rowwise(
+    "softmax",
+    _softmax_body,
+    "exp(x) / sum(exp(x)) along an axis.",
+    vjp=lambda r, g, out, x: out * (g - r.sum(g * out)),
+)
+
+
+def _log_softmax_body(r: Rows, x: Expr) -> Expr:
+    top = r.max(x, constant=True)
+    return x - top - s.log(r.sum(s.exp(x - top)))
+
+
+_log_softmax = rowwise(
+    "log_softmax",
+    _log_softmax_body,
+    "log(softmax(x)) along an axis.",
+    vjp=lambda r, g, out, x: g - s.exp(out) * r.sum(g),
+)
+
+
+def _along(kernel: Any, x: Value, dim: int | None, dtype: DType | None, op: str) -> Value:
+    if dtype is not None:
+        x = e.cast(x, dtype)
+    if dim is None:
+        raise TypeError(f"{op}: pass dim, the dimension along which the result sums to one")
+    dim = wrap_dim(dim, len(x.spec.shape), op)
+    if not x.spec.shape:
+        return views.reshape(kernel(views.reshape(x, (1,)), dim=0), ())
+    return kernel(x, dim=dim)
+
+
+@composite("softmax")
+def softmax(input: Value, dim: int | None = None, dtype: DType | None = None) -> Value:
+    """exp(input) / sum(exp(input)) along a dimension."""
+    return _along(_softmax, input, dim, dtype, "softmax")
+
+
+@composite("log_softmax")
+def log_softmax(input: Value, dim: int | None = None, dtype: DType | None = None) -> Value:
+    """log(softmax(input)) along a dimension."""
+    return _along(_log_softmax, input, dim, dtype, "log_softmax")
+
+
+# ---- layer norm ----
+
+
+def _centred(x: Expr, mean: Expr, rstd: Expr) -> Expr:
+    return (x - mean) * rstd
+
+
+def _norm_body(r: Rows, x: Expr, eps: float, *affine: Expr) -> tuple[Expr, Expr, Expr]:
+    n = r.extent(x.dtype)
+    mean = r.sum(x) / n
+    variance = r.sum((x - mean) * (x - mean)) / n
+    rstd = 1 / s.sqrt(variance + eps)
+    y = _centred(x, mean, rstd)
+    return y * affine[0] + affine[1] if affine else y, mean, rstd
+
+
+def _norm_grad_body(
+    r: Rows, g: Expr, x: Expr, mean: Expr, rstd: Expr, *scale: Expr
+) -> tuple[Expr, Expr, Expr]:
+    """The gradient, and the sums over a row of g, scaled, times what was normalised and of g, scaled."""
+    n = r.extent(x.dtype)
+    gw = g * scale[0] if scale else g
+    along = r.sum(gw * _centred(x, mean, rstd))
+    level = r.sum(gw)
+    return (gw - level / n - _centred(x, mean, rstd) * (along / n)) * rstd, along, level
+
+
+_norm_grad = rowwise(
+    "norm_grad",
+    lambda r, g, x, mean, rstd, w: _norm_grad_body(r, g, x, mean, rstd, w)[0],
+    "The gradient of a row's normalisation.",
+    rows=(2, 3),
+)
+_norm_grad_plain = rowwise(
+    "norm_grad",
+    lambda r, g, x, mean, rstd: _norm_grad_body(r, g, x, mean, rstd)[0],
+    "The gradient of a row's normalisation that is not scaled.",
+    rows=(2, 3),
+)
+
+
+def _norm_grad_row_body(
+    r: Rows, g: Expr, x: Expr, mean: Expr, rstd: Expr, w: Expr
+) -> tuple[Expr, Expr, Expr]:
+    dx, along, level = _norm_grad_body(r, g, x, mean, rstd)
+    return dx * w, along, level
+
+
+_norm_grad_row = rowwise(
+    "norm_grad",
+    _norm_grad_row_body,
+    "The gradients of a row's normalisation, of its scale and of its shift, which are one number per row.",
+    rows=(2, 3, 4),
+    kinds=("element", "row", "row"),
+    results=(None, COMPUTE, COMPUTE),
+)
+_norm_grad_weights = rowwise(
+    "norm_grad_weights",
+    lambda r, g, x, mean, rstd: (r.sum(g * _centred(x, mean, rstd)), r.sum(g)),
+    "The gradients of scale and shift, down the columns.",
+    kinds=("row", "row"),
+    results=(None, None),
+)
+
+
+class Norm(DeclaredRow):
+    """Normalise rows to mean 0 and variance 1, then scale and shift: y, and each row's mean and 1 / deviation."""
+
+    __slots__ = ()
+
+    def make_grad(self, plan: Plan, needs: int) -> Grad:
+        full = make_row_grad(self, plan, needs)
+        way = _way(plan)
+        if way is None:
+            return full
+        dim, plain = plan.static[0], len(plan.ins) == 1
+
+        def rule(grads: list[Any], values: list[Any], params: tuple[Any, ...]) -> list[Any]:
+            if grads[0] is None or grads[1] is not None or grads[2] is not None:
+                return full.rule(grads, values, params)
+            return [
+                p if needs >> i & 1 else None
+                for i, p in enumerate(way(dim, needs, grads[0], *values))
+            ]
+
+        saves_in = {0, *full.saves_in} if plain else {0, 1, *full.saves_in}
+        return Grad(needs, tuple(sorted(saves_in)), tuple(sorted({1, 2, *full.saves_out})), rule)
+
+
+def _way(plan: Plan) -> Callable[..., Sequence[Any]] | None:
+    """The derivative by what was saved of each row, where scale and shift are of columns or of rows, or there are none."""
+    dim, shape = plan.static[0], plan.ins[0].shape
+    if len(plan.ins) == 1:
+        return _plain_gradients
+    if dim == len(shape) - 1 and all(spec.shape == shape[dim:] for spec in plan.ins[1:]):
+        return _column_gradients
+    row = (*shape[:dim], 1, *shape[dim + 1 :])
+    return (
+        _row_gradients
+        if shape[dim] > 1 and all(spec.shape == row for spec in plan.ins[1:])
+        else None
+    )
+
+
+def _plain_gradients(
+    dim: int, needs: int, g: Any, x: Any, _: Any, mean: Any, rstd: Any
+) -> Sequence[Any]:
+    return (_norm_grad_plain(g, x, mean, rstd, dim=dim),)
+
+
+def _row_gradients(
+    dim: int, needs: int, g: Any, x: Any, w: Any, b: Any, y: Any, mean: Any, rstd: Any
+) -> Sequence[Any]:
+    found: Sequence[Any] = _norm_grad_row(g, x, mean, rstd, w, dim=dim, keepdim=True)
+    return found
+
+
+def _column_gradients(
+    dim: int, needs: int, g: Any, x: Any, w: Any, b: Any, y: Any, mean: Any, rstd: Any
+) -> Sequence[Any]:
+    parts: list[Any] = [None, None, None]
+    if needs & 1:
+        parts[0] = _norm_grad(g, x, mean, rstd, w, dim=dim)
+    if needs & 6:
+        size = x.spec.shape[dim]
+        flat = [views.reshape(v, (-1, size)) for v in (g, x)] + [
+            views.reshape(v, (-1, 1)) for v in (mean, rstd)
+        ]
+        parts[1:] = _norm_grad_weights(*flat, dim=0)
+    return parts
+
+
+@functools.cache
+def _norm(eps: float, plain: bool = False) -> Norm:
+    """Rows with mean 0 and variance 1 of (x, scale, shift), or of x alone."""
+
+    def scaled(r: Rows, x: Expr, w: Expr, b: Expr) -> tuple[Expr, Expr, Expr]:
+        return _norm_body(r, x, eps, w, b)
+
+    def alone(r: Rows, x: Expr) -> tuple[Expr, Expr, Expr]:
+        return _norm_body(r, x, eps)
+
+    doc = "Rows with mean 0 and variance 1, scaled and shifted."
+    kinds, results = ("element", "row", "row"), (None, COMPUTE, COMPUTE)
+    return Norm("norm", alone if plain else scaled, None, FLOAT, (), kinds, results, None, doc)
+
+
+def normalised_rows(
+    x: Value, weight: Value | None, bias: Value | None, shape: tuple[int, ...], dim: int, eps: float
+) -> tuple[Value, Value, Value]:
+    """x with mean 0 and variance 1 along a dimension, scaled and shifted by what is given, which is seen in `shape`; the
+    means, and 1 / deviation."""
+    if weight is None and bias is None:
+        found: tuple[Value, Value, Value] = call_rows(_norm(float(eps), True), (x,), dim, True)
+        return found
+    like = x.spec.dtype
+    w = _full(x, shape, 1.0) if weight is None else e.cast(views.reshape(weight, shape), like)
+    b = _full(x, shape, 0.0) if bias is None else e.cast(views.reshape(bias, shape), like)
+    found = call_rows(_norm(float(eps)), (x, w, b), dim, True)
+    return found
+
+
+def _full(x: Value, shape: tuple[int, ...], number: float) -> Value:
+    return full_spec(Spec.of(x.spec.device, x.spec.dtype, shape), number)
+
+
+def _check_each(op: str, x: Value, shape: tuple[int, ...], *vectors: Value | None) -> None:
+    for v in vectors:
+        if v is None:
+            continue
+        check_devices(op, (x.spec, v.spec))
+        if v.spec.shape != shape:
+            raise ShapeError(
+                f"{op}: weights and statistics of {x.spec!r} have shape {list(shape)}, got {v.spec!r}"
+            )
+
+
+@composite("layer_norm", method=False)
+def layer_norm(
+    input: Value,
+    normalized_shape: Sequence[int] | int,
+    weight: Value | None = None,
+    bias: Value | None = None,
+    eps: float = 1e-5,
+) -> Value:
+    """Normalise the last dimensions to mean 0 and variance 1, then scale and shift."""
+    inner = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
+    shape = input.spec.shape
+    if not inner or shape[len(shape) - len(inner) :] != inner:
+        raise ShapeError(
+            f"layer_norm: input {input.spec!r} does not end in normalized_shape {list(inner)}"
+        )
+    check_dtypes("layer_norm", [input.spec], FLOAT)
+    _check_each("layer_norm", input, inner, weight, bias)
+    size = numel(inner)
+    x = (
+        input
+        if len(inner) == 1
+        else views.reshape(input, (*shape[: len(shape) - len(inner)], size))
+    )
+    y, _, _ = normalised_rows(x, weight, bias, (size,), len(x.spec.shape) - 1, eps)
+    return y if len(inner) == 1 else views.reshape(y, shape)
+
+
+@composite("batch_norm", method=False)
+def batch_norm(
+    input: Value,
+    running_mean: Value | None,
+    running_var: Value | None,
+    weight: Value | None = None,
+    bias: Value | None = None,
+    training: bool = False,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> Value:
+    """Normalise each channel (dimension 1) over the batch, or by running statistics when not training.
+
+    Running statistics are updated in place, outside the record: a replay never repeats that.
+    """
+    return batch_normalised(
+        "batch_norm", input, (running_mean, running_var), (weight, bias), training, momentum, eps
+    )[0]
+
+
+def _of_nothing(input: Value, weight: Value | None, bias: Value | None) -> Value:
+    """No elements: nothing to normalise and no statistics to learn from; but the weights have a gradient, of zeros."""
+    column = (-1,) + (1,) * (len(input.spec.shape) - 2) if len(input.spec.shape) > 1 else (-1,)
+    y = e.clone(input)
+    if weight is not None and len(input.spec.shape) > 1:
+        y = e.mul(y, views.reshape(weight, column))
+    if bias is not None and len(input.spec.shape) > 1:
+        y = e.add(y, views.reshape(bias, column))
+    return y
+
+
+def batch_normalised(
+    op: str,
+    input: Value,
+    running: tuple[Value | None, Value | None],
+    affine: tuple[Value | None, Value | None],
+    training: bool,
+    momentum: float,
+    eps: float,
+) -> tuple[Value, Value | None, Value | None]:
+    """The result, and in training the mean and 1 / deviation of each channel."""
+    shape = input.spec.shape
+    (running_mean, running_var), (weight, bias) = running, affine
+    if input.spec.numel == 0 and (training or len(shape) == 1):
+        return _of_nothing(input, weight, bias), None, None
+    if len(shape) < 2:
+        raise ShapeError(
+            f"{op}: input needs at least 2 dimensions (batch, channel, ...), got {input.spec!r}"
+        )
+    check_dtypes(op, [input.spec], FLOAT)
+    channels = shape[1]
+    _check_each(op, input, (channels,), weight, bias, running_mean, running_var)
+    if not training:
+        if running_mean is None or running_var is None:
+            raise ShapeError(f"{op}: running_mean and running_var are needed when not training")
+        return (
+            _by_statistics(input, running_mean, running_var, weight, bias, float(eps)),
+            None,
+            None,
+        )
+    count = input.spec.numel // channels
+    if count < 2:
+        raise ShapeError(
+            f"{op}: more than one value per channel is needed in training, got {input.spec!r}"
+        )
+    y, mean, rstd = _by_batch(input, weight, bias, float(eps))
+    if running_mean is not None and running_var is not None:
+        running_statistics.update_statistics(
+            running_mean, running_var, mean, rstd, momentum, eps, count
+        )
+    return y, mean, rstd
+
+
+@shortcut
+def _by_batch(
+    input: Value, weight: Value | None, bias: Value | None, eps: float
+) -> tuple[Value, Value, Value]:
+    """Each channel with mean 0 and variance 1, scaled and shifted; the means, and 1 / deviation."""
+    shape = input.spec.shape
+    channels = shape[1]
+    if (
+        input.spec.numel == shape[0] * channels
+    ):  # one number per channel and example: rows down the columns
+        flat = input if len(shape) == 2 else views.reshape(input, (shape[0], channels))
+        y, *parts = normalised_rows(flat, weight, bias, (1, channels), 0, eps)
+        mean, rstd = (views.reshape(v, (channels,)) for v in parts)
+        return y if len(shape) == 2 else views.reshape(y, shape), mean, rstd
+    rows = views.reshape(views.transpose(input, 0, 1), (channels, -1))
+    y, *parts = normalised_rows(rows, weight, bias, (channels, 1), 1, eps)
+    mean, rstd = (views.reshape(v, (channels,)) for v in parts)
+    back = views.reshape(y, (channels, shape[0], *shape[2:]))
+    # Row by row again: users take .view(...) of it, and whatever comes next reads it in order.
+    return views.contiguous(views.transpose(back, 0, 1)), mean, rstd
+
+
+_by_statistics_map = elementwise(
+    "batch_norm_by_statistics",
+    lambda x, mean, var, eps: (x - mean) * (1 / s.sqrt(var + eps)),
+    "x with a given mean and variance taken out.",
+    FLOAT,
+    listed=False,
+)
+_scaled = elementwise(
+    "scaled",
+    lambda x, w, b: x * w + b,
+    "x * w + b.",
+    FLOAT,
+    listed=False,
+)
+
+
+@shortcut
+def _by_statistics(
+    input: Value, mean: Value, var: Value, weight: Value | None, bias: Value | None, eps: float
+) -> Value:
+    """Each channel with the mean and variance taken out, scaled and shifted."""
+    shape = input.spec.shape
+    column = (shape[1],) + (1,) * (len(shape) - 2)
+    y = _by_statistics_map(input, views.reshape(mean, column), views.reshape(var, column), eps)
+    if weight is not None and bias is not None:
+        return _scaled(y, views.reshape(weight, column), views.reshape(bias, column))
+    if weight is not None:
+        y = e.mul(y, views.reshape(weight, column))
+    return y if bias is None else e.add(y, views.reshape(bias, column))
+
+
+def implied_dim(op: str, dim: int | None, rank: int) -> int:
+    """The dimension that nn.functional's softmax takes where none is given: PyTorch's choice, and its warning."""
+    if dim is not None:
+        return dim
+    warnings.warn(
+        f"{op}: the choice of a dimension is left to the number of them; pass dim=...", stacklevel=3
+    )
+    return 0 if rank in (0, 1, 3) else 1

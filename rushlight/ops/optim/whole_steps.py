@@ -1,0 +1,139 @@
+"""The writes of an optimiser's step: all prepared, then all made.
+
+# Note [Whole steps]
+1. A step is made of moves: writes by kernels, and changes of plain numbers. `Moves` collects them. Until `make` nothing that
+   the program sees has changed, so an error while they are collected (no memory, a gradient that is refused) leaves
+   parameters, state and counters as they were. After that nothing is left that allocates or fails.
+2. Where nothing has a recipe and a kernel's plan is known, a move is one tuple, (function, *args), of a builtin function.
+   They run in one call of the interpreter's own, in which it hears of no signal: Ctrl-C comes before the first or after the
+   last.
+3. Other moves (`Write`) are made while signals are held back; see `inplace.finish_all`.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import deque
+from collections.abc import Iterable, Sequence
+from itertools import starmap
+from operator import add, attrgetter, call, setitem
+from types import BuiltinFunctionType
+from typing import Any
+
+from rushlight.core.interrupts import Uninterrupted
+from rushlight.devices.shared.allocator import Storage
+from rushlight.ops.surface.inplace import Update, Write, finish_all, plan_sum
+from rushlight.tape.memory.recipe import nothing_watched
+from rushlight.tape.record.place import CALLED, user_frame
+from rushlight.tape.record.state import STATE, impure
+from rushlight.tape.record.value import Value
+
+_get_frame = sys._getframe
+# Loops over a step's operands run in these: a comprehension costs twice as much.
+_SPEC, _MEMORY, _ADDRESS, _OFFSET = map(attrgetter, ("spec", "memory", "memory.address", "offset"))
+
+
+class Moves:
+    """What a step will change. See Note [Whole steps]."""
+
+    __slots__ = ("acts", "begun", "ends", "quick", "read", "storages", "writes")
+
+    def __init__(self) -> None:
+        self.acts: list[tuple[Any, ...]] = []  # (function, *args), in order
+        self.storages: list[Storage] = []  # what the launches among them write to
+        self.read: list[Any] = []  # what has the memory of addresses among them
+        self.writes: list[Write] = []
+        self.begun: dict[Any, dict[str, Any]] = {}  # new state, by parameter
+        self.ends: list[tuple[Any, ...]] = []  # acts that come after all others
+        self.quick = nothing_watched() and not STATE.get().special  # no write needs preparation
+
+    def add(self, update: Update, values: tuple[Value, ...], params: tuple[float, ...]) -> None:
+        """`update(values, params)`."""
+        plan: Any = update.plans.get(tuple(map(_SPEC, values)))
+        if plan is None or not self.quick or plan.launch.__class__ is not BuiltinFunctionType:
+            self.writes.append(update.prepared(values, params))
+            return
+        try:
+            addresses = (*map(add, map(_ADDRESS, values), map(_OFFSET, values)),)
+        except TypeError:  # a dropped gradient; see Note [Hot path]
+            self.writes.append(update.prepared(values, params))
+            return
+        targets = update.targets
+        self.read.append(values)
+        self.acts.append((plan.launch, *addresses[:targets], *addresses, *plan.tail, *params))
+        self.storages += map(_MEMORY, values[:targets])
+
+    def put(self, table: dict[Any, Any], key: Any, value: Any) -> None:
+        """`table[key] = value`."""
+        self.acts.append((setitem, table, key, value))
+
+    def begin(self, states: dict[Any, Any], p: Any, state: dict[str, Any]) -> None:
+        """Enter a parameter's first state: into the empty one that the program has asked for before, if it has."""
+        known = states.get(p)
+        if known is None:
+            self.put(states, p, state)
+        else:
+            self.ends.append((known.update, state))
+
+    def replace(self, state: dict[str, Any], new: dict[str, Any]) -> None:
+        """Have a state hold what `new` holds, and nothing else."""
+        self.acts += [(state.clear,), (state.update, new)]
+
+    def make(self) -> None:
+        """Change everything."""
+        frame = user_frame(_get_frame(2))  # beyond the optimiser's own
+        self.make_at((frame.f_code, frame.f_lasti, CALLED.get()))
+
+    def make_at(self, place: Any) -> None:
+        """Change everything; `place` in the user's program is to blame, see Note [Places]."""
+        storages = self.storages
+        if self.ends:
+            self.acts += self.ends
+        if self.writes or not storages:
+            if self.writes or self.acts:
+                finish_all(self.writes, [*self.acts, (_mark, storages, place)])
+            return
+        unmarked, acting = iter(storages), starmap(call, self.acts)
+        try:
+            deque(acting, 0)
+            for (
+                storage
+            ) in unmarked:  # the interpreter hears of signals between two, so the rest is known
+                storage.version += 1
+                storage.written = place
+        except BaseException:  # Ctrl-C, after the acts
+            with Uninterrupted():
+                _mark(unmarked, place)
+            raise
+
+
+def _mark(storages: Iterable[Storage], place: Any) -> None:
+    """Count the writes."""
+    for storage in storages:
+        storage.version += 1
+        storage.written = place
+
+
+def add_all(
+    pairs: Sequence[tuple[Value, Value]], writes: Sequence[Write], then: Sequence[tuple[Any, ...]]
+) -> None:
+    """target += value for each of the pairs, writes that are prepared, and calls (function, *args): all or nothing."""
+    moves = Moves()
+    moves.writes += writes
+    for target, value in pairs:
+        plan: Any = plan_sum(target, value)
+        storage, other = target.memory, value.memory
+        if (
+            moves.quick
+            and plan.launch.__class__ is BuiltinFunctionType
+            and other.address is not None
+        ):
+            at = storage.address + target.offset  # type: ignore[operator]
+            moves.acts.append((plan.launch, at, at, other.address + value.offset, *plan.tail))
+            moves.storages.append(storage)
+            moves.read.append(value)
+        else:
+            moves.writes.append(Write([target], plan, (target, value), ()))
+    impure()
+    moves.acts += then
+    moves.make_at(None)  # no line of the program is to blame

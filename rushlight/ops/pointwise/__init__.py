@@ -1,0 +1,1 @@
+"""Elementwise ops: one scalar formula each."""

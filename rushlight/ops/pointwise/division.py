@@ -1,0 +1,63 @@
+"""Integer division: quotients rounded down or towards zero, and remainders, which refuse a divisor of zero.
+
+# Note [Division by zero]
+1. Integers have no value for it. PyTorch raises on the CPU, and leaves the result open on other devices, where looking
+   would mean waiting. So a synchronous device is asked whether all divisors are other than zero before the kernel runs;
+   elsewhere the result is 0, as the scalar instructions define it.
+2. The kernels in `elementwise` do not look. Ops made of others use those, with divisors they know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from rushlight.core.errors import DivisionByZero
+from rushlight.ops.pointwise import arithmetic as e
+from rushlight.ops.reduce import reductions
+from rushlight.ops.registry import REGISTRY, register
+from rushlight.tape.record.state import Changed
+from rushlight.tape.record.value import Value
+from rushlight.tape.vmap.batched import physical_of
+
+NAMES = ("floor_divide", "remainder", "fmod")
+
+
+def check_divisor(op: str, x: Any, y: Any) -> None:
+    """Refuse zeros among the divisors of integers."""
+    if isinstance(y, Value):
+        spec = y.spec
+        if spec.dtype.kind not in "biu" or not spec.numel or spec.device.device.limits.asynchronous:
+            return
+        whole = x.spec.dtype.kind in "biu" if isinstance(x, Value) else isinstance(x, int)
+        if not whole:
+            return
+        with Changed(grad=False):
+            good: Any = reductions.all_(physical_of(y))
+        if not good.item():
+            raise DivisionByZero(
+                f"ZeroDivisionError: {op}: there is a zero among the integers of the divisor {spec!r}"
+            )
+    elif isinstance(y, int) and y == 0 and isinstance(x, Value) and x.spec.dtype.kind in "biu":
+        raise DivisionByZero(f"ZeroDivisionError: {op}: {x.spec!r} is divided by the integer zero")
+
+
+def _checked(name: str) -> Callable[..., Any]:
+    kernel = REGISTRY.pop(name).function
+
+    def function(input: Any, other: Any, *, out: Any = None) -> Any:
+        check_divisor(name, input, other)
+        return kernel(input, other) if out is None else kernel(input, other, out=out)
+
+    function.op = kernel.op  # type: ignore[attr-defined]
+    function.takes_out = True  # type: ignore[attr-defined]
+    return register(name, function, kernel.__doc__ or "")
+
+
+floor_divide, remainder, fmod = (_checked(name) for name in NAMES)
+
+
+def truncated(x: Any, y: Any) -> Value:
+    """Quotient of integers rounded towards zero."""
+    check_divisor("div", x, y)
+    return e.floor_divide(e.sub(x, e.fmod(x, y)), y)

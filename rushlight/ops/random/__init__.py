@@ -1,0 +1,1 @@
+"""Random numbers: Philox by seed and position, distributions, samplers that reject."""

@@ -1,0 +1,302 @@
+"""Random numbers of given distributions: functions, and methods that fill a tensor in place."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from rushlight.core.dtypes import (
+    DType,
+    float32,
+    float64,
+    get_default,
+    int64,
+    integer_range,
+    uint64,
+)
+from rushlight.core.errors import KindError, RushlightError, UnsupportedDType
+from rushlight.core.shapes import Shape, broadcast_shapes
+from rushlight.ops.create import creation
+from rushlight.ops.family.no_derivative import with_zero_derivative
+from rushlight.ops.pointwise import arithmetic as e
+from rushlight.ops.random.random import DIGITS, Generator, drawing, holds, integers, rand, randn
+from rushlight.ops.reduce import reductions
+from rushlight.ops.reduce.cumulative import cumsum
+from rushlight.ops.registry import composite
+from rushlight.ops.sort.searchsorted import searchsorted
+from rushlight.ops.sort.sort import topk
+from rushlight.ops.surface import inplace
+from rushlight.ops.surface.queries import finfo
+from rushlight.ops.view import complex_parts, views
+from rushlight.tape.record import call
+from rushlight.tape.record.value import Value
+
+
+def _open_uniform(shape: Shape, dtype: DType, device: Any, generator: Generator | None) -> Value:
+    """Uniform in (0, 1): logarithms are taken of it."""
+    u = rand(shape, dtype=dtype, device=device, generator=generator)
+    return e.select(e.eq(u, 0), 2.0**-54 if dtype is float64 else 2.0**-25, u)
+
+
+def _drawn_in(target: Value) -> DType:
+    return float64 if target.spec.dtype is float64 else float32
+
+
+def _fill(target: Value, draw: Callable[[Shape, DType, Any], Value]) -> Value:
+    spec = target.spec
+    return inplace.copy_(target, draw(spec.shape, _drawn_in(target), spec.device.device.name))
+
+
+def _floats_only(op: str, target: Value) -> None:
+    if target.spec.dtype.kind != "f":
+        raise UnsupportedDType(f"{op}: only floating-point tensors are filled, got {target.spec!r}")
+
+
+@drawing
+def normal_(
+    self: Value, mean: float = 0, std: float = 1, *, generator: Generator | None = None
+) -> Value:
+    """Fill with normal numbers; the parts of complex ones have half the variance each."""
+    if self.spec.dtype.kind == "c":
+        normal_(complex_parts.split(self), mean, std * math.sqrt(0.5), generator=generator)
+        return self
+    _floats_only("normal_", self)
+    if std < 0:
+        raise RushlightError(f"normal_: the deviation must not be negative, got {std}")
+    return _fill(
+        self,
+        lambda shape, dtype, device: e.add(
+            e.mul(randn(shape, dtype=dtype, device=device, generator=generator), float(std)),
+            float(mean),
+        ),
+    )
+
+
+@drawing
+def log_normal_(
+    self: Value, mean: float = 1, std: float = 2, *, generator: Generator | None = None
+) -> Value:
+    """Fill with numbers whose logarithms are normal."""
+    _floats_only("log_normal_", self)
+    if std <= 0:
+        raise RushlightError(f"log_normal_: the deviation must be positive, got {std}")
+    return _fill(
+        self,
+        lambda shape, dtype, device: e.exp(
+            e.add(
+                e.mul(randn(shape, dtype=dtype, device=device, generator=generator), float(std)),
+                float(mean),
+            )
+        ),
+    )
+
+
+def _bounds(
+    op: str, bounds: tuple[Any, ...], named: dict[str, Any], low: Any, high: Any
+) -> tuple[Any, Any]:
+    """`from` and `to`, by place or by name: the first is a word of Python's."""
+    given = dict(zip(("from", "to"), bounds, strict=False)) | named
+    if len(bounds) > 2 or set(given) - {"from", "to"}:
+        raise TypeError(f"{op}: takes from and to, got {bounds} and {named}")
+    return given.get("from", low), given.get("to", high)
+
+
+@drawing
+def uniform_(
+    self: Value, *bounds: float, generator: Generator | None = None, **named: float
+) -> Value:
+    """Fill with uniform numbers: uniform_(from=0, to=1); of complex ones both parts."""
+    if self.spec.dtype.kind == "c":
+        uniform_(complex_parts.split(self), *bounds, generator=generator, **named)
+        return self
+    _floats_only("uniform_", self)
+    low, high = _bounds("uniform_", bounds, named, 0.0, 1.0)
+    if low > high:
+        raise RushlightError(f"uniform_: from {low} to {high} there is nothing")
+    most = finfo(self.spec.dtype).max
+    if not -most <= low <= high <= most or high - low > most:
+        raise RushlightError(
+            f"uniform_: {low} to {high} is more than {self.spec.dtype.name} holds, {-most} to {most}"
+        )
+    spec = self.spec
+    # In the type itself, so that rounding does not reach the upper bound of (0, 1).
+    u = rand(spec.shape, dtype=spec.dtype, device=spec.device.device.name, generator=generator)
+    return inplace.copy_(
+        self, u if (low, high) == (0, 1) else e.add(e.mul(u, float(high - low)), float(low))
+    )
+
+
+@drawing
+def random_(self: Value, *bounds: int, generator: Generator | None = None, **named: int) -> Value:
+    """Fill with integers from `from` to `to` - 1: random_(from, to) or random_(to)."""
+    if len(bounds) == 1 and "to" not in named:
+        bounds = (0, *bounds)
+    low, high = _bounds("random_", bounds, named, 0, None)
+    spec = self.spec
+    if high is None:
+        high = _beyond(spec.dtype)
+    if not (isinstance(low, int) and isinstance(high, int)):
+        raise KindError(f"random_: its bounds are ints, got {low!r:.60} and {high!r:.60}")
+    return inplace.copy_(self, integers("random_", spec, low, high, generator))
+
+
+def _beyond(dtype: DType) -> int:
+    """One more than the largest number up to which the type holds all whole ones."""
+    if dtype.kind == "b":
+        return 2
+    if dtype.kind == "f":
+        return (1 << DIGITS[dtype]) + 1
+    return integer_range(dtype)[1] + (0 if dtype in (int64, uint64) else 1)
+
+
+@drawing
+def bernoulli_(self: Value, p: Any = 0.5, *, generator: Generator | None = None) -> Value:
+    """Fill with 1 with probability p, else 0; p is a number or a tensor."""
+    if not isinstance(p, Value) and not 0 <= p <= 1:
+        raise RushlightError(f"bernoulli_: the probability must lie in [0, 1], got {p}")
+    chance = call.detached(p) if isinstance(p, Value) else float(p)
+    return _fill(
+        self,
+        lambda shape, dtype, device: e.lt(
+            rand(shape, dtype=dtype, device=device, generator=generator), chance
+        ),
+    )
+
+
+@drawing
+def exponential_(self: Value, lambd: float = 1, *, generator: Generator | None = None) -> Value:
+    """Fill with exponential numbers of rate lambd."""
+    _floats_only("exponential_", self)
+    if lambd <= 0:
+        raise RushlightError(f"exponential_: the rate must be positive, got {lambd}")
+    return _fill(
+        self,
+        lambda shape, dtype, device: e.div(
+            e.log(_open_uniform(shape, dtype, device, generator)), -float(lambd)
+        ),
+    )
+
+
+@drawing
+def geometric_(self: Value, p: float, *, generator: Generator | None = None) -> Value:
+    """Fill with the number of trials, each of probability p, up to the first success."""
+    if not 0 < p < 1:
+        raise RushlightError(f"geometric_: the probability must lie in (0, 1), got {p}")
+    return _fill(
+        self,
+        lambda shape, dtype, device: e.ceil(
+            e.div(e.log(_open_uniform(shape, dtype, device, generator)), math.log1p(-p))
+        ),
+    )
+
+
+@drawing
+def cauchy_(
+    self: Value, median: float = 0, sigma: float = 1, *, generator: Generator | None = None
+) -> Value:
+    """Fill with numbers of a Cauchy distribution."""
+    _floats_only("cauchy_", self)
+    if sigma <= 0:
+        raise RushlightError(f"cauchy_: sigma must be positive, got {sigma}")
+
+    def draw(shape: Shape, dtype: DType, device: Any) -> Value:
+        angle = e.mul(e.sub(_open_uniform(shape, dtype, device, generator), 0.5), math.pi)
+        return e.add(e.mul(e.div(e.sin(angle), e.cos(angle)), float(sigma)), float(median))
+
+    return _fill(self, draw)
+
+
+FILLS = (normal_, log_normal_, uniform_, random_, bernoulli_, exponential_, geometric_, cauchy_)
+
+
+# ---- functions ----
+
+
+@composite("normal", method=False)
+@drawing
+def normal(
+    mean: Any,
+    std: Any = 1.0,
+    size: Sequence[int] | None = None,
+    *,
+    generator: Generator | None = None,
+    dtype: DType | None = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    **named: Any,
+) -> Value:
+    """Normal numbers: of means and deviations that are tensors, or of numbers and a size."""
+    creation.take("normal", named)
+    tensors = [call.detached(v) for v in (mean, std) if isinstance(v, Value)]
+    if not tensors and size is None:
+        raise TypeError("normal: pass a size, or a tensor of means or deviations")
+    if not isinstance(std, Value) and std < 0:
+        raise RushlightError(f"normal: the deviation must not be negative, got {std}")
+    if tensors and size is not None:
+        raise TypeError(
+            "normal: a size goes with numbers only; tensors of means or deviations have their own"
+        )
+    if isinstance(std, Value) and not holds(std, lambda v: e.logical_not(e.lt(v, 0))):
+        raise RushlightError(f"normal: no deviation may be negative, but one is, in {std.spec!r}")
+    shape = (
+        tuple(size)
+        if size is not None
+        else broadcast_shapes([v.spec.shape for v in tensors], "normal")
+    )
+    if tensors:
+        dtype, device = dtype or tensors[0].spec.dtype, tensors[0].spec.device.device.name
+    noise = randn(shape, dtype=dtype or get_default(), device=device, generator=generator)
+    center, spread = (call.detached(v) if isinstance(v, Value) else float(v) for v in (mean, std))
+    drawn = e.add(e.mul(noise, spread), center)
+    return creation.requiring(with_zero_derivative("normal", drawn, mean, std), requires_grad)
+
+
+@composite("multinomial")
+@drawing
+def multinomial(
+    input: Value, num_samples: int, replacement: bool = False, *, generator: Generator | None = None
+) -> Value:
+    """Positions drawn with the weights of each row.
+
+    With replacement by the place of uniform numbers among the running sums of the weights. Without, the position of the
+    largest weight / exponential is distributed as the weights, and the next largest follow.
+    """
+    shape = input.spec.shape
+    if input.spec.dtype.kind != "f" or len(shape) not in (1, 2):
+        raise RushlightError(
+            f"multinomial: weights are floats in 1 or 2 dimensions, got {input.spec!r}"
+        )
+    if num_samples <= 0 or (not replacement and num_samples > shape[-1]):
+        raise RushlightError(
+            f"multinomial: {num_samples} samples cannot be drawn from {shape[-1]} places"
+        )
+    weights = call.detached(input)
+    weights = e.cast(weights, float32) if weights.spec.dtype.itemsize == 2 else weights
+    dtype, device = weights.spec.dtype, input.spec.device.device.name
+    _check_weights(weights, 1 if replacement else num_samples)
+    if not replacement:
+        waits = e.neg(e.log(_open_uniform(shape, dtype, device, generator)))
+        # A weight of 0 is beaten by every other, however long that waits.
+        return topk(e.select(e.gt(weights, 0), e.div(weights, waits), -1.0), num_samples).indices
+    sums = cumsum(weights, -1)
+    total = views.narrow(sums, -1, shape[-1] - 1, 1)
+    u = rand((*shape[:-1], num_samples), dtype=dtype, device=device, generator=generator)
+    mark = e.mul(u, total)
+    mark = e.select(
+        e.lt(mark, total), mark, 0.0
+    )  # rounded up to the end, beyond which nothing lies
+    return searchsorted(sums, mark, right=True)
+
+
+def _check_weights(weights: Value, distinct: int) -> None:
+    """Raise for weights that are no distribution."""
+    if not holds(weights, lambda v: e.logical_and(e.ge(v, 0), e.lt(v, math.inf))):
+        raise RushlightError(
+            "multinomial: weights must be finite and not negative; there is an Inf, a NaN or one below 0"
+        )
+    places = reductions.sum(e.gt(weights, 0), -1)
+    if not holds(places, lambda count: e.ge(count, distinct)):
+        raise RushlightError(
+            f"multinomial: {distinct} different places need as many weights above 0 in every row of {weights.spec!r}"
+        )

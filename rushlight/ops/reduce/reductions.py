@@ -1,0 +1,416 @@
+"""Sums, extremes and their positions, over one dimension, several or all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from rushlight.core.dtypes import (
+    ANY,
+    COMPLEX,
+    FIELD,
+    FLOAT,
+    INTEGER,
+    NUMBER,
+    DType,
+    bool_,
+    get_default,
+    int32,
+    int64,
+    uint8,
+)
+from rushlight.core.errors import BoundsError, DTypeError, ShapeError
+from rushlight.core.shapes import Shape, Spec, numel, wrap_dim
+from rushlight.ops.create.creation import full_spec
+from rushlight.ops.family.declare import elementwise, rowwise
+from rushlight.ops.family.rowwise import DeclaredRow, Rows, call_rows
+from rushlight.ops.pointwise import arithmetic as e
+from rushlight.ops.registry import composite
+from rushlight.ops.view import complex_parts as parts, views
+from rushlight.scalar import build as s
+from rushlight.scalar.ir import Expr, const
+from rushlight.tape.record import call
+from rushlight.tape.record.op import Grad, Plan
+from rushlight.tape.record.value import Value
+
+Dims = int | Sequence[int] | None
+
+_LAST = (1 << 62) - 1
+
+
+def _spread(g: Value, x: Any, dim: int, keepdim: bool) -> Value:
+    """The gradient of a sum: the same everywhere along the axis, without a copy."""
+    if not keepdim:
+        g = views.reshape(g, (*g.spec.shape[:dim], 1, *g.spec.shape[dim:]))
+    return views.expand(g, x.shape)
+
+
+_sum = rowwise(
+    "sum", lambda r, x: r.sum(x), "Sum along an axis.", FIELD, kinds=("row",), rule=_spread
+)
+_sum_int = rowwise(
+    "sum_int",
+    lambda r, x: r.sum(s.cast(x, int64)),
+    "Sum of integers or of truth values, in int64.",
+    (bool_, *INTEGER),
+    kinds=("row",),
+    results=(int64,),
+)
+_amax = rowwise(
+    "amax", lambda r, x: r.max(x), "Largest; ties share the gradient.", NUMBER, kinds=("row",)
+)
+_amin = rowwise(
+    "amin", lambda r, x: r.min(x), "Smallest; ties share the gradient.", NUMBER, kinds=("row",)
+)
+
+
+def _others(x: Value, dim: int) -> Value:
+    """For each element the product of the others along a dimension, by halves: no division, so zeros are no matter."""
+    size = x.spec.shape[dim]
+    if size < 2:
+        return full_spec(Spec.of(x.spec.device, x.spec.dtype, x.spec.shape), 1.0)
+    half = size // 2
+    left, right = views.slice_dim(x, dim, 0, half), views.slice_dim(x, dim, half, half)
+    paired = e.mul(left, right)
+    if size % 2:
+        paired = views.cat([paired, views.slice_dim(x, dim, size - 1, 1)], dim)
+    rest = _others(paired, dim)
+    shared = views.slice_dim(rest, dim, 0, half)
+    parts = [e.mul(shared, right), e.mul(shared, left)]
+    if size % 2:
+        parts.append(views.slice_dim(rest, dim, half, 1))
+    return views.cat(parts, dim)
+
+
+class Product(DeclaredRow):
+    """The product of a row; its derivative is made of ops, so the next order follows."""
+
+    __slots__ = ()
+
+    def make_grad(self, plan: Plan, needs: int) -> Grad:
+        dim, keepdim = plan.static
+
+        def rule(grads: list[Any], values: list[Any], params: tuple[Any, ...]) -> list[Any]:
+            x = values[0]
+            return [e.mul(_spread(grads[0], x.spec, dim, keepdim), _others(x, dim))]
+
+        return Grad(needs, (0,), (), rule)
+
+
+_product = Product(
+    "prod",
+    lambda r, x: r.prod(x),
+    None,
+    NUMBER,
+    (),
+    ("row",),
+    (None,),
+    None,
+    "Product along an axis.",
+)
+
+
+def _prod(x: Value, dim: int = -1, keepdim: bool = False) -> Value:
+    return call_rows(_product, (x,), dim, keepdim)
+
+
+_prod.__name__ = "prod"
+
+
+def _complex_prod(x: Value, dim: int = -1, keepdim: bool = False) -> Value:
+    """By halves: the parts of a product of complex numbers are not products."""
+    while (size := x.spec.shape[dim]) > 1:
+        half = size // 2
+        paired = e.mul(views.slice_dim(x, dim, 0, half), views.slice_dim(x, dim, half, half))
+        x = views.cat([paired, views.slice_dim(x, dim, size - 1, 1)], dim) if size % 2 else paired
+    shape = x.spec.shape
+    if not shape[dim]:
+        one = Spec.of(x.spec.device, x.spec.dtype, (*shape[:dim], 1, *shape[dim + 1 :]))
+        x = e.add(full_spec(one, 1), sum(x, dim, True))  # on the tape
+    else:
+        x = e.clone(x)
+    return x if keepdim else views.squeeze(x, dim)
+
+
+_complex_prod.__name__ = "prod"
+
+
+def _position(r: Rows, x: Expr, best: Expr) -> Expr:
+    """The first index that holds the extreme; a NaN is the extreme where there is one."""
+    hit = x.eq(best)
+    if x.dtype.kind == "f":
+        hit = hit | s.isnan(x)
+    return r.min(s.where(hit, r.index, const(_LAST, int64)))
+
+
+_argmax = rowwise(
+    "argmax",
+    lambda r, x: _position(r, x, r.max(x)),
+    "First position of the largest.",
+    NUMBER,
+    kinds=("row",),
+    results=(int64,),
+)
+_argmin = rowwise(
+    "argmin",
+    lambda r, x: _position(r, x, r.min(x)),
+    "First position of the smallest.",
+    NUMBER,
+    kinds=("row",),
+    results=(int64,),
+)
+_any = rowwise(
+    "any",
+    lambda r, x: r.max(s.cast(s.cast(x, bool_), int32)) > 0,  # the largest of no numbers is below 0
+    "Any true.",
+    ANY,
+    kinds=("row",),
+    results=(bool_,),
+)
+_all = rowwise(
+    "all",
+    lambda r, x: s.cast(r.min(s.cast(s.cast(x, bool_), int32)), bool_),
+    "All true.",
+    ANY,
+    kinds=("row",),
+    results=(bool_,),
+)
+
+
+def wrap_dims(dim: Dims, rank: int, op: str) -> tuple[int, ...]:
+    """The reduced dimensions, ascending; None and () mean all."""
+    if dim is None or (not isinstance(dim, int) and len(dim) == 0):
+        return tuple(range(rank))
+    listed = [dim] if isinstance(dim, int) else list(dim)
+    dims = [wrap_dim(d, rank, op) for d in listed]
+    if len(set(dims)) != len(dims):
+        raise ShapeError(f"{op}: a dimension is named twice in {list(listed)}")
+    return tuple(sorted(dims))
+
+
+def reduce_dims(kernel: Callable[..., Value], x: Value, dim: Dims, keepdim: bool) -> Value:
+    """Reduce several dimensions through a kernel for one: they are brought together first."""
+    shape = x.spec.shape
+    rank = len(shape)
+    dims = wrap_dims(dim, rank, kernel.__name__)
+    dims = dims if rank else ()
+    if len(dims) == 1:
+        return kernel(x, dim=dims[0], keepdim=keepdim)
+    final = (
+        tuple(1 if i in dims else n for i, n in enumerate(shape)) if keepdim else _kept(shape, dims)
+    )
+    if not dims:
+        return views.reshape(kernel(views.reshape(x, (1,)), dim=0), ())
+    if dims != tuple(range(dims[0], dims[-1] + 1)):
+        kept = [i for i in range(rank) if i not in dims]
+        x = views.permute(x, (*kept, *dims))
+        dims = tuple(range(len(kept), rank))
+    sizes = x.spec.shape
+    merged = (*sizes[: dims[0]], numel(sizes[dims[0] : dims[-1] + 1]), *sizes[dims[-1] + 1 :])
+    return views.reshape(kernel(views.reshape(x, merged), dim=dims[0]), final)
+
+
+def _kept(shape: Shape, dims: tuple[int, ...]) -> Shape:
+    return tuple(n for i, n in enumerate(shape) if i not in dims)
+
+
+@composite("sum")
+def sum(
+    input: Value, dim: Dims = None, keepdim: bool = False, *, dtype: DType | None = None
+) -> Value:
+    """Sum over dimensions; integers sum in int64. Halves add up in float32. The order is fixed."""
+    if dtype is not None:
+        input = e.cast(input, dtype)
+    total = reduce_dims(_sum if input.spec.differentiable else _sum_int, input, dim, keepdim)
+    return total if dtype is None else e.cast(total, dtype)
+
+
+@composite("mean")
+def mean(
+    input: Value, dim: Dims = None, keepdim: bool = False, *, dtype: DType | None = None
+) -> Value:
+    """Mean over dimensions."""
+    if dtype is not None:
+        input = e.cast(input, dtype)
+    if not input.spec.differentiable:
+        raise DTypeError(
+            f"mean: takes floating point or complex, got {input.spec!r}; cast with .float() first"
+        )
+    count = _count(input, dim, "mean")
+    total = reduce_dims(_sum, input, dim, keepdim)
+    return e.div(total, float(count)) if count else e.mul(total, float("nan"))
+
+
+def _count(x: Value, dim: Dims, op: str) -> int:
+    """How many elements each result is made of."""
+    dims = wrap_dims(dim, len(x.spec.shape), op)
+    return numel([x.spec.shape[d] for d in dims]) if x.spec.shape else 1
+
+
+def _needs_elements(x: Value, dim: Dims, op: str) -> None:
+    dims = wrap_dims(dim, len(x.spec.shape), op)
+    if x.spec.numel == 0 and any(x.spec.shape[d] == 0 for d in dims):
+        raise BoundsError(
+            f"{op}: the reduced dimension of {x.spec!r} has no elements, so there is no extreme"
+        )
+
+
+def _extreme(kernel: Callable[..., Value], x: Value, dim: Dims, keepdim: bool) -> Value:
+    _needs_elements(x, dim, kernel.__name__)
+    if x.spec.dtype is bool_:  # the instructions order numbers only
+        return e.cast(reduce_dims(kernel, e.cast(x, int32), dim, keepdim), bool_)
+    return reduce_dims(kernel, x, dim, keepdim)
+
+
+@composite("amax")
+def amax(input: Value, dim: Dims = (), keepdim: bool = False) -> Value:
+    """Largest element over dimensions; ties share the gradient."""
+    return _extreme(_amax, input, dim, keepdim)
+
+
+@composite("amin")
+def amin(input: Value, dim: Dims = (), keepdim: bool = False) -> Value:
+    """Smallest element over dimensions; ties share the gradient."""
+    return _extreme(_amin, input, dim, keepdim)
+
+
+@composite("prod")
+def prod(
+    input: Value, dim: int | None = None, keepdim: bool = False, *, dtype: DType | None = None
+) -> Value:
+    """Product over a dimension or all; integers multiply in int64 unless a type is given."""
+    if dtype is not None:
+        return e.cast(prod(e.cast(input, dtype), dim, keepdim), dtype)
+    if input.spec.dtype.kind == "c":
+        return reduce_dims(_complex_prod, input, dim, keepdim)
+    if input.spec.dtype.kind != "f":
+        input = e.cast(input, int64)
+    return reduce_dims(_prod, input, dim, keepdim)
+
+
+def _position_of(
+    kernel: Callable[..., Value], x: Value, dim: int | None, keepdim: bool, op: str
+) -> Value:
+    if dim is not None and not isinstance(dim, int):
+        raise TypeError(f"{op}: dim is one dimension or None, got {dim!r}")
+    _needs_elements(x, dim, op)
+    if dim is None:
+        flat = kernel(views.reshape(x, (-1,)), dim=0)
+        return views.reshape(flat, (1,) * len(x.spec.shape)) if keepdim else flat
+    return reduce_dims(kernel, x, dim, keepdim)
+
+
+@composite("argmax")
+def argmax(input: Value, dim: int | None = None, keepdim: bool = False) -> Value:
+    """Position of the largest element, the first of equals."""
+    return _position_of(_argmax, input, dim, keepdim, "argmax")
+
+
+@composite("argmin")
+def argmin(input: Value, dim: int | None = None, keepdim: bool = False) -> Value:
+    """Position of the smallest element, the first of equals."""
+    return _position_of(_argmin, input, dim, keepdim, "argmin")
+
+
+@composite("any")
+def any_(input: Value, dim: Dims = None, keepdim: bool = False) -> Value:
+    """Whether any element is true; of uint8 the answer is 0 or 1 in uint8, as in PyTorch."""
+    if (
+        dim is not None and not isinstance(dim, int) and not len(dim)
+    ):  # nothing is reduced, other than by sum and its like
+        return _told(e.ne(input, 0), input)
+    return _told(reduce_dims(_any, input, dim, keepdim), input)
+
+
+@composite("all")
+def all_(input: Value, dim: Dims = None, keepdim: bool = False) -> Value:
+    """Whether all elements are true; of uint8 the answer is 0 or 1 in uint8, as in PyTorch."""
+    if (
+        dim is not None and not isinstance(dim, int) and not len(dim)
+    ):  # nothing is reduced, other than by sum and its like
+        return _told(e.ne(input, 0), input)
+    return _told(reduce_dims(_all, input, dim, keepdim), input)
+
+
+def _told(answer: Value, x: Value) -> Value:
+    return e.cast(answer, uint8) if x.spec.dtype is uint8 else answer
+
+
+_size_squared = elementwise(
+    "size_squared",
+    lambda x: s.real(x) * s.real(x) + s.imag(x) * s.imag(x),
+    "|x| squared.",
+    COMPLEX,
+    listed=False,
+)
+
+
+def size_squared(x: Value) -> Value:
+    return _size_squared(x) if x.spec.dtype.kind == "c" else e.mul(x, x)
+
+
+@composite("var")
+def var(
+    input: Value,
+    dim: Dims | bool = None,
+    unbiased: bool | None = None,
+    keepdim: bool = False,
+    *,
+    correction: float | None = None,
+) -> Value:
+    """Variance over dimensions; divides by n - correction, which is 1 unless given."""
+    if isinstance(dim, bool):  # var(x, unbiased)
+        dim, unbiased = None, dim
+    if unbiased is not None:
+        correction = 1 if unbiased else 0
+    correction = 1 if correction is None else correction
+    count = _count(input, dim, "var")
+    away = e.sub(input, mean(input, dim, True))
+    total = sum(size_squared(away), dim, keepdim)
+    return e.div(total, float(max(count - correction, 0)))
+
+
+@composite("logsumexp")
+def logsumexp(input: Value, dim: Dims, keepdim: bool = False) -> Value:
+    """log(sum(exp(input))) without overflow."""
+    if input.spec.dtype.kind == "c":
+        top = call.detached(amax(parts.real_part(input), dim, True))
+        top = e.select(e.isfinite(top), top, 0.0)
+        total = e.add(e.log(sum(e.exp(e.sub(input, top)), dim, True)), top)
+        return (
+            total
+            if keepdim
+            else views.reshape(
+                total, _kept(input.spec.shape, wrap_dims(dim, len(input.spec.shape), "logsumexp"))
+            )
+        )
+    dtype = input.spec.dtype if input.spec.dtype in FLOAT else get_default()
+    return reduce_dims(_logsumexp, e.cast(input, dtype), dim, keepdim)
+
+
+def _finite_or_zero(x: Expr) -> Expr:
+    """A row of -inf has no shift; its result must be -inf, not NaN."""
+    return s.where(s.absolute(x).eq(float("inf")), const(0, x.dtype), x)
+
+
+def _logsumexp_body(r: Rows, x: Expr) -> Expr:
+    shift = _finite_or_zero(r.max(x, constant=True))
+    return s.log(r.sum(s.exp(x - shift))) + shift
+
+
+_logsumexp = rowwise(
+    "logsumexp",
+    _logsumexp_body,
+    "log(sum(exp(x))) along an axis.",
+    kinds=("row",),
+    vjp=lambda r, g, out, x: g * s.exp(x - _finite_or_zero(out)),
+)
+
+
+def sum_to(g: Value, shape: Shape) -> Value:
+    """The sum of a broadcast value's copies: what a gradient does at an edge that was broadcast."""
+    lead = len(g.spec.shape) - len(shape)
+    dims = [i for i, n in enumerate(g.spec.shape) if i < lead or (shape[i - lead] == 1 and n != 1)]
+    if dims:
+        g = reduce_dims(_sum, g, dims, True)
+    return views.reshape(g, shape)

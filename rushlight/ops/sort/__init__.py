@@ -1,0 +1,1 @@
+"""Sorting, ranks, binary search, unique values."""

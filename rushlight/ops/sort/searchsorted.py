@@ -1,0 +1,359 @@
+"""Places in sorted lines, and counts of elements: binary search, and histograms on it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from rushlight.core.dtypes import FLOAT, DType, bool_, float32, float64, int32, int64, result_type
+from rushlight.core.errors import DTypeError, RushlightError, ShapeError
+from rushlight.core.shapes import Spec
+from rushlight.kernel.shapes import Search
+from rushlight.ops.create import creation
+from rushlight.ops.create.creation import requiring, resolve_pool, take
+from rushlight.ops.create.like import linspace
+from rushlight.ops.family import read_back
+from rushlight.ops.family.build import built, check_device_dtype
+from rushlight.ops.family.kernel_op import KernelOp
+from rushlight.ops.family.no_derivative import without_derivative
+from rushlight.ops.index import gather
+from rushlight.ops.index.scatter import filled
+from rushlight.ops.pointwise import arithmetic as e
+from rushlight.ops.random.random import DIGITS, Generator, drawing, randint
+from rushlight.ops.reduce import reductions
+from rushlight.ops.registry import composite
+from rushlight.ops.sort.sort import argsort
+from rushlight.ops.view import views
+from rushlight.ops.view.reshaping import device_of, ravel
+from rushlight.tape.record import call
+from rushlight.tape.record.op import Op, Plan, Static, check_devices
+from rushlight.tape.record.value import Value
+
+
+class Histogram(NamedTuple):
+    """What histogram gives."""
+
+    hist: Any
+    bin_edges: Any
+
+
+class HistogramDD(NamedTuple):
+    """What histogramdd gives."""
+
+    hist: Any
+    bin_edges: Any
+
+
+# ---- searching ----
+
+
+def _plan_search(op: Op, ins: Sequence[Spec], static: Static) -> Plan:
+    (right,) = static
+    line, wanted = ins
+    pool = check_devices(op.name, ins)
+    check_device_dtype(op.name, pool, line.dtype)
+    out = Spec.of(pool, int64, wanted.shape)
+    rows, count = wanted.shape
+    steps = (0 if line.shape[0] == 1 else line.strides[0], line.strides[1])
+    tail = (rows, count, line.shape[1], *out.strides, *steps, *wanted.strides)
+    cost = float(wanted.numel * max(line.shape[1], 1).bit_length())
+    return Plan(op, ins, [out], built(pool, Search(line.dtype, right)), static, tail, cost)
+
+
+_search = KernelOp("searchsorted", _plan_search, [None, None], [(), ()], "Places in sorted rows.")
+
+
+def search(line: Value, wanted: Value, right: bool) -> Value:
+    """How many elements of each sorted row (..., n), or of the one row (n,), come before each wanted one (..., m)."""
+    if line.spec.dtype is not wanted.spec.dtype or line.spec.dtype is bool_:
+        common = result_type([(v.spec.dtype, len(v.spec.shape)) for v in (line, wanted)])
+        line, wanted = (e.cast(v, int32 if common is bool_ else common) for v in (line, wanted))
+    shape = wanted.spec.shape
+    rows = (1, line.spec.numel) if len(line.spec.shape) == 1 else (-1, line.spec.shape[-1])
+    if not wanted.spec.numel or not line.spec.numel:
+        return filled(wanted, int64, shape, 0)
+    sought = views.reshape(wanted, (1, -1) if rows[0] == 1 else (-1, shape[-1]))
+    return views.reshape(
+        call.call(_search, (views.reshape(line, rows), sought), (bool(right),)), shape
+    )
+
+
+@composite("searchsorted", method=False)
+def searchsorted(
+    sorted_sequence: Value,
+    input: Any,
+    *,
+    out_int32: bool = False,
+    right: bool = False,
+    side: str | None = None,
+    sorter: Value | None = None,
+) -> Value:
+    """Where elements would go into sorted rows: before equal ones, or after them (`right`)."""
+    op = "searchsorted"
+    if side not in (None, "left", "right"):
+        raise RushlightError(f"{op}: side is 'left' or 'right', got {side!r}")
+    if side == "left" and right:
+        raise RushlightError(f"{op}: side is 'left' and right is True; pass one of them")
+    line, right = call.detached(sorted_sequence), right or side == "right"
+    if not isinstance(input, Value):
+        input = creation.full((), input, device=device_of(line))
+    shape = input.spec.shape
+    if not line.spec.shape or (len(line.spec.shape) > 1 and line.spec.shape[:-1] != shape[:-1]):
+        raise ShapeError(
+            f"{op}: sorted rows {line.spec!r} must be one line, or have the dimensions of {input.spec!r} but for the last"
+        )
+    if sorter is not None:
+        if sorter.spec.shape != line.spec.shape or sorter.spec.dtype is not int64:
+            raise RushlightError(
+                f"{op}: the sorter must be int64 with the shape of {line.spec!r}, got {sorter.spec!r}"
+            )
+        line = gather.gather(line, -1, sorter)
+    found = search(line, call.detached(input), right)
+    return e.cast(found, int32) if out_int32 else found
+
+
+@composite("bucketize", method=False)
+def bucketize(
+    input: Any, boundaries: Value, *, out_int32: bool = False, right: bool = False
+) -> Value:
+    """The number of the interval between sorted boundaries in which each element lies."""
+    if len(boundaries.spec.shape) != 1:
+        raise ShapeError(f"bucketize: the boundaries must be a vector, got {boundaries.spec!r}")
+    return searchsorted(boundaries, input, out_int32=out_int32, right=right)
+
+
+# ---- counting ----
+
+
+@composite("bincount")
+def bincount(input: Value, weights: Value | None = None, minlength: int = 0) -> Value:
+    """How often each of 0, 1, 2, ... occurs, or the sum of its weights; the largest is read off the device."""
+    if input.spec.dtype.kind not in "iu" or len(input.spec.shape) != 1:
+        raise RushlightError(
+            f"bincount: takes a vector of integers that are not negative, got {input.spec!r}"
+        )
+    if minlength < 0:
+        raise RushlightError(f"bincount: minlength must not be negative, got {minlength}")
+    if weights is not None and weights.spec.shape != input.spec.shape:
+        raise RushlightError(
+            f"bincount: weights {weights.spec!r} must have the shape of {input.spec!r}"
+        )
+    if not input.spec.numel:  # with weights too, as in PyTorch
+        return filled(input, int64, (minlength,), 0)
+    index = e.cast(input, int64)
+    low, high = (read_back.read(f(index))[0] for f in (reductions.amin, reductions.amax))
+    if low < 0:
+        raise RushlightError(f"bincount: takes integers that are not negative, got {low}")
+    size = max(minlength, high + 1)
+    if weights is None:
+        share = filled(index, int64, index.spec.shape, 1)
+    else:
+        share = e.cast(
+            call.detached(weights), float32 if weights.spec.dtype is float32 else float64
+        )
+    total = gather.scatter_add(filled(index, share.spec.dtype, (size,), 0), 0, index, share)
+    return without_derivative("bincount", total, weights)
+
+
+def _ends(x: Value, given: Sequence[float] | None, apart: float) -> tuple[float, float]:
+    """From where to where a histogram goes: as given, or from the smallest element to the largest."""
+    if given is not None:
+        low, high = (float(v) for v in given)
+    elif not x.spec.numel:
+        low, high = 0.0, 1.0
+    else:
+        low, high = (float(read_back.read(f(x))[0]) for f in (reductions.amin, reductions.amax))
+    if not (abs(low) < float("inf") and abs(high) < float("inf")):
+        raise RushlightError(
+            f"histogram: the range from {low} to {high} is not finite; pass one that is"
+        )
+    if low > high:
+        raise RushlightError(f"histogram: the range from {low} to {high} goes backwards")
+    return (low, high) if low < high else (low - apart, high + apart)
+
+
+_MOST_BINS = 1 << 27  # half a gigabyte of float32, some seconds
+
+
+def _check_bins(op: str, bins: int) -> None:
+    if not isinstance(bins, int) or not 1 <= bins <= _MOST_BINS:
+        raise RushlightError(f"{op}: bins is a number from 1 to {_MOST_BINS}, got {bins!r:.60}")
+
+
+def _tally(x: Value, place: Value, bins: int, inside: Value, weight: Value | None) -> Value:
+    """The weights (or ones) of elements inside, summed at their places: a vector."""
+    dtype = x.spec.dtype
+    share = filled(x, dtype, x.spec.shape, 1) if weight is None else ravel(weight)
+    # What is outside goes to a last place that is cut off.
+    total = filled(x, dtype, (bins + 1,), 0)
+    if x.spec.numel:
+        total = gather.scatter_add(total, 0, e.select(inside, place, bins), share)
+    return views.slice_dim(total, 0, 0, bins)
+
+
+@composite("histc")
+def histc(input: Value, bins: int = 100, min: float = 0, max: float = 0) -> Value:
+    """How many elements lie in each of `bins` even parts from min to max (of the elements, if both are 0)."""
+    _check_bins("histc", bins)
+    if input.spec.dtype not in FLOAT:
+        raise DTypeError(f"histc: takes floating point, got {input.spec!r}; cast with .float()")
+    x = ravel(call.detached(input))
+    low, high = _ends(x, None if min == max and x.spec.numel else (min, max), 1.0)
+    if high - low == 0:  # one number, so large that 1 more is the same
+        low, high = low - abs(low) / 2, high + abs(high) / 2
+    inside = e.logical_and(e.ge(x, low), e.le(x, high))
+    wide = e.cast(x, float32) if x.spec.dtype.itemsize == 2 else x
+    place = e.mul(e.sub(e.select(inside, wide, low), low), bins / (high - low))
+    return _tally(x, e.minimum(e.cast(place, int64), bins - 1), bins, inside, None)
+
+
+def _places(x: Value, edges: Value) -> tuple[Value, Value]:
+    """The bin of each element of a vector, and whether it lies in one; the last edge belongs to the last bin."""
+    bins = edges.spec.numel - 1
+    place = e.sub(searchsorted(edges, x, right=True), 1)
+    first, last = (views.slice_dim(edges, 0, k, 1) for k in (0, bins))
+    inside = e.logical_and(e.ge(x, first), e.le(x, last))
+    return e.maximum(e.minimum(place, bins - 1), 0), inside
+
+
+def _edges(op: str, x: Value, bins: Any, given: Sequence[float] | None) -> Value:
+    if isinstance(bins, Value):
+        if len(bins.spec.shape) != 1 or bins.spec.numel < 2:
+            raise RushlightError(
+                f"{op}: the edges of bins must be a vector of two or more, got {bins.spec!r}"
+            )
+        if bins.spec.dtype is not x.spec.dtype:
+            raise DTypeError(
+                f"{op}: edges {bins.spec!r} must have the type of {x.spec!r}; cast with .to(dtype)"
+            )
+        if given is not None:
+            raise RushlightError(f"{op}: pass edges or a range, not both")
+        return call.detached(bins)
+    _check_bins(op, bins)
+    low, high = _ends(x, given, 0.5)
+    return linspace(low, high, bins + 1, dtype=x.spec.dtype, device=device_of(x))
+
+
+def _check_input(op: str, input: Value, weight: Value | None, shape: tuple[int, ...]) -> None:
+    if input.spec.dtype not in (float32, float64):
+        raise DTypeError(f"{op}: takes float32 and float64, got {input.spec!r}; cast with .float()")
+    if weight is not None and (
+        weight.spec.shape != shape or weight.spec.dtype is not input.spec.dtype
+    ):
+        raise RushlightError(
+            f"{op}: the weights {weight.spec!r} must have the shape {list(shape)} and type of {input.spec!r}"
+        )
+
+
+def _dense(hist: Value, edges: Sequence[Value]) -> Value:
+    """Shares of the whole per volume."""
+    out = e.div(hist, reductions.sum(hist))
+    for dim, line in enumerate(edges):
+        n = line.spec.numel - 1
+        width = e.sub(views.slice_dim(line, 0, 1, n), views.slice_dim(line, 0, 0, n))
+        out = e.div(out, views.reshape(width, (n,) + (1,) * (len(edges) - dim - 1)))
+    return out
+
+
+@composite("histogram")
+def histogram(
+    input: Value,
+    bins: Any,
+    *,
+    range: Sequence[float] | None = None,
+    weight: Value | None = None,
+    density: bool = False,
+) -> Histogram:
+    """Elements counted in bins (a number of even ones, or their edges), and the edges."""
+    _check_input("histogram", input, weight, input.spec.shape)
+    x = ravel(call.detached(input))
+    edges = _edges("histogram", x, bins, range)
+    place, inside = _places(x, edges)
+    hist = _tally(
+        x, place, edges.spec.numel - 1, inside, None if weight is None else call.detached(weight)
+    )
+    hist = _dense(hist, [edges]) if density else hist
+    hist, edges = (
+        without_derivative("histogram", part, input, weight, bins) for part in (hist, edges)
+    )
+    return Histogram(hist, edges)
+
+
+@composite("histogramdd", method=False)
+def histogramdd(
+    input: Value,
+    bins: Any,
+    *,
+    range: Sequence[float] | None = None,
+    weight: Value | None = None,
+    density: bool = False,
+) -> HistogramDD:
+    """Points (..., D) counted in D-dimensional bins, and the edges along each dimension."""
+    shape = input.spec.shape
+    if len(shape) < 2 or not shape[-1]:
+        raise RushlightError(
+            f"histogramdd: points are rows of one coordinate or more, got {input.spec!r}"
+        )
+    _check_input("histogramdd", input, weight, shape[:-1])
+    count = shape[-1]
+    listed = [bins] * count if isinstance(bins, int) else list(bins)
+    if len(listed) != count or (range is not None and len(range) != 2 * count):
+        raise RushlightError(
+            f"histogramdd: {count} coordinates need as many bins and two ends of a range each"
+        )
+    points = views.reshape(call.detached(input), (-1, count) if input.spec.numel else (0, count))
+    n = points.spec.shape[0]
+    place, inside = filled(points, int64, (n,), 0), filled(points, bool_, (n,), True)
+    edges = []
+    for dim, own in enumerate(listed):
+        x = views.contiguous(views.select(points, 1, dim))
+        line = _edges(
+            "histogramdd", x, own, None if range is None else range[2 * dim : 2 * dim + 2]
+        )
+        at, within = _places(x, line)
+        place = e.add(e.mul(place, line.spec.numel - 1), at)
+        inside = e.logical_and(inside, within)
+        edges.append(line)
+    sizes = tuple(line.spec.numel - 1 for line in edges)
+    total = 1
+    for size in sizes:
+        total *= size
+    _check_bins("histogramdd", total)
+    flat = views.contiguous(views.select(points, 1, 0))
+    hist = views.reshape(
+        _tally(flat, place, total, inside, None if weight is None else call.detached(weight)), sizes
+    )
+    hist = _dense(hist, edges) if density else hist
+    sources = (input, weight, *listed)
+    hist, *edges = (without_derivative("histogramdd", part, *sources) for part in (hist, *edges))
+    return HistogramDD(hist, tuple(edges))
+
+
+# ---- permutations ----
+
+
+@composite("randperm", method=False)
+@drawing
+def randperm(
+    n: int,
+    *,
+    generator: Generator | None = None,
+    dtype: DType = int64,
+    device: Any = None,
+    requires_grad: bool = False,
+    **named: Any,
+) -> Value:
+    """0 to n - 1 in random order: the order of as many random numbers, so the same on every device."""
+    take("randperm", named)
+    if n < 0:
+        raise RushlightError(f"randperm: n must not be negative, got {n}")
+    creation.check_holds("randperm", 0, max(n - 1, 0), dtype)
+    if dtype.kind == "f" and n > (1 << DIGITS[dtype]) + 1:
+        raise RushlightError(
+            f"randperm: n is at most {(1 << DIGITS[dtype]) + 1} for {dtype.name}, got {n}"
+        )
+    name = resolve_pool(device).device.name
+    if n == 0:
+        return creation.empty(0, dtype=dtype, device=name)
+    keys = randint(0, 1 << 48, (n,), device=name, generator=generator)
+    return requiring(e.cast(argsort(keys), dtype), requires_grad)

@@ -1,0 +1,119 @@
+"""Sorting along a dimension, and the ops that take the first few of it.
+
+Equal elements stay in the order of their positions, ascending or descending, on every device; NaN is the largest element.
+The gradient goes back to where an element came from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from rushlight.core.dtypes import int64
+from rushlight.core.errors import RushlightError, ShapeError
+from rushlight.core.shapes import Spec, wrap_dim
+from rushlight.kernel.shapes import Sort
+from rushlight.ops.family.build import built, check_device_dtype
+from rushlight.ops.index.gather import block_of, merges, scatter_zero, sides_of
+from rushlight.ops.registry import composite
+from rushlight.ops.view import views
+from rushlight.tape.record import call
+from rushlight.tape.record.op import Grad, Op, Plan, Static, check_devices
+from rushlight.tape.record.value import Value
+
+_LONGEST = (1 << 31) - 1
+
+
+class Sorted(NamedTuple):
+    """What sort gives."""
+
+    values: Any
+    indices: Any
+
+
+class TopK(NamedTuple):
+    """What topk gives."""
+
+    values: Any
+    indices: Any
+
+
+class SortOp(Op):
+    """One Sort kernel: values and positions; static is (dim, descending, how many are kept)."""
+
+    __slots__ = ()
+
+    def make_plan(self, ins: Sequence[Spec], static: Static) -> Plan:
+        dim, descending, keep = static
+        (x,) = ins
+        pool = check_devices(self.name, ins)
+        check_device_dtype(self.name, pool, x.dtype)
+        shape = (*x.shape[:dim], keep, *x.shape[dim + 1 :])
+        values, places = Spec.of(pool, x.dtype, shape), Spec.of(pool, int64, shape)
+        run = built(pool, Sort(x.dtype, descending))
+        strides = [
+            step for spec in (values, places, x) for step in sides_of(spec.shape, spec.strides, dim)
+        ]
+        tail = (*block_of(x.shape, dim), keep, *strides)
+        cost = float(x.numel * max(x.shape[dim], 2).bit_length())
+        return Plan(self, ins, [values, places], run, static, tail, cost)
+
+    def make_grad(self, plan: Plan, needs: int) -> Grad:
+        dim, shape = plan.static[0], plan.ins[0].shape
+
+        def rule(grads: list[Any], values: list[Any], params: tuple[Any, ...]) -> list[Any]:
+            return [scatter_zero(grads[0], values[2], dim, shape)]
+
+        return Grad(needs, (), (1,), rule)
+
+
+_sort = SortOp("sort", "The elements in order along a dimension, and where they were.")
+
+
+def ordered(
+    x: Value, dim: int, descending: bool = False, keep: int | None = None, op: str = "sort"
+) -> Any:
+    """The first `keep` (all, if None) elements in order and their positions."""
+    shape = x.spec.shape
+    dim = wrap_dim(dim, len(shape), op)
+    if not shape:
+        values, places = ordered(views.reshape(x, (1,)), 0, descending, None, op)
+        return views.reshape(values, ()), views.reshape(places, ())
+    if shape[dim] > _LONGEST:
+        raise ShapeError(
+            f"{op}: a dimension of at most {_LONGEST} elements is sorted, got {x.spec!r}"
+        )
+    x = x if x.spec.contiguous else merges(x, dim)
+    return call.call(_sort, (x,), (dim, bool(descending), shape[dim] if keep is None else keep))
+
+
+@composite("sort")
+def sort(
+    input: Value, dim: int = -1, descending: bool = False, stable: bool | None = False
+) -> Sorted:
+    """The elements in order along a dimension, and their positions; always stable, NaN is largest."""
+    return Sorted(*ordered(input, dim, descending))
+
+
+@composite("argsort")
+def argsort(input: Value, dim: int = -1, descending: bool = False, stable: bool = False) -> Value:
+    """The positions that put a dimension in order; always stable, NaN is largest."""
+    return ordered(call.detached(input), dim, descending, op="argsort")[1]
+
+
+@composite("msort")
+def msort(input: Value) -> Value:
+    """The elements in order along the first dimension."""
+    return ordered(input, 0, op="msort")[0]
+
+
+@composite("topk")
+def topk(input: Value, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> TopK:
+    """The k largest (or smallest) elements along a dimension, in order, and their positions."""
+    dim = wrap_dim(dim, len(input.spec.shape), "topk")
+    size = input.spec.shape[dim] if input.spec.shape else 1
+    if not 0 <= k <= size:
+        raise RushlightError(
+            f"topk: k must lie in 0 to {size}, the size of dimension {dim} of {input.spec!r}; got {k}"
+        )
+    return TopK(*ordered(input, dim, largest, k, "topk"))

@@ -1,0 +1,689 @@
+"""Writing into tensors that are already there.
+
+# Note [In-place writes]
+1. A write is the pure op it stands for, whose result takes the place of the old bits: the record shows the pure op, the
+   storage's version goes up, and whoever saved the old bits finds out when it needs them.
+2. A write to a view also writes its base: the base's record becomes `write_view(old base, new view)` and its `history`
+   goes up, so that other views of it are recorded anew when they are next used.
+3. A leaf that requires gradients is written to only where nothing is recorded.
+4. What the record of a write saves of the old bits is copied first. A write to a view whose record is wanted is the
+   pure op followed by an assignment, which saves nothing.
+5. Where nothing is recorded and nothing has a recipe, the plan of an earlier write of the same kind runs at once
+   (`_at_once`): small tensors are written to often.
+6. In a region, what was made from the old bits is settled first (Note [Recipes]). Recipes that made the old bits can
+   still make them, elsewhere.
+7. Whatever can fail comes before the bits change: checks, plans, copies of old bits, records. A `Write` is a write at that
+   point. Several that belong together are made by `finish_all`, which has all memory there before the first one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from rushlight.core.dtypes import (
+    DType,
+    bool_,
+    castable,
+    compute_type,
+    get_default,
+    int64,
+    scalar_dtype,
+)
+from rushlight.core.errors import AnomalyError, DTypeError, InplaceError, ShapeError
+from rushlight.core.interrupts import Uninterrupted
+from rushlight.core.shapes import Spec, broadcast_shapes
+from rushlight.devices.shared.allocator import Storage
+from rushlight.ops.batching import lanes
+from rushlight.ops.create.creation import check_holds, fill_plan, full_spec
+from rushlight.ops.family.declare import apply, as_operand, promoted, type_of_number
+from rushlight.ops.family.map import Elementwise, Formula, MapOp, map_plan
+from rushlight.ops.pointwise import arithmetic as e
+from rushlight.ops.view import complex_parts
+from rushlight.scalar import build as s
+from rushlight.scalar.ir import Expr, arg, param
+from rushlight.tape.anomaly.blame import Mode
+from rushlight.tape.memory import replay
+from rushlight.tape.memory.recipe import Recipe, Source, make_plain, nothing_watched
+from rushlight.tape.record import call
+from rushlight.tape.record.needed import Needed, edge_of
+from rushlight.tape.record.op import Plan, Static, check_devices, keep_plan
+from rushlight.tape.record.state import STATE, Changed, impure, is_inference
+from rushlight.tape.record.value import Leaf, Node, Value, history_of
+from rushlight.tape.record.written import mark_summed, mark_written
+from rushlight.tape.walk.hooks import follow
+
+
+def check_writable(target: Value, op: str) -> None:
+    check_record(target, op)
+    spec = target.spec
+    if spec.numel and any(
+        st == 0 and n > 1 for n, st in zip(spec.shape, spec.strides, strict=True)
+    ):
+        raise InplaceError(
+            f"{op}: {spec!r} is an expanded view whose elements share memory; .clone() it first"
+        )
+
+
+def check_record(target: Value, op: str) -> None:
+    """Refuse a write to what may not change."""
+    base = target if target.base is None else target.base
+    if Leaf in (type(target.node), type(base.node)) and STATE.get().grad:
+        raise InplaceError(
+            f"{op}: a leaf that requires gradients ({base.spec!r}), or a view of it, is written to in place; "
+            f"do it under no_grad(), or use the op without the underscore"
+        )
+    if (
+        base is not target
+        and edge_of(target) is None
+        and edge_of(base) is not None
+        and STATE.get().grad
+    ):
+        raise InplaceError(
+            f"{op}: {target.spec!r} is a view that was made under no_grad() or inference_mode(), of {base.spec!r}, which "
+            f"requires gradients; make the view and write to it under the same mode"
+        )
+    spec = target.spec
+    if is_inference(target.memory) and not STATE.get().inference:
+        raise InplaceError(
+            f"{op}: {spec!r} was made in inference_mode() and is written to in place outside it; .clone() it first"
+        )
+
+
+def apply_inplace(op: Elementwise, target: Value, *others: Any) -> Value:
+    """target = op(target, *others), into target's own memory."""
+    if _at_once(op, target, (target, *others)):
+        return target
+    if _is_batch(target, *others):
+        return _apply_batch(op, target, others)
+    made = prepare_apply(op, target, *others)
+    tensors = made.inputs
+    is_part = target.base is not None or target.offset
+    if (is_part and STATE.get().grad and any(edge_of(t) is not None for t in tensors)) or _any_dual(
+        tensors
+    ):
+        old = e.clone(target)
+        return copy_(
+            target, apply(op, *[old if other is target else other for other in (target, *others)])
+        )
+    made = prepare_write(target, made.plan, tensors, made.params)
+    made.finish()
+    if op.refuse is None or target.spec.differentiable:
+        _remember(op, made.plan, target, (target, *others))
+    return target
+
+
+def prepare_apply(op: Elementwise, target: Value, *others: Any) -> Write:
+    """target = op(target, *others), as a write that is prepared and has no record."""
+    name = f"{op.name}_"
+    check_writable(target, name)
+    if op.name == "abs" and target.spec.dtype.kind == "c":
+        raise DTypeError(
+            f"abs_: sizes of complex numbers are real and do not fit into {target.spec!r}; use .abs()"
+        )
+    pattern: list[DType | None] = [None]
+    tensors, numbers = [target], []
+    for other in map(as_operand, others):
+        if isinstance(other, Value):
+            pattern.append(None)
+            tensors.append(_apart(other, target))
+        else:
+            pattern.append(type_of_number(name, other))
+            numbers.append(other)
+    if op.refuse is not None:
+        op.refuse(tensors, (target, *others))
+    plan = _plan_onto(op, tensors, tuple(pattern), target.spec, name)
+    return Write((target,), plan, tensors, tuple(numbers))
+
+
+def _any_dual(values: Sequence[Value]) -> bool:
+    dual = STATE.get().dual
+    return dual is not None and any(dual.tangent_of(v) is not None for v in values)
+
+
+def _is_batch(*operands: Any) -> bool:
+    return bool(STATE.get().batch) and any(isinstance(v, Value) and v.spec.hidden for v in operands)
+
+
+def _apply_batch(op: Elementwise, target: Value, others: Sequence[Any]) -> Value:
+    """The write for every example at once. See Note [Batching]."""
+    operands = [target, *map(as_operand, others)]
+    pattern = tuple([None if isinstance(v, Value) else scalar_dtype(v) for v in operands])
+    tensors = iter(promoted(op, [v for v in operands if isinstance(v, Value)], pattern))
+    given = [next(tensors) if isinstance(v, Value) else v for v in operands]
+    whole, ready = lanes.written(f"{op.name}_", target, given[1:])
+    apply_inplace(op, whole, *ready)
+    return target
+
+
+_KNOWN: dict[tuple[Any, ...], Plan] = {}
+_NUMBERS = (float, int, bool)
+
+
+def _key(op: MapOp, target: Value, inputs: Sequence[Any]) -> tuple[Any, ...]:
+    """What the plan of a write depends on: specs, the types of numbers, and the type that floats stand for."""
+    return (
+        op,
+        target.spec,
+        get_default(),
+        *[x.spec if isinstance(x, Value) else x.__class__ for x in inputs],
+    )
+
+
+def _at_once(op: MapOp, target: Value, inputs: Sequence[Any]) -> bool:
+    """Run the plan of an earlier write of this kind; False where there is none, or more to do. See Note [In-place writes] 5."""
+    plan = _KNOWN.get(_key(op, target, inputs))
+    state = STATE.get()
+    if plan is None or state.special or not nothing_watched():
+        return False
+    storage, base = target.memory, target.base
+    if (
+        state.grad and not (target.node is None and (base is None or base.node is None))
+    ) or storage.version < 0:
+        return False
+    ins, numbers = [], []
+    try:
+        for x in inputs:
+            if not isinstance(x, Value):
+                numbers.append(x)
+                continue
+            if x is not target and (
+                x.memory is storage or (state.grad and (x.node is not None or x.base is not None))
+            ):
+                return False
+            ins.append(x.memory.address + x.offset)  # type: ignore[operator]
+        plan.launch(storage.address + target.offset, *ins, *plan.tail, *numbers)  # type: ignore[misc,operator]
+    except TypeError:  # memory that was given back: the longer way says so
+        return False
+    except AnomalyError:  # it was written all the same
+        mark_written(storage)
+        raise
+    mark_written(storage)
+    return True
+
+
+def _remember(op: MapOp, plan: Plan, target: Value, inputs: Sequence[Any]) -> None:
+    for x in inputs:
+        if (
+            x.memory is target.memory and x is not target
+            if isinstance(x, Value)
+            else x.__class__ not in _NUMBERS
+        ):
+            return  # it was copied first, or turned into another number
+    keep_plan(_KNOWN, _key(op, target, inputs), plan)
+
+
+def _apart(other: Value, target: Value) -> Value:
+    """An input that overlaps the target without being it is copied first."""
+    if other.memory is not target.memory:
+        return other
+    same = other.offset == target.offset and other.spec is target.spec
+    return other if same else e.clone(other)
+
+
+def holds(target: DType, made: DType) -> bool:
+    """Whether a result of one type may be stored in place in a tensor of another: not what would lose its kind."""
+    return castable(made, target)
+
+
+def _plan_onto(op: MapOp, tensors: Sequence[Value], static: Static, out: Spec, name: str) -> Plan:
+    """A plan for `op` whose result has the target's own layout and type."""
+    specs = [t.spec for t in tensors]
+    key = ("onto", out, static, *specs)
+    plan = op.plans.get(key)
+    if plan is None:
+        check_devices(name, [out, *specs])
+        shape = broadcast_shapes([out.shape, *(spec.shape for spec in specs)], name, [out, *specs])
+        if shape != out.shape:
+            raise ShapeError(
+                f"{name}: a result of shape {list(shape)} does not fit into {out!r} in place"
+            )
+        formula = op.formula(specs, static)
+        made = formula.outputs[0]
+        if made is not out.dtype:
+            if not holds(out.dtype, made):
+                raise DTypeError(
+                    f"{name}: a {made.name} result cannot be stored in {out!r}; cast the operands"
+                )
+            body = (s.cast(formula.body[0], compute_type(out.dtype)),)
+            formula = Formula(formula.inputs, formula.params, (out.dtype,), body)
+        plan = keep_plan(op.plans, key, map_plan(op, formula, specs, (out,), static))
+    return plan
+
+
+class Write:
+    """A write that is prepared: what can fail has been done, and `finish` makes it. See Note [In-place writes] 7."""
+
+    __slots__ = (
+        *(
+            "base_node",
+            "had_record",
+            "inputs",
+            "is_settled",
+            "node",
+            "old",
+            "params",
+            "plan",
+            "tangent",
+            "targets",
+        ),
+    )
+
+    def __init__(
+        self, targets: Sequence[Value], plan: Plan, inputs: Sequence[Value], params: tuple[Any, ...]
+    ) -> None:
+        self.targets = targets
+        self.plan = plan
+        self.inputs = inputs
+        self.params = params
+        self.node: Node | None = None  # the record of the new bits
+        self.base_node: Node | None = None  # that of the base they are a view of
+        self.had_record = False
+        self.tangent: Value | None = None
+        self.is_settled = False  # whether the record's saves have been packed
+        self.old: tuple[Any, ...] | None = None  # what writes the old bits again
+
+    def finish(self) -> None:
+        state, target, node = STATE.get(), self.targets[0], self.node
+        if self.tangent is not None:
+            state.dual.store(target, self.tangent)
+            state = replace(state, dual=None)
+        write_into(self.targets, self.plan, self.inputs, self.params)
+        if node is None and not self.had_record:
+            return
+        before = _record_of(target)
+        _rebased(target, node, self.base_node)
+        if node is None or not state.special or self.is_settled:
+            return
+        try:
+            call.settle(node, state)
+        except BaseException:  # a pack hook of the user's
+            if self.old is not None:
+                write_into((target,), *self.old)
+                _put_record(target, before)
+            raise
+
+
+def prepare_write(
+    target: Value, plan: Plan, inputs: Sequence[Value], params: tuple[Any, ...]
+) -> Write:
+    """A write by `plan` into target's memory, and target's new record, up to the point where bits change."""
+    made = Write((target,), plan, inputs, params)
+    state = STATE.get()
+    if state.dual is not None and _any_dual((target, *inputs)):
+        found = state.dual.pushed(plan, inputs, params, None)  # before the bits change
+        made.tangent = found[0] if found else Needed.full(target.spec, 0.0)
+    if not state.grad:
+        return made
+    made.had_record = edge_of(target) is not None
+    # The old value gets a handle of its own: a record must not refer to the handle that receives it.
+    node = made.node = call.record(
+        plan, [_old(v) if v is target else v for v in inputs], params, (target.memory,)
+    )
+    if node is not None:
+        _save_old_bits(node, target)
+    if node is not None or made.had_record:
+        made.base_node = _record_base(target, node)
+    if node is not None and state.saving is not None:
+        if node.outs:  # what is packed is there after the write only
+            with Changed(grad=False, saving=None):
+                copy = e.clone(target)
+            made.old = (
+                _plan_onto(_assign, (copy,), (target.spec.dtype,), target.spec, "copy_"),
+                (copy,),
+                (),
+            )
+        else:
+            call.settle(node, state if made.tangent is None else replace(state, dual=None))
+            made.is_settled = True
+    return made
+
+
+def finish_all(writes: Sequence[Write], then: Iterable[tuple[Any, ...]] = ()) -> None:
+    """Make writes that belong together, then call each of `then`, (function, *args): all of it or, after an error, nothing."""
+    if not STATE.get().special and nothing_watched():
+        _finish_all(writes, then)
+        return
+    storages = [target.memory for write in writes for target in write.targets]
+    inputs = [value for write in writes for value in write.inputs]
+    saving = STATE.get().saving
+    if saving is not None:
+        saving.before_write(storages)
+    with replay.LOCK, replay.Pins([*storages, *(v.memory for v in inputs)]):
+        for storage in storages:
+            replay.before_write(storage)
+        replay.pinned_addresses(
+            [*(target for write in writes for target in write.targets), *inputs]
+        )
+        _finish_all(writes, then)
+
+
+def _finish_all(writes: Sequence[Write], then: Iterable[tuple[Any, ...]]) -> None:
+    kept = _old_bits(writes) if Mode.on else []
+    with Uninterrupted():
+        try:
+            for write in writes:
+                write.finish()
+        except AnomalyError:  # found in what was written
+            for target, plan, copy in kept:
+                plan.plain(target.memory.place + target.offset, copy.memory.address, *plan.tail)  # type: ignore[misc,operator]
+            raise
+        for function, *args in then:
+            function(*args)
+
+
+def _old_bits(writes: Sequence[Write]) -> list[tuple[Value, Plan, Value]]:
+    """Copies of all targets, and what puts them back: while anomalies are looked for, a write can fail after the fact."""
+    kept = []
+    for write in writes:
+        for target in write.targets:
+            with Changed(grad=False, region=None):
+                copy = e.clone(target)
+            kept.append(
+                (
+                    target,
+                    _plan_onto(_assign, (copy,), (target.spec.dtype,), target.spec, "copy_"),
+                    copy,
+                )
+            )
+    return kept
+
+
+def write(target: Value, plan: Plan, inputs: Sequence[Value], params: tuple[Any, ...]) -> None:
+    """Run `plan` into target's memory and rewrite target's record. See Note [In-place writes]."""
+    prepare_write(target, plan, inputs, params).finish()
+
+
+def _save_old_bits(node: Node, target: Value) -> None:
+    """Copy what the record saved of the memory that is about to be written."""
+    assert node.saved is not None
+    saved = list(node.saved)
+    for i, value in enumerate(saved):
+        if value.memory is target.memory:
+            with Changed(grad=False):
+                copy = e.clone(value)
+            saved[i] = call.make_value(copy.spec, copy.memory, copy.offset, value.node)
+    node.saved = tuple(saved)
+    # Saved results are the new bits, which the write makes one version younger.
+    node.version = sum(v.memory.version for v in saved) + sum(s.version + 1 for s in node.outs)
+
+
+def write_into(
+    targets: Sequence[Value], plan: Plan, inputs: Sequence[Value], params: tuple[Any, ...]
+) -> None:
+    """Run `plan` with the targets' memory as its outputs; nothing is recorded."""
+    assert plan.launch is not None
+    storages = [t.memory for t in targets]
+    if (
+        not STATE.get().special and nothing_watched()
+    ):  # nothing was dropped, and nobody is disturbed
+        _launch_into(storages, plan, _addresses(targets), _addresses(inputs), params)
+        return
+    impure()
+    saving = STATE.get().saving
+    if saving is not None:
+        saving.before_write(storages)
+    with replay.LOCK, replay.Pins([*storages, *(v.memory for v in inputs)]):
+        for storage in storages:
+            replay.before_write(storage)
+        outs = replay.pinned_addresses(targets)
+        ins = replay.pinned_addresses(inputs)
+        recipe = _recipe_of_write(targets, plan, inputs, params)
+        try:
+            _launch_into(storages, plan, outs, ins, params)
+        finally:
+            for storage in storages:
+                make_plain(storage)
+        if recipe is not None:
+            replay.adopt_all(recipe, storages, STATE.get().region)
+
+
+def _addresses(values: Sequence[Value]) -> list[int]:
+    try:
+        return [v.memory.address + v.offset for v in values]  # type: ignore[operator]
+    except TypeError:  # memory that was given back, which is said there
+        return replay.addresses(values)
+
+
+def _launch_into(
+    storages: Sequence[Storage],
+    plan: Plan,
+    outs: Sequence[int],
+    ins: Sequence[int],
+    params: tuple[Any, ...],
+) -> None:
+    try:
+        plan.launch(*outs, *ins, *plan.tail, *params)  # type: ignore[misc]
+    except AnomalyError:  # it was written all the same
+        mark_written(*storages)
+        raise
+    mark_written(*storages)
+
+
+def _recipe_of_write(
+    targets: Sequence[Value], plan: Plan, inputs: Sequence[Value], params: tuple[Any, ...]
+) -> Recipe | None:
+    """How the new bits can be made elsewhere: where all of a storage is written that could be dropped before."""
+    region = STATE.get().region
+    target = targets[0]
+    storage = target.memory
+    if (
+        region is None
+        or storage.recipe is None
+        or len(targets) > 1
+        or target.offset
+        or not target.spec.contiguous
+    ):
+        return None
+    if plan.rooms[0] != storage.room:
+        return None
+    return Recipe(plan, params, tuple(Source(v) for v in inputs), region.mark)
+
+
+def _old(target: Value) -> Value:
+    old = call.make_value(target.spec, target.memory, target.offset, target.node)
+    old.base = target.base
+    if target.base is not None:
+        old.history = history_of(target)
+    return old
+
+
+def rebase(target: Value, node: Any) -> None:
+    """Give the target, and the base it is a view of, the record of the new bits."""
+    _rebased(target, node, _record_base(target, node))
+
+
+def _record_base(target: Value, node: Any) -> Node | None:
+    """The record of the base that the target is a view of, when the target has the record `node`."""
+    base, spec = target.base, target.spec
+    if base is None:
+        return None
+    old_base = call.make_value(base.spec, base.memory, base.offset, base.node)
+    new_view = call.make_value(spec, target.memory, target.offset, node)
+    return complex_parts.record_write(old_base, new_view, spec, target.offset - base.offset)
+
+
+def _rebased(target: Value, node: Any, base_node: Node | None) -> None:
+    base = target.base
+    target.node = node
+    follow(target)
+    if base is None:
+        target.history = history_of(target) + 1
+        return
+    base.node = base_node
+    base.history = history_of(base) + 1
+    follow(base)
+    # Behind: its next use goes through the base, which others may ask about; unless that can have no such record.
+    target.history = base.history - (base.node is not None)
+
+
+def _record_of(target: Value) -> list[tuple[Value, Any, int]]:
+    """What a write changes beside bits, of the target and of its base."""
+    return [(v, v.node, history_of(v)) for v in (target, target.base) if v is not None]
+
+
+def _put_record(target: Value, record: list[tuple[Value, Any, int]]) -> None:
+    for value, node, history in record:
+        value.node, value.history = node, history
+        follow(value)
+
+
+class Assign(MapOp):
+    """A value as another type: what `copy_` and item assignment store; `static` is the type."""
+
+    __slots__ = ()
+
+    def formula(self, ins: Sequence[Spec], static: Static) -> Formula:
+        (dtype,) = static
+        source = ins[0].dtype
+        body = s.cast(arg(0, compute_type(source)), compute_type(dtype))
+        return Formula((source,), (), (dtype,), (body,))
+
+
+_assign = Assign("assign", "A value stored in another's place.")
+
+
+def copy_(target: Value, source: Any) -> Value:
+    """Store a tensor or a number in the target, broadcast and cast as needed."""
+    given = (source,)
+    if _at_once(_assign, target, given):
+        return target
+    if _is_batch(target, source):
+        whole, (ready,) = lanes.written("copy_", target, given)
+        copy_(whole, ready)
+        return target
+    made = prepare_copy(target, source)
+    made.finish()
+    if made.plan.op is not _assign:
+        return target
+    if isinstance(given[0], Value):
+        _remember(_assign, made.plan, target, given)
+    elif target.spec.dtype.kind == "f" or (
+        target.spec.dtype is int64 and given[0].__class__ is int
+    ):
+        _remember(_assign, fill_plan(target.spec), target, given)
+    return target
+
+
+def prepare_copy(target: Value, source: Any) -> Write:
+    """The write that `copy_` makes; not for examples of a batch."""
+    check_writable(target, "copy_")
+    if not isinstance(source, Value):
+        check_holds("copy_", source, source, target.spec.dtype)
+        source = full_spec(Spec.of(target.spec.device, target.spec.dtype, ()), source)
+    source = _apart(source, target)
+    if STATE.get().grad and edge_of(target) is not None:
+        return _overwrite(target, source)
+    # Assignment casts freely, as in PyTorch; `_plan_onto` would refuse a float result for an integer target.
+    plan = _plan_onto(_assign, (source,), (target.spec.dtype,), target.spec, "copy_")
+    return prepare_write(target, plan, (source,), ())
+
+
+def _overwrite(target: Value, source: Value) -> Write:
+    """Store something where something with a record was: that one's gradient is zero, not absent."""
+    op: Elementwise = e.select.op  # type: ignore[attr-defined]
+    never = full_spec(Spec.of(target.spec.device, bool_, ()), 0)
+    inputs = (never, target, e.cast(source, target.spec.dtype))
+    plan = _plan_onto(op, inputs, (None, None, None), target.spec, "copy_")
+    return prepare_write(target, plan, inputs, ())
+
+
+def constant_in(value: Value, x: Value) -> Value:
+    """The value, recorded as a function of x whose derivative is zero."""
+    never = full_spec(Spec.of(x.spec.device, bool_, ()), 0)
+    return e.select(never, x, value)
+
+
+_ADD_INTO: dict[Any, Plan] = {}
+
+
+def plan_sum(target: Value, value: Value) -> Plan:
+    """What adds a value to another where it lies."""
+    plan = _ADD_INTO.get((target.spec, value.spec))
+    if plan is None:
+        op: Elementwise = e.add.op  # type: ignore[attr-defined]
+        plan = _plan_onto(op, (target, value), (None, None), target.spec, "add_")
+        keep_plan(_ADD_INTO, (target.spec, value.spec), plan)
+    return plan
+
+
+def add_into(target: Value, value: Value) -> None:
+    """target += value, outside the record: how gradients add up."""
+    plan = plan_sum(target, value)
+    impure()
+    storage, other = target.memory, value.memory
+    if storage.recipe is None and other.recipe is None and STATE.get().region is None:
+        at = storage.address + target.offset  # type: ignore[operator]
+        plan.launch(at, at, other.address + value.offset, *plan.tail)  # type: ignore[misc,operator]
+        mark_summed(storage)
+    else:
+        write_into([target], plan, (target, value), ())
+
+
+def copy_into(target: Value, value: Value) -> None:
+    """target's bits = value's, of the same type and shape, outside the record."""
+    plan = _plan_onto(_assign, (value,), (target.spec.dtype,), target.spec, "copy_")
+    write_into([target], plan, (value,), ())
+
+
+class Update(MapOp):
+    """A fused in-place update of several tensors of one shape, e.g. an optimiser's step.
+
+    `body(*inputs, *params)` gives the new value of each target; the targets are the first inputs.
+    """
+
+    __slots__ = ("body", "n_params", "targets")
+
+    def __init__(
+        self,
+        name: str,
+        body: Callable[..., tuple[Expr, ...]],
+        targets: int,
+        n_params: int,
+        doc: str,
+    ) -> None:
+        super().__init__(name, doc)
+        self.body = body
+        self.targets = targets
+        self.n_params = n_params
+
+    def formula(self, ins: Sequence[Spec], static: Static) -> Formula:
+        # One compute type for all, that of the first target: parameters in half precision update in float32.
+        compute = compute_type(ins[0].dtype)
+        leaves = [s.cast(arg(i, compute_type(spec.dtype)), compute) for i, spec in enumerate(ins)]
+        params = [param(i, compute) for i in range(self.n_params)]
+        results = self.body(*leaves, *params)
+        outputs = tuple(spec.dtype for spec in ins[: self.targets])
+        body = tuple(s.cast(r, compute_type(d)) for r, d in zip(results, outputs, strict=True))
+        return Formula(tuple(spec.dtype for spec in ins), (compute,) * self.n_params, outputs, body)
+
+    def __call__(self, inputs: Sequence[Value], params: tuple[float, ...]) -> None:
+        """Write the new values into the first inputs; nothing is recorded. Complex numbers are updated part by part."""
+        write = self.prepared(inputs, params)
+        write_into(write.targets, write.plan, write.inputs, params)
+
+    def prepared(self, inputs: Sequence[Value], params: tuple[float, ...]) -> Write:
+        """The write that a call makes."""
+        if STATE.get().dual is not None:
+            STATE.get().dual.refuse(self.name, "step outside of the level", *inputs[: self.targets])
+        if inputs[0].spec.dtype.kind == "c":
+            with Changed(grad=False):
+                inputs = [complex_parts.split(v) for v in inputs]
+        specs = tuple(v.spec for v in inputs)
+        if any(spec.hidden for spec in specs):
+            raise InplaceError(
+                f"{self.name}: written in place for one example of a batch; do it outside of vmap"
+            )
+        plan = self.plans.get(specs)
+        if plan is None:
+            check_devices(self.name, specs)
+            if any(spec.shape != specs[0].shape for spec in specs[: self.targets]):
+                raise ShapeError(
+                    f"{self.name}: operands {', '.join(map(repr, specs))} must have one shape"
+                )
+            outs = specs[: self.targets]
+            plan = keep_plan(
+                self.plans, specs, map_plan(self, self.formula(specs, ()), specs, outs, ())
+            )
+        return Write(inputs[: self.targets], plan, inputs, params)

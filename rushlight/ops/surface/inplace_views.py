@@ -1,0 +1,321 @@
+"""Views in place: the handle itself sees its memory in another way, or sees other memory.
+
+# Note [Views in place]
+1. `x.t_()` gives x the spec, the place and the record of `x.t()`. The version goes up although no byte changes: who saved
+   the handle for a derivative would find it in another shape.
+2. What x was until then goes on as a hidden root of which x is now a view, and the older views of x find it: their count
+   of rewrites is behind x's, so the next use of their record puts them on the root (`tape.needed.refresh_view`).
+3. A leaf that requires gradients changes only where nothing is recorded; it stays a leaf, in its new shape.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from rushlight.core.dtypes import int32
+from rushlight.core.errors import DTypeError, InplaceError, KindError, RushlightError, ShapeError
+from rushlight.core.shapes import Shape, Spec, contiguous_strides, numel
+from rushlight.devices.shared.allocator import Lent, Storage, room_for
+from rushlight.ops.create.creation import (
+    channels_last,
+    channels_last_3d,
+    preserve_format,
+    shape_of,
+    strides_in,
+)
+from rushlight.ops.registry import REGISTRY
+from rushlight.ops.surface import inplace
+from rushlight.ops.view import reshaping, views
+from rushlight.tape.memory import replay
+from rushlight.tape.memory.windows import check_closed
+from rushlight.tape.record import call
+from rushlight.tape.record.hook_tables import add_to
+from rushlight.tape.record.needed import edge_of
+from rushlight.tape.record.state import STATE, impure
+from rushlight.tape.record.value import Leaf, Value, history_of
+from rushlight.tape.record.written import mark_written
+from rushlight.tape.vmap.batched import physical_of
+
+
+def _is_leaf(x: Value) -> bool:
+    return type(edge_of(x)) is Leaf
+
+
+def _root_of(x: Value, spec: Spec) -> Value:
+    """What x, which is nobody's view, was until now: the base of x and of its older views from now on."""
+    root = call.lay(spec, x.memory, 0, x.node)
+    root.history = history_of(x) + 1
+    return root
+
+
+def see_as(x: Value, view: Callable[..., Any], name: str, *args: Any, **named: Any) -> Value:
+    """Give x what `view(x, ...)` sees. See Note [Views in place]."""
+    leaf = x.node if _is_leaf(x) else None
+    if leaf is not None and STATE.get().grad:
+        raise InplaceError(
+            f"{name}: a leaf that requires gradients ({x.spec!r}) changes in place; do it under no_grad(), "
+            f"or use the op without the underscore"
+        )
+    impure()
+    seen = view(x, *args, **named)
+    if seen is x:
+        return x
+    if x.spec.hidden:  # the handle is of one vmap alone: nobody else sees it
+        x.spec, x.physical = seen.spec, physical_of(seen)  # type: ignore[attr-defined]
+        return x
+    if x.base is None:
+        x.base = _root_of(x, x.spec)
+        if STATE.get().dual is not None:
+            STATE.get().dual.move(x, x.base)
+    else:
+        edge_of(x)
+    x.spec, x.offset, x.node = seen.spec, seen.offset, seen.node
+    x.history = history_of(x.base)
+    mark_written(x.memory)
+    if leaf is not None:
+        leaf.spec = x.spec
+        x.node = leaf
+    return x
+
+
+def in_place_view(name: str) -> Callable[..., Any]:
+    """The method `<name>_` of a view op."""
+    view = REGISTRY[name].function
+
+    def method(self: Value, *args: Any, **named: Any) -> Value:
+        return see_as(self, view, f"{name}_", *args, **named)
+
+    return method
+
+
+# ---- other memory, or more of it ----
+
+
+def _no_record(x: Value, name: str) -> None:
+    if edge_of(x) is not None:
+        raise RushlightError(
+            f"{name}: {x.spec!r} requires gradients, and this has none; use .detach() first"
+        )
+    if STATE.get().dual is not None:
+        STATE.get().dual.refuse(name, "use .detach() first", x)
+
+
+def grow(storage: Storage, room: int, name: str) -> None:
+    """Give a storage a larger block with the old bytes at its start; every handle on it goes on."""
+    if isinstance(storage, Lent) or not isinstance(storage.blocks, list):
+        raise RushlightError(
+            f"{name}: the memory belongs to others too (NumPy, a capsule, another process); .clone() it first"
+        )
+    with replay.LOCK, replay.Pins([storage]):
+        check_closed(storage, name)
+        old = replay.keep(storage)
+        replay.before_write(storage)
+        pool: Any = storage.pool
+        larger, old_room = Storage(pool, room), storage.room
+        copy, tail = views.copy_into(pool, int32, (old_room // 4,), (1,), (1,))
+        copy(larger.address, old, *tail)
+        # `larger` takes over the old block, and gives it back.
+        storage.address, larger.address = larger.address, old
+        storage.room, larger.room = larger.room, old_room
+        storage.blocks, larger.blocks = larger.blocks, storage.blocks
+
+
+def resize_(self: Value, *sizes: int | Sequence[int], memory_format: Any = None) -> Value:
+    """Another shape over the same memory, row by row or in a memory format, with more of it where needed; what is new is
+    not set."""
+    impure()
+    _no_record(self, "resize_")
+    shape = shape_of(sizes)
+    if shape == self.spec.shape and memory_format is None:
+        return self
+    if numel(shape) * self.spec.dtype.itemsize >= 1 << 63:
+        raise ShapeError(f"resize_: {list(shape)} has more elements than can be counted")
+    spec = Spec.of(
+        self.spec.device, self.spec.dtype, shape, strides_in("resize_", shape, memory_format)
+    )
+    size = spec.dtype.itemsize
+    base = self.base
+    span = self.offset // size + numel(shape)
+    if (
+        base is not None
+        and span > base.offset // size + base.spec.numel
+        and edge_of(base) is not None
+    ):
+        raise RushlightError(
+            f"resize_: {self.spec!r} is part of a tensor with gradients and {list(shape)} reaches beyond it; "
+            f"use .clone() first"
+        )
+    if (
+        span * size > self.memory.room
+    ):  # strides of a memory format are dense, so the span is all it reaches
+        grow(self.memory, room_for(span * size), "resize_")
+    if base is None and not self.spec.contiguous:
+        base = self.base = _root_of(self, self.spec)
+    if base is None:
+        whole = Spec.of(spec.device, spec.dtype, (max(span, self.spec.numel),))
+        self.base = _root_of(self, whole)
+    elif span > base.offset // size + base.spec.numel:
+        self.base = _root_of(self, Spec.of(spec.device, spec.dtype, (span,)))
+    assert self.base is not None
+    call.check_reach(spec, self.memory, self.offset)
+    self.spec = spec
+    self.history = history_of(self.base)
+    mark_written(self.memory)
+    return self
+
+
+def resize_as_(self: Value, the_template: Value, memory_format: Any = None) -> Value:
+    """`resize_` to the shape of another tensor, and to its memory format where that is to be preserved."""
+    if not isinstance(the_template, Value):
+        raise KindError(
+            f"resize_as_(): the template is a tensor, got {type(the_template).__name__}"
+        )
+    if memory_format is preserve_format:
+        formats = (channels_last, channels_last_3d)
+        same = [f for f in formats if len(f.order or ()) == len(the_template.spec.shape)]
+        wanted = [
+            f
+            for f in same
+            if the_template.spec.strides == strides_in("resize_as_", the_template.spec.shape, f)
+        ]
+        memory_format = wanted[0] if wanted and not the_template.spec.contiguous else None
+    return resize_(self, the_template.spec.shape, memory_format=memory_format)
+
+
+def set_(
+    self: Value,
+    source: Any = None,
+    storage_offset: int = 0,
+    size: Sequence[int] | None = None,
+    stride: Sequence[int] | None = None,
+) -> Value:
+    """See the memory of another tensor (or of a storage, by offset, size and stride); without one, no memory."""
+    _no_record(self, "set_")
+    device: Any = self.spec.device
+    if source is None:
+        fresh = Spec.of(device, self.spec.dtype, (0,))
+        return adopt(self, call.make_value(fresh, call.make_storage(device, room_for(0))))
+    if isinstance(source, Value) and size is None:
+        if source.spec.dtype is not self.spec.dtype or source.spec.device is not device:
+            raise RushlightError(
+                f"set_: the source {source.spec!r} must have the type and device of {self.spec!r}"
+            )
+        return adopt(self, call.detached(source))
+    if not isinstance(getattr(source, "memory", None), Storage):
+        raise KindError(f"set_(): the source is a tensor or a storage, got {type(source).__name__}")
+    storage = source.memory
+    kind = getattr(source, "dtype", self.spec.dtype)  # of bytes there is none
+    if kind is not self.spec.dtype or storage.pool is not device:
+        raise DTypeError(
+            f"set_: the source, of {kind.name} on {storage.pool.device.name}, must have the type and device of {self.spec!r}"
+        )
+    itemsize = self.spec.dtype.itemsize
+    shape: Shape = (source.nbytes() // itemsize,) if size is None else shape_of((tuple(size),))
+    strides = contiguous_strides(shape) if stride is None else tuple(int(n) for n in stride)
+    if storage_offset < 0 or min(strides, default=0) < 0:
+        raise ShapeError(
+            f"set_: strides {list(strides)} and the offset {storage_offset} cannot be negative"
+        )
+    spec = Spec.of(storage.pool, self.spec.dtype, shape, strides)
+    return adopt(self, call.rooted(call.lay(spec, storage, storage_offset * itemsize)))
+
+
+def adopt(x: Value, other: Value) -> Value:
+    """x sees what `other`, a fresh handle, sees; older views of x keep the memory they have."""
+    impure()
+    if other.memory is not x.memory:
+        # Whoever saved this tensor finds out by the version that its bits are others now.
+        other.memory.version += x.memory.version
+        mark_written(other.memory)
+    x.spec, x.memory, x.offset, x.base = other.spec, other.memory, other.offset, other.base
+    x.history = history_of(x) + 1
+    if x.base is not None:
+        x.base.history = x.history
+    return x
+
+
+def replace_data(x: Value, value: Value) -> None:
+    """`x.data = value`: x shows other memory, of any shape and type where x is a leaf or has no record."""
+    old, new, edge = x.spec, value.spec, edge_of(x)
+    same = new.shape == old.shape and new.dtype is old.dtype and new.device is old.device
+    if edge is not None and not same and type(edge) is not Leaf:
+        raise ShapeError(
+            f"data: {new!r} cannot take the place of {old!r}, a result with a record; .detach() it first"
+        )
+    if edge is not None and not new.differentiable:
+        raise DTypeError(
+            f"data: {new!r} cannot take the place of {old!r}, which requires gradients"
+        )
+    adopt(x, call.detached(value))
+    if edge is not None and not same:
+        leaf = x.node = Leaf(x)
+        leaf.hooks, leaf.post_hooks = edge.hooks, edge.post_hooks
+        edge.hooks, edge.post_hooks = {}, {}
+        add_to(edge.hooks, functools.partial(_refuse_gradient, old, new))
+
+
+def _refuse_gradient(old: Spec, new: Spec, _: Value) -> None:
+    raise ShapeError(
+        f"backward: a gradient comes for a leaf {old!r} whose .data has become {new!r} since; set .data before the forward pass"
+    )
+
+
+def detach_(self: Value) -> Value:
+    """Forget the record: from here on a tensor without gradients."""
+    if self.base is not None and edge_of(self) is not None:
+        raise RushlightError("detach_: a view cannot be detached in place; use .detach()")
+    self.node = None
+    if STATE.get().dual is not None:
+        STATE.get().dual.forget(self)
+    return self
+
+
+def _strided(x: Value, count: int, row: int) -> Value:
+    """`count` elements down the diagonal from the start of a row."""
+    strides = x.spec.strides
+    return reshaping.strided_view(x, (count,), (sum(strides),), row * strides[0])
+
+
+def fill_diagonal_(self: Value, fill_value: float, wrap: bool = False) -> Value:
+    """One value where all indices are equal; `wrap`: of a tall matrix, again below each square."""
+    shape = self.spec.shape
+    if len(shape) < 2 or (len(shape) > 2 and len(set(shape)) > 1):
+        raise ShapeError(
+            f"fill_diagonal_: a matrix, or equal sizes in all dimensions, are needed, got {self.spec!r}"
+        )
+    rows, columns = shape[0], shape[1]
+    again = (
+        bool(wrap) and len(shape) == 2 and rows > columns + 1
+    )  # asked before anything is written
+    inplace.copy_(_strided(self, min(shape), 0), fill_value)
+    if again:
+        step = columns + 1
+        for start in range(step, rows, step):
+            count = min(rows - start, columns)
+            inplace.copy_(_strided(self, count, start), fill_value)
+    return self
+
+
+def fill_(self: Value, value: Any) -> Value:
+    """One value everywhere, a number or a 0-dim tensor; also where elements share their memory."""
+    if isinstance(value, Value) and value.spec.shape:
+        raise ShapeError(f"fill_: the value must be a number or 0-dim, got {value.spec!r}")
+    if self.spec.contiguous:
+        return inplace.copy_(self, value)
+    seen = self
+    for dim, (size, stride) in enumerate(zip(self.spec.shape, self.spec.strides, strict=True)):
+        if stride == 0 and size > 1:  # an expanded dimension is one element
+            seen = views.slice_dim(seen, dim, 0, 1)
+    inplace.copy_(seen, value)
+    return self
+
+
+def zero_(self: Value) -> Value:
+    """Zeros everywhere."""
+    return fill_(self, 0)
+
+
+METHODS = (fill_, zero_, resize_, resize_as_, set_, detach_, fill_diagonal_)
+VIEWS = ("as_strided", "squeeze", "swapaxes", "swapdims", "t", "transpose", "unsqueeze")

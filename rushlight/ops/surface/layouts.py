@@ -1,0 +1,131 @@
+"""How elements lie in memory, as methods of Tensor: strides, memory formats, storages.
+
+A tensor asked for in a memory format has the strides PyTorch would give it. Results of other ops lie row by row whatever
+their operands do, and an op that needs rows copies what is not.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rushlight.core.errors import RushlightError, ShapeError
+from rushlight.core.shapes import Shape
+from rushlight.ops.create import creation
+from rushlight.ops.pointwise import arithmetic as e
+from rushlight.ops.view import views
+from rushlight.tape.memory import replay
+from rushlight.tape.record.value import Value
+
+# Where the channels go: the order of dimensions, outermost first.
+ORDERS: dict[Any, Shape] = {
+    f: f.order for f in (creation.channels_last, creation.channels_last_3d) if f.order
+}
+
+
+def _order_of(op: str, x: Value, memory_format: Any) -> Shape | None:
+    """The order of dimensions a format asks for; None where it is row by row."""
+    if memory_format in (None, creation.contiguous_format, creation.preserve_format):
+        return None
+    order = ORDERS.get(memory_format)
+    if order is None:
+        raise RushlightError(f"{op}: memory_format is one of PyTorch's, got {memory_format!r}")
+    if len(order) != len(x.spec.shape):
+        raise ShapeError(f"{op}: {memory_format!r} is for {len(order)} dimensions, got {x.spec!r}")
+    return order
+
+
+def _lies_in(x: Value, memory_format: Any) -> bool:
+    wanted = creation.strides_in("is_contiguous", x.spec.shape, memory_format)
+    return all(
+        n == 1 or have == want
+        for n, have, want in zip(x.spec.shape, x.spec.strides, wanted, strict=True)
+    )
+
+
+def _copied(x: Value, order: Shape) -> Value:
+    packed = e.clone(views.permute(x, order))
+    return views.permute(packed, tuple(order.index(d) for d in range(len(order))))
+
+
+def contiguous(self: Value, memory_format: Any = None) -> Value:
+    """The tensor itself where it lies row by row, or in the memory format asked for; else a copy that does."""
+    order = _order_of("contiguous", self, memory_format)
+    if order is None:
+        return views.contiguous(self)
+    return self if _lies_in(self, memory_format) else _copied(self, order)
+
+
+def clone(self: Value, *, memory_format: Any = None) -> Value:
+    """A copy in memory of its own, row by row unless a memory format is given."""
+    order = _order_of("clone", self, memory_format)
+    return e.clone(self) if order is None else _copied(self, order)
+
+
+def clone_of(input: Value, *, memory_format: Any = None) -> Value:
+    """A copy in memory of its own, row by row unless a memory format is given."""
+    return e.clone(input) if memory_format is None else clone(input, memory_format=memory_format)
+
+
+clone_of.__wrapped__ = e.clone  # type: ignore[attr-defined]  # the registry's op, which knows one layout
+
+
+def is_contiguous(self: Value, memory_format: Any = None) -> bool:
+    """Whether the elements lie row by row, or in the memory format asked for."""
+    if memory_format in ORDERS and len(ORDERS[memory_format]) != len(self.spec.shape):
+        return False
+    order = _order_of("is_contiguous", self, memory_format)
+    return self.spec.contiguous if order is None else _lies_in(self, memory_format)
+
+
+def stride(self: Value, dim: int | None = None) -> Any:
+    """How many elements lie between neighbours along each dimension."""
+    return self.spec.strides if dim is None else self.spec.strides[dim]
+
+
+def storage_offset(self: Value) -> int:
+    """How many elements of its storage lie before the first."""
+    itemsize = self.spec.dtype.itemsize  # asked first: a sparse tensor refuses here
+    return self.offset // itemsize
+
+
+def element_size(self: Value) -> int:
+    """Bytes of one element."""
+    return self.spec.dtype.itemsize
+
+
+def dim_order(self: Value, *, ambiguity_check: Any = False) -> Shape:
+    """The dimensions from the one with the largest steps to the one with the smallest."""
+    if not isinstance(ambiguity_check, (bool, list, tuple)):
+        raise TypeError(
+            f"dim_order: ambiguity_check is a bool or a list of memory formats, got {ambiguity_check!r}"
+        )
+    strides = self.spec.strides
+    steps = [(st, n) for st, n in zip(strides, self.spec.shape, strict=True) if n > 1]
+    if isinstance(ambiguity_check, bool):
+        ambiguous = ambiguity_check and len({st for st, _ in steps}) < len(self.spec.shape)
+    else:  # between these formats
+        ambiguous = sum(is_contiguous(self, given) for given in ambiguity_check) > 1
+    if ambiguous:
+        raise RushlightError(
+            f"dim_order: the strides {list(strides)} of {self.spec!r} allow more than one order"
+        )
+    return tuple(sorted(range(len(strides)), key=lambda d: (-strides[d], d)))
+
+
+def data_ptr(self: Value) -> int:
+    """The address of the first element; 0 where there is none. The memory is kept from now on."""
+    if not self.spec.numel:
+        return 0
+    return replay.keep(self.memory) + self.offset
+
+
+METHODS = (
+    contiguous,
+    clone,
+    is_contiguous,
+    stride,
+    storage_offset,
+    element_size,
+    dim_order,
+    data_ptr,
+)

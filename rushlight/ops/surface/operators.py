@@ -1,0 +1,85 @@
+"""The operators of tensors: `x + y` is the op, but what it does not know is left to the other operand.
+
+Python asks the other operand, or raises its own TypeError, where an operator gives NotImplemented; of `==` and `!=` it says
+whether both are the same object. So `x + mine` works where `mine` has `__radd__`, and `x == None` is False.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from rushlight.core.errors import SparseOperandError
+from rushlight.ops.family.map import Elementwise
+from rushlight.ops.pointwise import division
+from rushlight.ops.surface import inplace
+from rushlight.tape.program.shortcut import shortcut_of_two
+from rushlight.tape.record import call
+from rushlight.tape.record.value import Value
+
+Function = Callable[..., Any]
+
+
+def foreign(operand: Any) -> bool:
+    """Whether no op knows it: no tensor, no number, nothing of NumPy."""
+    return not isinstance(operand, (Value, int, float, complex)) and not hasattr(operand, "dtype")
+
+
+def leaving(function: Function) -> Function:
+    """The function of two operands as an operator."""
+
+    def operator(x: Any, y: Any) -> Any:
+        try:
+            return function(x, y)
+        except TypeError:
+            if foreign(y) or foreign(x):
+                return NotImplemented
+            raise
+
+    operator.__name__ = function.__name__
+    return operator
+
+
+def binary(function: Function) -> Function:
+    """An elementwise op's own function as an operator: only operands that it does not know take another way."""
+    return call.make_binary(function.op, leaving(function))  # type: ignore[attr-defined]
+
+
+def product(function: Function) -> Function:
+    """A function of two tensors with a shortcut as an operator."""
+    return shortcut_of_two(leaving(function.__wrapped__))  # type: ignore[attr-defined]
+
+
+def reflected(function: Function) -> Function:
+    """y <op> x, where y is no tensor."""
+    turned = function.__name__ in ("add", "mul")  # which are quick with the tensor first
+
+    def operator(self: Value, other: Any) -> Any:
+        try:
+            return function(self, other) if turned else function(other, self)
+        except TypeError:
+            if foreign(other):
+                return NotImplemented
+            raise
+
+    return operator
+
+
+def in_place(name: str, op: Elementwise) -> Function:
+    """x <op>= y."""
+    divides = name in division.NAMES
+
+    def operator(self: Value, other: Any) -> Any:
+        try:
+            if divides:
+                division.check_divisor(f"{name}_", self, other)
+            return inplace.apply_inplace(op, self, other)
+        except SparseOperandError as error:  # See Note [Sparse operands]
+            sparse = error.obj
+        except TypeError:
+            if foreign(other):
+                return NotImplemented
+            raise
+        return sparse.instead(f"{name}_", (self, other), {})
+
+    return operator

@@ -1,0 +1,118 @@
+"""Questions about tensors and types that need no kernel."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rushlight.core.dtypes import (
+    DType,
+    bfloat16,
+    float16,
+    float32,
+    float64,
+    get_default,
+    int32,
+    integer_range,
+    real_type,
+)
+from rushlight.core.errors import ShapeError
+from rushlight.core.shapes import Size, broadcast_shapes as _broadcast
+from rushlight.ops.create import creation
+from rushlight.tape.record import state
+from rushlight.tape.record.value import Value
+
+# Bits after the point and the smallest exponent of a normal number.
+_SHAPES = {float16: (10, -14), bfloat16: (7, -126), float32: (23, -126), float64: (52, -1022)}
+_DIGITS = {float16: 1e-3, bfloat16: 1e-2, float32: 1e-6, float64: 1e-15}
+
+
+class finfo:
+    """What a floating-point type can hold."""
+
+    def __init__(self, type: DType | None = None) -> None:
+        dtype = get_default() if type is None else real_type(type)
+        if dtype not in _SHAPES:
+            raise TypeError(
+                f"finfo: a floating-point type is needed, got {dtype!r}; use iinfo for integers"
+            )
+        bits, lowest = _SHAPES[dtype]
+        self.dtype = dtype.name
+        self.bits = dtype.itemsize * 8
+        self.eps = 2.0**-bits
+        self.max = (2.0 - self.eps) * 2.0 ** (1 - lowest)
+        self.min = -self.max
+        self.tiny = self.smallest_normal = 2.0**lowest
+        self.resolution = _DIGITS[dtype]
+
+    def __repr__(self) -> str:
+        return (
+            f"finfo(resolution={self.resolution:g}, min={self.min:g}, max={self.max:g}, eps={self.eps:g}, "
+            f"smallest_normal={self.smallest_normal:g}, tiny={self.tiny:g}, dtype={self.dtype})"
+        )
+
+
+class iinfo:
+    """What an integer type can hold."""
+
+    def __init__(self, type: DType = int32) -> None:
+        if type.kind not in "iu":
+            raise TypeError(
+                f"iinfo: an integer type is needed, got {type!r}; use finfo for floating point"
+            )
+        self.dtype = type.name
+        self.bits = type.itemsize * 8
+        self.min, self.max = integer_range(type)
+
+    def __repr__(self) -> str:
+        return f"iinfo(min={self.min}, max={self.max}, dtype={self.dtype})"
+
+
+def is_tensor(obj: Any) -> bool:
+    """Whether an object is a tensor."""
+    return isinstance(obj, Value)
+
+
+def is_floating_point(input: Value) -> bool:
+    """Whether the elements are of floating point."""
+    return input.spec.dtype.kind == "f"
+
+
+def is_complex(input: Value) -> bool:
+    """Whether the elements are complex."""
+    return input.spec.dtype.kind == "c"
+
+
+def is_inference(input: Value) -> bool:
+    """Whether a tensor was made in inference mode. See Note [Inference tensors]."""
+    return state.is_inference(input.memory)
+
+
+def is_conj(input: Value) -> bool:
+    """False: conjugates are never put off here."""
+    return False
+
+
+def is_neg(input: Value) -> bool:
+    """False: negatives are never put off here."""
+    return False
+
+
+def numel(input: Value) -> int:
+    """The number of elements."""
+    return input.spec.numel
+
+
+def broadcast_shapes(*shapes: Any) -> Size:
+    """The shape to which shapes (tuples or numbers) broadcast."""
+    for shape in shapes:
+        if not isinstance(shape, (int, list, tuple)):
+            raise ShapeError(f"broadcast_shapes: takes integers and tuples of them, got {shape!r}")
+    listed = [(s,) if isinstance(s, int) else tuple(s) for s in shapes]
+    if any(n < 0 for shape in listed for n in shape):
+        raise ShapeError(f"broadcast_shapes: sizes must not be negative, got {listed}")
+    return Size(_broadcast(listed, "broadcast_shapes"))
+
+
+def default_device_name() -> str:
+    """The device on which new tensors are made."""
+    return creation.default_pool().device.name

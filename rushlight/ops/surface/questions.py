@@ -1,0 +1,181 @@
+"""Questions a tensor answers from what it is, without a kernel: methods and properties of Tensor."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from rushlight.core.errors import KindError, RushlightError
+from rushlight.ops.create import creation
+from rushlight.ops.family import read_back
+from rushlight.ops.pointwise import complex_numbers
+from rushlight.ops.surface import queries
+from rushlight.ops.view import views
+from rushlight.tape.program.shortcut import shortcut_of_one
+from rushlight.tape.record import state
+from rushlight.tape.record.needed import edge_of
+from rushlight.tape.record.value import Output, Value
+
+
+def _device(x: Value) -> str:
+    name: str = x.spec.device.device.name
+    return name
+
+
+def numel(self: Value) -> int:
+    """The number of elements."""
+    return self.spec.numel
+
+
+def nelement(self: Value) -> int:
+    """The number of elements."""
+    return self.spec.numel
+
+
+def ndimension(self: Value) -> int:
+    """The number of dimensions."""
+    return len(self.spec.shape)
+
+
+def is_floating_point(self: Value) -> bool:
+    """Whether the elements are of floating point."""
+    return self.spec.dtype.kind == "f"
+
+
+def is_complex(self: Value) -> bool:
+    """Whether the elements are complex numbers."""
+    return self.spec.dtype.kind == "c"
+
+
+def is_signed(self: Value) -> bool:
+    """Whether the elements can be negative."""
+    return self.spec.dtype.is_signed
+
+
+def _tensor(op: str, given: Any) -> Value:
+    if not isinstance(given, Value):
+        raise KindError(f"{op}(): a tensor is needed, got {type(given).__name__}")
+    return given
+
+
+def is_same_size(self: Value, other: Value) -> bool:
+    """Whether another tensor has the same shape."""
+    return self.spec.shape == _tensor("is_same_size", other).spec.shape
+
+
+def is_set_to(self: Value, tensor: Value) -> bool:
+    """Whether another tensor sees the very same elements in the same way."""
+    _tensor("is_set_to", tensor)
+    return (
+        self.memory is tensor.memory and self.offset == tensor.offset and self.spec is tensor.spec
+    )
+
+
+def is_nonzero(self: Value) -> bool:
+    """Whether the one element is not zero; it is read off the device."""
+    if self.spec.numel != 1:
+        raise RushlightError(
+            f"is_nonzero: one element is needed, got {self.spec!r}; use .any() or .all()"
+        )
+    return bool(read_back.read(self)[0])
+
+
+def is_conj(self: Value) -> bool:
+    """Whether a conjugate is still to be taken: never, it is taken at once."""
+    return False
+
+
+def is_neg(self: Value) -> bool:
+    """Whether a negative is still to be taken: never, it is taken at once."""
+    return False
+
+
+def get_device(self: Value) -> int:
+    """The number of the device: 0, and -1 for the host."""
+    return -1 if self.spec.device.device.limits.host_memory else 0
+
+
+def record_stream(self: Value, stream: Any) -> None:
+    """Taken; memory is given back in the order of the one stream there is."""
+
+
+_transpose: Callable[..., Value] = shortcut_of_one(views.transpose)
+_permute: Callable[..., Value] = shortcut_of_one(views.permute)
+
+
+def _mT(self: Value) -> Value:
+    if len(self.spec.shape) < 2:
+        raise RushlightError(f"mT: a matrix or a stack of them is needed, got {self.spec!r}")
+    return _transpose(self, -1, -2)
+
+
+def _T(self: Value) -> Value:
+    rank = len(self.spec.shape)
+    return _transpose(self, 0, 1) if rank == 2 else _permute(self, tuple(reversed(range(rank))))
+
+
+def _H(self: Value) -> Value:
+    if len(self.spec.shape) not in (0, 2):
+        raise RushlightError(f"H: takes a matrix, got {self.spec!r}; use .mH for a stack of them")
+    return complex_numbers.conjugate(_T(self))
+
+
+def _output_number(self: Value) -> int:
+    edge = edge_of(self)
+    return edge.index if type(edge) is Output else 0
+
+
+def _is_view(self: Value) -> bool:
+    """Whether it shows a part, or all, of another tensor's memory."""
+    return self.base is not None
+
+
+def _version(self: Value) -> int:
+    if state.is_inference(self.memory):
+        raise RushlightError(
+            f"_version: {self.spec!r} was made in inference_mode(), which counts no writes"
+        )
+    return self.memory.version
+
+
+METHODS = (
+    numel,
+    nelement,
+    ndimension,
+    is_floating_point,
+    is_complex,
+    is_signed,
+    _is_view,
+    is_same_size,
+    is_set_to,
+    is_nonzero,
+    is_conj,
+    queries.is_inference,
+    is_neg,
+    get_device,
+    record_stream,
+)
+
+PROPERTIES: dict[str, Callable[[Any], Any]] = {
+    "T": _T,
+    "mT": _mT,
+    "H": _H,
+    "mH": complex_numbers.adjoint,
+    "nbytes": lambda x: x.spec.nbytes,
+    "itemsize": lambda x: x.spec.dtype.itemsize,
+    "is_cuda": lambda x: _device(x) == "cuda",
+    "is_cpu": lambda x: _device(x) == "cpu",
+    "is_meta": lambda x: False,
+    "is_mps": lambda x: False,
+    "is_xpu": lambda x: False,
+    "is_xla": lambda x: False,
+    "is_mkldnn": lambda x: False,
+    "is_sparse": lambda x: False,
+    "is_sparse_csr": lambda x: False,
+    "is_quantized": lambda x: False,
+    "is_nested": lambda x: False,
+    "layout": lambda x: creation.strided,
+    "output_nr": _output_number,
+    "_version": _version,
+    "_base": lambda x: x.base,
+}

@@ -1,0 +1,347 @@
+"""The public ops that get a shortcut (Note [Shortcuts]): pure functions of tensors and static arguments.
+
+A name belongs here if its function draws no random numbers, reads no elements, writes to nothing, and depends on
+nothing that can be set but the default type and device.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from rushlight.core.dtypes import INDEX, get_default
+from rushlight.ops.arguments import checked
+from rushlight.ops.create import creation
+from rushlight.ops.family import read_back
+from rushlight.ops.index import subscript, unrecorded
+from rushlight.ops.linalg import products
+from rushlight.ops.reduce import statistics
+from rushlight.ops.registry import REGISTRY
+from rushlight.ops.surface import inplace
+from rushlight.ops.surface.out import tensors_only, with_out
+from rushlight.ops.surface.pytorch_names import OUT_TOP
+from rushlight.ops.view import views
+from rushlight.tape.program.shortcut import shortcut, shortcut_of_one, shortcut_of_two
+from rushlight.tape.record.value import Value
+
+# Functions of one tensor, which comes first. Their static numbers are dimensions and sizes.
+ONE = (
+    *(
+        "sum",
+        "mean",
+        "amax",
+        "amin",
+        "argmax",
+        "argmin",
+        "all",
+        "any",
+        "prod",
+        "count_nonzero",
+        "nansum",
+    ),
+    *("softmax", "log_softmax", "logsumexp", "cumsum", "cumprod"),
+    *(
+        "reshape",
+        "view",
+        "permute",
+        "transpose",
+        "t",
+        "squeeze",
+        "unsqueeze",
+        "expand",
+        "flatten",
+        "unflatten",
+    ),
+    *(
+        "narrow",
+        "select",
+        "movedim",
+        "swapaxes",
+        "swapdims",
+        "diagonal",
+        "unbind",
+        "chunk",
+        "split",
+    ),
+    *(
+        "tril",
+        "triu",
+        "flip",
+        "roll",
+        "repeat",
+        "contiguous",
+        "trace",
+        "diag",
+        "rot90",
+        "broadcast_to",
+        "tensor_split",
+    ),
+    *("sort", "topk", "kthvalue", "aminmax", "nanmean", "glu", "pixel_shuffle", "pixel_unshuffle"),
+)
+# Functions of two tensors, the first and the last argument.
+TWO = ("matmul", "mm", "bmm", "mv", "dot", "index_select", "gather")
+# Functions of several, or of numbers whose type matters.
+SEVERAL = (
+    *("var", "std", "var_mean", "std_mean", "norm", "max", "min", "clamp"),
+    *("cat", "stack", "hstack", "vstack", "take_along_dim", "scatter_add", "masked_fill"),
+    *("outer", "addmm", "baddbmm", "linear", "embedding"),
+    *(
+        "scatter",
+        "scatter_reduce",
+        "index_add",
+        "index_copy",
+        "index_fill",
+        "index_put",
+        "put",
+        "take",
+    ),
+    *("einsum", "tensordot", "inner", "kron", "cross", "cdist", "tile", "diff"),
+    *("layer_norm", "group_norm", "instance_norm", "rms_norm", "normalize"),
+    *("cross_entropy", "mse_loss", "l1_loss", "nll_loss"),
+    *(
+        "smooth_l1_loss",
+        "huber_loss",
+        "kl_div",
+        "binary_cross_entropy",
+        "binary_cross_entropy_with_logits",
+    ),
+    *("cosine_similarity", "interpolate", "pad", *(f"conv{n}d" for n in (1, 2, 3))),
+    *(f"conv_transpose{n}d" for n in (1, 2, 3)),
+    *(
+        "elu",
+        "selu",
+        "celu",
+        "hardtanh",
+        "relu6",
+        "softplus",
+        "hardshrink",
+        "softshrink",
+        "threshold",
+        "softmin",
+    ),
+    *("cosine_embedding_loss", "hinge_embedding_loss", "margin_ranking_loss"),
+    *("multilabel_soft_margin_loss", "pairwise_distance", "poisson_nll_loss"),
+    *(
+        "soft_margin_loss",
+        "triplet_margin_loss",
+        "local_response_norm",
+        "grid_sample",
+        "affine_grid",
+        "fold",
+        "im2col",
+    ),
+    *("channel_shuffle", "diag_embed", "logcumsumexp", "vdot"),
+    *(
+        "addmv",
+        "addr",
+        "addbmm",
+        "dist",
+        "view_as",
+        "expand_as",
+        "reshape_as",
+        "as_strided",
+        "unfold",
+        "isin",
+    ),
+    *("matrix_power", "trapezoid", "cov", "corrcoef", "nan_to_num"),
+    *(
+        "fft_fft",
+        "fft_ifft",
+        "fft_rfft",
+        "fft_irfft",
+        "fft_fft2",
+        "fft_ifft2",
+        "fft_rfft2",
+        "fft_irfft2",
+        "fft_fftn",
+    ),
+    *(
+        "linalg_inv",
+        "inverse",
+        "linalg_solve",
+        "linalg_cholesky",
+        "cholesky",
+        "det",
+        "slogdet",
+        "linalg_pinv",
+        "linalg_qr",
+    ),
+    *(
+        "linalg_eigh",
+        "linalg_svdvals",
+        "linalg_solve_triangular",
+        "cholesky_solve",
+        "linalg_lu_factor",
+        "meshgrid",
+    ),
+    *(
+        "linalg_norm",
+        "linalg_matrix_norm",
+        "block_diag",
+        "dstack",
+        "column_stack",
+        "pdist",
+        "diagflat",
+    ),
+    "scaled_dot_product_attention",
+    *(
+        f"{kind}_pool{n}d"
+        for kind in ("max", "avg", "adaptive_avg", "adaptive_max")
+        for n in (1, 2, 3)
+    ),
+)
+# Functions of shapes and numbers, which ask for the defaults.
+MAKERS = ("zeros", "ones", "full", "arange", "eye", "zeros_like", "ones_like", "full_like")
+
+
+# Views that give a view of the whole where there is nothing to do. (`contiguous`, `to` and `flatten` give the tensor itself.)
+VIEWS = (
+    *(
+        "reshape",
+        "squeeze",
+        "expand",
+        "narrow",
+        "chunk",
+        "split",
+        "broadcast_to",
+        "tensor_split",
+        "split_with_sizes",
+    ),
+    *("ravel", "reshape_as", "expand_as", "hsplit", "vsplit", "dsplit"),
+)
+
+
+def _never_itself(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function with a view of its argument in place of the argument: a handle of its own, which may get hooks, be
+    detached or change its shape in place, and has a record."""
+
+    @functools.wraps(function)
+    def called(*args: Any, **named: Any) -> Any:
+        made = function(*args, **named)
+        x = args[0] if args else named.get("input")
+        if made is x:
+            return views.view(x, x.spec.shape)
+        if made.__class__ is tuple and any(part is x for part in made):
+            return tuple([views.view(x, x.spec.shape) if part is x else part for part in made])
+        return made
+
+    return called
+
+
+def _with_defaults(function: Callable[..., Any]) -> Callable[..., Any]:
+    return shortcut(function, lambda: (get_default(), *creation.chosen_device))
+
+
+def install() -> None:
+    for name in VIEWS:
+        entry = REGISTRY[name]
+        REGISTRY[name] = replace(entry, function=_never_itself(entry.function))
+    for names, wrap in (
+        (ONE, shortcut_of_one),
+        (TWO, shortcut_of_two),
+        (SEVERAL, shortcut),
+        (MAKERS, _with_defaults),
+    ):
+        for name in names:
+            entry = REGISTRY[name]
+            # A call with `out` writes, so it is never learned and runs the function under the shortcut.
+            function = wrap((with_out if name in OUT_TOP else tensors_only)(name, entry.function))
+            if hasattr(entry.function, "op"):
+                function.op = entry.function.op  # type: ignore[attr-defined]
+            REGISTRY[name] = replace(entry, function=function)
+
+
+# ---- functions that are public elsewhere only ----
+
+vector_norm = shortcut(checked("linalg.vector_norm", statistics.vector_norm))
+vecdot = shortcut(checked("linalg.vecdot", products.vecdot))
+
+
+# ---- brackets ----
+
+_SIMPLE = (int, type(None))
+
+
+def _as_part(key: Any) -> Any:
+    """An int, slice, None or ... of a key as something with a hash; False for any other."""
+    if key.__class__ is int or key is None:
+        return key
+    if key.__class__ is slice:
+        ends = (key.start, key.stop, key.step)
+        return ends if all(end.__class__ in _SIMPLE for end in ends) else False
+    return "..." if key is Ellipsis else False
+
+
+def _from_part(part: Any) -> Any:
+    return slice(*part) if isinstance(part, tuple) else Ellipsis if part == "..." else part
+
+
+@shortcut_of_one
+def _get_parts(x: Value, *parts: Any) -> Value:
+    return subscript.get_item(x, tuple([_from_part(p) for p in parts]))
+
+
+@shortcut
+def _get_at(x: Value, *parts: Any) -> Value:
+    """The same with index tensors among the parts."""
+    return subscript.get_item(
+        x, tuple([p if isinstance(p, Value) else _from_part(p) for p in parts])
+    )
+
+
+def get_item(x: Value, key: Any) -> Value:
+    """x[key]; ints, slices and index tensors take the shortcut."""
+    if key.__class__ is int:
+        made = unrecorded.row(x, key)
+        return _get_parts(x, key) if made is None else made
+    if (
+        isinstance(key, Value)
+        and not key.spec.shape
+        and key.spec.dtype in INDEX
+        and not key.spec.hidden
+    ):
+        made = unrecorded.row(x, int(read_back.read(key)[0]))
+        if made is not None:
+            return made
+    keys = key if key.__class__ is tuple else (key,)
+    parts = []
+    several = False
+    for k in keys:
+        part = _as_part(k)
+        if part is False:
+            # A mask, and an index without dimensions, are read.
+            if not isinstance(k, Value) or k.spec.dtype not in INDEX or not k.spec.shape:
+                return subscript.get_item(x, key)
+            part, several = k, True
+        parts.append(part)
+    return _get_at(x, *parts) if several else _get_view(x, parts)
+
+
+def _get_view(x: Value, parts: list[Any]) -> Value:
+    """A view by ints and slices: at once, or by a program where it comes again. See Note [Unrecorded views]."""
+    made = unrecorded.row(x, parts[0]) if len(parts) == 1 and parts[0].__class__ is int else None
+    if made is None and not unrecorded.comes_again(x, parts):
+        made = unrecorded.part(x, parts)
+    return _get_parts(x, *parts) if made is None else made
+
+
+def set_item(x: Value, key: Any, value: Any) -> None:
+    """x[key] = value; numbers, and tensors of no more dimensions, at ints and slices take the shortcut."""
+    parts = [_as_part(k) for k in key] if key.__class__ is tuple else [_as_part(key)]
+    number = value.__class__ is float or value.__class__ is int
+    if any(part is False for part in parts) or (number and x.spec.dtype.kind != "f"):
+        subscript.set_item(x, key, value)
+        return
+    if not number and not isinstance(value, Value):
+        subscript.set_item(x, key, value)
+        return
+    inplace.check_record(
+        x, "x[...] = value"
+    )  # what shares memory with itself is refused when it is written
+    seen = _get_view(x, parts)
+    if number or len(value.spec.shape) <= len(seen.spec.shape):
+        inplace.copy_(seen, value)
+    else:
+        subscript.set_item(x, key, value)

@@ -1,0 +1,1 @@
+"""Views of memory, and copies that rearrange dimensions."""

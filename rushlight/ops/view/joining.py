@@ -1,0 +1,419 @@
+"""Joining and splitting under NumPy's names, grids, and the views that are written into a copy of their base."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from rushlight.core.dtypes import DType, int64, promote
+from rushlight.core.errors import DTypeError, ShapeError
+from rushlight.core.shapes import contiguous_strides, wrap_dim
+from rushlight.ops.create import creation
+from rushlight.ops.family import read_back
+from rushlight.ops.index import gather as indexing, nonzero
+from rushlight.ops.pointwise import arithmetic as e
+from rushlight.ops.registry import REGISTRY, composite, register, second_name
+from rushlight.ops.view import reshaping, views
+from rushlight.tape.record import call
+from rushlight.tape.record.value import Value
+
+# ---- splitting ----
+
+
+def _cuts(x: Value, given: Any, op: str) -> int | tuple[int, ...]:
+    """A number of parts, or the places to cut at; a tensor of either is read."""
+    if isinstance(given, Value):
+        if given.spec.dtype is not int64 or len(given.spec.shape) > 1:
+            raise DTypeError(
+                f"{op}: places must be an int64 tensor of at most one dimension, got {given.spec!r}"
+            )
+        numbers = read_back.read(given)
+        return tuple(numbers) if given.spec.shape else int(numbers[0])
+    return given if isinstance(given, int) else tuple(given)
+
+
+@composite("tensor_split")
+def tensor_split(
+    input: Value, indices_or_sections: int | Sequence[int] | Value, dim: int = 0
+) -> tuple[Value, ...]:
+    """A dimension in so many parts, the first ones larger by one where needed, or cut at places; views."""
+    if not input.spec.shape:
+        raise ShapeError("tensor_split: at least one dimension is needed, got a 0-dim tensor")
+    dim = wrap_dim(dim, len(input.spec.shape), "tensor_split")
+    size = input.spec.shape[dim]
+    cuts = _cuts(input, indices_or_sections, "tensor_split")
+    if isinstance(cuts, int):
+        if cuts <= 0:
+            raise ShapeError(f"tensor_split: the number of parts must be positive, got {cuts}")
+        if cuts > size:
+            views.check_parts("tensor_split", cuts)
+        small, more = divmod(size, cuts)
+        cuts = tuple(i * small + min(i, more) for i in range(1, cuts))
+    ends = [slice(None, c).indices(size)[1] for c in cuts]
+    spans = list(zip([0, *ends], [*ends, size], strict=True))
+    if all(start <= end for start, end in spans):
+        return views.parts(input, dim, [end - start for start, end in spans])
+    return tuple(views.slice_dim(input, dim, start, max(0, end - start)) for start, end in spans)
+
+
+def _split_along(name: str, least: int, dim_of: Callable[[int], int]) -> None:
+    def function(
+        input: Value, indices_or_sections: int | Sequence[int] | Value
+    ) -> tuple[Value, ...]:
+        rank = len(input.spec.shape)
+        if rank < least:
+            raise ShapeError(f"{name}: at least {least} dimensions are needed, got {input.spec!r}")
+        dim = dim_of(rank)
+        if isinstance(indices_or_sections, int):
+            parts = indices_or_sections
+            if parts <= 0 or input.spec.shape[dim] % parts:
+                raise ShapeError(
+                    f"{name}: dimension {dim} of {input.spec!r} does not split into {parts} equal parts"
+                )
+        return tensor_split(input, indices_or_sections, dim)
+
+    register(name, function, "Equal parts of a dimension, or parts cut at places; views.")
+
+
+_split_along("hsplit", 1, lambda rank: 0 if rank == 1 else 1)
+_split_along("vsplit", 2, lambda rank: 0)
+_split_along("dsplit", 3, lambda rank: 2)
+
+
+@composite("split_with_sizes")
+def split_with_sizes(input: Value, split_sizes: Sequence[int], dim: int = 0) -> tuple[Value, ...]:
+    """Parts of the given sizes; views."""
+    return views.split(input, list(split_sizes), dim)
+
+
+@composite("unsafe_split")
+def unsafe_split(input: Value, split_size: int, dim: int = 0) -> tuple[Value, ...]:
+    """`split`; here it is always safe to write to a part."""
+    return views.split(input, split_size, dim)
+
+
+@composite("unsafe_chunk")
+def unsafe_chunk(input: Value, chunks: int, dim: int = 0) -> tuple[Value, ...]:
+    """`chunk`; here it is always safe to write to a part."""
+    return views.chunk(input, chunks, dim)
+
+
+# ---- joining ----
+
+
+def _grown(op: str, name: str, tensors: Sequence[Value]) -> list[Value]:
+    listed = views.several(op, tensors)
+    if not listed:
+        raise ShapeError(f"{op}: expected at least one tensor, got an empty list")
+    return [REGISTRY[name].function(v) for v in listed]
+
+
+@composite("hstack", method=False)
+def hstack(tensors: Sequence[Value]) -> Value:
+    """Side by side: along the first dimension of vectors, the second of others."""
+    values = _grown("hstack", "atleast_1d", tensors)
+    return views.cat(values, 0 if len(values[0].spec.shape) == 1 else 1)
+
+
+@composite("vstack", method=False)
+def vstack(tensors: Sequence[Value]) -> Value:
+    """One below the other; vectors are rows."""
+    return views.cat(_grown("vstack", "atleast_2d", tensors), 0)
+
+
+@composite("row_stack", method=False)
+def row_stack(tensors: Sequence[Value]) -> Value:
+    """`vstack` under another name."""
+    return vstack(tensors)
+
+
+@composite("dstack", method=False)
+def dstack(tensors: Sequence[Value]) -> Value:
+    """One behind the other: along the third dimension."""
+    return views.cat(_grown("dstack", "atleast_3d", tensors), 2)
+
+
+@composite("column_stack", method=False)
+def column_stack(tensors: Sequence[Value]) -> Value:
+    """Side by side; vectors are columns."""
+    listed = views.several("column_stack", tensors)
+    values = [v if len(v.spec.shape) > 1 else views.reshape(v, (v.spec.numel, 1)) for v in listed]
+    return hstack(values)
+
+
+for _alias in ("concat", "concatenate"):
+    second_name(_alias, views.cat, method=False)
+
+
+@composite("block_diag", method=False)
+def block_diag(*tensors: Value) -> Value:
+    """Matrices along a diagonal, zeros elsewhere; vectors are rows."""
+    blocks = [REGISTRY["atleast_2d"].function(v) for v in tensors] or [creation.zeros(1, 0)]
+    common = blocks[0].spec.dtype
+    for v in blocks:
+        if len(v.spec.shape) != 2:
+            raise ShapeError(f"block_diag: blocks have at most 2 dimensions, got {v.spec!r}")
+        common = promote(common, v.spec.dtype)
+    rows, columns = sum(v.spec.shape[0] for v in blocks), sum(v.spec.shape[1] for v in blocks)
+    strips = []
+    at = 0
+    for v in blocks:
+        n, m = v.spec.shape
+        seen = ((n, m), (columns, 1), at)
+        strips.append(
+            views.place_view(
+                e.cast(v, common), (n, columns), seen if n * m else ((n, m), (columns, 1), 0)
+            )
+        )
+        at += m
+    out = views.cat(strips, 0)
+    assert out.spec.shape == (rows, columns)
+    return out
+
+
+# ---- grids ----
+
+
+@composite("meshgrid", method=False)
+def meshgrid(*tensors: Any, indexing: str | None = None) -> tuple[Value, ...]:
+    """Vectors as coordinates of a grid: "ij" (rows first) or "xy"; views."""
+    values = [reshaping.ravel(v) if len(v.spec.shape) < 2 else v for v in reshaping.listed(tensors)]
+    if not values or any(len(v.spec.shape) != 1 for v in values):
+        raise ShapeError("meshgrid: takes at least one tensor, each a vector or a number")
+    if any(v.spec.dtype is not values[0].spec.dtype for v in values):
+        raise DTypeError(
+            f"meshgrid: one type for all is needed, got {', '.join(repr(v.spec) for v in values)}"
+        )
+    if indexing not in (None, "ij", "xy"):
+        raise ShapeError(f"meshgrid: indexing is 'ij' or 'xy', got {indexing!r}")
+    swap = indexing == "xy" and len(values) > 1
+    if swap:
+        values[:2] = values[1::-1]
+    shape = tuple(v.spec.numel for v in values)
+    lines = (
+        views.reshape(v, (1,) * i + (-1,) + (1,) * (len(values) - i - 1))
+        for i, v in enumerate(values)
+    )
+    grids = [views.expand(line, shape) for line in lines]
+    if swap:
+        grids[:2] = grids[1::-1]
+    return tuple(grids)
+
+
+@composite("cartesian_prod", method=False)
+def cartesian_prod(*tensors: Value) -> Value:
+    """All tuples of elements of several vectors, as rows."""
+    if any(len(v.spec.shape) != 1 for v in tensors):
+        raise ShapeError("cartesian_prod: takes vectors")
+    if len(tensors) == 1:
+        return tensors[0]
+    return views.stack([views.reshape(grid, (grid.spec.numel,)) for grid in meshgrid(*tensors)], 1)
+
+
+@composite("combinations")
+def combinations(input: Value, r: int = 2, with_replacement: bool = False) -> Value:
+    """All combinations of r elements of a vector, as rows in the order of their places."""
+    if len(input.spec.shape) != 1 or r < 0:
+        raise ShapeError(f"combinations: takes a vector and r >= 0, got {input.spec!r} and r = {r}")
+    device = reshaping.device_of(input)
+    n = input.spec.numel
+    count = (math.comb(n + r - 1, r) if n else 0) if with_replacement else math.comb(n, r)
+    if r == 0 or count == 0:
+        return views.reshape(views.slice_dim(input, 0, 0, 0), (0,) if r == 0 else (0, r))
+    if r > _MOST_CHOSEN:
+        raise ShapeError(f"combinations: r must be at most {_MOST_CHOSEN}, got {r}")
+    creation.check_room("combinations", input.spec.device, input.spec.dtype, (count, r))
+    # Beginnings that can be completed are no more than the results: each is continued in every way, in turn.
+    step = 0 if with_replacement else 1
+    last = creation.arange(n if with_replacement else n - r + 1, device=device)
+    columns = [last]
+    for k in range(1, r):
+        most = n - 1 if with_replacement else n - r + k
+        choices = e.sub(most + 1 - step, last)
+        total = math.comb(n + k, k + 1) if with_replacement else math.comb(most + 1, k + 1)
+        which, place = nonzero.runs(choices, total)
+        columns = [indexing.rows(column, which) for column in columns]
+        last = e.add(e.add(columns[-1], step), place)
+        columns.append(last)
+    return indexing.rows(input, views.stack(columns, 1))
+
+
+_MOST_CHOSEN = 1 << 10  # elements of one combination: each is a step of its own
+
+
+def _triangle_places(
+    op: str, row: int, col: int, offset: int, lower: bool, dtype: DType, device: Any
+) -> Value:
+    """Rows that have elements, and the run of columns of each: nothing is made that is larger than the result."""
+    if row < 0 or col < 0:
+        raise ShapeError(f"{op}: sizes must not be negative, got {row} and {col}")
+    offset = max(
+        -row, min(col, offset)
+    )  # beyond is nothing else, or int64 would not hold sums with it
+    begin, end = (max(0, -offset), row) if lower else (0, min(row, col - offset))
+    if begin >= end or not col:
+        return creation.empty(2, 0, dtype=dtype, device=device)
+    # Row i has min(col, i + offset + 1) elements in the lower triangle, col - max(0, i + offset) in the upper one.
+    if lower:
+        full = min(end, max(begin, col - offset))  # from this row on all columns belong
+        count = (begin + full - 1 + 2 * (offset + 1)) * (full - begin) // 2 + (end - full) * col
+    else:
+        full = min(end, max(begin, -offset + 1))  # before this row all columns belong
+        count = (full - begin) * col + (2 * (col - offset) - full - end + 1) * (end - full) // 2
+    creation.check_room(op, creation.resolve_pool(device), dtype, (2, count))
+    rows = creation.arange(begin, end, device=device)
+    edge = e.add(rows, offset)
+    edge = e.maximum(e.minimum(edge, col - 1), 0) if lower else e.maximum(edge, 0)
+    which, place = nonzero.runs(e.add(edge, 1) if lower else e.sub(col, edge), count)
+    columns = place if lower else e.add(indexing.rows(edge, which), place)
+    return e.cast(views.stack([e.add(which, begin), columns], 0), dtype)
+
+
+@composite("tril_indices", method=False)
+def tril_indices(
+    row: int,
+    col: int,
+    offset: int = 0,
+    *,
+    dtype: DType | None = None,
+    device: Any = None,
+    layout: Any = None,
+) -> Value:
+    """Rows and columns of the lower triangle, row by row."""
+    return _triangle_places("tril_indices", row, col, offset, True, dtype or int64, device)
+
+
+@composite("triu_indices", method=False)
+def triu_indices(
+    row: int,
+    col: int,
+    offset: int = 0,
+    *,
+    dtype: DType | None = None,
+    device: Any = None,
+    layout: Any = None,
+) -> Value:
+    """Rows and columns of the upper triangle, row by row."""
+    return _triangle_places("triu_indices", row, col, offset, False, dtype or int64, device)
+
+
+# ---- a copy of the input with a view of it replaced ----
+
+
+def _replaced(op: str, x: Value, src: Value, seen: views.View3) -> Value:
+    if src.spec.shape != tuple(seen[0]):
+        raise ShapeError(
+            f"{op}: src {src.spec!r} must have the shape {list(seen[0])} of what it replaces"
+        )
+    return call.call(
+        views.write_view, (views.contiguous(x), e.cast(src, x.spec.dtype)), tuple(seen)
+    )
+
+
+@composite("diagonal_scatter")
+def diagonal_scatter(
+    input: Value, src: Value, offset: int = 0, dim1: int = 0, dim2: int = 1
+) -> Value:
+    """The input with a diagonal replaced."""
+    shape = input.spec.shape
+    first, second = (wrap_dim(d, len(shape), "diagonal_scatter") for d in (dim1, dim2))
+    seen = reshaping.diagonal_of(shape, contiguous_strides(shape), offset, first, second)
+    return _replaced("diagonal_scatter", input, src, seen)
+
+
+@composite("select_scatter")
+def select_scatter(input: Value, src: Value, dim: int, index: int) -> Value:
+    """The input with one index of a dimension replaced."""
+    shape = input.spec.shape
+    dim = wrap_dim(dim, len(shape), "select_scatter")
+    size = shape[dim] if shape else 0
+    if not -size <= index < size:
+        raise IndexError(
+            f"select_scatter: index {index} is out of range for dimension {dim} of size {size}"
+        )
+    return _replaced(
+        "select_scatter",
+        input,
+        src,
+        views.selected(shape, contiguous_strides(shape), dim, index % size),
+    )
+
+
+@composite("slice_scatter")
+def slice_scatter(
+    input: Value,
+    src: Value,
+    dim: int = 0,
+    start: int | None = None,
+    end: int | None = None,
+    step: int = 1,
+) -> Value:
+    """The input with every step-th index of a dimension, from start to end, replaced."""
+    shape = input.spec.shape
+    dim = wrap_dim(dim, len(shape), "slice_scatter")
+    if step <= 0:
+        raise ShapeError(f"slice_scatter: the step must be positive, got {step}")
+    first, last, _ = slice(start, end, step).indices(shape[dim])
+    count = max(0, -(-(last - first) // step))
+    seen = views.sliced(shape, contiguous_strides(shape), dim, first, count, step)
+    return _replaced("slice_scatter", input, src, seen)
+
+
+@composite("as_strided_scatter")
+def as_strided_scatter(
+    input: Value,
+    src: Value,
+    size: Sequence[int],
+    stride: Sequence[int],
+    storage_offset: int | None = None,
+) -> Value:
+    """The input with what as_strided would see of it replaced."""
+    whole = e.clone(input)
+    seen = reshaping.layout_of("as_strided_scatter", whole, size, stride, storage_offset)
+    return _replaced("as_strided_scatter", whole, src, seen)
+
+
+# ---- views as copies ----
+
+
+def _copying(name: str) -> None:
+    seen = REGISTRY[name].function
+
+    def function(*args: Any, **named: Any) -> Any:
+        if name == "view" and not args[0].spec.contiguous:  # a copy need not lie as the tensor does
+            args = (e.clone(args[0]), *args[1:])
+        out = seen(*args, **named)
+        return tuple(e.clone(v) for v in out) if isinstance(out, tuple) else e.clone(out)
+
+    register(
+        f"{name}_copy",
+        function,
+        f"What {name} gives, in memory of its own.",
+        method=name == "narrow",
+    )
+
+
+COPYING = (
+    "as_strided",
+    "diagonal",
+    "expand",
+    "narrow",
+    "permute",
+    "split_with_sizes",
+    "squeeze",
+    "t",
+    "transpose",
+    "unbind",
+    "unfold",
+    "unsqueeze",
+    "view",
+)
+for _name in COPYING:
+    _copying(_name)
+
+
+@composite("alias_copy", method=False)
+def alias_copy(input: Value) -> Value:
+    """A copy."""
+    return e.clone(input)

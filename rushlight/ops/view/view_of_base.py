@@ -1,0 +1,40 @@
+"""The view of a base that has a given layout, made anew and recorded: after a write to the base."""
+
+from __future__ import annotations
+
+from rushlight.core.dtypes import real_type
+from rushlight.core.shapes import Shape, Spec
+from rushlight.ops.view import reshaping, views
+from rushlight.ops.view.complex_parts import are_parts, joined, split, split_layout
+from rushlight.tape.record import call
+from rushlight.tape.record.value import Value
+
+
+def view_of(base: Value, spec: Spec, offset: int) -> Value:
+    """The view of a base that has this spec and starts so many bytes in, recorded."""
+    skip = offset // real_type(spec.dtype).itemsize
+    if spec.dtype is base.spec.dtype:
+        return _strided(base, spec.shape, spec.strides, offset // spec.dtype.itemsize)
+    if not are_parts(base.spec.dtype, spec.dtype):  # bytes seen as another type have no gradient
+        call.check_reach(spec, base.memory, base.offset + offset)
+        return call.make_view(base, spec, base.offset + offset)
+    if base.spec.dtype.kind == "c":
+        return _strided(split(base), spec.shape, spec.strides, skip)
+    shape, strides, _ = split_layout(spec.shape, spec.strides)
+    return joined(_strided(base, shape, strides, skip))
+
+
+def _strided(x: Value, shape: Shape, strides: Shape, skip: int) -> Value:
+    if _overlaps(shape, strides):  # then several gradients meet in one element of x
+        return reshaping.strided_view(x, shape, strides, skip)
+    return call.call(views.as_strided, (x,), (shape, strides, skip))
+
+
+def _overlaps(shape: Shape, strides: Shape) -> bool:
+    """Whether two places of a layout may be one element, as where it is expanded or made of windows."""
+    reach = 0
+    for step, n in sorted((step, n) for n, step in zip(shape, strides, strict=True) if n > 1):
+        if step <= reach:
+            return True
+        reach += (n - 1) * step
+    return False

@@ -1,0 +1,602 @@
+"""Ops that see the same bytes in another way, and those that copy because they must."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from itertools import accumulate, groupby
+from typing import Any
+
+from rushlight.core.dtypes import DType, compute_type, promote
+from rushlight.core.errors import BoundsError, KindError, ShapeError
+from rushlight.core.shapes import (
+    Shape,
+    Spec,
+    broadcast_strides,
+    check_inside,
+    collapse,
+    contiguous_strides,
+    numel,
+    view_strides,
+    wrap_dim,
+)
+from rushlight.kernel.shapes import Map
+from rushlight.ops.family.build import built
+from rushlight.ops.family.kernel_op import KernelOp
+from rushlight.ops.family.map import Formula, map_kernel
+from rushlight.ops.family.view import View, Views
+from rushlight.ops.index import unrecorded
+from rushlight.ops.pointwise import arithmetic as e
+from rushlight.ops.registry import composite
+from rushlight.ops.view.retype import retyped
+from rushlight.scalar.ir import arg, const
+from rushlight.tape.record import call
+from rushlight.tape.record.needed import Needed
+from rushlight.tape.record.op import Grad, Op, Plan, Static, check_devices
+from rushlight.tape.record.value import Value
+
+View3 = tuple[Shape, Shape, int]
+MOST_PARTS = (
+    1 << 20
+)  # views that a number alone may ask for: of an empty dimension there could be any number
+
+
+def fill_kernel(dtype: DType) -> Map:
+    """out[p] = 0."""
+    return Map((dtype,), (), (), (const(0, compute_type(dtype)),), 0, ("1",))
+
+
+def copy_into(
+    pool: Any, dtype: DType, shape: Shape, target: Shape, source: Shape, count: int = 1
+) -> tuple[Any, tuple[int, ...]]:
+    """A launch that copies between two layouts of one shape, of so many tensors at once, and its sizes and strides."""
+    values = tuple(arg(i, compute_type(dtype)) for i in range(count))
+    formula = Formula((dtype,) * count, (), (dtype,) * count, values)
+    sizes, (to, of) = collapse(shape, (target, source))
+    kernel, tail = map_kernel(formula, sizes, [to] * count + [of] * count, count)
+    return built(pool, kernel), tail
+
+
+_reshape = View(
+    "reshape",
+    lambda shape, strides, target: (target, view_strides(shape, strides, target) or (), 0),
+    lambda g, x, target: reshape(g, x.shape),
+    "The same elements in another shape.",
+)
+
+same_view = _reshape  # called with a value's own shape it is a record of its own, where `reshape` gives the value itself
+
+
+def resolve_shape(shape: Sequence[int], count: int, op: str, source: Shape) -> Shape:
+    """Fill in one -1."""
+    sizes = tuple(int(n) for n in shape)
+    if sizes.count(-1) == 1:
+        known = numel([n for n in sizes if n != -1])
+        if known == 0 or count % known:
+            raise ShapeError(
+                f"{op}: shape {list(source)} of {count} elements does not divide into {list(sizes)}"
+            )
+        sizes = tuple(count // known if n == -1 else n for n in sizes)
+    if numel(sizes) != count or any(n < 0 for n in sizes):
+        raise ShapeError(
+            f"{op}: shape {list(source)} has {count} elements, {list(sizes)} does not; "
+            f"choose sizes whose product is {count}, at most one of them -1"
+        )
+    return sizes
+
+
+def _sizes(shape: tuple[Any, ...]) -> Sequence[int]:
+    return shape[0] if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
+
+
+@composite("reshape")
+def reshape(input: Value, *shape: int | Sequence[int]) -> Value:
+    """The same elements in another shape: a view where the layout allows it, else a copy."""
+    known = (
+        _reshape.plans.get(((shape[0],), input.spec))
+        if shape and isinstance(shape[0], tuple)
+        else None
+    )
+    if known is not None and known.out.shape != input.spec.shape:
+        return call.run(known, (input,))
+    target = resolve_shape(_sizes(shape), input.spec.numel, "reshape", input.spec.shape)
+    if target == input.spec.shape:
+        return input
+    if view_strides(input.spec.shape, input.spec.strides, target) is None:
+        input = e.clone(input)
+    return call.call(_reshape, (input,), (target,))
+
+
+@composite("view", top=False)
+def view(input: Value, *size: int | Sequence[int] | DType, dtype: DType | None = None) -> Value:
+    """The same memory in another shape, or as another type; an error where that needs a copy."""
+    wanted: Any = size[0] if dtype is None and len(size) == 1 else dtype
+    if dtype is not None or isinstance(wanted, DType):
+        return retyped(input, wanted)
+    target = resolve_shape(_sizes(size), input.spec.numel, "view", input.spec.shape)
+    if view_strides(input.spec.shape, input.spec.strides, target) is None:
+        raise ShapeError(
+            f"view: shape {list(input.spec.shape)} with strides {list(input.spec.strides)} cannot be seen as {list(target)} "
+            f"without a copy; use .reshape(...)"
+        )
+    return call.call(_reshape, (input,), (target,))
+
+
+_permute = View(
+    "permute",
+    lambda shape, strides, order: (
+        tuple(shape[i] for i in order),
+        tuple(strides[i] for i in order),
+        0,
+    ),
+    lambda g, x, order: permute(g, tuple(order.index(i) for i in range(len(order)))),
+    "Dimensions in another order.",
+)
+
+
+@composite("permute")
+def permute(input: Value, *dims: int | Sequence[int]) -> Value:
+    """Dimensions in another order; a view."""
+    rank = len(input.spec.shape)
+    order = tuple(wrap_dim(d, rank, "permute") for d in _sizes(dims))
+    if sorted(order) != list(range(rank)):
+        raise ShapeError(f"permute: {list(order)} does not name each of {rank} dimensions once")
+    return call.call(_permute, (input,), (order,))
+
+
+@composite("transpose")
+def transpose(input: Value, dim0: int, dim1: int) -> Value:
+    """Two dimensions exchanged; a view."""
+    rank = len(input.spec.shape)
+    first, second = wrap_dim(dim0, rank, "transpose"), wrap_dim(dim1, rank, "transpose")
+    if rank == 0:
+        return input
+    order = list(range(rank))
+    order[first], order[second] = second, first
+    return call.call(_permute, (input,), (tuple(order),))
+
+
+_expand = View(
+    "expand",
+    lambda shape, strides, target: (target, broadcast_strides(shape, strides, target), 0),
+    lambda g, x, target: g,  # the walk un-broadcasts
+    "Size-1 dimensions repeated.",
+)
+
+
+@composite("expand")
+def expand(input: Value, *size: int | Sequence[int]) -> Value:
+    """Dimensions of size 1 repeated without a copy; -1 keeps a size."""
+    shape = input.spec.shape
+    wanted = tuple(_sizes(size))
+    lead = len(wanted) - len(shape)
+    target = tuple(shape[i - lead] if n == -1 and i >= lead else n for i, n in enumerate(wanted))
+    fits = lead >= 0 and all(n == m or m == 1 for n, m in zip(target[lead:], shape, strict=True))
+    if not fits or any(n < 0 for n in target):
+        raise ShapeError(
+            f"expand: shape {list(shape)} does not expand to {list(wanted)}; only sizes of 1 repeat"
+        )
+    return input if target == shape else call.call(_expand, (input,), (target,))
+
+
+def sliced(shape: Shape, strides: Shape, dim: int, start: int, count: int, step: int) -> View3:
+    step = step if count > 1 or step < unrecorded.FAR else 1
+    new_shape = (*shape[:dim], count, *shape[dim + 1 :])
+    new_strides = (*strides[:dim], strides[dim] * step, *strides[dim + 1 :])
+    return new_shape, new_strides, start * strides[dim] if count else 0
+
+
+_slice = View(
+    "slice",
+    sliced,
+    lambda g, x, *static: place_view(
+        g, x.shape, sliced(x.shape, contiguous_strides(x.shape), *static)
+    ),
+    "Every step-th element of a dimension.",
+)
+
+
+def slice_dim(x: Value, dim: int, start: int, count: int, step: int = 1) -> Value:
+    if start == 0 and step == 1 and count == x.spec.shape[dim]:
+        return x
+    if unrecorded.is_unrecorded(x):
+        return unrecorded.at(x, *sliced(x.spec.shape, x.spec.strides, dim, start, count, step))
+    return call.call(_slice, (x,), (dim, start, count, step))
+
+
+@composite("narrow")
+def narrow(input: Value, dim: int, start: int | Value, length: int) -> Value:
+    """`length` elements of a dimension, from `start`; a view."""
+    if not input.spec.shape:
+        raise ShapeError(f"narrow: {input.spec!r} has no dimension to be narrowed")
+    dim = wrap_dim(dim, len(input.spec.shape), "narrow")
+    size = input.spec.shape[dim]
+    if isinstance(start, Value) and (start.spec.shape or start.spec.dtype.kind not in "iu"):
+        raise ShapeError(
+            f"narrow: start must be a number or a 0-dim integer tensor, got {start.spec!r}"
+        )
+    first = int(start)  # type: ignore[arg-type]
+    if first < 0:
+        first += size
+    if not 0 <= first <= size:
+        raise IndexError(f"narrow: start {start} does not lie in dimension {dim} of size {size}")
+    if not first <= first + length <= size:
+        raise BoundsError(
+            f"narrow: {length} elements from {start} do not lie in dimension {dim} of size {size}"
+        )
+    return slice_dim(input, dim, first, length)
+
+
+def selected(shape: Shape, strides: Shape, dim: int, index: int) -> View3:
+    return shape[:dim] + shape[dim + 1 :], strides[:dim] + strides[dim + 1 :], index * strides[dim]
+
+
+_select = View(
+    "select",
+    selected,
+    lambda g, x, *static: place_view(
+        g, x.shape, selected(x.shape, contiguous_strides(x.shape), *static)
+    ),
+    "One index of a dimension.",
+)
+
+
+@composite("select")
+def select(input: Value, dim: int, index: int) -> Value:
+    """One index of a dimension, which goes away; a view."""
+    dim = wrap_dim(dim, len(input.spec.shape), "select")
+    size = input.spec.shape[dim] if input.spec.shape else 0
+    index = index if index.__class__ is int else operator.index(index)
+    if not -size <= index < size:
+        raise IndexError(
+            f"select: index {index} is out of range for dimension {dim} of size {size}"
+        )
+    if unrecorded.is_unrecorded(input):
+        return unrecorded.at(
+            input, *selected(input.spec.shape, input.spec.strides, dim, index % size)
+        )
+    return call.call(_select, (input,), (dim, index % size))
+
+
+@composite("unsqueeze")
+def unsqueeze(input: Value, dim: int) -> Value:
+    """A new dimension of size 1; a view."""
+    dim = wrap_dim(dim, len(input.spec.shape) + 1, "unsqueeze")
+    shape = input.spec.shape
+    return reshape(input, (*shape[:dim], 1, *shape[dim:]))
+
+
+@composite("squeeze")
+def squeeze(input: Value, dim: int | Sequence[int] | None = None) -> Value:
+    """Without dimensions of size 1; a view."""
+    shape = input.spec.shape
+    if dim is None:
+        dims = set(range(len(shape)))
+    else:
+        listed = [
+            wrap_dim(d, len(shape), "squeeze") for d in ([dim] if isinstance(dim, int) else dim)
+        ]
+        dims = set(listed)
+        if len(dims) != len(listed):
+            raise ShapeError(f"squeeze: a dimension is named twice in {listed}")
+    target = tuple(n for i, n in enumerate(shape) if not (i in dims and n == 1))
+    return input if target == shape else call.call(_reshape, (input,), (target,))
+
+
+@composite("flatten")
+def flatten(input: Value, start_dim: int = 0, end_dim: int = -1) -> Value:
+    """Dimensions start_dim to end_dim as one."""
+    shape = input.spec.shape
+    first, last = (
+        wrap_dim(start_dim, len(shape), "flatten"),
+        wrap_dim(end_dim, len(shape), "flatten"),
+    )
+    if not shape:
+        return reshape(input, (1,))
+    if first > last:
+        raise ShapeError(
+            f"flatten: start_dim {start_dim} comes after end_dim {end_dim} in {input.spec!r}"
+        )
+    return reshape(input, (*shape[:first], numel(shape[first : last + 1]), *shape[last + 1 :]))
+
+
+@composite("contiguous", top=False)
+def contiguous(x: Value) -> Value:
+    """The value itself where it is laid out row by row, else a copy that is."""
+    return x if x.spec.contiguous else e.clone(x)
+
+
+def broadcast_copy(x: Value, shape: Shape) -> Value:
+    """A copy whose dimensions merge around any axis of `shape`, sizes of 1 staying."""
+    return e.clone(x)
+
+
+# ---- any view of a base, by shape, strides and offset: what slices and in-place writes are made of ----
+
+as_strided = View(
+    "as_strided",
+    lambda shape, strides, *seen: seen,
+    lambda g, x, *seen: place_view(g, x.shape, seen),
+    "A view by shape, strides and offset.",
+)
+
+
+def _plan_place(op: Op, ins: Sequence[Spec], static: Static) -> Plan:
+    """Zeros of `shape`, with g where the view sees."""
+    (g,) = ins
+    shape, (seen_shape, seen_strides, skip) = static
+    out = Spec.of(g.device, g.dtype, shape)
+    check_inside(
+        "place_view",
+        out,
+        Spec.of(g.device, g.dtype, seen_shape, seen_strides),
+        skip * g.dtype.itemsize,
+    )
+    fill = built(g.device, fill_kernel(g.dtype))
+    source = broadcast_strides(g.shape, g.strides, seen_shape)
+    copy, tail = copy_into(g.device, g.dtype, seen_shape, seen_strides, source)
+    nbytes = skip * g.dtype.itemsize
+
+    def launch(target: int, gradient: int) -> None:
+        fill(target, out.numel)
+        if g.numel:
+            copy(target + nbytes, gradient, *tail)
+
+    return Plan(op, ins, [out], launch, static)
+
+
+_place_view = KernelOp(
+    "place_view",
+    _plan_place,
+    [lambda g, out, x, shape, seen: call.call(as_strided, (contiguous(g),), seen)],
+    [()],
+    "Zeros, with a value where a view sees.",
+)
+
+
+def place_view(g: Value, shape: Shape, seen: Any) -> Value:
+    return call.call(_place_view, (g,), (tuple(shape), tuple(seen)))
+
+
+def _plan_write(op: Op, ins: Sequence[Spec], static: Static) -> Plan:
+    """A copy of the base with the view's elements replaced; in place, only the view is written."""
+    base, value = ins
+    seen_shape, seen_strides, skip = static
+    out = Spec.of(base.device, base.dtype, base.shape)
+    seen = Spec.of(base.device, base.dtype, seen_shape, seen_strides)
+    check_inside("write_view", out, seen, skip * base.dtype.itemsize)
+    whole, whole_tail = copy_into(base.device, base.dtype, base.shape, out.strides, base.strides)
+    source = broadcast_strides(value.shape, value.strides, seen_shape)
+    part, tail = copy_into(base.device, base.dtype, seen_shape, seen_strides, source)
+    nbytes = skip * base.dtype.itemsize
+
+    def launch(target: int, old: int, new: int) -> None:
+        if target != old and out.numel:
+            whole(target, old, *whole_tail)
+        if value.numel:
+            part(target + nbytes, new, *tail)
+
+    return Plan(op, ins, [out], launch, static)
+
+
+write_view = KernelOp(
+    "write_view",
+    _plan_write,
+    [
+        lambda g, out, base, value, *seen: write_zero(g, seen),
+        lambda g, out, base, value, *seen: call.call(as_strided, (contiguous(g),), seen),
+    ],
+    [(), ()],
+    "A base with the elements that a view sees replaced.",
+)
+
+
+def write_zero(g: Value, seen: Any) -> Value:
+    from_zero = call.call(as_strided, (contiguous(g),), seen)
+    return call.call(write_view, (g, e.mul(from_zero, 0.0)), seen)
+
+
+# ---- joining ----
+
+
+def _plan_cat(op: Op, ins: Sequence[Spec], static: Static) -> Plan:
+    """A launch for every two neighbours that lie alike, and one for each that is left over."""
+    dim, shape = static
+    out = Spec.of(check_devices("cat", ins), ins[0].dtype, shape)
+    steps = []
+    starts = list(accumulate((0, *[spec.shape[dim] for spec in ins])))
+    first = 0
+    while first < len(ins):
+        spec = ins[first]
+        count = 2 if first + 1 < len(ins) and ins[first + 1] is spec else 1
+        if spec.numel:
+            copy, tail = copy_into(
+                out.device, out.dtype, spec.shape, out.strides, spec.strides, count
+            )
+            skips = [
+                starts[first + i] * out.strides[dim] * out.dtype.itemsize for i in range(count)
+            ]
+            steps.append((copy, skips, slice(first, first + count), tail))
+        first += count
+
+    def launch(target: int, *sources: int) -> None:
+        for copy, skips, which, tail in steps:
+            copy(*[target + skip for skip in skips], *sources[which], *tail)
+
+    return Plan(op, ins, [out], launch, static)
+
+
+class Cat(KernelOp):
+    """`cat` has as many inputs as it is given: its derivative takes the gradient apart, in one record."""
+
+    __slots__ = ()
+
+    def make_grad(self, plan: Plan, needs: int) -> Grad:
+        dim = plan.static[0]
+        counts = tuple([spec.shape[dim] for spec in plan.ins])
+
+        def rule(grads: list[Any], values: list[Any], params: tuple[Any, ...]) -> list[Any]:
+            return [
+                part if needs >> i & 1 else None
+                for i, part in enumerate(parts(grads[0], dim, counts))
+            ]
+
+        return Grad(needs, (), (), rule)
+
+
+_cat = Cat("cat", _plan_cat, [], [], "Values one after another along a dimension.")
+
+
+def several(op: str, tensors: Any) -> list[Value]:
+    """The tensors a function was given in a sequence; one tensor is none."""
+    if isinstance(tensors, Value):
+        raise KindError(
+            f"{op}: takes a sequence of tensors, got {tensors.spec!r}; write [x], or list(x) for its parts"
+        )
+    return list(tensors)
+
+
+@composite("cat", method=False)
+def cat(tensors: Sequence[Value], dim: int = 0) -> Value:
+    """Values one after another along a dimension."""
+    values = several("cat", tensors)
+    if not values:
+        raise ShapeError("cat: expected at least one tensor, got an empty list")
+    common = values[0].spec.dtype
+    for v in values[1:]:
+        common = promote(common, v.spec.dtype)
+    # PyTorch lets a 1-d empty tensor join anything; where there are no others, any dimension will do.
+    joined = [v for v in values if v.spec.shape != (0,)]
+    if not joined:
+        joined, dim = values[:1], 0
+    values = joined
+    first = values[0].spec.shape
+    if any(not v.spec.shape for v in values):
+        listed = ", ".join(repr(v.spec) for v in values)
+        raise ShapeError(
+            f"cat: a 0-dim tensor cannot be joined with others, got {listed}; use stack, or .reshape(1) it"
+        )
+    dim = wrap_dim(dim, len(first), "cat")
+    for v in values:
+        shape = v.spec.shape
+        if (
+            len(shape) != len(first)
+            or shape[:dim] + shape[dim + 1 :] != first[:dim] + first[dim + 1 :]
+        ):
+            listed = ", ".join(repr(w.spec) for w in values)
+            raise ShapeError(f"cat: shapes {listed} must agree in every dimension but {dim}")
+    values = [e.cast(v, common) for v in values]
+    total = sum(v.spec.shape[dim] for v in values)
+    return call.call(_cat, values, (dim, (*first[:dim], total, *first[dim + 1 :])))
+
+
+@composite("stack", method=False)
+def stack(tensors: Sequence[Value], dim: int = 0) -> Value:
+    """Values side by side along a new dimension."""
+    tensors = several("stack", tensors)
+    if len({v.spec.shape for v in tensors}) > 1:
+        raise ShapeError(
+            f"stack: all shapes must be equal, got {', '.join(repr(v.spec) for v in tensors)}"
+        )
+    return cat([unsqueeze(v, dim) for v in tensors], dim)
+
+
+# ---- taking apart ----
+
+
+def _runs(shape: Shape, strides: Shape, dim: int, counts: tuple[int, ...]) -> list[View3]:
+    starts = accumulate((0, *counts[:-1]))
+    return [
+        sliced(shape, strides, dim, start, count, 1)
+        for start, count in zip(starts, counts, strict=True)
+    ]
+
+
+def _side_by_side(
+    grads: Sequence[Value | None], x: Any, dim: int, counts: tuple[int, ...]
+) -> Value:
+    """The gradients of runs of a dimension, one after another; neighbours that got none are zeros in one piece."""
+    pieces: list[Value] = []
+    for missing, run in groupby(zip(grads, counts, strict=True), lambda pair: pair[0] is None):
+        if missing:
+            shape = (*x.shape[:dim], sum(count for _, count in run), *x.shape[dim + 1 :])
+            pieces.append(Needed.full(Spec.of(x.spec.device, x.dtype, shape), 0.0))
+        else:
+            pieces += [g for g, _ in run if g is not None]
+    return cat(pieces, dim)
+
+
+_split = Views("split", _runs, _side_by_side, "Runs of a dimension that cover it.")
+_unbind = Views(
+    "unbind",
+    lambda shape, strides, dim: [selected(shape, strides, dim, i) for i in range(shape[dim])],
+    lambda grads, x, dim: _side_by_side(
+        [None if g is None else unsqueeze(g, dim) for g in grads], x, dim, (1,) * len(grads)
+    ),
+    "Every index of a dimension.",
+)
+
+
+def parts(x: Value, dim: int, counts: Sequence[int]) -> tuple[Value, ...]:
+    """Runs of a dimension that cover it; views, whose gradients are put together once."""
+    if len(counts) == 1:
+        return (x,)
+    return tuple(call.call(_split, (x,), (dim, tuple(counts))))
+
+
+@composite("split")
+def split(
+    tensor: Value, split_size_or_sections: int | Sequence[int], dim: int = 0
+) -> tuple[Value, ...]:
+    """Parts of a dimension; views."""
+    if not tensor.spec.shape:
+        raise ShapeError(f"split: {tensor.spec!r} has no dimension to be divided")
+    dim = wrap_dim(dim, len(tensor.spec.shape), "split")
+    size = tensor.spec.shape[dim]
+    if isinstance(split_size_or_sections, int):
+        step = split_size_or_sections
+        if step < 0 or (step == 0 and size):
+            raise ShapeError(f"split: size of a part must be positive, got {step}")
+        sections = [min(step, size - at) for at in range(0, size, step or 1)] or [0]
+    else:
+        sections = [int(n) for n in split_size_or_sections]
+        if any(n < 0 for n in sections):
+            raise ShapeError(f"split: sizes of parts must not be negative, got {sections}")
+        if sum(sections) != size:
+            raise ShapeError(
+                f"split: parts {sections} do not add up to {size}, the size of dimension {dim}"
+            )
+    return parts(tensor, dim, sections)
+
+
+def check_parts(op: str, count: int) -> None:
+    if count > MOST_PARTS:
+        raise ShapeError(
+            f"{op}: {count} parts, most of them empty, are too many; at most {MOST_PARTS} can be asked for"
+        )
+
+
+@composite("chunk")
+def chunk(input: Value, chunks: int, dim: int = 0) -> tuple[Value, ...]:
+    """A dimension in at most `chunks` equal parts; views."""
+    if not input.spec.shape:
+        raise ShapeError(f"chunk: {input.spec!r} has no dimension to be divided")
+    dim = wrap_dim(dim, len(input.spec.shape), "chunk")
+    if chunks <= 0:
+        raise ShapeError(f"chunk: the number of parts must be positive, got {chunks}")
+    if not input.spec.shape[dim]:
+        check_parts("chunk", chunks)
+        return split(input, [0] * chunks, dim)
+    return split(input, max(1, -(-input.spec.shape[dim] // chunks)), dim)
+
+
+@composite("unbind")
+def unbind(input: Value, dim: int = 0) -> tuple[Value, ...]:
+    """All slices of a dimension; views."""
+    dim = wrap_dim(dim, len(input.spec.shape), "unbind")
+    if not input.spec.shape:
+        raise IndexError("unbind: a 0-dim tensor has no dimension to take apart")
+    count = input.spec.shape[dim]
+    if count < 2:
+        return tuple([select(input, dim, i) for i in range(count)])
+    return tuple(call.call(_unbind, (input,), (dim,)))

@@ -1,0 +1,1 @@
+"""`detect_anomaly`: which call made the first NaN or infinity."""

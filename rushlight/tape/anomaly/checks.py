@@ -1,0 +1,212 @@
+"""Looking at results as they are made: which call made the first NaN or infinity.
+
+# Note [Watched plans]
+1. While results are watched every plan's `launch` is another one, `watched`, made when it is first needed: the hot path stays as
+   it is, and runs other kernels. The switch is one for the process, as in PyTorch. See Note [Arming].
+2. A plan that is one Map or Rowwise kernel runs the watched variant of it (Note [Watched kernels]); after any other launch a
+   kernel reads the results again (`checker`).
+3. To blame is the call whose result is worse than everything it was made from: NaN is worse than an infinity, which is worse
+   than finite numbers. So a fill with -inf is nobody's fault (its number is what it was made from), an operand that was bad before
+   is not reported again, and NaN from infinities is.
+4. A derivative is made from the gradients that come in: saved values that are not finite do not excuse it (`Op.causes`). Where
+   it is made of several calls, which such values do excuse, the node's gradients are looked at when one was (`check_node`).
+5. Where launches are synchronous and memory is the host's, all this happens before the launch returns, so the error comes from the
+   very line. Elsewhere see Note [Watched later].
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+from weakref import ref
+
+from rushlight.core.dtypes import real_type
+from rushlight.core.shapes import Spec
+from rushlight.devices.shared.allocator import Pool
+from rushlight.kernel.verify import verify
+from rushlight.tape.anomaly import asynchronous
+from rushlight.tape.anomaly.arming import Armed, known, loosen
+from rushlight.tape.anomaly.blame import (
+    ORIGINS,
+    Excused,
+    Mode,
+    backward_error,
+    called_at,
+    can_watch,
+    causes,
+    check_numbers,
+    checker,
+    forward_error,
+    is_to_blame,
+    note_origins,
+    worst_given,
+)
+from rushlight.tape.anomaly.finite import (
+    count_in,
+    elements,
+    is_inexact,
+    worst_in,
+    worst_loaded,
+    worst_stored,
+)
+from rushlight.tape.record import place
+from rushlight.tape.record.op import Plan, never
+from rushlight.tape.record.value import Node, Value
+
+Launch = Callable[..., None]
+
+
+def _make_watched(plan: Plan, numbers: Sequence[Any]) -> Launch:
+    assert plan.plain is not None
+    limits = plan.pool.device.limits
+    moves = any(
+        spec.device is not plan.pool for spec in plan.ins
+    )  # from one device to another, as it is
+    if moves or not limits.computes or not any(is_inexact(spec) for spec in plan.outs):
+        return plan.plain
+    if limits.asynchronous or not limits.host_memory:
+        return asynchronous.make_watched(plan)
+    if not can_watch(plan):
+        return _checked_after(plan)
+    outs, count = len(plan.outs), len(plan.ins)
+    in_place = set(numbers[:outs]) & set(numbers[outs : outs + count])
+    kernel: Any = replace(plan.kernel, watched=tuple(causes(plan)) if in_place else ())  # type: ignore[type-var]
+    verify(kernel)
+    return plan.pool.device.build(kernel, partial(_judge, ref(plan), bool(in_place)))
+
+
+Armed.make = _make_watched
+
+
+# ---- after a launch ----
+
+_WORD = ctypes.c_double()
+SCRATCH = ctypes.addressof(_WORD)  # where checks store what nobody reads
+
+
+class _Bad(Exception):
+    """What a check found."""
+
+
+def _raise_bad(met: int, *_: int) -> None:
+    raise _Bad
+
+
+def _checked_after(plan: Plan) -> Launch:
+    """The plain launch, and a look at each result."""
+    plain: Any = plan.plain
+    reference = ref(plan)
+    checks = [(i, *_check(plan.pool, spec)) for i, spec in enumerate(plan.outs) if is_inexact(spec)]
+
+    def launch(*numbers: Any) -> None:
+        plain(*numbers)
+        if not Mode.on:
+            loosen(known(reference))
+            return
+        try:
+            for i, test, tail in checks:
+                test(SCRATCH, numbers[i], *tail)
+        except _Bad:
+            _judge(reference, False, 0, *numbers)
+
+    if len(checks) > 1 or checks[0][0]:
+        return launch
+    _, test, tail = checks[0]
+
+    def launch_one(*numbers: Any) -> None:
+        plain(*numbers)
+        if not Mode.on:
+            loosen(known(reference))
+            return
+        try:
+            test(SCRATCH, numbers[0], *tail)
+        except _Bad:
+            _judge(reference, False, 0, *numbers)
+
+    return launch_one
+
+
+def _check(pool: Pool, spec: Spec) -> tuple[Launch, tuple[int, ...]]:
+    """A test of one operand in host memory, which raises _Bad: a launch, and the numbers after its two addresses."""
+    if not spec.contiguous:
+        return partial(_check_slowly, spec), ()
+    kernel = checker(real_type(spec.dtype), ())
+    verify(kernel)
+    return pool.device.build(kernel, _raise_bad), check_numbers(spec.numel, spec.dtype)
+
+
+def _check_slowly(spec: Spec, _: int, operand: int) -> None:
+    if worst_in(elements(operand, spec)):
+        raise _Bad
+
+
+# ---- blame ----
+
+
+def _judge(reference: ref[Plan], in_place: bool, met: int, *numbers: Any) -> None:
+    """A result in host memory is not finite: raise, unless it was made from what was as bad."""
+    plan = known(reference)
+    if not Mode.on:
+        loosen(plan)
+        return
+    found = 0
+    where = ""
+    for i, spec in enumerate(plan.outs):
+        if is_inexact(spec):
+            array = elements(numbers[i], spec)
+            kind = worst_in(array)
+            if kind > found:
+                found, where = kind, count_in(array, kind)
+    from_worst = worst_given(plan, numbers)
+    if in_place:  # what was there before is gone; the kernel has seen it
+        found = worst_stored(met)
+        from_worst = max(from_worst, worst_loaded(met))
+    else:
+        first = len(plan.outs)
+        from_worst = max(
+            [
+                from_worst,
+                *[worst_in(elements(numbers[first + i], plan.ins[i])) for i in causes(plan)],
+            ]
+        )
+    if is_to_blame(found, from_worst):
+        raise forward_error(plan, found, where, str(place.here()))
+    if found:
+        Excused.once = True
+
+
+def check_node(
+    node: Node, grads: Sequence[Value | None], parts: Sequence[Value | None], create: bool
+) -> None:
+    """Look at what a node's derivative gave, where a call in it was excused or was the user's own. See Note [Watched plans] 4."""
+    own = node.plan.plain is never
+    if asynchronous.is_needed(node.plan.pool):
+        asynchronous.check_node(node, grads, parts, own)
+    elif own or Excused.once:
+        found, where = _worst_value(parts)
+        if found and is_to_blame(found, _worst_value(grads)[0]):
+            raise backward_error(node.plan, found, where, called_at(node.place, ORIGINS.get(node)))
+    Excused.once = False
+    if create:
+        note_origins(node, parts)
+
+
+def _worst_value(values: Sequence[Value | None]) -> tuple[int, str]:
+    found = 0
+    where = ""
+    for i, value in enumerate(values):
+        if (
+            value is None
+            or value.spec.hidden
+            or not is_inexact(value.spec)
+            or value.memory.place is None
+        ):
+            continue
+        array = elements(value.memory.place + value.offset, value.spec)
+        kind = worst_in(array)
+        if kind > found:
+            found, where = kind, f" for input {i}{count_in(array, kind)}"
+    return found, where

@@ -1,0 +1,1 @@
+"""Recipes, regions and replay: bytes that are dropped and made again."""

@@ -1,0 +1,186 @@
+"""Recipes: how the bytes of a storage were made, so that they can be dropped and made again.
+
+# Note [Recipes]
+1. In a region (a checkpoint or a budget) each call leaves a `Recipe` on the storages it fills: plan, parameters, and
+   for each input either the recipe of the storage it came from or, where there is none, the storage itself ("plain").
+2. A recipe is pure: running it again gives the same bits. Random positions and autocast casts are in plan and
+   parameters. An in-place write to all of a storage that has a recipe leaves a new one, whose source is the old; any
+   other write makes the storage plain.
+3. A recipe keeps other recipes alive, and plain storages, but no storage that has a recipe. A chain of recipes ends at
+   plain storages: inputs, parameters, gradients of leaves, small results of a budget, and every `LONGEST`-th result. What
+   is read outside of every region is plain from then on.
+4. A plain storage that a recipe reads must keep its bits. Before a write to it, everything that has been made from it
+   and has a recipe is rebuilt where it was dropped and is plain from then on (`before_write`). So whatever has a recipe
+   can be rebuilt, at any time.
+"""
+
+from __future__ import annotations
+
+import functools
+import weakref
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from rushlight.devices.shared.allocator import Pool, Storage
+from rushlight.tape.record.op import Plan
+from rushlight.tape.record.value import Value
+
+LONGEST = 4096
+
+# Things by identity that are not kept: an entry goes when its thing does.
+Weakly = dict[int, "weakref.ref[Any]"]
+
+# Storages that have a recipe, by pool.
+_WATCHED: dict[Pool, Weakly] = {}
+
+# Plain storages that some recipe reads: a write to another one disturbs nobody.
+_READ: Weakly = {}
+
+
+class Mark:
+    """Tells in which region a recipe was left, without keeping the region's contents alive."""
+
+    __slots__ = ("outer",)
+
+    def __init__(self, outer: Mark | None) -> None:
+        self.outer = outer
+
+    def within(self, other: Mark) -> bool:
+        mark: Mark | None = self
+        while mark is not None and mark is not other:
+            mark = mark.outer
+        return mark is other
+
+
+class Source:
+    """Where an input of a recipe comes from: result `index` of `recipe`, or a plain storage at a version."""
+
+    __slots__ = ("index", "memory", "offset", "recipe", "version")
+
+    def __init__(self, value: Value) -> None:
+        storage = value.memory
+        self.offset = value.offset
+        self.version = storage.version
+        self.index = 0
+        self.memory: Storage | None = None
+        self.recipe: Recipe | None = storage.recipe
+        if self.recipe is None:
+            self.memory = storage
+            enter(_READ, storage)
+        else:
+            self.index = self.recipe.place_of(storage)
+
+    @property
+    def key(self) -> tuple[Recipe | None, int]:
+        return self.recipe, self.index
+
+    def intact(self) -> bool:
+        return self.memory is None or self.memory.version == self.version
+
+    def present(self) -> Storage | None:
+        return self.memory if self.recipe is None else self.recipe.present(self.index)
+
+
+class Recipe:
+    """How to fill some storages again."""
+
+    __slots__ = ("__weakref__", "length", "mark", "outs", "params", "plan", "sources", "used")
+
+    def __init__(
+        self, plan: Plan, params: tuple[Any, ...], sources: tuple[Source, ...], mark: Mark
+    ) -> None:
+        self.plan = plan
+        self.params = params
+        self.sources = sources
+        self.mark = mark
+        self.outs: list[weakref.ref[Storage] | None] = [None] * len(plan.outs)
+        self.used = 0  # the tick of the last use, for staleness
+        self.length: int = 1 + max(
+            [s.recipe.length for s in sources if s.recipe is not None], default=0
+        )
+
+    def holder(self, index: int) -> Storage | None:
+        """The storage that stands for result `index`, its bytes there or dropped, unless it was overwritten."""
+        reference = self.outs[index]
+        storage = None if reference is None else reference()
+        return storage if storage is not None and storage.recipe is self else None
+
+    def present(self, index: int) -> Storage | None:
+        """The storage that has the bytes of result `index` now."""
+        storage = self.holder(index)
+        return storage if storage is not None and storage.block is not None else None
+
+    def adopt(self, index: int, storage: Storage) -> None:
+        """Have the storage stand for result `index`. Its bytes, if they are there, may be dropped from now on."""
+        self.outs[index] = weakref.ref(storage)
+        enter(_WATCHED.setdefault(storage.pool, {}), storage)
+        storage.block, storage.address, storage.recipe = storage.place, None, self
+
+    def place_of(self, storage: Storage) -> int:
+        return next(i for i, r in enumerate(self.outs) if r is not None and r() is storage)
+
+    def missing(self) -> list[Recipe]:
+        """The recipes to run before this one can."""
+        return [
+            s.recipe
+            for s in self.sources
+            if s.recipe is not None and s.recipe.present(s.index) is None
+        ]
+
+
+def enter(table: Weakly, thing: Any) -> None:
+    """Note a thing weakly. What takes it out again is no Python code, in which Ctrl-C would be lost."""
+    key = id(thing)
+    table[key] = weakref.ref(thing, functools.partial(table.pop, key))
+
+
+def make_plain(storage: Storage) -> None:
+    """Forget how the storage was made: its bytes, which must be there, are kept from now on. Who asks holds `replay.LOCK`."""
+    if storage.recipe is not None:
+        assert storage.block is not None
+        storage.address, storage.block, storage.recipe = storage.block, None, None
+        _WATCHED[storage.pool].pop(id(storage), None)
+
+
+def watched(pool: Pool) -> Iterator[Storage]:
+    """The storages of a pool that have a recipe."""
+    for reference in list(_WATCHED.get(pool, {}).values()):
+        storage = reference()
+        if storage is not None and storage.recipe is not None:
+            yield storage
+
+
+def nothing_watched() -> bool:
+    """Whether nothing has a recipe: a write then disturbs nobody."""
+    return not any(_WATCHED.values())
+
+
+def readers(storage: Storage) -> list[Storage]:
+    """The storages with a recipe that starts, near or far, from `storage` being plain."""
+    if id(storage) not in _READ:
+        return []
+    every = [s for pool in list(_WATCHED) for s in watched(pool)]
+    reading = _reading((s.recipe for s in every), storage)
+    return [s for s in every if reading[s.recipe]]
+
+
+def settle(storage: Storage) -> None:
+    """Know that nothing with a recipe reads the storage any more."""
+    _READ.pop(id(storage), None)
+
+
+def _reading(recipes: Iterable[Recipe], storage: Storage) -> dict[Recipe, bool]:
+    reading: dict[Recipe, bool] = {}
+    stack = [(recipe, False) for recipe in recipes]
+    while stack:
+        recipe, sources_done = stack.pop()
+        if sources_done:
+            reading[recipe] = any(
+                s.memory is storage if s.recipe is None else reading[s.recipe]
+                for s in recipe.sources
+            )
+        elif recipe not in reading:
+            reading[recipe] = False
+            stack.append((recipe, True))
+            stack.extend((s.recipe, False) for s in recipe.sources if s.recipe is not None)
+    return reading

@@ -1,0 +1,279 @@
+"""Regions: stretches of a program in which calls leave recipes, so that values can be dropped and rebuilt.
+
+A checkpoint drops what its calls saved when it ends; a budget drops what the allocator needs, when it needs it.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from rushlight.devices.shared.allocator import Pool, Storage
+from rushlight.tape.memory import replay
+from rushlight.tape.memory.recipe import Mark, Recipe, make_plain, watched
+from rushlight.tape.memory.replay import Counters, Pins
+from rushlight.tape.record import call
+from rushlight.tape.record.op import Plan
+from rushlight.tape.record.state import STATE
+from rushlight.tape.record.value import Node, Value
+
+# Dropping a block smaller than this frees too little to be worth a rebuild.
+_SMALLEST_DROP = 4096
+
+
+# How much dearer a drop is taken to be when its block does not have the size that is asked for.
+_OTHER_SIZE = 4.0
+
+
+class Region:
+    """Where recipes are left; the base of checkpoints and budgets."""
+
+    def __init__(self) -> None:
+        self.outer: Region | None = STATE.get().region
+        self.mark = Mark(None if self.outer is None else self.outer.mark)
+
+    def watch(self, pool: Pool) -> None:
+        """Hear of a recipe on this pool."""
+        pool.reclaim = reclaim
+
+    def rebuilds(self, plan: Plan) -> bool:
+        """Whether the results of a plan could be dropped here; else they need no recipe."""
+        return max(plan.rooms) >= _SMALLEST_DROP or (
+            self.outer is not None and self.outer.rebuilds(plan)
+        )
+
+    def note(self, node: Node) -> None:
+        """Hear of a recorded node."""
+        if self.outer is not None:
+            self.outer.note(node)
+
+    def use(self, storage: Storage) -> None:
+        """Hear of a storage that a call in the region reads."""
+        if self.outer is not None:
+            self.outer.use(storage)
+
+    def made_here(self, storage: Storage) -> bool:
+        return storage.recipe is not None and storage.recipe.mark.within(self.mark)
+
+
+def reclaim(pool: Pool, room: int) -> bool:
+    """Drop rebuildable values, cheapest per byte and staleness first, until `room` fits; whether any was dropped."""
+    with replay.LOCK:
+        limit = pool.limit
+        over = 0 if limit is None else pool.held + room - limit
+        want = over if over > 0 else room  # the device itself is full
+        costs: dict[Recipe, float] = {}
+        pinned = Pins.pinned()
+        # Of two values about as cheap, the one whose block has the very size that is asked for: it is used again as it is,
+        # where others go back to the system and come again page by page.
+        ranked = sorted(
+            (_score(s, costs) * (1.0 if s.room == room else _OTHER_SIZE), i, s)
+            for i, s in enumerate(watched(pool))
+            if s.block is not None and s.room >= _SMALLEST_DROP and s not in pinned
+        )
+        freed = 0
+        for _, _, storage in ranked:
+            if freed >= want:
+                break
+            drop(storage)
+            freed += storage.room
+            if storage.room == room:
+                break  # the request is met by this block
+        return freed > 0
+
+
+def drop(storage: Storage) -> None:
+    # `Pool.give`, written out: what lies between must not be interrupted. See Note [Counting and threads].
+    address = storage.place
+    assert address is not None
+    storage.address = storage.block = None
+    storage.pool.live -= storage.room
+    storage.blocks.append(address)
+
+
+def _score(storage: Storage, costs: dict[Recipe, float]) -> float:
+    recipe = storage.recipe
+    return rebuild_cost(recipe, costs) / (storage.room * (Counters.tick - recipe.used + 1.0))
+
+
+def rebuild_cost(recipe: Recipe, costs: dict[Recipe, float]) -> float:
+    """The work to rebuild a result, with that of its dropped ancestors."""
+    stack = [recipe]
+    while stack:
+        step = stack[-1]
+        if step in costs:
+            stack.pop()
+            continue
+        missing = step.missing()
+        waiting = [r for r in missing if r not in costs]
+        if waiting:
+            stack.extend(waiting)
+            continue
+        costs[step] = step.plan.cost + sum(costs[r] for r in missing)
+        stack.pop()
+    return costs[recipe]
+
+
+class Checkpoint(Region):
+    """A stretch whose interior is dropped when it ends and rebuilt, once, when backward first needs any of it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.nodes: list[Node] = []
+        self.entries: list[tuple[weakref.ref[Node], bool, int, Any]] = []
+        # What came in from outside: a rebuild starts from here, not from further up.
+        self.entered: set[Storage] = set()
+        self.results: list[weakref.ref[Storage]] = []
+        self.inner: list[Checkpoint] = []
+        self.around = self._checkpoint_around()
+
+    def _checkpoint_around(self) -> Checkpoint | None:
+        region = self.outer
+        while region is not None and not isinstance(region, Checkpoint):
+            region = region.outer
+        return region
+
+    def rebuilds(self, plan: Plan) -> bool:
+        return True
+
+    def note(self, node: Node) -> None:
+        self.nodes.append(node)
+        super().note(node)
+
+    def use(self, storage: Storage) -> None:
+        if not self.made_here(storage):
+            self.entered.add(storage)
+            super().use(storage)
+
+    def close(self, results: Iterable[Storage]) -> None:
+        """Let go of what the interior nodes saved. A result that somebody still holds is found again by its recipe."""
+        for node in self.nodes:
+            self._drop_saves(node)
+        for region in self.inner:
+            region.entered = {s for s in region.entered if not self.made_here(s)}
+        if self.around is not None:
+            self.around.inner.extend([self, *self.inner])
+        self.results = [weakref.ref(s) for s in results if self.made_here(s)]
+        self.nodes.clear()
+        self.inner.clear()
+        if not self.entries:
+            self._finish()
+
+    def give_up(self) -> None:
+        """The stretch ended by an error: nothing of it is wanted any more."""
+        self.nodes.clear()
+        self.inner.clear()
+        self.entered.clear()
+
+    def _finish(self) -> None:
+        self.entered.clear()
+        with replay.LOCK:  # another thread may be about to drop one
+            for reference in self.results if self.outer is None else ():
+                # Nothing will drop a result any more, so it need not keep what it was made from.
+                storage = reference()
+                if storage is not None and storage.place is not None:
+                    make_plain(storage)
+        self.results.clear()
+
+    def _drop_saves(self, node: Node) -> None:
+        if node.saved is None:
+            return
+        saved: list[Any] = list(node.saved)
+        outs: list[Any] = list(node.outs)
+        before = len(self.entries)
+        for i, value in enumerate(saved):
+            if isinstance(value, Value) and self.made_here(value.memory):
+                saved[i] = None
+                self.entries.append(
+                    (weakref.ref(node), True, i, DroppedValue(value, _edge_of_save(node, i)))
+                )
+        for i, storage in enumerate(outs):
+            if isinstance(storage, Storage) and self.made_here(storage):
+                outs[i] = None
+                self.entries.append((weakref.ref(node), False, i, DroppedStorage(storage)))
+        if len(self.entries) > before:
+            node.saved, node.outs = tuple(saved), tuple(outs)
+            node.dropped = (*(node.dropped or ()), self)
+
+    def restore(self) -> None:
+        """Rebuild every dropped save of nodes that still need theirs, each recipe once.
+
+        One thread does it for all nodes of the region; another that needs one of them waits, and finds nothing left to do.
+        """
+        with replay.LOCK:
+            self._restore()
+
+    def _restore(self) -> None:
+        needed = [
+            (node, *rest) for reference, *rest in self.entries if _still_needs(node := reference())
+        ]
+        outside = (
+            STATE.get().region is None
+        )  # nothing is dropped there: all of it is needed, and stays
+        storages = replay.refill([entry.key for _, _, _, entry in needed], hold=outside)
+        for (node, is_input, position, entry), storage in zip(needed, storages, strict=True):
+            # The bits are those that were saved, so the version is too.
+            storage.version = entry.version
+            if is_input:
+                edge = None if entry.edge is None else node.edges[entry.edge]
+                node.saved = _placed(node.saved, position, entry.seen(storage, edge))
+            else:
+                node.outs = _placed(node.outs, position, storage)
+            node.dropped = tuple(r for r in node.dropped or () if r is not self) or None
+        self.entries = []  # last: what Ctrl-C interrupts is done again
+        self._finish()
+
+
+def _edge_of_save(node: Node, position: int) -> int | None:
+    """Which edge of a node is the record of a value it saved."""
+    place: int = node.grad.saves_in[position]
+    if node.plan.op.inputs is None or node.saved is None:
+        return place
+    record = node.saved[
+        position
+    ].node  # what a user's function saves comes behind its inputs, and may be one of them
+    return next(
+        (i for i, edge in enumerate(node.edges) if edge is record and edge is not None), None
+    )
+
+
+def _still_needs(node: Node | None) -> bool:
+    return node is not None and node.saved is not None
+
+
+def _placed(items: Sequence[Any], position: int, item: Any) -> tuple[Any, ...]:
+    return (*items[:position], item, *items[position + 1 :])
+
+
+class DroppedStorage:
+    """What is left of a saved storage: its recipe."""
+
+    __slots__ = ("key", "version")
+
+    def __init__(self, storage: Storage) -> None:
+        self.key: tuple[Recipe, int] = storage.recipe, storage.recipe.place_of(storage)
+        self.version = storage.version
+
+
+class DroppedValue(DroppedStorage):
+    """What is left of a saved value: its storage's recipe, and how it was seen.
+
+    Its node is an edge of the node that saved it; to keep it here as well would close a circle.
+    """
+
+    __slots__ = ("edge", "offset", "spec")
+
+    def __init__(self, value: Value, edge: int | None) -> None:
+        super().__init__(value.memory)
+        self.edge = edge  # which of the edges
+        self.spec = value.spec
+        self.offset = value.offset
+
+    def seen(self, storage: Storage, edge: Any) -> Value:
+        return call.rooted(call.make_value(self.spec, storage, self.offset, edge))
+
+
+def restore_saves(node: Node) -> None:
+    for region in node.dropped or ():
+        region.restore()

@@ -1,0 +1,1 @@
+"""Programs: cached sequences of launches."""

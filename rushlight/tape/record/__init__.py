@@ -1,0 +1,1 @@
+"""Values, nodes and calls: what an op call leaves on the tape."""

@@ -1,0 +1,574 @@
+"""The hot path: one call of an op, from handles to handles.
+
+# Note [Hot path]
+1. A plan is found by the identity of the operands' specs; everything that can be known from them is in the plan.
+2. Results are made without `__init__`, slot by slot: a Python call costs as much as the rest of a small op.
+3. A storage that is dropped, or may be, has address None, which a kernel refuses with TypeError before anything runs; then
+   the storage is made plain, rebuilt if need be, and the kernel called again. So the path has no test for it, and no address
+   that it reads can become another's. A value without a base has offset 0.
+4. In a region (`state.region`) the longer way through `tape.replay` is taken, which pins and leaves recipes.
+   So it is wherever `state.special` says that something besides the grad mode is set.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from types import CodeType, FrameType
+from typing import Any
+
+from rushlight.core.errors import RushlightError, ShapeError
+from rushlight.core.shapes import Spec
+from rushlight.devices.shared.allocator import Storage
+from rushlight.tape.memory import replay
+from rushlight.tape.record import needed
+from rushlight.tape.record.op import Op, Plan, Static, keep_plan
+from rushlight.tape.record.place import CALLED, OURS, user_frame
+from rushlight.tape.record.state import STATE, is_inference
+from rushlight.tape.record.value import Node, Output, Value, history_of
+from rushlight.tape.vmap import batched
+from rushlight.tape.vmap.batched import BatchPlan, levels_of, physical_of, wrap as wrap_batch
+
+new = object.__new__
+get_frame = sys._getframe
+is_ours = OURS.get
+get_called = CALLED.get
+users_last: CodeType | None = (
+    None  # known to be code of the user's: most calls come from where the last one came from
+)
+Handle: type[Value] = Value  # becomes Tensor when the package is imported
+
+
+def set_handle(kind: type[Value]) -> None:
+    global Handle
+    Handle = kind
+
+
+def plan_for(op: Op, inputs: Sequence[Value], static: Static) -> Plan:
+    key = (static, *[v.spec for v in inputs])
+    plan = op.plans.get(key)
+    if plan is None:
+        plan = make_plan(op, [v.spec for v in inputs], static)
+        if not _holds_value(static):  # the key would keep its memory
+            keep_plan(op.plans, key, plan)
+    return plan
+
+
+def _holds_value(static: Any) -> bool:
+    return any(
+        isinstance(s, Value) or (isinstance(s, (tuple, list)) and _holds_value(s)) for s in static
+    )
+
+
+def make_plan(op: Op, specs: Sequence[Spec], static: Static) -> Plan:
+    """A plan, or what stands for it where an operand is batched."""
+    for spec in specs:
+        if spec.hidden:
+            return BatchPlan(op, specs, static)  # type: ignore[return-value]
+    return op.make_plan(specs, static)
+
+
+def make_storage(pool: Any, room: int, birth: int = 0) -> Storage:
+    """A new storage; the same as Storage(pool, room), written out for speed here and below. See Note [Counting and threads]."""
+    blocks = pool.free.get(room)
+    if blocks is None:
+        blocks = pool.blocks(room)
+    storage = new(Storage)
+    storage.blocks = blocks
+    storage.pool = pool
+    storage.room = room
+    storage.version = birth
+    storage.recipe = None
+    while not blocks:
+        blocks.append(pool.fresh(room))
+    storage.address = blocks[-1]
+    live = pool.live = pool.live + room
+    if live > pool.peak:
+        pool.peak = live
+    blocks.pop()
+    return storage
+
+
+def make_value(spec: Any, storage: Storage, offset: int = 0, node: Any = None) -> Value:
+    value = new(Handle)
+    value.spec = spec
+    value.memory = storage
+    value.offset = offset
+    value.node = node
+    value.base = None
+    return value
+
+
+def lay(spec: Any, storage: Storage, offset: int = 0, node: Any = None) -> Value:
+    """`make_value` for a layout that no plan made: refused where it reaches outside of the storage. See Note [Reach]."""
+    check_reach(spec, storage, offset)
+    return make_value(spec, storage, offset, node)
+
+
+def check_reach(spec: Any, storage: Storage, offset: int) -> None:
+    if spec.numel and (offset + spec.low < 0 or offset + spec.high > storage.room):
+        raise ShapeError(
+            f"sizes {list(spec.shape)} of {spec.dtype.name} with strides {list(spec.strides)} from byte {offset} on "
+            f"reach outside of a storage of {storage.room} bytes"
+        )
+
+
+def detached(value: Value) -> Value:
+    """The same memory without a record, now and after later writes to what it was a view of."""
+    if value.spec.hidden:
+        return wrap_batch(detached(physical_of(value)), levels_of(value))
+    return rooted(make_value(value.spec, value.memory, value.offset))
+
+
+def rooted(value: Value) -> Value:
+    """A value that is nobody's view may start late in its storage or have gaps: it becomes a view of all it spans.
+
+    So what has no base is contiguous and at offset 0. The hot path counts on it, and so do writes to views.
+    """
+    spec = value.spec
+    if value.offset or not spec.contiguous:
+        span = (value.offset + spec.high) // spec.dtype.itemsize if spec.numel else 0
+        value.base = lay(type(spec).of(spec.device, spec.dtype, (span,)), value.memory)
+    return value
+
+
+def call(op: Op, inputs: Sequence[Value], static: Static = (), params: tuple[Any, ...] = ()) -> Any:
+    """Run `op` and record it; one value, or a tuple where the op has several results."""
+    return run(plan_for(op, inputs, static), inputs, params)
+
+
+def run(plan: Any, inputs: Sequence[Value], params: tuple[Any, ...] = ()) -> Any:
+    state = STATE.get()
+    if state.special or plan.launch is None:
+        return _run_slowly(plan, inputs, params, state)
+    try:
+        ins = [v.memory.address + v.offset for v in inputs]  # type: ignore[operator]
+    except TypeError:
+        ins = replay.addresses(inputs)
+    made = launch_at(plan, ins, params, state.birth)
+    if len(plan.outs) > 1:
+        if state.grad:
+            node = record(plan, inputs, params, [value.memory for value in made])
+            if node is not None:
+                give_outputs(node, made)
+        return tuple(made)
+    if state.grad:
+        made.node = record(plan, inputs, params, (made.memory,))
+    return made
+
+
+def _run_slowly(plan: Any, inputs: Sequence[Value], params: tuple[Any, ...], state: Any) -> Any:
+    """A view, or a call with something special around it."""
+    region = state.region
+    offset = 0
+    if plan.launch is None:
+        if plan.__class__ is BatchPlan:
+            return plan.run(inputs, params)
+        storages = [inputs[0].memory]
+        offset = inputs[0].offset
+    elif region is None:
+        storages = [make_storage(plan.pool, room, state.birth) for room in plan.rooms]
+        launch_plan(plan, storages, inputs, params)
+    else:
+        storages = replay.run_in_region(plan, inputs, params, region)
+        for storage in storages:
+            storage.version = state.birth
+    node = record(plan, inputs, params, storages) if state.grad else None
+    if node is not None and state.special:
+        settle(node, state)
+    result = wrap(plan, inputs, storages, offset, node)
+    if state.special:
+        if state.watch is not None:
+            state.watch.append((plan, inputs, params, result, state.grad))
+        if state.dual is not None:
+            state.dual.follow(plan, inputs, params, result)
+    return result
+
+
+def settle(node: Node, state: Any) -> None:
+    """Tell of a new record whoever has a say in what becomes of its saves."""
+    if state.region is not None:
+        state.region.note(node)
+    if state.saving is not None:
+        if state.dual is not None and node.saved:
+            state.dual.refuse(
+                "packing a save", "use no saved tensor hooks inside a dual level", *node.saved
+            )
+        state.saving.pack_saves(node)
+
+
+def launch_plan(
+    plan: Plan, storages: Sequence[Storage], inputs: Sequence[Value], params: tuple[Any, ...]
+) -> None:
+    assert plan.launch is not None
+    try:
+        ins = [v.memory.address + v.offset for v in inputs]  # type: ignore[operator]
+    except TypeError:
+        ins = replay.addresses(inputs)
+    plan.launch(*[s.address for s in storages], *ins, *plan.tail, *params)
+
+
+def wrap(
+    plan: Plan, inputs: Sequence[Value], storages: Sequence[Storage], offset: int, node: Node | None
+) -> Any:
+    if plan.launch is None:
+        if plan.beyond:
+            check_reach(plan.out, inputs[0].memory, offset + plan.offsets[0])
+        values = [
+            make_view(inputs[0], spec, offset + step)
+            for spec, step in zip(plan.outs, plan.offsets, strict=True)
+        ]
+    else:
+        values = [make_value(spec, s) for spec, s in zip(plan.outs, storages, strict=True)]
+    if len(values) == 1:
+        values[0].node = node
+        return values[0]
+    if node is not None:
+        give_outputs(node, values)
+    return tuple(values)
+
+
+def give_outputs(node: Node, values: Sequence[Value]) -> None:
+    """Each of several results its place in the record."""
+    for i, value in enumerate(values):
+        if value.spec.differentiable:
+            value.node = Output(node, i)
+
+
+def make_view(source: Value, spec: Any, offset: int) -> Value:
+    value = make_value(spec, source.memory, offset)
+    base = source.base
+    value.base = source if base is None else base
+    value.history = history_of(source)
+    return value
+
+
+def record(
+    plan: Plan, inputs: Sequence[Value], params: tuple[Any, ...], storages: Sequence[Storage]
+) -> Node | None:
+    """The call's node, or None when no input needs a gradient."""
+    needs = 0
+    bit = 1
+    edges = []
+    for value in inputs:
+        if value.base is not None and history_of(value) != history_of(value.base):
+            needed.refresh_view(value)
+        edge = value.node
+        if edge is not None:
+            needs |= bit
+        edges.append(edge)
+        bit <<= 1
+    if not needs or not plan.out.differentiable:
+        return None
+    grad = plan.grads.get(needs) or plan.grad(needs)
+    node = new(Node)
+    node.plan = plan
+    node.params = params
+    node.edges = tuple(edges)
+    node.grad = grad
+    version = 0
+    saved = []
+    for i in grad.saves_in:
+        value = inputs[i]
+        version += value.memory.version
+        saved.append(value)
+    node.saved = tuple(saved)
+    node.outs = outs = tuple([storages[j] for j in grad.saves_out])
+    for storage in outs:
+        version += storage.version
+    if version < 0:
+        refuse_save(plan.op.name, saved)
+    node.version = version
+    node.hooks = node.dropped = None
+    mark(node, get_frame(1))
+    return node
+
+
+def refuse_save(name: str, saved: Sequence[Value]) -> None:
+    """See Note [Inference tensors] 3."""
+    made = ", ".join(repr(v.spec) for v in saved if is_inference(v.memory))
+    raise RushlightError(
+        f"{name}: its backward would need {made}, made in inference_mode(), which keeps no account of writes; "
+        f".clone() it first, or make it under no_grad()"
+    )
+
+
+def mark(node: Node, frame: FrameType) -> None:
+    """Note where the call was made. See Note [Places]."""
+    frame = user_frame(frame)
+    node.code = frame.f_code
+    node.at = frame.f_lasti
+    node.chain = get_called()
+
+
+def call_map(op: Op, inputs: Sequence[Value], params: tuple[Any, ...]) -> Any:
+    """`call` for ops without static parameters: a derivative's way into the hot path."""
+    specs = tuple([v.spec for v in inputs])
+    plan = op.plans.get(specs)
+    if plan is None:
+        plan = keep_plan(op.plans, specs, make_plan(op, specs, ()))
+    state = STATE.get()
+    if state.special or state.grad:
+        return run(plan, inputs, params)
+    try:
+        ins = [v.memory.address + v.offset for v in inputs]  # type: ignore[operator]
+    except TypeError:
+        ins = replay.addresses(inputs)
+    return launch_at(plan, ins, params, state.birth)
+
+
+def launch_at(plan: Plan, ins: Sequence[int], params: tuple[Any, ...], birth: int = 0) -> Any:
+    """Run a plan on input addresses, outside regions, without a record; one value, or several."""
+    count = len(plan.outs)
+    if count == 1:
+        return launch_one(plan, ins, params, birth)
+    pool = plan.pool
+    storages = [make_storage(pool, room, birth) for room in plan.rooms]
+    plan.launch(*[s.address for s in storages], *ins, *plan.tail, *params)  # type: ignore[misc]
+    if count == 2:
+        return make_value(plan.out, storages[0]), make_value(plan.outs[1], storages[1])
+    return [make_value(spec, s) for spec, s in zip(plan.outs, storages, strict=True)]
+
+
+def launch_one(plan: Plan, ins: Sequence[int], params: tuple[Any, ...], birth: int = 0) -> Value:
+    """`launch_at` for a plan with one result."""
+    pool = plan.pool
+    storage = new(Storage)
+    storage.blocks = blocks = plan.blocks
+    storage.pool = pool
+    storage.room = room = plan.room
+    storage.version = birth
+    storage.recipe = None
+    while not blocks:
+        blocks.append(pool.fresh(room))
+    storage.address = address = blocks[-1]
+    live = pool.live = pool.live + room
+    if live > pool.peak:
+        pool.peak = live
+    blocks.pop()
+    plan.launch(address, *ins, *plan.tail, *params)  # type: ignore[misc]
+    out = new(Handle)
+    out.spec = plan.out
+    out.memory = storage
+    out.offset = 0
+    out.node = None
+    out.base = None
+    return out
+
+
+batched._run[:] = [run, launch_at]
+
+
+def make_node(
+    plan: Plan,
+    params: tuple[Any, ...],
+    edges: tuple[Any, ...],
+    grad: Any,
+    saved: tuple[Any, ...],
+    storage: Storage,
+) -> Node:
+    """The record of a call with one result, which is new: its version is 0. See Note [Places] for its last lines."""
+    global users_last
+    node = new(Node)
+    node.plan = plan
+    node.params = params
+    node.edges = edges
+    node.grad = grad
+    node.saved = saved
+    version = 0
+    for value in saved:
+        version += value.memory.version
+    if version < 0:
+        refuse_save(plan.op.name, saved)
+    node.version = version
+    node.outs = (storage,) if grad.saves_out else ()
+    node.hooks = node.dropped = None
+    frame = get_frame(2)  # who called the op
+    code = frame.f_code
+    if code is not users_last:
+        if is_ours(code.co_filename, True):
+            frame = user_frame(frame)
+            code = frame.f_code
+        else:
+            users_last = code
+    node.code = code
+    node.at = frame.f_lasti
+    node.chain = get_called()
+    return node
+
+
+def make_unary(plans: dict[Any, Plan], fallback: Callable[..., Any]) -> Callable[..., Any]:
+    """`op(x)`, or `op(x, number)`: the steps of `run` and `record` written out. See Note [Hot path].
+
+    `plans` is keyed by x's spec; `fallback` fills it. `out` is no keyword-only parameter because that costs more than
+    the test for it.
+    """
+    get_state = STATE.get
+    last: Any = _NO_PLAN
+
+    def function(input: Any, number: Any = None, out: Any = None) -> Any:
+        nonlocal last
+        plan = last
+        if out is not None:
+            return stored(fallback, (input,), number, out)
+        try:
+            if plan.first is not input.spec:
+                plan = last = plans[input.spec]
+        except (KeyError, AttributeError):
+            return fallback(input) if number is None else fallback(input, number)
+        state = get_state()
+        if state.special or input.base is not None:
+            return run(plan, (input,), () if number is None else (number,))
+        storage = new(Storage)
+        storage.blocks = blocks = plan.blocks
+        storage.pool = pool = plan.pool
+        storage.room = room = plan.room
+        storage.version = state.birth
+        storage.recipe = None
+        while not blocks:
+            blocks.append(pool.fresh(room))
+        storage.address = address = blocks[-1]
+        live = pool.live = pool.live + room
+        if live > pool.peak:
+            pool.peak = live
+        blocks.pop()
+        source = input.memory
+        try:
+            if number is None:
+                plan.launch(address, source.address, *plan.tail)
+            else:
+                plan.launch(address, source.address, *plan.tail, number)
+        except TypeError:
+            if number is not None and len(plan.static) == 1:
+                raise TypeError(
+                    f"{plan.op.name}() takes 1 operand, got one more: {type(number).__name__}"
+                ) from None
+            launch_plan(plan, (storage,), (input,), () if number is None else (number,))
+        out = new(Handle)
+        out.spec = plan.out
+        out.memory = storage
+        out.offset = 0
+        out.base = None
+        edge = input.node
+        if edge is None or not state.grad or not plan.out.differentiable:
+            out.node = None
+            return out
+        grad = plan.grads.get(1) or plan.grad(1)
+        saved = (input,) if grad.saves_in else ()
+        out.node = make_node(
+            plan, () if number is None else (number,), (edge,), grad, saved, storage
+        )
+        return out
+
+    return function
+
+
+def stored(fallback: Callable[..., Any], operands: tuple[Any, ...], extra: Any, out: Any) -> Any:
+    """A call with `out=`, or with an operand too many. See Note [Out arguments]."""
+    if extra is not None:
+        raise TypeError(
+            f"{fallback.__name__}() takes {len(operands)} operands, got one more: {type(extra).__name__}"
+        )
+    return needed.Needed.store_out(fallback.__name__, out, fallback(*operands))
+
+
+def make_binary(op: Op, fallback: Callable[..., Any]) -> Callable[[Any, Any], Any]:
+    """`op(x, y)` for two tensors, written out as in `make_unary`; other operands go to `fallback`."""
+    plans = op.plans
+    get_state = STATE.get
+    last: Any = _NO_PLAN
+    numbers = {kind: make_unary(table, fallback) for kind, table in op.number_plans.items()}
+
+    def function(input: Any, other: Any, _: Any = None, out: Any = None) -> Any:
+        nonlocal last
+        plan = last
+        if _ is not out:  # `_` is there so that a third operand is not taken for `out`
+            return stored(fallback, (input, other), _, out)
+        kind = other.__class__
+        if kind is float or kind is int:
+            return numbers[kind](input, other)
+        try:
+            if plan.first is not input.spec or plan.second is not other.spec:
+                plan = last = plans[input.spec, other.spec]
+        except (KeyError, AttributeError):
+            return fallback(input, other)
+        state = get_state()
+        if state.special or input.base is not None or other.base is not None:
+            return run(plan, (input, other))
+        storage = new(Storage)
+        storage.blocks = blocks = plan.blocks
+        storage.pool = pool = plan.pool
+        storage.room = room = plan.room
+        storage.version = state.birth
+        storage.recipe = None
+        while not blocks:
+            blocks.append(pool.fresh(room))
+        storage.address = address = blocks[-1]
+        live = pool.live = pool.live + room
+        if live > pool.peak:
+            pool.peak = live
+        blocks.pop()
+        try:
+            if plan.size is None:
+                plan.launch(address, input.memory.address, other.memory.address, *plan.tail)
+            else:
+                plan.launch(address, input.memory.address, other.memory.address, plan.size)
+        except TypeError:
+            launch_plan(plan, (storage,), (input, other), ())
+        out = new(Handle)
+        out.spec = plan.out
+        out.memory = storage
+        out.offset = 0
+        out.base = None
+        first, second = input.node, other.node
+        if (first is None and second is None) or not state.grad or not plan.out.differentiable:
+            out.node = None
+            return out
+        needs = 1 if second is None else 2 if first is None else 3
+        grad = plan.grads.get(needs) or plan.grad(needs)
+        saves = grad.saves_in
+        saved = (
+            ()
+            if not saves
+            else (input, other)
+            if len(saves) == 2
+            else (other,)
+            if saves[0]
+            else (input,)
+        )
+        out.node = make_node(plan, (), (first, second), grad, saved, storage)
+        return out
+
+    return function
+
+
+def make_several(plans: dict[Any, Plan], fallback: Callable[..., Any]) -> Callable[..., Any]:
+    """`op(x, y, z, ...)` for tensors; `plans` is keyed by their specs. Numbers among them go to `fallback`."""
+    get_state = STATE.get
+
+    def function(*operands: Any) -> Any:
+        try:
+            plan = plans[tuple([v.spec for v in operands])]
+        except (KeyError, AttributeError):
+            return fallback(*operands)
+        state = get_state()
+        if state.special:
+            return run(plan, operands)
+        ins = []
+        for value in operands:
+            address = value.memory.address
+            if value.node is not None or value.base is not None or address is None:
+                return run(plan, operands)
+            ins.append(address)
+        return launch_at(plan, ins, (), state.birth)
+
+    return function
+
+
+class _NoPlan:
+    """Stands in a call site's cache before the first call: it matches no operands."""
+
+    first = second = object()
+
+
+_NO_PLAN = _NoPlan()

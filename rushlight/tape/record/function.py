@@ -1,0 +1,564 @@
+"""Functions whose derivative the user writes: PyTorch's `torch.autograd.Function`.
+
+# Note [User functions]
+1. The forward runs where nothing is recorded; its results get one node, whose derivative calls the user's backward.
+2. What is saved with `save_for_backward` is saved by the node like any op's saves: its version is checked, a region may drop
+   and rebuild it, and it is given back when the node has run. The saved come behind the inputs in the node's plan.
+3. A result that is saved is saved without its record, because a node never refers to its own results; in backward it gets
+   the record again.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from threading import get_ident
+from types import MappingProxyType
+from typing import Any, ClassVar
+
+from rushlight.core.errors import (
+    DeviceError,
+    DTypeError,
+    InplaceError,
+    KindError,
+    LayoutError,
+    NotDifferentiable,
+    RushlightError,
+    ShapeError,
+)
+from rushlight.core.shapes import Spec
+from rushlight.tape.dual.function import apply_to_duals, has_tangents
+from rushlight.tape.record import call
+from rushlight.tape.record.needed import Needed, edge_of
+from rushlight.tape.record.op import Grad, Op, Plan, keep_plan, never
+from rushlight.tape.record.shown import FunctionNode, result_again
+from rushlight.tape.record.state import STATE, Changed
+from rushlight.tape.record.value import Leaf, Node, Output, Value, history_of
+from rushlight.tape.vmap.batched import levels_of, wrap
+from rushlight.tape.vmap.function import PerExample, everywhere, levels_in, own_vmap, whole
+
+
+class _Left:
+    """What a forward told its context, apart from what users put there under names of their own.
+
+    The defaults are the class's: most calls change few of them, and a call makes one of these.
+    """
+
+    materialize = True
+    saves: tuple[Any, ...] = ()
+    forward: tuple[Any, ...] = ()  # kept for the user's `jvp`
+    aside: Mapping[int, Value] = MappingProxyType(
+        {}
+    )  # the saved that have no storage: sparse tensors, as they are
+    dirty: tuple[Any, ...] = ()
+    constant: tuple[Any, ...] = ()
+    order: tuple[bool, ...] = ()  # per saved tensor: whether the record has it
+    own: Mapping[int, int] = MappingProxyType(
+        {}
+    )  # which of those are results, by their number among the results
+    written: frozenset[int] = (
+        frozenset()
+    )  # the results that are arguments written to in place, by number
+    record: Callable[[], Any]  # weakly: the record knows this
+    # The saved tensors, per thread that is in backward: several may be, on one retained graph.
+    unpacked: dict[int, tuple[Any, ...]]
+
+    def __init__(self) -> None:
+        self.record = _nothing
+        self.unpacked = {}
+
+    def ordered(self, saved: Sequence[Value], node: Node) -> tuple[Any, ...]:
+        """What the record saved, as `save_for_backward` was given it."""
+        if not self.own and not self.aside and len(saved) == len(self.order):
+            return tuple(saved)
+        values = list(saved)
+        for j, result in self.own.items():
+            values[j] = result_again(node, values[j], result, len(node.plan.outs) == 1)
+        parts = iter(values)
+        return tuple(
+            next(parts) if there else self.aside.get(i) for i, there in enumerate(self.order)
+        )
+
+
+_NONE: Mapping[int, Any] = MappingProxyType({})
+
+
+def _nothing() -> None:
+    return None
+
+
+class Context:
+    """What forward leaves for backward: tensors by `save_for_backward`, anything else as attributes."""
+
+    def __init__(self, needs_input_grad: tuple[bool, ...]) -> None:
+        self.needs_input_grad = needs_input_grad
+        self._left = _Left()
+
+    def save_for_backward(self, *tensors: Value | None) -> None:
+        """Keep tensors, inputs or results, for backward."""
+        if False not in map(_has_storage, tensors):
+            self._left.aside, self._left.saves = _NONE, tensors
+            return
+        _only_tensors("save_for_backward", [v for v in tensors if v is not None])
+        left = self._left
+        left.aside = {
+            i: v for i, v in enumerate(tensors) if isinstance(v, Value) and not _has_storage(v)
+        }
+        left.saves = tuple(None if i in left.aside else v for i, v in enumerate(tensors))
+
+    def save_for_forward(self, *tensors: Value | None) -> None:
+        """Keep tensors for the function's own `jvp`, where it has one; without, forward mode is made of backward."""
+        _only_tensors("save_for_forward", [v for v in tensors if v is not None])
+        self._left.forward = tensors
+
+    def mark_dirty(self, *args: Value) -> None:
+        """Say which inputs the forward wrote into; they must be among the results."""
+        _only_tensors("mark_dirty", args)
+        self._left.dirty = args
+
+    def mark_non_differentiable(self, *args: Value) -> None:
+        """Say which results have no gradient."""
+        _only_tensors("mark_non_differentiable", args)
+        self._left.constant = args
+
+    def set_materialize_grads(self, value: bool) -> None:
+        """Whether gradients that do not come are zeros (the default) or None."""
+        self._left.materialize = value
+
+    @property
+    def saved_tensors(self) -> tuple[Any, ...]:
+        left = self._left
+        found = left.unpacked.get(get_ident())
+        if found is not None:
+            return found
+        node = left.record()
+        if node is None:
+            raise RushlightError(
+                "saved_tensors: there is no record; ask in backward, or while a result is held"
+            )
+        return tuple(node.saved_tensors)
+
+
+def _only_tensors(method: str, given: Sequence[Any]) -> None:
+    for i, value in enumerate(given):
+        if not isinstance(value, Value):
+            raise KindError(
+                f"{method}: takes tensors, got {type(value).__name__} at {i}; put it on ctx as an attribute"
+            )
+
+
+class Function:
+    """A function with a derivative of its own: static methods `forward` and `backward`, called by `apply`."""
+
+    def __init_subclass__(cls, **named: Any) -> None:
+        super().__init_subclass__(**named)
+        own = vars(cls)
+        if "vjp" in own:  # PyTorch's other name for backward
+            cls.backward = staticmethod(_refuse_both if "backward" in own else cls.vjp)  # type: ignore[method-assign]
+        cls._plans = {}
+
+    _plans: ClassVar[dict[Any, Plan]] = {}  # what describes a call, by its operands and results
+
+    @staticmethod
+    def forward(*args: Any, **named: Any) -> Any:
+        """forward(ctx, *args), or forward(*args) where there is a `setup_context`."""
+        raise NotImplementedError("Function: write a static method forward(ctx, ...)")
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        """What to keep for backward, where forward takes no ctx."""
+        raise NotImplementedError("Function: setup_context is not written")
+
+    @staticmethod
+    def backward(ctx: Any, *grad_outputs: Any) -> Any:
+        """The gradient of each argument of forward, None for those that have none."""
+        raise NotImplementedError("Function: write a static method backward(ctx, ...)")
+
+    vjp = backward
+
+    def __call__(self, *args: Any, **named: Any) -> Any:
+        raise RushlightError(
+            f"{type(self).__name__}: a function has no instances; call {type(self).__name__}.apply(...)"
+        )
+
+    @classmethod
+    def apply(cls, *args: Any, **named: Any) -> Any:
+        """Run forward and record it. Gradients are of the positional arguments; with `setup_context` names count as those."""
+        apart = cls.setup_context is not Function.setup_context
+        if apart:
+            bound = inspect.signature(cls.forward).bind(*args, **named)
+            bound.apply_defaults()
+            args, named = bound.args, bound.kwargs
+        for name, a in named.items():
+            if isinstance(a, Value) and edge_of(a) is not None:
+                raise RushlightError(
+                    f"{cls.__name__}: {name}= requires gradients; give it by position"
+                )
+        state = STATE.get()
+        batched = False
+        if state.special:
+            dual = state.dual
+            if dual is not None and has_tangents(dual, args):
+                return apply_to_duals(cls, dual, args, named)
+            batched = bool(state.batch) and bool(levels_in(args))
+            own = getattr(cls, "vmap", None)
+            if batched and own is not None:
+                return own_vmap(own, cls.__name__, args)
+        edges = []
+        versions = {}
+        for a in args:
+            edges.append(edge_of(a) if isinstance(a, Value) else None)
+            if _has_storage(a):
+                versions[id(a)] = a.memory.version
+            elif isinstance(a, Value) and a.requires_grad:  # type: ignore[attr-defined]
+                raise LayoutError(
+                    f"{cls.__name__}: a sparse argument cannot require gradients; pass indices and values"
+                )
+        needs = tuple([edge is not None for edge in edges])
+        ctx = Context(needs)
+        left = ctx._left
+        try:  # not `Changed`: Ctrl-C on the way in or out must not leave the mode changed
+            STATE.set(state.in_mode(False))
+            if apart:
+                result = cls.forward(*args, **named)
+                cls.setup_context(ctx, args, result)
+            else:
+                result = cls.forward(ctx, *args, **named)
+        finally:
+            STATE.set(state)
+        several = isinstance(result, (tuple, list))
+        results = tuple(result) if several else (result,)
+        _check_writes(cls.__name__, left, args, versions, results)
+        if state.grad and True in needs and any(map(_has_storage, results)):
+            record = _recorded_batch if batched else _recorded
+            results = record(cls, ctx, args, edges, results)
+        else:
+            results = tuple([_handed_back(r) if _is_passed(r, args, left) else r for r in results])
+        left.saves = left.dirty = left.constant = ()  # a result must not be held by its own record
+        return (list(results) if isinstance(result, list) else results) if several else results[0]
+
+
+def _refuse_both(*_: Any) -> Any:
+    raise RushlightError(
+        "Function: backward and vjp are two names of one method; write one of them"
+    )
+
+
+def _check_writes(
+    name: str, left: _Left, args: Sequence[Any], versions: dict[int, int], results: Sequence[Any]
+) -> None:
+    for a in args:
+        if id(a) in versions and versions[id(a)] != a.memory.version and not _is(a, left.dirty):
+            raise InplaceError(
+                f"{name}: forward wrote into an input; say so with ctx.mark_dirty(...)"
+            )
+    for a in left.dirty:
+        if not _is(a, results):
+            raise InplaceError(
+                f"{name}: {a.spec!r} is marked dirty and is not among the results; forward must return what it wrote into"
+            )
+
+
+def _has_storage(a: Any) -> bool:
+    """Whether it is a tensor with memory of its own; a sparse one has none. See Note [Sparse operands]."""
+    return isinstance(a, Value) and hasattr(a, "memory")
+
+
+def _is_passed(value: Any, args: Sequence[Any], left: _Left) -> bool:
+    """Whether a result is an argument as it is."""
+    return _has_storage(value) and _is(value, args) and not _is(value, left.dirty)
+
+
+def _handed_back(value: Value) -> Value:
+    """An argument as a result: a view of it, so that the record, and a write to it, are known to be of that memory."""
+    if value.spec.hidden:
+        return wrap(_handed_back(whole(value)), levels_of(value))
+    return call.make_view(value, value.spec, value.offset)
+
+
+def _fresh_handle(value: Value) -> Value:
+    """A handle that may get a record without giving it to the value it was."""
+    return call.rooted(call.make_value(value.spec, value.memory, value.offset))
+
+
+def _recorded(
+    cls: type[Function],
+    ctx: Context,
+    args: tuple[Any, ...],
+    edges: Sequence[Any],
+    results: tuple[Any, ...],
+) -> tuple[Any, ...]:
+    left = ctx._left
+    places = [i for i, a in enumerate(args) if _has_storage(a)]
+    inputs = [args[i] for i in places]
+    kept = [v for v in left.saves if v is not None]
+    values = [v for v in results if isinstance(v, Value)]
+    made = {id(v): n for n, v in enumerate(values)}
+    own = {
+        j: made[id(v)]
+        for j, v in enumerate(kept)
+        if id(v) in made and not _is_passed(v, inputs, left)
+    }
+    saved = tuple(  # rooted: one that is nobody's view must start where its storage does
+        [
+            call.rooted(call.make_value(v.spec, v.memory, v.offset, None if j in own else v.node))
+            for j, v in enumerate(kept)
+        ]
+    )
+    ins = [v.spec for v in inputs] + [v.spec for v in saved]
+    plan = _plan_of(cls, len(inputs), ins, [v.spec for v in values])
+    node = call.new(FunctionNode)
+    node.context, left.record = ctx, weakref.ref(node)
+    left.order, left.own = tuple([v is not None for v in left.saves]), own
+    node.plan, node.params = plan, ()
+    node.edges = (*[edges[i] for i in places], *[None] * len(saved))
+    node.saved = saved
+    node.version = sum([v.memory.version for v in saved])
+    if node.version < 0:
+        call.refuse_save(cls.__name__, saved)
+    node.outs = ()
+    node.hooks = node.dropped = None
+    call.mark(node, call.get_frame(1))
+    if (
+        len(results) == 1
+        and values[0].spec.differentiable
+        and not (left.dirty or left.constant or _is(values[0], inputs))
+    ):
+        values[0].node = node
+        given: Sequence[Any] = values
+    else:
+        given = _with_records(cls, left, node, inputs, results, len(values))
+    needs = sum([1 << k for k, i in enumerate(places) if edges[i] is not None])
+    node.grad = Grad(
+        needs, tuple(range(len(inputs), len(ins))), (), _Rule(cls, ctx, args, places, results)
+    )
+    state = STATE.get()
+    if state.special:
+        call.settle(node, state)
+    return tuple(given)
+
+
+def _with_records(
+    cls: type[Function],
+    left: _Left,
+    node: Node,
+    inputs: Sequence[Any],
+    results: Sequence[Any],
+    count: int,
+) -> list[Any]:
+    """The results, of which `count` are tensors, each with its place in the record."""
+    given: list[Any] = []
+    number = 0
+    for value in results:
+        if not isinstance(value, Value):
+            given.append(value)
+            continue
+        handle = _handed_back(value) if _is_passed(value, inputs, left) else value
+        edge: Any = Output(node, number) if count > 1 else node
+        if not value.spec.differentiable or _is(value, left.constant):
+            edge = None
+        if _is(value, left.dirty):
+            _check_dirty(cls, value)
+            Needed.rebase(handle, edge)
+            left.written |= {number}
+        else:
+            handle.node = edge
+        given.append(handle)
+        number += 1
+    return given
+
+
+def _plan_of(cls: Any, count: int, ins: list[Spec], outs: list[Spec]) -> Plan:
+    """What describes a call of a function with `count` operands, behind which are the saved."""
+    table = getattr(cls, "_plans", None)
+    key = (count, *ins, None, *outs)
+    plan: Plan | None = None if table is None else table.get(key)
+    if plan is None:
+        op = Op(cls.__name__, cls.__doc__ or "")
+        op.inputs = count
+        plan = Plan(op, ins, outs, never)
+        if table is not None:
+            keep_plan(table, key, plan)
+    return plan
+
+
+def _recorded_batch(
+    cls: type[Function],
+    ctx: Context,
+    args: tuple[Any, ...],
+    edges: Sequence[Any],
+    results: tuple[Any, ...],
+) -> tuple[Any, ...]:
+    """The same inside `vmap`. See Note [User functions under vmap]."""
+    left = ctx._left
+    spread = everywhere(results, args, left.dirty)
+    given = {id(old): new for old, new in zip(results, spread, strict=True)}
+    left.saves, left.constant = (
+        tuple(given.get(id(v), v) for v in values) for values in (left.saves, left.constant)
+    )
+    results = tuple(spread)
+    seen: Any = PerExample(cls, args, results, left.saves)
+    levels = [levels_of(r) if _has_storage(r) else () for r in results]
+    left.saves, left.dirty, left.constant = (
+        tuple(map(whole, v)) for v in (left.saves, left.dirty, left.constant)
+    )
+    made = _recorded(seen, ctx, tuple(map(whole, args)), edges, tuple(map(whole, results)))
+    return tuple(
+        old if new is whole(old) else wrap(new, own)
+        for old, new, own in zip(results, made, levels, strict=True)
+    )
+
+
+def _is(value: Value, among: Sequence[Any]) -> bool:
+    for other in among:  # noqa: SIM110
+        if value is other:
+            return True
+    return False
+
+
+def _check_dirty(cls: type[Function], value: Value) -> None:
+    if Leaf in (type(value.node), type(value.base.node) if value.base is not None else None):
+        raise InplaceError(
+            f"{cls.__name__}: a leaf that requires gradients ({value.spec!r}), or a view of it, is written to in place"
+        )
+
+
+class _Rule:
+    """The derivative of one call: the user's backward, between the node's gradients and saves and what it takes and gives."""
+
+    def __init__(
+        self,
+        cls: Any,
+        context: Context,
+        args: Sequence[Any],
+        tensors: list[int],
+        results: Sequence[Any],
+    ) -> None:
+        self.cls = cls
+        self.context = context
+        self.tensors = tensors  # the arguments that are
+        self.others = [i for i, a in enumerate(args) if not isinstance(a, Value)]
+        self.count = len(args)
+        self.outs = [isinstance(r, Value) for r in results]
+
+    def __call__(self, grads: list[Any], values: list[Any], params: tuple[Any, ...]) -> list[Any]:
+        left, count, n = self.context._left, self.count, len(self.tensors)
+        outs = values[len(values) - len(grads) :]
+        if left.materialize:
+            grads = [
+                Needed.full(out.spec, 0) if g is None else g
+                for g, out in zip(grads, outs, strict=True)
+            ]
+        kept = values[n : len(values) - len(grads)]
+        me = get_ident()
+        left.unpacked[me] = left.ordered(kept, left.record())
+        coming = iter(grads)
+        try:
+            found = self.cls.backward(
+                self.context, *[next(coming) if there else None for there in self.outs]
+            )
+        finally:
+            left.unpacked.pop(me, None)
+        name = self.cls.__name__
+        found = tuple(found) if isinstance(found, (tuple, list)) else (found,)
+        if len(found) < count or any(v is not None for v in found[count:]):
+            raise RushlightError(
+                f"{name}: backward gave {len(found)} gradients for {count} arguments of forward"
+            )
+        for i in self.others:
+            if found[i] is not None:
+                raise RushlightError(
+                    f"{name}: backward gave a gradient for argument {i} of forward, which was no tensor"
+                )
+        return [
+            *[_checked(self.cls, i, found[i], values[k].spec) for k, i in enumerate(self.tensors)],
+            *[None] * len(kept),
+        ]
+
+
+def _checked(cls: type[Function], i: int, part: Any, spec: Any) -> Any:
+    """A gradient that the user's backward gave for argument `i`: one that can be that argument's."""
+    if part is None:
+        return None
+    wrong = f"{cls.__name__}: backward gave, for argument {i} of forward,"
+    if not _has_storage(part):
+        raise KindError(f"{wrong} a {type(part).__name__}; give a tensor or None")
+    if part.spec.device is not spec.device:
+        raise DeviceError(f"{wrong} a gradient on another device: {part.spec!r} for {spec!r}")
+    if part.spec.dtype.kind == "c" and spec.dtype.kind != "c":
+        raise DTypeError(f"{wrong} a complex gradient {part.spec!r} for {spec!r}; give its .real")
+    given, wanted = part.spec.shape, spec.shape
+    extra = len(given) - len(wanted)
+    if extra < 0 or any(n != m and m != 1 for n, m in zip(given[extra:], wanted, strict=True)):
+        raise ShapeError(f"{wrong} a gradient {part.spec!r}, whose shape does not fit {spec!r}")
+    return _shared(part)
+
+
+def _shared(part: Any) -> Any:
+    """The user's tensor as a view of itself: the walk must not add into memory that it does not own."""
+    if part is None or part.spec.hidden:  # batched gradients are never added up in place
+        return part
+    seen = call.make_value(part.spec, part.memory, part.offset, edge_of(part))
+    seen.base = part if part.base is None else part.base
+    seen.history = history_of(seen.base)
+    return seen
+
+
+def once_differentiable(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Of a backward: nothing is recorded inside, and a gradient through its results raises NotDifferentiable."""
+
+    @functools.wraps(function)
+    def called(ctx: Any, *grads: Any) -> Any:
+        with Changed(grad=False):
+            found = function(ctx, *grads)
+        if not STATE.get().grad:
+            return found
+        given = [
+            whole(v)
+            for v in (*grads, *ctx.saved_tensors)
+            if _has_storage(v) and edge_of(v) is not None
+        ]
+        sources = [(v.spec, edge_of(v)) for v in given]
+        record = ctx._left.record()
+        if (
+            record is not None
+        ):  # what backward depends on otherwise than by the saved, it has from its arguments
+            sources += [
+                pair
+                for pair in zip(record.plan.ins, record.edges, strict=True)
+                if pair[1] is not None
+            ]
+        name = function.__qualname__
+        if isinstance(found, (tuple, list)):
+            return tuple(_guarded(name, v, sources) for v in found)
+        return _guarded(name, found, sources)
+
+    return called
+
+
+def _guarded(name: str, value: Any, sources: Sequence[tuple[Spec, Any]]) -> Any:
+    """The value with a record that refuses to be differentiated: without one it would count as a constant."""
+    if not isinstance(value, Value) or not value.spec.differentiable or not sources:
+        return value
+    if value.spec.hidden:
+        return wrap(_guarded(name, whole(value), sources), levels_of(value))
+    op = Op(name, "A backward that is differentiable once.")
+    plan = Plan(op, [spec for spec, _ in sources], [value.spec], never)
+    node = call.new(Node)
+    node.plan, node.params, node.saved, node.outs, node.version = plan, (), (), (), 0
+    node.edges = tuple([edge for _, edge in sources])
+    node.hooks = node.dropped = None
+    node.grad = Grad((1 << len(sources)) - 1, (), (), functools.partial(_refuse, name))
+    call.mark(node, call.get_frame(1))
+    made = _fresh_handle(value)
+    made.node = node
+    return made
+
+
+def _refuse(name: str, grads: list[Any], values: list[Any], params: tuple[Any, ...]) -> Any:
+    raise NotDifferentiable(
+        f"{name}: a gradient is asked through a backward that is marked once_differentiable; write it with ops and without "
+        f"the mark, or take no second derivative through it"
+    )

@@ -1,0 +1,85 @@
+"""Where hooks are written down, until somebody takes them off. Who runs them: Note [Hooks] in `tape/walk/hooks.py`."""
+
+from __future__ import annotations
+
+import itertools
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+Hook = Callable[..., Any]
+Table = dict[int, Any]  # hooks in the order in which they came, by number
+
+numbers = itertools.count()
+
+# What users note of a node, by node: few do, so a node has no room of its own for it.
+METADATA: weakref.WeakKeyDictionary[Any, dict[Any, Any]] = weakref.WeakKeyDictionary()
+
+
+class Handle:
+    """What registering a hook gives back: `remove()`, or the end of a `with` block, takes the hook off."""
+
+    def __init__(self, hooks: Table, key: int, *others: Handle) -> None:
+        self.hooks = hooks
+        self.key = key
+        self.others = others  # hooks that go together with this one
+
+    @property
+    def id(self) -> int:
+        return self.key
+
+    def remove(self) -> None:
+        self.hooks.pop(self.key, None)
+        for other in self.others:
+            other.remove()
+
+    def __enter__(self) -> Handle:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.remove()
+
+
+def add_to(table: Table, hook: Any) -> Handle:
+    key = next(numbers)
+    table[key] = hook
+    return Handle(table, key)
+
+
+class Last:
+    """A hook of a leaf's node, in the table of the leaf's own: they run before it, whichever came first."""
+
+    __slots__ = ("hook",)
+
+    def __init__(self, hook: Hook) -> None:
+        self.hook = hook
+
+    def __call__(self, g: Any) -> Any:
+        return self.hook(g)
+
+
+def add_before_last(table: Table, hook: Any) -> Handle:
+    """Add a hook before those that are to be last."""
+    handle = add_to(table, hook)
+    for key in [key for key, known in table.items() if type(known) is Last]:
+        table[key] = table.pop(key)
+    return handle
+
+
+class Hooks:
+    """The hooks of one node; most nodes have none of these."""
+
+    __slots__ = ("after", "before", "kept", "values")
+
+    def __init__(self) -> None:
+        self.values: dict[int, Table] = {}  # per result: hooks of the value
+        self.kept: dict[int, Table] = {}  # per result: weak references to who keeps its gradient
+        self.before: Table = {}  # of the node: before its derivative runs
+        self.after: Table = {}  # of the node: after it ran
+
+
+def hooks_of(node: Any) -> Hooks:
+    found: Hooks | None = node.hooks
+    if found is None:
+        found = node.hooks = Hooks()
+    return found

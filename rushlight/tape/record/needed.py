@@ -1,0 +1,109 @@
+"""The few ops the tape itself calls. `ops/` puts them here, so that the tape imports no op."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from rushlight.core.errors import InplaceError
+from rushlight.core.shapes import Shape, Spec
+from rushlight.tape.record.state import STATE, Changed
+from rushlight.tape.record.value import Output, Value, history_of
+from rushlight.tape.record.written import describe_writes
+
+
+class Needed:
+    """Filled in by `ops/`; see `provide`."""
+
+    add: Callable[[Value, Value], Value]
+    add_into: Callable[[Value, Value], None]  # target += value, without record
+    add_all: Callable[
+        [Any, Any, Any], None
+    ]  # `add_into` of pairs, prepared writes, and calls after them: all or none
+    copy_into: Callable[
+        [Value, Value], None
+    ]  # a value's bits put into another's memory, without record
+    clone: Callable[[Value], Value]
+    cast: Callable[[Value, Any], Value]
+    sum_to: Callable[[Value, Shape], Value]
+    full: Callable[[Spec, float], Value]
+    fill_plan: Callable[[Spec], Any]  # what `full` runs
+    view_of: Callable[
+        [Value, Spec, int], Value
+    ]  # a view of a base by spec and byte offset, recorded
+    reshape: Callable[[Value, Shape], Value]
+    contiguous: Callable[[Value, Shape], Value]  # a contiguous copy, broadcast where its size is 1
+    rooted: Callable[[Value], Value]  # a value that is nobody's view any more
+    constant_in: Callable[
+        [Value, Value], Value
+    ]  # the first, recorded as a function of the second that is constant
+    rebase: Callable[
+        [Value, Any], None
+    ]  # the record of new bits, given to who was written to and to its base
+    store_out: Callable[[str, Any, Any], Any]  # a result put where `out` says
+    write_view: Any  # the op (base, value) -> base with a view replaced
+    with_view: Callable[
+        [Value, Value, Spec, int], Value
+    ]  # a copy of a base with a view, by spec and offset, replaced
+    permute: Callable[[Value, Shape], Value]
+    cat: Callable[[Any, int], Value]
+    batch_rule: Callable[[Any], Any]  # an op's batching rule
+    number: Callable[[Any], Value]  # a Python number as a 0-dim tensor on the default device
+    from_array: Callable[[Any], Value]  # a NumPy array as a tensor on the host
+    spread: Callable[[Value, Any], Value]  # the physical value of a value repeated over levels
+
+
+def provide(**functions: Any) -> None:
+    for name, function in functions.items():
+        setattr(Needed, name, staticmethod(function))
+
+
+def edge_of(value: Value) -> Any:
+    """The value's node, brought up to date where it is a view of what was written to since."""
+    base = value.base
+    if base is not None and history_of(value) != history_of(base):
+        refresh_view(value)
+    return value.node
+
+
+def is_followed(value: Value) -> bool:
+    """Whether a derivative through what is made of the value may be asked for: it has a record, or a tangent."""
+    state = STATE.get()
+    if state.grad and edge_of(value) is not None:
+        return True
+    return state.dual is not None and state.dual.tangent_of(value) is not None
+
+
+def refresh_view(value: Value) -> None:
+    """Record a view again, from the base's present record: the base was written to since the view was made."""
+    base = value.base
+    assert base is not None
+    if base.base is not None or base.memory is not value.memory:  # See Note [Views in place]
+        root = base.base
+        if root is None or root.memory is not value.memory:
+            value.base = None
+            Needed.rooted(value)
+            value.history = 0
+            return
+        base = value.base = root
+    _check_function(value)
+    with Changed(grad=True):  # somebody may only be asking, under no_grad
+        fresh = Needed.view_of(base, value.spec, value.offset - base.offset)
+    value.node = fresh.node
+    value.history = history_of(base)
+    kept = getattr(value, "kept_grad", None)
+    if kept is not None and kept.retains:
+        kept.follow(value.node)
+
+
+def _check_function(value: Value) -> None:
+    """Refuse to record anew a view that a user's function gave: its derivative is the function's, and the view's no more."""
+    edge = value.node
+    node, index = (edge.node, edge.index) if edge.__class__ is Output else (edge, 0)
+    context = getattr(node, "context", None)
+    if context is None or index in context._left.written:
+        return
+    raise InplaceError(
+        f"{node.name()}: its result {value.spec!r} is a view of an argument, and that memory was written to in place since "
+        f"{describe_writes([value.memory])}; let forward return a clone, or write to one"
+    )

@@ -1,0 +1,129 @@
+"""Where in the user's program a call was made: the source line and the path of the module.
+
+# Note [Places]
+1. Taking a place must cost next to nothing, because every record takes one: it is the code object and the instruction's
+   number in it, and the chain of modules being called. Line and names are worked out when somebody asks.
+2. The user's frame is the innermost one outside this package.
+3. Modules are known weakly: a record that is kept must not keep a model.
+4. In a thread that this package started for a call of the user's, whose own code is not on its stack, the user's frame is the
+   one that waits for it (CALLERS).
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import sys
+import threading
+from contextvars import ContextVar
+from types import CodeType, FrameType
+from typing import Any, NamedTuple
+
+Chain = tuple[
+    Any, Any
+]  # the chain of the calling module, or None, and a weak reference to the module called
+
+CALLED: ContextVar[Chain | None] = ContextVar("rushlight_called", default=None)
+OURS: dict[str, bool] = {
+    threading.__file__: True
+}  # by file name: whether its code is this package's, or starts threads
+CALLERS: dict[int, FrameType] = {}  # by thread: who waits for it
+
+_ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", "..")) + os.sep
+_get_frame = sys._getframe
+
+
+class Place(NamedTuple):
+    """A line of the user's program, and the modules it was run for."""
+
+    code: CodeType
+    at: int  # the instruction, as `frame.f_lasti` counts
+    chain: Chain | None
+
+    @property
+    def file(self) -> str:
+        return self.code.co_filename
+
+    @property
+    def line(self) -> int:
+        for start, end, line in self.code.co_lines():
+            if start <= self.at < end and line is not None:
+                return line
+        return self.code.co_firstlineno
+
+    @property
+    def function(self) -> str:
+        return self.code.co_qualname if sys.version_info >= (3, 11) else self.code.co_name
+
+    @property
+    def module(self) -> str:
+        """The path of the innermost module from the outermost one, as in `named_modules`; that one's class if it is the same."""
+        return module_path(self.chain)
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line} in {self.function}{describe_module(self.chain)}"
+
+
+def is_ours(file: str) -> bool:
+    """Whether a file is this package's; the answer is kept in OURS."""
+    found = OURS[file] = os.path.abspath(file).startswith(_ROOT)
+    return found
+
+
+def user_frame(frame: FrameType) -> FrameType:
+    """The innermost frame outside this package, from `frame` on; else the thread's caller's, else the outermost."""
+    while True:
+        file = frame.f_code.co_filename
+        ours = OURS.get(file)
+        if not (is_ours(file) if ours is None else ours):
+            return frame
+        outer = frame.f_back
+        if outer is None:
+            return CALLERS.get(threading.get_ident(), frame)
+        frame = outer
+
+
+def here() -> Place:
+    """The place of the call that is under way."""
+    frame = user_frame(_get_frame(1))
+    return Place(frame.f_code, frame.f_lasti, CALLED.get())
+
+
+def module_path(chain: Chain | None) -> str:
+    modules: list[Any] = []
+    while chain is not None:
+        chain, reference = chain
+        modules.append(reference())
+    modules.reverse()
+    if not modules:
+        return ""
+    names: list[str] = []
+    for outer, inner in itertools.pairwise(modules):
+        names.append(_name_in(outer, inner))
+    return ".".join(n for n in names if n) or _class_of(modules[0])
+
+
+def describe_module(chain: Chain | None) -> str:
+    """The path and what it starts from, as words to go behind a line."""
+    if chain is None:
+        return ""
+    outermost = chain
+    while outermost[0] is not None:
+        outermost = outermost[0]
+    root, path = _class_of(outermost[1]()), module_path(chain)
+    return f", module {path}" if path == root else f", module {path} of {root}"
+
+
+def _name_in(outer: Any, inner: Any) -> str:
+    """What the outer module calls the inner one; its class where it is none of its parts."""
+    if outer is inner:
+        return ""
+    if outer is not None:
+        for name, module in outer.named_modules(remove_duplicate=False):
+            if module is inner:
+                return str(name)
+    return _class_of(inner)
+
+
+def _class_of(module: Any) -> str:
+    return "a module that is gone" if module is None else type(module).__name__

@@ -1,0 +1,239 @@
+"""What a call must know of its surroundings: grad mode, recipe mode, autocast.
+
+The state is one immutable object in a context variable, so it travels to worker threads with their context.
+
+# Note [Inference tensors]
+1. What is made in inference mode (not a view of something older) is an inference tensor. Its storage says so: versions of such
+   storages are negative, so that nothing else need be kept or looked at.
+2. It is written to in inference mode only, and becomes a leaf that requires gradients in inference mode only.
+3. A record refuses to save it, outside as well: the sum of the saves' versions, which a record keeps, is negative then.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Generator, Sequence
+from contextvars import ContextVar, Token
+from dataclasses import dataclass, field, replace
+from types import TracebackType
+from typing import Any, TypeVar
+
+from rushlight.core.dtypes import DType
+from rushlight.core.interrupts import unheard
+from rushlight.devices.shared.allocator import Storage
+
+F = TypeVar("F", bound=Callable[..., Any])
+# One call of an op: its plan, inputs, numbers, result and grad mode.
+Noted = tuple[Any, Sequence[Any], tuple[Any, ...], Any, bool]
+
+
+# The first version of a storage made in inference mode. See Note [Inference tensors].
+INFERENCE = -(1 << 62)
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """`region` is the innermost checkpoint or budget: while there is one, every call leaves a recipe."""
+
+    grad: bool = True
+    region: Any = None
+    autocast: DType | None = None
+    inference: bool = False
+    watch: list[Noted | None] | None = None  # takes a note of every call; see Note [Shortcuts]
+    saving: Any = None  # hooks for what records save; see Note [Saved tensor hooks]
+    saving_refused: str | None = None  # why there must be no such hooks
+    batch: tuple[Any, ...] = ()  # the levels of every vmap around; see Note [Batching]
+    dual: Any = None  # the level whose tangents calls carry on; see Note [Dual values]
+    special: bool = field(init=False)  # something besides the grad mode is set
+    regional: bool = field(init=False)  # that is a region, or what packs saves, and nothing else
+    birth: int = field(init=False)  # the version of new storages
+    turned: State | None = field(
+        init=False, compare=False, repr=False
+    )  # the same in the other grad mode, once asked for
+
+    def __post_init__(self) -> None:
+        fill = object.__setattr__
+        quiet = (
+            self.autocast is None and self.watch is None and not self.batch and self.dual is None
+        )
+        alone = self.region is None and self.saving is None
+        fill(self, "special", not (quiet and alone))
+        fill(self, "regional", quiet and not alone)
+        fill(self, "birth", INFERENCE if self.inference else 0)
+        fill(self, "turned", None)
+        if self.inference and self.grad:  # `enable_grad` inside records nothing either
+            fill(self, "grad", False)
+
+    def in_mode(self, grad: bool) -> State:
+        """The same state with recording on or off. Modes change often, so the answer is kept."""
+        if self.grad is grad or self.inference:
+            return self
+        if self.turned is None:
+            object.__setattr__(self, "turned", replace(self, grad=grad))
+        assert self.turned is not None
+        return self.turned
+
+
+STATE: ContextVar[State] = ContextVar("rushlight_state", default=State())  # noqa: B039
+WALK: ContextVar[Any] = ContextVar(
+    "rushlight_walk", default=None
+)  # the backward pass that is under way
+
+
+def impure() -> None:
+    """Tell who watches that something happens here which is no call of an op."""
+    watch = STATE.get().watch
+    if watch is not None:
+        watch.append(None)
+
+
+class Changed:
+    """A change of state for a `with` block or a decorated function. One object may be entered again inside itself."""
+
+    def __init__(self, **changes: Any) -> None:
+        self.changes = changes
+        self.tokens: list[Token[State]] = []
+
+    def __enter__(self) -> None:
+        before = STATE.get()
+        changes = self.changes
+        only_mode = len(changes) == 1 and "grad" in changes
+        after = before.in_mode(changes["grad"]) if only_mode else replace(before, **changes)
+        try:
+            token = STATE.set(after)
+            self.tokens = [*self.tokens, token]
+        except BaseException:  # Ctrl-C, when it was set already
+            STATE.set(before)
+            raise
+
+    @unheard
+    def __exit__(
+        self, kind: type | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        token = self.tokens[-1]
+        del self.tokens[-1]  # no call, after which Ctrl-C might leave the state as it is
+        try:
+            STATE.reset(token)
+        except ValueError:  # a generator that ends in another context than it began in
+            STATE.set(State() if token.old_value is Token.MISSING else token.old_value)
+
+    def __call__(self, function: F) -> F:
+        changes = self.changes
+        if inspect.isgeneratorfunction(function):
+            return _stepwise(changes, function)  # type: ignore[return-value]
+
+        @functools.wraps(function)
+        def inside(*args: object, **named: object) -> object:
+            with Changed(**changes):
+                return function(*args, **named)
+
+        return inside  # type: ignore[return-value]
+
+
+def _stepwise(
+    changes: dict[str, Any], function: Callable[..., Generator[Any, Any, Any]]
+) -> Callable[..., Any]:
+    """A generator function under a change of state: it holds while the generator runs, not while its user does."""
+
+    @functools.wraps(function)
+    def inside(*args: Any, **named: Any) -> Generator[Any, Any, Any]:
+        with Changed(**changes):
+            steps = function(*args, **named)
+        send: Callable[[], Any] = functools.partial(next, steps)
+        while True:
+            try:
+                with Changed(**changes):
+                    item = send()
+            except StopIteration as end:
+                return end.value
+            try:
+                answer = yield item
+                send = functools.partial(steps.send, answer)
+            except GeneratorExit:
+                with Changed(**changes):
+                    steps.close()
+                raise
+            except BaseException as error:
+                send = functools.partial(steps.throw, error)
+
+    return inside
+
+
+class _Mode(Changed):
+    """A fixed grad mode; `@no_grad` decorates as `@no_grad()` does."""
+
+    grad: bool
+
+    def __new__(cls, function: Callable[..., Any] | None = None) -> Any:
+        made = super().__new__(cls)
+        if function is None:
+            return made
+        made.__init__()  # type: ignore[misc]
+        return made(function)
+
+    def __init__(self, function: Callable[..., Any] | None = None) -> None:
+        super().__init__(grad=self.grad)
+
+
+class no_grad(_Mode):
+    """Nothing is recorded for backward inside."""
+
+    grad = False
+
+
+class enable_grad(_Mode):
+    """Recording is on inside, also within `no_grad`."""
+
+    grad = True
+
+
+class inference_mode(Changed):
+    """Nothing is recorded inside, as in `no_grad`; with False, recording is on. `@inference_mode` decorates too."""
+
+    def __new__(cls, mode: Any = True) -> Any:
+        made = super().__new__(cls)
+        if not callable(mode):
+            return made
+        made.__init__()  # type: ignore[misc]
+        return made(mode)
+
+    def __init__(self, mode: Any = True) -> None:
+        super().__init__(grad=not mode, inference=bool(mode))
+
+
+def is_inference_mode_enabled() -> bool:
+    """Whether the call is inside `inference_mode`."""
+    return STATE.get().inference
+
+
+class set_grad_enabled(Changed):
+    """Turns recording on or off, at once; as a `with` block, until its end."""
+
+    def __init__(self, mode: bool) -> None:
+        super().__init__(grad=bool(mode))
+        self.at_once = True  # it was switched by making it, and not yet used as a block
+        super().__enter__()
+
+    def __enter__(self) -> None:
+        if not self.at_once:
+            super().__enter__()
+            return
+        self.at_once = False
+        STATE.set(STATE.get().in_mode(self.changes["grad"]))  # somebody may have switched it since
+
+    def __call__(self, function: F) -> F:
+        # As a decorator it switches inside the function only.
+        if self.at_once:
+            self.at_once = False
+            super().__exit__(None, None, None)
+        return super().__call__(function)
+
+
+def is_inference(storage: Storage) -> bool:
+    """Whether a storage was made in inference mode."""
+    return storage.version < 0
+
+
+def is_grad_enabled() -> bool:
+    return STATE.get().grad

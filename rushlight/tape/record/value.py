@@ -1,0 +1,200 @@
+"""The nouns of the tape.
+
+# Note [Tape records]
+1. A `Value` is a handle: it owns storage. A `Node` is the record of one call: plan, launch parameters, edges to the
+   nodes of its inputs, and the values its derivative declared it needs. Edges hold no storage.
+2. `Value.node` is None (no gradient), a `Leaf` (gradient is summed there), a `Node`, or an `Output` of a node that has several.
+3. A node never refers to a handle of its own results, so that nothing is cyclic and reference counts free the graph.
+4. In a region (checkpoint, budget) every call also leaves a `Recipe` on the storage it filled. See Note [Replay].
+"""
+
+from __future__ import annotations
+
+import weakref
+from types import CodeType
+from typing import Any
+
+from rushlight.core.shapes import Spec
+from rushlight.devices.shared.allocator import Storage
+from rushlight.tape.record.hook_tables import (
+    METADATA,
+    Handle,
+    Hook,
+    Hooks,
+    Last,
+    Table,
+    add_to,
+    hooks_of,
+)
+from rushlight.tape.record.place import Chain, Place
+from rushlight.tape.record.state import WALK
+
+
+class Value:
+    """A tensor's content: which bytes, seen how, and where the gradient goes. `Tensor` adds the user's methods."""
+
+    __slots__ = ("__weakref__", "base", "history", "memory", "node", "offset", "spec")
+
+    spec: Spec
+    memory: Storage
+    offset: int  # bytes from the start of the storage
+    node: Any  # Node | Output | Leaf | None
+    base: Value | None  # the value this one is a view of
+    history: int  # how often the base's record was rewritten when this view was made; unset means 0
+
+
+def history_of(value: Value) -> int:
+    # A `__getattr__` with the default would make every read of every slot slow.
+    return getattr(value, "history", 0)
+
+
+class Leaf:
+    """Where the gradient of a leaf is summed. It is the leaf's node; the handle is known weakly."""
+
+    __slots__ = ("__weakref__", "grad", "handle", "hooks", "post_hooks", "spec")
+
+    def __init__(self, value: Value) -> None:
+        self.grad: Value | None = None
+        self.handle = weakref.ref(value)
+        self.spec = value.spec
+        self.hooks: Table = {}
+        self.post_hooks: Table = {}
+
+    @property
+    def variable(self) -> Value | None:
+        """The leaf; None where nobody holds it any more."""
+        return self.handle()
+
+    next_functions: tuple[tuple[Any, int], ...] = ()
+
+    def name(self) -> str:
+        return "AccumulateGrad"
+
+    @property
+    def metadata(self) -> dict[Any, Any]:
+        """Anything one wants to note of it."""
+        return METADATA.setdefault(self, {})
+
+    def register_prehook(self, hook: Hook) -> Handle:
+        """Call `hook((gradient,))` before the gradient is added to the leaf's; it may give another, in a tuple."""
+
+        def alone(g: Value) -> Any:
+            given = (
+                None if WALK.get().collect else hook((g,))
+            )  # nothing is added where gradients are the result
+            if given is None or (isinstance(given, (tuple, list)) and len(given) == 1):
+                return None if given is None else given[0]
+            raise TypeError(
+                f"a leaf {self.spec!r}: its node's prehook gives a tuple of one gradient, or None"
+            )
+
+        return add_to(self.hooks, Last(alone))
+
+    def register_hook(self, hook: Hook) -> Handle:
+        """Call `hook((), (gradient,))` after the gradient was added to the leaf's."""
+        seen: list[Any] = [None]
+
+        def notice(g: Value) -> None:
+            if not WALK.get().collect:  # else nothing is added, and `finish` does not come
+                seen[0] = g
+
+        def finish(_: Value) -> None:
+            g, seen[0] = seen[0], None
+            hook((), (g,))
+
+        return Handle(*_entry(self.hooks, Last(notice)), add_to(self.post_hooks, finish))
+
+    def __repr__(self) -> str:
+        return f"<AccumulateGrad of {self.spec!r}>"
+
+
+def _entry(table: Table, hook: Hook) -> tuple[Table, int]:
+    return table, add_to(table, hook).key
+
+
+class Output:
+    """One result of a node that has several."""
+
+    __slots__ = ("index", "node")
+
+    def __init__(self, node: Node, index: int) -> None:
+        self.node = node
+        self.index = index
+
+
+class Node:
+    """The record of one call."""
+
+    __slots__ = (
+        "__weakref__",
+        "at",  # where the user's program made the call, with `code` and `chain`: see Note [Places]
+        "chain",
+        "code",
+        "edges",  # per input: the input's node, or None
+        "grad",  # the derivative chosen for the inputs that need one
+        "hooks",
+        "outs",  # saved output storages, in order of grad.saves_out
+        "params",
+        "plan",
+        "dropped",  # the checkpoints that dropped some of the saves, or None
+        "saved",  # saved input values; None when freed
+        "version",  # the sum of the saves' storage versions when they were saved
+    )
+
+    plan: Any
+    edges: tuple[Any, ...]
+    params: tuple[Any, ...]
+    saved: tuple[Value, ...] | None
+    outs: tuple[Storage, ...]
+    grad: Any
+    version: int
+    hooks: Hooks | None
+    dropped: tuple[Any, ...] | None
+    code: CodeType
+    at: int
+    chain: Chain | None
+
+    @property
+    def place(self) -> Place:
+        """The line of the user's program that made the call, and the module it was made for."""
+        return Place(self.code, self.at, self.chain)
+
+    @property
+    def arity(self) -> int:
+        """How many inputs the call had; behind them a user's function has what it saved."""
+        inputs: int | None = self.plan.op.inputs
+        return len(self.edges) if inputs is None else inputs
+
+    def name(self) -> str:
+        return str(self.plan.op.name)
+
+    @property
+    def next_functions(self) -> tuple[tuple[Any, int], ...]:
+        """Per input: the node it came from, or None, and which of that node's results it was."""
+        return tuple(
+            (e.node, e.index) if type(e) is Output else (e, 0) for e in self.edges[: self.arity]
+        )
+
+    @property
+    def metadata(self) -> dict[Any, Any]:
+        """Anything one wants to note of the call."""
+        return METADATA.setdefault(self, {})
+
+    def register_prehook(self, hook: Hook) -> Handle:
+        """Call `hook(grad_outputs)` before the derivative runs; it may give others. See Note [Hooks]."""
+        return add_to(hooks_of(self).before, hook)
+
+    def register_hook(self, hook: Hook) -> Handle:
+        """Call `hook(grad_inputs, grad_outputs)` after the derivative ran; it may give other gradients of the inputs."""
+        return add_to(hooks_of(self).after, hook)
+
+    def __repr__(self) -> str:
+        return f"<{self.plan.op.name}>"
+
+
+def is_leaf(value: Value) -> bool:
+    return value.node is None or type(value.node) is Leaf
+
+
+def needs_grad(value: Value) -> bool:
+    return value.node is not None

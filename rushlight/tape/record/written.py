@@ -1,0 +1,38 @@
+"""In-place writes: a storage's version goes up, and it knows where it was last written to."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+
+from rushlight.devices.shared.allocator import Storage
+from rushlight.tape.record.place import CALLED, Place, user_frame
+
+_get_frame = sys._getframe
+
+
+def mark_written(*storages: Storage) -> None:
+    """Count a write that the user's program made. See Note [Places]."""
+    frame = user_frame(_get_frame(2))
+    place = (frame.f_code, frame.f_lasti, CALLED.get())
+    for storage in storages:
+        storage.version += 1
+        storage.written = place
+
+
+def mark_summed(storage: Storage) -> None:
+    """Count a write that a backward pass made: no line of the program is to blame."""
+    storage.version += 1
+    storage.written = None
+
+
+def describe_writes(storages: Iterable[Storage]) -> str:
+    """Where some storages were last written to, as words to go behind `overwritten in place`."""
+    places = []
+    for storage in storages:
+        written = getattr(storage, "written", None)
+        if written is not None:
+            places.append(f"at {Place(*written)}")
+        elif storage.version:
+            places.append("by a backward pass that added up gradients in it")
+    return ", and ".join(dict.fromkeys(places)) or "by somebody who shares its memory"

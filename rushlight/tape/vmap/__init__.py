@@ -1,0 +1,1 @@
+"""Batched values: `vmap` runs a call on the whole batch."""

@@ -1,0 +1,397 @@
+"""Batched values: what a function under `vmap` sees, and the way of its calls to the whole batch.
+
+# Note [Batching]
+1. Under `vmap` a value is batched at one or more levels, one per `vmap` around it. Its handle has a `BatchSpec`: shape and
+   strides as the function sees them (one example), and the physical spec behind it, whose leading dimensions are the
+   batch, outer levels first. The handle holds the physical value, an ordinary one.
+2. No plan is made for a batched spec. `call.plan_for` gives a `BatchPlan` instead, which finds the batching rule of the op's family
+   (`ops/batching`) and runs it: ordinary calls on physical values. So the work does not grow with the size of the batch.
+3. The tape knows physical values only. An op's record, its saves and its derivative are those of the physical call: a gradient
+   in a function under `vmap` and a gradient through `vmap` are both one ordinary backward pass.
+4. A gradient is asked for per example where the input is batched. `lift` makes it so, without a copy; `roots.grad` leads
+   physical values to the walk and gives back batched ones.
+5. Composed ops see the shape of one example, so they need no rule. An op without a rule refuses a batched operand by name.
+6. A level ends with its `vmap`. A value that outlives it raises when it is used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from rushlight.core.errors import RushlightError
+from rushlight.core.shapes import Known, Shape, Size, Spec, interned, numel, reach
+from rushlight.tape.record.needed import Needed
+from rushlight.tape.record.op import Op, Plan, Static
+from rushlight.tape.record.state import STATE, Changed
+from rushlight.tape.record.value import Value, history_of
+
+new = object.__new__
+
+
+class Level:
+    """One `vmap` that is running: how many others are around it, the size of its batch, how random numbers are drawn."""
+
+    __slots__ = ("alive", "depth", "randomness", "size")
+
+    def __init__(self, depth: int, size: int, randomness: str) -> None:
+        self.depth = depth
+        self.size = size
+        self.randomness = randomness
+        self.alive = True
+
+    def __repr__(self) -> str:
+        return f"vmap level {self.depth} of size {self.size}"
+
+
+Levels = tuple[Level, ...]
+
+
+class BatchSpec(Spec):
+    """One example's layout, and that of the whole batch. Interned like any spec, by the latter and the levels' depths."""
+
+    __slots__ = ("hidden", "physical")
+
+    hidden: tuple[
+        int, ...
+    ]  # the depths of its levels, ascending: as many leading dimensions of `physical`
+    physical: Spec
+
+    @staticmethod
+    def batched(physical: Spec, hidden: tuple[int, ...]) -> BatchSpec:
+        key = (physical, hidden)
+        known = _SPECS.get(key)
+        spec = None if known is None else known()
+        if spec is None:
+            spec = BatchSpec()
+            spec.physical, spec.hidden = key
+            lead = len(hidden)
+            spec.device, spec.dtype = physical.device, physical.dtype
+            spec.shape, spec.strides = physical.shape[lead:], physical.strides[lead:]
+            spec.size = Size(spec.shape)
+            spec.numel = numel(spec.shape)
+            spec.nbytes = spec.numel * spec.dtype.itemsize
+            spec.low, spec.high = reach(
+                spec.shape, spec.strides, spec.dtype.itemsize
+            )  # one example's
+            spec.differentiable = physical.differentiable
+            spec.contiguous = physical.contiguous
+            spec = interned(_SPECS, key, spec)
+        return spec
+
+
+_SPECS: dict[Any, Known] = {}
+
+
+class Batched(Value):
+    """What is asked of a batched handle here; `func/batched.py` has the class itself, a Tensor."""
+
+    __slots__ = ()
+
+    physical: Value
+    levels: Levels
+
+
+_handle: list[Any] = []
+
+
+def set_handle(kind: Any) -> None:
+    _handle[:] = [kind]
+
+
+def wrap(physical: Value, levels: Levels) -> Value:
+    """The value as one example sees it; its leading dimensions are the levels'."""
+    if not levels:
+        return physical
+    value = new(_handle[0])
+    value.spec = BatchSpec.batched(physical.spec, tuple([level.depth for level in levels]))
+    value.physical = physical
+    value.levels = levels
+    return value
+
+
+def levels_of(value: Value) -> Levels:
+    """The levels a value is batched at, which must still run."""
+    if not value.spec.hidden:
+        return ()
+    levels: Levels = value.levels  # type: ignore[attr-defined]
+    if not levels[-1].alive or not levels[0].alive:
+        raise RushlightError(
+            f"vmap: {value.spec!r} was made inside a vmap that has ended, and has no meaning outside of it; "
+            f"return it from the function instead"
+        )
+    return levels
+
+
+def physical_of(value: Value) -> Value:
+    """The whole batch, as an ordinary value; a value that is not batched, itself."""
+    return value.physical if levels_of(value) else value  # type: ignore[attr-defined]
+
+
+def joint_levels(values: Sequence[Value]) -> Levels:
+    """All levels at which any of the values is batched, outer ones first."""
+    found: Levels = ()
+    for value in values:
+        if value.spec.hidden:
+            own = levels_of(value)
+            if own is not found:
+                found = own if not found else _merged(found, own)
+    return found
+
+
+def _merged(first: Levels, second: Levels) -> Levels:
+    if first == second:
+        return first
+    together = {level.depth: level for level in (*first, *second)}
+    if any(together[level.depth] is not level for level in (*first, *second)):
+        raise RushlightError(
+            "vmap: values of two different vmaps meet at one level; one of them outlived its own"
+        )
+    return tuple([together[depth] for depth in sorted(together)])
+
+
+def active() -> Levels:
+    """The levels of every `vmap` around this call, outer ones first."""
+    return STATE.get().batch
+
+
+def drawn_levels(op: str) -> Levels:
+    """The levels at which a random op draws other numbers for each example; an error where a `vmap` around forbids it."""
+    levels = active()
+    for level in levels:
+        if level.randomness == "error":
+            raise RushlightError(
+                f"{op}: called random operation while in randomness error mode; pass randomness='different' or 'same' to "
+                f"vmap, or draw the numbers outside"
+            )
+    return tuple([level for level in levels if level.randomness == "different"])
+
+
+def lift(value: Value) -> Value:
+    """The value batched at every level around this call, so that its gradient is one per example; nothing is copied."""
+    levels = active()
+    if not levels or len(value.spec.hidden) == len(levels):
+        return value
+    return wrap(Needed.spread(value, levels), levels)
+
+
+def peel(value: Value, levels: Levels) -> Value:
+    """The value with these levels' dimensions as the first of its own; batched at its other levels as before."""
+    if not levels:
+        return value
+    joint = _merged(levels, levels_of(value)) if value.spec.hidden else levels
+    whole = Needed.spread(value, joint)
+    rest = tuple([level for level in joint if level not in levels])
+    if rest:
+        order = [joint.index(level) for level in (*rest, *levels)]
+        whole = Needed.permute(whole, (*order, *range(len(joint), len(whole.spec.shape))))
+    return wrap(whole, rest)
+
+
+def unpeel(value: Value, levels: Levels) -> Value:
+    """What `peel` was given: the first dimensions of the value are these levels'."""
+    if not levels:
+        return value
+    rest = levels_of(value)
+    if not rest:
+        return wrap(value, levels)
+    joint = _merged(levels, rest)
+    order = [(*rest, *levels).index(level) for level in joint]
+    whole = physical_of(value)
+    return wrap(Needed.permute(whole, (*order, *range(len(joint), len(whole.spec.shape)))), joint)
+
+
+# ---- calls ----
+
+Rule = Callable[["BatchPlan", Sequence[Value], tuple[Any, ...]], Any]
+
+
+class _NoShape:
+    shape = None
+
+
+class BatchPlan:
+    """Stands where a plan would: what a call does whose operands have these specs, some of them batched.
+
+    The rule runs once, watched; the physical calls it made, which depend on nothing but the specs, are done again from
+    then on without it, as in Note [Shortcuts]. A rule with `looks` reads more than specs and runs every time.
+    """
+
+    __slots__ = (
+        "hidden",
+        "lead",
+        "only",
+        "op",
+        "result",
+        "rule",
+        "sizes",
+        "specs",
+        "static",
+        "steps",
+    )
+
+    launch = None
+    outs = ()
+    first = second = object()  # matches no operands
+    beyond = False  # the physical calls of the rule say it of themselves
+    out = _NoShape()
+
+    def __init__(self, op: Op, specs: Sequence[Spec], static: Static) -> None:
+        self.op = op
+        self.static = static
+        sizes: dict[int, int] = {}
+        for spec in specs:
+            if isinstance(spec, BatchSpec):
+                for depth, size in zip(spec.hidden, spec.physical.shape, strict=False):
+                    sizes[depth] = size
+        self.hidden = tuple(sorted(sizes))
+        self.sizes: Shape = tuple([sizes[depth] for depth in self.hidden])
+        self.rule: Rule = Needed.batch_rule(op)
+        self.lead = next((i for i, spec in enumerate(specs) if spec.hidden == self.hidden), -1)
+        self.steps: Any = (
+            None  # (plan, numbers or None for the call's own, slots), or () where the rule runs
+        )
+        self.only: Any = (
+            None  # the plan of the one step, on the operands as they are, with one result
+        )
+        self.result: Any = None  # a slot, or several
+        self.specs: list[BatchSpec] = []
+
+    def run(self, inputs: Sequence[Value], params: tuple[Any, ...]) -> Any:
+        state = STATE.get()
+        if state.watch is not None:  # it is this call that is noted, not what it comes down to
+            with Changed(watch=None):
+                made = self.run(inputs, params)
+            state.watch.append((self, inputs, params, made, state.grad))
+            return made
+        levels = self._levels(inputs)
+        steps = self.steps
+        if not steps:
+            return self._by_rule(inputs, params, levels)
+        slots: list[Any] = [v.physical if v.spec.hidden else v for v in inputs]  # type: ignore[attr-defined]
+        run, launch_at = _run
+        if self.only is not None:
+            ins = _addresses(self.only, slots, state)
+            made = (
+                run(self.only, slots, params) if ins is None else launch_at(self.only, ins, params)
+            )
+            return _handle_of(made, self.specs[0], levels)
+        for plan, numbers, sources in steps:
+            made = run(plan, [slots[i] for i in sources], params if numbers is None else numbers)
+            if made.__class__ is tuple:
+                slots.extend(made)
+            else:
+                slots.append(made)
+        if self.result.__class__ is int:
+            return _handle_of(slots[self.result], self.specs[0], levels)
+        return tuple(
+            [
+                _handle_of(slots[i], spec, levels)
+                for i, spec in zip(self.result, self.specs, strict=True)
+            ]
+        )
+
+    def _levels(self, inputs: Sequence[Value]) -> Levels:
+        if self.lead < 0:
+            return joint_levels(inputs)
+        levels: Levels = inputs[self.lead].levels  # type: ignore[attr-defined]
+        for value in inputs:
+            if value.spec.hidden and value.levels is not levels:  # type: ignore[attr-defined]
+                return joint_levels(inputs)
+        return levels if levels[-1].alive else levels_of(inputs[self.lead])
+
+    def _by_rule(self, inputs: Sequence[Value], params: tuple[Any, ...], levels: Levels) -> Any:
+        if self.steps is None and not hasattr(self.rule, "looks"):
+            notes: list[Any] = []
+            inputs = _told_apart(inputs)
+            with Changed(watch=notes):
+                made = self.rule(self, inputs, params)
+            self._learn(notes, inputs, params, made)
+        else:
+            made = self.rule(self, inputs, params)
+        if made.__class__ is tuple or made.__class__ is list:
+            return tuple([wrap(part, levels) for part in made])
+        return wrap(made, levels)
+
+    def _learn(
+        self, notes: list[Any], inputs: Sequence[Value], params: tuple[Any, ...], made: Any
+    ) -> None:
+        """Keep the calls that the rule made, where they explain its result."""
+        self.steps = ()
+        slot_of: dict[int, int] = {}
+        for i, value in enumerate(inputs):
+            slot_of.setdefault(id(physical_of(value)), i)
+        if None in notes or not notes or len(slot_of) < len(inputs):
+            return
+        steps, count = [], len(inputs)
+        for plan, given, numbers, result, _ in notes:
+            sources = tuple([slot_of.get(id(v), -1) for v in given])
+            own = bool(params) and numbers is params
+            if -1 in sources or (
+                params and numbers and not own
+            ):  # numbers made of the call's own are not known again
+                return
+            steps.append((plan, None if own else numbers, sources))
+            for part in result if result.__class__ is tuple else (result,):
+                slot_of[id(part)] = count
+                count += 1
+        parts = made if isinstance(made, (tuple, list)) else (made,)
+        places = [slot_of.get(id(part), -1) for part in parts]
+        if -1 in places or min(places) < len(inputs):
+            return
+        self.specs = [BatchSpec.batched(part.spec, self.hidden) for part in parts]
+        self.result = tuple(places) if isinstance(made, (tuple, list)) else places[0]
+        plan, numbers, sources = steps[0]
+        if len(steps) == 1 and self.result == len(inputs) and sources == tuple(range(len(inputs))):
+            self.only = plan if (numbers is None or not numbers) and len(plan.outs) == 1 else None
+        self.steps = tuple(steps)
+
+    @property
+    def blocks(self) -> Any:
+        """Asked for outside of any `vmap` only."""
+        raise RushlightError(
+            f"{self.op.name}: an operand was made inside a vmap that has ended; return it from the function instead"
+        )
+
+    pool = blocks
+
+
+def _told_apart(values: Sequence[Value]) -> Sequence[Value]:
+    """The values, one that is there twice by two handles: which of two places it was used for must be seen."""
+    seen: set[int] = set()
+    found = []
+    for value in values:
+        if id(physical_of(value)) in seen:
+            whole = physical_of(value)
+            alias = new(whole.__class__)
+            for name in ("spec", "memory", "offset", "node", "base"):
+                setattr(alias, name, getattr(whole, name))
+            alias.history = history_of(whole)
+            value = wrap(alias, levels_of(value))
+        seen.add(id(physical_of(value)))
+        found.append(value)
+    return found
+
+
+def _addresses(plan: Plan, values: Sequence[Value], state: Any) -> list[int] | None:
+    """Where the operands lie, if that is all a launch must know: nothing is recorded, dropped or watched over."""
+    if plan.launch is None or state.region is not None or state.birth or state.dual is not None:
+        return None
+    ins = []
+    for value in values:
+        address = value.memory.address
+        if address is None or (state.grad and (value.node is not None or value.base is not None)):
+            return None
+        ins.append(address + value.offset)
+    return ins
+
+
+def _handle_of(physical: Value, spec: BatchSpec, levels: Levels) -> Value:
+    value = new(_handle[0])
+    value.spec = spec
+    value.physical = physical
+    value.levels = levels
+    return value
+
+
+_run: list[Callable[..., Any]] = []  # `call.run` and `call.launch_at`: `call` imports this file

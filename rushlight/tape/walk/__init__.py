@@ -1,0 +1,1 @@
+"""Backward passes: the order of nodes, sums of gradients, hooks, worker threads."""

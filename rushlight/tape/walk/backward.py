@@ -1,0 +1,594 @@
+"""Reverse mode: from roots to leaves, in Kahn's order, without recursion.
+
+# Note [Backward]
+1. A node runs when all gradients that can reach it have arrived; they are summed in the order of arrival, which is fixed.
+2. Un-broadcasting, casting and adding up happen here and nowhere else (`_fit`, `Walk.arrive`).
+3. Hooks see the sum, once. A leaf's `.grad` is a buffer of its own: what is shared or a view is copied first.
+4. Saved values are given back as soon as their node has run, unless the graph is retained.
+5. A pass that fails changes no `.grad`. What is the first gradient of a leaf, or of a value that keeps its own, is there at once,
+   and taken back after an error. What is to be added to a gradient waits for the end of the pass (`Walk.commit`), when nothing
+   is left that can fail; only where a hook is to see the sum is it added at once, and the old bits are copied first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, ClassVar
+
+from rushlight.core import locks
+from rushlight.core.errors import AnomalyError, RushlightError
+from rushlight.core.interrupts import Uninterrupted
+from rushlight.core.shapes import Spec
+from rushlight.devices.shared.allocator import Storage
+from rushlight.tape.anomaly import asynchronous, checks
+from rushlight.tape.anomaly.blame import ORIGINS, Mode, blame, called_at
+from rushlight.tape.memory.replay import keep
+from rushlight.tape.program import derived
+from rushlight.tape.record.needed import Needed
+from rushlight.tape.record.op import Shadow
+from rushlight.tape.record.state import STATE, WALK
+from rushlight.tape.record.value import Leaf, Node, Output, Value
+from rushlight.tape.walk.edges import key_of
+from rushlight.tape.walk.hooks import (
+    run_after,
+    run_before,
+    run_hooks,
+    run_post_hooks,
+    run_value_hooks,
+    tell_absent,
+)
+from rushlight.tape.walk.saves import saves_of
+
+
+class Everything:
+    """Wanted of a pass that gives the gradient of every value it meets."""
+
+    def __contains__(self, key: object) -> bool:
+        return True
+
+
+EVERYTHING = Everything()
+
+
+def run_backward(
+    edges: Sequence[Any],
+    gradients: Sequence[Value],
+    retain_graph: bool,
+    create_graph: bool,
+    wanted: set[Any] | Everything | None = None,
+    collect: bool = True,
+    make: Callable[..., Walk] | None = None,
+) -> dict[Any, Value]:
+    """Send `gradients` from the records `edges` to the leaves' `.grad`.
+
+    `wanted` are keys (`edges.key_of`): only what leads to them runs. With `collect` the result maps each of them to its
+    gradient and `.grad` is not touched; without, the leaves among them get theirs. `make` makes another walk than the
+    sequential one.
+    """
+    watched, owner = Mode.on, asynchronous.Running.owner if Mode.on else None
+    if watched and (create_graph or any(asynchronous.is_needed(g.memory.pool) for g in gradients)):
+        make = _WatchedWalk
+    walk = (make or Walk.usual)(retain_graph, create_graph, wanted, collect and wanted is not None)
+    walk.count(edges)
+    state, outer = STATE.get(), WALK.get()
+    if state.dual is not None:  # sums in place have no tangents: see Note [Dual values]
+        walk.in_place = False
+    batch = state.batch
+    if batch:  # the tape's values are physical: see Note [Batching]
+        if any(g.spec.hidden for g in gradients):
+            walk.in_place = False  # sums may be of batched and other values
+        else:
+            batch = ()
+    if state.inference or batch is not state.batch:
+        inside = replace(state, grad=create_graph, inference=False, batch=batch)
+    else:
+        inside = state.in_mode(create_graph)
+    try:  # not `Changed`: Ctrl-C on the way in or out must not leave the mode changed
+        STATE.set(inside)
+        WALK.set(walk)
+        for edge, gradient in zip(edges, gradients, strict=True):
+            walk.arrive(edge, gradient, owned=False)
+        walk.run()
+        if watched:
+            asynchronous.read_all()
+        if walk.has_more:
+            walk.commit()
+    except BaseException:
+        walk.take_back()
+        raise
+    finally:
+        try:
+            STATE.set(state)
+        finally:  # after each call Ctrl-C may come
+            WALK.set(outer)
+        if watched:
+            asynchronous.Running.owner = owner
+    if watched:
+        asynchronous.read_all()
+    return walk.found
+
+
+class Walk:
+    """One backward pass. A key is a Leaf, a node with one result, or (node, index) for one result of several."""
+
+    usual: ClassVar[type[Walk]]  # the one that passes are made by
+
+    def __init__(
+        self, retain: bool, create: bool, wanted: set[Any] | Everything | None, collect: bool
+    ) -> None:
+        self.retain = retain
+        self.create = create
+        self.in_place = not create  # whether gradients are added up in the memory of the first
+        self.waiting: dict[Any, int] = {}  # edges whose gradient is still to come, per node
+        self.sums: dict[Any, Value] = {}  # gradients being added up, per key
+        self.owned: set[Any] = (
+            set()
+        )  # keys whose sum is a buffer of our own, which may be written to
+        self.roots: list[Any] = []
+        self.found: dict[Any, Value] = {}
+        self.wanted = wanted
+        self.collect = collect  # the wanted gradients are the result, and no leaf is touched
+        self.useful: set[Any] | None = None
+        self.quick = True  # elementwise calls may take the short way
+        self.waits: list[tuple[Leaf, Any]] = []  # gradients to be added to leaves' own
+        self.changed: list[
+            tuple[Any, Any, Any]
+        ] = []  # whose gradient is another now, the old one, and its bits if they changed
+
+    def count(self, edges: Sequence[Any]) -> None:
+        waiting = self.waiting
+        order: list[Any] = []
+        stack: list[Any] = []
+        for edge in edges:
+            node = edge.node if edge.__class__ is Output else edge
+            if node not in waiting:
+                waiting[node] = 0
+                stack.append(node)
+        self.roots = list(stack)
+        while stack:
+            node = stack.pop()
+            order.append(node)
+            if node.__class__ is Leaf:
+                continue
+            for edge in node.edges:
+                if edge is None:
+                    continue
+                if edge.__class__ is Output:
+                    edge = edge.node
+                if edge in waiting:
+                    waiting[edge] += 1
+                else:
+                    waiting[edge] = 1
+                    stack.append(edge)
+        if self.wanted.__class__ is set:
+            self._mark_useful(order, self.wanted)
+
+    def reaches(self, edge: Any) -> bool:
+        """Whether a gradient of this record may come in this pass."""
+        node = edge.node if type(edge) is Output else edge
+        if node not in self.waiting or self.useful is None or node in self.useful:
+            return node in self.waiting
+        return self.wanted is not None and key_of(edge) in self.wanted
+
+    def _mark_useful(self, order: list[Any], wanted: Any) -> None:
+        """The nodes from which a wanted input can be reached: only they run."""
+        users: dict[Any, list[Any]] = {}
+        for node in order:
+            if type(node) is not Leaf:
+                for edge in node.edges:
+                    if edge is not None:
+                        users.setdefault(edge.node if type(edge) is Output else edge, []).append(
+                            node
+                        )
+        stack = [k[0] if type(k) is tuple else k for k in wanted]
+        useful: set[Any] = set()
+        while stack:
+            for user in users.get(stack.pop(), ()):
+                if user not in useful:
+                    useful.add(user)
+                    stack.append(user)
+        self.useful = useful
+
+    def arrive(self, edge: Any, value: Value, owned: bool) -> None:
+        """Add a gradient to what has come along other edges."""
+        key = (edge.node, edge.index) if edge.__class__ is Output else edge
+        present = self.sums.get(key)
+        if present is None:
+            self.sums[key] = value
+            if owned:
+                self.owned.add(key)
+        elif key in self.owned and self.in_place:
+            Needed.add_into(present, value)
+        else:
+            self.sums[key] = Needed.add(present, value)
+            self.owned.add(key)
+
+    def start(self) -> list[Any]:
+        """The nodes that nothing is still to come for."""
+        return [n for n in self.roots if not self.waiting[n]]
+
+    def run(self) -> None:
+        waiting, sums, owned = self.waiting, self.sums, self.owned
+        in_place, retain, few, add_into = self.in_place, self.retain, self._quick(), Needed.add_into
+        programs = not (
+            self.create or STATE.get().special
+        )  # those of Note [Derived programs] may run
+        ready = self.start()
+        while ready:
+            node = ready.pop()
+            if node.__class__ is Leaf:
+                self._finish_leaf(node)
+                continue
+            grad, direct = node.grad, node.grad.direct
+            plain = node.hooks is None and (few is None or node in few)
+            if direct is None or not plain or node not in sums:
+                g = parts = None  # a gradient goes as soon as it has been passed on
+                if not (programs and plain and self._pass_on_quickly(node, ready)):
+                    self._pass_on(node, ready)
+                continue
+            # What `_pass_on` does, written out for elementwise calls: they are most of a graph.
+            g = sums.pop(node)
+            try:
+                parts = direct(g, node)
+            except Exception as error:
+                tell_place(error, node)
+                raise
+            if not retain:
+                node.saved, node.outs = None, ()
+            only = grad.only
+            if only < 0:
+                arrivals: Any = zip(node.edges, parts, node.plan.ins)  # noqa: B905
+            else:
+                edge, spec = node.edges[only], node.plan.ins[only]
+                if (
+                    edge.__class__ is Node
+                    and waiting[edge] == 1
+                    and parts.spec is spec
+                    and edge not in sums
+                ):
+                    sums[edge] = parts  # the only gradient that node will get
+                    ready.append(edge)
+                    continue
+                arrivals = ((edge, parts, spec),)
+            for edge, part, spec in arrivals:
+                if edge is None:
+                    continue
+                mine = part is not g
+                if part is not None and part.spec is not spec and not fits(part, spec):
+                    part = fitted_for(node, part, spec)
+                    mine = mine or part.memory is not g.memory
+                target = edge.node if edge.__class__ is Output else edge
+                left = waiting[target]
+                if left == 1:
+                    ready.append(target)
+                else:
+                    waiting[target] = left - 1
+                if part is None:
+                    continue
+                if edge not in sums and edge is target:
+                    sums[edge] = part
+                    if mine and (left > 1 or edge.__class__ is Leaf):
+                        owned.add(edge)
+                elif in_place and edge in owned:
+                    add_into(sums[edge], part)
+                else:
+                    self.arrive(edge, part, mine)
+            g = parts = part = arrivals = None
+
+    def _quick(self) -> set[Any] | None:
+        """The nodes of which nothing is asked but to pass gradients on; None where that is all of them."""
+        if not self.quick or isinstance(self.wanted, Everything):
+            return set()
+        if self.wanted is None or self.useful is None:
+            return None
+        return self.useful - {key[0] if type(key) is tuple else key for key in self.wanted}
+
+    def _pass_on_quickly(self, node: Node, ready: list[Any]) -> bool:
+        """What `_pass_on` does, by a program, of a node without hooks of which nothing is wanted; False where none was learned."""
+        sums, waiting = self.sums, self.waiting
+        keys = (
+            [node] if len(node.plan.outs) == 1 else [(node, i) for i in range(len(node.plan.outs))]
+        )
+        grads = [sums.get(key) for key in keys]
+        try:
+            found = derived.quick_parts(node, grads)
+            if found is None:
+                return False
+            if Mode.on:
+                checks.check_node(node, grads, found[0], False)
+        except Exception as error:
+            tell_place(error, node)
+            raise
+        for key in keys:
+            sums.pop(key, None)
+        if not self.retain:
+            node.saved = None
+            node.outs = ()
+        for edge, part, mine, spec in zip(node.edges, *found, node.plan.ins, strict=True):
+            if edge is None:
+                continue
+            if part is not None and part.spec is not spec and not fits(part, spec):
+                part, mine = fitted_for(node, part, spec), True
+            target = edge.node if edge.__class__ is Output else edge
+            left = waiting[target] = waiting[target] - 1
+            if not left:
+                ready.append(target)
+            if part is None:
+                continue
+            if edge is target and edge not in sums:
+                sums[edge] = part
+                if mine:
+                    self.owned.add(edge)
+            else:
+                self.arrive(edge, part, mine)
+        return True
+
+    def _pass_on(self, node: Node, ready: list[Any]) -> None:
+        parts, fresh = self._run_node(node)
+        for edge, part in zip(node.edges, parts, strict=True):
+            if edge is None:
+                continue
+            if part is not None:
+                self.arrive(edge, part, part.memory in fresh)
+            target = edge.node if edge.__class__ is Output else edge
+            self.waiting[target] -= 1
+            if not self.waiting[target]:
+                ready.append(target)
+
+    def _run_node(self, node: Node) -> tuple[Sequence[Value | None], Sequence[Storage]]:
+        """The gradient per input, and the storages among them that nobody else sees."""
+        grads = self._collect_outputs(node)
+        if not self._prepare(node, grads):
+            return (None,) * len(node.edges), ()
+        if node.hooks is not None and node.hooks.before:
+            grads = run_before(node, grads)
+            if all(g is None for g in grads):
+                return (None,) * len(node.edges), ()
+        try:
+            parts, fresh = _differentiated(node, grads)
+            if not self.retain:
+                node.saved = None
+                node.outs = ()
+            parts, fresh = _fit(node, parts, fresh)
+            if Mode.on:
+                checks.check_node(node, grads, parts, self.create)
+        except Exception as error:
+            tell_place(error, node)
+            raise
+        if node.hooks is not None and node.hooks.after:
+            return run_after(node, parts, grads), ()  # a hook may have kept what it saw
+        return parts, fresh
+
+    def _collect_outputs(self, node: Node) -> list[Value | None]:
+        if len(node.plan.outs) == 1:
+            return [self.sums.pop(node, None)]
+        return [self.sums.pop((node, i), None) for i in range(len(node.plan.outs))]
+
+    def _prepare(self, node: Node, grads: list[Value | None]) -> bool:
+        """Hooks and wanted results; whether the node's derivative is to run."""
+        several = len(node.plan.outs) > 1
+        useful = self.useful is None or node in self.useful
+        wanted = self.wanted
+        for i, g in enumerate(grads):
+            if g is None:
+                if node.hooks is not None and useful:
+                    tell_absent(node.hooks.values.get(i, {}))
+                continue
+            asked = wanted is not None and ((node, i) if several else node) in wanted
+            if node.hooks is not None and (useful or asked):
+                g = grads[i] = run_value_hooks(node, i, g)
+            if asked and self.collect:
+                self.found[(node, i) if several else node] = g
+        return useful and any(g is not None for g in grads)
+
+    def _finish_leaf(self, leaf: Leaf) -> None:
+        arrived = self.sums.pop(leaf, None)
+        if self.wanted is not None and leaf not in self.wanted:
+            return
+        if arrived is None:
+            tell_absent(leaf.hooks)
+            return
+        g = run_hooks(leaf.hooks, arrived, leaf) if leaf.hooks else arrived
+        if self.collect:
+            self.found[leaf] = g
+            return
+        present = leaf.grad
+        if present is None:
+            owned = leaf in self.owned and not leaf.hooks  # a hook may have kept what it saw
+            if not (owned and g.spec.contiguous):
+                g = Needed.clone(g)
+            if g.memory.recipe is not None:
+                keep(g.memory)  # a gradient that is kept must not keep the whole step's recipes
+            if leaf.grad is None:
+                leaf.grad = (
+                    g  # at once, and so is what takes it back: see Note [Counting and threads]
+                )
+                self.changed.append((leaf, None, None))
+            else:
+                self.waits.append((leaf, g))
+        elif leaf.post_hooks:
+            self._add_now(leaf, g)
+        else:
+            self.waits.append((leaf, g))
+        if leaf.post_hooks:
+            handle = leaf.handle()
+            if handle is not None:
+                run_post_hooks(leaf, handle)
+
+    def _add_now(self, leaf: Leaf, g: Value) -> None:
+        """Add to a leaf's gradient, which a hook is to see, so that it can be undone."""
+        present: Any = leaf.grad
+        if not self.in_place or not _writable(present):
+            leaf.grad = made = Needed.add(present, g)
+            self.changed.append((leaf, present, None))
+        else:
+            made = present
+            self.changed.append((leaf, present, Needed.clone(present)))
+            with _ADDING:
+                Needed.add_into(present, g)
+        if made.memory.recipe is not None:
+            keep(made.memory)
+
+    @property
+    def has_more(self) -> bool:
+        """Whether something waits for the end of the pass."""
+        return bool(self.waits)
+
+    def commit(self, writes: Sequence[Any] = ()) -> None:
+        """Add what waits to the leaves' gradients, and make writes that are prepared: all or none."""
+        with _ADDING:  # other threads' passes may add to the same
+            sums: list[tuple[Value, Value]] = []
+            new: list[tuple[Leaf, Value]] = []
+            for leaf, g in self.waits:
+                present = leaf.grad
+                if present is None:  # since then somebody set it to None
+                    new.append((leaf, Needed.clone(g)))
+                elif self.in_place and _writable(present):
+                    sums.append((present, g))
+                else:
+                    new.append((leaf, Needed.add(present, g)))
+            for _, value in new:
+                if value.memory.recipe is not None:
+                    keep(value.memory)
+            acts = [(setattr, leaf, "grad", value) for leaf, value in new]
+            Needed.add_all(sums, writes, [*acts, (self.changed.clear,)])
+
+    def take_back(self) -> None:
+        """Give everybody the gradient that was there before this pass."""
+        if self.changed:
+            with Uninterrupted():
+                for owner, old, bits in reversed(self.changed):
+                    owner.grad = old
+                    if bits is not None:
+                        Needed.copy_into(old, bits)
+                self.changed.clear()
+
+
+Walk.usual = Walk
+
+
+class _WatchedWalk(Walk):
+    """A walk whose every launch knows the node it runs for: their entries, or the next order's errors, name it."""
+
+    def __init__(self, *options: Any) -> None:
+        super().__init__(*options)
+        self.quick = self.wanted is None and not self.create
+
+    def start(self) -> list[Any]:
+        return _Announced(super().start())
+
+
+class _Announced(list[Any]):
+    """Nodes that are ready; whoever takes one says so."""
+
+    def pop(self, *_: Any) -> Any:
+        node = super().pop()
+        asynchronous.Running.owner = None if node.__class__ is Leaf else node
+        return node
+
+
+_ADDING = locks.lock()  # of additions to leaves' gradients
+
+
+def tell_place(error: Exception, node: Node) -> None:
+    """Add to an error where the call was made whose derivative failed."""
+    if isinstance(error, AnomalyError):
+        blame(error, node.plan, called_at(node.place, ORIGINS.get(node)))
+        return
+    place = str(node.place)
+    if place not in str(error):
+        error.add_note(f"(in the backward of {node.plan.op.name}, called at {place})")
+
+
+def _writable(grad: Value) -> bool:
+    """Whether a gradient can be added to where it lies: not where its elements share memory."""
+    spec = grad.spec
+    return spec.contiguous or not any(
+        st == 0 and n > 1 for n, st in zip(spec.shape, spec.strides, strict=True)
+    )
+
+
+def _differentiated(
+    node: Node, grads: list[Value | None]
+) -> tuple[Sequence[Value | None], list[Storage]]:
+    """What a node's derivative gives, per input, and the buffers among it that nobody else sees."""
+    direct = node.grad.direct
+    if direct is None:
+        parts = _by_rule(node, grads)
+        return parts, _fresh(parts, grads)
+    g, only = grads[0], node.grad.only
+    made = direct(g, node)
+    parts = made if only < 0 else [made if i == only else None for i in range(len(node.edges))]
+    return parts, [part.memory for part in parts if part is not None and part is not g]
+
+
+def _by_rule(node: Node, grads: list[Value | None]) -> Sequence[Value | None]:
+    grad, params = node.grad, node.params
+    outs, saved = saves_of(node)
+    if params or grad.programs is None:
+        return grad.rule(grads, spread_values(node, outs, saved), params)
+    return derived.parts_of(
+        grad, grads, outs, saved, lambda: grad.rule(grads, spread_values(node, outs, saved), params)
+    )
+
+
+def _fresh(parts: Sequence[Value | None], grads: Sequence[Value | None]) -> list[Storage]:
+    """The gradients' buffers that nobody else sees: not passed through, not a view, not given out twice."""
+    seen: dict[Storage, int] = {g.memory: 1 for g in grads if g is not None}
+    for part in parts:
+        if part is not None:
+            seen[part.memory] = seen.get(part.memory, 0) + 1
+    return [p.memory for p in parts if p is not None and p.base is None and seen[p.memory] == 1]
+
+
+def _fit(
+    node: Node, parts: Any, fresh: list[Storage]
+) -> tuple[Sequence[Value | None], list[Storage]]:
+    """Each gradient with the shape and type of its input."""
+    ins = node.plan.ins
+    if len(parts) != len(ins):
+        raise RushlightError(
+            f"{node.plan.op.name}: its derivative gave {len(parts)} gradients for {len(ins)} inputs"
+        )
+    for i, part in enumerate(parts):
+        if part is not None and not fits(part, ins[i]):
+            fit = fitted(part, ins[i])
+            parts = [*parts[:i], fit, *parts[i + 1 :]]
+            if fit.memory is not part.memory:
+                fresh.append(fit.memory)
+    return parts, fresh
+
+
+def fits(part: Value, spec: Spec) -> bool:
+    return part.spec.shape == spec.shape and part.spec.dtype is spec.dtype
+
+
+def fitted(part: Value, spec: Spec) -> Value:
+    if part.spec.shape != spec.shape:
+        part = Needed.sum_to(part, spec.shape)
+    return part if part.spec.dtype is spec.dtype else Needed.cast(part, spec.dtype)
+
+
+def fitted_for(node: Node, part: Value, spec: Spec) -> Value:
+    try:
+        return fitted(part, spec)
+    except Exception as error:
+        tell_place(error, node)
+        raise
+
+
+def saved_values(node: Node) -> list[Any]:
+    """A value per input and per output of the node's call; shadows for those not saved."""
+    return spread_values(node, *saves_of(node))
+
+
+def spread_values(node: Node, kept_outs: Sequence[Value], kept_ins: Sequence[Value]) -> list[Any]:
+    plan, grad = node.plan, node.grad
+    values: list[Any] = [Shadow(spec) for spec in plan.ins]
+    for i, value in zip(grad.saves_in, kept_ins, strict=True):
+        values[i] = value
+    outs: list[Any] = [Shadow(spec) for spec in plan.outs]
+    for j, value in zip(grad.saves_out, kept_outs, strict=True):
+        outs[j] = value
+    return values + outs

@@ -1,0 +1,43 @@
+"""A backward pass that does not look behind given nodes.
+
+A pass counts everything below its roots before it runs. Where all that is asked for lies above known nodes, as between the
+results and the inputs of one function, what is below them need not be visited: a derivative taken at every step of a long
+computation then costs the same at each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from rushlight.tape.record.value import Node, Output
+from rushlight.tape.walk.backward import Everything, Walk
+
+
+class BoundedWalk(Walk):
+    """`ends` are nodes that get their gradient and pass nothing on."""
+
+    def __init__(
+        self,
+        retain: bool,
+        create: bool,
+        wanted: set[Any] | Everything | None,
+        collect: bool,
+        ends: Collection[Any] = (),
+    ) -> None:
+        super().__init__(retain, create, wanted, collect)
+        self.ends = ends
+
+    def count(self, edges: Sequence[Any]) -> None:
+        self.waiting.update(
+            dict.fromkeys(self.ends, 0)
+        )  # known already: their edges are not followed
+        super().count(edges)
+        roots = dict.fromkeys(edge.node if edge.__class__ is Output else edge for edge in edges)
+        self.roots += [node for node in roots if node in self.ends]
+
+    def _pass_on(self, node: Node, ready: list[Any]) -> None:
+        if node in self.ends:
+            self._prepare(node, self._collect_outputs(node))
+        else:
+            super()._pass_on(node, ready)

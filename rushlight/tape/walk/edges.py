@@ -1,0 +1,51 @@
+"""Ends of a graph that a pass can start from or lead to: tensors, and edges that stand for tensors."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from rushlight.core.errors import NotDifferentiable
+from rushlight.core.shapes import Spec
+from rushlight.tape.record.needed import edge_of
+from rushlight.tape.record.value import Leaf, Output, Value
+
+
+class GradientEdge(NamedTuple):
+    """A result of a node: it stands for the tensor wherever only its place in the graph matters, without its memory."""
+
+    node: Any
+    output_nr: int = 0
+    ownership_token: Any = None
+
+
+def get_gradient_edge(tensor: Value) -> GradientEdge:
+    """The place of a tensor in the graph; a leaf's is where its gradient is summed."""
+    edge = edge_of(tensor)
+    if edge is None:
+        raise NotDifferentiable(
+            f"get_gradient_edge: the tensor {tensor.spec!r} does not require gradients"
+        )
+    return GradientEdge(edge.node, edge.index) if type(edge) is Output else GradientEdge(edge, 0)
+
+
+def end_of(thing: Any) -> tuple[Any, Spec]:
+    """The record of a tensor, None where it has none, and its spec."""
+    if isinstance(thing, GradientEdge):
+        node, index = thing.node, thing.output_nr
+        if type(node) is Leaf:
+            return node, node.spec
+        outs = node.plan.outs
+        return (Output(node, index) if len(outs) > 1 else node), outs[index]
+    if not isinstance(thing, Value):
+        raise TypeError(f"a tensor or a GradientEdge is needed, got {type(thing).__name__}")
+    return edge_of(thing), thing.spec
+
+
+def key_of(edge: Any) -> Any:
+    """What a walk knows a record by: a Leaf, a node with one result, or (node, index)."""
+    return (edge.node, edge.index) if type(edge) is Output else edge
+
+
+def ends(things: Any) -> list[Any]:
+    """One tensor or edge, or several, as a list."""
+    return [things] if isinstance(things, (Value, GradientEdge)) else list(things)

@@ -1,0 +1,182 @@
+"""Hooks: functions of the user's that see gradients pass, and may give others in their place.
+
+# Note [Hooks]
+1. When all gradients of a node's results are summed: the hooks of each result (`Tensor.register_hook`), then whoever keeps
+   its gradient (`retain_grad`), then the node's prehooks, which see the gradients of all results; then the derivative
+   runs; then the node's hooks see the gradients of its inputs and of its results. Each kind in the order of registration.
+2. What a hook gives, unless it is None, takes the gradient's place; it must have the same shape, type and device.
+3. A hook may keep what it sees: from then on the walk does not write to it.
+4. A walk leaves nothing on the nodes, so after a hook has raised the same pass can be made again.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from rushlight.core.errors import DeviceError, DTypeError, RushlightError, ShapeError
+from rushlight.tape.memory.replay import keep
+from rushlight.tape.record.hook_tables import Handle, Hook, Table, add_before_last, add_to, hooks_of
+from rushlight.tape.record.needed import Needed
+from rushlight.tape.record.state import WALK
+from rushlight.tape.record.value import Leaf, Node, Output, Value
+
+Gradients = tuple[Value | None, ...]
+
+
+def check_same(what: Callable[[], str], spec: Any, given: Any) -> Value:
+    """A gradient given in place of another: of the same shape, type and device, or an error that says what gave it."""
+    if not isinstance(given, Value) or not hasattr(given, "memory"):
+        raise TypeError(
+            f"{what()} gave a {type(given).__name__} in place of a gradient {spec!r}; give a tensor or None"
+        )
+    if given.spec.shape != spec.shape:
+        raise ShapeError(
+            f"{what()} changed the shape of a gradient: {spec!r} became {given.spec!r}"
+        )
+    if given.spec.dtype is not spec.dtype:
+        raise DTypeError(f"{what()} changed the type of a gradient: {spec!r} became {given.spec!r}")
+    if given.spec.device is not spec.device:
+        raise DeviceError(
+            f"{what()} moved a gradient to another device: {spec!r} became {given.spec!r}"
+        )
+    return given
+
+
+def _named(hook: Any, owner: Any) -> str:
+    of = (
+        f"a leaf {owner.spec!r}"
+        if type(owner) is Leaf
+        else f"{owner.name()}, called at {owner.place}"
+    )
+    return f"{of}: hook {getattr(hook, '__name__', type(hook).__name__)!r}"
+
+
+def run_hooks(hooks: Table, g: Value, owner: Leaf | Node) -> Value:
+    """What the hooks of a value leave of its gradient."""
+    for hook in list(hooks.values()):
+        given = hook(g)
+        if given is not None:
+            g = check_same(lambda hook=hook: _named(hook, owner), g.spec, given)  # type: ignore[misc]
+    return g
+
+
+def run_post_hooks(leaf: Leaf, handle: Value) -> None:
+    """The hooks of a leaf whose gradient was added to its own; there is nothing that one could give in its place."""
+    for hook in list(leaf.post_hooks.values()):
+        if hook(handle) is not None:
+            raise RushlightError(
+                f"{_named(hook, leaf)} runs after the gradient was added and must return None; write to leaf.grad instead"
+            )
+
+
+class Waiting:
+    """A hook that also hears when no gradient comes: `hook(None)`."""
+
+    __slots__ = ("hook",)
+
+    def __init__(self, hook: Hook) -> None:
+        self.hook = hook
+
+    def __call__(self, g: Value | None) -> None:
+        self.hook(g)
+
+
+def tell_absent(hooks: Table) -> None:
+    """No gradient comes for a value: tell those of its hooks that wait for that too."""
+    for hook in list(hooks.values()):
+        if type(hook) is Waiting:
+            hook(None)
+
+
+def run_value_hooks(node: Node, index: int, g: Value) -> Value:
+    """Rule 1 of Note [Hooks] for one result of a node."""
+    hooks = hooks_of(node)
+    found = hooks.values.get(index)
+    if found:
+        g = run_hooks(found, g, node)
+    for reference in list(hooks.kept.get(index, {}).values()):
+        kept = reference()
+        if kept is not None:
+            WALK.get().changed.append((kept, kept.grad, None))  # Note [Backward] 5
+            kept.take(g)
+    return g
+
+
+def _replaced(
+    hook: Any, owner: Any, old: Sequence[Value | None], given: Any, specs: Sequence[Any]
+) -> list[Any]:
+    if not isinstance(given, (tuple, list)):
+        raise TypeError(
+            f"{_named(hook, owner)} gave a {type(given).__name__}; a node's hook gives a tuple or None"
+        )
+    if len(given) != len(old):
+        raise RushlightError(
+            f"{_named(hook, owner)} gave {len(given)} gradients in place of {len(old)}"
+        )
+    pairs = zip(given, specs, strict=True)
+    return [
+        None if g is None else check_same(lambda: _named(hook, owner), spec, g) for g, spec in pairs
+    ]
+
+
+def run_before(node: Node, grads: list[Any]) -> list[Any]:
+    for hook in list(hooks_of(node).before.values()):
+        given = hook(tuple(grads))
+        if given is not None:
+            grads = _replaced(hook, node, grads, given, node.plan.outs)
+    return grads
+
+
+def run_after(node: Node, parts: Sequence[Any], grads: Sequence[Any]) -> Sequence[Any]:
+    count = node.arity
+    seen, rest = list(parts[:count]), list(parts[count:])
+    for hook in list(hooks_of(node).after.values()):
+        given = hook(tuple(seen), tuple(grads))
+        if given is not None:
+            seen = _replaced(hook, node, seen, given, node.plan.ins[:count])
+    return seen + rest
+
+
+class Kept:
+    """The gradient of a tensor that is no leaf, where somebody asked to keep it. The tensor has it; nodes know it weakly."""
+
+    __slots__ = ("__weakref__", "grad", "handle", "retains")
+
+    def __init__(self) -> None:
+        self.grad: Value | None = None
+        self.retains = False
+        self.handle: Handle | None = None
+
+    def take(self, g: Value) -> None:
+        # A copy: the walk, or another value's owner, may have the same buffer.
+        made = Needed.clone(g) if self.grad is None else Needed.add(self.grad, g)
+        if made.memory.recipe is not None:
+            keep(made.memory)  # a gradient that is kept must not keep the whole step's recipes
+        self.grad = made
+
+    def follow(self, edge: Any) -> None:
+        """Keep the gradient of this record from now on, and no longer that of an older one."""
+        self.retains = True
+        if self.handle is not None:
+            self.handle.remove()
+        if type(edge) is Leaf or edge is None:
+            return
+        node, index = (edge.node, edge.index) if type(edge) is Output else (edge, 0)
+        self.handle = add_to(hooks_of(node).kept.setdefault(index, {}), weakref.ref(self))
+
+
+def follow(value: Value) -> None:
+    """Go on keeping a value's gradient, if somebody asked to, after its record was rewritten."""
+    kept: Kept | None = getattr(value, "kept_grad", None)
+    if kept is not None and kept.retains:
+        kept.follow(value.node)
+
+
+def hook_value(edge: Any, hook: Hook) -> Handle:
+    """Put a hook on a value, known by its record."""
+    if type(edge) is Leaf:
+        return add_before_last(edge.hooks, hook)
+    node, index = (edge.node, edge.index) if type(edge) is Output else (edge, 0)
+    return add_to(hooks_of(node).values.setdefault(index, {}), hook)

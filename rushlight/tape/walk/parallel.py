@@ -1,0 +1,355 @@
+"""Backward by several threads, with the bits of the sequential walk.
+
+# Note [Parallel backward]
+1. The sequential walk's order depends on the edges alone. `_schedule` walks them once without running anything, and so
+   gives every gradient its number among those of one sum. A gradient that comes too early waits for those before it: the
+   additions are the sequential ones, in their order, whoever makes them.
+2. A node is ready when the last of its gradients has been added, not when it has come. A derivative that gives no gradient
+   hands on "none" all the same, so every node gets ready once, and the count of nodes that are left ends the walk.
+3. Locks are only ever held by workers, which no signal interrupts. The caller waits at a queue: Ctrl-C reaches it at once, the
+   workers end after the node they are at, and the caller goes on when they have; a second Ctrl-C does not wait for them.
+4. The first error, in the sequential order among those that happened, is raised in the caller as it was raised in the worker.
+5. Each worker runs in a copy of the caller's context: grad mode, autocast and regions are the caller's. Hooks and the
+   backward of user functions run in whichever thread runs their node. In a region, launches are one at a time.
+6. Handing a node to another thread costs more than a small kernel. So a worker keeps what it makes ready, where others can
+   take it, and calls another worker only when it begins a node that is long: a large call, which leaves the interpreter to
+   others, or one with code of the user's. Threads start when they are first called. Whoever made a node ready looks for it
+   again before it rests, so nothing is forgotten. A chain, and a graph without long nodes, is walked by the caller itself.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from contextvars import Context, copy_context
+from functools import partial
+from queue import Empty, SimpleQueue
+from types import FrameType
+from typing import Any
+
+from rushlight.tape.record.op import Op
+from rushlight.tape.record.place import CALLERS, user_frame
+from rushlight.tape.record.state import STATE
+from rushlight.tape.record.value import Leaf, Output, Value
+from rushlight.tape.walk.backward import Walk, fits, fitted_for, tell_place
+
+LONG = (
+    1 << 15
+)  # the cost of a plan, as budgets count it, from which on a node is worth another thread
+_PATIENCE = 0.05  # seconds: a signal that another thread received is heard between two waits
+
+
+def walk_by(workers: Any, op: str) -> Callable[..., Walk] | None:
+    """What makes the walk of so many threads; None for the sequential one."""
+    if not isinstance(workers, int) or isinstance(workers, bool):
+        raise TypeError(f"{op}: workers is a number of threads, got {workers!r}; pass 1 or more")
+    if workers < 1:
+        raise ValueError(f"{op}: {workers} workers cannot run anything; pass 1 or more")
+    if workers == 1 or STATE.get().dual is not None:  # Note [Dual values] 4
+        return None
+    return partial(ParallelWalk, workers=workers)
+
+
+class _Sum:
+    """A sum of several gradients: those that came before their turn, and whose turn it is."""
+
+    __slots__ = ("busy", "early", "turn")
+
+    def __init__(self) -> None:
+        self.early: dict[int, tuple[Value | None, bool]] = {}
+        self.turn = 0
+        self.busy = False  # some worker is adding
+
+
+class ParallelWalk(Walk):
+    """A backward pass by up to `workers` threads. See Note [Parallel backward]."""
+
+    def __init__(self, *options: Any, workers: int) -> None:
+        super().__init__(*options)
+        self.workers = workers
+        self.lock = (
+            threading.Lock()
+        )  # of `waiting`, `left`, `idle`, `threads`, `errors` and every _Sum
+        self.rank: dict[Any, int] = {}  # the sequential order
+        self.numbers: dict[
+            Any, list[int]
+        ] = {}  # per edge of a node: its gradient's place in its sum
+        self.shared: dict[Any, _Sum] = {}  # the sums of several gradients, per key
+        self.left = 0  # nodes that have not run
+        self.over = False
+        self.idle = 0  # workers that wait for a call
+        self.threads: list[threading.Thread] = []
+        self.context = Context()  # the caller's, while it runs: it refers to this walk
+        self.caller: FrameType | None = None  # see Note [Places]
+        self.ready: list[Any] = []
+        self.calls: SimpleQueue[bool] = SimpleQueue()  # True: look into `ready`; False: the end
+        self.ended: SimpleQueue[None] = SimpleQueue()
+        self.errors: list[tuple[int, BaseException]] = []
+
+    # ---- the caller ----
+
+    def run(self) -> None:
+        width = self._schedule() if any(map(_is_long, self.waiting)) else 1
+        if width < 2:
+            super().run()
+            return
+        self.workers = min(self.workers, width)
+        self.context = copy_context()
+        self.caller = user_frame(sys._getframe())
+        self.ready = [node for node in self.roots if not self.waiting[node]]
+        try:
+            self._start_thread()
+            ended = 0
+            while ended < len(self.threads):  # a thread starts others before it ends
+                self._await_end()
+                ended += 1
+        except BaseException:
+            self._stop()
+            for thread in list(self.threads):
+                if thread.is_alive():
+                    thread.join()
+            raise
+        finally:
+            self.context = Context()
+            self.caller = None
+            self.sums.clear()
+            self.shared.clear()
+        for thread in self.threads:
+            thread.join()
+        self._raise()
+
+    def _start_thread(self) -> None:
+        name = f"backward {len(self.threads)}"
+        thread = threading.Thread(
+            target=self._thread, args=(self.context.copy(),), name=name, daemon=True
+        )
+        self.threads.append(thread)
+        thread.start()
+
+    def _schedule(self) -> int:
+        """Walk without running: ranks, numbers, sums. The most nodes with work that were ready at once."""
+        waiting = dict(self.waiting)
+        counts: dict[Any, int] = {}
+        ready = [node for node in self.roots if not waiting[node]]
+        width = working = sum(1 for node in ready if not _is_brief(node))
+        while ready:
+            node = ready.pop()
+            self.rank[node] = len(self.rank)
+            working -= not _is_brief(node)
+            if node.__class__ is Leaf:
+                continue
+            numbers = self.numbers[node] = []
+            for edge in node.edges:
+                if edge is None:
+                    numbers.append(-1)
+                    continue
+                target, key = (
+                    (edge.node, (edge.node, edge.index))
+                    if edge.__class__ is Output
+                    else (edge, edge)
+                )
+                number = counts.get(key, 0)
+                counts[key] = number + 1
+                numbers.append(number)
+                waiting[target] -= 1
+                if not waiting[target]:
+                    ready.append(target)
+                    working += not _is_brief(target)
+            width = max(width, working)
+        self.left = len(self.rank)
+        self.shared = {key: _Sum() for key, count in counts.items() if count > 1}
+        return width
+
+    def _await_end(self) -> None:
+        while True:
+            try:
+                self.ended.get(timeout=_PATIENCE)
+                return
+            except Empty:
+                continue
+
+    def _stop(self) -> None:
+        self.over = True
+        for _ in range(self.workers):
+            self.calls.put(False)
+
+    def _raise(self) -> None:
+        if self.errors:
+            _, error = min(self.errors, key=lambda pair: pair[0])
+            self.errors = []
+            try:
+                raise error
+            finally:
+                del error  # its traceback refers to this frame
+
+    # ---- a worker ----
+
+    def _thread(self, context: Context) -> None:
+        me = threading.get_ident()
+        if self.caller is not None:
+            CALLERS[me] = self.caller
+        try:
+            context.run(self._work)
+        finally:
+            CALLERS.pop(me, None)
+            self.ended.put(None)
+
+    def _work(self) -> None:
+        node: Any = None
+        while not self.over:
+            if node is None:
+                node = self._next()
+                if node is None:
+                    return
+            try:
+                if self.ready and _is_long(node):
+                    self._call()
+                node = self._run_and_choose(node)
+            except BaseException as error:
+                with self.lock:
+                    self.errors.append((self.rank[node], error))
+                self._stop()
+                return
+
+    def _next(self) -> Any:
+        """A node that is ready, sooner or later; None at the end."""
+        while True:
+            with self.lock:
+                if self.ready:
+                    return self.ready.pop()
+                self.idle += 1
+            is_work = self.calls.get()
+            with self.lock:
+                self.idle -= 1
+            if not is_work:
+                return None
+
+    def _call(self) -> None:
+        """Have another worker look for work, if one is idle or may still be started."""
+        with self.lock:
+            if self.idle:
+                self.calls.put(True)
+            elif len(self.threads) < self.workers and not self.over:
+                self._start_thread()
+
+    def _run_and_choose(self, node: Any) -> Any:
+        """Run a node, and the brief leaves that it makes ready; the node this worker runs next, if any."""
+        made: list[Any] = []
+        self._step(node, made)
+        work: list[Any] = []
+        for other in made:
+            if _is_brief(other):
+                self._finish_leaf(other)
+            else:
+                work.append(other)
+        following = work.pop() if work else None
+        with self.lock:
+            self.ready.extend(work)
+            self.left -= 1 + len(made) - len(work) - (following is not None)
+            done = not self.left
+        if done:
+            self._stop()
+        return following
+
+    def _step(self, node: Any, made: list[Any]) -> None:
+        """Run a node and hand its gradients on; `made` gets the nodes that are ready now."""
+        if node.__class__ is Leaf:
+            self._finish_leaf(node)
+            return
+        direct = node.grad.direct
+        if (
+            direct is None
+            or self.wanted is not None
+            or node.hooks is not None
+            or node not in self.sums
+        ):
+            parts, fresh = self._run_node(node)
+            owned = [part is not None and part.memory in fresh for part in parts]
+        else:
+            parts, owned = self._run_direct(node, direct)
+        alone: list[Any] = []
+        for edge, part, mine, number in zip(
+            node.edges, parts, owned, self.numbers[node], strict=True
+        ):
+            if edge is None:
+                continue
+            shared = self.shared.get((edge.node, edge.index) if edge.__class__ is Output else edge)
+            if shared is not None:
+                self._add_in_turn(shared, edge, number, part, mine, made)
+                continue
+            if part is not None:
+                self.arrive(edge, part, mine)
+            alone.append(edge)
+        if alone:
+            with self.lock:
+                for edge in alone:
+                    self._count_down(edge, made)
+
+    def _run_direct(self, node: Any, direct: Any) -> tuple[Sequence[Value | None], list[bool]]:
+        """As `Walk.run` does it: see there."""
+        g = self.sums.pop(node)
+        try:
+            parts = direct(g, node)
+        except Exception as error:
+            tell_place(error, node)
+            raise
+        if not self.retain:
+            node.saved = None
+            node.outs = ()
+        only = node.grad.only
+        if only >= 0:
+            spread: list[Value | None] = [None] * len(node.edges)
+            spread[only] = parts
+            parts = spread
+        else:
+            parts = list(parts)
+        owned = [False] * len(parts)
+        for i, part in enumerate(parts):
+            if part is None:
+                continue
+            owned[i] = part is not g
+            spec = node.plan.ins[i]
+            if part.spec is not spec and not fits(part, spec):
+                part = parts[i] = fitted_for(node, part, spec)
+                owned[i] = owned[i] or part.memory is not g.memory
+        return parts, owned
+
+    def _add_in_turn(
+        self, shared: _Sum, edge: Any, number: int, part: Value | None, mine: bool, made: list[Any]
+    ) -> None:
+        """Leave a gradient, and add what can be added, unless another worker is at it: then it will."""
+        with self.lock:
+            shared.early[number] = part, mine
+            if shared.busy or shared.turn not in shared.early:
+                return
+            shared.busy = True
+            part, mine = shared.early.pop(shared.turn)
+        while True:
+            if part is not None:
+                self.arrive(edge, part, mine)
+            with self.lock:
+                self._count_down(edge, made)
+                shared.turn += 1
+                if shared.turn not in shared.early:
+                    shared.busy = False
+                    return
+                part, mine = shared.early.pop(shared.turn)
+
+    def _count_down(self, edge: Any, made: list[Any]) -> None:
+        target = edge.node if edge.__class__ is Output else edge
+        self.waiting[target] -= 1
+        if not self.waiting[target]:
+            made.append(target)
+
+
+def _is_long(node: Any) -> bool:
+    if node.__class__ is Leaf:
+        return bool(node.hooks or node.post_hooks) or node.spec.numel >= LONG
+    # A plain Op is a user's function.
+    return node.hooks is not None or node.plan.cost >= LONG or node.plan.op.__class__ is Op
+
+
+def _is_brief(node: Any) -> bool:
+    """A leaf that only takes its gradient: no work for another thread."""
+    return node.__class__ is Leaf and node.grad is None and not node.hooks and not node.post_hooks

@@ -1,0 +1,63 @@
+"""What a node saved for its derivative, checked and, where a checkpoint dropped it, rebuilt."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rushlight.core.errors import GraphFreedError, InplaceError
+from rushlight.tape.memory.region import restore_saves
+from rushlight.tape.memory.saved_tensor_hooks import PACKED, unpacked
+from rushlight.tape.record.call import make_value, rooted
+from rushlight.tape.record.value import Leaf, Node, Output, Value
+from rushlight.tape.record.written import describe_writes
+
+
+def saves_of(node: Node) -> tuple[Sequence[Value], Sequence[Value]]:
+    """The saved outputs and the saved inputs, in the order of `grad.saves_out` and `grad.saves_in`."""
+    if node.saved is None:
+        if not (node.grad.saves_in or node.grad.saves_out):
+            return (), ()  # nothing was saved, so nothing is missing
+        raise GraphFreedError(
+            f"{node.plan.op.name}, called at {node.place}: backward a second time through a graph whose saved values "
+            f"were given back; pass retain_graph=True to the first backward"
+        )
+    if node.dropped is not None:
+        if node.dropped is PACKED:
+            return unpacked(node)
+        restore_saves(node)
+    saved = node.saved
+    outs: Sequence[Value] = ()
+    version, constant = 0, False
+    for value in saved:
+        version += value.memory.version
+        constant = constant or value.node is None
+    if node.outs:
+        plan = node.plan
+        outs = []
+        for j, storage in zip(node.grad.saves_out, node.outs, strict=True):
+            version += storage.version
+            outs.append(
+                make_value(
+                    plan.outs[j], storage, 0, node if len(plan.outs) == 1 else Output(node, j)
+                )
+            )
+    if version != node.version:
+        storages = [*[v.memory for v in saved], *node.outs]
+        raise InplaceError(
+            f"{node.plan.op.name}: a value saved for its backward was overwritten in place "
+            f"{describe_writes(storages)}; it was saved at {node.place} (operands "
+            f"{', '.join(map(repr, node.plan.ins))}); write to a clone instead, or after backward"
+        )
+    return outs, _as_recorded(node, saved) if constant else saved
+
+
+def _as_recorded(node: Node, saved: Sequence[Value]) -> Sequence[Value]:
+    """A handle that was detached in place since it was saved, as the result that it was: the derivative depends on it."""
+    found = []
+    for i, value in zip(node.grad.saves_in, saved, strict=True):
+        edge = node.edges[i]
+        lost = value.node is None and edge is not None and edge.__class__ is not Leaf
+        found.append(
+            rooted(make_value(value.spec, value.memory, value.offset, edge)) if lost else value
+        )
+    return found
