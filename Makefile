@@ -5,6 +5,8 @@
 #   make fuzz [MINUTES=60]      random calls, files and programs in the checking build
 #   make check                  lint, format, types, architecture
 #   make bench [ARGS=...]       the speed table against PyTorch
+#   make docs                   the site, into out/site; a broken link is an error
+#   make wheel                  a wheel and an sdist, into dist/
 
 PYTHON ?= python3
 JOBS ?= 2
@@ -20,7 +22,7 @@ CHECKED := core/test_reach devices/test_convolution_kernels memory/test_budget m
     nn/test_convolution_and_pooling ops/test_catalog ops/test_catalog_gradients ops/test_inplace ops/test_scatter \
     ops/test_sorting ops/test_subscript ops/test_views_property tensor/test_storage
 
-.PHONY: demo test test-slow test-checked fuzz check bench clean
+.PHONY: demo test test-slow test-checked fuzz check bench docs wheel clean
 
 demo: $(VENV)/demo.stamp
 	$(BIN)/python examples/train_gpt.py $(if $(DEVICE),--device $(DEVICE)) $(ARGS)
@@ -46,8 +48,16 @@ check: $(VENV)/dev.stamp
 bench: $(VENV)/peers.stamp
 	$(BIN)/python benchmarks/run.py $(ARGS)
 
+docs: $(VENV)/docs.stamp
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "open out/site/index.html"
+
+wheel: $(VENV)/wheel.stamp
+	rm -rf dist
+	$(BIN)/python -m build
+
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis *.egg-info
+	rm -rf $(VENV) dist out/site .pytest_cache .mypy_cache .ruff_cache .hypothesis *.egg-info
 
 $(BIN)/python:
 	@$(PYTHON) -c "import ensurepip" || { echo "This Python cannot make a venv; on Debian: apt-get install python3-venv"; exit 1; }

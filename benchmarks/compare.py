@@ -5,6 +5,7 @@ Blocks alternate so that whatever else the machine does hits both; the best bloc
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -64,9 +65,10 @@ def show_time(seconds: float) -> str:
 
 
 def table(rows: list[Row], theirs: str) -> str:
+    """A Markdown table; `ratio` is Rushlight's time over the other's."""
     lines = [f"| | Rushlight | {theirs} | ratio | bar | |", "|---|---|---|---|---|---|"]
-    lines += [
-        f"| {r.name} | {show_time(r.ours)} | {show_time(r.theirs)} | {r.ratio:.2f} | {r.bar} | {'ok' if r.reached else 'over'} |"
-        for r in rows
-    ]
+    for r in rows:
+        bar, verdict = ("none", "") if math.isinf(r.bar) else (r.bar, "ok" if r.reached else "over")
+        times = f"{show_time(r.ours)} | {show_time(r.theirs)} | {r.ratio:.2f}"
+        lines.append(f"| {r.name} | {times} | {bar} | {verdict} |")
     return "\n".join(lines)

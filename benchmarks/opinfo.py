@@ -1,4 +1,4 @@
-"""PyTorch's own op samples against Rushlight, as a Markdown table by op (kept in docs/opinfo.md).
+"""PyTorch's own op samples against Rushlight, as a Markdown table by op (kept in benchmarks/results/opinfo.md).
 
 python benchmarks/opinfo.py FOLDER [REGEX]     FOLDER holds check.py, tiers.json and the samples
 

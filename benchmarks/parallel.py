@@ -134,7 +134,7 @@ def main() -> None:
     print(
         f"{BRANCHES} branches, {threads} thread(s) for a kernel; milliseconds of backward; two plain threads: {free_cores():.2f}\n"
     )
-    print("| branches of | workers=1 | workers=2 | ratio | PyTorch |\n|---|---|---|---|---|")
+    print("| branches of | workers=1 | workers=2 | two over one | PyTorch |\n|---|---|---|---|---|")
     for name, branch, shape in WORKLOADS:
         print(row(name, branch, shape), flush=True)
 

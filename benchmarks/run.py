@@ -14,7 +14,7 @@ os.environ.setdefault("RUSHLIGHT_THREADS", "2")
 
 import torch
 import workloads as w
-from compare import Row, block, compare, table
+from compare import Row, block, compare, show_time, table
 
 import rushlight as rl
 from rushlight import memory
@@ -24,7 +24,7 @@ torch.set_num_threads(2)
 PAIRS = {
     "a + b, 8 floats": (w.small_add, 0.6, 100),
     "chain of 100 ops, forward and backward, per op": (w.chain, 0.6, 100),
-    "the same, every op reading the leaf again (no bar is set)": (w.leaf_chain, float("inf"), 100),
+    "the same, every op reading the leaf again": (w.leaf_chain, float("inf"), 100),
     "add, 2^20": (w.add_large, 1.0, 1),
     "exp, 2^20": (w.exp_large, 1.0, 1),
     "softmax 1024x1024, forward and backward": (w.softmax, 1.0, 1),
@@ -33,7 +33,7 @@ PAIRS = {
     "MLP 784-256-10 step, batch 32, Adam": (w.mlp_step, 0.8, 1),
     "demo GPT step, batch 16, AdamW": (lambda lib: w.gpt_step(lib)[0], 1.0, 1),
 }
-BUDGET = "demo GPT step at half of the activation peak, against its normal step"
+BUDGET = "demo GPT step at half of its activation peak"
 
 
 def budget_row() -> Row:
@@ -63,13 +63,15 @@ def main() -> int:
         if not wanted or any(part in name for part in wanted):
             rows.append(compare(name, make(rl), make(torch), bar, units))
             print(f"{name}: {rows[-1].ratio:.2f}", file=sys.stderr)
-    if not wanted or any(part in BUDGET for part in wanted):
-        rows.append(budget_row())
     print(
         f"PyTorch {torch.__version__}, {torch.get_num_threads()} threads each, best of 12 alternating blocks"
     )
     print()
     print(table(rows, "PyTorch"))
+    if not wanted or any(part in BUDGET for part in wanted):
+        rows.append(bound := budget_row())
+        times = f"{show_time(bound.ours)}, {show_time(bound.theirs)} without a limit"
+        print(f"\n{BUDGET}: {times}: {bound.ratio:.2f} times as long (bar {bound.bar})")
     return 0 if all(r.reached for r in rows) else 1
 
 

@@ -5,7 +5,7 @@
 The lowered formulas are run by the reference arithmetic, on every exponent (subnormals and huge arguments too) and on
 the ranges where the result moves. The truth is float64 for float32 functions; for float64 functions it is long double
 (64 bits of mantissa on x86) where C has the function, and mpmath with 40 digits on three thousand points where it has
-not: those rows are left out when mpmath is not installed. `--markdown` prints the table that docs/ulp.md keeps.
+not: those rows are left out when mpmath is not installed. `--markdown` prints the table that benchmarks/results/ulp.md keeps.
 """
 
 from __future__ import annotations

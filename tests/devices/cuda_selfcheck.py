@@ -205,7 +205,7 @@ def overhead(device: CudaDevice, work: Callable[[], object]) -> float:
 def compare(
     name: str, own: float, other: float | None, unit: str = "us", scale: float = 1e6, note: str = ""
 ) -> None:
-    text = f"torch {other * scale:.1f} {unit}, ratio {other / own:.2f}" if other else note
+    text = f"torch {other * scale:.1f} {unit}, ratio {own / other:.2f}" if other else note
     table.append(
         (name, f"{own * scale:.1f} {unit}", f"{text}{'; ' + note if other and note else ''}")
     )

@@ -1,0 +1,344 @@
+"""The API reference: pages made from the registry of ops and the public namespaces when the site is built."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import importlib
+import inspect
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import rushlight
+from rushlight.ops.registry import REGISTRY, Entry
+
+OPS = Path(rushlight.__file__).parent / "ops"
+
+# Folder of `rushlight/ops` -> title of its page.
+FAMILIES = {
+    "create": "Making tensors",
+    "pointwise": "Pointwise ops",
+    "reduce": "Reductions and statistics",
+    "view": "Views, joining and reshaping",
+    "index": "Indexing and scattering",
+    "sort": "Sorting and searching",
+    "linalg": "Matrix products",
+    "nn": "Functions of neural networks",
+    "random": "Random numbers",
+    "fft": "Fourier transforms",
+    "surface": "Other names and queries",
+}
+# Namespace -> title of its page.
+NAMESPACES = {
+    "memory": "Budgets and counters of bytes",
+    "autograd": "Gradients",
+    "autograd.graph": "Records and hooks",
+    "autograd.functional": "Derivatives of functions, the older form",
+    "autograd.forward_ad": "Dual tensors",
+    "func": "Derivatives of functions",
+    "nn": "Modules",
+    "nn.functional": "Functions of neural networks",
+    "nn.init": "Initial values of parameters",
+    "nn.utils": "Tools for parameters and gradients",
+    "nn.utils.rnn": "Sequences of unequal lengths",
+    "nn.utils.parametrize": "Parametrised weights",
+    "nn.utils.prune": "Pruned weights",
+    "optim": "Optimisers",
+    "optim.lr_scheduler": "Schedules",
+    "optim.swa_utils": "Averaged models",
+    "linalg": "Linear algebra",
+    "fft": "Fourier transforms",
+    "special": "Special functions",
+    "distributions": "Probability distributions",
+    "masked": "Reductions under a mask",
+    "signal.windows": "Window functions",
+    "sparse": "Sparse tensors",
+    "amp": "Mixed precision",
+    "random": "Generators and seeds",
+    "utils.data": "Datasets and loaders",
+    "utils.checkpoint": "Checkpoints",
+    "io": "Files",
+    "testing": "Comparing tensors",
+    "accelerator": "The accelerator there is",
+    "cpu": "The CPU",
+    "cuda": "NVIDIA GPUs",
+    "array_api": "The array API standard",
+}
+
+
+def navigation() -> list[Any]:
+    ops = [{title: f"reference/ops/{family}.md"} for family, title in FAMILIES.items()]
+    spaces = [{f"{name}": f"reference/{name}.md"} for name in NAMESPACES]
+    return [
+        "reference/index.md",
+        {"Ops": ops},
+        {"Tensor": "reference/tensor.md"},
+        {"Errors": "reference/errors.md"},
+        *spaces,
+    ]
+
+
+def pages() -> dict[str, str]:
+    """Every page of the reference, by its place in the site."""
+    found = {
+        "reference/index.md": _index(),
+        "reference/tensor.md": _tensor(),
+        "reference/errors.md": _errors(),
+    }
+    for family in FAMILIES:
+        found[f"reference/ops/{family}.md"] = _family(family)
+    for name in NAMESPACES:
+        found[f"reference/{name}.md"] = _namespace(name)
+    return found
+
+
+# ---- pages ----
+
+
+def _index() -> str:
+    ops = [
+        f"| [{title}](ops/{family}.md) | {len(_entries(family))} |"
+        for family, title in FAMILIES.items()
+    ]
+    spaces = [
+        f"| [`rushlight.{name}`]({name}.md) | {title} |" for name, title in NAMESPACES.items()
+    ]
+    return "\n".join(
+        [
+            "# API reference",
+            "",
+            "Made from the declarations and docstrings of the package. Names, arguments and results are PyTorch's",
+            "unless a line says otherwise; [Coming from PyTorch](../pytorch.md) lists what differs.",
+            "",
+            f"There are {len(REGISTRY)} ops. [`Tensor`](tensor.md) has most of them as methods, and",
+            "[errors](errors.md) are classes of their own.",
+            "",
+            "| ops | count |",
+            "|---|---|",
+            *ops,
+            "",
+            "| namespace | |",
+            "|---|---|",
+            *spaces,
+            "",
+        ]
+    )
+
+
+def _family(family: str) -> str:
+    parts = [f"# {FAMILIES[family]}"]
+    for entry in _entries(family):
+        path = _path(entry.name)
+        parts.append(_item(path, _looked_up(path), entry.doc, _forms(entry)))
+    return "\n\n".join(parts) + "\n"
+
+
+def _namespace(name: str) -> str:
+    module = importlib.import_module(f"rushlight.{name}")
+    parts = [f"# rushlight.{name}", _first_sentence(module.__doc__ or NAMESPACES[name])]
+    for each in _public(module):
+        member = getattr(module, each)
+        if callable(member):
+            parts.append(_item(f"{name}.{each}", member, inspect.getdoc(member) or ""))
+    return "\n\n".join(parts) + "\n"
+
+
+def _tensor() -> str:
+    Tensor = rushlight.Tensor
+    parts = ["# rushlight.Tensor", _prose(inspect.getdoc(Tensor) or "")]
+    ops = sorted(entry.name for entry in REGISTRY.values() if entry.method and _path(entry.name))
+    homes = _homes()
+    links = [f"[`{name}`](ops/{homes[name]}.md#{_anchor(_path(name))})" for name in ops]
+    parts += ["## Ops as methods", "The tensor is the first argument.", " · ".join(links)]
+    parts.append("## Other methods and attributes")
+    for name in sorted(dir(Tensor)):
+        member = inspect.getattr_static(Tensor, name)
+        if name.startswith("_") or name in REGISTRY or name.removesuffix("_") in REGISTRY:
+            continue
+        text = inspect.getdoc(member)
+        if text:
+            parts.append(_item(f"Tensor.{name}", getattr(Tensor, name, member), text, level=3))
+    return "\n\n".join(parts) + "\n"
+
+
+def _errors() -> str:
+    errors = [
+        each
+        for each in vars(rushlight).values()
+        if isinstance(each, type)
+        and issubclass(each, (Exception, Warning))
+        and "rushlight" in each.__module__
+    ]
+    parts = ["# Errors", "Each message names the op, the operands and the fix."]
+    for error in sorted(errors, key=lambda each: each.__name__):
+        bases = ", ".join(f"`{base.__name__}`" for base in error.__bases__)
+        parts += [f"## {error.__name__}", f"{_prose(inspect.getdoc(error) or '')}\n\nA {bases}."]
+    return "\n\n".join(parts) + "\n"
+
+
+# ---- where an op is declared, and where users find it ----
+
+
+@functools.cache
+def _homes() -> dict[str, str]:
+    """Op -> the folder of `rushlight/ops` that declares it: the first argument of a call there is its name."""
+    found: dict[str, str] = {}
+    for family in FAMILIES:
+        for path in sorted((OPS / family).glob("*.py")):
+            for name in _first_arguments(path):
+                found.setdefault(name, family)
+    return {name: found.get(name, "surface") for name in REGISTRY}
+
+
+def _first_arguments(path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Call) and node.args:
+            first = node.args[0]
+            if isinstance(first, ast.Constant) and isinstance(first.value, str):
+                yield first.value
+
+
+def _entries(family: str) -> list[Entry]:
+    """The family's public ops, by name."""
+    homes = _homes()
+    found = [e for name, e in REGISTRY.items() if homes[name] == family and _path(name)]
+    return sorted(found, key=lambda entry: entry.name)
+
+
+@functools.cache
+def _path(name: str) -> str:
+    """Where users find an op, below the package; "" for one that has no public name."""
+    if name.startswith("_"):
+        return ""
+    space, _, rest = name.partition("_")
+    paths = [name, f"{space}.{rest}", f"nn.functional.{name}", f"special.{name}", f"Tensor.{name}"]
+    return next((path for path in paths if callable(_looked_up(path))), "")
+
+
+def _looked_up(path: str) -> Any:
+    found: Any = rushlight
+    for part in path.split("."):
+        found = getattr(found, part, None)
+    return found
+
+
+def _forms(entry: Entry) -> str:
+    forms = []
+    if entry.method:
+        forms.append(f"`Tensor.{entry.name}`")
+    if hasattr(rushlight.Tensor, f"{entry.name}_"):
+        forms.append(f"in place `Tensor.{entry.name}_`")
+    return f"Also {', '.join(forms)}." if forms else ""
+
+
+def _public(module: Any) -> list[str]:
+    names = getattr(module, "__all__", None)
+    return (
+        sorted(names)
+        if names is not None
+        else sorted(n for n in vars(module) if not n.startswith("_"))
+    )
+
+
+# ---- one item ----
+
+
+def _item(path: str, member: Any, doc: str, note: str = "", level: int = 2) -> str:
+    name = path.rpartition(".")[2]
+    parts = [f"{'#' * level} {name} {{ #{_anchor(path)} }}"]
+    signature = _signature(f"rushlight.{path}", member)
+    if signature:
+        parts.append(f"```py\n{signature}\n```")
+    parts.append(_prose(doc))
+    if isinstance(member, type):
+        parts.append(_methods(member))
+    parts.append(note)
+    return "\n\n".join(part for part in parts if part)
+
+
+def _anchor(path: str) -> str:
+    return f"rushlight.{path}"
+
+
+def _signature(name: str, member: Any) -> str:
+    try:
+        found = inspect.signature(member)
+    except (TypeError, ValueError):
+        return ""
+    kept = [
+        parameter.replace(annotation=inspect.Parameter.empty, default=_shown(parameter.default))
+        for parameter in found.parameters.values()
+        if parameter.name != "self" and not parameter.name.startswith("_")
+    ]
+    line = f"{name}{inspect.Signature(kept)}"
+    if len(line) <= 88:
+        return line
+    body = "".join(f"    {part},\n" for part in _arguments(kept))
+    return f"{name}(\n{body})"
+
+
+def _arguments(kept: list[inspect.Parameter]) -> list[str]:
+    """The parameters as they stand between the brackets, with the bare star where one is needed."""
+    text = str(inspect.Signature(kept))[1:-1]
+    return re.split(r", (?![^(\[{]*[)\]}])", text)
+
+
+class _Text:
+    """A default that shows as given."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def __repr__(self) -> str:
+        return self.text
+
+
+def _shown(default: Any) -> Any:
+    if default is inspect.Parameter.empty or isinstance(
+        default, (int, float, str, bool, tuple, type(None))
+    ):
+        return default
+    text = getattr(default, "__name__", None) or repr(default)
+    return _Text("..." if " at 0x" in text else text)
+
+
+def _methods(cls: type) -> str:
+    """The public methods that the class or a base in the package defines, one line each."""
+    rows = []
+    for name in sorted(vars(cls)):
+        member = inspect.unwrap(getattr(cls, name)) if not name.startswith("_") else None
+        text = inspect.getdoc(member) if callable(member) else None
+        if text and name != "forward":
+            arguments = _signature("", member)
+            shown = f"{name}{arguments}" if len(arguments) < 60 else name
+            rows.append(f"- `{shown}`: {_prose(_first_sentence(text))}")
+    return "\n".join(rows)
+
+
+def _first_sentence(text: str) -> str:
+    return text.strip().partition("\n\n")[0].replace("\n", " ")
+
+
+def _prose(text: str) -> str:
+    """A docstring as Markdown: examples become blocks, stars and brackets outside of code stay as they are."""
+    lines, example = [], False
+    for line in inspect.cleandoc(text).splitlines():
+        starts = line.lstrip().startswith(">>> ")
+        if starts and not example:
+            lines += ["", "```pycon"]
+            example = True
+        elif example and not line.strip():
+            lines.append("```")
+            example = False
+        lines.append(line.strip() if example else _plain(line))
+    if example:
+        lines.append("```")
+    return "\n".join(lines)
+
+
+def _plain(line: str) -> str:
+    pieces = line.split("`")
+    pieces[::2] = [re.sub(r"([*\[\]])", r"\\\1", p).replace("<", "&lt;") for p in pieces[::2]]
+    return "`".join(pieces)

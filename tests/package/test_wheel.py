@@ -1,0 +1,96 @@
+"""The wheel: it holds the whole package, and trains a step where nothing else of this repository is."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import sysconfig
+import zipfile
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+STEP = """
+import rushlight as torch
+from rushlight import nn
+
+torch.manual_seed(0)
+x, y = torch.randn(64, 8), torch.randn(64, 1)
+model = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+losses = []
+for _ in range(2):
+    optimizer.zero_grad()
+    losses.append(nn.functional.mse_loss(model(x), y))
+    losses[-1].backward()
+    optimizer.step()
+assert losses[1] < losses[0]
+print(torch.__file__)
+"""
+
+
+def run(*command: object) -> str:
+    done = subprocess.run([str(c) for c in command], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Built from a copy of what an sdist holds, so that nothing lies beside it."""
+    copy, built = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("wheel")
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, copy)
+    shutil.copytree(
+        ROOT / "rushlight", copy / "rushlight", ignore=shutil.ignore_patterns("__pycache__")
+    )
+    isolation = ["--no-build-isolation"] if int(version("setuptools").split(".")[0]) >= 77 else []
+    run(
+        sys.executable,
+        "-m",
+        "pip",
+        "wheel",
+        "--quiet",
+        "--no-deps",
+        *isolation,
+        "--wheel-dir",
+        built,
+        copy,
+    )
+    return next(built.glob("rushlight-*.whl"))
+
+
+def test_the_wheel_holds_the_package(wheel: Path) -> None:
+    held = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
+    suffixes = {".py", ".pyi", ".typed"}
+    files = {
+        path.relative_to(ROOT).as_posix()
+        for path in (ROOT / "rushlight").rglob("*")
+        if path.suffix in suffixes
+    }
+    assert held == files
+
+
+def test_an_empty_environment_trains_a_step(wheel: Path, tmp_path: Path) -> None:
+    """The package comes from the wheel; its dependencies are those that are installed here."""
+    env = tmp_path / "env"
+    run(sys.executable, "-m", "venv", "--without-pip", env)
+    python = env / "bin" / "python"
+    run(
+        sys.executable,
+        "-m",
+        "pip",
+        "--python",
+        python,
+        "install",
+        "--quiet",
+        "--no-deps",
+        "--no-index",
+        wheel,
+    )
+    site = Path(run(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))").strip())
+    (site / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    assert Path(run(python, "-I", "-c", STEP).strip()).is_relative_to(site)
