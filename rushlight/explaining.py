@@ -1,8 +1,8 @@
-"""`explain`: what a tensor was made by: its tape, the kernels that ran and will run, and the source of both.
+"""`explain`: the tape of a tensor, the kernels of its calls and of their derivatives.
 
-The tape is printed in the order in which it was made, each record with the user's line. Kernels are found again by making
-a record's plan again while builds are noted (nothing is built twice), and those of backward by running each derivative on
-a gradient of zeros, which touches no `.grad` and frees nothing.
+Records are listed oldest first, each with the user's line. A record's kernels are found by making its plan again
+while builds are noted (nothing is built twice), those of its derivative by running that on a gradient of zeros, which
+touches no `.grad` and frees nothing.
 """
 
 from __future__ import annotations
@@ -27,18 +27,30 @@ from rushlight.tape.record.value import Leaf, Node, Output, Value
 from rushlight.tape.walk.backward import saved_values
 
 
+class Explanation(str):
+    """Text that a prompt or a notebook shows as it is."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
 def explain(
     tensor: Value,
     *,
     most: int = 40,
     backward: bool = True,
-    source: bool = True,
+    source: bool = False,
     file: TextIO | None = None,
-) -> None:
-    """Print how a tensor was made: its records with the lines of the program, and their kernels with their source.
+) -> Explanation:
+    """How a tensor was made: its records with the lines of the program, and the bodies of their kernels.
 
-    `most` bounds how many records are shown, the nearest ones; `backward=False` leaves out the derivatives' kernels,
-    `source=False` the text the device compiles.
+    A script prints the text, to `file` or to the standard output. A prompt or a notebook shows what the call
+    returns, so nothing is printed there unless `file` is given.
+
+    `most` bounds how many records are shown, the nearest ones; `backward=False` leaves out the derivatives' kernels;
+    `source=True` adds the text that the device compiles, some hundred lines for each kernel.
     """
     if not isinstance(tensor, Value):
         raise TypeError(f"explain: takes a tensor, got {type(tensor).__name__}")
@@ -51,7 +63,10 @@ def explain(
     else:
         lines += _tape(root, most, backward, kernels)
     lines += ["", *kernels.texts(tensor.spec.device.device, source)]
-    print("\n".join(lines).rstrip(), file=sys.stdout if file is None else file)
+    text = Explanation("\n".join(lines).rstrip())
+    if file is not None or not hasattr(sys, "ps1"):  # a prompt or a notebook sets it
+        print(text, file=file)
+    return text
 
 
 class _Kernels:

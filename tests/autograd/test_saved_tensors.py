@@ -453,9 +453,9 @@ def test_explaining_a_graph_whose_saves_are_elsewhere():
     with graph.saved_tensors_hooks(lambda t: t.tolist(), lambda rows: rl.tensor(rows)):
         y = x.exp().sum()
     text = io.StringIO()
-    rl.explain(y, source=False, file=text)
+    rl.explain(y, file=text)
     assert "hooks for saved tensors" in text.getvalue()
-    rl.explain(checkpoint(lambda t: t.sin().exp(), x).sum(), source=False, file=text)
+    rl.explain(checkpoint(lambda t: t.sin().exp(), x).sum(), file=text)
     assert "dropped, to be made again" in text.getvalue()
 
 

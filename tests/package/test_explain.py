@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import sys
 
 import pytest
 
@@ -23,7 +24,7 @@ def explained(tensor, **options) -> str:
 def test_tape_lines_and_modules(device):
     model = nn.Sequential(nn.Linear(4, 3), nn.Tanh()).to(device)
     loss = model(rl.rand(2, 4, device=device)).sum()
-    text = explained(loss, source=False)
+    text = explained(loss)
     assert "tape: 3 records, 2 leaves" in text
     assert "%2 = linear(float32[2, 4], %0, %1) -> float32[2, 3]" in text
     assert f"at {__file__}:" in text
@@ -35,15 +36,26 @@ def test_tape_lines_and_modules(device):
 def test_kernels_and_their_source(device):
     x = rl.rand(8, device=device, requires_grad=True)
     y = rl.exp(x) * x
-    text = explained(y)
+    text = explained(y, source=True)
     assert "forward: kernel 0" in text
     assert "out0[p] = exp(arg0)" in text
     assert "backward: mul_grad: kernel" in text
     if device != "reference":
         marks = {"cpu": "define", "webgpu": "@compute", "cuda": "__global__"}
         assert marks[device] in text
-    assert "its source on" not in explained(y, source=False)
+    assert "its source on" not in explained(y)
     assert "backward:" not in explained(y, backward=False)
+
+
+def test_a_script_prints_and_a_prompt_shows_what_is_returned(capsys, monkeypatch):
+    y = (rl.rand(8, requires_grad=True) * 2).sum()
+    monkeypatch.delattr(sys, "ps1", raising=False)
+    text = rl.explain(y)
+    assert capsys.readouterr().out == f"{text}\n"
+    assert len(text.splitlines()) < 60
+    monkeypatch.setattr(sys, "ps1", ">>> ", raising=False)
+    assert repr(rl.explain(y)) == rl.explain(y) == text
+    assert capsys.readouterr().out == ""
 
 
 def test_explaining_changes_nothing():
@@ -86,7 +98,7 @@ def test_a_long_tape_is_cut():
     y = x
     for _ in range(5000):
         y = y * 0.5
-    text = explained(y, most=10, source=False)
+    text = explained(y, most=10)
     assert "5000 records, 1 leaves" in text
     assert "the nearest 10 are shown" in text
     assert text.count(" = mul(") == 10
@@ -118,15 +130,15 @@ SOME = [
 def test_any_op_can_be_explained(row, device):
     sample = next((s for s in samples_of(row, float32) if s.smooth), samples_of(row, float32)[0])
     for result in call(row, sample, float32, device, leaves=[]):
-        assert "on " + device in explained(result)
+        assert "on " + device in explained(result, source=True)
 
 
 def test_complex_and_libraries(device):
     if device == "reference":
         pytest.skip("limit: it interprets kernels, and has no source of them")
     x = rl.rand(4, 4, device=device, requires_grad=True)
-    assert "library" in explained(rl.linalg.inv(x))
-    assert "complex64" in explained(rl.complex(x, x) * 2)
+    assert "library" in explained(rl.linalg.inv(x), source=True)
+    assert "complex64" in explained(rl.complex(x, x) * 2, source=True)
     assert (
         "convolve" in explained(F.conv2d(x[None, None], x[None, None, :2, :2])) or device != "cpu"
     )
