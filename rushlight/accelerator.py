@@ -12,6 +12,17 @@ from rushlight.devices.shared.registry import pool_of
 from rushlight.ops.create.creation import check_device
 from rushlight.tensor import device as Device
 
+__all__ = [
+    "current_accelerator",
+    "current_device_idx",
+    "current_device_index",
+    "device_count",
+    "is_available",
+    "set_device_idx",
+    "set_device_index",
+    "synchronize",
+]
+
 
 def _found() -> str | None:
     for name in ("cuda", "webgpu"):

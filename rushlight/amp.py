@@ -13,6 +13,8 @@ from rushlight.ops.surface.inplace import finish_all, prepare_apply
 from rushlight.tape.record.state import STATE, Changed, no_grad
 from rushlight.tensor import Tensor
 
+__all__ = ["GradScaler", "autocast", "custom_bwd", "custom_fwd", "is_autocast_available"]
+
 
 class autocast(Changed):
     """Inside, matmul, linear and conv2d take float32 operands in `dtype`; the casts are recorded like any op."""

@@ -21,6 +21,28 @@ from rushlight.ops.surface import queries
 from rushlight.ops.view.views import expand
 from rushlight.tensor import Tensor
 
+__all__ = [
+    "amax",
+    "amin",
+    "argmax",
+    "argmin",
+    "cumprod",
+    "cumsum",
+    "log_softmax",
+    "logaddexp",
+    "logsumexp",
+    "mean",
+    "median",
+    "norm",
+    "normalize",
+    "prod",
+    "softmax",
+    "softmin",
+    "std",
+    "sum",
+    "var",
+]
+
 
 class BothGiven(RushlightError, AssertionError):
     """Two arguments that say the same thing; PyTorch raises AssertionError."""

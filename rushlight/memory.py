@@ -15,6 +15,18 @@ from rushlight.tape.memory.region import Region
 from rushlight.tape.memory.replay import Counters
 from rushlight.tape.record.state import STATE, Changed
 
+__all__ = [
+    "allocated",
+    "budget",
+    "empty_cache",
+    "parse_bytes",
+    "peak",
+    "recomputed",
+    "reserved",
+    "reset_peak",
+    "transfers",
+]
+
 _UNITS = {"": 1, "b": 1}
 _UNITS |= {f"{p}ib": 1 << (10 * i) for i, p in enumerate("kmgt", 1)}
 _UNITS |= {f"{p}b": 1000**i for i, p in enumerate("kmgt", 1)}

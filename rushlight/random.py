@@ -15,6 +15,17 @@ from rushlight.ops.random.random import (
 )
 from rushlight.tensor import device
 
+__all__ = [
+    "Generator",
+    "default_generator",
+    "fork_rng",
+    "get_rng_state",
+    "initial_seed",
+    "manual_seed",
+    "seed",
+    "set_rng_state",
+]
+
 Generator.device = property(lambda generator: device(generator.device_name))  # type: ignore[attr-defined]
 
 

@@ -67,6 +67,7 @@ _RENAMED = {
 globals().update({name: _REGISTRY[name].function for name in _SAME})
 globals().update({name: _REGISTRY[old].function for name, old in _RENAMED.items()})
 softmax, log_softmax = _normalise.softmax, _normalise.log_softmax
+__all__ = sorted([*_SAME, *_RENAMED, "log_softmax", "softmax"])
 
 
 def __getattr__(

@@ -26,6 +26,8 @@ from rushlight.tape.record.value import Value
 from rushlight.tape.record.written import mark_written
 from rushlight.tensor import Tensor, device as Device, tensor
 
+__all__ = ["TypedStorage", "UntypedStorage"]
+
 _HANDLES: weakref.WeakValueDictionary[int, UntypedStorage] = weakref.WeakValueDictionary()
 _SIZES: weakref.WeakKeyDictionary[Storage, int] = (
     weakref.WeakKeyDictionary()

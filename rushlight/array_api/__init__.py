@@ -114,3 +114,9 @@ globals().update(_elementwise.FUNCTIONS)
 _elementwise.install()
 linalg.install()
 _array.provide_namespace(_sys.modules[__name__])
+__all__ = ["fft", "linalg"]
+__all__ += [  # all but the modules and what `import` brings
+    name
+    for name, member in globals().items()
+    if not name.startswith("_") and name != "annotations" and type(member) is not type(_sys)
+]

@@ -170,6 +170,12 @@ def unfold(
 # Those that say by name what they were given instead of a tensor; the others are too short for a look, or ops themselves.
 CHECKED = [name for name in globals() if name.endswith("_") and not name.startswith("_")]
 CHECKED += ["native_channel_shuffle", "conv_tbc", "unfold"]
+__all__ = sorted(
+    name
+    for name, member in globals().items()
+    if not name.startswith(("_", "fft_"))
+    and (name in REGISTRY or getattr(member, "__module__", "") == __name__)
+)
 
 
 def __getattr__(

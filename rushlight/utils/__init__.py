@@ -12,3 +12,5 @@ from rushlight.utils import (
     dlpack as dlpack,
     hooks as hooks,
 )
+
+__all__ = ["checkpoint", "data", "dlpack", "hooks"]

@@ -11,6 +11,8 @@ from rushlight.tape.memory.region import Checkpoint
 from rushlight.tape.record.state import STATE, Changed
 from rushlight.tape.record.value import Value
 
+__all__ = ["checkpoint", "checkpoint_sequential", "is_checkpointing", "set_checkpoint_early_stop"]
+
 
 def _tensors(thing: Any) -> Iterator[Value]:
     """The tensors in any nesting of tuples, lists, sets, dicts and dataclasses."""
