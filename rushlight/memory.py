@@ -11,11 +11,15 @@ from rushlight.devices.shared.allocator import Pool
 from rushlight.devices.shared.registry import opened
 from rushlight.devices.shared.transfers import Transfers
 from rushlight.ops.create.creation import default_pool, resolve_pool
+from rushlight.tape.memory.policy import Candidate, LeastWork, Policy
 from rushlight.tape.memory.region import Region
 from rushlight.tape.memory.replay import Counters
 from rushlight.tape.record.state import STATE, Changed
 
 __all__ = [
+    "Candidate",
+    "LeastWork",
+    "Policy",
     "allocated",
     "budget",
     "empty_cache",
@@ -50,10 +54,15 @@ class budget(Region):
     needed, with the same bits. What cannot be done raises BudgetError, whose `least` is the least limit for that
     request. The limit holds for each device that is in use, or for `device` alone. It binds the code inside, and the
     threads of a backward pass inside: other threads are not refused for it, but what they take counts.
+
+    `policy.score(storage)` replaces the order: the lowest score is dropped first. See `Candidate`.
     """
 
-    def __init__(self, limit: int | str, device: Any = None) -> None:
+    def __init__(self, limit: int | str, device: Any = None, policy: Policy | None = None) -> None:
         super().__init__()
+        if policy is not None and not callable(getattr(policy, "score", None)):
+            raise TypeError(f"budget: a policy has a method score(storage), got {policy!r}")
+        self.policy = policy
         self.limit = parse_bytes(limit)
         if self.limit <= 0:
             raise ValueError(f"budget: the limit must be positive, got {limit!r}")

@@ -11,8 +11,9 @@ from typing import Any
 
 from rushlight.devices.shared.allocator import Pool, Storage
 from rushlight.tape.memory import replay
+from rushlight.tape.memory.policy import LEAST_WORK, Candidate, Policy
 from rushlight.tape.memory.recipe import Mark, Recipe, make_plain, watched
-from rushlight.tape.memory.replay import Counters, Pins
+from rushlight.tape.memory.replay import Pins
 from rushlight.tape.record import call
 from rushlight.tape.record.op import Plan
 from rushlight.tape.record.state import STATE
@@ -22,12 +23,10 @@ from rushlight.tape.record.value import Node, Value
 _SMALLEST_DROP = 4096
 
 
-# How much dearer a drop is taken to be when its block does not have the size that is asked for.
-_OTHER_SIZE = 4.0
-
-
 class Region:
     """Where recipes are left; the base of checkpoints and budgets."""
+
+    policy: Policy | None = None  # ranks what is dropped here; None leaves it to the region around
 
     def __init__(self) -> None:
         self.outer: Region | None = STATE.get().region
@@ -58,17 +57,16 @@ class Region:
 
 
 def reclaim(pool: Pool, room: int) -> bool:
-    """Drop rebuildable values, cheapest per byte and staleness first, until `room` fits; whether any was dropped."""
+    """Drop rebuildable values in the policy's order until `room` fits; whether any was dropped."""
     with replay.LOCK:
         limit = pool.limit
         over = 0 if limit is None else pool.held + room - limit
         want = over if over > 0 else room  # the device itself is full
         costs: dict[Recipe, float] = {}
         pinned = Pins.pinned()
-        # Of two values about as cheap, the one whose block has the very size that is asked for: it is used again as it is,
-        # where others go back to the system and come again page by page.
+        score = _policy().score
         ranked = sorted(
-            (_score(s, costs) * (1.0 if s.room == room else _OTHER_SIZE), i, s)
+            (score(Candidate(s, room, costs)), i, s)
             for i, s in enumerate(watched(pool))
             if s.block is not None and s.room >= _SMALLEST_DROP and s not in pinned
         )
@@ -83,6 +81,17 @@ def reclaim(pool: Pool, room: int) -> bool:
         return freed > 0
 
 
+def _policy() -> Policy:
+    """That of the innermost region around the calling code that has one."""
+    region = STATE.get().region
+    while region is not None:
+        if region.policy is not None:
+            policy: Policy = region.policy
+            return policy
+        region = region.outer
+    return LEAST_WORK
+
+
 def drop(storage: Storage) -> None:
     # `Pool.give`, written out: what lies between must not be interrupted. See Note [Counting and threads].
     address = storage.place
@@ -90,29 +99,6 @@ def drop(storage: Storage) -> None:
     storage.address = storage.block = None
     storage.pool.live -= storage.room
     storage.blocks.append(address)
-
-
-def _score(storage: Storage, costs: dict[Recipe, float]) -> float:
-    recipe = storage.recipe
-    return rebuild_cost(recipe, costs) / (storage.room * (Counters.tick - recipe.used + 1.0))
-
-
-def rebuild_cost(recipe: Recipe, costs: dict[Recipe, float]) -> float:
-    """The work to rebuild a result, with that of its dropped ancestors."""
-    stack = [recipe]
-    while stack:
-        step = stack[-1]
-        if step in costs:
-            stack.pop()
-            continue
-        missing = step.missing()
-        waiting = [r for r in missing if r not in costs]
-        if waiting:
-            stack.extend(waiting)
-            continue
-        costs[step] = step.plan.cost + sum(costs[r] for r in missing)
-        stack.pop()
-    return costs[recipe]
 
 
 class Checkpoint(Region):

@@ -1,0 +1,73 @@
+"""Budget policies: the order in which a budget drops values."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from rushlight.devices.shared.allocator import Storage
+from rushlight.tape.memory.recipe import Recipe
+from rushlight.tape.memory.replay import Counters
+
+# How much dearer a drop is taken to be when its block does not have the requested size.
+_OTHER_SIZE = 4.0
+
+
+class Candidate:
+    """A storage that can be dropped and rebuilt, as a policy sees it."""
+
+    __slots__ = ("age", "fits", "nbytes", "storage", "work")
+
+    nbytes: int  # the size of its block
+    work: float  # to rebuild it and its dropped ancestors: elements times instructions, about
+    age: int  # calls since its last use
+    fits: bool  # whether its block has the requested size, so that it is reused as it is
+
+    def __init__(self, storage: Storage, room: int, costs: dict[Recipe, float]) -> None:
+        recipe: Recipe = storage.recipe
+        self.storage = storage
+        self.nbytes = storage.room
+        self.work = rebuild_cost(recipe, costs)
+        self.age = Counters.tick - recipe.used
+        self.fits = storage.room == room
+
+    @property
+    def op(self) -> str:
+        """The name of the op that made it."""
+        name: str = self.storage.recipe.plan.op.name
+        return name
+
+
+class Policy(Protocol):
+    """Ranks what a budget may drop; the choice changes time, never bits."""
+
+    def score(self, storage: Candidate) -> float:
+        """A number for each candidate: the lowest is dropped first. It must make no tensors."""
+
+
+class LeastWork:
+    """The default policy: the least work per byte and staleness first."""
+
+    def score(self, storage: Candidate) -> float:
+        per_byte = storage.work / (storage.nbytes * (storage.age + 1.0))
+        return per_byte if storage.fits else per_byte * _OTHER_SIZE
+
+
+LEAST_WORK = LeastWork()
+
+
+def rebuild_cost(recipe: Recipe, costs: dict[Recipe, float]) -> float:
+    """The work to rebuild a result, with that of its dropped ancestors."""
+    stack = [recipe]
+    while stack:
+        step = stack[-1]
+        if step in costs:
+            stack.pop()
+            continue
+        missing = step.missing()
+        waiting = [r for r in missing if r not in costs]
+        if waiting:
+            stack.extend(waiting)
+            continue
+        costs[step] = step.plan.cost + sum(costs[r] for r in missing)
+        stack.pop()
+    return costs[recipe]

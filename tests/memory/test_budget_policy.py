@@ -1,0 +1,163 @@
+"""Budget policies: the lowest score is dropped first, and no order changes a bit."""
+
+from __future__ import annotations
+
+import pytest
+
+import rushlight as rl
+from rushlight import memory
+from rushlight.devices.shared.registry import pool_of
+from rushlight.tape.memory import region
+from tests.memory.training_step import Model, plain
+
+SIZE = 1 << 14
+
+
+class ByOp:
+    """Drops results of the given ops first, in that order."""
+
+    def __init__(self, *ops: str) -> None:
+        self.ops = ops
+
+    def score(self, storage: memory.Candidate) -> float:
+        return self.ops.index(storage.op) if storage.op in self.ops else len(self.ops)
+
+
+class OldestFirst:
+    def score(self, storage: memory.Candidate) -> float:
+        return -storage.age
+
+
+class NewestFirst:
+    def score(self, storage: memory.Candidate) -> float:
+        return storage.age
+
+
+class LargestFirst:
+    def score(self, storage: memory.Candidate) -> float:
+        return -storage.nbytes
+
+
+class Worst(memory.LeastWork):
+    def score(self, storage: memory.Candidate) -> float:
+        return -super().score(storage)
+
+
+@pytest.fixture
+def drops(monkeypatch):
+    """The ops whose results are dropped, in order."""
+    found: list[str] = []
+    drop = region.drop
+
+    def noted(storage):
+        found.append(storage.recipe.plan.op.name)
+        drop(storage)
+
+    monkeypatch.setattr(region, "drop", noted)
+    return found
+
+
+def drop_three(policy: memory.Policy | None) -> None:
+    x = rl.rand(SIZE)
+    with memory.budget(1 << 30, policy=policy):
+        kept = x.sin(), x.cos(), x.exp()
+        while region.reclaim(pool_of("cpu"), 1 << 12):
+            pass
+        del kept
+
+
+@pytest.mark.parametrize("order", [("cos", "exp", "sin"), ("exp", "sin", "cos")])
+def test_the_lowest_score_is_dropped_first(order, drops):
+    drop_three(ByOp(*order))
+    assert tuple(drops) == order
+
+
+@pytest.mark.parametrize("policy, want", [(OldestFirst(), "sin"), (NewestFirst(), "exp")])
+def test_age_counts_calls_since_the_last_use(policy, want, drops):
+    drop_three(policy)
+    assert drops[0] == want
+
+
+def test_equal_scores_go_in_the_order_of_making(drops):
+    drop_three(ByOp())
+    assert drops == ["sin", "cos", "exp"]
+
+
+def test_the_default_is_the_least_work(drops):
+    drop_three(None)
+    drop_three(memory.LeastWork())
+    assert drops[:3] == drops[3:]
+    drops.clear()
+    x = rl.rand(SIZE)
+    with memory.budget(1 << 30):
+        light, heavy = x * 2.0, (x.sin() * 3.0).lgamma()
+        region.reclaim(pool_of("cpu"), SIZE)
+        assert drops == ["mul"]
+        del light, heavy
+
+
+@pytest.mark.parametrize("policy", [OldestFirst, NewestFirst, LargestFirst, Worst, ByOp])
+def test_no_order_changes_a_bit(device, policy):
+    want, _, peak = plain(device)
+    model = Model(device)
+    memory.empty_cache(device)
+    before = memory.recomputed()["calls"]
+    limit = memory.allocated(device) + int(0.7 * peak)
+    with memory.budget(limit, device, policy=policy()):
+        assert [model.step(), model.step()] == want
+        assert memory.reserved(device) <= limit
+    assert memory.recomputed()["calls"] > before
+
+
+def test_a_candidate_says_what_it_costs():
+    seen: dict[str, memory.Candidate] = {}
+
+    class Look:
+        def score(self, storage):
+            seen[storage.op] = storage
+            return storage.op != "mul"
+
+    x = rl.rand(SIZE)
+    with memory.budget(1 << 30, policy=Look()):
+        a = x * 2.0
+        b, c = a.exp(), x.cos()
+        region.reclaim(pool_of("cpu"), 4 * SIZE)
+    assert {s.nbytes for s in seen.values()} == {4 * SIZE} and all(s.fits for s in seen.values())
+    assert [seen[op].age for op in ("mul", "exp", "cos")] == [1, 1, 0]  # exp used the product
+    whole = seen["exp"].work
+    with memory.budget(1 << 30, policy=Look()):
+        region.reclaim(pool_of("cpu"), SIZE)  # the product is dropped by now
+    assert seen["exp"].work > whole and not seen["exp"].fits
+    del a, b, c
+
+
+def test_the_innermost_policy_is_asked(drops):
+    x = rl.rand(SIZE)
+    with memory.budget(1 << 30, policy=ByOp("exp")):
+        kept = x.sin(), x.exp()
+        with memory.budget(1 << 29, policy=ByOp("sin")):
+            region.reclaim(pool_of("cpu"), 1 << 12)
+        with memory.budget(1 << 29):
+            region.reclaim(pool_of("cpu"), 1 << 12)
+    assert drops == ["sin", "exp"]
+    del kept
+
+
+def test_a_policy_that_fails_changes_nothing():
+    class Broken:
+        def score(self, storage):
+            raise ZeroDivisionError("on purpose")
+
+    x = rl.rand(SIZE)
+    memory.empty_cache()
+    limit = memory.reserved() + 3 * 4 * SIZE
+    with memory.budget(limit, policy=Broken()):
+        made = [x * 2.0, x * 3.0]
+        with pytest.raises(ZeroDivisionError):
+            made += [x * 4.0, x * 5.0, x * 6.0]
+    assert made[0].tolist()[:3] == (x * 2.0).tolist()[:3]
+
+
+def test_what_is_no_policy_is_refused():
+    with pytest.raises(TypeError, match=r"a method score\(storage\)"):
+        memory.budget("1MiB", policy=len)
