@@ -63,6 +63,8 @@ def on_files(files: Any, config: Any) -> Any:
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """Turn links between files of the repository into links of the site; code blocks stay as they are."""
     here = page.file.src_uri
+    if here == "index.md":
+        page.meta["hide"] = ["navigation"]  # the tabs and the page's own links lead everywhere
     pieces = _FENCE.split(markdown)
     pieces[::2] = [_relinked(piece, here) for piece in pieces[::2]]
     return "".join(pieces)

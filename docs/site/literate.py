@@ -26,7 +26,7 @@ def _pieces(run: str) -> list[str]:
         elif line.startswith("# ") and not code:
             prose.append(line[2:])
         else:
-            code.append(line)
+            code.append(line.partition("  # noqa")[0])
     found.append("\n".join(prose))
     if any(code):
         found.append("```python\n" + "\n".join(code).strip("\n") + "\n```")

@@ -310,7 +310,7 @@ def _methods(cls: type) -> str:
     for name in sorted(vars(cls)):
         member = inspect.unwrap(getattr(cls, name)) if not name.startswith("_") else None
         text = inspect.getdoc(member) if callable(member) else None
-        if text and name != "forward":
+        if text and getattr(member, "__module__", "") == cls.__module__:
             arguments = _signature("", member)
             shown = f"{name}{arguments}" if len(arguments) < 60 else name
             rows.append(f"- `{shown}`: {_prose(_first_sentence(text))}")
