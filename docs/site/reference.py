@@ -25,7 +25,7 @@ FAMILIES = {
     "index": "Indexing and scattering",
     "sort": "Sorting and searching",
     "linalg": "Matrix products",
-    "nn": "Functions of neural networks",
+    "nn": "Functions of neural networks",  # and all else that nn.functional has
     "random": "Random numbers",
     "fft": "Fourier transforms",
     "surface": "Other names and queries",
@@ -39,7 +39,6 @@ NAMESPACES = {
     "autograd.forward_ad": "Dual tensors",
     "func": "Derivatives of functions",
     "nn": "Modules",
-    "nn.functional": "Functions of neural networks",
     "nn.init": "Initial values of parameters",
     "nn.utils": "Tools for parameters and gradients",
     "nn.utils.rnn": "Sequences of unequal lengths",
@@ -69,13 +68,14 @@ NAMESPACES = {
 
 
 def navigation() -> list[Any]:
-    ops = [{title: f"reference/ops/{family}.md"} for family, title in FAMILIES.items()]
+    ops = [{title: f"reference/ops/{family}_ops.md"} for family, title in FAMILIES.items()]
     spaces = [{f"{name}": f"reference/{name}.md"} for name in NAMESPACES]
     return [
         "reference/index.md",
         {"Ops": ops},
         {"Tensor": "reference/tensor.md"},
-        {"Errors": "reference/errors.md"},
+        {"rushlight": "reference/package.md"},
+        {"errors": "reference/errors.md"},
         *spaces,
     ]
 
@@ -85,10 +85,11 @@ def pages() -> dict[str, str]:
     found = {
         "reference/index.md": _index(),
         "reference/tensor.md": _tensor(),
+        "reference/package.md": _package(),
         "reference/errors.md": _errors(),
     }
     for family in FAMILIES:
-        found[f"reference/ops/{family}.md"] = _family(family)
+        found[f"reference/ops/{family}_ops.md"] = _family(family)
     for name in NAMESPACES:
         found[f"reference/{name}.md"] = _namespace(name)
     return found
@@ -99,7 +100,7 @@ def pages() -> dict[str, str]:
 
 def _index() -> str:
     ops = [
-        f"| [{title}](ops/{family}.md) | {len(_entries(family))} |"
+        f"| [{title}](ops/{family}_ops.md) | {len(_entries(family))} |"
         for family, title in FAMILIES.items()
     ]
     spaces = [
@@ -112,8 +113,8 @@ def _index() -> str:
             "Made from the declarations and docstrings of the package. Names, arguments and results are PyTorch's",
             "unless a line says otherwise; [Coming from PyTorch](../pytorch.md) lists what differs.",
             "",
-            f"There are {len(REGISTRY)} ops. [`Tensor`](tensor.md) has most of them as methods, and",
-            "[errors](errors.md) are classes of their own.",
+            f"There are {len(REGISTRY)} ops. [`Tensor`](tensor.md) has most of them as methods;",
+            "[`rushlight`](package.md) has what is no op, and [errors](errors.md) are classes of their own.",
             "",
             "| ops | count |",
             "|---|---|",
@@ -132,6 +133,10 @@ def _family(family: str) -> str:
     for entry in _entries(family):
         path = _path(entry.name)
         parts.append(_item(path, _looked_up(path), entry.doc, _forms(entry)))
+    if family == "nn":
+        for name in sorted(set(rushlight.nn.functional.__all__) - set(REGISTRY)):
+            function = getattr(rushlight.nn.functional, name)
+            parts.append(_item(f"nn.functional.{name}", function, inspect.getdoc(function) or ""))
     return "\n\n".join(parts) + "\n"
 
 
@@ -150,7 +155,7 @@ def _tensor() -> str:
     parts = ["# rushlight.Tensor", _prose(inspect.getdoc(Tensor) or "")]
     ops = sorted(entry.name for entry in REGISTRY.values() if entry.method and _path(entry.name))
     homes = _homes()
-    links = [f"[`{name}`](ops/{homes[name]}.md#{_anchor(_path(name))})" for name in ops]
+    links = [f"[`{name}`](ops/{homes[name]}_ops.md#{_anchor(_path(name))})" for name in ops]
     parts += ["## Ops as methods", "The tensor is the first argument.", " · ".join(links)]
     parts.append("## Other methods and attributes")
     for name in sorted(dir(Tensor)):
@@ -163,14 +168,34 @@ def _tensor() -> str:
     return "\n\n".join(parts) + "\n"
 
 
+def _package() -> str:
+    """What the package has besides ops, in-place forms, errors and namespaces."""
+    names = [name for name in dir(rushlight) if name not in REGISTRY and name[0] != "_"]
+    names.sort(key=lambda name: (name[0].isupper(), name))
+    members = {name: getattr(rushlight, name) for name in names}
+    types = [f"`{n}`" for n, each in members.items() if isinstance(each, rushlight.dtype)]
+    parts = ["# rushlight", "Functions and classes of the package that are not ops."]
+    parts += ["## Types of elements", ", ".join(types)]
+    for name, each in members.items():
+        doc = inspect.getdoc(each)
+        if (
+            callable(each)
+            and doc
+            and name[-1] != "_"
+            and each is not rushlight.Tensor
+            and not _error(each)
+        ):
+            parts.append(_item(name, each, doc))
+    return "\n\n".join(parts) + "\n"
+
+
+def _error(each: Any) -> bool:
+    return isinstance(each, type) and issubclass(each, BaseException)
+
+
 def _errors() -> str:
-    errors = [
-        each
-        for each in vars(rushlight).values()
-        if isinstance(each, type)
-        and issubclass(each, (Exception, Warning))
-        and "rushlight" in each.__module__
-    ]
+    members = [getattr(rushlight, name) for name in dir(rushlight)]
+    errors = {each for each in members if _error(each) and "rushlight" in each.__module__}
     parts = ["# Errors", "Each message names the op, the operands and the fix."]
     for error in sorted(errors, key=lambda each: each.__name__):
         bases = ", ".join(f"`{base.__name__}`" for base in error.__bases__)
@@ -213,7 +238,9 @@ def _path(name: str) -> str:
     if name.startswith("_"):
         return ""
     space, _, rest = name.partition("_")
-    paths = [name, f"{space}.{rest}", f"nn.functional.{name}", f"special.{name}", f"Tensor.{name}"]
+    inner, special = f"nn.functional.{name}", f"special.{name}"
+    first, last = (inner, name) if _homes()[name] == "nn" else (name, inner)
+    paths = [first, f"{space}.{rest}", special, last, f"Tensor.{name}"]
     return next((path for path in paths if callable(_looked_up(path))), "")
 
 
