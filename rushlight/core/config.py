@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def cache_folder() -> Path | None:
-    """Where built kernels are kept; RUSHLIGHT_CACHE=off keeps none, nor does a user without a home."""
+    """The folder of built kernels; None where RUSHLIGHT_CACHE=off or the user has no home."""
     chosen = os.environ.get("RUSHLIGHT_CACHE")
     if chosen == "off":
         return None
@@ -47,7 +47,10 @@ def debug_level() -> int:
 
 
 def is_checking() -> bool:
-    """RUSHLIGHT_CHECK=1: verify every launch and guard every block. See `devices/shared/checking.py`."""
+    """RUSHLIGHT_CHECK=1: verify every launch, guard every block.
+
+    See `devices/shared/checking.py`.
+    """
     return os.environ.get("RUSHLIGHT_CHECK", "0") not in ("", "0")
 
 
@@ -57,5 +60,5 @@ def poison() -> int:
 
 
 def give_runtime_folder() -> None:
-    """Mesa's drivers complain on the terminal where XDG_RUNTIME_DIR is unset; any folder quiets them."""
+    """Set XDG_RUNTIME_DIR where it is unset: without it Mesa's drivers print a warning."""
     os.environ.setdefault("XDG_RUNTIME_DIR", "/tmp")

@@ -62,7 +62,7 @@ FLOAT = (float16, bfloat16, float32, float64)
 COMPLEX = (complex64, complex128)
 SIGNED = (int8, int16, int32, int64)
 UNSIGNED = (uint8, uint16, uint32, uint64)
-INDEX = (int32, int64)  # what positions are told in
+INDEX = (int32, int64)  # dtypes of positions
 INTEGER = (uint8, uint16, uint32, uint64, int8, int16, int32, int64)
 NUMBER = INTEGER + FLOAT
 ALL = (bool_, *NUMBER)
@@ -86,7 +86,7 @@ def integer_range(dtype: DType) -> tuple[int, int]:
     )
 
 
-# What PyTorch calls a tensor of each type where it names types by a word: torch.FloatTensor.
+# PyTorch's legacy name of each dtype, as in torch.FloatTensor.
 WORDS = {
     bool_: "Bool",
     uint8: "Byte",
@@ -105,17 +105,20 @@ WORDS = {
 
 
 def by_word(name: str) -> DType:
-    """The type of a name such as "torch.FloatTensor" or "torch.cuda.LongTensor"."""
+    """The dtype of a legacy name such as "torch.FloatTensor" or "torch.cuda.LongTensor"."""
     found = [d for d, word in WORDS.items() if name.rpartition(".")[2] == f"{word}Tensor"]
     if not found:
         raise ValueError(
-            f"no type is called {name!r}; known are {', '.join(f'{w}Tensor' for w in WORDS.values())}"
+            f"no type is called {name!r}; known are "
+            f"{', '.join(f'{w}Tensor' for w in WORDS.values())}"
         )
     return found[0]
 
 
 def compute_type(dtype: DType) -> DType:
-    """The type arithmetic is done in: halves and small integers are storage formats and compute in 32 bits."""
+    """The type of arithmetic: halves and small integers are storage types and compute in 32
+    bits.
+    """
     if dtype.itemsize >= 4 or dtype is bool_:
         return dtype
     return float32 if dtype.kind == "f" else int32
@@ -132,7 +135,7 @@ def complex_type(dtype: DType) -> DType:
 
 
 def promote(type1: DType, type2: DType) -> DType:
-    """The common type of two operands of equal standing."""
+    """The promoted dtype of two operands of one group (tensors, 0-dim tensors or numbers)."""
     a, b = type1, type2
     if a is b:
         return a
@@ -155,17 +158,20 @@ def promote(type1: DType, type2: DType) -> DType:
     return a if a.rank > b.rank else b
 
 
-# Python's own types count as the widest of their kind where a type is asked for.
+# A Python type given as a dtype means the widest dtype of its kind.
 PYTHON: dict[Any, Any] = {float: float64, int: int64, bool: bool_, complex: complex128}
 
 
 def castable(source: DType, target: DType) -> bool:
-    """Whether a result may be stored as `target` in PyTorch: no category (bool, integer, float, complex) is lost."""
+    """Whether a result may be cast to `target` without losing its category.
+
+    Categories are bool, integer, float and complex, in this order.
+    """
     return _CATEGORY[source.kind] <= _CATEGORY[target.kind]
 
 
 def scalar_dtype(value: object) -> DType:
-    """The type a bare Python number stands for."""
+    """The dtype of a Python number."""
     if isinstance(value, bool):
         return bool_
     if isinstance(value, int):
@@ -200,9 +206,8 @@ def result_type(tensors: Iterable[tuple[DType, int]], scalars: Iterable[DType] =
 
 
 _default = float32
-when_default_changes: list[
-    Callable[[], None]
-] = []  # what is to be done where something was made for the old one
+# Called when the default dtype changes.
+when_default_changes: list[Callable[[], None]] = []
 
 
 def get_default() -> DType:

@@ -14,11 +14,11 @@ class ShapeError(RushlightError, ValueError):
 
 
 class BoundsError(RushlightError, IndexError):
-    """An index or a dimension without elements; some of PyTorch's functions raise RuntimeError, some IndexError."""
+    """An index or a dimension out of range; PyTorch raises RuntimeError or IndexError."""
 
 
 class RowError(ShapeError, AssertionError):
-    """A row that a table does not have; some of PyTorch's functions raise RuntimeError, some AssertionError."""
+    """A row that a table does not have; PyTorch raises RuntimeError or AssertionError."""
 
 
 class DTypeError(RushlightError, TypeError):
@@ -26,19 +26,22 @@ class DTypeError(RushlightError, TypeError):
 
 
 class KindError(RushlightError, TypeError):
-    """Something that is no tensor, or no number, where one is needed; PyTorch raises either of the two."""
+    """An argument that is no tensor or no number; PyTorch raises RuntimeError or TypeError."""
 
 
 class OperandError(DTypeError):
-    """An operand that is neither a tensor nor a number; an operator leaves it to the operand's own class."""
+    """An operand that is neither a tensor nor a number; an operator then returns NotImplemented."""
 
 
 class NestingError(ShapeError, TypeError):
-    """Nested lists that are no tensor: of unequal lengths, or without end; PyTorch raises ValueError or TypeError."""
+    """Nested lists of unequal lengths or without end; PyTorch: ValueError or TypeError."""
 
 
 class UnsupportedDType(DTypeError, NotImplementedError):
-    """An op that is not there for an element type; PyTorch raises NotImplementedError for many of those."""
+    """An op that does not exist for a dtype.
+
+    PyTorch raises NotImplementedError for many of those.
+    """
 
 
 class LayoutError(RushlightError, NotImplementedError):
@@ -46,7 +49,7 @@ class LayoutError(RushlightError, NotImplementedError):
 
 
 class SparseOperandError(LayoutError, AttributeError):
-    """An op that knows dense tensors was given a sparse one: raised by asking it for its `spec`."""
+    """A sparse tensor was given to an op of dense tensors: raised when the op reads its `_spec`."""
 
     obj: Any  # the sparse tensor
 
@@ -61,7 +64,7 @@ class DeviceError(RushlightError):
 
 
 class DeviceUnavailable(DeviceError):
-    """A device that is not there: which one, why, and what to install."""
+    """A device that is not available: its name, the reason, and what to install."""
 
     def __init__(self, name: str, reason: str, fix: str) -> None:
         super().__init__(f"device {name!r} is not available: {reason}. {fix}")
@@ -71,11 +74,11 @@ class DeviceUnavailable(DeviceError):
 
 
 class OutOfMemoryError(RushlightError, MemoryError):
-    """The device itself has no room for a request."""
+    """The device has no memory left for a request."""
 
 
 class BudgetError(OutOfMemoryError):
-    """A request that no dropping of rebuildable values can bring under the budget."""
+    """A request that exceeds the budget even after every rebuildable value was dropped."""
 
     def __init__(self, message: str, least: int) -> None:
         super().__init__(message)
@@ -83,19 +86,19 @@ class BudgetError(OutOfMemoryError):
 
 
 class ForeignAccess(RushlightError):
-    """A launch or a copy whose operands reach outside of live memory; found by `RUSHLIGHT_CHECK=1` before it runs."""
+    """A launch or a copy beyond live memory; `RUSHLIGHT_CHECK=1` finds it before it runs."""
 
 
 class LinAlgError(RushlightError):
-    """A matrix that a factorisation cannot handle: singular, not positive definite, not converging."""
+    """A matrix that a factorisation refuses: singular, not positive definite, not converging."""
 
 
 class DivisionByZero(RushlightError, ZeroDivisionError):
-    """Integers divided by zero, where the device can tell."""
+    """Integer division by zero, on devices that detect it."""
 
 
 class RushlightWarning(UserWarning):
-    """Something works, but not as a reader of the program would expect: an op left its device, for one."""
+    """The result is right, but was not made as one may expect: an op left its device, say."""
 
 
 class NotDifferentiable(RushlightError, NotImplementedError):
@@ -103,18 +106,18 @@ class NotDifferentiable(RushlightError, NotImplementedError):
 
 
 class GradcheckError(RushlightError):
-    """A derivative that differences of the function do not agree with: which input, which output, by how much."""
+    """A derivative that finite differences contradict: which input and output, by how much."""
 
 
 class InplaceError(RushlightError):
-    """A value that is still needed was overwritten."""
+    """A value that is still needed was overwritten in place."""
 
 
 class AnomalyError(RushlightError):
     """A NaN or an infinity that no operand had; raised while anomalies are detected.
 
-    `what` says what was met, `op` is the op that was called, in backward that whose derivative it was; `place` says where
-    in the program.
+    `what` says what was found; `op` is the op that was called (in backward, the op whose derivative
+    ran); `place` is the user's line.
     """
 
     def __init__(
@@ -128,4 +131,4 @@ class AnomalyError(RushlightError):
 
 
 class GraphFreedError(RushlightError):
-    """Backward over a graph whose saved values were given back."""
+    """Backward over a graph whose saved values were freed."""

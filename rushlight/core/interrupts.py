@@ -1,4 +1,4 @@
-"""Ctrl-C later: stretches and finalisers that must be finished once they are begun."""
+"""Deferred signals: blocks and finalisers that run to their end before Ctrl-C is raised."""
 
 from __future__ import annotations
 
@@ -15,14 +15,17 @@ from typing import Any, TypeVar
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-# Those whose handlers raise, where there are any: Ctrl-C, requests to end, and timeouts.
+# Signals whose handlers raise: Ctrl-C, termination, alarms.
 _RAISING = [
     getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGALRM") if hasattr(signal, name)
 ]
 
 
 class Uninterrupted:
-    """`with Uninterrupted():` holds signals back until the block's end. Only the main thread hears of them."""
+    """`with Uninterrupted():` defers signals to the end of the block.
+
+    Only the main thread gets any.
+    """
 
     def __enter__(self) -> None:
         self.heard: list[tuple[int, FrameType | None]] = []
@@ -35,7 +38,7 @@ class Uninterrupted:
                 if callable(handler):
                     self.before[number] = handler
                     signal.signal(number, self._note)
-        except BaseException:  # one that is not held back yet
+        except BaseException:  # a signal that is not deferred yet
             self._put_back()
             raise
 
@@ -43,7 +46,7 @@ class Uninterrupted:
         self.heard.append((number, frame))
 
     def _put_back(self) -> BaseException | None:
-        """Give every signal its handler again; what one that has it already raises in between."""
+        """Install the old handlers again; return what a handler raised meanwhile."""
         left, raised = list(self.before.items()), None
         for _ in range(4):
             try:
@@ -65,21 +68,23 @@ class Uninterrupted:
             raise raised
 
 
-# ---- functions that begin without hearing of signals ----
+# ---- functions that no signal stops at their first instruction ----
 
 # Note [Unheard]
-# The interpreter (CPython 3.11 and later) looks for signals in the instruction RESUME, with which every function starts, unless
-# its argument says that the function goes on after an `await`. An `__exit__` or a `__del__` that Ctrl-C stops there has not run
-# at all, and nobody calls it again. So `unheard` gives such a function a RESUME that does not look. Inside, signals are heard
-# after calls of C functions, at the start of other Python functions and at the ends of loops: what must happen together is
-# written without those between, or in a `try` that finishes it. An interpreter without RESUME gets the function as it is.
+# CPython (3.11 and later) checks for signals in the instruction RESUME, with which every function
+# starts, unless its argument says that the function continues after an `await`. An `__exit__` or a
+# `__del__` that Ctrl-C stops there has not run at all, and nobody calls it again. `unheard`
+# therefore gives such a function a RESUME that does not check. Inside the function, signals are
+# checked after calls of C functions, at the start of other Python functions and at the ends of
+# loops: steps that must happen together have none of those between them, or stand in a `try` that
+# finishes them. An interpreter without RESUME gets the function unchanged.
 
 _RESUME = dis.opmap.get("RESUME")
 _NO_LOOK = 3  # "after an await"
 
 
 def unheard(function: F) -> F:
-    """The function, which no signal keeps from beginning."""
+    """The function with a RESUME that does not check for signals."""
     code: CodeType = function.__code__
     at = _first_resume(code)
     if at is not None:
@@ -95,7 +100,7 @@ def is_unheard(code: CodeType) -> bool:
 
 
 def _first_resume(code: CodeType) -> int | None:
-    """Where RESUME is; None where no RESUME of a function's start is found, whose argument is 0."""
+    """The position of a function's first RESUME, whose argument is 0; None where there is none."""
     text = code.co_code
     found = [at for at in range(0, len(text), 2) if text[at] == _RESUME]
     return found[0] if found and text[found[0] + 1] in (0, _NO_LOOK) else None
@@ -104,16 +109,17 @@ def _first_resume(code: CodeType) -> int | None:
 # ---- Ctrl-C in a finaliser ----
 
 # Note [Interrupted finalisers]
-# An error does not leave a `__del__`: Ctrl-C that is heard there would be printed and forgotten. With a `__del__` for every tensor
-# that meets one in ten, and callbacks of weak references meet it too. So errors that nobody can catch are looked at: where one is
-# Ctrl-C it is pressed again a moment later. Every other one goes to whom it went before.
+# An error does not leave a `__del__` or a callback of a weak reference: Python prints a
+# KeyboardInterrupt raised there and drops it. With a `__del__` for every tensor this happens to one
+# Ctrl-C in ten. So `sys.unraisablehook` is wrapped: where the error is a KeyboardInterrupt, the
+# signal is sent again a moment later. Every other error goes to the hook that was there before.
 
 _AGAIN = 0.001  # seconds
 
 
 @functools.cache
 def hear_in_finalisers() -> None:
-    """Have Ctrl-C heard that comes where errors go nowhere."""
+    """Send a Ctrl-C again that was raised in a finaliser."""
     sys.unraisablehook = functools.partial(_unraisable, sys.unraisablehook)
 
 

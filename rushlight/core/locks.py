@@ -1,4 +1,4 @@
-"""Locks of the process that a fork leaves open: in the child whoever held one is not there to let it go."""
+"""Locks that are renewed in a forked child, where the thread that held one does not exist."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def lock() -> threading.Lock:
 
 
 def reentrant_lock() -> Any:
-    """A lock that its holder may take again; its class has no public name."""
+    """A lock that its holder may take again; the class has no public name."""
     return _renewed(threading.RLock())
 
 

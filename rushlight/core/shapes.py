@@ -15,7 +15,7 @@ Shape = tuple[int, ...]
 
 
 class Size(tuple[int, ...]):
-    """A shape as users see it: a tuple that knows its product, and stays one when it is cut or joined."""
+    """A shape as users see it: a tuple with `numel`, whose slices and sums are of its class."""
 
     __slots__ = ()
 
@@ -29,7 +29,7 @@ class Size(tuple[int, ...]):
         return tuple.__new__(cls, [s if s.__class__ is int else s.__index__() for s in whole])
 
     def numel(self) -> int:
-        """How many elements a tensor of this shape has."""
+        """The number of elements of a tensor of this shape."""
         return numel(self)
 
     def __repr__(self) -> str:
@@ -80,7 +80,7 @@ def is_contiguous(shape: Shape, strides: Shape) -> bool:
 
 
 def broadcast_shapes(shapes: Sequence[Shape], op: str, operands: Sequence[object] = ()) -> Shape:
-    """The common shape of `shapes`, aligned at the right; an error shows `operands` where they are given."""
+    """The common shape of `shapes`, aligned at the right; an error shows `operands` if given."""
     rank = max((len(s) for s in shapes), default=0)
     result = [1] * rank
     for shape in shapes:
@@ -98,7 +98,7 @@ def broadcast_shapes(shapes: Sequence[Shape], op: str, operands: Sequence[object
 
 
 def broadcast_strides(shape: Shape, strides: Shape, target: Shape) -> Shape:
-    """Strides that walk `target` over memory of `shape`; repeated dimensions get stride 0."""
+    """Strides that walk `target` over memory of `shape`; broadcast dimensions get stride 0."""
     lead = len(target) - len(shape)
     inner = (
         0 if size == 1 and want != 1 else stride
@@ -109,7 +109,7 @@ def broadcast_strides(shape: Shape, strides: Shape, target: Shape) -> Shape:
 
 def collapse(shape: Shape, operands: Sequence[Shape]) -> tuple[Shape, tuple[Shape, ...]]:
     """Merge neighbouring dimensions that every operand walks as one, and drop those of size 1."""
-    if 0 in shape:  # nothing to walk, so any strides will do
+    if 0 in shape:  # no elements, so any strides will do
         return (0,), ((1,),) * len(operands)
     sizes: list[int] = []
     steps: list[list[int]] = [[] for _ in operands]
@@ -130,7 +130,8 @@ def collapse(shape: Shape, operands: Sequence[Shape]) -> tuple[Shape, tuple[Shap
 
 def wrap_dim(dim: int, rank: int, op: str) -> int:
     bound = max(rank, 1)
-    if dim.__class__ is bool:  # a keepdim or another flag in the place of a dimension
+    # A bool is a `keepdim` or another flag in the position of a dimension.
+    if dim.__class__ is bool:
         raise TypeError(f"{op}: a dimension is a whole number, got {dim}; give flags by name")
     if not -bound <= dim < bound:
         raise IndexError(
@@ -141,7 +142,7 @@ def wrap_dim(dim: int, rank: int, op: str) -> int:
 
 
 def view_strides(shape: Shape, strides: Shape, target: Shape) -> Shape | None:
-    """Strides that see the same memory as `target`, or None when a copy is needed."""
+    """Strides of `target` over the same memory, or None when a copy is needed."""
     if numel(shape) == 0:
         return contiguous_strides(target)
     sizes, (steps,) = collapse(shape, (strides,))
@@ -168,15 +169,18 @@ def view_strides(shape: Shape, strides: Shape, target: Shape) -> Shape | None:
 
 
 # Note [Reach]
-# 1. Elements of a spec lie in the bytes [low, high) counted from the address of its first element; an empty spec reaches nothing.
-#    `Spec.of`, the maker of all but a batch's examples (Note [Batching]), refuses negative sizes and layouts that no address can
-#    hold, so every spec has a true reach.
-# 2. A value is a spec laid over a storage at an offset: offset + low >= 0 and offset + high <= storage.room. A new result has a
-#    block of its spec's reach (`Plan.rooms`). A view made by a plan is checked when the plan is made: it reaches no further than
-#    its input (`check_inside`), which lies in the storage. Every other layout over memory that is there already (storages, NumPy,
-#    DLPack, shared memory, files, `as_strided` beyond its input) goes through `call.lay`, which checks it against the storage.
-# 3. A kernel touches no more than its sizes and strides say, and those come from specs. `RUSHLIGHT_CHECK=1` verifies this for
-#    every launch (`devices/shared/checking.py`).
+# 1. Elements of a spec lie in the bytes [low, high) counted from the address of its first element;
+#    an empty spec reaches nothing. `Spec.of`, which makes every spec except a batch's examples
+#    (Note [Batching]), refuses negative sizes and layouts that no address can hold, so every spec
+#    has a true reach.
+# 2. A value is a spec laid over a storage at an offset: offset + low >= 0 and offset + high <=
+#    storage.room. A new result has a block of its spec's reach (`Plan.rooms`). A view made by a
+#    plan is checked when the plan is made: it reaches no further than its input (`check_inside`),
+#    which lies in the storage. Every other layout over existing memory (storages, NumPy, DLPack,
+#    shared memory, files, `as_strided` beyond its input) goes through `call.lay`, which checks it
+#    against the storage.
+# 3. A kernel touches no more than its sizes and strides say, and those come from specs.
+#    `RUSHLIGHT_CHECK=1` verifies this for every launch (`devices/shared/checking.py`).
 
 MOST_DIMS = 64
 _BEYOND = 1 << 63  # bytes; an offset must fit an int64
@@ -215,19 +219,24 @@ def _beyond(shape: Sequence[int], strides: Sequence[int]) -> ShapeError:
 
 
 def check_inside(op: str, x: Spec, part: Spec, skip: int) -> None:
-    """Refuse a view, `skip` bytes on from the first element of x, that reaches beyond x. See Note [Reach]."""
+    """Refuse a view of x, `skip` bytes after its first element, that reaches beyond x.
+
+    See Note [Reach].
+    """
     if part.numel and (skip + part.low < x.low or skip + part.high > x.high):
         raise ShapeError(
-            f"{op}: a view of sizes {list(part.shape)}, strides {list(part.strides)} and offset {skip} bytes "
+            f"{op}: a view of sizes {list(part.shape)}, strides {list(part.strides)} and offset "
+            f"{skip} bytes "
             f"reaches beyond {x!r} with strides {list(x.strides)}"
         )
 
 
 class Spec:
-    """What a kernel must know of an operand besides its address: one object per distinct content.
+    """Everything a kernel needs of an operand besides its address; one object per distinct content.
 
-    Specs are interned, so a plan can be found by identity (`Spec.of` is the only maker). They are known weakly: one goes
-    with the last value or plan that has it, so that a program with ever new shapes does not fill memory with them.
+    Specs are interned, so a plan can be found by identity (`Spec.of` is the only maker). The table
+    holds them weakly: a spec is freed with the last value or plan that has it, so new shapes do not
+    fill memory.
     """
 
     __slots__ = (
@@ -245,18 +254,18 @@ class Spec:
         "strides",
     )
 
-    device: Any  # the pool whose memory it is about
+    device: Any  # the pool of the device
     dtype: DType
     shape: Shape
-    size: Size  # the same, for users
+    size: Size  # the shape as users see it
     strides: Shape
     contiguous: bool
     differentiable: bool  # a floating-point or complex type
     nbytes: int
     numel: int
     low: int  # bytes from the first element's address to the lowest byte of an element; at most 0
-    high: int  # and to the end of the highest; see Note [Reach]
-    hidden: tuple[int, ...] = ()  # where it is one example of a batch: see Note [Batching]
+    high: int  # bytes to the end of the highest; see Note [Reach]
+    hidden: tuple[int, ...] = ()  # set where it is one example of a batch: Note [Batching]
 
     @staticmethod
     def of(device: object, dtype: DType, shape: Shape, strides: Shape | None = None) -> Spec:
@@ -283,7 +292,7 @@ class Spec:
 
 
 class Known(weakref.ref[Any]):
-    """A weak entry of a table, which it leaves by itself."""
+    """A weak entry of a table, which removes itself."""
 
     __slots__ = ("key", "table")
 
@@ -291,12 +300,12 @@ class Known(weakref.ref[Any]):
     table: dict[Any, Known]
 
 
-_INTERNING = reentrant_lock()  # a weak entry may leave while its thread adds another
+_INTERNING = reentrant_lock()  # an entry may remove itself while its own thread adds another
 _SPECS: dict[Any, Known] = {}
 
 
 def interned(table: dict[Any, Known], key: Any, spec: Any) -> Any:
-    """The object that the table has for a key, which is `spec` unless another thread was quicker."""
+    """The table's object for a key: `spec`, unless another thread has added one first."""
     with _INTERNING:
         known = table.get(key)
         present = None if known is None else known()
@@ -312,5 +321,5 @@ def _leave(entry: Known) -> None:
     with _INTERNING:
         if (
             entry.table.get(entry.key) is entry
-        ):  # else there is a new one of the same content already
+        ):  # otherwise a new one of the same content is there already
             del entry.table[entry.key]

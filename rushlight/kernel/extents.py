@@ -1,4 +1,4 @@
-"""Which bytes a launch may touch: the reach of every operand, from the launch's own sizes and strides."""
+"""The bytes a launch may touch: the reach of every operand, from its sizes and strides."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ from rushlight.kernel.shapes import (
     Sort,
 )
 
-# An operand: its type, and the sizes and strides by which it is walked.
+# An operand: its dtype, and the sizes and strides by which it is walked.
 Walk = tuple[DType, Sequence[int], Sequence[int]]
 
 
 def extents(kernel: Kernel, numbers: Sequence[Any], tells: bool) -> Iterator[tuple[int, int, int]]:
-    """(operand, first byte, end) for each operand of a launch that touches memory; outputs come first.
+    """(operand, first byte, end) for each operand of a launch that touches memory.
 
-    `tells`: a watched kernel of a synchronous device, which takes no address for what it met.
-    The word that an index or a watched kernel sets is the device's own and is left out.
+    Outputs come first. `tells`: a kernel with anomaly checks on a synchronous device, whose launch
+    has no address for the flags. The device's own words (index status, anomaly flags) are left out.
     """
     if tells and isinstance(kernel, Map | Rowwise):
-        kernel = replace(kernel, watched=None)
+        kernel = replace(kernel, anomaly=None)
     call = sort_arguments(kernel, numbers)
     for i, (dtype, sizes, strides) in enumerate(_walks(kernel, call)):
         low, high = reach(sizes, strides, dtype.itemsize)
@@ -86,7 +86,7 @@ def _map(kernel: Map, call: Call) -> list[Walk]:
 
 
 def _rowwise(kernel: Rowwise, call: Call) -> list[Walk]:
-    """A "row" output has one element for each row, also where the axis is empty."""
+    """A "row" output has one element per row, also where the axis is empty."""
     outer, axis, inner = call.sizes
     walks: list[Walk] = []
     types = (*kernel.outputs, *kernel.inputs)

@@ -1,7 +1,7 @@
-"""What each loop shape means, said once, over arrays that are handed in.
+"""The meaning of each loop shape, written once over an abstract array library.
 
-A `Machine` supplies the arrays; the reference device's is NumPy. `signature` says how a kernel's flat arguments
-are counted, for everyone who packs or checks them.
+A `Machine` supplies the arrays; the reference device's is NumPy. `signature` says how a kernel's
+flat arguments are counted, for every caller that packs or checks them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Sizes = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """How many numbers of each sort a kernel is called with, in this order (Note [Kernel arguments])."""
+    """The count of each sort of number in a launch, in the order of Note [Kernel arguments]."""
 
     addresses: int
     sizes: int
@@ -48,11 +48,11 @@ class Signature:
 def signature(kernel: Kernel) -> Signature:
     if isinstance(kernel, Map):
         operands = len(kernel.outputs) + len(kernel.inputs)
-        addresses = operands + (kernel.watched is not None)  # see Note [Watched kernels]
+        addresses = operands + (kernel.anomaly is not None)  # see Note [Anomaly kernels]
         return Signature(addresses, kernel.rank or 1, (kernel.rank,) * operands, len(kernel.params))
     if isinstance(kernel, Rowwise):
         operands = len(kernel.outputs) + len(kernel.inputs)
-        addresses = operands + (kernel.watched is not None)
+        addresses = operands + (kernel.anomaly is not None)
         return Signature(addresses, 3, (3,) * operands, len(kernel.params))
     if isinstance(kernel, Scan):
         operands = 1 + len(kernel.inputs)
@@ -81,7 +81,7 @@ class Call:
 
 
 def sort_arguments(kernel: Kernel, numbers: Sequence[Any]) -> Call:
-    """Raises TypeError for a wrong count or for anything but numbers, as a compiled launcher does."""
+    """Raises TypeError for a wrong count and for anything but numbers."""
     shape = signature(kernel)
     if len(numbers) != shape.total:
         name = type(kernel).__name__
@@ -117,11 +117,11 @@ class Machine(Protocol):
 
     def contract(self, compute: DType, a: Any, b: Any) -> Any: ...
     def gather(self, out: Any, source: Any, index: Any) -> bool:
-        """Copy what `index` picks along axis 1; True if an index was bad."""
+        """Copy the elements that `index` picks along axis 1; True if an index was out of range."""
 
     def scatter(self, kind: str, dtype: DType, out: Any, source: Any, index: Any) -> bool: ...
     def search(self, line: Any, wanted: Any, right: bool) -> Any:
-        """int64 counts, by the steps that `Search` tells of, of values in rows."""
+        """int64 counts of values in rows, by the bisection of `Search`."""
 
     def order(self, dtype: DType, source: Any, descending: bool) -> Any:
         """int64 positions that sort memory along axis 1, stable, NaN the largest."""
@@ -147,7 +147,8 @@ def interpret(kernel: Kernel, call: Call, machine: Machine) -> None:
         )
     elif isinstance(kernel, Library):
         raise TypeError(
-            f"{kernel.function} is a library's function, which devices/library calls; it has no loop"
+            f"{kernel.function} is a library's function, which devices/library calls; it has no "
+            "loop"
         )
     else:
         _indexed(kernel, call, machine)

@@ -1,4 +1,4 @@
-"""A kernel as a short text that tells it from every other kernel: the key under which its code is kept on disk."""
+"""A kernel as a short text, unique per kernel: the key under which its code is cached on disk."""
 
 from __future__ import annotations
 
@@ -34,10 +34,11 @@ def _spell(value: Any, words: list[str], numbers: dict[Expr, str]) -> str:
 
 
 def _number(root: Expr, words: list[str], numbers: dict[Expr, str]) -> None:
-    """Writes what the expression is made of, each part once, operands before users; a part's number is its place in that order.
+    """Write the expression's parts, each once, operands before users.
 
-    How many words a part has follows from its instruction. Formulas can have thousands of parts, most of them of two operands;
-    a named formula is its name and what it is given, since its text is among the sources that a key stands for.
+    a part's number is its position. The instruction determines how many words a part has. Formulas
+    can have thousands of parts, most of them with two operands. A named formula is written as its
+    name and its operands: its text is among the sources that the key covers.
     """
     stack = [root]
     while stack:

@@ -3,25 +3,31 @@
 # Note [Kernel arguments]
 A built kernel is called with numbers only, in this order, and returns None:
 1. addresses of the outputs, then of the inputs (byte addresses, view offsets added in);
-2. sizes; 3. strides, in elements, operand by operand, outputs first; 4. params (floats for float types, else ints).
-What sizes and strides there are is said by each kernel's docstring. An output may share its address with an
-input of the same strides (in place); other overlap does not happen. A size may be 0: then nothing is written,
-except that a reduction over nothing gives its identity. Operands are aligned to their item size only.
+2. sizes;
+3. strides, in elements, operand by operand, outputs first;
+4. params (floats for float types, else ints).
+Each kernel's docstring lists its sizes and strides. An output may share its address with an input
+of the same strides (in place); other overlap does not happen. A size may be 0: then nothing is
+written, except that a reduction over nothing gives its identity. Operands are aligned to their item
+size only.
 
 # Note [Steps]
-`steps` says, per operand (outputs first), how it moves along the dimension that a vector unit would walk:
-"1" next element, "0" stays (one element is used again), "n" any stride, given at launch. In a strided map "r" goes to the
-element before (its stride is -1), and "e" and then "o" are two operands that share memory, the even and the odd elements
-of it: both have stride 2 and the second starts one element after the first.
-Strides are passed for every operand whatever its step: the argument list depends on the shape of the loop alone.
+`steps` says, per operand (outputs first), how it moves along the dimension that a vector unit would
+walk: "1" next element, "0" stays (one element is used again), "n" any stride, given at launch. In a
+strided map "r" goes to the previous element (its stride is -1), and "e" followed by "o" are two
+operands that share memory, its even and its odd elements: both have stride 2 and the second starts
+one element after the first. Strides are passed for every operand whatever its step: the argument
+list depends on the shape of the loop alone.
 
-# Note [Watched kernels]
-A Map or a Rowwise may be watched: its `watched` is then a tuple (of no inputs, for most) instead of None. While it runs it
-tests the floats it stores, and those it loads from the inputs in the tuple, and says in one int32, by bits or'ed in, what it
-met: a NaN stored is 1, an infinity stored 2; LOADED times that for what was loaded. A NaN may hide an infinity. What it stores
-is the same. A device whose `limits.asynchronous` is false is given a function with the kernel (`Device.build`), which it calls
-with the int32, if that is not 0, and the launch's numbers, before the launch returns; what it raises, the launch raises.
-On the others a launch takes one number more, after the operands' addresses: the address of the int32.
+# Note [Anomaly kernels]
+A Map or a Rowwise may check for anomalies: its `anomaly` is then a tuple of input numbers (mostly
+empty) instead of None. The kernel tests the floats it stores, and the floats it loads from those
+inputs, and ors what it finds into one int32: 1 for a NaN stored, 2 for an infinity stored, LOADED
+times these for loads. A NaN may hide an infinity. The stored bits are those of the kernel without
+checks. On a device whose `limits.asynchronous` is false, `Device.build` takes a function with the
+kernel; the launch calls it with the int32, if that is not 0, and the launch's numbers before it
+returns, and raises what the function raises. On other devices a launch takes one more number, after
+the operands' addresses: the address of the int32.
 """
 
 from __future__ import annotations
@@ -31,17 +37,17 @@ from dataclasses import dataclass
 from rushlight.core.dtypes import DType
 from rushlight.scalar.ir import Expr
 
-LOADED = 4  # see Note [Watched kernels]
+LOADED = 4  # see Note [Anomaly kernels]
 
 
 @dataclass(frozen=True, slots=True)
 class Map:
     """out[p] = body(in[p], ...) for every position p.
 
-    Flat (rank 0): sizes are (n,), no strides are passed, every step is "1" or "0" ("0" for inputs only).
-    Strided (rank r > 0): sizes are r dimensions, outermost first; each operand has r strides;
-    `steps` speaks of the last dimension. `index` is the linear position in row-major order of the sizes.
-    `body` has one expression per output, typed as the output's compute type.
+    Flat (rank 0): sizes are (n,), no strides are passed, every step is "1" or "0" ("0" for inputs
+    only). Strided (rank r > 0): sizes are r dimensions, outermost first; each operand has r
+    strides; `steps` describes the last dimension. `index` is the linear position in row-major order
+    of the sizes. `body` has one expression per output, typed as the output's compute type.
     """
 
     outputs: tuple[DType, ...]
@@ -50,15 +56,15 @@ class Map:
     body: tuple[Expr, ...]
     rank: int
     steps: tuple[str, ...]
-    watched: tuple[int, ...] | None = None
+    anomaly: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Reduce:
     """One pass along the axis: fold `body` with `kind`, one of sum, prod, max, min.
 
-    The result has the body's type and is `row k` in later passes (k counts passes). `body` may use earlier rows.
-    Identities: sum 0, prod 1, max lowest (-inf for floats), min highest (+inf).
+    The result has the body's type and is `row k` in later passes (k counts passes). `body` may use
+    earlier rows. Identities: sum 0, prod 1, max lowest (-inf for floats), min highest (+inf).
     """
 
     kind: str
@@ -69,12 +75,12 @@ class Reduce:
 class Rowwise:
     """Several passes over one axis of a block (outer, axis, inner), for each (outer, inner).
 
-    Sizes are (outer, axis, inner); each operand has three strides. First the `passes` run in order, then for each
-    output its `store`: `kinds[i]` is "element" (evaluated for each position of the axis and stored there) or "row"
-    (evaluated once, may not use `arg`s that move along the axis; stored with axis stride ignored).
-    A "row" store may use `arg`s whose axis stride is 0.
-    `vector` says which dimension has the unit steps: "axis" (inner is 1), "inner", or "any" (every step is "n").
-    Order of a reduction is fixed by the axis length alone, whatever the number of threads.
+    Sizes are (outer, axis, inner); each operand has three strides. First the `passes` run in order,
+    then for each output its `store`: `kinds[i]` is "element" (evaluated for each position of the
+    axis and stored there) or "row" (evaluated once, may not use `arg`s that move along the axis;
+    stored with axis stride ignored). A "row" store may use `arg`s whose axis stride is 0. `vector`
+    says which dimension has the unit steps: "axis" (inner is 1), "inner", or "any" (every step is
+    "n"). Order of a reduction is fixed by the axis length alone, whatever the number of threads.
     """
 
     outputs: tuple[DType, ...]
@@ -85,15 +91,16 @@ class Rowwise:
     stores: tuple[Expr, ...]
     vector: str
     steps: tuple[str, ...]
-    watched: tuple[int, ...] | None = None
+    anomaly: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Contract:
-    """out[x, y, m, n] = sum over k of a[x, y, m, k] * b[x, y, k, n], summed in `compute`, k ascending in blocks.
+    """out[x, y, m, n] = sum over k of a[x, y, m, k] * b[x, y, k, n], in `compute`, in blocks of k.
 
-    All three operands have the type `dtype`. Sizes are (x, y, m, n, k); strides are
-    out (x, y, m, n), a (x, y, m, k), b (x, y, k, n). Integer types are allowed. k = 0 gives zeros.
+    All three operands have the type `dtype`. The sum is ascending in k. Sizes are (x, y, m, n, k);
+    strides are out (x, y, m, n), a (x, y, m, k), b (x, y, k, n). Integer types are allowed. k = 0
+    gives zeros.
     """
 
     dtype: DType
@@ -102,13 +109,14 @@ class Contract:
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """A running fold: out[o, a, i] = state = body(state, in[o, a, i], ...), a ascending from 0, for each (o, i).
+    """A running fold: out[o, a, i] = state = body(state, in[o, a, i], ...), a ascending from 0.
 
-    Sizes are (outer, axis, inner); each operand has three strides, which may be negative (then an address is that of
-    the last element: so a fold goes from the end). In `body`, `row 0` is the state before this position, `start`, a
-    constant, before the first; `arg`s are the inputs' elements, `index` is a. The state has the body's type, which is the output's
-    compute type: halves are folded in float32 and rounded where they are stored, the state is not.
-    The order is strictly ascending on every device.
+    Sizes are (outer, axis, inner); each operand has three strides. Strides may be negative; the
+    address is then that of the last element, and the fold runs from the end. In `body`, `row 0` is
+    the state before this position (the constant `start` before the first); `arg`s are the inputs'
+    elements, `index` is a. The state has the body's type, which is the output's compute type:
+    halves are folded in float32 and rounded when stored, the state is not. The order is strictly
+    ascending on every device.
     """
 
     output: DType
@@ -121,9 +129,10 @@ class Scan:
 class Gather:
     """out[o, k, i] = source[o, index[o, k, i], i].
 
-    Addresses: out, source, index, status. Sizes are (outer, count, inner, limit), `limit` being the length of the
-    source's indexed axis. Strides are out, source, index, three each (outer, axis, inner). An index outside
-    [0, limit), so also a negative one, stores 0 and sets the int32 at `status` to 1. `index_dtype` is int32 or int64.
+    Addresses: out, source, index, status. Sizes are (outer, count, inner, limit), `limit` being the
+    length of the source's indexed axis. Strides are out, source, index, three each (outer, axis,
+    inner). An index outside [0, limit), a negative one included, stores 0 and sets the int32 at
+    `status` to 1. `index_dtype` is int32 or int64.
     """
 
     dtype: DType
@@ -135,13 +144,13 @@ SCATTERS = ("add", "set", "prod", "max", "min")
 
 @dataclass(frozen=True, slots=True)
 class Scatter:
-    """old = out[o, index[o, k, i], i] becomes old + source[o, k, i], k ascending: deterministic, without atomics.
+    """out[o, index[o, k, i], i] += source[o, k, i], k ascending: deterministic, without atomics.
 
-    `kind` says what it becomes: "add", "prod", "max" and "min" fold the source into it (max and min as the instructions of
-    these names), "set" puts the source there as it lies, so the last k stays.
-    Arguments as for Gather: out, source, index, status; sizes (outer, count, inner, limit), where `limit` is the length
-    of out's indexed axis; strides out, source, index. An index outside [0, limit) writes nothing and sets `status`.
-    Halves are folded in float32 and rounded once per step.
+    `kind` is the update: "add", "prod", "max" and "min" fold the source into the old element (max
+    and min as the instructions of these names), "set" stores the source, so the last k wins.
+    Arguments as for Gather: out, source, index, status; sizes (outer, count, inner, limit), where
+    `limit` is the length of out's indexed axis; strides out, source, index. An index outside [0,
+    limit) writes nothing and sets `status`. Halves are folded in float32 and rounded once per step.
     """
 
     dtype: DType
@@ -151,11 +160,12 @@ class Scatter:
 
 @dataclass(frozen=True, slots=True)
 class Sort:
-    """values[o, k, i] = source[o, p, i] and positions[o, k, i] = p, the axis in order, for the first `keep` k.
+    """values[o, k, i] = source[o, p, i], positions[o, k, i] = p: the axis sorted, its first `keep`.
 
-    Addresses: values, positions (int64), source. Sizes are (outer, axis, inner, keep), keep <= axis < 2**31; strides are
-    values, positions, source, three each (outer, axis, inner). Ascending, or `descending`; equal elements in the order of
-    their positions either way. NaN is the largest element and equal to itself; -0.0 equals 0.0. No operand overlaps another.
+    Addresses: values, positions (int64), source. Sizes are (outer, axis, inner, keep), keep <= axis
+    < 2**31; strides are values, positions, source, three each (outer, axis, inner). Ascending, or
+    `descending`; equal elements keep the order of their positions either way. NaN is the largest
+    element and equal to itself; -0.0 equals 0.0. No operand overlaps another.
     """
 
     dtype: DType
@@ -164,11 +174,12 @@ class Sort:
 
 @dataclass(frozen=True, slots=True)
 class Library:
-    """A function of a host library (LAPACK, a Fourier transform), by name: whole arrays in, whole arrays out.
+    """A function of a host library (LAPACK, a Fourier transform), by name, over whole arrays.
 
-    Every operand is contiguous; `ranks` has the number of dimensions of each, outputs first, and sizes are all their
-    dimensions one after another. No strides. `options` are the function's own switches, fixed when it is built.
-    The function may raise: it runs on the host, so its result is known when a launch returns.
+    Every operand is contiguous; `ranks` has the number of dimensions of each, outputs first, and
+    sizes are all their dimensions one after another. No strides. `options` are the function's own
+    switches, fixed at build time. The function may raise: it runs on the host, so its result is
+    known when a launch returns.
     """
 
     library: str
@@ -181,11 +192,13 @@ class Library:
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """out[r, k] (int64) = how many elements of the sorted line[r, :] come before wanted[r, k]: below it, or (`right`) not above.
+    """out[r, k] (int64) = the number of elements of the sorted line[r, :] below wanted[r, k].
 
-    Addresses: out, line, wanted. Sizes are (rows, count, length); strides are out, line, wanted, two each (row, along).
-    Of n places left, n // 2 are passed if the last of them does not stop (it stops if it is not below; `right`: if it is above),
-    and n - n // 2 are left otherwise and else; the last one is passed or not. So a wanted NaN, which nothing stops, counts all.
+    With `right`, elements equal to the wanted one are counted too. Addresses: out, line, wanted.
+    Sizes are (rows, count, length); strides are out, line, wanted, two each (row, along).
+    Bisection: of n candidates the first step = max(n // 2, 1) are counted, unless the last of them
+    is at or above (`right`: above) the wanted one; n - step candidates remain either way.
+    Comparisons with NaN are false, so a wanted NaN counts all.
     """
 
     dtype: DType
@@ -194,16 +207,19 @@ class Search:
 
 @dataclass(frozen=True, slots=True)
 class Convolve:
-    """A convolution in two dimensions, or the gradient of its weights; for devices whose limits say that they have it.
+    """A two-dimensional convolution, or the gradient of its weights.
 
-    With z the window of x at an output pixel: z[n, g, c, p, q, i, j] = x[n, g, c, i * si + p * di - ti, j * sj + q * dj - tj],
-    0 outside of x. `of` is
-    "image":   out[n, g, m, i, j] = sum over c, p, q of w[g, m, c, p, q] * z; addresses out, x, w;
-    "weights": out[s, g, c, p, q, m] = sum over i, j and the s-th of `parts` runs of n of y[n, g, m, i, j] * z; addresses out, y, x;
-    "depthwise", "depthwise weights": the same where a group has one channel in and one out; parts is 1.
-    Operands are contiguous. Sizes are (n, g, m, c, rows, columns, p, q, height, width, si, sj, di, dj, ti, tj, parts), height
-    and width being those of x; no strides. t may be negative. Sums run in an order fixed by the sizes.
-    `step` is sj where it is 1 or 2, else 0.
+    Limits say which devices have it. With z the window of x at an output pixel: z[n, g, c, p, q, i,
+    j] = x[n, g, c, i * si + p * di - ti, j * sj + q * dj - tj], 0 outside of x. `of` is
+    - "image": out[n, g, m, i, j] = sum over c, p, q of w[g, m, c, p, q] * z; addresses out, x, w;
+    - "weights": out[s, g, c, p, q, m] = sum over i, j and the s-th of `parts` runs of n of y[n, g,
+      m, i, j] * z; addresses out, y, x;
+    - "depthwise", "depthwise weights": the same for groups of one channel in and one out; parts is
+      1.
+
+    Operands are contiguous. Sizes are (n, g, m, c, rows, columns, p, q, height, width, si, sj, di,
+    dj, ti, tj, parts), height and width being those of x; no strides. t may be negative. Sums run
+    in an order fixed by the sizes. `step` is sj where it is 1 or 2, else 0.
     """
 
     dtype: DType

@@ -1,4 +1,4 @@
-"""Kernels as pseudo-code for people: deterministic, shared subexpressions named once."""
+"""Kernels as pseudo-code: deterministic, shared subexpressions named once."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _INFIX = {
     "shr": ">>",
 }
 _PREFIX = {"neg": "-", "not": "~"}
-_WIDEST = 60  # a longer expression is given a name though it is used once
+_WIDEST = 60  # a longer expression gets a name though it is used once
 
 
 def show(kernel: Kernel) -> str:
@@ -57,7 +57,10 @@ def show(kernel: Kernel) -> str:
         return f"convolve {kernel.dtype.name}: {kernel.of}, step {kernel.step or 'n'}\n"
     if isinstance(kernel, Sort):
         way = "descending" if kernel.descending else "ascending"
-        return f"sort {kernel.dtype.name} {way}\n  values[o, k, i] = source[o, positions[o, k, i], i], in order\n"
+        return (
+            f"sort {kernel.dtype.name} {way}\n  values[o, k, i] = source[o, positions[o, k, i], "
+            "i], in order\n"
+        )
     if isinstance(kernel, Library):
         names = [
             f"{d.name}[{', '.join('n' * r)}]"
@@ -133,7 +136,7 @@ def _operands(name: str, dtypes: Sequence[DType], steps: Sequence[str]) -> str:
 
 
 def bind(roots: Sequence[Expr]) -> tuple[list[str], list[str]]:
-    """Lines `t0: type = ...` for subexpressions used twice or very long, and the text of each root."""
+    """Lines `t0: type = ...` for shared and very long subexpressions, and each root's text."""
     order = topological(list(roots))
     uses = Counter(a for expr in order for a in expr.args) + Counter(roots)
     lines: list[str] = []
@@ -165,7 +168,7 @@ def _write(expr: Expr, args: list[str]) -> str:
 
 
 def _bare(text: str) -> str:
-    """Without the parentheses that enclose all of it."""
+    """The text without parentheses that enclose all of it."""
     if not (text.startswith("(") and text.endswith(")")):
         return text
     depth = 0

@@ -1,4 +1,4 @@
-"""Refusing ill-formed kernels before an emitter or a driver meets them."""
+"""The verifier: refuses ill-formed kernels before an emitter or a driver sees them."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ _RANGES = {
     uint64: (0, 2**64),
 }
 
-# The kinds of operand an instruction takes; the rest take any numbers.
+# The kinds of operand an instruction takes; instructions not listed take any numbers.
 _KINDS = {
     **dict.fromkeys(("fma", "isnan", *ROUNDING, *ELEMENTARY), "f"),
     **dict.fromkeys(("and", "or", "xor", "not"), "biu"),
@@ -156,10 +156,10 @@ def _operands(name: str, kernel: Map | Rowwise) -> None:
         "e" not in steps and "o" not in steps,
         f"{name}: steps e and o come in pairs, got {kernel.steps}",
     )
-    for i in kernel.watched or ():
+    for i in kernel.anomaly or ():
         _need(
             0 <= i < len(kernel.inputs),
-            f"{name}: input {i} is watched, there are {len(kernel.inputs)}",
+            f"{name}: input {i} is checked for anomalies, there are {len(kernel.inputs)} inputs",
         )
 
 
@@ -169,7 +169,8 @@ def _stored(name: str, outputs: Sequence[DType], bodies: Sequence[Expr]) -> None
         want = compute_type(dtype)
         _need(
             body.dtype is want,
-            f"{name}: output {i} is {dtype.name} and takes {want.name}, its body is {body.dtype.name}",
+            f"{name}: output {i} is {dtype.name} and takes {want.name}, its body is "
+            f"{body.dtype.name}",
         )
 
 
@@ -236,7 +237,7 @@ def _rowwise(kernel: Rowwise) -> None:
 
 def _row_store(kernel: Rowwise, number: int, store: Expr) -> None:
     if kernel.vector != "axis":
-        return  # how operands move along the axis is known at launch only
+        return  # an operand's movement along the axis is known at launch only
     for expr in topological([store]):
         if expr.op == "arg":
             step = kernel.steps[len(kernel.outputs) + int(expr.value or 0)]
@@ -273,7 +274,7 @@ def _contract(kernel: Contract) -> None:
 
 # ---- expressions ----
 
-LeafRule = Callable[[Expr], str]  # what is wrong with a leaf, or nothing
+LeafRule = Callable[[Expr], str]  # the problem of a leaf, or ""
 
 
 def _leaves(
@@ -320,7 +321,10 @@ def _expressions(where: str, root: Expr, leaf_rule: LeafRule) -> None:
 
 
 def _instruction(expr: Expr) -> str:
-    """What is wrong with one instruction, by the rules of Note [Scalar instructions]; nothing if it is right."""
+    """The problem of one instruction by the rules of Note [Scalar instructions].
+
+    "" if there is none.
+    """
     op, args = expr.op, expr.args
     if op not in INSTRUCTIONS:
         return f"there is no instruction {op!r}"

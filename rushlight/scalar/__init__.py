@@ -1,6 +1,7 @@
 """The scalar instruction set: what happens to one element.
 
-Owns: expressions, their simplifier, their derivatives, the lowering of elementary functions, Philox.
+Owns: expressions, their simplifier, their derivatives, the lowering of elementary functions,
+Philox.
 Takes: Python formulas over `Expr`. Gives: typed, hash-consed expression graphs.
 Never: knows arrays, loops, memory or devices.
 """

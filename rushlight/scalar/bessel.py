@@ -1,12 +1,13 @@
-"""Bessel functions and Airy's, branch-free, of differentiable instructions only.
+"""Bessel and Airy functions, branch-free, of differentiable instructions only.
 
 Note [Bessel regions]
-1. Near 0 a polynomial in x or x^2; with it, for the second kind, the logarithm that makes the pole.
-2. Beyond, the size sqrt(2 / (pi x)) or exp(+-x) / sqrt(x) times polynomials in 1 / x; the turn x - pi/4 is taken with the
-   sums and differences of sin x and cos x, since the difference itself would be rounded.
-3. The tables are of a number that runs from -1 to 1 over the region (`bessel_tables`).
-4. At infinity those that are products with 0 or sin are NaN, as in PyTorch. What is not chosen is kept finite: its
-   derivative is multiplied by 0.
+1. Near 0: a polynomial in x or x^2; for the second kind, plus the logarithm that makes the pole.
+2. Beyond: the magnitude sqrt(2 / (pi x)) or exp(+-x) / sqrt(x) times polynomials in 1 / x. The
+   phase x - pi/4 enters through sums and differences of sin x and cos x, since the difference
+   itself would be rounded.
+3. Each table's variable runs from -1 to 1 over its region (`bessel_tables`).
+4. At infinity, products with 0 or sin are NaN, as in PyTorch. A value that is not selected is kept
+   finite: its derivative is multiplied by 0.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ def _signed(x: Expr, value: Expr) -> Expr:
     return s.where(x < 0.0, -value, value)
 
 
-# ---- the modified ones ----
+# ---- modified Bessel functions ----
 
 
 def _first_scaled(x: Expr, order: int) -> Expr:
@@ -45,7 +46,7 @@ def _first_scaled(x: Expr, order: int) -> Expr:
     low = _poly(inner * 0.25 - 1.0, f"I{order}_NEAR")
     far = _poly(16.0 / outer - 1.0, f"I{order}_FAR") * _inverse(outer)
     if order:
-        # Times x and not its size, so that the formula's own derivative at 0 is right.
+        # Times x and not |x|, so that the formula's derivative at 0 is right.
         low, far = low * s.where(near, x, const(_NEAR, size.dtype)), _signed(x, far)
     return s.where(near, low, far)
 
@@ -59,7 +60,7 @@ def i1_scaled(x: Expr) -> Expr:
 
 
 def _grown(size: Expr, scaled: Expr) -> Expr:
-    """exp(size) scaled, without overflow before its own."""
+    """exp(size) scaled; it overflows only where the result does."""
     half = s.exp(size * 0.5)
     return half * scaled * half
 
@@ -175,14 +176,14 @@ def spherical_j0(x: Expr) -> Expr:
     return s.where(inside, s.sin(safe) / safe, end)
 
 
-# ---- Airy's ----
+# ---- Airy function ----
 
 _LOW, _HIGH = 3.0, 2.0  # the polynomial in x holds from -3 to 2
 _LOW_TURN, _HIGH_TURN = 2 / 3 * _LOW**1.5, 2 / 3 * _HIGH**1.5
 
 
 def airy(x: Expr) -> Expr:
-    """Ai: it decays above 0 and swings below."""
+    """Ai: decays above 0, oscillates below."""
     above, below = x > _HIGH, x < -_LOW
     middle = _poly(s.where(above | below, const(0.0, x.dtype), x) * 0.4 + 0.2, "AIRY_MID")
     size = s.where(above, x, s.where(below, -x, const(_LOW, x.dtype)))

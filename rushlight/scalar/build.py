@@ -1,4 +1,4 @@
-"""The verbs a formula is written with, beside Python's own operators."""
+"""The functions that formulas are written with, beside Python's operators."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def power(x: Expr | Number, y: Expr | Number) -> Expr:
 
 
 def remainder_c(x: Expr, y: Expr | Number) -> Expr:
-    """C's remainder: the sign of the dividend."""
+    """C's remainder: it has the sign of the dividend."""
     return binary("rem", x, y)
 
 
@@ -112,7 +112,7 @@ def cast(x: Expr, dtype: DType) -> Expr:
 
 
 def wrapped(x: Expr, dtype: DType) -> Expr:
-    """An int32 as the small integer type would hold it: what a store and a load would make of it."""
+    """An int32 cut to the range of a small integer type, as a store and a load would."""
     if dtype.kind not in "iu" or dtype.itemsize >= 4:
         return x
     bits = 8 * dtype.itemsize
@@ -120,18 +120,18 @@ def wrapped(x: Expr, dtype: DType) -> Expr:
 
 
 def rounded(x: Expr, dtype: DType) -> Expr:
-    """A float32 as a half type would hold it: what a store and a load would make of it. It has no derivative."""
+    """A float32 rounded to a half type, as a store and a load would; it has no derivative."""
     if dtype not in (float16, bfloat16) or x.dtype is not float32:
         return x
     dropped = 13 if dtype is float16 else 16
     n = bits_to(x, int32)
-    # To the nearest, ties to even: what is dropped is added up to a carry.
+    # To the nearest, ties to even: adding the dropped bits makes the carry.
     near = bits_to(
         (n + ((1 << (dropped - 1)) - 1) + ((n >> dropped) & 1)) & -(1 << dropped), float32
     )
     if dtype is float16:
         size = absolute(x)
-        even = (size + 0.5) - 0.5  # below the normal numbers all are multiples of one
+        even = (size + 0.5) - 0.5  # below the normal numbers every half is a multiple of this
         near = where(size < 2.0**-14, where(n < 0, -even, even), near)
         near = where(
             near > 65504.0,
@@ -142,7 +142,7 @@ def rounded(x: Expr, dtype: DType) -> Expr:
 
 
 def bits_to(x: Expr, dtype: DType) -> Expr:
-    """The same bits read as another type of the same width."""
+    """The same bits as another type of the same width."""
     return x if x.dtype is dtype else make("bitcast", (x,), dtype)
 
 

@@ -1,8 +1,9 @@
-"""Complex formulas as pairs of real ones: the last thing that happens to them before a kernel is built.
+"""Complex formulas lowered to pairs of real ones, before a kernel is built.
 
-`lower` takes expressions of complex type (Note [Scalar instructions], 10) to pairs (real part, imaginary part) of real
-expressions. Products are the plain four, as PyTorch's: no repair of infinities. Quotients, roots and sizes are
-scaled, so that nothing overflows on the way.
+`lower` takes expressions of complex type (Note [Scalar instructions], 10) to pairs (real part,
+imaginary part) of real expressions. Products are the plain four, as in PyTorch: infinities are not
+repaired. Quotients, roots and absolute values are scaled, so that intermediate values do not
+overflow.
 """
 
 from __future__ import annotations
@@ -29,7 +30,10 @@ def _far(x: Expr) -> float:
 
 
 def _lift(top: Expr) -> tuple[Expr, Expr]:
-    """A power of four that brings what is as large as `top` to where squares stay in range, and the root of its inverse."""
+    """A power of four that keeps the squares of numbers like `top` in range.
+
+    And the root of its inverse.
+    """
     far, by = _far(top), 2.0**50 if top.dtype is float32 else 2.0**300
 
     def chosen(large: float, small: float) -> Expr:
@@ -40,7 +44,7 @@ def _lift(top: Expr) -> tuple[Expr, Expr]:
 
 
 def hypot(x: Expr, y: Expr) -> Expr:
-    """sqrt(x * x + y * y) without overflow in between; infinite where either is."""
+    """sqrt(x * x + y * y) without intermediate overflow; infinite where either is."""
     size, other = s.absolute(x), s.absolute(y)
     lift, _ = _lift(s.maximum(size, other))
     size, other = size * lift, other * lift
@@ -84,13 +88,13 @@ def mul(a: Pair, b: Pair) -> Pair:
 
 
 def div(a: Pair, b: Pair) -> Pair:
-    """Smith's quotient: by the larger part first."""
+    """Smith's quotient: divides by the larger part first."""
     if _is_zero(b[1]):
         return a[0] / b[0], a[1] / b[0]
     wide = s.absolute(b[0]) >= s.absolute(b[1])
     den, num = s.where(wide, b[0], b[1]), s.where(wide, b[1], b[0])
     zero = den.eq(0)
-    ratio = s.where(zero, num, num / den)  # by 0 each part is divided by 0
+    ratio = s.where(zero, num, num / den)  # division by 0 divides each part by 0
     scale = 1 / (den + num * ratio)
     first, second = s.where(wide, a[0], a[1]), s.where(wide, a[1], a[0])
     re = (first + second * ratio) * scale
@@ -135,7 +139,7 @@ def log(z: Pair) -> Pair:
 
 def exp(z: Pair) -> Pair:
     re, im = z
-    # In two steps where the first alone would overflow though its product with a cosine does not.
+    # In two steps, where exp alone would overflow though its product with a cosine does not.
     most = 88.0 if re.dtype is float32 else 709.0
     large = re > most
     size = s.exp(s.where(large, re * 0.5, re))
@@ -227,7 +231,7 @@ def atanh(z: Pair) -> Pair:
     below = (1 - s.absolute(a)) * (1 - s.absolute(a)) + b * b
     re = _same_sign(elementary.log1p(s.absolute(a) * 4 / below) * 0.25, x)
     im = inverse.atan2(b * 2, (1 - a) * (1 + a) - b * b) * 0.5
-    # Far out it is 1 / z, turned by a right angle.
+    # For large |z| it is 1 / z, rotated by a right angle.
     far = div((const(1, x.dtype), zero), (x, y))[0]
     quarter = _same_sign(const(math.pi / 2, x.dtype), y)
     return s.where(away, far, re), s.where(away, quarter, im)
@@ -251,7 +255,7 @@ def log1p(z: Pair) -> Pair:
 
 
 def on_parts(function: Callable[[Pair], Pair]) -> Callable[[Expr], Expr]:
-    """A function of pairs as one of complex expressions."""
+    """A function of pairs as a function of complex expressions."""
     return lambda z: s.paired(*function((s.real(z), s.imag(z))))
 
 
@@ -294,7 +298,7 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
 
 
 def lower(roots: Sequence[Expr], leaves: dict[Expr, Any]) -> list[Any]:
-    """Each root as a real expression or a pair of them; `leaves` says what arguments, parameters and rows become."""
+    """Each root as a real expression or a pair; `leaves` maps arguments, parameters and rows."""
     done: dict[Expr, Any] = dict(leaves)
     for expr in topological(list(roots)):
         if expr in done:

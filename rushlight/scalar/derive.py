@@ -1,4 +1,4 @@
-"""Reverse-mode derivatives of expressions. All orders follow, since a derivative is an expression too."""
+"""Reverse-mode derivatives of expressions. A derivative is an expression, so all orders follow."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ Rule = Callable[..., tuple[Expr | None, ...]]
 
 
 def _pow(g: Expr, out: Expr, x: Expr, y: Expr) -> tuple[Expr, Expr]:
-    # x ** 0 is constant, also at 0; 0 ** y is constant in y for y >= 0. What is not chosen must be finite there as well, or
-    # the next derivative has 0 times infinity.
+    # x ** 0 is constant, also at 0; 0 ** y is constant in y for y >= 0. Values that are not
+    # selected must be finite there too: the next derivative multiplies them by 0.
     none, one = const(0, x.dtype), const(1, x.dtype)
     by_x = s.where(y.eq(0), none, g * (y * s.power(x, s.where(y.eq(0), one, y) - 1)))
     flat = x.eq(0) & (y >= 0)
@@ -22,7 +22,7 @@ def _pow(g: Expr, out: Expr, x: Expr, y: Expr) -> tuple[Expr, Expr]:
 
 
 def _pick(g: Expr, x: Expr, y: Expr, wins: Expr) -> Expr:
-    """Gradient of max or min for the side that wins; a tie is shared."""
+    """Gradient of max or min for the side that is selected; a tie is shared equally."""
     return s.where(x.eq(y), g * 0.5, s.where(wins, g, const(0, g.dtype)))
 
 
@@ -70,8 +70,9 @@ def _complex_pow(g: Expr, out: Expr, x: Expr, y: Expr) -> tuple[Expr, Expr]:
     return by_x, by_y
 
 
-# The gradient of a real loss by a complex number is (by its real part) + i (by its imaginary part), as in PyTorch. For what
-# has a complex derivative that is g * conj(derivative), so the rules above hold with g conjugated before and after.
+# The gradient of a real loss by a complex number is (by its real part) + i (by its imaginary part),
+# as in PyTorch. For a function with a complex derivative that is g * conj(derivative), so the rules
+# above hold with g conjugated before and after.
 COMPLEX_RULES: dict[str, Rule] = {
     "add": RULES["add"],
     "sub": RULES["sub"],
@@ -100,7 +101,7 @@ def _rule_of(expr: Expr) -> Rule:
     return rule
 
 
-# Constant almost everywhere: their derivative is zero, as PyTorch has it.
+# Constant almost everywhere: their derivative is zero, as in PyTorch.
 FLAT = (
     "floor",
     "ceil",
@@ -121,7 +122,10 @@ FLAT = (
 def gradients(
     outs: Sequence[Expr], seeds: Sequence[Expr], wrt: Sequence[Expr]
 ) -> list[Expr | None]:
-    """For each of `wrt`, the sum over `outs` of seed times derivative; None where nothing depends on it."""
+    """For each of `wrt`, the sum over `outs` of seed times derivative.
+
+    None where none depends on it.
+    """
     sums: dict[Expr, Expr] = {}
     for out, seed in zip(outs, seeds, strict=True):
         sums[out] = sums[out] + seed if out in sums else seed

@@ -1,9 +1,10 @@
-"""Elementary functions made of basic instructions, so that every device rounds alike and loops vectorise.
+"""Elementary functions made of basic instructions: every device rounds alike, and loops vectorise.
 
-`lower` is run by emitters before printing; `sqrt` stays, since hardware has it. float32 formulas use float32, int32
-and uint32 only. NaN, infinities, signed zeros, subnormals, overflow and underflow come out as C99 says, where the
-device itself keeps them. `benchmarks/ulp.py` prints the measured errors; tests hold them to BOUNDS. sin and cos hold
-for every finite argument (Note [Reduction by quarter turns]).
+Emitters run `lower` before printing; `sqrt` stays, since hardware has it. float32 formulas use
+float32, int32 and uint32 only. NaN, infinities, signed zeros, subnormals, overflow and underflow
+follow C99, where the device itself keeps them. `benchmarks/ulp.py` prints the measured errors;
+tests hold them to BOUNDS. sin and cos hold for every finite argument
+(Note [Reduction by quarter turns]).
 """
 
 from __future__ import annotations
@@ -44,8 +45,8 @@ __all__ = [
     "tanh",
 ]
 
-# Units in the last place that the error stays below, as (float32, float64). A device whose fma rounds twice may
-# exceed those of float32 by half a unit.
+# Bounds on the error in units in the last place, as (float32, float64). A device whose fma rounds
+# twice may exceed those of float32 by half a unit.
 BOUNDS: dict[str, tuple[float, float]] = {
     "exp": (1.05, 1.05),
     "log": (1.0, 1.0),
@@ -104,7 +105,10 @@ def _gelu(expr: Expr) -> tuple[Expr, float] | None:
 
 
 def lower(roots: Sequence[Expr], fused: bool = False) -> tuple[Expr, ...]:
-    """The same expressions without exp, log, sin, cos, tanh, erf and pow; where fma is `fused`, without rem of usual floats too."""
+    """The expressions without exp, log, sin, cos, tanh, erf and pow.
+
+    Where fma is `fused`, `rem` of floats of usual size is lowered too.
+    """
     done: dict[Expr, Expr] = {}
     for expr in topological(list(roots)):
         args = tuple(done[a] for a in expr.args)

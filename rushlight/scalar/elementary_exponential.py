@@ -1,4 +1,4 @@
-"""exp, log and their kin, branch-free."""
+"""exp, log and related functions, branch-free."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from rushlight.scalar.elementary_formats import (
 from rushlight.scalar.ir import Expr, const
 from rushlight.scalar.named import named
 
-TANH_SMALL = 0.55  # tanh(0.55) is just above a half: beyond, 1 - small loses nothing
+TANH_SMALL = 0.55  # tanh(0.55) is just above a half; beyond it, 1 - small loses nothing
 
 
 def reduce_exp(x: Expr) -> tuple[Expr, Expr]:
-    """(whole n, e^r - 1) with x = n log 2 + r."""
+    """(integer n, e^r - 1) with x = n log 2 + r."""
     kind = format_of(x)
     n = s.round_even(x * kind.log2_e)
     r = s.fma(n, -kind.ln2[0], x)
@@ -34,7 +34,10 @@ def reduce_exp(x: Expr) -> tuple[Expr, Expr]:
 
 
 def reduce_exp_sum(high: Expr, low: Expr) -> tuple[Expr, Expr]:
-    """(whole n, e^r - 1) with high + low = n log 2 + r; low is small, and high has few enough bits to be reduced exactly."""
+    """(integer n, e^r - 1) with high + low = n log 2 + r.
+
+    low is small, and high has few enough bits to be reduced exactly.
+    """
     kind = format_of(high)
     n = s.round_even((high + low) * kind.log2_e)
     r = s.fma(n, -kind.ln2[1], s.fma(n, -kind.ln2[0], high)) + low
@@ -55,9 +58,9 @@ def _exp_moderate(x: Expr) -> Expr:
 
 @named
 def expm1(x: Expr) -> Expr:
-    """e^x - 1 without the loss near 0."""
+    """e^x - 1, accurate near 0."""
     kind = format_of(x)
-    # Far below 0 it is -1, long before -60.
+    # Far below 0 it is -1, well before -60.
     n, less_one = reduce_exp(clamp(x, -60.0, kind.exp_range[1]))
     # Half the result first: 2^n itself may overflow.
     half = power_of_two(n - 1, x)
@@ -69,7 +72,7 @@ def tanh(x: Expr) -> Expr:
     size = s.absolute(x)
     square = x * x
     small = s.fma(size * square, horner(square, format_of(x).tanh_tail), size)
-    # tanh is 1 long before 25; the clamp keeps the square of e in range.
+    # tanh is 1 well before 25; the clamp keeps the square of e in range.
     grown = _exp_moderate(s.where(size > 25.0, const(25.0, x.dtype), size) * 2.0)
     large = 1.0 - 2.0 / (grown + 1.0)
     return flip(s.where(size < TANH_SMALL, small, large), sign_bit(x))
@@ -86,8 +89,8 @@ def erf(x: Expr) -> Expr:
     return flip(s.where(size < 1.0, small, large), sign_bit(x))
 
 
-# -log2(erfc(z)) / z for 0 <= z <= 5 as a polynomial in z, and 2^f / 2 for |f| <= 1/2 as one in f; fitted so that
-# erfc is right to 1e-7.
+# -log2(erfc(z)) / z for 0 <= z <= 5 as a polynomial in z, and 2^f / 2 for |f| <= 1/2 as one in f;
+# fitted so that erfc is right to 1e-7.
 _FALL = (
     1.1283797025680542,
     0.6366105079650879,
@@ -113,10 +116,11 @@ _HALF_POWER = (
 
 
 def times_half_of_one_plus_erf(x: Expr, factor: float) -> Expr:
-    """x (1 + erf(factor x)) / 2 in float32: gelu. One polynomial where erf has two, and below 0 nothing cancels.
+    """x (1 + erf(factor x)) / 2 in float32: gelu, by one polynomial where erf has two.
 
-    Even and odd powers go apart: the chain of dependent instructions takes time. The power of two is added to the bits,
-    which a NaN does not survive; the factor x brings it back.
+    Below 0 nothing cancels. Even and odd powers are summed separately, which shortens the chain of
+    dependent instructions. The power of two is added to the bits, which does not keep a NaN; the
+    factor x restores it.
     """
     scaled = tuple(-c * math.log2(math.e) * factor ** (k + 1) for k, c in enumerate(_FALL))
     end = const(_FALL_END / factor, x.dtype)
@@ -126,18 +130,21 @@ def times_half_of_one_plus_erf(x: Expr, factor: float) -> Expr:
     power = near * s.fma(near, horner(square, scaled[1::2]), horner(square, scaled[0::2]))
     whole = s.round_even(power)
     grown = bits(horner(power - whole, _HALF_POWER)) + (to_integer(whole) << format_of(x).mantissa)
-    rest = s.where(
-        size > end, const(0.0, x.dtype), s.bits_to(grown, x.dtype)
-    )  # erfc(factor |x|) / 2
+    # erfc(factor |x|) / 2.
+    rest = s.where(size > end, const(0.0, x.dtype), s.bits_to(grown, x.dtype))
     return x * s.where(x < 0.0, rest, 1.0 - rest)
 
 
 def split_exponent(x: Expr) -> tuple[Expr, Expr]:
-    """(k, m) with x = 2^k m, m from sqrt(1/2) to sqrt(2), for positive finite x, subnormals too; k is an integer."""
+    """(k, m) with x = 2^k m, m from sqrt(1/2) to sqrt(2); k is an integer.
+
+    For positive finite x, subnormals included.
+    """
     kind = format_of(x)
     small = x < kind.smallest_normal
     lifted = s.where(small, x * 2.0 ** (kind.mantissa + 1), x)
-    # The bits of sqrt(1/2) as origin: the borrow out of the mantissa steps the exponent at sqrt(2).
+    # With the bits of sqrt(1/2) as origin, the borrow out of the mantissa steps the exponent at
+    # sqrt(2).
     origin = 0x3F3504F3 if kind is SINGLE else 0x3FE6A09E667F3BCD
     k = (bits(lifted) - origin) >> kind.mantissa
     m = s.bits_to(bits(lifted) - (k << kind.mantissa), kind.dtype)
@@ -181,7 +188,7 @@ def _log_mantissa(x: Expr) -> tuple[Expr, Expr]:
 
 
 def log2(x: Expr) -> Expr:
-    """Exact at powers of two."""
+    """log2, exact at powers of two."""
     high, low = format_of(x).log2_parts
     whole, rest = _log_mantissa(x)
     return _log_domain(x, s.fma(rest, high, s.fma(rest, low, whole)))
@@ -197,7 +204,7 @@ def log10(x: Expr) -> Expr:
 
 
 def log_parts(x: Expr, taken: float) -> tuple[Expr, Expr]:
-    """log x - taken in two parts, for finite x so large that the logarithm is at least twice `taken`, a whole number."""
+    """log x - taken in two parts, for finite x with log x >= 2 `taken`, an integer."""
     kind = format_of(x)
     k, m = split_exponent(x)
     whole = to_float(k, x)
@@ -211,10 +218,10 @@ def log_parts(x: Expr, taken: float) -> tuple[Expr, Expr]:
 
 @named
 def log1p(x: Expr) -> Expr:
-    """log(1 + x) without the loss near 0."""
+    """log(1 + x), accurate near 0."""
     kind = format_of(x)
     u = x + 1.0
-    # What 1 + x lost, exactly: the larger of the two is taken away first.
+    # The rounding error of 1 + x, exactly: the larger of the two is subtracted first.
     lost = s.where(x < 1.0, x - (u - 1.0), 1.0 - (u - x))
     k, m = split_exponent(u)
     whole = to_float(k, x)

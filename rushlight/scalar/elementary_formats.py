@@ -1,8 +1,9 @@
-"""What the elementary functions know of float32 and float64: bit layout, constants, polynomials.
+"""Facts of float32 and float64 for the elementary functions: bit layout, constants, polynomials.
 
-Polynomials are weighted minimax fits (Remez in 50 digits), coefficients in ascending order. Many of float32 were
-rounded one coefficient at a time, lowest first, the rest fitted again after each. Pairs and triples are one number in
-parts: the leading part has few enough bits that its product with a small integer is exact.
+Polynomials are weighted minimax fits (Remez in 50 digits), coefficients in ascending order. Many of
+float32 were rounded one coefficient at a time, lowest first, the rest fitted again after each.
+Pairs and triples are one number in parts: the leading part has few enough bits that its product
+with a small integer is exact.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ class Format:
     exp_range: tuple[float, float]  # outside it, exp is 0 or inf
     exp_tail: Polynomial  # (e^r - 1 - r) / r^2
     exp2_tail: Polynomial  # (2^r - 1) / r
-    log_tail: Polynomial  # float32: (log(1+f) - f + f^2/2) / f^3; float64: (2 atanh(s) - 2s) / s^3, of s^2
+    # float32: (log(1+f) - f + f^2/2) / f^3; float64: (2 atanh(s) - 2s) / s^3, of s^2.
+    log_tail: Polynomial
     tanh_tail: Polynomial  # (tanh(x) - x) / x^3, of x^2
     erf_body: Polynomial  # erf(x)/x - 1, of x^2, for x <= 1
     erf_log: Polynomial  # -log(1 - erf(x)) for 1 <= x <= erf_end
@@ -265,7 +267,7 @@ def format_of(x: Expr) -> Format:
     return DOUBLE if x.dtype is float64 else SINGLE
 
 
-# ---- verbs shared by the functions ----
+# ---- operations shared by the functions ----
 
 
 def horner(x: Expr, coefficients: Polynomial) -> Expr:
@@ -280,7 +282,10 @@ def bits(x: Expr) -> Expr:
 
 
 def to_integer(x: Expr) -> Expr:
-    """A small whole number as an integer of the same width. Vector units convert to int32, not to int64."""
+    """A small integral float as an integer of the same width.
+
+    Vector units convert to int32 only.
+    """
     return s.cast(s.cast(x, int32), format_of(x).integer)
 
 
@@ -306,11 +311,11 @@ def sign_bit(x: Expr) -> Expr:
 
 
 def flip(x: Expr, sign: Expr) -> Expr:
-    """x with its sign changed where the bit `sign` is set."""
+    """x, negated where the bit `sign` is set."""
     return s.bits_to(bits(x) ^ sign, x.dtype)
 
 
 def clamp(x: Expr, low: float, high: float) -> Expr:
-    """NaN stays NaN. Written with selects: they are one machine instruction, where `min` and `max` are several."""
+    """Clamp that keeps NaN. Selects are one machine instruction, `min` and `max` are several."""
     x = s.where(x > high, const(high, x.dtype), x)
     return s.where(x < low, const(low, x.dtype), x)

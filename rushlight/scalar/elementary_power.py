@@ -1,7 +1,7 @@
 """x to the y, branch-free: 2^(y log2 x) with the logarithm in two parts.
 
-Exact products come from operands cut to half of their bits, not from fma, so that a device whose fma rounds twice
-loses nothing.
+Exact products come from operands cut to half of their bits, not from fma, so that a device whose
+fma rounds twice loses nothing.
 """
 
 from __future__ import annotations
@@ -46,9 +46,10 @@ def cut(x: Expr) -> Expr:
 
 
 def _log2(x: Expr) -> tuple[Expr, Expr]:
-    """log2 of a positive finite number as a cut part and a rest; of others, anything.
+    """log2 of a positive finite number as a cut part and a rest; unspecified for other numbers.
 
-    With m = x / 2^k and t = (m - 1) / (m + 1): log2 x = k + c t (3 + t^2 + t^4 P(t^2)), c = 2 / (3 log 2).
+    With m = x / 2^k and t = (m - 1) / (m + 1): log2 x = k + c t (3 + t^2 + t^4 P(t^2)), c = 2 / (3
+    log 2).
     """
     kind = format_of(x)
     k, m = split_exponent(x)
@@ -65,7 +66,7 @@ def _log2(x: Expr) -> tuple[Expr, Expr]:
     tail = square * square * horner(square, kind.pow_tail) + ratio_low * (ratio_high + ratio)
     series = cut(high_square + 3.0 + tail)
     series_low = tail - ((series - 3.0) - high_square)
-    # t times it, then c times that.
+    # t times that, then times c.
     product = ratio_high * series
     product_low = ratio_low * series + series_low * ratio
     head = cut(product + product_low)
@@ -77,7 +78,10 @@ def _log2(x: Expr) -> tuple[Expr, Expr]:
 
 
 def _exp2_product(y: Expr, high: Expr, low: Expr) -> Expr:
-    """2^(y * (high + low)); an infinite y counts as a very large one, so that 0 * inf does not arise."""
+    """2^(y * (high + low)).
+
+    An infinite y counts as a very large one, so that 0 * inf does not arise.
+    """
     kind = format_of(y)
     y = clamp(y, -(2.0**100), 2.0**100)
     y_high = cut(y)

@@ -1,12 +1,14 @@
-"""Angles less a multiple of a quarter turn.
+"""Angles modulo a quarter turn.
 
 # Note [Reduction by quarter turns]
-1. Below `narrow_end` the multiple of pi/2 is taken away in parts. In float32 it is at most 5, three bits, so that its
-   products with the leading parts are exact even where fma rounds twice; float64 needs a true fma.
-2. Beyond, the bits of 2/pi that matter for the exponent of x are shifted out of a long constant and multiplied by the
-   mantissa as integers, modulo four quarter turns. What is left is accurate to the last place for every finite x.
-3. Both are computed and one is chosen: there are no branches in a vector. float32 uses 32-bit words only. An emitter may
-   leave out the second where all of a vector's angles are small (`seldom`).
+1. Below `narrow_end` the multiple of pi/2 is subtracted in parts. In float32 the multiple is at
+   most 5, three bits, so that its products with the leading parts are exact even where fma rounds
+   twice; float64 needs a true fma.
+2. Beyond, the bits of 2/pi that matter for the exponent of x are shifted out of a long constant and
+   multiplied by the mantissa as integers, modulo four quarter turns. The remainder is accurate to
+   the last place for every finite x.
+3. Both are computed and one is selected, since a vector has no branches. float32 uses 32-bit words
+   only. An emitter may skip the second where all of a vector's angles are small (`skippable`).
 """
 
 from __future__ import annotations
@@ -15,9 +17,9 @@ from rushlight.core.dtypes import DType, float32, float64, int32, int64, uint32
 from rushlight.scalar import build as s
 from rushlight.scalar.elementary_formats import SINGLE, bits, flip, format_of
 from rushlight.scalar.ir import Expr, const
-from rushlight.scalar.named import seldom
+from rushlight.scalar.named import skippable
 
-# 2/pi behind twenty-two zero bits, in words of 32; behind forty-four, in words of 64.
+# 2/pi after twenty-two zero bits, in words of 32; after forty-four, in words of 64.
 _SHORT = (0x0000028B, 0xE60DB939, 0x1054A7F0, 0x9D5F47D4, 0xD377036D, 0x8A5664F1, 0x0E4107F9)
 _LONG = (
     0x00000000000A2F98,
@@ -46,14 +48,15 @@ _WORD = 0xFFFFFFFF
 
 
 def reduce_quarters(size: Expr) -> tuple[Expr, Expr, Expr]:
-    """(quarter, r, low) with size = quarter * pi/2 + r + low, size >= 0; r is rounded, and low is what it lost.
+    """(quarter, r, low) with size = quarter * pi/2 + r + low.
 
-    Only the quarter's two low bits matter (int32).
+    r is rounded, low is its rounding error. size >= 0. Only the quarter's two low bits matter
+    (int32).
     """
     kind = format_of(size)
     narrow = _narrow(size)
     near = size < kind.narrow_end
-    wide = seldom(near, _wide_single if kind is SINGLE else _wide_double, size)
+    wide = skippable(near, _wide_single if kind is SINGLE else _wide_double, size)
     quarter, r, low = (s.where(near, x, y) for x, y in zip(narrow, wide, strict=True))
     return quarter, r, low
 
@@ -64,7 +67,7 @@ def _narrow(size: Expr) -> tuple[Expr, Expr, Expr]:
     exact = s.fma(n, -kind.half_pi[0], size)
     middle = s.fma(n, -kind.half_pi[1], exact)
     r = s.fma(n, -kind.half_pi[2], middle)
-    # What was lost: the second product and its difference once more, each with its rounding error.
+    # The rounding error: of the second product and of its difference.
     product = n * kind.half_pi[1]
     rest = exact - product
     taken = rest - exact
@@ -84,7 +87,7 @@ def _window(words: tuple[int, ...], start: Expr, dtype: DType) -> list[Expr]:
         found = [s.where(skip, found[i + step], found[i]) for i in range(len(found) - step)]
         step >>= 1
     left = start & (width - 1)
-    # One place fewer than width - left, and one taken before: a shift by the whole width would be a shift by 0.
+    # One place fewer than width - left, and one before: a shift by the whole width is a shift by 0.
     right = (width - 1) - left
     return [(found[i] << left) | (_halve(found[i + 1]) >> right) for i in range(3)]
 
@@ -94,7 +97,7 @@ def _signed(word: int, dtype: DType) -> int:
 
 
 def _halve(word: Expr) -> Expr:
-    """Shifted right by one as an unsigned number."""
+    """Logical shift right by one."""
     return (word >> 1) & ((1 << 63) - 1) if word.dtype is int64 else word >> 1
 
 
@@ -107,12 +110,12 @@ def _wide_single(size: Expr) -> tuple[Expr, Expr, Expr]:
     fraction = mantissa * middle + carry_in
     carry = s.cast(fraction < carry_in, uint32)
     turns = mantissa * high + s.mulhi(mantissa, middle) + carry
-    # Two integer bits, 62 of fraction. To the nearest quarter: what is left is signed.
+    # Two integer bits, 62 of fraction. To the nearest quarter, so the remainder is signed.
     quarter = (turns + 0x20000000) >> 30
     rest = s.cast(turns - (quarter << 30), int32)
     negative = rest >> 31
     whole, part = rest ^ negative, fraction ^ s.cast(negative, uint32)
-    # The upper bits alone are exact in float32; the product with pi/2 is made of the parts.
+    # The upper bits alone are exact in float32; the product with pi/2 is the sum over the parts.
     upper = s.cast(whole & -256, float32)
     lower = s.fma(s.cast(s.cast(part >> 1, int32), float32), 2.0**-31, s.cast(whole & 255, float32))
     small = s.fma(upper, _SHORT_QUARTER[1], lower * _SHORT_QUARTER[0])
@@ -123,7 +126,7 @@ def _wide_single(size: Expr) -> tuple[Expr, Expr, Expr]:
 
 
 def _wide_double(size: Expr) -> tuple[Expr, Expr, Expr]:
-    """For size >= 2^10; the words of the product stand in int64, 32 bits in each."""
+    """For size >= 2^10; the product's words are int64 with 32 bits each."""
     raw = bits(size)
     window = _window(_LONG, (raw >> 52) - 1033, int64)
     words = [half for word in window for half in (_upper(word), word & _WORD)]
@@ -147,7 +150,10 @@ def _upper(word: Expr) -> Expr:
 
 
 def _multiply(low: Expr, high: Expr, words: list[Expr]) -> list[Expr]:
-    """The four leading words of (high * 2^32 + low) * words, modulo the length of `words`; most significant first."""
+    """The four leading words of (high * 2^32 + low) * words, modulo the length of `words`.
+
+    The most significant word comes first.
+    """
     by_low = [low * word for word in words]
     by_high = [high * word for word in words]
     last = len(words) - 2

@@ -1,7 +1,7 @@
 """log |gamma| and its derivative, branch-free.
 
-Polynomials interpolate at Chebyshev points (40 digits). About the
-zeros below 0 the error is small against 1, not against the result.
+Polynomials interpolate at Chebyshev points (40 digits). Near the zeros below 0 the error is small
+relative to 1, not to the result.
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ _STIRLING_DOUBLE = (
 )
 # Bernoulli numbers: log x - 1 / (2x) - digamma(x) is the sum of them over (2k x^2k), for x >= 10.
 _BERNOULLI = (1 / 12, -1 / 120, 1 / 252, -1 / 240, 1 / 132, -691 / 32760, 1 / 12)
-_FAR, _FARTHER = 8.0, 10.0  # from here on the series of lgamma, of digamma
+_FAR, _FARTHER = 8.0, 10.0  # where the series of lgamma and of digamma begin
 
 
 def _table(x: Expr, single: Polynomial, double: Polynomial) -> Polynomial:
@@ -193,7 +193,7 @@ def above_half(x: Expr) -> Expr:
     two = const(2.0, x.dtype)
     near = s.where(far, two, x)
     whole = s.maximum(s.round_even(near), 2.0)
-    # near = 1 + t below 1.5, else 2 + t; beyond 2.5 a product of what lies between.
+    # near = 1 + t below 1.5, else 2 + t; beyond 2.5, times the product of the factors between.
     t = near - whole
     product = const(1.0, x.dtype)
     for k in range(6):
@@ -212,7 +212,8 @@ def above_half(x: Expr) -> Expr:
 @named
 def lgamma(x: Expr) -> Expr:
     size = s.absolute(x)
-    # gamma(1 + x) = x gamma(x) about 0; below it, gamma(-x) gamma(x) = -pi / (x sin(pi x)), infinite at whole numbers.
+    # gamma(1 + x) = x gamma(x) near 0; below 0, gamma(-x) gamma(x) = -pi / (x sin(pi x)), infinite
+    # at integers.
     near = size < 0.5
     t = s.where(near, x, const(0.5, x.dtype))
     central = s.fma(t * (t - 1.0), low_polynomial(t), -log(size))
@@ -226,9 +227,9 @@ def lgamma(x: Expr) -> Expr:
 
 
 def digamma(x: Expr) -> Expr:
-    """The derivative of lgamma: about its zero a polynomial, reached by steps of 1 / x, and Stirling's series beyond 10.
+    """digamma: a polynomial about its zero, reached by steps of 1 / x; Stirling's series beyond 10.
 
-    Below 0 it is the mirror image. Its own derivatives are those of `digamma_steps`.
+    Below 0 it is reflected. Its own derivatives are those of `digamma_steps`.
     """
     below = x < 0.0
     size = s.where(below, 1.0 - x, x)
@@ -251,7 +252,7 @@ def digamma(x: Expr) -> Expr:
 
 
 def _ends(x: Expr, below: Expr, result: Expr) -> Expr:
-    """digamma with its poles: NaN at negative whole numbers, infinite at 0."""
+    """digamma with its poles: NaN at negative integers, infinite at 0."""
     pole = below & s.floor(x).eq(x)
     ends = s.where(pole, const(math.nan, x.dtype), result)
     at_zero = s.where(1.0 / x < 0.0, const(math.inf, x.dtype), const(-math.inf, x.dtype))
@@ -259,9 +260,11 @@ def _ends(x: Expr, below: Expr, result: Expr) -> Expr:
 
 
 def digamma_above(x: Expr) -> Expr:
-    """digamma of x > 0, of differentiable instructions only: steps up to 10 by 1 / x, and the series there."""
+    """digamma of x > 0, of differentiable instructions: steps of 1 / x up to 10, then the
+    series.
+    """
     near = x < 10.0
-    # What is not chosen must be finite: its derivative is multiplied by 0.
+    # A value that is not selected must be finite: its derivative is multiplied by 0.
     low = s.where(near, x, const(1.0, x.dtype))
     steps = const(0.0, x.dtype)
     for k in range(10):
@@ -273,7 +276,7 @@ def digamma_above(x: Expr) -> Expr:
 
 
 def digamma_steps(x: Expr) -> Expr:
-    """digamma as lgamma's derivative has it: `digamma_above`, and the mirror image below 0."""
+    """digamma as lgamma's derivative has it: `digamma_above`, reflected below 0."""
     below = x < 0.0
     result = digamma_above(s.where(below, 1.0 - x, x))
     angle = s.where(below, x - s.round_even(x), const(0.25, x.dtype)) * math.pi
@@ -301,7 +304,7 @@ _EULER = tuple(
     )
 )
 _LARGEST_FACTORIAL = (
-    4  # beyond, n! is shared out over the factors of a power, lest that leave the range first
+    4  # beyond, n! is divided over the factors of a power, which would overflow first
 )
 
 
@@ -316,7 +319,10 @@ def _whole_power(x: Expr, n: int) -> Expr:
 
 
 def _slopes_of_cotangent(n: int) -> Polynomial:
-    """The n-th derivative of cot as a polynomial in cot: each is -(1 + c^2) times the one before, differentiated."""
+    """The n-th derivative of cot as a polynomial in cot.
+
+    Each is -(1 + c^2) times the one before, differentiated.
+    """
     found = [0.0, 1.0]
     for _ in range(n):
         slope = [k * c for k, c in enumerate(found)][1:]
@@ -325,8 +331,10 @@ def _slopes_of_cotangent(n: int) -> Polynomial:
 
 
 def polygamma(n: int, x: Expr) -> Expr:
-    """The n-th derivative of digamma, n >= 1, of differentiable instructions: ten terms of the sum of (-1)^(n+1) n! / (x + k)^(n+1)
-    and Euler and Maclaurin's formula for the rest; below 0 the mirror image.
+    """The n-th derivative of digamma, n >= 1, of differentiable instructions.
+
+    Ten terms of the sum of (-1)^(n+1) n! / (x + k)^(n+1), and the Euler-Maclaurin formula for the
+    rest; reflected below 0.
     """
     order = n + 1
     below = x < 0.0
@@ -338,7 +346,7 @@ def polygamma(n: int, x: Expr) -> Expr:
         total = total + _whole_power(numerator / (size + float(k)), order)
     end = size + 10.0
     inverse = 1.0 / end
-    # Products of 2k - 1 factors from the order on, one more pair with each coefficient.
+    # Products of 2k - 1 factors from the order on; each coefficient adds one pair.
     coefficients = []
     rising = float(order)
     for k, coefficient in enumerate(_EULER):

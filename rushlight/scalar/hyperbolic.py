@@ -1,7 +1,8 @@
-"""sinh, cosh, tan, sinc, exp2, erfc and the sign bit, branch-free, made of the parts of exp and sin.
+"""sinh, cosh, tan, sinc, exp2, erfc and the sign bit, branch-free, of the parts of exp and sin.
 
-They are bodies of ops, not instructions: a derivative is declared by the op. Polynomials interpolate at Chebyshev
-points (40 digits), which is within a small factor of the best; `tests/test_inverse.py` holds the errors to BOUNDS.
+They are bodies of ops, not instructions: a derivative is declared by the op. Polynomials
+interpolate at Chebyshev points (40 digits), which is within a small factor of the best;
+`tests/scalar/test_inverse.py` holds the errors to BOUNDS.
 """
 
 from __future__ import annotations
@@ -133,12 +134,12 @@ def _table(x: Expr, single: Polynomial, double: Polynomial) -> Polynomial:
 
 
 def negative(x: Expr) -> Expr:
-    """The sign bit as a truth value; set in -0.0."""
+    """The sign bit as a bool; set in -0.0."""
     return bits(x) < 0
 
 
 def _half_exp(size: Expr) -> Expr:
-    """exp(size) / 2 for size >= 0: no overflow before that of sinh and cosh."""
+    """exp(size) / 2 for size >= 0; it overflows only where sinh and cosh do."""
     high = 90.0 if format_of(size).mantissa == 23 else 712.0
     n, less_one = reduce_exp(s.where(size > high, const(high, size.dtype), size))
     return scale(less_one + 1.0, n - 1)
@@ -158,7 +159,10 @@ def cosh(x: Expr) -> Expr:
 
 
 def tan(x: Expr) -> Expr:
-    """tan r, or -1 / tan r in odd quarters, both of a sum of two parts, so that only the last step rounds."""
+    """tan r, or -1 / tan r in odd quarters.
+
+    Both operands are sums of two parts, so one step rounds.
+    """
     quarter, r, low = reduce_quarters(s.absolute(x))
     square = r * r
     tail = r * square * horner(square, _table(x, _TAN_SINGLE, _TAN_DOUBLE))
@@ -172,7 +176,10 @@ def tan(x: Expr) -> Expr:
 
 
 def sinc(x: Expr) -> Expr:
-    """sin(pi x) / (pi x): that of the distance f to the nearest whole number, times f / x, with the sign of the turn."""
+    """sin(pi x) / (pi x).
+
+    By the distance f to the nearest integer, times f / x, with the turn's sign.
+    """
     whole = s.round_even(x)
     f = x - whole
     square = f * f
@@ -209,7 +216,7 @@ def erfc(x: Expr) -> Expr:
     end = const(10.5 if format_of(x).mantissa == 23 else 27.5, x.dtype)
     size = s.where(size > end, end, size)
     quotient, rest = scaled_erfc(size)
-    # The square in an exact part and a rest: its rounding error alone would be hundreds of units of the result.
+    # The square in an exact part and a rest: its rounding error alone would be hundreds of units.
     head = cut(size)
     n, less_one = reduce_exp_sum(-(head * head), (head - size) * (head + size))
     grown = less_one + 1.0

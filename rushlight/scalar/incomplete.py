@@ -1,10 +1,13 @@
 """The incomplete gamma functions P and Q = 1 - P, branch-free: every loop has a fixed length.
 
 # Note [Incomplete gamma regions]
-1. a >= 8 and x / a from 1/3 to 3: Temme's uniform expansion, of the complementary error function and a few powers of 1 / a.
+1. a >= 8 and x / a from 1/3 to 3: Temme's uniform expansion, by the complementary error function
+   and a few powers of 1 / a.
 2. x beyond that, or x >= max(a + 1, 3/2) for smaller a: Legendre's continued fraction gives Q.
-3. Elsewhere the power series gives P; where a < 1 and x < 3/2, Q is its own sum, since 1 - P would lose its digits.
-4. What multiplies the series and the fraction, x^a e^-x / gamma(a + 1), is for large a made of the same exponent as in 1.
+3. Elsewhere the power series gives P; where a < 1 and x < 3/2, Q has its own sum, since 1 - P would
+   lose digits.
+4. The factor of the series and of the fraction, x^a e^-x / gamma(a + 1), is for large a made of the
+   exponent of rule 1.
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ from rushlight.scalar.named import named
 from rushlight.scalar.special import erfcx_above
 
 _LARGE = 8.0
-_RANGE = (-0.9394574998368059, 1.3526747270518578)  # of eta, where the tables hold
+_RANGE = (-0.9394574998368059, 1.3526747270518578)  # the range of eta that the tables cover
 
 
 @named
@@ -98,7 +101,7 @@ def _small_upper(a: Expr, x: Expr, log_gamma: Expr) -> Expr:
 
 
 def _where_inside(a: Expr, x: Expr) -> tuple[Expr, Expr, Expr]:
-    """Whether both are positive and finite, and they, or 1 where not."""
+    """Whether both are positive and finite; and both, replaced by 1 where not."""
     one = const(1.0, x.dtype)
     inside = (a > 0.0) & (x > 0.0) & (a < math.inf) & (x < math.inf)
     return inside, s.where(inside, a, one), s.where(inside, x, one)
@@ -115,7 +118,10 @@ def _decay(a: Expr, x: Expr) -> tuple[Expr, Expr]:
 
 
 def middle_part(a: Expr, x: Expr) -> Expr:
-    """Region 1 for `regularised`, apart from the rest since it is half of the instructions; elsewhere anything."""
+    """Region 1 for `regularised`, as a function of its own: it is half of the instructions.
+
+    Unspecified outside of the region.
+    """
     _, a, x = _where_inside(a, x)
     middle, large = _is_middle(a, x), const(_LARGE, x.dtype)
     return _uniform(s.where(middle, a, large), s.where(middle, x, large), *_decay(a, x))
@@ -126,7 +132,7 @@ def regularised(a: Expr, x: Expr, log_gamma: Expr, uniform: Expr) -> tuple[Expr,
     zero, one, nan = (const(v, x.dtype) for v in (0.0, 1.0, math.nan))
     inside, a_inside, x_inside = _where_inside(a, x)
     lower, upper = _inside(a_inside, x_inside, s.where(inside, log_gamma, zero), uniform)
-    # At the ends all of the mass lies on one side; 0 and 0, and infinity and infinity, have none.
+    # At the ends all mass lies on one side; (0, 0) and (inf, inf) have no value.
     full = (a.eq(0.0) & (x > 0.0)) | (x.eq(math.inf) & (a >= 0.0) & (a < math.inf))
     empty = (x.eq(0.0) & (a > 0.0)) | (a.eq(math.inf) & (x >= 0.0) & (x < math.inf))
     p_end = s.where(full, one, s.where(empty, zero, nan))
@@ -137,7 +143,7 @@ def regularised(a: Expr, x: Expr, log_gamma: Expr, uniform: Expr) -> tuple[Expr,
 def _inside(a: Expr, x: Expr, log_gamma: Expr, uniform: Expr) -> tuple[Expr, Expr]:
     one = const(1.0, x.dtype)
     large, middle = a >= _LARGE, _is_middle(a, x)
-    # What is not chosen gets harmless operands.
+    # Regions that are not selected get harmless operands.
     leading = _leading(a, x, log_gamma, _decay(a, x)[1])
     by_fraction = s.where(large, x > a, (x >= a + 1.0) & (x >= 1.5))
     fraction = leading * a * _fraction(a, s.where(by_fraction, x, a + 2.0))

@@ -1,8 +1,9 @@
 """Coefficients of the uniform expansion of the incomplete gamma functions.
 
-Each line is C_k(eta) of N. Temme's expansion (DLMF 8.12), for the ratio x / a from 1/3 to 3, as a polynomial in a number
-from -1 to 1 over that range of eta. The functions' own power series in eta, made by their recurrence in 60 digits, are
-interpolated at Chebyshev points, each as finely as a >= 8 needs it.
+Each line is C_k(eta) of N. Temme's expansion (DLMF 8.12), for the ratio x / a from 1/3 to 3, as a
+polynomial in a variable from -1 to 1 over that range of eta. The functions' power series in eta,
+made by their recurrence in 60 digits, are interpolated at Chebyshev points, each as finely as a >=
+8 needs.
 """
 
 from __future__ import annotations
@@ -116,10 +117,11 @@ TEMME_DOUBLE = _lines(
     0.02910032934567681 -0.01520802617467678 -0.026402371665482337 0.06787793048889329
     -0.05286760567473274 -0.010800405728372778 0.02116475367798321
     ;
-    -0.06582766784109875 0.1469744717051407 -0.17775449798652623 0.06624399492173907 0.12197566112411058
-    -0.10125970897969595
+    -0.06582766784109875 0.1469744717051407 -0.17775449798652623 0.06624399492173907
+    0.12197566112411058 -0.10125970897969595
     ;
-    -0.1911068077783212 0.08905279156413648 0.23533676445017485 -0.40834875822557465 0.19827817498814068
+    -0.1911068077783212 0.08905279156413648 0.23533676445017485 -0.40834875822557465
+    0.19827817498814068
     ;
     0.481104011081611 -1.4117421793670606 1.3731107896706236 0.5931111825794743 -1.0163343944360559
     ;

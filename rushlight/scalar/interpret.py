@@ -1,6 +1,7 @@
-"""Evaluating expressions with an arithmetic that is handed in.
+"""Evaluation of expressions by an arithmetic that the caller supplies.
 
-The walk is the same for Python numbers, NumPy arrays or anything else: this file knows none of them.
+The walk is the same for Python numbers, NumPy arrays or anything else: this file knows none of
+them.
 """
 
 from __future__ import annotations

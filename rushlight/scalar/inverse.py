@@ -1,7 +1,8 @@
-"""Inverses of sine, cosine, tangent, their hyperbolic kin and erf, branch-free.
+"""Inverse trigonometric and hyperbolic functions and the inverse of erf, branch-free.
 
-They are bodies of ops, not instructions: a derivative is declared by the op. Polynomials interpolate at Chebyshev
-points (40 digits), which is within a small factor of the best; `tests/test_inverse.py` holds the errors to BOUNDS.
+They are bodies of ops, not instructions: a derivative is declared by the op. Polynomials
+interpolate at Chebyshev points (40 digits), which is within a small factor of the best;
+`tests/scalar/test_inverse.py` holds the errors to BOUNDS.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from rushlight.scalar.elementary_power import cut
 from rushlight.scalar.hyperbolic import erfc, negative
 from rushlight.scalar.ir import Expr, const
 
-# Units in the last place that the error of these and of `hyperbolic` stays below, as (float32, float64).
+# Bounds on the error of these and of `hyperbolic` in units in the last place, as (float32,
+# float64).
 BOUNDS: dict[str, tuple[float, float]] = {
     "sinh": (2.0, 2.0),
     "cosh": (2.0, 2.0),
@@ -37,7 +39,7 @@ BOUNDS: dict[str, tuple[float, float]] = {
     "sqrt": (0.5, 0.5),
     "rsqrt": (1.5, 1.5),
     "lgamma": (2.75, 2.75),
-    # Small against 1 near a zero: units of max(1, |result|).
+    # Near a zero the error is small relative to 1: units of max(1, |result|).
     "lgamma, x < 0": (8.0, 8.0),
     "digamma": (3.0, 3.0),
     "logaddexp": (1.5, 1.5),
@@ -156,7 +158,7 @@ _ERFINV_FARTHER = (
     -7.16389583525285e-08,
 )
 
-# Quarters of pi in two parts, the first as the type holds it.
+# Multiples of pi/4 in two parts, the first as the type holds it.
 _QUARTER_SINGLE = (0.7853981852531433, -2.1855694143368964e-08)
 _QUARTER_DOUBLE = (0.7853981633974483, 3.061616997868383e-17)
 
@@ -173,7 +175,7 @@ def _series(x: Expr, single: Polynomial, double: Polynomial) -> Expr:
 
 def _arc(size: Expr, other: Expr) -> tuple[Expr, Expr]:
     """(q, r) with the angle of size / other = q pi/4 + r, both >= 0: q is 0, 1 or 2 as a float."""
-    # Between a half and twice, the difference is exact.
+    # For a quotient between 1/2 and 2 the difference is exact.
     flat, steep = size <= other * 0.5, size > other * 2.0
     above = s.where(flat, size, s.where(steep, -other, size - other))
     below = s.where(flat, other, s.where(steep, size, size + other))
@@ -239,7 +241,7 @@ def acos(x: Expr) -> Expr:
 
 
 def _large(x: Expr) -> Expr:
-    """Beyond it x * x + 1 is x * x."""
+    """The size beyond which x * x + 1 is x * x."""
     return x > 2.0 ** (format_of(x).mantissa // 2 + 2)
 
 
@@ -250,7 +252,7 @@ def asinh(x: Expr) -> Expr:
     inner = s.where(large, const(1.0, x.dtype), size)
     square = inner * inner
     middle = inner + square / (s.sqrt(square + 1.0) + 1.0)
-    # One logarithm: log(2x) is log1p(x - 1) + log 2.
+    # One logarithm serves both: log(2x) is log1p(x - 1) + log 2.
     grown = log1p(s.where(large, size - 1.0, middle)) + s.where(
         large, const(math.log(2), x.dtype), const(0.0, x.dtype)
     )
@@ -277,7 +279,7 @@ def atanh(x: Expr) -> Expr:
 
 
 def erfinv(x: Expr) -> Expr:
-    """A polynomial start and one Halley step with erf or, towards 1, erfc."""
+    """A polynomial start and one Halley step with erf or, near 1, erfc."""
     size = s.absolute(x)
     rest = 1.0 - size
     w = -log(rest * (size + 1.0))

@@ -1,24 +1,28 @@
 """Expressions: the nouns of the scalar instruction set.
 
 # Note [Scalar instructions]
-1. Types are bool, int32, int64, uint32, uint64, float32, float64. Halves are loaded as float32 and rounded when stored,
-   integers of 8 and 16 bits as int32 and cut when stored.
+1. Types are bool, int32, int64, uint32, uint64, float32, float64. Halves are loaded as float32 and
+   rounded when stored, integers of 8 and 16 bits as int32 and cut when stored.
 2. Both operands of an arithmetic instruction have one type; `cast` is the only conversion.
-3. Integer arithmetic wraps. Integer `div` truncates towards zero and `rem` has the sign of the dividend;
-   by zero both give 0 (an op that must raise checks first). Shifts count modulo the width; `shr` keeps the sign of int types.
-4. NaN and Inf are ordinary values: no emitter may assume them away. `min`/`max` give NaN when either side is NaN.
-5. `fma` rounds once where the hardware can; nothing else is contracted, so that an element has the same bits
-   in a vector body, in a tail and under any split over threads.
-6. float to int casts truncate; out of range and NaN are unspecified, as in C. int to bool is `!= 0`.
-7. Comparisons give bool; `and or xor not` take bool or integers; `select(c, a, b)` is `a if c else b`.
-8. `bitcast` keeps the bits: float32 <-> int32/uint32, float64 <-> int64, int64 <-> uint64. `mulhi` is the high word of
-   uint32 * uint32.
-9. Leaves: `arg i` is input i's element; `param i` a launch-time number; `index` the element's position (int64):
-   in a map the linear position in the output, in a rowwise kernel the position along the axis; `extent` the
-   axis length (int64); `row k` the result of the k-th reduction.
-   In a scan, `index` is the position along the axis too, and `row 0` the state before it.
-10. A formula may also be of complex type; `real`, `imag` and `complex` go between the types. No kernel has such an
-    expression: `scalar/complex.py` makes pairs of real ones of them first.
+3. Integer arithmetic wraps. Integer `div` truncates towards zero and `rem` has the sign of the
+   dividend; by zero both give 0 (an op that must raise checks first). Shifts count modulo the
+   width; `shr` keeps the sign of int types.
+4. NaN and Inf are ordinary values: no emitter may assume them away. `min`/`max` give NaN when
+   either side is NaN.
+5. `fma` rounds once where the hardware can; nothing else is contracted, so that an element has the
+   same bits in a vector body, in a tail and under any split over threads.
+6. float to int casts truncate; out of range and NaN are unspecified, as in C. int to bool is
+   `!= 0`.
+7. Comparisons give bool; `and or xor not` take bool or integers; `select(c, a, b)` is
+   `a if c else b`.
+8. `bitcast` keeps the bits: float32 <-> int32/uint32, float64 <-> int64, int64 <-> uint64. `mulhi`
+   is the high word of uint32 * uint32.
+9. Leaves: `arg i` is input i's element; `param i` a launch-time number; `index` the element's
+   position (int64): in a map the linear position in the output, in a rowwise kernel and in a scan
+   the position along the axis; `extent` the axis length (int64); `row k` the result of the k-th
+   reduction, in a scan (k = 0) the state before this position.
+10. A formula may also be of complex type; `real`, `imag` and `complex` convert. No kernel has such
+    an expression: `scalar/complex.py` lowers them to pairs of real ones first.
 """
 
 from __future__ import annotations
@@ -44,7 +48,7 @@ TYPES = (bool_, int32, int64, uint32, uint64, float32, float64)
 
 LEAVES = ("const", "arg", "param", "index", "extent", "row")
 ARITHMETIC = ("add", "sub", "mul", "div", "rem", "min", "max", "neg", "abs", "fma")
-ROUNDING = ("floor", "ceil", "round", "trunc")  # `round` goes to even
+ROUNDING = ("floor", "ceil", "round", "trunc")  # `round` rounds ties to even
 COMPARISON = ("eq", "ne", "lt", "le", "isnan")
 BITWISE = ("and", "or", "xor", "not", "shl", "shr", "mulhi")
 CHOICE = ("select", "cast", "bitcast")
@@ -63,7 +67,10 @@ AnyNumber = Number | complex
 
 
 class Expr:
-    """One instruction and its operands. Equal expressions are one object (`make` is the only maker)."""
+    """One instruction and its operands.
+
+    Equal expressions are one object (`make` is the only maker).
+    """
 
     __slots__ = ("args", "dtype", "op", "value")
 
@@ -148,7 +155,7 @@ _EXPRESSIONS: dict[tuple[object, ...], Expr] = {}
 
 
 def make(op: str, args: tuple[Expr, ...], dtype: DType, value: Number | None = None) -> Expr:
-    # repr tells 0.0 from -0.0 and 1 from 1.0 and True, which hash alike.
+    # repr distinguishes 0.0 from -0.0 and 1 from 1.0 and True, which hash alike.
     key = (op, args, dtype, None if value is None else repr(value))
     found = _EXPRESSIONS.get(key)
     if found is None:
@@ -160,7 +167,7 @@ def make(op: str, args: tuple[Expr, ...], dtype: DType, value: Number | None = N
 
 def const(value: AnyNumber, dtype: DType) -> Expr:
     if dtype.kind == "c":
-        return make("const", (), dtype, complex(value))  # type: ignore[arg-type]  # in no kernel: rule 10
+        return make(("const"), (), dtype, complex(value))  # type: ignore[arg-type]  # in no kernel: rule 10
     assert not isinstance(value, complex)
     if dtype.kind == "f":
         value = float(value)
@@ -235,7 +242,7 @@ def binary(op: str, a: Expr | Number, b: Expr | Number) -> Expr:
 
 
 def _is_whole(x: Expr) -> bool:
-    """A constant that every type holds as it is."""
+    """A constant that every type represents exactly."""
     value = x.value
     return (
         x.op == "const"
@@ -254,7 +261,7 @@ def topological(roots: tuple[Expr, ...] | list[Expr]) -> tuple[Expr, ...]:
     return _ordered(tuple(roots))
 
 
-@lru_cache(maxsize=64)  # an emitter asks for the order of the same long formula a dozen times
+@lru_cache(maxsize=64)  # an emitter asks for the order of one long formula a dozen times
 def _ordered(roots: tuple[Expr, ...]) -> tuple[Expr, ...]:
     order: dict[Expr, None] = {}
     stack = list(reversed(roots))
@@ -270,7 +277,7 @@ def _ordered(roots: tuple[Expr, ...]) -> tuple[Expr, ...]:
 
 
 def rebuild(roots: tuple[Expr, ...] | list[Expr], replace: dict[Expr, Expr]) -> tuple[Expr, ...]:
-    """The same expressions with some replaced."""
+    """The expressions with some replaced."""
     done = dict(replace)
     for expr in topological(roots):
         if expr in done:
@@ -285,13 +292,15 @@ def rebuild(roots: tuple[Expr, ...] | list[Expr], replace: dict[Expr, Expr]) -> 
 
 # ---- declared derivatives ----
 
-SLOPES: dict[
-    Expr, tuple[Expr, Callable[[Expr], Expr]]
-] = {}  # a formula: its operand, and the formula of its derivative
+# Formula: (its operand, the formula of its derivative).
+SLOPES: dict[Expr, tuple[Expr, Callable[[Expr], Expr]]] = {}
 
 
 def with_slope(made: Expr, x: Expr, slope: Callable[[Expr], Expr]) -> Expr:
-    """`made`, a formula of x whose derivative is `slope`, which is better than that of the instructions: at poles, for one."""
+    """`made`, a formula of x, with the derivative `slope` instead of that of its instructions.
+
+    The declared derivative is more accurate, at poles for example.
+    """
     if made.args:
         SLOPES.setdefault(made, (x, slope))
     return made

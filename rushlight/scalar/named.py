@@ -1,7 +1,8 @@
-"""Formulas by name: what a long expression contains several times, an emitter may write once, as a function.
+"""Named formulas: an emitter may print one that an expression contains several times as a function.
 
-`@named` changes nothing about the expression that a formula makes; it is remembered in USES whose it is. `seldom` neither:
-it is remembered in SELDOM where nobody looks at a formula's results, so that an emitter may leave it out there.
+`@named` does not change the expression that a formula makes; USES maps the expression to its
+formula. `skippable` does not either: SKIPPABLE lists results that are selected under a condition,
+so that an emitter may branch around the formula.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from functools import cache
 from rushlight.core.dtypes import DType
 from rushlight.scalar.ir import Expr, make
 
-FIRST = 10_000  # the number of the first placeholder: above those of any kernel's inputs
+FIRST = 10_000  # the number of the first placeholder, above those of any kernel's inputs
 
 
 class Named:
@@ -32,7 +33,7 @@ class Named:
 
 @dataclass(frozen=True)
 class Use:
-    """What an expression is: a formula of operands."""
+    """The origin of an expression: a formula and its operands."""
 
     named: Named
     given: tuple[Expr, ...]
@@ -48,14 +49,17 @@ named = Named
 
 @cache
 def template(named: Named, dtypes: tuple[DType, ...]) -> tuple[Expr, tuple[Expr, ...]]:
-    """The formula of placeholders, and these."""
+    """The formula applied to placeholders, and the placeholders."""
     given = tuple(make("arg", (), dtype, FIRST + i) for i, dtype in enumerate(dtypes))
     return named.formula(*given), given
 
 
 @dataclass(frozen=True, eq=False)
-class Seldom:
-    """The results of a formula, which are chosen only where `unless` does not hold: select(unless, other, result)."""
+class Skippable:
+    """Results of a formula that are used only where `unless` is false.
+
+    The use is select(unless, other, result).
+    """
 
     formula: Callable[..., tuple[Expr, ...]]
     given: tuple[Expr, ...]
@@ -63,23 +67,23 @@ class Seldom:
     made: tuple[Expr, ...]
 
 
-SELDOM: dict[Expr, Seldom] = {}
+SKIPPABLE: dict[Expr, Skippable] = {}
 
 
-def seldom(
+def skippable(
     unless: Expr, formula: Callable[..., tuple[Expr, ...]], *given: Expr
 ) -> tuple[Expr, ...]:
     made = formula(*given)
-    found = Seldom(formula, given, unless, made)
+    found = Skippable(formula, given, unless, made)
     for expr in made:
-        SELDOM.setdefault(expr, found)
+        SKIPPABLE.setdefault(expr, found)
     return made
 
 
 @cache
-def seldom_template(
+def skippable_template(
     formula: Callable[..., tuple[Expr, ...]], dtypes: tuple[DType, ...]
 ) -> tuple[tuple[Expr, ...], tuple[Expr, ...]]:
-    """The formula's results of placeholders, and these."""
+    """The formula's results for placeholders, and the placeholders."""
     given = tuple(make("arg", (), dtype, FIRST + i) for i, dtype in enumerate(dtypes))
     return formula(*given), given

@@ -33,7 +33,7 @@ class Block:
         return *self.counter, *self.key
 
 
-BLOCKS: dict[Expr, Block] = {}  # by each of the words: an emitter may write ten rounds as a loop
+BLOCKS: dict[Expr, Block] = {}  # by each of its words: an emitter may print ten rounds as a loop
 
 
 def philox(counter: Words, key: tuple[Expr, Expr]) -> Words:
@@ -72,7 +72,7 @@ def random_word(seed: Expr, position: Expr) -> Expr:
 
 
 def word_pair(seed: Expr, position: Expr) -> tuple[Expr, Expr]:
-    """Words number `position`, which is even, and `position + 1`: of one counter."""
+    """Words number `position` (even) and `position + 1`, of one counter."""
     zero = const(0, uint32)
     words = philox((*_halves(position >> 2), zero, zero), _halves(seed))
     first = (s.cast(position, uint32) & 2).eq(0)
@@ -80,7 +80,7 @@ def word_pair(seed: Expr, position: Expr) -> tuple[Expr, Expr]:
 
 
 def _four_words(seed: Expr, position: Expr) -> list[Expr]:
-    """Words number `position` to `position + 3`: they are of two counters, or of one."""
+    """Words number `position` to `position + 3`, of one counter or of two."""
     zero = const(0, uint32)
     found: list[Expr] = []
     for last in (position, position + 3):
@@ -93,19 +93,19 @@ def _four_words(seed: Expr, position: Expr) -> list[Expr]:
 
 
 def element_words(seed: Expr, position: Expr, number: Expr | int) -> Words:
-    """Four words, `number` of the stream that belongs to one position alone; `random_word` never gives them."""
+    """Four words, `number` of the stream of one position alone; `random_word` never gives them."""
     low, high = _halves(position)
     own = const(number, uint32) if isinstance(number, int) else s.cast(number, uint32)
     return philox((low, high, own, const(1, uint32)), _halves(seed))
 
 
 def words_of(dtype: DType) -> int:
-    """How many words a number in [0, 1) takes."""
+    """The number of words that a number in [0, 1) takes."""
     return 2 if dtype is float64 else 1
 
 
 def fraction(words: Sequence[Expr], dtype: DType) -> Expr:
-    """A number in [0, 1) with 24 random bits, of a word; in float64 with 53, of two."""
+    """A number in [0, 1): in float32 24 random bits of one word, in float64 53 of two."""
     # 24 bits fit int32 and float32 exactly, so every device converts them alike.
     first = s.cast(words[0], int64)
     if dtype is not float64:
@@ -116,7 +116,7 @@ def fraction(words: Sequence[Expr], dtype: DType) -> Expr:
 
 
 def uniform(seed: Expr, position: Expr, dtype: DType = float32) -> Expr:
-    """A number in [0, 1) of the word at `position`, or in float64 of the two from there on."""
+    """A number in [0, 1) of the word at `position`; in float64 of that word and the next."""
     return fraction([random_word(seed, position + k) for k in range(words_of(dtype))], dtype)
 
 

@@ -53,7 +53,7 @@ def exp_square(x: Expr) -> Expr:
 
 
 def log_ndtr(x: Expr) -> Expr:
-    """Below -1 of the scaled erfc, above of what is missing to 1."""
+    """Below -1 by the scaled erfc, above by the distance to 1."""
     low = x < -1.0
     root = x * -math.sqrt(0.5)
     below = s.where(low, root, const(1.0, x.dtype))
@@ -80,7 +80,7 @@ def ndtri(p: Expr) -> Expr:
 
 
 def exponent(x: Expr) -> Expr:
-    """frexp's exponent, int32; 0 of 0, infinities and NaN."""
+    """frexp's exponent as int32; 0 for 0, infinities and NaN."""
     size = s.absolute(x)
     inside = (size > 0.0) & (size < math.inf)
     k, m = split_exponent(s.where(inside, size, const(0.5, x.dtype)))
@@ -90,5 +90,5 @@ def exponent(x: Expr) -> Expr:
 
 
 def small_power(n: Expr, like: Expr) -> Expr:
-    """2^n where that is a normal number of the type computed in."""
+    """2^n where that is a normal number of the compute type."""
     return power_of_two(s.cast(n, format_of(like).integer), like)

@@ -1,6 +1,6 @@
 """Watched kernels tell of the NaN and infinities they store and load, and of nothing else, on every device.
 
-Note [Watched kernels] says what the numbers mean: 1 a NaN stored, 2 an infinity stored, 4 and 8 loaded.
+Note [Anomaly kernels] says what the numbers mean: 1 a NaN stored, 2 an infinity stored, 4 and 8 loaded.
 """
 
 from __future__ import annotations
@@ -68,10 +68,10 @@ def run(
 
 
 def binary(
-    dtype: DType, body: Callable, watched: tuple[int, ...], rank: int = 0, steps=("1", "1", "1")
+    dtype: DType, body: Callable, anomaly: tuple[int, ...], rank: int = 0, steps=("1", "1", "1")
 ) -> Map:
     x, y = arg(0, compute_type(dtype)), arg(1, compute_type(dtype))
-    return Map((dtype,), (dtype, dtype), (), (body(x, y),), rank, steps, watched)
+    return Map((dtype,), (dtype, dtype), (), (body(x, y),), rank, steps, anomaly)
 
 
 def ones(dtype: DType, n: int, *bad: tuple[int, float]) -> Array:
@@ -109,11 +109,11 @@ def test_a_flat_map_tells_what_it_stores_and_loads(device: str, dtype: DType, n:
 
 def test_loads_are_told_of_for_the_inputs_asked_for_alone(device: str):
     x, y = ones(float32, 40, (3, INF)), ones(float32, 40, (5, NAN))
-    for watched, want in (((), 1), ((0,), 1 | 8), ((1,), 1 | 4)):
+    for anomaly, want in (((), 1), ((0,), 1 | 8), ((1,), 1 | 4)):
         assert (
             run(
                 device,
-                binary(float32, lambda x, y: x + y, watched),
+                binary(float32, lambda x, y: x + y, anomaly),
                 np.zeros_like(x),
                 [x, y],
                 (40,),
@@ -295,8 +295,8 @@ def test_what_is_stored_on_the_way_is_not_told_of(device: str):
         assert out[0, 0] == 1.0
 
 
-def test_the_watched_inputs_must_be_there():
-    with pytest.raises(ValueError, match="input 2 is watched, there are 2"):
+def test_the_checked_inputs_must_exist():
+    with pytest.raises(ValueError, match="input 2 is checked for anomalies, there are 2 inputs"):
         verify(binary(float32, lambda x, y: x + y, (2,)))
 
 
@@ -307,7 +307,7 @@ def test_the_watched_inputs_must_be_there():
 def emulator(tmp_path_factory: pytest.TempPathFactory) -> Emulator:
     if shutil.which("g++") is None:
         pytest.skip("g++ is not installed")
-    return Emulator(tmp_path_factory.mktemp("watched"))
+    return Emulator(tmp_path_factory.mktemp("anomaly"))
 
 
 @pytest.mark.parametrize("dtype", [float16, bfloat16, float32, float64], ids=lambda d: d.name)

@@ -87,19 +87,19 @@ def kernels():
             yield f"scatter {kind} {dtype.name}", Scatter(dtype, int64, kind)
         for kind in ("sum", "prod", "max", "min", "linear"):
             yield f"scan {kind} {dtype.name}", scan_kernel(kind, dtype)
-    for watched in ((), (0,)):
-        yield f"watched map {watched}", replace(ADD, watched=watched)
-        yield f"watched transposed map {watched}", Map(*TRANSPOSED, watched)
+    for anomaly in ((), (0,)):
+        yield f"anomaly map {anomaly}", replace(ADD, anomaly=anomaly)
+        yield f"anomaly transposed map {anomaly}", Map(*TRANSPOSED, anomaly)
         for vector, steps in (("axis", ("1", "1")), ("inner", ("1", "1")), ("any", ("n", "n"))):
             yield (
-                f"watched softmax {vector} {watched}",
-                replace(SOFTMAX, vector=vector, steps=steps, watched=watched),
+                f"anomaly softmax {vector} {anomaly}",
+                replace(SOFTMAX, vector=vector, steps=steps, anomaly=anomaly),
             )
         for dtype in FLOAT:
             body = s.arg(0, compute_type(dtype))
             yield (
-                f"watched copy {dtype.name} {watched}",
-                Map((dtype,), (dtype,), (), (body,), 3, ("1", "n"), watched),
+                f"anomaly copy {dtype.name} {anomaly}",
+                Map((dtype,), (dtype,), (), (body,), 3, ("1", "n"), anomaly),
             )
     yield "scan log", scan_kernel("log", float32)
 
@@ -110,10 +110,10 @@ KERNELS = dict(kernels())
 @pytest.mark.parametrize("name", KERNELS)
 def test_llvm_accepts_the_text(name):
     kernel = KERNELS[name]
-    letters, watched = llvm.arguments(kernel), name.startswith("watched")
+    letters, anomaly = llvm.arguments(kernel), name.startswith("anomaly")
     assert (
-        len(letters) == signature(kernel).total - watched
-    )  # the entry adds where a watched kernel tells
+        len(letters) == signature(kernel).total - anomaly
+    )  # the entry adds the address of the anomaly flags
     native.optimised(llvm.emit(kernel))
 
 
@@ -149,9 +149,9 @@ def test_wide_registers_are_used_where_there_are_any(name):
     assert "%zmm" in native.assembly(llvm.emit(kernel))
 
 
-def test_a_watched_sum_costs_two_instructions_a_vector():
+def test_anomaly_checks_of_a_sum_costs_two_instructions_a_vector():
     """The running maximum of the stored words; nothing is tested inside the loop."""
-    text = llvm.emit(KERNELS["watched map ()"])
+    text = llvm.emit(KERNELS["anomaly map ()"])
     assert (
         text.count("@llvm.umax.v16i32(<16 x i32>") == 1 + 4 + 1
     )  # declared; four vectors at once, and the masked rest

@@ -80,7 +80,7 @@ class CpuDevice:
         return ctypes.addressof(self._status.setdefault(label, ctypes.c_int32(0)))
 
     def synchronize(self) -> None:
-        """Work is done when a launch returns; what is left is to tell of a bad index."""
+        """Work is done when a launch returns; this raises for a bad index."""
         for label, word in self._status.items():
             if word.value:
                 word.value = 0

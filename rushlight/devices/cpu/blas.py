@@ -1,4 +1,4 @@
-"""Matrix products by NumPy's own OpenBLAS, called by address; without it by np.matmul; integers by plain loops."""
+"""Matrix products by NumPy's OpenBLAS, called by address; else by np.matmul; integers by loops."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rushlight.kernel.shapes import Contract
 
 
 def build(kernel: Contract, runner: int) -> Launch | None:
-    """A callable for the kernel, or None when plain loops must do."""
+    """A callable for the kernel, or None where plain loops are needed."""
     if kernel.compute not in (float32, float64):
         return None
     found = library()
@@ -39,7 +39,7 @@ def _address(library: ctypes.CDLL, name: str) -> int:
 
 
 def _matmul(kernel: Contract) -> Launch | None:
-    """np.matmul over views of the addresses; NumPy has no bfloat16, so halves stay with plain loops."""
+    """np.matmul over views of the addresses; NumPy has no bfloat16, so halves use plain loops."""
     import numpy
 
     if kernel.dtype is not kernel.compute:

@@ -32,7 +32,7 @@ def build(kernel: Convolve, runner: int, pool: Callable[[], Pool]) -> Launch:
 
 
 def text(kernel: Convolve) -> str:
-    """The module's functions, for people; see `emit.llvm` for what they are."""
+    """The module's functions as text; see `emit.llvm`."""
     others = {
         "image": convolve_image.text,
         "weights": convolve_weights.text,

@@ -1,8 +1,9 @@
-"""Convolution of images as IR: products in registers, of weights and a padded copy of the image (`padded`).
+"""Image convolution as IR: products in registers, of weights and a padded copy of the image.
 
-A task is VECTORS vectors of output pixels, of whichever images, and some output channels. A tile of HEIGHT channels stays in
-registers while the taps of some channels of the image run by; between, its sums lie in the task's own room. An
-element of the result is one chain of fused multiply-adds over channels and taps, ascending.
+A task is VECTORS vectors of output pixels, of any images, and some output channels. A tile of
+HEIGHT channels stays in registers while the taps of some channels of the image are read; in
+between, its sums are stored in the task's scratch. An element of the result is one chain of fused
+multiply-adds over channels and taps, ascending. `padded` makes the copy.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ from rushlight.emit.llvm.text import FUNCTION, Arguments, Writer
 from rushlight.kernel.key import key_of
 from rushlight.kernel.shapes import Convolve
 
-CHANNELS = 132  # of a task
+CHANNELS = 132  # per task
 SHORT = 4  # the height of a tile for the last few channels
-TAPS = 576  # of all channels that go by a tile at once; half of them where a stride spreads what they read
+TAPS = 576  # taps of all channels read by a tile at once; half as many where a stride spreads them
 NUMBERS = 12
 LETTERS = "i" * (4 + NUMBERS)
 
@@ -115,22 +116,26 @@ def _entry(writer: Writer, table: str, number: str) -> str:
 
 
 TILE = (
-    "define internal void @tile{height}(ptr readonly %a, i64 %a_row, ptr readonly %sources, i64 %shift, ptr readonly %table, "
-    'i64 %taps, i64 %channels, i64 %channel, ptr %c, i64 %height) noinline "prefer-vector-width"="512"'
+    "define internal void @tile{height}(ptr readonly %a, i64 %a_row, ptr readonly %sources, i64 "
+    "%shift, ptr readonly %table, "
+    "i64 %taps, i64 %channels, i64 %channel, ptr %c, i64 %height) noinline "
+    '"prefer-vector-width"="512"'
 )
 
 
 def _write_tile(declared: set[str], height: int) -> str:
-    """c + a b for up to `height` rows: %channels channels and %taps taps of each of the sources, from %shift on."""
+    """c + a b for up to `height` rows: %channels channels and %taps taps of each of the sources.
+
+    Rows begin at %shift.
+    """
     writer = Writer(declared)
     b = [
         pointer(writer, _get(writer, "ptr", "%sources", str(j)), float32, "%shift")
         for j in range(VECTORS)
     ]
     last = writer.sub("%height", "1")
-    rows = [
-        writer.smaller(str(i), last) for i in range(height)
-    ]  # rows past the end do the last one again
+    # Rows past the end repeat the last one.
+    rows = [writer.smaller(str(i), last) for i in range(height)]
     a = [pointer(writer, "%a", float32, writer.mul(r, "%a_row")) for r in rows]
     c = [pointer(writer, "%c", float32, writer.mul(r, str(COLUMNS))) for r in rows]
     sums, places = [], []
@@ -167,13 +172,14 @@ def _write_tile(declared: set[str], height: int) -> str:
 
 
 PLACE = (
-    "define internal void @place(ptr readonly %c, ptr %out, i64 %at, i64 %across, i64 %rows, i64 %columns, "
+    "define internal void @place(ptr readonly %c, ptr %out, i64 %at, i64 %across, i64 %rows, i64 "
+    "%columns, "
     'i64 %channels) noinline "prefer-vector-width"="512"'
 )
 
 
 def _write_place(declared: set[str]) -> str:
-    """A vector of %channels sums, of pixels from %at on, to where they belong; idle pixels are left out."""
+    """Store a vector of %channels sums, of pixels from %at on; idle pixels are left out."""
     writer = Writer(declared)
     pixels = writer.mul("%rows", "%columns")
     done, span = writer.slot("i64", "0"), writer.slot("i64", "0")
@@ -215,14 +221,14 @@ def _write_place(declared: set[str]) -> str:
 
 
 def _expect(writer: Writer, place: str) -> None:
-    """A cache line that will be written."""
+    """Prefetch a cache line for writing."""
     writer.call(
         "void", "llvm.prefetch.p0", [("ptr", place), ("i32", "1"), ("i32", "3"), ("i32", "1")]
     )
 
 
 class _Vectors:
-    """A task's vectors: where they are read and written, their images' places, first pixels and numbers of channels."""
+    """A task's vectors: addresses, image positions, first pixels, channel counts."""
 
     def __init__(self, writer: Writer) -> None:
         self.source, self.begin, self.target, self.at, self.channels = (
@@ -237,7 +243,10 @@ class _Vectors:
         block: tuple[str, str, str],
         quad: str,
     ) -> None:
-        """`block` is (group, first channel, channels); a vector past the last one has no channels."""
+        """`block` is (group, first channel, channels).
+
+        a vector past the last one has no channels.
+        """
         group, channel, channels = block
         with writer.loop("0", str(VECTORS)) as j:
             number = writer.add(writer.mul(quad, str(VECTORS)), j)
@@ -300,7 +309,10 @@ def _write_kernel(declared: set[str]) -> str:
                     target = _get(writer, "ptr", vectors.begin, j)
                     with writer.loop(m, writer.add(m, height)) as row:
                         _expect(writer, pointer(writer, target, float32, writer.mul(row, pixels)))
-                operands = f"ptr {a}, i64 {products}, ptr {vectors.source}, i64 {shift}, ptr {table}, i64 {z.taps}"
+                operands = (
+                    f"ptr {a}, i64 {products}, ptr {vectors.source}, i64 {shift}, ptr {table}, i64 "
+                    f"{z.taps}"
+                )
                 operands += f", i64 {some}, i64 {z.channel}"
                 few = writer.value(f"icmp ule i64 {height}, {SHORT}")
                 for tall, chosen in ((SHORT, few), (HEIGHT, writer.value(f"xor i1 {few}, true"))):

@@ -1,8 +1,8 @@
-"""Gradients of a convolution's weights as IR: products in registers, of a padded copy of the image (`padded`) and y's gradient.
+"""Gradients of convolution weights as IR: products in registers, of padded images and gradients.
 
-A task is a part of the images and some taps of some channels. A piece of the gradient is transposed to where the first-level
-cache holds it; then `tiles` multiply, reading the image by tables: where each tap begins, and each pixel. Sums run over
-images and pixels, ascending.
+A task is a part of the images and some taps of some channels. A piece of the gradient is transposed
+into the first-level cache; then `tiles` multiply, reading the image (`padded`) through tables of
+the offset of each tap and of each pixel. Sums run over images and pixels, ascending.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from rushlight.kernel.key import key_of
 from rushlight.kernel.shapes import Convolve
 
 COLUMNS, DEPTH = tiles.COLUMNS, tiles.DEPTH
-TAPS = 192  # of a task
-MOST = 1 << 24  # elements of a padded copy, or one part's
+TAPS = 192  # per task
+MOST = 1 << 24  # elements of a padded copy, or of one part's
 NUMBERS = 10
 LETTERS = "i" * (4 + NUMBERS)
 
@@ -36,9 +36,8 @@ def build(kernel: Convolve, runner: int, pool: Callable[[], Pool]) -> Launch:
         n, groups, m, c, rows, columns, p, q, height, width, si, sj, di, dj, ti, tj, parts = numbers
         place = padded.layout((rows, columns), (p, q), (si, sj), (di, dj))
         image = groups * c * place.channel
-        each = (
-            parts if n * image <= MOST else 1
-        )  # parts at once: all, for threads, where the copy is not too large
+        # Parts at once: all, for threads, where the copy is not too large.
+        each = parts if n * image <= MOST else 1
         cuts = [s * n // parts for s in range(0, parts + 1, each)]
         here, room = (
             pool(),
@@ -121,7 +120,7 @@ def _set(writer: Writer, table: str, number: str, value: str) -> None:
 def _find_taps(
     writer: Writer, starts: str, table: str, span: tuple[str, str], taps: str, channel: str
 ) -> None:
-    """Where each of the task's rows begins; a row is a tap of a channel."""
+    """The start of each of the task's rows; a row is a tap of a channel."""
     first, count = span
     with writer.loop("0", count) as i:
         which, tap = _divide(writer, writer.add(first, i), taps)
@@ -134,7 +133,7 @@ def _find_taps(
 def _find_pixels(
     writer: Writer, places: str, first: str, count: str, columns: str, pitch: str
 ) -> None:
-    """Where each pixel is, from row to row `pitch` apart."""
+    """The offset of each pixel; rows are `pitch` apart."""
     row, at = _divide(writer, first, columns)
     column, begin = writer.slot("i64", at), writer.slot("i64", writer.mul(row, pitch))
     with writer.loop("0", count) as i:
@@ -150,7 +149,7 @@ def _find_pixels(
 
 
 def _write_kernel(declared: set[str]) -> str:
-    """out[part, group, tap, m]: the sum over the part's images and their pixels of window times gradient."""
+    """out[part, group, tap, m] = sum over the part's images and pixels of window times gradient."""
     writer = Writer(declared)
     arguments = Arguments(writer)
     out, g, x, table = (arguments.address() for _ in range(4))

@@ -1,7 +1,7 @@
-"""Convolutions in which every channel has its own window, as IR.
+"""Depthwise convolutions as IR.
 
-Of an image (`build_image`): a task is a channel; ROWS rows of it are done together, from a padded copy (`padded`).
-Of weights (`text`): a task is one channel's.
+Of an image (`build_image`): a task is a channel; ROWS rows of it are computed together, from a
+padded copy (`padded`). Of weights (`text`): a task is one channel's.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from collections.abc import Callable
 
 from rushlight.core.dtypes import float32
 from rushlight.devices.cpu import padded, stub
+from rushlight.devices.cpu.image_rows import FLAGS, FLOATS, LANES, PixelLoad, Sizes, read_sizes
 from rushlight.devices.cpu.native import Source
-from rushlight.devices.cpu.seen import FLAGS, FLOATS, LANES, Seen, Sizes, read_sizes
 from rushlight.devices.cpu.tiles import first_lanes
 from rushlight.devices.shared.allocator import Pool, room_for
 from rushlight.devices.shared.protocol import Launch
@@ -27,7 +27,7 @@ LETTERS, IMAGE_LETTERS = "i" * (3 + 17), "i" * (4 + 7)
 
 
 def text(kernel: Convolve) -> str:
-    """The gradient of weights; the module's functions are for `stub`, see `emit.llvm` for what they are."""
+    """The gradient of weights, as functions for `stub`; see `emit.llvm`."""
     declared: set[str] = set()
     writer, counts = Writer(declared), Writer(declared)
     bases, z = read_sizes(writer)
@@ -90,9 +90,8 @@ def image_text() -> str:
         group = writer.value(f"urem i64 {task}, {groups}")
         weights = pointer(writer, w, float32, writer.mul(group, taps))
         with writer.loop("0", rows, str(ROWS)) as i, writer.loop("0", columns, str(LANES)) as v:
-            lines = [
-                writer.smaller(writer.add(i, str(r)), last) for r in range(ROWS)
-            ]  # past the end: the last again
+            # Past the end: repeat the last.
+            lines = [writer.smaller(writer.add(i, str(r)), last) for r in range(ROWS)]
             sources = [
                 pointer(writer, image, float32, writer.add(writer.mul(line, pitch), v))
                 for line in lines
@@ -133,19 +132,22 @@ def _fma(writer: Writer, slot: Slot, a: str, b: str) -> None:
 
 
 def _window_row(writer: Writer, z: Sizes, image: str, i: str, p: str) -> tuple[str, str]:
-    """The image's row under tap row p of output row i, and its width, 0 where there is no such row."""
+    """The image row under tap row p of output row i, and its width.
+
+    0 where there is no such row.
+    """
     row = writer.sub(writer.add(writer.mul(i, z.si), writer.mul(p, z.di)), z.ti)
     inside = writer.value(f"icmp ult i64 {row}, {z.height}")
     limit = writer.value(f"select i1 {inside}, i64 {z.width}, i64 0")
     return pointer(writer, image, float32, writer.mul(row, z.width)), limit
 
 
-def _seen(
+def _tap(
     writer: Writer, z: Sizes, line: str, limit: str, v: str, q: str, step: int, lanes: str
 ) -> str:
-    """What output columns v, v + 1, ... see under tap column q."""
+    """The inputs of output columns v, v + 1, ... under tap column q."""
     column = writer.sub(writer.add(writer.mul(v, z.sj), writer.mul(q, z.dj)), z.tj)
-    return Seen(writer, column, limit, step, z.sj, lanes).load(
+    return PixelLoad(writer, column, limit, step, z.sj, lanes).load(
         pointer(writer, line, float32, column)
     )
 
@@ -161,9 +163,8 @@ def _weights(writer: Writer, bases: list[str], z: Sizes, task: str, step: int) -
             which = writer.add(writer.mul(n, z.groups), task)
             image = pointer(writer, x, float32, writer.mul(which, area))
             gradient = pointer(writer, g, float32, writer.mul(which, pixels))
-            writer.set(
-                part, "zeroinitializer"
-            )  # sums of images are added up: long sums stay accurate
+            # Each image's sums are added separately: long sums stay accurate.
+            writer.set(part, "zeroinitializer")
             with writer.loop("0", z.rows) as i:
                 line, limit = _window_row(writer, z, image, i, p)
                 with writer.loop("0", z.columns, str(LANES)) as v:
@@ -178,7 +179,7 @@ def _weights(writer: Writer, bases: list[str], z: Sizes, task: str, step: int) -
                         (FLOATS, "zeroinitializer"),
                     ]
                     slope = writer.call(FLOATS, "llvm.masked.load.v16f32.p0", operands)
-                    _fma(writer, part, slope, _seen(writer, z, line, limit, v, q, step, lanes))
+                    _fma(writer, part, slope, _tap(writer, z, line, limit, v, q, step, lanes))
             sum_ = writer.value(f"fadd {FLOATS} {writer.get(total)}, {writer.get(part)}")
             writer.set(total, sum_)
         place = pointer(writer, target, float32, writer.add(writer.mul(p, z.q), q))

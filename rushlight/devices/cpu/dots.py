@@ -1,8 +1,9 @@
-"""A matrix product as dot products in registers: for two operands that are both dense along the sum, as in x @ w.T.
+"""A matrix product as dot products in registers, for operands dense along the sum, as in x @ w.T.
 
-A tile is ROWS rows of a against COLUMNS columns of b. The sum runs along the registers, so nothing is packed or transposed: each
-element of the result is one chain of fused multiply-adds per lane, k ascending, then the lanes added up in a fixed order. Its bits
-depend on k alone, not on the other rows and columns, nor on where a tile begins.
+A tile is ROWS rows of a by COLUMNS columns of b. The sum runs along the registers, so nothing is
+packed or transposed: each element of the result is one chain of fused multiply-adds per lane, k
+ascending, then the lanes are added in a fixed order. Its bits depend on k alone, not on the other
+rows and columns, nor on where a tile begins.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from rushlight.core.dtypes import DType
 from rushlight.devices.cpu import tiles
 from rushlight.emit.llvm.body import load, pointer
-from rushlight.emit.llvm.terms import Term, parts, where
+from rushlight.emit.llvm.terms import Term, ceil_div, where
 from rushlight.emit.llvm.text import COMPUTE, Writer, suffix, vector
 
 ROWS, COLUMNS = 4, 6  # 24 registers of results, 4 of a, 1 of b
@@ -20,13 +21,17 @@ SHORTEST, LONGEST = 96, 1024  # sums
 MOST = 256  # rows or columns, whichever are fewer
 
 DOTS = (
-    "define internal void @dots(ptr readonly %a, i64 %a_row, ptr readonly %b, i64 %b_column, ptr %c, i64 %c_row, i64 %c_column, "
+    "define internal void @dots(ptr readonly %a, i64 %a_row, ptr readonly %b, i64 %b_column, ptr "
+    "%c, i64 %c_row, i64 %c_column, "
     'i64 %height, i64 %width, i64 %k) noinline "prefer-vector-width"="512"'
 )
 
 
 def write_dots(declared: set[str], dtype: DType) -> str:
-    """@dots: c = a b for up to ROWS rows and COLUMNS columns; a's rows and b's columns are dense, c lies anyhow."""
+    """@dots: c = a b for up to ROWS rows and COLUMNS columns.
+
+    a's rows and b's columns are dense, c has any strides.
+    """
     writer = Writer(declared)
     lanes = REGISTER // dtype.itemsize
     scalar = COMPUTE[dtype]
@@ -35,13 +40,12 @@ def write_dots(declared: set[str], dtype: DType) -> str:
     steps = (("%a", "%a_row", "%height", ROWS), ("%b", "%b_column", "%width", COLUMNS))
     for base, step, size, most in steps:
         last = writer.sub(size, "1")
-        numbers = [
-            writer.smaller(str(i), last) for i in range(most)
-        ]  # those past the end do the last one again
+        # Lines past the end repeat the last one.
+        numbers = [writer.smaller(str(i), last) for i in range(most)]
         places.append([pointer(writer, base, dtype, writer.mul(n, step)) for n in numbers])
     sums = [[writer.slot(kind, "zeroinitializer") for _ in range(ROWS)] for _ in range(COLUMNS)]
     whole = writer.value(f"and i64 %k, {-lanes}")
-    with writer.loop("0", "2") as part:  # the whole registers, then what is left
+    with writer.loop("0", "2") as part:  # the whole registers, then the rest
         first = writer.value(f"icmp eq i64 {part}, 0")
         begin = writer.value(f"select i1 {first}, i64 0, i64 {whole}")
         end = writer.value(f"select i1 {first}, i64 {whole}, i64 %k")
@@ -64,7 +68,10 @@ def write_dots(declared: set[str], dtype: DType) -> str:
 
 
 def _first(writer: Writer, count: str, lanes: int) -> str:
-    """A mask of the first `count` lanes. Made of a number: a comparison would be done again at every step of the loop."""
+    """A mask of the first `count` lanes, from a number.
+
+    A comparison would be repeated in every step of the loop.
+    """
     bit = writer.value(f"shl i64 1, {count}")
     bits = writer.value(f"trunc i64 {writer.sub(bit, '1')} to i{lanes}")
     return writer.value(f"bitcast i{lanes} {bits} to {vector('i1', lanes)}")
@@ -84,7 +91,8 @@ def _store(writer: Writer, dtype: DType, sums: list[list[str]]) -> None:
         for i, row in enumerate(rows):
             value = writer.value(f"extractelement {vector(scalar, ROWS)} {totals}, i64 {i}")
             writer.line(
-                f"store {scalar} {value}, ptr {pointer(writer, row, dtype, across)}, align {dtype.itemsize}"
+                f"store {scalar} {value}, ptr {pointer(writer, row, dtype, across)}, align "
+                f"{dtype.itemsize}"
             )
 
 
@@ -111,7 +119,7 @@ def _add_lanes(writer: Writer, dtype: DType, values: list[str]) -> str:
 def _added(
     writer: Writer, dtype: DType, pair: tuple[str, str], halves: list[list[int]], size: int
 ) -> str:
-    """The sum of two choices of lanes out of a pair of registers."""
+    """The sum of two selections of lanes from a pair of registers."""
     scalar = COMPUTE[dtype]
     kind, parts = vector(scalar, size), []
     for half in halves:
@@ -122,22 +130,23 @@ def _added(
 
 
 def turned(sizes: list[Term]) -> Term:
-    """Whether b's columns are taken for rows: the operand with fewer lines is the one that goes by again and again."""
+    """Whether b's columns serve as rows: the operand with fewer lines is read repeatedly."""
     return sizes[2] > sizes[3]
 
 
 def blocks(sizes: list[Term]) -> list[Term]:
-    """The rows and columns of a task, and how many tasks there are down and across the product."""
+    """The rows and columns of a task, and the number of tasks down and across the product."""
     _, _, m, n, _ = sizes
     turn = turned(sizes)
     rows, columns = where(turn, FEW, MANY), where(turn, MANY, FEW)
-    return [rows, columns, parts(m, rows), parts(n, columns)]
+    return [rows, columns, ceil_div(m, rows), ceil_div(n, columns)]
 
 
 def suited(sizes: list[Term], along: Term, fewer: Term, tiled: Term) -> Term:
-    """Whether dot products are the faster way.
+    """Whether dot products are the fastest way.
 
-    `along`: both operands are dense along the sum. `fewer`: of rows and columns. `tiled`: tiles would do.
+    `along`: both operands are dense along the sum. `fewer`: of rows and columns. `tiled`: tiles are
+    possible.
     """
     _, _, m, _, k = sizes
     deep = k > tiles.DEPTH
@@ -155,7 +164,10 @@ def write_task(
     sizes: tuple[str, str, str],
     turn: str,
 ) -> None:
-    """out = a b for one task: where out, a and b begin, their steps along rows and columns, and (rows, columns, k)."""
+    """out = a b for one task.
+
+    Given are the addresses of out, a and b, their row and column strides, and (rows, columns, k).
+    """
 
     def either(kind: str, a: str, b: str) -> tuple[str, str]:
         first = writer.value(f"select i1 {turn}, {kind} {b}, {kind} {a}")
@@ -174,5 +186,8 @@ def write_task(
             height = writer.smaller(writer.sub(m, row), str(ROWS))
             left = pointer(writer, a, dtype, writer.mul(row, a_row))
             target = pointer(writer, out, dtype, writer.add(across, writer.mul(row, c_row)))
-            operands = f"ptr {left}, i64 {a_row}, ptr {right}, i64 {b_column}, ptr {target}, i64 {c_row}, i64 {c_column}"
+            operands = (
+                f"ptr {left}, i64 {a_row}, ptr {right}, i64 {b_column}, ptr {target}, i64 {c_row}, "
+                f"i64 {c_column}"
+            )
             writer.line(f"call void @dots({operands}, i64 {height}, i64 {width}, i64 {sizes[2]})")

@@ -1,9 +1,9 @@
-"""Contract as IR around a BLAS's gemm: layouts are passed through as they are where gemm can take them.
+"""Contract as IR around a BLAS's gemm; layouts that gemm can take are passed unchanged.
 
-A task is one block of one product. Blocks are chosen by the sizes alone, so that the bits do not depend on the
-number of threads; each is one call of gemm on one thread. A matrix with a unit stride either way goes to gemm in place
-(transposed, if need be); any other, and halves, go through a dense copy in the compute type. `small_products` is asked first, where
-the processor allows it.
+A task is one block of one product. Blocks depend on the sizes alone, so that the bits do not depend
+on the number of threads; each is one call of gemm on one thread. A matrix with a unit stride either
+way goes to gemm in place (transposed, if necessary); any other, and halves, go through a dense copy
+in the compute type. `small_products` is asked first, where the processor allows it.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ WIDTH = 16
 
 @dataclass
 class Matrix:
-    """A matrix in memory: (rows, columns), their strides, and how gemm is told of it."""
+    """A matrix in memory: (rows, columns), their strides, and its description for gemm."""
 
     dtype: DType
     place: str
     sizes: tuple[str, str]
     strides: tuple[str, str]
     flipped: str = ""  # i1: walked by columns
-    direct: str = ""  # i1: gemm can use it where it is
+    direct: str = ""  # i1: gemm can use it in place
     lead: str = ""  # gemm's leading dimension
 
 
 def text(kernel: Contract) -> str:
-    """The module's functions, for `stub`; see `emit.llvm` for what they are."""
+    """The module's functions, for `stub`; see `emit.llvm`."""
     declared: set[str] = set()
     counts = Writer(declared)
     small = small_products.usable(kernel.dtype, kernel.compute)
@@ -56,7 +56,7 @@ OTHERS = 3  # where in @blas the pointers of `small_products` begin
 
 
 def _blocks(declared: set[str]) -> str:
-    """How many rows and columns a block has, and how many blocks there are down and across."""
+    """The rows and columns of a block, and the number of blocks down and across."""
     writer = Writer(declared)
     arguments = Arguments(writer)
     arguments.next = 3
@@ -82,7 +82,7 @@ def _plan(writer: Writer, small: bool) -> tuple[str, list[str]]:
 
 
 def _entry(writer: Writer, table: int, way: str) -> str:
-    """What a table of `small_products` has for a way."""
+    """The entry of a way in a table of `small_products`."""
     place = _entry_of_blas(writer, OTHERS + table)
     return writer.value(
         f"load ptr, ptr {writer.value(f'getelementptr ptr, ptr {place}, i64 {way}')}"
@@ -106,7 +106,7 @@ def _write_counts(writer: Writer, small: bool) -> tuple[str, str]:
 
 
 def _write_filling(writer: Writer, way: str, tasks: str) -> str:
-    """Have the way's code built if it is not yet there: the tasks, or -1."""
+    """Build the way's code if it is missing: the number of tasks, or -1."""
     slot = writer.slot("i64", tasks)
     ours = writer.value(f"icmp ugt i64 {way}, {small_products.BLOCKS}")
     missing = writer.value(f"icmp eq ptr {_entry(writer, 0, way)}, null")
@@ -153,7 +153,7 @@ def _kernel_function(declared: set[str], kernel: Contract, small: bool) -> str:
 def _matrix(
     writer: Writer, kernel: Contract, place: str, sizes: tuple[str, str], strides: tuple[str, str]
 ) -> Matrix:
-    """Look at the strides; afterwards sizes and strides are in the order in which the matrix is walked."""
+    """Read the strides; afterwards sizes and strides are in the order of the walk."""
     unit = []
     for size, stride in zip(sizes, strides, strict=True):
         single = writer.value(f"icmp sle i64 {size}, 1")
@@ -181,7 +181,7 @@ def _matrix(
 def _multiply(
     writer: Writer, kernel: Contract, matrices: list[Matrix], sizes: tuple[str, str, str]
 ) -> None:
-    """out = a b, the three being where they are or in dense copies."""
+    """out = a b, each in place or in a dense copy."""
     buffers = [_buffer(writer, kernel, matrix, fill=i > 0) for i, matrix in enumerate(matrices)]
     out, a, b = matrices
     scalar = COMPUTE[kernel.compute]
@@ -209,7 +209,7 @@ def _multiply(
 
 
 def _buffer(writer: Writer, kernel: Contract, matrix: Matrix, *, fill: bool) -> str:
-    """Where gemm finds the matrix."""
+    """The address that gemm reads."""
     slot = writer.slot("ptr", matrix.place)
     with writer.when(writer.value(f"xor i1 {matrix.direct}, true")):
         malloc = writer.value("load ptr, ptr getelementptr (ptr, ptr @blas, i64 1)")
@@ -228,17 +228,18 @@ def _copy(writer: Writer, matrix: Matrix, dense: str, name: str) -> None:
 
 
 COPY = (
-    "define internal void @{name}(ptr %place, ptr %dense, i64 %rows, i64 %columns, i64 %row, i64 %column) noinline "
+    "define internal void @{name}(ptr %place, ptr %dense, i64 %rows, i64 %columns, i64 %row, i64 "
+    "%column) noinline "
     '"prefer-vector-width"="512"'
 )
 
 
 def _copy_function(declared: set[str], kernel: Contract, *, inward: bool) -> str:
-    """From a matrix to its dense copy (@fetch), or back (@deliver)."""
+    """Copy a matrix to its dense copy (@fetch), or back (@deliver)."""
     writer = Writer(declared)
     unit = writer.value("icmp eq i64 %column, 1")
     ways = [(1, writer.value(f"xor i1 {unit}, true")), (WIDTH, unit)]
-    if kernel.dtype is kernel.compute:  # gemm takes almost all that have a unit stride as they are
+    if kernel.dtype is kernel.compute:  # gemm takes almost all with a unit stride in place
         ways = [(1, "true")]
     for width, chosen in ways:
         with writer.when(chosen), writer.loop("0", "%rows") as i:
@@ -261,7 +262,7 @@ def _move(
     *,
     inward: bool,
 ) -> None:
-    """`lanes` neighbours, of the dense copy and of the matrix: how many, and which of them."""
+    """`lanes` neighbours of the dense copy and of the matrix: how many, and which."""
     width, mask = lanes
     own = float32 if kernel.dtype.itemsize == 2 else kernel.dtype
     if inward:

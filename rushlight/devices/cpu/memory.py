@@ -1,9 +1,10 @@
-"""Blocks of host memory, aligned to 64 bytes; large ones on pages of their own, so that the system gets them back.
+"""Blocks of host memory, aligned to 64 bytes; large ones on pages of their own.
 
-A block of MAPPED bytes or more is mapped for itself: `free` of the C library keeps what it is given, and a process inside a
-budget would grow beyond it. One of LARGE bytes or more lies on huge pages where the system has them: few page faults.
-The pages of the last block given back, and KEPT bytes of others, wait for the next blocks that are asked for: a budget gives
-blocks back to take others, and new pages would cost a fault each.
+A block of MAPPED bytes or more has its own mapping: `free` of the C library keeps its memory, and a
+process inside a budget would grow beyond it. A block of LARGE bytes or more lies on huge pages
+where the system has them: few page faults. The pages of the last freed block, and KEPT bytes of
+others, are kept for the next requests: a budget frees blocks to take others, and new pages would
+cost a fault each.
 """
 
 from __future__ import annotations
@@ -44,7 +45,10 @@ def _refuse(nbytes: int) -> OutOfMemoryError:
 
 @functools.cache
 def capacity() -> int:
-    """The bytes of memory that this process can ever have; where nobody says, more than there are."""
+    """The bytes of memory that this process can ever have.
+
+    a very large number where it is not known.
+    """
     found = [1 << 62]
     with contextlib.suppress(AttributeError, OSError, ValueError):
         found.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
@@ -89,9 +93,8 @@ else:
             _mmap, ((None, nbytes, protection, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1, 0),)
         )
         try:
-            found.extend(
-                call
-            )  # one call: Ctrl-C comes before or after, when the address is where it is found
+            # One call: Ctrl-C comes before or after it, when the address is stored.
+            found.extend(call)
         except BaseException:
             if found and found[0] not in (None, _FAILED):
                 unmap_pages(found[0], nbytes)
@@ -103,7 +106,7 @@ else:
         _munmap(address, nbytes)
 
     def protect(address: int, nbytes: int, readable: bool) -> bool:
-        """Open or close pages; False where the system does not."""
+        """Unprotect or protect pages; False where the system refuses."""
         return _mprotect(address, nbytes, _OPEN if readable else _CLOSED) == 0
 
     def allocate(nbytes: int) -> int:
@@ -120,8 +123,9 @@ else:
             raise _refuse(nbytes)
         return block.value
 
-    # Pages of blocks given back: those of the last one, and KEPT bytes of others. Entries are taken out and put in without a
-    # call between the look and the change, so that each is one thread's alone: see Note [Counting and threads].
+    # Pages of freed blocks: those of the last one, and KEPT bytes of others. Entries are removed
+    # and added without a call between the test and the change, so that one thread alone gets each:
+    # see Note [Counting and threads].
     _spare: list[tuple[int, int]] = []
     _mremap: Any = (
         _bind("mremap", _pointer, _pointer, _size, _size, _int) if sys.platform == "linux" else None
@@ -129,10 +133,10 @@ else:
     _MAY_MOVE = 1
 
     def _from_spare(whole: int) -> int | None:
-        """So many bytes of spare pages, the rest of which stay spare; None where there are too few to be worth it."""
+        """`nbytes` of spare pages, the rest of which stay spare; None where there are too few."""
         at = -1
         try:
-            for i, (_, room) in enumerate(_spare):  # the smallest that is enough, else the largest
+            for i, (_, room) in enumerate(_spare):  # the smallest that suffices, else the largest
                 best = _spare[at][1] if at >= 0 else 0
                 if at < 0 or (room < best if room >= whole <= best else room > best):
                     at = i
@@ -149,9 +153,8 @@ else:
             return address
         found: list[Any] = []
         try:
-            found.extend(
-                itertools.starmap(_mremap, ((address, room, whole, _MAY_MOVE),))
-            )  # as in `map_pages`
+            # As in `map_pages`.
+            found.extend(itertools.starmap(_mremap, ((address, room, whole, _MAY_MOVE),)))
         except BaseException:
             moved = found[0] if found else None
             unmap_pages(
@@ -166,7 +169,7 @@ else:
 
     @unheard
     def _keep_spare(most: int) -> None:
-        """Give spare pages back, the oldest first, until no more than so many bytes are left."""
+        """Free spare pages, the oldest first, until at most so many bytes are left."""
         while sum([room for _, room in _spare]) > most:
             try:
                 address, room = _spare[0]
@@ -203,8 +206,8 @@ else:
             if start + slack > address:
                 unmap_pages(address + whole, start + slack - address)
             if sys.platform == "linux":
-                _madvise(address, whole, MADV_HUGEPAGE)  # a wish: the system may decline
-        except BaseException:  # Ctrl-C; only the block is sure to be still ours
+                _madvise(address, whole, MADV_HUGEPAGE)  # a hint: the system may decline
+        except BaseException:  # Ctrl-C; only the block is certainly still ours
             unmap_pages(address, whole)
             raise
         return address
@@ -214,7 +217,7 @@ else:
 
     @unheard
     def release(address: int, nbytes: int) -> None:
-        """Give back a block of `nbytes`, the number it was allocated with."""
+        """Free a block of `nbytes`, the size it was allocated with."""
         if nbytes < MAPPED:
             _free(address)
             return

@@ -16,16 +16,17 @@ from rushlight.core.interrupts import Uninterrupted
 from rushlight.devices.shared.cache import read_object, write_object
 
 CACHE_VERSION = 2
-LONG = 27_000  # characters from which on combining instructions takes more time than it is worth
-LONGEST = 45_000  # from which on a formula is emitted in half the time, as code that is a tenth to a half slower
+LONG = 27_000  # characters above which combining instructions takes more time than it saves
+# Characters above which a formula is emitted in half the time, as code a tenth to a half slower.
+LONGEST = 45_000
 
 
 @dataclass(frozen=True)
 class Machine:
-    """The processor that code is made for."""
+    """The processor that code is generated for."""
 
     target: llvm.TargetMachine
-    brief: llvm.TargetMachine  # which does not look for the best order of instructions
+    brief: llvm.TargetMachine  # without instruction scheduling
     tuning: llvm.PipelineTuningOptions
     identity: str  # everything besides the text on which the object code depends
 
@@ -56,7 +57,8 @@ def optimised(text: str, combine: bool | None = None) -> llvm.ModuleRef:
     module.verify()
     module.triple = host.target.triple
     module.data_layout = str(host.target.target_data)
-    # The text is vectorised, unrolled and hoisted already; the standard pipeline takes 10 to 50 ms to find that out.
+    # The text is vectorised, unrolled and hoisted already; the standard pipeline takes 10 to 50 ms
+    # for nothing.
     passes = llvm.create_new_module_pass_manager()
     passes.add_sroa_pass()
     passes.add_simplify_cfg_pass()
@@ -69,7 +71,7 @@ def optimised(text: str, combine: bool | None = None) -> llvm.ModuleRef:
 
 @cache
 def emitters() -> str:
-    """A digest of the sources that turn a kernel into text: an object of other sources is another object."""
+    """A digest of the sources that turn a kernel into text: part of an object's key."""
     home = Path(__file__).parents[2]
     found = hashlib.sha256()
     for folder in ("core", "scalar", "kernel", "emit", "devices/cpu"):
@@ -80,14 +82,17 @@ def emitters() -> str:
 
 @dataclass(frozen=True)
 class Source:
-    """IR text that need not be written where its object is on disk; `key` stands for all that it is made from."""
+    """IR text that is written only if its object is not on disk.
+
+    `key` covers all it is made from.
+    """
 
     key: str
     text: Callable[[], str]
     combine: bool | None = (
-        None  # whether instructions are worth combining; None leaves it to the length of the text
+        None  # whether to combine instructions; None decides by the length of the text
     )
-    formula: bool = False  # nothing but a formula for every element: rare ones are long
+    formula: bool = False  # a formula for every element and nothing else: rare ones are long
 
 
 def object_code(source: Source) -> bytes:
@@ -104,7 +109,7 @@ def object_code(source: Source) -> bytes:
 
 
 def assembly(text: str) -> str:
-    """What the processor is going to see, for people."""
+    """The assembly text."""
     listing: str = machine().target.emit_assembly(optimised(text))
     return listing
 
@@ -112,20 +117,20 @@ def assembly(text: str) -> str:
 def load(source: Source, *names: str) -> list[int]:
     """The addresses of functions and variables of the source, loaded as machine code.
 
-    The code stays in memory until the process ends, whatever Python lets go of: worker threads may be in it. Ctrl-C waits:
-    an engine that is let go half made takes the target with it.
+    The code stays in memory until the process ends: worker threads may be in it. Ctrl-C is
+    deferred: freeing a half-made engine would free the target too.
     """
     with Uninterrupted():
         return _load(source, names)
 
 
 def _load(source: Source, names: Sequence[str]) -> list[int]:
-    code = llvm.object_file.ObjectFileRef.from_data(
-        object_code(source)
-    )  # what can fail comes before the engine
+    # What can fail comes before the engine.
+    code = llvm.object_file.ObjectFileRef.from_data(object_code(source))
     engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine().target)
     engine.add_object_file(code)
-    # Asking for an address makes the object ready to run. `finalize_object` would compile the empty module too: half a millisecond.
+    # Asking for an address finalises the object. `finalize_object` would compile the empty module
+    # too: half a millisecond.
     found = [
         engine.get_global_value_address(name) or engine.get_function_address(name) for name in names
     ]

@@ -1,9 +1,10 @@
-"""Images with their padding, laid out so that every tap of a window is the same image, shifted.
+"""Padded images, laid out so that every tap of a window is the same image, shifted.
 
-With stride 1 the window's tap (p, q) at all output pixels is the padded image from (p, q) on. With strides (si, sj) the
-copy has a part for each pair of remainders, and a tap is one of the parts, shifted: there a stride is 1 as well.
-Output pixels are counted as if a row had `across` of them, some idle, so that LANES in a row are neighbours in memory:
-either the copy's rows without a gap, or rows of whole vectors, whichever idles less.
+With stride 1 the window's tap (p, q) at all output pixels is the padded image from (p, q) on. With
+strides (si, sj) the copy has a part for each pair of remainders, and a tap is one of the parts,
+shifted: there a stride is 1 as well. Output pixels are counted as if a row had `across` of them,
+some idle, so that LANES in a row are neighbours in memory: either the copy's rows without a gap, or
+rows of whole vectors, whichever has fewer idle pixels.
 """
 
 from __future__ import annotations
@@ -14,30 +15,29 @@ from functools import lru_cache
 
 from rushlight.core.dtypes import float32
 from rushlight.devices.cpu import stub, threads
+from rushlight.devices.cpu.image_rows import FLAGS, FLOATS, LANES, PixelLoad
 from rushlight.devices.cpu.native import Source
-from rushlight.devices.cpu.seen import FLAGS, FLOATS, LANES, Seen
 from rushlight.devices.shared.protocol import Launch
 from rushlight.emit.llvm.body import pointer
 from rushlight.emit.llvm.kernels import module
 from rushlight.emit.llvm.text import FUNCTION, Arguments, Writer
 
 LETTERS = "i" * (2 + 12)
-MOST = (
-    1 << 18
-)  # elements of a copy for each thread, or one image's: what the second-level cache holds
+# Elements of a copy per thread, or of one image's: the size of the second-level cache.
+MOST = 1 << 18
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Where things are; steps count elements."""
+    """The copy's layout; steps count elements."""
 
     parts: tuple[int, int]
     lines: int  # rows of a part
     pitch: int  # from row to row
     channel: int  # from channel to channel
-    across: int  # output pixels of a row, with idle ones
+    across: int  # output pixels of a row, idle ones included
     vectors: int  # of output pixels of an image
-    taps: ctypes.Array[ctypes.c_int64]  # where each tap begins
+    taps: ctypes.Array[ctypes.c_int64]  # the offset of each tap
     table: int  # the address of `taps`
 
 
@@ -61,7 +61,8 @@ def layout(
                 divmod(t * d, s) for t, d, s in zip((p, q), spread, stride, strict=True)
             )
             taps_at.append(((i * parts[1] + j) * lines + down) * pitch + right)
-    # A vector may be written past the end; an odd number of cache lines spreads the channels over the cache.
+    # A vector may be written past the end; an odd number of cache lines spreads the channels over
+    # the cache.
     room = -(-(parts[0] * parts[1] * lines * pitch + LANES - 1) // LANES) | 1
     across = min(pitch, -(-pixels[1] // LANES) * LANES)
     vectors = -(-((pixels[0] - 1) * across + pixels[1]) // LANES)
@@ -79,13 +80,17 @@ def layout(
 
 
 def some(place: Layout, channels: int) -> tuple[int, int]:
-    """How many images of so many channels are copied at a time, and the elements of each."""
+    """The number of images of so many channels copied at a time, and the elements of each."""
     size = channels * place.channel
     return max(1, threads.count() * MOST // size), size
 
 
 def build(step: int, runner: int) -> Launch:
-    """launch(copy, x, channels, height, width, si, sj, ti, tj, parts down, parts right, lines, pitch, channel)."""
+    """The function that makes the copy.
+
+    launch(copy, x, channels, height, width, si, sj, ti, tj, parts down, parts right, lines, pitch,
+    channel).
+    """
     return stub.callable_of(Source(f"pad {step}", lambda: text(step)), LETTERS, "pad", runner)
 
 
@@ -106,22 +111,23 @@ def text(step: int) -> str:
         part = writer.mul(writer.add(writer.mul(i, right), j), writer.mul(lines, pitch))
         target = pointer(writer, copy, float32, writer.add(writer.mul(task, channel), part))
         with writer.loop("0", pitch, str(LANES)) as back:
-            # From right to left: what the last vector of a row writes too much is overwritten.
+            # From right to left: a row's last vector writes too far, and the next row overwrites
+            # that.
             column = writer.sub(last, back)
             there = writer.sub(writer.add(writer.mul(column, sj), j), tj)
-            seen = Seen(writer, there, width, step, sj, "splat (i1 true)")
+            pixels = PixelLoad(writer, there, width, step, sj, "splat (i1 true)")
             with writer.loop("0", lines) as line:
                 row = writer.sub(writer.add(writer.mul(line, si), i), ti)
                 inside = writer.value(f"icmp ult i64 {row}, {height}")
                 masks = [
                     writer.value(f"select i1 {inside}, {FLAGS} {m}, {FLAGS} zeroinitializer")
-                    for m in seen.masks
+                    for m in pixels.masks
                 ]
                 source = pointer(writer, image, float32, writer.add(writer.mul(row, width), there))
                 place = pointer(
                     writer, target, float32, writer.add(writer.mul(line, pitch), column)
                 )
-                writer.line(f"store {FLOATS} {seen.load(source, masks)}, ptr {place}, align 4")
+                writer.line(f"store {FLOATS} {pixels.load(source, masks)}, ptr {place}, align 4")
     numbers = Arguments(counts)
     numbers.next = 2
     tasks, *_, channel = numbers.words(12)

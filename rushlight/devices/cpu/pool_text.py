@@ -339,7 +339,7 @@ _PAUSES = {"x86_64": _X86, "AMD64": _X86, "aarch64": _ARM, "arm64": _ARM}
 
 
 def pool_text(machine: str) -> str:
-    """The module for a processor's family, as `platform.machine` calls it."""
+    """The module for a processor family, as named by `platform.machine`."""
     pause = _PAUSES.get(machine, "")
     text = (STATE + PLACE + WORK + WORKER + RUN).format(
         most=MOST, spins=SPINS, wake_work=WAKE_WORK, pause=f"call void {pause}" if pause else ""

@@ -1,15 +1,18 @@
-"""Products that are too small for a BLAS to pack: which way they go, and the modules of the ways that are ours.
+"""Matrix products that are too small for a BLAS to pack: the choice of a way, and its modules.
 
 # Note [Ways of a product]
-1. `@plan`, a function of `gemm`'s module, looks at sizes and layouts and says which way is the fastest; the numbers in it are
-   measured. A task is one block of one product. Blocks follow from the sizes, never from the number of threads.
-2. BLOCKS: OpenBLAS has kernels that do not pack, for calls of up to LARGEST products, and up to FEW_RESULTS results where both
-   operands are dense along the sum. It is given blocks of that size.
-3. DOTS: both operands are dense along the sum, as in x @ w.T (`dots`). The columns, or rows if they are more, are read once.
+1. `@plan`, a function of `gemm`'s module, chooses the fastest way by sizes and layouts; the numbers
+   in it are measured. A task is one block of one product. Blocks follow from the sizes, never from
+   the number of threads.
+2. BLOCKS: OpenBLAS has kernels that do not pack, for calls of up to LARGEST products, and up to
+   FEW_RESULTS results where both operands are dense along the sum. It is given blocks of that size.
+3. DOTS: both operands are dense along the sum, as in x @ w.T (`dots`). The columns, or rows if they
+   are more, are read once.
 4. TILES: the rest, as long as rows of the result are dense (`tiles`).
-5. LIBRARY: large products, which pay for packing, and everything odd.
-6. The code of DOTS and TILES is built when the first product needs it: `counts`, which runs under the GIL, finds no address in the
-   table and calls the Python function beside it. Where that raises, there are -1 tasks, and the launch raises.
+5. LIBRARY: large products, which pay for packing, and all other layouts.
+6. The code of DOTS and TILES is built when the first product needs it: `counts`, which runs under
+   the GIL, finds no address in the table and calls the Python function beside it. Where that
+   raises, there are -1 tasks, and the launch raises.
 """
 
 from __future__ import annotations
@@ -24,16 +27,15 @@ from rushlight.devices.cpu import dots, tiles
 from rushlight.devices.cpu.native import Source, load
 from rushlight.devices.cpu.stub import symbol_address
 from rushlight.emit.llvm.body import pointer
-from rushlight.emit.llvm.terms import Term, larger, parts, smaller, terms, where
+from rushlight.emit.llvm.terms import Term, ceil_div, larger, smaller, terms, where
 from rushlight.emit.llvm.text import FUNCTION, Arguments, Writer
 
 LIBRARY, BLOCKS, TILES, DOTS = range(4)
 LARGEST, FEW_RESULTS = 1_000_000, 1200
 ROWS, COLUMNS, NARROW, LONG = 64, 64, 32, 256  # of a block for the library
-FEW = (
-    FEW_RESULTS // COLUMNS
-)  # rows or columns of a product with which its blocks have that few results
-SMALL = 1 << 23  # products of sizes below which tiles are no better than such blocks
+# Rows or columns of a product whose blocks have that few results.
+FEW = FEW_RESULTS // COLUMNS
+SMALL = 1 << 23  # products of sizes below which tiles are no faster than such blocks
 PLAN = "define internal i64 @plan(ptr readonly %args, ptr %numbers) noinline"
 
 
@@ -43,7 +45,10 @@ def usable(dtype: DType, compute: DType) -> bool:
 
 @cache
 def pointers(dtype: DType) -> tuple[int, ...]:
-    """What `gemm` needs for rule 6, kept for good: the table of addresses, that of functions that fill it, and two of CPython's."""
+    """The tables of rule 6, never freed.
+
+    They hold the addresses of code, the functions that fill them in, and two functions of CPython.
+    """
     table = (ctypes.c_void_p * 4)()
 
     def filling(way: int) -> Callable[[], None]:
@@ -73,9 +78,9 @@ def text(dtype: DType, way: int) -> str:
 
 
 def plan(declared: set[str], dtype: DType) -> str:
-    """@plan gives the way, the rows and columns of a block, and how many blocks there are down and across a product.
+    """@plan: the way, the rows and columns of a block, and the number of blocks down and across.
 
-    It does not know the blocks of LIBRARY.
+    It does not compute the blocks of LIBRARY.
     """
     writer = Writer(declared)
     arguments = Arguments(writer)
@@ -108,20 +113,24 @@ def store_numbers(writer: Writer, numbers: Sequence[Term]) -> None:
 
 
 def even_blocks(m: Term, n: Term, rows: Term, columns: Term) -> list[Term]:
-    """Blocks of about the same size, `rows` and `columns` at most, sixteen lines and more: their size, and how many."""
+    """Blocks of about equal size, at most `rows` by `columns`: size and count.
+
+    A block has at least sixteen lines.
+    """
     height, width = (
-        larger(parts(parts(size, larger(parts(size, most), 1)), 16) * 16, 16)
+        larger(ceil_div(ceil_div(size, larger(ceil_div(size, most), 1)), 16) * 16, 16)
         for size, most in ((m, rows), (n, columns))
     )
-    return [height, width, parts(m, height), parts(n, width)]
+    return [height, width, ceil_div(m, height), ceil_div(n, width)]
 
 
 def _library_blocks(
     sizes: list[Term], steps: list[list[Term]], along: Term, fewer: Term, tiled: Term, limit: int
 ) -> tuple[Term, Term, Term]:
-    """Whether the library is quick with blocks that it need not pack; how many rows and columns they may have.
+    """Whether the library is fast with blocks that it need not pack; their rows and columns.
 
-    `along`, `fewer` and `tiled` as for `dots.suited`; from `limit` products on there is something better.
+    `along`, `fewer` and `tiled` as for `dots.suited`; from `limit` products on another way is
+    faster.
     """
     _, _, m, n, k = sizes
     # Where both are dense along the sum, blocks have few rows or few columns, or are small squares.
@@ -135,7 +144,7 @@ def _library_blocks(
     depth = smaller(m, rows) * k
     small, wide = m * n * k < limit, (depth * smaller(n, COLUMNS) <= LARGEST) & ~square
     columns = where(wide, COLUMNS, NARROW)
-    # Narrow blocks read b by pieces of lines, and the more lines fall on one place of the cache the worse.
+    # Narrow blocks read b in pieces of cache lines; the more lines share a cache set, the slower.
     apart = ~(tiled & (steps[2][2] & 1023).equals(0))
     narrow = (depth * smaller(n, NARROW) <= LARGEST) & small & apart
     between = (
@@ -146,7 +155,7 @@ def _library_blocks(
     fits = (wide & flat & (m >= tiles.SHORT)) | ((wide | narrow) & small)
     enough = (k >= where(along, COLUMNS, NARROW)) | (flat & ~(along & tiled & (k < NARROW)))
     chosen = fits & enough & (between | ~square)
-    for step in steps:  # others are copied, and with smaller blocks more often
+    for step in steps:  # others are copied, more often with smaller blocks
         chosen = chosen & (step[2].equals(1) | step[3].equals(1))
     return chosen, rows, columns
 

@@ -1,4 +1,4 @@
-"""Sort kernels on the CPU: how much scratch they need, taken from the pool for the time of a launch."""
+"""Sort kernels on the CPU: the size of their scratch, taken from the pool for a launch."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rushlight.emit.llvm.sort import FEW, record_bits
 from rushlight.kernel.key import key_of
 from rushlight.kernel.shapes import Sort
 
-_LONG = 1 << 16  # rows from which on there is no more than one part for each thread
+_LONG = 1 << 16  # rows above which there is at most one part per thread
 
 
 def build(kernel: Sort, runner: int, pool: Callable[[], Pool]) -> Launch:

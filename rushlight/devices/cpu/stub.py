@@ -1,13 +1,17 @@
-"""The CPython side of kernels, in LLVM IR: a METH_FASTCALL builtin that reads numbers, runs tasks and returns None.
+"""The CPython side of kernels, in LLVM IR: a METH_FASTCALL builtin.
+
+It reads numbers, runs tasks and returns None.
 
 # Note [Entry of a kernel]
-1. All kernels share one entry, made once in a process. What differs between them is in the builtin's `self`, a bytes object:
-   the addresses of the module's functions, how many numbers it takes, how many of them are "i" before any other letter,
-   and the letters of the rest, one byte each (see `emit.llvm.arguments`).
-2. A watched kernel (Note [Watched kernels]) has an entry with a few more lines: `self` is a tuple of those bytes and of the
-   function to tell, and the slot behind the last argument has the address of the int32 in which the kernel tells.
-3. The entry reaches CPython and the thread pool through a table of addresses (`api`) that is filled after loading, so that
-   object code holds no address of this process and can be kept on disk.
+1. All kernels share one entry, made once in a process. The builtin's `self`, a bytes object, has
+   what differs: the addresses of the module's functions, the number of arguments, how many of them
+   are "i" before any other letter, and the letters of the rest, one byte each (see
+   `emit.llvm.arguments`).
+2. A kernel with anomaly checks (Note [Anomaly kernels]) has an entry with a few more lines: `self`
+   is a tuple of those bytes and of the function to call, and the slot after the last argument has
+   the address of the int32 of flags.
+3. The entry reaches CPython and the thread pool through a table of addresses (`api`) that is filled
+   after loading, so that object code holds no address of this process and can be cached on disk.
 """
 
 from __future__ import annotations
@@ -20,8 +24,8 @@ from rushlight.devices.cpu.native import Source, fill, load
 from rushlight.devices.shared.protocol import Launch, Tell
 
 FASTCALL = 0x0080  # METH_FASTCALL
-LARGE = 1 << 16  # work from which on the GIL is released and threads are asked
-CONTENT = bytes.__basicsize__ - 1  # where a bytes object's content begins
+LARGE = 1 << 16  # work above which the GIL is released and threads are used
+CONTENT = bytes.__basicsize__ - 1  # the offset of a bytes object's content
 
 API = (
     "PyLong_AsLongLong",
@@ -42,7 +46,7 @@ API = (
 
 MESSAGE = "this kernel takes %zd numbers"
 
-# -1 is what CPython gives for errors too, so it is looked at twice.
+# CPython returns -1 for errors too, so -1 is checked twice.
 ENTRY = f"""
 @api = global [{len(API)} x ptr] zeroinitializer
 @message = private constant [{len(MESSAGE) + 1} x i8] c"{MESSAGE}\\00"
@@ -175,10 +179,10 @@ done:
 """
 
 
-ITEMS = tuple.__basicsize__  # where a tuple's items begin
+ITEMS = tuple.__basicsize__  # the offset of a tuple's items
 
-# What the entry of watched kernels has instead of some lines of the other.
-WATCHED = {
+# Lines of the entry with anomaly checks, by the lines they replace.
+ANOMALY_LINES = {
     f"  %record = getelementptr i8, ptr %self, i64 {CONTENT}\n": f"""\
   %pair = getelementptr i8, ptr %self, i64 {ITEMS}
   %bytes = load ptr, ptr %pair
@@ -222,12 +226,12 @@ give:
 }
 
 
-def entry_text(watched: bool) -> str:
+def entry_text(anomaly: bool) -> str:
     text = ENTRY
-    for old, new in WATCHED.items() if watched else ():
+    for old, new in ANOMALY_LINES.items() if anomaly else ():
         assert text.count(old) == 1
         text = text.replace(old, new)
-    return text + "declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)\n" if watched else text
+    return text + "declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)\n" if anomaly else text
 
 
 class MethodDef(ctypes.Structure):
@@ -242,10 +246,13 @@ class MethodDef(ctypes.Structure):
 
 
 @cache
-def entry(runner: int, watched: bool = False) -> int:
-    """The address of the entry, which gives large work to `runner`: run_tasks(kernel, args, tasks, work)."""
-    key = f"watched entry {CONTENT} {ITEMS}" if watched else f"entry {CONTENT}"
-    address, api = load(Source(key, lambda: entry_text(watched)), "entry", "api")
+def entry(runner: int, anomaly: bool = False) -> int:
+    """The address of the entry.
+
+    It gives large work to `runner`: run_tasks(kernel, args, tasks, work).
+    """
+    key = f"anomaly entry {CONTENT} {ITEMS}" if anomaly else f"entry {CONTENT}"
+    address, api = load(Source(key, lambda: entry_text(anomaly)), "entry", "api")
     fill(api, [runner if symbol == "run_tasks" else symbol_address(symbol) for symbol in API])
     return address
 
@@ -258,10 +265,10 @@ def callable_of(
     tables: dict[str, list[int]] | None = None,
     tell: Tell | None = None,
 ) -> Launch:
-    """The builtin for a kernel module, the letters of its arguments following from its key.
+    """The builtin for a kernel module; its key determines the letters of its arguments.
 
-    `runner` is the address of run_tasks(kernel, args, tasks, work); `tables` fills the module's own address tables; `tell`
-    is for watched kernels.
+    `runner` is the address of run_tasks(kernel, args, tasks, work); `tables` fills the module's own
+    address tables; `tell` is for kernels with anomaly checks.
     """
     tables = tables or {}
     functions, *others = (
@@ -277,9 +284,8 @@ def callable_of(
     )
 
 
-_LOADED: dict[
-    str, list[int]
-] = {}  # watched modules, by their key: many launches share one, each with its own `tell`
+# Modules with anomaly checks, by key: many launches share one, each with its own `tell`.
+_LOADED: dict[str, list[int]] = {}
 
 
 def _loaded_once(source: Source) -> list[int]:
@@ -302,14 +308,14 @@ def symbol_address(symbol: str) -> int:
 
 @cache
 def _method(address: int, name: str) -> MethodDef:
-    """Kept until the process ends: CPython keeps a pointer into it, which the collector reads after caches were cleared."""
+    """Never freed: CPython's collector reads it after caches were cleared."""
     made = MethodDef(name.encode(), address, FASTCALL, None)
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(made))
     return made
 
 
 def builtin(address: int, name: str, bound: bytes | tuple[bytes, Tell]) -> Launch:
-    """A Python callable for code that follows the METH_FASTCALL convention, `bound` being its first argument."""
+    """A Python callable for code of the METH_FASTCALL convention; `bound` is its first argument."""
     make = ctypes.pythonapi.PyCFunction_NewEx
     make.restype = ctypes.py_object
     make.argtypes = [ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p]

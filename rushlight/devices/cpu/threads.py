@@ -1,17 +1,22 @@
-"""The thread pool: a few pthreads that run a kernel's tasks together with the caller. Its code is in `pool_text`.
+"""The thread pool: a few pthreads that run a kernel's tasks together with the caller.
+
+Its code is in `pool_text`.
 
 # Note [Pool]
-1. One job at a time. `busy` is the right to open one; a caller that finds it taken runs its tasks alone.
-2. `word` is the job's state: generation (from bit 32 on), open (bit 16), active workers (below). A worker joins by
-   counting itself in while the job is open; the caller closes the job and then waits only for those who joined, so a
-   worker that wakes up late costs nothing.
-3. Each thread has a fixed range of tasks and takes pieces of it by its counter, then helps with the others' ranges.
-   Results do not depend on who does a task, so this does not show.
-4. Workers spin for a fifth of a millisecond, then sleep on a condition; `sleepers` tells the caller whether to wake
-   them, which it does only for work that outlasts the waking.
-5. Workers say on which processor they are. A caller that sees one on its own sends it to the others before it opens the
-   job: the system may leave the two on one processor for good, since a worker never runs for long.
-6. Threads start at the first job. After a fork the child has none: all state is cleared and they start anew.
+1. One job at a time. `busy` is the right to open one; a caller that finds it taken runs its tasks
+   alone.
+2. `word` is the job's state: generation (from bit 32 on), open (bit 16), active workers (below). A
+   worker joins by counting itself in while the job is open; the caller closes the job and then
+   waits only for the workers that joined, so a worker that wakes up late costs nothing.
+3. Each thread has a fixed range of tasks and takes pieces of it by its counter, then helps with the
+   others' ranges. Results do not depend on which thread runs a task.
+4. Workers spin for a fifth of a millisecond, then sleep on a condition; `sleepers` tells the caller
+   whether to wake them, which it does only for work that outlasts the waking.
+5. Workers report their processor. A caller that sees a worker on its own sends it to the others
+   before it opens the job: the system may leave the two on one processor forever, since a worker
+   never runs for long.
+6. Threads start at the first job. After a fork the child has none: all state is cleared and they
+   start anew.
 """
 
 from __future__ import annotations
@@ -43,7 +48,7 @@ def _addresses(names: tuple[str, ...]) -> list[int]:
 
 
 class Pool:
-    """The loaded pool: the address of run_tasks(kernel, args, tasks, work), and its knobs."""
+    """The loaded pool: the address of run_tasks(kernel, args, tasks, work), and its settings."""
 
     def __init__(self) -> None:
         family = platform.machine()
@@ -55,12 +60,12 @@ class Pool:
         self.threads = sys.platform != "win32"
         if self.threads:
             fill(pthreads, _addresses(_PTHREADS))
-            self._watch_processors(linux, allowed)
+            self._track_processors(linux, allowed)
             self._reset()
             os.register_at_fork(after_in_child=self._reset)
 
     @staticmethod
-    def _watch_processors(linux: int, allowed: int) -> None:
+    def _track_processors(linux: int, allowed: int) -> None:
         """Give the pool what rule 5 needs, where the system has it."""
         names = ("sched_getcpu", "gettid", "sched_setaffinity")
         library = ctypes.CDLL(None)
@@ -78,7 +83,7 @@ class Pool:
 
 _pool: Pool | None = None
 _LOADING = locks.lock()
-_count = 0  # as set by the user; 0 is what the configuration says
+_count = 0  # set by the user; 0 takes the configuration's
 
 
 def count() -> int:
@@ -86,7 +91,7 @@ def count() -> int:
 
 
 def set_count(wanted: int) -> None:
-    """How many threads a large kernel may use, from now on."""
+    """Set the number of threads that a large kernel may use."""
     global _count
     if wanted < 1:
         raise ValueError(

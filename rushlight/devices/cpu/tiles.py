@@ -1,9 +1,10 @@
-"""A matrix product in registers, for sizes at which packing both operands, as a BLAS does, takes too much of the time.
+"""A matrix product in registers, for sizes at which packing both operands costs too much.
 
-A task is a panel of COLUMNS columns and some rows of one product. The panel of b is copied in pieces of DEPTH rows,
-transposed if need be, to where the first-level cache holds it. Then tiles of HEIGHT rows go over it, and at the end one or two
-of SHORT rows, so that few registers are idle: a tile's part of the result stays in registers while k runs, elements of a come
-one by one, whatever their strides. Each element of the result is one chain of fused multiply-adds, k ascending, so its bits
+A task is a panel of COLUMNS columns and some rows of one product. The panel of b is copied in
+pieces of DEPTH rows, transposed if necessary, into the first-level cache. Then tiles of HEIGHT rows
+go over it, and at the end one or two of SHORT rows, so that few registers are idle: a tile's part
+of the result stays in registers while k runs, elements of a are read one by one, whatever their
+strides. Each element of the result is one chain of fused multiply-adds, k ascending, so its bits
 depend on nothing else.
 """
 
@@ -17,24 +18,26 @@ import llvmlite.binding as llvm
 
 from rushlight.core.dtypes import float32
 from rushlight.emit.llvm.body import load, pointer, splat, store
-from rushlight.emit.llvm.terms import Term, parts, smaller, where
+from rushlight.emit.llvm.terms import Term, ceil_div, smaller, where
 from rushlight.emit.llvm.text import Writer, vector
 
 LANES, VECTORS, HEIGHT = 16, 4, 6  # 24 registers of results, 4 of b, 1 of a
 SHORT = 4  # the height of the last tiles
 COLUMNS = LANES * VECTORS
+# Rows of a task; many where a product has columns enough for other threads.
 FEW_ROWS, MANY_ROWS, WIDE = (
     132,
     264,
     256,
-)  # rows of a task; many where a product has columns enough for other threads
+)
 DEPTH = 128
-TALL = 48  # rows from which on tiles are as good as they get
-LARGE = 1 << 28  # products of sizes from which on packing pays
+TALL = 48  # rows above which tiles run at full speed
+LARGE = 1 << 28  # products of sizes above which packing pays
 TYPE = vector("float", LANES)
 
 TILE = (
-    "define internal void @tile{height}(ptr %a, {a_kind} %a_row, {a_kind} %a_step, ptr readonly %b, ptr %c, i64 %c_row, "
+    "define internal void @tile{height}(ptr %a, {a_kind} %a_row, {a_kind} %a_step, ptr readonly "
+    "%b, ptr %c, i64 %c_row, "
     'i64 %height, i64 %width, i64 %k, i1 %more) noinline "prefer-vector-width"="512"'
 )
 
@@ -53,14 +56,15 @@ def first_lanes(writer: Writer, count: str) -> str:
 
 @cache
 def available() -> bool:
-    """Whether the processor has the registers: 32 of 512 bits."""
+    """Whether the processor has 32 registers of 512 bits."""
     return bool(llvm.get_host_cpu_features().get("avx512f"))
 
 
 def write_tile(declared: set[str], *, tables: bool = False, height: int = HEIGHT) -> str:
-    """@tile6: c = a b, or c + a b with %more, for up to six rows (`height`) and %width columns; b is a panel of COLUMNS.
+    """@tile6: c = a b, or c + a b with %more, for up to six rows (`height`) and %width columns.
 
-    With `tables`, %a_row and %a_step are tables of where a's rows and columns begin.
+    b is a panel of COLUMNS. With `tables`, %a_row and %a_step are tables of the offsets of a's rows
+    and columns.
     """
     writer = Writer(declared)
 
@@ -72,9 +76,8 @@ def write_tile(declared: set[str], *, tables: bool = False, height: int = HEIGHT
         )
 
     last = writer.sub("%height", "1")
-    rows = [
-        writer.smaller(str(i), last) for i in range(height)
-    ]  # rows past the end do the last one again
+    # Rows past the end repeat the last one.
+    rows = [writer.smaller(str(i), last) for i in range(height)]
     a = [pointer(writer, "%a", float32, step("%a_row", r)) for r in rows]
     c = [pointer(writer, "%c", float32, writer.mul(r, "%c_row")) for r in rows]
     masks = [first_lanes(writer, writer.sub("%width", str(j * LANES))) for j in range(VECTORS)]
@@ -100,7 +103,7 @@ def write_tile(declared: set[str], *, tables: bool = False, height: int = HEIGHT
             for j in range(VECTORS):
                 operands = [(TYPE, spread), (TYPE, columns[j]), (TYPE, writer.get(sums[i][j]))]
                 writer.set(sums[i][j], writer.call(TYPE, "llvm.fma.v16f32", operands))
-    # Stores under a mask are slow: whole panels do without.
+    # Masked stores are slow: whole panels do without.
     whole = writer.value(f"icmp eq i64 %width, {COLUMNS}")
     for chosen, masked in ((whole, False), (writer.value(f"xor i1 {whole}, true"), True)):
         with writer.when(chosen):
@@ -128,23 +131,28 @@ def call_tile(
     more: str,
     height: int = HEIGHT,
 ) -> None:
-    """c = a b, or c + a b: a is (place, rows, columns), the last two typed; c (place, step of rows); sizes (rows, columns, k)."""
+    """c = a b, or c + a b: a is (address, rows, columns), c is (address, row stride).
+
+    The rows and columns of a are typed; sizes are (rows, columns, k).
+    """
     operands = f"ptr {a[0]}, {a[1]}, {a[2]}, ptr {panel}, ptr {c[0]}, i64 {c[1]}"
     writer.line(
-        f"call void @tile{height}({operands}, {', '.join(f'i64 {size}' for size in sizes)}, i1 {more})"
+        f"call void @tile{height}({operands}, {', '.join(f'i64 {size}' for size in sizes)}, i1 "
+        f"{more})"
     )
 
 
 PACK = (
-    "define internal void @pack(ptr %b, i64 %b_row, i64 %b_column, i64 %depth, i64 %width, ptr %panel) noinline "
+    "define internal void @pack(ptr %b, i64 %b_row, i64 %b_column, i64 %depth, i64 %width, ptr "
+    "%panel) noinline "
     '"prefer-vector-width"="512"'
 )
 
 
 def write_pack(declared: set[str], *, rows: bool) -> str:
-    """%depth rows and %width columns of b into a panel: b's columns are dense, or, with `rows`, its rows may be.
+    """Copy %depth rows and %width columns of b into a panel.
 
-    Behind the last column is what does not matter.
+    b's columns are dense, or with `rows` its rows. Columns past the last are unspecified.
     """
     writer = Writer(declared)
     if not rows:
@@ -175,7 +183,7 @@ def write_pack(declared: set[str], *, rows: bool) -> str:
 
 
 def _pack_columns(writer: Writer) -> None:
-    """b's columns are dense: LANES elements of four of them at a time become fours of LANES rows."""
+    """Dense columns of b: LANES elements of four of them become fours of LANES rows."""
     last = writer.sub("%width", "1")
     quads = range(0, LANES, 4)
     pairs = [[q + i + s for q in quads for i in (at, at + 1) for s in (0, LANES)] for at in (0, 2)]
@@ -184,9 +192,8 @@ def _pack_columns(writer: Writer) -> None:
         rest = first_lanes(writer, writer.sub("%depth", top))
         lines = []
         for i in range(4):
-            column = writer.smaller(
-                writer.add(left, str(i)), last
-            )  # columns past the end are never stored
+            # Columns past the end are never stored.
+            column = writer.smaller(writer.add(left, str(i)), last)
             place = pointer(writer, "%b", float32, writer.add(writer.mul(column, "%b_column"), top))
             lines.append(load(writer, place, float32, "1", "1", LANES, rest))
         made = []
@@ -207,16 +214,16 @@ def _shuffle(writer: Writer, kind: str, a: str, b: str, chosen: list[int]) -> st
 
 
 def blocks(sizes: list[Term]) -> list[Term]:
-    """The rows and columns of a task, and how many tasks there are down and across the product."""
+    """The rows and columns of a task, and the number of tasks down and across the product."""
     _, _, m, n, _ = sizes
     rows = where(n >= WIDE, MANY_ROWS, FEW_ROWS)
-    return [rows, Term(n.writer, str(COLUMNS)), parts(m, rows), parts(n, COLUMNS)]
+    return [rows, Term(n.writer, str(COLUMNS)), ceil_div(m, rows), ceil_div(n, COLUMNS)]
 
 
 def suited(sizes: list[Term], steps: list[list[Term]]) -> Term:
     """Whether tiles are faster than packing."""
     _, _, m, n, k = sizes
-    idle = parts(n, COLUMNS) * COLUMNS - n
+    idle = ceil_div(n, COLUMNS) * COLUMNS - n
     short = k <= DEPTH
     fits = (
         (short | (n <= 2 * COLUMNS) | (m * n * k < LARGE))
@@ -224,7 +231,7 @@ def suited(sizes: list[Term], steps: list[list[Term]]) -> Term:
         & (idle * 8 <= n)
         & (k >= 1)
     )
-    # Columns of a that fall on one line of the cache are all right where they are not many.
+    # Columns of a that share a cache line are harmless where there are few.
     apart = ~(steps[1][3] & 1023).equals(0) | (short & (k >= LANES))
     dense = (steps[2][2].equals(1) | steps[2][3].equals(1)) & steps[0][3].equals(1)
     return fits & apart & dense
@@ -237,14 +244,20 @@ def write_task(
     sizes: tuple[str, str, str],
     panel: str,
 ) -> None:
-    """out = a b for one task: where out, a and b begin, their steps along rows and columns, and (rows, columns, k)."""
+    """out = a b for one task.
+
+    Given are the addresses of out, a and b, their row and column strides, and (rows, columns, k).
+    """
     out, a, b = places
     height, width, k = sizes
     tall = _tall_rows(Term(writer, height)).name
     with writer.loop("0", k, str(DEPTH)) as first:
         depth = writer.smaller(writer.sub(k, first), str(DEPTH))
         source = pointer(writer, b, float32, writer.mul(first, steps[2][0]))
-        operands = f"ptr {source}, i64 {steps[2][0]}, i64 {steps[2][1]}, i64 {depth}, i64 {width}, ptr {panel}"
+        operands = (
+            f"ptr {source}, i64 {steps[2][0]}, i64 {steps[2][1]}, i64 {depth}, i64 {width}, ptr "
+            f"{panel}"
+        )
         writer.line(f"call void @pack({operands})")
         more = writer.value(f"icmp ne i64 {first}, 0")
         for begin, end, most in (("0", tall, HEIGHT), (tall, height, SHORT)):
@@ -262,7 +275,7 @@ def write_task(
 
 
 def _tall_rows(m: Term) -> Term:
-    """How many rows tiles of six take; those of four take what would leave one of six half empty: 1, 2, 3 or 4 rows over."""
+    """The rows that tiles of six take; tiles of four take a remainder of 1, 2, 3 or 4 rows."""
     over = m % HEIGHT
     most = where(over < 3, over + where(over.equals(0), 0, HEIGHT), where(over < 5, over, 0))
     return m - smaller(most, m)

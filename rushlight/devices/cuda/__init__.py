@@ -1,6 +1,6 @@
 """NVIDIA GPUs, and AMD's, through CuPy: `pip install rushlight[cuda]`.
 
-Importing this asks nothing of the driver; `open_device` does.
+The import does not touch the driver; `open_device` does.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The CUDA device: CuPy for the context, the compiler and the memory; a native launcher; one stream."""
+"""The CUDA device: CuPy's context, compiler and memory, a native launcher, one stream."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _LABELLING = locks.lock()
 
 
 class CudaDevice:
-    """One GPU. See the Device protocol for what each member promises."""
+    """One GPU. See the Device protocol."""
 
     name = "cuda"
 
@@ -55,8 +55,8 @@ class CudaDevice:
         self.session = open_session()
         self.runtime = self.session.runtime
         self.limits = self._describe()
-        self.modules: list[object] = []  # loaded code lives as long as its launchers may
-        # A launcher of an indexed kernel sets this word; only then are the status words read.
+        self.modules: list[object] = []  # loaded code lives as long as its launchers
+        # The launcher of an indexed kernel sets this word; only then are the status words read.
         self.indexed = ctypes.c_int32(0)
         self.labels: dict[str, int] = {}
         self.words = self._zeros(4 * _STATUS_WORDS)
@@ -67,7 +67,10 @@ class CudaDevice:
         found = runtime.getDeviceProperties(runtime.getDevice())
         name = found["name"].decode()
         versions = f"driver {runtime.driverGetVersion()}, runtime {runtime.runtimeGetVersion()}"
-        description = f"{name}, {found['multiProcessorCount']} multiprocessors, {versions}, CuPy {self.session.cupy.__version__}"
+        description = (
+            f"{name}, {found['multiProcessorCount']} multiprocessors, {versions}, CuPy "
+            f"{self.session.cupy.__version__}"
+        )
         return Limits(
             dtypes=ALL,
             host_memory=False,
@@ -87,7 +90,7 @@ class CudaDevice:
         if isinstance(kernel, Library):
             return show(kernel)
         return (
-            "\n".join(map(emit, composed.parts(kernel)))
+            "\n".join(map(emit, composed.kernels_of(kernel)))
             if isinstance(kernel, Sort | Search)
             else emit(kernel)
         )
@@ -133,7 +136,8 @@ class CudaDevice:
                 raise DeviceError(f"allocating {nbytes} bytes on cuda: {error}") from error
             free, total = self.runtime.memGetInfo()
             raise OutOfMemoryError(
-                f"cuda has no room for {nbytes} bytes: {free} of {total} are free; make the batch smaller, "
+                f"cuda has no room for {nbytes} bytes: {free} of {total} are free; make the batch "
+                "smaller, "
                 f"or set a budget with rushlight.memory.budget"
             ) from error
 
@@ -155,7 +159,8 @@ class CudaDevice:
             self.runtime.memcpy(target, source, nbytes, kind)
         except self.runtime.CUDARuntimeError as error:
             raise DeviceError(
-                f"copying {nbytes} bytes to or from cuda: {error}; an earlier kernel may be the cause"
+                f"copying {nbytes} bytes to or from cuda: {error}; an earlier kernel may be the "
+                "cause"
             ) from error
 
     # ---- waiting ----

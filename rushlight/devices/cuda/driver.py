@@ -1,4 +1,4 @@
-"""The door to CuPy, its driver library and its compiler. Nothing here is touched before `open_device()`."""
+"""CuPy, its driver library and its compiler. Nothing here is touched before `open_device()`."""
 
 from __future__ import annotations
 
@@ -14,26 +14,29 @@ from rushlight.core.errors import DeviceError, DeviceUnavailable
 from rushlight.devices.cuda.stub import Driver
 from rushlight.devices.shared.cache import read_object, write_object
 
-_INSTALL = "Install CuPy for your driver: `pip install rushlight[cuda]` (CUDA 13), `pip install cupy-cuda12x` (CUDA 12)."
-# The legacy default stream: CuPy's and PyTorch's default too, so that work of all three is in order.
+_INSTALL = (
+    "Install CuPy for your driver: `pip install rushlight[cuda]` (CUDA 13), `pip install "
+    "cupy-cuda12x` (CUDA 12)."
+)
+# The legacy default stream, also CuPy's and PyTorch's default: work of all three is in order.
 DEFAULT_STREAM = 0
 _OUT_OF_MEMORY = 2  # cudaErrorMemoryAllocation, hipErrorOutOfMemory
 _CACHE_VERSION = 1
-# Rule 2 of Note [CUDA C], and every float32 operation rounded as IEEE says, subnormals included.
+# Rule 2 of Note [CUDA C], and every float32 operation rounded as in IEEE 754, subnormals included.
 _OPTIONS = ("--std=c++14", "--fmad=false", "--ftz=false", "--prec-div=true", "--prec-sqrt=true")
 _HIP_OPTIONS = ("-ffp-contract=off",)
 
 
 @dataclass(frozen=True)
 class Session:
-    """CuPy with a GPU behind it, and a context that is current on this thread."""
+    """CuPy with a GPU, and a context that is current on this thread."""
 
     cupy: Any
     runtime: Any  # cupy.cuda.runtime
     driver: Driver
     bind: Callable[[ctypes.c_void_p], int]
     is_hip: bool
-    target: str  # the GPU's architecture and the compiler, by which binaries are kept
+    target: str  # the GPU's architecture and the compiler: part of a binary's key
 
 
 def _import_cupy() -> Any:
@@ -95,15 +98,17 @@ def open_session() -> Session:
     driver = Driver(
         address_of(library, launch), address_of(library, setter), context.value, DEFAULT_STREAM
     )
-    target = f"{cupy.cuda.Device().compute_capability}, compiler {cupy.cuda.nvrtc.getVersion()}, hip {is_hip}"
+    target = (
+        f"{cupy.cuda.Device().compute_capability}, compiler {cupy.cuda.nvrtc.getVersion()}, hip "
+        f"{is_hip}"
+    )
     return Session(cupy, runtime, driver, getattr(library, setter), is_hip, target)
 
 
 def compile_kernel(session: Session, source: str, name: str) -> tuple[object, int]:
-    """The loaded module, which must be kept, and the function's handle."""
-    session.bind(
-        ctypes.c_void_p(session.driver.context)
-    )  # loading a module needs it, on whatever thread this is
+    """The loaded module, which must be kept alive, and the function's handle."""
+    # Loading a module needs a current context on this thread.
+    session.bind(ctypes.c_void_p(session.driver.context))
     module = session.cupy.cuda.function.Module()
     module.load(_binary(session, source, name))
     function = module.get_function(name)
@@ -111,7 +116,7 @@ def compile_kernel(session: Session, source: str, name: str) -> tuple[object, in
 
 
 def _binary(session: Session, source: str, name: str) -> bytes:
-    """The source, compiled, from the disk cache where it is there.
+    """The compiled source, from the disk cache where it is there.
 
     Not by cupy.RawModule: that appends -ftz=true, which would flush subnormals.
     """
@@ -142,7 +147,7 @@ def is_out_of_memory(error: Any) -> bool:
 
 
 def load_cublas(session: Session) -> ctypes.CDLL | None:
-    """The cuBLAS that CuPy itself uses: it is in the process already, so its bare name finds it."""
+    """The cuBLAS that CuPy uses: it is loaded already, so its bare name finds it."""
     if session.is_hip:
         return None
     importlib.import_module("cupy_backends.cuda.libs.cublas")  # loads it, where CuPy has not yet

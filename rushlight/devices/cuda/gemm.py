@@ -1,7 +1,8 @@
-"""Contractions by cuBLAS: an override of the contract kernel that can be deleted without changing more than rounding.
+"""Contractions by cuBLAS: an override of the contract kernel that changes rounding only.
 
-float32 is computed in float32 (no TF32), halves are summed in float32 and never reduced in less. cuBLAS gives the same
-bits from run to run on one stream. Its workspace is its own and is not counted by the allocator.
+float32 is computed in float32 (no TF32), halves are summed in float32 and never reduced in less.
+cuBLAS gives the same bits from run to run on one stream. Its workspace is its own and is not
+counted by the allocator.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ Strides = tuple[int, ...]
 
 
 class Side(NamedTuple):
-    """One factor as cuBLAS sees it: whether transposed, and the stride of its columns."""
+    """One factor for cuBLAS: whether transposed, and the stride of its columns."""
 
     transposed: int
     leading: int
@@ -43,7 +44,7 @@ class Side(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """A factor none of whose strides is 1: its sizes and strides, and how it lies when copied."""
+    """A factor without a unit stride: its sizes and strides, and the layout of its copy."""
 
     sizes: Sizes
     strides: Strides
@@ -51,7 +52,7 @@ class Copy:
     @property
     def packed(self) -> Strides:
         x, y, r, c = self.sizes
-        # A batch that is one matrix over again is copied once.
+        # A batch that repeats one matrix is copied once.
         return (y * r * c if x > 1 else 0, r * c if y > 1 else 0, c, 1)
 
 
@@ -93,7 +94,7 @@ def _copy(sizes: Sizes, strides: Strides) -> Copy:
 
 
 def plan_contract(numbers: Sequence[int], itemsize: int) -> Plan | None:
-    """How to compute it with cuBLAS, or None. `numbers` are the sizes and strides of a contract kernel."""
+    """A plan for cuBLAS, or None. `numbers` are the sizes and strides of a contract kernel."""
     if len(numbers) != 17:
         raise TypeError(f"Contract kernel takes 20 numbers, got {len(numbers) + 3}")
     values = tuple(operator.index(n) for n in numbers)
@@ -128,7 +129,7 @@ def _calls(sizes: Sizes, out: Strides, a: Strides, b: Strides, itemsize: int) ->
     operands = (b, a, out)
     if x == 1 or y == 1 or all(o[0] == o[1] * y for o in operands):
         loop, batch, inner = 1, x * y, 0 if y == 1 else 1
-    else:  # the two batch dimensions do not lie as one: walk the shorter
+    else:  # the two batch dimensions do not merge: loop over the shorter
         inner = 0 if x >= y else 1
         loop, batch = (y, x) if x >= y else (x, y)
     steps = (b[inner], a[inner], out[inner]) if batch > 1 else (0, 0, 0)
@@ -148,7 +149,7 @@ def _calls(sizes: Sizes, out: Strides, a: Strides, b: Strides, itemsize: int) ->
 
 
 class _Holder:
-    """A thread's handle. When the thread ends, the next one that needs a handle gets it: making one takes long."""
+    """A thread's handle. When the thread ends, the next thread reuses it: making one is slow."""
 
     def __init__(self, handle: int, free: list[int]) -> None:
         self.handle = handle
@@ -159,7 +160,7 @@ class _Holder:
 
 
 class Cublas:
-    """cuBLAS's two products, with a handle per thread: a handle may not be used by two threads at once."""
+    """cuBLAS's two products, with a handle per thread: threads may not share one."""
 
     def __init__(self, library: ctypes.CDLL) -> None:
         self.library = library
@@ -267,7 +268,7 @@ class Gemm:
     def _multiply_copies(self, plan: Plan, out: int, left: int, right: int) -> None:
         copies = [copy for copy in (plan.left_copy, plan.right_copy) if copy is not None]
         rooms = [room_for(math.prod(copy.sizes) * self.dtype.itemsize) for copy in copies]
-        # The blocks may be handed out again at once: whatever uses them next is behind this on the stream.
+        # The blocks may be reused at once: their next use comes later on the stream.
         with Scratch(self.pool(), *rooms) as packed:
             addresses = []
             for address, copy in ((left, plan.left_copy), (right, plan.right_copy)):

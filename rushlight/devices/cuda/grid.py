@@ -1,7 +1,8 @@
-"""How many blocks of how many threads a launch has, as LLVM IR inside the launcher (see stub.py).
+"""The grid of a launch (blocks, threads), as LLVM IR inside the launcher (see stub.py).
 
-The rules are integer formulas of the kernel's sizes. What a reduction's order depends on (`lanes`, `length` of
-Note [Rows on CUDA]) is computed here from the axis length alone, and handed to the kernel.
+The rules are integer formulas of the kernel's sizes. The numbers that fix a reduction's order
+(`lanes`, `length` of Note [Rows on CUDA]) are computed here from the axis length alone, and passed
+to the kernel.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from rushlight.kernel.shapes import Contract, Gather, Kernel, Map, Rowwise, Scan
 Value = Any  # an llvmlite value of type i64
 I64 = ir.IntType(64)
 
-MOST_BLOCKS = 1 << 20  # kernels stride over what is left
+MOST_BLOCKS = 1 << 20  # kernels stride over the rest
 SCRATCH_SLOTS = 1 << 18  # of 8 bytes: partial results of split reductions
 TICKETS = 1 << 14
 MOST_SEGMENTS = 1024
@@ -35,7 +36,10 @@ OWNER_BLOCKS = 256  # two for each multiprocessor of a large GPU
 
 
 class Geometry(NamedTuple):
-    """`work` is 0 when there is nothing to do; `extra` are arguments the kernel takes beyond the caller's."""
+    """`work` is 0 when there is nothing to do.
+
+    `extra` are arguments the kernel takes beyond the caller's.
+    """
 
     work: Value
     blocks: Value
@@ -86,7 +90,7 @@ def _segments(b: ir.IRBuilder, axis: Value, least: int) -> tuple[Value, Value]:
 
 
 def _split(b: ir.IRBuilder, segments: Value, rows: Value, units: Value) -> Value:
-    """1 if the segments are to be blocks of their own: several, and the partial results find room."""
+    """1 if the segments are blocks of their own: there are several, and the partial results fit."""
     several = b.icmp_unsigned(">", segments, const(1))
     room = b.and_(_up_to(b, b.mul(segments, rows), SCRATCH_SLOTS), _up_to(b, units, TICKETS))
     return b.zext(b.and_(several, room), I64)
@@ -144,11 +148,11 @@ def _scan(b: ir.IRBuilder, sizes: Sequence[Value]) -> Geometry:
 
 
 def _scatter(chunk: int, b: ir.IRBuilder, sizes: Sequence[Value]) -> Geometry:
-    """Blocks for cases 3 and 4 of Note [Indices on CUDA]: the kernel decides which it is, from its strides."""
+    """Blocks for rules 3 and 4 of Note [Indices on CUDA]: the kernel chooses by its strides."""
     outer, count, inner, limit = sizes
     threads, few = const(index.THREADS), _ceil(b, count, const(2 * index.WARPS))
     across = b.mul(outer, _ceil(b, inner, const(32 * chunk)))
-    # Each owner reads every index, so more of them than fill the GPU cost more than they hide.
+    # Each owner reads every index, so more owners than fill the GPU cost more than they hide.
     owners = _least(
         b, _most(b, b.udiv(const(OWNER_BLOCKS), _most(b, across, const(1))), const(1)), few
     )
@@ -162,9 +166,9 @@ def _scatter(chunk: int, b: ir.IRBuilder, sizes: Sequence[Value]) -> Geometry:
 
 
 def rule_of(kernel: Kernel, scratch: tuple[int, int]) -> tuple[tuple[object, ...], Rule]:
-    """The kernel's rule, and a key under which launchers with the same rule are found.
+    """The kernel's rule, and a key that equal rules share.
 
-    `scratch` holds the addresses of the room for partial results and of the tickets.
+    `scratch` has the addresses of the space for partial results and of the tickets.
     """
     if isinstance(kernel, Map):
         chunk = cuda_map.chunk_of(kernel.outputs + kernel.inputs)

@@ -1,12 +1,16 @@
-"""The launcher: a METH_FASTCALL builtin, made of LLVM IR, that turns Python numbers into one cuLaunchKernel.
+"""The launcher: a METH_FASTCALL builtin, made of LLVM IR, that turns Python numbers into a launch.
 
 # Note [CUDA launcher]
-1. It parses every argument before anything runs; a wrong count or type raises TypeError and launches nothing.
-2. It computes the grid (grid.py), packs kernelParams on the stack and calls the driver through its address.
-3. A thread that has no context, or another one, makes the driver refuse: then ours is bound and the launch tried again.
-4. The kernel's handle is the builtin's `self`, so that kernels with the same arguments and the same rule for the grid
-   share one piece of machine code.
-5. For indexed kernels it sets a word in host memory, by which the device knows that status words may have changed.
+1. It parses every argument before anything runs; a wrong count or type raises TypeError and
+   launches nothing.
+2. It computes the grid (grid.py), packs kernelParams on the stack and calls the driver through its
+   address.
+3. On a thread with no context, or another one, the driver refuses: then ours is bound and the
+   launch tried again.
+4. The kernel's handle is the builtin's `self`, so that kernels with the same arguments and the same
+   rule for the grid share one piece of machine code.
+5. For indexed kernels it sets a word in host memory, by which the device knows that status words
+   may have changed.
 """
 
 from __future__ import annotations
@@ -31,7 +35,7 @@ _METH_FASTCALL = 0x80
 
 @dataclass(frozen=True, slots=True)
 class Driver:
-    """Addresses in the driver library, and what to launch on."""
+    """Addresses in the driver library, and the stream and context of launches."""
 
     launch: int  # cuLaunchKernel or hipModuleLaunchKernel
     bind: int  # cuCtxSetCurrent or hipCtxSetCurrent
@@ -41,7 +45,7 @@ class Driver:
 
 @dataclass(frozen=True, slots=True)
 class Arguments:
-    """What a kernel is called with: how many whole numbers, where its sizes are among them, and the params."""
+    """A kernel's arguments: how many integers, where its sizes are among them, and the params."""
 
     whole: int
     sizes: range
@@ -122,7 +126,10 @@ class _Writer:
             self.fail()
 
     def parse(self, position: int, reader: str, result: ir.Type, mark: Any) -> Any:
-        """Argument `position` through one of Python's converters; `mark` is what it returns on error."""
+        """Argument `position` through one of Python's converters.
+
+        `mark` is what the converter returns on error.
+        """
         b = self.builder
         item = b.load(b.gep(self.function.args[1], [const(position)]))
         value = _called(b, _python(reader), result, [item])
@@ -143,7 +150,7 @@ class _Writer:
                 position, "PyFloat_AsDouble", ir.DoubleType(), ir.Constant(ir.DoubleType(), -1.0)
             )
             return b.fptrunc(value, ir.FloatType()) if compute_type(dtype).itemsize == 4 else value
-        if dtype.kind == "u":  # all 64 bits; what is beyond them, or below 0, wraps
+        if dtype.kind == "u":  # all 64 bits; numbers beyond, or below 0, wrap
             value = self.parse(position, "PyLong_AsUnsignedLongLongMask", I64, const(-1))
             return b.trunc(value, I32) if dtype.itemsize == 4 else value
         value = self.whole(position)
@@ -163,7 +170,7 @@ class _Writer:
         return packed
 
     def launch(self, driver: Driver, geometry: Geometry, packed: Any) -> None:
-        """Launch, and once more after binding the context; raise when that fails too."""
+        """Launch; on failure bind the context and launch again; raise when that fails too."""
         b = self.builder
         handle = _called(b, _python("PyLong_AsVoidPtr"), POINTER, [self.function.args[0]])
         counts = [
@@ -215,7 +222,7 @@ def write_launcher(name: str, arguments: Arguments, rule: Rule, driver: Driver, 
 
 
 def _compiled(text: str, name: str) -> int:
-    """The address of function `name` in a module of its own. The engine keeps machine code while the process lives."""
+    """The address of function `name` in a module of its own; the code is never freed."""
     global _engine
     if _engine is None:
         llvm.initialize_native_target()
@@ -230,13 +237,16 @@ def _compiled(text: str, name: str) -> int:
 
 
 def _definition(key: tuple[object, ...], write: Callable[[str], str]) -> _MethodDef:
-    """The compiled function for `key`; `write` gives its IR under a name, which one engine needs to be new."""
+    """The compiled function for `key`.
+
+    `write` gives its IR under a name that is new to the engine.
+    """
     with Uninterrupted(), _building:
         found = _definitions.get(key)
         if found is None:
             name = f"native{len(_definitions)}"
             found = _MethodDef(b"launch", _compiled(write(name), name), _METH_FASTCALL, None)
-            # CPython keeps a pointer into it, which the collector reads after modules and their tables were cleared.
+            # CPython has a pointer into it, which the collector reads after modules were cleared.
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(found))
             _definitions[key] = found
         return found
@@ -258,7 +268,10 @@ def make_launcher(
     driver: Driver,
     flag: int = 0,
 ) -> Callable[..., None]:
-    """A builtin that launches the kernel `handle`. `key` stands for `rule`: equal keys, equal rules."""
+    """A builtin that launches the kernel `handle`.
+
+    `key` stands for `rule`: equal keys, equal rules.
+    """
     whole_key = (arguments, key, driver, flag)
     definition = _definition(
         whole_key, lambda name: write_launcher(name, arguments, rule, driver, flag)

@@ -1,6 +1,6 @@
-"""The device that counts bytes and runs nothing: what a program would need, found on a machine without the hardware.
+"""The device that counts bytes and runs nothing: it estimates a program's memory without hardware.
 
-Addresses are distinct numbers that no memory stands behind. Results read as zeros.
+Addresses are distinct numbers without memory. Results read as zeros.
 """
 
 from __future__ import annotations
@@ -23,7 +23,10 @@ _STATUS_BYTES = 4
 
 
 class NullDevice:
-    """See `protocol.Device`. Asynchronous, as the hardware it stands for; nothing is ever pending."""
+    """See `protocol.Device`. Asynchronous, like the hardware it stands for.
+
+    Nothing is ever pending.
+    """
 
     name = "null"
     limits = Limits(
@@ -58,7 +61,7 @@ class NullDevice:
                 f"null: one block is at most {self.limits.largest_block} bytes, asked for {nbytes}"
             )
         address = self._next
-        # Addresses are never given twice, and one block's end is never another's start.
+        # Addresses are never reused, and one block's end is never another's start.
         self._next += (nbytes // _ALIGNMENT + 1) * _ALIGNMENT
         return address
 

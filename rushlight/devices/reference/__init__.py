@@ -1,8 +1,9 @@
 """The device that interprets kernels with NumPy: slow, and the definition of right.
 
-Elementary functions are NumPy's, computed in float64 and rounded to the type, so that this device checks the
-polynomials of `scalar/elementary.py` instead of repeating them. Sums and products are folded in a wider type and
-rounded once. Everything else rounds where Note [Scalar instructions] says it does.
+Elementary functions are NumPy's, computed in float64 and rounded to the type, so that this device
+checks the polynomials of `scalar/elementary.py` instead of repeating them. Sums and products are
+folded in a wider type and rounded once. Everything else rounds where Note [Scalar instructions]
+says.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from rushlight.scalar.interpret import Arithmetic
 Array = Any  # an ndarray or a NumPy scalar
 Function = Callable[..., Array]
 
-# bfloat16 has no NumPy type of its own; its memory is seen as words.
+# bfloat16 has no NumPy type; its memory is seen as words.
 _STORED = {d: np.dtype("uint16" if d is bfloat16 else d.name) for d in ALL}
 _ALIGNMENT = 64
 
@@ -57,7 +58,10 @@ def _split(a: Array) -> tuple[Array, Array]:
 
 
 def _fma(dtype: DType, a: Array, b: Array, c: Array) -> Array:
-    """Two roundings instead of one, the first of them in at least twice the bits: the same but for rare ties."""
+    """Two roundings instead of one, the first in at least twice the bits.
+
+    The result is the same except for rare ties.
+    """
     if dtype is float32:
         wide = np.multiply(a, b, dtype=np.float64)
         return np.add(wide, c, dtype=np.float64).astype(np.float32)
@@ -141,7 +145,7 @@ ARITHMETIC: dict[str, Function] = {
 
 
 class _Memory:
-    """NumPy's door to memory that it does not own."""
+    """The array interface over memory that NumPy does not own."""
 
     def __init__(self, address: int, dtype: np.dtype[Any], sizes: Sizes, strides: Sizes) -> None:
         self.__array_interface__ = {
@@ -154,7 +158,10 @@ class _Memory:
 
 
 def view_memory(address: int, dtype: DType, sizes: Sizes, strides: Sizes) -> np.ndarray:
-    """Memory at `address` as an array of the storage type; bfloat16 as uint16. Strides count elements."""
+    """Memory at `address` as an array of the storage type; bfloat16 as uint16.
+
+    Strides count elements.
+    """
     stored = _STORED[dtype]
     if math.prod(sizes) == 0:
         return np.empty(sizes, stored)
@@ -295,23 +302,25 @@ def _order_keys(words: Array, dtype: DType) -> Array:
 
 
 def _resolve(index: Array, limit: int) -> tuple[Array, Array]:
-    """Which indices are outside [0, limit), and all of them with 0 for the bad."""
+    """Which indices are outside [0, limit), and the indices with 0 for those."""
     bad = (index < 0) | (index >= limit)
     return bad, np.where(bad, 0, index)
 
 
-def _run_watched(
-    kernel: Map | Rowwise, call: Call, machine: NumpyMachine, watched: tuple[int, ...]
+def _run_checked(
+    kernel: Map | Rowwise, call: Call, machine: NumpyMachine, inputs: tuple[int, ...]
 ) -> int:
-    """One launch, and what it met: see Note [Watched kernels]."""
+    """One launch, and the anomalies it found: see Note [Anomaly kernels]."""
     first = len(kernel.outputs)
-    met = LOADED * _met(kernel, call, machine, [first + i for i in watched])
+    found = LOADED * _anomalies(kernel, call, machine, [first + i for i in inputs])
     interpret(kernel, call, machine)
-    return met | _met(kernel, call, machine, range(first))
+    return found | _anomalies(kernel, call, machine, range(first))
 
 
-def _met(kernel: Map | Rowwise, call: Call, machine: NumpyMachine, operands: Iterable[int]) -> int:
-    met = 0
+def _anomalies(
+    kernel: Map | Rowwise, call: Call, machine: NumpyMachine, operands: Iterable[int]
+) -> int:
+    found = 0
     for k in operands:
         dtype = (kernel.outputs + kernel.inputs)[k]
         steps, sizes = call.strides[k], call.sizes
@@ -321,8 +330,8 @@ def _met(kernel: Map | Rowwise, call: Call, machine: NumpyMachine, operands: Ite
             sizes = (sizes[0], 1, sizes[2])
         if dtype.kind == "f":
             values = machine.load(dtype, machine.view(call.addresses[k], dtype, sizes, steps))
-            met |= 1 if np.isnan(values).any() else 2 if np.isinf(values).any() else 0
-    return met
+            found |= 1 if np.isnan(values).any() else 2 if np.isinf(values).any() else 0
+    return found
 
 
 # ---- the device ----
@@ -352,21 +361,21 @@ class ReferenceDevice:
         if isinstance(kernel, Library):
             return library.build(self, kernel)
         machine = NumpyMachine()
-        watched: tuple[int, ...] = ()
+        inputs: tuple[int, ...] = ()
         if tell is not None and isinstance(kernel, Map | Rowwise):
-            watched = kernel.watched or ()
-            kernel = replace(kernel, watched=None)  # what is met is told, not written
+            inputs = kernel.anomaly or ()
+            kernel = replace(kernel, anomaly=None)  # the flags are returned, not written
 
         def launch(*numbers: bool | int | float) -> None:
             call = sort_arguments(kernel, numbers)
             with np.errstate(all="ignore"):
                 if tell is not None and isinstance(kernel, Map | Rowwise):
-                    met = _run_watched(kernel, call, machine, watched)
+                    found = _run_checked(kernel, call, machine, inputs)
                 else:
-                    met = 0
+                    found = 0
                     interpret(kernel, call, machine)
-            if tell is not None and met:
-                tell(met, *numbers)
+            if tell is not None and found:
+                tell(found, *numbers)
 
         return launch
 
@@ -404,9 +413,9 @@ class ReferenceDevice:
         return address
 
     def synchronize(self) -> None:
-        met = [label for label, address in self._status.items() if self._clear(address)]
-        if met:
-            raise BoundsError(f"{', '.join(met)}: index out of range")
+        found = [label for label, address in self._status.items() if self._clear(address)]
+        if found:
+            raise BoundsError(f"{', '.join(found)}: index out of range")
 
     def _clear(self, address: int) -> bool:
         word = np.asarray(_Memory(address, np.dtype(np.int32), (1,), (1,)))

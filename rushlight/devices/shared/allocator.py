@@ -1,22 +1,26 @@
-"""The allocator seam: every byte on every device is taken and given here, and counted.
+"""The allocator: every byte on every device is allocated and freed here, and counted.
 
 # Note [Budget]
 1. `live` is what storages own, `held` is live plus the cached free blocks. A limit is on `held`.
-2. A request that would cross the limit first gives cached blocks back to the system, then asks `reclaim`
-   (set by the tape) to drop rebuildable values, then raises BudgetError with the least sufficient limit.
-   A limit binds the threads that are inside its budget (`bound`, set by `memory.py`, tells): others are not refused. What they
-   take counts, so those inside may have to drop more for it.
-3. When the device itself is out of memory the same steps are tried before OutOfMemoryError leaves.
-4. Without a limit, too, what is cached does not grow for ever: a program with ever new sizes would use none of it again. When
-   a new block is asked for and more lies cached than was in use at the peak, and SPARE on top, the rest goes back.
+2. A request that would cross the limit first frees cached blocks, then asks `reclaim` (set by the
+   tape) to drop rebuildable values, then raises BudgetError with the least sufficient limit. A
+   limit binds the threads inside its budget (`bound`, set by `memory.py`, tells): others are not
+   refused. What they take counts, so the threads inside may have to drop more.
+3. When the device itself is out of memory the same steps are tried before OutOfMemoryError is
+   raised.
+4. Without a limit the cache is bounded too: a program with ever new sizes would reuse none of it.
+   When a new block is requested and more is cached than the peak in use plus SPARE, the excess is
+   freed.
 
 # Note [Counting and threads]
-The interpreter changes threads, and hears of Ctrl-C, after calls of C functions, at the start of Python functions and at the ends
-of loops, nowhere else. So `live = live + room`, and a test followed by what it is for, need no lock as long as nothing is called
-in between; and what is counted is counted in the same stretch in which it becomes somebody's. After `address = blocks.pop()`
-Ctrl-C would lose the block: it is read as `blocks[-1]`, and taken off the list by `del`, which is no call, or by a `pop()` when it
-has an owner and is counted. What gives blocks back is `unheard`: Ctrl-C waits until it is done. All counts in `Pool` and `Storage`
-are kept so, here and where `tape/record/call.py` writes these steps out.
+The interpreter switches threads, and raises Ctrl-C, after calls of C functions, at the start of
+Python functions and at the ends of loops, nowhere else. So `live = live + room`, and a test
+followed by its action, need no lock as long as nothing is called in between; and a block is counted
+in the same stretch in which it gets its owner. After `address = blocks.pop()` Ctrl-C would lose the
+block: it is read as `blocks[-1]`, and removed from the list by `del`, which is no call, or by a
+`pop()` when it has an owner and is counted. Functions that free blocks are `unheard`: Ctrl-C waits
+until they end. All counts in `Pool` and `Storage` follow this, here and where `tape/record/call.py`
+inlines these steps.
 """
 
 from __future__ import annotations
@@ -30,14 +34,13 @@ from rushlight.core.interrupts import unheard
 from rushlight.devices.shared.protocol import Device
 
 GRAIN = 64
-MOST = (
-    1 << 47
-)  # bytes; no machine addresses more, and a larger number would be cut where it is handed on
-SPARE = 64 << 20  # bytes that may lie cached beyond as many as were ever in use
+# bytes; no machine addresses more, and a larger number would overflow in a driver's call.
+MOST = 1 << 47
+SPARE = 64 << 20  # bytes that may be cached beyond the peak in use
 
 
 def room_for(nbytes: int) -> int:
-    """The size of the block for `nbytes`: a multiple of the grain, coarser for large ones so that blocks are reused."""
+    """The block size for `nbytes`: a multiple of the grain, coarser for large ones, for reuse."""
     if nbytes <= 1 << 16:
         return max(GRAIN, -(-nbytes // GRAIN) * GRAIN)
     return -(-nbytes // 4096) * 4096
@@ -52,9 +55,8 @@ class Pool:
 
     __slots__ = ("device", "free", "held", "live", "peak", "reclaim")
 
-    bound: ClassVar[Callable[[Pool], int | None]] = staticmethod(
-        _unbound
-    )  # the limit of the thread that asks
+    # The limit of the calling thread.
+    bound: ClassVar[Callable[[Pool], int | None]] = staticmethod(_unbound)
 
     def __init__(self, device: Device) -> None:
         self.device = device
@@ -67,23 +69,26 @@ class Pool:
 
     @property
     def limit(self) -> int | None:
-        """What the budgets round the calling thread's code allow to be held; None outside of them."""
+        """The bytes that the calling thread's budgets allow to be held; None outside of budgets."""
         return Pool.bound(self)
 
     def blocks(self, room: int) -> list[int]:
-        """The cached blocks of one size: one list for good, so that others may hold it."""
+        """The cached blocks of one size: always the same list, so that others may keep it."""
         found = self.free.get(room)
         return self.free.setdefault(room, []) if found is None else found
 
     def lend(self, address: int, room: int) -> None:
-        """Hear of memory that somebody else owns; the checking build keeps a list of it."""
+        """Register memory that another library owns; the checking build keeps a list of it."""
 
     def take_back(self, address: int, room: int) -> None:
-        """Hear that lent memory is not used any more."""
+        """Unregister lent memory."""
 
     @unheard
     def take(self, room: int) -> int:
-        """The address of a block of `room` bytes (a value of `room_for`). See `Scratch` for what a launch needs for itself."""
+        """The address of a block of `room` bytes (a value of `room_for`).
+
+        For temporaries see `Scratch`.
+        """
         blocks = self.free.get(room)
         if blocks is None:
             blocks = self.blocks(room)
@@ -104,7 +109,7 @@ class Pool:
 
     @unheard
     def give_all(self, taken: list[tuple[int, int]]) -> None:
-        """Give back blocks, each an address and its room; Ctrl-C on the way is raised at the end."""
+        """Free blocks, each an address and its room; Ctrl-C on the way is raised at the end."""
         heard: BaseException | None = None
         while True:
             try:
@@ -120,9 +125,9 @@ class Pool:
             raise heard
 
     def trim(self, want: int | None = None) -> int:
-        """Give cached blocks back to the system until `want` bytes are gone (all, if None); how many were.
+        """Free cached blocks until `want` bytes are gone (all, if None); the bytes freed.
 
-        One block that is enough goes alone, the smallest such; else the largest go first.
+        The smallest block that suffices goes alone; else the largest go first.
         """
         gone = 0
         if self.held == self.live:
@@ -134,9 +139,7 @@ class Pool:
         for room in rooms:
             blocks = self.free[room]
             while want is None or gone < want:
-                if (
-                    not blocks
-                ):  # here, not in the loop's own test, after which other threads may come
+                if not blocks:  # here, not in the loop's own test, after which threads may switch
                     break
                 address = blocks[-1]
                 del blocks[-1]
@@ -160,12 +163,13 @@ class Pool:
             if limit is not None and self.held + room > limit:
                 self._make_way(room, limit)
                 blocks = self.blocks(room)
-                if blocks:  # a reclaimed block of the very size
+                if blocks:  # a reclaimed block of the same size
                     address = blocks[-1]
                     del blocks[-1]
                     return address
                 continue
-            self.held += room  # before it is there, or two threads could both take the last room under the limit
+            # Counted first, or two threads could both take the last room under the limit.
+            self.held += room
             try:
                 return self.device.alloc(room)
             except BaseException as error:
@@ -176,22 +180,24 @@ class Pool:
                     raise
 
     def _make_way(self, room: int, limit: int) -> None:
-        """Give back or drop something, or raise."""
+        """Free or drop something, or raise."""
         over = self.held + room - limit
         if over <= 0 or self.trim(over) or (self.reclaim is not None and self.reclaim(self, room)):
             return
         held = self.held
         if held + room <= limit or self.free.get(room):
-            return  # another thread made way
+            return  # another thread freed some
         raise BudgetError(
-            f"budget of {limit} bytes on {self.device.name}: {held} bytes are in use by values that cannot be "
-            f"dropped and {room} more are asked for; the least sufficient budget here is {held + room} bytes",
+            f"budget of {limit} bytes on {self.device.name}: {held} bytes are in use by values "
+            "that cannot be "
+            f"dropped and {room} more are asked for; the least sufficient budget here is "
+            f"{held + room} bytes",
             held + room,
         )
 
 
 class Scratch:
-    """`with Scratch(pool, room, ...) as (a, b):` blocks for the length of a launch, given back however it ends."""
+    """`with Scratch(pool, room, ...) as (a, b):` blocks that are freed at the end of the block."""
 
     __slots__ = ("pool", "rooms", "taken")
 
@@ -220,11 +226,11 @@ class Scratch:
 
 
 class Storage:
-    """One block of device memory and the right to it; the block goes back when the last holder lets go.
+    """One block of device memory; it is freed with its last holder.
 
-    `address` is None while the bytes may be dropped, or are: then it has a `recipe`, and `block` is where they are, which only
-    `tape/memory/replay.py` reads (see Note [Replay]). `version` counts in-place writes, and `written`, set by the first of them, tells
-    where the last was made.
+    `address` is None while the bytes may be dropped, or are: then it has a `recipe`, and `block`
+    has their address, which only `tape/memory/replay.py` reads (see Note [Replay]). `version`
+    counts in-place writes, and `written`, set by the first of them, has the place of the last.
     """
 
     __slots__ = (
@@ -257,13 +263,17 @@ class Storage:
 
     @property
     def place(self) -> int | None:
-        """Where the bytes are now; None where they are dropped. It holds as long as the storage is pinned or has no recipe."""
+        """The address of the bytes; None where they are dropped.
+
+        It is valid while the storage is pinned or has no recipe.
+        """
         return self.address if self.recipe is None else self.block
 
     @unheard
     def __del__(self) -> None:
-        # `Pool.give`, written out: this runs for every result of every call. Weak references are cleared only after it: another
-        # thread that comes by the storage through one, when the block is on the list, must not find it here as well.
+        # `Pool.give`, inlined: this runs for every result of every call. Weak references are
+        # cleared only afterwards: a thread that reaches the storage through one, when the block is
+        # on the list, must not find the block here too.
         try:
             address = self.address
             if address is None:
@@ -273,12 +283,12 @@ class Storage:
             self.address = None
             self.pool.live -= self.room
             self.blocks.append(address)
-        except AttributeError:  # it never had a block: Ctrl-C came before, or there was no room
+        except AttributeError:  # it never had a block: Ctrl-C came first, or there was no memory
             return
 
 
 class Lent(Storage):
-    """Memory that somebody else owns and that lives while this does: a NumPy array's. It is not counted."""
+    """Memory of another owner, such as a NumPy array, that lives while this does; not counted."""
 
     __slots__ = ("owner",)
 
@@ -293,7 +303,7 @@ class Lent(Storage):
         pool.lend(address, room)
 
     def __del__(self) -> None:
-        """There is nothing to give back."""
+        """Nothing to free."""
         try:
             if self.address is not None:
                 self.pool.take_back(self.address, self.room)

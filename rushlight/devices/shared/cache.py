@@ -1,15 +1,18 @@
-"""Built code on disk, a folder per device. It is machine code that will run, so it is read only where nobody else can write.
+"""The disk cache of built code, a folder per device.
+
+It is machine code that will run, so it is read only from where no other user can write.
 
 # Note [Kernel cache]
-1. The folder and the device's folder in it belong to this user, are no links, and nobody else may
-   write to them. Looked at once per process. Otherwise nothing is read or written, which is said once.
-2. An entry is an ordinary file of this user that nobody else may write to, looked at each time: who
-   may rename folders above can only put this user's own files there. It is opened without following
-   links or waiting, so that a pipe in its place does not stop the program.
-3. It begins with a version and its key, and has a hash of device, key and code. One that does not
-   fit is built again and replaced, which is said once per process.
-4. It is written beside its place and put there when it is whole. A disk that refuses only costs
-   time at the next start.
+1. The folder and the device's folder in it belong to this user, are no links, and no other user may
+   write to them. This is checked once per process. Otherwise nothing is read or written, with one
+   warning.
+2. An entry is an ordinary file of this user that no other user may write to, checked each time:
+   whoever may rename folders above can only put this user's own files there. It is opened without
+   following links or blocking, so that a pipe in its place does not stop the program.
+3. It begins with a version and its key, and has a hash of device, key and code. An entry that does
+   not match is built again and replaced, with one warning per process.
+4. It is written beside its place and renamed when complete. A disk that refuses only costs time at
+   the next start.
 """
 
 from __future__ import annotations
@@ -35,14 +38,13 @@ _FLAGS = (
 )
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
-_folders: dict[
-    tuple[Path, str], str | None
-] = {}  # those looked at; None where they are not to be used
+# Folders checked; None where one is not safe.
+_folders: dict[tuple[Path, str], str | None] = {}
 _said: set[str] = set()
 
 
 def read_object(device: str, key: str) -> bytes | None:
-    """The code kept under `key`, if it is there and whole."""
+    """The code stored under `key`, if it is there and intact."""
     folder = _folder(device)
     if folder is None:
         return None
@@ -74,14 +76,14 @@ def read_object(device: str, key: str) -> bytes | None:
 
 
 def write_object(device: str, key: str, code: bytes) -> None:
-    """Keep code."""
+    """Store code."""
     folder = _folder(device)
     if folder is None:
         return
     try:
         handle, temporary = tempfile.mkstemp(dir=folder, suffix=".part")
     except FileNotFoundError:
-        _folders.clear()  # somebody removed it: made again at the next call
+        _folders.clear()  # somebody removed the folder: made again at the next call
         return
     except OSError:
         return
@@ -112,7 +114,10 @@ def _say(what: str, message: str) -> None:
 
 
 def _folder(device: str) -> str | None:
-    """The folder of a device's code, made if need be; None where there is none or it is not safe."""
+    """The folder of a device's code, made if necessary.
+
+    None where there is none or it is not safe.
+    """
     base = cache_folder()
     if base is None:
         return None
@@ -134,7 +139,7 @@ def _checked_folder(base: Path, device: str) -> str | None:
                 return None
         if stat.S_IMODE(found.st_mode) != 0o700:
             os.chmod(folder, 0o700)
-    except OSError:  # a disk that cannot be written to: what is there is read all the same
+    except OSError:  # a read-only disk: entries that are there are read
         return str(folder) if folder.is_dir() else None
     return str(folder)
 
@@ -148,7 +153,7 @@ def _say_unused(folder: Path, why: str) -> None:
 
 
 def _is_own(found: os.stat_result) -> bool:
-    """Whether something belongs to this user and nobody else may write to it."""
-    if not hasattr(os, "geteuid"):  # where permissions are not told by modes
+    """Whether a path belongs to this user and no other user may write to it."""
+    if not hasattr(os, "geteuid"):  # systems whose permissions are not modes
         return True
     return found.st_uid == os.geteuid() and not found.st_mode & _OTHERS_WRITE

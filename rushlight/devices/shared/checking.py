@@ -1,17 +1,19 @@
 """The checking build, `RUSHLIGHT_CHECK=1`: a device and a pool that verify every use of memory.
 
-Owns: guard pages round host blocks, poison in new ones, the table of blocks, the check of every launch and copy.
+Owns: guard pages around host blocks, poison in new ones, the table of blocks, the check of every
+launch and copy.
 Takes: a device. Gives: one that behaves the same, or raises ForeignAccess before memory is touched.
 Never: changes what a correct program computes.
 
 # Note [Checking build]
-1. Every operand of every launch has a reach (`kernel/extents.py`). It must lie in one live block of the pool, or in
-   memory that was lent.
-2. A block of host memory lies between two pages that cannot be touched: code that walks past a block faults there.
-3. A block on the pool's free list cannot be touched either, and one that was given back to the system keeps its
-   addresses for a while: a use after free faults, or is refused by rule 1.
-4. A block that is handed out is full of the byte `RUSHLIGHT_CHECK_POISON`: two runs with two bytes differ where a
-   result depends on memory that nobody wrote.
+1. Every operand of every launch has a reach (`kernel/extents.py`). It must lie in one live block of
+   the pool, or in memory that was lent.
+2. A block of host memory lies between two protected pages: code that walks past a block faults
+   there.
+3. A block on the pool's free list is protected too, and a freed block keeps its addresses for a
+   while: a use after free faults, or is refused by rule 1.
+4. A new block is filled with the byte `RUSHLIGHT_CHECK_POISON`: two runs with two bytes differ
+   where a result depends on memory that nobody wrote.
 """
 
 from __future__ import annotations
@@ -32,14 +34,14 @@ from rushlight.kernel.extents import extents
 from rushlight.kernel.shapes import Kernel, Library
 
 PAGE = mmap.PAGESIZE
-RESTING = 512  # blocks given back whose addresses are not used again yet
+RESTING = 512  # freed blocks whose addresses are not reused yet
 
 
 class Guarded:
-    """Host blocks, each alone on its pages between two that cannot be touched."""
+    """Host blocks, each on its own pages between two protected ones."""
 
     def __init__(self) -> None:
-        self.plain: set[int] = set()  # blocks the system had no more mappings for
+        self.plain: set[int] = set()  # blocks for which the system had no mappings left
         self.resting: deque[tuple[int, int]] = deque()
 
     def alloc(self, nbytes: int) -> int:
@@ -65,7 +67,7 @@ class Guarded:
             memory.unmap_pages(*self.resting.popleft())
 
     def close(self, address: int, nbytes: int) -> None:
-        """Let nobody touch a block until `open`."""
+        """Protect a block until `open`."""
         if address not in self.plain:
             pages = -(-nbytes // PAGE) * PAGE
             memory.protect(address + nbytes - pages, pages, readable=False)
@@ -78,7 +80,7 @@ class Guarded:
 
 
 class Blocks:
-    """The blocks of one device: which are there, and which of them are in use."""
+    """The blocks of one device: which exist, and which of them are in use."""
 
     def __init__(self) -> None:
         self.starts: list[int] = []
@@ -96,7 +98,7 @@ class Blocks:
         self.idle.discard(address)
 
     def fault(self, first: int, end: int) -> str | None:
-        """What is wrong with a use of the bytes [first, end), if anything is."""
+        """The problem with a use of the bytes [first, end), or ""."""
         at = bisect_right(self.starts, first) - 1
         start = self.starts[at] if at >= 0 else 0
         room = self.rooms.get(start, 0)
@@ -114,15 +116,15 @@ class Blocks:
 
 
 class FreeBlocks(list[int]):
-    """A free list whose blocks cannot be touched while they are on it."""
+    """A free list whose blocks are protected while they are on it."""
 
     def __init__(self, device: CheckedDevice, room: int) -> None:
         super().__init__()
         self.device = device
         self.room = room
 
-    # A block is never in two hands, nor in none, whatever other threads do and whenever Ctrl-C comes.
-    # See Note [Counting and threads].
+    # A block always has exactly one owner, whatever other threads do and whenever Ctrl-C comes. See
+    # Note [Counting and threads].
 
     @unheard
     def append(self, address: int) -> None:
@@ -133,16 +135,15 @@ class FreeBlocks(list[int]):
 
     @unheard
     def pop(self, at: Any = -1) -> int:
-        """The block has an owner already, who is not reached where this raises."""
-        address = list.pop(
-            self
-        )  # before anything that may collect garbage, whose blocks come to this list
+        """The block has an owner already, which is not reached where this raises."""
+        # Before anything that may collect garbage, whose blocks come to this list.
+        address = list.pop(self)
         self.device.revive(address, self.room)
         return address
 
     @unheard
     def __delitem__(self, at: Any) -> None:
-        """The block has no owner yet: it is there again where this raises."""
+        """The block has no owner yet: it is on the list again where this raises."""
         address = self[at]
         try:
             list.pop(self)
@@ -153,7 +154,7 @@ class FreeBlocks(list[int]):
 
 
 class CheckedPool(Pool):
-    """A pool whose free blocks are closed, and which knows what was lent to it."""
+    """A pool whose free blocks are protected, and which knows the memory that was lent to it."""
 
     __slots__ = ()
 

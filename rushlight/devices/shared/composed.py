@@ -1,4 +1,4 @@
-"""Kernels that a device may make of other kernels: sorting and searching without an emitter for them."""
+"""Sort and Search composed of other kernels, for devices without their own."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from rushlight.devices.shared.protocol import Device, Launch
 from rushlight.kernel.shapes import Kernel, Search, Sort
 
 
-def parts(kernel: Sort | Search) -> tuple[Kernel, ...]:
-    """The kernels it is made of."""
-    return sorting.parts(kernel) if isinstance(kernel, Sort) else searching.parts(kernel)
+def kernels_of(kernel: Sort | Search) -> tuple[Kernel, ...]:
+    """The kernels it is composed of."""
+    return sorting.kernels_of(kernel) if isinstance(kernel, Sort) else searching.kernels_of(kernel)
 
 
 def build(kernel: Sort | Search, device: Device, pool: Callable[[], Pool]) -> Launch:
-    """`pool` gives the device's pool, from which scratch is taken for the time of a launch."""
+    """`pool` gives the device's pool, from which a launch takes its scratch."""
     if isinstance(kernel, Sort):
         return sorting.build(kernel, device, pool)
     return searching.build(kernel, device, pool)

@@ -10,32 +10,33 @@ from rushlight.core.dtypes import DType
 from rushlight.kernel.shapes import Kernel
 
 Launch = Callable[..., None]  # see Note [Kernel arguments]
-Tell = Callable[..., None]  # tell(met, *numbers); see Note [Watched kernels]
+Tell = Callable[..., None]  # tell(found, *numbers); see Note [Anomaly kernels]
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What a device can do. Nobody asks a device for its class."""
+    """What a device can do, as data: nobody asks for a device's class."""
 
     dtypes: tuple[DType, ...]
     host_memory: bool  # addresses are readable by the host
     asynchronous: bool  # launches return before the work is done
     largest_block: int  # bytes of one allocation
     description: str  # adapter, driver, features: for people
-    convolves: bool = False  # it builds Convolve, and gains by it
-    computes: bool = True  # False: nothing runs, so there are no values to be judged
+    convolves: bool = False  # it builds Convolve, and that is faster
+    computes: bool = True  # False: nothing runs, so there are no values to check
 
 
 class Device(Protocol):
     """An emitter, a compiler and a memory.
 
-    Addresses are integers; adding a byte offset to one gives an address inside the same block.
-    Work is done in the order in which it is asked for. `launch` of DESIGN is the callable that `build` gives.
+    Addresses are integers; adding a byte offset to one gives an address inside the same block. Work
+    is done in the order of the calls. `launch` of DESIGN is the callable that `build` returns.
 
     # Note [Status words]
-    A kernel that meets a bad index cannot raise. It sets a status word, which belongs to one label (the op's name).
-    A synchronous device's ops read it after each launch; an asynchronous device reads all words that are in use when it
-    synchronizes or copies out, clears them, and raises IndexError naming the label.
+    A kernel that meets a bad index cannot raise. It sets a status word, which belongs to one label
+    (the op's name). A synchronous device's ops read it after each launch; an asynchronous device
+    reads all words in use when it synchronizes or copies out, clears them, and raises IndexError
+    naming the label.
     """
 
     name: str
@@ -45,22 +46,26 @@ class Device(Protocol):
         """The kernel's source text, for people and for `build`."""
 
     def build(self, kernel: Kernel, tell: Tell | None = None) -> Launch:
-        """A callable for the kernel. Builds are cached by the caller; a disk cache is the device's own matter.
+        """A callable for the kernel. The caller caches builds; a disk cache is the device's own.
 
-        `tell` comes with a watched kernel on a synchronous device only: see Note [Watched kernels].
+        `tell` comes with a kernel with anomaly checks, on a synchronous device only:
+        Note [Anomaly kernels].
         """
 
     def alloc(self, nbytes: int) -> int:
         """The address of a new block, aligned to 64 bytes. Raises OutOfMemoryError."""
 
     def free(self, address: int, nbytes: int) -> None:
-        """Give a block back to the system; pending work that uses it still completes."""
+        """Free a block; pending work that uses it still completes."""
 
     def copy_in(self, address: int, source: memoryview) -> None:
         """Copy host bytes to the device; the source may be reused when this returns."""
 
     def copy_out(self, address: int, target: memoryview) -> None:
-        """Copy device bytes into a writable host view, after all earlier work; raises what that work met."""
+        """Copy device bytes into a writable host view, after all earlier work.
+
+        Raises its pending errors.
+        """
 
     def status_word(self, label: str) -> int:
         """The address of an int32, zero until a kernel sets it, kept for this label."""

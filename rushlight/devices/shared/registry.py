@@ -1,4 +1,4 @@
-"""Finding devices by name. A folder `devices/<name>/` with an `open_device()` is the registration."""
+"""Devices by name: a folder `devices/<name>/` with an `open_device()` is the registration."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _OPENING = locks.reentrant_lock()
 
 
 def names() -> list[str]:
-    """Every device the package knows, there or not."""
+    """Every device the package knows, available or not."""
     found = [p.parent.name for p in _DEVICES.glob("*/__init__.py")]
     return sorted(n for n in found if n != "shared")
 
@@ -28,7 +28,7 @@ def pool_of(name: str) -> Pool:
 
 
 def _open(name: str) -> Pool:
-    with _OPENING:  # a device has one pool, whoever asks first
+    with _OPENING:  # one pool per device, whoever asks first
         found = _POOLS.get(name)
         if found is not None:
             return found
@@ -43,15 +43,17 @@ def _open(name: str) -> Pool:
 def _pool(device: Device) -> Pool:
     if not config.is_checking():
         return Pool(device)
-    checking = importlib.import_module(
-        "rushlight.devices.shared.checking"
-    )  # seldom needed, and it needs the CPU's parts
+    # Imported here: rarely needed, and it needs the CPU's parts.
+    checking = importlib.import_module("rushlight.devices.shared.checking")
     checked: Pool = checking.checked_pool(device)
     return checked
 
 
 def reopen(name: str) -> None:
-    """Forget the device: whoever asks next opens it anew, as after a lost GPU. What lies on the old one stays there."""
+    """Forget the device, as after a lost GPU: the next request opens it anew.
+
+    Tensors on the old one stay there.
+    """
     _POOLS.pop(name, None)
 
 

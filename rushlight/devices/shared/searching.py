@@ -1,4 +1,4 @@
-"""Search for devices that have no kernel of their own for it: each step of all searches is a Gather and a Map."""
+"""Search for devices without a kernel of their own: each step is a Gather and a Map."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from rushlight.scalar.ir import arg, const, param
 
 
 def _start_kernel() -> Map:
-    """Nothing is passed yet; the parameter is where to look first."""
+    """Nothing is counted yet; the parameter is the first position to compare."""
     return Map((int64, int64), (), (int64,), (const(0, int64), param(0, int64)), 2, ("n", "n"))
 
 
 def _step_kernel(kernel: Search) -> Map:
-    """Places, and where to look next; parameters: this step, the next."""
+    """Counts, and the next positions; parameters: this step, the next."""
     compute = compute_type(kernel.dtype)
     place, at, wanted = arg(0, int64), arg(1, compute), arg(2, compute)
     stops = (wanted < at) if kernel.right else (wanted <= at)
@@ -28,17 +28,17 @@ def _step_kernel(kernel: Search) -> Map:
     return Map((int64, int64), inputs, (int64, int64), (place, look), 2, ("n",) * 5)
 
 
-def parts(kernel: Search) -> tuple[Kernel, ...]:
+def kernels_of(kernel: Search) -> tuple[Kernel, ...]:
     return _start_kernel(), _step_kernel(kernel), Gather(kernel.dtype, int64)
 
 
 def _step_of(left: int) -> int:
-    """How many of the places left are passed at once."""
+    """The number of remaining candidates counted by one step."""
     return max(left // 2, min(left, 1))
 
 
 def build(kernel: Search, device: Device, pool: Callable[[], Pool]) -> Launch:
-    start, step, gather = (device.build(part) for part in parts(kernel))
+    start, step, gather = (device.build(part) for part in kernels_of(kernel))
     status = device.status_word("search")
     itemsize = kernel.dtype.itemsize
 

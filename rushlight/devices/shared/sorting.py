@@ -1,15 +1,18 @@
-"""Sort for devices that have no kernel of their own for it: a bitonic network of Map kernels over scratch memory.
+"""Sort for devices without a kernel of their own: a bitonic network of Map kernels over scratch.
 
 # Note [Sorting network]
-1. Each row becomes records in scratch, padded to a power of two with records above all others. A record is a signed key in the
-   elements' order, and the position; keys of 32 bits share one int64 with it (key above position), wider ones have an array
-   beside that of the positions. No two records are equal, so the order is the stable one.
-2. A stage compares places `far` apart. Several stages, of distances 4d, 2d and d say, are one kernel over the views (runs of 8d,
-   one of the 8 pieces, d) of the scratch, in place. `index` counts what is walked; blocks of twice the runs being merged go
-   up and down in turn, told by the bit `turn` of it (0 in the last merge: all go up).
-3. Where few are kept, runs of that length (a power of two) are sorted, up and down in turn; then, until one run is left of a row,
-   the smaller halves of pairs of runs go to the other part of the scratch and are merged.
-4. Stages follow each other on the device's stream; scratch goes back to the pool as soon as the last is asked for.
+1. Each row becomes records in scratch, padded to a power of two with records above all others. A
+   record is a signed key in the elements' order, and the position; keys of 32 bits share one int64
+   with it (key above position), wider ones have an array beside that of the positions. No two
+   records are equal, so the order is the stable one.
+2. A stage compares records `far` apart. Several stages, of distances 4d, 2d and d say, are one
+   kernel over the views (runs of 8d, one of the 8 pieces, d) of the scratch, in place. `index`
+   counts positions of the walk; blocks of twice the runs being merged are ascending and descending
+   in turn, by the bit `turn` of it (0 in the last merge: all ascending).
+3. Where few are kept, runs of that length (a power of two) are sorted, ascending and descending in
+   turn; then, until one run per row is left, the smaller halves of pairs of runs go to the other
+   part of the scratch and are merged.
+4. Stages follow each other on the device's stream; scratch is freed as soon as the last is queued.
 """
 
 from __future__ import annotations
@@ -29,7 +32,10 @@ _LAST_PLACE = (1 << 31) - 1
 
 
 def _key(x: Expr, descending: bool) -> Expr:
-    """An element as a signed integer in the elements' order; decided by bits, so that no driver's fast arithmetic matters."""
+    """An element as a signed integer in the elements' order.
+
+    Decided by bits: a driver's fast arithmetic does not matter.
+    """
     kind = x.dtype.kind
     if kind == "b":
         key = s.cast(x, int32)
@@ -76,7 +82,10 @@ def _pad_kernel(wide: bool) -> Map:
 
 
 def _stage_kernel(wide: bool, stages: int, step: str) -> Map:
-    """The smaller of two records first, or last where the bit of `index` says so; distances go down by halves."""
+    """The smaller of two records first, or last where the bit of `index` says so.
+
+    Distances are halved.
+    """
     count = 1 << stages
     down = (index() & param(0, int64)).ne(const(0, int64))
     keys = [arg(i, int64) for i in range(count)]
@@ -125,8 +134,8 @@ def _most_stages(wide: bool) -> int:
     return 2 if wide else 3
 
 
-def parts(kernel: Sort) -> tuple[Kernel, ...]:
-    """The kernels that the network may use: start, padding, end, halves, the copy of values, and stages."""
+def kernels_of(kernel: Sort) -> tuple[Kernel, ...]:
+    """The kernels of the network: start, padding, end, halves, the copy of values, and stages."""
     wide = _is_wide(kernel.dtype)
     stages = [
         _stage_kernel(wide, n, step) for step in "n1" for n in range(1, _most_stages(wide) + 1)
@@ -136,14 +145,14 @@ def parts(kernel: Sort) -> tuple[Kernel, ...]:
 
 
 class Network:
-    """A built Sort; stages are built when they are first met, once for all element types of a width."""
+    """A built Sort; stages are built on first use, once for all element types of a width."""
 
     def __init__(self, kernel: Sort, device: Device, pool: Callable[[], Pool]) -> None:
         self.wide = _is_wide(kernel.dtype)
         self.device = device
         self.pool = pool
         self.start, self.pad, self.end, self.half, self.gather = (
-            _built(device, part) for part in parts(kernel)[:5]
+            _built(device, part) for part in kernels_of(kernel)[:5]
         )
         self.stages: dict[tuple[int, str], Launch] = {}
         self.status = device.status_word("sort")
@@ -182,7 +191,7 @@ class Network:
         self.gather(values, source, positions, self.status, outer, keep, inner, axis, *strides)
 
     def _records(self, start: int, count: int) -> tuple[int, ...]:
-        """The addresses of the keys and, where they are apart, of the positions."""
+        """The addresses of the keys and, where they are separate, of the positions."""
         return (start, start + 8 * count) if self.wide else (start,)
 
     def _fill(
@@ -201,7 +210,10 @@ class Network:
             self.pad(*ends, outer * inner, padded - axis, *(padded, 1) * len(records))
 
     def _merge(self, records: tuple[int, ...], count: int, run: int, turning: bool) -> None:
-        """Pairs of sorted runs, one up and one down, become one: up, or up and down in turn."""
+        """Merge pairs of sorted runs, one ascending and one descending.
+
+        The results are ascending, or ascending and descending in turn.
+        """
         left = run.bit_length()  # stages
         while left:
             stages = min(left, _most_stages(self.wide))
@@ -214,7 +226,7 @@ class Network:
                 for i in range(pieces)
             ]
             runs, times = count // (pieces * apart), 2 * len(operands)
-            if apart == 1:  # one long row of pieces that lie side by side
+            if apart == 1:  # one long row of adjacent pieces
                 self.stage(stages, "n")(*operands, *operands, 1, runs, *(0, pieces) * times, turn)
             else:
                 self.stage(stages, "1")(
@@ -222,7 +234,7 @@ class Network:
                 )
 
     def _halve(self, out: tuple[int, ...], records: tuple[int, ...], count: int, run: int) -> None:
-        """The smaller halves of pairs of sorted runs, one up and one down."""
+        """The smaller halves of pairs of sorted runs, one ascending and one descending."""
         halves = [
             a + i * run * size for a, size in zip(records, (8, 4), strict=False) for i in range(2)
         ]

@@ -1,4 +1,4 @@
-"""Copies across the bus, counted: see Note [Transfers] in interop.py."""
+"""Counted copies between host and devices: see Note [Transfers]."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Transfers:
 
 
 def count_copy(device: Device, nbytes: int, to_host: bool) -> None:
-    """Note one copy; where the host reads the device's memory, nothing crosses."""
+    """Count one copy; where the host reads the device's memory, nothing is counted."""
     if device.limits.host_memory:
         return
     if to_host:

@@ -19,14 +19,15 @@ _LIMITS = (
     "min-uniform-buffer-offset-alignment",
 )
 _FIX = (
-    "Install a Vulkan driver: your GPU vendor's, or Mesa's (apt-get install libvulkan1 mesa-vulkan-drivers), "
+    "Install a Vulkan driver: your GPU vendor's, or Mesa's (apt-get install libvulkan1 "
+    "mesa-vulkan-drivers), "
     "which also has a software adapter"
 )
 
 
 @dataclass(frozen=True)
 class Opened:
-    """The driver's device and what is known of it. `gpu` is a wgpu.GPUDevice."""
+    """The driver's device and its properties. `gpu` is a wgpu.GPUDevice."""
 
     gpu: Any
     wgpu: Any
@@ -51,7 +52,7 @@ def open_adapter(without: frozenset[str]) -> Opened:
         raise DeviceUnavailable("webgpu", "no adapter was found", _FIX)
     features = frozenset(f for f in _USEFUL if f in adapter.features) - without
     if NATIVE_INT64 not in features:
-        features -= {NATIVE_FLOAT64}  # a float64 is put together from its words as a u64
+        features -= {NATIVE_FLOAT64}  # a float64 is made of two words as a u64
     limits = {name: adapter.limits[name] for name in _LIMITS if name in adapter.limits}
     try:
         gpu = adapter.request_device_sync(
@@ -65,4 +66,7 @@ def open_adapter(without: frozenset[str]) -> Opened:
 def _describe(facts: Any, features: frozenset[str]) -> str:
     listed = ", ".join(sorted(features)) or "none"
     name = facts["device"] or facts["vendor"]
-    return f"{name} ({facts['adapter_type']}), {facts['backend_type']}, {facts['description']}; features: {listed}"
+    return (
+        f"{name} ({facts['adapter_type']}), {facts['backend_type']}, {facts['description']}; "
+        f"features: {listed}"
+    )

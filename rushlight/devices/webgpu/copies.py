@@ -1,4 +1,4 @@
-"""Bytes between host and device: whole words by the queue, odd bytes at the ends by a small kernel."""
+"""Copies between host and device: whole words by the queue, odd bytes by a small kernel."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class Copies:
         try:
             self._read(buffer, offset, target)
         except BaseException:
-            self._staging = None  # it may be mapped still
+            self._staging = None  # it may still be mapped
             raise
 
     def _read(self, buffer: Any, offset: int, target: memoryview) -> None:
@@ -96,7 +96,7 @@ class Copies:
             done += count
 
     def _fetch(self, buffer: Any, start: int, size: int) -> memoryview:
-        """A view of `size` bytes, good until the staging buffer is unmapped."""
+        """A view of `size` bytes, valid until the staging buffer is unmapped."""
         gpu = self.device.gpu
         try:
             if self._staging is None or self._staging.size < size:

@@ -1,4 +1,7 @@
-"""The device: memory, compilation, copies and status words. Dispatching is in stream.py and launch.py."""
+"""The device: memory, compilation, copies and status words.
+
+Dispatching is in stream.py and launch.py.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,10 @@ STATUS_WORDS = 4096
 
 
 class WebGPUDevice:
-    """See devices/shared/protocol.py. Addresses are (buffer number << 40) + byte offset; one buffer per block."""
+    """See devices/shared/protocol.py. Addresses are (buffer number << 40) + byte offset.
+
+    One buffer per block.
+    """
 
     name = "webgpu"
 
@@ -62,7 +68,7 @@ class WebGPUDevice:
         if isinstance(kernel, Library):
             return show(kernel)
         if isinstance(kernel, Sort | Search):
-            return "\n".join(self.emit(part) for part in composed.parts(kernel))
+            return "\n".join(self.emit(part) for part in composed.kernels_of(kernel))
         return emit(kernel, self.features)
 
     def build(self, kernel: Kernel, tell: Tell | None = None) -> Launch:
@@ -73,7 +79,10 @@ class WebGPUDevice:
         return build_launch(self, kernel)
 
     def compile(self, text: str, written: tuple[bool, ...], block_size: int) -> tuple[Any, Any]:
-        """A pipeline for WGSL text with one launch block and these storage bindings, and its bind group layout."""
+        """A pipeline for WGSL text with one launch block and these storage bindings.
+
+        Its bind group layout.
+        """
         visible = self.wgpu.ShaderStage.COMPUTE
         block = {"type": "uniform", "has_dynamic_offset": True, "min_binding_size": block_size}
         entries = [{"binding": 0, "visibility": visible, "buffer": block}]
@@ -101,20 +110,22 @@ class WebGPUDevice:
         found = self._buffers.get(number)
         if found is None:
             raise DeviceError(
-                f"webgpu: no block has the address {number << NUMBER_BITS:#x}; it was freed, or is not webgpu's"
+                f"webgpu: no block has the address {number << NUMBER_BITS:#x}; it was freed, or is "
+                "not webgpu's"
             )
         return found
 
     def alloc(self, nbytes: int) -> int:
         if nbytes > self.limits.largest_block:
             raise OutOfMemoryError(
-                f"webgpu: {nbytes} bytes in one block; this adapter binds at most {self.limits.largest_block}"
+                f"webgpu: {nbytes} bytes in one block; this adapter binds at most "
+                f"{self.limits.largest_block}"
             )
         with self.lock:
             try:
                 buffer = self._create(nbytes)
             except self.errors:
-                self._read_status(1)  # freed blocks go when their work is done
+                self._read_status(1)  # freed blocks are destroyed when their work is done
                 try:
                     buffer = self._create(nbytes)
                 except self.errors as error:
@@ -132,7 +143,10 @@ class WebGPUDevice:
         )
 
     def scratch(self, nbytes: int) -> int:
-        """The address of a block for results between the dispatches of one launch; it only grows."""
+        """The address of a block for results between the dispatches of one launch.
+
+        It only grows.
+        """
         if nbytes > self._scratch_room:
             old, self._scratch_room = self._scratch_room, 0
             if old:
@@ -177,7 +191,7 @@ class WebGPUDevice:
     def synchronize(self) -> None:
         with self.lock:
             if not self.status_used:
-                self._read_status(1)  # reading anything waits for all work before it
+                self._read_status(1)  # a read waits for all work before it
             self._check_status()
 
     def _read_status(self, words: int) -> bytearray:

@@ -1,6 +1,6 @@
-"""One dispatch, encoded: through wgpu's methods, or straight to the native library, which takes a third of the time.
+"""One encoded dispatch: through wgpu's methods, or by the native library, in a third of the time.
 
-A pass keeps its errors until it ends, so nothing is lost by leaving wgpu's checks after each call away.
+A pass keeps its errors until it ends, so wgpu's checks after each call can be left out.
 """
 
 from __future__ import annotations
@@ -9,13 +9,12 @@ import importlib
 from collections.abc import Callable
 from typing import Any
 
-Dispatch = Callable[
-    [Any, Any, int, tuple[int, int]], None
-]  # pass, bind group, offset of the launch block, grid
+# Pass, bind group, offset of the launch block, grid.
+Dispatch = Callable[[Any, Any, int, tuple[int, int]], None]
 
 
 def dispatcher() -> Dispatch:
-    """The quickest way this version of wgpu has."""
+    """The fastest way that this version of wgpu has."""
     try:
         native = importlib.import_module("wgpu.backends.wgpu_native._ffi")
         library, offset = native.lib, native.ffi.new("uint32_t[1]")

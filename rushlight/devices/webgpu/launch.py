@@ -1,6 +1,7 @@
 """Built kernels: from flat numbers to queued dispatches.
 
-A launch finds its pipeline and bind group in one dictionary, keyed by the operands' buffers and the form of the kernel.
+A launch finds its pipeline and bind group in one dictionary, keyed by the operands' buffers and the
+form of the kernel.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ OFFSET_MASK = (1 << NUMBER_BITS) - 1
 MOST_BINDINGS = 8
 KEPT_GROUPS = 4096  # bind groups kept per kernel
 LONGEST_WALK = (
-    32768  # steps of a loop in one dispatch: Mesa's llvmpipe leaves all loops after 65535 rounds
+    32768  # steps of a loop in one dispatch: Mesa's llvmpipe ends all loops after 65535 iterations
 )
 
 Binding = tuple[Any, Any]  # pipeline, bind group
@@ -95,7 +96,8 @@ class Built:
             written = written_bindings(layout_for(self.kernel, form), aliases)
             if len(written) > self.device.most_bindings:
                 raise DeviceError(
-                    f"webgpu: a kernel with {len(written)} buffers; this adapter binds {self.device.most_bindings}. "
+                    f"webgpu: a kernel with {len(written)} buffers; this adapter binds "
+                    f"{self.device.most_bindings}. "
                     "Split the kernel."
                 )
             text = emit(self.kernel, self.device.features, aliases, form)
@@ -122,7 +124,7 @@ def build_launch(device: WebGPUDevice, kernel: Kernel) -> Launch:
 
 
 def _make_launch(built: Built, suffix: str) -> Launch:
-    """What queues the dispatches of one launch; `suffix` is added to the name of the form."""
+    """A function that queues the dispatches of one launch; `suffix` is added to the form's name."""
     device, layout = built.device, built.layout
     choose = schedule(built.kernel)
     count = len(layout.operands)
@@ -162,7 +164,7 @@ def _make_launch(built: Built, suffix: str) -> Launch:
 
 
 def _scatter_in_stretches(launch: Launch, widths: Sequence[int]) -> Launch:
-    """A scatter with many indices as several, one after another: what comes to a target comes in the same order."""
+    """A scatter of many indices as several in sequence: a target's updates keep their order."""
 
     def stretched(*numbers: Any) -> None:
         out, source, index, status, outer, count, inner, limit, *strides = numbers
@@ -179,7 +181,7 @@ def _scatter_in_stretches(launch: Launch, widths: Sequence[int]) -> Launch:
 
 
 def _scan_in_stretches(launch: Launch, more: Launch, widths: Sequence[int]) -> Launch:
-    """A scan along a long axis as several, each of which starts from the last result of the one before."""
+    """A scan along a long axis as several; each starts from the last result of the one before."""
     operands = len(widths)
 
     def stretched(*numbers: Any) -> None:
@@ -199,7 +201,10 @@ def _scan_in_stretches(launch: Launch, more: Launch, widths: Sequence[int]) -> L
 
 
 def _contract_in_stretches(launch: Launch, more: Launch, widths: Sequence[int]) -> Launch:
-    """A contraction over a long k as several, each of which adds to the sum; a half's sum is rounded between them."""
+    """A contraction over a long k as several; each adds to the sum.
+
+    A half's sum is rounded in between.
+    """
 
     def stretched(*numbers: Any) -> None:
         out, a, b, x, y, m, n, count, *strides = numbers
@@ -222,7 +227,7 @@ def _launch_cut(
     offsets: list[int],
     numbers: Sequence[Any],
 ) -> None:
-    """A launch of several dispatches, which hand results on in the device's scratch buffer."""
+    """A launch of several dispatches, which pass results on in the device's scratch buffer."""
     count, device, layout = len(buffers), built.device, built.layout
     scratch = device.scratch(scratch_bytes(built.kernel, numbers[count : count + layout.sizes]))
     pack = struct.Struct(layout_for(built.kernel, steps[0].form).pack_format()).pack
@@ -240,7 +245,7 @@ def _record_parts(stream: Stream, found: Binding, block: bytes, groups: int, wor
 
 
 def _fitting(numbers: Sequence[Any], types: Sequence[DType]) -> list[Any]:
-    """Params brought into the range of their types: floats overflow to infinity, integers wrap."""
+    """Params converted to the range of their types: floats overflow to infinity, integers wrap."""
     start = len(numbers) - len(types)
     result = list(numbers[:start])
     for value, dtype in zip(numbers[start:], types, strict=True):

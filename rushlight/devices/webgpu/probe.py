@@ -1,4 +1,4 @@
-"""What an adapter does not say of itself, found by trying."""
+"""Properties that an adapter does not report, found by experiment."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def probe_fma(device: WebGPUDevice) -> bool:
-    """Whether `fma` rounds once: (1 + 2^-12)^2 - (1 + 2^-11) is 2^-24 then, and 0 otherwise."""
+    """Whether `fma` rounds once: (1 + 2^-12)^2 - (1 + 2^-11) is then 2^-24, otherwise 0."""
     near = 1 + 2.0**-12
     x = arg(0, float32)
     kernel = Map(

@@ -2,11 +2,13 @@
 
 # Note [Stream order]
 1. All dispatches between two submits are in one compute pass; WebGPU orders them by itself.
-2. Launch blocks lie in one uniform buffer, each dispatch at its own offset. They are written just before the submit,
-   which is after all earlier submits in the queue's order, so the buffer is used again at once.
-3. Whatever else touches the queue (copies) flushes first. A freed buffer is destroyed after the flush.
-4. Ctrl-C may come between any two steps. In `record` it loses at most the dispatch that was being queued, whose place in the
-   buffer is taken before it is used; what is queued is submitted as a whole.
+2. Launch blocks lie in one uniform buffer, each dispatch at its own offset. They are written just
+   before the submit, which is after all earlier submits in the queue's order, so the buffer is
+   reused at once.
+3. Whatever else touches the queue (copies) flushes first. A freed buffer is destroyed after the
+   flush.
+4. Ctrl-C may come between any two steps. In `record` it loses at most the dispatch being queued,
+   whose place in the buffer is taken before it is used; queued dispatches are submitted as a whole.
 """
 
 from __future__ import annotations
@@ -21,12 +23,15 @@ from rushlight.devices.webgpu.dispatch import dispatcher
 BATCH = 256  # dispatches in one submit
 BLOCKS = 1 << 17  # bytes of launch blocks
 MOST_GROUPS = 65535  # workgroups per dimension
-MOST_WORK = 1 << 35  # steps in one submit: watchdogs end long ones
-REOPEN = "if the GPU was lost, rushlight.devices.shared.registry.reopen('webgpu') opens it anew, without what lay on it"
+MOST_WORK = 1 << 35  # steps in one submit: driver watchdogs end long ones
+REOPEN = (
+    "if the GPU was lost, rushlight.devices.shared.registry.reopen('webgpu') opens it anew, "
+    "without what lay on it"
+)
 
 
 class Stream:
-    """Work that is queued for one device."""
+    """The queued work of one device."""
 
     def __init__(self, opened: Opened) -> None:
         self.gpu = opened.gpu
@@ -71,7 +76,7 @@ class Stream:
         self._dispatch(self._pass, group, at, groups)
 
     def flush(self) -> None:
-        """Submit what is queued."""
+        """Submit the queued dispatches."""
         with Uninterrupted():
             self._flush()
 
@@ -98,7 +103,8 @@ class Stream:
 def split(groups: int, work: int) -> list[tuple[int, tuple[int, int]]]:
     """Dispatches (first workgroup, grid) that cover `groups` workgroups of `work` steps each.
 
-    Only the last one may have workgroups to spare, which kernels ignore; a workgroup that ran twice would be wrong.
+    Only the last one may have workgroups to spare, which kernels ignore; running a workgroup twice
+    would be wrong.
     """
     most = max(1, MOST_WORK // max(1, work))
     if groups <= most and groups <= MOST_GROUPS:

@@ -1,6 +1,6 @@
-"""What a watched kernel adds to its loads and stores in CUDA C. See Note [Watched kernels].
+"""Anomaly checks in CUDA C: what they add to loads and stores. See Note [Anomaly kernels].
 
-A float that is a NaN or an infinity is told of at once: it is rare, so the branch costs next to nothing.
+A NaN or an infinity is reported at once: it is rare, so the branch costs little.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ _NAMES = {float16: "noted_f16", bfloat16: "noted_bf16"}
 
 
 def note(kernel: Kernel) -> str:
-    """What the text of a watched kernel begins with."""
-    return NOTE if isinstance(kernel, Map | Rowwise) and kernel.watched is not None else ""
+    """The prelude of a kernel with anomaly checks."""
+    return NOTE if isinstance(kernel, Map | Rowwise) and kernel.anomaly is not None else ""
 
 
 def flags(kernel: Map | Rowwise) -> list[str]:
-    """The declaration of where it tells, after the operands'."""
-    return [] if kernel.watched is None else ["u32* const flag"]
+    """The declaration of the flags' address, after the operands'."""
+    return [] if kernel.anomaly is None else ["u32* const flag"]
 
 
 def get(kernel: Map | Rowwise, i: int, text: str) -> str:
     """An element of input i, as its compute type."""
     dtype = kernel.inputs[i]
-    if kernel.watched is not None and i in kernel.watched and dtype.kind == "f":
+    if kernel.anomaly is not None and i in kernel.anomaly and dtype.kind == "f":
         text = f"{_NAMES.get(dtype, 'noted')}({text}, {LOADED}u, flag)"
     return load(dtype, text)
 
@@ -57,6 +57,6 @@ def put(kernel: Map | Rowwise, k: int, text: str) -> str:
     """A computed value of output k, as it is stored."""
     dtype = kernel.outputs[k]
     stored = store(dtype, text)
-    if kernel.watched is not None and dtype.kind == "f":
+    if kernel.anomaly is not None and dtype.kind == "f":
         return f"{_NAMES.get(dtype, 'noted')}({stored}, 1u, flag)"
     return stored

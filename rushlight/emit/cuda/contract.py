@@ -1,7 +1,7 @@
-"""Contractions as CUDA C: the kernel for every type, where no library takes over (ints, or the library deleted).
+"""Contractions as CUDA C, for every type; used where no library takes over (integers, for example).
 
-A block of 256 threads makes 64 by 64 results, each thread 4 by 4, from tiles of 16 along k in shared memory.
-k is summed in ascending order by one thread per result, so the bits depend on nothing else.
+A block of 256 threads makes 64 by 64 results, each thread 4 by 4, from tiles of 16 along k in
+shared memory. One thread per result sums k in ascending order, so the bits depend on nothing else.
 """
 
 from __future__ import annotations
@@ -53,6 +53,8 @@ def contract(kernel: Contract) -> str:
     declared = ", ".join(
         [f"{stored}* out", f"const {stored}* a", f"const {stored}* b", *sizes, *strides]
     )
+    fetched = _widened(kernel, "from[(row + r) * by_row + (k + d) * by_k]")
+    result = _narrowed(kernel, "sum[i][j]")
     return f"""\
 // Neighbouring threads take neighbouring addresses: along k where that is the unit stride, else along the other side.
 __device__ __forceinline__ void fetch(
@@ -64,7 +66,7 @@ __device__ __forceinline__ void fetch(
         const int r = by_k == 1 ? flat / {DEPTH} : flat % {TILE};
         const int d = by_k == 1 ? flat % {DEPTH} : flat / {TILE};
         const bool inside = row + r < rows && k + d < depth;
-        tile[d][r] = inside ? {_widened(kernel, "from[(row + r) * by_row + (k + d) * by_k]")} : {zero};
+        tile[d][r] = inside ? {fetched} : {zero};
     }}
 }}
 
@@ -100,7 +102,7 @@ extern "C" __global__ void __launch_bounds__({THREADS}, 2) contract({declared}) 
         for (int i = 0; i < 4; ++i) {{
             for (int j = 0; j < 4; ++j) {{
                 const i64 r = m + ty * 4 + i, c = n + tx * 4 + j;
-                if (r < zm && c < zn) out[x * o_x + y * o_y + r * o_m + c * o_n] = {_narrowed(kernel, "sum[i][j]")};
+                if (r < zm && c < zn) out[x * o_x + y * o_y + r * o_m + c * o_n] = {result};
             }}
         }}
     }}

@@ -1,13 +1,16 @@
 """Gather and scatter as CUDA C, without float atomics.
 
 # Note [Indices on CUDA]
-1. One index for a whole row (its inner stride is 0, as in an embedding) is the case to be fast in: rows are then moved
-   in chunks of 16 bytes where addresses, strides and sizes allow it. A branch that is the same for all threads decides.
-2. Scatter: each target has one owner, who looks at every index in ascending order and folds in what is for it. So the
-   steps of a target come in the order of k, whatever the number of owners.
-3. Where rows have one index, owners are warps, by a hash of the target: a warp reads 32 indices at once and puts those
-   for it in a queue in shared memory; several queued rows are loaded before they are folded in.
-4. Where every element has its own index, owners are threads: a column each, and one of `slices` ranges of targets.
+1. The fast case is one index for a whole row (its inner stride is 0, as in an embedding): rows are
+   moved in chunks of 16 bytes where addresses, strides and sizes allow it. A uniform branch
+   decides.
+2. Scatter: each target has one owner, which reads every index in ascending order and folds in its
+   own. So a target's updates come in the order of k, whatever the number of owners.
+3. Where rows have one index, owners are warps, chosen by a hash of the target: a warp reads 32
+   indices at once and queues its own in shared memory; several queued rows are loaded before they
+   are folded in.
+4. Where every element has its own index, owners are threads: a column each, and one of `slices`
+   ranges of targets.
 """
 
 from __future__ import annotations
@@ -55,7 +58,10 @@ def _names() -> str:
 def _whole_chunks(chunk: int) -> str:
     """Whether rows can be moved in chunks."""
     steps = " | ".join(f"{o}_{d}" for o in "os" for d in ("o", "k"))
-    return f"o_i == 1 && s_i == 1 && (inner | {steps}) % {chunk} == 0 && ((u64)out | (u64)source) % 16 == 0"
+    return (
+        f"o_i == 1 && s_i == 1 && (inner | {steps}) % {chunk} == 0 && ((u64)out | (u64)source) % "
+        "16 == 0"
+    )
 
 
 # ---- gather ----
@@ -105,7 +111,7 @@ extern "C" __global__ void __launch_bounds__({THREADS}) gather({declared}) {{
 
 
 def _step(kind: str, dtype: DType, before: str, more: str) -> list[str]:
-    """Declare what becomes of a stored value, given another, as `after`, stored."""
+    """Declare `after`, stored: the result of folding another value into a stored one."""
     if kind == "set":
         return [f"const {STORED[dtype]} after = {more};"]
     total = combine("sum" if kind == "add" else kind, compute_type(dtype), "before", "more")
@@ -204,6 +210,7 @@ template <int N> __device__ __forceinline__ void fold_rows(
 
 
 def _fold_columns(kind: str, dtype: DType, index_dtype: DType) -> str:
+    step = _step(kind, dtype, "target[at * o_k]", "source[o * s_o + k * s_k + i * s_i]")
     return f"""\
 __device__ __forceinline__ void fold_columns({_declared(dtype, index_dtype)}, const i64 slices) {{
     const i64 columns = outer * inner, across = (columns + {THREADS - 1}) / {THREADS};
@@ -218,7 +225,7 @@ __device__ __forceinline__ void fold_columns({_declared(dtype, index_dtype)}, co
             const i64 at = (i64)picks[o * i_o + k * i_k + i * i_i];
             if ((u64)at >= (u64)limit) *status = 1;
             if (at >= begin && at < end) {{
-                {" ".join(_step(kind, dtype, "target[at * o_k]", "source[o * s_o + k * s_k + i * s_i]"))}
+                {" ".join(step)}
                 target[at * o_k] = after;
             }}
         }}
@@ -228,7 +235,7 @@ __device__ __forceinline__ void fold_columns({_declared(dtype, index_dtype)}, co
 
 
 def scatter(kernel: Scatter) -> str:
-    """`owners` is blocks of owners in case 3 of Note [Indices on CUDA], `slices` those of case 4; see grid.py."""
+    """`owners`: blocks of owners in rule 3 of Note [Indices on CUDA]; `slices`: those of rule 4."""
     kind, dtype, index_dtype = kernel.kind, kernel.dtype, kernel.index_dtype
     declared = _declared(dtype, index_dtype)
     chunk = chunk_of([dtype])

@@ -1,8 +1,8 @@
-"""Kernel -> CUDA C. See Note [CUDA C] in cuda_scalar.py for what the text may contain.
+"""Kernel -> CUDA C. See Note [CUDA C] in scalar.py for what the text may contain.
 
-The entry point's arguments are those of Note [Kernel arguments], in that order: addresses as pointers, sizes and
-strides as long long, params in their own type. Rowwise and scatter kernels take a few more, which the launcher adds
-(see Note [Rows on CUDA] and Note [Indices on CUDA]).
+The entry point's arguments are those of Note [Kernel arguments], in that order: addresses as
+pointers, sizes and strides as long long, params in their own type. Rowwise and scatter kernels take
+a few more, which the launcher adds (see Note [Rows on CUDA] and Note [Indices on CUDA]).
 """
 
 from __future__ import annotations

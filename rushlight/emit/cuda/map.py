@@ -1,7 +1,7 @@
-"""Map kernels as CUDA C: a chunk of a few neighbouring elements per thread, 16 bytes of the widest operand.
+"""Map kernels as CUDA C: a thread computes a chunk, 16 bytes of the widest operand.
 
-Chunks are read and written whole where addresses and strides allow it, which a branch that is the same for every
-thread decides at launch; otherwise element by element, with the same bits.
+Chunks are read and written whole where addresses and strides allow it, otherwise element by
+element, with the same bits. A uniform branch decides at launch.
 """
 
 from __future__ import annotations
@@ -171,7 +171,7 @@ def _one_element(kernel: Map) -> list[str]:
 
 
 def _rows_aligned(kernel: Map, chunk: int) -> str:
-    """A chunk stays in one row, and those that move by one element are aligned in every row."""
+    """A chunk stays in one row, and operands that move by one element are aligned in every row."""
     dtypes = kernel.outputs + kernel.inputs
     last = kernel.rank - 1
     conditions = [f"z{last} % {chunk} == 0"]

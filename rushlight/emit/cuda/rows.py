@@ -1,16 +1,21 @@
 """Rowwise kernels as CUDA C.
 
 # Note [Rows on CUDA]
-1. `lanes` threads walk one row. With vector "axis" they are a part of a warp, a warp or a block and take chunks of
-   neighbouring elements; otherwise a block is 32 columns (neighbouring threads, neighbouring columns) by `lanes`, or
-   each thread has its own column when `lanes` is 1. A shuffle needs all of a warp, so a part of one that finds no row
-   left walks the last row again and stores nothing.
-2. A long row is cut into segments of `length` elements. A segment is folded thread by thread in ascending order, then
-   across threads by a fixed tree; segment s goes to lane s % lanes, in ascending order, and the lanes are folded again.
-3. `lanes` and `length` are functions of the axis length alone (devices/cuda/grid.py), and so is the order of a fold.
-4. A kernel that is one pass and stores rows only may be `split`: a block per segment, partial results in `scratch`,
-   and the block that draws the last ticket folds them. Rule 2 gives the same bits with and without.
-5. Rows are stored after elements, with a barrier between: a row output may share its address with an input.
+1. `lanes` threads walk one row. With vector "axis" they are a part of a warp, a warp or a block and
+   take chunks of neighbouring elements; otherwise a block is 32 columns (neighbouring threads,
+   neighbouring columns) by `lanes`, or each thread has its own column when `lanes` is 1. A shuffle
+   needs a whole warp, so a part of a warp without a row walks the last row again and stores
+   nothing.
+2. A long row is cut into segments of `length` elements. A segment is folded thread by thread in
+   ascending order, then across threads by a fixed tree; segment s goes to lane s % lanes, in
+   ascending order, and the lanes are folded again.
+3. `lanes` and `length` are functions of the axis length alone (devices/cuda/grid.py), and so is the
+   order of a fold.
+4. A kernel of one pass that stores rows only may be `split`: a block per segment, partial results
+   in `scratch`, folded by the block that draws the last ticket. Rule 2 gives the same bits with and
+   without.
+5. Rows are stored after elements, with a barrier between: a row output may share its address with
+   an input.
 """
 
 from __future__ import annotations
@@ -121,7 +126,10 @@ def _functions(kernel: Rowwise) -> str:
     for number, step in enumerate(kernel.passes):
         taken = _signature(kernel, uses([step.body]), number)
         lines, (result,) = statements([step.body], plain_leaf)
-        head = f"__device__ __forceinline__ {COMPUTED[step.body.dtype]} pass{number}({', '.join(taken)})"
+        head = (
+            f"__device__ __forceinline__ {COMPUTED[step.body.dtype]} "
+            f"pass{number}({', '.join(taken)})"
+        )
         text += f"{head} {{\n{indent([*lines, f'return {result};'], 1)}}}\n"
         text += _fold_function(kernel, number, step)
     for kind in ("element", "row"):
@@ -130,7 +138,7 @@ def _functions(kernel: Rowwise) -> str:
     return text
 
 
-# ---- what both layouts share ----
+# ---- shared by both layouts ----
 
 
 def _declared(kernel: Rowwise) -> str:
@@ -152,7 +160,7 @@ def _declared(kernel: Rowwise) -> str:
 
 
 def _bases(kernel: Rowwise, offset: str) -> list[str]:
-    """q0, q1, ...: each operand at the start of its row."""
+    """Declarations of q0, q1, ...: each operand at the start of its row."""
     written = [
         f"{STORED[d]}* const q{k} = p{k} + {offset.format(k=k)};"
         for k, d in enumerate(kernel.outputs)
@@ -182,10 +190,14 @@ def _row_stores(kernel: Rowwise) -> list[str]:
 
 
 def _pass(kernel: Rowwise, number: int, segment: list[str]) -> list[str]:
-    """All segments of one pass in this block. `segment` folds [begin, end) into `v`, one value per thread."""
+    """All segments of one pass in this block.
+
+    `segment` folds [begin, end) into the thread's `v`.
+    """
     step = kernel.passes[number]
     kind, dtype = COMPUTED[step.body.dtype], step.body.dtype
     zero = identity(step.kind, dtype)
+    joined = combine(step.kind, dtype, "total", "v")
     return [
         f"{kind} r{number} = {zero};",
         "{",
@@ -195,16 +207,16 @@ def _pass(kernel: Rowwise, number: int, segment: list[str]) -> list[str]:
         "        const i64 end = begin + length < axis ? begin + length : axis;",
         *("        " + line for line in segment),
         f"        v = fold{number}(v, room, lanes);",
-        f"        if (lane == (s & (lanes - 1))) total = {combine(step.kind, dtype, 'total', 'v')};",
+        f"        if (lane == (s & (lanes - 1))) total = {joined};",
         "    }",
-        # One segment is its own result: folding it with an identity could only change the sign of a zero.
+        # One segment is its own result: a fold with the identity could change the sign of a zero.
         f"    r{number} = segments == 1 ? v : fold{number}(total, room, lanes);",
         "}",
     ]
 
 
 def _last_ticket(kernel: Rowwise, slot: str, owner: str, ticket: str, among: str) -> list[str]:
-    """After a split block's `v`: publish it, and let the last block of the row fold them all and store."""
+    """After a split block's `v`: publish it; the row's last block folds them all and stores."""
     step = kernel.passes[0]
     kind, dtype = COMPUTED[step.body.dtype], step.body.dtype
     return [
@@ -345,13 +357,14 @@ def _axis_aligned(kernel: Rowwise, chunk: int) -> str:
         is_row = k < _count(kernel) and kernel.kinds[k] == "row"
         if kernel.steps[k] == "1" and not is_row:
             conditions.append(
-                f"(u64)p{k} % {alignment(dtype, chunk)} == 0 && (outer == 1 || k{k}_0 % {chunk} == 0)"
+                f"(u64)p{k} % {alignment(dtype, chunk)} == 0 && (outer == 1 || k{k}_0 % {chunk} == "
+                "0)"
             )
     return " && ".join(conditions) or "true"
 
 
 def _axis(kernel: Rowwise) -> str:
-    # By the inputs' types alone, so that the order of a sum does not depend on the layout or the outputs.
+    # By the inputs' types alone, so that the order of a sum does not depend on layout or outputs.
     chunk = min(8, chunk_of(kernel.inputs))
     passes = [
         line
@@ -412,7 +425,8 @@ def _axis_split(kernel: Rowwise, chunk: int) -> list[str]:
 def _column_segment(kernel: Rowwise, number: int) -> list[str]:
     step = kernel.passes[number]
     kind, dtype = COMPUTED[step.body.dtype], step.body.dtype
-    value = f"pass{number}({_given(kernel, 'i', _element_loads(kernel, uses([step.body]), 'i'), number)})"
+    loads = _element_loads(kernel, uses([step.body]), "i")
+    value = f"pass{number}({_given(kernel, 'i', loads, number)})"
     return [
         f"v = {identity(step.kind, dtype)};",
         "if (inside) {",
@@ -469,6 +483,7 @@ def _columns(kernel: Rowwise) -> str:
         *_column_elements(kernel),
         *rows,
     ]
+    split = indent(_column_split(kernel), 1)
     return f"""\
 extern "C" __global__ void __launch_bounds__({MOST_THREADS}) rowwise_columns({_declared(kernel)}) {{
     __shared__ u64 room[{MOST_THREADS}];
@@ -478,7 +493,7 @@ extern "C" __global__ void __launch_bounds__({MOST_THREADS}) rowwise_columns({_d
     const i64 segments = axis <= length ? 1 : (axis + length - 1) / length;
     const i64 total_columns = outer * inner;
     const i64 tiles = (total_columns + columns - 1) / columns;
-{indent(_column_split(kernel), 1)}    for (i64 tile = blockIdx.x; tile < tiles; tile += gridDim.x) {{
+{split}    for (i64 tile = blockIdx.x; tile < tiles; tile += gridDim.x) {{
 {indent(body, 2)}    }}
 }}
 """

@@ -1,11 +1,14 @@
-"""Scalar expressions as CUDA C: types, constants, instructions, and the short prelude every kernel starts with.
+"""Scalar expressions as CUDA C: types, constants, instructions, and the prelude of every kernel.
 
 # Note [CUDA C]
-1. The text is what NVRTC and HIPRTC both take without a header: no stdint, no cuda_fp16.h.
-2. It is compiled with contraction off (--fmad=false, -ffp-contract=off), so `fma` is the only fused instruction.
-3. Signed arithmetic goes through unsigned types, so that overflow wraps (Note [Scalar instructions]).
-4. A half is a 16-bit word in memory and a float in a register. float16 is converted by the hardware's instruction,
-   which needs a line per vendor; by bits an add would take some 30 integer instructions, more than memory waits for.
+1. NVRTC and HIPRTC both accept the text without a header: no stdint, no cuda_fp16.h.
+2. It is compiled with contraction off (--fmad=false, -ffp-contract=off), so `fma` is the only fused
+   instruction.
+3. Signed arithmetic goes through unsigned types, so that overflow wraps
+   (Note [Scalar instructions]).
+4. A half is a 16-bit word in memory and a float in a register. float16 is converted by the
+   hardware's instruction, which needs a line per vendor; a conversion by bits would take some 30
+   integer instructions per add, more time than the memory access.
 5. Pointers are not __restrict__: an output may share its address with an input.
 """
 
@@ -76,7 +79,7 @@ template <typename T> __device__ __forceinline__ T remainder_of(const T a, const
 }
 """
 
-# What is in memory, and what arithmetic is done in.
+# Types in memory, and types of arithmetic.
 STORED = {
     bool_: "u8",
     uint8: "u8",
@@ -162,7 +165,7 @@ def constant(value: bool | int | float, dtype: DType) -> str:
         return f"{value}u" if dtype is uint32 else f"{value}ull"
     least = -(1 << (dtype.itemsize * 8 - 1))
     suffix = "LL" if dtype is int64 else ""
-    # The literal of the least integer would be the negation of one that does not fit.
+    # C writes the least integer as the negation of a literal that does not fit.
     return f"({least + 1}{suffix} - 1)" if value == least else f"{value}{suffix}"
 
 
@@ -191,7 +194,7 @@ def _function(name: str, dtype: DType) -> str:
 
 
 def _whole(op: str, dtype: DType, a: Sequence[str]) -> str:
-    """Arithmetic of integers, which wraps."""
+    """Integer arithmetic, which wraps."""
     kind, wide = COMPUTED[dtype], _UNSIGNED[dtype]
     if op in _INFIX:
         return f"({kind})(({wide}){a[0]} {_INFIX[op]} ({wide}){a[1]})"
@@ -207,14 +210,14 @@ def _whole(op: str, dtype: DType, a: Sequence[str]) -> str:
 
 
 def _real(op: str, dtype: DType, a: Sequence[str]) -> str:
-    """Arithmetic of floats."""
+    """Float arithmetic."""
     if op in _INFIX:
         return f"{a[0]} {_INFIX[op]} {a[1]}"
     if op == "div":
         return f"{a[0]} / {a[1]}"
     if op == "neg":
         return f"-{a[0]}"
-    name = {"rem": "fmod", "abs": "fabs"}.get(op, op)  # CUDA has the others under their own names
+    name = {"rem": "fmod", "abs": "fabs"}.get(op, op)  # CUDA has the others under the same names
     return f"{_function(name, dtype)}({', '.join(a)})"
 
 
@@ -233,7 +236,7 @@ def _bitwise(op: str, dtype: DType, a: Sequence[str]) -> str:
 
 def extremum(op: str, dtype: DType, a: str, b: str) -> str:
     sign = "<" if op == "min" else ">"
-    if dtype.kind == "f":  # a NaN on either side wins
+    if dtype.kind == "f":  # NaN if either side is NaN
         return f"({a} {sign} {b} || {a} != {a} ? {a} : {b})"
     return f"({a} {sign} {b} ? {a} : {b})"
 
@@ -265,7 +268,7 @@ Leaf = Callable[[Expr], str]
 
 
 def statements(roots: Sequence[Expr], leaf: Leaf) -> tuple[list[str], list[str]]:
-    """One line per instruction, and the names of the roots. `leaf` names args, params, rows, index and extent."""
+    """One line per instruction, and the names of the roots; `leaf` names the leaves."""
     names: dict[Expr, str] = {}
     lines: list[str] = []
     for expr in topological(list(roots)):
@@ -278,7 +281,8 @@ def statements(roots: Sequence[Expr], leaf: Leaf) -> tuple[list[str], list[str]]
         else:
             name = f"t{len(lines)}"
             lines.append(
-                f"const {COMPUTED[expr.dtype]} {name} = {instruction(expr, [names[a] for a in expr.args])};"
+                f"const {COMPUTED[expr.dtype]} {name} = "
+                f"{instruction(expr, [names[a] for a in expr.args])};"
             )
             names[expr] = name
     return lines, [names[root] for root in roots]
@@ -290,7 +294,7 @@ def uses(roots: Sequence[Expr]) -> list[int]:
 
 
 def plain_leaf(expr: Expr) -> str:
-    """Inside a body function the leaves are its arguments."""
+    """Names of leaves inside a body function: its arguments."""
     if expr.op in ("index", "extent"):
         return expr.op
     return {"arg": "a", "param": "s", "row": "r"}[expr.op] + str(expr.value)

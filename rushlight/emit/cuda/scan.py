@@ -1,7 +1,8 @@
 """Scan as CUDA C: one thread per (outer, inner), serial along the axis.
 
-Several positions are loaded before the first of them is folded, since a compiler may not move a load before a store.
-That is right in place too: an output that shares an input's memory has its strides.
+Several positions are loaded before the first of them is folded, since a compiler may not move a
+load before a store. This is right in place too: an output that shares an input's memory has its
+strides.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from rushlight.emit.cuda.scalar import (
 )
 from rushlight.kernel.shapes import Scan
 
-THREADS = 64  # small blocks: rows are few where the axis is long
+THREADS = 64  # small blocks: there are few rows where the axis is long
 AT_ONCE = 8  # positions loaded before they are folded
 
 

@@ -1,7 +1,8 @@
-"""What a watched kernel adds to its loops in LLVM IR: the largest magnitude seen, as bits. See Note [Watched kernels].
+"""Anomaly checks in LLVM IR: the largest magnitude seen, as bits. See Note [Anomaly kernels].
 
-As an unsigned number without its sign bit, a float is largest when it is NaN, then when it is infinite. So a running maximum of
-these words, two instructions an element, tells at the end of the function what was met.
+As an unsigned integer without its sign bit, a float is largest when it is NaN, then when it is
+infinite. So a running maximum of these words, two instructions per element, tells at the end of the
+function what was found.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from rushlight.core.dtypes import DType
 from rushlight.emit.llvm.text import COMPUTE, STORED, Slot, Writer, suffix, vector
 from rushlight.kernel.shapes import LOADED, Map, Rowwise
 
-# By the type of a float in memory: the word it is seen as, that word without its sign bit, and infinity's.
+# By a float's type in memory: its word type, the mask without the sign bit, infinity's word.
 WORDS = {
     "half": ("i16", 0x7FFF, 0x7C00),
     "i16": ("i16", 0x7FFF, 0x7F80),  # bfloat16
@@ -19,20 +20,23 @@ WORDS = {
 }
 
 
-class Watch:
-    """The maxima of one function that is being written."""
+class AnomalyCheck:
+    """The running maxima of one function."""
 
     def __init__(self, writer: Writer, inputs: tuple[int, ...], flag: int) -> None:
         self.writer, self.inputs, self.flag = writer, inputs, flag
         self.tops: dict[tuple[bool, str, int], Slot] = {}
 
     def store(self, raw: str, dtype: DType, width: int, mask: str | None) -> None:
-        """Of what is about to be stored, as it lies in memory."""
+        """Check a value that is about to be stored, in its storage type."""
         if dtype.kind == "f":
             self._take(False, raw, STORED[dtype], width, mask)
 
     def load(self, k: int, value: str, dtype: DType, width: int, mask: str | None) -> None:
-        """Of elements of input k, as compute values; lanes that are no elements are 0, or left out by `mask`."""
+        """Check elements of input k, as compute values.
+
+        Lanes that are no elements are 0 or masked.
+        """
         if dtype.kind == "f" and k in self.inputs:
             self._take(True, value, COMPUTE[dtype], width, mask)
 
@@ -61,7 +65,7 @@ class Watch:
         writer.set(top, larger)
 
     def finish(self) -> None:
-        """Tell what was met, at the function's end."""
+        """Report the findings at the function's end."""
         writer = self.writer
         found = "0"
         for (loaded, scalar, width), slot in self.tops.items():
@@ -84,9 +88,9 @@ class Watch:
             writer.value(f"atomicrmw or ptr {flag}, i32 {found} monotonic")
 
 
-def watch(writer: Writer, kernel: Map | Rowwise, arguments: int) -> Writer:
-    """The writer, of a function of a kernel with so many arguments, made to watch if the kernel is watched."""
-    if kernel.watched is not None:
-        writer.watch = made = Watch(writer, kernel.watched, arguments)
+def checked_writer(writer: Writer, kernel: Map | Rowwise, arguments: int) -> Writer:
+    """The writer of a kernel's function, with anomaly checks if the kernel has them."""
+    if kernel.anomaly is not None:
+        writer.anomaly = made = AnomalyCheck(writer, kernel.anomaly, arguments)
         writer.ends.append(made.finish)
     return writer

@@ -1,7 +1,7 @@
 """Scalar instructions in LLVM over one value or a vector of `width` values, and loads and stores.
 
-A vector body, its masked tail and a scalar loop use the same instructions, so an element has the same bits in all.
-See Note [Scalar instructions].
+A vector body, its masked tail and a scalar loop use the same instructions, so an element has the
+same bits in all. See Note [Scalar instructions].
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ INTRINSIC = {
 
 
 def invariants(roots: tuple[Expr, ...], moving: Callable[[Expr], bool]) -> tuple[Expr, ...]:
-    """The largest subexpressions without a leaf that moves with the loop: to be written before it."""
+    """The largest subexpressions without a leaf that moves with the loop: hoisted out of it."""
     still: dict[Expr, bool] = {}
     found: dict[Expr, None] = {}
     every = topological(roots)
@@ -118,7 +118,7 @@ def _integer_instruction(
 def _divide(
     writer: Writer, op: str, divisor: Expr, kind: DType, names: list[str], width: int
 ) -> str:
-    """By zero gives 0, and the one overflow wraps; the machine would trap on both."""
+    """Division by zero gives 0, and the one overflow wraps; the machine would trap on both."""
     type_, flags = vector(COMPUTE[kind], width), vector("i1", width)
     a, b = names
     name = ("s" if kind.kind == "i" else "u") + op
@@ -147,7 +147,10 @@ def _high_word(writer: Writer, names: list[str], width: int) -> str:
 
 
 def extreme(writer: Writer, op: str, kind: DType, a: str, b: str, width: int) -> str:
-    """min or max; for floats the machine's own instruction (which gives b if one is NaN), and NaN where a is one."""
+    """min or max. Floats use the machine's instruction, which gives b if one is NaN.
+
+    NaN where a is NaN.
+    """
     scalar = COMPUTE[kind]
     type_, flags = vector(scalar, width), vector("i1", width)
     if kind.kind != "f":
@@ -156,9 +159,8 @@ def extreme(writer: Writer, op: str, kind: DType, a: str, b: str, width: int) ->
     first = writer.value(f"fcmp {'olt' if op == 'min' else 'ogt'} {type_} {a}, {b}")
     found = writer.value(f"select {flags} {first}, {type_} {a}, {type_} {b}")
     is_nan = writer.value(f"fcmp uno {type_} {a}, {a}")
-    nan = constant(
-        math.nan, kind, width
-    )  # not `a`: LLVM would merge the two choices and lose the instruction
+    # Not `a`: LLVM would merge the two selects and lose the instruction.
+    nan = constant(math.nan, kind, width)
     return writer.value(f"select {flags} {is_nan}, {type_} {nan}, {type_} {found}")
 
 
@@ -174,7 +176,7 @@ def cast(writer: Writer, x: str, source: DType, target: DType, width: int) -> st
             f"{'fpext' if target.itemsize > source.itemsize else 'fptrunc'} {old} {x} to {new}"
         )
     if source.kind == "f":
-        # Out of range is unspecified, but must not poison what follows.
+        # Out of range is unspecified, but must not be poison.
         whole = writer.value(f"{'fptosi' if target.kind == 'i' else 'fptoui'} {old} {x} to {new}")
         return writer.value(f"freeze {new} {whole}")
     if target.kind == "f":
@@ -186,11 +188,11 @@ def cast(writer: Writer, x: str, source: DType, target: DType, width: int) -> st
     return writer.value(f"{'sext' if source.kind == 'i' else 'zext'} {old} {x} to {new}")
 
 
-# ---- memory -----------------------------------------------------------------------------------------------
+# ---- memory ----
 
 
 def from_stored(writer: Writer, x: str, dtype: DType, width: int) -> str:
-    """A value as it lies in memory, as its compute type."""
+    """A stored value, converted to its compute type."""
     type_ = vector(STORED[dtype], width)
     if dtype is bool_:
         zero = "0" if width == 1 else "zeroinitializer"
@@ -210,7 +212,10 @@ def from_stored(writer: Writer, x: str, dtype: DType, width: int) -> str:
 
 
 def to_stored(writer: Writer, x: str, dtype: DType, width: int) -> str:
-    """A value of the compute type, as it lies in memory: halves round to nearest even, small integers wrap."""
+    """A computed value, converted to its storage type.
+
+    Halves round to nearest even, small integers wrap.
+    """
     type_ = vector(STORED[dtype], width)
     if dtype is bool_:
         return writer.value(f"zext {vector('i1', width)} {x} to {type_}")
@@ -254,10 +259,10 @@ def splat(writer: Writer, x: str, dtype: DType, width: int) -> str:
 
 
 def fenced(writer: Writer, x: str, scalar: str, width: int) -> str:
-    """The same vector, of which LLVM is not to know how it was made.
+    """The same vector, through a fence that hides from LLVM how it was made.
 
-    Its searches for better instructions (among exchanges, among operations on bits) go several steps back from each one and
-    take most of the time of a build where there are many; this costs no instruction.
+    LLVM's searches for better instructions (among shuffles, among bit operations) go several steps
+    back from each one and dominate a build with many of them. The fence costs no instruction.
     """
     if scalar in ("float", "double"):
         type_ = vector(scalar, width)
@@ -288,7 +293,7 @@ def pointer(writer: Writer, base: str, dtype: DType, offset: str) -> str:
 
 
 def _pointers(writer: Writer, place: str, dtype: DType, stride: str, width: int) -> str:
-    """The addresses of `width` elements that lie `stride` apart."""
+    """The addresses of `width` elements, `stride` apart."""
     longs = vector("i64", width)
     offsets = writer.value(
         f"mul {longs} {lane_splat(writer, stride, width)}, {lane_numbers(width)}"
@@ -297,7 +302,7 @@ def _pointers(writer: Writer, place: str, dtype: DType, stride: str, width: int)
 
 
 def _turned(writer: Writer, x: str, type_: str, width: int) -> str:
-    """A vector's elements from the last to the first."""
+    """A vector's elements in reverse."""
     lanes = f"<{', '.join(f'i32 {width - 1 - k}' for k in range(width))}>"
     return writer.value(
         f"shufflevector {type_} {x}, {type_} poison, {vector('i32', width)} {lanes}"
@@ -307,7 +312,10 @@ def _turned(writer: Writer, x: str, type_: str, width: int) -> str:
 def load(
     writer: Writer, place: str, dtype: DType, step: str, stride: str, width: int, mask: str | None
 ) -> str:
-    """`width` elements from `place` on, as compute values; the lanes that `mask` leaves out are 0 and not read."""
+    """`width` elements from `place` on, as compute values.
+
+    Lanes outside of `mask` are 0 and not read.
+    """
     scalar = STORED[dtype]
     type_, align = vector(scalar, width), dtype.itemsize
     if step == "0" or width == 1:
@@ -333,12 +341,12 @@ def load(
     return from_stored(writer, raw, dtype, width)
 
 
-def watched(
+def checked_load(
     writer: Writer, k: int, expr: Expr, value: str, width: int, mask: str | None = None
 ) -> str:
-    """The value of input k, just loaded, which a watched kernel may have to look at."""
-    if writer.watch is not None:
-        writer.watch.load(k, value, expr.dtype, width, mask)
+    """The value of input k, just loaded; a kernel with anomaly checks tests it here."""
+    if writer.anomaly is not None:
+        writer.anomaly.load(k, value, expr.dtype, width, mask)
     return value
 
 
@@ -353,7 +361,10 @@ def store(
     mask: str | None,
     last: bool = True,
 ) -> None:
-    """The opposite of `load`. A step of "0" is an output of one element. `last`: it stays there when the kernel ends."""
+    """The inverse of `load`. A step of "0" is an output of one element.
+
+    `last`: the value stays there when the kernel ends.
+    """
     scalar, align = STORED[dtype], dtype.itemsize
     type_ = vector(scalar, width)
     raw = to_stored(writer, x, dtype, width)
@@ -363,8 +374,8 @@ def store(
             _turned(writer, raw, type_, width),
             "1",
         )
-    if writer.watch is not None and last:
-        writer.watch.store(raw, dtype, width, mask)
+    if writer.anomaly is not None and last:
+        writer.anomaly.store(raw, dtype, width, mask)
     if width == 1 or (step == "1" and mask is None):
         writer.line(f"store {type_} {raw}, ptr {place}, align {align}")
         return
@@ -382,7 +393,7 @@ def store(
 
 
 def load_parts(writer: Writer, place: str, dtype: DType, odd: bool, width: int) -> str:
-    """`width` elements, the even or the odd ones of twice as many from `place` on, as compute values."""
+    """The even or the odd ones of 2 `width` elements from `place` on, as compute values."""
     scalar = STORED[dtype]
     both = vector(scalar, 2 * width)
     raw = writer.value(f"load {both}, ptr {place}, align {dtype.itemsize}")
@@ -394,14 +405,14 @@ def load_parts(writer: Writer, place: str, dtype: DType, odd: bool, width: int) 
 
 
 def store_parts(writer: Writer, even: str, odd: str, place: str, dtype: DType, width: int) -> None:
-    """The opposite of `load_parts`, of both."""
+    """The inverse of `load_parts`, for both."""
     type_, both = vector(STORED[dtype], width), vector(STORED[dtype], 2 * width)
     first, second = (to_stored(writer, x, dtype, width) for x in (even, odd))
     chosen = ", ".join(f"i32 {k}, i32 {k + width}" for k in range(width))
     mask = f"{vector('i32', 2 * width)} <{chosen}>"
-    if writer.watch is not None:
-        writer.watch.store(first, dtype, width, None)
-        writer.watch.store(second, dtype, width, None)
+    if writer.anomaly is not None:
+        writer.anomaly.store(first, dtype, width, None)
+        writer.anomaly.store(second, dtype, width, None)
     raw = writer.value(f"shufflevector {type_} {first}, {type_} {second}, {mask}")
     writer.line(f"store {both} {raw}, ptr {place}, align {dtype.itemsize}")
 

@@ -1,11 +1,19 @@
-"""Rowwise kernels with vectors across columns: rows are vectors, and each lane is a reduction of its own."""
+"""Rowwise kernels vectorised across columns: each lane is a reduction of its own."""
 
 from __future__ import annotations
 
 import itertools
 
-from rushlight.emit.llvm.anomaly import watch
-from rushlight.emit.llvm.body import first_lanes, invariants, load, pointer, splat, store, watched
+from rushlight.emit.llvm.anomaly import checked_writer
+from rushlight.emit.llvm.body import (
+    checked_load,
+    first_lanes,
+    invariants,
+    load,
+    pointer,
+    splat,
+    store,
+)
 from rushlight.emit.llvm.formula import evaluate
 from rushlight.emit.llvm.rowwise import (
     LARGE_BODY,
@@ -40,7 +48,7 @@ def write_counts(writer: Writer, kernel: Rowwise) -> tuple[str, str]:
 def functions(kernel: Rowwise, declared: set[str]) -> list[str]:
     """A task is one outer position and a block of columns: whole spans, then masked vectors."""
     planned = plan(kernel)
-    writer = watch(Writer(declared), kernel, argument_count(kernel))
+    writer = checked_writer(Writer(declared), kernel, argument_count(kernel))
     frame, width = read_frame(writer, planned), lane_count(kernel)
     columns = 1 if width == 1 else COLUMNS
     span = 1 if width == 1 else width * (4 if len(expressions(kernel)) < 2 * LARGE_BODY else 2)
@@ -147,7 +155,7 @@ class AcrossColumns:
             )
 
     def _hoist(self, roots: tuple[Expr, ...]) -> list[dict[Expr, str]]:
-        """What does not change along the axis, for each part."""
+        """Loop invariants along the axis, for each part."""
         still = invariants(roots, lambda e: e.op in ("arg", "index"))
         values = [self._evaluate(still, "0", part, {}) for part in range(self.parts)]
         return [dict(zip(still, each, strict=True)) for each in values]
@@ -166,7 +174,7 @@ class AcrossColumns:
                 found = load(
                     writer, place, operand.dtype, operand.step, operand.strides[2], width, self.mask
                 )
-                return watched(writer, k, expr, found, width)
+                return checked_load(writer, k, expr, found, width)
             if expr.op == "row":
                 return self.rows[k][part]
             scalar = (

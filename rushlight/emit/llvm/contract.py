@@ -1,4 +1,4 @@
-"""Contract kernels as plain loops: right for every type, fast for none. Libraries override it where there is one."""
+"""Contract kernels as plain loops, for every type; devices override them by a library."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def write_counts(writer: Writer) -> tuple[str, str]:
     arguments.next = 3
     x, y, m, n, k = arguments.words(5)
     tasks = writer.mul(writer.mul(x, y), m)
-    # One more than k, so that k = 0, which still writes zeros, is not taken for no work.
+    # k + 1, so that k = 0, which writes zeros, does not count as no work.
     return tasks, writer.mul(writer.mul(tasks, n), writer.add(k, "1"))
 
 

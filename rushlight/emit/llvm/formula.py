@@ -1,4 +1,4 @@
-"""Whole scalar expressions in LLVM: which parts are calls, and the rest instruction by instruction."""
+"""Whole scalar expressions in LLVM: some parts as calls, the rest instruction by instruction."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from functools import cache
 
 from rushlight.core.dtypes import DType
 from rushlight.emit.llvm.body import fenced, instruction
-from rushlight.emit.llvm.named import is_use, lowered_template, seldom_in, uses_in
+from rushlight.emit.llvm.named import is_use, lowered_template, skippable_in, uses_in
 from rushlight.emit.llvm.random import blocks_in, call_blocks
 from rushlight.emit.llvm.text import COMPUTE, Writer, constant, vector
 from rushlight.scalar.ir import Expr, topological
-from rushlight.scalar.named import Named, Seldom, Use, seldom_template
+from rushlight.scalar.named import Named, Skippable, Use, skippable_template
 
 Leaf = Callable[[Expr], str]
 
@@ -23,7 +23,7 @@ def evaluate(
     leaf: Leaf,
     known: dict[Expr, str] | None = None,
 ) -> list[str]:
-    """Write `roots`; `leaf` names the values of args, params, rows, index and extent; `known` are written already."""
+    """Write `roots`; `leaf` names the leaves' values; `known` are written already."""
     if width == 1:
         made = Formula(writer, roots, width, leaf, known or {})
     else:
@@ -33,7 +33,7 @@ def evaluate(
 
 
 class Formula:
-    """Expressions that are being written."""
+    """Expressions being written."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class Formula:
 
 
 class VectorFormula(Formula):
-    """Of vectors: with calls and fences."""
+    """Vector expressions: with calls and fences."""
 
     def _prepare(self) -> None:
         blocks = blocks_in(self.every)
@@ -82,7 +82,7 @@ class VectorFormula(Formula):
         reached = self._reached()
         rare = [
             part
-            for part in seldom_in(self.every, self.roots)
+            for part in skippable_in(self.every, self.roots)
             if self.done.keys().isdisjoint(part.made) and not reached.isdisjoint(part.made)
         ]
         self.parts = {expr: part for part in rare for expr in part.made}
@@ -106,7 +106,7 @@ class VectorFormula(Formula):
             self.done.update(call_blocks(self.writer, blocks, self.done, self.width))
 
     def _reached(self) -> set[Expr]:
-        """What the roots are made of, down to what is known."""
+        """The expressions under the roots, down to the known ones."""
         reached = set(self.roots) - self.done.keys()
         for expr in reversed(self.every):
             if expr in reached:
@@ -118,7 +118,7 @@ class VectorFormula(Formula):
             part = self.parts[expr]
             self.write(topological((part.unless, *part.given)))
             wanted = [e for e in part.made if e in self.needed]
-            self.done.update(_call_seldom(self.writer, part, wanted, self.done, self.width))
+            self.done.update(_call_skippable(self.writer, part, wanted, self.done, self.width))
         elif expr in self.uses:
             use = self.uses[expr]
             self.done[expr] = _call_formula(
@@ -132,17 +132,19 @@ class VectorFormula(Formula):
                 )
 
 
-CHAIN = 6  # instructions on integers, one after the other
+CHAIN = 6  # integer instructions in one chain
+# An intrinsic with an opaque result, by bytes.
 MIXING = {
     4: ("mulhi",),
     8: ("add", "sub", "mul", "or", "xor", "select"),
-}  # of whose result little is known, by bytes
+}
 
 
 def _chained(writer: Writer, expr: Expr, value: str, lengths: dict[Expr, int], width: int) -> str:
-    """The expression's value, fenced where it ends a long chain of integers; `lengths` is of those so far.
+    """The expression's value, fenced where it ends a long chain of integers.
 
-    Formulas of 64 bits only: the others have short chains, and would run slower.
+    `lengths` has the chain lengths so far. Only 64-bit formulas: others have short chains, and the
+    fence would slow them.
     """
     if expr.dtype.kind not in "iu" or width != 8:
         return value
@@ -153,11 +155,14 @@ def _chained(writer: Writer, expr: Expr, value: str, lengths: dict[Expr, int], w
     return fenced(writer, value, COMPUTE[expr.dtype], width)
 
 
-FORMULA = 'define internal {result} @{name}({given}) noinline "prefer-vector-width"="512" "min-legal-vector-width"="512"'
+FORMULA = (
+    'define internal {result} @{name}({given}) noinline "prefer-vector-width"="512" '
+    '"min-legal-vector-width"="512"'
+)
 
 
 def _call_formula(writer: Writer, use: Use, values: list[str], width: int) -> str:
-    """A named formula's result, through its function."""
+    """A named formula's result, by a call of its function."""
     result, name, needed = _formula_function(use.named, use.dtypes, width)
     writer.declared.update(needed)
     given = [f"{vector(COMPUTE[d], width)} {v}" for d, v in zip(use.dtypes, values, strict=True)]
@@ -168,7 +173,7 @@ def _call_formula(writer: Writer, use: Use, values: list[str], width: int) -> st
 def _formula_function(
     named: Named, dtypes: tuple[DType, ...], width: int
 ) -> tuple[str, str, frozenset[str]]:
-    """Its result type, its name, and its text and what that needs."""
+    """The function's result type, its name, its text and the declarations it needs."""
     made, placeholders = lowered_template(named, dtypes)
     writer = Writer(set())
     (value,) = evaluate(writer, (made,), width, lambda e: f"%given{placeholders.index(e)}")
@@ -183,18 +188,18 @@ def _formula_function(
     return result, name, frozenset({text, *writer.declared})
 
 
-SELDOM = '!0 = !{!"branch_weights", i32 1, i32 1000}'
+UNLIKELY = '!0 = !{!"branch_weights", i32 1, i32 1000}'
 
 
-def _call_seldom(
-    writer: Writer, part: Seldom, wanted: list[Expr], done: dict[Expr, str], width: int
+def _call_skippable(
+    writer: Writer, part: Skippable, wanted: list[Expr], done: dict[Expr, str], width: int
 ) -> dict[Expr, str]:
-    """The wanted results, through a function that is called where there is a lane that needs them."""
+    """The wanted results, by a function that is called where some lane needs them."""
     dtypes = tuple(g.dtype for g in part.given)
-    result, name, needed = _seldom_function(
+    result, name, needed = _skippable_function(
         part.formula, dtypes, tuple(part.made.index(e) for e in wanted), width
     )
-    writer.declared.update((*needed, SELDOM))
+    writer.declared.update((*needed, UNLIKELY))
     types = [vector(COMPUTE[e.dtype], width) for e in wanted]
     slots = [writer.slot(type_, "zeroinitializer") for type_ in types]
     other = writer.value(f"xor {vector('i1', width)} {done[part.unless]}, splat (i1 true)")
@@ -208,14 +213,14 @@ def _call_seldom(
 
 
 @cache
-def _seldom_function(
+def _skippable_function(
     formula: Callable[..., tuple[Expr, ...]],
     dtypes: tuple[DType, ...],
     which: tuple[int, ...],
     width: int,
 ) -> tuple[str, str, frozenset[str]]:
-    """Its result type, its name, and its text and what that needs."""
-    every, placeholders = seldom_template(formula, dtypes)
+    """The function's result type, its name, its text and the declarations it needs."""
+    every, placeholders = skippable_template(formula, dtypes)
     roots = tuple(every[i] for i in which)
     writer = Writer(set())
     values = evaluate(writer, roots, width, lambda e: f"%given{placeholders.index(e)}")

@@ -1,4 +1,4 @@
-"""A Map kernel's operands and arguments, as its loops see them."""
+"""A Map kernel's operands and arguments inside its loops."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Operand:
     step: str
     base: str
     strides: list[str]
-    offset: Slot | None = None  # where the current row begins; none when there is but one
+    offset: Slot | None = None  # the start of the current row; None where there is one row only
 
     @property
     def inner(self) -> str:
@@ -43,7 +43,7 @@ class Frame:
 
 @lru_cache(maxsize=16)
 def lanes(kernel: Map) -> tuple[int, int]:
-    """How many elements one vector holds, and how many vectors go through the loop at once."""
+    """The elements of one vector, and the vectors of one loop iteration."""
     every = topological(kernel.body)
     stored = max(d.itemsize for d in (*kernel.outputs, *kernel.inputs))
     wide = sum(e.dtype.itemsize == 8 for e in every)
@@ -64,7 +64,7 @@ def read_frame(writer: Writer, kernel: Map) -> Frame:
     strides = [arguments.words(kernel.rank) for _ in dtypes]
     params = [arguments.param(d) for d in kernel.params]
     for k, step in enumerate(kernel.steps):
-        if step == "o":  # the other parts of the same numbers
+        if step == "o":  # the other part of the same complex numbers
             strides[k] = strides[k - 1]
     operands = [
         Operand(d, s, b, t) for d, s, b, t in zip(dtypes, kernel.steps, bases, strides, strict=True)

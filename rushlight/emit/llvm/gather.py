@@ -1,4 +1,4 @@
-"""Gather along dense rows of single elements: several indices are read and followed at a time."""
+"""Gather along dense rows of single elements: reads and follows several indices at a time."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ UNROLL = 2
 def write_along(
     writer: Writer, dtype: DType, index_dtype: DType, addresses: list[str], numbers: list[str]
 ) -> None:
-    """Tasks %begin to %end, element by element of rows whose out, source and index have unit steps.
+    """Tasks %begin to %end, element by element; out, source and index have unit steps.
 
-    `addresses` are out, source, index, status; `numbers` are count, limit and the outer strides of out, source, index.
+    `addresses` are out, source, index, status; `numbers` are count, limit and the outer strides of
+    out, source, index.
     """
     out, source, index, status = addresses
     count, limit, *steps = numbers
@@ -61,16 +62,15 @@ def _follow(
     bad: Slot,
     mask: str | None,
 ) -> None:
-    """out[k + lane] = source[index[k + lane]] for every lane of the mask; 0 where the index is outside."""
+    """out[k + lane] = source[index[k + lane]] for every lane of the mask; 0 where out of range."""
     dtype, index_dtype = types
     out, source, index = row
     flags, longs = vector("i1", LANES), vector("i64", LANES)
     given = mask or "splat (i1 true)"
     places = _read(writer, index_dtype, pointer(writer, index, index_dtype, k), given)
     limits = lane_splat(writer, limit, LANES)
-    inside = writer.value(
-        f"icmp ult {longs} {places}, {limits}"
-    )  # a negative index is a large one here
+    # Unsigned: a negative index is a large one.
+    inside = writer.value(f"icmp ult {longs} {places}, {limits}")
     outside = writer.value(f"xor {flags} {inside}, splat (i1 true)")
     outside = writer.value(f"and {flags} {outside}, {given}")
     writer.set(bad, writer.value(f"or {flags} {writer.get(bad)}, {outside}"))

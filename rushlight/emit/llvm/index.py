@@ -1,4 +1,7 @@
-"""Gather and Scatter kernels. An index outside the axis is reported in the status word, never followed."""
+"""Gather and Scatter kernels.
+
+An index out of range is reported in the status word, never followed.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +50,10 @@ def read_frame(writer: Writer, kernel: Gather | Scatter) -> Frame:
 
 
 def write_counts(writer: Writer, kernel: Gather | Scatter) -> tuple[str, str]:
-    """Gather: a task is one (outer, k). Scatter: one outer and a block of columns, all k in order."""
+    """Gather: a task is one (outer, k).
+
+    Scatter: one outer and a block of columns, all k in order.
+    """
     arguments = Arguments(writer)
     arguments.next = 4
     outer, count, inner, _ = arguments.words(4)
@@ -83,7 +89,7 @@ def write_kernel(writer: Writer, kernel: Gather | Scatter) -> None:
 
 
 def _is_single(writer: Writer, frame: Frame) -> str:
-    """Whether rows are of single elements that lie next to each other."""
+    """Whether rows are single elements that lie next to each other."""
     flag = writer.value(f"icmp eq i64 {frame.inner}, 1")
     for strides in (frame.out_strides, frame.source_strides, frame.index_strides):
         flag = writer.value(f"and i1 {flag}, {writer.value(f'icmp eq i64 {strides[1]}, 1')}")
@@ -110,13 +116,12 @@ def _corner(writer: Writer, base: str, dtype: DType, strides: list[str], o: str,
 
 
 def _read_index(writer: Writer, frame: Frame, place: str) -> tuple[str, str]:
-    """The index, and whether it is inside; reports it when it is not."""
+    """The index, and whether it is in range; reports it when it is not."""
     index = load(writer, place, frame.index_dtype, "1", "1", 1, None)
     if frame.index_dtype.itemsize == 4:
         index = writer.value(f"sext i32 {index} to i64")
-    inside = writer.value(
-        f"icmp ult i64 {index}, {frame.limit}"
-    )  # a negative index is a large one here
+    # Unsigned: a negative index is a large one.
+    inside = writer.value(f"icmp ult i64 {index}, {frame.limit}")
     with writer.when(writer.value(f"xor i1 {inside}, true")):
         writer.line(f"store i32 1, ptr {frame.status}, align 4")
     return index, inside
@@ -157,7 +162,7 @@ def _copy_row(writer: Writer, frame: Frame, out: str, source: str, place: str) -
 
 
 def _gather_row(writer: Writer, frame: Frame, out: str, source: str, place: str) -> None:
-    """Elements are moved as they lie, without conversion."""
+    """Elements are copied as stored, without conversion."""
     raw, align = STORED[frame.dtype], frame.dtype.itemsize
     zero = "0.0" if raw in ("half", "float", "double") else "0"
     with writer.loop("0", frame.inner, strided=True) as i:
@@ -178,9 +183,8 @@ def _gather_row(writer: Writer, frame: Frame, out: str, source: str, place: str)
 # ---- scatter ----
 
 Columns = tuple[str, str]
-Fold = Callable[
-    [Writer, Frame, str, str, str, Columns], None
-]  # of the places of out, source, index
+# Strides of out, source, index.
+Fold = Callable[[Writer, Frame, str, str, str, Columns], None]
 
 
 def _write_scatter(writer: Writer, frame: Frame, fold: Fold) -> None:

@@ -1,12 +1,14 @@
 """Kernels as LLVM IR text.
 
-A module has two or three functions over one array of 64-bit slots, the launch's numbers, ordered by Note [Kernel arguments];
-their addresses are in the table `functions`.
-`kernel(args, begin, end)` does the tasks begin < end, which are independent of each other. `counts(args, numbers)` gives two
-numbers: of tasks, and about how many element-instructions they take in all, by which a device decides on threads. It runs
-under the GIL; a negative number of tasks says that it has raised.
-`launch(args, runner, tasks, work)` does all tasks by calls of `runner(function, args, tasks, work)`, which shares them;
-where it is null, one call for `kernel` does.
+A module has two or three functions over one array of 64-bit slots, the launch's numbers, in the
+order of Note [Kernel arguments]; the table `functions` has their addresses.
+- `kernel(args, begin, end)` runs the tasks begin <= t < end, which are independent of each other.
+- `counts(args, numbers)` computes the number of tasks and about how many element-instructions they
+  take in all, by which a device decides on threads. It runs under the GIL; a negative number of
+  tasks means that it has raised.
+- `launch(args, runner, tasks, work)` runs all tasks by calls of
+  `runner(function, args, tasks, work)`, which distributes them; where it is null, one such call for
+  `kernel` suffices.
 The bits of a result do not depend on how the tasks are split.
 """
 
@@ -62,7 +64,7 @@ def emit(kernel: Kernel) -> str:
 
 
 def module(functions: list[str], counts: Writer, numbers: tuple[str, str]) -> str:
-    """The whole text; `numbers` are the names of the task and work counts that `counts` has written."""
+    """The whole text; `numbers` names the task and work counts that `counts` has computed."""
     tasks, work = numbers
     counts.line(f"store i64 {tasks}, ptr %numbers")
     counts.line(f"store i64 {work}, ptr {counts.value('getelementptr i64, ptr %numbers, i64 1')}")
@@ -72,7 +74,7 @@ def module(functions: list[str], counts: Writer, numbers: tuple[str, str]) -> st
 
 
 def lowered(kernel: Kernel) -> Kernel:
-    """The kernel with its elementary functions written out."""
+    """The kernel with its elementary functions lowered."""
     if isinstance(kernel, Map):
         return replace(kernel, body=lower(kernel.body, fused=True))
     if isinstance(kernel, Rowwise):

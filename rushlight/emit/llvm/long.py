@@ -1,7 +1,7 @@
-"""Long formulas of Map kernels: functions of their own, so that their code is made once for all loops that need it.
+"""Long formulas of Map kernels as functions, built once for all loops that need them.
 
-A call costs little against such a formula, and a copy for the vector loop, its masked rest and the tiles would take most of
-the time in which a kernel is built.
+A call costs little compared with such a formula, and copies for the vector loop, its masked rest
+and the tiles would dominate the time of a build.
 """
 
 from __future__ import annotations
@@ -13,7 +13,10 @@ from rushlight.kernel.shapes import Map
 from rushlight.scalar.ir import Expr, topological
 
 LONG = 96  # instructions
-BODY = 'define internal {result} @body({leaves}) noinline "prefer-vector-width"="512" "min-legal-vector-width"="512"'
+BODY = (
+    'define internal {result} @body({leaves}) noinline "prefer-vector-width"="512" '
+    '"min-legal-vector-width"="512"'
+)
 
 
 def is_long(kernel: Map) -> bool:
@@ -21,7 +24,7 @@ def is_long(kernel: Map) -> bool:
 
 
 def leaves_of(kernel: Map) -> list[Expr]:
-    """What the function takes."""
+    """The function's parameters."""
     return [e for e in topological(kernel.body) if not e.args and e.op != "const"]
 
 
@@ -46,7 +49,7 @@ def body_function(kernel: Map, declared: set[str]) -> str:
 
 
 def call_body(writer: Writer, kernel: Map, leaves: list[Expr], values: list[str]) -> list[str]:
-    """The formula's outputs, through its function."""
+    """The formula's outputs, by a call of its function."""
     width, _ = lanes(kernel)
     type_ = _result_type(kernel, width)
     given = ", ".join(

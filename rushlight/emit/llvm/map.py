@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from rushlight.emit.llvm.anomaly import watch
+from rushlight.emit.llvm.anomaly import checked_writer
 from rushlight.emit.llvm.body import (
+    checked_load,
     first_lanes,
     invariants,
     lane_numbers,
@@ -13,7 +14,6 @@ from rushlight.emit.llvm.body import (
     splat,
     store,
     store_parts,
-    watched,
 )
 from rushlight.emit.llvm.formula import evaluate
 from rushlight.emit.llvm.frame import Frame, Operand, argument_count, lanes, read_frame
@@ -27,7 +27,7 @@ CHUNK = 4096
 
 
 def functions(kernel: Map, declared: set[str]) -> list[str]:
-    writer = watch(Writer(declared), kernel, argument_count(kernel))
+    writer = checked_writer(Writer(declared), kernel, argument_count(kernel))
     write_kernel(writer, kernel)
     found = [writer.function(FUNCTION.format(name="kernel"))]
     return [*found, body_function(kernel, declared)] if is_long(kernel) else found
@@ -44,7 +44,7 @@ def write_counts(writer: Writer, kernel: Map) -> tuple[str, str]:
         tasks = writer.value(
             f"select i1 {fits(writer, frame)}, i64 {task_count(writer, frame)}, i64 {tasks}"
         )
-    # A load is worth a few instructions; a gathered one many.
+    # A load counts as a few instructions; a gathered one as many.
     weight = len(topological(kernel.body)) + 4 * sum(s == "n" for s in kernel.steps)
     return tasks, writer.mul(total, str(max(1, weight // 4)))
 
@@ -66,7 +66,7 @@ def write_kernel(writer: Writer, kernel: Map) -> None:
 
 
 def _write_rows(writer: Writer, frame: Frame) -> None:
-    """Walk the tasks, carrying the multi-index and every operand's offset along."""
+    """Walk the tasks; the multi-index and every operand's offset are carried along."""
     inner = frame.sizes[-1]
     chunks = writer.divided_up(inner, CHUNK)
     first_row = writer.value(f"sdiv i64 %begin, {chunks}")
@@ -107,7 +107,7 @@ def _split_index(writer: Writer, frame: Frame, row: str) -> list[Slot]:
 
 
 def _advance(writer: Writer, frame: Frame, operands: list[Operand], places: list[Slot]) -> None:
-    """To the next row: the last outer dimension steps, and carries into the one before when it is full."""
+    """To the next row: the last outer dimension steps, and carries where it is full."""
     done = writer.fresh("row")
     for dim in range(len(places) - 1, -1, -1):
         following = writer.add(writer.get(places[dim]), "1")
@@ -142,7 +142,7 @@ def _write_row(writer: Writer, frame: Frame, begin: str, end: str, index: str) -
 
 
 class Row:
-    """One row's operands and what does not change along it."""
+    """One row's operands and loop invariants."""
 
     def __init__(self, writer: Writer, frame: Frame, index: str, width: int) -> None:
         self.writer, self.frame, self.index, self.width = writer, frame, index, width
@@ -167,7 +167,7 @@ class Row:
         if expr.op == "param":
             return self.frame.params[k]
         place = self.places[len(self.frame.outputs) + k]
-        return watched(
+        return checked_load(
             self.writer,
             k,
             expr,
@@ -197,7 +197,7 @@ class Row:
                     found = load(
                         writer, place, operand.dtype, operand.step, operand.inner, width, mask
                     )
-                return watched(writer, k, expr, found, width)
+                return checked_load(writer, k, expr, found, width)
             assert expr.op == "index", f"{expr.op} in a map"
             first = splat(writer, writer.add(self.index, i), expr.dtype, width)
             return writer.value(f"add {vector('i64', width)} {first}, {lane_numbers(width)}")

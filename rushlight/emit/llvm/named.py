@@ -1,6 +1,6 @@
 """Which parts of a formula are written as calls.
 
-Of a very long formula, named formulas that it contains several times; of any, what is seldom looked at.
+In a very long formula, named formulas that occur several times; in any formula, skippable ones.
 """
 
 from __future__ import annotations
@@ -11,21 +11,29 @@ from functools import cache
 from rushlight.core.dtypes import DType
 from rushlight.scalar.elementary import lower
 from rushlight.scalar.ir import Expr, topological
-from rushlight.scalar.named import SELDOM, USES, Named, Seldom, Use, seldom_template, template
+from rushlight.scalar.named import (
+    SKIPPABLE,
+    USES,
+    Named,
+    Skippable,
+    Use,
+    skippable_template,
+    template,
+)
 
-VERY_LONG = 500  # instructions from which on building takes longer than calls are worth
+VERY_LONG = 500  # instructions above which building costs more than calls
 LEAST = 12  # instructions of a function
 
 
 @cache
 def lowered_template(named: Named, dtypes: tuple[DType, ...]) -> tuple[Expr, tuple[Expr, ...]]:
-    """The formula of placeholders, of basic instructions."""
+    """The formula of placeholders, lowered to basic instructions."""
     made, given = template(named, dtypes)
     return lower((made,), fused=True)[0], given
 
 
 def uses_in(every: tuple[Expr, ...]) -> dict[Expr, Use]:
-    """The expressions that may be calls, if `is_use`."""
+    """The expressions that may become calls, if `is_use`."""
     if len(every) < VERY_LONG:
         return {}
     inside = set(every)
@@ -35,7 +43,7 @@ def uses_in(every: tuple[Expr, ...]) -> dict[Expr, Use]:
 
 
 def is_use(expr: Expr, use: Use) -> bool:
-    """Whether the expression is, instruction by instruction, what the function computes, and that is worth a call."""
+    """Whether the expression is exactly what the function computes, and long enough for a call."""
     made, placeholders = lowered_template(use.named, use.dtypes)
     if len(topological((made,))) < LEAST:
         return False
@@ -48,7 +56,7 @@ def _is_instance(
     exprs: tuple[Expr, ...],
     given: tuple[Expr, ...],
 ) -> bool:
-    """Whether the expressions are those of placeholders, with what is given in their place."""
+    """Whether the expressions are those of placeholders, with the operands substituted."""
     found = dict(zip(placeholders, given, strict=True))
     pairs = list(zip(made, exprs, strict=True))
     while pairs:
@@ -70,9 +78,9 @@ def _is_instance(
     return True
 
 
-def seldom_in(every: tuple[Expr, ...], roots: tuple[Expr, ...]) -> list[Seldom]:
-    """What may be left out where its condition holds: nothing but choices by that condition sees its results."""
-    found = list({id(SELDOM[e]): SELDOM[e] for e in every if e in SELDOM}.values())
+def skippable_in(every: tuple[Expr, ...], roots: tuple[Expr, ...]) -> list[Skippable]:
+    """Skippable formulas whose results only selects by their condition use."""
+    found = list({id(SKIPPABLE[e]): SKIPPABLE[e] for e in every if e in SKIPPABLE}.values())
     if not found:
         return []
     users: dict[Expr, list[Expr]] = {e: [] for part in found for e in part.made}
@@ -83,7 +91,7 @@ def seldom_in(every: tuple[Expr, ...], roots: tuple[Expr, ...]) -> list[Seldom]:
     return [part for part in found if _is_guarded(part, users, roots) and _is_made(part)]
 
 
-def _is_guarded(part: Seldom, users: dict[Expr, list[Expr]], roots: tuple[Expr, ...]) -> bool:
+def _is_guarded(part: Skippable, users: dict[Expr, list[Expr]], roots: tuple[Expr, ...]) -> bool:
     for made in part.made:
         for user in users[made]:
             chosen = user.op == "select" and user.args[0] is part.unless and user.args[2] is made
@@ -92,7 +100,7 @@ def _is_guarded(part: Seldom, users: dict[Expr, list[Expr]], roots: tuple[Expr, 
     return not any(made in roots for made in part.made)
 
 
-def _is_made(part: Seldom) -> bool:
-    """Whether the results are, instruction by instruction, what the function computes."""
-    made, placeholders = seldom_template(part.formula, tuple(g.dtype for g in part.given))
+def _is_made(part: Skippable) -> bool:
+    """Whether the results are exactly what the function computes."""
+    made, placeholders = skippable_template(part.formula, tuple(g.dtype for g in part.given))
     return _is_instance(made, placeholders, part.made, part.given)

@@ -1,4 +1,4 @@
-"""What a pass along the axis folds within one block: vectors of partial results, and the tree over them that ends it."""
+"""The fold of one pass along the axis within one block: vectors of partial results, then a tree."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ PARTS = 4
 
 
 class Partial:
-    """What one pass has folded in a block, in PARTS vectors that take turns."""
+    """The partial results of one pass in a block, in PARTS vectors that take turns."""
 
     def __init__(self, writer: Writer, reduce: Reduce, width: int) -> None:
         self.writer, self.kind, self.dtype, self.width = (
@@ -25,7 +25,7 @@ class Partial:
         self.parts = [writer.slot(self.type, self.neutral) for _ in range(PARTS)]
 
     def take(self, value: str) -> None:
-        """Folded into the first part; the parts move on by one place, so that a body need not be written for each."""
+        """Fold into the first part, then rotate the parts, so that the body is written once."""
         writer = self.writer
         old = [writer.get(part) for part in self.parts]
         old[0] = combine(writer, self.kind, self.dtype, value, old[0], self.width)
@@ -35,7 +35,8 @@ class Partial:
     def take_rest(self, value: str, mask: str) -> None:
         writer = self.writer
         kept = writer.value(
-            f"select {vector('i1', self.width)} {mask}, {self.type} {value}, {self.type} {self.neutral}"
+            f"select {vector('i1', self.width)} {mask}, {self.type} {value}, {self.type} "
+            f"{self.neutral}"
         )
         first = self.parts[0]
         writer.set(
@@ -49,7 +50,7 @@ class Partial:
 
 
 def fold_lanes(writer: Writer, kind: str, dtype: DType, parts: list[str], width: int) -> str:
-    """A tree over the parts, then over the lanes of the one that is left."""
+    """A tree over the parts, then over the lanes of the last one."""
     while len(parts) > 1:
         parts = [
             combine(writer, kind, dtype, b, a, width)
@@ -82,7 +83,7 @@ FOLD = (
 
 
 def _call_fold(writer: Writer, kind: str, dtype: DType, parts: list[str], width: int) -> str:
-    """`fold_lanes` as a function, for all passes that end alike."""
+    """`fold_lanes` as a function, shared by all passes of the same kind and type."""
     own, scalar, type_ = Writer(writer.declared), COMPUTE[dtype], vector(COMPUTE[dtype], width)
     names = [f"%part{k}" for k in range(len(parts))]
     value = fold_lanes(own, kind, dtype, list(names), width)

@@ -1,7 +1,8 @@
-"""Blocks of random words (`scalar/philox.py`) as a function: a loop over the rounds, with one round of each block inside.
+"""Blocks of random words (`scalar/philox.py`) as a function: a loop over the rounds of all blocks.
 
-A round of one block waits for its products most of the time, so blocks of one formula go side by side. Written out they
-take long to build; a single one is left to the formula, unless that is long itself.
+A round of one block mostly waits for its products, so the blocks of one formula run side by side.
+Written out they take long to build. A single block stays in its formula, unless that is long
+itself.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from rushlight.emit.llvm.text import Slot, Writer, vector
 from rushlight.scalar.ir import Expr, topological
 from rushlight.scalar.philox import BLOCKS, MULTIPLIERS, ROUNDS, WEYL, Block
 
-LONG = 300  # instructions, beside which a call for one block is nothing
+LONG = 300  # instructions of a formula in which a call for one block costs nothing
 HEAD = (
     "define internal {result} @random_words({given}) noinline "
     '"prefer-vector-width"="512" "min-legal-vector-width"="512"'
@@ -18,7 +19,7 @@ HEAD = (
 
 
 def blocks_in(every: tuple[Expr, ...]) -> list[Block]:
-    """The blocks of a formula, if it is worth it: of one key and none made from another's words."""
+    """The blocks of a formula that become a call: of one key, none made from another's words."""
     found = list({id(BLOCKS[e]): BLOCKS[e] for e in every if e in BLOCKS}.values())
     if len(found) < (1 if len(every) > LONG else 2) or any(
         block.key != found[0].key for block in found
@@ -31,7 +32,7 @@ def blocks_in(every: tuple[Expr, ...]) -> list[Block]:
 def call_blocks(
     writer: Writer, blocks: list[Block], done: dict[Expr, str], width: int
 ) -> dict[Expr, str]:
-    """The words of all blocks, by name; `done` names what they are made from."""
+    """The words of all blocks, by name; `done` names their operands."""
     type_ = vector("i32", width)
     result = _result(type_, len(blocks))
     writer.declared.add(_function(width, len(blocks)))

@@ -1,8 +1,9 @@
-"""Rowwise kernels with vectors along the axis: rows are scalars.
+"""Rowwise kernels vectorised along the axis: a row is a scalar.
 
-`block<s>` folds a part of the axis in stage s (Note [Stages]), `elements` stores a part of it. The kernel function calls them for
-each row. When there are few rows and they are long, `launch` calls them through the runner instead, a block being a task;
-the blocks and their order are the same (Note [Order of a reduction]), so the bits are too.
+`block<s>` folds a part of the axis in stage s (Note [Stages]), `elements` stores a part of it. The
+kernel function calls them for each row. When there are few rows and they are long, `launch` calls
+them through the runner instead, a block being a task; the blocks and their order are the same
+(Note [Order of a reduction]), so the bits are too.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ import itertools
 from collections.abc import Callable
 
 from rushlight.core.dtypes import DType
-from rushlight.emit.llvm.anomaly import watch
+from rushlight.emit.llvm.anomaly import checked_writer
 from rushlight.emit.llvm.body import (
+    checked_load,
     first_lanes,
     invariants,
     lane_numbers,
@@ -20,7 +22,6 @@ from rushlight.emit.llvm.body import (
     pointer,
     splat,
     store,
-    watched,
 )
 from rushlight.emit.llvm.formula import evaluate
 from rushlight.emit.llvm.partial import PARTS, Partial
@@ -39,7 +40,7 @@ from rushlight.emit.llvm.rowwise import (
     slot_count,
     used_inputs,
 )
-from rushlight.emit.llvm.text import COMPUTE, FUNCTION, LAUNCH, SELDOM, Writer, vector
+from rushlight.emit.llvm.text import COMPUTE, FUNCTION, LAUNCH, UNOPTIMISED, Writer, vector
 from rushlight.kernel.shapes import Reduce, Rowwise
 from rushlight.scalar.ir import Expr, topological
 
@@ -72,30 +73,33 @@ def functions(kernel: Rowwise, declared: set[str]) -> list[str]:
 
 
 def _has_elements(plan: Plan) -> bool:
-    """Whether elements are left to be stored after the passes."""
+    """Whether elements remain to be stored after the passes."""
     return "element" in plan.kernel.kinds and not plan.finished
 
 
 def _row_stores(plan: Plan) -> tuple[tuple[Expr, ...], list[int]]:
-    """The formulas of the row outputs, and the numbers of these."""
+    """The formulas of the row outputs, and the numbers of these outputs."""
     chosen = numbers_of(plan.kernel, "row")
     return tuple(plan.kernel.stores[i] for i in chosen), chosen
 
 
 def _has_long_rows(plan: Plan) -> bool:
-    """Whether the formulas of the row outputs are long enough, and free enough, for a function of their own."""
+    """Whether the formulas of the row outputs are long and independent enough for a function."""
     return not _has_elements(plan) and len(topological(_row_stores(plan)[0])) >= LARGE_BODY
 
 
 def _row_names(plan: Plan, count: int) -> list[tuple[str, str]]:
-    """(type, name) of the rows that earlier passes have made, as function parameters."""
+    """(type, name) of the rows of earlier passes, as function parameters."""
     return [(COMPUTE[p.body.dtype], f"%r{k}") for k, p in enumerate(plan.kernel.passes[:count])]
 
 
 def _head(result: str, name: str, rows: list[tuple[str, str]]) -> str:
     listed = "".join(f", {t} {n}" for t, n in rows)
     span = "i64 %o, i64 %begin, i64 %end"
-    return f'define internal {result} @{name}(ptr readonly %args, {span}{listed}) noinline "prefer-vector-width"="512"'
+    return (
+        f"define internal {result} @{name}(ptr readonly %args, {span}{listed}) noinline "
+        '"prefer-vector-width"="512"'
+    )
 
 
 def _call(
@@ -127,7 +131,7 @@ class Row:
         roots: tuple[Expr, ...],
         outputs: list[int],
     ) -> None:
-        """For the expressions `roots`, to be stored in the outputs of these numbers."""
+        """For the expressions `roots`, stored in the outputs of these numbers."""
         self.writer, self.plan, self.rows = writer, plan, rows
         self.frame: Frame = read_frame(writer, plan, [*outputs, *used_inputs(plan, roots)])
         self.width = lane_count(plan.kernel)
@@ -139,14 +143,14 @@ class Row:
             operand.place = pointer(self.writer, operand.base, operand.dtype, offset)
 
     def place(self, operand: Operand, i: str) -> str:
-        """Where the operand is at axis position i."""
+        """The operand's address at axis position i."""
         if operand.step == "0":
             return operand.place
         offset = i if operand.step == "1" else self.writer.mul(i, operand.strides[1])
         return pointer(self.writer, operand.place, operand.dtype, offset)
 
     def hoist(self, roots: tuple[Expr, ...]) -> dict[Expr, str]:
-        """What does not change along the row, in every lane."""
+        """Loop invariants of the row, in every lane."""
         still = invariants(roots, lambda e: e.op in ("arg", "index"))
         values = self.evaluate(still, "0", 1, None, {})
         return {
@@ -168,7 +172,7 @@ class Row:
                 found = load(
                     writer, place, operand.dtype, operand.step, operand.strides[1], width, mask
                 )
-                return watched(writer, k, expr, found, width)
+                return checked_load(writer, k, expr, found, width)
             if expr.op == "index":
                 here = splat(writer, i, expr.dtype, width)
                 numbers = "0" if width == 1 else lane_numbers(width)
@@ -208,12 +212,12 @@ class Row:
         return self.evaluate(tuple(stores[i] for i in self.frame.which("row")), "0", 1, None, {})
 
 
-# ---- one block --------------------------------------------------------------------------------------------
+# ---- one block ----
 
 
 def _block_function(plan: Plan, s: int, declared: set[str]) -> str:
     """Stage s over the axis positions %begin..%end of row %o."""
-    writer = watch(Writer(declared), plan.kernel, argument_count(plan.kernel))
+    writer = checked_writer(Writer(declared), plan.kernel, argument_count(plan.kernel))
     stage = plan.stages[s]
     rows = _row_names(plan, stage.start)
     reduces = _reduces(plan, s)
@@ -234,7 +238,7 @@ def _reduces(plan: Plan, s: int) -> tuple[Reduce, ...]:
 
 
 def _result(reduces: tuple[Reduce, ...]) -> str:
-    """The type of what a block gives: a number for each pass of its stage."""
+    """A block's result type: a number for each pass of its stage."""
     types = [COMPUTE[reduce.body.dtype] for reduce in reduces]
     return types[0] if len(types) == 1 else f"{{ {', '.join(types)} }}"
 
@@ -285,7 +289,7 @@ def _write_block(row: Row, reduces: tuple[Reduce, ...], keep: int | None) -> lis
 
 def _elements_function(plan: Plan, declared: set[str]) -> str:
     """The element stores at the axis positions %begin..%end of row %o."""
-    writer = watch(Writer(declared), plan.kernel, argument_count(plan.kernel))
+    writer = checked_writer(Writer(declared), plan.kernel, argument_count(plan.kernel))
     rows = _row_names(plan, len(plan.kernel.passes))
     chosen = numbers_of(plan.kernel, "element")
     roots = tuple(plan.kernel.stores[i] for i in chosen)
@@ -309,18 +313,18 @@ def _elements_function(plan: Plan, declared: set[str]) -> str:
 
 def _rows_function(plan: Plan, declared: set[str]) -> str:
     """The row outputs of row %o."""
-    writer = watch(Writer(declared), plan.kernel, argument_count(plan.kernel))
+    writer = checked_writer(Writer(declared), plan.kernel, argument_count(plan.kernel))
     rows = _row_names(plan, len(plan.kernel.passes))
     row = Row(writer, plan, "%o", [n for _, n in rows], *_row_stores(plan))
     row.store_rows(row.row_values())
     return writer.function(_head("void", "rows", rows))
 
 
-# ---- many rows, or few long ones --------------------------------------------------------------------------
+# ---- many rows, or few long ones ----
 
 
 def _finish_row(row: Row, o: str, write_elements: Callable[[], object]) -> None:
-    """What comes after the passes: the row outputs, and the elements where they are left."""
+    """After the passes: the row outputs, and the elements that remain."""
     plan = row.plan
     if _has_long_rows(plan):
         made = [
@@ -329,7 +333,7 @@ def _finish_row(row: Row, o: str, write_elements: Callable[[], object]) -> None:
         ]
         _call(row.writer, "void", "rows", o, "0", "0", made)
         return
-    values = row.row_values()  # before elements are written where inputs may be
+    values = row.row_values()  # before elements are written over inputs
     if _has_elements(plan):
         write_elements()
     row.store_rows(values)
@@ -337,7 +341,7 @@ def _finish_row(row: Row, o: str, write_elements: Callable[[], object]) -> None:
 
 def _kernel_function(plan: Plan, declared: set[str]) -> str:
     """A task is a row."""
-    writer = watch(Writer(declared), plan.kernel, argument_count(plan.kernel))
+    writer = checked_writer(Writer(declared), plan.kernel, argument_count(plan.kernel))
     row = Row(writer, plan, "0", [], *(((), []) if _has_long_rows(plan) else _row_stores(plan)))
     with writer.loop("%begin", "%end") as o:
         row.move_to(o)
@@ -355,14 +359,15 @@ def _kernel_function(plan: Plan, declared: set[str]) -> str:
             row.rows += results
             made += [(COMPUTE[r.body.dtype], v) for r, v in zip(reduces, results, strict=True)]
         _finish_row(row, o, lambda: _call(writer, "void", "elements", o, "0", row.frame.axis, made))
-    many = len(plan.stages) >= MANY_STAGES  # and it does nothing but call them
-    return writer.function(FUNCTION.format(name="kernel") + (SELDOM if many else ""))
+    many = len(plan.stages) >= MANY_STAGES  # it only calls them
+    return writer.function(FUNCTION.format(name="kernel") + (UNOPTIMISED if many else ""))
 
 
 class Job:
-    """What `launch` hands to the runner: its arguments, then row number, partial results, first block, rows, stage.
+    """What `launch` gives to the runner.
 
-    The stage after the last is the elements.
+    Its arguments, then row number, partial results, first block, rows, stage; the stage after the
+    last is the elements.
     """
 
     def __init__(self, writer: Writer, plan: Plan, base: str) -> None:
@@ -400,8 +405,11 @@ class Job:
 
 
 def _part_function(plan: Plan, declared: set[str]) -> str:
-    """A task is a block: of a stage, whose results go to the partial results, or of the elements after the last stage."""
-    writer = watch(Writer(declared), plan.kernel, argument_count(plan.kernel))
+    """A task is a block: of a stage, or of the elements after the last stage.
+
+    A stage's block writes its results to the partial results.
+    """
+    writer = checked_writer(Writer(declared), plan.kernel, argument_count(plan.kernel))
     (_, axis, _), _ = read_sizes(writer, plan.kernel)
     job, count = Job(writer, plan, "%args"), len(plan.kernel.passes)
     o, partial, rows, stage = job.get(0, "i64"), job.get(1, "ptr"), job.rows(count), job.stage()
@@ -419,17 +427,17 @@ def _part_function(plan: Plan, declared: set[str]) -> str:
         if _has_elements(plan):
             with writer.when(writer.value(f"icmp eq i64 {stage}, {len(plan.stages)}")):
                 _call(writer, "void", "elements", o, begin, end, rows)
-    return writer.function(FUNCTION.format(name="part") + SELDOM)
+    return writer.function(FUNCTION.format(name="part") + UNOPTIMISED)
 
 
 def _partial_place(writer: Writer, partial: str, block: str, count: int, k: int) -> str:
-    """Where result k of `count` of a block is."""
+    """The address of result k of `count` of a block."""
     number = block if count == 1 else writer.add(writer.mul(block, str(count)), str(k))
     return writer.value(f"getelementptr i64, ptr {partial}, i64 {number}")
 
 
 def _launch_function(plan: Plan, declared: set[str]) -> str:
-    writer = watch(Writer(declared), plan.kernel, argument_count(plan.kernel))
+    writer = checked_writer(Writer(declared), plan.kernel, argument_count(plan.kernel))
     (outer, axis, _), _ = read_sizes(writer, plan.kernel)
     few = writer.value(f"icmp slt i64 {outer}, {FEW_ROWS}")
     long = writer.value(f"and i1 {few}, {writer.value(f'icmp sge i64 {axis}, {LONG_AXIS}')}")
@@ -457,7 +465,7 @@ def _write_long_rows(writer: Writer, plan: Plan, outer: str, axis: str) -> None:
         row.move_to(o)
         job.put(0, "i64", o)
         first = 0
-        # Stages that end alike are one loop.
+        # Stages with the same ends share one loop.
         for _, alike in itertools.groupby(
             range(len(plan.stages)), lambda s: _signature(_reduces(plan, s))
         ):
@@ -482,7 +490,7 @@ def _signature(reduces: tuple[Reduce, ...]) -> list[tuple[str, DType]]:
 def _long_stage(
     writer: Writer, job: Job, stage: str, reduces: tuple[Reduce, ...], partial: str, blocks: str
 ) -> list[str]:
-    """The results of a stage whose passes are like `reduces`: of the same kinds and types."""
+    """The results of a stage whose passes have the kinds and types of `reduces`."""
     totals = [Total(writer, reduce, 1) for reduce in reduces]
     with writer.loop("0", blocks, str(ROUND)) as first:
         some = writer.smaller(writer.sub(blocks, first), str(ROUND))

@@ -1,18 +1,21 @@
-"""Rowwise kernels: what both ways of walking share. `llvm_rows` goes along the axis, `llvm_columns` across columns.
+"""Rowwise kernels: shared by the walk along the axis and the walk across columns.
 
 # Note [Order of a reduction]
-The order is fixed by the axis length alone. Along the axis ("axis"): blocks of BLOCK positions; inside a block PARTS
-vectors of partial results take turns, the rest of the block goes to the first; then a tree over parts and lanes; then
-blocks ascending. Across columns ("inner", "any"): blocks of RUN positions, ascending. Float sums add the blocks with an
-error term (2Sum), so that long sums stay accurate.
+The order is fixed by the axis length alone. Along the axis ("axis"): blocks of BLOCK positions;
+inside a block PARTS vectors of partial results take turns, the rest of the block goes to the first;
+then a tree over parts and lanes; then blocks ascending. Across columns ("inner", "any"): blocks of
+RUN positions, ascending. Float sums add the blocks with an error term (2Sum), so that long sums
+stay accurate.
 
 # Note [Kept pass]
-Softmax needs exp(x - max) in its last pass and again in its store. Where the store is a formula of the last pass's
-body and of rows only, that pass writes the body to the output and the store starts from there: one exp an element.
+Softmax needs exp(x - max) in its last pass and again in its store. Where the store is a formula of
+the last pass's body and of rows only, that pass writes the body to the output and the store starts
+from there: one exp per element.
 
 # Note [Stages]
-Passes that need no row of each other go over the axis together, as one stage: what they read is read once. `plan` puts the
-passes into the order of the stages; the last pass stays last, since it may be a kept one. Orders of reductions do not change.
+Passes that do not use each other's rows walk the axis together, as one stage: their inputs are read
+once. `plan` orders the passes by stages; the last pass stays last, since it may be a kept one.
+Orders of reductions do not change.
 """
 
 from __future__ import annotations
@@ -26,13 +29,13 @@ from rushlight.emit.llvm.text import COMPUTE, Arguments, Slot, Writer, constant,
 from rushlight.kernel.shapes import Reduce, Rowwise
 from rushlight.scalar.ir import Expr, arg, rebuild, row, topological
 
-ROW_WORK = 16  # what a pass costs besides its elements
-LARGE_BODY = 12  # instructions from which on a body is written once, not unrolled
+ROW_WORK = 16  # the cost of a pass besides its elements
+LARGE_BODY = 12  # instructions above which a body is written once, not unrolled
 
 
 @dataclass
 class Operand:
-    """One output or input: its type, its step and where the current row or column begins."""
+    """One output or input: its type, its step and the start of the current row or column."""
 
     dtype: DType
     step: str
@@ -62,28 +65,34 @@ class Frame:
 
 
 def numbers_of(kernel: Rowwise, kind: str) -> list[int]:
-    """The numbers of the outputs of a kind."""
+    """The numbers of the outputs of one kind."""
     return [i for i, k in enumerate(kernel.kinds) if k == kind]
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The kernel as it will be written: its passes stage by stage; `kept` is the output that takes the last one's body, or None."""
+    """The kernel as it will be written: its passes stage by stage.
+
+    `kept` is the output that takes the last pass's body, or None.
+    """
 
     kernel: Rowwise
-    stages: tuple[range, ...]  # the numbers of the passes of each
+    stages: tuple[range, ...]  # the pass numbers of each stage
     kept: int | None
 
     @property
     def finished(self) -> bool:
-        """Whether the last pass has stored all elements as they are to be."""
+        """Whether the last pass has stored the final value of all elements."""
         return self.kept is not None and self.kernel.stores[self.kept] is arg(
             len(self.kernel.inputs), self.kernel.outputs[self.kept]
         )
 
 
 def plan(kernel: Rowwise) -> Plan:
-    """See Note [Stages] and Note [Kept pass]. The output, read back, is one more input after the others."""
+    """See Note [Stages] and Note [Kept pass].
+
+    The output, read back, is one more input after the others.
+    """
     kernel, stages = _staged(kernel)
     each = [i for i, kind in enumerate(kernel.kinds) if kind == "element"]
     if len(each) != 1 or not kernel.passes:
@@ -96,7 +105,7 @@ def plan(kernel: Rowwise) -> Plan:
     (rest,) = rebuild((store,), {body: again})
     others = {e.value for e in topological((rest,)) if e.op == "arg" and e is not again}
     first = len(kernel.outputs)
-    # In place, the output may be any input that moves like it; those are gone once the pass has written.
+    # In place, the output may be any input that moves like it; the pass overwrites that input.
     if rest is store or any(kernel.steps[first + int(i or 0)] != "0" for i in others):
         return Plan(kernel, stages, None)
     stores = tuple(rest if i == out else e for i, e in enumerate(kernel.stores))
@@ -104,7 +113,7 @@ def plan(kernel: Rowwise) -> Plan:
 
 
 def _staged(kernel: Rowwise) -> tuple[Rowwise, tuple[range, ...]]:
-    """The kernel with its passes in the order of their stages, and these."""
+    """The kernel with its passes ordered by stages, and the stages."""
     passes = kernel.passes
     stage: list[int] = []
     for reduce in passes:
@@ -126,7 +135,10 @@ def _staged(kernel: Rowwise) -> tuple[Rowwise, tuple[range, ...]]:
 
 
 def read_frame(writer: Writer, plan: Plan, chosen: Sequence[int] | None = None) -> Frame:
-    """`chosen` are the numbers of the operands that matter, outputs first; of the others only the types are known."""
+    """`chosen` are the numbers of the operands in use, outputs first.
+
+    Of others only the types are known.
+    """
     kernel, arguments = plan.kernel, Arguments(writer)
     dtypes = (*kernel.outputs, *kernel.inputs)
     wanted = [chosen is None or i in chosen for i in range(len(dtypes))]
@@ -154,8 +166,8 @@ def argument_count(kernel: Rowwise) -> int:
 
 
 def slot_count(kernel: Rowwise) -> int:
-    """The arguments, and where a watched kernel tells."""
-    return argument_count(kernel) + (kernel.watched is not None)
+    """The number of arguments, the address of the anomaly flags included."""
+    return argument_count(kernel) + (kernel.anomaly is not None)
 
 
 def expressions(kernel: Rowwise) -> tuple[Expr, ...]:
@@ -174,7 +186,7 @@ def lane_count(kernel: Rowwise) -> int:
 
 
 def read_sizes(writer: Writer, kernel: Rowwise) -> tuple[list[str], str]:
-    """Outer, axis and inner, and the work of all of it."""
+    """Outer, axis and inner, and the total work."""
     arguments = Arguments(writer)
     arguments.next = len(kernel.outputs) + len(kernel.inputs)
     sizes = arguments.words(3)
@@ -183,7 +195,7 @@ def read_sizes(writer: Writer, kernel: Rowwise) -> tuple[list[str], str]:
     return sizes, writer.mul(writer.mul(sizes[0], sizes[2]), each)
 
 
-# ---- reductions -------------------------------------------------------------------------------------------
+# ---- reductions ----
 
 
 def identity(kind: str, dtype: DType) -> float | int | bool:
@@ -223,7 +235,7 @@ class Total:
             self.error = writer.slot(self.type, constant(0, self.dtype, width))
 
     def take(self, block: str) -> None:
-        """Fold one block's result in; a float sum keeps what rounding lost (Knuth's 2Sum)."""
+        """Fold in one block's result; a float sum keeps the rounding error (Knuth's 2Sum)."""
         writer, type_ = self.writer, self.type
         old = writer.get(self.slot)
         new = combine(writer, self.kind, self.dtype, block, old, self.width)
@@ -240,7 +252,7 @@ class Total:
         total = writer.get(self.slot)
         if self.error is None:
             return total
-        # Infinite totals have a meaningless error term.
+        # The error term of an infinite total is meaningless.
         gone = writer.value(f"fsub {type_} {total}, {total}")
         finite = writer.value(f"fcmp oeq {type_} {gone}, {constant(0, self.dtype, self.width)}")
         whole = writer.value(f"fadd {type_} {total}, {writer.get(self.error)}")

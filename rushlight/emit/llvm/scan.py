@@ -1,7 +1,7 @@
-"""Scan kernels: serial along the axis; columns that lie side by side share vectors, each lane a fold of its own.
+"""Scan kernels: serial along the axis; neighbouring columns share vectors, a fold per lane.
 
-A body of many instructions is worth vectors whatever the layout: columns that do not lie side by side are gathered, and
-where there is one column (inner is 1), the rows of `outer` take the columns' part.
+A long body is vectorised whatever the layout: columns that are not neighbours are gathered, and
+where there is one column (inner is 1), the rows of `outer` take its place.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from rushlight.kernel.shapes import Scan
 from rushlight.scalar.ir import Expr, topological
 
 COLUMNS = 64
-ROWS = 3  # more, with what they read and write, would crowd each other out of a cache where rows lie a page apart
+ROWS = 3  # more columns would evict each other from a cache where rows lie a page apart
 SMALL_BODY = 12  # instructions up to which loads cost more than the body
 
 
 @dataclass
 class Operand:
-    """The output or an input; `place` is where the current column begins."""
+    """The output or an input; `place` is the start of the current column."""
 
     dtype: DType
     base: str
@@ -59,7 +59,7 @@ def read_frame(writer: Writer, kernel: Scan) -> Frame:
 def _choose_rows(
     writer: Writer, inner: str, outer_number: str, inner_number: str
 ) -> tuple[str, str]:
-    """Sizes or strides when outer takes the part of an inner of 1: then there is one outer position."""
+    """Sizes or strides with outer in the place of an inner of 1; outer is then 1."""
     single = writer.value(f"icmp eq i64 {inner}, 1")
     return (
         writer.value(f"select i1 {single}, i64 1, i64 {outer_number}"),
@@ -133,7 +133,10 @@ def _write_tasks(writer: Writer, frame: Frame, width: int, step: str) -> None:
 
 
 def _write_rows(writer: Writer, frame: Frame) -> None:
-    """Tasks of one column each, several side by side: a fold waits for the step before it, not for other folds."""
+    """Tasks of one column each, several side by side.
+
+    A fold waits for its own last step, not for the other folds.
+    """
     position = writer.slot("i64", "%begin")
     for rows in (ROWS, 1):
         with writer.loop(position, writer.sub("%end", str(rows - 1)), str(rows)) as task:
@@ -150,7 +153,10 @@ def _place_columns(writer: Writer, frame: Frame, o: str, i: str) -> None:
 def _fold(
     writer: Writer, frame: Frame, width: int, parts: int, step: str, mask: str | None, axis: int = 2
 ) -> None:
-    """Walk the axis for `parts` vectors of columns (with width 1: for one column each), neighbours along inner or outer."""
+    """Walk the axis for `parts` vectors of columns, neighbours along inner or outer.
+
+    With width 1, a vector is one column.
+    """
     kernel, (output, *inputs) = frame.kernel, frame.operands
     start = kernel.start
     assert start.value is not None

@@ -1,4 +1,4 @@
-"""Search kernels: a lane is a binary search, without branches; several vectors side by side, so that their loads overlap."""
+"""Search kernels: a branch-free binary search per lane; several vectors overlap their loads."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from rushlight.emit.llvm.body import first_lanes, from_stored, load, pointer, sp
 from rushlight.emit.llvm.text import COMPUTE, STORED, Arguments, Writer, suffix, vector
 from rushlight.kernel.shapes import Search
 
-BLOCK = 1024  # searches of a task
+BLOCK = 1024  # searches per task
 WIDTH = 8
 TOGETHER = 4  # vectors
 
 
 def write_counts(writer: Writer, kernel: Search) -> tuple[str, str]:
-    """A task is one row and a block of what is searched in it."""
+    """A task is one row and a block of the searches in it."""
     arguments = Arguments(writer)
     arguments.next = 3
     rows, count, _ = arguments.words(3)
@@ -49,7 +49,10 @@ def _write_searches(
     which: tuple[str, str],
     length: str,
 ) -> None:
-    """`which` are the first of some searches and the end of all; lanes beyond it search for 0 and are not stored."""
+    """`which` has the first of some searches and the end of all; lanes beyond the end search for 0.
+
+    Their results are not stored.
+    """
     dtype, longs = kernel.dtype, vector("i64", WIDTH)
     masks, wanted, found, numbers = [], [], [], []
     for part in range(TOGETHER):
@@ -107,7 +110,7 @@ def _gathered(writer: Writer, kernel: Search, line: str, offsets: str) -> str:
 
 
 def _stops(writer: Writer, kernel: Search, element: str, wanted: str) -> str:
-    """Comparisons of floats are ordered ones: NaN does not stop."""
+    """Float comparisons are ordered: they are false for NaN."""
     compute = compute_type(kernel.dtype)
     name = {"f": "fcmp o", "i": "icmp s", "u": "icmp u"}[compute.kind] + (
         "gt" if kernel.right else "ge"

@@ -1,14 +1,17 @@
-"""Sort kernels: rows of records, each an order-preserving key above a position, sorted as plain unsigned numbers.
+"""Sort kernels: rows of records, an order-preserving key above a position, sorted as integers.
 
 # Note [Sorting on the CPU]
-1. A record is i64 (keys of up to 32 bits) or i128, the position in its low half. No two are equal, so any way of sorting them
-   by the whole number is stable.
-2. `sort_records` is a radix sort from the lowest byte of the key up (records start in the order of position, so the
-   positions' bytes need no pass); a byte that all keys share costs no pass. Few records are sorted by insertion.
-3. Where few of a long row are kept, records go to a buffer if they are below the last kept so far; a full buffer is sorted
-   and cut. In random data few records pass, in the worst each is sorted once or twice.
-4. The launch has two numbers more than Note [Kernel arguments] says: `room`, records of a buffer, and `parts`, into which the
-   rows are cut; scratch (a fourth address) has two buffers for each part.
+1. A record is i64 (keys of up to 32 bits) or i128, the position in its low half. No two are equal,
+   so any sort by the whole number is stable.
+2. `sort_records` is a radix sort from the lowest byte of the key up (records start in the order of
+   position, so the positions' bytes need no pass); a byte that all keys share costs no pass. Few
+   records are sorted by insertion.
+3. Where few elements of a long row are kept, records enter a buffer if they are below the last kept
+   so far; a full buffer is sorted and cut. In random data few records pass; in the worst case each
+   is sorted once or twice.
+4. The launch has two more numbers than Note [Kernel arguments] says: `room`, the records of a
+   buffer, and `parts`, into which the rows are cut; scratch (a fourth address) has two buffers for
+   each part.
 """
 
 from __future__ import annotations
@@ -71,7 +74,7 @@ def functions(kernel: Sort, declared: set[str]) -> list[str]:
     ]
 
 
-# ---- one row after another ----
+# ---- rows of a task ----
 
 
 def _write_kernel(writer: Writer, kernel: Sort) -> None:
@@ -117,7 +120,7 @@ def _row_start(writer: Writer, frame: Frame, number: int, dtype: DType, o: str, 
 
 
 def _write_record(writer: Writer, frame: Frame, source: str, n: str) -> str:
-    """The record of the element at place n of the row."""
+    """The record of element n of the row."""
     dtype, bits = frame.kernel.dtype, 8 * frame.kernel.dtype.itemsize
     place = _at(writer, f"i{bits}", source, writer.mul(n, frame.strides[2][1]))
     raw = writer.value(f"load i{bits}, ptr {place}, align {dtype.itemsize}")
@@ -131,7 +134,10 @@ def _write_record(writer: Writer, frame: Frame, source: str, n: str) -> str:
 
 
 def _write_key(writer: Writer, raw: str, dtype: DType, descending: bool) -> str:
-    """An element's bits as an unsigned number in the elements' order: -0.0 is 0.0, every NaN is the largest."""
+    """An element's bits as an unsigned integer in the elements' order.
+
+    -0.0 is 0.0, every NaN is the largest.
+    """
     bits = 8 * dtype.itemsize
     kind, top = f"i{bits}", 1 << (bits - 1)
     key = raw
@@ -169,14 +175,14 @@ def _write_results(
 def _write_choosing(
     writer: Writer, frame: Frame, source: str, buffers: tuple[str, str], found: Slot
 ) -> None:
-    """Rule 3 of Note [Sorting on the CPU]; `found` says afterwards where the kept records are."""
+    """Rule 3 of Note [Sorting on the CPU]; `found` then holds the address of the kept records."""
     _, axis, _, keep = frame.sizes
     record = f"i{record_bits(frame.kernel.dtype)}"
     near, far = writer.slot("ptr", buffers[0]), writer.slot("ptr", buffers[1])
     count, bound = writer.slot("i64", "0"), writer.slot(record, "-1")
 
     def sort_near() -> str:
-        """Sort what is in `near`, which is then where the result is."""
+        """Sort the records of `near`, which then holds the result's address."""
         a, b = writer.get(near), writer.get(far)
         sorted_ = writer.value(f"call ptr @sort_records(ptr {a}, ptr {b}, i64 {writer.get(count)})")
         same = writer.value(f"icmp eq ptr {sorted_}, {a}")
@@ -201,7 +207,7 @@ def _write_choosing(
 
 
 def _write_sort(writer: Writer, kernel: Sort) -> str:
-    """The body of sort_records(a, b, n): the records of a sorted, in a or in b; the name of the result."""
+    """The body of sort_records(a, b, n): sorts the records of a, into a or b; the result's name."""
     result = writer.slot("ptr", "%a")
     few = writer.value(f"icmp sle i64 %n, {FEW}")
     with writer.when(few):
@@ -270,7 +276,7 @@ def _write_radix(writer: Writer, dtype: DType, result: Slot) -> None:
 
 
 def _next_of(writer: Writer, table: str, digit: str) -> str:
-    """The digit's entry, which goes up by one."""
+    """The digit's counter, incremented."""
     place = _at(writer, "i32", table, digit)
     old = writer.value(f"load i32, ptr {place}")
     writer.line(f"store i32 {writer.value(f'add i32 {old}, 1')}, ptr {place}")
@@ -278,7 +284,7 @@ def _next_of(writer: Writer, table: str, digit: str) -> str:
 
 
 def _write_pass(writer: Writer, whole: int, number: int, table: str, ends: tuple[str, str]) -> None:
-    """Counts to places, then each record to the next place of its digit."""
+    """Counts to offsets, then each record to the next place of its digit."""
     total = writer.slot("i32", "0")
     with writer.loop("0", str(DIGITS)) as d:
         place = _at(writer, "i32", table, d)

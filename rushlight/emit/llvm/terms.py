@@ -1,6 +1,7 @@
-"""Numbers and conditions of a function being written, used as Python uses its own: for rules about sizes and layouts.
+"""Numbers and conditions of a function being written, with Python's operators.
 
-Every operator writes an instruction. Numbers are i64 and, where it matters, not negative.
+For rules about sizes and layouts. Every operator writes an instruction. Numbers are i64 and, where
+it matters, not negative.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class Term:
         return self._with("or", other)
 
     def __invert__(self) -> Term:
-        """Of a condition."""
+        """The negation of a condition."""
         return Term(self.writer, self.writer.value(f"xor i1 {self.name}, true"), "i1")
 
     def __lt__(self, other: Term | int) -> Term:
@@ -73,7 +74,7 @@ def terms(writer: Writer, names: Sequence[str]) -> list[Term]:
 
 
 def where(condition: Term, a: Term | int, b: Term | int) -> Term:
-    """The one number or the other."""
+    """A select between two numbers."""
     writer = condition.writer
     return Term(
         writer, writer.value(f"select i1 {condition.name}, i64 {name_of(a)}, i64 {name_of(b)}")
@@ -88,6 +89,6 @@ def larger(a: Term, b: Term | int) -> Term:
     return where(a > b, a, b)
 
 
-def parts(size: Term, most: Term | int) -> Term:
-    """How many parts of `most` there are, the last one being what is left."""
+def ceil_div(size: Term, most: Term | int) -> Term:
+    """ceil(number / most): the number of parts of at most `most`."""
     return (size + most - 1) // most

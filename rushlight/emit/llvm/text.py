@@ -1,12 +1,13 @@
-"""Writing LLVM IR as text: names, blocks, loops and slots, and the types of the scalar instruction set.
+"""LLVM IR as text: names, blocks, loops and slots, and the types of the scalar instruction set.
 
-Loop counters and accumulators live in slots (allocas at the function's entry); the optimiser turns them into registers,
-so no printer ever writes a phi.
+Loop counters and accumulators live in slots (allocas at the function's entry); the optimiser turns
+them into registers, so no printer writes a phi.
 
 # Note [Opaque counters]
-A slot of an i64 holds a vector of that one number. It is the same register, but LLVM's loop strength reduction only looks at
-counters that are integers or addresses: to rewrite our addresses takes it a sixth of a build and changes nothing, since they
-are a base, a counter and a constant already. Where a short loop multiplies its counter by a stride, it is of use (`strided`).
+A slot of an i64 holds a vector of that one number. It is the same register, but LLVM's loop
+strength reduction only considers counters that are integers or addresses: rewriting our addresses
+takes it a sixth of a build and changes nothing, since they are a base, a counter and a constant
+already. It helps where a short loop multiplies its counter by a stride (`strided`).
 """
 
 from __future__ import annotations
@@ -49,13 +50,18 @@ _SMALL = {uint8: "i8", int8: "i8", uint16: "i16", int16: "i16"}
 STORED = {**COMPUTE, **_SMALL, bool_: "i8", float16: "half", bfloat16: "i16"}
 
 
-# What runs seldom, or only calls others, is not worth the time to improve it.
-SELDOM = " optnone noinline"
+# Functions that run rarely, or only call others, are not worth the time to optimise.
+UNOPTIMISED = " optnone noinline"
 
-# A function over tasks, and what a device calls for large work: `runner(function, args, tasks, work)` shares tasks out.
-FUNCTION = 'define internal void @{name}(ptr noalias readonly %args, i64 %begin, i64 %end) "prefer-vector-width"="512"'
+# A function over tasks, and what a device calls for large work:
+# `runner(function, args, tasks, work)` distributes tasks.
+FUNCTION = (
+    "define internal void @{name}(ptr noalias readonly %args, i64 %begin, i64 %end) "
+    '"prefer-vector-width"="512"'
+)
 LAUNCH = (
-    "define internal void @launch(ptr readonly %args, ptr %runner, i64 %tasks, i64 %work)" + SELDOM
+    "define internal void @launch(ptr readonly %args, ptr %runner, i64 %tasks, i64 %work)"
+    + UNOPTIMISED
 )
 
 
@@ -65,7 +71,7 @@ def vector(scalar: str, width: int) -> str:
 
 @cache
 def suffix(scalar: str, width: int) -> str:
-    """How an intrinsic's name spells a type: v16f32."""
+    """A type as spelled in an intrinsic's name: v16f32."""
     short = {"float": "f32", "double": "f64", "half": "f16", "ptr": "p0"}.get(scalar, scalar)
     return short if width == 1 else f"v{width}{short}"
 
@@ -117,10 +123,9 @@ class Writer:
         self.slots: list[str] = []
         self.declared = declared  # of the whole module
         self.count = 0
-        self.watch: Any = None  # an `llvm_watch.Watch`, in a watched kernel
-        self.ends: list[
-            Callable[[], None]
-        ] = []  # what is left to be written when the function ends
+        self.anomaly: Any = None  # an `AnomalyCheck` where the kernel has anomaly checks
+        # Written when the function ends.
+        self.ends: list[Callable[[], None]] = []
 
     def fresh(self, stem: str = "v") -> str:
         self.count += 1
@@ -139,7 +144,10 @@ class Writer:
         self.lines.append(f"{name}:")
 
     def call(self, result: str, name: str, operands: list[tuple[str, str]]) -> str:
-        """Call an external function or intrinsic, declaring it; gives the value's name, or nothing for void."""
+        """Call an external function or intrinsic and declare it.
+
+        The value's name, or "" for void.
+        """
         types = ", ".join(t for t, _ in operands)
         self.declared.add(f"declare {result} @{name}({types})")
         text = f"call {result} @{name}({', '.join(f'{t} {v}' for t, v in operands)})"
@@ -155,7 +163,7 @@ class Writer:
         return slot
 
     def first_slot(self, type_: str, first: str) -> Slot:
-        """A slot that has its first value from the function's entry on."""
+        """A slot that is initialised at the function's entry."""
         slot = Slot("%" + self.fresh("s"), type_)
         self.slots += [
             f"  {slot.name} = alloca {type_}",
@@ -164,7 +172,7 @@ class Writer:
         return slot
 
     def array(self, type_: str, length: int) -> str:
-        """The address of some room in the function's frame."""
+        """The address of scratch space in the function's frame."""
         name = "%" + self.fresh("s")
         self.slots.append(f"  {name} = alloca [{length} x {type_}], align 64")
         return name
@@ -203,7 +211,10 @@ class Writer:
     def loop(
         self, begin: str | Slot, end: str, step: str = "1", *, strided: bool = False
     ) -> Iterator[str]:
-        """for i in range(begin, end, step). With a slot as `begin`, it holds the first i not taken afterwards."""
+        """for i in range(begin, end, step).
+
+        A slot given as `begin` ends with the first i not taken.
+        """
         slot = begin if isinstance(begin, Slot) else self.slot("i64", begin, lone=not strided)
         head, body, done = self.fresh("head"), self.fresh("body"), self.fresh("done")
         self.line(f"br label %{head}")
@@ -235,7 +246,7 @@ class Writer:
 
 
 class Arguments:
-    """The launch's numbers, as they lie in the array of 64-bit slots that every kernel function is given."""
+    """The launch's numbers, in the array of 64-bit slots that every kernel function gets."""
 
     def __init__(self, writer: Writer) -> None:
         self.writer = writer
@@ -251,7 +262,7 @@ class Arguments:
         return [self.word() for _ in range(count)]
 
     def skip(self, count: int) -> str:
-        """Arguments that nobody looks at."""
+        """Skip arguments."""
         self.next += count
         return ""
 

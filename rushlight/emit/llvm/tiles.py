@@ -1,14 +1,16 @@
-"""Map kernels over transposed inputs: square tiles, turned in registers.
+"""Map kernels over transposed inputs: square tiles, transposed in registers.
 
-An input that does not move by 1 along the last dimension often does along the one before. Walking it row by row then
-touches a new cache line for each element. Here `width` rows are done together: the input is read along its own unit
-stride, a tile of width x width elements is transposed, and the rows are finished from there. A task is one such band.
+An input that does not move by 1 along the last dimension often does along the one before. Walking
+it row by row then touches a new cache line for each element. Here `width` rows are done together:
+the input is read along its own unit stride, a tile of width x width elements is transposed, and the
+rows are finished from there. A task is one such band.
 """
 
 from __future__ import annotations
 
 from rushlight.core.dtypes import DType, int64
 from rushlight.emit.llvm.body import (
+    checked_load,
     fenced,
     first_lanes,
     invariants,
@@ -17,7 +19,6 @@ from rushlight.emit.llvm.body import (
     pointer,
     splat,
     store,
-    watched,
 )
 from rushlight.emit.llvm.formula import evaluate
 from rushlight.emit.llvm.frame import Frame, Operand, lanes
@@ -28,7 +29,7 @@ from rushlight.scalar.ir import Expr
 
 
 def tileable(kernel: Map) -> bool:
-    """Whether it may be worth it, as far as the kernel says; `fits` looks at the launch."""
+    """Whether tiles may pay, by the kernel alone; `fits` checks the launch."""
     count = len(kernel.outputs)
     turned = kernel.steps[count:].count("n")
     if "e" in kernel.steps:
@@ -39,7 +40,10 @@ def tileable(kernel: Map) -> bool:
 
 
 def fits(writer: Writer, frame: Frame) -> str:
-    """i1: each input that does not move by 1 along the last dimension does along the one before; a tile has room."""
+    """i1: inputs without a unit step along the last dimension have one along the one before.
+
+    And a tile fits.
+    """
     width = lanes(frame.kernel)[0]
     good = "true"
     for operand in frame.inputs:
@@ -80,7 +84,7 @@ def write_tiles(writer: Writer, frame: Frame) -> None:
 
 
 def _band_places(writer: Writer, frame: Frame, outer: str, first: str) -> list[str]:
-    """Where each operand's band begins."""
+    """The start of each operand's band."""
     positions = [first]
     rest = outer
     for size in reversed(frame.sizes[:-2]):
@@ -96,7 +100,7 @@ def _band_places(writer: Writer, frame: Frame, outer: str, first: str) -> list[s
 
 
 class Band:
-    """Up to `width` rows of the output and what they are made from."""
+    """Up to `width` rows of the output."""
 
     def __init__(self, writer: Writer, frame: Frame, places: list[str], index: str) -> None:
         self.writer, self.frame, self.places, self.index = writer, frame, places, index
@@ -130,7 +134,8 @@ class Band:
             with writer.loop("0", across) as c, writer.loop("0", height) as r:
                 offset = writer.add(r, writer.mul(c, operand.inner))
                 value = writer.value(
-                    f"load {raw}, ptr {pointer(writer, origin, operand.dtype, offset)}, align {align}"
+                    f"load {raw}, ptr {pointer(writer, origin, operand.dtype, offset)}, align "
+                    f"{align}"
                 )
                 target = pointer(
                     writer, self.tiles[k], operand.dtype, writer.add(writer.mul(r, str(width)), c)
@@ -165,7 +170,7 @@ class Band:
                         width,
                         mask,
                     )
-                return watched(writer, k, expr, found, width, mask)
+                return checked_load(writer, k, expr, found, width, mask)
             assert expr.op == "index", f"{expr.op} in a map"
             position = writer.add(writer.add(self.index, writer.mul(i, frame.sizes[-1])), j)
             first = splat(writer, position, int64, width)
@@ -183,7 +188,7 @@ class Band:
 def turn_square(
     writer: Writer, operand: Operand, origin: str, tile: str, width: int, *, again: bool
 ) -> None:
-    """A whole tile; `again` if there are others, so that it is worth a function."""
+    """A whole tile; `again` if there are others, so that it becomes a function."""
     if not again:
         _write_turn(writer, operand.dtype, origin, operand.inner, tile, width)
         return
@@ -193,13 +198,16 @@ def turn_square(
     writer.line(f"call void @{name}(ptr {origin}, i64 {operand.inner}, ptr {tile})")
 
 
-TURN = 'define internal void @{name}(ptr %origin, i64 %step, ptr %tile) noinline "prefer-vector-width"="512"'
+TURN = (
+    "define internal void @{name}(ptr %origin, i64 %step, ptr %tile) noinline "
+    '"prefer-vector-width"="512"'
+)
 
 
 def _write_turn(
     writer: Writer, dtype: DType, origin: str, step: str, tile: str, width: int
 ) -> None:
-    """`width` vectors are loaded, transposed by exchanging ever smaller blocks, and kept."""
+    """Load `width` vectors, transpose by exchanging ever smaller blocks, store."""
     type_, align = vector(STORED[dtype], width), dtype.itemsize
     lines = []
     for c in range(width):
@@ -213,7 +221,8 @@ def _write_turn(
             high = [x + half if not x & half else width + x for x in range(width)]
             lines[i], lines[i + half] = (
                 writer.value(
-                    f"shufflevector {pair}, <{width} x i32> <{', '.join(f'i32 {x}' for x in picks)}>"
+                    f"shufflevector {pair}, <{width} x i32> "
+                    f"<{', '.join(f'i32 {x}' for x in picks)}>"
                 )
                 for picks in (low, high)
             )

@@ -1,7 +1,7 @@
 """Expressions as WGSL statements.
 
-Owns: the text of every scalar instruction for every type. Takes: expressions and the text of their leaves.
-Gives: `let` statements and the text of each root, noting which helpers they need.
+Owns: the text of every scalar instruction for every type. Takes: expressions and the text of their
+leaves. Gives: `let` statements and the text of each root, and the helpers they need.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Printer:
     def _hide(
         self, expr: Expr, names: dict[Expr, str], lines: list[str], prefix: str, indent: str
     ) -> None:
-        """Name a constant operand, so that the compiler does not fold the instruction by rules of its own."""
+        """Name a constant operand, so that the compiler does not fold the instruction."""
         operand = expr.args[0]
         name = f"{prefix}{len(lines)}"
         lines.append(f"{indent}let {name} = {names[operand]};\n")
@@ -100,7 +100,7 @@ class Printer:
         return self.apply(expr.op, expr.args[0].dtype, args)
 
     def _hide_sums(self, expr: Expr, args: list[str]) -> list[str]:
-        """Note [WGSL and rounding]."""
+        """See Note [WGSL and rounding]."""
         result = list(args)
         for i in (0, 1):
             inner, other = _positive(expr.args[i]), _positive(expr.args[1 - i])
@@ -109,7 +109,7 @@ class Printer:
         return result
 
     def _shift_by(self, expr: Expr, x: str) -> str:
-        """A shift by a constant, whose count is printed as the u32 that WGSL wants."""
+        """A shift by a constant, whose count is printed as a u32, as WGSL requires."""
         width = expr.dtype.itemsize * 8
         count = int(expr.args[1].value or 0) % width
         if is_long(expr.dtype) and not self.wide:
@@ -152,8 +152,12 @@ class Printer:
         if op == "div":
             return f"select({args[0]} / {args[1]}, {zero}, {args[1]} == {zero})"
         if op == "rem":
-            # Not `%`: Vulkan leaves the remainder of negative numbers to the driver, and NVIDIA's differs.
-            return f"select({args[0]} - ({args[0]} / {args[1]}) * {args[1]}, {zero}, {args[1]} == {zero})"
+            # Not `%`: Vulkan leaves the remainder of negative numbers to the driver, and NVIDIA's
+            # differs.
+            return (
+                f"select({args[0]} - ({args[0]} / {args[1]}) * {args[1]}, {zero}, {args[1]} == "
+                f"{zero})"
+            )
         if op in _INFIX:
             return f"{args[0]} {_INFIX[op]} {args[1]}"
         if op in _COMPARE:
@@ -184,7 +188,7 @@ class Printer:
             return self.call("i64_add", self.call("i64_mul", *args[:2]), args[2])
         if op in ("floor", "ceil", "round", "trunc", "isnan"):
             return "false" if op == "isnan" else args[0]
-        # Where the sign does not matter, one function does for both.
+        # Where the sign does not matter, one function serves both.
         unsigned = dtype.kind == "u" and op in ("div", "rem", "lt", "le", "min", "max", "shr")
         return self.call(f"{'u64' if unsigned else 'i64'}_{op}", *args)
 
@@ -241,7 +245,7 @@ def _positive(expr: Expr) -> Expr:
 
 
 def _whole(op: str, dtype: DType, x: str) -> str:
-    """Rounding leaves a whole number as it is."""
+    """Rounding leaves an integer unchanged."""
     if op in ("floor", "ceil", "round", "trunc"):
         return x
     if op == "isnan":

@@ -1,6 +1,7 @@
-"""Contract kernels in WGSL: a tiled form with workgroup memory, and a plain one with an invocation per element.
+"""Contract kernels in WGSL: a tiled form in workgroup memory, and a plain one per element.
 
-Both add in ascending k, so which one runs does not change the sum's order. With `more` the sum is added to what is there.
+Both add in ascending k, so the choice does not change the sum's order. With `more` the sum is added
+to the output.
 """
 
 from __future__ import annotations
@@ -8,7 +9,8 @@ from __future__ import annotations
 from rushlight.emit.wgsl.module import GROUP, Module
 from rushlight.kernel.shapes import Contract
 
-TILE = 64  # rows and columns of the output per workgroup; each of 16 x 16 invocations has 4 x 4 of them
+# Rows and columns of the output per workgroup; each of 16 x 16 invocations has 4 x 4 of them.
+TILE = 64
 DEPTH = 16  # of k in workgroup memory at a time
 
 
@@ -17,7 +19,7 @@ def plain_contract_text(module: Module, kernel: Contract, more: bool = False) ->
     dtype, compute = kernel.dtype, kernel.compute
     a = printer.cast(module.load(1, module.at(1, ["x", "y", "m", "k"])), dtype, compute)
     b = printer.cast(module.load(2, module.at(2, ["x", "y", "k", "n"])), dtype, compute)
-    # The hardware's own fma, as in the tiled form, fused or not.
+    # The hardware's fma, as in the tiled form, fused or not.
     added = (
         "fma(a, b, sum)"
         if compute.kind == "f"
@@ -47,7 +49,10 @@ def plain_contract_text(module: Module, kernel: Contract, more: bool = False) ->
 
 
 def tiled_contract_text(module: Module, kernel: Contract, more: bool = False) -> str:
-    """For compute types of 32 bits. A vec4 of a tile is written by one invocation; rows of 17 avoid bank conflicts."""
+    """For compute types of 32 bits. One invocation writes a vec4 of a tile.
+
+    Rows of 17 avoid bank conflicts.
+    """
     kind = module.type(kernel.compute)
     zero = module.printer.number(0, kernel.compute)
     for side in "ab":
@@ -66,7 +71,10 @@ def tiled_contract_text(module: Module, kernel: Contract, more: bool = False) ->
 
 
 def _guarded(module: Module, kind: str, zero: str) -> str:
-    """Loads that give zero outside the matrix; only k outside matters, and there both sides are zero."""
+    """Loads that give zero outside the matrix.
+
+    Only k outside matters, and there both sides are zero.
+    """
     a = module.load(1, "batch_a + m * launch.stride1_2 + k * launch.stride1_3")
     b = module.load(2, "batch_b + k * launch.stride2_2 + n * launch.stride2_3")
     return (

@@ -1,7 +1,7 @@
 """int64 and uint64 where the adapter has none: a vec2<u32> of low and high word.
 
-The functions are named after the instructions (`i64_add`, `i64_lt`); Note [Scalar instructions] rules them. Those of uint64 are
-here as `u64_lt` where the sign matters.
+The functions are named after the instructions (`i64_add`, `i64_lt`); Note [Scalar instructions]
+rules them. Those of uint64 are here as `u64_lt` where the sign matters.
 """
 
 INT64 = """

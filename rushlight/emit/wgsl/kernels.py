@@ -1,8 +1,9 @@
 """WGSL for WebGPU: `emit` prints a kernel, `schedule` says how a launch of given sizes runs it.
 
-Owns: the forms a kernel can take and the choice among them. Takes: kernels, the adapter's features, launch sizes.
-Gives: text, and the steps (form, workgroups, work) of each launch. Never: touches the driver.
-A form may depend on sizes and offsets only in ways that keep a reduction's order a function of the axis length.
+Owns: the forms a kernel can take and the choice among them. Takes: kernels, the adapter's features,
+launch sizes. Gives: text, and the steps (form, workgroups, work) of each launch. Never: touches the
+driver. A form may depend on sizes and offsets only in ways that keep a reduction's order a function
+of the axis length.
 """
 
 from __future__ import annotations
@@ -23,30 +24,30 @@ from rushlight.emit.wgsl.types import Features
 from rushlight.kernel.shapes import LOADED, Contract, Gather, Kernel, Map, Rowwise, Scan, Scatter
 from rushlight.scalar.elementary import lower
 
-# A row this long is walked by many invocations at once, and one that long by many workgroups: Note [Rows in WGSL].
+# Axis lengths from which a row is walked by many invocations, and by many workgroups:
+# Note [Rows in WGSL].
 LONG_AXIS = 64
 LONG_COLUMN = 1024
 CUT_AXIS = 16384
 
 
-MORE = "+"  # at the end of a form of Scan or Contract: it goes on from what an earlier launch left in the output
+MORE = "+"  # suffix of a form of Scan or Contract: it continues from an earlier launch's output
 
 
 class Step(NamedTuple):
-    """One dispatch of a launch: the form of the text, how many workgroups, and roughly how many steps each takes."""
+    """One dispatch of a launch: the form, the workgroups, and roughly the steps of each."""
 
     form: str
     groups: int
     work: int
 
 
-Schedule = Callable[
-    [Sequence[int], Sequence[int]], Sequence[Step]
-]  # of sizes, and of the operands' offsets in elements
+# Of sizes, and of the operands' offsets in elements.
+Schedule = Callable[[Sequence[int], Sequence[int]], Sequence[Step]]
 
 
 def emit(kernel: Kernel, features: Features, aliases: Aliases | None = None, form: str = "") -> str:
-    """The text of one form of a kernel; without `form`, the one that any launch can use."""
+    """The text of one form of a kernel; without `form`, of the form that fits any launch."""
     layout = layout_for(kernel, form)
     module = Module(
         layout,
@@ -55,11 +56,11 @@ def emit(kernel: Kernel, features: Features, aliases: Aliases | None = None, for
         whole_words=form == "packed",
         flag=flag_of(kernel),
     )
-    if isinstance(kernel, Map | Rowwise) and kernel.watched is not None:
+    if isinstance(kernel, Map | Rowwise) and kernel.anomaly is not None:
         outputs = len(kernel.outputs)
-        module.watched = {
+        module.anomaly = {
             **dict.fromkeys(range(outputs), 1),
-            **{outputs + i: LOADED for i in kernel.watched},
+            **{outputs + i: LOADED for i in kernel.anomaly},
         }
     kernel = lower_bodies(kernel)
     if isinstance(kernel, Map):
@@ -87,7 +88,7 @@ def layout_for(kernel: Kernel, form: str) -> Layout:
 
 
 def scratch_bytes(kernel: Kernel, sizes: Sequence[int]) -> int:
-    """Room for the results between the dispatches of one launch."""
+    """Scratch for results between the dispatches of one launch."""
     assert isinstance(kernel, Rowwise)
     return 8 * sizes[0] * sizes[2] * (len(kernel.passes) + -(-sizes[1] // CHUNK))
 
@@ -105,7 +106,7 @@ def _rowwise_text(module: Module, kernel: Rowwise, form: str) -> str:
 
 
 def lower_bodies(kernel: Kernel) -> Kernel:
-    """The kernel with elementary functions written as basic instructions."""
+    """The kernel with elementary functions lowered to basic instructions."""
     if isinstance(kernel, Map):
         return replace(kernel, body=lower(kernel.body))
     if isinstance(kernel, Rowwise):

@@ -1,11 +1,11 @@
-"""What a WGSL kernel is called with: its operands, its bindings and the block of launch numbers.
+"""The arguments of a WGSL kernel: its operands, its bindings and the block of launch numbers.
 
 # Note [Launch block]
-The numbers of Note [Kernel arguments] travel in one uniform struct of 32-bit words, in this order: `base` (the first
-workgroup of this dispatch), `hidden` (zero), the operands' offsets in elements, sizes, strides, params (64-bit ones as
-two words).
-Buffers are bound whole as arrays of u32. Operands that live in one buffer share one binding: which do is the alias
-pattern, a tuple with each operand's binding number.
+The numbers of Note [Kernel arguments] are passed in one uniform struct of 32-bit words, in this
+order: `base` (the first workgroup of this dispatch), `hidden` (zero), the operands' offsets in
+elements, sizes, strides, params (64-bit ones as two words). Buffers are bound whole as arrays of
+u32. Operands in one buffer share one binding: the alias pattern is a tuple of each operand's
+binding number.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Operand:
 
     dtype: DType
     written: bool
-    dims: int  # how many strides it has
+    dims: int  # the number of its strides
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class Layout:
         return names
 
     def pack_format(self) -> str:
-        """The same words for struct.pack."""
+        """The format of the same words for struct.pack."""
         strides = sum(o.dims for o in self.operands)
         params = "".join(_PACK[d.name] for d in self.params)
         return f"<{2 + len(self.operands) + self.sizes}I{strides}i{params}"
@@ -68,7 +68,7 @@ _PACK = {
 def layout_of(kernel: Kernel) -> Layout:
     if isinstance(kernel, Map | Rowwise):
         dims, sizes = (kernel.rank, max(kernel.rank, 1)) if isinstance(kernel, Map) else (3, 3)
-        flag = () if kernel.watched is None else (Operand(uint32, True, 0),)
+        flag = () if kernel.anomaly is None else (Operand(uint32, True, 0),)
         return Layout(_arrays(kernel.outputs, kernel.inputs, dims) + flag, sizes, kernel.params)
     if isinstance(kernel, Scan):
         return Layout(_arrays((kernel.output,), kernel.inputs, 3), 4, ())
@@ -91,19 +91,19 @@ def _arrays(
 
 
 def flag_of(kernel: Kernel) -> int | None:
-    """Which operand a watched kernel tells in; see Note [Watched kernels]."""
-    if not isinstance(kernel, Map | Rowwise) or kernel.watched is None:
+    """The operand of the anomaly flags, or None; see Note [Anomaly kernels]."""
+    if not isinstance(kernel, Map | Rowwise) or kernel.anomaly is None:
         return None
     return len(kernel.outputs) + len(kernel.inputs)
 
 
 def with_scratch(layout: Layout) -> Layout:
-    """The same with one more operand: words for results between dispatches."""
+    """The layout with one more operand: words for results between dispatches."""
     return Layout((*layout.operands, Operand(uint32, True, 0)), layout.sizes, layout.params)
 
 
 def separate(layout: Layout) -> Aliases:
-    """The alias pattern of operands that all live in buffers of their own."""
+    """The alias pattern of operands in separate buffers."""
     return tuple(range(len(layout.operands)))
 
 

@@ -1,6 +1,7 @@
-"""WGSL functions that kernels call: NaN-safe comparisons, half formats by bits, exact remainder, wide multiplication.
+"""WGSL helper functions: NaN-safe comparisons, half formats, exact remainder, wide multiplication.
 
-Owns: the text of each helper and what it needs. Takes: names. Gives: the text of those and all they need, in order.
+Owns: the text of each helper and what it needs. Takes: names. Gives: the text of those and all they
+need, in order.
 """
 
 from __future__ import annotations
@@ -140,7 +141,7 @@ fn u32_mulhi(a: u32, b: u32) -> u32 {
 }
 """
 
-# What a product and a sum lose is exact in pieces; an infinite or overflowing one has nothing to add.
+# The rounding errors of a product and a sum are exact in pieces; an infinite one adds nothing.
 _FMA = """
 fn FLOAT_fma_split(a: FLOAT, b: FLOAT, c: FLOAT) -> FLOAT {
     let product = FLOAT_hide(a * b);

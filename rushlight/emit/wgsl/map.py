@@ -7,7 +7,7 @@ from collections.abc import Callable
 from rushlight.emit.wgsl.module import GROUP, Module
 from rushlight.kernel.shapes import Map
 
-Store = Callable[[int, str, str], str]  # a statement that keeps output i's value at a place
+Store = Callable[[int, str, str], str]  # a statement that stores output i at a position
 
 
 def map_text(module: Module, kernel: Map) -> str:
@@ -21,7 +21,10 @@ def map_text(module: Module, kernel: Map) -> str:
 
 
 def packed_map_text(module: Module, kernel: Map) -> str:
-    """One invocation per few elements that fill whole words of every sub-word output; see `packed_run`."""
+    """One invocation per few elements that fill whole words of every sub-word output.
+
+    See `packed_run`.
+    """
     run = packed_run(kernel)
     small = {i: run * d.itemsize // 4 for i, d in enumerate(kernel.outputs) if d.itemsize < 4}
     head = (
@@ -38,7 +41,10 @@ def packed_map_text(module: Module, kernel: Map) -> str:
         per, bits = 4 // size, module.encoded(output, value)
         word = f"words{output}[(here - first) / {per}u]"
         noted = module.noted(output, lambda: module.access[output].seen_stored(value))
-        return f"{noted}{' ' if noted else ''}{word} = {word} | ({bits} << (((here - first) % {per}u) * {size * 8}u));"
+        return (
+            f"{noted}{' ' if noted else ''}{word} = {word} | ({bits} << (((here - first) % {per}u) "
+            f"* {size * 8}u));"
+        )
 
     body = _map_body(module, kernel, "        ", keep)
     loop = f"    for (var here = first; here < last; here += 1u) {{\n{body}    }}\n"
@@ -48,14 +54,17 @@ def packed_map_text(module: Module, kernel: Map) -> str:
 
 
 def packed_run(kernel: Map) -> int:
-    """Elements per invocation of the packed form: the least that fill a word of each output; 1 if it does not apply."""
+    """Elements per invocation of the packed form: the least that fill a word of each output.
+
+    1 if the form does not apply.
+    """
     if kernel.rank:
         return 1
     return max(1, 4 // min(d.itemsize for d in kernel.outputs))
 
 
 def _put_words(module: Module, kernel: Map, output: int, words: int) -> str:
-    """Whole words, the last one masked: what follows the last element belongs to somebody else."""
+    """Store whole words, the last one masked: elements after the last belong to another tensor."""
     size = kernel.outputs[output].itemsize
     access = module.access[output]
     mixed = f"({access.word('at')} & ~mask) | (word & mask)"

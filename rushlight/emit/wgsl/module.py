@@ -1,4 +1,4 @@
-"""A WGSL module under construction: bindings, launch block, element access, helpers, and then the entry point."""
+"""A WGSL module: bindings, launch block, element access, helpers, entry point."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from rushlight.emit.wgsl.library import library_text
 from rushlight.emit.wgsl.types import Access, Features, param_text, type_name
 from rushlight.scalar.ir import Expr
 
-GROUP = 256  # invocations of a workgroup: WebGPU's least maximum
+GROUP = 256  # invocations of a workgroup: the maximum that every WebGPU adapter has
 
 
 class Module:
-    """Collects what an entry point uses and prints it all."""
+    """Collects what an entry point uses and prints the module."""
 
     def __init__(
         self,
@@ -32,9 +32,8 @@ class Module:
         self.globals = ""
         self._functions: dict[str, str] = {}
         self.flag = flag
-        self.watched: dict[
-            int, int
-        ] = {}  # operands, and the bit that stands for a NaN in them: Note [Watched kernels]
+        # Operand: the bit of a NaN in it; Note [Anomaly kernels].
+        self.anomaly: dict[int, int] = {}
         written = written_bindings(layout, aliases)
         atomic = {
             binding
@@ -68,17 +67,18 @@ class Module:
         return f"{name}({at}, {value});"
 
     def noted(self, operand: int, seen: Callable[[], tuple[str, str]]) -> str:
-        """A statement that tells if a float's bits are a NaN's or an infinity's; nothing where that is not asked for."""
-        if operand not in self.watched or self.layout.operands[operand].dtype.kind != "f":
+        """A statement that reports a NaN or an infinity; empty where the operand is not checked."""
+        if operand not in self.anomaly or self.layout.operands[operand].dtype.kind != "f":
             return ""
         assert self.flag is not None
         magnitude, infinity = seen()
         self._functions["note_met"] = (
-            "fn note_met(magnitude: u32, infinity: u32, bit: u32) {\n    if (magnitude >= infinity) {\n"
+            "fn note_met(magnitude: u32, infinity: u32, bit: u32) {\n    if (magnitude >= "
+            "infinity) {\n"
             f"        atomicOr(&{self.access[self.flag].array}[launch.offset{self.flag}], "
             "select(bit, bit * 2u, magnitude == infinity));\n    }\n}\n"
         )
-        return f"note_met({magnitude}, {infinity}, {self.watched[operand]}u);"
+        return f"note_met({magnitude}, {infinity}, {self.anomaly[operand]}u);"
 
     def encoded(self, operand: int, value: str) -> str:
         text, helpers = self.access[operand].encoded(value)
@@ -93,14 +93,17 @@ class Module:
         return f"bitcast<i64>(u64({text}))" if self.printer.wide else f"vec2<u32>({text}, 0u)"
 
     def at(self, operand: int, coordinates: list[str]) -> str:
-        """The element that lies at these coordinates of an operand."""
+        """The element at these coordinates of an operand."""
         terms = [
             f"{c} * launch.stride{operand}_{d}" for d, c in enumerate(coordinates) if c != "0u"
         ]
         return " + ".join(terms) or "0u"
 
     def leaves(self, first: int, inputs: dict[int, str], index: str = "", extent: str = "") -> Leaf:
-        """Text for leaves: operand `first` is input 0, `inputs` has each input's position in its array."""
+        """Text of leaves: operand `first` is input 0.
+
+        `inputs` has each input's position in its array.
+        """
 
         def leaf(expr: Expr) -> str:
             if expr.op == "index":
@@ -126,7 +129,8 @@ class Module:
             mode = "read_write" if written else "read"
             word = "atomic<u32>" if atomic else "u32"
             parts.append(
-                f"@group(0) @binding({number + 1}) var<storage, {mode}> buffer{number}: array<{word}>;\n"
+                f"@group(0) @binding({number + 1}) var<storage, {mode}> buffer{number}: "
+                f"array<{word}>;\n"
             )
         parts += [self.globals, library_text(self.printer.helpers), *self._functions.values()]
         parts.append(f"@compute @workgroup_size({group})\n{_SIGNATURE}{body}}}\n")

@@ -1,12 +1,15 @@
 """Rowwise kernels in WGSL.
 
 # Note [Rows in WGSL]
-1. `walkers` invocations walk one row together, each folding every walkers-th element in order; then the walkers'
-   results are folded as a tree in workgroup memory. A workgroup has GROUP / walkers rows ("columns").
-2. A very long axis is cut into chunks of CHUNK elements, each with a workgroup of its own. A launch is then several
-   dispatches: for each pass `partial` (a result per chunk) and `combine` (fold those), then `elements`, then `rows`.
-   Results travel in a scratch buffer of two words per value: every row's results, pass by pass, then the partials.
-3. How it is done depends on the kernel and on the axis length, never on the number of rows, so neither does the order.
+1. `walkers` invocations walk one row together, each folding every walkers-th element in order; then
+   the walkers' results are folded as a tree in workgroup memory. A workgroup has GROUP / walkers
+   rows ("columns").
+2. A very long axis is cut into chunks of CHUNK elements, each with a workgroup of its own. A launch
+   is then several dispatches: for each pass `partial` (a result per chunk) and `combine` (fold
+   those), then `elements`, then `rows`. Results pass through a scratch buffer of two words per
+   value: every row's results, pass by pass, then the partials.
+3. The form depends on the kernel and on the axis length, never on the number of rows, so neither
+   does the order.
 """
 
 from __future__ import annotations
@@ -37,7 +40,10 @@ class Rows:
         return self.module.text(GROUP, self._head() + passes + self._stores())
 
     def partial(self, k: int) -> str:
-        keep = f"    if (present && walker == 0u) {{ {self._keep(self._partial_place('chunk'), f'row{k}')} }}\n"
+        keep = (
+            f"    if (present && walker == 0u) {{ "
+            f"{self._keep(self._partial_place('chunk'), f'row{k}')} }}\n"
+        )
         return self.module.text(GROUP, self._head() + self._earlier(k) + self._pass(k) + keep)
 
     def combine(self, k: int) -> str:
@@ -68,7 +74,7 @@ class Rows:
     # ---- pieces ----
 
     def _head(self, per_chunk: bool = True) -> str:
-        """Which row this invocation is on, and where on the axis it begins and ends."""
+        """The row of this invocation, and its begin and end on the axis."""
         text = ""
         tile = "group"
         if self.chunked:
@@ -78,18 +84,22 @@ class Rows:
             text += "    let chunk = group % chunks;\n"
             tile = "(group / chunks)"
         if self.walkers > 1:
-            text += f"    let walker = lane / {self.columns}u;\n    let column = lane % {self.columns}u;\n"
+            text += (
+                f"    let walker = lane / {self.columns}u;\n    let column = lane % "
+                f"{self.columns}u;\n"
+            )
         text += (
-            f"    let task = {tile} * {self.columns}u + {'column' if self.walkers > 1 else 'lane'};\n"
+            f"    let task = {tile} * {self.columns}u + "
+            f"{'column' if self.walkers > 1 else 'lane'};\n"
             "    let present = task < launch.size0 * launch.size2;\n"
             "    let o = task / max(launch.size2, 1u);\n"
             "    let i = task % max(launch.size2, 1u);\n"
         )
         if self.chunked and per_chunk:
             text += f"    let begin = chunk * {CHUNK}u + walker;\n"
-            return (
-                text
-                + f"    let limit = select(0u, min((chunk + 1u) * {CHUNK}u, launch.size1), present);\n"
+            return text + (
+                f"    let limit = select(0u, min((chunk + 1u) * {CHUNK}u, launch.size1), "
+                "present);\n"
             )
         return text + "    let limit = select(0u, launch.size1, present);\n"
 
@@ -122,12 +132,13 @@ class Rows:
         return (
             f"    {shared}[lane] = sum{k};\n    workgroupBarrier();\n"
             f"    for (var half = {self.walkers // 2}u; half > 0u; half = half / 2u) {{\n"
-            f"        if (walker < half) {{ {shared}[lane] = {joined}; }}\n        workgroupBarrier();\n    }}\n"
+            f"        if (walker < half) {{ {shared}[lane] = {joined}; }}\n        "
+            f"workgroupBarrier();\n    }}\n"
             f"    let row{k} = {shared}[column];\n    workgroupBarrier();\n"
         )
 
     def _stores(self) -> str:
-        """Row values are evaluated first and stored last, since an output may lie on an input (in place)."""
+        """Evaluate row values first and store them last: an output may be an input's memory."""
         values, puts = self._row_stores()
         elements = self._element_stores()
         wait = "    workgroupBarrier();\n" if elements and puts and self.walkers > 1 else ""
@@ -176,7 +187,8 @@ class Rows:
     def _earlier(self, count: int) -> str:
         """The results of the passes before pass `count`."""
         return "".join(
-            f"    let row{k} = {self._kept(self._row_place(k), self.kernel.passes[k].body.dtype)};\n"
+            f"    let row{k} = "
+            f"{self._kept(self._row_place(k), self.kernel.passes[k].body.dtype)};\n"
             for k in range(count)
         )
 

@@ -1,7 +1,7 @@
 """Scan kernels in WGSL: one invocation per (outer, inner), serial along the axis.
 
-With `more` the output begins one element after results that are there, and the last of those is what the scan starts from.
-A fourth size says how many came before, so that positions along the axis are right.
+With `more` the output begins one element after earlier results, and the last of those is the scan's
+start. A fourth size is the number of earlier positions, so that positions along the axis are right.
 """
 
 from __future__ import annotations
@@ -13,9 +13,8 @@ from rushlight.kernel.shapes import Scan
 def scan_text(module: Module, kernel: Scan, more: bool = False) -> str:
     start = module.printer.constant(kernel.start)
     if more:
-        last = module.load(
-            0, module.at(0, ["o", "0xffffffffu", "i"])
-        )  # the position -1, as u32 wraps around
+        # The position -1: u32 wraps around.
+        last = module.load(0, module.at(0, ["o", "0xffffffffu", "i"]))
         start = module.printer.cast(last, kernel.output, kernel.body.dtype)
     inputs = {j: module.at(1 + j, ["o", "a", "i"]) for j in range(len(kernel.inputs))}
     lines, (result,) = module.printer.block(

@@ -1,18 +1,21 @@
-"""Element types in WGSL: their names, constants, and how they lie in u32 words.
+"""Element types in WGSL: their names, constants, and their layout in u32 words.
 
 # Note [WGSL and NaN]
-WGSL compilers may assume that there is no NaN, and naga prints `!=` as an ordered comparison, so `x != x` is false and
-`max(nan, 1)` is 1. Every test that a NaN can reach therefore looks at bits, which no compiler may assume away.
+WGSL compilers may assume that there is no NaN, and naga prints `!=` as an ordered comparison, so
+`x != x` is false and `max(nan, 1)` is 1. Every test that a NaN can reach therefore looks at bits,
+which no compiler may assume away.
 
 # Note [WGSL and rounding]
-Drivers may also use rules of real numbers: Mesa turns (a + b) - a into b, which undoes compensated sums. Where an
-operand of + or - is itself a sum that contains the other operand, it is passed through `hide`, an exclusive or with a
-launch word that is always zero and that no compiler knows. `fma` may be unfused (llvmpipe's is); the device finds that
-out when it opens, and then a function of the library does it: through float64, or by splitting.
+Drivers may also use rules of real numbers: Mesa turns (a + b) - a into b, which undoes compensated
+sums. Where an operand of + or - is itself a sum that contains the other operand, it is passed
+through `hide`, an exclusive or with a launch word that is always zero and that no compiler knows.
+`fma` may be unfused (llvmpipe's is); the device tests it when it opens, and uses a helper function
+instead: through float64, or by splitting.
 
 # Note [Sub-word memory]
-Halves, small integers and bools lie packed in u32 words. An element of a word that other invocations may write too is stored by
-`atomicXor` with (old ^ new) in the element's own bits: nobody else changes those, so the load before it is no race.
+Halves, small integers and bools lie packed in u32 words. An element of a word that other
+invocations may write too is stored by `atomicXor` with (old ^ new) in the element's own bits: no
+other invocation changes those, so the load before it is no race.
 """
 
 from __future__ import annotations
@@ -26,25 +29,25 @@ Features = frozenset[str]
 
 NATIVE_INT64 = "shader-int64"
 NATIVE_FLOAT64 = "shader-f64"
-FUSED = "fused-fma"  # not WebGPU's: found by trying
+FUSED = "fused-fma"  # not WebGPU's name: the device tests for it
 
 _NAMES = {"bool": "bool", "int32": "i32", "uint32": "u32", "float32": "f32", "float64": "f64"}
 
 
 def type_name(dtype: DType, features: Features) -> str:
-    """The WGSL type that arithmetic of `dtype` is done in."""
+    """The WGSL type of arithmetic on `dtype`."""
     if is_long(dtype):
         return prefix_of(dtype) if NATIVE_INT64 in features else "vec2<u32>"
     return _NAMES[compute_type(dtype).name]
 
 
 def prefix_of(dtype: DType) -> str:
-    """The prefix of the helper functions of a type."""
+    """The prefix of a type's helper functions."""
     return f"{dtype.kind}64" if is_long(dtype) else _NAMES[compute_type(dtype).name]
 
 
 def is_long(dtype: DType) -> bool:
-    """An integer of 64 bits, which not every adapter has."""
+    """A 64-bit integer, which some adapters lack."""
     return dtype.kind in "iu" and dtype.itemsize == 8
 
 
@@ -96,7 +99,7 @@ def round_to_float32(value: float) -> float:
 
 
 def param_text(i: int, dtype: DType, features: Features) -> str:
-    """The value of a launch-time number."""
+    """The text of a launch-time number."""
     name = f"launch.param{i}"
     if is_long(dtype):
         if NATIVE_INT64 in features:
@@ -114,7 +117,9 @@ _HALF_INFINITY = {"float16": "0x7c00u", "bfloat16": "0x7f80u"}
 
 
 class Access:
-    """The functions `load<i>(at)` and `store<i>(at, value)` of one operand, `at` counting elements."""
+    """The functions `load<i>(at)` and `store<i>(at, value)` of one operand, `at` counting
+    elements.
+    """
 
     def __init__(
         self, number: int, dtype: DType, binding: int, atomic: bool, features: Features
@@ -136,7 +141,7 @@ class Access:
         )
 
     def seen_loaded(self) -> tuple[str, str]:
-        """The bits of the float at `here` without their sign, and those of infinity, to compare as numbers."""
+        """The float's bits at `here` without their sign, and those of infinity."""
         size = self.dtype.itemsize
         if size == 8:
             low, high = self.word("here * 2u"), self.word("here * 2u + 1u")
@@ -148,7 +153,7 @@ class Access:
         ]
 
     def seen_stored(self, value: str) -> tuple[str, str]:
-        """The same of a value that is about to be stored."""
+        """The same for a value that is about to be stored."""
         size = self.dtype.itemsize
         if size == 8:
             low, high = (
@@ -161,7 +166,10 @@ class Access:
         return f"{self.encoded(value)[0]} & 0x7fffu", _HALF_INFINITY[self.dtype.name]
 
     def load(self, noted: str = "") -> tuple[str, tuple[str, ...]]:
-        """The text of the load function and the helpers it needs; `noted` is a statement about what is at `here`."""
+        """The load function's text and its helpers.
+
+        `noted` is a statement about the element at `here`.
+        """
         value, helpers = self._decoded()
         kind = type_name(self.dtype, self.features)
         text = (
@@ -210,7 +218,7 @@ class Access:
         return f"(({self.word('here >> 2u')} >> ((here & 3u) * 8u)) & 0xffu) != 0u", ()
 
     def encoded(self, value: str) -> tuple[str, tuple[str, ...]]:
-        """A sub-word value as the low bits of a u32, the others being 0."""
+        """A sub-word value in the low bits of a u32; the other bits are 0."""
         if self.dtype.kind in "iu":
             return f"(bitcast<u32>({value}) & {(1 << 8 * self.dtype.itemsize) - 1:#x}u)", ()
         if self.dtype.itemsize == 2:
@@ -219,12 +227,15 @@ class Access:
         return f"select(0u, 1u, {value})", ()
 
     def store(self, noted: str = "") -> tuple[str, tuple[str, ...]]:
-        """The text of the store function and the helpers it needs; `noted` is a statement about `value`."""
+        """The store function's text and its helpers; `noted` is a statement about `value`."""
         kind = type_name(self.dtype, self.features)
         lines, helpers = self._store_lines()
         lines = [noted, *lines] if noted else lines
         body = "".join(f"    {line}\n" for line in lines)
-        head = f"fn store{self.number}(at: u32, value: {kind}) {{\n    let here = launch.offset{self.number} + at;\n"
+        head = (
+            f"fn store{self.number}(at: u32, value: {kind}) {{\n    let here = "
+            f"launch.offset{self.number} + at;\n"
+        )
         return f"{head}{body}}}\n", helpers
 
     def _store_lines(self) -> tuple[list[str], tuple[str, ...]]:

@@ -226,7 +226,7 @@ def make_watched(plan: Plan) -> Callable[..., None]:
     pool, outs, one = plan.pool, len(plan.outs), len(plan.outs) == 1
     running = Running
     reference = ref(plan)  # a plan has its launches
-    kernel: Any = replace(plan.kernel, watched=tuple(sources))  # type: ignore[type-var]
+    kernel: Any = replace(plan.kernel, anomaly=tuple(sources))  # type: ignore[type-var]
     verify(kernel)
     native = pool.device.build(kernel)
 

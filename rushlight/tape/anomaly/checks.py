@@ -3,7 +3,7 @@
 # Note [Watched plans]
 1. While results are watched every plan's `launch` is another one, `watched`, made when it is first needed: the hot path stays as
    it is, and runs other kernels. The switch is one for the process, as in PyTorch. See Note [Arming].
-2. A plan that is one Map or Rowwise kernel runs the watched variant of it (Note [Watched kernels]); after any other launch a
+2. A plan that is one Map or Rowwise kernel runs the watched variant of it (Note [Anomaly kernels]); after any other launch a
    kernel reads the results again (`checker`).
 3. To blame is the call whose result is worse than everything it was made from: NaN is worse than an infinity, which is worse
    than finite numbers. So a fill with -inf is nobody's fault (its number is what it was made from), an operand that was bad before
@@ -73,7 +73,7 @@ def _make_watched(plan: Plan, numbers: Sequence[Any]) -> Launch:
         return _checked_after(plan)
     outs, count = len(plan.outs), len(plan.ins)
     in_place = set(numbers[:outs]) & set(numbers[outs : outs + count])
-    kernel: Any = replace(plan.kernel, watched=tuple(causes(plan)) if in_place else ())  # type: ignore[type-var]
+    kernel: Any = replace(plan.kernel, anomaly=tuple(causes(plan)) if in_place else ())  # type: ignore[type-var]
     verify(kernel)
     return plan.pool.device.build(kernel, partial(_judge, ref(plan), bool(in_place)))
 

@@ -30,7 +30,7 @@ def worst_number(numbers: Iterable[Any]) -> int:
 
 
 def worst_stored(met: int) -> int:
-    """Of what a watched kernel stored; see Note [Watched kernels]."""
+    """Of what a watched kernel stored; see Note [Anomaly kernels]."""
     return NOT_A_NUMBER if met & 1 else INFINITE if met & 2 else 0
 
 

@@ -1,8 +1,9 @@
-"""Kernels that a host library computes: one way for every device.
+"""Kernels that a host library computes: the same way for every device.
 
-A module here (`lapack`, ...) has `FUNCTIONS`, a table of `function(outputs, inputs, *options)` over NumPy arrays: it
-fills the outputs and leaves the inputs alone. Where the host reads a device's memory the arrays lie over it;
-elsewhere inputs are copied out and outputs in, which is counted (Note [Transfers]) and said once per function and device.
+A module here (`lapack`, ...) has `FUNCTIONS`, a table of `function(outputs, inputs, *options)` over
+NumPy arrays: it fills the outputs and does not write to the inputs. Where the host reads a device's
+memory the arrays lie over it; elsewhere inputs are copied out and outputs in, which is counted
+(Note [Transfers]) and said once per function and device.
 """
 
 from __future__ import annotations
@@ -24,7 +25,10 @@ _SAID: set[tuple[str, str]] = set()  # (device, function) of the warnings given
 
 
 def build(device: Device, kernel: Library) -> Launch:
-    """A callable for the kernel: addresses and sizes in, nothing out. See Note [Kernel arguments]."""
+    """A callable for the kernel: addresses and sizes in, nothing out.
+
+    See Note [Kernel arguments].
+    """
     function = _find(kernel)
     dtypes = kernel.outputs + kernel.inputs
     arrays = _over_memory if device.limits.host_memory else _copies
@@ -60,7 +64,7 @@ Operand = tuple[int, DType, tuple[int, ...]]
 
 
 class _Memory:
-    """NumPy's door to memory that it does not own."""
+    """The array interface over memory that NumPy does not own."""
 
     def __init__(self, address: int, code: str, shape: tuple[int, ...]) -> None:
         self.__array_interface__ = {
@@ -123,8 +127,10 @@ def _say(device: Device, kernel: Library) -> None:
     if key not in _SAID:
         _SAID.add(key)
         warnings.warn(
-            f"{kernel.library}.{kernel.function}: computed by the host, as {device.name} has no such library: its "
-            f"operands are copied out and its results in (counted in rushlight.memory.transfers()); "
+            f"{kernel.library}.{kernel.function}: computed by the host, as {device.name} has no "
+            "such library: its "
+            "operands are copied out and its results in (counted in "
+            "rushlight.memory.transfers()); "
             f"move them with .to('cpu') to do it once",
             RushlightWarning,
             stacklevel=2,

@@ -1,7 +1,8 @@
 """Discrete Fourier transforms by NumPy's pocketfft, in the precision of their operands.
 
-`dims` are the dimensions transformed; of half transforms the last of them is the one of which half is kept.
-`norm` says which direction is divided by the number of points: "backward", "forward", or each by its root, "ortho".
+`dims` are the dimensions transformed; of half transforms the last of them is the one of which half
+is kept. `norm` says which direction is divided by the number of points: "backward", "forward", or
+each by its root, "ortho".
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ def _transform(name: str, out: Array, x: Array, dims: Dims, norm: Norm, **more: 
     if name == "fftn" and x.dtype != out.dtype:
         np.copyto(out, x)
         x = out
-    # A factor of 1 is a whole number, for which NumPy casts to double precision and back: three times the time. A power of two
-    # divides and multiplies exactly.
+    # With an integer factor of 1 NumPy casts to double precision and back: three times the time. A
+    # power of two divides and multiplies exactly.
     getattr(np.fft, name)(x, axes=dims, norm=divided, out=out, **more)
     np.multiply(out, out.real.dtype.type(points), out=out)
 
@@ -42,7 +43,7 @@ def full(outs: Arrays, ins: Arrays, dims: Dims, norm: Norm, forward: bool) -> No
 
 
 def half(outs: Arrays, ins: Arrays, dims: Dims, norm: Norm) -> None:
-    """Of real numbers, without the frequencies that mirror others."""
+    """Of real numbers, without the redundant frequencies."""
     _transform("rfftn", outs[0], ins[0], dims, norm)
 
 

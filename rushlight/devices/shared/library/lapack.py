@@ -1,7 +1,8 @@
-"""Factorisations and solvers over batches of matrices, by LAPACK: through NumPy where it has the routine, else by name.
+"""Factorisations and solvers over batches of matrices, by LAPACK: through NumPy, or by name.
 
-Matrices are arrays (batch, rows, columns). A `label` is the public name for error messages: with one, a matrix that
-cannot be handled raises `LinAlgError`; without, the `info` output says so (0: well, k: at the k-th step).
+Matrices are arrays (batch, rows, columns). A `label` is the public name for error messages: with
+one, a matrix that cannot be handled raises `LinAlgError`; without, the `info` output says so (0:
+success, k: failure at the k-th step).
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ Arrays = Sequence[Array]
 
 
 def _complain(label: str, info: Array, text: str) -> None:
-    """Raise for the first matrix whose `info` is not 0, in PyTorch's words; `{k}` in the text is that info."""
+    """Raise for the first matrix whose `info` is not 0, in PyTorch's words; `{k}` is that info."""
     bad = np.flatnonzero(info)
     if label and bad.size:
         where = f"(Batch element {bad[0]}): " if info.size > 1 else ""
@@ -33,13 +34,16 @@ def _adjoint(a: Array) -> Array:
 # ---- solving ----
 
 _SINGULAR = {
-    "linalg.inv": "The diagonal element {k} is zero, the inversion could not be completed because the input matrix is "
-    "singular.",
+    "linalg.inv": (
+        "The diagonal element {k} is zero, the inversion could not be completed because the input "
+        "matrix is singular."
+    ),
     "linalg.solve": "The solver failed because the input matrix is singular.",
 }
 _ZERO_PIVOT = (
-    "U[{k},{k}] is zero and using it on lu_solve would result in a division by zero. If you still want to perform the "
-    "factorization, consider calling linalg.lu(A, pivot) or linalg.lu_factor_ex(A, pivot)"
+    "U[{k},{k}] is zero and using it on lu_solve would result in a division by zero. "
+    "If you still want to perform the factorization, consider calling linalg.lu(A, pivot) "
+    "or linalg.lu_factor_ex(A, pivot)"
 )
 
 
@@ -53,7 +57,7 @@ def lu_factor(outs: Arrays, ins: Arrays, label: str) -> None:
 
 
 def order_of(pivots: Array, rows: int) -> Array:
-    """The order in which exchanges leave the rows."""
+    """The permutation that a sequence of row exchanges makes."""
     order = np.arange(rows)
     if pivots.size and not 1 <= pivots.min() <= pivots.max() <= rows:
         raise RushlightError(
@@ -92,7 +96,7 @@ def solve(outs: Arrays, ins: Arrays, label: str) -> None:
 
 
 def triangular(outs: Arrays, ins: Arrays, upper: bool, unit: bool) -> None:
-    """X of A X = B where A is a triangle; the other one is not read."""
+    """X of A X = B for a triangular A; the other triangle is not read."""
     (x,), (a, b) = outs, ins
     x[...] = b
     for matrix, right in zip(a, x, strict=True):
@@ -116,7 +120,8 @@ def cholesky_inverse(outs: Arrays, ins: Arrays, upper: bool) -> None:
     _complain(
         "cholesky_inverse",
         first,
-        "The diagonal element {k} is zero, the inversion could not be completed because the input matrix is singular.",
+        "The diagonal element {k} is zero, the inversion could not be completed because the input "
+        "matrix is singular.",
     )
     one = np.broadcast_to(np.eye(ins[0].shape[-1], dtype=ins[0].dtype), ins[0].shape)
     cholesky_solve(outs, [ins[0], one], upper)
@@ -131,7 +136,10 @@ def slogdet(outs: Arrays, ins: Arrays) -> None:
 
 
 def cofactor(outs: Arrays, ins: Arrays) -> None:
-    """The derivative of the determinant, det(A) inv(A).T, also of singular matrices: by singular values."""
+    """The derivative of the determinant, det(A) inv(A).T, by singular values.
+
+    Singular matrices have one too.
+    """
     (a,) = ins
     if not a.size:
         return
@@ -149,9 +157,10 @@ def cofactor(outs: Arrays, ins: Arrays) -> None:
 
 
 def cofactor_slope(outs: Arrays, ins: Arrays) -> None:
-    """How the derivative of the determinant changes along a direction, also at singular matrices: by singular values.
+    """The directional derivative of the determinant's derivative, by singular values.
 
-    Of a diagonal matrix the (i, j) minor's derivatives are products of all values but two.
+    Also at singular matrices. Of a diagonal matrix the (i, j) minor's derivatives are products of
+    all values but two.
     """
     a, along = ins
     if not a.size:
@@ -196,7 +205,10 @@ def lstsq(outs: Arrays, ins: Arrays, rcond: float) -> None:
 
 
 def pinv(outs: Arrays, ins: Arrays, hermitian: bool) -> None:
-    """The pseudoinverse without singular values up to max(atol, rtol * largest); a tolerance per matrix."""
+    """The pseudoinverse without singular values up to max(atol, rtol * largest).
+
+    a tolerance per matrix.
+    """
     (out,), (a, atol, rtol) = outs, ins
     if not a.size:
         out[...] = 0
@@ -217,10 +229,11 @@ def pinv(outs: Arrays, ins: Arrays, hermitian: bool) -> None:
 
 
 def _check_finite(label: str, a: Array) -> None:
-    """Refuse what LAPACK's iterations may never end on."""
+    """Refuse NaN and infinity, on which LAPACK's iterations may not end."""
     if not np.isfinite(a).all():
         raise LinAlgError(
-            f"{label}: The algorithm failed to converge because the input matrix contained non-finite values."
+            f"{label}: The algorithm failed to converge because the input matrix contained "
+            "non-finite values."
         )
 
 
@@ -229,13 +242,14 @@ def _converging(label: str, run: Callable[[], Any]) -> Any:
         return run()
     except np.linalg.LinAlgError:
         raise LinAlgError(
-            f"{label}: The algorithm failed to converge because the input matrix is ill-conditioned, has too many "
+            f"{label}: The algorithm failed to converge because the input matrix is "
+            "ill-conditioned, has too many "
             f"repeated values or elements that are not finite (error code: 1)."
         ) from None
 
 
 def cholesky(outs: Arrays, ins: Arrays, upper: bool, label: str) -> None:
-    """L of A = L L^H, of which the lower triangle is read, or the upper for U of A = U^H U; and info."""
+    """L of A = L L^H from the lower triangle, or U of A = U^H U from the upper one; and info."""
     (out, info), (a,) = outs, ins
     info[...] = 0
     below = _adjoint(a) if upper else a
@@ -246,7 +260,7 @@ def cholesky(outs: Arrays, ins: Arrays, upper: bool, label: str) -> None:
         for i, matrix in enumerate(below):
             info[i] = _first_bad_minor(matrix)
             factor[i] = np.nan if info[i] else np.linalg.cholesky(matrix)
-    bad = np.isnan(np.diagonal(factor, 0, -2, -1))  # what is not a number is not positive
+    bad = np.isnan(np.diagonal(factor, 0, -2, -1))  # NaN is not positive
     info[...] = np.where(
         (info == 0) & bad.any(-1), bad.argmax(-1) + 1 if bad.shape[-1] else 0, info
     )
@@ -255,7 +269,8 @@ def cholesky(outs: Arrays, ins: Arrays, upper: bool, label: str) -> None:
     _complain(
         label,
         info,
-        f"The factorization could not be completed because the input is not positive-definite ({text}).",
+        "The factorization could not be completed because the input is not positive-definite "
+        f"({text}).",
     )
 
 
@@ -325,12 +340,16 @@ def ldl_factor(outs: Arrays, ins: Arrays, hermitian: bool, label: str) -> None:
     _complain(
         label,
         info,
-        "D[{k},{k}] is zero; to go on with it, call linalg.ldl_factor_ex, which reports it in its info.",
+        "D[{k},{k}] is zero; to go on with it, call linalg.ldl_factor_ex, which reports it in its "
+        "info.",
     )
 
 
 def _check_blocks(pivots: Array) -> None:
-    """Refuse pivots that `ldl_factor` cannot have made: LAPACK would use them as places in its matrices."""
+    """Refuse pivots that `ldl_factor` cannot have made.
+
+    LAPACK would index its matrices with them.
+    """
     rows = len(pivots)
     listed = pivots.tolist()
     k = 0

@@ -1,4 +1,4 @@
-"""The OpenBLAS that came with NumPy: all of BLAS and LAPACK, with 64-bit integers, called by name."""
+"""The OpenBLAS that came with NumPy: BLAS and LAPACK with 64-bit integers, called by name."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from functools import cache
 
 @cache
 def library() -> ctypes.CDLL | None:
-    """The library, set to one thread: the pool of this package does the splitting. None where NumPy has another."""
+    """The library, set to one thread, since this package's pool splits work.
+
+    None where NumPy has another.
+    """
     import numpy
 
     home = os.path.dirname(numpy.__file__)

@@ -1,6 +1,7 @@
-"""Routines of LAPACK and BLAS that NumPy does not offer, on one matrix, in place; in NumPy where OpenBLAS is missing.
+"""Routines of LAPACK and BLAS that NumPy lacks, on one matrix, in place.
 
-LAPACK stores columns; a matrix stored by rows is its transpose, so matrices are turned on the way in and out.
+Where OpenBLAS is missing they are written in NumPy. LAPACK stores columns; a matrix stored by rows
+is its transpose, so matrices are transposed on the way in and out.
 """
 
 from __future__ import annotations
@@ -20,7 +21,10 @@ _ROW_MAJOR, _LEFT, _UPPER, _LOWER, _PLAIN, _NONUNIT, _UNIT = 101, 141, 121, 122,
 
 
 def _call(name: str, dtype: Any, *arguments: Any) -> int:
-    """A LAPACK routine: all by reference, `info` last, then the lengths of the strings; gives info."""
+    """A LAPACK routine: all by reference, `info` last, then the lengths of the strings.
+
+    Returns info.
+    """
     found = library()
     assert found is not None
     info = ctypes.c_int64(0)
@@ -40,7 +44,7 @@ def _call(name: str, dtype: Any, *arguments: Any) -> int:
 
 
 def lu(matrix: Array, pivots: Array) -> int:
-    """The matrix becomes L and U, `pivots` the row exchanged with each, from 1; info."""
+    """LU in place; `pivots` has the row exchanged with each, from 1; returns info."""
     rows, columns = matrix.shape
     if not matrix.size:
         return 0
@@ -68,7 +72,10 @@ def _lu(matrix: Array, pivots: Array) -> int:
 
 
 def triangular(matrix: Array, right: Array, upper: bool, unit: bool) -> None:
-    """`right` becomes X of A X = right, A being a triangle of the matrix; a zero on its diagonal gives infinities."""
+    """`right` becomes X of A X = right, A a triangle of the matrix.
+
+    A zero on its diagonal gives infinities.
+    """
     rows, columns = right.shape
     if not right.size:
         return
@@ -120,7 +127,10 @@ def _need_lapack(op: str) -> None:
 
 
 def symmetric(matrix: Array, pivots: Array, hermitian: bool) -> int:
-    """The lower triangle becomes L and D of Bunch and Kaufman, the upper one zeros; info."""
+    """The lower triangle becomes L and D of Bunch and Kaufman, the upper one zeros.
+
+    Returns info.
+    """
     _need_lapack("linalg.ldl_factor")
     n = len(matrix)
     if not n:
@@ -135,7 +145,7 @@ def symmetric(matrix: Array, pivots: Array, hermitian: bool) -> int:
 
 
 def symmetric_solve(matrix: Array, pivots: Array, right: Array, hermitian: bool) -> None:
-    """`right` becomes X of A X = right, for what `symmetric` left of A."""
+    """`right` becomes X of A X = right, from the factors that `symmetric` made."""
     _need_lapack("linalg.ldl_solve")
     n, columns = right.shape
     if not right.size:

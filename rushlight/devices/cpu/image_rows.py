@@ -1,4 +1,4 @@
-"""What a vector of output pixels sees of a row of an image, in LLVM IR, and a Convolve kernel's sizes by name."""
+"""Loads of an image row for a vector of output pixels in LLVM IR, and a Convolve kernel's sizes."""
 
 from __future__ import annotations
 
@@ -44,10 +44,11 @@ def read_sizes(writer: Writer) -> tuple[list[str], Sizes]:
     return bases, Sizes(*arguments.words(17))
 
 
-class Seen:
-    """Which elements of an image's row a vector of output pixels sees: from `column` on, every `step`-th, if in [0, limit).
+class PixelLoad:
+    """The elements of an image row under a vector of output pixels: from `column`, every `step`-th.
 
-    A step of 0 is any other stride, `stride`. Lanes without an element are 0. The masks are made once, here.
+    Only those in [0, limit); lanes without an element are 0. A step of 0 is any other stride,
+    `stride`. The masks are made once, here.
     """
 
     def __init__(
@@ -55,17 +56,17 @@ class Seen:
     ) -> None:
         self.writer, self.step = writer, step
         first, end = (writer.value(f"trunc i64 {word} to i32") for word in (column, limit))
-        if step == 2:  # two vectors, of which the even elements are taken
+        if step == 2:  # two vectors, whose even elements are used
             second = writer.value(f"add i32 {first}, {LANES}")
             self.masks = [self._inside(start, end, NUMBERS) for start in (first, second)]
             return
         apart = NUMBERS
         self.stride = stride
         if step == 0:
-            apart = self._apart()
+            apart = self._offsets()
         self.masks = [writer.value(f"and {FLAGS} {self._inside(first, end, apart)}, {lanes}")]
 
-    def _apart(self) -> str:
+    def _offsets(self) -> str:
         short = self.writer.value(f"trunc i64 {self.stride} to i32")
         return self.writer.value(f"mul {WORDS} {self._spread(short)}, {NUMBERS}")
 
@@ -80,10 +81,10 @@ class Seen:
         return self.writer.value(f"icmp ult {WORDS} {columns}, {self._spread(limit)}")
 
     def load(self, source: str, masks: list[str] | None = None) -> str:
-        """The elements, `source` being where the first of them is."""
+        """The elements; `source` is the address of the first."""
         writer, masks = self.writer, masks or self.masks
         if self.step == 0:
-            offsets = writer.value(f"sext {WORDS} {self._apart()} to {vector('i64', LANES)}")
+            offsets = writer.value(f"sext {WORDS} {self._offsets()} to {vector('i64', LANES)}")
             places = writer.value(
                 f"getelementptr float, ptr {source}, {vector('i64', LANES)} {offsets}"
             )
