@@ -16,7 +16,7 @@ import ctypes
 import rushlight as rl
 from rushlight.core.errors import ForeignAccess
 from rushlight.devices.shared.registry import pool_of
-from rushlight.tape import call
+from rushlight.tape.record import call
 
 def refused(function):
     try:

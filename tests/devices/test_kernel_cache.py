@@ -203,7 +203,7 @@ def test_a_folder_that_cannot_be_made_or_written_costs_nothing_else(base, monkey
 def test_a_full_disk_leaves_nothing_behind(base):
     script = (
         "import resource, sys\n"
-        "from rushlight.devices import cache\n"
+        "from rushlight.devices.shared import cache\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))\n"
         "cache.write_object('cpu', 'k', b'x' * 5000)\n"
         "sys.exit(cache.read_object('cpu', 'k') is not None)\n"
@@ -224,7 +224,7 @@ def test_a_folder_that_was_removed_is_made_again(base):
 
 def test_two_processes_at_once(base):
     script = (
-        "from rushlight.devices import cache\n"
+        "from rushlight.devices.shared import cache\n"
         "import warnings; warnings.simplefilter('error')\n"
         "for i in range(300):\n"
         "    cache.write_object('cpu', 'k', b'x' * (1000 + i))\n"

@@ -9,7 +9,7 @@ from rushlight.emit.llvm import kernels
 from rushlight.kernel.shapes import Map
 from rushlight.scalar import build as s
 from rushlight.scalar.ir import arg, const
-from rushlight.scalar.named import seldom
+from rushlight.scalar.named import skippable
 
 LARGE = (1e3, 5e4, 1e10, 3e30)
 
@@ -38,7 +38,7 @@ def _double(x):
 def _text(choose) -> str:
     x = arg(0, rl.float32)
     near = x < 1.0
-    first, second = seldom(near, _double, x)
+    first, second = skippable(near, _double, x)
     body = choose(x, near, first, second)
     return kernels.emit(Map((rl.float32,), (rl.float32,), (), (body,), 0, ("1", "1")))
 
