@@ -25,7 +25,7 @@ BAR = 1.3
 BLOCKS = 24
 
 
-def ratio(lib: Any, work: Work, seconds: float, clock: Callable[[], float]) -> float:
+def slowdown(lib: Any, work: Work, seconds: float, clock: Callable[[], float]) -> float:
     """The best block with the mode over the best block without."""
     work()
     with lib.autograd.detect_anomaly():
@@ -70,11 +70,11 @@ def main() -> None:
     rows: dict[str, list[float]] = {}
     for lib in libraries.values():
         for name, work in steps(lib, asked.device).items():
-            rows.setdefault(name, []).append(ratio(lib, work, asked.seconds, clock))
+            rows.setdefault(name, []).append(slowdown(lib, work, asked.seconds, clock))
     print(f"| with detect_anomaly over without | {' | '.join(libraries)} | bar |")
     print("|---" * (len(libraries) + 2) + "|")
-    for name, ratios in rows.items():
-        print(f"| {name} | {' | '.join(f'{r:.2f}' for r in ratios)} | {BAR} |")
+    for name, factors in rows.items():
+        print(f"| {name} | {' | '.join(f'{r:.2f}' for r in factors)} | {BAR} |")
 
 
 if __name__ == "__main__":
