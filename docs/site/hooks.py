@@ -1,8 +1,8 @@
-"""What `mkdocs build` does besides: pages from elsewhere in the repository, links between them, the API reference.
+"""Hooks of `mkdocs build`: pages from elsewhere in the repository, their links, the API reference.
 
-Pages link to files of the repository by relative paths, so that they read the same in a checkout. Here a link to
-a page of the site is turned to that page, one to any other file that exists becomes plain text, and one to a
-file that does not exist stays, so that `--strict` refuses it.
+Pages link to files of the repository by relative paths, so they read the same in a checkout. A link
+to a file that is a page of the site is rewritten to that page; one to another file that exists
+becomes plain text; one to a file that does not exist stays, so that `--strict` refuses it.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def on_files(files: Any, config: Any) -> Any:
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Turn links between files of the repository into links of the site; code blocks stay as they are."""
+    """Rewrite links between files into links of the site, outside of code blocks."""
     here = page.file.src_uri
     if here == "index.md":
         page.meta["hide"] = ["navigation"]  # the tabs and the page's own links lead everywhere

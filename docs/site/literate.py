@@ -6,7 +6,7 @@ import re
 
 
 def page(source: str) -> str:
-    """Comments at the margin become paragraphs, `heading("...")` headings, the rest blocks of code."""
+    """Comments at the margin become paragraphs, `heading("...")` headings, the rest code."""
     docstring, _, body = source.partition('"""')[2].partition('"""')
     title, _, intro = docstring.partition("\n")
     parts = [f"# {title.rstrip('.')}", intro.strip()]

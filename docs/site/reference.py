@@ -1,4 +1,4 @@
-"""The API reference: pages made from the registry of ops and the public namespaces when the site is built."""
+"""The API reference: pages made from the registry of ops and the public namespaces."""
 
 from __future__ import annotations
 
@@ -110,11 +110,12 @@ def _index() -> str:
         [
             "# API reference",
             "",
-            "Made from the declarations and docstrings of the package. Names, arguments and results are PyTorch's",
-            "unless a line says otherwise; [Coming from PyTorch](../pytorch.md) lists what differs.",
+            "Made from the declarations and docstrings of the package. Names, arguments and results",
+            "are PyTorch's unless a line says otherwise; [Coming from PyTorch](../pytorch.md) lists",
+            "what differs.",
             "",
             f"There are {len(REGISTRY)} ops. [`Tensor`](tensor.md) has most of them as methods;",
-            "[`rushlight`](package.md) has what is no op, and [errors](errors.md) are classes of their own.",
+            "[`rushlight`](package.md) has what is no op, [errors](errors.md) what is raised.",
             "",
             "| ops | count |",
             "|---|---|",
@@ -208,7 +209,7 @@ def _errors() -> str:
 
 @functools.cache
 def _homes() -> dict[str, str]:
-    """Op -> the folder of `rushlight/ops` that declares it: the first argument of a call there is its name."""
+    """Op -> the folder of `rushlight/ops` where a call has its name as the first argument."""
     found: dict[str, str] = {}
     for family in FAMILIES:
         for path in sorted((OPS / family).glob("*.py")):
@@ -349,7 +350,7 @@ def _first_sentence(text: str) -> str:
 
 
 def _prose(text: str) -> str:
-    """A docstring as Markdown: examples become blocks, stars and brackets outside of code stay as they are."""
+    """A docstring as Markdown: examples become blocks, stars and brackets of prose are kept."""
     lines, example = [], False
     for line in inspect.cleandoc(text).splitlines():
         starts = line.lstrip().startswith(">>> ")
