@@ -38,14 +38,14 @@ heading("1. The call")
 a = torch.tensor([1.0, 2.0, 3.0], requires_grad=True)
 b = torch.tensor([4.0, 5.0, 6.0], requires_grad=True)
 c = torch.tensor([7.0, 8.0, 9.0], requires_grad=True)
-assert type(a.node) is Leaf
-assert a.spec is b.spec is c.spec
+assert type(a._node) is Leaf
+assert a._spec is b._spec is c._spec
 
 # `a * b` runs the function that the declaration of `mul` in ops/pointwise/arithmetic.py made. It
 # looks up a *plan* by the identity of the two specs; the first call makes the plan, every later one
 # finds it.
 product = a * b
-plan = arithmetic.mul.op.plans[a.spec, b.spec]
+plan = arithmetic.mul.op.plans[a._spec, b._spec]
 print("the plan of a * b:", plan.op, plan.ins, "->", plan.outs)
 
 # --------------------------------------------------------------------------------------------------
@@ -85,9 +85,9 @@ print(
 
 # The built kernel is a builtin function of plain numbers: addresses of outputs and inputs, then
 # sizes. This is the same call that `a * b` made.
-launch = built(a.spec.device, kernel)
+launch = built(a._spec.device, kernel)
 out = torch.empty(3)
-launch(out.memory.address, a.memory.address, b.memory.address, 3)
+launch(out._memory.address, a._memory.address, b._memory.address, 3)
 print("\nlaunched by hand:", out)
 assert out.tolist() == product.tolist() == [4.0, 10.0, 18.0]
 
@@ -109,12 +109,12 @@ total = shifted.sum()
 print("total:", total)
 node = total.grad_fn
 assert node.edges == (shifted.grad_fn,)
-assert shifted.grad_fn.edges == (product.grad_fn, c.node)
+assert shifted.grad_fn.edges == (product.grad_fn, c._node)
 assert all(kept is value for kept, value in zip(product.grad_fn.saved, (a, b), strict=True))
 assert shifted.grad_fn.saved == ()
 
 # The sum is a rowwise kernel: one pass along an axis, in an order that depends on the length alone.
-rows = total.grad_fn.plan.op.formula([shifted.spec], (True,))
+rows = total.grad_fn.plan.op.formula([shifted._spec], (True,))
 print("its passes:", rows.passes)
 
 # --------------------------------------------------------------------------------------------------

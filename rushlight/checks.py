@@ -76,6 +76,6 @@ def assert_true(condition: Any, message: str) -> None:
 def assert_async(input: Tensor, assert_msg: str = "") -> None:
     """RuntimeError unless the one element is not zero; here it is read at once."""
     if input.numel() != 1:
-        raise RushlightError(f"_assert_async: one element is needed, got {input.spec!r}")
+        raise RushlightError(f"_assert_async: one element is needed, got {input._spec!r}")
     if not bool(input):
-        raise RushlightError(assert_msg or f"_assert_async: the element of {input.spec!r} is zero")
+        raise RushlightError(assert_msg or f"_assert_async: the element of {input._spec!r} is zero")

@@ -116,7 +116,7 @@ def _capsule_dies(capsule: int) -> None:
 
 def device_pair(value: Value) -> tuple[int, int]:
     """`__dlpack_device__`: the kind of device and its number."""
-    pool: Any = value.spec.device
+    pool: Any = value._spec.device
     if pool.device.limits.host_memory:
         return CPU, 0
     if pool.device.name == "cuda":
@@ -141,7 +141,7 @@ def give(
     if dl_device is not None and (int(dl_device[0]), int(dl_device[1])) != (kind, number):
         if int(dl_device[0]) != CPU or copy is False:
             raise BufferError(
-                f"__dlpack__: {value.spec!r} is on device {(kind, number)}, not on {tuple(dl_device)}"
+                f"__dlpack__: {value._spec!r} is on device {(kind, number)}, not on {tuple(dl_device)}"
             )
         value = interop.move(value, pool_of("cpu"))
         kind, copied = CPU, True
@@ -161,12 +161,12 @@ def give(
 
 
 def _describe(struct: Any, value: Value, kind: int, number: int) -> None:
-    spec = value.spec
+    spec = value._spec
     rank = len(spec.shape)
     shape, strides = ((ctypes.c_int64 * rank)(*sizes) for sizes in (spec.shape, spec.strides))
     elements = struct.elements
-    window = Window(value.memory)
-    elements.address = window.address + value.offset
+    window = Window(value._memory)
+    elements.address = window.address + value._offset
     elements.device = _Device(kind, number)
     elements.rank = rank
     code = _BFLOAT if spec.dtype is dtypes.bfloat16 else _KINDS[spec.dtype.kind]
@@ -185,7 +185,7 @@ def _wait(value: Value, kind: int, stream: Any) -> None:
                 f"__dlpack__: memory of the host has no stream; leave stream at None, got {stream!r}"
             )
     elif stream not in (None, -1, LEGACY_STREAM):
-        pool: Any = value.spec.device
+        pool: Any = value._spec.device
         pool.device.synchronize()
 
 
@@ -271,9 +271,9 @@ def take(ext_tensor: Any, *, device: Any = None, copy: bool | None = None) -> Va
     if device is None:
         return value
     pool = pool_of(device_name(device))
-    if copy is False and pool is not value.spec.device:
+    if copy is False and pool is not value._spec.device:
         raise BufferError(
-            f"from_dlpack: {value.spec!r} is not on {device_name(device)!r}, and copy=False forbids a move"
+            f"from_dlpack: {value._spec!r} is not on {device_name(device)!r}, and copy=False forbids a move"
         )
     return interop.move(value, pool)
 

@@ -59,10 +59,10 @@ def explain(
     lines = [_handle(tensor), ""]
     if root is None:
         lines.append("no record: it was made from constants, under no_grad(), or after .detach()")
-        lines += _recipe(tensor.memory.recipe, kernels)
+        lines += _recipe(tensor._memory.recipe, kernels)
     else:
         lines += _tape(root, most, backward, kernels)
-    lines += ["", *kernels.texts(tensor.spec.device.device, source)]
+    lines += ["", *kernels.texts(tensor._spec.device.device, source)]
     text = Explanation("\n".join(lines).rstrip())
     if file is not None or not hasattr(sys, "ps1"):  # a prompt or a notebook sets it
         print(text, file=file)
@@ -107,15 +107,15 @@ def _indented(text: str, by: int = 2) -> str:
 
 
 def _handle(tensor: Value) -> str:
-    spec, storage = tensor.spec, tensor.memory
+    spec, storage = tensor._spec, tensor._memory
     parts = [
         f"{spec!r} on {spec.device.device.name}",
         f"{storage.room} bytes" if storage.place else "dropped",
     ]
     if not spec.contiguous:
         parts.append(f"strides {list(spec.strides)}")
-    if tensor.base is not None:
-        parts.append(f"a view of {tensor.base.spec!r} from byte {tensor.offset}")
+    if tensor._base is not None:
+        parts.append(f"a view of {tensor._base._spec!r} from byte {tensor._offset}")
     if storage.version:
         written = getattr(storage, "written", None)
         last = f", last at {Place(*written)}" if written is not None else ""
@@ -193,7 +193,7 @@ def _saved_bytes(nodes: list[Any]) -> int:
         if type(node) is not Leaf:
             for kept in (*(node.saved or ()), *node.outs):
                 storage = (
-                    kept if isinstance(kept, Storage) else getattr(kept, "memory", None)
+                    kept if isinstance(kept, Storage) else getattr(kept, "_memory", None)
                 )  # dropped, or packed
                 if storage is not None:
                     storages[id(storage)] = storage.room
@@ -201,7 +201,7 @@ def _saved_bytes(nodes: list[Any]) -> int:
 
 
 def _leaf(leaf: Leaf, names: dict[Any, str]) -> list[str]:
-    gradient = "none yet" if leaf.grad is None else repr(leaf.grad.spec)
+    gradient = "none yet" if leaf.grad is None else repr(leaf.grad._spec)
     return [f"{names[leaf]} = leaf {leaf.spec!r}; its gradient: {gradient}"]
 
 

@@ -56,21 +56,21 @@ def from_numpy_dtype(dtype: Any) -> DType:
 
 
 def copy_in(value: Value, source: memoryview) -> None:
-    device: Any = value.spec.device
-    if source.nbytes != value.spec.nbytes or not value.spec.contiguous:
+    device: Any = value._spec.device
+    if source.nbytes != value._spec.nbytes or not value._spec.contiguous:
         raise ShapeError(
-            f"{source.nbytes} bytes do not fill {value.spec!r}, which has {value.spec.nbytes}"
+            f"{source.nbytes} bytes do not fill {value._spec!r}, which has {value._spec.nbytes}"
         )
     if not source.nbytes:
         return
-    device.device.copy_in(replay.keep(value.memory) + value.offset, source)
+    device.device.copy_in(replay.keep(value._memory) + value._offset, source)
     count_copy(device.device, source.nbytes, to_host=False)
 
 
 def to_bytes(value: Value) -> bytearray:
     """The elements in row-major order."""
     impure()
-    spec = value.spec
+    spec = value._spec
     if spec.hidden:
         raise RushlightError(
             f"vmap: elements of {spec!r} are read on the host (as .item() does, or an op whose result's size depends on "
@@ -83,11 +83,11 @@ def to_bytes(value: Value) -> bytearray:
         pool: Any = spec.device
         if asynchronous.LOGS:
             asynchronous.read_all()
-        address = value.memory.address
+        address = value._memory.address
         if address is not None:
-            pool.device.copy_out(address + value.offset, memoryview(target))
+            pool.device.copy_out(address + value._offset, memoryview(target))
         else:  # it may be dropped
-            with replay.LOCK, replay.Pins([value.memory]):
+            with replay.LOCK, replay.Pins([value._memory]):
                 pool.device.copy_out(*replay.pinned_addresses([value]), memoryview(target))
         count_copy(pool.device, spec.nbytes, to_host=True)
     return target
@@ -97,14 +97,14 @@ class _Block:
     """Lends a storage's memory to NumPy; the array keeps it, and it keeps the storage."""
 
     def __init__(self, value: Value) -> None:
-        spec = value.spec
-        self.window = Window(value.memory)  # not the handle, which may be given other memory
+        spec = value._spec
+        self.window = Window(value._memory)  # not the handle, which may be given other memory
         size = spec.dtype.itemsize
         # bfloat16 has no code in the array interface; it travels as 2-byte integers and is seen anew.
         code = "<i2" if spec.dtype is dtypes.bfloat16 else numpy_dtype(spec.dtype).str
         self.__array_interface__ = {
             "version": 3,
-            "data": (self.window.address + value.offset, False),
+            "data": (self.window.address + value._offset, False),
             "shape": spec.shape,
             "strides": tuple(st * size for st in spec.strides),
             "typestr": code,
@@ -114,7 +114,7 @@ class _Block:
 def to_numpy(value: Value, copy: bool) -> Any:
     import numpy as np
 
-    spec = value.spec
+    spec = value._spec
     pool: Any = spec.device
     if pool.device.limits.host_memory and not copy and spec.numel and not spec.hidden:
         return np.asarray(_Block(value)).view(numpy_dtype(spec.dtype))
@@ -141,15 +141,17 @@ def to_list(value: Value) -> list[Any]:
     """All elements as Python numbers; one number without NumPy."""
     import struct
 
-    dtype = value.spec.dtype
+    dtype = value._spec.dtype
     raw = to_bytes(value)
     if dtype is dtypes.bfloat16:
-        words = struct.unpack(f"={value.spec.numel}H", raw)
+        words = struct.unpack(f"={value._spec.numel}H", raw)
         return [struct.unpack("=f", struct.pack("=I", w << 16))[0] for w in words]
     if dtype.kind == "c":
-        parts = struct.unpack(f"={2 * value.spec.numel}{_CODES[dtypes.real_type(dtype).name]}", raw)
+        parts = struct.unpack(
+            f"={2 * value._spec.numel}{_CODES[dtypes.real_type(dtype).name]}", raw
+        )
         return [complex(re, im) for re, im in zip(parts[::2], parts[1::2], strict=True)]
-    return list(struct.unpack(f"={value.spec.numel}{_CODES[dtype.name]}", raw))
+    return list(struct.unpack(f"={value._spec.numel}{_CODES[dtype.name]}", raw))
 
 
 read_back.provide_reader(to_list)
@@ -276,11 +278,11 @@ def _numbers(data: Any, kinds: set[DType], depth: int = 0) -> Any:
 
 def _element(value: Value, kinds: set[DType]) -> Any:
     """A tensor in a list is a number of its type."""
-    if value.spec.numel != 1:
+    if value._spec.numel != 1:
         raise TypeError(
-            f"tensor: a list holds tensors of one element, got {value.spec!r}; use stack for larger ones"
+            f"tensor: a list holds tensors of one element, got {value._spec!r}; use stack for larger ones"
         )
-    kinds.add(value.spec.dtype)
+    kinds.add(value._spec.dtype)
     return to_list(_without_record(value))[0]
 
 
@@ -318,25 +320,26 @@ provide(from_array=from_numpy)
 
 def whole(value: Value) -> Value:
     """All of the memory that a value is in, as a vector."""
-    spec = value.spec
+    spec = value._spec
     if not spec.numel:
         return _without_record(value)
     return call.make_value(
-        Spec.of(spec.device, spec.dtype, (value.memory.room // spec.dtype.itemsize,)), value.memory
+        Spec.of(spec.device, spec.dtype, (value._memory.room // spec.dtype.itemsize,)),
+        value._memory,
     )
 
 
 def within(memory: Value, spec: Spec, offset: int) -> Value:
     """A value laid out as `spec` in another's memory."""
-    return call.rooted(call.lay(spec, memory.memory, offset if spec.numel else 0))
+    return call.rooted(call.lay(spec, memory._memory, offset if spec.numel else 0))
 
 
 def copied(value: Value, memo: dict[Any, Any]) -> Value:
     """A copy with the layout of the original; what shared its memory and was copied with the same memo shares the copy's."""
-    key = ("storage", id(value.memory))
+    key = ("storage", id(value._memory))
     if key not in memo:
-        memo[key] = (value.memory, e.clone(whole(value)))
-    return within(memo[key][1], value.spec, value.offset)
+        memo[key] = (value._memory, e.clone(whole(value)))
+    return within(memo[key][1], value._spec, value._offset)
 
 
 def noted(value: Value) -> dict[str, Any] | None:
@@ -392,11 +395,11 @@ def from_shared(
     requires_grad: bool,
 ) -> Value:
     """What was saved of a tensor that shares its memory with others."""
-    if not isinstance(memory, Value) or memory.offset or not memory.spec.contiguous:
+    if not isinstance(memory, Value) or memory._offset or not memory._spec.contiguous:
         raise BoundsError(
             "a pickled tensor that shares memory needs all of that memory as one tensor"
         )
-    spec = pickled_spec(memory.spec.device, dtype, shape, strides, offset, memory.spec.nbytes)
+    spec = pickled_spec(memory._spec.device, dtype, shape, strides, offset, memory._spec.nbytes)
     return creation.requiring(within(memory, spec, offset), requires_grad)
 
 
@@ -474,8 +477,8 @@ rules.register(Move, move_rule)
 
 def move(value: Value, pool: Pool) -> Value:
     """The value on another device; itself where it is there already."""
-    if value.spec.device is pool:
+    if value._spec.device is pool:
         return value
-    if not is_contiguous(value.spec.shape, value.spec.strides):
+    if not is_contiguous(value._spec.shape, value._spec.strides):
         value = e.clone(value)
     return call.call(_move, (value,), (pool,))

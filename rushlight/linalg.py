@@ -123,7 +123,7 @@ def cross(input: Tensor, other: Tensor, *, dim: int = -1) -> Tensor:
     """Cross product of 3-vectors along a dimension."""
     if input.ndim and other.ndim and not input.shape[dim] == other.shape[dim] == 3:
         raise ShapeError(
-            f"linalg.cross: both must have size 3 along {dim}, got {input.spec!r} and {other.spec!r}"
+            f"linalg.cross: both must have size 3 along {dim}, got {input._spec!r} and {other._spec!r}"
         )
     return _cross(input, other, dim)
 

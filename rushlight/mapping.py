@@ -18,15 +18,15 @@ def _mapped(name: str, target: Any, others: tuple[Any, ...], function: Callable[
             raise TypeError(f"{name}: 'other' must be a tensor, got {type(x).__name__}")
         if edge_of(x) is not None:
             raise RushlightError(
-                f"{name}: {x.spec!r} requires gradients, and this has none; use .detach() first"
+                f"{name}: {x._spec!r} requires gradients, and this has none; use .detach() first"
             )
-        if x.spec.dtype is not target.spec.dtype:
+        if x._spec.dtype is not target._spec.dtype:
             raise TypeError(
-                f"{name}: operands of one type are expected, got {x.spec!r} and {target.spec!r}"
+                f"{name}: operands of one type are expected, got {x._spec!r} and {target._spec!r}"
             )
-        if not x.spec.device.device.limits.host_memory:
+        if not x._spec.device.device.limits.host_memory:
             raise TypeError(
-                f"{name}: runs Python on the host, and {x.spec!r} is not there; use .cpu()"
+                f"{name}: runs Python on the host, and {x._spec!r} is not there; use .cpu()"
             )
     if not callable(function):
         raise TypeError(

@@ -66,7 +66,7 @@ def _chosen(op: str, input: Tensor, mask: Tensor) -> Tensor:
     """The mask in the input's shape, of bools."""
     if mask.ndim > input.ndim:
         raise IndexError(
-            f"masked.{op}: the mask {mask.spec!r} has more dimensions than the input {input.spec!r}"
+            f"masked.{op}: the mask {mask._spec!r} has more dimensions than the input {input._spec!r}"
         )
     mask = mask.to_dense() if mask.is_sparse else mask
     chosen: Any = e.cast(mask, bool_)
@@ -202,7 +202,7 @@ def mean(
     wanted = dtype or input.dtype
     if wanted.kind not in "fc":
         raise ValueError(
-            f"masked.mean: gives floating point, got {input.spec!r}; pass dtype=rushlight.float32"
+            f"masked.mean: gives floating point, got {input._spec!r}; pass dtype=rushlight.float32"
         )
     total = sum(input, dim, keepdim=keepdim, dtype=wanted, mask=mask)
     return total / _counted("mean", input, dim, bool(keepdim), mask)
@@ -222,7 +222,7 @@ def median(
     found = _filled("median", input.to(float32), mask, math.nan).nanmedian(dim, keepdim).values
     if found.isnan().any().item():
         raise ValueError(
-            f"masked.median: a row of {input.spec!r} has no chosen element; integers have no NaN"
+            f"masked.median: a row of {input._spec!r} has no chosen element; integers have no NaN"
         )
     return found.to(dtype or input.dtype)
 

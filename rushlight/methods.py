@@ -78,17 +78,17 @@ def _stored(name: str, function: Callable[..., Any]) -> Method:
         # What the record saves of the old bits must outlive the write.
         kept = e.clone(self) if STATE.get().grad and edge_of(self) is not None else self
         result = function(kept, *others, **named)
-        if result.spec.shape != self.spec.shape:
+        if result._spec.shape != self._spec.shape:
             raise ShapeError(
-                f"{name}_: a result {result.spec!r} does not fit into {self.spec!r} in place"
+                f"{name}_: a result {result._spec!r} does not fit into {self._spec!r} in place"
             )
-        if not inplace.holds(self.spec.dtype, result.spec.dtype):
+        if not inplace.holds(self._spec.dtype, result._spec.dtype):
             raise DTypeError(
-                f"{name}_: a {result.spec.dtype.name} result cannot be stored in {self.spec!r}"
+                f"{name}_: a {result._spec.dtype.name} result cannot be stored in {self._spec!r}"
             )
-        if name == "float_power" and result.spec.dtype is not self.spec.dtype:
+        if name == "float_power" and result._spec.dtype is not self._spec.dtype:
             raise RushlightError(
-                f"{name}_: its result is {result.spec.dtype.name}, got {self.spec!r}; cast it first"
+                f"{name}_: its result is {result._spec.dtype.name}, got {self._spec!r}; cast it first"
             )
         return inplace.copy_(self, result)
 

@@ -149,7 +149,7 @@ def _depth(rows: Any) -> int:
 
 
 def _notes(value: Value) -> list[str]:
-    spec = value.spec
+    spec = value._spec
     notes = []
     pool: Any = spec.device
     if pool.device.name != "cpu":
@@ -196,12 +196,12 @@ def show_sparse(
     parts = []
     for name, part in named:
         start = f"{name}=tensor("
-        size = "" if part.spec.numel else f", size={part.spec.shape}"
+        size = "" if part._spec.numel else f", size={part._spec.shape}"
         parts.append(f"{start}{_elements(part, len('tensor(') + len(start))}{size})")
     notes = _notes(values)
     device = [note for note in notes if note.startswith("device=")]
     dtype = [
-        note for note in notes if note.startswith("dtype=") and values.spec.dtype not in _usual()
+        note for note in notes if note.startswith("dtype=") and values._spec.dtype not in _usual()
     ]
     record = [note for note in notes if note.startswith(("requires_grad", "grad_fn"))]
     facts = [f"size={shape}", f"nnz={count}", *dtype, f"layout=rushlight.{layout}"]
@@ -217,12 +217,12 @@ def _usual() -> set[dtypes.DType]:
 
 
 def _elements(value: Value, indent: int) -> str:
-    if not value.spec.numel:
+    if not value._spec.numel:
         return "[]"
-    is_float = value.spec.dtype.kind == "f"
+    is_float = value._spec.dtype.kind == "f"
     array = to_numpy(call.detached(value), copy=True)
     rows = (array.astype("float64") if is_float else array).tolist()
-    cut = value.spec.numel > _Options.threshold
+    cut = value._spec.numel > _Options.threshold
     shown = _flat(_shown(rows, cut))
-    style = _Pairs(shown) if value.spec.dtype.kind == "c" else _Style(shown, is_float)
+    style = _Pairs(shown) if value._spec.dtype.kind == "c" else _Style(shown, is_float)
     return _lay_out(rows, style, indent, cut)

@@ -37,7 +37,7 @@ def result_type(*operands: Any, **named: Any) -> DType:
     operands = (*operands, *named.values())
     if len(operands) != 2 or not set(named) <= {"tensor", "other", "scalar", "scalar1", "scalar2"}:
         raise TypeError(f"result_type() takes two operands (tensor, other), got {len(operands)}")
-    tensors = [(v.spec.dtype, len(v.spec.shape)) for v in operands if isinstance(v, Value)]
+    tensors = [(v._spec.dtype, len(v._spec.shape)) for v in operands if isinstance(v, Value)]
     numbers = [v for v in operands if not isinstance(v, Value)]
     for number in numbers:
         if not isinstance(number, complex) and not hasattr(number, "__float__"):
@@ -132,7 +132,7 @@ def asarray(
     moved = made.to(device, dtype)
     if copy is False and moved is not made:
         raise ValueError(
-            f"asarray: {made.spec!r} as {moved.spec!r} needs a copy; leave copy at None"
+            f"asarray: {made._spec!r} as {moved._spec!r} needs a copy; leave copy at None"
         )
     if copy and moved is made:
         moved = e.clone(made)

@@ -133,18 +133,18 @@ def share(storage: Storage) -> None:
 
 def _reduced(tensor: Tensor) -> Any:
     """A shared tensor as a message to another process; any other as it is pickled everywhere."""
-    block = None if tensor.layout is not creation.strided else block_of(tensor.memory)
+    block = None if tensor.layout is not creation.strided else block_of(tensor._memory)
     if block is None:
         return tensor.__reduce__()
-    spec = tensor.spec
-    leaf = type(tensor.node) is Leaf
+    spec = tensor._spec
+    leaf = type(tensor._node) is Leaf
     given = (
         DupFd(block.descriptor),
         block.room,
         spec.dtype,
         spec.shape,
         spec.strides,
-        tensor.offset,
+        tensor._offset,
         leaf,
     )
     return received, given, interop.noted(tensor)
@@ -189,13 +189,13 @@ def received(
 def share_memory_(self: Any) -> Any:
     """Move the memory of this tensor, and of all that share it, to where other processes see it too."""
     if self.device.type != "cuda":  # which PyTorch's processes share as it is
-        share(self.memory)
+        share(self._memory)
     return self
 
 
 def is_shared(self: Any) -> bool:
     """Whether other processes can see the memory."""
-    return self.device.type == "cuda" or block_of(self.memory) is not None
+    return self.device.type == "cuda" or block_of(self._memory) is not None
 
 
 METHODS = (share_memory_, is_shared)

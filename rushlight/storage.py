@@ -157,7 +157,7 @@ class UntypedStorage:
 
     def to(self, *, device: Any, non_blocking: Any = False) -> UntypedStorage:
         moved = self.elements().to(device)
-        return self if moved.memory is self.memory else untyped_storage(moved)
+        return self if moved._memory is self.memory else untyped_storage(moved)
 
     def cpu(self) -> UntypedStorage:
         return self.to(device="cpu")
@@ -446,10 +446,10 @@ def _over(untyped: UntypedStorage, dtype: DType) -> TypedStorage:
 
 def untyped_storage(self: Any) -> UntypedStorage:
     """The storage this tensor sees."""
-    storage = self.memory
+    storage = self._memory
     found = _HANDLES.get(id(storage))
-    owner = self if self.base is None else self.base
-    used = _SIZES.get(storage, min(owner.offset + owner.spec.nbytes, storage.room))
+    owner = self if self._base is None else self._base
+    used = _SIZES.get(storage, min(owner._offset + owner._spec.nbytes, storage.room))
     if found is None or found.memory is not storage:
         found = object.__new__(UntypedStorage)
         found.memory, found.used = storage, 0
@@ -462,12 +462,12 @@ def untyped_storage(self: Any) -> UntypedStorage:
 
 def typed_storage(self: Any) -> TypedStorage:
     """The storage this tensor sees, as numbers of its type."""
-    return _over(untyped_storage(self), self.spec.dtype)
+    return _over(untyped_storage(self), self._spec.dtype)
 
 
 def storage_type(self: Any) -> Any:
     """The class of the tensor's storage: FloatStorage for float32."""
-    return KINDS_BY_TYPE[self.spec.dtype]
+    return KINDS_BY_TYPE[self._spec.dtype]
 
 
 def new(self: Any, *args: Any, device: Any = None) -> Any:

@@ -60,7 +60,7 @@ class Tensor(Value):
         if cls is not Tensor:
             return object.__new__(cls)
         if len(args) == 1 and isinstance(args[0], Value):
-            return args[0].view(*args[0].spec.shape).detach()  # type: ignore[attr-defined]
+            return args[0].view(*args[0]._spec.shape).detach()  # type: ignore[attr-defined]
         if len(args) == 1 and not isinstance(args[0], (int, Size)):
             return tensor(args[0], dtype=dtypes.get_default(), device=device)
         return creation.empty(*(args or (0,)), device=device)
@@ -69,25 +69,25 @@ class Tensor(Value):
 
     @property
     def shape(self) -> Size:
-        return self.spec.size
+        return self._spec.size
 
     @property
     def dtype(self) -> DType:
-        return self.spec.dtype
+        return self._spec.dtype
 
     @property
     def device(self) -> Any:
-        return device(self.spec.device.device.name)
+        return device(self._spec.device.device.name)
 
     @property
     def ndim(self) -> int:
-        return len(self.spec.shape)
+        return len(self._spec.shape)
 
     def dim(self) -> int:
-        return len(self.spec.shape)
+        return len(self._spec.shape)
 
     def size(self, dim: int | None = None) -> Any:
-        return self.spec.size if dim is None else self.spec.shape[dim]
+        return self._spec.size if dim is None else self._spec.shape[dim]
 
     @property
     def real(self) -> Any:
@@ -106,9 +106,9 @@ class Tensor(Value):
         complex_parts.imag_part(self).copy_(value)  # type: ignore[attr-defined]
 
     def __len__(self) -> int:
-        if not self.spec.shape:
+        if not self._spec.shape:
             raise TypeError("len() of a 0-dim tensor")
-        return self.spec.shape[0]
+        return self._spec.shape[0]
 
     # ---- gradients ----
 
@@ -126,13 +126,13 @@ class Tensor(Value):
         if requires_grad and edge is None:
             kept = self._kept()
             creation.requiring(self, True)
-            self.node.grad = None if kept is None else kept.grad
+            self._node.grad = None if kept is None else kept.grad
         elif not requires_grad and edge is not None:
             if type(edge) is not Leaf:
                 raise RushlightError(
                     "requires_grad can only be changed on leaves; use .detach() on a result"
                 )
-            self.node = None
+            self._node = None
             self._keep(edge.grad)
         return self
 
@@ -165,7 +165,7 @@ class Tensor(Value):
 
     @property
     def grad(self) -> Tensor | None:
-        edge = self.node
+        edge = self._node
         if type(edge) is Leaf:
             return edge.grad  # type: ignore[return-value]
         kept = self._kept()
@@ -177,10 +177,10 @@ class Tensor(Value):
             if value is self:
                 raise RushlightError("grad: a tensor cannot be its own gradient")
             if isinstance(value, Tensor) and value.is_sparse:
-                value.check_as_gradient(self.spec)
+                value.check_as_gradient(self._spec)
             else:
-                check_same(lambda: "grad: what is assigned", self.spec, value)
-        edge = self.node
+                check_same(lambda: "grad: what is assigned", self._spec, value)
+        edge = self._node
         if type(edge) is Leaf:
             edge.grad = value
         else:
@@ -226,26 +226,26 @@ class Tensor(Value):
         """Call `hook` with the summed gradient of this value; what it returns, if anything, takes its place."""
         if edge_of(self) is None:
             raise RushlightError("register_hook: the tensor does not require gradients")
-        return hook_value(self.node, hook)
+        return hook_value(self._node, hook)
 
     def register_post_accumulate_grad_hook(self, hook: Callable[[Any], None]) -> Handle:
         """Call `hook` with this leaf after its `.grad` has been summed."""
-        if type(self.node) is not Leaf:
+        if type(self._node) is not Leaf:
             raise RushlightError(
                 "register_post_accumulate_grad_hook: only leaves that require gradients have one"
             )
-        return add_to(self.node.post_hooks, hook)
+        return add_to(self._node.post_hooks, hook)
 
     def retain_grad(self) -> None:
         """Keep the gradient of a value that is not a leaf in its `.grad`."""
         if edge_of(self) is None:
             raise RushlightError("retain_grad: the tensor does not require gradients")
-        if type(self.node) is Leaf or self.retains_grad:
+        if type(self._node) is Leaf or self.retains_grad:
             return
         kept = self._kept()
         if kept is None:
             kept = self.kept_grad = Kept()
-        kept.follow(self.node)
+        kept.follow(self._node)
 
     @property
     def retains_grad(self) -> bool:
@@ -268,7 +268,7 @@ class Tensor(Value):
             if isinstance(given, DType) or given in dtypes.PYTHON:
                 dtype = dtypes.PYTHON.get(given, given)
             elif isinstance(given, Value):
-                dtype, where = given.spec.dtype, given.spec.device.device.name
+                dtype, where = given._spec.dtype, given._spec.device.device.name
             elif isinstance(given, (str, device)):
                 where = given
             elif isinstance(given, dtypes_bool):
@@ -278,7 +278,7 @@ class Tensor(Value):
                     f"to(): takes a type, a device or a tensor, got {type(given).__name__}"
                 )
         copy = flags[1] if len(flags) > 1 else copy
-        if dtype is not None and self.spec.dtype.kind == "c" and dtype.kind not in "cb":
+        if dtype is not None and self._spec.dtype.kind == "c" and dtype.kind not in "cb":
             warnings.warn(
                 f"to: complex numbers as {dtype.name} lose their imaginary parts",
                 UserWarning,
@@ -294,7 +294,7 @@ class Tensor(Value):
     def type(self, dtype: Any = None, non_blocking: Any = False) -> Any:
         """The type's name in words (torch.FloatTensor), or the tensor as another type."""
         if dtype is None:
-            word = dtypes.WORDS.get(self.spec.dtype, self.spec.dtype.name)
+            word = dtypes.WORDS.get(self._spec.dtype, self._spec.dtype.name)
             return f"torch.{'cuda.' if self.device.type == 'cuda' else ''}{word}Tensor"
         if dtype is Tensor:
             return self.to(dtypes.get_default())
@@ -354,7 +354,7 @@ class Tensor(Value):
 
     def numpy(self, *, force: Any = False) -> Any:
         """The elements as a NumPy array: the same memory on the CPU."""
-        if not force and self.node is not None and STATE.get().grad:
+        if not force and self._node is not None and STATE.get().grad:
             raise RushlightError("numpy(): the tensor requires gradients; call .detach() first")
         return interop.to_numpy(self, copy=force)
 
@@ -372,9 +372,9 @@ class Tensor(Value):
 
     def item(self) -> Any:
         """The one element as a Python number."""
-        if self.spec.numel != 1:
+        if self._spec.numel != 1:
             raise ShapeError(
-                f"item(): a tensor of {self.spec.numel} elements ({self.spec!r}) is not one number"
+                f"item(): a tensor of {self._spec.numel} elements ({self._spec!r}) is not one number"
             )
         return interop.to_list(self)[0]
 
@@ -396,7 +396,7 @@ class Tensor(Value):
 
     def __float__(self) -> Any:
         if (
-            self.node is not None
+            self._node is not None
         ):  # as PyTorch does; it is also how a tensor gets where an op takes a number
             warnings.warn(
                 "float() of a tensor that requires gradients: no gradient will come from the number; say so with .detach() or "
@@ -420,9 +420,9 @@ class Tensor(Value):
         return value.real
 
     def __index__(self) -> Any:
-        if self.spec.differentiable:
+        if self._spec.differentiable:
             raise TypeError(
-                f"only integer tensors of one element can be an index, got {self.spec!r}"
+                f"only integer tensors of one element can be an index, got {self._spec!r}"
             )
         return dtypes_int(self.item())
 
@@ -430,14 +430,14 @@ class Tensor(Value):
         return complex(self.item())
 
     def __bool__(self) -> Any:
-        if self.spec.numel != 1:
+        if self._spec.numel != 1:
             raise RushlightError(
-                f"the truth value of a tensor of {self.spec.numel} elements is ambiguous; use .any() or .all()"
+                f"the truth value of a tensor of {self._spec.numel} elements is ambiguous; use .any() or .all()"
             )
         return dtypes_bool(self.item())
 
     def __iter__(self) -> Iterator[Tensor]:
-        if not self.spec.shape:
+        if not self._spec.shape:
             raise TypeError("a 0-dim tensor cannot be iterated over")
         return iter(REGISTRY["unbind"].function(self))
 
@@ -460,13 +460,13 @@ class Tensor(Value):
         """Of one number the number's own format, so that f"{loss}" reads well; of several only the plain text."""
         return (
             format(self.item(), spec)
-            if type(self) is Tensor and not self.spec.shape
+            if type(self) is Tensor and not self._spec.shape
             else object.__format__(self, spec)
         )
 
     def __reduce__(self) -> Any:
         leaf = self.requires_grad and self.is_leaf
-        given = (interop.to_bytes(self), self.spec.dtype, self.spec.shape, self.device.type, leaf)
+        given = (interop.to_bytes(self), self._spec.dtype, self._spec.shape, self.device.type, leaf)
         return interop.from_pickle, given, interop.noted(self)
 
     def __deepcopy__(self, memo: dict[Any, Any]) -> Tensor:
@@ -515,7 +515,7 @@ class Tensor(Value):
 
     def copy_(self, source: Any, non_blocking: Any = False) -> Tensor:
         return inplace.copy_(
-            self, interop.move(source, self.spec.device) if isinstance(source, Value) else source
+            self, interop.move(source, self._spec.device) if isinstance(source, Value) else source
         )  # type: ignore[return-value]
 
     # ---- operators ----

@@ -69,7 +69,7 @@ class Array:
 
     @property
     def size(self) -> int:
-        return self._tensor.spec.numel
+        return self._tensor._spec.numel
 
     @property
     def T(self) -> Array:
@@ -118,7 +118,7 @@ class Array:
     def _one(self, kinds: str, what: str) -> Any:
         if self.shape or self.dtype.kind not in kinds:
             raise TypeError(
-                f"{what} takes an array of no dimensions of a fitting type, got {self._tensor.spec!r}"
+                f"{what} takes an array of no dimensions of a fitting type, got {self._tensor._spec!r}"
             )
         return self._tensor.item()
 

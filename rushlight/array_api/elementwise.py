@@ -198,7 +198,7 @@ def _in_place(function: Callable[..., Array]) -> Callable[..., Any]:
         result = function(self, other)
         if result.dtype is not self.dtype or result.shape != self.shape:
             raise TypeError(
-                f"in place: a result {result._tensor.spec!r} does not fit into {self._tensor.spec!r}"
+                f"in place: a result {result._tensor._spec!r} does not fit into {self._tensor._spec!r}"
             )
         self._tensor.copy_(result._tensor)
         return self

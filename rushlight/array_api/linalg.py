@@ -34,7 +34,7 @@ def _in_place(self: Any, other: Any, /) -> Any:
     result = matmul(self, other)
     if result.shape != self.shape or result.dtype is not self.dtype:
         raise TypeError(
-            f"in place: a result {result._tensor.spec!r} does not fit into {self._tensor.spec!r}"
+            f"in place: a result {result._tensor._spec!r} does not fit into {self._tensor._spec!r}"
         )
     self._tensor.copy_(result._tensor)
     return self
@@ -62,7 +62,7 @@ def vecdot(x1: Any, x2: Any, /, *, axis: int = -1) -> Array:
         first = op("conj_physical")(first)
     if first.shape[axis] != second.shape[axis]:
         raise ValueError(
-            f"vecdot: {first.spec!r} and {second.spec!r} differ in size along axis {axis}"
+            f"vecdot: {first._spec!r} and {second._spec!r} differ in size along axis {axis}"
         )
     product = op("mul")(first, second)
     return wrap(op("sum")(product, axis).to(product.dtype))
@@ -84,7 +84,7 @@ def cross(x1: Any, x2: Any, /, *, axis: int = -1) -> Array:
     first, second = operands("cross", "numeric", x1, x2)
     if first.shape[axis] != 3 or second.shape[axis] != 3:
         raise ValueError(
-            f"cross: {first.spec!r} and {second.spec!r} must have size 3 along axis {axis}"
+            f"cross: {first._spec!r} and {second._spec!r} must have size 3 along axis {axis}"
         )
     return wrap(L.cross(first, second, dim=axis))
 
@@ -142,7 +142,7 @@ def outer(x1: Any, x2: Any, /) -> Array:
     """Every product of two vectors' elements."""
     first, second = operands("outer", "numeric", x1, x2)
     if first.ndim != 1 or second.ndim != 1:
-        raise ValueError(f"outer: two vectors are needed, got {first.spec!r} and {second.spec!r}")
+        raise ValueError(f"outer: two vectors are needed, got {first._spec!r} and {second._spec!r}")
     return wrap(op("outer")(first, second))
 
 

@@ -61,7 +61,7 @@ def squeeze(x: Any, /, axis: int | tuple[int, ...]) -> Array:
         _axis(a, tensor.ndim, "squeeze") for a in ((axis,) if isinstance(axis, int) else axis)
     )
     if any(tensor.shape[a] != 1 for a in axes):
-        raise ValueError(f"squeeze: the axes {axes} of {tensor.spec!r} must have size 1")
+        raise ValueError(f"squeeze: the axes {axes} of {tensor._spec!r} must have size 1")
     return wrap(op("squeeze")(tensor, axes) if axes else tensor)
 
 
@@ -91,7 +91,7 @@ def matrix_transpose(x: Any, /) -> Array:
     """The last two axes exchanged."""
     tensor = unwrap(x)
     if tensor.ndim < 2:
-        raise ValueError(f"matrix_transpose: a matrix is needed, got {tensor.spec!r}")
+        raise ValueError(f"matrix_transpose: a matrix is needed, got {tensor._spec!r}")
     return wrap(op("transpose")(tensor, -1, -2))
 
 
@@ -107,10 +107,10 @@ def repeat(x: Any, repeats: Any, /, *, axis: int | None = None) -> Array:
 def reshape(x: Any, /, shape: tuple[int, ...], *, copy: bool | None = None) -> Array:
     """The same elements in another shape; copy=False: the same memory, or an error."""
     tensor = unwrap(x)
-    target = views.resolve_shape(tuple(shape), tensor.spec.numel, "reshape", tensor.shape)
-    if copy is False and view_strides(tensor.shape, tensor.spec.strides, target) is None:
+    target = views.resolve_shape(tuple(shape), tensor._spec.numel, "reshape", tensor.shape)
+    if copy is False and view_strides(tensor.shape, tensor._spec.strides, target) is None:
         raise ValueError(
-            f"reshape: {tensor.spec!r} as {list(target)} needs a copy; leave copy at None"
+            f"reshape: {tensor._spec!r} as {list(target)} needs a copy; leave copy at None"
         )
     return wrap(op("reshape")(op("clone")(tensor) if copy else tensor, target))
 
@@ -141,7 +141,7 @@ def take(x: Any, indices: Any, /, *, axis: int | None = None) -> Array:
             raise ValueError(f"take: an axis is needed for {tensor.ndim} dimensions")
         axis = 0
     if at.ndim != 1:
-        raise ValueError(f"take: the indices must be one-dimensional, got {at.spec!r}")
+        raise ValueError(f"take: the indices must be one-dimensional, got {at._spec!r}")
     axis = _axis(axis, tensor.ndim, "take")
     return wrap(tensor[(slice(None),) * axis + (at,)])
 

@@ -90,7 +90,7 @@ def _extreme(name: str, inner: str, x: Any, axis: Axis, keepdims: bool) -> Array
     check_kind(name, tensor.dtype, "real numeric")
     axes = _axes(tensor, axis)
     if 0 in [tensor.shape[a] for a in axes]:
-        raise ValueError(f"{name}: {tensor.spec!r} has no elements along {axes}")
+        raise ValueError(f"{name}: {tensor._spec!r} has no elements along {axes}")
     return wrap(op(inner)(tensor, axes, keepdims) if axes else op("clone")(tensor))
 
 
@@ -213,7 +213,7 @@ def searchsorted(x1: Any, x2: Any, /, *, side: str = "left", sorter: Any = None)
         raise ValueError(f"searchsorted: side is 'left' or 'right', got {side!r}")
     row, sought = operands("searchsorted", "real numeric", x1, x2)
     if row.ndim != 1:
-        raise ValueError(f"searchsorted: x1 must have one dimension, got {row.spec!r}")
+        raise ValueError(f"searchsorted: x1 must have one dimension, got {row._spec!r}")
     order = {} if sorter is None else {"sorter": unwrap(sorter).long()}
     return wrap(op("searchsorted")(row, sought, right=side == "right", **order))
 

@@ -105,13 +105,13 @@ def make_dual(tensor: Any, tangent: Any, *, level: int | None = None) -> Any:
     for what, x in (("primal", tensor), ("tangent", tangent)):
         if not isinstance(x, Value):
             raise TypeError(f"make_dual: the {what} is a tensor, got {type(x).__name__}")
-        if not hasattr(x, "memory"):
+        if not hasattr(x, "_memory"):
             raise LayoutError(f"make_dual: the {what} is sparse; use .to_dense()")
-        if not x.spec.differentiable:
+        if not x._spec.differentiable:
             raise ValueError(
-                f"make_dual: expected the {what} to be floating point or complex, got {x.spec!r}"
+                f"make_dual: expected the {what} to be floating point or complex, got {x._spec!r}"
             )
-    primal, along = tensor.spec, tangent.spec
+    primal, along = tensor._spec, tangent._spec
     if primal.shape != along.shape:
         raise ShapeError(f"make_dual: a tangent {along!r} does not fit the primal {primal!r}")
     if primal.dtype.kind != along.dtype.kind:
@@ -145,7 +145,7 @@ def _another_handle(x: Value, levels: Any) -> Value:
     if edge is not None and type(edge) is not Leaf:
         with Changed(dual=None):  # a write to it must not go behind the record of the primal
             return wrap(Needed.clone(whole), own)
-    return wrap(call.rooted(call.make_value(whole.spec, whole.memory, whole.offset, edge)), own)
+    return wrap(call.rooted(call.make_value(whole._spec, whole._memory, whole._offset, edge)), own)
 
 
 def unpack_dual(tensor: Any, *, level: int | None = None) -> UnpackedDualTensor:
@@ -153,7 +153,7 @@ def unpack_dual(tensor: Any, *, level: int | None = None) -> UnpackedDualTensor:
     if not isinstance(tensor, Value):
         raise TypeError(f"unpack_dual: takes a tensor, got {type(tensor).__name__}")
     current = _current()
-    if current is None or not hasattr(tensor, "memory"):
+    if current is None or not hasattr(tensor, "_memory"):
         return UnpackedDualTensor(tensor, None)
     tangent = current.tangent_of(tensor)
     if tangent is None:

@@ -43,19 +43,19 @@ def _nested(parts: Sequence[Any], as_tuple: bool) -> Any:
 def _vector(name: str, v: Nest, wanted: Sequence[Any], owner: str) -> list[Any]:
     """The vector: a tensor like each of `wanted`; where they are one number, 1 by default."""
     if v is None:
-        if len(wanted) != 1 or wanted[0].spec.numel != 1:
+        if len(wanted) != 1 or wanted[0]._spec.numel != 1:
             raise RushlightError(
                 f"{name}: a vector v must be given unless the {owner} is one number, here "
-                f"{', '.join(repr(x.spec) for x in wanted)}"
+                f"{', '.join(repr(x._spec) for x in wanted)}"
             )
         return [creation.ones_like(wanted[0].detach())]
     given, _ = _listed(name, "v", v)
     if len(given) != len(wanted):
         raise RushlightError(f"{name}: v has {len(given)} tensors for {len(wanted)} of the {owner}")
     for i, (part, x) in enumerate(zip(given, wanted, strict=True)):
-        if part.spec.shape != x.spec.shape:
+        if part._spec.shape != x._spec.shape:
             raise ShapeError(
-                f"{name}: v {i} is {part.spec!r}, but the {owner} is {x.spec!r}; the shapes must agree"
+                f"{name}: v {i} is {part._spec!r}, but the {owner} is {x._spec!r}; the shapes must agree"
             )
     return list(given)
 
@@ -85,7 +85,7 @@ class _Run:
     def independent(self, output: int, input: int | None = None) -> None:
         of = "of the inputs" if input is None else f"of input {input}"
         raise RushlightError(
-            f"{self.name}: output {output} ({self.outs[output].spec!r}) is independent {of}, which strict=True forbids"
+            f"{self.name}: output {output} ({self.outs[output]._spec!r}) is independent {of}, which strict=True forbids"
         )
 
     def check_twice(self, parts: Sequence[Any]) -> None:
@@ -171,9 +171,9 @@ def _jacobian(
     with Changed(grad=create_graph):
         run = _Run(name, func, inputs, strict, forward)
         for y in run.outs:
-            if y.spec.dtype.kind == "c":
+            if y._spec.dtype.kind == "c":
                 raise RushlightError(
-                    f"{name}: the outputs must be real, got {y.spec!r}; use view_as_real, vjp or jvp"
+                    f"{name}: the outputs must be real, got {y._spec!r}; use view_as_real, vjp or jvp"
                 )
         blocks = columns(run.made, chunk) if forward else rows(run.made, chunk, strict)
         run.check_twice([part for block in blocks for part in block])
@@ -187,9 +187,9 @@ def _one_number(name: str, func: Function) -> Function:
             raise KindError(
                 f"{name}: the function must return one tensor, got {type(made).__name__}"
             )
-        if made.spec.numel != 1:
+        if made._spec.numel != 1:
             raise RushlightError(
-                f"{name}: the function must return one number, got {made.spec!r}; reduce it with .sum()"
+                f"{name}: the function must return one number, got {made._spec!r}; reduce it with .sum()"
             )
         return made
 

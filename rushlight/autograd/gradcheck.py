@@ -354,7 +354,7 @@ def _check_seeds(asked: Asked, xs: list[Tensor], places: list[int]) -> None:
             )
         if g.shape != x.shape or (asked.dtypes and g.dtype is not x.dtype):
             raise GradcheckError(
-                f"gradcheck: the gradient of input {i} is {g.spec!r}, the input {x.spec!r}"
+                f"gradcheck: the gradient of input {i} is {g._spec!r}, the input {x._spec!r}"
             )
     if asked.undefined and len(outs) > 1:
         for j, seed in enumerate(_directions([real_count(out) for out in outs], 4)):

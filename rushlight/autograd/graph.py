@@ -70,7 +70,7 @@ Node.register(Leaf)
 def increment_version(tensor: Value | Iterable[Value]) -> None:
     """Say that memory was written to by other means than ops: whoever saved it will refuse to use it."""
     for one in [tensor] if isinstance(tensor, Value) else list(tensor):
-        mark_written(one.memory)
+        mark_written(one._memory)
 
 
 # ---- one hook on several tensors ----

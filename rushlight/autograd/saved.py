@@ -64,8 +64,8 @@ class save_on_cpu(saved_tensors_hooks):
     def _away(self, tensor: Any) -> Any:
         if tensor.is_cpu:
             return tensor, tensor.device
-        known = self._copies.setdefault(tensor.memory, {})
-        key = (tensor.spec, tensor.offset, tensor.memory.version)
+        known = self._copies.setdefault(tensor._memory, {})
+        key = (tensor._spec, tensor._offset, tensor._memory.version)
         reference = known.get(key)
         copy = None if reference is None else reference()
         if copy is None:
@@ -101,7 +101,7 @@ class _CopyOnWrite(Saving):
 
     def _hold(self, value: Value) -> _Held:
         held = _Held(value)
-        self.held.setdefault(value.memory, weakref.WeakSet()).add(held)
+        self.held.setdefault(value._memory, weakref.WeakSet()).add(held)
         return held
 
     def before_write(self, storages: Sequence[Storage]) -> None:
@@ -110,7 +110,7 @@ class _CopyOnWrite(Saving):
             with Changed(grad=False, region=None, saving=None):
                 copies: dict[Any, Any] = {}
                 for held in waiting:
-                    key = (held.value.spec, held.value.offset)
+                    key = (held.value._spec, held.value._offset)
                     if key not in copies:
                         copies[key] = Needed.clone(held.value)
                     held.value = copies[key]

@@ -100,7 +100,7 @@ def int_mm(self: Tensor, mat2: Tensor, *, out: Any = None) -> Tensor:
     for given in (self, mat2):
         if given.dtype is not dtypes.int8 or given.ndim != 2:
             raise RushlightError(
-                f"_int_mm: takes two int8 matrices, got {self.spec!r} and {mat2.spec!r}"
+                f"_int_mm: takes two int8 matrices, got {self._spec!r} and {mat2._spec!r}"
             )
     made = self.to(dtypes.int32).matmul(mat2.to(dtypes.int32))
     return made if out is None else out.resize_(made.shape).copy_(made)

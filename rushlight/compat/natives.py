@@ -138,7 +138,7 @@ def convolution(
     dims = weight.dim() - 2
     if dims not in (1, 2, 3):
         raise ShapeError(
-            f"convolution: a weight has 1 to 3 dimensions after its first two, got {weight.spec!r}"
+            f"convolution: a weight has 1 to 3 dimensions after its first two, got {weight._spec!r}"
         )
 
     def each(values: Sequence[int]) -> tuple[int, ...]:

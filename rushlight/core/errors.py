@@ -55,7 +55,7 @@ class SparseOperandError(LayoutError, AttributeError):
 
     def __init__(self, message: str, obj: Any) -> None:
         super().__init__(message)
-        self.name = "spec"
+        self.name = "_spec"
         self.obj = obj
 
 

@@ -66,7 +66,7 @@ def with_aux(name: str, result: Any, has_aux: bool) -> tuple[Any, Any]:
 
 def _told(thing: Any) -> str:
     if isinstance(thing, Value):
-        return f"a tensor {thing.spec!r}" if hasattr(thing, "memory") else "a sparse tensor"
+        return f"a tensor {thing._spec!r}" if hasattr(thing, "_memory") else "a sparse tensor"
     return f"a tuple of {len(thing)}" if isinstance(thing, tuple) else type(thing).__name__
 
 
@@ -79,7 +79,7 @@ def tensors_in(name: str, tree: Any) -> tuple[list[Any], TreeSpec]:
                 f"{name}: the function must return tensors only, got {type(leaf).__name__}; return the rest as aux, "
                 f"with has_aux=True"
             )
-        if not hasattr(leaf, "memory"):
+        if not hasattr(leaf, "_memory"):
             raise RushlightError(
                 f"{name}: the function must return dense tensors, got a sparse one; use .to_dense()"
             )
@@ -97,19 +97,19 @@ def fitting(
             f"{name}: {what}s must be nested like the {owner} {spec!r}, got {tree_flatten(given)[1]!r}: {error}"
         ) from None
     for i, (leaf, x) in enumerate(zip(leaves, wanted, strict=True)):
-        if not isinstance(leaf, Value) or not hasattr(leaf, "memory"):
+        if not isinstance(leaf, Value) or not hasattr(leaf, "_memory"):
             raise RushlightError(f"{name}: {what} {i} must be a tensor, got {_told(leaf)}")
-        if leaf.spec.shape != x.spec.shape:
+        if leaf._spec.shape != x._spec.shape:
             raise ShapeError(
-                f"{name}: {what} {i} is {leaf.spec!r}, but its {owner} is {x.spec!r}; the shapes must agree"
+                f"{name}: {what} {i} is {leaf._spec!r}, but its {owner} is {x._spec!r}; the shapes must agree"
             )
-        if leaf.spec.dtype.kind == "c" != x.spec.dtype.kind:
+        if leaf._spec.dtype.kind == "c" != x._spec.dtype.kind:
             raise DTypeError(
-                f"{name}: {what} {i} is {leaf.spec!r}, but its {owner} is real, {x.spec!r}; pass .real"
+                f"{name}: {what} {i} is {leaf._spec!r}, but its {owner} is real, {x._spec!r}; pass .real"
             )
-        if leaf.spec.device is not x.spec.device:
+        if leaf._spec.device is not x._spec.device:
             raise RushlightError(
-                f"{name}: {what} {i} is on {leaf.spec.device.device.name}, but its {owner} is on "
-                f"{x.spec.device.device.name}; move it with .to(device)"
+                f"{name}: {what} {i} is on {leaf._spec.device.device.name}, but its {owner} is on "
+                f"{x._spec.device.device.name}; move it with .to(device)"
             )
     return leaves

@@ -35,27 +35,27 @@ class BatchedTensor(Tensor):
     # ---- what the tape reads ----
 
     @property
-    def memory(self) -> Any:  # type: ignore[override]
-        return self.physical.memory
+    def _memory(self) -> Any:  # type: ignore[override]
+        return self.physical._memory
 
     @property
-    def offset(self) -> int:  # type: ignore[override]
-        return self.physical.offset
+    def _offset(self) -> int:  # type: ignore[override]
+        return self.physical._offset
 
     @property
-    def base(self) -> None:  # type: ignore[override]
+    def _base(self) -> None:  # type: ignore[override]
         """None: views are kept up to date among the physical values."""
         return None
 
     @property
-    def node(self) -> Any:
+    def _node(self) -> Any:
         return edge_of(self.physical)
 
-    @node.setter
-    def node(self, node: Any) -> None:
-        if type(node) is Leaf and node.spec is self.spec:
-            node.spec, node.handle = self.physical.spec, weakref.ref(self.physical)
-        self.physical.node = node
+    @_node.setter
+    def _node(self, node: Any) -> None:
+        if type(node) is Leaf and node.spec is self._spec:
+            node.spec, node.handle = self.physical._spec, weakref.ref(self.physical)
+        self.physical._node = node
 
     # ---- what one example cannot tell ----
 
@@ -99,7 +99,7 @@ class BatchedTensor(Tensor):
 
     def __repr__(self) -> str:
         depths = ", ".join(str(level.depth) for level in self.levels)
-        return f"BatchedTensor(level={depths}, shape={list(self.spec.shape)}, value=\n{self.physical!r}\n)"
+        return f"BatchedTensor(level={depths}, shape={list(self._spec.shape)}, value=\n{self.physical!r}\n)"
 
     # ---- memory for every example ----
 
@@ -144,7 +144,7 @@ class BatchedTensor(Tensor):
 
     def requires_grad_(self, requires_grad: bool = True) -> Tensor:
         """Refused where it would make the whole batch, which belongs to somebody outside, a leaf."""
-        if requires_grad and self.node is None:
+        if requires_grad and self._node is None:
             _refuse(".requires_grad_()", "use rushlight.func.grad or vjp")
         return super().requires_grad_(requires_grad)
 

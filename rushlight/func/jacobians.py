@@ -83,7 +83,7 @@ def rows(pulled: Pulled, chunk_size: int | None, strict: bool = False) -> list[l
     blocks = []
     for y in pulled.outs:
         parts = _mapped(_row_of(pulled, y, strict), y, pulled.primals, chunk_size)
-        shapes = [y.spec.shape + x.spec.shape for x in pulled.primals]
+        shapes = [y._spec.shape + x._spec.shape for x in pulled.primals]
         blocks.append(
             [views.reshape(part, shape) for part, shape in zip(parts, shapes, strict=True)]
         )
@@ -96,7 +96,7 @@ def columns(pushed: Pushed, chunk_size: int | None) -> list[list[Any]]:
     for j, x in enumerate(pushed.primals):
         parts = _mapped(_column_of(pushed, j), x, pushed.outs, chunk_size)
         for block, y, part in zip(blocks, pushed.outs, parts, strict=True):
-            block.append(_last(part, y.spec.shape + x.spec.shape))
+            block.append(_last(part, y._spec.shape + x._spec.shape))
     return blocks
 
 
@@ -112,18 +112,19 @@ def _mapped(
     derive: Callable[[Any], list[Any]], like: Any, results: Sequence[Any], chunk_size: int | None
 ) -> list[Any]:
     """`derive` along each unit vector of a tensor, one for each of `results`, stacked in front: so many at a time."""
-    size = like.spec.numel
+    size = like._spec.numel
     if not size:
         return [
-            creation.zeros((0, *y.spec.shape), dtype=y.spec.dtype, device=y.device) for y in results
+            creation.zeros((0, *y._spec.shape), dtype=y._spec.dtype, device=y.device)
+            for y in results
         ]
-    units = creation.eye(size, dtype=like.spec.dtype, device=like.device)
+    units = creation.eye(size, dtype=like._spec.dtype, device=like.device)
     if chunk_size == 1:
         found = [
-            derive(views.reshape(views.select(units, 0, n), like.spec.shape)) for n in range(size)
+            derive(views.reshape(views.select(units, 0, n), like._spec.shape)) for n in range(size)
         ]
         return [views.stack(parts) for parts in zip(*found, strict=True)]
-    return vmap(derive, chunk_size=chunk_size)(views.reshape(units, (size, *like.spec.shape)))
+    return vmap(derive, chunk_size=chunk_size)(views.reshape(units, (size, *like._spec.shape)))
 
 
 def _last(part: Any, shape: tuple[int, ...]) -> Any:
@@ -139,8 +140,8 @@ def _check_chunk(name: str, chunk_size: Any) -> None:
 def _check_real(name: str, inputs: Sequence[Value], outputs: Sequence[Value]) -> None:
     for what, values in (("inputs", inputs), ("outputs", outputs)):
         for i, value in enumerate(values):
-            if value.spec.dtype.kind == "c":
+            if value._spec.dtype.kind == "c":
                 raise RushlightError(
-                    f"{name}: the {what} must be real, but number {i} is {value.spec!r}; "
+                    f"{name}: the {what} must be real, but number {i} is {value._spec!r}; "
                     f"use view_as_real, or vjp and jvp"
                 )

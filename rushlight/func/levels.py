@@ -50,25 +50,25 @@ class Level:
             inner = self._tracked(x) if self.outside and edge_of(x) is not None else self._fresh(x)
             self.values.append(inner)
             self.marks.append(
-                (inner.node, levels_of(inner))
+                (inner._node, levels_of(inner))
             )  # now: a write in place gives the handle another
 
     def _tracked(self, x: Value) -> Value:
         inner = views.permute(
-            x, tuple(range(len(x.spec.shape)))
+            x, tuple(range(len(x._spec.shape)))
         )  # in their own order: all of it, as a view
-        self.tracked.add(inner.node)
+        self.tracked.add(inner._node)
         return inner
 
     def _fresh(self, x: Value) -> Value:
         with Changed(
             grad=False, inference=False
         ):  # what was made in inference mode cannot be saved: it is copied
-            inner = e.clone(x) if is_inference(x.memory) else call.detached(x)
+            inner = e.clone(x) if is_inference(x._memory) else call.detached(x)
         dual = STATE.get().dual
         if dual is not None:
             dual.alias(x, inner)
-        leaf = inner.node = Leaf(inner)
+        leaf = inner._node = Leaf(inner)
         self.leaves.append(leaf)
         return inner
 
@@ -88,7 +88,7 @@ class Level:
 
     def pull_all(self, output: Value, cotangent: Value) -> list[Any]:
         """`pull` where the output depends on nothing but this level's own leaves: the plain pass, which is the faster one."""
-        run_backward([output.node], [peel(cotangent, levels_of(output))], False, False)
+        run_backward([output._node], [peel(cotangent, levels_of(output))], False, False)
         parts = []
         for leaf, (_, levels) in zip(self.leaves, self.marks, strict=True):
             part, leaf.grad = leaf.grad, None
@@ -105,7 +105,7 @@ class Level:
 
     def leave(self, value: Any) -> Any:
         """A result as it is seen outside: without a record that leads nowhere."""
-        if not isinstance(value, Value) or not hasattr(value, "memory") or edge_of(value) is None:
+        if not isinstance(value, Value) or not hasattr(value, "_memory") or edge_of(value) is None:
             return value
         return value if self.depends([value]) else call.detached(value)
 
@@ -120,13 +120,13 @@ def check_input(name: str, x: Any) -> None:
             f"{name}: tensors are differentiated, got {type(x).__name__}; wrap it in rushlight.tensor(...), "
             f"or leave it out with argnums"
         )
-    if not hasattr(x, "memory"):
+    if not hasattr(x, "_memory"):
         raise LayoutError(
             f"{name}: a sparse tensor cannot be differentiated here; pass indices and values"
         )
-    if not x.spec.differentiable:
+    if not x._spec.differentiable:
         raise DTypeError(
-            f"{name}: only floating-point and complex tensors can require gradients, got {x.spec!r}; "
+            f"{name}: only floating-point and complex tensors can require gradients, got {x._spec!r}; "
             f"cast with .to(dtype), or leave it out with argnums"
         )
 
@@ -147,9 +147,9 @@ def pull(
     if not reached or not marks:
         return [None] * len(marks)
     keys = [key_of(edge) for edge, _ in marks]
-    seeds = [peel(Needed.cast(g, y.spec.dtype), levels_of(y)) for y, g in reached]
+    seeds = [peel(Needed.cast(g, y._spec.dtype), levels_of(y)) for y, g in reached]
     make = functools.partial(BoundedWalk, ends=ends) if ends else None
-    found = run_backward([y.node for y, _ in reached], seeds, retain, create, set(keys), make=make)
+    found = run_backward([y._node for y, _ in reached], seeds, retain, create, set(keys), make=make)
     parts = [found.get(key) for key in keys]
     return [
         part if part is None else unpeel(part, levels)

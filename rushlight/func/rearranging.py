@@ -31,12 +31,12 @@ def rearrange(tensor: Any, pattern: str, **axes_lengths: int) -> Any:
         raise ValueError(f"rearrange: a pattern has one '->', got {pattern!r}")
     left, right = (_groups(side, pattern) for side in sides)
     _check(left, right, axes_lengths, pattern)
-    shape = tensor.spec.shape
+    shape = tensor._spec.shape
     named = len([group for group in left if group is not REST])
     rest = [f"...{i}" for i in range(len(shape) - named)]
     if len(shape) < named or (rest and named == len(left)):
         raise ValueError(
-            f"rearrange: {pattern!r} names {named} dimensions, but the tensor is {tensor.spec!r}"
+            f"rearrange: {pattern!r} names {named} dimensions, but the tensor is {tensor._spec!r}"
         )
     left, right = _spread(left, rest), _spread(right, rest)
     sizes: dict[str, int] = dict(axes_lengths)
@@ -123,5 +123,5 @@ def _measure(group: Group, size: int, sizes: dict[str, int], pattern: str, tenso
     if known != size:
         told = " * ".join(f"{name}={sizes[name]}" for name in group) or "1"
         raise ValueError(
-            f"rearrange: {told} does not make a dimension of {size} ({pattern!r}, {tensor.spec!r})"
+            f"rearrange: {told} does not make a dimension of {size} ({pattern!r}, {tensor._spec!r})"
         )

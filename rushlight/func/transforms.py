@@ -73,7 +73,7 @@ def _gradient(
     _check_one_number(name, out)
     ones = creation.ones_like(_plain(out))
     # Of a batch, gradients are large and often views: the plain pass, which gives leaves memory of their own, would copy them.
-    if not out.spec.hidden and level.is_all(out):
+    if not out._spec.hidden and level.is_all(out):
         parts = level.pull_all(out, ones)
     else:
         live = level.depends([out])
@@ -94,14 +94,14 @@ def _check_one_number(name: str, out: Any) -> None:
             f"{name}: the function must return one number as a tensor, got {type(out).__name__}; "
             f"return the rest as aux, with has_aux=True"
         )
-    if out.spec.shape:
+    if out._spec.shape:
         raise RushlightError(
-            f"{name}: the function must return one number, got {out.spec!r}; reduce it with .sum() or .mean(), "
+            f"{name}: the function must return one number, got {out._spec!r}; reduce it with .sum() or .mean(), "
             f"or use vjp or jacrev"
         )
-    if out.spec.dtype.kind == "c":
+    if out._spec.dtype.kind == "c":
         raise RushlightError(
-            f"{name}: the function must return a real number, got {out.spec!r}; go from a real one such as .abs()"
+            f"{name}: the function must return a real number, got {out._spec!r}; go from a real one such as .abs()"
         )
 
 
@@ -133,9 +133,9 @@ class Pulled:
         self.live = level.depends(self.outs)
         self.aux = _outside(level, aux)
         for y in self.outs:
-            if not y.spec.differentiable:
+            if not y._spec.differentiable:
                 raise RushlightError(
-                    f"{name}: the function's outputs must be floating-point or complex, got {y.spec!r}; "
+                    f"{name}: the function's outputs must be floating-point or complex, got {y._spec!r}; "
                     f"return it as aux, with has_aux=True"
                 )
 
@@ -155,7 +155,7 @@ class Pulled:
         where = next((i for i, part in enumerate(parts) if part is None), None)
         if strict and where is not None:
             raise RushlightError(
-                f"{self.name}: the outputs are independent of input {where} ({self.primals[where].spec!r}), "
+                f"{self.name}: the outputs are independent of input {where} ({self.primals[where]._spec!r}), "
                 f"which strict=True forbids"
             )
         return [
@@ -194,7 +194,7 @@ def jvp(
     where = pushed.independent() if strict else None
     if where is not None:
         raise RushlightError(
-            f"jvp: output {where} ({pushed.outs[where].spec!r}) does not depend on the primals, which strict=True forbids"
+            f"jvp: output {where} ({pushed.outs[where]._spec!r}) does not depend on the primals, which strict=True forbids"
         )
     parts = pushed.out_spec.unflatten(pushed.push(dict(enumerate(given)), retain=False))
     output = _outside(pushed.level, pushed.output)

@@ -93,20 +93,20 @@ def _in_dim(shown: str, dim: Any, x: Any) -> int | None:
             f"{shown}: got in_dim={dim} for an input of type {type(x).__name__}; only tensors are mapped over, "
             f"use None as the in_dim of everything else"
         )
-    if not hasattr(x, "memory"):
+    if not hasattr(x, "_memory"):
         raise ValueError(
             f"{shown}: a sparse tensor cannot be mapped over; use .to_dense(), or None as its in_dim"
         )
-    rank = len(x.spec.shape)
+    rank = len(x._spec.shape)
     if not -rank <= dim < rank:
         raise ValueError(
-            f"{shown}: got in_dim={dim} for an input of {rank} dimensions ({x.spec!r}); expected -{rank} <= in_dim < {rank}"
+            f"{shown}: got in_dim={dim} for an input of {rank} dimensions ({x._spec!r}); expected -{rank} <= in_dim < {rank}"
         )
     return dim % rank
 
 
 def _batch_size(shown: str, dims: Sequence[int | None], leaves: Sequence[Any]) -> int:
-    sizes = [x.spec.shape[d] for d, x in zip(dims, leaves, strict=True) if d is not None]
+    sizes = [x._spec.shape[d] for d, x in zip(dims, leaves, strict=True) if d is not None]
     if not sizes:
         raise ValueError(
             f"{shown}: at least one input must be mapped over, but every in_dim is None"
@@ -165,13 +165,13 @@ def _enter(x: Value, dim: int, alone: tuple[Level]) -> Value:
 
 
 def _alias(x: Value) -> Value:
-    return views.permute(x, tuple(range(len(x.spec.shape))))
+    return views.permute(x, tuple(range(len(x._spec.shape))))
 
 
 def _moved(x: Value, source: int, target: int) -> Value:
     if source == target:
         return x
-    order = [i for i in range(len(x.spec.shape)) if i != source]
+    order = [i for i in range(len(x._spec.shape)) if i != source]
     order.insert(target, source)
     return views.permute(x, tuple(order))
 
@@ -208,7 +208,7 @@ def _leave(name: str, x: Value, dim: int | None, level: Level) -> Value:
                 f"vmap({name}, ...): `{name}` returned a tensor that depends on the mapped inputs; its out_dim cannot be None"
             )
         return x
-    rank = len(x.spec.shape) + 1
+    rank = len(x._spec.shape) + 1
     if not -rank <= dim < rank:
         raise IndexError(
             f"vmap({name}, ...): out_dim {dim} is out of range for an output of {rank} dimensions"
@@ -219,7 +219,7 @@ def _leave(name: str, x: Value, dim: int | None, level: Level) -> Value:
             _moved(whole, len(levels) - 1, len(levels) - 1 + dim % rank), levels[:-1]
         )
     at = len(levels) + dim % rank
-    shape = whole.spec.shape
+    shape = whole._spec.shape
     line = views.reshape(whole, (*shape[:at], 1, *shape[at:]))
     return batched.wrap(views.expand(line, (*shape[:at], level.size, *shape[at:])), levels)
 

@@ -234,7 +234,7 @@ class Maker:
         key = (id(indices), size[: indices.shape[0]], coalesced)
         self.ledger.spend(_SPARSE_COST)
         if key not in self.checked:
-            self.ledger.spend(indices.spec.nbytes)
+            self.ledger.spend(indices._spec.nbytes)
             coo.check_pickled_indices(indices, size, coalesced)
             self.checked[key] = indices
         made = coo.make(indices.detach(), values.detach(), size, coalesced)
@@ -242,7 +242,7 @@ class Maker:
 
     def sparse_rows(self, *args: Any) -> Any:
         _fit("a sparse matrix by rows", args, _DENSE, _DENSE, _DENSE, (tuple, Size), bool)
-        self.ledger.spend(_ROWS_COST + 2 * args[0].spec.nbytes + 4 * args[1].spec.nbytes)
+        self.ledger.spend(_ROWS_COST + 2 * args[0]._spec.nbytes + 4 * args[1]._spec.nbytes)
         return csr.from_pickle(*args)
 
     def untyped_storage(self, *args: Any) -> Any:

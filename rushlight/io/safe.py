@@ -65,9 +65,9 @@ def save_file(
         header[name] = {
             "dtype": word,
             "shape": list(tensor.shape),
-            "data_offsets": [place, place + tensor.spec.nbytes],
+            "data_offsets": [place, place + tensor._spec.nbytes],
         }
-        place += tensor.spec.nbytes
+        place += tensor._spec.nbytes
     text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
     text += b" " * (-len(text) % 8)
 

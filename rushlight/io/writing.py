@@ -30,7 +30,7 @@ ALIGNED = 64  # a shared memory begins at a multiple of it, so that parts stay a
 def _storage_of(obj: Any) -> Storage | None:
     """The storage of a tensor that has elements in memory, else None."""
     try:
-        return obj.memory if isinstance(obj, Value) and obj.spec.numel else None
+        return obj._memory if isinstance(obj, Value) and obj._spec.numel else None
     except Exception:  # a sparse tensor, or a parameter before its shape is known: whatever it says, it has no spec
         return None
 
@@ -82,28 +82,28 @@ class _Memory:
 
     def __init__(self, values: list[Value]) -> None:
         self.values = values
-        self.first = min(value.offset for value in values) // ALIGNED * ALIGNED
-        self.end = max(value.offset + value.spec.high for value in values)
+        self.first = min(value._offset for value in values) // ALIGNED * ALIGNED
+        self.end = max(value._offset + value._spec.high for value in values)
 
     def content(self) -> bytearray:
         import numpy as np
 
         one = self.values[0]
         span = self.end - self.first
-        spec = Spec.of(one.spec.device, dtypes.uint8, (span,))
-        raw = interop.to_bytes(call.lay(spec, one.memory, self.first))
+        spec = Spec.of(one._spec.device, dtypes.uint8, (span,))
+        raw = interop.to_bytes(call.lay(spec, one._memory, self.first))
         seen = np.zeros(span, dtype=bool)
         for value in self.values:
-            places, size = _elements_seen(value.spec), value.spec.dtype.itemsize
-            start = value.offset - self.first
+            places, size = _elements_seen(value._spec), value._spec.dtype.itemsize
+            start = value._offset - self.first
             seen[start : start + size * len(places)] |= np.repeat(places, size)
         if not seen.all():
             np.frombuffer(raw, np.uint8)[~seen] = 0
         return raw
 
     def __reduce__(self) -> Any:
-        pool: Any = self.values[0].spec.device
-        dtype = self.values[0].spec.dtype  # one that the device has
+        pool: Any = self.values[0]._spec.device
+        dtype = self.values[0]._spec.dtype  # one that the device has
         count = -(-(self.end - self.first) // dtype.itemsize)
         raw = bytes(self.content().ljust(count * dtype.itemsize, b"\0"))
         return interop.from_pickle, (raw, dtype, (count,), pool.device.name, False)
@@ -118,8 +118,8 @@ class _Sharing(pickle.Pickler):
         storage = _storage_of(obj)
         if storage is None or type(obj) is not call.Handle:
             return NotImplemented
-        spec = obj.spec
-        leaf = type(obj.node) is Leaf
+        spec = obj._spec
+        leaf = type(obj._node) is Leaf
         memory = self.memories.get(id(storage))
         if memory is None:
             raw = bytes(
@@ -130,7 +130,7 @@ class _Sharing(pickle.Pickler):
                 (raw, spec.dtype, spec.shape, spec.device.device.name, leaf),
                 interop.noted(obj),
             )
-        given = (memory, spec.dtype, spec.shape, spec.strides, obj.offset - memory.first, leaf)
+        given = (memory, spec.dtype, spec.shape, spec.strides, obj._offset - memory.first, leaf)
         return interop.from_shared, given, interop.noted(obj)
 
 

@@ -337,7 +337,7 @@ class Softmax2d(Module):
 
     def forward(self, input: Tensor) -> Tensor:
         if input.ndim not in (3, 4):
-            raise ShapeError(f"Softmax2d: input must have 3 or 4 dimensions, got {input.spec!r}")
+            raise ShapeError(f"Softmax2d: input must have 3 or 4 dimensions, got {input._spec!r}")
         return functional.softmax(input, -3)
 
 

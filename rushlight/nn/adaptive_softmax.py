@@ -92,8 +92,8 @@ class AdaptiveLogSoftmaxWithLoss(Module):
             or (not alone and input_.shape[0] != target_.shape[0])
         ):
             raise ShapeError(
-                f"AdaptiveLogSoftmaxWithLoss: input {input_.spec!r} (batch, {self.in_features}) and target "
-                f"{target_.spec!r} (batch,) do not fit"
+                f"AdaptiveLogSoftmaxWithLoss: input {input_._spec!r} (batch, {self.in_features}) and target "
+                f"{target_._spec!r} (batch,) do not fit"
             )
         x, target = (input_.unsqueeze(0), target_.unsqueeze(0)) if alone else (input_, target_)
         low, high = int(target.min().item()), int(target.max().item())

@@ -34,7 +34,7 @@ class _Table(Module):
             raise RowError(f"{name}: padding_idx {padding_idx} is outside the table of {rows} rows")
         if weight is not None and weight.shape != (rows, width):
             raise ShapeError(
-                f"{name}: a weight of shape {[rows, width]} is needed, got {weight.spec!r}"
+                f"{name}: a weight of shape {[rows, width]} is needed, got {weight._spec!r}"
             )
         self.num_embeddings = rows
         self.embedding_dim = width
@@ -65,7 +65,7 @@ class _Table(Module):
 def _check_table(name: str, embeddings: Tensor) -> None:
     if embeddings.ndim != 2:
         raise ShapeError(
-            f"{name}.from_pretrained: the table must have 2 dimensions, got {embeddings.spec!r}"
+            f"{name}.from_pretrained: the table must have 2 dimensions, got {embeddings._spec!r}"
         )
 
 

@@ -124,7 +124,7 @@ def _replaced(module: Any, given: tuple[Any, ...], changed: Any) -> tuple[Any, .
         )
     for part, old in zip(parts, given, strict=True):
         if part is not None and old is not None:
-            check_same(lambda: f"a backward hook of {type(module).__name__}", old.spec, part)
+            check_same(lambda: f"a backward hook of {type(module).__name__}", old._spec, part)
     return parts
 
 

@@ -202,7 +202,7 @@ def trunc_normal_(
 def eye_(tensor: Tensor) -> Tensor:
     """Ones on the diagonal of a matrix, zeros elsewhere."""
     if tensor.ndim != 2:
-        raise ValueError(f"eye_: a matrix is needed, got {tensor.spec!r}")
+        raise ValueError(f"eye_: a matrix is needed, got {tensor._spec!r}")
     return tensor.copy_(creation.eye(*tensor.shape, dtype=tensor.dtype, device=tensor.device))
 
 
@@ -210,11 +210,13 @@ def eye_(tensor: Tensor) -> Tensor:
 def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
     """A convolution's weight that passes each channel on, in each group, as far as there are channels."""
     if tensor.ndim not in (3, 4, 5):
-        raise ValueError(f"dirac_: a weight of 3, 4 or 5 dimensions is needed, got {tensor.spec!r}")
+        raise ValueError(
+            f"dirac_: a weight of 3, 4 or 5 dimensions is needed, got {tensor._spec!r}"
+        )
     out, inside = tensor.shape[:2]
     if groups < 1 or out % groups:
         raise ValueError(
-            f"dirac_: {out} output channels of {tensor.spec!r} do not divide by {groups} groups"
+            f"dirac_: {out} output channels of {tensor._spec!r} do not divide by {groups} groups"
         )
     centre = tuple(n // 2 for n in tensor.shape[2:])
     passing = creation.eye(out // groups, inside, dtype=tensor.dtype, device=tensor.device)
@@ -230,7 +232,7 @@ def sparse_(
 ) -> Tensor:
     """Normal numbers, of which a share in each column of a matrix, chosen at random, is zero."""
     if tensor.ndim != 2:
-        raise ValueError(f"sparse_: a matrix is needed, got {tensor.spec!r}")
+        raise ValueError(f"sparse_: a matrix is needed, got {tensor._spec!r}")
     zeros = math.ceil(sparsity * tensor.shape[0])
     drawn = normal_(creation.zeros_like(tensor), 0.0, std, generator)
     if zeros:

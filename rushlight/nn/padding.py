@@ -31,7 +31,7 @@ class _Pad(Module):
     def forward(self, input: Tensor) -> Tensor:
         if self.mode == "circular" and input.ndim not in (self.rank + 1, self.rank + 2):
             raise ShapeError(
-                f"{type(self).__name__}: input must have {self.rank + 1} or {self.rank + 2} dimensions, got {input.spec!r}"
+                f"{type(self).__name__}: input must have {self.rank + 1} or {self.rank + 2} dimensions, got {input._spec!r}"
             )
         return padding.pad(input, self.padding, self.mode)
 

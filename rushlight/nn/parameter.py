@@ -44,9 +44,9 @@ class Parameter(Tensor):
                 f"Parameter: made of a tensor, got {type(source).__name__}; wrap it in rushlight.tensor(...)"
             )
         made = object.__new__(cls)
-        made.spec, made.memory, made.offset = source.spec, source.memory, source.offset
-        made.node = None
-        made.base = None
+        made._spec, made._memory, made._offset = source._spec, source._memory, source._offset
+        made._node = None
+        made._base = None
         call.rooted(made)
         creation.requiring(made, requires_grad)
         return made
@@ -76,16 +76,16 @@ class Parameter(Tensor):
 
 def replace_content(target: Tensor, source: Tensor) -> None:
     """Give a leaf the bytes, type and device of another tensor; the handle stays, so an optimiser still knows it."""
-    target.spec, target.memory, target.offset, target.base = (
-        source.spec,
-        source.memory,
-        source.offset,
+    target._spec, target._memory, target._offset, target._base = (
+        source._spec,
+        source._memory,
+        source._offset,
         None,
     )
-    if source.offset or not source.spec.contiguous:
+    if source._offset or not source._spec.contiguous:
         call.rooted(target)
-    if type(target.node) is Leaf:
-        target.node.spec = source.spec
+    if type(target._node) is Leaf:
+        target._node.spec = source._spec
 
 
 class Buffer(Tensor):
@@ -98,9 +98,9 @@ class Buffer(Tensor):
     def __new__(cls, data: Tensor | None = None, *, persistent: bool = True) -> Buffer:
         source = creation.empty(0) if data is None else data
         made = object.__new__(cls)
-        made.spec, made.memory, made.offset = source.spec, source.memory, source.offset
-        made.node = None
-        made.base = None
+        made._spec, made._memory, made._offset = source._spec, source._memory, source._offset
+        made._node = None
+        made._base = None
         made.persistent = persistent
         call.rooted(made)
         if source.requires_grad:
@@ -123,7 +123,7 @@ def _buffer(data: Tensor, persistent: bool) -> Buffer:
 
 # ---- before the shape is known ----
 
-_spec: Any = Value.__dict__["spec"]  # the slot behind the property
+_slot: Any = Value.__dict__["_spec"]  # the slot behind the property
 
 
 class UninitializedError(RushlightError, ValueError):
@@ -138,15 +138,15 @@ class UninitializedTensorMixin:
     cls_to_become: type[Tensor]
 
     @property
-    def spec(self) -> Any:
+    def _spec(self) -> Any:
         raise UninitializedError(
             f"{type(self).__name__}: a parameter or buffer of a lazy module is used before it has a shape; call the module "
             f"once with a batch, which shows it the sizes, or materialize(shape) it"
         )
 
-    @spec.setter
-    def spec(self, value: Any) -> None:
-        _spec.__set__(self, value)
+    @_spec.setter
+    def _spec(self, value: Any) -> None:
+        _slot.__set__(self, value)
 
     @property
     def shape(self) -> Any:
@@ -157,18 +157,18 @@ class UninitializedTensorMixin:
 
     @property
     def device(self) -> Any:
-        return Device(_spec.__get__(self).device.device.name)
+        return Device(_slot.__get__(self).device.device.name)
 
     @property
     def dtype(self) -> DType:
-        kind: DType = _spec.__get__(self).dtype
+        kind: DType = _slot.__get__(self).dtype
         return kind
 
     def detach(self) -> Any:
         """The empty tensor underneath."""
-        spec: Any = _spec.__get__(self)
+        spec: Any = _slot.__get__(self)
         me: Any = self
-        return call.lay(spec, me.memory)
+        return call.lay(spec, me._memory)
 
     def to(self, *args: Any, **named: Any) -> Any:
         return type(self)(_like=self.detach().to(*args, **named), _like_of=self)  # type: ignore[call-arg]

@@ -137,7 +137,7 @@ class RNNBase(Module):
             if v.shape != want.shape:
                 raise ShapeError(
                     f"{type(self).__name__}: the state must have the shape {list(want.shape)} (layers, batch, width), "
-                    f"got {v.spec!r}"
+                    f"got {v._spec!r}"
                 )
         return given if order is None else tuple(v.index_select(1, order) for v in given)
 
@@ -170,13 +170,13 @@ class RNNBase(Module):
         if input.ndim not in (2, 3) or input.shape[-1] != self.input_size:
             raise ShapeError(
                 f"{type(self).__name__}: input must be (time, batch, {self.input_size}), batch first if so made, or "
-                f"(time, {self.input_size}), got {input.spec!r}"
+                f"(time, {self.input_size}), got {input._spec!r}"
             )
         x = input.unsqueeze(1) if alone else input.transpose(0, 1) if self.batch_first else input
         steps, batch, width = x.shape
         if not steps:
             raise ShapeError(
-                f"{type(self).__name__}: a sequence must have at least one step, got {input.spec!r}"
+                f"{type(self).__name__}: a sequence must have at least one step, got {input._spec!r}"
             )
         states = self._given(hx, x, batch, None, alone)
         out, finals = self._run(x.reshape(steps * batch, width), [batch] * steps, states)
@@ -191,7 +191,7 @@ class RNNBase(Module):
         counts = [int(n) for n in packed.batch_sizes.tolist()]
         if packed.data.shape[-1] != self.input_size:
             raise ShapeError(
-                f"{type(self).__name__}: rows of {self.input_size} are needed, got {packed.data.spec!r}"
+                f"{type(self).__name__}: rows of {self.input_size} are needed, got {packed.data._spec!r}"
             )
         states = self._given(hx, packed.data, counts[0], packed.sorted_indices, False)
         out, finals = self._run(packed.data, counts, states)
@@ -347,7 +347,7 @@ class RNNCellBase(Module):
     def _state(self, input: Tensor, hx: Tensor | None) -> Tensor:
         if input.ndim not in (1, 2):
             raise ShapeError(
-                f"{type(self).__name__}: input must be (batch, width) or (width,), got {input.spec!r}"
+                f"{type(self).__name__}: input must be (batch, width) or (width,), got {input._spec!r}"
             )
         if hx is not None:
             return hx

@@ -329,11 +329,11 @@ class Transformer(Module):
         batch = 0 if self.batch_first else 1
         if len(src.shape) == 3 and src.shape[batch] != tgt.shape[batch]:
             raise RuntimeError(
-                f"Transformer: src {src.spec!r} and tgt {tgt.spec!r} must have the same batch"
+                f"Transformer: src {src._spec!r} and tgt {tgt._spec!r} must have the same batch"
             )
         if src.shape[-1] != self.d_model or tgt.shape[-1] != self.d_model:
             raise RuntimeError(
-                f"Transformer: src {src.spec!r} and tgt {tgt.spec!r} must end in d_model {self.d_model}"
+                f"Transformer: src {src._spec!r} and tgt {tgt._spec!r} must end in d_model {self.d_model}"
             )
         memory = self.encoder(src, src_mask, src_key_padding_mask, src_is_causal)
         result: Tensor = self.decoder(

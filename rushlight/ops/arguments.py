@@ -169,7 +169,7 @@ def _shown(hint: Any) -> str:
 
 def _described(given: Any) -> str:
     if isinstance(given, Value):
-        return f"the tensor {given.spec!r}"
+        return f"the tensor {given._spec!r}"
     if isinstance(given, (str, bytes, bool, int, float, complex, type(None))):
         return f"{given!r:.60} of type {type(given).__name__}"
     return f"an object of type {type(given).__name__}"
@@ -188,7 +188,7 @@ def _number_of(op: str, name: str, given: Any) -> int | None:
     if isinstance(given, int):
         return given if given.__class__ is bool else in_range(op, name, operator.index(given))
     if isinstance(given, Value):
-        if given.spec.numel != 1 or given.spec.dtype.kind not in "iu":
+        if given._spec.numel != 1 or given._spec.dtype.kind not in "iu":
             return None
         return in_range(op, name, int(given))  # type: ignore[call-overload]  # Tensor has __int__
     try:

@@ -63,7 +63,7 @@ class FusedOptimizer(Optimizer):
         count, numbers = -1, ()
         update: Any = None
         for p in group["params"]:
-            leaf = p.node
+            leaf = p._node
             if leaf is None:
                 continue
             grad = leaf.grad if leaf.__class__ is Leaf else p.grad

@@ -81,8 +81,8 @@ class Optimizer:
         for group in self.param_groups:
             for p in group["params"]:
                 if set_to_none:
-                    if type(p.node) is Leaf:
-                        p.node.grad = None
+                    if type(p._node) is Leaf:
+                        p._node.grad = None
                     elif p.grad is not None:
                         p.grad = None
                 elif p.grad is not None:

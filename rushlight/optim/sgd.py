@@ -80,7 +80,7 @@ class SGD(FusedOptimizer):
         first, later = (self.numbers(group, {"step": step}) for step in (1, 2))
         update, momentum, states = self.update(group, {}), group["momentum"], self.state
         for p in group["params"]:
-            leaf = p.node
+            leaf = p._node
             if leaf is None:
                 continue
             grad = leaf.grad if leaf.__class__ is Leaf else p.grad

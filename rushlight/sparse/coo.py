@@ -49,12 +49,12 @@ class SparseTensor(Tensor):
     # ---- what it is ----
 
     @property
-    def spec(self) -> Any:  # type: ignore[override]
+    def _spec(self) -> Any:  # type: ignore[override]
         raise SparseOperandError(
             f"a dense tensor is needed, got {brief(self)}; call .to_dense() first", self
         )
 
-    memory = storage = spec
+    _memory = storage = _spec
 
     def instead(self, name: str, args: Sequence[Any], named: dict[str, Any]) -> Any:
         """What the op of that name is for sparse operands."""
@@ -349,7 +349,7 @@ def make(indices: Any, values: Any, shape: Sequence[int], coalesced: bool) -> Sp
     made._of = values
     made._size = tuple(shape)
     made._coalesced = coalesced
-    made.node = made.base = None
+    made._node = made._base = None
     return made
 
 
@@ -362,7 +362,7 @@ def check_pickled(indices: Any, values: Any, shape: Any) -> tuple[int, ...]:
         raise LayoutError("a pickled sparse tensor: indices and values are dense tensors")
     if indices.dtype is not int64 or indices.device != values.device:
         raise LayoutError(
-            f"a pickled sparse tensor: indices are int64, where the values are, got {indices.spec!r}"
+            f"a pickled sparse tensor: indices are int64, where the values are, got {indices._spec!r}"
         )
     _check_parts(indices, values)
     _check_bounds(indices, values, size)
@@ -419,7 +419,7 @@ def words(x: Any) -> str:
     return (
         brief(x)
         if isinstance(x, SparseTensor)
-        else repr(x.spec)
+        else repr(x._spec)
         if isinstance(x, Tensor)
         else type(x).__name__
     )
@@ -460,14 +460,14 @@ def _parts(indices: Any, values: Any, dtype: DType | None, device: Any) -> tuple
 
 def _check_parts(at: Any, values: Any) -> None:
     if at.ndim != 2:
-        raise ShapeError(f"sparse_coo_tensor: indices must be sparse_dim x nnz, got {at.spec!r}")
+        raise ShapeError(f"sparse_coo_tensor: indices must be sparse_dim x nnz, got {at._spec!r}")
     if not at.shape[0]:
         raise ShapeError(
-            f"sparse_coo_tensor: at least one sparse dimension is needed, got indices {at.spec!r}"
+            f"sparse_coo_tensor: at least one sparse dimension is needed, got indices {at._spec!r}"
         )
     if not values.ndim or values.shape[0] != at.shape[1]:
         raise ShapeError(
-            f"sparse_coo_tensor: indices {at.spec!r} and values {values.spec!r} must have the same nnz, "
+            f"sparse_coo_tensor: indices {at._spec!r} and values {values._spec!r} must have the same nnz, "
             f"the last size of the one and the first of the other"
         )
 
@@ -481,7 +481,7 @@ def _check_bounds(at: Any, values: Any, size: tuple[int, ...]) -> None:
         )
     if any(n < 0 for n in size) or values.shape[1:] != size[sparse:]:
         raise ShapeError(
-            f"sparse_coo_tensor: the size {list(size)} does not fit values {values.spec!r}"
+            f"sparse_coo_tensor: the size {list(size)} does not fit values {values._spec!r}"
         )
 
 

@@ -125,7 +125,7 @@ def _by_rows(x: SparseTensor, kind: DType = int64) -> CsrTensor:
         True,
         kind,
     )
-    made.node = made.base = None
+    made._node = made._base = None
     return made
 
 
@@ -145,11 +145,11 @@ def check_pickled(crow: Any, col: Any, values: Any, size: Any) -> tuple[int, ...
         or crow.shape[0] != rows + 1
     ):
         raise LayoutError(
-            f"a pickled sparse matrix: parts {crow.spec!r}, {col.spec!r} do not fit a size {list(sizes)}"
+            f"a pickled sparse matrix: parts {crow._spec!r}, {col._spec!r} do not fit a size {list(sizes)}"
         )
     if col.shape != values.shape or not crow.device == col.device == values.device:
         raise LayoutError(
-            f"a pickled sparse matrix: {col.spec!r} and {values.spec!r} are not as many, in one place"
+            f"a pickled sparse matrix: {col._spec!r} and {values._spec!r} are not as many, in one place"
         )
     begins, at = crow.numpy(force=True), col.numpy(force=True)
     steps = begins[1:] - begins[:-1]
@@ -312,7 +312,7 @@ def sparse_csr_tensor(
     crow, col = (x if isinstance(x, Tensor) else tensor(x) for x in (crow_indices, col_indices))
     if crow.dtype not in (int32, int64) or crow.dtype is not col.dtype:
         raise LayoutError(
-            f"sparse_csr_tensor: indices are int64 or int32, both the same, got {crow.spec!r}, {col.spec!r}"
+            f"sparse_csr_tensor: indices are int64 or int32, both the same, got {crow._spec!r}, {col._spec!r}"
         )
     if (
         crow.ndim != 1
@@ -322,7 +322,7 @@ def sparse_csr_tensor(
         or crow.shape[0] < 1
     ):
         raise ShapeError(
-            f"sparse_csr_tensor: vectors are needed, a column for each value, got {crow.spec!r}, {col.spec!r}, {kept.spec!r}"
+            f"sparse_csr_tensor: vectors are needed, a column for each value, got {crow._spec!r}, {col._spec!r}, {kept._spec!r}"
         )
     kind = crow.dtype
     crow, col = (as_tensor(x, int64, kept.device).detach() for x in (crow, col))

@@ -400,7 +400,7 @@ def _to_coo(self: Any) -> SparseTensor:
 def _of_sparse_only(name: str) -> Callable[..., Any]:
     def method(self: Any) -> Any:
         raise LayoutError(
-            f"{name}: a sparse tensor is needed, got {self.spec!r}; call .to_sparse() first"
+            f"{name}: a sparse tensor is needed, got {self._spec!r}; call .to_sparse() first"
         )
 
     method.__name__ = name
@@ -414,7 +414,7 @@ def _no_sparse_dims(self: Any) -> int:
 
 def _all_dense_dims(self: Any) -> int:
     """How many dimensions lie in memory: all of a dense tensor's."""
-    return len(self.spec.shape)
+    return len(self._spec.shape)
 
 
 def _scaled_in_place(name: str) -> Callable[..., Any]:

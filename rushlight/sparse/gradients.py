@@ -181,7 +181,7 @@ def check_gradient(value: SparseTensor, spec: Any) -> None:
     if (
         value._size != spec.shape
         or value.dtype is not spec.dtype
-        or value._of.spec.device is not spec.device
+        or value._of._spec.device is not spec.device
     ):
         raise ShapeError(f"grad: what is assigned, {brief(value)}, does not fit {spec!r}")
     if value.sparse_dim() != 1:

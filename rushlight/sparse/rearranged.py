@@ -183,7 +183,7 @@ def to_sparse(
     count = self.ndim if sparse_dim is None else sparse_dim
     if not min(1, self.ndim) <= count <= self.ndim:
         raise ShapeError(
-            f"to_sparse: sparse_dim must be 1 to {self.ndim} for {self.spec!r}, got {count}"
+            f"to_sparse: sparse_dim must be 1 to {self.ndim} for {self._spec!r}, got {count}"
         )
     sizes = self.shape[:count]
     table = self.reshape((math.prod(sizes), *self.shape[count:]))

@@ -64,7 +64,7 @@ def checkpoint(
     except BaseException:
         region.give_up()
         raise
-    region.close({tensor.memory for tensor in _tensors(result)})
+    region.close({tensor._memory for tensor in _tensors(result)})
     return result
 
 

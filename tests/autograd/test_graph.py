@@ -75,7 +75,7 @@ def test_notes_on_nodes():
     h.grad_fn.metadata["why"] = "because"
     assert h.grad_fn.metadata == {"why": "because"}
     assert (x * 2).grad_fn.metadata == {}
-    x.node.metadata["x"] = 1
+    x._node.metadata["x"] = 1
     assert (x * 2).grad_fn.next_functions[0][0].metadata == {"x": 1}
 
 

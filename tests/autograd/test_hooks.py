@@ -119,8 +119,8 @@ def test_the_node_of_a_leaf():
     (x * 3).sum().backward()
     assert len(seen) == 1
     assert x.grad.tolist() == [9, 9]
-    assert not x.node.hooks
-    assert not x.node.post_hooks
+    assert not x._node.hooks
+    assert not x._node.post_hooks
 
 
 def test_a_node_hook_that_gives_the_wrong_thing():
@@ -302,7 +302,7 @@ def test_a_retained_gradient_keeps_nothing_of_a_budget():
         h = x * 2
         h.retain_grad()
         (h.exp() * 3).sum().backward()
-    assert h.grad.memory.recipe is None
+    assert h.grad._memory.recipe is None
 
 
 def test_nothing_is_kept_for_a_tensor_that_is_gone():

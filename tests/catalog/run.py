@@ -162,7 +162,7 @@ def forward_errors(row: Row, dtype: DType, device: str) -> Iterator[tuple[str, f
             for out, want in zip(outs, wants, strict=False):
                 if out.shape != want.shape or out.dtype is not result:
                     yield (
-                        f"{where}: {out.spec!r}, expected {result.name}{list(want.shape)}",
+                        f"{where}: {out._spec!r}, expected {result.name}{list(want.shape)}",
                         math.inf,
                     )
                 else:

@@ -173,7 +173,7 @@ def _one(
     for i, out in enumerate(got):
         want = np.stack([to_array(one[i]) for one in loop])
         if out.shape != want.shape or out.dtype is not loop[0][i].dtype:
-            yield f"result {i} is {out.spec!r}, expected {loop[0][i].dtype.name}{list(want.shape)}"
+            yield f"result {i} is {out._spec!r}, expected {loop[0][i].dtype.name}{list(want.shape)}"
         elif filled.row.name not in ANYTHING:
             away = distance(to_array(out), want)
             if not away <= allowed:

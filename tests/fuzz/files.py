@@ -69,7 +69,7 @@ _CLASSES = [
     collections.OrderedDict,
 ]
 _CONTENT = {c: {n: v for n, v in vars(c).items() if n != "__slotnames__"} for c in _CLASSES}
-_POOL = rl.zeros(1).spec.device
+_POOL = rl.zeros(1)._spec.device
 
 
 # ---- whole files to start from ----
@@ -444,9 +444,9 @@ def _built(r: random.Random, depth: int) -> bytes:
     """Something with attributes."""
     names = [
         "tag",
-        "offset",
-        "spec",
-        "memory",
+        "_offset",
+        "_spec",
+        "_memory",
         "t",
         "_metadata",
         "__class__",
@@ -633,7 +633,7 @@ def check_tensor(x: Any, r: random.Random) -> None:
     """That a tensor lies in its memory, by its own numbers and by reading and writing it."""
     if nn.parameter.is_lazy(x):
         return
-    spec = x.spec
+    spec = x._spec
     low, high = 0, 0
     if spec.numel:
         low = (
@@ -645,9 +645,9 @@ def check_tensor(x: Any, r: random.Random) -> None:
             * spec.dtype.itemsize
         )
         high += spec.dtype.itemsize
-    if any(n < 0 for n in spec.shape) or x.offset + low < 0 or x.offset + high > x.memory.room:
+    if any(n < 0 for n in spec.shape) or x._offset + low < 0 or x._offset + high > x._memory.room:
         raise Find(
-            f"{spec!r} with strides {spec.strides} at {x.offset} lies outside of {x.memory.room} bytes"
+            f"{spec!r} with strides {spec.strides} at {x._offset} lies outside of {x._memory.room} bytes"
         )
     if spec.numel > 10_000 or spec.device is not _POOL:
         return

@@ -218,11 +218,11 @@ def build(thing: Raw, state: object) -> Raw:
 
 A = tensor(bytes(8), (2,))
 SLOTS = [
-    "offset",
-    "spec",
-    "memory",
-    "node",
-    "base",
+    "_offset",
+    "_spec",
+    "_memory",
+    "_node",
+    "_base",
     "history",
     "grad",
     "data",
@@ -932,7 +932,7 @@ def test_classes_that_the_program_names():
         assert named.part.tolist() == [1, 1] and named.rest == {"a": 1}
         assert type(rows) is Rows and rows == [1, 2] and type(table) is Table and table.note == "n"
         assert type(weight) is Weight and weight.tag == 5
-        for state in ((None, {"offset": 1 << 40}), {"offset": 1 << 40}, {"shape": 1}):
+        for state in ((None, {"_offset": 1 << 40}), {"_offset": 1 << 40}, {"shape": 1}):
             with pytest.raises(UnsafeFile):
                 load(build(call(Weight.__module__, "Weight", A, True), state))
         with rl.serialization.safe_globals([rl.UntypedStorage, rl.FloatStorage, rl.TypedStorage]):

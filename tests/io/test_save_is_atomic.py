@@ -74,7 +74,7 @@ def test_elements_that_no_saved_tensor_sees_are_not_written():
 
 
 def test_which_elements_a_layout_sees():
-    pool = rl.zeros(1).spec.device
+    pool = rl.zeros(1)._spec.device
     generator = np.random.default_rng(0)
     for _ in range(300):
         rank = generator.integers(0, 5)

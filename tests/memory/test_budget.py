@@ -136,7 +136,7 @@ def test_dropped_values_are_rebuilt_on_use(device):
     _, made, want = values_in_a_budget(device)
     for t, array in zip(made, want, strict=True):
         drop_everything(device)
-        assert t.memory.address is None
+        assert t._memory.address is None
         np.testing.assert_array_equal(t.numpy(force=True), array)
         drop_everything(device)
         assert t[3, 5].item() == array[3, 5]
@@ -268,7 +268,7 @@ def test_a_chain_of_recipes_ends():
         h = rl.zeros(32, 64)
         for _ in range(20_000):
             h = h + 1.0
-    recipe, length = h.memory.recipe, 0
+    recipe, length = h._memory.recipe, 0
     while recipe is not None:
         length += 1
         recipe = recipe.sources[0].recipe if recipe.sources else None

@@ -177,7 +177,7 @@ def test_a_failed_launch_leaves_nothing_half_made(monkeypatch):
     pool = resolve_pool("cpu")
     while pool.reclaim(pool, 1 << 40):
         pass
-    plan = y.memory.recipe.plan
+    plan = y._memory.recipe.plan
     launch = plan.launch
 
     def fail(*_):

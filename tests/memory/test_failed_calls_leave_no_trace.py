@@ -71,7 +71,7 @@ def test_a_draw_that_fails_has_drawn_nothing(failing, name):
         return rl.linspace(-1, 1, 120).view(X)
 
     def look(x: Any) -> Any:
-        return default_generator.words, bits(x), x.memory.version
+        return default_generator.words, bits(x), x._memory.version
 
     assert fail_at_every_allocation(failing, make, DRAWS[name], look)
 
@@ -97,7 +97,7 @@ NORMS: dict[str, Any] = {
 
 
 def seen(module: Any) -> Any:
-    return {name: (bits(b), b.memory.version) for name, b in module.named_buffers()}
+    return {name: (bits(b), b._memory.version) for name, b in module.named_buffers()}
 
 
 @pytest.mark.parametrize("grad", [False, True])
@@ -166,7 +166,7 @@ def test_a_write_that_fails_has_written_nothing(failing, name, recorded):
 
     def look(pair: Any) -> Any:
         record = None if pair[1].grad_fn is None else pair[1].grad_fn.name()
-        return bits(pair[1]), pair[1].memory.version, tuple(pair[1].shape), record
+        return bits(pair[1]), pair[1]._memory.version, tuple(pair[1].shape), record
 
     fail_at_every_allocation(failing, make, lambda pair: WRITES[name](pair[1]), look)
 
@@ -187,10 +187,10 @@ BAD: dict[str, Any] = {
 def test_a_write_that_is_refused_has_written_nothing(name, recorded):
     x = rl.linspace(-1, 1, 12).view(4, 3).clone().requires_grad_(recorded)
     h = x * 1.0
-    before = bits(h), h.memory.version, h.grad_fn
+    before = bits(h), h._memory.version, h.grad_fn
     with pytest.raises((RuntimeError, TypeError, IndexError, ValueError)):
         BAD[name](h)
-    assert (bits(h), h.memory.version, h.grad_fn) == before
+    assert (bits(h), h._memory.version, h.grad_fn) == before
     if recorded:
         h.sum().backward()
         assert x.grad.tolist() == [[1.0] * 3] * 4

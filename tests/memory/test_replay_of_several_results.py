@@ -82,11 +82,11 @@ def test_results_that_are_there_stay_while_the_others_are_made_again(monkeypatch
     want = bits(*x.sort(1))
     with memory.budget(1 << 40):
         s, i = x.sort(1)
-        pool: Any = s.memory.pool
+        pool: Any = s._memory.pool
         others = [x * float(k) for k in range(8)]  # what can be dropped instead
-        s.memory.recipe.used = -100  # not touched for long
-        assert pool.reclaim(pool, s.memory.room)  # one of them, of that size
-        assert s.memory.place is None or i.memory.place is None
+        s._memory.recipe.used = -100  # not touched for long
+        assert pool.reclaim(pool, s._memory.room)  # one of them, of that size
+        assert s._memory.place is None or i._memory.place is None
         alloc, refused = type(pool.device).alloc, []
 
         def full(device: Any, nbytes: int) -> int:
@@ -99,7 +99,7 @@ def test_results_that_are_there_stay_while_the_others_are_made_again(monkeypatch
         memory.empty_cache()
         monkeypatch.setattr(type(pool.device), "alloc", full)
         assert bits(s, i) == want
-        assert any(v.memory.place is None for v in others)
+        assert any(v._memory.place is None for v in others)
 
 
 def test_what_a_write_would_disturb_is_known_after_a_refusal(monkeypatch):
@@ -108,7 +108,7 @@ def test_what_a_write_would_disturb_is_known_after_a_refusal(monkeypatch):
     want = bits(x * 2.0)
     with memory.budget(1 << 40):
         y = x * 2.0
-        pool: Any = y.memory.pool
+        pool: Any = y._memory.pool
         assert pool.reclaim(pool, 1 << 40)
         memory.empty_cache()
         with monkeypatch.context() as patched:

@@ -464,7 +464,7 @@ def test_load_by_assignment():
     given = rl.zeros(1)
     net.load_state_dict({"scale": given}, strict=False, assign=True)
     assert type(net.scale) is nn.Parameter
-    assert net.scale.memory is given.memory
+    assert net.scale._memory is given._memory
 
 
 def test_containers():

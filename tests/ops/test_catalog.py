@@ -83,7 +83,7 @@ def _check_promotion(device, x, y, want, allowed):
     """
     if want not in allowed:
         return
-    what = f"{x.spec!r} with {getattr(y, 'spec', y)!r}"
+    what = f"{x._spec!r} with {getattr(y, '_spec', y)!r}"
     total = rushlight.add(x, y)
     assert total.dtype is want, what
     other = 1 if isinstance(y, rushlight.Tensor) else y

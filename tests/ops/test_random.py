@@ -165,7 +165,7 @@ def test_a_replay_does_not_move_the_stream():
         y = rl.rand(64, 64) * 2.0
         want = y.tolist()
     state = rl.get_rng_state()
-    pool = y.memory.pool
+    pool = y._memory.pool
     while pool.reclaim(pool, 1 << 40):
         pass
     assert y.tolist() == want

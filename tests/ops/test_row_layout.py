@@ -21,19 +21,19 @@ def test_one_long_strided_row_has_no_columns():
 
 
 def test_what_is_copied_first():
-    whole, turned = rl.zeros(N, N).spec, rl.zeros(N, N).t().spec
+    whole, turned = rl.zeros(N, N)._spec, rl.zeros(N, N).t()._spec
     assert scattered(("row",), (turned,), (N, N), 1) == {}
     assert scattered(("element",), (turned,), (N, N), 1) == {0: (N, N)}
     assert scattered(("row",), (whole, turned), (N, N), 1) == {1: (N, N)}
     assert scattered(("element",), (whole, turned), (N, N), 0) == {1: (N, N)}
-    sparse = rl.zeros(2 * N)[::2].spec
+    sparse = rl.zeros(2 * N)[::2]._spec
     assert scattered(("element",), (whole, sparse), (N, N), 1) == {
         1: (N,)
     }  # not a copy for each row
 
 
 def test_small_ones_are_not_copied():
-    assert scattered(("element",), (rl.zeros(5, 4).t().spec,), (4, 5), 1) == {}
+    assert scattered(("element",), (rl.zeros(5, 4).t()._spec,), (4, 5), 1) == {}
 
 
 CASES = {

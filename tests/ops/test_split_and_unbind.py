@@ -28,7 +28,7 @@ def matrix(device: str, **named) -> rl.Tensor:
 def test_gradients_are_put_together_once(name, device):
     x = matrix(device)
     parts = WAYS[name](x)
-    assert len({id(p.node.node) for p in parts}) == 1
+    assert len({id(p._node.node) for p in parts}) == 1
     total = sum(((i + 1) * p * p).sum() for i, p in enumerate(parts))
     (g,) = rl.autograd.grad(total, x, create_graph=True)
     weight = rl.zeros(3, 6, device=device)
@@ -100,7 +100,7 @@ def test_the_gradient_of_cat_is_taken_apart_once():
     x, y = rl.ones(2, 3, requires_grad=True), rl.ones(4, 3, requires_grad=True)
     g = rl.arange(18.0).reshape(6, 3).requires_grad_()
     first, second = rl.autograd.grad(rl.cat([x, y]), (x, y), g, create_graph=True)
-    assert first.node.node is second.node.node
+    assert first._node.node is second._node.node
     ((first * first).sum() + second.sum()).backward()
     np.testing.assert_array_equal(g.grad.numpy(), [[0, 2, 4], [6, 8, 10], *[[1, 1, 1]] * 4])
 

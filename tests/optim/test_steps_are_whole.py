@@ -184,15 +184,15 @@ def test_a_step_in_a_budget_settles_readers_before_it_counts(monkeypatch):
         region = memory.budget(1 << 30)
         region.__enter__()
         made.reader = (last.expand(400, 2, 3, 2) + 1.0).exp()
-        pool = made.reader.memory.pool
+        pool = made.reader._memory.pool
         while pool.reclaim(pool, 1 << 40):
             pass
         region.__exit__(None, None, None)
-        assert made.reader.memory.address is None
+        assert made.reader._memory.address is None
         return made
 
     def look(made: Any) -> Any:
-        return everything(made), [p.memory.version for p in made.param_groups[0]["params"]]
+        return everything(made), [p._memory.version for p in made.param_groups[0]["params"]]
 
     assert fail_at_every_allocation(failing, make, lambda o: o.step(), look)
 
@@ -213,7 +213,7 @@ def test_a_sparse_gradient_that_is_refused_changes_nothing(kind):
 def test_a_gradient_on_another_device_changes_nothing(require_device):
     made = fresh("Adam")
     last = made.param_groups[0]["params"][-1]
-    last.node.grad = rl.ones(*last.shape, device=require_device("reference"))
+    last._node.grad = rl.ones(*last.shape, device=require_device("reference"))
     before = everything(made)
     with pytest.raises(RushlightError):
         made.step()
@@ -309,11 +309,11 @@ def test_ctrl_c_between_parameters(kind):
             heard += 1
     presser.join()
     signal.signal(signal.SIGINT, before)
-    versions = {p.memory.version for p in made.param_groups[0]["params"]}
+    versions = {p._memory.version for p in made.param_groups[0]["params"]}
     assert heard > 20
     assert len(versions) == 1
     done = versions.pop()
-    for _ in range(done - other.param_groups[0]["params"][0].memory.version):
+    for _ in range(done - other.param_groups[0]["params"][0]._memory.version):
         other.step()
     assert everything(made) == everything(other)
 

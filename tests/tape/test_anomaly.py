@@ -526,11 +526,11 @@ def test_plans_are_let_go():
         with detect_anomaly():
             before = len(Plans.every)
             op = Op("once", "")
-            made = [Plan(op, [], [rl.zeros(n).spec], lambda *_: None) for n in (3, 4)]
+            made = [Plan(op, [], [rl.zeros(n)._spec], lambda *_: None) for n in (3, 4)]
             kernel_plan = (rl.ones(7) + 1).log  # a bound method: nothing of it stays
             assert len(Plans.every) >= before + 2
             for plan in made:
-                plan.launch(rl.zeros(8).memory.address)
+                plan.launch(rl.zeros(8)._memory.address)
             count = len(Plans.every)
             del made, plan, kernel_plan
             assert len(Plans.every) <= count - 2

@@ -75,7 +75,7 @@ def test_the_graph_is_freed(device, no_collector):
     start = memory.allocated(device)
     h = (x @ w).tanh()
     loss = (h * h).sum()
-    node = weakref.ref(h.node)
+    node = weakref.ref(h._node)
     del h
     loss.backward()
     w.grad = None

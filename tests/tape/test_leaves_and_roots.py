@@ -45,7 +45,7 @@ def test_frozen_tensors_get_no_gradient(device):
     y = x * frozen
     y.sum().backward()
     assert frozen.grad is None
-    assert y.node.edges[1] is None  # nor is one computed
+    assert y._node.edges[1] is None  # nor is one computed
     assert got(x.grad).tolist() == [1.0] * 3
 
 

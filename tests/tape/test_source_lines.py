@@ -22,7 +22,7 @@ def line() -> int:
 
 def node_of(t):
     """The record of a result, also where its op has several."""
-    return getattr(t.node, "node", t.node)
+    return getattr(t._node, "node", t._node)
 
 
 CALLS = {
@@ -59,8 +59,8 @@ def test_lines_of_one_function_are_told_apart():
     )
     second = line() - 2
     c, third = rl.exp(b), line()
-    assert [t.node.place.line for t in (a, b, c)] == [first, second, third]
-    assert a.node.place.function.endswith("test_lines_of_one_function_are_told_apart")
+    assert [t._node.place.line for t in (a, b, c)] == [first, second, third]
+    assert a._node.place.function.endswith("test_lines_of_one_function_are_told_apart")
 
 
 class Block(nn.Module):
@@ -86,7 +86,7 @@ class Model(nn.Module):
 
 def paths(root):
     """The module path of every record below a result."""
-    seen, stack = {}, [root.node]
+    seen, stack = {}, [root._node]
     while stack:
         node = stack.pop()
         if node is None or node in seen or not hasattr(node, "edges"):
@@ -110,8 +110,8 @@ def test_module_paths_are_those_of_named_modules():
 def test_lines_in_a_module_are_those_of_the_users_forward():
     made = Model()(rl.rand(2, 4))
     forward = inspect.getsourcelines(Model.forward)
-    assert made.node.place.line == forward[1] + len(forward[0]) - 1
-    assert made.node.place.function == "Model.forward"
+    assert made._node.place.line == forward[1] + len(forward[0]) - 1
+    assert made._node.place.function == "Model.forward"
 
 
 def test_the_module_is_left_after_an_error_and_with_hooks():
@@ -133,7 +133,7 @@ def test_a_kept_record_does_not_keep_the_model():
     del model
     gc.collect()
     assert gone() is None
-    assert made.node.place.module == "a module that is gone"
+    assert made._node.place.module == "a module that is gone"
 
 
 def test_an_in_place_error_names_both_lines():

@@ -94,7 +94,7 @@ def test_a_size_has_one_list_of_blocks():
 
 def test_specs_are_one_object_each():
     def make() -> list[Any]:
-        return [rl.empty(1, n, 1, 3).spec for n in range(300)]
+        return [rl.empty(1, n, 1, 3)._spec for n in range(300)]
 
     for found in zip(*at_once(*[make] * 4), strict=True):
         assert all(spec is found[0] for spec in found)
@@ -185,16 +185,16 @@ def test_what_is_read_is_not_dropped():
     pool, source = pool_of("cpu"), rl.arange(float(1 << 14))
     with memory.budget(1 << 30):
         read, other = source * 2.0, source * 3.0
-        assert read.memory.address is None and read.memory.place is not None
-        with replay.Pins([read.memory]):
+        assert read._memory.address is None and read._memory.place is not None
+        with replay.Pins([read._memory]):
             assert region.reclaim(pool, 1 << 40)
-            assert read.memory.place is not None and other.memory.place is None
-        assert region.reclaim(pool, 1 << 40) and read.memory.place is None
+            assert read._memory.place is not None and other._memory.place is None
+        assert region.reclaim(pool, 1 << 40) and read._memory.place is None
         assert at_once(lambda: (other + 1.0).tolist()[5]) == [16.0]
         assert at_once(lambda: region.reclaim(pool, 1 << 40)) == [False]
-        assert other.memory.address is not None and read.memory.place is None
+        assert other._memory.address is not None and read._memory.place is None
     assert (read + 1.0).tolist()[5] == 11.0
-    assert read.memory.address is not None and not region.reclaim(pool, 1 << 40)
+    assert read._memory.address is not None and not region.reclaim(pool, 1 << 40)
 
 
 # ---- gradients ----
@@ -476,7 +476,7 @@ def test_a_storage_that_ends_has_no_block_for_others():
 
     source = rl.ones(1 << 12)
     with memory.budget(1 << 30):
-        storage = (source * 2.0).memory
+        storage = (source * 2.0)._memory
         assert storage.recipe is not None
         reference, blocks = weakref.ref(storage), storage.blocks
         storage.blocks = Blocks()

@@ -245,7 +245,7 @@ def test_lists_and_iteration(device):
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_pickle(device, dtype):
-    if dtype not in rl.zeros(1, device=device).memory.pool.device.limits.dtypes:
+    if dtype not in rl.zeros(1, device=device)._memory.pool.device.limits.dtypes:
         pytest.skip(f"limit: no {dtype.name}")
     t = rl.tensor([[0, 1, 1]], dtype=dtype, device=device)
     again = pickle.loads(pickle.dumps(t.t()))

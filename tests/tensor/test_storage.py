@@ -270,7 +270,7 @@ def test_shared_memory_cannot_be_cut():
     """A mapping beyond the end of its file ends the process that reads it."""
     x = rl.ones(1000)
     x.share_memory_()
-    descriptor = sharing.block_of(x.memory).descriptor
+    descriptor = sharing.block_of(x._memory).descriptor
     for size in (0, 1 << 20):
         with pytest.raises(PermissionError):
             os.ftruncate(descriptor, size)

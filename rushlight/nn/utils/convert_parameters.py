@@ -22,7 +22,7 @@ def vector_to_parameters(vec: Tensor, parameters: Iterable[Tensor]) -> None:
     wanted = sum(p.numel() for p in listed)
     if vec.shape != (wanted,):
         raise ShapeError(
-            f"vector_to_parameters: a vector of {wanted} elements is needed, got {vec.spec!r}"
+            f"vector_to_parameters: a vector of {wanted} elements is needed, got {vec._spec!r}"
         )
     start = 0
     with no_grad():

@@ -66,7 +66,7 @@ class ParametrizationList(ModuleList):
         if self.is_tensor:  # the same object, which an optimiser may know
             if given is not original:
                 replace_content(
-                    original, given.detach().clone() if given.base is not None else given.detach()
+                    original, given.detach().clone() if given._base is not None else given.detach()
                 )
             parts = [original]
         for name, part in zip(self._names, parts, strict=True):
@@ -130,7 +130,9 @@ class ParametrizationList(ModuleList):
                 or part.dtype is not known.dtype
                 or part.shape != known.shape
             ):
-                raise ValueError(f"right_inverse must give {known.spec!r} for {name}, got {part!r}")
+                raise ValueError(
+                    f"right_inverse must give {known._spec!r} for {name}, got {part!r}"
+                )
             known.copy_(part)
 
 
@@ -235,9 +237,9 @@ def _check(module: Module, name: str, before: Tensor, after: Any) -> None:
         or after.shape != before.shape
         or after.dtype is not before.dtype
     ):
-        got = after.spec if isinstance(after, Tensor) else type(after).__name__
+        got = after._spec if isinstance(after, Tensor) else type(after).__name__
         raise ShapeError(
-            f"a parametrization of {type(module).__name__}.{name} must give {before.spec!r}, got {got!r}; "
+            f"a parametrization of {type(module).__name__}.{name} must give {before._spec!r}, got {got!r}; "
             f"unsafe=True allows it"
         )
 
@@ -249,9 +251,9 @@ def _check_inverse(module: Module, name: str, before: Tensor, given: Any) -> Non
         or given.shape != before.shape
         or given.dtype is not before.dtype
     ):
-        got = given.spec if isinstance(given, Tensor) else type(given).__name__
+        got = given._spec if isinstance(given, Tensor) else type(given).__name__
         raise ValueError(
-            f"right_inverse of a parametrization of {type(module).__name__}.{name} must give {before.spec!r}, got {got!r}"
+            f"right_inverse of a parametrization of {type(module).__name__}.{name} must give {before._spec!r}, got {got!r}"
         )
 
 

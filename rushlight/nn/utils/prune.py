@@ -215,7 +215,7 @@ def _count(amount: Any, size: int) -> int:
 def _check_slices(t: Tensor, dim: int) -> int:
     if t.ndim <= 1:
         raise ValueError(
-            f"prune: slices are taken out of weights of 2 dimensions or more, got {t.spec!r}"
+            f"prune: slices are taken out of weights of 2 dimensions or more, got {t._spec!r}"
         )
     return wrap_dim(dim, t.ndim, "prune")
 

@@ -136,13 +136,13 @@ def pack_padded_sequence(
     """
     if isinstance(lengths, Tensor) and lengths.ndim != 1:
         raise ShapeError(
-            f"pack_padded_sequence: lengths must have 1 dimension, got {lengths.spec!r}"
+            f"pack_padded_sequence: lengths must have 1 dimension, got {lengths._spec!r}"
         )
     given = _numbers(lengths)
     x: Any = views.transpose(input, 0, 1) if batch_first else input
     if input.ndim < 2 or len(given) != x.shape[1]:
         raise ShapeError(
-            f"pack_padded_sequence: {len(given)} lengths do not fit {input.spec!r}; one per sequence"
+            f"pack_padded_sequence: {len(given)} lengths do not fit {input._spec!r}; one per sequence"
         )
     if not given or min(given) < 1 or max(given) > x.shape[0]:
         raise ShapeError(
@@ -220,7 +220,7 @@ def pad_sequence(
     for s in listed:
         if s.shape[1:] != listed[0].shape[1:]:
             raise ShapeError(
-                f"pad_sequence: {s.spec!r} and {listed[0].spec!r} differ in more than their length"
+                f"pad_sequence: {s._spec!r} and {listed[0]._spec!r} differ in more than their length"
             )
         missing = longest - s.shape[0]
         sides = (missing, 0) if padding_side == "left" else (0, missing)

@@ -22,26 +22,26 @@ from rushlight.tape.vmap.batched import BatchPlan
 def matmul_rule(plan: BatchPlan, inputs: Sequence[Value], params: tuple[Any, ...]) -> Any:
     a, b = inputs
     rank = top_rank(inputs)
-    if not b.spec.hidden and len(b.spec.shape) == 2:
+    if not b._spec.hidden and len(b._spec.shape) == 2:
         return matmul_plain(lined(plan, a), b)  # all examples' rows times one matrix
-    return _product(*[lined(plan, v, rank) if v.spec.hidden else v for v in (a, b)])
+    return _product(*[lined(plan, v, rank) if v._spec.hidden else v for v in (a, b)])
 
 
 def linear_rule(plan: BatchPlan, inputs: Sequence[Value], params: tuple[Any, ...]) -> Any:
     x, w, *bias = inputs
-    if not w.spec.hidden and not any(b.spec.hidden for b in bias):
+    if not w._spec.hidden and not any(b._spec.hidden for b in bias):
         return call.call(plan.op, (views.contiguous(lined(plan, x)), w, *bias))
-    shape = x.spec.shape
+    shape = x._spec.shape
     lead = len(plan.sizes)
-    if not w.spec.hidden:
+    if not w._spec.hidden:
         out = matmul_plain(lined(plan, x), views.transpose(w, 0, 1))
     else:
         rows = lined(plan, x)
-        rows = views.reshape(rows, (*rows.spec.shape[:lead], numel(shape[:-1]), shape[-1]))
+        rows = views.reshape(rows, (*rows._spec.shape[:lead], numel(shape[:-1]), shape[-1]))
         out = _product(rows, views.transpose(lined(plan, w), -1, -2))
-        out = views.reshape(out, (*out.spec.shape[:lead], *shape[:-1], w.spec.shape[0]))
+        out = views.reshape(out, (*out._spec.shape[:lead], *shape[:-1], w._spec.shape[0]))
     for b in bias:
-        out = e.add(out, lined(plan, b, len(shape)) if b.spec.hidden else b)
+        out = e.add(out, lined(plan, b, len(shape)) if b._spec.hidden else b)
     return out
 
 
@@ -51,15 +51,15 @@ def linear_rule(plan: BatchPlan, inputs: Sequence[Value], params: tuple[Any, ...
 def _more_images(plan: BatchPlan, x: Value) -> Value:
     """(examples * n, channels, ...)."""
     whole = flat(plan, x)
-    n, *rest = x.spec.shape
-    return views.reshape(whole, (whole.spec.shape[0] * n, *rest))
+    n, *rest = x._spec.shape
+    return views.reshape(whole, (whole._spec.shape[0] * n, *rest))
 
 
 def _more_channels(plan: BatchPlan, x: Value) -> Value:
     """(n, examples * channels, ...)."""
     whole = views.transpose(flat(plan, x), 0, 1)
-    n, channels, *rest = x.spec.shape
-    return views.reshape(whole, (n, whole.spec.shape[1] * channels, *rest))
+    n, channels, *rest = x._spec.shape
+    return views.reshape(whole, (n, whole._spec.shape[1] * channels, *rest))
 
 
 def _grouped(plan: BatchPlan, shared: bool) -> tuple[Any, ...]:
@@ -74,12 +74,12 @@ def convolution_rule(plan: BatchPlan, inputs: Sequence[Value], params: tuple[Any
     x, w = inputs
     if not numel(plan.sizes):
         forward = plan.op.name == "convolution"
-        channels = w.spec.shape[0] if forward else w.spec.shape[1] * plan.static[3]
-        return _nothing(plan, x, (x.spec.shape[0], channels, *plan.static[6 if forward else 4]))
-    if not w.spec.hidden:
+        channels = w._spec.shape[0] if forward else w._spec.shape[1] * plan.static[3]
+        return _nothing(plan, x, (x._spec.shape[0], channels, *plan.static[6 if forward else 4]))
+    if not w._spec.hidden:
         made = call.call(plan.op, (views.contiguous(_more_images(plan, x)), w), plan.static)
-        return views.reshape(made, (*plan.sizes, x.spec.shape[0], *made.spec.shape[1:]))
-    one = not x.spec.hidden and plan.static[3] == 1 and plan.op.name == "convolution"
+        return views.reshape(made, (*plan.sizes, x._spec.shape[0], *made._spec.shape[1:]))
+    one = not x._spec.hidden and plan.static[3] == 1 and plan.op.name == "convolution"
     image = x if one else _more_channels(plan, x)
     made = call.call(
         plan.op,
@@ -91,12 +91,12 @@ def convolution_rule(plan: BatchPlan, inputs: Sequence[Value], params: tuple[Any
 
 def _nothing(plan: BatchPlan, like: Value, shape: Shape) -> Value:
     """The result for a batch without examples: there are no groups to make of them."""
-    return full_spec(Spec.of(like.spec.device, like.spec.dtype, (*plan.sizes, *shape)), 0.0)
+    return full_spec(Spec.of(like._spec.device, like._spec.dtype, (*plan.sizes, *shape)), 0.0)
 
 
 def _apart(plan: BatchPlan, made: Value) -> Value:
     """(n, examples * channels, ...) as (examples, n, channels, ...)."""
-    n, channels, *rest = made.spec.shape
+    n, channels, *rest = made._spec.shape
     lanes = numel(plan.sizes)
     whole = views.transpose(views.reshape(made, (n, lanes, channels // lanes, *rest)), 0, 1)
     return unflat(plan, whole)
@@ -107,12 +107,12 @@ def weights_rule(plan: BatchPlan, inputs: Sequence[Value], params: tuple[Any, ..
     g, x = inputs
     if not numel(plan.sizes):
         return _nothing(
-            plan, g, (g.spec.shape[1], x.spec.shape[1] // plan.static[3], *plan.static[5])
+            plan, g, (g._spec.shape[1], x._spec.shape[1] // plan.static[3], *plan.static[5])
         )
-    one = not x.spec.hidden and plan.static[3] == 1
+    one = not x._spec.hidden and plan.static[3] == 1
     image = x if one else _more_channels(plan, x)
     ready = (views.contiguous(_more_channels(plan, g)), views.contiguous(image))
     made = call.call(plan.op, ready, _grouped(plan, one))
-    outs, *rest = made.spec.shape
+    outs, *rest = made._spec.shape
     lanes = numel(plan.sizes)
     return views.reshape(made, (*plan.sizes, outs // lanes, *rest))

@@ -25,12 +25,12 @@ from rushlight.tape.vmap.batched import BatchPlan
 def map_operands(plan: BatchPlan, inputs: Sequence[Value]) -> list[Value]:
     """What broadcasts as the examples do. An operand that is not batched does already: the batch's dimensions come first."""
     rank = top_rank(inputs)
-    return [lined(plan, v, rank) if v.spec.hidden else v for v in inputs]
+    return [lined(plan, v, rank) if v._spec.hidden else v for v in inputs]
 
 
 def map_rule(plan: BatchPlan, inputs: Sequence[Value], params: tuple[Any, ...]) -> Any:
     assert isinstance(plan.op, MapOp)
-    if reads_index(plan.op.formula([v.spec for v in inputs], plan.static)):
+    if reads_index(plan.op.formula([v._spec for v in inputs], plan.static)):
         return random.dropout_rule(plan, inputs, params)
     return call.call(plan.op, map_operands(plan, inputs), plan.static, params)
 
@@ -49,12 +49,12 @@ def row_rule(plan: BatchPlan, inputs: Sequence[Value], params: tuple[Any, ...]) 
     dim, keepdim = plan.static
     rank = top_rank(inputs)
     lead = len(plan.sizes)
-    ready = [lined(plan, v, max(rank, 1)) if v.spec.hidden or not rank else v for v in inputs]
+    ready = [lined(plan, v, max(rank, 1)) if v._spec.hidden or not rank else v for v in inputs]
     made = call_rows(plan.op, _merging(ready, dim + lead), dim + lead, keepdim)  # type: ignore[arg-type]
     if rank:
         return made
     # One number counts as a row of one.
-    kinds = [len(v.spec.shape) > lead and not keepdim for v in _several(made)]
+    kinds = [len(v._spec.shape) > lead and not keepdim for v in _several(made)]
     parts = [
         views.reshape(v, plan.sizes) if more else v
         for v, more in zip(_several(made), kinds, strict=True)
@@ -64,12 +64,12 @@ def row_rule(plan: BatchPlan, inputs: Sequence[Value], params: tuple[Any, ...]) 
 
 def _merging(operands: Sequence[Value], dim: int) -> list[Value]:
     """Operands whose dimensions before the axis are one, and those behind it: a copy where the batch stands before others."""
-    shape = broadcast_shapes([v.spec.shape for v in operands], "vmap")
+    shape = broadcast_shapes([v._spec.shape for v in operands], "vmap")
     ready = []
     for v in operands:
-        if axis_strides(v.spec, shape, dim) is None:
+        if axis_strides(v._spec, shape, dim) is None:
             at = dim - len(shape)
-            kept = v.spec.shape[at] if len(v.spec.shape) >= -at else 1
+            kept = v._spec.shape[at] if len(v._spec.shape) >= -at else 1
             v = e.clone(views.expand(v, (*shape[:dim], kept, *shape[dim + 1 :])))
         ready.append(v)
     return ready
@@ -82,14 +82,14 @@ def _several(made: Any) -> tuple[Value, ...]:
 def classes_rule(plan: BatchPlan, inputs: Sequence[Value], params: tuple[Any, ...]) -> Any:
     """Cross entropy of (rows, classes): all examples' rows are rows."""
     dim, keepdim = plan.static
-    assert dim == 1 and all(len(v.spec.shape) == 2 for v in inputs)
+    assert dim == 1 and all(len(v._spec.shape) == 2 for v in inputs)
     ready = []
     for v in inputs:
         whole = full(plan, v)
-        ready.append(views.reshape(whole, (-1 if v.spec.numel else 0, v.spec.shape[1])))
+        ready.append(views.reshape(whole, (-1 if v._spec.numel else 0, v._spec.shape[1])))
     made = call_rows(plan.op, ready, dim, keepdim)  # type: ignore[arg-type]
-    rows = inputs[0].spec.shape[0]
-    return tuple([views.reshape(v, (*plan.sizes, rows, *v.spec.shape[1:])) for v in made])
+    rows = inputs[0]._spec.shape[0]
+    return tuple([views.reshape(v, (*plan.sizes, rows, *v._spec.shape[1:])) for v in made])
 
 
 def scan_rule(plan: BatchPlan, inputs: Sequence[Value], params: tuple[Any, ...]) -> Any:

@@ -38,19 +38,19 @@ def scatter_zero_rule(plan: BatchPlan, inputs: Sequence[Value], params: tuple[An
 def rows_rule(plan: BatchPlan, inputs: Sequence[Value], params: tuple[Any, ...]) -> Any:
     """Rows of one table, or each example's rows of its own."""
     table, index = inputs
-    if not table.spec.hidden:
+    if not table._spec.hidden:
         return rows(table, lined(plan, index))
-    count, *rest = table.spec.shape
+    count, *rest = table._spec.shape
     row = numel(rest)
     tables = views.reshape(flat(plan, table), (numel(plan.sizes), count, row))
     found = gather(tables, 1, _per_element(plan, index, row))
-    return views.reshape(found, (*plan.sizes, *index.spec.shape, *rest))
+    return views.reshape(found, (*plan.sizes, *index._spec.shape, *rest))
 
 
 def _per_element(plan: BatchPlan, index: Value, row: int) -> Value:
     """(examples, places, row): the place of a row for each of its elements; nothing is copied."""
-    line = views.reshape(flat(plan, index), (numel(plan.sizes), index.spec.numel, 1))
-    return views.expand(line, (*line.spec.shape[:2], row))
+    line = views.reshape(flat(plan, index), (numel(plan.sizes), index._spec.numel, 1))
+    return views.expand(line, (*line._spec.shape[:2], row))
 
 
 def rows_grad_rule(plan: BatchPlan, inputs: Sequence[Value], params: tuple[Any, ...]) -> Any:
@@ -59,8 +59,8 @@ def rows_grad_rule(plan: BatchPlan, inputs: Sequence[Value], params: tuple[Any, 
     count, *rest = shape
     row = numel(rest)
     lanes = numel(plan.sizes)
-    table = full_spec(Spec.of(g.spec.device, g.spec.dtype, (lanes, count, row)), 0.0)
-    given = views.reshape(flat(plan, g), (lanes, index.spec.numel, row))
+    table = full_spec(Spec.of(g._spec.device, g._spec.dtype, (lanes, count, row)), 0.0)
+    given = views.reshape(flat(plan, g), (lanes, index._spec.numel, row))
     summed = scatter_add(table, 1, _per_element(plan, index, row), given)
     return views.reshape(summed, (*plan.sizes, *shape))
 
@@ -68,10 +68,10 @@ def rows_grad_rule(plan: BatchPlan, inputs: Sequence[Value], params: tuple[Any, 
 def search_rule(plan: BatchPlan, inputs: Sequence[Value], params: tuple[Any, ...]) -> Any:
     """Sorted rows (rows, n), or one row for all, and what is sought in them (rows, m)."""
     line, wanted = inputs
-    many, count = wanted.spec.shape
+    many, count = wanted._spec.shape
     sought = views.reshape(flat(plan, wanted), (-1, count))
-    if line.spec.hidden or line.spec.shape[0] > 1:
-        line = views.reshape(flat(plan, line), (-1, line.spec.shape[1]))
+    if line._spec.hidden or line._spec.shape[0] > 1:
+        line = views.reshape(flat(plan, line), (-1, line._spec.shape[1]))
     found = call.call(plan.op, (line, sought), plan.static)
     return unflat(plan, views.reshape(found, (numel(plan.sizes), many, count)))
 

@@ -15,7 +15,7 @@ from rushlight.tape.vmap.batched import BatchPlan, BatchSpec, Levels, levels_of,
 
 def lined(plan: BatchPlan | Lanes, value: Value, rank: int | None = None) -> Value:
     """The physical value with one dimension per level of the call, then one example's, at least `rank` of them."""
-    spec = value.spec
+    spec = value._spec
     pad = max(0, rank - len(spec.shape)) if rank is not None else 0
     if not isinstance(spec, BatchSpec):
         return views.reshape(value, (1,) * (len(plan.hidden) + pad) + spec.shape)
@@ -31,7 +31,7 @@ def lined(plan: BatchPlan | Lanes, value: Value, rank: int | None = None) -> Val
 def full(plan: BatchPlan, value: Value, rank: int | None = None) -> Value:
     """The same, repeated without a copy where it has none of a level."""
     line = lined(plan, value, rank)
-    return views.expand(line, (*plan.sizes, *line.spec.shape[len(plan.sizes) :]))
+    return views.expand(line, (*plan.sizes, *line._spec.shape[len(plan.sizes) :]))
 
 
 def flat(plan: BatchPlan, value: Value) -> Value:
@@ -39,27 +39,27 @@ def flat(plan: BatchPlan, value: Value) -> Value:
     whole = full(plan, value)
     if len(plan.sizes) == 1:
         return whole
-    return views.reshape(whole, (numel(plan.sizes), *value.spec.shape))
+    return views.reshape(whole, (numel(plan.sizes), *value._spec.shape))
 
 
 def unflat(plan: BatchPlan, value: Value) -> Value:
     """What `flat` made one dimension, as one per level again."""
-    return views.reshape(value, (*plan.sizes, *value.spec.shape[1:]))
+    return views.reshape(value, (*plan.sizes, *value._spec.shape[1:]))
 
 
 def is_batched(value: Value) -> bool:
-    return bool(value.spec.hidden)
+    return bool(value._spec.hidden)
 
 
 def top_rank(values: Sequence[Value]) -> int:
-    return max([len(v.spec.shape) for v in values])
+    return max([len(v._spec.shape) for v in values])
 
 
 def spread(value: Value, levels: Levels) -> Value:
     """The physical value of a value that is to be batched at all these levels."""
-    own = value.spec.hidden
+    own = value._spec.hidden
     line = tuple([level.size if level.depth in own else 1 for level in levels])
-    shape: Shape = value.spec.shape
+    shape: Shape = value._spec.shape
     whole = views.reshape(physical_of(value), (*line, *shape))
     return views.expand(whole, (*[level.size for level in levels], *shape))
 
@@ -81,12 +81,14 @@ def written(op: str, target: Value, others: Sequence[Any]) -> tuple[Value, list[
     for other in others:
         if isinstance(other, Value) and any(level not in levels for level in levels_of(other)):
             raise InplaceError(
-                f"{op}: a tensor that vmap maps over ({other.spec!r}) is written in place into {target.spec!r}, which "
+                f"{op}: a tensor that vmap maps over ({other._spec!r}) is written in place into {target._spec!r}, which "
                 f"has no place for every example; use the op without the underscore, or make the target from a mapped "
                 f"tensor (zeros_like, new_zeros)"
             )
-    lanes, rank = lanes_of(levels), len(target.spec.shape)
-    ready = [lined(lanes, v, rank) if isinstance(v, Value) and v.spec.hidden else v for v in others]
+    lanes, rank = lanes_of(levels), len(target._spec.shape)
+    ready = [
+        lined(lanes, v, rank) if isinstance(v, Value) and v._spec.hidden else v for v in others
+    ]
     return physical_of(target), ready
 
 

@@ -24,15 +24,15 @@ def library_rule(plan: BatchPlan, inputs: Sequence[Value], params: tuple[Any, ..
             op, (lined(plan, inputs[0]),), tuple(d + len(plan.sizes) for d in dims), *rest
         )
     # Matrices come as (count, rows, columns): every example's are some more of them.
-    count = inputs[0].spec.shape[0]
+    count = inputs[0]._spec.shape[0]
     made = call_library(op, [_counted(plan, v) for v in inputs], *plan.static)
     parts = made if isinstance(made, tuple) else (made,)
-    found = [views.reshape(v, (*plan.sizes, count, *v.spec.shape[1:])) for v in parts]
+    found = [views.reshape(v, (*plan.sizes, count, *v._spec.shape[1:])) for v in parts]
     return tuple(found) if isinstance(made, tuple) else found[0]
 
 
 def _counted(plan: BatchPlan, value: Value) -> Value:
-    count, *rest = value.spec.shape
+    count, *rest = value._spec.shape
     return views.reshape(full(plan, value), (numel(plan.sizes) * count, *rest))
 
 

@@ -43,7 +43,7 @@ def draw_batch(op: Op, inputs: Sequence[Value], static: Static, params: tuple[An
     (x,) = inputs
     if all(level in levels for level in levels_of(x)):
         return wrap(call.call(op, (spread(x, levels),), static, params), levels)
-    mask = Needed.full(Spec.of(x.spec.device, x.spec.dtype, (*sizes, *x.spec.shape)), 1.0)
+    mask = Needed.full(Spec.of(x._spec.device, x._spec.dtype, (*sizes, *x._spec.shape)), 1.0)
     return _masked(x, wrap(call.call(op, (mask,), static, params), levels))
 
 
@@ -59,7 +59,7 @@ def dropout_rule(plan: BatchPlan, inputs: Sequence[Value], params: tuple[Any, ..
             f"{plan.op.name}: no batching rule for numbers drawn before; take the op out of vmap"
         )
     (x,) = inputs
-    ones = Needed.full(Spec.of(x.spec.device, x.spec.dtype, x.spec.shape), 1.0)
+    ones = Needed.full(Spec.of(x._spec.device, x._spec.dtype, x._spec.shape), 1.0)
     return _masked(x.physical, call.call(plan.op, (ones,), plan.static, params))  # type: ignore[attr-defined]
 
 
@@ -72,12 +72,12 @@ def draw_operands(op: str, operands: Sequence[Value]) -> tuple[list[Value], Leve
     joint = _joint(operands, drawn)
     alike = [level for level in joint if level not in drawn]
     rank = top_rank(operands)
-    ready = [views.reshape(x, (1,) * (rank - len(x.spec.shape)) + x.spec.shape) for x in operands]
+    ready = [views.reshape(x, (1,) * (rank - len(x._spec.shape)) + x._spec.shape) for x in operands]
     whole = [spread(x, joint) for x in ready]
     levels = (*alike, *drawn)
     if levels != joint:
         order = [joint.index(level) for level in levels]
-        whole = [views.permute(x, (*order, *range(len(joint), len(x.spec.shape)))) for x in whole]
+        whole = [views.permute(x, (*order, *range(len(joint), len(x._spec.shape)))) for x in whole]
     return whole, levels, numel([level.size for level in alike])
 
 
@@ -91,5 +91,5 @@ def draw_result(drawn: Value, levels: Levels) -> Value:
     joint = tuple(sorted(levels, key=lambda level: level.depth))
     if joint != levels:
         order = [levels.index(level) for level in joint]
-        drawn = views.permute(drawn, (*order, *range(len(joint), len(drawn.spec.shape))))
+        drawn = views.permute(drawn, (*order, *range(len(joint), len(drawn._spec.shape))))
     return wrap(drawn, joint)

@@ -69,7 +69,7 @@ def retyped_rule(plan: BatchPlan, inputs: Sequence[Value], params: tuple[Any, ..
     """Where elements grow, the batch must lie in steps of whole new elements."""
     old, new = plan.static
     x = lined(plan, inputs[0])
-    if new > old and any(st * old % new for st in x.spec.strides[: len(plan.sizes)]):
+    if new > old and any(st * old % new for st in x._spec.strides[: len(plan.sizes)]):
         x = e.clone(x)
     return call.call(plan.op, (x,), plan.static)
 
@@ -78,8 +78,8 @@ def strided_rule(plan: BatchPlan, inputs: Sequence[Value], params: tuple[Any, ..
     """By strides: those of the batch are its own. What an example's strides mean is settled, so no copy may change them."""
     x = lined(plan, inputs[0])
     lead = len(plan.sizes)
-    if any(st == 0 and n > 1 for n, st in zip(x.spec.shape[:lead], x.spec.strides, strict=False)):
-        spec = inputs[0].spec
+    if any(st == 0 and n > 1 for n, st in zip(x._spec.shape[:lead], x._spec.strides, strict=False)):
+        spec = inputs[0]._spec
         if spec.strides != contiguous_strides(spec.shape):
             raise RushlightError(
                 f"as_strided: {spec!r} is one tensor for the whole batch and its examples are not contiguous; "
@@ -87,10 +87,10 @@ def strided_rule(plan: BatchPlan, inputs: Sequence[Value], params: tuple[Any, ..
             )
         x = e.clone(x)
     shape, strides, skip, *old = plan.static
-    if not old and not x.spec.contiguous:  # the tape's own kind is of contiguous values only
+    if not old and not x._spec.contiguous:  # the tape's own kind is of contiguous values only
         x = views.contiguous(x)
-    seen = ((*plan.sizes, *shape), (*x.spec.strides[:lead], *strides), skip)
-    return call.call(plan.op, (x,), (*seen, x.spec.strides) if old else seen)
+    seen = ((*plan.sizes, *shape), (*x._spec.strides[:lead], *strides), skip)
+    return call.call(plan.op, (x,), (*seen, x._spec.strides) if old else seen)
 
 
 # ---- what the derivatives of views and writes to views are made of ----
@@ -107,7 +107,7 @@ def place_rule(plan: BatchPlan, inputs: Sequence[Value], params: tuple[Any, ...]
 def write_rule(plan: BatchPlan, inputs: Sequence[Value], params: tuple[Any, ...]) -> Any:
     base, value = inputs
     seen_shape, seen_strides, skip = plan.static
-    steps = contiguous_strides((*plan.sizes, *base.spec.shape))[: len(plan.sizes)]
+    steps = contiguous_strides((*plan.sizes, *base._spec.shape))[: len(plan.sizes)]
     seen = ((*plan.sizes, *seen_shape), (*steps, *seen_strides), skip)
     return call.call(plan.op, (full(plan, base), lined(plan, value, len(seen_shape))), seen)
 

@@ -168,16 +168,16 @@ def fill_plan(spec: Spec) -> Plan:
 
 def requiring(value: Value, requires_grad: bool) -> Value:
     if requires_grad:
-        if not value.spec.differentiable:
+        if not value._spec.differentiable:
             raise DTypeError(
-                f"only floating-point and complex tensors can require gradients, got {value.spec.dtype!r}"
+                f"only floating-point and complex tensors can require gradients, got {value._spec.dtype!r}"
             )
-        if is_inference(value.memory) and not STATE.get().inference:
+        if is_inference(value._memory) and not STATE.get().inference:
             raise RushlightError(
-                f"requires_grad: {value.spec!r} was made in inference_mode() and cannot require gradients outside it; "
+                f"requires_grad: {value._spec!r} was made in inference_mode() and cannot require gradients outside it; "
                 f".clone() it first"
             )
-        value.node = Leaf(value)
+        value._node = Leaf(value)
     return value
 
 
@@ -253,7 +253,7 @@ def number_of(value: Any, op: str) -> Any:
         return value
     if edge_of(value) is not None:
         raise DTypeError(
-            f"{op}: a number is needed, got a tensor that requires gradients ({value.spec!r}), and none would come back to it; "
+            f"{op}: a number is needed, got a tensor that requires gradients ({value._spec!r}), and none would come back to it; "
             f"pass .item() or .detach()"
         )
     return value.item()  # type: ignore[attr-defined]
@@ -362,17 +362,17 @@ def like(
     memory_format: Any = None,
 ) -> Value:
     made = _filled(
-        value, (x.spec.shape,), dtype or x.spec.dtype, device or x.spec.device.device.name, False
+        value, (x._spec.shape,), dtype or x._spec.dtype, device or x._spec.device.device.name, False
     )
-    spec = made.spec
+    spec = made._spec
     strides = strides_in("like", spec.shape, memory_format)
     if (
-        strides != spec.strides and not x.spec.hidden
+        strides != spec.strides and not x._spec.hidden
     ):  # the elements are equal, so any order of them will do
         made = call.rooted(
-            call.lay(Spec.of(spec.device, spec.dtype, spec.shape, strides), made.memory)
+            call.lay(Spec.of(spec.device, spec.dtype, spec.shape, strides), made._memory)
         )
-    return requiring(batch_like(x, made) if x.spec.hidden else made, requires_grad)
+    return requiring(batch_like(x, made) if x._spec.hidden else made, requires_grad)
 
 
 @composite("zeros_like", method=False)

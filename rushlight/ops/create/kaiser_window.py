@@ -33,7 +33,7 @@ def kaiser_window(
         # i0 overflows where the quotient is far from it, so its exponential part is taken out of both; the difference of
         # the exponents, beta (root - 1), is written without a subtraction of near numbers.
         size = abs(float(beta))
-        level = creation.full((), size, dtype=x.spec.dtype, device=device)
+        level = creation.full((), size, dtype=x._spec.dtype, device=device)
         root = e.sqrt(e.mul(e.mul(x, e.sub(1, x)), 4))
         fall = e.div(e.square(e.sub(e.mul(x, 2), 1)), e.add(root, 1))
         return e.mul(e.div(i0e(e.mul(root, size)), i0e(level)), e.exp(e.mul(fall, -size)))

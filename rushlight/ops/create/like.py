@@ -77,13 +77,13 @@ def _line(op: str, start: Any, end: Any, steps: Any, dtype: DType, device: Any) 
 
 
 def _device_of(device: Any, *values: Any) -> Any:
-    found = [v.spec.device.device.name for v in values if isinstance(v, Value)]
+    found = [v._spec.device.device.name for v in values if isinstance(v, Value)]
     return found[0] if device is None and found else device
 
 
 def _type_of_ends(start: Any, end: Any) -> DType:
     has_complex = any(
-        isinstance(v, complex) or (isinstance(v, Value) and v.spec.dtype.kind == "c")
+        isinstance(v, complex) or (isinstance(v, Value) and v._spec.dtype.kind == "c")
         for v in (start, end)
     )
     return complex_type(get_default()) if has_complex else get_default()
@@ -139,9 +139,9 @@ def logspace(
 @composite("vander", method=False)
 def vander(x: Value, N: int | None = None, increasing: bool = False) -> Value:
     """The powers N - 1 to 0 of each element of a vector, one row per element; 0 to N - 1 if increasing."""
-    if len(x.spec.shape) != 1:
-        raise ShapeError(f"vander: a vector is needed, got {x.spec!r}")
-    count = x.spec.shape[0] if N is None else N
+    if len(x._spec.shape) != 1:
+        raise ShapeError(f"vander: a vector is needed, got {x._spec!r}")
+    count = x._spec.shape[0] if N is None else N
     if count < 0:
         raise RushlightError(f"vander: N must not be negative, got {N}")
     return powers(x, count, increasing)
@@ -149,12 +149,12 @@ def vander(x: Value, N: int | None = None, increasing: bool = False) -> Value:
 
 def powers(x: Value, count: int, increasing: bool) -> Value:
     """x ** 0 to x ** (count - 1) along a new last dimension, or the other way round."""
-    place = creation.arange(count, device=x.spec.device.device.name)
+    place = creation.arange(count, device=x._spec.device.device.name)
     exponent = place if increasing else e.sub(count - 1, place)
-    base = x if x.spec.differentiable else e.cast(x, int64)
+    base = x if x._spec.differentiable else e.cast(x, int64)
     return e.pow(
         views.unsqueeze(base, -1),
-        e.cast(exponent, base.spec.dtype) if base.spec.dtype is int64 else exponent,
+        e.cast(exponent, base._spec.dtype) if base._spec.dtype is int64 else exponent,
     )
 
 
@@ -162,7 +162,7 @@ def powers(x: Value, count: int, increasing: bool) -> Value:
 
 
 def _place(x: Value, device: Any) -> Any:
-    return x.spec.device.device.name if device is None else device
+    return x._spec.device.device.name if device is None else device
 
 
 @composite("full_like", method=False)
@@ -184,9 +184,9 @@ def full_like(
 @composite("fill", method=False)
 def fill(input: Value, value: Any) -> Value:
     """One value everywhere, with another tensor's shape and type; the gradient goes to a value that is a tensor."""
-    spec = input.spec
-    if isinstance(value, Value) and value.spec.shape:
-        raise RushlightError(f"fill: the value must be a number or 0-dim, got {value.spec!r}")
+    spec = input._spec
+    if isinstance(value, Value) and value._spec.shape:
+        raise RushlightError(f"fill: the value must be a number or 0-dim, got {value._spec!r}")
     always = creation.full((), True, device=spec.device.device.name)
     filled = (
         e.cast(value, spec.dtype)
@@ -206,7 +206,7 @@ def empty_like(
     **named: Any,
 ) -> Value:
     """Memory with another tensor's shape, type and device; to be written before it is read."""
-    spec, place = input.spec, _place(input, device)
+    spec, place = input._spec, _place(input, device)
     made = creation.empty(spec.shape, dtype=dtype or spec.dtype, device=place, **named)
     return requiring(creation.batch_like(input, made) if spec.hidden else made, requires_grad)
 
@@ -225,12 +225,12 @@ def rand_like(
     """Uniform numbers in [0, 1) with another tensor's shape, type and device."""
     take("rand_like", named)
     made = {
-        "dtype": dtype or input.spec.dtype,
+        "dtype": dtype or input._spec.dtype,
         "device": _place(input, device),
         "requires_grad": requires_grad,
     }
     return layouts.contiguous(
-        random.rand(input.spec.shape, generator=generator, **made), named.get("memory_format")
+        random.rand(input._spec.shape, generator=generator, **made), named.get("memory_format")
     )
 
 
@@ -248,12 +248,12 @@ def randn_like(
     """Normal numbers with another tensor's shape, type and device."""
     take("randn_like", named)
     made = {
-        "dtype": dtype or input.spec.dtype,
+        "dtype": dtype or input._spec.dtype,
         "device": _place(input, device),
         "requires_grad": requires_grad,
     }
     return layouts.contiguous(
-        random.randn(input.spec.shape, generator=generator, **made), named.get("memory_format")
+        random.randn(input._spec.shape, generator=generator, **made), named.get("memory_format")
     )
 
 
@@ -275,14 +275,14 @@ def randint_like(
     if high is None:
         low, high = 0, low
     made = {
-        "dtype": dtype or input.spec.dtype,
+        "dtype": dtype or input._spec.dtype,
         "device": _place(input, device),
         "requires_grad": requires_grad,
     }
     return random.randint(
         int(number_of(low, "randint_like")),
         int(number_of(high, "randint_like")),
-        input.spec.shape,
+        input._spec.shape,
         generator=generator,
         **made,
     )
@@ -468,7 +468,7 @@ def bartlett_window(
 
 
 def _as(self: Value, named: dict[str, Any]) -> dict[str, Any]:
-    return {"dtype": self.spec.dtype, "device": self.spec.device.device.name, **named}
+    return {"dtype": self._spec.dtype, "device": self._spec.device.device.name, **named}
 
 
 def new_full(self: Value, size: Sequence[int], fill_value: float, **named: Any) -> Value:
@@ -492,7 +492,7 @@ def type_as(self: Value, other: Value) -> Value:
     """This tensor in the type of another."""
     if not isinstance(other, Value):
         raise KindError(f"type_as(): a tensor is needed, got {type(other).__name__}")
-    return e.cast(self, other.spec.dtype)
+    return e.cast(self, other._spec.dtype)
 
 
 def pin_memory(self: Value, device: Any = None) -> Value:

@@ -70,7 +70,7 @@ def apply(op: Elementwise, *operands: Any) -> Any:
     if op.refuse is not None:
         op.refuse(tensors, operands)
     plan = call.plan_for(op, tensors, tuple(pattern))
-    specs = [t.spec for t in tensors]
+    specs = [t._spec for t in tensors]
     if not numbers:
         keep_plan(op.plans, specs[0] if len(specs) == 1 else tuple(specs), plan)
     elif (op.refuse is None or specs[0].differentiable) and (
@@ -82,13 +82,13 @@ def apply(op: Elementwise, *operands: Any) -> Any:
 
 def promoted(op: Any, inputs: Sequence[Value], static: Any) -> Sequence[Value]:
     """Operands that give the same type as batches: a 0-dim one does not widen the result's type, as a batch it would."""
-    first = inputs[0].spec.dtype
-    if all(v.spec.dtype is first for v in inputs) or all(v.spec.shape for v in inputs):
+    first = inputs[0]._spec.dtype
+    if all(v._spec.dtype is first for v in inputs) or all(v._spec.shape for v in inputs):
         return inputs
-    common = op.common_type([v.spec for v in inputs], static)
+    common = op.common_type([v._spec for v in inputs], static)
     places = [i for i, kind in enumerate(static) if kind is None]
     return [
-        Needed.cast(v, common) if place not in op.conditions and not v.spec.shape else v
+        Needed.cast(v, common) if place not in op.conditions and not v._spec.shape else v
         for place, v in zip(places, inputs, strict=True)
     ]
 
@@ -159,7 +159,7 @@ def rowwise(
     op = DeclaredRow(name, body, vjp, accepts, rows, kinds, results, rule, doc)
 
     def function(*inputs: Value, dim: int = -1, keepdim: bool = False) -> Any:
-        rank = max(len(v.spec.shape) for v in inputs)
+        rank = max(len(v._spec.shape) for v in inputs)
         return call_rows(op, inputs, wrap_dim(dim, rank, name), keepdim)
 
     function.op = op  # type: ignore[attr-defined]

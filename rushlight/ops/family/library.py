@@ -78,4 +78,4 @@ class LibraryOp(Op):
 
 def call_library(op: LibraryOp, inputs: Sequence[Value], *static: Any) -> Any:
     """Run the op on inputs of any layout; one value, or a tuple where it has several results."""
-    return call.call(op, [x if x.spec.contiguous else Needed.clone(x) for x in inputs], static)
+    return call.call(op, [x if x._spec.contiguous else Needed.clone(x) for x in inputs], static)

@@ -357,10 +357,10 @@ def _map_rule(op: MapOp, plan: Plan, needs: int, full: _Traced) -> Callable[...,
         for i, j in way.through.items():
             parts[i] = grads[j]
         for i in full.flat:  # constant almost everywhere: the gradient is zero, not absent
-            parts[i] = Needed.full(values[i].spec, 0.0)
+            parts[i] = Needed.full(values[i]._spec, 0.0)
         if way.grad_op is None:
             return parts
-        operands: list[Any] = [_or_zero(grads[j], values[n + j].spec) for j in way.used_gs]
+        operands: list[Any] = [_or_zero(grads[j], values[n + j]._spec) for j in way.used_gs]
         operands += [values[n + j] for j in way.saves_out] + [values[i] for i in way.saves_in]
         results = call.call_map(way.grad_op, operands, params)
         if len(way.computed) == 1:

@@ -513,7 +513,7 @@ def make_row_grad(op: RowOp, plan: Plan, needs: int) -> Grad:
         parts: list[Value | None] = [None] * n
         for i in range(n):
             if needs >> i & 1 and i not in computed:
-                parts[i] = Needed.full(values[i].spec, 0.0)
+                parts[i] = Needed.full(values[i]._spec, 0.0)
         if not computed:
             return parts
         operands: list[Any] = []
@@ -533,17 +533,17 @@ def make_row_grad(op: RowOp, plan: Plan, needs: int) -> Grad:
 
 
 def _with_axis(value: Value, dim: int) -> Value:
-    shape = value.spec.shape
+    shape = value._spec.shape
     return Needed.reshape(value, (*shape[:dim], 1, *shape[dim:]))
 
 
 def call_rows(op: RowOp, inputs: Sequence[Value], dim: int, keepdim: bool) -> Any:
     """Call a rowwise op, copying inputs that lie in the way (`row_layout.scattered`)."""
-    known = op.plans.get(((dim, keepdim), *[v.spec for v in inputs]))
+    known = op.plans.get(((dim, keepdim), *[v._spec for v in inputs]))
     if known is not None:
         return call.run(known, inputs)
-    shape = broadcast_shapes([v.spec.shape for v in inputs], op.name)
-    copied = _scattered(op, tuple([v.spec for v in inputs]), shape, dim)
+    shape = broadcast_shapes([v._spec.shape for v in inputs], op.name)
+    copied = _scattered(op, tuple([v._spec for v in inputs]), shape, dim)
     ready = [Needed.contiguous(v, copied[i]) if i in copied else v for i, v in enumerate(inputs)]
     return call.call(op, ready, (dim, bool(keepdim)))
 

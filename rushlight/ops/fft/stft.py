@@ -46,7 +46,7 @@ def overlapped(x: Value, length: int, hop: int) -> Value:
 
     A frame is cut into pieces of `hop`; a piece then covers one row of (rows, hop), so few additions of much do.
     """
-    *lead, count, size = x.spec.shape
+    *lead, count, size = x._spec.shape
     pieces = -(-size // hop)
     padded = bordered(x, ((0, pieces * hop - size),), 0)
     blocks = views.transpose(views.reshape(padded, (*lead, count, pieces, hop)), -1, -2)
@@ -81,11 +81,11 @@ class _Setting:
         self.hop = self.size // 4 if hop_length is None else hop_length
         self.width = self.size if win_length is None else win_length
         self.window = window
-        self.complex = x.spec.dtype.kind == "c" or self.complex_window
+        self.complex = x._spec.dtype.kind == "c" or self.complex_window
 
     @property
     def complex_window(self) -> bool:
-        return self.window is not None and self.window.spec.dtype.kind == "c"
+        return self.window is not None and self.window._spec.dtype.kind == "c"
 
     def check(self, hop_fits: bool) -> None:
         if not 0 < self.width <= self.size:
@@ -97,9 +97,9 @@ class _Setting:
             raise ShapeError(
                 f"{self.op}: expected {fits}, got {self.hop} and win_length {self.width}"
             )
-        if self.window is not None and self.window.spec.shape != (self.width,):
+        if self.window is not None and self.window._spec.shape != (self.width,):
             raise ShapeError(
-                f"{self.op}: expected a 1D window of win_length {self.width} elements, got {self.window.spec!r}"
+                f"{self.op}: expected a 1D window of win_length {self.width} elements, got {self.window._spec!r}"
             )
 
     def padded_window(self, like: Value) -> Value | None:
@@ -108,8 +108,8 @@ class _Setting:
         if window is None and self.width == self.size:
             return None
         if window is None:
-            device = like.spec.device.device.name
-            window = creation.ones(self.width, dtype=real_type(like.spec.dtype), device=device)
+            device = like._spec.device.device.name
+            window = creation.ones(self.width, dtype=real_type(like._spec.dtype), device=device)
         before = (self.size - self.width) // 2
         return bordered(window, ((before, self.size - self.width - before),), 0)
 
@@ -127,10 +127,10 @@ class _Setting:
 
 def _centred(x: Value, side: int, mode: str) -> Value:
     """A 1-D or 2-D signal with a border on both sides."""
-    shape = x.spec.shape
+    shape = x._spec.shape
     lead = (1,) * (3 - len(shape)) + shape[:-1]
     wide = pad(views.reshape(x, (*lead, shape[-1])), [side, side], mode)
-    return views.reshape(wide, (*shape[:-1], wide.spec.shape[-1]))
+    return views.reshape(wide, (*shape[:-1], wide._spec.shape[-1]))
 
 
 @composite("stft")
@@ -154,30 +154,30 @@ def stft(
         raise RushlightError(
             "stft: requires the return_complex parameter be given for real inputs; give True"
         )
-    if input.spec.dtype.kind not in "fc":
+    if input._spec.dtype.kind not in "fc":
         raise DTypeError(
-            f"stft: expected a tensor of floating point or complex values, got {input.spec!r}"
+            f"stft: expected a tensor of floating point or complex values, got {input._spec!r}"
         )
-    if len(input.spec.shape) not in (1, 2):
-        raise ShapeError(f"stft: expected a 1D or 2D tensor, got {input.spec!r}")
+    if len(input._spec.shape) not in (1, 2):
+        raise ShapeError(f"stft: expected a 1D or 2D tensor, got {input._spec!r}")
     if align_to_window is not None and center:
         raise RushlightError("stft: align_to_window should only be set when center is False")
     half = not setting.complex if onesided is None else onesided
     if half and setting.complex:
         raise RushlightError("stft: Cannot have onesided output if window or input is complex")
     side = setting.size // 2
-    if setting.size < 1 or (center and pad_mode == "reflect" and side >= input.spec.shape[-1]):
+    if setting.size < 1 or (center and pad_mode == "reflect" and side >= input._spec.shape[-1]):
         raise ShapeError(
-            f"stft: n_fft {setting.size} must be positive and fit the signal {input.spec!r}"
+            f"stft: n_fft {setting.size} must be positive and fit the signal {input._spec!r}"
         )
     x = _centred(input, side, pad_mode) if center else input
     if align_to_window and setting.size > setting.width:
         before = (setting.size - setting.width) // 2
         x = bordered(x, ((before, setting.size - setting.width - before),), 0)
-    length = x.spec.shape[-1]
+    length = x._spec.shape[-1]
     if setting.size > length:
         raise ShapeError(
-            f"stft: expected 0 < n_fft <= {length}, got {setting.size} for {input.spec!r}"
+            f"stft: expected 0 < n_fft <= {length}, got {setting.size} for {input._spec!r}"
         )
     setting.check(hop_fits=False)
     out = views.transpose(
@@ -196,7 +196,7 @@ def _transformed(setting: _Setting, x: Value, norm: str, half: bool) -> Value:
     seen = frames(x, setting.size, setting.hop)
     weights = setting.padded_window(x)
     seen = transforms.promoted("stft", seen if weights is None else e.mul(seen, weights))
-    last = (len(seen.spec.shape) - 1,)
+    last = (len(seen._spec.shape) - 1,)
     return transforms.half(seen, last, norm) if half else transforms.full(seen, last, norm, True)
 
 
@@ -206,7 +206,7 @@ def _transformed(setting: _Setting, x: Value, norm: str, half: bool) -> Value:
 def _check_spectrum(
     setting: _Setting, input: Value, onesided: bool | None, return_complex: bool
 ) -> None:
-    op, spec = setting.op, input.spec
+    op, spec = setting.op, input._spec
     if spec.dtype.kind != "c":
         raise DTypeError(
             f"{op}: requires a complex input as stft gives with return_complex=True, got {spec!r}"
@@ -234,7 +234,7 @@ def _check_spectrum(
 def _signals(setting: _Setting, input: Value, norm: str, return_complex: bool) -> Value:
     """The frames of a signal: (..., frames, n_fft)."""
     x = views.transpose(input, -1, -2)
-    last = len(x.spec.shape) - 1
+    last = len(x._spec.shape) - 1
     if return_complex:
         return transforms.full(x, (last,), norm, False)
     return transforms.from_half(
@@ -247,8 +247,8 @@ def _envelope(
 ) -> Value:
     """What the squares of the windows add up to."""
     if weights is None:
-        device = like.spec.device.device.name
-        weights = creation.ones(setting.size, dtype=real_type(like.spec.dtype), device=device)
+        device = like._spec.device.device.name
+        weights = creation.ones(setting.size, dtype=real_type(like._spec.dtype), device=device)
     return overlapped(views.expand(e.square(weights), (count, setting.size)), length, setting.hop)
 
 
@@ -270,23 +270,23 @@ def istft(
     setting.say_no_window("which is right only if stft had the same")
     _check_spectrum(setting, input, onesided, return_complex)
     setting.check(hop_fits=True)
-    count = input.spec.shape[-1]
+    count = input._spec.shape[-1]
     total = setting.size + setting.hop * (count - 1)
     start = setting.size // 2 if center else 0
     end = start + length if length is not None else total - start
     if end <= start:
         raise ShapeError(
-            f"istft: nothing is left of {input.spec!r}: from {start} to {end} of {total}"
+            f"istft: nothing is left of {input._spec!r}: from {start} to {end} of {total}"
         )
     pieces = _signals(setting, input, "ortho" if normalized else "backward", return_complex)
     weights = setting.padded_window(input)
     pieces = pieces if weights is None else e.mul(pieces, weights)
     kept = min(end, total) - start
     signal = overlapped(pieces, total, setting.hop)
-    signal = views.slice_dim(signal, len(signal.spec.shape) - 1, start, kept)
+    signal = views.slice_dim(signal, len(signal._spec.shape) - 1, start, kept)
     below = views.slice_dim(_envelope(setting, input, weights, count, total), 0, start, kept)
     least: Any = reductions.amin(e.abs(physical_of(below)))
-    if least.item() < 1e-11 and input.spec.device.device.limits.computes:
+    if least.item() < 1e-11 and input._spec.device.device.limits.computes:
         raise RushlightError(
             f"istft: the squares of the windows add up to nothing somewhere (window overlap add min: {least.item()}); "
             f"use a window without zeros there, a smaller hop_length than {setting.hop}, or center=True"

@@ -133,10 +133,10 @@ _mirror = creation.Constant(
 
 def _mirrored(x: Value, dim: int, size: int, factor: float) -> Value:
     """x times `factor` at the frequencies of half a transform of `size` points that stand for two."""
-    count = x.spec.shape[dim]
-    line = Spec.of(x.spec.device, real_type(x.spec.dtype), (count,))
+    count = x._spec.shape[dim]
+    line = Spec.of(x._spec.device, real_type(x._spec.dtype), (count,))
     factors = call.call(_mirror, (), (line,), (size, factor))
-    return e.mul(x, views.reshape(factors, (count,) + (1,) * (len(x.spec.shape) - dim - 1)))
+    return e.mul(x, views.reshape(factors, (count,) + (1,) * (len(x._spec.shape) - dim - 1)))
 
 
 # ---- arguments ----
@@ -146,17 +146,17 @@ def promoted(op: str, x: Any, real: bool = False) -> Value:
     """Whole numbers in the default floating type, halves under autocast in float32; `real`: nothing complex."""
     if not isinstance(x, Value):
         raise TypeError(f"{op}: takes a tensor, got {type(x).__name__}")
-    if x.spec.dtype.kind in "biu":
+    if x._spec.dtype.kind in "biu":
         x = e.cast(x, get_default())
-    elif x.spec.dtype.itemsize == 2 and STATE.get().autocast is not None:
+    elif x._spec.dtype.itemsize == 2 and STATE.get().autocast is not None:
         x = e.cast(x, float32)
-    if x.spec.dtype not in (float32, float64, *COMPLEX):
+    if x._spec.dtype not in (float32, float64, *COMPLEX):
         raise DTypeError(
-            f"{op}: Unsupported dtype, got {x.spec!r}; cast with .float() or .double()"
+            f"{op}: Unsupported dtype, got {x._spec!r}; cast with .float() or .double()"
         )
-    if real and x.spec.dtype.kind == "c":
+    if real and x._spec.dtype.kind == "c":
         raise DTypeError(
-            f"{op}: expects a real input tensor, got {x.spec!r}; take its .real, or use the full transform"
+            f"{op}: expects a real input tensor, got {x._spec!r}; take its .real, or use the full transform"
         )
     return x
 
@@ -172,7 +172,7 @@ def _norm_of(op: str, norm: str | None) -> str:
 
 
 def _wrapped(op: str, x: Value, dim: int) -> int:
-    rank = len(x.spec.shape)
+    rank = len(x._spec.shape)
     if not rank:
         raise IndexError(f"{op}: Dimension specified as {dim} but tensor has no dimensions")
     return wrap_dim(dim, rank, op)
@@ -191,12 +191,12 @@ class _Axes:
     """Which dimensions are transformed, of how many points each (-1: as many as there are)."""
 
     def __init__(self, op: str, x: Value, sizes: Dims | None, dim: Dims | None) -> None:
-        rank = len(x.spec.shape)
+        rank = len(x._spec.shape)
         wanted, dims = _listed(op, sizes), _listed(op, dim)
         if dims is not None:
             dims = [_wrapped(op, x, d) for d in dims]
             if len(set(dims)) < len(dims):
-                raise RushlightError(f"{op}: FFT dims must be unique, got {dim} for {x.spec!r}")
+                raise RushlightError(f"{op}: FFT dims must be unique, got {dim} for {x._spec!r}")
             if wanted is not None and len(wanted) != len(dims):
                 raise ShapeError(
                     f"{op}: s and dim must have the same length, got {wanted} and {dims}"
@@ -204,7 +204,7 @@ class _Axes:
         elif wanted is not None:
             if len(wanted) > rank:
                 raise ShapeError(
-                    f"{op}: Got shape with {len(wanted)} values but the input is {x.spec!r}"
+                    f"{op}: Got shape with {len(wanted)} values but the input is {x._spec!r}"
                 )
             dims = list(range(rank - len(wanted), rank))
         else:
@@ -231,18 +231,18 @@ class _Axes:
     def fit(self, x: Value, last: int | None = None) -> Value:
         """x cut or filled with zeros to the sizes; `last` is the last size where it is another."""
         sizes = [
-            x.spec.shape[d] if n == -1 else n for d, n in zip(self.dims, self.sizes, strict=True)
+            x._spec.shape[d] if n == -1 else n for d, n in zip(self.dims, self.sizes, strict=True)
         ]
         for n in sizes:
             if n < 1:
                 raise ShapeError(
-                    f"{self.op}: Invalid number of data points ({n}) specified for {x.spec!r}"
+                    f"{self.op}: Invalid number of data points ({n}) specified for {x._spec!r}"
                 )
         if last is not None:
             sizes[-1] = last
-        sides = [(0, 0)] * len(x.spec.shape)
+        sides = [(0, 0)] * len(x._spec.shape)
         for d, n in zip(self.dims, sizes, strict=True):
-            more = n - x.spec.shape[d]
+            more = n - x._spec.shape[d]
             if more < 0:
                 x = views.slice_dim(x, d, 0, n)
             sides[d] = (0, max(0, more))
@@ -251,10 +251,10 @@ class _Axes:
     def last_of_half(self, x: Value) -> int:
         """How many points the last dimension has when half of its frequencies are x's."""
         size = self.sizes[-1]
-        size = 2 * (x.spec.shape[self.dims[-1]] - 1) if size == -1 else size
+        size = 2 * (x._spec.shape[self.dims[-1]] - 1) if size == -1 else size
         if size < 1:
             raise ShapeError(
-                f"{self.op}: Invalid number of data points ({size}) specified for {x.spec!r}"
+                f"{self.op}: Invalid number of data points ({size}) specified for {x._spec!r}"
             )
         return size
 
@@ -264,7 +264,7 @@ class _Axes:
 
 def _run_full(x: Value, axes: _Axes, norm: str, forward: bool) -> Value:
     if not axes.dims:
-        return e.clone(x) if x.spec.dtype.kind == "c" else e.cast(x, complex_type(x.spec.dtype))
+        return e.clone(x) if x._spec.dtype.kind == "c" else e.cast(x, complex_type(x._spec.dtype))
     return full(axes.fit(x), axes.dims, norm, forward)
 
 
@@ -276,7 +276,7 @@ def _run_half(x: Value, axes: _Axes, norm: str) -> Value:
 def _run_from_half(x: Value, axes: _Axes, norm: str) -> Value:
     axes.need_one()
     size = axes.last_of_half(x)
-    whole = e.cast(x, complex_type(x.spec.dtype))
+    whole = e.cast(x, complex_type(x._spec.dtype))
     return from_half(axes.fit(whole, size // 2 + 1), axes.dims, norm, size)
 
 
@@ -342,11 +342,11 @@ ihfft, ihfft2, ihfftn = _transforms("ihfft", "The inverse of hfft along {}.")
 
 
 def _shifted(input: Value, dim: Dims | None, by: Callable[[int], int]) -> Value:
-    dims = list(range(len(input.spec.shape))) if dim is None else _listed("fft.fftshift", dim)
-    shape = input.spec.shape
+    dims = list(range(len(input._spec.shape))) if dim is None else _listed("fft.fftshift", dim)
+    shape = input._spec.shape
     if not dims:
         raise ShapeError(
-            f"fft.fftshift: at least one dimension is needed, got {dim} for {input.spec!r}"
+            f"fft.fftshift: at least one dimension is needed, got {dim} for {input._spec!r}"
         )
     return roll(input, [by(shape[wrap_dim(d, len(shape), "fft.fftshift")]) for d in dims], dims)
 

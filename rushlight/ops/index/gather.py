@@ -30,10 +30,10 @@ Block = tuple[int, int, int]
 
 
 def check_index(op: str, index: Value) -> Value:
-    if isinstance(index, Value) and index.spec.numel == 0 and index.spec.dtype in INTEGER:
+    if isinstance(index, Value) and index._spec.numel == 0 and index._spec.dtype in INTEGER:
         return e.cast(index, int64)  # nothing is looked up, so PyTorch lets any integer type pass
-    if not isinstance(index, Value) or index.spec.dtype not in INDEX:
-        got = repr(index.spec) if isinstance(index, Value) else type(index).__name__
+    if not isinstance(index, Value) or index._spec.dtype not in INDEX:
+        got = repr(index._spec) if isinstance(index, Value) else type(index).__name__
         raise DTypeError(
             f"{op}: the index must be an int64 or int32 tensor, got {got}; cast with .long()"
         )
@@ -82,7 +82,7 @@ def sides_of(shape: Shape, strides: Shape, dim: int) -> Block:
 
 def merges(value: Value, dim: int) -> Value:
     """The value, or a contiguous copy where its dimensions do not merge around `dim`."""
-    spec = value.spec
+    spec = value._spec
     for part in (slice(0, dim), slice(dim + 1, None)):
         if len(collapse(spec.shape[part], (spec.strides[part],))[0]) > 1:
             return e.clone(value)
@@ -120,27 +120,27 @@ _gather = KernelOp(
 
 
 def _lifted(x: Value) -> Value:
-    return x if x.spec.shape else views.reshape(x, (1,))
+    return x if x._spec.shape else views.reshape(x, (1,))
 
 
 @composite("gather")
 def gather(input: Value, dim: int, index: Value, *, sparse_grad: bool = False) -> Value:
     """out[i][j] = input[index[i][j]][j] for dim 0, and so on."""
-    dim = wrap_dim(dim, len(input.spec.shape), "gather")
+    dim = wrap_dim(dim, len(input._spec.shape), "gather")
     index = check_index("gather", index)
-    if not input.spec.shape or not index.spec.shape:  # a 0-dim operand counts as one of 1 element
-        return views.reshape(gather(_lifted(input), dim, _lifted(index)), index.spec.shape)
-    shape, wanted = input.spec.shape, index.spec.shape
-    if index.spec.numel == 0:
+    if not input._spec.shape or not index._spec.shape:  # a 0-dim operand counts as one of 1 element
+        return views.reshape(gather(_lifted(input), dim, _lifted(index)), index._spec.shape)
+    shape, wanted = input._spec.shape, index._spec.shape
+    if index._spec.numel == 0:
         # Of no elements, but with a record: a gradient may come back, of no elements too.
         return views.reshape(
-            views.slice_dim(views.reshape(input, (input.spec.numel,)), 0, 0, 0), wanted
+            views.slice_dim(views.reshape(input, (input._spec.numel,)), 0, 0, 0), wanted
         )
     if len(shape) != len(wanted) or any(
         n > m for i, (n, m) in enumerate(zip(wanted, shape, strict=True)) if i != dim
     ):
         raise ShapeError(
-            f"gather: index {index.spec!r} must have as many dimensions as {input.spec!r} and be no larger except in "
+            f"gather: index {index._spec!r} must have as many dimensions as {input._spec!r} and be no larger except in "
             f"dimension {dim}"
         )
     for i, n in enumerate(wanted):
@@ -198,28 +198,28 @@ _scatter_add = KernelOp(
 @composite("scatter_add")
 def scatter_add(input: Value, dim: int, index: Value, src: Value) -> Value:
     """input with src added at the places index names along a dimension; equal places add up in order."""
-    dim = wrap_dim(dim, len(input.spec.shape), "scatter_add")
+    dim = wrap_dim(dim, len(input._spec.shape), "scatter_add")
     check_index("scatter_add", index)
-    if not (input.spec.shape and index.spec.shape and src.spec.shape):
+    if not (input._spec.shape and index._spec.shape and src._spec.shape):
         whole = scatter_add(_lifted(input), dim, _lifted(index), _lifted(src))
-        return views.reshape(whole, input.spec.shape)
-    if index.spec.numel == 0:
+        return views.reshape(whole, input._spec.shape)
+    if index._spec.numel == 0:
         return _untouched(input, src)
-    shape, wanted, given = input.spec.shape, index.spec.shape, src.spec.shape
+    shape, wanted, given = input._spec.shape, index._spec.shape, src._spec.shape
     same_rank = len(shape) == len(wanted) == len(given)
     if not same_rank or any(
         n > m or (n > k and i != dim)
         for i, (n, m, k) in enumerate(zip(wanted, given, shape, strict=True))
     ):
         raise ShapeError(
-            f"scatter_add: index {index.spec!r} must fit into src {src.spec!r} and, except in dimension {dim}, into "
-            f"{input.spec!r}"
+            f"scatter_add: index {index._spec!r} must fit into src {src._spec!r} and, except in dimension {dim}, into "
+            f"{input._spec!r}"
         )
-    if src.spec.dtype is not input.spec.dtype:
+    if src._spec.dtype is not input._spec.dtype:
         raise DTypeError(
-            f"scatter_add: src {src.spec!r} must have the dtype of {input.spec!r}; cast with .to(dtype)"
+            f"scatter_add: src {src._spec!r} must have the dtype of {input._spec!r}; cast with .to(dtype)"
         )
-    if input.spec.dtype is bool_:
+    if input._spec.dtype is bool_:
         return e.cast(scatter_add(e.cast(input, int32), dim, index, e.cast(src, int32)), bool_)
     for i, n in enumerate(wanted):
         src = views.slice_dim(src, i, 0, n)
@@ -231,22 +231,22 @@ def scatter_add(input: Value, dim: int, index: Value, src: Value) -> Value:
 
 def _untouched(x: Value, src: Value) -> Value:
     """A copy of x, recorded as a function of src too: nothing of it is added, so its gradient is zero, not absent."""
-    if not x.spec.differentiable or src.spec.dtype is not x.spec.dtype:
+    if not x._spec.differentiable or src._spec.dtype is not x._spec.dtype:
         return e.clone(x)
-    never = full_spec(Spec.of(x.spec.device, bool_, ()), 0)
+    never = full_spec(Spec.of(x._spec.device, bool_, ()), 0)
     return e.select(never, reductions.sum(src), x)
 
 
 def _scatter_part(x: Value, dim: int, index: Value, src: Value) -> Value:
     """Scatter into the corner of x that the index covers."""
     part = x
-    for i, n in enumerate(index.spec.shape):
+    for i, n in enumerate(index._spec.shape):
         if i != dim:
             part = views.slice_dim(part, i, 0, n)
     added = onto.scatter(_scatter_add, part, merges(index, dim), merges(src, dim), dim)
-    if added.memory is x.memory:
+    if added._memory is x._memory:
         return x
-    seen = (part.spec.shape, views.contiguous(x).spec.strides, 0)
+    seen = (part._spec.shape, views.contiguous(x)._spec.strides, 0)
     return call.call(views.write_view, (views.contiguous(x), added), seen)
 
 
@@ -344,22 +344,22 @@ def rows_grad(g: Value, index: Value, shape: Shape) -> Value:
 @composite("index_select")
 def index_select(input: Value, dim: int, index: Value) -> Value:
     """The slices of a dimension that a 1-d index names."""
-    dim = wrap_dim(dim, len(input.spec.shape), "index_select")
+    dim = wrap_dim(dim, len(input._spec.shape), "index_select")
     check_index("index_select", index)
-    if len(index.spec.shape) > 1:
-        raise BoundsError(f"index_select: the index must have one dimension, got {index.spec!r}")
-    if not input.spec.shape:
-        if index.spec.numel != 1:
+    if len(index._spec.shape) > 1:
+        raise BoundsError(f"index_select: the index must have one dimension, got {index._spec!r}")
+    if not input._spec.shape:
+        if index._spec.numel != 1:
             raise ShapeError(
-                f"index_select: a 0-dim tensor takes an index of 1 element, got {index.spec!r}"
+                f"index_select: a 0-dim tensor takes an index of 1 element, got {index._spec!r}"
             )
         return views.reshape(index_select(views.reshape(input, (1,)), 0, index), ())
-    index = views.reshape(index, (index.spec.numel,))
+    index = views.reshape(index, (index._spec.numel,))
     if dim == 0:
         return rows(input, index)
-    shape = input.spec.shape
-    count = index.spec.numel
-    if not count or not input.spec.numel:
+    shape = input._spec.shape
+    count = index._spec.numel
+    if not count or not input._spec.numel:
         return views.transpose(rows(views.transpose(input, 0, dim), index), 0, dim)
     place = views.reshape(index, tuple(count if i == dim else 1 for i in range(len(shape))))
     wanted = views.expand(place, (*shape[:dim], count, *shape[dim + 1 :]))

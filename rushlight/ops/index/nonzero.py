@@ -30,27 +30,27 @@ def running(x: Value) -> Value:
 
 def places(mask: Value, count: int, fill: int = 0) -> Value:
     """Where the first `count` true elements are, counted in rows; `fill` where there are fewer."""
-    flat = views.reshape(mask, (mask.spec.numel,))
-    device = mask.spec.device
+    flat = views.reshape(mask, (mask._spec.numel,))
+    device = mask._spec.device
     out = full_spec(Spec.of(device, int64, (count + 1,)), fill)
-    if flat.spec.numel and count:
+    if flat._spec.numel and count:
         number = e.sub(running(flat), 1)
         # What is not chosen, or beyond the count, goes to a last place that is cut off.
         target = e.select(e.bitwise_and(flat, e.lt(number, count)), number, count)
-        where = creation.arange(flat.spec.numel, device=device.device.name)
+        where = creation.arange(flat._spec.numel, device=device.device.name)
         out = scattered("set", out, 0, target, where)
     return views.slice_dim(out, 0, 0, count)
 
 
 def count_of(mask: Value) -> int:
     """How many elements are true: read off the device."""
-    return int(read(reductions.sum(mask))[0]) if mask.spec.numel else 0
+    return int(read(reductions.sum(mask))[0]) if mask._spec.numel else 0
 
 
 @shortcut
 def _ranked(mask: Value) -> tuple[Value, Value]:
     """Where the true elements are, counted in rows, with room for all of them; how many there are."""
-    size, device = mask.spec.numel, mask.spec.device
+    size, device = mask._spec.numel, mask._spec.device
     flat = views.reshape(mask, (size,))
     upto = running(flat)
     target = e.select(
@@ -63,20 +63,22 @@ def _ranked(mask: Value) -> tuple[Value, Value]:
 
 def chosen(mask: Value) -> Value:
     """Where the true elements are, counted in rows."""
-    if 0 < mask.spec.numel <= _FEW and not mask.spec.hidden:
+    if 0 < mask._spec.numel <= _FEW and not mask._spec.hidden:
         every, total = _ranked(mask)
         return views.slice_dim(every, 0, 0, int(read(total)[0]))
     count = count_of(mask)
-    return _few_places(mask, count) if 0 < count * _RARE <= mask.spec.numel else places(mask, count)
+    return (
+        _few_places(mask, count) if 0 < count * _RARE <= mask._spec.numel else places(mask, count)
+    )
 
 
 def _few_places(mask: Value, count: int) -> Value:
     """The same where they are few: blocks are counted, and only those that have some are looked into."""
-    table = in_blocks(views.reshape(mask, (mask.spec.numel,)))
+    table = in_blocks(views.reshape(mask, (mask._spec.numel,)))
     totals = reductions.sum(table, 1)
     block = _counted_places(totals, count)
     before = gather.gather(e.sub(running(totals), totals), 0, block)
-    rank = e.sub(creation.arange(count, device=mask.spec.device.device.name), before)
+    rank = e.sub(creation.arange(count, device=mask._spec.device.device.name), before)
     inside = cumsum(gather.rows(table, block), 1)
     return e.add(
         e.mul(block, BLOCK), reductions.sum(e.le(inside, views.reshape(rank, (count, 1))), 1)
@@ -85,7 +87,7 @@ def _few_places(mask: Value, count: int) -> Value:
 
 def repeated_places(counts: Value, output_size: int | None) -> Value:
     """0 counts[0] times, 1 counts[1] times, ...; counts are a user's, of which nothing is known."""
-    spec = counts.spec
+    spec = counts._spec
     if len(spec.shape) != 1 or spec.dtype.kind != "i":
         raise ShapeError(f"repeat_interleave: repeats must be an integer vector, got {spec!r}")
     if output_size is not None and output_size < 0:
@@ -105,19 +107,19 @@ def repeated_places(counts: Value, output_size: int | None) -> Value:
 
 def _total(counts: Value) -> int:
     """What counts add up to, none of them being negative."""
-    if not counts.spec.numel:
+    if not counts._spec.numel:
         return 0
     whole = e.cast(counts, int64)
     least, most = (int(read(extreme(whole))[0]) for extreme in (reductions.amin, reductions.amax))
     if least < 0:
         raise ShapeError(
-            f"repeat_interleave: repeats must not be negative, but one of {counts.spec!r} is {least}"
+            f"repeat_interleave: repeats must not be negative, but one of {counts._spec!r} is {least}"
         )
     if (
-        most * counts.spec.numel >= 1 << 63
+        most * counts._spec.numel >= 1 << 63
     ):  # their sum may be more than int64 holds, and is more than memory holds
         raise ShapeError(
-            f"repeat_interleave: {most} repeats, among {counts.spec!r}, are more than can be addressed"
+            f"repeat_interleave: {most} repeats, among {counts._spec!r}, are more than can be addressed"
         )
     return int(read(reductions.sum(whole))[0])
 
@@ -126,17 +128,17 @@ def runs(counts: Value, total: int) -> tuple[Value, Value]:
     """For each of `total` elements that lie in runs of so many, the number of its run and its place in it."""
     which = _counted_places(counts, total)
     before = gather.rows(e.sub(running(counts), counts), which)
-    return which, e.sub(creation.arange(total, device=counts.spec.device.device.name), before)
+    return which, e.sub(creation.arange(total, device=counts._spec.device.device.name), before)
 
 
 def _counted_places(counts: Value, total: int) -> Value:
     """0 counts[0] times, 1 counts[1] times, ...; if the counts add up to more than `total`, the device refuses a place."""
-    device = counts.spec.device
+    device = counts._spec.device
     ends = running(counts)
     marks = gather.scatter_add(
         full_spec(Spec.of(device, int64, (total + 1,)), 0),
         0,
         ends,
-        full_spec(Spec.of(device, int64, ends.spec.shape), 1),
+        full_spec(Spec.of(device, int64, ends._spec.shape), 1),
     )
     return views.slice_dim(running(marks), 0, 0, total)

@@ -33,7 +33,7 @@ LOWEST = {"amax": True, "amin": False}
 
 
 def filled(like: Value, dtype: DType, shape: Shape, value: float) -> Value:
-    return full_spec(Spec.of(like.spec.device, dtype, tuple(shape)), value)
+    return full_spec(Spec.of(like._spec.device, dtype, tuple(shape)), value)
 
 
 def spread(like: Value, dtype: DType, shape: Shape, value: float) -> Value:
@@ -57,17 +57,17 @@ def scattered(kind: str, x: Value, dim: int, index: Value, src: Value) -> Value:
     The shapes of index and src are the same and may be smaller than x's in every other dimension.
     """
     part = x
-    for i, n in enumerate(index.spec.shape):
+    for i, n in enumerate(index._spec.shape):
         if i != dim:
             part = views.slice_dim(part, i, 0, n)
     new = scatter_onto.scatter(
         _OPS[kind], part, gather.merges(index, dim), gather.merges(src, dim), dim
     )
-    if new.spec.shape == x.spec.shape:
+    if new._spec.shape == x._spec.shape:
         return new
-    if new.memory is x.memory:
+    if new._memory is x._memory:
         return x
-    seen = (new.spec.shape, contiguous_strides(x.spec.shape), 0)
+    seen = (new._spec.shape, contiguous_strides(x._spec.shape), 0)
     return call.call(views.write_view, (views.contiguous(x), new), seen)
 
 
@@ -75,7 +75,7 @@ def scattered(kind: str, x: Value, dim: int, index: Value, src: Value) -> Value:
 
 
 def _uncovered(g: Value, out: Value, x: Value, index: Value, src: Value, dim: int) -> Value:
-    return scattered("set", g, dim, index, spread(g, g.spec.dtype, index.spec.shape, 0))
+    return scattered("set", g, dim, index, spread(g, g._spec.dtype, index._spec.shape, 0))
 
 
 def _at_index(g: Value, out: Value, x: Value, index: Value, src: Value, dim: int) -> Value:
@@ -83,21 +83,21 @@ def _at_index(g: Value, out: Value, x: Value, index: Value, src: Value, dim: int
 
 
 def _of_the_last(g: Value, out: Value, x: Value, index: Value, src: Value, dim: int) -> Value:
-    for i, step in enumerate(index.spec.strides):
+    for i, step in enumerate(index._spec.strides):
         if i != dim and step == 0:  # the same index all along this dimension
             index = views.slice_dim(index, i, 0, 1)
-    count = index.spec.shape[dim]
-    numbers = creation.arange(count, device=g.spec.device.device.name)
-    numbers = views.reshape(numbers, (count,) + (1,) * (len(index.spec.shape) - dim - 1))
-    places = (*index.spec.shape[:dim], x.spec.shape[dim], *index.spec.shape[dim + 1 :])
+    count = index._spec.shape[dim]
+    numbers = creation.arange(count, device=g._spec.device.device.name)
+    numbers = views.reshape(numbers, (count,) + (1,) * (len(index._spec.shape) - dim - 1))
+    places = (*index._spec.shape[:dim], x._spec.shape[dim], *index._spec.shape[dim + 1 :])
     last = scattered(
-        "set", filled(g, int64, places, 0), dim, index, views.expand(numbers, index.spec.shape)
+        "set", filled(g, int64, places, 0), dim, index, views.expand(numbers, index._spec.shape)
     )
     mine = e.eq(gather.gather(last, dim, index), numbers)
     return e.select(
         mine,
-        gather.gather(g, dim, views.expand(index, src.spec.shape)),
-        filled(g, g.spec.dtype, (), 0),
+        gather.gather(g, dim, views.expand(index, src._spec.shape)),
+        filled(g, g._spec.dtype, (), 0),
     )
 
 
@@ -109,7 +109,7 @@ def _same(a: Value, b: Value) -> Value:
     equal = e.eq(a, b)
     return (
         e.bitwise_or(equal, e.bitwise_and(e.ne(a, a), e.ne(b, b)))
-        if a.spec.dtype.kind == "f"
+        if a._spec.dtype.kind == "f"
         else equal
     )
 
@@ -120,17 +120,17 @@ def _shared(
     """What each that equals the extreme gets, and where x and src do."""
     here, there = _same(x, out), _same(src, gather.gather(out, dim, index))
     equal = gather.scatter_add(e.cast(here, int32), dim, index, e.cast(there, int32))
-    return e.div(g, e.cast(e.maximum(equal, 1), g.spec.dtype)), here, there
+    return e.div(g, e.cast(e.maximum(equal, 1), g._spec.dtype)), here, there
 
 
 def _extreme_here(g: Value, *rest: Any) -> Value:
     share, here, _ = _shared(g, *rest)
-    return e.select(here, share, filled(g, g.spec.dtype, (), 0))
+    return e.select(here, share, filled(g, g._spec.dtype, (), 0))
 
 
 def _extreme_there(g: Value, out: Value, x: Value, index: Value, src: Value, dim: int) -> Value:
     share, _, there = _shared(g, out, x, index, src, dim)
-    return e.select(there, gather.gather(share, dim, index), filled(g, g.spec.dtype, (), 0))
+    return e.select(there, gather.gather(share, dim, index), filled(g, g._spec.dtype, (), 0))
 
 
 # ---- products ----
@@ -138,19 +138,19 @@ def _extreme_there(g: Value, out: Value, x: Value, index: Value, src: Value, dim
 
 def _others(x: Value, dim: int, index: Value, src: Value) -> tuple[Value, Value]:
     """For each element of x, and of src, the product of all others at its place."""
-    rank = len(x.spec.shape)
+    rank = len(x._spec.shape)
     order = (*(i for i in range(rank) if i != dim), dim)
     back = tuple(order.index(i) for i in range(rank))
     x, index, src = (views.permute(v, order) for v in (x, index, src))
-    shape, wanted = x.spec.shape, index.spec.shape
+    shape, wanted = x._spec.shape, index._spec.shape
     rows, size = numel(shape[:-1]), shape[-1]
-    places = creation.arange(rows * size, device=x.spec.device.device.name)
+    places = creation.arange(rows * size, device=x._spec.device.device.name)
     start = views.reshape(views.slice_dim(places, 0, 0, rows), (*shape[:-1], 1))
     places = views.cat([places, _line(e.add(index, e.mul(start, size)))])
     spot, number = ordered(places, 0)
     line = gather.gather(views.cat([_line(x), _line(src)]), 0, number)
     both = e.mul(_product(line, spot, wanted[-1], False), _product(line, spot, wanted[-1], True))
-    found = scattered("set", filled(x, both.spec.dtype, both.spec.shape, 0), 0, number, both)
+    found = scattered("set", filled(x, both._spec.dtype, both._spec.shape, 0), 0, number, both)
     head, tail = (
         views.slice_dim(found, 0, a, n) for a, n in ((0, rows * size), (rows * size, numel(wanted)))
     )
@@ -160,12 +160,12 @@ def _others(x: Value, dim: int, index: Value, src: Value) -> tuple[Value, Value]
 
 
 def _line(x: Value) -> Value:
-    return views.reshape(x, (x.spec.numel,))
+    return views.reshape(x, (x._spec.numel,))
 
 
 def _product(line: Value, spot: Value, most: int, after: bool) -> Value:
     """The product of what is before, or after, each element among those of its place, at most `most`."""
-    n, one = line.spec.numel, filled(line, line.spec.dtype, (), 1)
+    n, one = line._spec.numel, filled(line, line._spec.dtype, (), 1)
 
     def joined(edge: Value, rest: Value) -> Value:
         return views.cat([rest, edge] if after else [edge, rest])
@@ -176,7 +176,7 @@ def _product(line: Value, spot: Value, most: int, after: bool) -> Value:
         same = e.eq(views.slice_dim(spot, 0, step, n - step), views.slice_dim(spot, 0, 0, n - step))
         return (low, e.select(same, high, one)) if after else (high, e.select(same, low, one))
 
-    value = joined(filled(line, line.spec.dtype, (1,), 1), factors(line, 1)[1])
+    value = joined(filled(line, line._spec.dtype, (1,), 1), factors(line, 1)[1])
     step = 1
     while step < most:
         own, other = factors(value, step)

@@ -58,7 +58,7 @@ def _tensors(arguments: Iterable[Any]) -> Iterable[Value]:
 def is_worth(target: Value, arguments: Iterable[Any]) -> bool:
     """Whether a write of these arguments can go to the target's memory at once: it is large, and nothing is recorded."""
     state = STATE.get()
-    if state.special or target.spec.nbytes < LEAST:
+    if state.special or target._spec.nbytes < LEAST:
         return False
     return not state.grad or all(edge_of(v) is None for v in (target, *_tensors(arguments)))
 
@@ -67,21 +67,21 @@ def write(target: Value, made: Callable[[], Value]) -> Value | None:
     """Call `made`, whose scatters of the target's memory write there. None where that was all, else what is to be stored."""
     before = _target.get()
     try:  # Ctrl-C behind the next call must not leave it set
-        _target.set(target.memory)
+        _target.set(target._memory)
         result = made()
     finally:
         _target.set(before)
-    return None if result.memory is target.memory and result.offset == target.offset else result
+    return None if result._memory is target._memory and result._offset == target._offset else result
 
 
 def scatter(op: Op, x: Value, index: Value, src: Value, dim: int) -> Value:
     """A scatter of x along a dimension: x itself where its memory is what is written, else a new tensor."""
     storage = _target.get()
-    if storage is None or x.memory is not storage or not _merges(x.spec, dim):
+    if storage is None or x._memory is not storage or not _merges(x._spec, dim):
         return call.call(op, (x, index, src), (dim,))
-    index, src = (e.clone(v) if v.memory is storage else v for v in (index, src))
-    _check(op.name, index, x.spec.shape[dim])
-    plan = call.plan_for(op, (x, index, src), (dim,) if x.spec.contiguous else (dim, "onto"))
+    index, src = (e.clone(v) if v._memory is storage else v for v in (index, src))
+    _check(op.name, index, x._spec.shape[dim])
+    plan = call.plan_for(op, (x, index, src), (dim,) if x._spec.contiguous else (dim, "onto"))
     inplace.write_into([x], plan, (x, index, src), ())
     return x
 
@@ -92,10 +92,10 @@ def _merges(spec: Spec, dim: int) -> bool:
 
 
 def _check(op: str, index: Value, size: int) -> None:
-    limits = index.spec.device.device.limits
+    limits = index._spec.device.device.limits
     if limits.asynchronous or not limits.host_memory:
         return
-    for dim, stride in enumerate(index.spec.strides):
+    for dim, stride in enumerate(index._spec.strides):
         if stride == 0:  # the same all along
             index = views.slice_dim(index, dim, 0, 1)
     with Changed(grad=False):

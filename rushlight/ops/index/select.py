@@ -26,35 +26,35 @@ NARROW = (1 << 31) - 1  # places that int32 can count
 
 
 def lifted(x: Value) -> Value:
-    return x if x.spec.shape else views.reshape(x, (1,))
+    return x if x._spec.shape else views.reshape(x, (1,))
 
 
 def hits(index: Value, dim: int, shape: Shape) -> Value:
     """How often index names each place of `shape`, in int32."""
-    ones = spread(index, int32, index.spec.shape, 1)
+    ones = spread(index, int32, index._spec.shape, 1)
     return gather.scatter_add(filled(index, int32, shape, 0), dim, index, ones)
 
 
 def _check_scatter(op: str, x: Value, dim: int, index: Value, src: Value | None) -> None:
     gather.check_index(op, index)
-    shape, wanted = x.spec.shape, index.spec.shape
+    shape, wanted = x._spec.shape, index._spec.shape
     fits = len(shape) == len(wanted) and all(
         n <= m for i, (n, m) in enumerate(zip(wanted, shape, strict=True)) if i != dim
     )
     if src is not None:
-        given = src.spec.shape
+        given = src._spec.shape
         fits = (
             fits
             and len(given) == len(wanted)
             and all(n <= m for n, m in zip(wanted, given, strict=True))
         )
-        if src.spec.dtype is not x.spec.dtype:
+        if src._spec.dtype is not x._spec.dtype:
             raise DTypeError(
-                f"{op}: src {src.spec!r} must have the dtype of {x.spec!r}; cast with .to(dtype)"
+                f"{op}: src {src._spec!r} must have the dtype of {x._spec!r}; cast with .to(dtype)"
             )
     if not fits:
-        between = "" if src is None else f"src {src.spec!r} and, except in dimension {dim}, "
-        raise ShapeError(f"{op}: index {index.spec!r} must fit into {between}{x.spec!r}")
+        between = "" if src is None else f"src {src._spec!r} and, except in dimension {dim}, "
+        raise ShapeError(f"{op}: index {index._spec!r} must fit into {between}{x._spec!r}")
 
 
 @composite("scatter")
@@ -73,14 +73,14 @@ def scatter(
         src = src.item()  # a NumPy number
     if not isinstance(src, (Value, bool, int, float, complex)):
         raise DTypeError(f"scatter: src must be a tensor or a number, got {type(src).__name__}")
-    dim = wrap_dim(dim, len(input.spec.shape), "scatter")
+    dim = wrap_dim(dim, len(input._spec.shape), "scatter")
     x, at = lifted(input), lifted(index)
     if not isinstance(src, Value):
         number: Any = src
-        number = number if input.spec.differentiable else int(number)
-        src = spread(input, input.spec.dtype, at.spec.shape, number)
+        number = number if input._spec.differentiable else int(number)
+        src = spread(input, input._spec.dtype, at._spec.shape, number)
     src = lifted(src)
-    if at.spec.numel == 0:
+    if at._spec.numel == 0:
         gather.check_index("scatter", index)
         return e.clone(input)
     _check_scatter("scatter", x, dim, at, src)
@@ -89,19 +89,19 @@ def scatter(
         if reduce not in kinds:
             raise ShapeError(f"scatter: reduce is 'add' or 'multiply', got {reduce!r}")
         return scatter_reduce(input, dim, index, src, kinds[reduce])
-    return views.reshape(scattered("set", x, dim, at, _first(src, at)), input.spec.shape)
+    return views.reshape(scattered("set", x, dim, at, _first(src, at)), input._spec.shape)
 
 
 def _first(src: Value, index: Value) -> Value:
     """What of src an index takes: the index may be smaller."""
-    for i, n in enumerate(index.spec.shape):
+    for i, n in enumerate(index._spec.shape):
         src = views.slice_dim(src, i, 0, n)
     return src
 
 
 def _multiplied(x: Value, dim: int, index: Value, src: Value) -> Value:
     """x times src where index puts it, slice by slice: the parts of a product of complex numbers are not products."""
-    for k in range(index.spec.shape[dim]):
+    for k in range(index._spec.shape[dim]):
         at = views.slice_dim(index, dim, k, 1)
         x = scattered(
             "set", x, dim, at, e.mul(gather.gather(x, dim, at), views.slice_dim(src, dim, k, 1))
@@ -112,10 +112,10 @@ def _multiplied(x: Value, dim: int, index: Value, src: Value) -> Value:
 def _reduced(
     x: Value, dim: int, index: Value, src: Value, reduce: str, include_self: bool
 ) -> Value:
-    dtype = x.spec.dtype
+    dtype = x._spec.dtype
     if not include_self:
         start = extreme(dtype, LOWEST[reduce]) if reduce in LOWEST else int(reduce == "prod")
-        x = scattered("set", x, dim, index, spread(x, dtype, index.spec.shape, start))
+        x = scattered("set", x, dim, index, spread(x, dtype, index._spec.shape, start))
     if reduce == "prod" and dtype.kind == "c":
         return _multiplied(x, dim, index, src)
     if reduce not in ("sum", "mean"):
@@ -123,7 +123,7 @@ def _reduced(
     total = gather.scatter_add(x, dim, index, src)
     if reduce == "sum":
         return total
-    counts = hits(index, dim, x.spec.shape)
+    counts = hits(index, dim, x._spec.shape)
     parts = e.add(counts, 1) if include_self else e.maximum(counts, 1)
     if dtype.kind in "fc":
         return e.div(total, e.cast(parts, real_type(dtype)))
@@ -137,16 +137,16 @@ def scatter_reduce(
     """The input reduced with src where index puts it: sum, prod, mean, amax or amin; equal ones share a gradient."""
     if reduce not in ("sum", "prod", "mean", "amax", "amin"):
         raise ShapeError(f"scatter_reduce: reduce is sum, prod, mean, amax or amin, got {reduce!r}")
-    dim = wrap_dim(dim, len(input.spec.shape), "scatter_reduce")
+    dim = wrap_dim(dim, len(input._spec.shape), "scatter_reduce")
     x, at, given = lifted(input), lifted(index), lifted(src)
-    if at.spec.numel == 0:
+    if at._spec.numel == 0:
         return e.clone(input)
     _check_scatter("scatter_reduce", x, dim, at, given)
     given = _first(given, at)
-    if x.spec.dtype is bool_:
+    if x._spec.dtype is bool_:
         x, given = e.cast(x, int32), e.cast(given, int32)
     out = _reduced(x, dim, at, given, reduce, include_self)
-    return views.reshape(e.cast(out, input.spec.dtype), input.spec.shape)
+    return views.reshape(e.cast(out, input._spec.dtype), input._spec.shape)
 
 
 # ---- slices of a dimension ----
@@ -156,21 +156,21 @@ def _slices(
     op: str, x: Value, dim: int, index: Value, source: Value | None
 ) -> tuple[int, Value, Value | None]:
     """(dim, the 1-d index spread over x's other dimensions, the source), checked."""
-    dim = wrap_dim(dim, len(x.spec.shape), op)
+    dim = wrap_dim(dim, len(x._spec.shape), op)
     gather.check_index(op, index)
-    if len(index.spec.shape) > 1:
-        raise IndexError(f"{op}: the index must have one dimension, got {index.spec!r}")
-    wide, count = lifted(x).spec.shape, index.spec.numel
+    if len(index._spec.shape) > 1:
+        raise IndexError(f"{op}: the index must have one dimension, got {index._spec!r}")
+    wide, count = lifted(x)._spec.shape, index._spec.numel
     shape = (*wide[:dim], count, *wide[dim + 1 :])
     if source is not None:
         source = lifted(source)
-        if source.spec.dtype is not x.spec.dtype:
+        if source._spec.dtype is not x._spec.dtype:
             raise DTypeError(
-                f"{op}: source {source.spec!r} must have the dtype of {x.spec!r}; cast with .to(dtype)"
+                f"{op}: source {source._spec!r} must have the dtype of {x._spec!r}; cast with .to(dtype)"
             )
-        if source.spec.shape != shape:
+        if source._spec.shape != shape:
             raise ShapeError(
-                f"{op}: source {source.spec!r} must have the shape {list(shape)} for {x.spec!r}"
+                f"{op}: source {source._spec!r} must have the shape {list(shape)} for {x._spec!r}"
             )
     line = views.reshape(index, (count,) + (1,) * (len(wide) - dim - 1))
     return dim, views.expand(line, shape), source
@@ -182,8 +182,8 @@ def index_add(input: Value, dim: int, index: Value, source: Value, *, alpha: flo
     dim, _, given = _slices("index_add", input, dim, index, source)
     assert given is not None
     given = given if alpha == 1 else e.mul(given, alpha)
-    out = added_slices(lifted(input), dim, index, e.cast(given, input.spec.dtype))
-    return views.reshape(out, input.spec.shape)
+    out = added_slices(lifted(input), dim, index, e.cast(given, input._spec.dtype))
+    return views.reshape(out, input._spec.shape)
 
 
 @composite("index_copy")
@@ -192,9 +192,9 @@ def index_copy(input: Value, dim: int, index: Value, source: Value) -> Value:
     dim, at, given = _slices("index_copy", input, dim, index, source)
     assert given is not None
     x = lifted(input)
-    if at.spec.numel == 0:
+    if at._spec.numel == 0:
         return e.clone(input)
-    return views.reshape(scattered("set", x, dim, at, given), input.spec.shape)
+    return views.reshape(scattered("set", x, dim, at, given), input._spec.shape)
 
 
 def written_slices(x: Value, dim: int, index: Value, source: Value) -> Value:
@@ -206,7 +206,7 @@ def written_slices(x: Value, dim: int, index: Value, source: Value) -> Value:
 def added_slices(x: Value, dim: int, index: Value, source: Value) -> Value:
     """x with slices added to those of a dimension that a vector names; bools are added as `or`."""
     dim, at, _ = _slices("index", x, dim, index, None)
-    if x.spec.dtype is not bool_:
+    if x._spec.dtype is not bool_:
         return gather.scatter_add(x, dim, at, source)
     return e.cast(gather.scatter_add(e.cast(x, int32), dim, at, e.cast(source, int32)), bool_)
 
@@ -214,19 +214,21 @@ def added_slices(x: Value, dim: int, index: Value, source: Value) -> Value:
 @composite("index_fill")
 def index_fill(input: Value, dim: int, index: Value, value: Any) -> Value:
     """The input with the slices that index names filled with a number or a 0-dim tensor."""
-    if isinstance(value, Value) and value.spec.shape:
-        raise ShapeError(f"index_fill: the value must be a number or 0-dim, got {value.spec!r}")
-    if isinstance(value, complex) and input.spec.dtype.kind != "c":
-        raise DTypeError(f"index_fill: the complex number {value} does not fit into {input.spec!r}")
+    if isinstance(value, Value) and value._spec.shape:
+        raise ShapeError(f"index_fill: the value must be a number or 0-dim, got {value._spec!r}")
+    if isinstance(value, complex) and input._spec.dtype.kind != "c":
+        raise DTypeError(
+            f"index_fill: the complex number {value} does not fit into {input._spec!r}"
+        )
     dim, _, _ = _slices("index_fill", input, dim, index, None)
     x = lifted(input)
-    line = gather.from_end(views.reshape(index, (index.spec.numel,)), x.spec.shape[dim])
-    if not line.spec.numel or not x.spec.numel:
+    line = gather.from_end(views.reshape(index, (index._spec.numel,)), x._spec.shape[dim])
+    if not line._spec.numel or not x._spec.numel:
         return e.clone(input)
     dim, at, _ = _slices("index_fill", x, dim, line, None)
-    new = value if isinstance(value, Value) else filled(input, input.spec.dtype, (), value)
-    src = views.expand(e.cast(new, input.spec.dtype), at.spec.shape)
-    return views.reshape(scattered("set", x, dim, at, src), input.spec.shape)
+    new = value if isinstance(value, Value) else filled(input, input._spec.dtype, (), value)
+    src = views.expand(e.cast(new, input._spec.dtype), at._spec.shape)
+    return views.reshape(scattered("set", x, dim, at, src), input._spec.shape)
 
 
 @composite("index_reduce")
@@ -240,7 +242,7 @@ def index_reduce(
     assert given is not None
     return views.reshape(
         scatter_reduce(lifted(input), dim, at, given, reduce, include_self=include_self),
-        input.spec.shape,
+        input._spec.shape,
     )
 
 
@@ -252,32 +254,32 @@ def take(input: Value, index: Value) -> Value:
     """The elements at places counted in rows; negative ones count from the end."""
     gather.check_index("take", index)
     flat = ravel(input)
-    at = gather.from_end(views.reshape(index, (index.spec.numel,)), flat.spec.numel)
-    return views.reshape(gather.gather(flat, 0, at), index.spec.shape)
+    at = gather.from_end(views.reshape(index, (index._spec.numel,)), flat._spec.numel)
+    return views.reshape(gather.gather(flat, 0, at), index._spec.shape)
 
 
 @composite("put")
 def put(input: Value, index: Value, source: Value, accumulate: bool = False) -> Value:
     """The input with source at places counted in rows, or added there."""
     gather.check_index("put", index)
-    if source.spec.dtype is not input.spec.dtype:
+    if source._spec.dtype is not input._spec.dtype:
         raise DTypeError(
-            f"put: source {source.spec!r} must have the dtype of {input.spec!r}; cast with .to(dtype)"
+            f"put: source {source._spec!r} must have the dtype of {input._spec!r}; cast with .to(dtype)"
         )
-    if source.spec.numel != index.spec.numel:
+    if source._spec.numel != index._spec.numel:
         raise IndexError(
-            f"put: source {source.spec!r} must have as many elements as index {index.spec!r}"
+            f"put: source {source._spec!r} must have as many elements as index {index._spec!r}"
         )
-    if not index.spec.numel:
+    if not index._spec.numel:
         return e.clone(input)
     flat, new = ravel(input), ravel(source)
-    at = gather.from_end(ravel(index), flat.spec.numel)
+    at = gather.from_end(ravel(index), flat._spec.numel)
     if not accumulate:
-        return views.reshape(scattered("set", flat, 0, at, new), input.spec.shape)
-    if flat.spec.dtype is bool_:
+        return views.reshape(scattered("set", flat, 0, at, new), input._spec.shape)
+    if flat._spec.dtype is bool_:
         flat, new = e.cast(flat, int32), e.cast(new, int32)
-    out = e.cast(gather.scatter_add(flat, 0, at, new), input.spec.dtype)
-    return views.reshape(out, input.spec.shape)
+    out = e.cast(gather.scatter_add(flat, 0, at, new), input._spec.dtype)
+    return views.reshape(out, input._spec.shape)
 
 
 @composite("take_along_dim")
@@ -285,19 +287,19 @@ def take_along_dim(input: Value, indices: Value, dim: int | None = None) -> Valu
     """`gather` with an index that broadcasts against the input in the other dimensions."""
     gather.check_index("take_along_dim", indices)
     if dim is None:
-        return gather.gather(ravel(input), 0, gather.from_end(ravel(indices), input.spec.numel))
-    rank = len(input.spec.shape)
-    if len(indices.spec.shape) != rank:
+        return gather.gather(ravel(input), 0, gather.from_end(ravel(indices), input._spec.numel))
+    rank = len(input._spec.shape)
+    if len(indices._spec.shape) != rank:
         raise ShapeError(
-            f"take_along_dim: {indices.spec!r} and {input.spec!r} must have equally many dimensions"
+            f"take_along_dim: {indices._spec!r} and {input._spec!r} must have equally many dimensions"
         )
     dim = wrap_dim(dim, rank, "take_along_dim")
-    shape, wanted = list(input.spec.shape), list(indices.spec.shape)
+    shape, wanted = list(input._spec.shape), list(indices._spec.shape)
     size, count = shape[dim], wanted[dim]
     shape[dim] = wanted[dim] = 1
     common = list(
         broadcast_shapes(
-            [tuple(shape), tuple(wanted)], "take_along_dim", [input.spec, indices.spec]
+            [tuple(shape), tuple(wanted)], "take_along_dim", [input._spec, indices._spec]
         )
     )
     wide = views.expand(input, (*common[:dim], size, *common[dim + 1 :]))
@@ -309,8 +311,8 @@ def take_along_dim(input: Value, indices: Value, dim: int | None = None) -> Valu
 
 
 def check_mask(op: str, mask: Value) -> Value:
-    if mask.spec.dtype is not bool_:
-        raise DTypeError(f"{op}: the mask must be bool, got {mask.spec!r}; cast with .bool()")
+    if mask._spec.dtype is not bool_:
+        raise DTypeError(f"{op}: the mask must be bool, got {mask._spec!r}; cast with .bool()")
     return mask
 
 
@@ -319,7 +321,7 @@ def masked_select(input: Value, mask: Value) -> Value:
     """The elements where the mask is true, as a vector; their number is read off the device."""
     check_mask("masked_select", mask)
     shape = broadcast_shapes(
-        [input.spec.shape, mask.spec.shape], "masked_select", [input.spec, mask.spec]
+        [input._spec.shape, mask._spec.shape], "masked_select", [input._spec, mask._spec]
     )
     flat = views.reshape(views.expand(input, shape), (numel(shape),))
     return gather.gather(flat, 0, compaction.chosen(views.expand(mask, shape)))
@@ -329,12 +331,12 @@ def masked_select(input: Value, mask: Value) -> Value:
 def masked_scatter(input: Value, mask: Value, source: Value) -> Value:
     """The input with the first elements of source, in order, where the mask is true."""
     check_mask("masked_scatter", mask)
-    if source.spec.dtype is not input.spec.dtype:
+    if source._spec.dtype is not input._spec.dtype:
         raise DTypeError(
-            f"masked_scatter: source {source.spec!r} must have the dtype of {input.spec!r}"
+            f"masked_scatter: source {source._spec!r} must have the dtype of {input._spec!r}"
         )
     shape = broadcast_shapes(
-        [input.spec.shape, mask.spec.shape], "masked_scatter", [input.spec, mask.spec]
+        [input._spec.shape, mask._spec.shape], "masked_scatter", [input._spec, mask._spec]
     )
     if not numel(shape):
         return e.clone(views.expand(input, shape))
@@ -343,7 +345,7 @@ def masked_scatter(input: Value, mask: Value, source: Value) -> Value:
     number = e.sub(compaction.running(flat), 1)
     # A place beyond the source is an index out of range there, which raises; what is not chosen reads the first.
     at = e.select(flat, number, 0)
-    given = ravel(source) if source.spec.numel else filled(source, source.spec.dtype, (1,), 0)
+    given = ravel(source) if source._spec.numel else filled(source, source._spec.dtype, (1,), 0)
     new = views.reshape(gather.gather(given, 0, at), shape)
     return e.select(chosen, new, views.expand(input, shape))
 
@@ -363,7 +365,7 @@ def _coordinates(places: Value, shape: Shape, missing: int | None = None) -> lis
 
 def nonzero_each(x: Value) -> list[Value]:
     """An index vector per dimension of the elements that are not zero; their number is read off the device."""
-    return _coordinates(compaction.chosen(e.cast(x, bool_)), x.spec.shape)
+    return _coordinates(compaction.chosen(e.cast(x, bool_)), x._spec.shape)
 
 
 @composite("nonzero")
@@ -371,7 +373,7 @@ def nonzero(input: Value, *, as_tuple: bool = False) -> Any:
     """Where elements are not zero: a row of coordinates each, or an index vector per dimension."""
     if as_tuple:
         return tuple(nonzero_each(lifted(input)))
-    if not input.spec.shape:
+    if not input._spec.shape:
         count = compaction.count_of(e.cast(input, bool_))
         return filled(input, int64, (count, 0), 0)
     return views.stack(nonzero_each(input), 1)
@@ -388,7 +390,7 @@ def nonzero_static(input: Value, *, size: int, fill_value: int = -1) -> Value:
     """`nonzero` cut or filled up to `size` rows: nothing is read off the device."""
     if size < 0:
         raise ShapeError(f"nonzero_static: size must not be negative, got {size}")
-    shape = input.spec.shape
+    shape = input._spec.shape
     if not shape or not size:
         return filled(input, int64, (size, len(shape)), fill_value)
     places = compaction.places(e.cast(input, bool_), size, -1)
@@ -410,11 +412,13 @@ def isin(
         elements = filled(known, scalar_dtype(elements), (), elements)
     if not isinstance(test_elements, Value):
         found = e.eq(elements, test_elements)
-    elif elements.spec.numel * test_elements.spec.numel > _MANY and test_elements.spec.numel > 64:
+    elif (
+        elements._spec.numel * test_elements._spec.numel > _MANY and test_elements._spec.numel > 64
+    ):
         line = ordered(ravel(call.detached(test_elements)), 0, op="isin")[0]
         wanted = ravel(call.detached(elements))
-        place = e.minimum(search(line, wanted, False), line.spec.numel - 1)
-        found = views.reshape(e.eq(gather.gather(line, 0, place), wanted), elements.spec.shape)
+        place = e.minimum(search(line, wanted, False), line._spec.numel - 1)
+        found = views.reshape(e.eq(gather.gather(line, 0, place), wanted), elements._spec.shape)
     else:
         found = reductions.any_(e.eq(views.unsqueeze(elements, -1), ravel(test_elements)), -1)
     return e.logical_not(found) if invert else found
@@ -423,7 +427,7 @@ def isin(
 @composite("equal")
 def equal(input: Value, other: Value) -> bool:
     """Whether shapes and all elements are equal; the answer is read off the device."""
-    if input.spec.shape != other.spec.shape:
+    if input._spec.shape != other._spec.shape:
         return False
     return bool(read_back.read(reductions.all_(e.eq(input, other)))[0])
 

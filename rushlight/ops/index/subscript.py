@@ -39,9 +39,9 @@ Left = list[tuple[int, Value]]
 def _from_list(x: Value, key: Any) -> Value:
     """A list of numbers, lists and tensors as an index tensor on x's device."""
     if isinstance(key, Value):
-        if key.spec.numel != 1:
+        if key._spec.numel != 1:
             raise TypeError(
-                f"index: a list of indices holds tensors of one element, got {key.spec!r}; stack them"
+                f"index: a list of indices holds tensors of one element, got {key._spec!r}; stack them"
             )
         return views.reshape(key, ())
     if isinstance(key, (list, tuple, range)) or getattr(key, "shape", ()) != ():
@@ -49,7 +49,7 @@ def _from_list(x: Value, key: Any) -> Value:
     elif isinstance(key, (bool, int)) or hasattr(key, "__index__"):
         number = key if isinstance(key, bool) else in_range("index", "index", operator.index(key))
         return full_spec(
-            Spec.of(x.spec.device, bool_ if isinstance(key, bool) else int64, ()), number
+            Spec.of(x._spec.device, bool_ if isinstance(key, bool) else int64, ()), number
         )
     elif hasattr(key, "tolist"):
         return _from_list(x, key.tolist())
@@ -58,9 +58,9 @@ def _from_list(x: Value, key: Any) -> Value:
             f"index: a list of indices holds integers and bools, got {type(key).__name__}"
         )
     if not key:
-        return full_spec(Spec.of(x.spec.device, int64, (0,)), 0)
+        return full_spec(Spec.of(x._spec.device, int64, (0,)), 0)
     parts = [_from_list(x, item) for item in key]
-    if any(part.spec.shape != parts[0].spec.shape for part in parts):
+    if any(part._spec.shape != parts[0]._spec.shape for part in parts):
         raise IndexError("index: nested lists of indices must have equal lengths at each level")
     return views.stack(parts, 0)
 
@@ -77,9 +77,9 @@ def _is_index(key: Any) -> bool:
 def _normal(x: Value, key: Any) -> Any:
     """One entry of a key as int, slice, None, Ellipsis, bool or tensor."""
     if isinstance(key, Value):
-        if key.spec.dtype is uint8:
+        if key._spec.dtype is uint8:
             return e.cast(key, bool_)  # a mask, as PyTorch has it
-        return key if key.spec.shape or key.spec.dtype not in INTEGER else e.cast(key, int64)
+        return key if key._spec.shape or key._spec.dtype not in INTEGER else e.cast(key, int64)
     if type(key) is int or key is None or key is Ellipsis or isinstance(key, bool):
         return key
     if isinstance(key, slice):
@@ -122,7 +122,7 @@ def _width(key: Any) -> int:
     """How many dimensions an entry uses."""
     if key is None or key is Ellipsis or isinstance(key, bool):
         return 0
-    return len(key.spec.shape) if isinstance(key, Value) and key.spec.dtype is bool_ else 1
+    return len(key._spec.shape) if isinstance(key, Value) and key._spec.dtype is bool_ else 1
 
 
 def _expanded(x: Value, key: Key) -> list[Any]:
@@ -130,10 +130,10 @@ def _expanded(x: Value, key: Key) -> list[Any]:
     several = isinstance(key, tuple) or _is_tuple(key)
     keys = [_normal(x, k) for k in key] if several else [_normal(x, key)]
     used = sum(map(_width, keys))
-    rank = len(x.spec.shape)
+    rank = len(x._spec.shape)
     if used > rank:
         raise IndexError(
-            f"index: too many indices, {used}, for a tensor of dimension {rank} ({x.spec!r})"
+            f"index: too many indices, {used}, for a tensor of dimension {rank} ({x._spec!r})"
         )
     fill = [slice(None)] * (rank - used)
     dots = [i for i, k in enumerate(keys) if k is Ellipsis]
@@ -146,7 +146,7 @@ def _expanded(x: Value, key: Key) -> list[Any]:
 
 
 def _slice(x: Value, dim: int, key: slice) -> Value:
-    size = x.spec.shape[dim]
+    size = x._spec.shape[dim]
     if key.step is not None and key.step <= 0:
         raise ValueError(
             f"index: slice steps must be positive, got {key.step}; use flip for reversed order"
@@ -157,24 +157,24 @@ def _slice(x: Value, dim: int, key: slice) -> Value:
 
 def _mask(x: Value, dim: int, mask: Value, left: Left) -> tuple[Value, int]:
     """A bool mask as index vectors, put on `left`; x and the dimension after it."""
-    shape = mask.spec.shape
+    shape = mask._spec.shape
     if not shape:
         left.append((dim, nonzero.chosen(views.reshape(mask, (1,)))))
         return views.unsqueeze(x, dim), dim + 1
-    seen = x.spec.shape[dim : dim + len(shape)]
+    seen = x._spec.shape[dim : dim + len(shape)]
     if seen != shape:
         raise IndexError(
             f"index: the shape of the mask {list(shape)} does not match the shape of the indexed tensor "
-            f"{list(x.spec.shape)} at index {dim}"
+            f"{list(x._spec.shape)} at index {dim}"
         )
     if (
         len(shape) > 1
-        and x.spec.contiguous
-        and x.spec.numel
-        and not (x.spec.hidden or mask.spec.hidden)
+        and x._spec.contiguous
+        and x._spec.numel
+        and not (x._spec.hidden or mask._spec.hidden)
     ):
         # The masked dimensions seen as one: a place in it is one number, and no coordinates are needed.
-        seen = (*x.spec.shape[:dim], numel(shape), *x.spec.shape[dim + len(shape) :])
+        seen = (*x._spec.shape[:dim], numel(shape), *x._spec.shape[dim + len(shape) :])
         left.append((dim, nonzero.chosen(mask)))
         return views.view(x, seen), dim + 1
     left.extend((dim + i, index) for i, index in enumerate(select.nonzero_each(mask)))
@@ -183,8 +183,8 @@ def _mask(x: Value, dim: int, mask: Value, left: Left) -> tuple[Value, int]:
 
 def _picked(x: Value, dim: int, index: Value) -> Value:
     """One index of a dimension, named by a 0-dim tensor: the dimension goes away and nothing is read."""
-    place = views.reshape(gather.from_end(index, x.spec.shape[dim]), (1,))
-    shape = x.spec.shape
+    place = views.reshape(gather.from_end(index, x._spec.shape[dim]), (1,))
+    shape = x._spec.shape
     return views.reshape(gather.index_select(x, dim, place), shape[:dim] + shape[dim + 1 :])
 
 
@@ -194,40 +194,40 @@ def basic(x: Value, keys: list[Any], writing: bool = False) -> tuple[Value, Left
     picked: Left = []
     dim = 0
     for key in keys:
-        if isinstance(key, Value) and key.spec.dtype in INDEX and not key.spec.shape:
-            if key.spec.hidden and writing:
+        if isinstance(key, Value) and key._spec.dtype in INDEX and not key._spec.shape:
+            if key._spec.hidden and writing:
                 picked.append((dim, key))
                 dim += 1
                 continue
-            if not key.spec.hidden:
+            if not key._spec.hidden:
                 key = int(read_back.read(key)[0])
         if key is None:
             x = views.unsqueeze(x, dim)
             dim += 1
         elif isinstance(key, bool):
             x = views.unsqueeze(x, dim)
-            left.append((dim, full_spec(Spec.of(x.spec.device, int64, (int(key),)), 0)))
+            left.append((dim, full_spec(Spec.of(x._spec.device, int64, (int(key),)), 0)))
             dim += 1
         elif isinstance(key, slice):
             x = _slice(x, dim, key)
             dim += 1
         elif isinstance(key, int):
-            size = x.spec.shape[dim]
+            size = x._spec.shape[dim]
             if not -size <= key < size:
                 raise IndexError(
-                    f"index: {key} is out of range for dimension {dim} of size {size} ({x.spec!r})"
+                    f"index: {key} is out of range for dimension {dim} of size {size} ({x._spec!r})"
                 )
             x = views.select(x, dim, key)
-        elif key.spec.dtype is bool_:
+        elif key._spec.dtype is bool_:
             x, dim = _mask(x, dim, key, left)
-        elif key.spec.dtype in INDEX and not key.spec.shape:
+        elif key._spec.dtype in INDEX and not key._spec.shape:
             x = _picked(x, dim, key)
-        elif key.spec.dtype in INDEX:
+        elif key._spec.dtype in INDEX:
             left.append((dim, key))
             dim += 1
         else:
             raise IndexError(
-                f"index: tensors used as indices must be int64, int32 or bool, got {key.spec!r}"
+                f"index: tensors used as indices must be int64, int32 or bool, got {key._spec!r}"
             )
     return _beside(x, picked, left) if picked else (x, left)
 
@@ -235,7 +235,7 @@ def basic(x: Value, keys: list[Any], writing: bool = False) -> tuple[Value, Left
 def _beside(x: Value, picked: Left, left: Left) -> tuple[Value, Left]:
     """x with the dimensions of 0-dim indices in front of the first other index, and all indices by their dimensions there."""
     own = [d for d, _ in picked]
-    rest = [d for d in range(len(x.spec.shape)) if d not in own]
+    rest = [d for d in range(len(x._spec.shape)) if d not in own]
     at = rest.index(left[0][0]) if left else 0
     order = [*rest[:at], *own, *rest[at:]]
     return views.permute(x, tuple(order)), [
@@ -245,28 +245,28 @@ def _beside(x: Value, picked: Left, left: Left) -> tuple[Value, Left]:
 
 def get_item(x: Value, key: Key) -> Value:
     """x[key]."""
-    if isinstance(key, Value) and key.spec.dtype is bool_ and _masks_rows(x, key):
+    if isinstance(key, Value) and key._spec.dtype is bool_ and _masks_rows(x, key):
         return _masked_rows(x, key)
     seen, left = basic(x, _expanded(x, key))
     if not left:
         # A view even when everything is taken, so that writing to it writes to x and the handle is new.
-        return seen if seen is not x else views.view(x, x.spec.shape)
+        return seen if seen is not x else views.view(x, x._spec.shape)
     return read_at(seen, left)
 
 
 def _masks_rows(x: Value, mask: Value) -> bool:
     """Whether a mask alone stands for rows of x: its first dimensions, merged."""
-    shape = mask.spec.shape
-    known = not (x.spec.hidden or mask.spec.hidden) and x.spec.device is mask.spec.device
-    return bool(known and shape and x.spec.numel and x.spec.shape[: len(shape)] == shape)
+    shape = mask._spec.shape
+    known = not (x._spec.hidden or mask._spec.hidden) and x._spec.device is mask._spec.device
+    return bool(known and shape and x._spec.numel and x._spec.shape[: len(shape)] == shape)
 
 
 def _masked_rows(x: Value, mask: Value) -> Value:
     index = nonzero.chosen(mask)
-    rest = x.spec.shape[len(mask.spec.shape) :]
-    if not index.spec.numel:
-        return views.slice_dim(views.reshape(x, (mask.spec.numel, *rest)), 0, 0, 0)
-    rows = views.reshape(x, (mask.spec.numel, *rest))
+    rest = x._spec.shape[len(mask._spec.shape) :]
+    if not index._spec.numel:
+        return views.slice_dim(views.reshape(x, (mask._spec.numel, *rest)), 0, 0, 0)
+    rows = views.reshape(x, (mask._spec.numel, *rest))
     return gather.rows(rows, index) if rest else gather.gather(rows, 0, index)
 
 
@@ -274,14 +274,14 @@ class Places:
     """Index tensors on several dimensions as one index into those dimensions merged."""
 
     def __init__(self, x: Value, left: Left) -> None:
-        shape = x.spec.shape
+        shape = x._spec.shape
         self.dims = [d for d, _ in left]
         self.rest = [d for d in range(len(shape)) if d not in self.dims]
         self.sizes = tuple(shape[d] for d in self.dims)
         self.kept = tuple(shape[d] for d in self.rest)
         try:
             self.shape = broadcast_shapes(
-                [i.spec.shape for _, i in left], "index", [i.spec for _, i in left]
+                [i._spec.shape for _, i in left], "index", [i._spec for _, i in left]
             )
         except ShapeError as error:
             raise IndexError(
@@ -319,7 +319,7 @@ class Places:
         count, before = len(self.shape), self.before
         if not before or not count:
             return whole
-        rank = len(whole.spec.shape)
+        rank = len(whole._spec.shape)
         order = (*range(count, count + before), *range(count), *range(count + before, rank))
         return views.contiguous(views.permute(whole, order))  # so that .view(...) of it works
 
@@ -327,7 +327,7 @@ class Places:
         """The inverse of `placed`."""
         count, before = len(self.shape), self.before
         if before and count:
-            rank = len(result.spec.shape)
+            rank = len(result._spec.shape)
             order = (*range(before, before + count), *range(before), *range(before + count, rank))
             result = views.permute(result, order)
         return views.reshape(result, (numel(self.shape), *self.kept))
@@ -342,13 +342,13 @@ def _check_empty(places: Places) -> None:
 
 def read_at(x: Value, left: Left) -> Value:
     dim, index = left[0]
-    if len(left) == 1 and len(index.spec.shape) == 1 and index.spec.numel and x.spec.numel:
-        return gather.index_select(x, dim, gather.from_end(index, x.spec.shape[dim]))
+    if len(left) == 1 and len(index._spec.shape) == 1 and index._spec.numel and x._spec.numel:
+        return gather.index_select(x, dim, gather.from_end(index, x._spec.shape[dim]))
     places = Places(x, left)
     _check_empty(places)
     if not numel(places.result_shape()):
         return views.reshape(
-            views.slice_dim(views.reshape(x, (x.spec.numel,)), 0, 0, 0), places.result_shape()
+            views.slice_dim(views.reshape(x, (x._spec.numel,)), 0, 0, 0), places.result_shape()
         )
     return places.placed(gather.rows(places.merged(x), places.flat))
 
@@ -358,17 +358,17 @@ def write_at(x: Value, left: Left, values: Value, accumulate: bool) -> Value:
     places = Places(x, left)
     _check_empty(places)
     shape = places.result_shape()
-    given = values.spec.shape
+    given = values._spec.shape
     while len(given) > len(shape) and given[0] == 1:  # PyTorch drops leading dimensions of 1
         given = given[1:]
-    if broadcast_shapes([shape, given], "index", [x.spec, values.spec]) != shape:
+    if broadcast_shapes([shape, given], "index", [x._spec, values._spec]) != shape:
         raise ShapeError(
-            f"index: values {values.spec!r} do not broadcast to the indexing result {list(shape)}"
+            f"index: values {values._spec!r} do not broadcast to the indexing result {list(shape)}"
         )
     if not numel(shape):
         return e.clone(x)
     dim, index = left[0]
-    if len(left) == 1 and len(index.spec.shape) == 1:
+    if len(left) == 1 and len(index._spec.shape) == 1:
         put = select.added_slices if accumulate else select.written_slices
         return put(x, dim, places.flat, views.expand(views.reshape(values, given), shape))
     merged = places.merged(x)
@@ -388,16 +388,16 @@ def _mask_over(x: Value, keys: list[Any]) -> Value | None:
     masks = [
         (i, k)
         for i, k in enumerate(keys)
-        if isinstance(k, Value) and k.spec.dtype is bool_ and k.spec.shape
+        if isinstance(k, Value) and k._spec.dtype is bool_ and k._spec.shape
     ]
     plain = all(isinstance(k, slice) and k == slice(None) for k in keys if not isinstance(k, Value))
     if len(masks) != 1 or not plain or len([k for k in keys if isinstance(k, Value)]) != 1:
         return None
     at, mask = masks[0]
-    shape = mask.spec.shape
-    if x.spec.shape[at : at + len(shape)] != shape:
+    shape = mask._spec.shape
+    if x._spec.shape[at : at + len(shape)] != shape:
         return None
-    return views.reshape(mask, shape + (1,) * (len(x.spec.shape) - at - len(shape)))
+    return views.reshape(mask, shape + (1,) * (len(x._spec.shape) - at - len(shape)))
 
 
 def set_item(x: Value, key: Key, value: Any) -> None:
@@ -410,15 +410,15 @@ def set_item(x: Value, key: Key, value: Any) -> None:
     keys = _expanded(x, None if key is True else key)
     if not isinstance(value, Value):
         value = _number(x, value)
-    mask = _mask_over(x, keys) if value.spec.numel == 1 else None
+    mask = _mask_over(x, keys) if value._spec.numel == 1 else None
     if mask is not None:
-        new = e.cast(views.reshape(value, ()), x.spec.dtype)
+        new = e.cast(views.reshape(value, ()), x._spec.dtype)
         inplace.copy_(x, e.select(mask, new, x))
         return
     seen, left = basic(x, keys, writing=True)
     if left:
         _check_kind(x, keys, value)
-        new = e.cast(value, x.spec.dtype)
+        new = e.cast(value, x._spec.dtype)
         if scatter_onto.is_worth(seen, (new, *[index for _, index in left])):
             inplace.check_writable(seen, "x[...] = value")
             made = scatter_onto.write(seen, lambda: write_at(seen, left, new, accumulate=False))
@@ -427,21 +427,21 @@ def set_item(x: Value, key: Key, value: Any) -> None:
             value = made
         else:
             value = _written(seen, new, tuple([d for d, _ in left]), *[index for _, index in left])
-    elif len(value.spec.shape) > len(seen.spec.shape):
-        drop = len(value.spec.shape) - len(seen.spec.shape)
-        if all(n == 1 for n in value.spec.shape[:drop]):
-            value = views.reshape(value, value.spec.shape[drop:])
+    elif len(value._spec.shape) > len(seen._spec.shape):
+        drop = len(value._spec.shape) - len(seen._spec.shape)
+        if all(n == 1 for n in value._spec.shape[:drop]):
+            value = views.reshape(value, value._spec.shape[drop:])
     inplace.copy_(seen, value)
 
 
 def _check_kind(x: Value, keys: list[Any], value: Value) -> None:
     """Refuse values of another type, which index tensors do not convert; one value for masks alone is converted."""
-    if value.spec.dtype is x.spec.dtype:
+    if value._spec.dtype is x._spec.dtype:
         return
-    used = [k for k in keys if isinstance(k, Value) and (k.spec.shape or k.spec.dtype is bool_)]
-    if value.spec.numel != 1 or not used or any(k.spec.dtype is not bool_ for k in used):
+    used = [k for k in keys if isinstance(k, Value) and (k._spec.shape or k._spec.dtype is bool_)]
+    if value._spec.numel != 1 or not used or any(k._spec.dtype is not bool_ for k in used):
         raise DTypeError(
-            f"x[...] = value: index tensors put values of type {x.spec.dtype.name} into {x.spec!r}, got {value.spec!r}; "
+            f"x[...] = value: index tensors put values of type {x._spec.dtype.name} into {x._spec!r}, got {value._spec!r}; "
             f"cast with .to(x.dtype)"
         )
 
@@ -453,8 +453,8 @@ def _number(x: Value, value: Any) -> Value:
         raise TypeError(
             f"x[...] = value: the value must be a tensor or a number, got {type(value).__name__}"
         )
-    check_holds("x[...] = value", value, value, x.spec.dtype)
-    return full_spec(Spec.of(x.spec.device, x.spec.dtype, ()), value)
+    check_holds("x[...] = value", value, value, x._spec.dtype)
+    return full_spec(Spec.of(x._spec.device, x._spec.dtype, ()), value)
 
 
 @composite("index_put")
@@ -462,23 +462,24 @@ def index_put(
     input: Value, indices: Sequence[Value | None], values: Value, accumulate: bool = False
 ) -> Value:
     """The input with values at the places that index tensors name (None: all of a dimension), or added there."""
-    if values.spec.dtype is not input.spec.dtype:
+    if values._spec.dtype is not input._spec.dtype:
         raise DTypeError(
-            f"index_put: values {values.spec!r} must have the dtype of {input.spec!r}; cast with .to(dtype)"
+            f"index_put: values {values._spec!r} must have the dtype of {input._spec!r}; cast with .to(dtype)"
         )
     keys = [slice(None) if k is None else k for k in indices]
-    if len(keys) > len(input.spec.shape):
+    if len(keys) > len(input._spec.shape):
         raise IndexError(
-            f"index_put: {len(keys)} indices for a tensor of dimension {len(input.spec.shape)}"
+            f"index_put: {len(keys)} indices for a tensor of dimension {len(input._spec.shape)}"
         )
-    if any(isinstance(k, Value) and k.spec.dtype in INDEX and not k.spec.shape for k in keys):
+    if any(isinstance(k, Value) and k._spec.dtype in INDEX and not k._spec.shape for k in keys):
         # Here a 0-dim index is a tensor among others, not an int.
         keys = [
-            views.reshape(k, (1,)) if isinstance(k, Value) and not k.spec.shape else k for k in keys
+            views.reshape(k, (1,)) if isinstance(k, Value) and not k._spec.shape else k
+            for k in keys
         ]
     seen, left = basic(input, _expanded(input, tuple(keys)))
     if not left:
         return e.clone(values)
     return views.contiguous(
-        views.reshape(write_at(seen, left, values, accumulate), input.spec.shape)
+        views.reshape(write_at(seen, left, values, accumulate), input._spec.shape)
     )

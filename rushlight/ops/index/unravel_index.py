@@ -14,9 +14,9 @@ from rushlight.tape.record.value import Value
 @composite("unravel_index", method=False)
 def unravel_index(indices: Value, shape: int | Sequence[int]) -> tuple[Value, ...]:
     """For each index into the flat elements of a shape, the index along each of its dimensions."""
-    if indices.spec.dtype not in INTEGER:
+    if indices._spec.dtype not in INTEGER:
         raise TypeError(
-            f"unravel_index: indices must be integers, got {indices.spec!r}; cast with .long()"
+            f"unravel_index: indices must be integers, got {indices._spec!r}; cast with .long()"
         )
     listed = [shape] if isinstance(shape, (int, float)) else shape
     if isinstance(listed, Value) or not all(isinstance(n, int) for n in listed):

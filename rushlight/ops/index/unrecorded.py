@@ -40,15 +40,15 @@ def is_unrecorded(x: Value) -> bool:
         return False
     if not state.grad:
         return True
-    base = x.base
-    return x.node is None and (base is None or history_of(x) == history_of(base))
+    base = x._base
+    return x._node is None and (base is None or history_of(x) == history_of(base))
 
 
 def row(x: Value, i: int) -> Value | None:
     """x[i]."""
     if not is_unrecorded(x):
         return None
-    spec = x.spec
+    spec = x._spec
     known = _rows.get(spec)
     if known is None:
         if not spec.shape:
@@ -61,13 +61,13 @@ def row(x: Value, i: int) -> Value | None:
     if not 0 <= i < size:
         return None
     value = new(call.Handle)
-    value.spec = out
-    value.memory = x.memory
-    value.offset = x.offset + i * step
-    value.node = None
-    base = x.base
-    value.base = x if base is None else base
-    value.history = history_of(x)
+    value._spec = out
+    value._memory = x._memory
+    value._offset = x._offset + i * step
+    value._node = None
+    base = x._base
+    value._base = x if base is None else base
+    value._history = history_of(x)
     return value
 
 
@@ -75,7 +75,7 @@ def part(x: Value, parts: Sequence[Any]) -> Value | None:
     """The view of x by ints, (start, stop, step) and "..."; None for other keys too."""
     if not is_unrecorded(x):
         return None
-    spec = x.spec
+    spec = x._spec
     left = len(spec.shape) - len(parts) + parts.count("...")
     if left < 0:
         return None
@@ -110,7 +110,7 @@ def part(x: Value, parts: Sequence[Any]) -> Value | None:
 
 def at(x: Value, shape: Shape, strides: Shape, skip: int) -> Value:
     """The view of x with a shape and strides, so many elements on."""
-    spec = x.spec
+    spec = x._spec
     key = (spec, shape, strides)
     known = _parts.get(key)
     if known is None:
@@ -118,7 +118,7 @@ def at(x: Value, shape: Shape, strides: Shape, skip: int) -> Value:
     out, least, most = known
     if not least <= skip <= most:
         check_inside("slice", spec, out, skip * spec.dtype.itemsize)
-    return call.make_view(x, out, x.offset + skip * spec.dtype.itemsize)
+    return call.make_view(x, out, x._offset + skip * spec.dtype.itemsize)
 
 
 def _placed(spec: Spec, shape: Shape, strides: Shape) -> tuple[Spec, int, int]:
@@ -129,7 +129,7 @@ def _placed(spec: Spec, shape: Shape, strides: Shape) -> tuple[Spec, int, int]:
 
 def comes_again(x: Value, parts: Sequence[Any]) -> bool:
     """Whether this view of such a tensor was asked for not long ago, more often than `x[key] += y` asks for it."""
-    key = (x.spec, *parts)
+    key = (x._spec, *parts)
     times = _seen.get(key, 0)
     if times < 2:
         _keep(_seen, key, times + 1)

@@ -79,7 +79,7 @@ class CholeskyEx(NamedTuple):
 
 def _factored(a: Value, upper: bool, label: str) -> CholeskyEx:
     check_matrices("linalg.cholesky", a, square=True)
-    batch = a.spec.shape[:-2]
+    batch = a._spec.shape[:-2]
     factor, info = call_library(_cholesky_op, (flat(a),), bool(upper), label)
     return CholeskyEx(unflat(factor, batch), views.reshape(info, batch))
 
@@ -145,7 +145,7 @@ def cholesky_inverse(input: Value, upper: bool = False) -> Value:
     """The inverse of A, from its Cholesky factor."""
     check_matrices("cholesky_inverse", input, square=True)
     return unflat(
-        call_library(_cholesky_inverse_op, (flat(input),), bool(upper)), input.spec.shape[:-2]
+        call_library(_cholesky_inverse_op, (flat(input),), bool(upper)), input._spec.shape[:-2]
     )
 
 
@@ -153,9 +153,9 @@ def cholesky_inverse(input: Value, upper: bool = False) -> Value:
 def cholesky_solve(B: Value, L: Value, upper: bool = False) -> Value:
     """X of A X = B, from the Cholesky factor of A."""
     check_matrices("cholesky_solve", L, B, square=True)
-    if L.spec.shape[-1] != B.spec.shape[-2]:
+    if L._spec.shape[-1] != B._spec.shape[-2]:
         raise ShapeError(
-            f"cholesky_solve: L {L.spec!r} and B {B.spec!r} do not fit; they need as many rows"
+            f"cholesky_solve: L {L._spec!r} and B {B._spec!r} do not fit; they need as many rows"
         )
     batch, (factor, b) = batched("cholesky_solve", L, B)
     return unflat(call_library(_cholesky_solve_op, (flat(factor), flat(b)), bool(upper)), batch)
@@ -226,7 +226,7 @@ def linalg_qr(A: Value, mode: str = "reduced") -> QR:
     check_matrices("linalg.qr", A)
     if mode not in ("reduced", "complete", "r"):
         raise RushlightError(f"linalg.qr: mode is 'reduced', 'complete' or 'r', got {mode!r}")
-    batch = A.spec.shape[:-2]
+    batch = A._spec.shape[:-2]
     if mode == "r":
         return QR(
             views.reshape(eye(0, A), (0,)), unflat(call_library(_r_op, (flat(A),), mode), batch)
@@ -264,7 +264,7 @@ def geqrf(input: Value) -> Geqrf:
     """R with the reflectors that make Q below its diagonal, and their factors."""
     check_matrices("geqrf", input)
     a, tau = call_library(_geqrf_op, (flat(input),))
-    return Geqrf(unflat(a, input.spec.shape[:-2]), unflat(tau, input.spec.shape[:-2]))
+    return Geqrf(unflat(a, input._spec.shape[:-2]), unflat(tau, input._spec.shape[:-2]))
 
 
 def _reflect(vectors: Value, tau: Value, x: Value, turned: bool) -> Value:
@@ -272,7 +272,7 @@ def _reflect(vectors: Value, tau: Value, x: Value, turned: bool) -> Value:
 
     T is triangular: 1 / T has 1 / tau on its diagonal and V^H V above it. Multiplied by tau nothing is divided by it.
     """
-    k = tau.spec.shape[-1]
+    k = tau._spec.shape[-1]
     factors = column(tau)
     inverse = e.add(e.mul(factors, triu(product(adjoint(vectors), vectors), 1)), eye(k, tau))
     seen = product(adjoint(vectors), x)
@@ -286,11 +286,11 @@ def _reflect(vectors: Value, tau: Value, x: Value, turned: bool) -> Value:
 def _reflectors(op: str, a: Value, tau: Value) -> Value:
     """The vectors of the reflectors: ones on the diagonal, zeros above."""
     check_matrices(op, a)
-    m, n = a.spec.shape[-2:]
-    fits = tau.spec.shape[:-1] == a.spec.shape[:-2] and tau.spec.shape[-1] <= min(m, n)
-    if not fits or tau.spec.dtype is not a.spec.dtype:
-        raise RushlightError(f"{op}: reflectors {a.spec!r} and factors {tau.spec!r} do not fit")
-    k = tau.spec.shape[-1]
+    m, n = a._spec.shape[-2:]
+    fits = tau._spec.shape[:-1] == a._spec.shape[:-2] and tau._spec.shape[-1] <= min(m, n)
+    if not fits or tau._spec.dtype is not a._spec.dtype:
+        raise RushlightError(f"{op}: reflectors {a._spec!r} and factors {tau._spec!r} do not fit")
+    k = tau._spec.shape[-1]
     return e.add(tril(narrow(a, -1, 0, k), -1), eye(m, a, k))
 
 
@@ -298,12 +298,12 @@ def _reflectors(op: str, a: Value, tau: Value) -> Value:
 def householder_product(A: Value, tau: Value) -> Value:
     """The first columns of the product of reflectors 1 - tau v v^H, whose vectors are below the diagonal of A."""
     vectors = _reflectors("linalg.householder_product", A, tau)
-    m, n = A.spec.shape[-2:]
+    m, n = A._spec.shape[-2:]
     if m < n:
         raise ShapeError(
-            f"linalg.householder_product: A needs at least as many rows as columns, got {A.spec!r}"
+            f"linalg.householder_product: A needs at least as many rows as columns, got {A._spec!r}"
         )
-    start = views.expand(eye(m, A, n), A.spec.shape)
+    start = views.expand(eye(m, A, n), A._spec.shape)
     return _reflect(vectors, tau, start, False)
 
 
@@ -320,14 +320,14 @@ def ormqr(
     """The product of the reflectors in `input` and tau, or its adjoint, times `other` (or from the right)."""
     vectors = _reflectors("ormqr", input, tau)
     check_matrices("ormqr", input, other)
-    if other.spec.shape[:-2] != input.spec.shape[:-2]:
+    if other._spec.shape[:-2] != input._spec.shape[:-2]:
         raise ShapeError(
-            f"ormqr: the batches of {input.spec!r} and {other.spec!r} differ; .expand() one"
+            f"ormqr: the batches of {input._spec!r} and {other._spec!r} differ; .expand() one"
         )
     if not left:  # C Q is the adjoint of Q^H C^H
         return adjoint(ormqr(input, tau, adjoint(other), True, not transpose))
-    if other.spec.shape[-2] != input.spec.shape[-2]:
-        raise RushlightError(f"ormqr: {input.spec!r} and {other.spec!r} do not fit")
+    if other._spec.shape[-2] != input._spec.shape[-2]:
+        raise RushlightError(f"ormqr: {input._spec!r} and {other._spec!r} do not fit")
     return _reflect(vectors, tau, other, transpose)
 
 
@@ -344,7 +344,7 @@ def check_gauge(op: str, *turns: Value | None) -> None:
     `turns` are matrices skew(V^H g), whose diagonals together say how the loss changes with the angles.
     """
     diagonals = [diagonal_of(call.detached(turn)) for turn in turns if turn is not None]
-    spec = diagonals[0].spec
+    spec = diagonals[0]._spec
     limits = spec.device.device.limits
     if (
         spec.dtype.kind != "c"
@@ -371,7 +371,7 @@ def _svd_grad(
     """Of U and V only what moves inside their own span, and out of it, counts; the gauge is free."""
     (g_u, g_s, g_vh), (u, s, vh) = grads, outs
     m, n = ins[0].shape[-2:]
-    k = s.spec.shape[-1]
+    k = s._spec.shape[-1]
     u, vh = narrow(u, -1, 0, k), narrow(vh, -2, 0, k)
     if g_u is None and g_vh is None:
         return [None if g_s is None else product(e.mul(u, row(g_s)), vh)]
@@ -390,7 +390,7 @@ def _svd_grad(
         ]
     )
     assert inner is not None
-    if u.spec.dtype.kind == "c" and turn_u is not None:
+    if u._spec.dtype.kind == "c" and turn_u is not None:
         inner = e.add(inner, diag_embed(e.div(diagonal_of(turn_u), e.mul(s, 2))))
     of_a = product(product(u, inner), vh)
     if g_u is not None and m > k:
@@ -442,7 +442,7 @@ class SVD(NamedTuple):
 def linalg_svd(A: Value, full_matrices: bool = True, *, driver: str | None = None) -> LinalgSVD:
     """U, S and V^H of A = U S V^H, the singular values S descending; `driver` is for CUDA libraries."""
     check_matrices("linalg.svd", A)
-    batch = A.spec.shape[:-2]
+    batch = A._spec.shape[:-2]
     return LinalgSVD(
         *(unflat(x, batch) for x in call_library(_svd_op, (flat(A),), bool(full_matrices)))
     )
@@ -454,17 +454,17 @@ def svdvals(A: Value, *, driver: str | None = None) -> Value:
     check_matrices("linalg.svdvals", A)
     if is_recorded(A):
         return linalg_svd(A, False).S
-    return unflat(call_library(_svdvals_op, (flat(A),)), A.spec.shape[:-2])
+    return unflat(call_library(_svdvals_op, (flat(A),)), A._spec.shape[:-2])
 
 
 @composite("svd")
 def svd(input: Value, some: bool = True, compute_uv: bool = True) -> SVD:
     """U, S and V of A = U S V^H; without compute_uv U and V are zeros."""
     if not compute_uv:
-        m, n = input.spec.shape[-2:]
+        m, n = input._spec.shape[-2:]
         zeros = [e.mul(eye(size, input), 0) for size in (m, n)]
-        batch = input.spec.shape[:-2]
-        u, v = (e.clone(views.expand(z, (*batch, *z.spec.shape))) for z in zeros)
+        batch = input._spec.shape[:-2]
+        u, v = (e.clone(views.expand(z, (*batch, *z._spec.shape))) for z in zeros)
         return SVD(u, svdvals(input), v)
     u, s, vh = linalg_svd(input, not some)
     return SVD(u, s, adjoint(vh))

@@ -78,11 +78,11 @@ def cdist(
         raise ValueError(
             f"cdist: compute_mode is one of {', '.join(map(repr, _MODES[1:]))}, got {compute_mode!r}"
         )
-    left, right = x1.spec.shape, x2.spec.shape
+    left, right = x1._spec.shape, x2._spec.shape
     if len(left) < 2 or len(right) < 2 or left[-1] != right[-1]:
-        raise ShapeError(f"cdist: {x1.spec!r} and {x2.spec!r} need rows of one length")
-    if x1.spec.dtype.kind != "f" or x2.spec.dtype.kind != "f":
-        raise DTypeError(f"cdist: takes floating point, got {x1.spec!r} and {x2.spec!r}")
+        raise ShapeError(f"cdist: {x1._spec!r} and {x2._spec!r} need rows of one length")
+    if x1._spec.dtype.kind != "f" or x2._spec.dtype.kind != "f":
+        raise DTypeError(f"cdist: takes floating point, got {x1._spec!r} and {x2._spec!r}")
     if p < 0:
         raise RushlightError(f"cdist: p must not be negative, got {p}")
     many = compute_mode == _MODES[2] or (
@@ -92,8 +92,8 @@ def cdist(
         p == 2
         and many
         and left[-1]
-        and x1.spec.dtype is x2.spec.dtype
-        and x1.spec.dtype.itemsize >= 4
+        and x1._spec.dtype is x2._spec.dtype
+        and x1._spec.dtype.itemsize >= 4
     ):
         return _by_products(x1, x2)
     away = e.sub(views.unsqueeze(x1, -2), views.unsqueeze(x2, -3))
@@ -105,9 +105,9 @@ def cdist(
 @composite("renorm")
 def renorm(input: Value, p: float, dim: int, maxnorm: float) -> Value:
     """Each slice along `dim` whose p-norm is above maxnorm scaled down to it."""
-    rank = len(input.spec.shape)
+    rank = len(input._spec.shape)
     if rank < 2:
-        raise RushlightError(f"renorm: at least 2 dimensions are needed, got {input.spec!r}")
+        raise RushlightError(f"renorm: at least 2 dimensions are needed, got {input._spec!r}")
     if p <= 0 or maxnorm < 0:
         raise RushlightError(
             f"renorm: p must be positive and maxnorm not negative, got {p} and {maxnorm}"
@@ -117,14 +117,14 @@ def renorm(input: Value, p: float, dim: int, maxnorm: float) -> Value:
     length = vector_norm(input, p, others, True)
     # The small term is PyTorch's: a slice just cut is not cut again.
     scale = e.select(e.gt(length, maxnorm), e.div(float(maxnorm), e.add(length, 1e-7)), 1)
-    return e.mul(input, e.cast(scale, input.spec.dtype))
+    return e.mul(input, e.cast(scale, input._spec.dtype))
 
 
 def _pairs(n: int, like: Value) -> tuple[Value, Value]:
     """The numbers i < j of all pairs of n rows, in order of i, then j."""
     count = n * (n - 1) // 2
-    k = creation.arange(count, device=like.spec.device.device.name)
-    lines = creation.arange(n, device=like.spec.device.device.name)
+    k = creation.arange(count, device=like._spec.device.device.name)
+    lines = creation.arange(n, device=like._spec.device.device.name)
     # Row i begins at i n - i (i + 1) / 2; the row of a pair is the number of beginnings up to it, less one.
     begins = e.sub(e.mul(lines, n), e.floor_divide(e.mul(lines, e.add(lines, 1)), 2))
     started = hits(views.slice_dim(begins, 0, 0, n - 1), 0, (count,))
@@ -136,15 +136,15 @@ def _pairs(n: int, like: Value) -> tuple[Value, Value]:
 @composite("pdist", method=False)
 def pdist(input: Value, p: float = 2.0) -> Value:
     """The p-norm of the difference of each pair of rows, in the order (0, 1), (0, 2), ..., (1, 2), ..."""
-    if len(input.spec.shape) != 2:
-        raise ShapeError(f"pdist: input must have 2 dimensions, got {input.spec!r}")
-    if input.spec.dtype.kind != "f":
-        raise DTypeError(f"pdist: takes floating point, got {input.spec!r}")
+    if len(input._spec.shape) != 2:
+        raise ShapeError(f"pdist: input must have 2 dimensions, got {input._spec!r}")
+    if input._spec.dtype.kind != "f":
+        raise DTypeError(f"pdist: takes floating point, got {input._spec!r}")
     if p < 0:
         raise RushlightError(f"pdist: p must not be negative, got {p}")
-    n, width = input.spec.shape
+    n, width = input._spec.shape
     if n < 2:
-        return views.slice_dim(views.reshape(input, (input.spec.numel,)), 0, 0, 0)
+        return views.slice_dim(views.reshape(input, (input._spec.numel,)), 0, 0, 0)
     first, second = _pairs(n, input)
     if not width:
         return reductions.sum(rows(input, first), 1)

@@ -81,7 +81,7 @@ def eigh(A: Value, UPLO: str = "L") -> Eigh:
     """Eigenvalues, ascending, and eigenvectors of symmetric or Hermitian matrices; one triangle is read."""
     triangle = _triangle("linalg.eigh", A, UPLO)
     return Eigh(
-        *(unflat(x, A.spec.shape[:-2]) for x in call_library(_eigh_op, (flat(A),), triangle))
+        *(unflat(x, A._spec.shape[:-2]) for x in call_library(_eigh_op, (flat(A),), triangle))
     )
 
 
@@ -91,7 +91,7 @@ def eigvalsh(A: Value, UPLO: str = "L") -> Value:
     triangle = _triangle("linalg.eigvalsh", A, UPLO)
     if is_recorded(A):
         return eigh(A, UPLO).eigenvalues
-    return unflat(call_library(_eigvalsh_op, (flat(A),), triangle), A.spec.shape[:-2])
+    return unflat(call_library(_eigvalsh_op, (flat(A),), triangle), A._spec.shape[:-2])
 
 
 def _eig_grad(needs: int, grads: list[Any], ins: list[Any], outs: list[Any]) -> list[Value | None]:
@@ -137,7 +137,7 @@ _eigvals_op = LibraryOp(
 def eig(A: Value) -> Eigh:
     """Eigenvalues and eigenvectors of square matrices, complex, in no order."""
     check_matrices("linalg.eig", A, square=True)
-    return Eigh(*(unflat(x, A.spec.shape[:-2]) for x in call_library(_eig_op, (flat(A),))))
+    return Eigh(*(unflat(x, A._spec.shape[:-2]) for x in call_library(_eig_op, (flat(A),))))
 
 
 @composite("linalg_eigvals", method=False, top=False)
@@ -146,4 +146,4 @@ def eigvals(A: Value) -> Value:
     check_matrices("linalg.eigvals", A, square=True)
     if is_recorded(A):
         return eig(A).eigenvalues
-    return unflat(call_library(_eigvals_op, (flat(A),)), A.spec.shape[:-2])
+    return unflat(call_library(_eigvals_op, (flat(A),)), A._spec.shape[:-2])

@@ -80,10 +80,10 @@ def _labels(subscripts: str, hidden: int) -> list[Label]:
 
 def _operand_labels(subscripts: str, value: Value) -> list[Label]:
     named = len(subscripts.replace("...", ""))
-    hidden = len(value.spec.shape) - named
+    hidden = len(value._spec.shape) - named
     if hidden < 0 or (hidden and "..." not in subscripts):
         raise RushlightError(
-            f"einsum: subscripts {subscripts!r} do not fit an operand of {value.spec!r}"
+            f"einsum: subscripts {subscripts!r} do not fit an operand of {value._spec!r}"
         )
     return _labels(subscripts, hidden)
 
@@ -111,10 +111,10 @@ def _without_repeats(value: Value, labels: list[Label]) -> tuple[Value, list[Lab
         while labels.count(label) > 1:
             first = labels.index(label)
             second = labels.index(label, first + 1)
-            shape = value.spec.shape
+            shape = value._spec.shape
             if shape[first] != shape[second]:
                 raise ShapeError(
-                    f"einsum: {label!r} names sizes {shape[first]} and {shape[second]} of {value.spec!r}"
+                    f"einsum: {label!r} names sizes {shape[first]} and {shape[second]} of {value._spec!r}"
                 )
             value = call.call(_diagonal, (value,), (first, second))
             del labels[second]
@@ -129,14 +129,14 @@ class Term:
         self.labels = labels
 
     def size(self, label: Label) -> int:
-        return self.value.spec.shape[self.labels.index(label)]
+        return self.value._spec.shape[self.labels.index(label)]
 
     def without(self, dropped: Sequence[Label]) -> Term:
         """Summed over some labels."""
         if not dropped:
             return self
         places = [self.labels.index(label) for label in dropped]
-        total = reductions.sum(self.value, places, dtype=self.value.spec.dtype)
+        total = reductions.sum(self.value, places, dtype=self.value._spec.dtype)
         return Term(total, [label for label in self.labels if label not in dropped])
 
     def ordered(self, labels: Sequence[Label]) -> Value:
@@ -197,7 +197,7 @@ def _path(terms: Sequence[Term], result: Sequence[Label]) -> list[tuple[int, ...
         for labels in (*(t.labels for t in terms), result)
     ]
     equation = f"{','.join(spelled[:-1])}->{spelled[-1]}"
-    shapes = [term.value.spec.shape for term in terms]
+    shapes = [term.value._spec.shape for term in terms]
     # Sizes that do not fit are told by the product itself, in our words.
     if any(a != b and 1 not in (a, b) for a, b in _meeting(terms)):
         return [tuple(range(len(terms)))]

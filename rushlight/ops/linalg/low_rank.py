@@ -39,7 +39,7 @@ def check_iterations(op: str, niter: int) -> None:
 def _range(a: Value, q: int, niter: int) -> Value:
     """Orthonormal columns that nearly span where `a` is largest (Halko, Martinsson and Tropp, algorithm 4.4)."""
     check_iterations("svd_lowrank", niter)
-    spec = a.spec
+    spec = a._spec
     start: Any = random.randn((spec.shape[-1], q), dtype=spec.dtype, device=spec.device.device.name)
     basis = linalg_qr(product(a, start)).Q
     for _ in range(niter):
@@ -49,7 +49,7 @@ def _range(a: Value, q: int, niter: int) -> Value:
 
 
 def _lowrank(a: Value, q: int, niter: int) -> SVD:
-    if a.spec.shape[-2] < a.spec.shape[-1]:
+    if a._spec.shape[-2] < a._spec.shape[-1]:
         v, s, u = _lowrank(adjoint(a), q, niter)
         return SVD(u, s, v)
     basis = _range(a, q, niter)
@@ -63,8 +63,8 @@ def svd_lowrank(A: Value, q: int | None = 6, niter: int | None = 2, M: Value | N
     """About the q largest singular values of A - M, with U and V, by random projection and `niter` iterations."""
     check_matrices("svd_lowrank", A)
     rank = 6 if q is None else q
-    if not 0 <= rank <= min(A.spec.shape[-2:]):
-        raise RushlightError(f"svd_lowrank: q is at most the smaller size of {A.spec!r}, got {q}")
+    if not 0 <= rank <= min(A._spec.shape[-2:]):
+        raise RushlightError(f"svd_lowrank: q is at most the smaller size of {A._spec!r}, got {q}")
     return _lowrank(A if M is None else e.sub(A, M), rank, 2 if niter is None else niter)
 
 
@@ -73,11 +73,11 @@ def svd_lowrank(A: Value, q: int | None = 6, niter: int | None = 2, M: Value | N
 def pca_lowrank(A: Value, q: int | None = None, center: bool = True, niter: int = 2) -> SVD:
     """About the q largest principal components of the rows of A: svd_lowrank of A without its mean row."""
     check_matrices("pca_lowrank", A)
-    m, n = A.spec.shape[-2:]
+    m, n = A._spec.shape[-2:]
     rank = min(6, m, n) if q is None else q
     if not 0 <= rank <= min(m, n) or niter < 0:
         raise ValueError(
-            f"pca_lowrank: q is from 0 to the smaller size of {A.spec!r}, niter not negative; got {q}, {niter}"
+            f"pca_lowrank: q is from 0 to the smaller size of {A._spec!r}, niter not negative; got {q}, {niter}"
         )
     return _lowrank(e.sub(A, reductions.mean(A, -2, True)) if center else A, rank, niter)
 
@@ -95,7 +95,7 @@ class Eigenpairs(NamedTuple):
 def _chosen(pairs: tuple[Value, Value], count: int, largest: bool) -> tuple[Value, Value]:
     """The first or last `count` of ascending eigenvalues; the largest first where they are asked for."""
     values, vectors = pairs
-    n = values.spec.shape[-1]
+    n = values._spec.shape[-1]
     if not largest:
         return narrow(values, -1, 0, count), narrow(vectors, -1, 0, count)
     kept = narrow(values, -1, n - count, n), narrow(vectors, -1, n - count, n)
@@ -105,7 +105,7 @@ def _chosen(pairs: tuple[Value, Value], count: int, largest: bool) -> tuple[Valu
 
 def flipped(x: Value) -> Value:
     """x from the other end of its last dimension."""
-    size = x.spec.shape[-1]
+    size = x._spec.shape[-1]
     return (
         views.cat([narrow(x, -1, i, i + 1) for i in range(size - 1, -1, -1)], -1) if size > 1 else x
     )
@@ -115,7 +115,7 @@ def _iterated(
     a: Value, x: Value, filter_of: Value | None, niter: int, tol: float, largest: bool
 ) -> Eigenpairs:
     """Knyazev's: the best vectors in the span of the last ones, their residuals and the last step."""
-    count = x.spec.shape[-1]
+    count = x._spec.shape[-1]
     x, step = linalg_qr(x).Q, None
     values = complex_parts.real_part(diagonal_of(product(adjoint(x), product(a, x))))
     for _ in range(niter):
@@ -159,11 +159,11 @@ def lobpcg(
     the ortho parameters, which steer PyTorch's own iteration, none has an effect.
     """
     check_matrices("lobpcg", *(v for v in (A, B, X, iK) if v is not None), square=True)
-    size, wanted = A.spec.shape[-1], 1 if k is None else k
-    count = max(wanted, n or 0) if X is None else X.spec.shape[-1]
+    size, wanted = A._spec.shape[-1], 1 if k is None else k
+    count = max(wanted, n or 0) if X is None else X._spec.shape[-1]
     if not 0 < wanted <= count or size < 3 * count:
         raise ShapeError(
-            f"lobpcg: {A.spec!r} must have at least 3 rows for each of {count} eigenvectors sought"
+            f"lobpcg: {A._spec!r} must have at least 3 rows for each of {count} eigenvectors sought"
         )
     most = largest is None or largest
     lower = None if B is None else linalg_cholesky(B)
@@ -172,11 +172,11 @@ def lobpcg(
         values, vectors = _chosen(eigh(a), wanted, most)
     else:
         if X is None:
-            shape = (*A.spec.shape[:-1], count)
-            X = random.randn(shape, dtype=A.spec.dtype, device=A.spec.device.device.name)
+            shape = (*A._spec.shape[:-1], count)
+            X = random.randn(shape, dtype=A._spec.dtype, device=A._spec.device.device.name)
         start = X if lower is None else product(adjoint(lower), X)
         limit = (
-            (2.0**-23 if real_type(A.spec.dtype) is float32 else 2.0**-52) ** 0.5
+            (2.0**-23 if real_type(A._spec.dtype) is float32 else 2.0**-52) ** 0.5
             if tol is None
             else tol
         )

@@ -125,10 +125,10 @@ _matmul = KernelOp(
 
 
 def _product(a: Value, b: Value) -> Value:
-    known = _matmul.plans.get(((), a.spec, b.spec))
+    known = _matmul.plans.get(((), a._spec, b._spec))
     if known is not None:
         return call.run(known, (a, b))
-    batch = broadcast_shapes([a.spec.shape[:-2], b.spec.shape[:-2]], "matmul", (a.spec, b.spec))
+    batch = broadcast_shapes([a._spec.shape[:-2], b._spec.shape[:-2]], "matmul", (a._spec, b._spec))
     return call.call(_matmul, [_mergeable(v, batch) for v in (a, b)])
 
 
@@ -139,7 +139,7 @@ _dot = rowwise(
 
 def _mergeable(value: Value, batch: Shape) -> Value:
     """A value whose batch dimensions a kernel can walk as two; a copy where they are more."""
-    spec = value.spec
+    spec = value._spec
     if len(batch) <= 2:
         return value
     lead = broadcast_strides(spec.shape[:-2], spec.strides[:-2], batch)
@@ -157,7 +157,7 @@ def autocast(*values: Value) -> list[Value]:
     if lower is None:
         return list(values)
     return [
-        e.cast(v, lower) if v.spec.dtype.kind == "f" and v.spec.dtype.itemsize == 4 else v
+        e.cast(v, lower) if v._spec.dtype.kind == "f" and v._spec.dtype.itemsize == 4 else v
         for v in values
     ]
 
@@ -168,28 +168,28 @@ def matmul(input: Value, other: Value) -> Value:
     if not isinstance(other, Value):
         raise DTypeError(f"matmul: the second operand must be a tensor, got {type(other).__name__}")
     input, other = autocast(input, other)
-    left, right = input.spec.shape, other.spec.shape
+    left, right = input._spec.shape, other._spec.shape
     if not left or not right:
         raise ShapeError(
-            f"matmul: both operands need at least one dimension, got {input.spec!r} and {other.spec!r}"
+            f"matmul: both operands need at least one dimension, got {input._spec!r} and {other._spec!r}"
         )
     if (
         len(left) == 1
         and left == right
-        and input.spec.dtype is other.spec.dtype
-        and input.spec.dtype.kind == "f"
+        and input._spec.dtype is other._spec.dtype
+        and input._spec.dtype.kind == "f"
     ):
         return _dot(input, other)
     a = views.unsqueeze(input, 0) if len(left) == 1 else input
     b = views.unsqueeze(other, 1) if len(right) == 1 else other
-    if len(left) > 2 and len(b.spec.shape) == 2:
+    if len(left) > 2 and len(b._spec.shape) == 2:
         # One matrix for the whole batch: its rows are the batch's.
         flat = (
             _product(views.reshape(a, (numel(left[:-1]), left[-1])), b)
-            if left[-1] == b.spec.shape[0]
+            if left[-1] == b._spec.shape[0]
             else _product(a, b)
         )
-        out = views.reshape(flat, (*left[:-1], b.spec.shape[1]))
+        out = views.reshape(flat, (*left[:-1], b._spec.shape[1]))
     else:
         out = _product(a, b)
     if len(left) == 1:
@@ -233,7 +233,7 @@ def _plan_linear(op: Op, ins: Sequence[Spec], static: Static) -> Plan:
 
 
 def _rows(x: Value) -> Value:
-    return views.reshape(x, (numel(x.spec.shape[:-1]), x.spec.shape[-1]))
+    return views.reshape(x, (numel(x._spec.shape[:-1]), x._spec.shape[-1]))
 
 
 _linear = KernelOp(
@@ -253,7 +253,7 @@ _linear = KernelOp(
 
 def matmul_plain(g: Value, w: Value) -> Value:
     """g @ w for a batch of rows and one matrix, outside autocast (the forward has decided)."""
-    return views.reshape(_product(_rows(g), w), (*g.spec.shape[:-1], w.spec.shape[1]))
+    return views.reshape(_product(_rows(g), w), (*g._spec.shape[:-1], w._spec.shape[1]))
 
 
 @composite("linear", method=False, top=False)
@@ -261,18 +261,18 @@ def linear(input: Value, weight: Value, bias: Value | None = None) -> Value:
     """input @ weight.T + bias."""
     try:
         operands = autocast(input, weight) if bias is None else autocast(input, weight, bias)
-        known = _linear.plans.get(((), *[v.spec for v in operands]))
+        known = _linear.plans.get(((), *[v._spec for v in operands]))
     except SparseOperandError as error:  # See Note [Sparse operands]
         return error.obj.instead("linear", (input, weight, bias), {})
     if known is not None:
         return call.run(known, operands)
     x = operands[0]
-    shape = x.spec.shape
+    shape = x._spec.shape
     if (
-        len(operands[1].spec.shape) == 1 and bias is None
+        len(operands[1]._spec.shape) == 1 and bias is None
     ):  # one feature comes out, without a dimension
         return matmul(x, operands[1])
-    sizes, _ = collapse(shape[:-1], (x.spec.strides[:-1],)) if shape else ((), ())
+    sizes, _ = collapse(shape[:-1], (x._spec.strides[:-1],)) if shape else ((), ())
     if len(sizes) > 1:
         operands[0] = views.contiguous(x)
     return call.call(_linear, operands)

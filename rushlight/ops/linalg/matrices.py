@@ -29,20 +29,20 @@ def check_matrices(op: str, *values: Value, square: bool = False) -> None:
     for x in values:
         if not isinstance(x, Value):
             raise DTypeError(f"{op}: takes tensors, got {type(x).__name__}")
-        if len(x.spec.shape) < 2:
+        if len(x._spec.shape) < 2:
             raise ShapeError(
-                f"{op}: The input tensor A must have at least 2 dimensions, got {x.spec!r}"
+                f"{op}: The input tensor A must have at least 2 dimensions, got {x._spec!r}"
             )
-        if x.spec.dtype not in LAPACK:
+        if x._spec.dtype not in LAPACK:
             raise DTypeError(
-                f"{op}: takes float32, float64 and complex, got {x.spec!r}; cast with .float() or .double() first"
+                f"{op}: takes float32, float64 and complex, got {x._spec!r}; cast with .float() or .double() first"
             )
-        if x.spec.dtype is not values[0].spec.dtype:
+        if x._spec.dtype is not values[0]._spec.dtype:
             raise DTypeError(
-                f"{op}: operands must have one dtype, got {values[0].spec!r} and {x.spec!r}; cast with .to(dtype)"
+                f"{op}: operands must have one dtype, got {values[0]._spec!r} and {x._spec!r}; cast with .to(dtype)"
             )
-    if square and values[0].spec.shape[-1] != values[0].spec.shape[-2]:
-        raise ShapeError(f"{op}: A must be batches of square matrices, got {values[0].spec!r}")
+    if square and values[0]._spec.shape[-1] != values[0]._spec.shape[-2]:
+        raise ShapeError(f"{op}: A must be batches of square matrices, got {values[0]._spec!r}")
 
 
 # ---- batches ----
@@ -50,26 +50,26 @@ def check_matrices(op: str, *values: Value, square: bool = False) -> None:
 
 def flat(x: Value) -> Value:
     """(batch, rows, columns), all batch dimensions as one."""
-    shape = x.spec.shape
+    shape = x._spec.shape
     return views.reshape(x, (numel(shape[:-2]), *shape[-2:]))
 
 
 def unflat(x: Value, batch: Shape) -> Value:
     """The batch dimension as it was."""
-    return views.reshape(x, (*batch, *x.spec.shape[1:]))
+    return views.reshape(x, (*batch, *x._spec.shape[1:]))
 
 
 def batched(op: str, *values: Value) -> tuple[Shape, list[Value]]:
     """The common batch shape, and each operand expanded to it."""
-    batch = broadcast_shapes([x.spec.shape[:-2] for x in values], op, [x.spec for x in values])
-    return batch, [views.expand(x, (*batch, *x.spec.shape[-2:])) for x in values]
+    batch = broadcast_shapes([x._spec.shape[:-2] for x in values], op, [x._spec for x in values])
+    return batch, [views.expand(x, (*batch, *x._spec.shape[-2:])) for x in values]
 
 
 def one_each(x: Value, batch: Shape, own: Shape) -> Value:
     """Of results for a batch that matrices of batch shape `own` were expanded to, one for each of the matrices."""
     if own == batch:
         return x
-    spec = x.spec
+    spec = x._spec
     shape = (*own, *spec.shape[len(batch) :])
     if not spec.numel or not numel(own):  # an expanded batch of none has found nothing
         return full_spec(Spec.of(spec.device, spec.dtype, shape), 0)
@@ -93,7 +93,7 @@ def adjoint(x: Value) -> Value:
 
 
 def eye(n: int, like: Value, m: int | None = None, dtype: DType | None = None) -> Value:
-    return creation.eye(n, m, dtype=dtype or like.spec.dtype, device=like.spec.device.device.name)
+    return creation.eye(n, m, dtype=dtype or like._spec.dtype, device=like._spec.device.device.name)
 
 
 def tril(x: Value, diagonal: int = 0) -> Value:
@@ -120,18 +120,18 @@ def row(x: Value) -> Value:
 
 def narrow(x: Value, dim: int, start: int, stop: int) -> Value:
     """x[start:stop] along a dimension counted from the end."""
-    return views.slice_dim(x, len(x.spec.shape) + dim, start, stop - start)
+    return views.slice_dim(x, len(x._spec.shape) + dim, start, stop - start)
 
 
 def half_diagonal(x: Value) -> Value:
     """x with its diagonal halved."""
-    n = x.spec.shape[-1]
+    n = x._spec.shape[-1]
     return e.mul(x, e.sub(1, e.mul(eye(n, x), 0.5)))
 
 
 def on_diagonal(x: Value, values: Value | float) -> Value:
     """x with other values on its diagonal: a column or row per matrix, or a number."""
-    n = x.spec.shape[-1]
+    n = x._spec.shape[-1]
     mask = eye(n, x, dtype=bool_)
     return e.select(mask, row(values) if isinstance(values, Value) else values, x)
 

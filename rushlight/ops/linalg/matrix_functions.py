@@ -66,17 +66,17 @@ _pinv_op = LibraryOp(
 
 def _tolerances(a: Value, atol: Any, rtol: Any) -> tuple[Value, Value]:
     """An absolute and a relative tolerance per matrix, as reals; PyTorch's defaults."""
-    real = real_type(a.spec.dtype)
-    batch, device = a.spec.shape[:-2], a.spec.device.device.name
+    real = real_type(a._spec.dtype)
+    batch, device = a._spec.shape[:-2], a._spec.device.device.name
     for limit in (atol, rtol):
         if isinstance(limit, complex) or (
-            isinstance(limit, Value) and limit.spec.dtype.kind == "c"
+            isinstance(limit, Value) and limit._spec.dtype.kind == "c"
         ):
             raise DTypeError(
-                f"linalg: tolerances for {a.spec!r} are real numbers, got a complex one"
+                f"linalg: tolerances for {a._spec!r} are real numbers, got a complex one"
             )
     if rtol is None:
-        default = _EPSILON[real] * max(a.spec.shape[-2:])
+        default = _EPSILON[real] * max(a._spec.shape[-2:])
         if isinstance(atol, Value):
             rtol = e.select(e.gt(atol, 0), 0.0, default)
         else:
@@ -96,7 +96,7 @@ def _tolerances(a: Value, atol: Any, rtol: Any) -> tuple[Value, Value]:
 
 def _pseudoinverse(a: Value, atol: Any, rtol: Any, hermitian: bool) -> Value:
     check_matrices("linalg.pinv", a, square=hermitian)
-    batch = a.spec.shape[:-2]
+    batch = a._spec.shape[:-2]
     limits = [views.reshape(v, (numel(batch),)) for v in _tolerances(a, atol, rtol)]
     return unflat(call_library(_pinv_op, (flat(a), *limits), bool(hermitian)), batch)
 
@@ -161,24 +161,24 @@ def lstsq(A: Value, B: Value, rcond: float | None = None, *, driver: str | None 
         raise RushlightError(
             f"{name}: driver is 'gels', 'gelsy', 'gelsd' or 'gelss', got {driver!r}"
         )
-    if not 0 <= len(A.spec.shape) - len(B.spec.shape) <= 1:
+    if not 0 <= len(A._spec.shape) - len(B._spec.shape) <= 1:
         raise ShapeError(
-            f"{name}: B has as many dimensions as A, or one less, got {A.spec!r} and {B.spec!r}"
+            f"{name}: B has as many dimensions as A, or one less, got {A._spec!r} and {B._spec!r}"
         )
-    vector = len(A.spec.shape) - 1 == len(B.spec.shape) and A.spec.shape[:-1] == B.spec.shape
+    vector = len(A._spec.shape) - 1 == len(B._spec.shape) and A._spec.shape[:-1] == B._spec.shape
     b = column(B) if vector else B
     check_matrices(name, A, b)
-    m, n = A.spec.shape[-2:]
-    if b.spec.shape[-2] != m:
+    m, n = A._spec.shape[-2:]
+    if b._spec.shape[-2] != m:
         raise ShapeError(
-            f"{name}: A {A.spec!r} and B {B.spec!r} do not fit; they need as many rows"
+            f"{name}: A {A._spec!r} and B {B._spec!r} do not fit; they need as many rows"
         )
     batch, (a, b) = batched(name, A, b)
-    limit = _EPSILON[real_type(A.spec.dtype)] * max(m, n) if rcond is None else float(rcond)
+    limit = _EPSILON[real_type(A._spec.dtype)] * max(m, n) if rcond is None else float(rcond)
     x, rank, values = call_library(_lstsq_op, (flat(a), flat(b)), limit)
     x, rank, values = unflat(x, batch), unflat(rank, batch), unflat(values, batch)
-    rank, values = (one_each(found, batch, A.spec.shape[:-2]) for found in (rank, values))
-    nothing = views.reshape(eye(0, A, dtype=values.spec.dtype), (0,))
+    rank, values = (one_each(found, batch, A._spec.shape[:-2]) for found in (rank, values))
+    nothing = views.reshape(eye(0, A, dtype=values._spec.dtype), (0,))
     residuals = nothing
     if (
         m > n
@@ -206,7 +206,7 @@ def matrix_rank(
         atol, rtol = tol, 0.0
     seen = call.detached(A)
     values = e.abs(eigvalsh(seen)) if hermitian else svdvals(seen)
-    if not values.spec.shape[-1]:
+    if not values._spec.shape[-1]:
         return reductions.sum(e.cast(values, int64), -1)
     absolute, relative = _tolerances(seen, atol, rtol)
     limit = e.maximum(absolute, e.mul(relative, reductions.amax(values, -1)))
@@ -217,7 +217,7 @@ def singular_norm(values: Value, ord: Any) -> Value:
     """The largest (2), smallest (-2) or sum ("nuc") of singular values along the last dimension."""
     if ord == "nuc":
         return reductions.sum(values, -1)
-    if not values.spec.shape[-1]:
+    if not values._spec.shape[-1]:
         if ord == -2:
             raise IndexError("matrix_norm: there are no singular values, so none is the smallest")
         return reductions.sum(values, -1)
@@ -234,7 +234,7 @@ def matrix_norm(
     dtype: DType | None = None,
 ) -> Value:
     """The norm of matrices: "fro", "nuc", the largest or smallest singular value (2, -2), column (1) or row sum (inf)."""
-    spec = A.spec
+    spec = A._spec
     if spec.dtype.kind not in "fc":
         raise DTypeError(
             f"matrix_norm: takes floating point, got {spec!r}; cast with .float() first"
@@ -280,7 +280,7 @@ def linalg_norm(
 ) -> Value:
     """The norm of vectors where one dimension is named or found, of matrices where two are."""
     dims = None if dim is None else (dim,) if isinstance(dim, int) else tuple(dim)
-    rank = len(A.spec.shape)
+    rank = len(A._spec.shape)
     if ord is not None and dims is not None and not 1 <= len(dims) <= 2:
         raise RushlightError(
             f"norm: with ord {ord!r} one or two dimensions are named, got {list(dims)}"
@@ -289,7 +289,7 @@ def linalg_norm(
         return matrix_norm(A, ord, (-2, -1) if dims is None else dims, keepdim, dtype=dtype)
     if isinstance(ord, str) or (ord is not None and dims is None and rank > 2):
         raise RushlightError(
-            f"norm: ord {ord!r} needs one or two dimensions, got {dim!r} of {A.spec!r}"
+            f"norm: ord {ord!r} needs one or two dimensions, got {dim!r} of {A._spec!r}"
         )
     return statistics.vector_norm(A, 2 if ord is None else ord, dims, keepdim, dtype=dtype)
 
@@ -304,7 +304,7 @@ def norm(
 ) -> Value:
     """The p-norm of the elements over dimensions; "fro" and None mean 2, "nuc" the sum of singular values."""
     if p == "nuc":
-        dims = dim if dim is not None else tuple(range(len(input.spec.shape)))
+        dims = dim if dim is not None else tuple(range(len(input._spec.shape)))
         return matrix_norm(input, "nuc", dims, keepdim, dtype=dtype)
     if p is not None and p != "fro" and not isinstance(p, (numbers.Real, Value)):
         raise RushlightError(f"norm: p is a number, 'fro' or 'nuc', got {p!r}")
@@ -335,19 +335,19 @@ def cond(A: Value, p: Any = None) -> Value:
     check_matrices("linalg.cond", A)
     if p is None or p in (2, -2):
         values = svdvals(A)
-        if not values.spec.shape[-1]:
+        if not values._spec.shape[-1]:
             return reductions.sum(values, -1)
         largest, smallest = reductions.amax(values, -1), reductions.amin(values, -1)
         return e.div(smallest, largest) if p == -2 else e.div(largest, smallest)
-    if A.spec.shape[-1] != A.spec.shape[-2]:
+    if A._spec.shape[-1] != A._spec.shape[-2]:
         raise RushlightError(
-            f"linalg.cond: with p={p!r} square matrices are needed, got {A.spec!r}"
+            f"linalg.cond: with p={p!r} square matrices are needed, got {A._spec!r}"
         )
     if p not in ("fro", "nuc", 1, -1, math.inf, -math.inf):
         raise RushlightError(
             f"linalg.cond: p is None, 'fro', 'nuc', 1, -1, 2, -2, inf or -inf, got {p!r}"
         )
-    if not A.spec.shape[-1]:
+    if not A._spec.shape[-1]:
         return reductions.sum(e.abs(A), (-2, -1))
     other, info = inv_ex(A)
     regular = e.eq(info, 0)
@@ -361,14 +361,14 @@ def cond(A: Value, p: Any = None) -> Value:
 @composite("matrix_power")
 def matrix_power(input: Value, n: int) -> Value:
     """The n-th power of square matrices, by squaring; of the inverse where n is negative."""
-    shape = input.spec.shape
+    shape = input._spec.shape
     if len(shape) < 2 or shape[-1] != shape[-2]:
-        raise ShapeError(f"matrix_power: square matrices are needed, got {input.spec!r}")
+        raise ShapeError(f"matrix_power: square matrices are needed, got {input._spec!r}")
     if n < 0:
         return matrix_power(inv(input), -n)
     if n == 0:
-        where = {"device": input.spec.device.device.name}
-        one = creation.eye(shape[-1], dtype=input.spec.dtype, **where)
+        where = {"device": input._spec.device.device.name}
+        one = creation.eye(shape[-1], dtype=input._spec.dtype, **where)
         return e.select(
             creation.full((), True, **where), one, input
         )  # on the tape, with gradient 0
@@ -391,13 +391,13 @@ _TERMS = 18
 @composite("matrix_exp")
 def matrix_exp(input: Value) -> Value:
     """The exponential of square matrices: a Taylor series of input / 2^s, squared s times."""
-    shape = input.spec.shape
-    if input.spec.dtype.kind not in "fc" or len(shape) < 2 or shape[-1] != shape[-2]:
+    shape = input._spec.shape
+    if input._spec.dtype.kind not in "fc" or len(shape) < 2 or shape[-1] != shape[-2]:
         raise ShapeError(
-            f"matrix_exp: square matrices of floating point or complex numbers are needed, got {input.spec!r}"
+            f"matrix_exp: square matrices of floating point or complex numbers are needed, got {input._spec!r}"
         )
     n = shape[-1]
-    if not input.spec.numel:
+    if not input._spec.numel:
         return e.clone(input)
     sums = reductions.sum(e.abs(call.detached(input)), -2)
     largest = reductions.amax(sums, -1)
@@ -414,7 +414,7 @@ def _scaled_series(
     a: Value, one: Value, largest: Value, most: int, batch: tuple[int, ...]
 ) -> Value:
     """Each matrix halved until its norm is below 1, and its exponential squared as often."""
-    norms = views.reshape(largest, (a.spec.shape[0], 1, 1))
+    norms = views.reshape(largest, (a._spec.shape[0], 1, 1))
     for step in range(most):
         above = e.ge(norms, 2.0**step)
         a = e.select(above, e.mul(a, 0.5), a)
@@ -482,7 +482,7 @@ _ldl_solve_op = LibraryOp(
 
 def _ldl(a: Value, hermitian: bool, label: str) -> LDLFactorEx:
     check_matrices("linalg.ldl_factor", a, square=True)
-    batch = a.spec.shape[:-2]
+    batch = a._spec.shape[:-2]
     return LDLFactorEx(
         *(unflat(x, batch) for x in call_library(_ldl_op, (flat(a),), bool(hermitian), label))
     )
@@ -504,12 +504,12 @@ def ldl_factor(A: Value, *, hermitian: bool = False) -> LDLFactor:
 def ldl_solve(LD: Value, pivots: Value, B: Value, *, hermitian: bool = False) -> Value:
     """X of A X = B from what ldl_factor gave of A."""
     check_matrices("linalg.ldl_solve", LD, B, square=True)
-    if LD.spec.shape[-1] != B.spec.shape[-2] or pivots.spec.shape != LD.spec.shape[:-1]:
+    if LD._spec.shape[-1] != B._spec.shape[-2] or pivots._spec.shape != LD._spec.shape[:-1]:
         raise ShapeError(
-            f"linalg.ldl_solve: LD {LD.spec!r}, pivots {pivots.spec!r} and B {B.spec!r} do not fit"
+            f"linalg.ldl_solve: LD {LD._spec!r}, pivots {pivots._spec!r} and B {B._spec!r} do not fit"
         )
     batch, (ld, b, exchanges) = batched("linalg.ldl_solve", LD, B, row(pivots))
-    n = LD.spec.shape[-1]
+    n = LD._spec.shape[-1]
     operands = (flat(ld), views.reshape(exchanges, (numel(batch), n)), flat(b))
     return unflat(call_library(_ldl_solve_op, operands, bool(hermitian)), batch)
 
@@ -522,10 +522,10 @@ def tensorinv(A: Value, ind: int = 2) -> Value:
     """The inverse of A as a matrix whose rows are the first `ind` dimensions and whose columns are the others."""
     if ind <= 0:
         raise RushlightError(f"linalg.tensorinv: ind must be positive, got {ind}")
-    rows, columns = A.spec.shape[:ind], A.spec.shape[ind:]
+    rows, columns = A._spec.shape[:ind], A._spec.shape[ind:]
     if numel(rows) != numel(columns):
         raise ShapeError(
-            f"linalg.tensorinv: the first {ind} sizes of {A.spec!r} must multiply to as much as the others"
+            f"linalg.tensorinv: the first {ind} sizes of {A._spec!r} must multiply to as much as the others"
         )
     return views.reshape(inv(views.reshape(A, (numel(rows), numel(columns)))), (*columns, *rows))
 
@@ -534,13 +534,13 @@ def tensorinv(A: Value, ind: int = 2) -> Value:
 def tensorsolve(A: Value, B: Value, dims: Sequence[int] | None = None) -> Value:
     """X with tensordot(A, X, X.ndim) = B; `dims` of A are moved to its end first."""
     if dims is not None:
-        rank = len(A.spec.shape)
+        rank = len(A._spec.shape)
         last = [wrap_dim(d, rank, "linalg.tensorsolve") for d in dims]
         A = views.permute(A, (*[d for d in range(rank) if d not in last], *last))
-    shape = A.spec.shape[len(B.spec.shape) :]
-    if numel(shape) != B.spec.numel or numel(A.spec.shape[: len(B.spec.shape)]) != B.spec.numel:
+    shape = A._spec.shape[len(B._spec.shape) :]
+    if numel(shape) != B._spec.numel or numel(A._spec.shape[: len(B._spec.shape)]) != B._spec.numel:
         raise ShapeError(
-            f"linalg.tensorsolve: {A.spec!r} is not square for a right-hand side {B.spec!r}"
+            f"linalg.tensorsolve: {A._spec!r} is not square for a right-hand side {B._spec!r}"
         )
-    matrix = views.reshape(A, (B.spec.numel, B.spec.numel))
-    return views.reshape(solve(matrix, views.reshape(B, (B.spec.numel,))), shape)
+    matrix = views.reshape(A, (B._spec.numel, B._spec.numel))
+    return views.reshape(solve(matrix, views.reshape(B, (B._spec.numel,))), shape)

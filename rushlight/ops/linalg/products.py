@@ -23,14 +23,14 @@ def _check_ranks(op: str, *expected: tuple[str, Value, int]) -> None:
     for name, value, rank in expected:
         if not isinstance(value, Value):
             raise DTypeError(f"{op}: {name} must be a tensor, got {type(value).__name__}")
-        if len(value.spec.shape) != rank:
-            raise ShapeError(f"{op}: {name} must have {rank} dimensions, got {value.spec!r}")
+        if len(value._spec.shape) != rank:
+            raise ShapeError(f"{op}: {name} must have {rank} dimensions, got {value._spec!r}")
 
 
 def _check_same(op: str, a: Value, b: Value) -> None:
-    if a.spec.dtype is not b.spec.dtype:
+    if a._spec.dtype is not b._spec.dtype:
         raise DTypeError(
-            f"{op}: operands must have one dtype, got {a.spec!r} and {b.spec!r}; cast with .to(dtype)"
+            f"{op}: operands must have one dtype, got {a._spec!r} and {b._spec!r}; cast with .to(dtype)"
         )
 
 
@@ -45,8 +45,8 @@ def mm(input: Value, mat2: Value) -> Value:
 def bmm(input: Value, mat2: Value) -> Value:
     """Products of two batches of matrices of one length."""
     _check_ranks("bmm", ("input", input, 3), ("mat2", mat2, 3))
-    if input.spec.shape[0] != mat2.spec.shape[0]:
-        raise ShapeError(f"bmm: the batches of {input.spec!r} and {mat2.spec!r} differ in length")
+    if input._spec.shape[0] != mat2._spec.shape[0]:
+        raise ShapeError(f"bmm: the batches of {input._spec!r} and {mat2._spec!r} differ in length")
     return matmul(input, mat2)
 
 
@@ -75,11 +75,11 @@ def vdot(input: Value, other: Value) -> Value:
 def inner(input: Value, other: Value) -> Value:
     """Sums of products along the last dimension of both; a 0-dim operand multiplies."""
     _check_same("inner", input, other)
-    left, right = input.spec.shape, other.spec.shape
+    left, right = input._spec.shape, other._spec.shape
     if not left or not right:
         return e.mul(input, other)
     if left[-1] != right[-1]:
-        raise ShapeError(f"inner: the last sizes of {input.spec!r} and {other.spec!r} differ")
+        raise ShapeError(f"inner: the last sizes of {input._spec!r} and {other._spec!r} differ")
     return tensordot(input, other, ([-1], [-1]))
 
 
@@ -107,16 +107,16 @@ _FACTORS = ("beta", "alpha")
 
 
 def _scaled(value: Value, factor: Any) -> Value:
-    if not value.spec.differentiable:
+    if not value._spec.differentiable:
         factor = int(factor)  # as PyTorch does: the fraction is dropped
     return value if factor == 1 else e.mul(value, factor)
 
 
 def _plus(op: str, input: Value, product: Value, beta: float, alpha: float) -> Value:
-    shape = product.spec.shape
-    if broadcast_shapes([input.spec.shape, shape], op, [input.spec, product.spec]) != shape:
+    shape = product._spec.shape
+    if broadcast_shapes([input._spec.shape, shape], op, [input._spec, product._spec]) != shape:
         raise ShapeError(
-            f"{op}: {input.spec!r} does not expand to the product's shape {list(shape)}"
+            f"{op}: {input._spec!r} does not expand to the product's shape {list(shape)}"
         )
     (input,) = autocast(input)
     _check_same(op, input, product)
@@ -158,7 +158,7 @@ def addr(
         tensors, factors = rearranged("addr", (input, vec1, vec2, *older), 3, _FACTORS)
         return addr(*tensors, **factors)
     _check_ranks("addr", ("vec1", vec1, 1), ("vec2", vec2, 1))
-    dtype = promote(promote(vec1.spec.dtype, vec2.spec.dtype), input.spec.dtype)
+    dtype = promote(promote(vec1._spec.dtype, vec2._spec.dtype), input._spec.dtype)
     for name, factor in (("beta", beta), ("alpha", alpha)):
         if isinstance(factor, bool) and dtype is not bool_:
             raise DTypeError(
@@ -197,9 +197,9 @@ def addbmm(
         tensors, factors = rearranged("addbmm", (input, batch1, batch2, *older), 3, _FACTORS)
         return addbmm(*tensors, **factors)
     _check_ranks("addbmm", ("batch1", batch1, 3), ("batch2", batch2, 3))
-    if batch1.spec.shape[0] != batch2.spec.shape[0]:
+    if batch1._spec.shape[0] != batch2._spec.shape[0]:
         raise ShapeError(
-            f"addbmm: the batches of {batch1.spec!r} and {batch2.spec!r} differ in length"
+            f"addbmm: the batches of {batch1._spec!r} and {batch2._spec!r} differ in length"
         )
     return _plus("addbmm", input, tensordot(batch1, batch2, ([0, 2], [0, 1])), beta, alpha)
 
@@ -210,11 +210,11 @@ def addbmm(
 def _dims_pair(a: Value, b: Value, dims: Any) -> tuple[list[int], list[int]]:
     if isinstance(dims, Value):
         dims = dims.tolist()  # type: ignore[attr-defined]
-    ranks = len(a.spec.shape), len(b.spec.shape)
+    ranks = len(a._spec.shape), len(b._spec.shape)
     if isinstance(dims, int):
         if not 0 <= dims <= min(ranks):
             raise RushlightError(
-                f"tensordot: {dims} dimensions of {a.spec!r} and {b.spec!r} cannot be summed over"
+                f"tensordot: {dims} dimensions of {a._spec!r} and {b._spec!r} cannot be summed over"
             )
         return list(range(ranks[0] - dims, ranks[0])), list(range(dims))
     first, second = ([d] if isinstance(d, int) else list(d) for d in dims)
@@ -233,16 +233,16 @@ def tensordot(a: Value, b: Value, dims: Any = 2) -> Value:
     _check_same("tensordot", a, b)
     first, second = _dims_pair(a, b, dims)
     for i, j in zip(first, second, strict=True):
-        n, m = a.spec.shape[i], b.spec.shape[j]
+        n, m = a._spec.shape[i], b._spec.shape[j]
         if n != m and 1 not in (n, m):
             raise ShapeError(
-                f"tensordot: dimension {i} of {a.spec!r} and {j} of {b.spec!r} differ in size"
+                f"tensordot: dimension {i} of {a._spec!r} and {j} of {b._spec!r} differ in size"
             )
         if n == 1 and m != 1:  # a size of 1 stands for all: the other is summed by itself
-            b = reductions.sum(b, j, True, dtype=b.spec.dtype)
+            b = reductions.sum(b, j, True, dtype=b._spec.dtype)
         elif m == 1 and n != 1:
-            a = reductions.sum(a, i, True, dtype=a.spec.dtype)
-    left, right = a.spec.shape, b.spec.shape
+            a = reductions.sum(a, i, True, dtype=a._spec.dtype)
+    left, right = a._spec.shape, b._spec.shape
     rows = [i for i in range(len(left)) if i not in first]
     columns = [j for j in range(len(right)) if j not in second]
     inside = numel([left[i] for i in first])
@@ -260,8 +260,8 @@ def tensordot(a: Value, b: Value, dims: Any = 2) -> Value:
 @composite("kron")
 def kron(input: Value, other: Value) -> Value:
     """Kronecker product: a block of `other` for each element of `input`."""
-    rank = max(len(input.spec.shape), len(other.spec.shape))
-    left, right = ((1,) * (rank - len(v.spec.shape)) + v.spec.shape for v in (input, other))
+    rank = max(len(input._spec.shape), len(other._spec.shape))
+    left, right = ((1,) * (rank - len(v._spec.shape)) + v._spec.shape for v in (input, other))
     a = views.reshape(input, tuple(n for size in left for n in (size, 1)))
     b = views.reshape(other, tuple(n for size in right for n in (1, size)))
     return views.reshape(e.mul(a, b), tuple(n * m for n, m in zip(left, right, strict=True)))
@@ -280,16 +280,16 @@ _cross_element = elementwise(
 def cross(input: Value, other: Value, dim: int | None = None) -> Value:
     """Cross product of 3-vectors along a dimension; by default the first of size 3."""
     shape = broadcast_shapes(
-        [input.spec.shape, other.spec.shape], "cross", [input.spec, other.spec]
+        [input._spec.shape, other._spec.shape], "cross", [input._spec, other._spec]
     )
     if dim is None:
         if 3 not in shape:
             raise ShapeError(f"cross: no dimension of {list(shape)} has size 3")
         dim = shape.index(3)
     dim = wrap_dim(dim, len(shape), "cross")
-    if not shape or shape[dim] != 3 or len(input.spec.shape) != len(other.spec.shape):
+    if not shape or shape[dim] != 3 or len(input._spec.shape) != len(other._spec.shape):
         raise ShapeError(
-            f"cross: {input.spec!r} and {other.spec!r} need as many dimensions and size 3 along {dim}"
+            f"cross: {input._spec!r} and {other._spec!r} need as many dimensions and size 3 along {dim}"
         )
     a, b = (views.unbind(views.expand(x, shape), dim) for x in (input, other))
     return views.stack(
@@ -311,11 +311,11 @@ def chain_matmul(*matrices: Value) -> Value:
 def bilinear(input1: Value, input2: Value, weight: Value, bias: Value | None = None) -> Value:
     """For each output the sum of input1[i] * weight[output, i, j] * input2[j], plus bias."""
     _check_ranks("bilinear", ("weight", weight, 3))
-    left, right, (count, n, m) = input1.spec.shape, input2.spec.shape, weight.spec.shape
+    left, right, (count, n, m) = input1._spec.shape, input2._spec.shape, weight._spec.shape
     fits = left and right and left[:-1] == right[:-1] and left[-1] == n and right[-1] == m
-    if not fits or (bias is not None and bias.spec.shape != (count,)):
+    if not fits or (bias is not None and bias._spec.shape != (count,)):
         raise ShapeError(
-            f"bilinear: {input1.spec!r}, {input2.spec!r} and weight {weight.spec!r} do not fit"
+            f"bilinear: {input1._spec!r}, {input2._spec!r} and weight {weight._spec!r} do not fit"
         )
     rows = numel(left[:-1])
     table = views.reshape(views.permute(weight, (1, 0, 2)), (n, count * m))
@@ -328,9 +328,9 @@ def bilinear(input1: Value, input2: Value, weight: Value, bias: Value | None = N
 def vecdot(x: Value, y: Value, dim: int = -1) -> Value:
     """Sum of products along a dimension, the first conjugated, the others broadcast: linalg.vecdot."""
     product = e.mul(conjugate(x), y)
-    if product.spec.dtype is bool_:
-        raise DTypeError(f"vecdot: does not take bool, got {x.spec!r} and {y.spec!r}")
-    return reductions.sum(product, dim, dtype=product.spec.dtype)
+    if product._spec.dtype is bool_:
+        raise DTypeError(f"vecdot: does not take bool, got {x._spec!r} and {y._spec!r}")
+    return reductions.sum(product, dim, dtype=product._spec.dtype)
 
 
 def multi_dot(tensors: Sequence[Value]) -> Value:
@@ -340,16 +340,16 @@ def multi_dot(tensors: Sequence[Value]) -> Value:
         raise RushlightError(f"multi_dot: at least two tensors are needed, got {len(given)}")
     _check_ranks("multi_dot", *((f"tensor {i + 1}", m, 2) for i, m in enumerate(given[1:-1])))
     for end in (given[0], given[-1]):
-        if len(end.spec.shape) not in (1, 2):
+        if len(end._spec.shape) not in (1, 2):
             raise ShapeError(
-                f"multi_dot: the first and last tensor are vectors or matrices, got {end.spec!r}"
+                f"multi_dot: the first and last tensor are vectors or matrices, got {end._spec!r}"
             )
     if len(given) == 2:
         return matmul(given[0], given[1])
-    row, column = len(given[0].spec.shape) == 1, len(given[-1].spec.shape) == 1
+    row, column = len(given[0]._spec.shape) == 1, len(given[-1]._spec.shape) == 1
     given[0] = views.unsqueeze(given[0], 0) if row else given[0]
     given[-1] = views.unsqueeze(given[-1], 1) if column else given[-1]
-    out = _chained(given, _splits([m.spec.shape[0] for m in given] + [given[-1].spec.shape[1]]))
+    out = _chained(given, _splits([m._spec.shape[0] for m in given] + [given[-1]._spec.shape[1]]))
     out = views.squeeze(out, 0) if row else out
     return views.squeeze(out, -1) if column else out
 

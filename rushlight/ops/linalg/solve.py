@@ -82,24 +82,26 @@ class InvEx(NamedTuple):
 
 def is_vector(a: Value, b: Value) -> bool:
     """Whether B is a (batch of) right-hand side(s) without columns, by PyTorch's rule."""
-    return len(b.spec.shape) == 1 or (
-        len(a.spec.shape) - 1 == len(b.spec.shape) and b.spec.shape == a.spec.shape[:-1]
+    return len(b._spec.shape) == 1 or (
+        len(a._spec.shape) - 1 == len(b._spec.shape) and b._spec.shape == a._spec.shape[:-1]
     )
 
 
 def _solved(a: Value, b: Value, left: bool, label: str) -> tuple[Value, Value]:
     op = "linalg.solve"
-    if not isinstance(b, Value) or not b.spec.shape:
+    if not isinstance(b, Value) or not b._spec.shape:
         raise ShapeError(f"{op}: B must have at least 1 dimension")
     vector = is_vector(a, b) if isinstance(a, Value) else False
     if vector and not left:
-        raise ShapeError(f"{op}: a vector B, {b.spec!r}, needs left=True")
+        raise ShapeError(f"{op}: a vector B, {b._spec!r}, needs left=True")
     b = column(b) if vector else b
     check_matrices(op, a, b, square=True)
     a, b = (a, b) if left else (transposed(a), transposed(b))
-    if a.spec.shape[-1] != b.spec.shape[-2]:
-        raise ShapeError(f"{op}: A {a.spec!r} and B {b.spec!r} do not fit; they need as many rows")
-    own = a.spec.shape[:-2]
+    if a._spec.shape[-1] != b._spec.shape[-2]:
+        raise ShapeError(
+            f"{op}: A {a._spec!r} and B {b._spec!r} do not fit; they need as many rows"
+        )
+    own = a._spec.shape[:-2]
     batch, (a, b) = batched(op, a, b)
     x, info = _solve(flat(a), flat(b), label)
     x = unflat(x, batch)
@@ -121,7 +123,7 @@ def solve_ex(A: Value, B: Value, *, left: bool = True, check_errors: bool = Fals
 
 def _inverted(a: Value, label: str) -> tuple[Value, Value]:
     check_matrices("linalg.inv", a, square=True)
-    batch, n = a.spec.shape[:-2], a.spec.shape[-1]
+    batch, n = a._spec.shape[:-2], a._spec.shape[-1]
     one = views.expand(eye(n, a), (numel(batch), n, n))
     x, info = _solve(flat(a), one, label)
     return unflat(x, batch), views.reshape(info, batch)
@@ -170,7 +172,7 @@ _triangular_op = LibraryOp(
 
 def triangular(a: Value, b: Value, upper: bool, unit: bool = False) -> Value:
     """X of A X = B for one batch shape; only the triangle of A is read."""
-    batch = b.spec.shape[:-2]
+    batch = b._spec.shape[:-2]
     return unflat(call_library(_triangular_op, (flat(a), flat(b)), bool(upper), bool(unit)), batch)
 
 
@@ -185,8 +187,8 @@ def solve_triangular(
 ) -> Value:
     """X of A X = B, or of X A = B, where A is a triangle, of which the other half is not read."""
     check_matrices("linalg.solve_triangular", A, B, square=True)
-    if A.spec.shape[-1] != B.spec.shape[-2 if left else -1]:
-        raise ShapeError(f"linalg.solve_triangular: A {A.spec!r} and B {B.spec!r} do not fit")
+    if A._spec.shape[-1] != B._spec.shape[-2 if left else -1]:
+        raise ShapeError(f"linalg.solve_triangular: A {A._spec!r} and B {B._spec!r} do not fit")
     _, (a, b) = batched("linalg.solve_triangular", A, B)
     return (
         triangular(a, b, upper, unitriangular)
@@ -211,7 +213,7 @@ def triangular_solve(
     x = solve_triangular(
         a, input, upper=bool(upper) != bool(transpose), unitriangular=unitriangular
     )
-    return TriangularSolve(x, e.clone(views.expand(A, (*x.spec.shape[:-2], *A.spec.shape[-2:]))))
+    return TriangularSolve(x, e.clone(views.expand(A, (*x._spec.shape[:-2], *A._spec.shape[-2:]))))
 
 
 # ---- LU ----
@@ -227,7 +229,7 @@ def _lu_grad(
 ) -> list[Value | None]:
     """Of A = P L U: what moves L is below the diagonal of L^-1 P^T dA U^-1, what moves U the rest."""
     g, lu, pivots = grads[0], outs[0], call.detached(outs[1])
-    m, n = lu.spec.shape[-2:]
+    m, n = lu._spec.shape[-2:]
     k = min(m, n)
     first = narrow(narrow(lu, -2, 0, k), -1, 0, k)
     g_first = narrow(narrow(g, -2, 0, k), -1, 0, k)
@@ -248,7 +250,7 @@ def _lu_grad(
         triangular(adjoint(lower), inner, True, True), adjoint(upper), False
     )
     whole = of_first if rest is None else views.cat([of_first, rest], 2 if n > k else 1)
-    return [product(_permutation(pivots, m, whole.spec.dtype), whole)]
+    return [product(_permutation(pivots, m, whole._spec.dtype), whole)]
 
 
 _lu_op = LibraryOp(
@@ -268,7 +270,7 @@ def _permutation(pivots: Value, rows: int, dtype: DType) -> Value:
 
 def unit_lower(lu: Value) -> Value:
     """The lower triangle with ones on the diagonal."""
-    return e.add(tril(lu, -1), eye(lu.spec.shape[-2], lu, lu.spec.shape[-1]))
+    return e.add(tril(lu, -1), eye(lu._spec.shape[-2], lu, lu._spec.shape[-1]))
 
 
 class LUFactor(NamedTuple):
@@ -298,7 +300,7 @@ def _lu_factored(a: Value, pivot: bool, op: str, label: str) -> LUFactorEx:
     check_matrices(op, a)
     if not pivot:
         raise RushlightError(f"{op}: LU without pivoting is not implemented; leave pivot=True")
-    batch = a.spec.shape[:-2]
+    batch = a._spec.shape[:-2]
     lu, pivots, info = call_library(_lu_op, (flat(a),), label)
     return LUFactorEx(unflat(lu, batch), unflat(pivots, batch), views.reshape(info, batch))
 
@@ -330,15 +332,15 @@ def lu_unpack(
 ) -> LU:
     """P, L and U of A = P L U from what lu_factor gave."""
     check_matrices("lu_unpack", LU_data)
-    m, n = LU_data.spec.shape[-2:]
-    k, batch = min(m, n), LU_data.spec.shape[:-2]
+    m, n = LU_data._spec.shape[-2:]
+    k, batch = min(m, n), LU_data._spec.shape[:-2]
     empty = _empty(LU_data)
     p, lower, upper = empty, empty, empty
     if unpack_pivots:
-        if LU_pivots.spec.dtype is not int32:
-            raise DTypeError(f"lu_unpack: LU_pivots must be int32, got {LU_pivots.spec!r}")
+        if LU_pivots._spec.dtype is not int32:
+            raise DTypeError(f"lu_unpack: LU_pivots must be int32, got {LU_pivots._spec!r}")
         exchanges = views.reshape(views.expand(LU_pivots, (*batch, k)), (numel(batch), k))
-        p = unflat(_permutation(exchanges, m, LU_data.spec.dtype), batch)
+        p = unflat(_permutation(exchanges, m, LU_data._spec.dtype), batch)
     if unpack_data:
         lower, upper = unit_lower(narrow(LU_data, -1, 0, k)), triu(narrow(LU_data, -2, 0, k))
     return LU(p, lower, upper)
@@ -361,8 +363,8 @@ def linalg_lu_solve(
 ) -> Value:
     """X of A X = B (X A = B; A^H X = B), from what lu_factor gave of A."""
     check_matrices("linalg.lu_solve", LU, B, square=True)
-    if LU.spec.shape[-1] != B.spec.shape[-2 if left else -1]:
-        raise ShapeError(f"linalg.lu_solve: LU {LU.spec!r} and B {B.spec!r} do not fit")
+    if LU._spec.shape[-1] != B._spec.shape[-2 if left else -1]:
+        raise ShapeError(f"linalg.lu_solve: LU {LU._spec!r} and B {B._spec!r} do not fit")
     p, lower, upper = lu_unpack(LU, pivots)
     _, (p, lower, upper, b) = batched("linalg.lu_solve", p, lower, upper, B)
     if not left:  # X A = B is A^T X^T = B^T, and with the adjoint conj(A) X^T = B^T
@@ -455,14 +457,14 @@ def _cofactor(a: Value) -> Value:
 def det(A: Value) -> Value:
     """The determinant of square matrices."""
     check_matrices("linalg.det", A, square=True)
-    return unflat(call_library(_det_op, (flat(A),)), A.spec.shape[:-2])
+    return unflat(call_library(_det_op, (flat(A),)), A._spec.shape[:-2])
 
 
 def _slogdet_grad(
     needs: int, grads: list[Any], ins: list[Any], outs: list[Any]
 ) -> list[Value | None]:
     g = grads[1]
-    if ins[0].spec.dtype.kind == "c" and grads[0] is not None:  # the angle moves too
+    if ins[0]._spec.dtype.kind == "c" and grads[0] is not None:  # the angle moves too
         turn = complex_parts.imag_part(e.mul(conj(grads[0]), outs[0]))
         size = e.mul(turn, 0) if g is None else g
         g = complex_numbers.complex(size, e.neg(turn))
@@ -493,7 +495,7 @@ def slogdet(A: Value) -> SLogDet:
     """The sign of the determinant and the logarithm of its size."""
     check_matrices("linalg.slogdet", A, square=True)
     sign, size = call_library(_slogdet_op, (flat(A),))
-    batch = A.spec.shape[:-2]
+    batch = A._spec.shape[:-2]
     return SLogDet(unflat(sign, batch), unflat(size, batch))
 
 
@@ -501,6 +503,6 @@ def slogdet(A: Value) -> SLogDet:
 def logdet(input: Value) -> Value:
     """The logarithm of the determinant; NaN where that is negative."""
     sign, size = slogdet(input)
-    if input.spec.dtype.kind == "c":
+    if input._spec.dtype.kind == "c":
         return e.add(e.log(sign), size)
     return e.add(size, call.detached(e.log(call.detached(sign))))

@@ -30,8 +30,8 @@ def _zero(like: Expr) -> Expr:
 
 def _floats(op: str, input: Value) -> Value:
     """Where PyTorch does not turn integers into floats."""
-    if input.spec.dtype.kind != "f":
-        raise DTypeError(f"{op}: takes floats, got {input.spec!r}; cast with .to(dtype)")
+    if input._spec.dtype.kind != "f":
+        raise DTypeError(f"{op}: takes floats, got {input._spec!r}; cast with .to(dtype)")
     return input
 
 
@@ -114,11 +114,11 @@ def hardtanh(
     """x, no smaller than min_val and no larger than max_val."""
     if min_val > max_val:
         raise ValueError(f"hardtanh: min_val {min_val} is larger than max_val {max_val}")
-    if input.spec.dtype.kind == "u" and (min_val < 0 or max_val < 0):
+    if input._spec.dtype.kind == "u" and (min_val < 0 or max_val < 0):
         raise RushlightError(
-            f"hardtanh: negative limits do not fit {input.spec!r}, which has no sign; cast it first"
+            f"hardtanh: negative limits do not fit {input._spec!r}, which has no sign; cast it first"
         )
-    if input.spec.dtype.kind != "f":
+    if input._spec.dtype.kind != "f":
         min_val, max_val = int(min_val), int(max_val)
     return _placed(_clipped, input, min_val, max_val, inplace=inplace)
 
@@ -212,7 +212,7 @@ tanhshrink = elementwise(
 @composite("threshold", method=False)
 def threshold(input: Value, threshold: float, value: float, inplace: bool = False) -> Value:
     """x where above the threshold, else value."""
-    kind = float if input.spec.dtype.kind == "f" else int
+    kind = float if input._spec.dtype.kind == "f" else int
     return _placed(_threshold, input, kind(threshold), kind(value), inplace=inplace)
 
 
@@ -230,10 +230,10 @@ _sloped = elementwise(
 @composite("prelu")
 def prelu(input: Value, weight: Value) -> Value:
     """x where positive, else weight * x, with one weight or one for each channel (dimension 1)."""
-    shape, count = input.spec.shape, weight.spec.numel
-    if len(weight.spec.shape) > 1 or (count != 1 and (len(shape) < 2 or shape[1] != count)):
+    shape, count = input._spec.shape, weight._spec.numel
+    if len(weight._spec.shape) > 1 or (count != 1 and (len(shape) < 2 or shape[1] != count)):
         raise ShapeError(
-            f"prelu: weight {weight.spec!r} must be one number or one for each channel of {input.spec!r}"
+            f"prelu: weight {weight._spec!r} must be one number or one for each channel of {input._spec!r}"
         )
     spread = (count,) + (1,) * (len(shape) - 2) if len(shape) > 1 else (count,) * len(shape)
     return _sloped(_floats("prelu", input), views.reshape(weight, spread))
@@ -256,7 +256,9 @@ def rrelu(
         slope = e.add(
             e.mul(
                 rand(
-                    input.spec.shape, dtype=input.spec.dtype, device=input.spec.device.device.name
+                    input._spec.shape,
+                    dtype=input._spec.dtype,
+                    device=input._spec.device.device.name,
                 ),
                 upper - lower,
             ),
@@ -349,11 +351,11 @@ _gated = elementwise(
 @composite("glu", method=False, top=False)
 def glu(input: Value, dim: int = -1) -> Value:
     """The first half along a dimension times the sigmoid of the second."""
-    shape = input.spec.shape
+    shape = input._spec.shape
     dim = wrap_dim(dim, len(shape), "glu")
     if not shape or shape[dim] % 2:
         raise ShapeError(
-            f"glu: dimension {dim} of {input.spec!r} must have an even size to be halved"
+            f"glu: dimension {dim} of {input._spec!r} must have an even size to be halved"
         )
     half = shape[dim] // 2
     gated: Value = _gated(
@@ -367,7 +369,7 @@ def softmin(
     input: Value, dim: int | None = None, _stacklevel: int = 3, dtype: DType | None = None
 ) -> Value:
     """softmax of -x."""
-    return softmax(e.neg(input), implied_dim("softmin", dim, len(input.spec.shape)), dtype)
+    return softmax(e.neg(input), implied_dim("softmin", dim, len(input._spec.shape)), dtype)
 
 
 # ---- lengths of vectors ----
@@ -395,7 +397,7 @@ def length(x: Value, p: float, dim: int | Sequence[int] | None, keepdim: bool = 
     if p == 1:
         return reductions.sum(e.abs(x), dim, keepdim)
     if p == 0:
-        return reductions.sum(e.cast(e.ne(x, 0), real_type(x.spec.dtype)), dim, keepdim)
+        return reductions.sum(e.cast(e.ne(x, 0), real_type(x._spec.dtype)), dim, keepdim)
     return e.pow(reductions.sum(e.pow(e.abs(x), float(p)), dim, keepdim), 1.0 / p)
 
 
@@ -415,14 +417,14 @@ def normalize(
 @composite("cosine_similarity", method=False)
 def cosine_similarity(x1: Value, x2: Value, dim: int = 1, eps: float = 1e-8) -> Value:
     """The cosine of the angle between vectors along a dimension; each length counts as eps at least."""
-    kind = promote(x1.spec.dtype, x2.spec.dtype)
+    kind = promote(x1._spec.dtype, x2._spec.dtype)
     if kind.kind not in "fc":
         raise DTypeError(
-            f"cosine_similarity: one operand must hold floats, got {x1.spec!r} and {x2.spec!r}"
+            f"cosine_similarity: one operand must hold floats, got {x1._spec!r} and {x2._spec!r}"
         )
     x1, x2 = e.cast(x1, kind), e.cast(x2, kind)
     shape = broadcast_shapes(
-        [x1.spec.shape, x2.spec.shape], "cosine_similarity", [x1.spec, x2.spec]
+        [x1._spec.shape, x2._spec.shape], "cosine_similarity", [x1._spec, x2._spec]
     )
     x1, x2 = views.expand(x1, shape), views.expand(x2, shape)
     lengths = [clamp_min(length(x, 2, dim, True), eps) for x in (x1, x2)]
@@ -443,19 +445,21 @@ def gumbel_softmax(
     logits: Value, tau: float = 1, hard: bool = False, eps: float = 1e-10, dim: int = -1
 ) -> Value:
     """softmax of logits with Gumbel noise over tau: samples of a category; `hard` ones are 0 and 1, with its gradient."""
-    drawn = rand(logits.spec.shape, dtype=logits.spec.dtype, device=logits.spec.device.device.name)
-    least = {8: 2.0**-53, 4: 2.0**-24}.get(logits.spec.dtype.itemsize, 2.0**-11)
+    drawn = rand(
+        logits._spec.shape, dtype=logits._spec.dtype, device=logits._spec.device.device.name
+    )
+    least = {8: 2.0**-53, 4: 2.0**-24}.get(logits._spec.dtype.itemsize, 2.0**-11)
     noise = e.neg(e.log(e.neg(e.log(clamp_min(e.add(drawn, least / 2), least)))))
     soft = softmax(e.div(e.add(logits, noise), float(tau)), dim)
     if not hard:
         return soft
     best = reductions.argmax(soft, dim, True)
-    count = soft.spec.shape[dim] if soft.spec.shape else 1
-    line = arange(count, device=logits.spec.device.device.name)
+    count = soft._spec.shape[dim] if soft._spec.shape else 1
+    line = arange(count, device=logits._spec.device.device.name)
     behind = (1,) * (
-        len(soft.spec.shape) - 1 - wrap_dim(dim, len(soft.spec.shape), "gumbel_softmax")
+        len(soft._spec.shape) - 1 - wrap_dim(dim, len(soft._spec.shape), "gumbel_softmax")
     )
-    chosen = e.cast(e.eq(best, views.reshape(line, (-1, *behind))), soft.spec.dtype)
+    chosen = e.cast(e.eq(best, views.reshape(line, (-1, *behind))), soft._spec.dtype)
     # The value of the choice, the gradient of the share.
     return _passed(soft, chosen)
 

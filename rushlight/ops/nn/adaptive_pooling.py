@@ -37,8 +37,8 @@ _MAX = {1: max_pool1d, 2: max_pool2d, 3: max_pool3d}
 
 def take(x: Value, dim: int, index: Value) -> Value:
     """x at a vector of indices along a dimension, without moving the dimension to the front."""
-    shape = x.spec.shape
-    count = index.spec.numel
+    shape = x._spec.shape
+    count = index._spec.numel
     column = views.reshape(index, (count,) + (1,) * (len(shape) - dim - 1))
     return gather(x, dim, views.expand(column, (*shape[:dim], count, *shape[dim + 1 :])))
 
@@ -46,10 +46,10 @@ def take(x: Value, dim: int, index: Value) -> Value:
 def _wanted(op: str, x: Value, output_size: Wanted) -> Sizes:
     """The result's sizes; None keeps the input's."""
     rank = int(op[-2])
-    shape = x.spec.shape
+    shape = x._spec.shape
     if len(shape) not in (rank + 1, rank + 2):
         raise ShapeError(
-            f"{op}: input must have {rank + 1} or {rank + 2} dimensions, got {x.spec!r}"
+            f"{op}: input must have {rank + 1} or {rank + 2} dimensions, got {x._spec!r}"
         )
     listed = (
         [output_size] * rank
@@ -62,14 +62,14 @@ def _wanted(op: str, x: Value, output_size: Wanted) -> Sizes:
     sizes = tuple(n if m is None else m for m, n in zip(listed, shape[-rank:], strict=True))
     if min(sizes) < 0 or 0 in shape[len(shape) - rank :]:
         raise ShapeError(
-            f"{op}: sizes must be positive, got input {x.spec!r} and output_size {listed}"
+            f"{op}: sizes must be positive, got input {x._spec!r} and output_size {listed}"
         )
     return sizes
 
 
 def _spans(x: Value, n: int, m: int) -> tuple[Value, Value, int]:
     """First elements and lengths of m windows over n elements, and the longest."""
-    device = x.spec.device.device.name
+    device = x._spec.device.device.name
     step = creation.arange(m, device=device)
     first = e.floor_divide(e.mul(step, n), m)
     past = e.floor_divide(e.add(e.mul(e.add(step, 1), n), m - 1), m)
@@ -80,13 +80,13 @@ def _spans(x: Value, n: int, m: int) -> tuple[Value, Value, int]:
 
 def _spread(x: Value, dim: int, m: int) -> tuple[Value, Value, Value, Value]:
     """Dimension `dim` as (m, longest): the elements, their positions, whether they belong to a window, its length."""
-    n = x.spec.shape[dim]
+    n = x._spec.shape[dim]
     first, length, longest = _spans(x, n, m)
-    inside = creation.arange(longest, device=x.spec.device.device.name)
+    inside = creation.arange(longest, device=x._spec.device.device.name)
     place = e.add(views.unsqueeze(first, 1), inside)
     belongs = e.lt(inside, views.unsqueeze(length, 1))
     place = e.select(belongs, place, 0)
-    shape = x.spec.shape
+    shape = x._spec.shape
     seen = take(x, dim, views.reshape(place, (m * longest,)))
     return (
         views.reshape(seen, (*shape[:dim], m, longest, *shape[dim + 1 :])),
@@ -97,31 +97,31 @@ def _spread(x: Value, dim: int, m: int) -> tuple[Value, Value, Value, Value]:
 
 
 def _column(v: Value, behind: int) -> Value:
-    return views.reshape(v, (*v.spec.shape, *(1,) * behind))
+    return views.reshape(v, (*v._spec.shape, *(1,) * behind))
 
 
 def _no_elements(x: Value, sizes: Sizes) -> Value:
-    shape = (*x.spec.shape[: len(x.spec.shape) - len(sizes)], *sizes)
-    empty = creation.full(shape, 0, dtype=x.spec.dtype, device=x.spec.device.device.name)
+    shape = (*x._spec.shape[: len(x._spec.shape) - len(sizes)], *sizes)
+    empty = creation.full(shape, 0, dtype=x._spec.dtype, device=x._spec.device.device.name)
     return e.add(empty, reductions.sum(x))  # a function of the input, which has a gradient of zeros
 
 
 def _adaptive_avg(op: str, x: Value, output_size: Wanted) -> Value:
     sizes = _wanted(op, x, output_size)
-    check_dtypes(op, [x.spec], FLOAT)
+    check_dtypes(op, [x._spec], FLOAT)
     rank = len(sizes)
-    given = x.spec.shape[-rank:]
-    if x.spec.numel == 0 or 0 in sizes:
+    given = x._spec.shape[-rank:]
+    if x._spec.numel == 0 or 0 in sizes:
         return _no_elements(x, sizes)
     if not any(n % m for n, m in zip(given, sizes, strict=True)):
         return _AVG[rank](x, tuple(n // m for n, m in zip(given, sizes, strict=True)))
-    zero = creation.full((), 0, dtype=x.spec.dtype, device=x.spec.device.device.name)
+    zero = creation.full((), 0, dtype=x._spec.dtype, device=x._spec.device.device.name)
     for i, m in enumerate(sizes):
-        dim = len(x.spec.shape) - rank + i
+        dim = len(x._spec.shape) - rank + i
         behind = rank - 1 - i
         seen, _, belongs, length = _spread(x, dim, m)
         total = reductions.sum(e.select(_column(belongs, behind), seen, zero), dim + 1)
-        x = e.div(total, _column(e.cast(length, x.spec.dtype), behind))
+        x = e.div(total, _column(e.cast(length, x._spec.dtype), behind))
     return x
 
 
@@ -146,13 +146,13 @@ def adaptive_avg_pool3d(input: Value, output_size: Wanted) -> Value:
 def _places(x: Value, sizes: Sizes) -> Value:
     """For each window the index of its largest element into the flattened spatial dimensions."""
     rank = len(sizes)
-    lead = len(x.spec.shape) - rank
+    lead = len(x._spec.shape) - rank
     low = creation.full(
-        (), lowest(x.spec.dtype), dtype=x.spec.dtype, device=x.spec.device.device.name
+        (), lowest(x._spec.dtype), dtype=x._spec.dtype, device=x._spec.device.device.name
     )
     seen: Value = x
     place: Value | None = None
-    for i, (n, m) in enumerate(zip(x.spec.shape[lead:], sizes, strict=True)):
+    for i, (n, m) in enumerate(zip(x._spec.shape[lead:], sizes, strict=True)):
         # So far i dimensions are (m, longest) each; those behind are still as given.
         seen, at, belongs, _ = _spread(seen, lead + 2 * i, m)
         seen = e.select(_column(belongs, rank - 1 - i), seen, low)
@@ -161,22 +161,22 @@ def _places(x: Value, sizes: Sizes) -> Value:
     assert place is not None
     order = (*range(0, 2 * rank, 2), *range(1, 2 * rank, 2))
     rows = views.permute(seen, (*range(lead), *(lead + i for i in order)))
-    longest = numel(rows.spec.shape[lead + rank :])
+    longest = numel(rows._spec.shape[lead + rank :])
     best = reductions.argmax(
-        views.reshape(rows, (*rows.spec.shape[: lead + rank], longest)), -1, True
+        views.reshape(rows, (*rows._spec.shape[: lead + rank], longest)), -1, True
     )
     table = views.reshape(views.permute(place, order), (*sizes, longest))
-    shape = best.spec.shape
+    shape = best._spec.shape
     return views.squeeze(gather(views.expand(table, (*shape[:-1], longest)), -1, best), -1)
 
 
 def _adaptive_max(op: str, x: Value, output_size: Wanted, return_indices: bool) -> Any:
     sizes = _wanted(op, x, output_size)
     rank = len(sizes)
-    given = x.spec.shape[-rank:]
-    if 0 in x.spec.shape[-rank - 1 :]:
-        raise ShapeError(f"{op}: only the batch of the input may be empty, got {x.spec!r}")
-    if x.spec.numel == 0 or 0 in sizes:
+    given = x._spec.shape[-rank:]
+    if 0 in x._spec.shape[-rank - 1 :]:
+        raise ShapeError(f"{op}: only the batch of the input may be empty, got {x._spec!r}")
+    if x._spec.numel == 0 or 0 in sizes:
         empty = _no_elements(x, sizes)
         return (empty, e.cast(empty, int64)) if return_indices else empty
     if not any(n % m for n, m in zip(given, sizes, strict=True)):

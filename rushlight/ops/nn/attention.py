@@ -141,19 +141,19 @@ def masked_scores(
 ) -> Value:
     scores = e.mul(matmul(query, views.transpose(key, -1, -2)), scale)
     if causal:
-        n, m = scores.spec.shape[-2:]
-        mask = tril(creation.ones(n, m, dtype=bool_, device=scores.spec.device.device.name), start)
+        n, m = scores._spec.shape[-2:]
+        mask = tril(creation.ones(n, m, dtype=bool_, device=scores._spec.device.device.name), start)
     if mask is None:
         return scores
-    return where(mask, scores, -math.inf) if mask.spec.dtype is bool_ else e.add(scores, mask)
+    return where(mask, scores, -math.inf) if mask._spec.dtype is bool_ else e.add(scores, mask)
 
 
 def safe_softmax(scores: Value) -> Value:
     """Softmax along the last dimension; rows with nothing but -inf give zeros."""
-    if not scores.spec.numel:
+    if not scores._spec.numel:
         return scores
     empty = e.eq(reductions.amax(scores, -1, keepdim=True), -math.inf)
-    zero = creation.full((), 0.0, dtype=scores.spec.dtype, device=scores.spec.device.device.name)
+    zero = creation.full((), 0.0, dtype=scores._spec.dtype, device=scores._spec.device.device.name)
     return e.select(empty, zero, softmax(e.select(empty, zero, scores), -1))
 
 
@@ -187,7 +187,7 @@ def _recorded_gradients(
 
 
 def _many_scores(operands: Sequence[Value]) -> bool:
-    return numel(operands[0].spec.shape[:-1]) * operands[1].spec.shape[-2] > _BLOCK
+    return numel(operands[0]._spec.shape[:-1]) * operands[1]._spec.shape[-2] > _BLOCK
 
 
 def _second_order(
@@ -195,11 +195,11 @@ def _second_order(
 ) -> list[Any]:
     """The gradients of g and the operands, where `turned` are those of the operands' gradients."""
     whole = STATE.get().grad  # to be differentiated once more
-    rows = operands[0].spec.shape[-2]
-    each = numel(operands[0].spec.shape[:-2]) * operands[1].spec.shape[-2]
+    rows = operands[0]._spec.shape[-2]
+    each = numel(operands[0]._spec.shape[:-2]) * operands[1]._spec.shape[-2]
     step = rows if whole else max(16, _BLOCK // max(each, 1))
     inputs = [g, *operands]
-    cut = [i < 2 or (i == 4 and v.spec.shape[-2] == rows > 1) for i, v in enumerate(inputs)]
+    cut = [i < 2 or (i == 4 and v._spec.shape[-2] == rows > 1) for i, v in enumerate(inputs)]
     found: list[list[Value]] = [[] for _ in inputs]
     for start in range(0, rows, step):
         count = min(step, rows - start)
@@ -232,32 +232,32 @@ def _block(
     with Changed(grad=True):
         made = _recorded_gradients(own[0], own[1:], static, params, needs, start)
         pairs = [
-            (Needed.sum_to(m, w.spec.shape), w)
+            (Needed.sum_to(m, w._spec.shape), w)
             for m, w in zip(made, ways, strict=True)
             if w is not None
         ]
-    sought = [v for v in own if v.node is not None]
-    results = [m for m, _ in pairs if m.node is not None]
+    sought = [v for v in own if v._node is not None]
+    results = [m for m, _ in pairs if m._node is not None]
     if not (sought and results):
         return [None] * len(own)
-    given = [w for m, w in pairs if m.node is not None]
+    given = [w for m, w in pairs if m._node is not None]
     parts = iter(roots.grad(results, sought, given, create_graph=whole, allow_unused=True))
-    return [next(parts) if v.node is not None else None for v in own]
+    return [next(parts) if v._node is not None else None for v in own]
 
 
 def _rows_of(x: Value, start: int, count: int) -> Value:
-    return views.slice_dim(x, len(x.spec.shape) - 2, start, count)
+    return views.slice_dim(x, len(x._spec.shape) - 2, start, count)
 
 
 def _leaf(x: Value) -> Value:
     made = call.detached(x)
-    made.node = Leaf(made) if x.spec.differentiable else None
+    made._node = Leaf(made) if x._spec.differentiable else None
     return made
 
 
 def _seen_again(x: Value) -> Value:
     """A view of all of x: what leads to x is not its own."""
-    return call.call(views.same_view, (x,), (x.spec.shape,))
+    return call.call(views.same_view, (x,), (x._spec.shape,))
 
 
 # ---- the public function ----
@@ -266,13 +266,11 @@ def _seen_again(x: Value) -> Value:
 def _check(
     q: Value, k: Value, v: Value, mask: Value | None, causal: bool, p: float, gqa: bool
 ) -> None:
-    specs = [q.spec, k.spec, v.spec]
-    shown = (
-        f"query {q.spec!r} (..., L, E), key {k.spec!r} (..., S, E) and value {v.spec!r} (..., S, V)"
-    )
-    check_devices(NAME, specs if mask is None else [*specs, mask.spec])
+    specs = [q._spec, k._spec, v._spec]
+    shown = f"query {q._spec!r} (..., L, E), key {k._spec!r} (..., S, E) and value {v._spec!r} (..., S, V)"
+    check_devices(NAME, specs if mask is None else [*specs, mask._spec])
     check_dtypes(NAME, specs, FLOAT)
-    if any(spec.dtype is not q.spec.dtype for spec in specs):
+    if any(spec.dtype is not q._spec.dtype for spec in specs):
         raise DTypeError(f"{NAME}: {shown} must have one dtype; cast with .to(dtype)")
     shapes = [spec.shape for spec in specs]
     if (
@@ -283,11 +281,11 @@ def _check(
         raise ShapeError(f"{NAME}: {shown} do not fit")
     if mask is not None:
         if causal:
-            raise ShapeError(f"{NAME}: pass attn_mask {mask.spec!r} or is_causal, not both")
-        if mask.spec.dtype not in (bool_, float32, q.spec.dtype):
+            raise ShapeError(f"{NAME}: pass attn_mask {mask._spec!r} or is_causal, not both")
+        if mask._spec.dtype not in (bool_, float32, q._spec.dtype):
             raise DTypeError(
-                f"{NAME}: attn_mask {mask.spec!r} must be bool (true: look) or of the query's type, which is added; "
-                f"cast with .bool() or .to({q.spec.dtype.name})"
+                f"{NAME}: attn_mask {mask._spec!r} must be bool (true: look) or of the query's type, which is added; "
+                f"cast with .bool() or .to({q._spec.dtype.name})"
             )
     if not 0 <= p <= 1:
         raise ValueError(f"{NAME}: dropout_p must lie in [0, 1], got {p}")
@@ -304,25 +302,25 @@ def _check(
 
 def _grouped(x: Value, heads: int) -> Value:
     """A dimension after the heads, along which each of them serves several of the query's."""
-    *lead, own, n, m = x.spec.shape
+    *lead, own, n, m = x._spec.shape
     return views.expand(views.reshape(x, (*lead, own, 1, n, m)), (*lead, own, heads // own, n, m))
 
 
 def _split_heads(query: Value, key: Value, value: Value, mask: Value | None) -> list[Value | None]:
     """Grouped heads as two dimensions, (groups, heads of one), without copying keys and values."""
-    heads, groups = query.spec.shape[-3], key.spec.shape[-3]
+    heads, groups = query._spec.shape[-3], key._spec.shape[-3]
     if (
-        value.spec.shape[-3] != groups
+        value._spec.shape[-3] != groups
     ):  # nothing is shared alike: give each of the query's heads its own
         key, value = (
-            views.reshape(_grouped(x, heads), (*x.spec.shape[:-3], heads, *x.spec.shape[-2:]))
+            views.reshape(_grouped(x, heads), (*x._spec.shape[:-3], heads, *x._spec.shape[-2:]))
             for x in (key, value)
         )
         return [query, key, value, mask]
-    *lead, _, n, m = query.spec.shape
+    *lead, _, n, m = query._spec.shape
     split = views.reshape(query, (*lead, groups, heads // groups, n, m))
-    if mask is not None and len(mask.spec.shape) > 2:
-        *before, own, rows, keys = mask.spec.shape
+    if mask is not None and len(mask._spec.shape) > 2:
+        *before, own, rows, keys = mask._spec.shape
         pair = (1, 1) if own == 1 else (groups, heads // groups)
         mask = views.reshape(mask, (*before, *pair, rows, keys))
     return [split, _grouped(key, heads), _grouped(value, heads), mask]
@@ -330,13 +328,13 @@ def _split_heads(query: Value, key: Value, value: Value, mask: Value | None) -> 
 
 def _batched(x: Value, batch: Shape, inner: Shape) -> Value:
     shape = (*batch, *inner)
-    return x if x.spec.shape == shape else views.expand(x, shape)
+    return x if x._spec.shape == shape else views.expand(x, shape)
 
 
 def _mask_for(mask: Value, batch: Shape, rows: int, keys: int) -> Value:
     """The mask with as many dimensions as the scores; batch dimensions that it shares stay 1."""
-    shape = mask.spec.shape
-    broadcast_shapes([shape, (*batch, rows, keys)], NAME, [mask.spec])
+    shape = mask._spec.shape
+    broadcast_shapes([shape, (*batch, rows, keys)], NAME, [mask._spec])
     lead = (1,) * (len(batch) + 2 - len(shape)) + shape[:-2]
     return views.expand(
         views.reshape(mask, (*lead, *((1,) * (2 - len(shape)) + shape[-2:])[-2:])),
@@ -346,7 +344,7 @@ def _mask_for(mask: Value, batch: Shape, rows: int, keys: int) -> Value:
 
 def _attended(operands: list[Value], causal: bool, scale: float, dropout_p: float) -> Value:
     params: tuple[Any, ...] = (scale,)
-    drawn = numel(operands[0].spec.shape[:-1]) * operands[1].spec.shape[-2]
+    drawn = numel(operands[0]._spec.shape[:-1]) * operands[1]._spec.shape[-2]
     if dropout_p:
         impure()  # other numbers every time: see Note [Shortcuts] 4
         kept = 0.0 if dropout_p == 1 else 1 / (1 - dropout_p)
@@ -385,14 +383,16 @@ def scaled_dot_product_attention(
     """softmax(query @ key.T * scale + mask) @ value over the last two dimensions, never holding all of the scores."""
     query, key, value = autocast(query, key, value)
     _check(query, key, value, attn_mask, is_causal, dropout_p, enable_gqa)
-    heads = query.spec.shape
-    grouped = enable_gqa and not heads[-3] == key.spec.shape[-3] == value.spec.shape[-3]
+    heads = query._spec.shape
+    grouped = enable_gqa and not heads[-3] == key._spec.shape[-3] == value._spec.shape[-3]
     if grouped:
         query, key, value, attn_mask = _split_heads(query, key, value, attn_mask)  # type: ignore[assignment]
-    specs = [query.spec, key.spec, value.spec]
+    specs = [query._spec, key._spec, value._spec]
     batch = broadcast_shapes([spec.shape[:-2] for spec in specs], NAME, specs)
     if attn_mask is not None:
-        batch = broadcast_shapes([batch, attn_mask.spec.shape[:-2]], NAME, [*specs, attn_mask.spec])
+        batch = broadcast_shapes(
+            [batch, attn_mask._spec.shape[:-2]], NAME, [*specs, attn_mask._spec]
+        )
     padded = (1,) * (2 - len(batch)) + batch
     rows, width = specs[0].shape[-2:]
     keys, depth = specs[2].shape[-2:]
@@ -411,6 +411,6 @@ def scaled_dot_product_attention(
         out = _attended_in_vmap(operands, bool(is_causal), factor, dropout_p)
     else:
         out = _attended(operands, bool(is_causal), factor, dropout_p)
-    if len(query.spec.shape) > len(heads):
+    if len(query._spec.shape) > len(heads):
         return views.reshape(out, (*batch[: len(batch) - 2], heads[-3], rows, depth))
     return out if padded == batch else views.reshape(out, (*batch, rows, depth))

@@ -41,23 +41,23 @@ def _check(
     outs: int,
 ) -> None:
     """`into` and `outs`: the channels that the weight takes and gives."""
-    check_devices(op, [v.spec for v in (x, weight, bias) if v is not None])
-    shape, wanted = x.spec.shape, weight.spec.shape
+    check_devices(op, [v._spec for v in (x, weight, bias) if v is not None])
+    shape, wanted = x._spec.shape, weight._spec.shape
     if len(shape) != rank + 2 or shape[1] != into or outs % groups:
         raise ShapeError(
-            f"{op}: input {x.spec!r} (batch, channels, {_SPATIAL[rank]}) and weight {weight.spec!r} do not fit with "
+            f"{op}: input {x._spec!r} (batch, channels, {_SPATIAL[rank]}) and weight {weight._spec!r} do not fit with "
             f"groups={groups}"
         )
-    if bias is not None and bias.spec.dtype is not x.spec.dtype:
+    if bias is not None and bias._spec.dtype is not x._spec.dtype:
         raise DTypeError(
-            f"{op}: input {x.spec!r} and bias {bias.spec!r} must have one type; cast with .to(dtype)"
+            f"{op}: input {x._spec!r} and bias {bias._spec!r} must have one type; cast with .to(dtype)"
         )
-    if bias is not None and bias.spec.shape != (outs,):
+    if bias is not None and bias._spec.shape != (outs,):
         raise ShapeError(
-            f"{op}: bias {bias.spec!r} must have one number for each of the {outs} output channels"
+            f"{op}: bias {bias._spec!r} must have one number for each of the {outs} output channels"
         )
     if min(wanted[2:]) < 1:
-        raise ShapeError(f"{op}: the window of weight {weight.spec!r} has no elements")
+        raise ShapeError(f"{op}: the window of weight {weight._spec!r} has no elements")
 
 
 def _borders(op: str, padding: Given | str, kernel: Sizes, stride: Sizes, dilation: Sizes) -> Sides:
@@ -78,8 +78,8 @@ def _borders(op: str, padding: Given | str, kernel: Sizes, stride: Sizes, dilati
 
 
 def _check_weight(op: str, rank: int, weight: Value, groups: int) -> None:
-    if len(weight.spec.shape) != rank + 2:
-        raise ShapeError(f"{op}: the weight must have {rank + 2} dimensions, got {weight.spec!r}")
+    if len(weight._spec.shape) != rank + 2:
+        raise ShapeError(f"{op}: the weight must have {rank + 2} dimensions, got {weight._spec!r}")
     if groups < 1:
         raise ShapeError(f"{op}: groups must be positive, got {groups}")
 
@@ -87,8 +87,8 @@ def _check_weight(op: str, rank: int, weight: Value, groups: int) -> None:
 def _with_bias(out: Value, bias: Value | None) -> Value:
     if bias is None:
         return out
-    column = (bias.spec.shape[0],) + (1,) * (len(out.spec.shape) - 2)
-    return e.add(out, views.reshape(e.cast(bias, out.spec.dtype), column))
+    column = (bias._spec.shape[0],) + (1,) * (len(out._spec.shape) - 2)
+    return e.add(out, views.reshape(e.cast(bias, out._spec.dtype), column))
 
 
 def _convolve(
@@ -102,30 +102,30 @@ def _convolve(
     dilation: Given,
     groups: int,
 ) -> Value:
-    if len(input.spec.shape) == rank + 1:
+    if len(input._spec.shape) == rank + 1:
         batch = views.unsqueeze(input, 0)
         return views.squeeze(
             _convolve(op, rank, batch, weight, bias, stride, padding, dilation, groups), 0
         )
     _check_weight(op, rank, weight, groups)
-    outs, given, *window = weight.spec.shape
+    outs, given, *window = weight._spec.shape
     kernel = tuple(window)
     steps, spread = each(stride, rank, op, "stride", 1), each(dilation, rank, op, "dilation", 1)
     _check(op, rank, input, weight, bias, groups, given * groups, outs)
     sides = _borders(op, padding, kernel, steps, spread)
     x, w = autocast(input, weight)
-    grown = tuple(n + a + b for n, (a, b) in zip(x.spec.shape[2:], sides, strict=True))
+    grown = tuple(n + a + b for n, (a, b) in zip(x._spec.shape[2:], sides, strict=True))
     check_fits(op, (input, weight), grown, kernel, spread)
     plain = (
-        numel(kernel) == numel(steps) == 1 and grown == x.spec.shape[2:]
+        numel(kernel) == numel(steps) == 1 and grown == x._spec.shape[2:]
     )  # one contraction, and no copy
-    if rank < 3 and not plain and direct_convolution.suits(x.spec, w.spec, steps, spread, groups):
+    if rank < 3 and not plain and direct_convolution.suits(x._spec, w._spec, steps, spread, groups):
         return _with_bias(_direct(x, w, steps, sides, spread, groups), bias)
     if rank == 3 and not plain and _suits_planes(x, w, steps, spread, groups):
         return _with_bias(_by_planes(x, w, steps, sides, spread, groups), bias)
     padded = bordered(x, sides, 0.0)
     seen = windows(padded, kernel, steps, spread)  # n, c, rows, columns, kh, kw
-    n, counts = x.spec.shape[0], seen.spec.shape[2 : 2 + rank]
+    n, counts = x._spec.shape[0], seen._spec.shape[2 : 2 + rank]
     # n, groups, c, kh, kw, rows, columns: a column of the matrix is one window
     order = (0, 1, *range(2 + rank, 2 + 2 * rank), *range(2, 2 + rank))
     block = views.reshape(
@@ -138,7 +138,7 @@ def _convolve(
 def _direct(x: Value, w: Value, stride: Sizes, sides: Sides, dilation: Sizes, groups: int) -> Value:
     """By a kernel of its own; one dimension is two, of which the first has one row."""
     if len(stride) == 2:
-        static = direct_convolution.geometry(x.spec, w.spec, stride, sides, dilation, groups)
+        static = direct_convolution.geometry(x._spec, w._spec, stride, sides, dilation, groups)
         return direct_convolution.image(x, w, static)
     flat = _direct(
         views.unsqueeze(x, 2),
@@ -152,28 +152,28 @@ def _direct(x: Value, w: Value, stride: Sizes, sides: Sides, dilation: Sizes, gr
 
 
 def _suits_planes(x: Value, w: Value, stride: Sizes, dilation: Sizes, groups: int) -> bool:
-    outs, shared, deep, *window = w.spec.shape
-    joined = Spec.of(w.spec.device, w.spec.dtype, (outs, shared * deep, *window))
-    return direct_convolution.suits(x.spec, joined, stride[1:], dilation[1:], groups)
+    outs, shared, deep, *window = w._spec.shape
+    joined = Spec.of(w._spec.device, w._spec.dtype, (outs, shared * deep, *window))
+    return direct_convolution.suits(x._spec, joined, stride[1:], dilation[1:], groups)
 
 
 def _by_planes(
     x: Value, w: Value, stride: Sizes, sides: Sides, dilation: Sizes, groups: int
 ) -> Value:
     """Each plane of the result is the convolution of an image: the planes that a window reaches are its channels."""
-    n, channels, _, *plane = x.spec.shape
-    outs, shared, deep, *window = w.spec.shape
+    n, channels, _, *plane = x._spec.shape
+    outs, shared, deep, *window = w._spec.shape
     padded = bordered(x, (sides[0], (0, 0), (0, 0)), 0.0)
     seen = windows(
         padded, (deep, 1, 1), (stride[0], 1, 1), (dilation[0], 1, 1)
     )  # n, c, planes, h, w, deep, 1, 1
-    planes = seen.spec.shape[2]
+    planes = seen._spec.shape[2]
     images = views.reshape(
         views.permute(seen, (0, 2, 1, 5, 3, 4, 6, 7)), (n * planes, channels * deep, *plane)
     )
     joined = views.reshape(w, (outs, shared * deep, *window))
     flat = _direct(images, joined, stride[1:], sides[1:], dilation[1:], groups)
-    apart = views.reshape(flat, (n, planes, outs, *flat.spec.shape[2:]))
+    apart = views.reshape(flat, (n, planes, outs, *flat._spec.shape[2:]))
     return views.contiguous(views.transpose(apart, 1, 2))
 
 
@@ -224,7 +224,7 @@ def _direct_back(
 ) -> Value:
     """The transpose by kernels of its own, to an image of size `whole`."""
     if len(stride) == 2:
-        static = (stride, before, dilation, groups, whole, w.spec.shape[2:], x.spec.shape[2:])
+        static = (stride, before, dilation, groups, whole, w._spec.shape[2:], x._spec.shape[2:])
         return direct_convolution.back(x, w, static)
     flat = _direct_back(
         views.unsqueeze(x, 2),
@@ -244,12 +244,12 @@ def _cropped(out: Value, padding: Sizes, extra: Sizes) -> Value:
     out = bordered(
         out, tuple((0, max(0, more - p)) for p, more in zip(padding, extra, strict=True)), 0.0
     )
-    lead = len(out.spec.shape) - rank
+    lead = len(out._spec.shape) - rank
     for i, (p, more) in enumerate(zip(padding, extra, strict=True)):
-        size = out.spec.shape[lead + i] - p - max(0, p - more)
+        size = out._spec.shape[lead + i] - p - max(0, p - more)
         if size < 1:
             raise ShapeError(
-                f"conv_transpose{rank}d: padding {list(padding)} leaves nothing of {out.spec!r}"
+                f"conv_transpose{rank}d: padding {list(padding)} leaves nothing of {out._spec!r}"
             )
         out = views.slice_dim(out, lead + i, p, size)
     return out
@@ -267,14 +267,14 @@ def _convolve_back(
     dilation: Given,
 ) -> Value:
     op = f"conv_transpose{rank}d"
-    if len(input.spec.shape) == rank + 1:
+    if len(input._spec.shape) == rank + 1:
         batch = views.unsqueeze(input, 0)
         whole = _convolve_back(
             rank, batch, weight, bias, stride, padding, output_padding, groups, dilation
         )
         return views.squeeze(whole, 0)
     _check_weight(op, rank, weight, groups)
-    given, shared, *window = weight.spec.shape
+    given, shared, *window = weight._spec.shape
     kernel, outs = tuple(window), shared * groups
     steps, spread = each(stride, rank, op, "stride", 1), each(dilation, rank, op, "dilation", 1)
     border, extra = (
@@ -284,14 +284,14 @@ def _convolve_back(
     _check(op, rank, input, weight, bias, groups, given, outs)
     if given % groups:
         raise ShapeError(
-            f"{op}: {given} channels of {input.spec!r} do not divide into {groups} groups"
+            f"{op}: {given} channels of {input._spec!r} do not divide into {groups} groups"
         )
     if any(more >= max(s, d) for more, s, d in zip(extra, steps, spread, strict=True)):
         raise ShapeError(
             f"{op}: output_padding {list(extra)} must be smaller than stride or dilation"
         )
     x, w = autocast(input, weight)
-    n, *sizes = x.spec.shape[:1] + x.spec.shape[2:]
+    n, *sizes = x._spec.shape[:1] + x._spec.shape[2:]
     reach = [
         (m - 1) * s + d * (k - 1) + 1
         for m, s, d, k in zip(sizes, steps, spread, kernel, strict=True)
@@ -300,7 +300,7 @@ def _convolve_back(
     if (
         rank < 3
         and min(image) > 0
-        and direct_convolution.suits(x.spec, w.spec, steps, spread, groups)
+        and direct_convolution.suits(x._spec, w._spec, steps, spread, groups)
     ):
         return _with_bias(_direct_back(x, w, steps, border, spread, groups, image), bias)
     table = views.transpose(

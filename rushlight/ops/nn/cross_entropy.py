@@ -134,7 +134,7 @@ def _mean_of_kept(ignored: int) -> DeclaredRow:
 
 def _class_last(input: Value, target: Value) -> tuple[Value, Value]:
     """(N, C, ...) and (N, ...) as (rows, C) and (rows,)."""
-    shape = input.spec.shape
+    shape = input._spec.shape
     if len(shape) == 1:
         return views.unsqueeze(input, 0), views.reshape(target, (1,))
     if len(shape) > 2:
@@ -144,21 +144,21 @@ def _class_last(input: Value, target: Value) -> tuple[Value, Value]:
 
 
 def _check(op: str, input: Value, target: Value, weight: Value | None) -> None:
-    shape, wanted = input.spec.shape, target.spec.shape
+    shape, wanted = input._spec.shape, target._spec.shape
     expected = shape[:1] + shape[2:] if len(shape) > 1 else ()
     if not shape or wanted != expected:
         raise ShapeError(
-            f"{op}: input {input.spec!r} (batch, classes, ...) needs a target of shape {list(expected)}, "
-            f"got {target.spec!r}"
+            f"{op}: input {input._spec!r} (batch, classes, ...) needs a target of shape {list(expected)}, "
+            f"got {target._spec!r}"
         )
-    if target.spec.dtype not in INDEX:
+    if target._spec.dtype not in INDEX:
         raise DTypeError(
-            f"{op}: the target must hold class indices (int64), got {target.spec!r}; cast with .long()"
+            f"{op}: the target must hold class indices (int64), got {target._spec!r}; cast with .long()"
         )
     classes = shape[1] if len(shape) > 1 else shape[0]
-    if weight is not None and weight.spec.shape != (classes,):
+    if weight is not None and weight._spec.shape != (classes,):
         raise ShapeError(
-            f"{op}: weight {weight.spec!r} must have one number for each of the {classes} classes"
+            f"{op}: weight {weight._spec!r} must have one number for each of the {classes} classes"
         )
 
 
@@ -179,7 +179,7 @@ def cross_entropy(
         raise RushlightError(
             f"cross_entropy: label_smoothing must lie between 0 and 1, got {label_smoothing}"
         )
-    if target.spec.dtype.kind == "f":
+    if target._spec.dtype.kind == "f":
         return _soft_cross_entropy(input, target, weight, reduction, label_smoothing)
     _check("cross_entropy", input, target, weight)
     x, classes = _class_last(input, target)
@@ -190,7 +190,7 @@ def cross_entropy(
         reduction == "mean"
         and weight is None
         and not label_smoothing
-        and classes.spec.numel < 2 * CHUNK
+        and classes._spec.numel < 2 * CHUNK
     ):
         return call_rows(
             _mean_of_kept(ignore_index), (loss, classes), 0, False
@@ -199,14 +199,14 @@ def cross_entropy(
     scale = None
     if weight is not None:
         safe = e.select(kept, classes, 0)
-        scale = e.mul(gather(weight, 0, safe), e.cast(kept, x.spec.dtype))
+        scale = e.mul(gather(weight, 0, safe), e.cast(kept, x._spec.dtype))
         loss = e.mul(loss, scale)
     if label_smoothing:
         loss = _smooth(x, level, loss, kept, weight, label_smoothing)
     if reduction == "mean":
-        total = reductions.sum(e.cast(kept, x.spec.dtype) if scale is None else scale)
+        total = reductions.sum(e.cast(kept, x._spec.dtype) if scale is None else scale)
         return e.div(reductions.sum(loss), total)
-    loss = views.reshape(loss, target.spec.shape)
+    loss = views.reshape(loss, target._spec.shape)
     return reduced(loss, reduction, "cross_entropy")
 
 
@@ -217,9 +217,9 @@ def _smooth(
     spread = (
         reductions.mean(away, 1)
         if weight is None
-        else e.div(reductions.sum(e.mul(away, weight), 1), float(x.spec.shape[1]))
+        else e.div(reductions.sum(e.mul(away, weight), 1), float(x._spec.shape[1]))
     )
-    spread = e.cast(e.select(kept, spread, 0), loss.spec.dtype)  # `level` of halves is float32
+    spread = e.cast(e.select(kept, spread, 0), loss._spec.dtype)  # `level` of halves is float32
     return e.add(e.mul(loss, 1 - share), e.mul(spread, share))
 
 
@@ -227,20 +227,20 @@ def _soft_cross_entropy(
     x: Value, target: Value, weight: Value | None, reduction: str, smoothing: float
 ) -> Value:
     """Targets that are probabilities."""
-    if x.spec.shape != target.spec.shape:
+    if x._spec.shape != target._spec.shape:
         raise ShapeError(
-            f"cross_entropy: input {x.spec!r} and probabilities {target.spec!r} must have one shape"
+            f"cross_entropy: input {x._spec!r} and probabilities {target._spec!r} must have one shape"
         )
-    dim = 1 if len(x.spec.shape) > 1 else 0
+    dim = 1 if len(x._spec.shape) > 1 else 0
     if smoothing:
-        target = e.add(e.mul(target, 1 - smoothing), smoothing / x.spec.shape[dim])
+        target = e.add(e.mul(target, 1 - smoothing), smoothing / x._spec.shape[dim])
     likelihood = log_softmax(x, dim)
     if weight is not None:
-        shape = (-1,) + (1,) * (len(x.spec.shape) - dim - 1)
+        shape = (-1,) + (1,) * (len(x._spec.shape) - dim - 1)
         likelihood = e.mul(likelihood, views.reshape(weight, shape))
     loss = e.neg(reductions.sum(e.mul(likelihood, target), dim))
-    if reduction == "mean" and loss.spec.shape:
-        return e.div(reductions.sum(loss), float(loss.spec.numel))
+    if reduction == "mean" and loss._spec.shape:
+        return e.div(reductions.sum(loss), float(loss._spec.numel))
     return reduced(loss, reduction, "cross_entropy")
 
 
@@ -256,12 +256,12 @@ def nll_loss(
 ) -> Value:
     """Negative log likelihood of the target classes, given log probabilities along dimension 1."""
     reduction = chosen(size_average, reduce, reduction)
-    target = e.cast(target, int64) if target.spec.dtype is uint8 else target
+    target = e.cast(target, int64) if target._spec.dtype is uint8 else target
     _check("nll_loss", input, target, weight)
     x, classes = _class_last(input, target)
     kept = e.ne(classes, ignore_index)
     safe = e.select(kept, classes, 0)
-    scale = e.cast(kept, x.spec.dtype)
+    scale = e.cast(kept, x._spec.dtype)
     if weight is not None:
         scale = e.mul(scale, gather(weight, 0, safe))
     picked = views.squeeze(gather(x, 1, views.unsqueeze(safe, 1)), 1)
@@ -269,7 +269,7 @@ def nll_loss(
     loss = e.select(kept, e.neg(picked if weight is None else e.mul(picked, scale)), 0)
     if reduction == "mean":
         return e.div(reductions.sum(loss), reductions.sum(scale))
-    return reduced(views.reshape(loss, target.spec.shape), reduction, "nll_loss")
+    return reduced(views.reshape(loss, target._spec.shape), reduction, "nll_loss")
 
 
 @composite("linear_cross_entropy", method=False, top=False)
@@ -290,7 +290,7 @@ def linear_cross_entropy(
     `options` says in PyTorch how the batch is cut to save memory; it changes no value, and a budget does that work here.
     """
     op = "linear_cross_entropy"
-    shape, table = input.spec.shape, linear_weight.spec.shape
+    shape, table = input._spec.shape, linear_weight._spec.shape
     if (
         len(shape) not in (1, 2)
         or len(table) < 2
@@ -298,17 +298,17 @@ def linear_cross_entropy(
         or (len(table) > 2 and len(shape) == 1)
     ):
         raise ShapeError(
-            f"{op}: input {input.spec!r} (batch, features) and linear_weight {linear_weight.spec!r} (classes, ..., "
+            f"{op}: input {input._spec!r} (batch, features) and linear_weight {linear_weight._spec!r} (classes, ..., "
             f"features) do not fit"
         )
-    if linear_bias is not None and linear_bias.spec.shape != table[:-1]:
+    if linear_bias is not None and linear_bias._spec.shape != table[:-1]:
         raise ShapeError(
-            f"{op}: linear_bias {linear_bias.spec!r} must have the shape {list(table[:-1])}"
+            f"{op}: linear_bias {linear_bias._spec!r} must have the shape {list(table[:-1])}"
         )
     wanted = (*shape[:-1], *table[:-1])
-    if target.spec.shape == wanted and ignore_index is not None:
+    if target._spec.shape == wanted and ignore_index is not None:
         raise RushlightError(
-            f"{op}: ignore_index does not go with a target of probabilities, {target.spec!r}"
+            f"{op}: ignore_index does not go with a target of probabilities, {target._spec!r}"
         )
     logits = matmul(input, views.transpose(views.reshape(linear_weight, (-1, table[-1])), 0, 1))
     if linear_bias is not None:

@@ -108,9 +108,9 @@ _finish = elementwise("ctc_end", _end, "-log(exp(a) + exp(b)).", FLOAT, vjp=_end
 def _lengths(name: str, given: Any, count: int, most: int, like: Value) -> tuple[list[int], Value]:
     """Lengths as numbers and as a tensor beside `like`."""
     if isinstance(given, Value):
-        if given.spec.dtype not in INDEX:
+        if given._spec.dtype not in INDEX:
             raise DTypeError(
-                f"ctc_loss: {name} must be integers, got {given.spec!r}; cast with .long()"
+                f"ctc_loss: {name} must be integers, got {given._spec!r}; cast with .long()"
             )
         numbers = read_back.read(given)
     else:
@@ -121,7 +121,7 @@ def _lengths(name: str, given: Any, count: int, most: int, like: Value) -> tuple
         )
     if any(not 0 <= n <= most for n in numbers):
         raise ShapeError(f"ctc_loss: {name} must lie between 0 and {most}, got {numbers}")
-    here = isinstance(given, Value) and given.spec.device is like.spec.device
+    here = isinstance(given, Value) and given._spec.device is like._spec.device
     if here:
         return numbers, e.cast(views.reshape(given, (count,)), int64)
     parts = [filled(like, int64, (), n) for n in numbers]
@@ -131,25 +131,25 @@ def _lengths(name: str, given: Any, count: int, most: int, like: Value) -> tuple
 def _padded(targets: Value, lengths: list[int], count: int) -> Value:
     """Targets written one after the other, as rows of one width; what is behind a target's end is anything in range."""
     width = max(lengths, default=0)
-    if targets.spec.numel != sum(lengths):
+    if targets._spec.numel != sum(lengths):
         raise ShapeError(
-            f"ctc_loss: targets {targets.spec!r} of one dimension must hold the {sum(lengths)} labels that "
+            f"ctc_loss: targets {targets._spec!r} of one dimension must hold the {sum(lengths)} labels that "
             f"target_lengths {lengths} add up to"
         )
     if not width:
         return filled(targets, int64, (count, 0), 0)
     starts = [filled(targets, int64, (), sum(lengths[:i])) for i in range(count)]
-    steps = creation.arange(width, device=targets.spec.device.device.name)
+    steps = creation.arange(width, device=targets._spec.device.device.name)
     place = e.add(views.unsqueeze(views.stack(starts), 1), steps)
-    place = e.minimum(place, filled(targets, int64, (), targets.spec.numel - 1))
+    place = e.minimum(place, filled(targets, int64, (), targets._spec.numel - 1))
     taken = gather(targets, 0, views.reshape(place, (count * width,)))
     return views.reshape(taken, (count, width))
 
 
 def _states(targets: Value, lengths: Value, blank: int) -> tuple[Value, Value]:
     """The label of each state, (samples, 2 width + 1), and whether the state before it may be skipped."""
-    count, width = targets.spec.shape
-    steps = creation.arange(width, device=targets.spec.device.device.name)
+    count, width = targets._spec.shape
+    steps = creation.arange(width, device=targets._spec.device.device.name)
     labels = e.select(
         e.lt(steps, views.unsqueeze(lengths, 1)), targets, blank
     )  # padding may be any number
@@ -159,16 +159,16 @@ def _states(targets: Value, lengths: Value, blank: int) -> tuple[Value, Value]:
     before = constant_pad_nd(views.slice_dim(states, 1, 0, max(2 * width - 1, 0)), (2, 0), -1)
     before = views.slice_dim(before, 1, 0, 2 * width + 1)
     odd = e.eq(
-        e.remainder(creation.arange(2 * width + 1, device=targets.spec.device.device.name), 2), 1
+        e.remainder(creation.arange(2 * width + 1, device=targets._spec.device.device.name), 2), 1
     )
     return states, e.logical_and(odd, e.ne(states, before))
 
 
 def _forward(log_probs: Value, states: Value, skips: Value, input_lengths: Value) -> Value:
     """alpha after the last row of each sample, with two impossible states before the first."""
-    rows, count, _ = log_probs.spec.shape
-    width = states.spec.shape[1]
-    first = filled(log_probs, log_probs.spec.dtype, (count, 1), 0.0)
+    rows, count, _ = log_probs._spec.shape
+    width = states._spec.shape[1]
+    first = filled(log_probs, log_probs._spec.dtype, (count, 1), 0.0)
     alpha = constant_pad_nd(first, (2, width - 1), -math.inf)
     if not rows:
         return alpha
@@ -183,31 +183,31 @@ def _forward(log_probs: Value, states: Value, skips: Value, input_lengths: Value
 
 def _normaliser(log_probs: Value, input_lengths: Value) -> Value:
     """Zeros, one per sample, with the gradient exp(log_probs) at the rows that count. See Note [CTC]."""
-    steps = creation.arange(log_probs.spec.shape[0], device=log_probs.spec.device.device.name)
+    steps = creation.arange(log_probs._spec.shape[0], device=log_probs._spec.device.device.name)
     used = e.lt(views.reshape(steps, (-1, 1, 1)), views.reshape(input_lengths, (-1, 1)))
     total = reductions.sum(e.select(used, e.exp(log_probs), 0.0), (0, 2))
     return e.sub(total, call.detached(total))
 
 
 def _checked(log_probs: Value, targets: Value, blank: int) -> None:
-    check_dtypes("ctc_loss", [log_probs.spec], FLOAT)
-    if len(log_probs.spec.shape) != 3:
+    check_dtypes("ctc_loss", [log_probs._spec], FLOAT)
+    if len(log_probs._spec.shape) != 3:
         raise ShapeError(
-            f"ctc_loss: log_probs must be (time, batch, classes) or (time, classes), got {log_probs.spec!r}"
+            f"ctc_loss: log_probs must be (time, batch, classes) or (time, classes), got {log_probs._spec!r}"
         )
-    if targets.spec.dtype not in INDEX:
+    if targets._spec.dtype not in INDEX:
         raise DTypeError(
-            f"ctc_loss: the targets must be class indices (int64), got {targets.spec!r}; cast with .long()"
+            f"ctc_loss: the targets must be class indices (int64), got {targets._spec!r}; cast with .long()"
         )
-    if not 0 <= blank < log_probs.spec.shape[2]:
+    if not 0 <= blank < log_probs._spec.shape[2]:
         raise RushlightError(
-            f"ctc_loss: blank {blank} is not a class of log_probs {log_probs.spec!r}"
+            f"ctc_loss: blank {blank} is not a class of log_probs {log_probs._spec!r}"
         )
-    shape = targets.spec.shape
-    if len(shape) not in (1, 2) or (len(shape) == 2 and shape[0] != log_probs.spec.shape[1]):
+    shape = targets._spec.shape
+    if len(shape) not in (1, 2) or (len(shape) == 2 and shape[0] != log_probs._spec.shape[1]):
         raise ShapeError(
-            f"ctc_loss: targets must be (batch, labels) or all labels in a line for {log_probs.spec!r}, "
-            f"got {targets.spec!r}"
+            f"ctc_loss: targets must be (batch, labels) or all labels in a line for {log_probs._spec!r}, "
+            f"got {targets._spec!r}"
         )
 
 
@@ -215,10 +215,10 @@ def _losses(
     log_probs: Value, targets: Value, input_lengths: Any, target_lengths: Any, blank: int
 ) -> tuple[Value, Value]:
     """The loss of each sample and its number of labels."""
-    rows, count, _ = log_probs.spec.shape
+    rows, count, _ = log_probs._spec.shape
     _, given = _lengths("input_lengths", input_lengths, count, rows, log_probs)
-    flat = len(targets.spec.shape) == 1
-    most = targets.spec.numel if flat else targets.spec.shape[1]
+    flat = len(targets._spec.shape) == 1
+    most = targets._spec.numel if flat else targets._spec.shape[1]
     numbers, lengths = _lengths("target_lengths", target_lengths, count, most, log_probs)
     labels = e.cast(targets, int64)
     labels = (
@@ -245,10 +245,10 @@ def ctc_loss(
     zero_infinity: bool = False,
 ) -> Value:
     """-log of the probability of all ways to write the targets, with blanks and repeats, over the rows of log_probs."""
-    single = len(log_probs.spec.shape) == 2
+    single = len(log_probs._spec.shape) == 2
     x = views.unsqueeze(log_probs, 1) if single else log_probs
     _checked(x, targets, blank)
-    if x.spec.dtype.itemsize == 2:  # sums of many logarithms
+    if x._spec.dtype.itemsize == 2:  # sums of many logarithms
         wide = ctc_loss(
             e.cast(log_probs, float32),
             targets,
@@ -258,12 +258,12 @@ def ctc_loss(
             reduction,
             zero_infinity,
         )
-        return e.cast(wide, x.spec.dtype)
+        return e.cast(wide, x._spec.dtype)
     loss, lengths = _losses(x, targets, input_lengths, target_lengths, blank)
     if zero_infinity:
         loss = e.select(e.eq(loss, math.inf), 0.0, loss)
     if reduction == "mean":
-        parts = e.cast(e.maximum(lengths, filled(lengths, int64, (), 1)), loss.spec.dtype)
+        parts = e.cast(e.maximum(lengths, filled(lengths, int64, (), 1)), loss._spec.dtype)
         return reductions.mean(e.div(loss, parts))
     if single:
         loss = views.reshape(loss, ())

@@ -24,10 +24,10 @@ def _check(op: str, p: float) -> None:
 
 def _channels(op: str, x: Value) -> Shape:
     """A number for each instance and channel, to be broadcast over the rest."""
-    shape = x.spec.shape
+    shape = x._spec.shape
     if len(shape) < 2:
         raise ShapeError(
-            f"{op}: input needs at least 2 dimensions (batch, channel, ...), got {x.spec!r}"
+            f"{op}: input needs at least 2 dimensions (batch, channel, ...), got {x._spec!r}"
         )
     return (*shape[:2], *(1,) * (len(shape) - 2))
 
@@ -41,17 +41,19 @@ def _drop_channels(op: str, x: Value, p: float, training: bool, inplace_: bool) 
     _check(op, p)
     if not training or p == 0:
         return x
-    ones = creation.full(_channels(op, x), 1, dtype=x.spec.dtype, device=x.spec.device.device.name)
+    ones = creation.full(
+        _channels(op, x), 1, dtype=x._spec.dtype, device=x._spec.device.device.name
+    )
     return _stored(x, e.mul(x, dropout(ones, p)), inplace_)
 
 
 def _drop_batched(op: str, rank: int, x: Value, p: float, training: bool, inplace_: bool) -> Value:
     """Without a batch the channels come first."""
-    if len(x.spec.shape) not in (rank + 1, rank + 2):
+    if len(x._spec.shape) not in (rank + 1, rank + 2):
         raise ShapeError(
-            f"{op}: input must have {rank + 1} or {rank + 2} dimensions, got {x.spec!r}"
+            f"{op}: input must have {rank + 1} or {rank + 2} dimensions, got {x._spec!r}"
         )
-    if len(x.spec.shape) == rank + 2:
+    if len(x._spec.shape) == rank + 2:
         return _drop_channels(op, x, p, training, inplace_)
     kept = _drop_channels(op, views.unsqueeze(x, 0), p, training, False)
     return _stored(x, views.squeeze(kept, 0), inplace_)
@@ -84,13 +86,13 @@ def feature_dropout(input: Value, p: float, train: bool) -> Value:
 @drawing
 def _alpha(op: str, x: Value, shape: Shape, p: float, training: bool, inplace_: bool) -> Value:
     _check(op, p)
-    if not training or p == 0 or not x.spec.numel:
+    if not training or p == 0 or not x._spec.numel:
         return x
     if p == 1:
         return _stored(x, e.mul(x, 0), inplace_)
     scale = 1 / math.sqrt((_ALPHA * _ALPHA * p + 1) * (1 - p))
-    chance = rand(shape, dtype=x.spec.dtype, device=x.spec.device.device.name)
-    kept = e.cast(e.ge(chance, p), x.spec.dtype)
+    chance = rand(shape, dtype=x._spec.dtype, device=x._spec.device.device.name)
+    kept = e.cast(e.ge(chance, p), x._spec.dtype)
     shift = e.add(e.mul(e.sub(kept, 1), _ALPHA * scale), _ALPHA * scale * p)
     return _stored(x, e.add(e.mul(x, e.mul(kept, scale)), shift), inplace_)
 
@@ -100,7 +102,7 @@ def alpha_dropout(
     input: Value, p: float = 0.5, training: bool = False, inplace: bool = False
 ) -> Value:
     """Dropout that keeps mean 0 and variance 1: dropped elements take SELU's negative limit, then all are scaled."""
-    return _alpha("alpha_dropout", input, input.spec.shape, p, training, inplace)
+    return _alpha("alpha_dropout", input, input._spec.shape, p, training, inplace)
 
 
 @composite("feature_alpha_dropout", method=False)
@@ -108,5 +110,5 @@ def feature_alpha_dropout(
     input: Value, p: float = 0.5, training: bool = False, inplace: bool = False
 ) -> Value:
     """alpha_dropout of whole channels (dimension 1)."""
-    shape = _channels("feature_alpha_dropout", input) if training else input.spec.shape
+    shape = _channels("feature_alpha_dropout", input) if training else input._spec.shape
     return _alpha("feature_alpha_dropout", input, shape, p, training, inplace)

@@ -40,30 +40,30 @@ _slowed = elementwise(
 def _check(op: str, index: Value, weight: Value, padding_idx: int | None) -> int | None:
     """The padding row counted from the front."""
     check_index(op, index)
-    if len(weight.spec.shape) != 2:
-        raise ShapeError(f"{op}: weight must have 2 dimensions, got {weight.spec!r}")
-    check_devices(op, (index.spec, weight.spec))
-    count = weight.spec.shape[0]
+    if len(weight._spec.shape) != 2:
+        raise ShapeError(f"{op}: weight must have 2 dimensions, got {weight._spec!r}")
+    check_devices(op, (index._spec, weight._spec))
+    count = weight._spec.shape[0]
     if padding_idx is None:
         return None
     if not -count <= padding_idx < count:
         raise RowError(
-            f"{op}: padding_idx {padding_idx} is outside the {count} rows of weight {weight.spec!r}"
+            f"{op}: padding_idx {padding_idx} is outside the {count} rows of weight {weight._spec!r}"
         )
     return padding_idx % count
 
 
 def is_batched(*values: Value) -> bool:
     """Whether one of them is mapped over by `vmap`: gradients are dense there."""
-    return any(v.spec.hidden for v in values)
+    return any(v._spec.hidden for v in values)
 
 
 def _shorten(weight: Value, index: Value, max_norm: float, norm_type: float) -> None:
     """Scale the rows that the index names, in place, to a length of max_norm at most."""
-    if not index.spec.numel:
+    if not index._spec.numel:
         return
     with no_grad():
-        named = e.gt(hits(views.reshape(index, (index.spec.numel,)), 0, weight.spec.shape[:1]), 0)
+        named = e.gt(hits(views.reshape(index, (index._spec.numel,)), 0, weight._spec.shape[:1]), 0)
         short = renorm(call.detached(weight), norm_type, 0, max_norm)
         inplace.copy_(weight, e.select(views.unsqueeze(named, 1), short, weight))
 
@@ -79,11 +79,11 @@ def _read(
     if sparse and not is_batched(weight, index):
         return sparse_rows(weight, index, padding)
     out = rows(weight, index)
-    if by_frequency and index.spec.numel:
-        flat = views.reshape(index, (index.spec.numel,))
-        times = gather(hits(flat, 0, weight.spec.shape[:1]), 0, flat)
-        share = e.reciprocal(e.cast(times, weight.spec.dtype))
-        out = _slowed(out, views.reshape(share, (*index.spec.shape, 1)))
+    if by_frequency and index._spec.numel:
+        flat = views.reshape(index, (index._spec.numel,))
+        times = gather(hits(flat, 0, weight._spec.shape[:1]), 0, flat)
+        share = e.reciprocal(e.cast(times, weight._spec.dtype))
+        out = _slowed(out, views.reshape(share, (*index._spec.shape, 1)))
     if padding is None:
         return out
     return e.select(views.unsqueeze(e.eq(index, padding), -1), call.detached(out), out)
@@ -112,18 +112,18 @@ def embedding(
 def _numbered(op: str, count: int, offsets: Value, include_last: bool) -> tuple[Value, int]:
     """The bag of each of `count` elements, and how many bags there are."""
     check_index(op, offsets)
-    if len(offsets.spec.shape) != 1:
-        raise ShapeError(f"{op}: offsets must have one dimension, got {offsets.spec!r}")
-    bags = offsets.spec.shape[0] - include_last
+    if len(offsets._spec.shape) != 1:
+        raise ShapeError(f"{op}: offsets must have one dimension, got {offsets._spec!r}")
+    bags = offsets._spec.shape[0] - include_last
     if include_last and bags < 0:
         raise ShapeError(
-            f"{op}: with include_last_offset there must be an offset, got {offsets.spec!r}"
+            f"{op}: with include_last_offset there must be an offset, got {offsets._spec!r}"
         )
     starts = views.slice_dim(offsets, 0, 0, bags)
-    if not starts.spec.device.device.limits.asynchronous and offsets.spec.numel:
+    if not starts._spec.device.device.limits.asynchronous and offsets._spec.numel:
         first, last = (
             read_back.read(physical_of(views.select(offsets, 0, place)))
-            for place in (0, offsets.spec.numel - 1)
+            for place in (0, offsets._spec.numel - 1)
         )
         if any(first) or max(last) > count:
             raise RushlightError(
@@ -135,17 +135,17 @@ def _numbered(op: str, count: int, offsets: Value, include_last: bool) -> tuple[
 
 def _largest(parts: Value, kept: Value | None, bag: Value, bags: int) -> Value:
     """The largest of each bag, the first of equals; 0 for an empty one."""
-    count, width = parts.spec.shape
+    count, width = parts._spec.shape
     seen = call.detached(parts)
     if kept is not None:
         seen = e.select(views.unsqueeze(kept, 1), seen, -math.inf)
     where = views.expand(views.unsqueeze(bag, 1), (count, width))
-    lowest = filled(parts, parts.spec.dtype, (bags, width), -math.inf)
+    lowest = filled(parts, parts._spec.dtype, (bags, width), -math.inf)
     top = gather(scatter_reduce(lowest, 0, where, seen, "amax"), 0, where)
     best = e.logical_or(e.eq(seen, top), e.isnan(seen))
     if kept is not None:
         best = e.logical_and(best, views.unsqueeze(kept, 1))
-    place = views.unsqueeze(creation.arange(count, device=parts.spec.device.device.name), 1)
+    place = views.unsqueeze(creation.arange(count, device=parts._spec.device.device.name), 1)
     first = scatter_reduce(
         filled(bag, int64, (bags, width), count), 0, where, e.select(best, place, count), "amin"
     )
@@ -159,12 +159,12 @@ def _bagged(parts: Value, kept: Value | None, bag: Value, bags: int, mode: str) 
         return _largest(parts, kept, bag, bags)
     if kept is not None:
         parts = e.select(views.unsqueeze(kept, 1), parts, 0.0)
-    total = rows_grad(parts, bag, (bags, parts.spec.shape[1]))
+    total = rows_grad(parts, bag, (bags, parts._spec.shape[1]))
     if mode == "sum":
         return total
-    ones = filled(bag, int64, bag.spec.shape, 1) if kept is None else e.cast(kept, int64)
+    ones = filled(bag, int64, bag._spec.shape, 1) if kept is None else e.cast(kept, int64)
     number = scatter_add(filled(bag, int64, (bags,), 0), 0, bag, ones)
-    divisor = e.cast(e.maximum(number, filled(bag, int64, (), 1)), parts.spec.dtype)
+    divisor = e.cast(e.maximum(number, filled(bag, int64, (), 1)), parts._spec.dtype)
     return e.div(total, views.unsqueeze(divisor, 1))
 
 
@@ -172,29 +172,29 @@ def _flattened(
     op: str, input: Value, offsets: Value | None, weights: Value | None
 ) -> tuple[Value, Value, Value | None]:
     """The indices in one line, with the offset of each bag and the elements' weights."""
-    shape = input.spec.shape
-    if weights is not None and weights.spec.shape != shape:
+    shape = input._spec.shape
+    if weights is not None and weights._spec.shape != shape:
         raise ValueError(
-            f"{op}: per_sample_weights {weights.spec!r} must have the shape of input {input.spec!r}"
+            f"{op}: per_sample_weights {weights._spec!r} must have the shape of input {input._spec!r}"
         )
     if len(shape) == 2:
         if offsets is not None:
             raise ValueError(
-                f"{op}: input {input.spec!r} has a bag in each row; offsets must be None"
+                f"{op}: input {input._spec!r} has a bag in each row; offsets must be None"
             )
-        device = input.spec.device.device.name
+        device = input._spec.device.device.name
         starts = e.mul(creation.arange(shape[0], device=device), shape[1])
-        flat = (input.spec.numel,)
+        flat = (input._spec.numel,)
         return (
             views.reshape(input, flat),
             starts,
             weights if weights is None else views.reshape(weights, flat),
         )
     if len(shape) != 1:
-        raise ValueError(f"{op}: input must have 1 or 2 dimensions, got {input.spec!r}")
+        raise ValueError(f"{op}: input must have 1 or 2 dimensions, got {input._spec!r}")
     if offsets is None:
         raise ValueError(
-            f"{op}: input {input.spec!r} of one dimension needs offsets, where each bag begins"
+            f"{op}: input {input._spec!r} of one dimension needs offsets, where each bag begins"
         )
     return input, offsets, weights
 
@@ -225,19 +225,21 @@ def embedding_bag(
     index, starts, weights = _flattened(op, input, offsets, per_sample_weights)
     if weights is not None and mode != "sum":
         raise NotImplementedError(f"{op}: per_sample_weights go with mode 'sum', got mode {mode!r}")
-    if weights is not None and weights.spec.dtype is not weight.spec.dtype:
+    if weights is not None and weights._spec.dtype is not weight._spec.dtype:
         raise DTypeError(
-            f"{op}: per_sample_weights {weights.spec!r} must have the dtype of weight {weight.spec!r}"
+            f"{op}: per_sample_weights {weights._spec!r} must have the dtype of weight {weight._spec!r}"
         )
     if max_norm is not None:
         _shorten(weight, index, max_norm, norm_type)
-    bag, bags = _numbered(op, index.spec.numel, starts, include_last_offset and offsets is not None)
-    if not index.spec.numel or not bags:
+    bag, bags = _numbered(
+        op, index._spec.numel, starts, include_last_offset and offsets is not None
+    )
+    if not index._spec.numel or not bags:
         nothing: Any = reductions.sum(views.slice_dim(weight, 0, 0, 0), 0, True)
         if weights is not None:  # which have a gradient too, of no elements
             nothing = e.add(nothing, reductions.sum(weights))
         return views.reshape(
-            views.expand(nothing, (bags, weight.spec.shape[1])), (bags, weight.spec.shape[1])
+            views.expand(nothing, (bags, weight._spec.shape[1])), (bags, weight._spec.shape[1])
         )
     parts = _read(op, weight, index, padding if sparse else None, scale_grad_by_freq, sparse)
     if weights is not None:

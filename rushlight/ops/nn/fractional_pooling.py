@@ -31,48 +31,50 @@ def _wanted(op: str, x: Value, rank: int, size: Any, ratio: Any) -> Sizes:
         raise ValueError(
             f"{op}: output_ratio must be one number or {rank} between 0 and 1, got {ratio!r}"
         )
-    return tuple(int(n * r) for n, r in zip(x.spec.shape[-rank:], ratios, strict=True))
+    return tuple(int(n * r) for n, r in zip(x._spec.shape[-rank:], ratios, strict=True))
 
 
 def _starts(x: Value, sample: Value, n: int, count: int, size: int) -> Value:
     """Where the windows of one dimension begin, (batch, channel, count): random steps that end at the edge."""
-    device = x.spec.device.device.name
-    lead = sample.spec.shape
+    device = x._spec.device.device.name
+    lead = sample._spec.shape
     last = filled(x, int64, (*lead, 1), n - size)
     if count == 1:
         return last
     pace = (n - size) / (count - 1)
     sample = views.unsqueeze(sample, -1)
-    steps = e.add(creation.arange(count - 1, dtype=x.spec.dtype, device=device), sample)
+    steps = e.add(creation.arange(count - 1, dtype=x._spec.dtype, device=device), sample)
     first = e.cast(e.mul(sample, pace), int64)
     return views.cat([e.sub(e.cast(e.mul(steps, pace), int64), first), last], -1)
 
 
 def _samples(op: str, x: Value, rank: int, given: Value | None) -> Value:
-    shape = (*x.spec.shape[:2], rank)
+    shape = (*x._spec.shape[:2], rank)
     if given is None:
-        return rand(shape, dtype=x.spec.dtype, device=x.spec.device.device.name)
-    if given.spec.shape != shape:
+        return rand(shape, dtype=x._spec.dtype, device=x._spec.device.device.name)
+    if given._spec.shape != shape:
         raise ShapeError(
-            f"{op}: _random_samples {given.spec!r} must have the shape {list(shape)} for {x.spec!r}"
+            f"{op}: _random_samples {given._spec!r} must have the shape {list(shape)} for {x._spec!r}"
         )
-    if given.spec.dtype is not x.spec.dtype:
-        raise DTypeError(f"{op}: _random_samples {given.spec!r} must have the dtype of {x.spec!r}")
+    if given._spec.dtype is not x._spec.dtype:
+        raise DTypeError(
+            f"{op}: _random_samples {given._spec!r} must have the dtype of {x._spec!r}"
+        )
     return given
 
 
 def _check(op: str, x: Value, rank: int, kernel: Sizes, wanted: Sizes) -> None:
-    shape = x.spec.shape
+    shape = x._spec.shape
     if len(shape) not in (rank + 1, rank + 2) or 0 in shape[len(shape) - rank - 1 :]:
         raise ShapeError(
-            f"{op}: input must have {rank + 1} or {rank + 2} dimensions, none but the batch empty, got {x.spec!r}"
+            f"{op}: input must have {rank + 1} or {rank + 2} dimensions, none but the batch empty, got {x._spec!r}"
         )
-    if x.spec.dtype.kind != "f":
-        raise DTypeError(f"{op}: takes floating point, got {x.spec!r}; cast with .float()")
+    if x._spec.dtype.kind != "f":
+        raise DTypeError(f"{op}: takes floating point, got {x._spec!r}; cast with .float()")
     for n, k, m in zip(shape[-rank:], kernel, wanted, strict=True):
         if k < 1 or m < 0 or m + k - 1 > n:
             raise ShapeError(
-                f"{op}: {m} windows of {k} elements, each a step on, do not fit into {n} of {x.spec!r}"
+                f"{op}: {m} windows of {k} elements, each a step on, do not fit into {n} of {x._spec!r}"
             )
 
 
@@ -85,25 +87,25 @@ def _pool(
     wanted = _wanted(op, input, rank, size, ratio)
     _check(op, input, rank, kernel, wanted)
     if 0 in wanted:
-        shape = (*input.spec.shape[:-rank], *wanted)
-        empty = e.add(filled(input, input.spec.dtype, shape, 0), reductions.sum(input))
+        shape = (*input._spec.shape[:-rank], *wanted)
+        empty = e.add(filled(input, input._spec.dtype, shape, 0), reductions.sum(input))
         return empty, e.cast(empty, int64)
-    alone = len(input.spec.shape) == rank + 1
+    alone = len(input._spec.shape) == rank + 1
     x = views.unsqueeze(input, 0) if alone else input
     drawn = _samples(op, x, rank, samples)
     place: Value | None = None
-    for i, (n, k, m) in enumerate(zip(x.spec.shape[2:], kernel, wanted, strict=True)):
+    for i, (n, k, m) in enumerate(zip(x._spec.shape[2:], kernel, wanted, strict=True)):
         # PyTorch keeps the sample of the width first for images, in the order of the dimensions for volumes.
         sample = views.select(drawn, 2, 1 - i if rank == 2 else i)
         starts = _starts(x, sample, n, m, k)
         starts = views.reshape(
-            starts, (*x.spec.shape[:2], *(m if j == i else 1 for j in range(rank)), *(1,) * rank)
+            starts, (*x._spec.shape[:2], *(m if j == i else 1 for j in range(rank)), *(1,) * rank)
         )
-        inside = creation.arange(k, device=x.spec.device.device.name)
+        inside = creation.arange(k, device=x._spec.device.device.name)
         at = e.add(starts, views.reshape(inside, (-1,) + (1,) * (rank - 1 - i)))
         place = at if place is None else e.add(e.mul(place, n), at)
     assert place is not None
-    flat = views.reshape(place, (*x.spec.shape[:2], *wanted, numel(kernel)))
+    flat = views.reshape(place, (*x._spec.shape[:2], *wanted, numel(kernel)))
     best = reductions.argmax(picked(x, flat, rank), -1, True)
     places = views.squeeze(gather(flat, -1, best), -1)
     largest = picked(x, places, rank)

@@ -140,10 +140,10 @@ def _read(total: Value | None, table: Value, sizes: Sequence[int], taps: Sequenc
         inside = here if inside is None else e.logical_and(inside, here)
         weight = share if weight is None else e.mul(weight, share)
     assert flat is not None and inside is not None and weight is not None
-    channels = table.spec.shape[0]
-    wide = views.expand(views.reshape(flat, (1, flat.spec.numel)), (channels, flat.spec.numel))
+    channels = table._spec.shape[0]
+    wide = views.expand(views.reshape(flat, (1, flat._spec.numel)), (channels, flat._spec.numel))
     seen = views.transpose(
-        views.reshape(gather(table, 1, wide), (channels, *flat.spec.shape)), 0, 1
+        views.reshape(gather(table, 1, wide), (channels, *flat._spec.shape)), 0, 1
     )
     found = (seen, views.unsqueeze(inside, 1), views.unsqueeze(weight, 1))
     result: Value = _tap(*found) if total is None else _add_tap(total, *found)
@@ -151,16 +151,16 @@ def _read(total: Value | None, table: Value, sizes: Sequence[int], taps: Sequenc
 
 
 def _check(x: Value, grid: Value, mode: str, padding: str) -> None:
-    check_devices("grid_sample", [x.spec, grid.spec])
-    if x.spec.dtype is not grid.spec.dtype or x.spec.dtype.kind != "f":
+    check_devices("grid_sample", [x._spec, grid._spec])
+    if x._spec.dtype is not grid._spec.dtype or x._spec.dtype.kind != "f":
         raise DTypeError(
-            f"grid_sample: input {x.spec!r} and grid {grid.spec!r} must have one floating-point type"
+            f"grid_sample: input {x._spec!r} and grid {grid._spec!r} must have one floating-point type"
         )
-    rank = len(x.spec.shape) - 2
-    fits = rank in (2, 3) and len(grid.spec.shape) == rank + 2 and grid.spec.shape[-1] == rank
-    if not fits or x.spec.shape[0] != grid.spec.shape[0] or 0 in x.spec.shape[2:]:
+    rank = len(x._spec.shape) - 2
+    fits = rank in (2, 3) and len(grid._spec.shape) == rank + 2 and grid._spec.shape[-1] == rank
+    if not fits or x._spec.shape[0] != grid._spec.shape[0] or 0 in x._spec.shape[2:]:
         raise ShapeError(
-            f"grid_sample: input {x.spec!r} (batch, channel, 2 or 3 sizes) and grid {grid.spec!r} (batch, as many sizes, "
+            f"grid_sample: input {x._spec!r} (batch, channel, 2 or 3 sizes) and grid {grid._spec!r} (batch, as many sizes, "
             f"coordinates) do not fit"
         )
     if mode not in _MODES:
@@ -169,7 +169,7 @@ def _check(x: Value, grid: Value, mode: str, padding: str) -> None:
         )
     if mode == "bicubic" and rank == 3:
         raise ShapeError(
-            f"grid_sample: mode bicubic goes with images (batch, channel, height, width), got {x.spec!r}"
+            f"grid_sample: mode bicubic goes with images (batch, channel, height, width), got {x._spec!r}"
         )
     if padding not in _PADDINGS:
         raise ValueError(f"grid_sample: padding_mode is one of {_PADDINGS}, got {padding!r}")
@@ -185,19 +185,19 @@ def grid_sample(
 ) -> Value:
     """The image at points whose coordinates, the last dimension's first, go from -1 to 1 across it."""
     _check(input, grid, mode, padding_mode)
-    if input.spec.dtype.itemsize == 2:  # places and weights of halves would be too coarse
+    if input._spec.dtype.itemsize == 2:  # places and weights of halves would be too coarse
         wide = grid_sample(
             e.cast(input, float32), e.cast(grid, float32), mode, padding_mode, align_corners
         )
-        return e.cast(wide, input.spec.dtype)
-    sizes = input.spec.shape[2:]
+        return e.cast(wide, input._spec.dtype)
+    sizes = input._spec.shape[2:]
     rank = len(sizes)
-    if not grid.spec.numel or not input.spec.numel:
-        shape = (*input.spec.shape[:2], *grid.spec.shape[1:-1])
+    if not grid._spec.numel or not input._spec.numel:
+        shape = (*input._spec.shape[:2], *grid._spec.shape[1:-1])
         empty = _nothing(input, shape)
         return e.add(empty, _nothing(grid, shape)) if 0 in shape else empty
     along = []
-    count, channels = input.spec.shape[:2]
+    count, channels = input._spec.shape[:2]
     whole = int32 if count * numel(sizes) < 2**31 else int64
     for i, n in enumerate(sizes):
         point = views.select(grid, rank + 1, rank - 1 - i)
@@ -205,7 +205,7 @@ def grid_sample(
         along.append([_looked_up(place, share, n, whole) for place, share in taps])
     if count > 1:  # where each image begins
         starts = arange(
-            0, count * sizes[0], sizes[0], dtype=whole, device=grid.spec.device.device.name
+            0, count * sizes[0], sizes[0], dtype=whole, device=grid._spec.device.device.name
         )
         starts = views.reshape(starts, (count,) + (1,) * rank)
         along[0] = [(e.add(index, starts), here, share) for index, here, share in along[0]]
@@ -219,15 +219,15 @@ def grid_sample(
 
 def _nothing(x: Value, shape: Sequence[int]) -> Value:
     return views.reshape(
-        e.mul(views.slice_dim(views.reshape(x, (x.spec.numel,)), 0, 0, 0), 0), tuple(shape)
+        e.mul(views.slice_dim(views.reshape(x, (x._spec.numel,)), 0, 0, 0), 0), tuple(shape)
     )
 
 
 def _by_number(
     op: str, rank: int, input: Value, grid: Value, mode: int, padding: int, align_corners: bool
 ) -> Value:
-    if len(input.spec.shape) != rank + 2:
-        raise ShapeError(f"{op}: input must have {rank + 2} dimensions, got {input.spec!r}")
+    if len(input._spec.shape) != rank + 2:
+        raise ShapeError(f"{op}: input must have {rank + 2} dimensions, got {input._spec!r}")
     return grid_sample(input, grid, _MODES[mode], _PADDINGS[padding], align_corners)
 
 
@@ -254,26 +254,26 @@ def grid_sampler_3d(
 def _centres(theta: Value, n: int, align: bool) -> Value:
     """The coordinates, from -1 to 1, of the n elements of a dimension: of their centres, or ends on the corners."""
     if n == 1:
-        return full_spec(Spec.of(theta.spec.device, theta.spec.dtype, (1,)), 0.0)
-    steps = arange(n, dtype=theta.spec.dtype, device=theta.spec.device.device.name)
+        return full_spec(Spec.of(theta._spec.device, theta._spec.dtype, (1,)), 0.0)
+    steps = arange(n, dtype=theta._spec.dtype, device=theta._spec.device.device.name)
     return e.sub(e.mul(steps, 2 / (n - 1)), 1) if align else e.div(e.sub(e.mul(steps, 2), n - 1), n)
 
 
 @composite("affine_grid", method=False, top=False)
 def affine_grid(theta: Value, size: Sequence[int], align_corners: bool | None = None) -> Value:
     """The points of an image of a size (batch, channel, ...) moved by matrices: what grid_sample reads at."""
-    if theta.spec.dtype.kind != "f":
+    if theta._spec.dtype.kind != "f":
         raise DTypeError(
-            f"affine_grid: theta must be floating point, got {theta.spec!r}; cast with .float()"
+            f"affine_grid: theta must be floating point, got {theta._spec!r}; cast with .float()"
         )
     count, _, *sizes = (int(n) for n in size) if len(size) in (4, 5) else (0, 0)
     rank = len(sizes)
-    if rank not in (2, 3) or theta.spec.shape != (count, rank, rank + 1) or min(size) < 1:
+    if rank not in (2, 3) or theta._spec.shape != (count, rank, rank + 1) or min(size) < 1:
         raise ShapeError(
             f"affine_grid: a size (batch, channel, 2 or 3 positive sizes) needs matrices (batch, 2, 3) or (batch, 3, 4), got "
-            f"theta {theta.spec!r} and size {list(size)}"
+            f"theta {theta._spec!r} and size {list(size)}"
         )
-    ones = full_spec(Spec.of(theta.spec.device, theta.spec.dtype, tuple(sizes)), 1.0)
+    ones = full_spec(Spec.of(theta._spec.device, theta._spec.dtype, tuple(sizes)), 1.0)
     points = [ones]  # the last dimension's coordinate comes first
     for i, n in enumerate(sizes):
         line = views.reshape(_centres(theta, n, bool(align_corners)), (n,) + (1,) * (rank - 1 - i))

@@ -46,16 +46,16 @@ _EPSILON: dict[DType, float] = {
 
 def _per_channel(op: str, y: Value, weight: Value | None, bias: Value | None) -> Value:
     """Scaled and shifted by a number for each channel, which is dimension 1."""
-    channels = y.spec.shape[1]
-    column = (channels,) + (1,) * (len(y.spec.shape) - 2)
+    channels = y._spec.shape[1]
+    column = (channels,) + (1,) * (len(y._spec.shape) - 2)
     for v in (weight, bias):
-        if v is not None and v.spec.shape != (channels,):
+        if v is not None and v._spec.shape != (channels,):
             raise ShapeError(
-                f"{op}: weight and bias must have a number for each of {channels} channels, got {v.spec!r}"
+                f"{op}: weight and bias must have a number for each of {channels} channels, got {v._spec!r}"
             )
     if weight is not None:
-        y = e.mul(y, e.cast(views.reshape(weight, column), y.spec.dtype))
-    return y if bias is None else e.add(y, e.cast(views.reshape(bias, column), y.spec.dtype))
+        y = e.mul(y, e.cast(views.reshape(weight, column), y._spec.dtype))
+    return y if bias is None else e.add(y, e.cast(views.reshape(bias, column), y._spec.dtype))
 
 
 @composite("group_norm", method=False)
@@ -67,22 +67,22 @@ def group_norm(
     eps: float = 1e-5,
 ) -> Value:
     """Normalise groups of channels (dimension 1) of each instance to mean 0 and variance 1, then scale and shift."""
-    shape = input.spec.shape
+    shape = input._spec.shape
     if len(shape) < 2:
         raise ShapeError(
-            f"group_norm: input needs at least 2 dimensions (batch, channel, ...), got {input.spec!r}"
+            f"group_norm: input needs at least 2 dimensions (batch, channel, ...), got {input._spec!r}"
         )
-    check_dtypes("group_norm", [input.spec], FLOAT)
+    check_dtypes("group_norm", [input._spec], FLOAT)
     if num_groups < 1 or shape[1] % num_groups:
         raise ShapeError(
-            f"group_norm: {shape[1]} channels of {input.spec!r} do not divide into {num_groups} groups"
+            f"group_norm: {shape[1]} channels of {input._spec!r} do not divide into {num_groups} groups"
         )
     size = numel(shape[1:]) // num_groups
     if size == 1 and shape[0] == 1:
         raise ValueError(
-            f"group_norm: more than 1 value per group is needed, got {input.spec!r} in {num_groups} groups"
+            f"group_norm: more than 1 value per group is needed, got {input._spec!r} in {num_groups} groups"
         )
-    if not input.spec.numel:
+    if not input._spec.numel:
         return _per_channel("group_norm", e.clone(input), weight, bias)
     rows = views.reshape(input, (shape[0] * num_groups, size))
     return _per_channel(
@@ -92,7 +92,7 @@ def group_norm(
 
 def _repeated(v: Value, times: int) -> Value:
     """A vector, several times over."""
-    size = v.spec.shape[0]
+    size = v._spec.shape[0]
     return views.reshape(views.expand(views.unsqueeze(v, 0), (times, size)), (times * size,))
 
 
@@ -108,14 +108,14 @@ def instance_norm(
     eps: float = 1e-5,
 ) -> Value:
     """Normalise each channel of each instance, by its own statistics or by running ones, then scale and shift."""
-    shape = input.spec.shape
+    shape = input._spec.shape
     if len(shape) < 3:
         raise ShapeError(
-            f"instance_norm: input must be (batch, channel, length, ...), got {input.spec!r}"
+            f"instance_norm: input must be (batch, channel, length, ...), got {input._spec!r}"
         )
     if use_input_stats and numel(shape[2:]) == 1:
         raise ShapeError(
-            f"instance_norm: more than one value per instance and channel is needed, got {input.spec!r}"
+            f"instance_norm: more than one value per instance and channel is needed, got {input._spec!r}"
         )
     n, channels = shape[:2]
     flat = views.reshape(input, (1, n * channels, *shape[2:]))
@@ -155,21 +155,21 @@ def rms_norm(
 ) -> Value:
     """Divide the last dimensions by the root of their mean square, then scale."""
     inner = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
-    shape = input.spec.shape
+    shape = input._spec.shape
     if not inner or shape[len(shape) - len(inner) :] != inner:
         raise ShapeError(
-            f"rms_norm: input {input.spec!r} does not end in normalized_shape {list(inner)}"
+            f"rms_norm: input {input._spec!r} does not end in normalized_shape {list(inner)}"
         )
-    if weight is not None and weight.spec.shape != inner:
-        raise ShapeError(f"rms_norm: weight {weight.spec!r} must have the shape {list(inner)}")
-    check_dtypes("rms_norm", [input.spec], FIELD)
-    added = _EPSILON[real_type(input.spec.dtype)] if eps is None else float(eps)
-    if input.spec.dtype.kind == "c":
+    if weight is not None and weight._spec.shape != inner:
+        raise ShapeError(f"rms_norm: weight {weight._spec!r} must have the shape {list(inner)}")
+    check_dtypes("rms_norm", [input._spec], FIELD)
+    added = _EPSILON[real_type(input._spec.dtype)] if eps is None else float(eps)
+    if input._spec.dtype.kind == "c":
         dims = tuple(range(len(shape) - len(inner), len(shape)))
         y = e.mul(input, e.rsqrt(e.add(reductions.mean(e.square(input), dims, True), added)))
         return y if weight is None else e.mul(y, weight)
     rows = views.reshape(input, (*shape[: len(shape) - len(inner)], numel(inner)))
-    y = views.reshape(_rms(added)(rows, dim=-1), shape) if input.spec.numel else e.clone(input)
+    y = views.reshape(_rms(added)(rows, dim=-1), shape) if input._spec.numel else e.clone(input)
     return y if weight is None else e.mul(y, weight)
 
 
@@ -178,12 +178,12 @@ def local_response_norm(
     input: Value, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0
 ) -> Value:
     """x / (k + alpha * mean of squares over `size` neighbouring channels) ** beta."""
-    shape = input.spec.shape
+    shape = input._spec.shape
     if len(shape) < 3:
         raise ShapeError(
-            f"local_response_norm: input needs at least 3 dimensions, got {input.spec!r}"
+            f"local_response_norm: input needs at least 3 dimensions, got {input._spec!r}"
         )
-    if not input.spec.numel:
+    if not input._spec.numel:
         return e.clone(input)
     # Channels last, as rows of a length; the window of even size reaches further back than forth.
     squares = views.reshape(e.mul(input, input), (shape[0], shape[1], numel(shape[2:])))
@@ -197,8 +197,12 @@ def local_response_norm(
 
 def _rows_with_statistics(rows: Value, eps: float) -> tuple[Value, Value, Value]:
     """Rows with mean 0 and variance 1, each row's mean and 1 / deviation."""
-    y, mean, rstd = normalised_rows(rows, None, None, (), len(rows.spec.shape) - 1, eps)
-    return y, e.cast(mean, y.spec.dtype), e.cast(rstd, y.spec.dtype)  # those of halves are float32
+    y, mean, rstd = normalised_rows(rows, None, None, (), len(rows._spec.shape) - 1, eps)
+    return (
+        y,
+        e.cast(mean, y._spec.dtype),
+        e.cast(rstd, y._spec.dtype),
+    )  # those of halves are float32
 
 
 @composite("native_layer_norm", method=False)
@@ -211,7 +215,7 @@ def native_layer_norm(
 ) -> tuple[Value, Value, Value]:
     """layer_norm, the means and the reciprocal deviations."""
     y = layer_norm(input, normalized_shape, weight, bias, eps)
-    shape = input.spec.shape
+    shape = input._spec.shape
     lead = shape[: len(shape) - len(normalized_shape)]
     # As in PyTorch no gradient passes the statistics here (in native_group_norm it does).
     rows = views.reshape(call.detached(input), (*lead, numel(normalized_shape)))
@@ -252,10 +256,10 @@ def native_batch_norm(
     """batch_norm, and in training the mean and 1 / deviation of each channel; else two empty tensors."""
     op, running, affine = "native_batch_norm", (running_mean, running_var), (weight, bias)
     none = full_spec(
-        Spec.of(input.spec.device, input.spec.dtype, (0,)), 0.0
+        Spec.of(input._spec.device, input._spec.dtype, (0,)), 0.0
     )  # first: what fails moves no statistics
     y, *parts = batch_normalised(op, input, running, affine, training, momentum, eps)
-    size = 0 if parts[0] is None else input.spec.shape[1]
+    size = 0 if parts[0] is None else input._spec.shape[1]
     # No gradient passes the statistics, as in PyTorch.
     mean, rstd = (none if v is None else views.reshape(call.detached(v), (size,)) for v in parts)
     return y, mean, rstd

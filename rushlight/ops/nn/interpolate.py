@@ -54,7 +54,7 @@ def _limited(index: Value, n: int) -> Value:
 
 
 def _steps(x: Value, count: int, dtype: DType) -> Value:
-    return creation.arange(count, dtype=dtype, device=x.spec.device.device.name)
+    return creation.arange(count, dtype=dtype, device=x._spec.device.device.name)
 
 
 def _nearest(x: Value, dim: int, along: Along, exact: bool) -> Value:
@@ -69,7 +69,7 @@ def _nearest(x: Value, dim: int, along: Along, exact: bool) -> Value:
 def _source(x: Value, along: Along, align: bool) -> Value:
     """Where each wanted element lies among the given ones."""
     n, m, scale = along
-    steps = _steps(x, m, x.spec.dtype)
+    steps = _steps(x, m, x._spec.dtype)
     if align:
         return e.mul(steps, (n - 1) / (m - 1) if m > 1 else 0.0)
     return e.sub(e.mul(e.add(steps, 0.5), scale), 0.5)
@@ -77,7 +77,7 @@ def _source(x: Value, along: Along, align: bool) -> Value:
 
 def _weighted(x: Value, dim: int, n: int, parts: Sequence[tuple[Value, Value]]) -> Value:
     """Sum of weight * x[index] along a dimension."""
-    behind = (1,) * (len(x.spec.shape) - dim - 1)
+    behind = (1,) * (len(x._spec.shape) - dim - 1)
     operands = []
     for index, weight in parts:
         operands += [take(x, dim, _limited(index, n)), views.reshape(weight, (-1, *behind))]
@@ -133,8 +133,8 @@ def _smooth(x: Value, dim: int, along: Along, align: bool, cubic: bool) -> Value
     if align:
         scale = (n - 1) / (m - 1) if m > 1 else 0.0
     reach = (2.0 if cubic else 1.0) * max(scale, 1.0)
-    centre = views.unsqueeze(e.mul(e.add(_steps(x, m, x.spec.dtype), 0.5), scale), 1)
-    place = _steps(x, n, x.spec.dtype)
+    centre = views.unsqueeze(e.mul(e.add(_steps(x, m, x._spec.dtype), 0.5), scale), 1)
+    place = _steps(x, n, x._spec.dtype)
     away = e.div(e.abs(e.add(e.sub(place, centre), 0.5)), max(scale, 1.0))
     first, last = (e.trunc(e.add(e.add(centre, side), 0.5)) for side in (-reach, reach))
     seen = e.logical_and(e.ge(place, first), e.lt(place, last))
@@ -148,7 +148,7 @@ def _sizes(
     x: Value, size: Any, scale_factor: Any, recompute: bool | None
 ) -> tuple[tuple[int, ...], tuple[float, ...] | None]:
     """The wanted sizes, and the scales where they are to be used as given."""
-    given = x.spec.shape[2:]
+    given = x._spec.shape[2:]
     rank = len(given)
     if (size is None) == (scale_factor is None):
         raise ValueError("interpolate: pass either size or scale_factor")
@@ -157,22 +157,22 @@ def _sizes(
             raise ValueError(
                 "interpolate: recompute_scale_factor goes with scale_factor, not with size"
             )
-        one = not hasattr(size, "__iter__") or (isinstance(size, Value) and not size.spec.shape)
+        one = not hasattr(size, "__iter__") or (isinstance(size, Value) and not size._spec.shape)
         wanted = (operator.index(size),) * rank if one else tuple(operator.index(n) for n in size)
         if len(wanted) != rank or min(wanted) < 1:
             raise ShapeError(
-                f"interpolate: size {list(wanted)} must be {rank} positive numbers for {x.spec!r}"
+                f"interpolate: size {list(wanted)} must be {rank} positive numbers for {x._spec!r}"
             )
         return wanted, None
     many = isinstance(scale_factor, (tuple, list))
     scales = tuple(float(f) for f in scale_factor) if many else (float(scale_factor),) * rank
     if len(scales) != rank:
         raise ShapeError(
-            f"interpolate: scale_factor {list(scales)} must be one number or {rank} for {x.spec!r}"
+            f"interpolate: scale_factor {list(scales)} must be one number or {rank} for {x._spec!r}"
         )
     wanted = tuple(int(n * f) for n, f in zip(given, scales, strict=True))
     if min(wanted) < 1:
-        raise ShapeError(f"interpolate: scale_factor {list(scales)} leaves nothing of {x.spec!r}")
+        raise ShapeError(f"interpolate: scale_factor {list(scales)} leaves nothing of {x._spec!r}")
     return wanted, None if recompute else scales
 
 
@@ -187,13 +187,13 @@ def interpolate(
     antialias: bool = False,
 ) -> Value:
     """(batch, channel, ...) in another size: nearest, nearest-exact, linear, bilinear, trilinear, bicubic or area."""
-    rank = len(input.spec.shape) - 2
+    rank = len(input._spec.shape) - 2
     if (
         mode not in (*_RANKS, "nearest", "nearest-exact", "area")
         or not 1 <= rank <= 3
         or _RANKS.get(mode, rank) != rank
     ):
-        raise NotImplementedError(f"interpolate: mode {mode!r} does not go with {input.spec!r}")
+        raise NotImplementedError(f"interpolate: mode {mode!r} does not go with {input._spec!r}")
     if align_corners is not None and mode not in _RANKS:
         raise ValueError(
             f"interpolate: align_corners goes with linear, bilinear, bicubic and trilinear, got {mode!r}"
@@ -205,21 +205,21 @@ def interpolate(
         return _AREA[rank](input, wanted)
     x = input
     # Gradients of halves are summed in float32 even where only elements are moved; weights are no whole numbers.
-    wide = x.spec.dtype.itemsize == 2 if x.spec.dtype.kind == "f" else mode in _RANKS
+    wide = x._spec.dtype.itemsize == 2 if x._spec.dtype.kind == "f" else mode in _RANKS
     x = e.cast(x, float32) if wide else x
     # From the last dimension to the first, the order in which PyTorch adds up.
     for i in reversed(range(rank)):
-        n, m = x.spec.shape[2 + i], wanted[i]
+        n, m = x._spec.shape[2 + i], wanted[i]
         along = (n, m, n / m if scales is None else 1 / scales[i])
         if antialias:
             x = _smooth(x, 2 + i, along, bool(align_corners), mode == "bicubic")
         else:
             x = _one_dimension(mode)(x, 2 + i, along, bool(align_corners))
         if (
-            x.spec.dtype.kind == "f" and not input.spec.differentiable
+            x._spec.dtype.kind == "f" and not input._spec.differentiable
         ):  # whole numbers after each dimension
-            x = clamp(e.floor(e.add(x, 0.5)), *integer_range(input.spec.dtype))
-    x = e.cast(x, input.spec.dtype)
+            x = clamp(e.floor(e.add(x, 0.5)), *integer_range(input._spec.dtype))
+    x = e.cast(x, input._spec.dtype)
     return e.clone(x) if x is input else x
 
 

@@ -48,14 +48,14 @@ def _finish(
         return reduced(loss, reduction, op)
     loss = e.mul(loss, weight)
     if reduction == "mean":
-        return e.div(reductions.sum(loss), reductions.sum(views.expand(weight, loss.spec.shape)))
+        return e.div(reductions.sum(loss), reductions.sum(views.expand(weight, loss._spec.shape)))
     return reduced(loss, reduction, op)
 
 
 def _same_shapes(op: str, input: Value, target: Value) -> None:
-    if input.spec.shape != target.spec.shape:
+    if input._spec.shape != target._spec.shape:
         raise ShapeError(
-            f"{op}: target {target.spec!r} must have the shape of input {input.spec!r}"
+            f"{op}: target {target._spec!r} must have the shape of input {input._spec!r}"
         )
 
 
@@ -112,7 +112,9 @@ def mse_loss(
     weight: Value | None = None,
 ) -> Value:
     """Squared differences, averaged, summed or as they are."""
-    broadcast_shapes([input.spec.shape, target.spec.shape], "mse_loss", [input.spec, target.spec])
+    broadcast_shapes(
+        [input._spec.shape, target._spec.shape], "mse_loss", [input._spec, target._spec]
+    )
     return _finish(
         e.square(e.sub(input, target)), "mse_loss", size_average, reduce, reduction, weight
     )
@@ -233,7 +235,7 @@ def kl_div(
     loss = (_log_divergence if log_target else _divergence)(input, target)
     if reduction == "batchmean" and size_average is None and reduce is None:
         total = reductions.sum(loss)
-        return e.div(total, float(input.spec.shape[0])) if input.spec.shape else total
+        return e.div(total, float(input._spec.shape[0])) if input._spec.shape else total
     return _finish(loss, "kl_div", size_average, reduce, reduction)
 
 
@@ -281,20 +283,20 @@ def gaussian_nll_loss(
         if var < 0:
             raise ValueError(f"gaussian_nll_loss: var must not be negative, got {var}")
         var = e.add(e.mul(input, 0), float(var))
-    shape = input.spec.shape
-    if var.spec.shape != shape:
-        if shape[:-1] == var.spec.shape:
+    shape = input._spec.shape
+    if var._spec.shape != shape:
+        if shape[:-1] == var._spec.shape:
             var = views.unsqueeze(var, -1)
-        elif shape[:-1] != var.spec.shape[:-1] or var.spec.shape[-1] != 1:
+        elif shape[:-1] != var._spec.shape[:-1] or var._spec.shape[-1] != 1:
             raise ValueError(
-                f"gaussian_nll_loss: var {var.spec!r} does not fit input {input.spec!r}"
+                f"gaussian_nll_loss: var {var._spec!r} does not fit input {input._spec!r}"
             )
     if (
-        not var.spec.hidden
-        and var.spec.numel
+        not var._spec.hidden
+        and var._spec.numel
         and read_back.read(reductions.any_(e.lt(call.detached(var), 0)))[0]
     ):
-        raise ValueError(f"gaussian_nll_loss: var {var.spec!r} has a negative entry")
+        raise ValueError(f"gaussian_nll_loss: var {var._spec!r} has a negative entry")
     # The gradient reaches the variance also where it is held at eps, as in PyTorch.
     held = _held(var, float(eps))
     loss = e.mul(e.add(e.log(held), e.div(e.square(e.sub(input, target)), held)), 0.5)
@@ -325,7 +327,7 @@ def hinge_embedding_loss(
     reduction: str = "mean",
 ) -> Value:
     """x where the target is 1, max(0, margin - x) where it is -1."""
-    zero = filled(input, input.spec.dtype, (), 0)
+    zero = filled(input, input._spec.dtype, (), 0)
     apart = e.select(e.ne(target, 1), clamp_min(e.sub(margin, input), 0), zero)
     alike = e.select(e.ne(target, -1), input, zero)
     return _finish(e.add(apart, alike), "hinge_embedding_loss", size_average, reduce, reduction)
@@ -342,11 +344,11 @@ def margin_ranking_loss(
     reduction: str = "mean",
 ) -> Value:
     """max(0, -target * (input1 - input2) + margin)."""
-    ranks = [len(v.spec.shape) for v in (input1, input2, target)]
+    ranks = [len(v._spec.shape) for v in (input1, input2, target)]
     if len(set(ranks)) > 1:
         raise ShapeError(
-            f"margin_ranking_loss: operands must have one number of dimensions, got {input1.spec!r}, {input2.spec!r} "
-            f"and {target.spec!r}"
+            f"margin_ranking_loss: operands must have one number of dimensions, got {input1._spec!r}, {input2._spec!r} "
+            f"and {target._spec!r}"
         )
     away = e.add(e.mul(e.neg(target), e.sub(input1, input2)), float(margin))
     return _finish(clamp_min(away, 0), "margin_ranking_loss", size_average, reduce, reduction)
@@ -379,11 +381,11 @@ def cosine_embedding_loss(
     reduction: str = "mean",
 ) -> Value:
     """1 - cos where the target is 1, max(0, cos - margin) where it is -1."""
-    rank = len(target.spec.shape)
-    if rank > 1 or any(len(v.spec.shape) != rank + 1 for v in (input1, input2)):
+    rank = len(target._spec.shape)
+    if rank > 1 or any(len(v._spec.shape) != rank + 1 for v in (input1, input2)):
         raise ShapeError(
             f"cosine_embedding_loss: vectors of shape (batch, size) and a target (batch), or (size) and one number, are "
-            f"needed; got {input1.spec!r}, {input2.spec!r} and {target.spec!r}"
+            f"needed; got {input1._spec!r}, {input2._spec!r} and {target._spec!r}"
         )
     both = e.add(reductions.sum(e.mul(input1, input1), -1), _cosine_root)
     other = e.add(reductions.sum(e.mul(input2, input2), -1), _cosine_root)
@@ -453,17 +455,17 @@ def triplet_margin_with_distance_loss(
 
 def _rows(op: str, input: Value, target: Value) -> tuple[Value, Value]:
     """(rows, classes) and (rows,)."""
-    shape = input.spec.shape
-    if len(shape) > 2 or target.spec.dtype not in INDEX:
+    shape = input._spec.shape
+    if len(shape) > 2 or target._spec.dtype not in INDEX:
         raise DTypeError(
-            f"{op}: input {input.spec!r} (batch, classes) needs class indices, got {target.spec!r}"
+            f"{op}: input {input._spec!r} (batch, classes) needs class indices, got {target._spec!r}"
         )
     if len(shape) < 2:
-        input = views.reshape(input, (1, input.spec.numel))
+        input = views.reshape(input, (1, input._spec.numel))
     target = views.reshape(target, (-1,))
-    if target.spec.numel != input.spec.shape[0]:
+    if target._spec.numel != input._spec.shape[0]:
         raise ShapeError(
-            f"{op}: input {input.spec!r} needs a target for each row, got {target.spec!r}"
+            f"{op}: input {input._spec!r} needs a target for each row, got {target._spec!r}"
         )
     return input, target
 
@@ -488,9 +490,9 @@ def multi_margin_loss(
     short = e.square(short) if p == 2 else short
     if weight is not None:
         short = e.mul(short, views.unsqueeze(gather(weight, 0, classes), 1))
-    others = e.logical_not(one_hot(classes, x.spec.shape[1]))
-    loss = reductions.mean(e.mul(short, e.cast(others, x.spec.dtype)), 1)
-    loss = views.reshape(loss, target.spec.shape)
+    others = e.logical_not(one_hot(classes, x._spec.shape[1]))
+    loss = reductions.mean(e.mul(short, e.cast(others, x._spec.dtype)), 1)
+    loss = views.reshape(loss, target._spec.shape)
     return _finish(loss, "multi_margin_loss", size_average, reduce, reduction)
 
 
@@ -522,14 +524,14 @@ def multilabel_margin_loss(
 ) -> Value:
     """The sum over target classes t and other classes i of max(0, 1 - (x[t] - x[i])) over their number; -1 ends t."""
     _same_shapes("multilabel_margin_loss", input, target)
-    if target.spec.dtype not in INDEX:
+    if target._spec.dtype not in INDEX:
         raise DTypeError(
-            f"multilabel_margin_loss: the target must hold class indices, got {target.spec!r}"
+            f"multilabel_margin_loss: the target must hold class indices, got {target._spec!r}"
         )
-    rows = input.spec.shape[:-1]
-    count = input.spec.shape[-1] if input.spec.shape else 1
+    rows = input._spec.shape[:-1]
+    count = input._spec.shape[-1] if input._spec.shape else 1
     x, classes = views.reshape(input, (-1, count)), views.reshape(target, (-1, count))
-    positions = arange(count, device=input.spec.device.device.name)
+    positions = arange(count, device=input._spec.device.device.name)
     # How many ends there are up to each place: (row, place, earlier place).
     earlier = e.le(positions, views.unsqueeze(positions, 1))
     ends = e.logical_and(views.unsqueeze(e.lt(classes, 0), 1), earlier)
@@ -541,6 +543,6 @@ def multilabel_margin_loss(
         e.add(e.sub(views.unsqueeze(x, 1), views.unsqueeze(gather(x, 1, safe), -1)), 1), 0
     )
     counted = e.logical_and(views.unsqueeze(listed, -1), views.unsqueeze(others, 1))
-    total = reductions.sum(e.mul(short, e.cast(counted, x.spec.dtype)), (1, 2))
+    total = reductions.sum(e.mul(short, e.cast(counted, x._spec.dtype)), (1, 2))
     loss = views.reshape(e.div(total, float(count)), rows)
     return _finish(loss, "multilabel_margin_loss", size_average, reduce, reduction)

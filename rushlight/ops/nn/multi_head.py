@@ -25,13 +25,13 @@ NAME = "multi_head_attention_forward"
 
 
 def _zeros(like: Value, shape: tuple[int, ...]) -> Value:
-    return full_spec(Spec.of(like.spec.device, like.spec.dtype, shape), 0.0)
+    return full_spec(Spec.of(like._spec.device, like._spec.dtype, shape), 0.0)
 
 
 def _check(query: Value, key: Value, value: Value, width: int, heads: int) -> bool:
     """Whether there is a batch."""
-    q, k, v = (x.spec.shape for x in (query, key, value))
-    shown = f"query {query.spec!r}, key {key.spec!r} and value {value.spec!r}"
+    q, k, v = (x._spec.shape for x in (query, key, value))
+    shown = f"query {query._spec!r}, key {key._spec!r} and value {value._spec!r}"
     if len(q) not in (2, 3) or not len(q) == len(k) == len(v):
         raise ShapeError(
             f"{NAME}: {shown} are all (length, batch, features) or all (length, features)"
@@ -49,14 +49,14 @@ def _added(mask: Value | None, like: Value, name: str) -> Value | None:
     """A mask as numbers to add: true hides."""
     if mask is None:
         return None
-    if mask.spec.dtype is bool_:
+    if mask._spec.dtype is bool_:
         zero = _zeros(like, ())
-        return e.select(mask, full_spec(zero.spec, -math.inf), zero)
-    if mask.spec.dtype.kind != "f":
+        return e.select(mask, full_spec(zero._spec, -math.inf), zero)
+    if mask._spec.dtype.kind != "f":
         raise DTypeError(
-            f"{NAME}: {name} {mask.spec!r} must be bool (true: hidden) or float, which is added"
+            f"{NAME}: {name} {mask._spec!r} must be bool (true: hidden) or float, which is added"
         )
-    return e.cast(mask, like.spec.dtype)
+    return e.cast(mask, like._spec.dtype)
 
 
 def _projected(
@@ -77,20 +77,20 @@ def _attn_mask(mask: Value | None, batch: int, heads: int, rows: int, keys: int)
     """(batch or 1, heads or 1, rows, keys)."""
     if mask is None:
         return None
-    if mask.spec.shape == (rows, keys):
+    if mask._spec.shape == (rows, keys):
         return views.reshape(mask, (1, 1, rows, keys))
-    if mask.spec.shape == (batch * heads, rows, keys):
+    if mask._spec.shape == (batch * heads, rows, keys):
         return views.reshape(mask, (batch, heads, rows, keys))
     raise ShapeError(
-        f"{NAME}: attn_mask {mask.spec!r} must have shape {[rows, keys]} or {[batch * heads, rows, keys]}"
+        f"{NAME}: attn_mask {mask._spec!r} must have shape {[rows, keys]} or {[batch * heads, rows, keys]}"
     )
 
 
 def _padding_mask(mask: Value | None, batch: int, keys: int) -> Value | None:
     if mask is None:
         return None
-    if mask.spec.shape not in ((batch, keys), (keys,) if batch == 1 else (batch, keys)):
-        raise ShapeError(f"{NAME}: key_padding_mask {mask.spec!r} must have shape {[batch, keys]}")
+    if mask._spec.shape not in ((batch, keys), (keys,) if batch == 1 else (batch, keys)):
+        raise ShapeError(f"{NAME}: key_padding_mask {mask._spec!r} must have shape {[batch, keys]}")
     return views.reshape(mask, (batch, 1, 1, keys))
 
 
@@ -98,12 +98,12 @@ def _grown(mask: Value | None, count: int) -> Value | None:
     """The mask for `count` more keys, which are seen."""
     if mask is None or not count:
         return mask
-    return views.cat([mask, _zeros(mask, (*mask.spec.shape[:-1], count))], -1)
+    return views.cat([mask, _zeros(mask, (*mask._spec.shape[:-1], count))], -1)
 
 
 def _heads(x: Value, heads: int) -> Value:
     """(length, batch, width) as (batch, heads, length, width / heads)."""
-    length, batch, width = x.spec.shape
+    length, batch, width = x._spec.shape
     return views.permute(views.reshape(x, (length, batch, heads, width // heads)), (1, 2, 0, 3))
 
 
@@ -111,17 +111,17 @@ def _static(x: Value | None, made: Value, heads: int, name: str) -> Value:
     """Keys or values given as they are, (batch * heads, length, width / heads)."""
     if x is None:
         return made
-    batch, depth = made.spec.shape[0], made.spec.shape[-1]
-    if len(x.spec.shape) != 3 or x.spec.shape[0] != batch * heads or x.spec.shape[2] != depth:
+    batch, depth = made._spec.shape[0], made._spec.shape[-1]
+    if len(x._spec.shape) != 3 or x._spec.shape[0] != batch * heads or x._spec.shape[2] != depth:
         raise ShapeError(
-            f"{NAME}: {name} {x.spec!r} must have shape [{batch * heads}, length, {depth}]"
+            f"{NAME}: {name} {x._spec!r} must have shape [{batch * heads}, length, {depth}]"
         )
-    return views.reshape(x, (batch, heads, *x.spec.shape[1:]))
+    return views.reshape(x, (batch, heads, *x._spec.shape[1:]))
 
 
 def _weighed(q: Value, k: Value, v: Value, mask: Value | None, p: float) -> tuple[Value, Value]:
     """The attention and its weights, which are a matrix of all scores."""
-    scores = matmul(e.mul(q, 1 / math.sqrt(q.spec.shape[-1])), views.transpose(k, -1, -2))
+    scores = matmul(e.mul(q, 1 / math.sqrt(q._spec.shape[-1])), views.transpose(k, -1, -2))
     weights = softmax(scores if mask is None else e.add(scores, mask), -1)
     weights = dropout(weights, p)
     return matmul(weights, v), weights
@@ -136,7 +136,7 @@ def _extended(
 ) -> tuple[list[Value], int]:
     """Query, keys and values by heads, with the keys that are added to those given, and how many they are."""
     q, k, v = operands
-    _, batch, width = q.spec.shape
+    _, batch, width = q._spec.shape
     more = 0
     if biases[0] is not None and biases[1] is not None:
         more = 1
@@ -150,7 +150,7 @@ def _extended(
     if zero:
         more += 1
         k, v = (
-            views.cat([x, _zeros(x, (*x.spec.shape[:2], 1, x.spec.shape[3]))], 2) for x in (k, v)
+            views.cat([x, _zeros(x, (*x._spec.shape[:2], 1, x._spec.shape[3]))], 2) for x in (k, v)
         )
     return [q, k, v], more
 
@@ -159,7 +159,7 @@ def _mask(
     attn: Value | None, padding: Value | None, q: Value, keys: int, more: int
 ) -> Value | None:
     """Both masks as one, for the keys given and `more` that are always seen."""
-    batch, heads, rows, _ = q.spec.shape
+    batch, heads, rows, _ = q._spec.shape
     mask = _grown(_attn_mask(_added(attn, q, "attn_mask"), batch, heads, rows, keys), more)
     hidden = _grown(_padding_mask(_added(padding, q, "key_padding_mask"), batch, keys), more)
     if mask is None or hidden is None:
@@ -211,7 +211,9 @@ def multi_head_attention_forward(
     if weights[0] is None:
         raise ValueError(f"{NAME}: pass in_proj_weight, or all three of q_, k_ and v_proj_weight")
     projected = _projected(operands, weights, in_proj_bias)
-    keys = (projected[1] if static_k is None else static_k).spec.shape[0 if static_k is None else 1]
+    keys = (projected[1] if static_k is None else static_k)._spec.shape[
+        0 if static_k is None else 1
+    ]
     (q, k, v), more = _extended(
         projected, num_heads, (bias_k, bias_v), (static_k, static_v), add_zero_attn
     )
@@ -223,7 +225,7 @@ def multi_head_attention_forward(
     else:
         seen, weights_seen = scaled_dot_product_attention(q, k, v, mask, p, causal), None
     joined = views.reshape(
-        views.permute(seen, (2, 0, 1, 3)), (*operands[0].spec.shape[:2], embed_dim_to_check)
+        views.permute(seen, (2, 0, 1, 3)), (*operands[0]._spec.shape[:2], embed_dim_to_check)
     )
     out = linear(joined, out_proj_weight, out_proj_bias)
     if weights_seen is not None:

@@ -17,34 +17,34 @@ from rushlight.tape.record.value import Value
 def _pairs(x: Value, pad: Sequence[int], op: str) -> Sides:
     """(before, after) for the last dimensions in their order; `pad` starts from the last one."""
     listed = [int(n) for n in pad]
-    rank = len(x.spec.shape)
+    rank = len(x._spec.shape)
     if len(listed) % 2 or len(listed) > 2 * rank:
         raise ShapeError(
-            f"{op}: pad {listed} must be pairs, at most one for each dimension of {x.spec!r}"
+            f"{op}: pad {listed} must be pairs, at most one for each dimension of {x._spec!r}"
         )
     sides = tuple(zip(listed[-2::-2], listed[::-2], strict=True))
-    for n, (before, after) in zip(x.spec.shape[rank - len(sides) :], sides, strict=True):
+    for n, (before, after) in zip(x._spec.shape[rank - len(sides) :], sides, strict=True):
         if n + before + after < 0:
-            raise ShapeError(f"{op}: pad {listed} leaves a negative size of {x.spec!r}")
+            raise ShapeError(f"{op}: pad {listed} leaves a negative size of {x._spec!r}")
     return sides
 
 
 def _cut(x: Value, dim: int, before: int, after: int) -> Value:
     """Without what negative sides take away."""
     start = max(0, -before)
-    return views.slice_dim(x, dim, start, x.spec.shape[dim] - start - max(0, -after))
+    return views.slice_dim(x, dim, start, x._spec.shape[dim] - start - max(0, -after))
 
 
 @composite("constant_pad_nd", method=False)
 def constant_pad_nd(input: Value, pad: Sequence[int], value: float = 0) -> Value:
     """The last dimensions with a border of one value; a negative border cuts."""
     sides = _pairs(input, pad, "constant_pad_nd")
-    lead = len(input.spec.shape) - len(sides)
+    lead = len(input._spec.shape) - len(sides)
     x = input
     for i, (before, after) in enumerate(sides):
         x = _cut(x, lead + i, before, after)
     grown = tuple((max(0, before), max(0, after)) for before, after in sides)
-    out = bordered(x, grown, int(value) if x.spec.dtype in INTEGER else value)
+    out = bordered(x, grown, int(value) if x._spec.dtype in INTEGER else value)
     return e.clone(out) if out is input or out is x else out
 
 
@@ -55,26 +55,26 @@ def _kept(n: int, before: int, after: int) -> Run:
 
 
 def _reflect(x: Value, dim: int, before: int, after: int) -> Runs:
-    n = x.spec.shape[dim]
+    n = x._spec.shape[dim]
     if max(before, after) >= n:
         raise ShapeError(
-            f"pad: a reflected border of {(before, after)} must be smaller than dimension {dim} of {x.spec!r}"
+            f"pad: a reflected border of {(before, after)} must be smaller than dimension {dim} of {x._spec!r}"
         )
     return (max(0, before), before, -1), _kept(n, before, after), (max(0, after), n - 2, -1)
 
 
 def _replicate(x: Value, dim: int, before: int, after: int) -> Runs:
-    n = x.spec.shape[dim]
+    n = x._spec.shape[dim]
     if n == 0:
-        raise ShapeError(f"pad: there is no edge to repeat in dimension {dim} of {x.spec!r}")
+        raise ShapeError(f"pad: there is no edge to repeat in dimension {dim} of {x._spec!r}")
     return (max(0, before), 0, 0), _kept(n, before, after), (max(0, after), n - 1, 0)
 
 
 def _wrap(x: Value, dim: int, before: int, after: int) -> Runs:
-    count, start, _ = _kept(x.spec.shape[dim], before, after)
+    count, start, _ = _kept(x._spec.shape[dim], before, after)
     if max(before, after) > count:
         raise ShapeError(
-            f"pad: a circular border of {(before, after)} must not be larger than dimension {dim} of {x.spec!r}"
+            f"pad: a circular border of {(before, after)} must not be larger than dimension {dim} of {x._spec!r}"
         )
     return (max(0, before), start + count - before, 1), (count, start, 1), (max(0, after), start, 1)
 
@@ -100,19 +100,19 @@ def pad(
     if value is not None and value != 0:
         raise ValueError(f"pad: mode {mode!r} takes no value, got {value}")
     sides = _pairs(input, pad, "pad")
-    rank = len(input.spec.shape)
+    rank = len(input._spec.shape)
     if not 1 <= len(sides) <= 3 or rank not in (len(sides) + 1, len(sides) + 2):
         raise NotImplementedError(
             f"pad: mode {mode!r} pads the last 1 to 3 dimensions of (channels, ...) or (batch, channels, ...), "
-            f"got {list(pad)} for {input.spec!r}"
+            f"got {list(pad)} for {input._spec!r}"
         )
-    if mode != "circular" and 0 in input.spec.shape[rank - len(sides) - 1 :]:
+    if mode != "circular" and 0 in input._spec.shape[rank - len(sides) - 1 :]:
         raise ShapeError(
-            f"pad: mode {mode!r} needs elements, the batch alone may be empty; got {input.spec!r}"
+            f"pad: mode {mode!r} needs elements, the batch alone may be empty; got {input._spec!r}"
         )
     lead = rank - len(sides)
     every = [_MODES[mode](input, lead + i, *side) for i, side in enumerate(sides)]
     grown = (sum(count for count, _, _ in runs) for runs in every)
-    if 0 in input.spec.shape or 0 in grown or not any(map(any, sides)):
+    if 0 in input._spec.shape or 0 in grown or not any(map(any, sides)):
         return constant_pad_nd(input, pad)
     return arranged(input, every)

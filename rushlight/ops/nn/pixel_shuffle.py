@@ -21,19 +21,19 @@ from rushlight.tape.record.value import Value
 
 
 def _at_least(op: str, x: Value, rank: int) -> None:
-    if len(x.spec.shape) < rank:
-        raise ShapeError(f"{op}: input needs at least {rank} dimensions, got {x.spec!r}")
+    if len(x._spec.shape) < rank:
+        raise ShapeError(f"{op}: input needs at least {rank} dimensions, got {x._spec!r}")
 
 
 @composite("pixel_shuffle", method=False)
 def pixel_shuffle(input: Value, upscale_factor: int) -> Value:
     """(..., c * r * r, h, w) as (..., c, h * r, w * r)."""
     _at_least("pixel_shuffle", input, 3)
-    *lead, channels, h, w = input.spec.shape
+    *lead, channels, h, w = input._spec.shape
     r = upscale_factor
     if r < 1 or channels % (r * r):
         raise ShapeError(
-            f"pixel_shuffle: {channels} channels of {input.spec!r} do not divide by {r} * {r}"
+            f"pixel_shuffle: {channels} channels of {input._spec!r} do not divide by {r} * {r}"
         )
     n = len(lead)
     parts = views.reshape(input, (*lead, channels // (r * r), r, r, h, w))
@@ -47,11 +47,11 @@ def pixel_shuffle(input: Value, upscale_factor: int) -> Value:
 def pixel_unshuffle(input: Value, downscale_factor: int) -> Value:
     """(..., c, h * r, w * r) as (..., c * r * r, h, w)."""
     _at_least("pixel_unshuffle", input, 3)
-    *lead, channels, h, w = input.spec.shape
+    *lead, channels, h, w = input._spec.shape
     r = downscale_factor
     if r < 1 or h % r or w % r:
         raise ShapeError(
-            f"pixel_unshuffle: height and width of {input.spec!r} do not divide by {r}"
+            f"pixel_unshuffle: height and width of {input._spec!r} do not divide by {r}"
         )
     n = len(lead)
     parts = views.reshape(input, (*lead, channels, h // r, r, w // r, r))
@@ -65,10 +65,10 @@ def pixel_unshuffle(input: Value, downscale_factor: int) -> Value:
 def channel_shuffle(input: Value, groups: int) -> Value:
     """Channels (dimension 1) in g groups, the first of each group first, then the second of each, and so on."""
     _at_least("channel_shuffle", input, 3)
-    shape = input.spec.shape
+    shape = input._spec.shape
     if groups < 1 or shape[1] % groups:
         raise ShapeError(
-            f"channel_shuffle: {shape[1]} channels of {input.spec!r} do not divide into {groups} groups"
+            f"channel_shuffle: {shape[1]} channels of {input._spec!r} do not divide into {groups} groups"
         )
     parts = views.reshape(input, (shape[0], groups, shape[1] // groups, *shape[2:]))
     return views.reshape(e.clone(views.transpose(parts, 1, 2)), shape)
@@ -79,24 +79,24 @@ def im2col(
     input: Value, kernel_size: Given, dilation: Given = 1, padding: Given = 0, stride: Given = 1
 ) -> Value:
     """The windows of (batch, channel, height, width) as columns: (batch, channel * kh * kw, windows)."""
-    if len(input.spec.shape) == 3:
+    if len(input._spec.shape) == 3:
         return views.squeeze(
             im2col(views.unsqueeze(input, 0), kernel_size, dilation, padding, stride), 0
         )
-    if len(input.spec.shape) != 4 or 0 in input.spec.shape[1:]:
+    if len(input._spec.shape) != 4 or 0 in input._spec.shape[1:]:
         raise ShapeError(
-            f"unfold: input must be (batch, channel, height, width), empty along the batch at most, got {input.spec!r}"
+            f"unfold: input must be (batch, channel, height, width), empty along the batch at most, got {input._spec!r}"
         )
     kernel, spread = (
         each(kernel_size, 2, "unfold", "kernel_size", 1),
         each(dilation, 2, "unfold", "dilation", 1),
     )
     border, steps = each(padding, 2, "unfold", "padding", 0), each(stride, 2, "unfold", "stride", 1)
-    grown = tuple(n + 2 * p for n, p in zip(input.spec.shape[2:], border, strict=True))
+    grown = tuple(n + 2 * p for n, p in zip(input._spec.shape[2:], border, strict=True))
     check_fits("unfold", (input,), grown, kernel, spread)
     padded = bordered(input, tuple((p, p) for p in border), 0)
     seen = windows(padded, kernel, steps, spread)
-    n, channels, rows, columns = seen.spec.shape[:4]
+    n, channels, rows, columns = seen._spec.shape[:4]
     blocks = views.permute(seen, (0, 1, 4, 5, 2, 3))
     return views.reshape(e.clone(blocks), (n, channels * numel(kernel), rows * columns))
 
@@ -111,7 +111,7 @@ def fold(
     stride: Given = 1,
 ) -> Value:
     """Columns added back into (batch, channel, height, width) where they came from: the transpose of unfold."""
-    if len(input.spec.shape) == 2:
+    if len(input._spec.shape) == 2:
         one = views.unsqueeze(input, 0)
         return views.squeeze(fold(one, output_size, kernel_size, dilation, padding, stride), 0)
     size, kernel = (
@@ -125,10 +125,10 @@ def fold(
         (n - d * (k - 1) - 1) // s + 1
         for n, k, d, s in zip(grown, kernel, spread, steps, strict=True)
     ]
-    shape = input.spec.shape
+    shape = input._spec.shape
     if len(shape) != 3 or shape[1] % numel(kernel) or shape[2] != numel(counts) or min(counts) < 1:
         raise ShapeError(
-            f"fold: input {input.spec!r} must be (batch, channel * {numel(kernel)}, {list(counts)} windows) for "
+            f"fold: input {input._spec!r} must be (batch, channel * {numel(kernel)}, {list(counts)} windows) for "
             f"output_size {list(size)}"
         )
     channels = shape[1] // numel(kernel)

@@ -40,13 +40,13 @@ class Pool:
     ) -> None:
         self.op, self.rank = op, int(op[-2])
         rank = self.rank
-        shape = x.spec.shape
+        shape = x._spec.shape
         if len(shape) not in (rank + 1, rank + 2):
             raise ShapeError(
-                f"{op}: input must have {rank + 1} or {rank + 2} dimensions, got {x.spec!r}"
+                f"{op}: input must have {rank + 1} or {rank + 2} dimensions, got {x._spec!r}"
             )
         if 0 in shape[len(shape) - rank - 1 :]:
-            raise ShapeError(f"{op}: only the batch of the input may be empty, got {x.spec!r}")
+            raise ShapeError(f"{op}: only the batch of the input may be empty, got {x._spec!r}")
         self.kernel = each(kernel, rank, op, "kernel_size", 1)
         # An empty stride means none, as in PyTorch.
         self.stride = (
@@ -91,12 +91,12 @@ class Pool:
     def flat(self, x: Value, fill: float) -> Value:
         """The windows, each as a row along `axis`; the other dimensions are (..., counts)."""
         seen = windows(bordered(x, self.sides, fill), self.kernel, self.stride, self.dilation)
-        lead = len(x.spec.shape) - self.rank
+        lead = len(x._spec.shape) - self.rank
         for i, count in enumerate(self.counts):  # the border may hold more windows than are wanted
             seen = views.slice_dim(seen, lead + i, 0, count)
-        shape = seen.spec.shape[: lead + self.rank]
+        shape = seen._spec.shape[: lead + self.rank]
         if self.axis == 0:
-            rank = len(seen.spec.shape)
+            rank = len(seen._spec.shape)
             seen = views.permute(seen, (*range(rank - self.rank, rank), *range(rank - self.rank)))
             return views.reshape(seen, (numel(self.kernel), *shape))
         return views.reshape(seen, (*shape, numel(self.kernel)))
@@ -106,7 +106,7 @@ class Pool:
         return views.reshape(values, (-1,) + (1,) * (self.rank - 1 - i))
 
     def starts(self, x: Value, i: int) -> Value:
-        steps = creation.arange(self.counts[i], device=x.spec.device.device.name)
+        steps = creation.arange(self.counts[i], device=x._spec.device.device.name)
         return e.sub(e.mul(steps, self.stride[i]), self.padding[i])
 
 
@@ -134,7 +134,7 @@ def _place(rest: int, size: int, apart: int, length: int) -> Callable[..., Value
 
 def _places(pool: Pool, x: Value, best: Value) -> Value:
     """For the position inside each window the index into the flattened spatial dimensions of the input."""
-    place: Value = creation.full((), 0, dtype=best.spec.dtype, device=x.spec.device.device.name)
+    place: Value = creation.full((), 0, dtype=best._spec.dtype, device=x._spec.device.device.name)
     rest = numel(pool.kernel)
     for i, (k, d) in enumerate(zip(pool.kernel, pool.dilation, strict=True)):
         rest //= k
@@ -144,10 +144,10 @@ def _places(pool: Pool, x: Value, best: Value) -> Value:
 
 def picked(x: Value, places: Value, rank: int) -> Value:
     """The elements of x at indices into its flattened last dimensions."""
-    lead = x.spec.shape[: len(x.spec.shape) - rank]
-    flat = views.reshape(x, (*lead, numel(x.spec.shape[len(lead) :])))
-    taken = gather(flat, -1, views.reshape(places, (*lead, numel(places.spec.shape[len(lead) :]))))
-    return views.reshape(taken, places.spec.shape)
+    lead = x._spec.shape[: len(x._spec.shape) - rank]
+    flat = views.reshape(x, (*lead, numel(x._spec.shape[len(lead) :])))
+    taken = gather(flat, -1, views.reshape(places, (*lead, numel(places._spec.shape[len(lead) :]))))
+    return views.reshape(taken, places._spec.shape)
 
 
 def _max_pool(
@@ -161,17 +161,17 @@ def _max_pool(
     return_indices: bool,
 ) -> Any:
     pool = Pool(op, input, kernel_size, stride, padding, dilation, ceil_mode)
-    if not input.spec.numel:
-        shape = (*input.spec.shape[: -pool.rank], *pool.counts)
+    if not input._spec.numel:
+        shape = (*input._spec.shape[: -pool.rank], *pool.counts)
         empty = creation.full(
-            shape, 0, dtype=input.spec.dtype, device=input.spec.device.device.name
+            shape, 0, dtype=input._spec.dtype, device=input._spec.device.device.name
         )
-        if input.spec.differentiable:
+        if input._spec.differentiable:
             empty = e.add(
                 empty, reductions.sum(input)
             )  # a function of the input, as every other result
         return (empty, e.cast(empty, int64)) if return_indices else empty
-    flat = pool.flat(input, lowest(input.spec.dtype))
+    flat = pool.flat(input, lowest(input._spec.dtype))
     best = reductions.argmax(flat, pool.axis, True)
     # Elements further apart than the input is long may all lie in the border: then there is no place in the input.
     apart = any(d > n for d, n in zip(pool.dilation, pool.sizes, strict=True))
@@ -246,11 +246,11 @@ def _divisor(pool: Pool, x: Value, include_pad: bool) -> Any:
         count = e.sub(last, first if include_pad else e.maximum(first, _like(first, 0)))
         total = pool.along(count, i) if total is None else e.mul(total, pool.along(count, i))
     assert total is not None
-    return e.cast(total, x.spec.dtype)
+    return e.cast(total, x._spec.dtype)
 
 
 def _like(x: Value, number: int) -> Value:
-    return creation.full((), number, dtype=x.spec.dtype, device=x.spec.device.device.name)
+    return creation.full((), number, dtype=x._spec.dtype, device=x._spec.device.device.name)
 
 
 def _avg_pool(
@@ -268,7 +268,7 @@ def _avg_pool(
         raise ShapeError(f"{op}: divisor_override must not be zero")
     total = reductions.sum(pool.flat(input, 0), pool.axis)
     divisor = divisor_override or _divisor(pool, input, count_include_pad)
-    if input.spec.dtype.kind == "f":
+    if input._spec.dtype.kind == "f":
         return e.div(total, divisor)
     return e.floor_divide(
         e.sub(total, e.fmod(total, divisor)), divisor

@@ -57,8 +57,8 @@ _mixed = elementwise(
 
 
 def _parts(gates: Value, count: int) -> tuple[Value, ...]:
-    width = gates.spec.shape[-1] // count
-    return views.parts(gates, len(gates.spec.shape) - 1, [width] * count)
+    width = gates._spec.shape[-1] // count
+    return views.parts(gates, len(gates._spec.shape) - 1, [width] * count)
 
 
 class Weights:
@@ -125,7 +125,7 @@ def layer(
     begin = states
     now = tuple(views.slice_dim(v, 0, 0, counts[-1] if reverse else counts[0]) for v in begin)
     for t in reversed(range(len(counts))) if reverse else range(len(counts)):
-        have, count = now[0].spec.shape[0], counts[t]
+        have, count = now[0]._spec.shape[0], counts[t]
         if count < have:  # some end: sequences are in order of length
             ended.append(tuple(views.slice_dim(v, 0, count, have - count) for v in now))
             now = tuple(views.slice_dim(v, 0, 0, count) for v in now)
@@ -155,11 +155,11 @@ def _one_step(
     b_ih: Value | None,
     b_hh: Value | None,
 ) -> States:
-    shape, width = input.spec.shape, w_hh.spec.shape[1]
+    shape, width = input._spec.shape, w_hh._spec.shape[1]
     for v in states:
-        if v.spec.shape != (*shape[:-1], width) or not shape or shape[-1] != w_ih.spec.shape[1]:
+        if v._spec.shape != (*shape[:-1], width) or not shape or shape[-1] != w_ih._spec.shape[1]:
             raise ShapeError(
-                f"{op}: input {input.spec!r} (batch, {w_ih.spec.shape[1]}) and state {v.spec!r} (batch, {width}) do not fit"
+                f"{op}: input {input._spec!r} (batch, {w_ih._spec.shape[1]}) and state {v._spec!r} (batch, {width}) do not fit"
             )
     weights = Weights(w_ih, w_hh, b_ih, b_hh)
     return STEPS[mode](weights.from_input(input), states, weights)

@@ -52,7 +52,7 @@ def _update_batch(
             "batch_norm: running statistics that all examples share would be written in place by each of them under vmap; "
             "map over them too, or use track_running_stats=False, .eval(), or func.replace_all_batch_norm_modules_"
         )
-    levels, shape = levels_of(running[0]), running[0].spec.shape
+    levels, shape = levels_of(running[0]), running[0]._spec.shape
     with Changed(grad=False):
         ready = [lanes.spread(Needed.reshape(call.detached(v), shape), levels) for v in seen]
     _statistics((*[physical_of(v) for v in running], *ready), numbers)
@@ -67,16 +67,16 @@ def update_statistics(
     eps: float,
     count: int,
 ) -> None:
-    shape = running_mean.spec.shape
-    if any(v.spec.hidden for v in (running_mean, running_var, mean, rstd)):
+    shape = running_mean._spec.shape
+    if any(v._spec.hidden for v in (running_mean, running_var, mean, rstd)):
         _update_batch(
             (running_mean, running_var), (mean, rstd), (momentum, eps, count / (count - 1))
         )
         return
     flat = [
         v
-        if v.spec.shape == shape
-        else call.lay(Spec.of(v.spec.device, v.spec.dtype, shape), v.memory, v.offset)
+        if v._spec.shape == shape
+        else call.lay(Spec.of(v._spec.device, v._spec.dtype, shape), v._memory, v._offset)
         for v in (mean, rstd)
     ]
     _statistics((running_mean, running_var, *flat), (momentum, eps, count / (count - 1)))

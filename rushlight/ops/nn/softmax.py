@@ -56,8 +56,8 @@ def _along(kernel: Any, x: Value, dim: int | None, dtype: DType | None, op: str)
         x = e.cast(x, dtype)
     if dim is None:
         raise TypeError(f"{op}: pass dim, the dimension along which the result sums to one")
-    dim = wrap_dim(dim, len(x.spec.shape), op)
-    if not x.spec.shape:
+    dim = wrap_dim(dim, len(x._spec.shape), op)
+    if not x._spec.shape:
         return views.reshape(kernel(views.reshape(x, (1,)), dim=0), ())
     return kernel(x, dim=dim)
 
@@ -198,7 +198,7 @@ def _column_gradients(
     if needs & 1:
         parts[0] = _norm_grad(g, x, mean, rstd, w, dim=dim)
     if needs & 6:
-        size = x.spec.shape[dim]
+        size = x._spec.shape[dim]
         flat = [views.reshape(v, (-1, size)) for v in (g, x)] + [
             views.reshape(v, (-1, 1)) for v in (mean, rstd)
         ]
@@ -229,7 +229,7 @@ def normalised_rows(
     if weight is None and bias is None:
         found: tuple[Value, Value, Value] = call_rows(_norm(float(eps), True), (x,), dim, True)
         return found
-    like = x.spec.dtype
+    like = x._spec.dtype
     w = _full(x, shape, 1.0) if weight is None else e.cast(views.reshape(weight, shape), like)
     b = _full(x, shape, 0.0) if bias is None else e.cast(views.reshape(bias, shape), like)
     found = call_rows(_norm(float(eps)), (x, w, b), dim, True)
@@ -237,17 +237,17 @@ def normalised_rows(
 
 
 def _full(x: Value, shape: tuple[int, ...], number: float) -> Value:
-    return full_spec(Spec.of(x.spec.device, x.spec.dtype, shape), number)
+    return full_spec(Spec.of(x._spec.device, x._spec.dtype, shape), number)
 
 
 def _check_each(op: str, x: Value, shape: tuple[int, ...], *vectors: Value | None) -> None:
     for v in vectors:
         if v is None:
             continue
-        check_devices(op, (x.spec, v.spec))
-        if v.spec.shape != shape:
+        check_devices(op, (x._spec, v._spec))
+        if v._spec.shape != shape:
             raise ShapeError(
-                f"{op}: weights and statistics of {x.spec!r} have shape {list(shape)}, got {v.spec!r}"
+                f"{op}: weights and statistics of {x._spec!r} have shape {list(shape)}, got {v._spec!r}"
             )
 
 
@@ -261,12 +261,12 @@ def layer_norm(
 ) -> Value:
     """Normalise the last dimensions to mean 0 and variance 1, then scale and shift."""
     inner = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
-    shape = input.spec.shape
+    shape = input._spec.shape
     if not inner or shape[len(shape) - len(inner) :] != inner:
         raise ShapeError(
-            f"layer_norm: input {input.spec!r} does not end in normalized_shape {list(inner)}"
+            f"layer_norm: input {input._spec!r} does not end in normalized_shape {list(inner)}"
         )
-    check_dtypes("layer_norm", [input.spec], FLOAT)
+    check_dtypes("layer_norm", [input._spec], FLOAT)
     _check_each("layer_norm", input, inner, weight, bias)
     size = numel(inner)
     x = (
@@ -274,7 +274,7 @@ def layer_norm(
         if len(inner) == 1
         else views.reshape(input, (*shape[: len(shape) - len(inner)], size))
     )
-    y, _, _ = normalised_rows(x, weight, bias, (size,), len(x.spec.shape) - 1, eps)
+    y, _, _ = normalised_rows(x, weight, bias, (size,), len(x._spec.shape) - 1, eps)
     return y if len(inner) == 1 else views.reshape(y, shape)
 
 
@@ -300,11 +300,11 @@ def batch_norm(
 
 def _of_nothing(input: Value, weight: Value | None, bias: Value | None) -> Value:
     """No elements: nothing to normalise and no statistics to learn from; but the weights have a gradient, of zeros."""
-    column = (-1,) + (1,) * (len(input.spec.shape) - 2) if len(input.spec.shape) > 1 else (-1,)
+    column = (-1,) + (1,) * (len(input._spec.shape) - 2) if len(input._spec.shape) > 1 else (-1,)
     y = e.clone(input)
-    if weight is not None and len(input.spec.shape) > 1:
+    if weight is not None and len(input._spec.shape) > 1:
         y = e.mul(y, views.reshape(weight, column))
-    if bias is not None and len(input.spec.shape) > 1:
+    if bias is not None and len(input._spec.shape) > 1:
         y = e.add(y, views.reshape(bias, column))
     return y
 
@@ -319,15 +319,15 @@ def batch_normalised(
     eps: float,
 ) -> tuple[Value, Value | None, Value | None]:
     """The result, and in training the mean and 1 / deviation of each channel."""
-    shape = input.spec.shape
+    shape = input._spec.shape
     (running_mean, running_var), (weight, bias) = running, affine
-    if input.spec.numel == 0 and (training or len(shape) == 1):
+    if input._spec.numel == 0 and (training or len(shape) == 1):
         return _of_nothing(input, weight, bias), None, None
     if len(shape) < 2:
         raise ShapeError(
-            f"{op}: input needs at least 2 dimensions (batch, channel, ...), got {input.spec!r}"
+            f"{op}: input needs at least 2 dimensions (batch, channel, ...), got {input._spec!r}"
         )
-    check_dtypes(op, [input.spec], FLOAT)
+    check_dtypes(op, [input._spec], FLOAT)
     channels = shape[1]
     _check_each(op, input, (channels,), weight, bias, running_mean, running_var)
     if not training:
@@ -338,10 +338,10 @@ def batch_normalised(
             None,
             None,
         )
-    count = input.spec.numel // channels
+    count = input._spec.numel // channels
     if count < 2:
         raise ShapeError(
-            f"{op}: more than one value per channel is needed in training, got {input.spec!r}"
+            f"{op}: more than one value per channel is needed in training, got {input._spec!r}"
         )
     y, mean, rstd = _by_batch(input, weight, bias, float(eps))
     if running_mean is not None and running_var is not None:
@@ -356,10 +356,10 @@ def _by_batch(
     input: Value, weight: Value | None, bias: Value | None, eps: float
 ) -> tuple[Value, Value, Value]:
     """Each channel with mean 0 and variance 1, scaled and shifted; the means, and 1 / deviation."""
-    shape = input.spec.shape
+    shape = input._spec.shape
     channels = shape[1]
     if (
-        input.spec.numel == shape[0] * channels
+        input._spec.numel == shape[0] * channels
     ):  # one number per channel and example: rows down the columns
         flat = input if len(shape) == 2 else views.reshape(input, (shape[0], channels))
         y, *parts = normalised_rows(flat, weight, bias, (1, channels), 0, eps)
@@ -394,7 +394,7 @@ def _by_statistics(
     input: Value, mean: Value, var: Value, weight: Value | None, bias: Value | None, eps: float
 ) -> Value:
     """Each channel with the mean and variance taken out, scaled and shifted."""
-    shape = input.spec.shape
+    shape = input._spec.shape
     column = (shape[1],) + (1,) * (len(shape) - 2)
     y = _by_statistics_map(input, views.reshape(mean, column), views.reshape(var, column), eps)
     if weight is not None and bias is not None:

@@ -67,15 +67,15 @@ _rows = SparseRows(
 
 def put_rows(target: Value, index: Value, rows: Value, add: bool) -> None:
     """Write rows into a table, or add them, where it lies; nothing is recorded and nothing of its size is made."""
-    if rows.spec.numel:
+    if rows._spec.numel:
         prepare_rows(target, index, rows, add).finish()
 
 
 def prepare_rows(target: Value, index: Value, rows: Value, add: bool) -> inplace.Write:
     """The write that `put_rows` makes."""
-    shape = rows.spec.shape
+    shape = rows._spec.shape
     wide = views.expand(views.reshape(index, (shape[0], *[1] * (len(shape) - 1))), shape)
-    if not target.spec.contiguous:
+    if not target._spec.contiguous:
         whole = e.clone(call.detached(target))
         prepare_rows(whole, index, rows, add).finish()
         return inplace.prepare_copy(target, whole)

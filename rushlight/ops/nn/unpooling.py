@@ -19,11 +19,11 @@ from rushlight.tape.record.value import Value
 
 def _placed(zeros: Value, index: Value, source: Value) -> Value:
     """The source at its places along the last dimension."""
-    if not index.spec.numel:
+    if not index._spec.numel:
         return (
-            e.add(zeros, reductions.sum(source)) if source.spec.differentiable else zeros
+            e.add(zeros, reductions.sum(source)) if source._spec.differentiable else zeros
         )  # a function of it still
-    dim = len(zeros.spec.shape) - 1
+    dim = len(zeros._spec.shape) - 1
     return scattered("unpool", zeros, dim, index, source)
 
 
@@ -53,14 +53,14 @@ def _unpool(
     output_size: Sequence[int] | None,
 ) -> Value:
     op = f"max_unpool{rank}d"
-    shape = input.spec.shape
-    if indices.spec.dtype is not int64:
+    shape = input._spec.shape
+    if indices._spec.dtype is not int64:
         raise DTypeError(
-            f"{op}: the indices must be int64, got {indices.spec!r}; cast with .long()"
+            f"{op}: the indices must be int64, got {indices._spec!r}; cast with .long()"
         )
-    if len(shape) not in (rank + 1, rank + 2) or indices.spec.shape != shape:
+    if len(shape) not in (rank + 1, rank + 2) or indices._spec.shape != shape:
         raise ShapeError(
-            f"{op}: input {input.spec!r} must have {rank + 1} or {rank + 2} dimensions, and indices {indices.spec!r} its "
+            f"{op}: input {input._spec!r} must have {rank + 1} or {rank + 2} dimensions, and indices {indices._spec!r} its "
             f"shape"
         )
     kernel = each(kernel_size, rank, op, "kernel_size", 1)
@@ -77,10 +77,10 @@ def _unpool(
     sizes = _size(op, given, default, step, output_size)
     if min(sizes) < 0:
         raise ShapeError(
-            f"{op}: padding {list(border)} leaves a negative size {list(sizes)} of {input.spec!r}"
+            f"{op}: padding {list(border)} leaves a negative size {list(sizes)} of {input._spec!r}"
         )
     lead = shape[:-rank]
-    zeros = full_spec(Spec.of(input.spec.device, input.spec.dtype, (*lead, numel(sizes))), 0)
+    zeros = full_spec(Spec.of(input._spec.device, input._spec.dtype, (*lead, numel(sizes))), 0)
     flat = (*lead, numel(given))
     placed = _placed(zeros, views.reshape(indices, flat), views.reshape(input, flat))
     return views.reshape(placed, (*lead, *sizes))

@@ -48,10 +48,10 @@ def _step(update: Update) -> Step:
 
 def taken(update: Update, values: Sequence[Any], numbers: Sequence[Any]) -> list[Value]:
     """The new values of an update's targets, on the tape. Complex numbers are updated part by part."""
-    paired = values[0].spec.dtype.kind == "c"
+    paired = values[0]._spec.dtype.kind == "c"
     if paired:
         values = [complex_parts.split(v) for v in values]
-    first = values[0].spec
+    first = values[0]._spec
     one = Spec.of(first.device, compute_type(first.dtype), ())
     given = [
         e.cast(n, one.dtype) if isinstance(n, Value) else full_spec(one, float(n)) for n in numbers

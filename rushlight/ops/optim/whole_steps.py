@@ -30,7 +30,9 @@ from rushlight.tape.record.value import Value
 
 _get_frame = sys._getframe
 # Loops over a step's operands run in these: a comprehension costs twice as much.
-_SPEC, _MEMORY, _ADDRESS, _OFFSET = map(attrgetter, ("spec", "memory", "memory.address", "offset"))
+_SPEC, _MEMORY, _ADDRESS, _OFFSET = map(
+    attrgetter, ("_spec", "_memory", "_memory.address", "_offset")
+)
 
 
 class Moves:
@@ -122,14 +124,14 @@ def add_all(
     moves.writes += writes
     for target, value in pairs:
         plan: Any = plan_sum(target, value)
-        storage, other = target.memory, value.memory
+        storage, other = target._memory, value._memory
         if (
             moves.quick
             and plan.launch.__class__ is BuiltinFunctionType
             and other.address is not None
         ):
-            at = storage.address + target.offset  # type: ignore[operator]
-            moves.acts.append((plan.launch, at, at, other.address + value.offset, *plan.tail))
+            at = storage.address + target._offset  # type: ignore[operator]
+            moves.acts.append((plan.launch, at, at, other.address + value._offset, *plan.tail))
             moves.storages.append(storage)
             moves.read.append(value)
         else:

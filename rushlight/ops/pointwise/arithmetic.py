@@ -102,9 +102,9 @@ _any_pow = elementwise("pow", _power, "Power, x ** y.", ARITHMETIC, second="expo
 
 def _refuse_reciprocals(tensors: Sequence[Value], operands: Sequence[Any]) -> None:
     exponent = operands[1]
-    if isinstance(exponent, int) and exponent < 0 and tensors[0].spec.dtype.kind in "biu":
+    if isinstance(exponent, int) and exponent < 0 and tensors[0]._spec.dtype.kind in "biu":
         raise RushlightError(
-            f"pow: integers to negative integer powers are not allowed, got {tensors[0].spec!r} to the power of {exponent}; "
+            f"pow: integers to negative integer powers are not allowed, got {tensors[0]._spec!r} to the power of {exponent}; "
             f"cast to a float type first"
         )
 
@@ -195,7 +195,7 @@ def _short_powers(general: Callable[..., Any]) -> Callable[..., Any]:
             short = _POWERS.get(exponent)
             if short is not None and isinstance(input, Value):
                 try:
-                    kind = input.spec.dtype.kind
+                    kind = input._spec.dtype.kind
                 except SparseOperandError:  # See Note [Sparse operands]
                     return general(input, exponent)
                 if kind == "f" or (kind in "iu" and exponent.__class__ is int and exponent > 0):
@@ -410,12 +410,12 @@ _CASTS = {
 
 def cast(x: Value, dtype: DType) -> Value:
     """`x` as another type; the same value when it has that type already."""
-    if x.spec.dtype is dtype:
+    if x._spec.dtype is dtype:
         return x
     try:
         kernel = _CASTS[dtype]
     except (KeyError, TypeError):
         raise KindError(
-            f"a cast of {x.spec!r}: dtype is a type like rushlight.float32, got {dtype!r}"
+            f"a cast of {x._spec!r}: dtype is a type like rushlight.float32, got {dtype!r}"
         ) from None
     return kernel(x)

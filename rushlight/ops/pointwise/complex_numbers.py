@@ -27,12 +27,12 @@ _conj = elementwise("conj", lambda x: s.conj(x), "Complex conjugate.", COMPLEX, 
 
 def _pairs(op: str, first: Value, second: Value) -> None:
     for v in (first, second):
-        if v.spec.dtype not in (float32, float64):
+        if v._spec.dtype not in (float32, float64):
             raise DTypeError(
-                f"{op}: takes float32 or float64, got {v.spec!r}; cast with .float() or .double()"
+                f"{op}: takes float32 or float64, got {v._spec!r}; cast with .float() or .double()"
             )
-    if first.spec.dtype is not second.spec.dtype:
-        raise DTypeError(f"{op}: both must have one type, got {first.spec!r} and {second.spec!r}")
+    if first._spec.dtype is not second._spec.dtype:
+        raise DTypeError(f"{op}: both must have one type, got {first._spec!r} and {second._spec!r}")
 
 
 @composite("complex", method=False)
@@ -62,7 +62,7 @@ def imag(input: Value) -> Value:
 
 
 def conjugate(x: Value) -> Value:
-    return _conj(x) if x.spec.dtype.kind == "c" else x
+    return _conj(x) if x._spec.dtype.kind == "c" else x
 
 
 @composite("conj")
@@ -74,7 +74,7 @@ def conj(input: Value) -> Value:
 @composite("conj_physical")
 def conj_physical(input: Value) -> Value:
     """Complex conjugates; of a real tensor a copy."""
-    return _conj(input) if input.spec.dtype.kind == "c" else e.clone(input)
+    return _conj(input) if input._spec.dtype.kind == "c" else e.clone(input)
 
 
 @composite("resolve_conj")
@@ -92,8 +92,8 @@ def resolve_neg(input: Value) -> Value:
 @composite("adjoint")
 def adjoint(input: Value) -> Value:
     """The last two dimensions exchanged, and the conjugate where complex."""
-    if len(input.spec.shape) < 2:
-        raise ShapeError(f"adjoint: at least 2 dimensions are needed, got {input.spec!r}")
+    if len(input._spec.shape) < 2:
+        raise ShapeError(f"adjoint: at least 2 dimensions are needed, got {input._spec!r}")
     return conjugate(views.transpose(input, -1, -2))
 
 

@@ -26,10 +26,10 @@ NAMES = ("floor_divide", "remainder", "fmod")
 def check_divisor(op: str, x: Any, y: Any) -> None:
     """Refuse zeros among the divisors of integers."""
     if isinstance(y, Value):
-        spec = y.spec
+        spec = y._spec
         if spec.dtype.kind not in "biu" or not spec.numel or spec.device.device.limits.asynchronous:
             return
-        whole = x.spec.dtype.kind in "biu" if isinstance(x, Value) else isinstance(x, int)
+        whole = x._spec.dtype.kind in "biu" if isinstance(x, Value) else isinstance(x, int)
         if not whole:
             return
         with Changed(grad=False):
@@ -38,8 +38,8 @@ def check_divisor(op: str, x: Any, y: Any) -> None:
             raise DivisionByZero(
                 f"ZeroDivisionError: {op}: there is a zero among the integers of the divisor {spec!r}"
             )
-    elif isinstance(y, int) and y == 0 and isinstance(x, Value) and x.spec.dtype.kind in "biu":
-        raise DivisionByZero(f"ZeroDivisionError: {op}: {x.spec!r} is divided by the integer zero")
+    elif isinstance(y, int) and y == 0 and isinstance(x, Value) and x._spec.dtype.kind in "biu":
+        raise DivisionByZero(f"ZeroDivisionError: {op}: {x._spec!r} is divided by the integer zero")
 
 
 def _checked(name: str) -> Callable[..., Any]:

@@ -58,7 +58,7 @@ _HIGHEST = 170  # the formula holds the factorial of the order; and it grows wit
 def polygamma(n: Any, input: Any) -> Value:
     """The n-th derivative of digamma; the order comes first, the tensor where it is a method."""
     if isinstance(n, Value) and not (
-        n.spec.dtype.kind in "iu" and n.spec.numel == 1 and isinstance(input, Value)
+        n._spec.dtype.kind in "iu" and n._spec.numel == 1 and isinstance(input, Value)
     ):
         n, input = input, n
     try:
@@ -91,13 +91,13 @@ _MOST_TERMS = 1 << 27
 
 def _sum_of_lgammas(x: Value, p: int) -> Value:
     """The sum of lgamma(x - k / 2) for k below p, the terms along a dimension of their own."""
-    if p * x.spec.numel > _MOST_TERMS:
+    if p * x._spec.numel > _MOST_TERMS:
         raise RushlightError(
-            f"mvlgamma: p = {p} for {x.spec!r} needs p times as many numbers, more than {_MOST_TERMS}"
+            f"mvlgamma: p = {p} for {x._spec!r} needs p times as many numbers, more than {_MOST_TERMS}"
         )
-    steps = e.div(creation.arange(p, device=x.spec.device.device.name), 2)
-    x = x if x.spec.dtype.kind == "f" else e.cast(x, steps.spec.dtype)
-    return reductions.sum(lgamma(e.sub(views.unsqueeze(x, -1), e.cast(steps, x.spec.dtype))), -1)
+    steps = e.div(creation.arange(p, device=x._spec.device.device.name), 2)
+    x = x if x._spec.dtype.kind == "f" else e.cast(x, steps._spec.dtype)
+    return reductions.sum(lgamma(e.sub(views.unsqueeze(x, -1), e.cast(steps, x._spec.dtype))), -1)
 
 
 def _entropy(x: Expr) -> Expr:

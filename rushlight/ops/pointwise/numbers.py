@@ -120,7 +120,7 @@ def heaviside(input: Value, values: Value) -> Value:
 
 def same_types(op: str, *operands: Any) -> None:
     """Where PyTorch does not promote."""
-    found = {v.spec.dtype.name for v in operands if isinstance(v, Value)}
+    found = {v._spec.dtype.name for v in operands if isinstance(v, Value)}
     if len(found) > 1:
         raise DTypeError(
             f"{op}: operands must have one type, got {' and '.join(sorted(found))}; cast with .to(dtype)"
@@ -149,11 +149,11 @@ def nan_to_num(
     input: Value, nan: float | None = None, posinf: float | None = None, neginf: float | None = None
 ) -> Value:
     """x with NaN replaced by `nan` (0), infinities by `posinf` and `neginf` (the largest and smallest numbers)."""
-    if input.spec.dtype.kind == "c":
+    if input._spec.dtype.kind == "c":
         return complex_parts.joined(nan_to_num(complex_parts.split(input), nan, posinf, neginf))
-    if input.spec.dtype.kind != "f":
+    if input._spec.dtype.kind != "f":
         return e.clone(input)
-    most = _LARGEST.get(input.spec.dtype, _LARGEST_BFLOAT16)
+    most = _LARGEST.get(input._spec.dtype, _LARGEST_BFLOAT16)
     return _finite(
         input,
         0.0 if nan is None else float(nan),
@@ -171,11 +171,11 @@ def isclose(
     if rtol < 0 or atol < 0:
         raise RushlightError(f"isclose: rtol and atol must not be negative, got {rtol} and {atol}")
     close = e.eq(input, other)
-    if equal_nan and input.spec.differentiable:
+    if equal_nan and input._spec.differentiable:
         close = e.logical_or(close, e.logical_and(e.isnan(input), e.isnan(other)))
-    if (rtol == 0 and atol == 0) or input.spec.dtype is bool_:
+    if (rtol == 0 and atol == 0) or input._spec.dtype is bool_:
         return close
-    if not other.spec.differentiable:  # a difference of integers could wrap
+    if not other._spec.differentiable:  # a difference of integers could wrap
         other = e.cast(other, get_default())
     allowed = e.add(e.abs(e.mul(other, rtol)), atol)
     away = e.abs(e.sub(input, other))
@@ -273,7 +273,7 @@ _NEXT_NARROW = {
 @composite("nextafter")
 def nextafter(input: Value, other: Value) -> Value:
     """The next number after input towards other; its gradient is that of input, where they differ."""
-    kind = result_type((x.spec.dtype, len(x.spec.shape)) for x in (input, other))
+    kind = result_type((x._spec.dtype, len(x._spec.shape)) for x in (input, other))
     found: Value = _NEXT_NARROW.get(kind, _next_wide)(input, other)
     return found
 
@@ -335,7 +335,7 @@ def addcdiv(input: Value, tensor1: Value, tensor2: Value, *older: Any, value: An
         return addcdiv(*tensors, **factors)
     if isinstance(value, Value):
         no_gradient("addcdiv", "value", value)
-    if not any(v.spec.differentiable for v in (tensor1, tensor2)):
+    if not any(v._spec.differentiable for v in (tensor1, tensor2)):
         raise DTypeError(
             "addcdiv: integers are not divided; use input + value * trunc(tensor1 / tensor2), or cast"
         )
@@ -354,9 +354,9 @@ def ldexp(input: Value, other: Any) -> Value:
     if not isinstance(other, Value):
         return e.mul(input, 2.0**other)
     kind = (
-        promote(input.spec.dtype, other.spec.dtype)
+        promote(input._spec.dtype, other._spec.dtype)
         if isinstance(input, Value)
-        else other.spec.dtype
+        else other._spec.dtype
     )
     return e.mul(input, e.pow(2.0, e.cast(other, kind) if kind.kind in "fc" else other))
 
@@ -366,7 +366,7 @@ def float_power(input: Any, exponent: Any) -> Value:
     """input ** exponent in float64, or complex128 where either is complex."""
     both = (input, exponent)
     has_complex = any(
-        v.spec.dtype.kind == "c" if isinstance(v, Value) else isinstance(v, complex) for v in both
+        v._spec.dtype.kind == "c" if isinstance(v, Value) else isinstance(v, complex) for v in both
     )
     dtype, number = (complex128, complex) if has_complex else (float64, float)
     wide = [e.cast(v, dtype) if isinstance(v, Value) else number(v) for v in both]
@@ -388,7 +388,7 @@ def clamp_max(input: Value, max: Any) -> Value:
 @composite("positive")
 def positive(input: Value) -> Value:
     """The tensor itself, which must hold numbers."""
-    if input.spec.dtype is bool_:
+    if input._spec.dtype is bool_:
         raise DTypeError("positive: does not take bool; cast with .to(dtype)")
     return input
 

@@ -193,7 +193,7 @@ def _declare_recurrence(
                 f"{name}: takes a step for each degree, degrees up to {_HIGHEST_DEGREE}, got {highest:.0f}"
             )
         now = begin(x, n)
-        before = e.add(e.mul(now, 0), 1) if now.spec.numel else now
+        before = e.add(e.mul(now, 0), 1) if now._spec.numel else now
         for k in range(2, int(highest) + 1):
             before, now = now, advance(before, now, x, n, float(k))
         return now
@@ -204,7 +204,7 @@ def _declare_recurrence(
 def _highest(n: Any) -> float:
     if not isinstance(n, Value):
         return float(n)
-    return float(read_back.read(reductions.amax(physical_of(n)))[0]) if n.spec.numel else 0.0
+    return float(read_back.read(reductions.amax(physical_of(n)))[0]) if n._spec.numel else 0.0
 
 
 _declare_recurrence(

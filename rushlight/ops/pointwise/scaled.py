@@ -38,7 +38,7 @@ def scaled(op: str, input: Any, other: Any, alpha: Any) -> Any:
     if isinstance(alpha, Value):
         no_gradient(op, "alpha", alpha)
     try:
-        kinds = [v.spec.dtype for v in (input, other) if isinstance(v, Value)]
+        kinds = [v._spec.dtype for v in (input, other) if isinstance(v, Value)]
     except SparseOperandError:  # See Note [Sparse operands]
         return e.mul(other, alpha)
     whole = not any(dtype.kind in "fc" for dtype in kinds) and not any(
@@ -71,7 +71,7 @@ def no_gradient(op: str, name: str, value: Value) -> None:
     """A tensor may stand for a number, but no gradient passes a number."""
     if is_followed(value):
         raise TypeError(
-            f"{op}: {name} is a number, got {value.spec!r} that requires a gradient; multiply by it instead"
+            f"{op}: {name} is a number, got {value._spec!r} that requires a gradient; multiply by it instead"
         )
 
 
@@ -101,7 +101,7 @@ def add(input: Any, other: Any, _: Any = None, alpha: Any = 1, out: Any = None) 
 
 def _no_bools(x: Any, other: Any, op: str) -> None:
     for v in (x, other):
-        if isinstance(v, bool) or (isinstance(v, Value) and v.spec.dtype is bool_):
+        if isinstance(v, bool) or (isinstance(v, Value) and v._spec.dtype is bool_):
             raise DTypeError(
                 f"{op}: does not take bool; use logical_xor or logical_not, or cast with .to(dtype)"
             )
@@ -151,7 +151,7 @@ def _rounded_quotient(x: Any, other: Any, rounding_mode: str) -> Value:
         return division.floor_divide(x, other)
     if rounding_mode == "trunc":
         if not any(
-            isinstance(v, float) or (isinstance(v, Value) and v.spec.dtype.kind == "f")
+            isinstance(v, float) or (isinstance(v, Value) and v._spec.dtype.kind == "f")
             for v in (x, other)
         ):
             return division.truncated(x, other)
@@ -175,10 +175,10 @@ def where(condition: Value, input: Any = None, other: Any = None) -> Value:
     """input where the condition holds, else other; with the condition alone, an index vector per dimension of it."""
     if input is None and other is None:
         return nonzero(condition, as_tuple=True)
-    if isinstance(condition, Value) and condition.spec.dtype is uint8:  # as PyTorch still takes it
+    if isinstance(condition, Value) and condition._spec.dtype is uint8:  # as PyTorch still takes it
         condition = e.cast(condition, bool_)
-    if not isinstance(condition, Value) or condition.spec.dtype is not bool_:
-        got = repr(condition.spec) if isinstance(condition, Value) else type(condition).__name__
+    if not isinstance(condition, Value) or condition._spec.dtype is not bool_:
+        got = repr(condition._spec) if isinstance(condition, Value) else type(condition).__name__
         raise DTypeError(
             f"where: the condition must be a bool tensor, got {got}; compare or cast with .bool()"
         )
@@ -187,7 +187,7 @@ def where(condition: Value, input: Any = None, other: Any = None) -> Value:
             (k for k in (complex, float) if isinstance(input, k) or isinstance(other, k)), int
         )
         kind = bool if isinstance(input, bool) and isinstance(other, bool) else kind
-        like = condition.spec.device.device.name
+        like = condition._spec.device.device.name
         input = creation.full((), kind(input), device=like)
     return e.select(condition, input, other)
 
@@ -196,7 +196,7 @@ def where(condition: Value, input: Any = None, other: Any = None) -> Value:
 def square(input: Value) -> Value:
     """input * input; truth values count as 0 and 1, in int64."""
     try:
-        return e.square(e.cast(input, int64) if input.spec.dtype is bool_ else input)
+        return e.square(e.cast(input, int64) if input._spec.dtype is bool_ else input)
     except SparseOperandError as error:  # See Note [Sparse operands]
         return error.obj.instead("square", (input,), {})
 
@@ -207,26 +207,28 @@ REGISTRY["square"].function.op = e.square.op  # type: ignore[attr-defined]  # fr
 @composite("masked_fill")
 def masked_fill(input: Value, mask: Value, value: Any) -> Value:
     """input with `value` where the mask is true; the type of input stays."""
-    if mask.spec.dtype is not bool_:
+    if mask._spec.dtype is not bool_:
         raise DTypeError(
-            f"masked_fill: the mask must be bool, got {mask.spec!r}; cast with .bool()"
+            f"masked_fill: the mask must be bool, got {mask._spec!r}; cast with .bool()"
         )
     if isinstance(value, Value):
-        if value.spec.shape:
+        if value._spec.shape:
             raise ShapeError(
-                f"masked_fill: the value must be a number or 0-dim, got {value.spec!r}"
+                f"masked_fill: the value must be a number or 0-dim, got {value._spec!r}"
             )
-        if value.spec.dtype.kind == "c" and input.spec.dtype.kind != "c":
+        if value._spec.dtype.kind == "c" and input._spec.dtype.kind != "c":
             raise RushlightError(
-                f"masked_fill: a value {value.spec!r} cannot be held by {input.spec!r}"
+                f"masked_fill: a value {value._spec!r} cannot be held by {input._spec!r}"
             )
-        value = e.cast(value, input.spec.dtype)
-    creation.check_holds("masked_fill", value, value, input.spec.dtype)
-    if isinstance(value, complex) and input.spec.dtype.kind != "c":
-        raise RushlightError(f"masked_fill: {value} cannot be held by {input.spec!r}")
-    broadcast_shapes([mask.spec.shape, input.spec.shape], "masked_fill", [mask.spec, input.spec])
+        value = e.cast(value, input._spec.dtype)
+    creation.check_holds("masked_fill", value, value, input._spec.dtype)
+    if isinstance(value, complex) and input._spec.dtype.kind != "c":
+        raise RushlightError(f"masked_fill: {value} cannot be held by {input._spec!r}")
+    broadcast_shapes(
+        [mask._spec.shape, input._spec.shape], "masked_fill", [mask._spec, input._spec]
+    )
     filled = e.select(mask, value, input)
-    return e.cast(filled, input.spec.dtype)
+    return e.cast(filled, input._spec.dtype)
 
 
 def _beyond(outside: Expr, bound: Expr, x: Expr) -> Expr:
@@ -277,7 +279,7 @@ _between = elementwise(
 
 
 def _is_bool(v: Any) -> bool:
-    return v.spec.dtype is bool_ if isinstance(v, Value) else isinstance(v, bool)
+    return v._spec.dtype is bool_ if isinstance(v, Value) else isinstance(v, bool)
 
 
 @composite("clamp")
@@ -287,15 +289,15 @@ def clamp(input: Value, min: Any = None, max: Any = None) -> Value:
         raise RushlightError("clamp: at least one of min and max must be given")
     for bound in (min, max):
         if isinstance(bound, int):
-            creation.check_holds("clamp", bound, bound, input.spec.dtype)
+            creation.check_holds("clamp", bound, bound, input._spec.dtype)
     if all(_is_bool(v) for v in (input, min, max) if v is not None):
         bounds = [e.cast(v, int32) if isinstance(v, Value) else v for v in (min, max)]
         return e.cast(clamp(e.cast(input, int32), *bounds), bool_)
-    if input.spec.dtype is bool_ and not any(isinstance(v, Value) for v in (min, max)):
+    if input._spec.dtype is bool_ and not any(isinstance(v, Value) for v in (min, max)):
         input = e.cast(input, int64)
-    elif input.spec.dtype is bool_:  # as the type of the bounds, which promotion knows
+    elif input._spec.dtype is bool_:  # as the type of the bounds, which promotion knows
         tensors = [
-            (v.spec.dtype, len(v.spec.shape)) for v in (input, min, max) if isinstance(v, Value)
+            (v._spec.dtype, len(v._spec.shape)) for v in (input, min, max) if isinstance(v, Value)
         ]
         numbers = [scalar_dtype(v) for v in (min, max) if isinstance(v, (bool, int, float))]
         input = e.cast(input, result_type(tensors, numbers))
@@ -305,17 +307,17 @@ def clamp(input: Value, min: Any = None, max: Any = None) -> Value:
 
 
 def _triangle(x: Value, diagonal: int, lower: bool) -> Value:
-    if len(x.spec.shape) < 2:
+    if len(x._spec.shape) < 2:
         op = "tril" if lower else "triu"
         raise ShapeError(
-            f"{op}: at least 2 dimensions are needed, got {x.spec!r}; add one with .unsqueeze(0)"
+            f"{op}: at least 2 dimensions are needed, got {x._spec!r}; add one with .unsqueeze(0)"
         )
-    n, m = x.spec.shape[-2:]
-    device = x.spec.device.device.name
+    n, m = x._spec.shape[-2:]
+    device = x._spec.device.device.name
     row = views.unsqueeze(creation.arange(n, device=device), 1)
     away = e.sub(creation.arange(m, device=device), row)
     keep = e.le(away, diagonal) if lower else e.ge(away, diagonal)
-    zero = creation.full((), 0, dtype=x.spec.dtype, device=device)
+    zero = creation.full((), 0, dtype=x._spec.dtype, device=device)
     return e.select(keep, x, zero)
 
 
@@ -382,30 +384,30 @@ def reduced(loss: Value, reduction: str, op: str) -> Value:
 @composite("one_hot", method=False, top=False)
 def one_hot(tensor: Value, num_classes: int = -1) -> Value:
     """1 at the index, 0 elsewhere, along a new last dimension; without num_classes the largest index is read back."""
-    if tensor.spec.dtype is not int64:
+    if tensor._spec.dtype is not int64:
         raise DTypeError(
-            f"one_hot: the indices must be int64, got {tensor.spec!r}; cast with .long()"
+            f"one_hot: the indices must be int64, got {tensor._spec!r}; cast with .long()"
         )
     if num_classes == -1:
-        if not tensor.spec.numel:
+        if not tensor._spec.numel:
             raise ShapeError(
-                f"one_hot: {tensor.spec!r} has no elements to count the classes of; pass num_classes"
+                f"one_hot: {tensor._spec!r} has no elements to count the classes of; pass num_classes"
             )
         largest: Any = reductions.amax(tensor)
         num_classes = in_range("one_hot", "num_classes", largest.item() + 1)
     if num_classes < 1:
         raise ShapeError(f"one_hot: num_classes must be positive, got {num_classes}")
     if (
-        tensor.spec.numel
-        and not tensor.spec.hidden
-        and not tensor.spec.device.device.limits.asynchronous
+        tensor._spec.numel
+        and not tensor._spec.hidden
+        and not tensor._spec.device.device.limits.asynchronous
     ):
         outside: Any = reductions.any_(e.bitwise_or(e.lt(tensor, 0), e.ge(tensor, num_classes)))
         if outside.item():  # elsewhere, where looking would mean waiting, it is a row of zeros
             raise RushlightError(
-                f"one_hot: class values of {tensor.spec!r} must lie between 0 and {num_classes - 1}"
+                f"one_hot: class values of {tensor._spec!r} must lie between 0 and {num_classes - 1}"
             )
-    device = tensor.spec.device.device.name
+    device = tensor._spec.device.device.name
     return e.cast(
         e.eq(views.unsqueeze(tensor, -1), creation.arange(num_classes, device=device)), int64
     )

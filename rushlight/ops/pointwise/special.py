@@ -124,7 +124,7 @@ def zeta(input: Any, other: Any) -> Value:
     total = _zeta_begin(input, other)
     least = other
     if isinstance(other, Value):
-        least = read_back.read(reductions.amin(physical_of(other)))[0] if other.spec.numel else 0.0
+        least = read_back.read(reductions.amin(physical_of(other)))[0] if other._spec.numel else 0.0
     count = _TERMS + (math.ceil(-least) if -1e4 < least < 0 else 0)
     for i in range(1, count):
         total = _zeta_add(input, other, total, float(i))
@@ -194,7 +194,7 @@ def _regularised(name: str, kernel: Any, a: Value, x: Value) -> Value:
         )
     if is_followed(a):
         a = _held(a)
-    common = result_type([(v.spec.dtype, len(v.spec.shape)) for v in (a, x)], [])
+    common = result_type([(v._spec.dtype, len(v._spec.shape)) for v in (a, x)], [])
     common = common if common.kind == "f" else get_default()
     # In the type that is computed in: a logarithm rounded to a half would lose the result.
     wide = compute_type(common)
@@ -239,9 +239,9 @@ _power_of_two = elementwise(
 @composite("frexp")
 def frexp(input: Value) -> Any:
     """(mantissa, exponent) with input = mantissa * 2 ** exponent and the mantissa's size from a half to 1."""
-    if input.spec.dtype.kind != "f":
+    if input._spec.dtype.kind != "f":
         raise DTypeError(
-            f"frexp: takes floating point numbers, got {input.spec!r}; cast with .float()"
+            f"frexp: takes floating point numbers, got {input._spec!r}; cast with .float()"
         )
     exponent = _exponent(input)
     # In two steps: the power of two that a subnormal number needs is out of range.

@@ -40,17 +40,19 @@ def _open_uniform(shape: Shape, dtype: DType, device: Any, generator: Generator 
 
 
 def _drawn_in(target: Value) -> DType:
-    return float64 if target.spec.dtype is float64 else float32
+    return float64 if target._spec.dtype is float64 else float32
 
 
 def _fill(target: Value, draw: Callable[[Shape, DType, Any], Value]) -> Value:
-    spec = target.spec
+    spec = target._spec
     return inplace.copy_(target, draw(spec.shape, _drawn_in(target), spec.device.device.name))
 
 
 def _floats_only(op: str, target: Value) -> None:
-    if target.spec.dtype.kind != "f":
-        raise UnsupportedDType(f"{op}: only floating-point tensors are filled, got {target.spec!r}")
+    if target._spec.dtype.kind != "f":
+        raise UnsupportedDType(
+            f"{op}: only floating-point tensors are filled, got {target._spec!r}"
+        )
 
 
 @drawing
@@ -58,7 +60,7 @@ def normal_(
     self: Value, mean: float = 0, std: float = 1, *, generator: Generator | None = None
 ) -> Value:
     """Fill with normal numbers; the parts of complex ones have half the variance each."""
-    if self.spec.dtype.kind == "c":
+    if self._spec.dtype.kind == "c":
         normal_(complex_parts.split(self), mean, std * math.sqrt(0.5), generator=generator)
         return self
     _floats_only("normal_", self)
@@ -107,19 +109,19 @@ def uniform_(
     self: Value, *bounds: float, generator: Generator | None = None, **named: float
 ) -> Value:
     """Fill with uniform numbers: uniform_(from=0, to=1); of complex ones both parts."""
-    if self.spec.dtype.kind == "c":
+    if self._spec.dtype.kind == "c":
         uniform_(complex_parts.split(self), *bounds, generator=generator, **named)
         return self
     _floats_only("uniform_", self)
     low, high = _bounds("uniform_", bounds, named, 0.0, 1.0)
     if low > high:
         raise RushlightError(f"uniform_: from {low} to {high} there is nothing")
-    most = finfo(self.spec.dtype).max
+    most = finfo(self._spec.dtype).max
     if not -most <= low <= high <= most or high - low > most:
         raise RushlightError(
-            f"uniform_: {low} to {high} is more than {self.spec.dtype.name} holds, {-most} to {most}"
+            f"uniform_: {low} to {high} is more than {self._spec.dtype.name} holds, {-most} to {most}"
         )
-    spec = self.spec
+    spec = self._spec
     # In the type itself, so that rounding does not reach the upper bound of (0, 1).
     u = rand(spec.shape, dtype=spec.dtype, device=spec.device.device.name, generator=generator)
     return inplace.copy_(
@@ -133,7 +135,7 @@ def random_(self: Value, *bounds: int, generator: Generator | None = None, **nam
     if len(bounds) == 1 and "to" not in named:
         bounds = (0, *bounds)
     low, high = _bounds("random_", bounds, named, 0, None)
-    spec = self.spec
+    spec = self._spec
     if high is None:
         high = _beyond(spec.dtype)
     if not (isinstance(low, int) and isinstance(high, int)):
@@ -238,14 +240,14 @@ def normal(
             "normal: a size goes with numbers only; tensors of means or deviations have their own"
         )
     if isinstance(std, Value) and not holds(std, lambda v: e.logical_not(e.lt(v, 0))):
-        raise RushlightError(f"normal: no deviation may be negative, but one is, in {std.spec!r}")
+        raise RushlightError(f"normal: no deviation may be negative, but one is, in {std._spec!r}")
     shape = (
         tuple(size)
         if size is not None
-        else broadcast_shapes([v.spec.shape for v in tensors], "normal")
+        else broadcast_shapes([v._spec.shape for v in tensors], "normal")
     )
     if tensors:
-        dtype, device = dtype or tensors[0].spec.dtype, tensors[0].spec.device.device.name
+        dtype, device = dtype or tensors[0]._spec.dtype, tensors[0]._spec.device.device.name
     noise = randn(shape, dtype=dtype or get_default(), device=device, generator=generator)
     center, spread = (call.detached(v) if isinstance(v, Value) else float(v) for v in (mean, std))
     drawn = e.add(e.mul(noise, spread), center)
@@ -262,18 +264,18 @@ def multinomial(
     With replacement by the place of uniform numbers among the running sums of the weights. Without, the position of the
     largest weight / exponential is distributed as the weights, and the next largest follow.
     """
-    shape = input.spec.shape
-    if input.spec.dtype.kind != "f" or len(shape) not in (1, 2):
+    shape = input._spec.shape
+    if input._spec.dtype.kind != "f" or len(shape) not in (1, 2):
         raise RushlightError(
-            f"multinomial: weights are floats in 1 or 2 dimensions, got {input.spec!r}"
+            f"multinomial: weights are floats in 1 or 2 dimensions, got {input._spec!r}"
         )
     if num_samples <= 0 or (not replacement and num_samples > shape[-1]):
         raise RushlightError(
             f"multinomial: {num_samples} samples cannot be drawn from {shape[-1]} places"
         )
     weights = call.detached(input)
-    weights = e.cast(weights, float32) if weights.spec.dtype.itemsize == 2 else weights
-    dtype, device = weights.spec.dtype, input.spec.device.device.name
+    weights = e.cast(weights, float32) if weights._spec.dtype.itemsize == 2 else weights
+    dtype, device = weights._spec.dtype, input._spec.device.device.name
     _check_weights(weights, 1 if replacement else num_samples)
     if not replacement:
         waits = e.neg(e.log(_open_uniform(shape, dtype, device, generator)))
@@ -298,5 +300,5 @@ def _check_weights(weights: Value, distinct: int) -> None:
     places = reductions.sum(e.gt(weights, 0), -1)
     if not holds(places, lambda count: e.ge(count, distinct)):
         raise RushlightError(
-            f"multinomial: {distinct} different places need as many weights above 0 in every row of {weights.spec!r}"
+            f"multinomial: {distinct} different places need as many weights above 0 in every row of {weights._spec!r}"
         )

@@ -158,13 +158,13 @@ class Generator:
 
     def set_state(self, new_state: Value) -> Generator:
         """Go on where `get_state` was called."""
-        if not isinstance(new_state, Value) or new_state.spec.dtype is not uint8:
+        if not isinstance(new_state, Value) or new_state._spec.dtype is not uint8:
             raise TypeError(
                 f"set_state: the state is a uint8 tensor from get_state, got {new_state!r}"
             )
-        if new_state.spec.shape != (_STATE_BYTES,):
+        if new_state._spec.shape != (_STATE_BYTES,):
             raise RushlightError(
-                f"set_state: the state has {_STATE_BYTES} bytes, got {new_state.spec!r}"
+                f"set_state: the state has {_STATE_BYTES} bytes, got {new_state._spec!r}"
             )
         raw: Any = new_state
         octets = bytes(raw.tolist())
@@ -278,7 +278,7 @@ def _draw(
 
 def holds(x: Value, condition: Callable[[Value], Value]) -> bool:
     """Whether a condition is true of every element; not asked where the host would have to wait for the answer."""
-    spec = x.spec
+    spec = x._spec
     if not spec.numel or spec.device.device.limits.asynchronous:
         return True
     x = physical_of(x)
@@ -499,7 +499,7 @@ def dropout(input: Value, p: float = 0.5, training: bool = True, inplace: bool =
     if not training or p == 0:
         return input
     scale = 0.0 if p == 1 else 1 / (1 - p)
-    spec = input.spec
+    spec = input._spec
     check_device_dtype("dropout", spec.device, spec.dtype)
     return _draw(_dropout, (input,), (), (float(p), scale), spec.numel, None)
 
@@ -508,7 +508,7 @@ def dropout(input: Value, p: float = 0.5, training: bool = True, inplace: bool =
 @drawing
 def bernoulli(input: Value, p: Any = None, *, generator: Generator | None = None) -> Value:
     """1 with the probability that each element says, or with probability p; else 0."""
-    spec = input.spec
+    spec = input._spec
     if p is None and spec.dtype.kind != "f":
         raise UnsupportedDType(
             f"bernoulli: probabilities are floats, got {spec!r}; cast with .float(), or pass p"
@@ -520,11 +520,11 @@ def bernoulli(input: Value, p: Any = None, *, generator: Generator | None = None
         chances, drawn = float(chances), float32
     else:
         # In the type itself: rounding a probability to fewer digits than the number has would shift it.
-        drawn = chances.spec.dtype if chances.spec.dtype in (float32, float64) else float32
+        drawn = chances._spec.dtype if chances._spec.dtype in (float32, float64) else float32
         chances = e.cast(chances, drawn)
         if not holds(chances, lambda v: e.logical_and(e.ge(v, 0), e.le(v, 1))):
             raise RushlightError(
-                f"bernoulli: probabilities must lie in [0, 1], but not all in {chances.spec!r} do"
+                f"bernoulli: probabilities must lie in [0, 1], but not all in {chances._spec!r} do"
             )
     chance = rand(spec.shape, dtype=drawn, device=spec.device.device.name, generator=generator)
     return with_zero_derivative("bernoulli", e.cast(e.lt(chance, chances), spec.dtype), input, p)

@@ -99,13 +99,13 @@ def _sampled(
                 return draw_result(
                     _sampled(op, first, again, mark, generator, *ready, lanes=lanes), levels
                 )
-    wide = float64 if any(p.spec.dtype is float64 for p in parameters) else float32
-    shape = broadcast_shapes([p.spec.shape for p in parameters], op, [p.spec for p in parameters])
-    pool = parameters[0].spec.device
+    wide = float64 if any(p._spec.dtype is float64 for p in parameters) else float32
+    shape = broadcast_shapes([p._spec.shape for p in parameters], op, [p._spec for p in parameters])
+    pool = parameters[0]._spec.device
     state = full_spec(Spec.of(pool, wide, shape), mark)
     inputs = [e.cast(call.detached(p), wide) for p in parameters]
     stream = generator or default_generator
-    count = state.spec.numel // max(lanes, 1)
+    count = state._spec.numel // max(lanes, 1)
     static, more = ((True,), (max(count, 1),)) if lanes > 1 else ((), ())
     words = stream.take(count)
     try:
@@ -128,10 +128,10 @@ def _sampled(
 
 
 def _check_floats(op: str, *parameters: Value) -> DType:
-    dtype = functools.reduce(promote, (p.spec.dtype for p in parameters))
+    dtype = functools.reduce(promote, (p._spec.dtype for p in parameters))
     if dtype.kind != "f":
         raise UnsupportedDType(
-            f"{op}: parameters are floats, got {', '.join(repr(p.spec) for p in parameters)}"
+            f"{op}: parameters are floats, got {', '.join(repr(p._spec) for p in parameters)}"
         )
     return dtype
 
@@ -272,7 +272,7 @@ def log_gamma_draw(op: str, alpha: Value, generator: Generator | None) -> Value:
     """Logarithms of gamma numbers, differentiable in alpha; in float32 at least."""
     _check_floats(op, alpha)
     drawn = _sampled(op, None, _gamma, _OPEN, generator, alpha)
-    wide = e.cast(alpha, drawn.spec.dtype)
+    wide = e.cast(alpha, drawn._spec.dtype)
     drawn = e.select(e.eq(drawn, _OPEN), e.log(call.detached(wide)), drawn)
     return call.call(_gamma_path, (drawn, wide))
 
@@ -281,9 +281,9 @@ def log_gamma_draw(op: str, alpha: Value, generator: Generator | None) -> Value:
 @drawing
 def _standard_gamma(input: Value, generator: Generator | None = None) -> Value:
     """Gamma numbers of shape `input` and rate 1; the gradient is that of the number of the same rank."""
-    least = {float64: 2.0**-1022}.get(input.spec.dtype, 2.0**-126)
+    least = {float64: 2.0**-1022}.get(input._spec.dtype, 2.0**-126)
     drawn = e.maximum(e.exp(log_gamma_draw("_standard_gamma", input, generator)), least)
-    return e.cast(drawn, input.spec.dtype)
+    return e.cast(drawn, input._spec.dtype)
 
 
 @composite("_sample_dirichlet", method=False)
@@ -293,9 +293,9 @@ def _sample_dirichlet(input: Value, generator: Generator | None = None) -> Value
     drawn = softmax(log_gamma_draw("_sample_dirichlet", input, generator), -1)
     # Inside the simplex, as PyTorch keeps them: the logarithms of what they and 1 - they are stay finite.
     least, most = {float64: (2.0**-1022, 1 - 2.0**-53), float32: (2.0**-126, 1 - 2.0**-24)}.get(
-        input.spec.dtype, (2.0**-14, 1 - 2.0**-9)
+        input._spec.dtype, (2.0**-14, 1 - 2.0**-9)
     )
-    return e.cast(e.minimum(e.maximum(drawn, least), most), input.spec.dtype)
+    return e.cast(e.minimum(e.maximum(drawn, least), most), input._spec.dtype)
 
 
 # ---- counts ----
@@ -391,10 +391,10 @@ def poisson(input: Value, generator: Generator | None = None) -> Value:
     """Counts of events that happen at the rate that each element says."""
     _check_floats("poisson", input)
     if not holds(input, lambda v: e.logical_not(e.lt(v, 0))):
-        raise RushlightError(f"poisson: no rate may be negative, but one is, in {input.spec!r}")
+        raise RushlightError(f"poisson: no rate may be negative, but one is, in {input._spec!r}")
     drawn = _sampled("poisson", _few, _many, _NONE, generator, input)
-    left = e.floor(e.cast(call.detached(input), drawn.spec.dtype))
-    counts = e.cast(e.select(e.eq(drawn, _NONE), left, drawn), input.spec.dtype)
+    left = e.floor(e.cast(call.detached(input), drawn._spec.dtype))
+    counts = e.cast(e.select(e.eq(drawn, _NONE), left, drawn), input._spec.dtype)
     return with_zero_derivative("poisson", counts, input)
 
 
@@ -458,19 +458,19 @@ _binomial_large = Sampler("binomial", _binomial_tries, "Counts of many successes
 def binomial(count: Value, prob: Value, generator: Generator | None = None) -> Value:
     """How many of `count` trials succeed, each with probability `prob`."""
     dtype = _check_floats("binomial", count, prob)
-    if count.spec.dtype is not prob.spec.dtype:
+    if count._spec.dtype is not prob._spec.dtype:
         raise DTypeError(
-            f"binomial: count and prob are of one type, got {count.spec!r} and {prob.spec!r}; cast one of them"
+            f"binomial: count and prob are of one type, got {count._spec!r} and {prob._spec!r}; cast one of them"
         )
     if not holds(prob, lambda v: e.logical_and(e.ge(v, 0), e.le(v, 1))):
         raise RushlightError(
-            f"binomial: probabilities must lie in [0, 1], but not all in {prob.spec!r} do"
+            f"binomial: probabilities must lie in [0, 1], but not all in {prob._spec!r} do"
         )
     if not holds(count, lambda v: e.ge(v, 0)):
         raise RushlightError(
-            f"binomial: counts must not be negative, but one is, in {count.spec!r}"
+            f"binomial: counts must not be negative, but one is, in {count._spec!r}"
         )
     drawn = _sampled("binomial", _binomial_small, _binomial_large, _NONE, generator, count, prob)
-    n, p = (e.cast(call.detached(v), drawn.spec.dtype) for v in (count, prob))
+    n, p = (e.cast(call.detached(v), drawn._spec.dtype) for v in (count, prob))
     counts = e.cast(e.select(e.eq(drawn, _NONE), e.floor(e.mul(n, p)), drawn), dtype)
     return without_derivative("binomial", counts, count, prob)

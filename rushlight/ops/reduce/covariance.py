@@ -22,16 +22,16 @@ from rushlight.tape.vmap.batched import physical_of
 def _checked_weights(name: str, weights: Value | None, count: int, whole: bool) -> None:
     if weights is None:
         return
-    if weights.spec.shape != (count,):
+    if weights._spec.shape != (count,):
         raise ShapeError(
-            f"cov: {name} must have one number per observation ({count}), got {weights.spec!r}"
+            f"cov: {name} must have one number per observation ({count}), got {weights._spec!r}"
         )
-    if (weights.spec.dtype in INTEGER) != whole:
+    if (weights._spec.dtype in INTEGER) != whole:
         raise DTypeError(
-            f"cov: {name} must be of {'an integer' if whole else 'a floating'} type, got {weights.spec!r}"
+            f"cov: {name} must be of {'an integer' if whole else 'a floating'} type, got {weights._spec!r}"
         )
     if (
-        count and not weights.spec.device.device.limits.asynchronous
+        count and not weights._spec.device.device.limits.asynchronous
     ):  # elsewhere, looking would mean waiting
         least: Any = reductions.amin(physical_of(weights))
         if least.item() < 0:
@@ -49,11 +49,11 @@ def cov(
     aweights: Value | None = None,
 ) -> Value:
     """Covariances of variables (rows) over observations (columns), which may be counted and weighted."""
-    if len(input.spec.shape) > 2 or input.spec.dtype is bool_:
-        raise RushlightError(f"cov: takes numbers in at most 2 dimensions, got {input.spec!r}")
-    dtype = input.spec.dtype if input.spec.differentiable else get_default()
-    x = e.cast(views.reshape(input, (1, -1)) if len(input.spec.shape) < 2 else input, dtype)
-    count = x.spec.shape[1]
+    if len(input._spec.shape) > 2 or input._spec.dtype is bool_:
+        raise RushlightError(f"cov: takes numbers in at most 2 dimensions, got {input._spec!r}")
+    dtype = input._spec.dtype if input._spec.differentiable else get_default()
+    x = e.cast(views.reshape(input, (1, -1)) if len(input._spec.shape) < 2 else input, dtype)
+    count = x._spec.shape[1]
     _checked_weights("fweights", fweights, count, True)
     _checked_weights("aweights", aweights, count, False)
     weights = (
@@ -78,7 +78,7 @@ def cov(
         )
         rest = e.relu(rest)
     out = e.div(matmul(left, complex_numbers.adjoint(away)), rest)
-    return views.reshape(out, ()) if x.spec.shape[0] == 1 else out
+    return views.reshape(out, ()) if x._spec.shape[0] == 1 else out
 
 
 def _weighted(a: Value, weights: Value, total: Value, correction: float) -> Value:
@@ -90,12 +90,12 @@ def _weighted(a: Value, weights: Value, total: Value, correction: float) -> Valu
 def corrcoef(input: Value) -> Value:
     """Correlations of variables (rows) over observations (columns), kept in [-1, 1]."""
     c = cov(input)
-    if not c.spec.shape:
+    if not c._spec.shape:
         return e.div(c, c)
-    n = c.spec.shape[0]
+    n = c._spec.shape[0]
     spread = e.sqrt(views.reshape(parts.real_part(_diagonal(c)), (n, 1)))
     out = e.div(e.div(c, spread), views.reshape(spread, (1, n)))
-    if out.spec.dtype.kind == "c":
+    if out._spec.dtype.kind == "c":
         return complex_numbers.complex(
             _within_one(parts.real_part(out)), _within_one(parts.imag_part(out))
         )
@@ -115,9 +115,9 @@ def _diagonal(x: Value) -> Value:
 
 
 def _step(x: Value, dim: int) -> Value:
-    size = x.spec.shape[dim]
+    size = x._spec.shape[dim]
     after, before = views.slice_dim(x, dim, 1, size - 1), views.slice_dim(x, dim, 0, size - 1)
-    return e.logical_xor(after, before) if x.spec.dtype is bool_ else e.sub(after, before)
+    return e.logical_xor(after, before) if x._spec.dtype is bool_ else e.sub(after, before)
 
 
 @composite("diff")
@@ -129,17 +129,17 @@ def diff(
     append: Value | None = None,
 ) -> Value:
     """Differences of neighbours along a dimension, n times over."""
-    if not input.spec.shape:
+    if not input._spec.shape:
         raise RushlightError("diff: at least one dimension is needed, got a 0-dim tensor")
     if n < 0:
         raise RushlightError(f"diff: the order must not be negative, got {n}")
-    dim = wrap_dim(dim, len(input.spec.shape), "diff")
+    dim = wrap_dim(dim, len(input._spec.shape), "diff")
     if n == 0:
         return e.clone(input)
     parts = [part for part in (prepend, input, append) if part is not None]
     out = views.cat(parts, dim) if len(parts) > 1 else input
     for _ in range(n):
-        if out.spec.shape[dim] == 0:
+        if out._spec.shape[dim] == 0:
             return out
         out = _step(out, dim)
     return out
@@ -147,43 +147,43 @@ def diff(
 
 def _areas(y: Value, x: Value | None, dx: Any, dim: int, op: str) -> tuple[Value, int]:
     """For each pair of neighbours the mean of y times the step of x."""
-    if not y.spec.shape:
-        raise BoundsError(f"{op}: at least one dimension is needed, got {y.spec!r}")
+    if not y._spec.shape:
+        raise BoundsError(f"{op}: at least one dimension is needed, got {y._spec!r}")
     if x is not None and dx is not None:
         raise TypeError(f"{op}: takes positions x or their distance dx, got both")
     dx = 1 if dx is None else dx
     if isinstance(dx, complex):
         raise RushlightError(f"{op}: dx is a real number, got {dx}; give positions as x")
-    dim = wrap_dim(dim, len(y.spec.shape), op)
-    size = y.spec.shape[dim]
+    dim = wrap_dim(dim, len(y._spec.shape), op)
+    size = y._spec.shape[dim]
     if size == 0:
-        if x is None or x.spec.shape[-1 if len(x.spec.shape) == 1 else dim] == 0:
+        if x is None or x._spec.shape[-1 if len(x._spec.shape) == 1 else dim] == 0:
             return e.mul(views.slice_dim(y, dim, 0, 0), 0.5), dim
-        raise ShapeError(f"{op}: {y.spec!r} has no elements along {dim}, x {x.spec!r} has")
+        raise ShapeError(f"{op}: {y._spec!r} has no elements along {dim}, x {x._spec!r} has")
     pairs = e.add(views.slice_dim(y, dim, 1, size - 1), views.slice_dim(y, dim, 0, size - 1))
     if x is None:
         return e.mul(pairs, dx / 2), dim
-    rank = len(y.spec.shape)
-    if len(x.spec.shape) == 1:
-        if x.spec.shape[0] != size:
+    rank = len(y._spec.shape)
+    if len(x._spec.shape) == 1:
+        if x._spec.shape[0] != size:
             raise ShapeError(
-                f"{op}: one x value is needed for each of {size} y values, got {x.spec!r}"
+                f"{op}: one x value is needed for each of {size} y values, got {x._spec!r}"
             )
         steps = views.reshape(_step(x, 0), (size - 1, *(1,) * (rank - 1 - dim)))
     else:
         back = dim - rank
-        steps = _step(x, len(x.spec.shape) + back)
+        steps = _step(x, len(x._spec.shape) + back)
     return e.div(e.mul(pairs, steps), 2), dim
 
 
 def _trapezoid(y: Value, x: Value | None = None, *, dx: Any = None, dim: int = -1) -> Value:
     """Area under y by trapezoids along a dimension, at positions x or dx apart."""
     wide = (
-        y.spec.dtype.kind == "f" and y.spec.dtype.itemsize > 2
+        y._spec.dtype.kind == "f" and y._spec.dtype.itemsize > 2
     )  # sums of halves would be too coarse, or too large
-    if x is None and wide and y.spec.shape and not isinstance(dx, complex):
-        dim = wrap_dim(dim, len(y.spec.shape), "trapezoid")
-        size = y.spec.shape[dim]
+    if x is None and wide and y._spec.shape and not isinstance(dx, complex):
+        dim = wrap_dim(dim, len(y._spec.shape), "trapezoid")
+        size = y._spec.shape[dim]
         if size > 2:
             ends = e.add(views.select(y, dim, 0), views.select(y, dim, size - 1))
             total = e.add(
@@ -191,7 +191,7 @@ def _trapezoid(y: Value, x: Value | None = None, *, dx: Any = None, dim: int = -
             )
             return total if dx is None else e.mul(total, dx)
     areas, place = _areas(y, x, dx, dim, "trapezoid")
-    return reductions.sum(areas, place - len(y.spec.shape))
+    return reductions.sum(areas, place - len(y._spec.shape))
 
 
 trapezoid = register("trapezoid", _trapezoid, _trapezoid.__doc__ or "", method=False)
@@ -209,4 +209,4 @@ def cumulative_trapezoid(
 ) -> Value:
     """Areas under y by trapezoids up to each point but the first, at positions x or dx apart."""
     areas, place = _areas(y, x, dx, dim, "cumulative_trapezoid")
-    return cumsum(areas, place - len(y.spec.shape))
+    return cumsum(areas, place - len(y._spec.shape))

@@ -118,7 +118,7 @@ def _plan(op: Op, ins: Sequence[Spec], static: Static) -> Plan:
 
 def run_fold(op: Running, inputs: Sequence[Value], dim: int, reverse: bool, dtype: DType) -> Value:
     """`dim` is wrapped; a 0-dim tensor counts as one of 1 element."""
-    if not inputs[0].spec.shape:
+    if not inputs[0]._spec.shape:
         return views.reshape(
             run_fold(op, [views.reshape(x, (1,)) for x in inputs], 0, reverse, dtype), ()
         )
@@ -150,12 +150,12 @@ _recurrence = Recurrence(
 
 
 def _recur(c: Value, b: Value, dim: int, reverse: bool) -> Value:
-    return run_fold(_recurrence, (c, b), dim, reverse, c.spec.dtype)
+    return run_fold(_recurrence, (c, b), dim, reverse, c._spec.dtype)
 
 
 def _moved(x: Value, dim: int, by: int, fill: float) -> Value:
     """x one place on (`by` 1) or back (-1) along a dimension, with `fill` at the end that is left."""
-    size, spec = x.spec.shape[dim], x.spec
+    size, spec = x._spec.shape[dim], x._spec
     if size == 0:
         return x
     kept = views.slice_dim(x, dim, 0 if by > 0 else 1, size - 1)
@@ -180,7 +180,7 @@ def _add_in_logs(state: Expr, x: Expr) -> Expr:
 def _logcumsumexp_grad(
     g: Value, out: Value, x: Value, dim: int, reverse: bool, dtype: DType
 ) -> Value:
-    size = x.spec.shape[dim]
+    size = x._spec.shape[dim]
     if size == 0:
         return g
     before, after = views.slice_dim(out, dim, 0, size - 1), views.slice_dim(out, dim, 1, size - 1)
@@ -189,7 +189,9 @@ def _logcumsumexp_grad(
     stuck = e.logical_and(e.eq(before, after), e.eq(e.abs(before), math.inf))
     ratio = e.exp(e.select(stuck, 0.0, e.sub(before, after)))
     end = full_spec(
-        Spec.of(g.spec.device, g.spec.dtype, (*g.spec.shape[:dim], 1, *g.spec.shape[dim + 1 :])),
+        Spec.of(
+            g._spec.device, g._spec.dtype, (*g._spec.shape[:dim], 1, *g._spec.shape[dim + 1 :])
+        ),
         0.0,
     )
     behind = _recur(g, views.cat([end, ratio] if reverse else [ratio, end], dim), dim, not reverse)
@@ -239,8 +241,8 @@ _logcumsumexp = Running(
 
 def _doubled(fold: Callable[[Value, Value], Value], x: Value, dim: int, op: str) -> Value:
     """A running fold of complex numbers, which no scan carries: in rounds, each over twice the distance."""
-    dim = wrap_dim(dim, len(x.spec.shape), op)
-    size = x.spec.shape[dim] if x.spec.shape else 1
+    dim = wrap_dim(dim, len(x._spec.shape), op)
+    size = x._spec.shape[dim] if x._spec.shape else 1
     step, out = 1, x
     while step < size:
         before, here = (
@@ -253,32 +255,34 @@ def _doubled(fold: Callable[[Value, Value], Value], x: Value, dim: int, op: str)
 
 
 def _accumulated(op: Running, x: Value, dim: int, dtype: DType | None) -> Value:
-    dim = wrap_dim(dim, len(x.spec.shape), op.name)
+    dim = wrap_dim(dim, len(x._spec.shape), op.name)
     if dtype is bool_:
         raise DTypeError(f"{op.name}: cannot accumulate in bool; ask for dtype=rushlight.int64")
     if dtype is not None:
         x = e.cast(x, dtype)
-    return run_fold(op, (x,), dim, False, x.spec.dtype if dtype or x.spec.differentiable else int64)
+    return run_fold(
+        op, (x,), dim, False, x._spec.dtype if dtype or x._spec.differentiable else int64
+    )
 
 
 def in_blocks(x: Value) -> Value:
     """A vector as rows of a block each, filled up with zeros."""
-    n = x.spec.numel
+    n = x._spec.numel
     blocks = -(-n // BLOCK)
     if n % BLOCK:
         x = views.cat(
-            [x, full_spec(Spec.of(x.spec.device, x.spec.dtype, (blocks * BLOCK - n,)), 0)]
+            [x, full_spec(Spec.of(x._spec.device, x._spec.dtype, (blocks * BLOCK - n,)), 0)]
         )
     return views.reshape(x, (blocks, BLOCK))
 
 
 def _whole_sums(x: Value, dtype: DType) -> Value:
     """cumsum of a vector of integers, in blocks, then over the blocks' totals: whole numbers may be added in any order."""
-    n = x.spec.numel
+    n = x._spec.numel
     if n <= BLOCK:
         return run_fold(_cumsum, (x,), 0, False, dtype)
     inside = run_fold(_cumsum, (in_blocks(x),), 1, False, dtype)
-    blocks = inside.spec.shape[0]
+    blocks = inside._spec.shape[0]
     totals = views.reshape(views.slice_dim(inside, 1, BLOCK - 1, 1), (blocks,))
     before = e.sub(_whole_sums(totals, dtype), totals)
     whole = e.add(inside, views.reshape(before, (blocks, 1)))
@@ -290,13 +294,13 @@ def _whole_sums(x: Value, dtype: DType) -> Value:
 
 
 def _line(x: Value) -> Value:
-    return views.reshape(x, (x.spec.numel,))
+    return views.reshape(x, (x._spec.numel,))
 
 
 @composite("cumsum")
 def cumsum(input: Value, dim: int, *, dtype: DType | None = None) -> Value:
     """Sum of the elements up to each along a dimension; integers add in int64, halves in float32."""
-    spec = input.spec
+    spec = input._spec
     wanted = dtype or (spec.dtype if spec.differentiable else int64)
     one_row = (
         spec.numel > BLOCK and spec.shape[wrap_dim(dim, len(spec.shape), "cumsum")] == spec.numel
@@ -311,43 +315,43 @@ def cumsum(input: Value, dim: int, *, dtype: DType | None = None) -> Value:
 @composite("cumprod")
 def cumprod(input: Value, dim: int, *, dtype: DType | None = None) -> Value:
     """Product of the elements up to each along a dimension; integers multiply in int64, halves in float32."""
-    if (dtype or input.spec.dtype).kind == "c":
-        return _doubled(e.mul, e.cast(input, dtype or input.spec.dtype), dim, "cumprod")
+    if (dtype or input._spec.dtype).kind == "c":
+        return _doubled(e.mul, e.cast(input, dtype or input._spec.dtype), dim, "cumprod")
     return _accumulated(_cumprod, input, dim, dtype)
 
 
 @composite("logcumsumexp")
 def logcumsumexp(input: Value, dim: int) -> Value:
     """log of the sum of exp of the elements up to each along a dimension, without overflow."""
-    if input.spec.dtype.kind == "c":
+    if input._spec.dtype.kind == "c":
         return _doubled(logaddexp, input, dim, "logcumsumexp")
-    if input.spec.dtype not in FLOAT:
+    if input._spec.dtype not in FLOAT:
         raise DTypeError(
-            f"logcumsumexp: takes floating point, got {input.spec!r}; cast with .float() first"
+            f"logcumsumexp: takes floating point, got {input._spec!r}; cast with .float() first"
         )
     return run_fold(
         _logcumsumexp,
         (input,),
-        wrap_dim(dim, len(input.spec.shape), "logcumsumexp"),
+        wrap_dim(dim, len(input._spec.shape), "logcumsumexp"),
         False,
-        input.spec.dtype,
+        input._spec.dtype,
     )
 
 
 def _extremes(op: Running, x: Value, dim: int) -> tuple[Value, Value]:
     """The running extreme and the last place that holds it, of which the gradient is."""
-    dim = wrap_dim(dim, len(x.spec.shape), op.name)
-    if not x.spec.shape:
+    dim = wrap_dim(dim, len(x._spec.shape), op.name)
+    if not x._spec.shape:
         values, places = _extremes(op, views.reshape(x, (1,)), 0)
         return views.reshape(values, ()), views.reshape(places, ())
     seen = call.detached(x)
-    if x.spec.dtype is bool_:  # the instructions order numbers only
+    if x._spec.dtype is bool_:  # the instructions order numbers only
         seen = e.cast(seen, int32)
-    best = run_fold(op, (seen,), dim, False, seen.spec.dtype)
+    best = run_fold(op, (seen,), dim, False, seen._spec.dtype)
     places = run_fold(_place, (seen, best), dim, False, int64)
     if is_followed(x):
         return gather(x, dim, places), places
-    return e.cast(best, x.spec.dtype), places
+    return e.cast(best, x._spec.dtype), places
 
 
 @composite("cummax")

@@ -29,7 +29,7 @@ def _weighted(x: Value, dim: int, start: int, count: int, weights: Sequence[Any]
 
 def _even(x: Value, dim: int, step: complex, edge: int) -> list[Value]:
     """First point, inner points, last point, `step` apart."""
-    n = x.spec.shape[dim]
+    n = x._spec.shape[dim]
     ends = [-1.0, 1.0] if edge == 1 else [-1.5, 2.0, -0.5]
     if step:
         first = _weighted(x, dim, 0, 1, [w / step for w in ends])
@@ -43,10 +43,10 @@ def _even(x: Value, dim: int, step: complex, edge: int) -> list[Value]:
 
 def _uneven(x: Value, dim: int, places: Value, edge: int) -> list[Value]:
     """The same at given places: the slope of the parabola through three neighbours."""
-    n, rank = x.spec.shape[dim], len(x.spec.shape)
-    if places.spec.shape != (n,):
+    n, rank = x._spec.shape[dim], len(x._spec.shape)
+    if places._spec.shape != (n,):
         raise RushlightError(
-            f"gradient: one coordinate is needed for each of {n} points, got {places.spec!r}"
+            f"gradient: one coordinate is needed for each of {n} points, got {places._spec!r}"
         )
     steps = e.sub(_part(places, 0, 1, n - 1), _part(places, 0, 0, n - 1))
     steps = views.reshape(steps, (n - 1, *(1,) * (rank - 1 - dim)))
@@ -80,7 +80,7 @@ def gradient(
     input: Value, *, spacing: Any = 1, dim: int | Sequence[int] | None = None, edge_order: int = 1
 ) -> tuple[Value, ...]:
     """Slopes along each dimension, of second order inside and of `edge_order` at the ends; one tensor per dimension."""
-    rank = len(input.spec.shape)
+    rank = len(input._spec.shape)
     listed = range(rank) if dim is None else [dim] if isinstance(dim, int) else dim
     dims = [wrap_dim(d, rank, "gradient") for d in listed]
     if len(set(dims)) < len(dims):
@@ -96,11 +96,11 @@ def gradient(
         )
     out = []
     for d, space in zip(dims, spaces, strict=True):
-        if input.spec.shape[d] <= edge_order:
+        if input._spec.shape[d] <= edge_order:
             raise RushlightError(
-                f"gradient: {edge_order + 1} points are needed along {d} of {input.spec!r}"
+                f"gradient: {edge_order + 1} points are needed along {d} of {input._spec!r}"
             )
-        if isinstance(space, Value) and space.spec.shape:
+        if isinstance(space, Value) and space._spec.shape:
             parts = _uneven(input, d, space, edge_order)
         else:
             step: Any = creation.number_of(space, "gradient")

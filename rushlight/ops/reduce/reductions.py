@@ -41,7 +41,7 @@ _LAST = (1 << 62) - 1
 def _spread(g: Value, x: Any, dim: int, keepdim: bool) -> Value:
     """The gradient of a sum: the same everywhere along the axis, without a copy."""
     if not keepdim:
-        g = views.reshape(g, (*g.spec.shape[:dim], 1, *g.spec.shape[dim:]))
+        g = views.reshape(g, (*g._spec.shape[:dim], 1, *g._spec.shape[dim:]))
     return views.expand(g, x.shape)
 
 
@@ -66,9 +66,9 @@ _amin = rowwise(
 
 def _others(x: Value, dim: int) -> Value:
     """For each element the product of the others along a dimension, by halves: no division, so zeros are no matter."""
-    size = x.spec.shape[dim]
+    size = x._spec.shape[dim]
     if size < 2:
-        return full_spec(Spec.of(x.spec.device, x.spec.dtype, x.spec.shape), 1.0)
+        return full_spec(Spec.of(x._spec.device, x._spec.dtype, x._spec.shape), 1.0)
     half = size // 2
     left, right = views.slice_dim(x, dim, 0, half), views.slice_dim(x, dim, half, half)
     paired = e.mul(left, right)
@@ -92,7 +92,7 @@ class Product(DeclaredRow):
 
         def rule(grads: list[Any], values: list[Any], params: tuple[Any, ...]) -> list[Any]:
             x = values[0]
-            return [e.mul(_spread(grads[0], x.spec, dim, keepdim), _others(x, dim))]
+            return [e.mul(_spread(grads[0], x._spec, dim, keepdim), _others(x, dim))]
 
         return Grad(needs, (0,), (), rule)
 
@@ -119,13 +119,13 @@ _prod.__name__ = "prod"
 
 def _complex_prod(x: Value, dim: int = -1, keepdim: bool = False) -> Value:
     """By halves: the parts of a product of complex numbers are not products."""
-    while (size := x.spec.shape[dim]) > 1:
+    while (size := x._spec.shape[dim]) > 1:
         half = size // 2
         paired = e.mul(views.slice_dim(x, dim, 0, half), views.slice_dim(x, dim, half, half))
         x = views.cat([paired, views.slice_dim(x, dim, size - 1, 1)], dim) if size % 2 else paired
-    shape = x.spec.shape
+    shape = x._spec.shape
     if not shape[dim]:
-        one = Spec.of(x.spec.device, x.spec.dtype, (*shape[:dim], 1, *shape[dim + 1 :]))
+        one = Spec.of(x._spec.device, x._spec.dtype, (*shape[:dim], 1, *shape[dim + 1 :]))
         x = e.add(full_spec(one, 1), sum(x, dim, True))  # on the tape
     else:
         x = e.clone(x)
@@ -190,7 +190,7 @@ def wrap_dims(dim: Dims, rank: int, op: str) -> tuple[int, ...]:
 
 def reduce_dims(kernel: Callable[..., Value], x: Value, dim: Dims, keepdim: bool) -> Value:
     """Reduce several dimensions through a kernel for one: they are brought together first."""
-    shape = x.spec.shape
+    shape = x._spec.shape
     rank = len(shape)
     dims = wrap_dims(dim, rank, kernel.__name__)
     dims = dims if rank else ()
@@ -205,7 +205,7 @@ def reduce_dims(kernel: Callable[..., Value], x: Value, dim: Dims, keepdim: bool
         kept = [i for i in range(rank) if i not in dims]
         x = views.permute(x, (*kept, *dims))
         dims = tuple(range(len(kept), rank))
-    sizes = x.spec.shape
+    sizes = x._spec.shape
     merged = (*sizes[: dims[0]], numel(sizes[dims[0] : dims[-1] + 1]), *sizes[dims[-1] + 1 :])
     return views.reshape(kernel(views.reshape(x, merged), dim=dims[0]), final)
 
@@ -221,7 +221,7 @@ def sum(
     """Sum over dimensions; integers sum in int64. Halves add up in float32. The order is fixed."""
     if dtype is not None:
         input = e.cast(input, dtype)
-    total = reduce_dims(_sum if input.spec.differentiable else _sum_int, input, dim, keepdim)
+    total = reduce_dims(_sum if input._spec.differentiable else _sum_int, input, dim, keepdim)
     return total if dtype is None else e.cast(total, dtype)
 
 
@@ -232,9 +232,9 @@ def mean(
     """Mean over dimensions."""
     if dtype is not None:
         input = e.cast(input, dtype)
-    if not input.spec.differentiable:
+    if not input._spec.differentiable:
         raise DTypeError(
-            f"mean: takes floating point or complex, got {input.spec!r}; cast with .float() first"
+            f"mean: takes floating point or complex, got {input._spec!r}; cast with .float() first"
         )
     count = _count(input, dim, "mean")
     total = reduce_dims(_sum, input, dim, keepdim)
@@ -243,21 +243,21 @@ def mean(
 
 def _count(x: Value, dim: Dims, op: str) -> int:
     """How many elements each result is made of."""
-    dims = wrap_dims(dim, len(x.spec.shape), op)
-    return numel([x.spec.shape[d] for d in dims]) if x.spec.shape else 1
+    dims = wrap_dims(dim, len(x._spec.shape), op)
+    return numel([x._spec.shape[d] for d in dims]) if x._spec.shape else 1
 
 
 def _needs_elements(x: Value, dim: Dims, op: str) -> None:
-    dims = wrap_dims(dim, len(x.spec.shape), op)
-    if x.spec.numel == 0 and any(x.spec.shape[d] == 0 for d in dims):
+    dims = wrap_dims(dim, len(x._spec.shape), op)
+    if x._spec.numel == 0 and any(x._spec.shape[d] == 0 for d in dims):
         raise BoundsError(
-            f"{op}: the reduced dimension of {x.spec!r} has no elements, so there is no extreme"
+            f"{op}: the reduced dimension of {x._spec!r} has no elements, so there is no extreme"
         )
 
 
 def _extreme(kernel: Callable[..., Value], x: Value, dim: Dims, keepdim: bool) -> Value:
     _needs_elements(x, dim, kernel.__name__)
-    if x.spec.dtype is bool_:  # the instructions order numbers only
+    if x._spec.dtype is bool_:  # the instructions order numbers only
         return e.cast(reduce_dims(kernel, e.cast(x, int32), dim, keepdim), bool_)
     return reduce_dims(kernel, x, dim, keepdim)
 
@@ -281,9 +281,9 @@ def prod(
     """Product over a dimension or all; integers multiply in int64 unless a type is given."""
     if dtype is not None:
         return e.cast(prod(e.cast(input, dtype), dim, keepdim), dtype)
-    if input.spec.dtype.kind == "c":
+    if input._spec.dtype.kind == "c":
         return reduce_dims(_complex_prod, input, dim, keepdim)
-    if input.spec.dtype.kind != "f":
+    if input._spec.dtype.kind != "f":
         input = e.cast(input, int64)
     return reduce_dims(_prod, input, dim, keepdim)
 
@@ -296,7 +296,7 @@ def _position_of(
     _needs_elements(x, dim, op)
     if dim is None:
         flat = kernel(views.reshape(x, (-1,)), dim=0)
-        return views.reshape(flat, (1,) * len(x.spec.shape)) if keepdim else flat
+        return views.reshape(flat, (1,) * len(x._spec.shape)) if keepdim else flat
     return reduce_dims(kernel, x, dim, keepdim)
 
 
@@ -333,7 +333,7 @@ def all_(input: Value, dim: Dims = None, keepdim: bool = False) -> Value:
 
 
 def _told(answer: Value, x: Value) -> Value:
-    return e.cast(answer, uint8) if x.spec.dtype is uint8 else answer
+    return e.cast(answer, uint8) if x._spec.dtype is uint8 else answer
 
 
 _size_squared = elementwise(
@@ -346,7 +346,7 @@ _size_squared = elementwise(
 
 
 def size_squared(x: Value) -> Value:
-    return _size_squared(x) if x.spec.dtype.kind == "c" else e.mul(x, x)
+    return _size_squared(x) if x._spec.dtype.kind == "c" else e.mul(x, x)
 
 
 @composite("var")
@@ -373,7 +373,7 @@ def var(
 @composite("logsumexp")
 def logsumexp(input: Value, dim: Dims, keepdim: bool = False) -> Value:
     """log(sum(exp(input))) without overflow."""
-    if input.spec.dtype.kind == "c":
+    if input._spec.dtype.kind == "c":
         top = call.detached(amax(parts.real_part(input), dim, True))
         top = e.select(e.isfinite(top), top, 0.0)
         total = e.add(e.log(sum(e.exp(e.sub(input, top)), dim, True)), top)
@@ -381,10 +381,10 @@ def logsumexp(input: Value, dim: Dims, keepdim: bool = False) -> Value:
             total
             if keepdim
             else views.reshape(
-                total, _kept(input.spec.shape, wrap_dims(dim, len(input.spec.shape), "logsumexp"))
+                total, _kept(input._spec.shape, wrap_dims(dim, len(input._spec.shape), "logsumexp"))
             )
         )
-    dtype = input.spec.dtype if input.spec.dtype in FLOAT else get_default()
+    dtype = input._spec.dtype if input._spec.dtype in FLOAT else get_default()
     return reduce_dims(_logsumexp, e.cast(input, dtype), dim, keepdim)
 
 
@@ -409,8 +409,8 @@ _logsumexp = rowwise(
 
 def sum_to(g: Value, shape: Shape) -> Value:
     """The sum of a broadcast value's copies: what a gradient does at an edge that was broadcast."""
-    lead = len(g.spec.shape) - len(shape)
-    dims = [i for i, n in enumerate(g.spec.shape) if i < lead or (shape[i - lead] == 1 and n != 1)]
+    lead = len(g._spec.shape) - len(shape)
+    dims = [i for i, n in enumerate(g._spec.shape) if i < lead or (shape[i - lead] == 1 and n != 1)]
     if dims:
         g = reduce_dims(_sum, g, dims, True)
     return views.reshape(g, shape)

@@ -30,25 +30,30 @@ def _check(data: Value, where: Value, axis: int, reduce: str) -> None:
         raise RushlightError(
             f"segment_reduce: reduce is sum, mean, max, min or prod, got {reduce!r}"
         )
-    if data.spec.dtype not in FLOAT:
+    if data._spec.dtype not in FLOAT:
         raise UnsupportedDType(
-            f"segment_reduce: takes floating point numbers, got {data.spec!r}; cast with .float()"
+            f"segment_reduce: takes floating point numbers, got {data._spec!r}; cast with .float()"
         )
-    if where.spec.dtype not in INDEX:
+    if where._spec.dtype not in INDEX:
         raise DTypeError(
-            f"segment_reduce: lengths and offsets are int64 or int32, got {where.spec!r}; cast with .long()"
+            f"segment_reduce: lengths and offsets are int64 or int32, got {where._spec!r}; cast with .long()"
         )
-    if len(where.spec.shape) != axis + 1 or where.spec.shape[:-1] != data.spec.shape[:axis]:
+    if len(where._spec.shape) != axis + 1 or where._spec.shape[:-1] != data._spec.shape[:axis]:
         raise ShapeError(
-            f"segment_reduce: lengths or offsets {where.spec!r} must have the dimensions of {data.spec!r} before axis {axis}, "
+            f"segment_reduce: lengths or offsets {where._spec!r} must have the dimensions of {data._spec!r} before axis {axis}, "
             f"and one for the segments"
         )
 
 
 def _check_lengths(lengths: Value, size: int) -> None:
     """That the segments take up the whole axis, where looking does not mean waiting."""
-    limits = lengths.spec.device.device.limits
-    if lengths.spec.hidden or limits.asynchronous or not limits.computes or not lengths.spec.numel:
+    limits = lengths._spec.device.device.limits
+    if (
+        lengths._spec.hidden
+        or limits.asynchronous
+        or not limits.computes
+        or not lengths._spec.numel
+    ):
         return
     lengths = physical_of(lengths)
     wrong = e.bitwise_or(
@@ -64,17 +69,17 @@ def _check_lengths(lengths: Value, size: int) -> None:
 
 def _ids(data: Value, axis: int, starts: Value, ends: Value) -> Value:
     """The segment of each element along the axis, in the shape of data; what is in none is in one more at the end."""
-    count, size = ends.spec.shape[-1], data.spec.shape[axis]
-    batch = ends.spec.shape[:-1]
+    count, size = ends._spec.shape[-1], data._spec.shape[axis]
+    batch = ends._spec.shape[:-1]
     places = views.expand(
-        creation.arange(size, device=data.spec.device.device.name), (*batch, size)
+        creation.arange(size, device=data._spec.device.device.name), (*batch, size)
     )
     ids = search(ends, places, True)
     before = e.lt(places, views.slice_dim(starts, axis, 0, 1))
     ids = e.select(before, filled(ids, int64, (), count), ids)
     return views.expand(
-        views.reshape(ids, (*batch, size, *(1,) * (len(data.spec.shape) - axis - 1))),
-        data.spec.shape,
+        views.reshape(ids, (*batch, size, *(1,) * (len(data._spec.shape) - axis - 1))),
+        data._spec.shape,
     )
 
 
@@ -84,8 +89,8 @@ def _edges(lengths: Value | None, offsets: Value | None) -> tuple[Value, Value]:
         ends = cumsum(e.cast(lengths, int64), -1)
         return e.sub(ends, e.cast(lengths, int64)), ends
     assert offsets is not None
-    offsets, dim = e.cast(offsets, int64), len(offsets.spec.shape) - 1
-    count = offsets.spec.shape[-1] - 1
+    offsets, dim = e.cast(offsets, int64), len(offsets._spec.shape) - 1
+    count = offsets._spec.shape[-1] - 1
     return views.slice_dim(offsets, dim, 0, count), views.slice_dim(offsets, dim, 1, count)
 
 
@@ -107,25 +112,25 @@ def segment_reduce(
         raise RushlightError(
             "segment_reduce: give lengths or offsets, one of them; indices are not taken"
         )
-    axis = wrap_dim(axis, len(data.spec.shape), "segment_reduce")
+    axis = wrap_dim(axis, len(data._spec.shape), "segment_reduce")
     _check(data, given, axis, reduce)
     if lengths is not None and not unsafe:
-        _check_lengths(lengths, data.spec.shape[axis])
-    if offsets is not None and not offsets.spec.shape[-1]:
+        _check_lengths(lengths, data._spec.shape[axis])
+    if offsets is not None and not offsets._spec.shape[-1]:
         raise ShapeError(
-            f"segment_reduce: offsets name each start and the end, got none in {offsets.spec!r}"
+            f"segment_reduce: offsets name each start and the end, got none in {offsets._spec!r}"
         )
     starts, ends = _edges(lengths, offsets)
     return _folded(data, reduce, axis, starts, ends, initial)
 
 
 def _folded(data: Value, reduce: str, axis: int, starts: Value, ends: Value, initial: Any) -> Value:
-    dtype, inner = data.spec.dtype, data.spec.shape[axis + 1 :]
-    count = ends.spec.shape[-1]
+    dtype, inner = data._spec.dtype, data._spec.shape[axis + 1 :]
+    count = ends._spec.shape[-1]
     extreme = reduce in ("max", "min")
     first = _NOTHING[reduce] if initial is None or extreme else float(initial)
-    out = filled(data, dtype, (*ends.spec.shape[:-1], count + 1, *inner), first)
-    if data.spec.numel and count:
+    out = filled(data, dtype, (*ends._spec.shape[:-1], count + 1, *inner), first)
+    if data._spec.numel and count:
         out = scatter_reduce(out, axis, _ids(data, axis, starts, ends), data, _FOLDS[reduce])
     elif is_followed(data):
         out = Needed.constant_in(out, reductions.sum(data))
@@ -136,7 +141,7 @@ def _folded(data: Value, reduce: str, axis: int, starts: Value, ends: Value, ini
     if reduce != "mean":
         return out
     lengths = views.reshape(
-        call.detached(e.sub(ends, starts)), (*ends.spec.shape, *(1,) * len(inner))
+        call.detached(e.sub(ends, starts)), (*ends._spec.shape, *(1,) * len(inner))
     )
     nothing = float("nan") if initial is None else first
     empty = e.eq(lengths, 0)

@@ -54,18 +54,18 @@ def _extreme(op: str, input: Value, dim: Any, keepdim: bool, other: Value | None
     if other is not None:
         return (e.maximum if largest else e.minimum)(input, other)
     if dim is None:
-        if not input.spec.numel:
+        if not input._spec.numel:
             raise RushlightError(
-                f"{op}: {input.spec!r} has no elements, so there is no extreme; name a dimension"
+                f"{op}: {input._spec!r} has no elements, so there is no extreme; name a dimension"
             )
         return (reductions.amax if largest else reductions.amin)(input)
-    dim = wrap_dim(dim, len(input.spec.shape), op)
-    numbers = e.cast(input, int32) if input.spec.dtype is bool_ else input
+    dim = wrap_dim(dim, len(input._spec.shape), op)
+    numbers = e.cast(input, int32) if input._spec.dtype is bool_ else input
     find = reductions.argmax if largest else reductions.argmin
     kind: Any = Max if largest else Min
-    if not input.spec.shape:
+    if not input._spec.shape:
         return kind(
-            e.clone(input), creation.full((), 0, dtype=int64, device=input.spec.device.device.name)
+            e.clone(input), creation.full((), 0, dtype=int64, device=input._spec.device.device.name)
         )
     at = find(numbers, dim, True)
     values = gather.gather(input, dim, at)  # the gradient goes to the position found
@@ -166,7 +166,7 @@ def std_mean(
 
 
 def _numbers_only(x: Value) -> Value:
-    return e.select(e.isnan(x), 0, x) if x.spec.differentiable else x
+    return e.select(e.isnan(x), 0, x) if x._spec.differentiable else x
 
 
 @composite("nansum")
@@ -182,15 +182,15 @@ def nanmean(
     input: Value, dim: Dims = None, keepdim: bool = False, *, dtype: DType | None = None
 ) -> Value:
     """Mean over dimensions of what is not NaN."""
-    if not input.spec.differentiable:
+    if not input._spec.differentiable:
         raise DTypeError(
-            f"nanmean: takes floating point, got {input.spec!r}; cast with .float() first"
+            f"nanmean: takes floating point, got {input._spec!r}; cast with .float() first"
         )
     if dtype is not None and dtype.kind not in "fc":
         raise DTypeError(f"nanmean: dtype is a floating-point or complex type, got {dtype.name}")
     count = reductions.sum(e.logical_not(e.isnan(input)), dim, keepdim)
     total = nansum(input, dim, keepdim, dtype=dtype)
-    return e.div(total, e.cast(count, total.spec.dtype))
+    return e.div(total, e.cast(count, total._spec.dtype))
 
 
 @composite("count_nonzero")
@@ -203,13 +203,13 @@ def count_nonzero(input: Value, dim: Dims = None) -> Value:
 def sum_to_size(input: Value, *size: Any) -> Value:
     """Summed to a shape that broadcasts to this one."""
     shape = creation.shape_of(size)
-    if broadcast_shapes([shape, input.spec.shape], "sum_to_size") != input.spec.shape:
-        raise RushlightError(f"sum_to_size: {list(shape)} does not broadcast to {input.spec!r}")
+    if broadcast_shapes([shape, input._spec.shape], "sum_to_size") != input._spec.shape:
+        raise RushlightError(f"sum_to_size: {list(shape)} does not broadcast to {input._spec!r}")
     if not shape:  # a sum even of one element, so integers come in int64
         return reductions.sum(input)
-    lead = len(input.spec.shape) - len(shape)
+    lead = len(input._spec.shape) - len(shape)
     dims = [
-        i for i, n in enumerate(input.spec.shape) if i < lead or (shape[i - lead] == 1 and n != 1)
+        i for i, n in enumerate(input._spec.shape) if i < lead or (shape[i - lead] == 1 and n != 1)
     ]
     total = reductions.sum(input, dims, True) if dims else input
     return views.reshape(total, shape)
@@ -247,28 +247,28 @@ def vector_norm(
         raise KindError(
             f"vector_norm: dtype is a type like rushlight.float32, got {type(dtype).__name__}"
         )
-    if x.spec.dtype.kind not in "fc" or (dtype is not None and dtype.kind != x.spec.dtype.kind):
+    if x._spec.dtype.kind not in "fc" or (dtype is not None and dtype.kind != x._spec.dtype.kind):
         what = "" if dtype is None else f" with dtype {dtype.name}"
         raise DTypeError(
-            f"vector_norm: takes floating point or complex, got {x.spec!r}{what}; cast with .to(dtype)"
+            f"vector_norm: takes floating point or complex, got {x._spec!r}{what}; cast with .to(dtype)"
         )
-    if isinstance(ord, Value) and not ord.spec.shape and ord.spec.dtype.kind != "c":
+    if isinstance(ord, Value) and not ord._spec.shape and ord._spec.dtype.kind != "c":
         ord = float(ord)  # type: ignore[arg-type]
     if not isinstance(ord, numbers.Real):
         raise RushlightError(f"vector_norm: the order is a real number, got {ord!r}")
     x = x if dtype is None else e.cast(x, dtype)
-    x = e.abs(x) if x.spec.dtype.kind == "c" else x
+    x = e.abs(x) if x._spec.dtype.kind == "c" else x
     ord = float(ord)
-    if ord < 0 and not x.spec.numel:
+    if ord < 0 and not x._spec.numel:
         return _empty_extreme(x, dim, keepdim, ord)
     if ord == 2:
         return reductions.reduce_dims(_length, x, dim, keepdim)
-    kept = x.spec.dtype
+    kept = x._spec.dtype
     x = e.cast(x, float32) if kept.itemsize == 2 else x  # powers of halves overflow early
     if ord == math.inf:
         out = (
             reductions.amax(e.abs(x), dim, keepdim)
-            if x.spec.numel
+            if x._spec.numel
             else _empty_extreme(x, dim, keepdim)
         )
     elif ord == -math.inf:
@@ -285,9 +285,9 @@ def vector_norm(
 
 
 def _empty_extreme(x: Value, dim: Dims, keepdim: bool, ord: float = math.inf) -> Value:
-    dims = wrap_dims(dim, len(x.spec.shape), "vector_norm")
-    if any(x.spec.shape[d] == 0 for d in dims):
+    dims = wrap_dims(dim, len(x._spec.shape), "vector_norm")
+    if any(x._spec.shape[d] == 0 for d in dims):
         raise RushlightError(
-            f"vector_norm: {x.spec!r} has no elements along {list(dims)}, so there is no {ord} norm"
+            f"vector_norm: {x._spec!r} has no elements along {list(dims)}, so there is no {ord} norm"
         )
     return reductions.amax(e.abs(x), dim, keepdim)

@@ -66,18 +66,18 @@ class Mode(NamedTuple):
 
 def _line(op: str, x: Value, dim: int) -> tuple[Value, int]:
     """x with at least one dimension, and the dimension, which must have elements."""
-    dim = wrap_dim(dim, len(x.spec.shape), op)
-    x = x if x.spec.shape else views.reshape(x, (1,))
-    if not x.spec.shape[dim]:
+    dim = wrap_dim(dim, len(x._spec.shape), op)
+    x = x if x._spec.shape else views.reshape(x, (1,))
+    if not x._spec.shape[dim]:
         raise IndexError(
-            f"{op}: dimension {dim} of {x.spec!r} has no elements; choose one that has"
+            f"{op}: dimension {dim} of {x._spec!r} has no elements; choose one that has"
         )
     return x, dim
 
 
 def _result(kind: Any, input: Value, dim: int, keepdim: bool, values: Value, places: Value) -> Any:
     """A pair whose dimension of 1 stays if asked for; of a 0-dim tensor both are 0-dim."""
-    if not input.spec.shape:
+    if not input._spec.shape:
         return kind(views.reshape(values, ()), views.reshape(places, ()))
     return (
         kind(values, places)
@@ -90,9 +90,9 @@ def _result(kind: Any, input: Value, dim: int, keepdim: bool, values: Value, pla
 def kthvalue(input: Value, k: int, dim: int = -1, keepdim: bool = False) -> KthValue:
     """The k-th smallest element along a dimension, and its position; NaN is largest."""
     x, dim = _line("kthvalue", input, dim)
-    if not 1 <= k <= x.spec.shape[dim]:
+    if not 1 <= k <= x._spec.shape[dim]:
         raise RushlightError(
-            f"kthvalue: k must lie in 1 to {x.spec.shape[dim]} for {input.spec!r}, got {k}"
+            f"kthvalue: k must lie in 1 to {x._spec.shape[dim]} for {input._spec!r}, got {k}"
         )
     values, places = (
         views.contiguous(views.slice_dim(v, dim, k - 1, 1))
@@ -132,8 +132,8 @@ _count_missing = rowwise("missing", _missing, "How many are NaN.", kinds=("row",
 def _middle(op: str, input: Value, dim: int, keepdim: bool, kind: Any) -> Any:
     """The lower median; of a row with NaN the first NaN, or (nanmedian) the median of the others."""
     x, dim = _line(op, input, dim)
-    size = x.spec.shape[dim]
-    if x.spec.dtype.kind != "f":
+    size = x._spec.shape[dim]
+    if x._spec.dtype.kind != "f":
         half = (size + 1) // 2
         values, places = (
             views.slice_dim(v, dim, half - 1, 1) for v in ordered(x, dim, keep=half, op=op)
@@ -147,9 +147,9 @@ def _middle(op: str, input: Value, dim: int, keepdim: bool, kind: Any) -> Any:
 
 def _middle_of_all(op: str, input: Value, kind: Any) -> Value:
     """The median of all elements; those that equal it share the gradient."""
-    if not input.spec.numel:
+    if not input._spec.numel:
         return filled(
-            input, input.spec.dtype, (), float("nan") if input.spec.dtype.kind == "f" else 0
+            input, input._spec.dtype, (), float("nan") if input._spec.dtype.kind == "f" else 0
         )
     flat = ravel(input)
     value = _middle(op, call.detached(flat), 0, False, kind).values
@@ -157,8 +157,8 @@ def _middle_of_all(op: str, input: Value, kind: Any) -> Value:
         return value
     equal = e.logical_or(e.eq(flat, value), e.logical_and(e.isnan(flat), e.isnan(value)))
     equal = call.detached(equal)
-    count = e.cast(reductions.sum(equal), flat.spec.dtype)
-    zero = filled(flat, flat.spec.dtype, (), 0)
+    count = e.cast(reductions.sum(equal), flat._spec.dtype)
+    zero = filled(flat, flat._spec.dtype, (), 0)
     return standing_for(value, e.div(reductions.sum(e.select(equal, flat, zero)), count))
 
 
@@ -189,21 +189,23 @@ def _check_quantile(op: str, input: Value, q: Any, interpolation: str) -> Value:
         raise RushlightError(
             f"{op}: interpolation is one of {', '.join(_WAYS)}, got {interpolation!r}"
         )
-    if not input.spec.numel:
-        raise RushlightError(f"{op}: {input.spec!r} has no elements")
-    if input.spec.dtype not in (float32, float64):
-        raise DTypeError(f"{op}: takes float32 and float64, got {input.spec!r}; cast with .float()")
+    if not input._spec.numel:
+        raise RushlightError(f"{op}: {input._spec!r} has no elements")
+    if input._spec.dtype not in (float32, float64):
+        raise DTypeError(
+            f"{op}: takes float32 and float64, got {input._spec!r}; cast with .float()"
+        )
     if not isinstance(q, Value):
         if not 0 <= q <= 1:
             raise RushlightError(f"{op}: q must lie in [0, 1], got {q}")
-        return creation.full((), float(q), dtype=input.spec.dtype, device=device_of(input))
-    if len(q.spec.shape) > 1:
-        raise RushlightError(f"{op}: q must be a number or a vector, got {q.spec!r}")
-    if q.spec.dtype is not input.spec.dtype:
+        return creation.full((), float(q), dtype=input._spec.dtype, device=device_of(input))
+    if len(q._spec.shape) > 1:
+        raise RushlightError(f"{op}: q must be a number or a vector, got {q._spec!r}")
+    if q._spec.dtype is not input._spec.dtype:
         raise DTypeError(
-            f"{op}: q {q.spec!r} must have the type of {input.spec!r}; cast with .to(dtype)"
+            f"{op}: q {q._spec!r} must have the type of {input._spec!r}; cast with .to(dtype)"
         )
-    if q.spec.device.device.limits.host_memory:  # elsewhere the check would wait for the device
+    if q._spec.device.device.limits.host_memory:  # elsewhere the check would wait for the device
         outside = [v for v in read_back.read(ravel(physical_of(q))) if not 0 <= v <= 1]
         if outside:
             raise RushlightError(f"{op}: q must lie in [0, 1], got {outside[0]}")
@@ -214,16 +216,16 @@ def _quantile(
     op: str, input: Value, q: Any, dim: int | None, keepdim: bool, interpolation: str
 ) -> Value:
     points = _check_quantile(op, input, q, interpolation)
-    rank = len(input.spec.shape)
+    rank = len(input._spec.shape)
     if dim is None:
         rows, kept = ravel(input), (1,) * rank if keepdim else ()
     else:
         dim = wrap_dim(dim, rank, op)
         rows = views.transpose(input, dim, -1) if rank else ravel(input)
-        shape = input.spec.shape
+        shape = input._spec.shape
         kept = (*shape[:dim], *([1] if keepdim else []), *shape[dim + 1 :]) if rank else ()
     out = _at_quantiles(op, rows, ravel(points), interpolation)
-    lead = points.spec.shape
+    lead = points._spec.shape
     if dim is not None and rank and keepdim:  # the dimension's place was the last one's
         out = views.transpose(views.unsqueeze(out, -1), 1 + dim, -1)
     elif dim is not None and rank > 1 and dim < rank - 1:
@@ -236,15 +238,15 @@ def _quantile(
 def _at_quantiles(op: str, rows: Value, points: Value, interpolation: str) -> Value:
     """(points, ...) of rows (..., n)."""
     ranked = ordered(rows, -1, op=op)[0]
-    lead, size = ranked.spec.shape[:-1], ranked.spec.shape[-1]
+    lead, size = ranked._spec.shape[:-1], ranked._spec.shape[-1]
     bad = _count_missing(call.detached(rows), dim=-1, keepdim=True)
     if op == "quantile":
         rank = e.select(e.gt(bad, 0), float(size - 1), e.mul(points, float(size - 1)))
     else:
-        last = e.cast(e.maximum(e.sub(size - 1, bad), 0), points.spec.dtype)
+        last = e.cast(e.maximum(e.sub(size - 1, bad), 0), points._spec.dtype)
         rank = e.mul(points, last)
     rank = _ROUNDING[interpolation](rank) if interpolation in _ROUNDING else rank
-    rank = views.expand(rank, (*lead, points.spec.numel))
+    rank = views.expand(rank, (*lead, points._spec.numel))
     place = call.detached(rank)
     below = gather.gather(ranked, -1, e.cast(place, int64))
     if interpolation in ("linear", "midpoint"):
@@ -252,7 +254,7 @@ def _at_quantiles(op: str, rows: Value, points: Value, interpolation: str) -> Va
         weight = (
             e.sub(rank, e.floor(place))
             if interpolation == "linear"
-            else filled(rank, rank.spec.dtype, (), 0.5)
+            else filled(rank, rank._spec.dtype, (), 0.5)
         )
         below = lerp(below, above, weight)
     count = len(lead)
@@ -300,18 +302,18 @@ _again = Running(
 def mode(input: Value, dim: int = -1, keepdim: bool = False) -> Mode:
     """The most frequent element along a dimension (of several the smallest), and its last position."""
     if (
-        input.spec.shape
-        and not input.spec.numel
-        and input.spec.shape[wrap_dim(dim, len(input.spec.shape), "mode")]
+        input._spec.shape
+        and not input._spec.numel
+        and input._spec.shape[wrap_dim(dim, len(input._spec.shape), "mode")]
     ):
-        dim = wrap_dim(dim, len(input.spec.shape), "mode")
-        shape = (*input.spec.shape[:dim], *([1] if keepdim else []), *input.spec.shape[dim + 1 :])
-        return Mode(filled(input, input.spec.dtype, shape, 0), filled(input, int64, shape, 0))
+        dim = wrap_dim(dim, len(input._spec.shape), "mode")
+        shape = (*input._spec.shape[:dim], *([1] if keepdim else []), *input._spec.shape[dim + 1 :])
+        return Mode(filled(input, input._spec.dtype, shape, 0), filled(input, int64, shape, 0))
     x, dim = _line("mode", input, dim)
-    size = x.spec.shape[dim]
+    size = x._spec.shape[dim]
     values, places = ordered(x, dim, op="mode")
     seen = call.detached(values)
-    first = filled(x, int64, (*x.spec.shape[:dim], 1, *x.spec.shape[dim + 1 :]), 0)
+    first = filled(x, int64, (*x._spec.shape[:dim], 1, *x._spec.shape[dim + 1 :]), 0)
     before, after = views.slice_dim(seen, dim, 0, size - 1), views.slice_dim(seen, dim, 1, size - 1)
     again = views.cat([first, run_fold(_again, (after, before), dim, False, int64)], dim)
     best = reductions.argmax(again, dim, True)  # the first to come so often is the last of its run

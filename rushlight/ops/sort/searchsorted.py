@@ -65,12 +65,12 @@ _search = KernelOp("searchsorted", _plan_search, [None, None], [(), ()], "Places
 
 def search(line: Value, wanted: Value, right: bool) -> Value:
     """How many elements of each sorted row (..., n), or of the one row (n,), come before each wanted one (..., m)."""
-    if line.spec.dtype is not wanted.spec.dtype or line.spec.dtype is bool_:
-        common = result_type([(v.spec.dtype, len(v.spec.shape)) for v in (line, wanted)])
+    if line._spec.dtype is not wanted._spec.dtype or line._spec.dtype is bool_:
+        common = result_type([(v._spec.dtype, len(v._spec.shape)) for v in (line, wanted)])
         line, wanted = (e.cast(v, int32 if common is bool_ else common) for v in (line, wanted))
-    shape = wanted.spec.shape
-    rows = (1, line.spec.numel) if len(line.spec.shape) == 1 else (-1, line.spec.shape[-1])
-    if not wanted.spec.numel or not line.spec.numel:
+    shape = wanted._spec.shape
+    rows = (1, line._spec.numel) if len(line._spec.shape) == 1 else (-1, line._spec.shape[-1])
+    if not wanted._spec.numel or not line._spec.numel:
         return filled(wanted, int64, shape, 0)
     sought = views.reshape(wanted, (1, -1) if rows[0] == 1 else (-1, shape[-1]))
     return views.reshape(
@@ -97,15 +97,15 @@ def searchsorted(
     line, right = call.detached(sorted_sequence), right or side == "right"
     if not isinstance(input, Value):
         input = creation.full((), input, device=device_of(line))
-    shape = input.spec.shape
-    if not line.spec.shape or (len(line.spec.shape) > 1 and line.spec.shape[:-1] != shape[:-1]):
+    shape = input._spec.shape
+    if not line._spec.shape or (len(line._spec.shape) > 1 and line._spec.shape[:-1] != shape[:-1]):
         raise ShapeError(
-            f"{op}: sorted rows {line.spec!r} must be one line, or have the dimensions of {input.spec!r} but for the last"
+            f"{op}: sorted rows {line._spec!r} must be one line, or have the dimensions of {input._spec!r} but for the last"
         )
     if sorter is not None:
-        if sorter.spec.shape != line.spec.shape or sorter.spec.dtype is not int64:
+        if sorter._spec.shape != line._spec.shape or sorter._spec.dtype is not int64:
             raise RushlightError(
-                f"{op}: the sorter must be int64 with the shape of {line.spec!r}, got {sorter.spec!r}"
+                f"{op}: the sorter must be int64 with the shape of {line._spec!r}, got {sorter._spec!r}"
             )
         line = gather.gather(line, -1, sorter)
     found = search(line, call.detached(input), right)
@@ -117,8 +117,8 @@ def bucketize(
     input: Any, boundaries: Value, *, out_int32: bool = False, right: bool = False
 ) -> Value:
     """The number of the interval between sorted boundaries in which each element lies."""
-    if len(boundaries.spec.shape) != 1:
-        raise ShapeError(f"bucketize: the boundaries must be a vector, got {boundaries.spec!r}")
+    if len(boundaries._spec.shape) != 1:
+        raise ShapeError(f"bucketize: the boundaries must be a vector, got {boundaries._spec!r}")
     return searchsorted(boundaries, input, out_int32=out_int32, right=right)
 
 
@@ -128,17 +128,17 @@ def bucketize(
 @composite("bincount")
 def bincount(input: Value, weights: Value | None = None, minlength: int = 0) -> Value:
     """How often each of 0, 1, 2, ... occurs, or the sum of its weights; the largest is read off the device."""
-    if input.spec.dtype.kind not in "iu" or len(input.spec.shape) != 1:
+    if input._spec.dtype.kind not in "iu" or len(input._spec.shape) != 1:
         raise RushlightError(
-            f"bincount: takes a vector of integers that are not negative, got {input.spec!r}"
+            f"bincount: takes a vector of integers that are not negative, got {input._spec!r}"
         )
     if minlength < 0:
         raise RushlightError(f"bincount: minlength must not be negative, got {minlength}")
-    if weights is not None and weights.spec.shape != input.spec.shape:
+    if weights is not None and weights._spec.shape != input._spec.shape:
         raise RushlightError(
-            f"bincount: weights {weights.spec!r} must have the shape of {input.spec!r}"
+            f"bincount: weights {weights._spec!r} must have the shape of {input._spec!r}"
         )
-    if not input.spec.numel:  # with weights too, as in PyTorch
+    if not input._spec.numel:  # with weights too, as in PyTorch
         return filled(input, int64, (minlength,), 0)
     index = e.cast(input, int64)
     low, high = (read_back.read(f(index))[0] for f in (reductions.amin, reductions.amax))
@@ -146,12 +146,12 @@ def bincount(input: Value, weights: Value | None = None, minlength: int = 0) -> 
         raise RushlightError(f"bincount: takes integers that are not negative, got {low}")
     size = max(minlength, high + 1)
     if weights is None:
-        share = filled(index, int64, index.spec.shape, 1)
+        share = filled(index, int64, index._spec.shape, 1)
     else:
         share = e.cast(
-            call.detached(weights), float32 if weights.spec.dtype is float32 else float64
+            call.detached(weights), float32 if weights._spec.dtype is float32 else float64
         )
-    total = gather.scatter_add(filled(index, share.spec.dtype, (size,), 0), 0, index, share)
+    total = gather.scatter_add(filled(index, share._spec.dtype, (size,), 0), 0, index, share)
     return without_derivative("bincount", total, weights)
 
 
@@ -159,7 +159,7 @@ def _ends(x: Value, given: Sequence[float] | None, apart: float) -> tuple[float,
     """From where to where a histogram goes: as given, or from the smallest element to the largest."""
     if given is not None:
         low, high = (float(v) for v in given)
-    elif not x.spec.numel:
+    elif not x._spec.numel:
         low, high = 0.0, 1.0
     else:
         low, high = (float(read_back.read(f(x))[0]) for f in (reductions.amin, reductions.amax))
@@ -182,11 +182,11 @@ def _check_bins(op: str, bins: int) -> None:
 
 def _tally(x: Value, place: Value, bins: int, inside: Value, weight: Value | None) -> Value:
     """The weights (or ones) of elements inside, summed at their places: a vector."""
-    dtype = x.spec.dtype
-    share = filled(x, dtype, x.spec.shape, 1) if weight is None else ravel(weight)
+    dtype = x._spec.dtype
+    share = filled(x, dtype, x._spec.shape, 1) if weight is None else ravel(weight)
     # What is outside goes to a last place that is cut off.
     total = filled(x, dtype, (bins + 1,), 0)
-    if x.spec.numel:
+    if x._spec.numel:
         total = gather.scatter_add(total, 0, e.select(inside, place, bins), share)
     return views.slice_dim(total, 0, 0, bins)
 
@@ -195,21 +195,21 @@ def _tally(x: Value, place: Value, bins: int, inside: Value, weight: Value | Non
 def histc(input: Value, bins: int = 100, min: float = 0, max: float = 0) -> Value:
     """How many elements lie in each of `bins` even parts from min to max (of the elements, if both are 0)."""
     _check_bins("histc", bins)
-    if input.spec.dtype not in FLOAT:
-        raise DTypeError(f"histc: takes floating point, got {input.spec!r}; cast with .float()")
+    if input._spec.dtype not in FLOAT:
+        raise DTypeError(f"histc: takes floating point, got {input._spec!r}; cast with .float()")
     x = ravel(call.detached(input))
-    low, high = _ends(x, None if min == max and x.spec.numel else (min, max), 1.0)
+    low, high = _ends(x, None if min == max and x._spec.numel else (min, max), 1.0)
     if high - low == 0:  # one number, so large that 1 more is the same
         low, high = low - abs(low) / 2, high + abs(high) / 2
     inside = e.logical_and(e.ge(x, low), e.le(x, high))
-    wide = e.cast(x, float32) if x.spec.dtype.itemsize == 2 else x
+    wide = e.cast(x, float32) if x._spec.dtype.itemsize == 2 else x
     place = e.mul(e.sub(e.select(inside, wide, low), low), bins / (high - low))
     return _tally(x, e.minimum(e.cast(place, int64), bins - 1), bins, inside, None)
 
 
 def _places(x: Value, edges: Value) -> tuple[Value, Value]:
     """The bin of each element of a vector, and whether it lies in one; the last edge belongs to the last bin."""
-    bins = edges.spec.numel - 1
+    bins = edges._spec.numel - 1
     place = e.sub(searchsorted(edges, x, right=True), 1)
     first, last = (views.slice_dim(edges, 0, k, 1) for k in (0, bins))
     inside = e.logical_and(e.ge(x, first), e.le(x, last))
@@ -218,30 +218,32 @@ def _places(x: Value, edges: Value) -> tuple[Value, Value]:
 
 def _edges(op: str, x: Value, bins: Any, given: Sequence[float] | None) -> Value:
     if isinstance(bins, Value):
-        if len(bins.spec.shape) != 1 or bins.spec.numel < 2:
+        if len(bins._spec.shape) != 1 or bins._spec.numel < 2:
             raise RushlightError(
-                f"{op}: the edges of bins must be a vector of two or more, got {bins.spec!r}"
+                f"{op}: the edges of bins must be a vector of two or more, got {bins._spec!r}"
             )
-        if bins.spec.dtype is not x.spec.dtype:
+        if bins._spec.dtype is not x._spec.dtype:
             raise DTypeError(
-                f"{op}: edges {bins.spec!r} must have the type of {x.spec!r}; cast with .to(dtype)"
+                f"{op}: edges {bins._spec!r} must have the type of {x._spec!r}; cast with .to(dtype)"
             )
         if given is not None:
             raise RushlightError(f"{op}: pass edges or a range, not both")
         return call.detached(bins)
     _check_bins(op, bins)
     low, high = _ends(x, given, 0.5)
-    return linspace(low, high, bins + 1, dtype=x.spec.dtype, device=device_of(x))
+    return linspace(low, high, bins + 1, dtype=x._spec.dtype, device=device_of(x))
 
 
 def _check_input(op: str, input: Value, weight: Value | None, shape: tuple[int, ...]) -> None:
-    if input.spec.dtype not in (float32, float64):
-        raise DTypeError(f"{op}: takes float32 and float64, got {input.spec!r}; cast with .float()")
+    if input._spec.dtype not in (float32, float64):
+        raise DTypeError(
+            f"{op}: takes float32 and float64, got {input._spec!r}; cast with .float()"
+        )
     if weight is not None and (
-        weight.spec.shape != shape or weight.spec.dtype is not input.spec.dtype
+        weight._spec.shape != shape or weight._spec.dtype is not input._spec.dtype
     ):
         raise RushlightError(
-            f"{op}: the weights {weight.spec!r} must have the shape {list(shape)} and type of {input.spec!r}"
+            f"{op}: the weights {weight._spec!r} must have the shape {list(shape)} and type of {input._spec!r}"
         )
 
 
@@ -249,7 +251,7 @@ def _dense(hist: Value, edges: Sequence[Value]) -> Value:
     """Shares of the whole per volume."""
     out = e.div(hist, reductions.sum(hist))
     for dim, line in enumerate(edges):
-        n = line.spec.numel - 1
+        n = line._spec.numel - 1
         width = e.sub(views.slice_dim(line, 0, 1, n), views.slice_dim(line, 0, 0, n))
         out = e.div(out, views.reshape(width, (n,) + (1,) * (len(edges) - dim - 1)))
     return out
@@ -265,12 +267,12 @@ def histogram(
     density: bool = False,
 ) -> Histogram:
     """Elements counted in bins (a number of even ones, or their edges), and the edges."""
-    _check_input("histogram", input, weight, input.spec.shape)
+    _check_input("histogram", input, weight, input._spec.shape)
     x = ravel(call.detached(input))
     edges = _edges("histogram", x, bins, range)
     place, inside = _places(x, edges)
     hist = _tally(
-        x, place, edges.spec.numel - 1, inside, None if weight is None else call.detached(weight)
+        x, place, edges._spec.numel - 1, inside, None if weight is None else call.detached(weight)
     )
     hist = _dense(hist, [edges]) if density else hist
     hist, edges = (
@@ -289,10 +291,10 @@ def histogramdd(
     density: bool = False,
 ) -> HistogramDD:
     """Points (..., D) counted in D-dimensional bins, and the edges along each dimension."""
-    shape = input.spec.shape
+    shape = input._spec.shape
     if len(shape) < 2 or not shape[-1]:
         raise RushlightError(
-            f"histogramdd: points are rows of one coordinate or more, got {input.spec!r}"
+            f"histogramdd: points are rows of one coordinate or more, got {input._spec!r}"
         )
     _check_input("histogramdd", input, weight, shape[:-1])
     count = shape[-1]
@@ -301,8 +303,8 @@ def histogramdd(
         raise RushlightError(
             f"histogramdd: {count} coordinates need as many bins and two ends of a range each"
         )
-    points = views.reshape(call.detached(input), (-1, count) if input.spec.numel else (0, count))
-    n = points.spec.shape[0]
+    points = views.reshape(call.detached(input), (-1, count) if input._spec.numel else (0, count))
+    n = points._spec.shape[0]
     place, inside = filled(points, int64, (n,), 0), filled(points, bool_, (n,), True)
     edges = []
     for dim, own in enumerate(listed):
@@ -311,10 +313,10 @@ def histogramdd(
             "histogramdd", x, own, None if range is None else range[2 * dim : 2 * dim + 2]
         )
         at, within = _places(x, line)
-        place = e.add(e.mul(place, line.spec.numel - 1), at)
+        place = e.add(e.mul(place, line._spec.numel - 1), at)
         inside = e.logical_and(inside, within)
         edges.append(line)
-    sizes = tuple(line.spec.numel - 1 for line in edges)
+    sizes = tuple(line._spec.numel - 1 for line in edges)
     total = 1
     for size in sizes:
         total *= size

@@ -74,16 +74,16 @@ def ordered(
     x: Value, dim: int, descending: bool = False, keep: int | None = None, op: str = "sort"
 ) -> Any:
     """The first `keep` (all, if None) elements in order and their positions."""
-    shape = x.spec.shape
+    shape = x._spec.shape
     dim = wrap_dim(dim, len(shape), op)
     if not shape:
         values, places = ordered(views.reshape(x, (1,)), 0, descending, None, op)
         return views.reshape(values, ()), views.reshape(places, ())
     if shape[dim] > _LONGEST:
         raise ShapeError(
-            f"{op}: a dimension of at most {_LONGEST} elements is sorted, got {x.spec!r}"
+            f"{op}: a dimension of at most {_LONGEST} elements is sorted, got {x._spec!r}"
         )
-    x = x if x.spec.contiguous else merges(x, dim)
+    x = x if x._spec.contiguous else merges(x, dim)
     return call.call(_sort, (x,), (dim, bool(descending), shape[dim] if keep is None else keep))
 
 
@@ -110,10 +110,10 @@ def msort(input: Value) -> Value:
 @composite("topk")
 def topk(input: Value, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> TopK:
     """The k largest (or smallest) elements along a dimension, in order, and their positions."""
-    dim = wrap_dim(dim, len(input.spec.shape), "topk")
-    size = input.spec.shape[dim] if input.spec.shape else 1
+    dim = wrap_dim(dim, len(input._spec.shape), "topk")
+    size = input._spec.shape[dim] if input._spec.shape else 1
     if not 0 <= k <= size:
         raise RushlightError(
-            f"topk: k must lie in 0 to {size}, the size of dimension {dim} of {input.spec!r}; got {k}"
+            f"topk: k must lie in 0 to {size}, the size of dimension {dim} of {input._spec!r}; got {k}"
         )
     return TopK(*ordered(input, dim, largest, k, "topk"))

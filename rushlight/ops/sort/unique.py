@@ -29,11 +29,11 @@ from rushlight.tape.record.value import Value
 
 def _changes(x: Value) -> Value:
     """Of a vector or the rows of a table: whether each is another than the one before; the first is."""
-    n = x.spec.shape[0]
+    n = x._spec.shape[0]
     other = e.ne(views.slice_dim(x, 0, 1, n - 1), views.slice_dim(x, 0, 0, n - 1))
-    if len(other.spec.shape) > 1:
+    if len(other._spec.shape) > 1:
         other = reductions.any_(other, 1)
-    return views.cat([filled(x, other.spec.dtype, (1,), 1), other])
+    return views.cat([filled(x, other._spec.dtype, (1,), 1), other])
 
 
 def _answer(values: Value, inverse: Value | None, counts: Value | None) -> Any:
@@ -45,7 +45,7 @@ def _lengths(starts: Value, n: int) -> Value:
     """How far each start is from the next, the last from n."""
     return e.sub(
         views.cat(
-            [views.slice_dim(starts, 0, 1, starts.spec.numel - 1), filled(starts, int64, (1,), n)]
+            [views.slice_dim(starts, 0, 1, starts._spec.numel - 1), filled(starts, int64, (1,), n)]
         ),
         starts,
     )
@@ -58,29 +58,29 @@ def _runs(new: Value) -> Value:
 
 def _nothing(x: Value, return_inverse: bool, return_counts: bool, dim: int | None = None) -> Any:
     none = filled(x, int64, (0,), 0)
-    values = filled(x, x.spec.dtype, x.spec.shape if dim is not None else (0,), 0)
-    inverse = none if dim is not None else filled(x, int64, x.spec.shape, 0)
+    values = filled(x, x._spec.dtype, x._spec.shape if dim is not None else (0,), 0)
+    inverse = none if dim is not None else filled(x, int64, x._spec.shape, 0)
     return _answer(values, inverse if return_inverse else None, none if return_counts else None)
 
 
 def _rank_columns(x: Value) -> Value:
     """For each column of a table (n, m) the elements' ranks, equal ones alike."""
-    n = x.spec.shape[0]
+    n = x._spec.shape[0]
     values, places = ordered(x, 0)
     other = e.ne(views.slice_dim(values, 0, 1, n - 1), views.slice_dim(values, 0, 0, n - 1))
-    zeros = filled(x, int64, (1, x.spec.shape[1]), 0)
+    zeros = filled(x, int64, (1, x._spec.shape[1]), 0)
     steps = views.cat([zeros, e.cast(other, int64)], 0)
     ranks = (
         cumsum(steps, 0)
-        if x.spec.shape[1] > 1
+        if x._spec.shape[1] > 1
         else views.reshape(nonzero.running(ravel(steps)), (n, 1))
     )
-    return scattered("set", filled(x, int64, x.spec.shape, 0), 0, places, ranks)
+    return scattered("set", filled(x, int64, x._spec.shape, 0), 0, places, ranks)
 
 
 def _rank_rows(x: Value) -> Value:
     """The ranks of a table's rows; see Note [Ranks of rows]."""
-    n, m = x.spec.shape
+    n, m = x._spec.shape
     ranks = _rank_columns(x)
     while m > 1:
         if m % 2:
@@ -93,32 +93,32 @@ def _rank_rows(x: Value) -> Value:
 
 def _table(op: str, x: Value, dim: int) -> Value:
     """The slices along a dimension as rows."""
-    shape = x.spec.shape
+    shape = x._spec.shape
     rest = numel((*shape[:dim], *shape[dim + 1 :]))
     if not rest:
         raise ShapeError(
-            f"{op}: {x.spec!r} has other dimensions of size 0 than {dim}, so its slices cannot be told apart"
+            f"{op}: {x._spec!r} has other dimensions of size 0 than {dim}, so its slices cannot be told apart"
         )
     return views.reshape(views.transpose(x, 0, dim), (shape[dim], rest))
 
 
 def _unique_along(x: Value, dim: int, return_inverse: bool, return_counts: bool) -> Any:
-    if not x.spec.shape[dim]:
+    if not x._spec.shape[dim]:
         return _nothing(x, return_inverse, return_counts, dim)
     # Rows in which only columns before `dim` moved are compared in the dimensions' own order.
-    order = [dim, *(i for i in range(len(x.spec.shape)) if i != dim)]
+    order = [dim, *(i for i in range(len(x._spec.shape)) if i != dim)]
     table = _table("unique", views.permute(x, order), 0)
     ranks = _rank_rows(table)
     values, places = ordered(ranks, 0)
     starts = nonzero.chosen(_changes(values))
     found = pick(x, dim, gather.gather(places, 0, starts))
-    counts = _lengths(starts, x.spec.shape[dim]) if return_counts else None
+    counts = _lengths(starts, x._spec.shape[dim]) if return_counts else None
     return _answer(found, ranks if return_inverse else None, counts)
 
 
 def _check_dimensions(op: str, x: Value, dim: int) -> None:
-    if not x.spec.shape:
-        raise IndexError(f"{op}: dimension {dim} is given but {x.spec!r} has no dimensions")
+    if not x._spec.shape:
+        raise IndexError(f"{op}: dimension {dim} is given but {x._spec!r} has no dimensions")
 
 
 def _with_record(name: str, input: Value, answer: Any) -> Any:
@@ -146,18 +146,18 @@ def _unique(x: Value, return_inverse: bool, return_counts: bool, dim: int | None
     if dim is not None:
         _check_dimensions("unique", x, dim)
         return _unique_along(
-            x, wrap_dim(dim, len(x.spec.shape), "unique"), return_inverse, return_counts
+            x, wrap_dim(dim, len(x._spec.shape), "unique"), return_inverse, return_counts
         )
-    if not x.spec.numel:
+    if not x._spec.numel:
         return _nothing(x, return_inverse, return_counts)
     values, places = ordered(ravel(x), 0, op="unique")
     new = _changes(values)
     starts = nonzero.chosen(new)
     inverse = None
     if return_inverse:
-        zeros = filled(x, int64, (x.spec.numel,), 0)
-        inverse = views.reshape(scattered("set", zeros, 0, places, _runs(new)), x.spec.shape)
-    counts = _lengths(starts, x.spec.numel) if return_counts else None
+        zeros = filled(x, int64, (x._spec.numel,), 0)
+        inverse = views.reshape(scattered("set", zeros, 0, places, _runs(new)), x._spec.shape)
+    counts = _lengths(starts, x._spec.numel) if return_counts else None
     return _answer(gather.gather(values, 0, starts), inverse, counts)
 
 
@@ -173,25 +173,25 @@ def unique_consecutive(
 def _unique_consecutive(
     x: Value, return_inverse: bool, return_counts: bool, dim: int | None
 ) -> Any:
-    shape = x.spec.shape
+    shape = x._spec.shape
     if dim is not None:
         _check_dimensions("unique_consecutive", x, dim)
         dim = wrap_dim(dim, len(shape), "unique_consecutive")
         if not shape[dim]:
             return _nothing(x, return_inverse, return_counts, dim)
         lines = _table("unique_consecutive", x, dim)
-    elif not x.spec.numel:
+    elif not x._spec.numel:
         return _nothing(x, return_inverse, return_counts)
     else:
         lines, dim = ravel(x), None
     new = _changes(lines)
     starts = nonzero.chosen(new)
     inverse = (
-        views.reshape(_runs(new), shape if dim is None else new.spec.shape)
+        views.reshape(_runs(new), shape if dim is None else new._spec.shape)
         if return_inverse
         else None
     )
-    counts = _lengths(starts, lines.spec.shape[0]) if return_counts else None
+    counts = _lengths(starts, lines._spec.shape[0]) if return_counts else None
     return _answer(
         gather.gather(lines, 0, starts) if dim is None else pick(x, dim, starts), inverse, counts
     )

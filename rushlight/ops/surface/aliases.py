@@ -15,9 +15,9 @@ def round(input: Value, *, decimals: int = 0) -> Value:
     """Round to the nearest, halves to even; with `decimals`, at that place after the point (before it, if negative)."""
     if decimals == 0:
         return e.round(input)
-    if input.spec.dtype.kind != "f":
+    if input._spec.dtype.kind != "f":
         raise RushlightError(
-            f"round: decimals are for floating point, got {input.spec!r}; cast with .float() first"
+            f"round: decimals are for floating point, got {input._spec!r}; cast with .float() first"
         )
     power = 10.0 ** abs(decimals)
     if decimals > 0:

@@ -57,7 +57,7 @@ from rushlight.tape.walk.hooks import follow
 
 def check_writable(target: Value, op: str) -> None:
     check_record(target, op)
-    spec = target.spec
+    spec = target._spec
     if spec.numel and any(
         st == 0 and n > 1 for n, st in zip(spec.shape, spec.strides, strict=True)
     ):
@@ -68,10 +68,10 @@ def check_writable(target: Value, op: str) -> None:
 
 def check_record(target: Value, op: str) -> None:
     """Refuse a write to what may not change."""
-    base = target if target.base is None else target.base
-    if Leaf in (type(target.node), type(base.node)) and STATE.get().grad:
+    base = target if target._base is None else target._base
+    if Leaf in (type(target._node), type(base._node)) and STATE.get().grad:
         raise InplaceError(
-            f"{op}: a leaf that requires gradients ({base.spec!r}), or a view of it, is written to in place; "
+            f"{op}: a leaf that requires gradients ({base._spec!r}), or a view of it, is written to in place; "
             f"do it under no_grad(), or use the op without the underscore"
         )
     if (
@@ -81,11 +81,11 @@ def check_record(target: Value, op: str) -> None:
         and STATE.get().grad
     ):
         raise InplaceError(
-            f"{op}: {target.spec!r} is a view that was made under no_grad() or inference_mode(), of {base.spec!r}, which "
+            f"{op}: {target._spec!r} is a view that was made under no_grad() or inference_mode(), of {base._spec!r}, which "
             f"requires gradients; make the view and write to it under the same mode"
         )
-    spec = target.spec
-    if is_inference(target.memory) and not STATE.get().inference:
+    spec = target._spec
+    if is_inference(target._memory) and not STATE.get().inference:
         raise InplaceError(
             f"{op}: {spec!r} was made in inference_mode() and is written to in place outside it; .clone() it first"
         )
@@ -99,7 +99,7 @@ def apply_inplace(op: Elementwise, target: Value, *others: Any) -> Value:
         return _apply_batch(op, target, others)
     made = prepare_apply(op, target, *others)
     tensors = made.inputs
-    is_part = target.base is not None or target.offset
+    is_part = target._base is not None or target._offset
     if (is_part and STATE.get().grad and any(edge_of(t) is not None for t in tensors)) or _any_dual(
         tensors
     ):
@@ -109,7 +109,7 @@ def apply_inplace(op: Elementwise, target: Value, *others: Any) -> Value:
         )
     made = prepare_write(target, made.plan, tensors, made.params)
     made.finish()
-    if op.refuse is None or target.spec.differentiable:
+    if op.refuse is None or target._spec.differentiable:
         _remember(op, made.plan, target, (target, *others))
     return target
 
@@ -118,9 +118,9 @@ def prepare_apply(op: Elementwise, target: Value, *others: Any) -> Write:
     """target = op(target, *others), as a write that is prepared and has no record."""
     name = f"{op.name}_"
     check_writable(target, name)
-    if op.name == "abs" and target.spec.dtype.kind == "c":
+    if op.name == "abs" and target._spec.dtype.kind == "c":
         raise DTypeError(
-            f"abs_: sizes of complex numbers are real and do not fit into {target.spec!r}; use .abs()"
+            f"abs_: sizes of complex numbers are real and do not fit into {target._spec!r}; use .abs()"
         )
     pattern: list[DType | None] = [None]
     tensors, numbers = [target], []
@@ -133,7 +133,7 @@ def prepare_apply(op: Elementwise, target: Value, *others: Any) -> Write:
             numbers.append(other)
     if op.refuse is not None:
         op.refuse(tensors, (target, *others))
-    plan = _plan_onto(op, tensors, tuple(pattern), target.spec, name)
+    plan = _plan_onto(op, tensors, tuple(pattern), target._spec, name)
     return Write((target,), plan, tensors, tuple(numbers))
 
 
@@ -143,7 +143,9 @@ def _any_dual(values: Sequence[Value]) -> bool:
 
 
 def _is_batch(*operands: Any) -> bool:
-    return bool(STATE.get().batch) and any(isinstance(v, Value) and v.spec.hidden for v in operands)
+    return bool(STATE.get().batch) and any(
+        isinstance(v, Value) and v._spec.hidden for v in operands
+    )
 
 
 def _apply_batch(op: Elementwise, target: Value, others: Sequence[Any]) -> Value:
@@ -165,9 +167,9 @@ def _key(op: MapOp, target: Value, inputs: Sequence[Any]) -> tuple[Any, ...]:
     """What the plan of a write depends on: specs, the types of numbers, and the type that floats stand for."""
     return (
         op,
-        target.spec,
+        target._spec,
         get_default(),
-        *[x.spec if isinstance(x, Value) else x.__class__ for x in inputs],
+        *[x._spec if isinstance(x, Value) else x.__class__ for x in inputs],
     )
 
 
@@ -177,9 +179,9 @@ def _at_once(op: MapOp, target: Value, inputs: Sequence[Any]) -> bool:
     state = STATE.get()
     if plan is None or state.special or not nothing_watched():
         return False
-    storage, base = target.memory, target.base
+    storage, base = target._memory, target._base
     if (
-        state.grad and not (target.node is None and (base is None or base.node is None))
+        state.grad and not (target._node is None and (base is None or base._node is None))
     ) or storage.version < 0:
         return False
     ins, numbers = [], []
@@ -189,11 +191,12 @@ def _at_once(op: MapOp, target: Value, inputs: Sequence[Any]) -> bool:
                 numbers.append(x)
                 continue
             if x is not target and (
-                x.memory is storage or (state.grad and (x.node is not None or x.base is not None))
+                x._memory is storage
+                or (state.grad and (x._node is not None or x._base is not None))
             ):
                 return False
-            ins.append(x.memory.address + x.offset)  # type: ignore[operator]
-        plan.launch(storage.address + target.offset, *ins, *plan.tail, *numbers)  # type: ignore[misc,operator]
+            ins.append(x._memory.address + x._offset)  # type: ignore[operator]
+        plan.launch(storage.address + target._offset, *ins, *plan.tail, *numbers)  # type: ignore[misc,operator]
     except TypeError:  # memory that was given back: the longer way says so
         return False
     except AnomalyError:  # it was written all the same
@@ -206,7 +209,7 @@ def _at_once(op: MapOp, target: Value, inputs: Sequence[Any]) -> bool:
 def _remember(op: MapOp, plan: Plan, target: Value, inputs: Sequence[Any]) -> None:
     for x in inputs:
         if (
-            x.memory is target.memory and x is not target
+            x._memory is target._memory and x is not target
             if isinstance(x, Value)
             else x.__class__ not in _NUMBERS
         ):
@@ -216,9 +219,9 @@ def _remember(op: MapOp, plan: Plan, target: Value, inputs: Sequence[Any]) -> No
 
 def _apart(other: Value, target: Value) -> Value:
     """An input that overlaps the target without being it is copied first."""
-    if other.memory is not target.memory:
+    if other._memory is not target._memory:
         return other
-    same = other.offset == target.offset and other.spec is target.spec
+    same = other._offset == target._offset and other._spec is target._spec
     return other if same else e.clone(other)
 
 
@@ -229,7 +232,7 @@ def holds(target: DType, made: DType) -> bool:
 
 def _plan_onto(op: MapOp, tensors: Sequence[Value], static: Static, out: Spec, name: str) -> Plan:
     """A plan for `op` whose result has the target's own layout and type."""
-    specs = [t.spec for t in tensors]
+    specs = [t._spec for t in tensors]
     key = ("onto", out, static, *specs)
     plan = op.plans.get(key)
     if plan is None:
@@ -313,13 +316,13 @@ def prepare_write(
     state = STATE.get()
     if state.dual is not None and _any_dual((target, *inputs)):
         found = state.dual.pushed(plan, inputs, params, None)  # before the bits change
-        made.tangent = found[0] if found else Needed.full(target.spec, 0.0)
+        made.tangent = found[0] if found else Needed.full(target._spec, 0.0)
     if not state.grad:
         return made
     made.had_record = edge_of(target) is not None
     # The old value gets a handle of its own: a record must not refer to the handle that receives it.
     node = made.node = call.record(
-        plan, [_old(v) if v is target else v for v in inputs], params, (target.memory,)
+        plan, [_old(v) if v is target else v for v in inputs], params, (target._memory,)
     )
     if node is not None:
         _save_old_bits(node, target)
@@ -330,7 +333,7 @@ def prepare_write(
             with Changed(grad=False, saving=None):
                 copy = e.clone(target)
             made.old = (
-                _plan_onto(_assign, (copy,), (target.spec.dtype,), target.spec, "copy_"),
+                _plan_onto(_assign, (copy,), (target._spec.dtype,), target._spec, "copy_"),
                 (copy,),
                 (),
             )
@@ -345,12 +348,12 @@ def finish_all(writes: Sequence[Write], then: Iterable[tuple[Any, ...]] = ()) ->
     if not STATE.get().special and nothing_watched():
         _finish_all(writes, then)
         return
-    storages = [target.memory for write in writes for target in write.targets]
+    storages = [target._memory for write in writes for target in write.targets]
     inputs = [value for write in writes for value in write.inputs]
     saving = STATE.get().saving
     if saving is not None:
         saving.before_write(storages)
-    with replay.LOCK, replay.Pins([*storages, *(v.memory for v in inputs)]):
+    with replay.LOCK, replay.Pins([*storages, *(v._memory for v in inputs)]):
         for storage in storages:
             replay.before_write(storage)
         replay.pinned_addresses(
@@ -367,7 +370,7 @@ def _finish_all(writes: Sequence[Write], then: Iterable[tuple[Any, ...]]) -> Non
                 write.finish()
         except AnomalyError:  # found in what was written
             for target, plan, copy in kept:
-                plan.plain(target.memory.place + target.offset, copy.memory.address, *plan.tail)  # type: ignore[misc,operator]
+                plan.plain(target._memory.place + target._offset, copy._memory.address, *plan.tail)  # type: ignore[misc,operator]
             raise
         for function, *args in then:
             function(*args)
@@ -383,7 +386,7 @@ def _old_bits(writes: Sequence[Write]) -> list[tuple[Value, Plan, Value]]:
             kept.append(
                 (
                     target,
-                    _plan_onto(_assign, (copy,), (target.spec.dtype,), target.spec, "copy_"),
+                    _plan_onto(_assign, (copy,), (target._spec.dtype,), target._spec, "copy_"),
                     copy,
                 )
             )
@@ -400,13 +403,13 @@ def _save_old_bits(node: Node, target: Value) -> None:
     assert node.saved is not None
     saved = list(node.saved)
     for i, value in enumerate(saved):
-        if value.memory is target.memory:
+        if value._memory is target._memory:
             with Changed(grad=False):
                 copy = e.clone(value)
-            saved[i] = call.make_value(copy.spec, copy.memory, copy.offset, value.node)
+            saved[i] = call.make_value(copy._spec, copy._memory, copy._offset, value._node)
     node.saved = tuple(saved)
     # Saved results are the new bits, which the write makes one version younger.
-    node.version = sum(v.memory.version for v in saved) + sum(s.version + 1 for s in node.outs)
+    node.version = sum(v._memory.version for v in saved) + sum(s.version + 1 for s in node.outs)
 
 
 def write_into(
@@ -414,7 +417,7 @@ def write_into(
 ) -> None:
     """Run `plan` with the targets' memory as its outputs; nothing is recorded."""
     assert plan.launch is not None
-    storages = [t.memory for t in targets]
+    storages = [t._memory for t in targets]
     if (
         not STATE.get().special and nothing_watched()
     ):  # nothing was dropped, and nobody is disturbed
@@ -424,7 +427,7 @@ def write_into(
     saving = STATE.get().saving
     if saving is not None:
         saving.before_write(storages)
-    with replay.LOCK, replay.Pins([*storages, *(v.memory for v in inputs)]):
+    with replay.LOCK, replay.Pins([*storages, *(v._memory for v in inputs)]):
         for storage in storages:
             replay.before_write(storage)
         outs = replay.pinned_addresses(targets)
@@ -441,7 +444,7 @@ def write_into(
 
 def _addresses(values: Sequence[Value]) -> list[int]:
     try:
-        return [v.memory.address + v.offset for v in values]  # type: ignore[operator]
+        return [v._memory.address + v._offset for v in values]  # type: ignore[operator]
     except TypeError:  # memory that was given back, which is said there
         return replay.addresses(values)
 
@@ -467,13 +470,13 @@ def _recipe_of_write(
     """How the new bits can be made elsewhere: where all of a storage is written that could be dropped before."""
     region = STATE.get().region
     target = targets[0]
-    storage = target.memory
+    storage = target._memory
     if (
         region is None
         or storage.recipe is None
         or len(targets) > 1
-        or target.offset
-        or not target.spec.contiguous
+        or target._offset
+        or not target._spec.contiguous
     ):
         return None
     if plan.rooms[0] != storage.room:
@@ -482,10 +485,10 @@ def _recipe_of_write(
 
 
 def _old(target: Value) -> Value:
-    old = call.make_value(target.spec, target.memory, target.offset, target.node)
-    old.base = target.base
-    if target.base is not None:
-        old.history = history_of(target)
+    old = call.make_value(target._spec, target._memory, target._offset, target._node)
+    old._base = target._base
+    if target._base is not None:
+        old._history = history_of(target)
     return old
 
 
@@ -496,36 +499,36 @@ def rebase(target: Value, node: Any) -> None:
 
 def _record_base(target: Value, node: Any) -> Node | None:
     """The record of the base that the target is a view of, when the target has the record `node`."""
-    base, spec = target.base, target.spec
+    base, spec = target._base, target._spec
     if base is None:
         return None
-    old_base = call.make_value(base.spec, base.memory, base.offset, base.node)
-    new_view = call.make_value(spec, target.memory, target.offset, node)
-    return complex_parts.record_write(old_base, new_view, spec, target.offset - base.offset)
+    old_base = call.make_value(base._spec, base._memory, base._offset, base._node)
+    new_view = call.make_value(spec, target._memory, target._offset, node)
+    return complex_parts.record_write(old_base, new_view, spec, target._offset - base._offset)
 
 
 def _rebased(target: Value, node: Any, base_node: Node | None) -> None:
-    base = target.base
-    target.node = node
+    base = target._base
+    target._node = node
     follow(target)
     if base is None:
-        target.history = history_of(target) + 1
+        target._history = history_of(target) + 1
         return
-    base.node = base_node
-    base.history = history_of(base) + 1
+    base._node = base_node
+    base._history = history_of(base) + 1
     follow(base)
     # Behind: its next use goes through the base, which others may ask about; unless that can have no such record.
-    target.history = base.history - (base.node is not None)
+    target._history = base._history - (base._node is not None)
 
 
 def _record_of(target: Value) -> list[tuple[Value, Any, int]]:
     """What a write changes beside bits, of the target and of its base."""
-    return [(v, v.node, history_of(v)) for v in (target, target.base) if v is not None]
+    return [(v, v._node, history_of(v)) for v in (target, target._base) if v is not None]
 
 
 def _put_record(target: Value, record: list[tuple[Value, Any, int]]) -> None:
     for value, node, history in record:
-        value.node, value.history = node, history
+        value._node, value._history = node, history
         follow(value)
 
 
@@ -559,10 +562,10 @@ def copy_(target: Value, source: Any) -> Value:
         return target
     if isinstance(given[0], Value):
         _remember(_assign, made.plan, target, given)
-    elif target.spec.dtype.kind == "f" or (
-        target.spec.dtype is int64 and given[0].__class__ is int
+    elif target._spec.dtype.kind == "f" or (
+        target._spec.dtype is int64 and given[0].__class__ is int
     ):
-        _remember(_assign, fill_plan(target.spec), target, given)
+        _remember(_assign, fill_plan(target._spec), target, given)
     return target
 
 
@@ -570,28 +573,28 @@ def prepare_copy(target: Value, source: Any) -> Write:
     """The write that `copy_` makes; not for examples of a batch."""
     check_writable(target, "copy_")
     if not isinstance(source, Value):
-        check_holds("copy_", source, source, target.spec.dtype)
-        source = full_spec(Spec.of(target.spec.device, target.spec.dtype, ()), source)
+        check_holds("copy_", source, source, target._spec.dtype)
+        source = full_spec(Spec.of(target._spec.device, target._spec.dtype, ()), source)
     source = _apart(source, target)
     if STATE.get().grad and edge_of(target) is not None:
         return _overwrite(target, source)
     # Assignment casts freely, as in PyTorch; `_plan_onto` would refuse a float result for an integer target.
-    plan = _plan_onto(_assign, (source,), (target.spec.dtype,), target.spec, "copy_")
+    plan = _plan_onto(_assign, (source,), (target._spec.dtype,), target._spec, "copy_")
     return prepare_write(target, plan, (source,), ())
 
 
 def _overwrite(target: Value, source: Value) -> Write:
     """Store something where something with a record was: that one's gradient is zero, not absent."""
     op: Elementwise = e.select.op  # type: ignore[attr-defined]
-    never = full_spec(Spec.of(target.spec.device, bool_, ()), 0)
-    inputs = (never, target, e.cast(source, target.spec.dtype))
-    plan = _plan_onto(op, inputs, (None, None, None), target.spec, "copy_")
+    never = full_spec(Spec.of(target._spec.device, bool_, ()), 0)
+    inputs = (never, target, e.cast(source, target._spec.dtype))
+    plan = _plan_onto(op, inputs, (None, None, None), target._spec, "copy_")
     return prepare_write(target, plan, inputs, ())
 
 
 def constant_in(value: Value, x: Value) -> Value:
     """The value, recorded as a function of x whose derivative is zero."""
-    never = full_spec(Spec.of(x.spec.device, bool_, ()), 0)
+    never = full_spec(Spec.of(x._spec.device, bool_, ()), 0)
     return e.select(never, x, value)
 
 
@@ -600,11 +603,11 @@ _ADD_INTO: dict[Any, Plan] = {}
 
 def plan_sum(target: Value, value: Value) -> Plan:
     """What adds a value to another where it lies."""
-    plan = _ADD_INTO.get((target.spec, value.spec))
+    plan = _ADD_INTO.get((target._spec, value._spec))
     if plan is None:
         op: Elementwise = e.add.op  # type: ignore[attr-defined]
-        plan = _plan_onto(op, (target, value), (None, None), target.spec, "add_")
-        keep_plan(_ADD_INTO, (target.spec, value.spec), plan)
+        plan = _plan_onto(op, (target, value), (None, None), target._spec, "add_")
+        keep_plan(_ADD_INTO, (target._spec, value._spec), plan)
     return plan
 
 
@@ -612,10 +615,10 @@ def add_into(target: Value, value: Value) -> None:
     """target += value, outside the record: how gradients add up."""
     plan = plan_sum(target, value)
     impure()
-    storage, other = target.memory, value.memory
+    storage, other = target._memory, value._memory
     if storage.recipe is None and other.recipe is None and STATE.get().region is None:
-        at = storage.address + target.offset  # type: ignore[operator]
-        plan.launch(at, at, other.address + value.offset, *plan.tail)  # type: ignore[misc,operator]
+        at = storage.address + target._offset  # type: ignore[operator]
+        plan.launch(at, at, other.address + value._offset, *plan.tail)  # type: ignore[misc,operator]
         mark_summed(storage)
     else:
         write_into([target], plan, (target, value), ())
@@ -623,7 +626,7 @@ def add_into(target: Value, value: Value) -> None:
 
 def copy_into(target: Value, value: Value) -> None:
     """target's bits = value's, of the same type and shape, outside the record."""
-    plan = _plan_onto(_assign, (value,), (target.spec.dtype,), target.spec, "copy_")
+    plan = _plan_onto(_assign, (value,), (target._spec.dtype,), target._spec, "copy_")
     write_into([target], plan, (value,), ())
 
 
@@ -667,10 +670,10 @@ class Update(MapOp):
         """The write that a call makes."""
         if STATE.get().dual is not None:
             STATE.get().dual.refuse(self.name, "step outside of the level", *inputs[: self.targets])
-        if inputs[0].spec.dtype.kind == "c":
+        if inputs[0]._spec.dtype.kind == "c":
             with Changed(grad=False):
                 inputs = [complex_parts.split(v) for v in inputs]
-        specs = tuple(v.spec for v in inputs)
+        specs = tuple(v._spec for v in inputs)
         if any(spec.hidden for spec in specs):
             raise InplaceError(
                 f"{self.name}: written in place for one example of a batch; do it outside of vmap"

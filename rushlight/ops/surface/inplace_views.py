@@ -45,38 +45,38 @@ def _is_leaf(x: Value) -> bool:
 
 def _root_of(x: Value, spec: Spec) -> Value:
     """What x, which is nobody's view, was until now: the base of x and of its older views from now on."""
-    root = call.lay(spec, x.memory, 0, x.node)
-    root.history = history_of(x) + 1
+    root = call.lay(spec, x._memory, 0, x._node)
+    root._history = history_of(x) + 1
     return root
 
 
 def see_as(x: Value, view: Callable[..., Any], name: str, *args: Any, **named: Any) -> Value:
     """Give x what `view(x, ...)` sees. See Note [Views in place]."""
-    leaf = x.node if _is_leaf(x) else None
+    leaf = x._node if _is_leaf(x) else None
     if leaf is not None and STATE.get().grad:
         raise InplaceError(
-            f"{name}: a leaf that requires gradients ({x.spec!r}) changes in place; do it under no_grad(), "
+            f"{name}: a leaf that requires gradients ({x._spec!r}) changes in place; do it under no_grad(), "
             f"or use the op without the underscore"
         )
     impure()
     seen = view(x, *args, **named)
     if seen is x:
         return x
-    if x.spec.hidden:  # the handle is of one vmap alone: nobody else sees it
-        x.spec, x.physical = seen.spec, physical_of(seen)  # type: ignore[attr-defined]
+    if x._spec.hidden:  # the handle is of one vmap alone: nobody else sees it
+        x._spec, x.physical = seen._spec, physical_of(seen)  # type: ignore[attr-defined]
         return x
-    if x.base is None:
-        x.base = _root_of(x, x.spec)
+    if x._base is None:
+        x._base = _root_of(x, x._spec)
         if STATE.get().dual is not None:
-            STATE.get().dual.move(x, x.base)
+            STATE.get().dual.move(x, x._base)
     else:
         edge_of(x)
-    x.spec, x.offset, x.node = seen.spec, seen.offset, seen.node
-    x.history = history_of(x.base)
-    mark_written(x.memory)
+    x._spec, x._offset, x._node = seen._spec, seen._offset, seen._node
+    x._history = history_of(x._base)
+    mark_written(x._memory)
     if leaf is not None:
-        leaf.spec = x.spec
-        x.node = leaf
+        leaf.spec = x._spec
+        x._node = leaf
     return x
 
 
@@ -96,7 +96,7 @@ def in_place_view(name: str) -> Callable[..., Any]:
 def _no_record(x: Value, name: str) -> None:
     if edge_of(x) is not None:
         raise RushlightError(
-            f"{name}: {x.spec!r} requires gradients, and this has none; use .detach() first"
+            f"{name}: {x._spec!r} requires gradients, and this has none; use .detach() first"
         )
     if STATE.get().dual is not None:
         STATE.get().dual.refuse(name, "use .detach() first", x)
@@ -128,41 +128,41 @@ def resize_(self: Value, *sizes: int | Sequence[int], memory_format: Any = None)
     impure()
     _no_record(self, "resize_")
     shape = shape_of(sizes)
-    if shape == self.spec.shape and memory_format is None:
+    if shape == self._spec.shape and memory_format is None:
         return self
-    if numel(shape) * self.spec.dtype.itemsize >= 1 << 63:
+    if numel(shape) * self._spec.dtype.itemsize >= 1 << 63:
         raise ShapeError(f"resize_: {list(shape)} has more elements than can be counted")
     spec = Spec.of(
-        self.spec.device, self.spec.dtype, shape, strides_in("resize_", shape, memory_format)
+        self._spec.device, self._spec.dtype, shape, strides_in("resize_", shape, memory_format)
     )
     size = spec.dtype.itemsize
-    base = self.base
-    span = self.offset // size + numel(shape)
+    base = self._base
+    span = self._offset // size + numel(shape)
     if (
         base is not None
-        and span > base.offset // size + base.spec.numel
+        and span > base._offset // size + base._spec.numel
         and edge_of(base) is not None
     ):
         raise RushlightError(
-            f"resize_: {self.spec!r} is part of a tensor with gradients and {list(shape)} reaches beyond it; "
+            f"resize_: {self._spec!r} is part of a tensor with gradients and {list(shape)} reaches beyond it; "
             f"use .clone() first"
         )
     if (
-        span * size > self.memory.room
+        span * size > self._memory.room
     ):  # strides of a memory format are dense, so the span is all it reaches
-        grow(self.memory, room_for(span * size), "resize_")
-    if base is None and not self.spec.contiguous:
-        base = self.base = _root_of(self, self.spec)
+        grow(self._memory, room_for(span * size), "resize_")
+    if base is None and not self._spec.contiguous:
+        base = self._base = _root_of(self, self._spec)
     if base is None:
-        whole = Spec.of(spec.device, spec.dtype, (max(span, self.spec.numel),))
-        self.base = _root_of(self, whole)
-    elif span > base.offset // size + base.spec.numel:
-        self.base = _root_of(self, Spec.of(spec.device, spec.dtype, (span,)))
-    assert self.base is not None
-    call.check_reach(spec, self.memory, self.offset)
-    self.spec = spec
-    self.history = history_of(self.base)
-    mark_written(self.memory)
+        whole = Spec.of(spec.device, spec.dtype, (max(span, self._spec.numel),))
+        self._base = _root_of(self, whole)
+    elif span > base._offset // size + base._spec.numel:
+        self._base = _root_of(self, Spec.of(spec.device, spec.dtype, (span,)))
+    assert self._base is not None
+    call.check_reach(spec, self._memory, self._offset)
+    self._spec = spec
+    self._history = history_of(self._base)
+    mark_written(self._memory)
     return self
 
 
@@ -174,14 +174,14 @@ def resize_as_(self: Value, the_template: Value, memory_format: Any = None) -> V
         )
     if memory_format is preserve_format:
         formats = (channels_last, channels_last_3d)
-        same = [f for f in formats if len(f.order or ()) == len(the_template.spec.shape)]
+        same = [f for f in formats if len(f.order or ()) == len(the_template._spec.shape)]
         wanted = [
             f
             for f in same
-            if the_template.spec.strides == strides_in("resize_as_", the_template.spec.shape, f)
+            if the_template._spec.strides == strides_in("resize_as_", the_template._spec.shape, f)
         ]
-        memory_format = wanted[0] if wanted and not the_template.spec.contiguous else None
-    return resize_(self, the_template.spec.shape, memory_format=memory_format)
+        memory_format = wanted[0] if wanted and not the_template._spec.contiguous else None
+    return resize_(self, the_template._spec.shape, memory_format=memory_format)
 
 
 def set_(
@@ -193,52 +193,52 @@ def set_(
 ) -> Value:
     """See the memory of another tensor (or of a storage, by offset, size and stride); without one, no memory."""
     _no_record(self, "set_")
-    device: Any = self.spec.device
+    device: Any = self._spec.device
     if source is None:
-        fresh = Spec.of(device, self.spec.dtype, (0,))
+        fresh = Spec.of(device, self._spec.dtype, (0,))
         return adopt(self, call.make_value(fresh, call.make_storage(device, room_for(0))))
     if isinstance(source, Value) and size is None:
-        if source.spec.dtype is not self.spec.dtype or source.spec.device is not device:
+        if source._spec.dtype is not self._spec.dtype or source._spec.device is not device:
             raise RushlightError(
-                f"set_: the source {source.spec!r} must have the type and device of {self.spec!r}"
+                f"set_: the source {source._spec!r} must have the type and device of {self._spec!r}"
             )
         return adopt(self, call.detached(source))
-    if not isinstance(getattr(source, "memory", None), Storage):
+    if not isinstance(getattr(source, "_memory", None), Storage):
         raise KindError(f"set_(): the source is a tensor or a storage, got {type(source).__name__}")
-    storage = source.memory
-    kind = getattr(source, "dtype", self.spec.dtype)  # of bytes there is none
-    if kind is not self.spec.dtype or storage.pool is not device:
+    storage = source._memory
+    kind = getattr(source, "dtype", self._spec.dtype)  # of bytes there is none
+    if kind is not self._spec.dtype or storage.pool is not device:
         raise DTypeError(
-            f"set_: the source, of {kind.name} on {storage.pool.device.name}, must have the type and device of {self.spec!r}"
+            f"set_: the source, of {kind.name} on {storage.pool.device.name}, must have the type and device of {self._spec!r}"
         )
-    itemsize = self.spec.dtype.itemsize
+    itemsize = self._spec.dtype.itemsize
     shape: Shape = (source.nbytes() // itemsize,) if size is None else shape_of((tuple(size),))
     strides = contiguous_strides(shape) if stride is None else tuple(int(n) for n in stride)
     if storage_offset < 0 or min(strides, default=0) < 0:
         raise ShapeError(
             f"set_: strides {list(strides)} and the offset {storage_offset} cannot be negative"
         )
-    spec = Spec.of(storage.pool, self.spec.dtype, shape, strides)
+    spec = Spec.of(storage.pool, self._spec.dtype, shape, strides)
     return adopt(self, call.rooted(call.lay(spec, storage, storage_offset * itemsize)))
 
 
 def adopt(x: Value, other: Value) -> Value:
     """x sees what `other`, a fresh handle, sees; older views of x keep the memory they have."""
     impure()
-    if other.memory is not x.memory:
+    if other._memory is not x._memory:
         # Whoever saved this tensor finds out by the version that its bits are others now.
-        other.memory.version += x.memory.version
-        mark_written(other.memory)
-    x.spec, x.memory, x.offset, x.base = other.spec, other.memory, other.offset, other.base
-    x.history = history_of(x) + 1
-    if x.base is not None:
-        x.base.history = x.history
+        other._memory.version += x._memory.version
+        mark_written(other._memory)
+    x._spec, x._memory, x._offset, x._base = other._spec, other._memory, other._offset, other._base
+    x._history = history_of(x) + 1
+    if x._base is not None:
+        x._base._history = x._history
     return x
 
 
 def replace_data(x: Value, value: Value) -> None:
     """`x.data = value`: x shows other memory, of any shape and type where x is a leaf or has no record."""
-    old, new, edge = x.spec, value.spec, edge_of(x)
+    old, new, edge = x._spec, value._spec, edge_of(x)
     same = new.shape == old.shape and new.dtype is old.dtype and new.device is old.device
     if edge is not None and not same and type(edge) is not Leaf:
         raise ShapeError(
@@ -250,7 +250,7 @@ def replace_data(x: Value, value: Value) -> None:
         )
     adopt(x, call.detached(value))
     if edge is not None and not same:
-        leaf = x.node = Leaf(x)
+        leaf = x._node = Leaf(x)
         leaf.hooks, leaf.post_hooks = edge.hooks, edge.post_hooks
         edge.hooks, edge.post_hooks = {}, {}
         add_to(edge.hooks, functools.partial(_refuse_gradient, old, new))
@@ -264,9 +264,9 @@ def _refuse_gradient(old: Spec, new: Spec, _: Value) -> None:
 
 def detach_(self: Value) -> Value:
     """Forget the record: from here on a tensor without gradients."""
-    if self.base is not None and edge_of(self) is not None:
+    if self._base is not None and edge_of(self) is not None:
         raise RushlightError("detach_: a view cannot be detached in place; use .detach()")
-    self.node = None
+    self._node = None
     if STATE.get().dual is not None:
         STATE.get().dual.forget(self)
     return self
@@ -274,16 +274,16 @@ def detach_(self: Value) -> Value:
 
 def _strided(x: Value, count: int, row: int) -> Value:
     """`count` elements down the diagonal from the start of a row."""
-    strides = x.spec.strides
+    strides = x._spec.strides
     return reshaping.strided_view(x, (count,), (sum(strides),), row * strides[0])
 
 
 def fill_diagonal_(self: Value, fill_value: float, wrap: bool = False) -> Value:
     """One value where all indices are equal; `wrap`: of a tall matrix, again below each square."""
-    shape = self.spec.shape
+    shape = self._spec.shape
     if len(shape) < 2 or (len(shape) > 2 and len(set(shape)) > 1):
         raise ShapeError(
-            f"fill_diagonal_: a matrix, or equal sizes in all dimensions, are needed, got {self.spec!r}"
+            f"fill_diagonal_: a matrix, or equal sizes in all dimensions, are needed, got {self._spec!r}"
         )
     rows, columns = shape[0], shape[1]
     again = (
@@ -300,12 +300,12 @@ def fill_diagonal_(self: Value, fill_value: float, wrap: bool = False) -> Value:
 
 def fill_(self: Value, value: Any) -> Value:
     """One value everywhere, a number or a 0-dim tensor; also where elements share their memory."""
-    if isinstance(value, Value) and value.spec.shape:
-        raise ShapeError(f"fill_: the value must be a number or 0-dim, got {value.spec!r}")
-    if self.spec.contiguous:
+    if isinstance(value, Value) and value._spec.shape:
+        raise ShapeError(f"fill_: the value must be a number or 0-dim, got {value._spec!r}")
+    if self._spec.contiguous:
         return inplace.copy_(self, value)
     seen = self
-    for dim, (size, stride) in enumerate(zip(self.spec.shape, self.spec.strides, strict=True)):
+    for dim, (size, stride) in enumerate(zip(self._spec.shape, self._spec.strides, strict=True)):
         if stride == 0 and size > 1:  # an expanded dimension is one element
             seen = views.slice_dim(seen, dim, 0, 1)
     inplace.copy_(seen, value)

@@ -29,16 +29,16 @@ def _order_of(op: str, x: Value, memory_format: Any) -> Shape | None:
     order = ORDERS.get(memory_format)
     if order is None:
         raise RushlightError(f"{op}: memory_format is one of PyTorch's, got {memory_format!r}")
-    if len(order) != len(x.spec.shape):
-        raise ShapeError(f"{op}: {memory_format!r} is for {len(order)} dimensions, got {x.spec!r}")
+    if len(order) != len(x._spec.shape):
+        raise ShapeError(f"{op}: {memory_format!r} is for {len(order)} dimensions, got {x._spec!r}")
     return order
 
 
 def _lies_in(x: Value, memory_format: Any) -> bool:
-    wanted = creation.strides_in("is_contiguous", x.spec.shape, memory_format)
+    wanted = creation.strides_in("is_contiguous", x._spec.shape, memory_format)
     return all(
         n == 1 or have == want
-        for n, have, want in zip(x.spec.shape, x.spec.strides, wanted, strict=True)
+        for n, have, want in zip(x._spec.shape, x._spec.strides, wanted, strict=True)
     )
 
 
@@ -71,26 +71,26 @@ clone_of.__wrapped__ = e.clone  # type: ignore[attr-defined]  # the registry's o
 
 def is_contiguous(self: Value, memory_format: Any = None) -> bool:
     """Whether the elements lie row by row, or in the memory format asked for."""
-    if memory_format in ORDERS and len(ORDERS[memory_format]) != len(self.spec.shape):
+    if memory_format in ORDERS and len(ORDERS[memory_format]) != len(self._spec.shape):
         return False
     order = _order_of("is_contiguous", self, memory_format)
-    return self.spec.contiguous if order is None else _lies_in(self, memory_format)
+    return self._spec.contiguous if order is None else _lies_in(self, memory_format)
 
 
 def stride(self: Value, dim: int | None = None) -> Any:
     """How many elements lie between neighbours along each dimension."""
-    return self.spec.strides if dim is None else self.spec.strides[dim]
+    return self._spec.strides if dim is None else self._spec.strides[dim]
 
 
 def storage_offset(self: Value) -> int:
     """How many elements of its storage lie before the first."""
-    itemsize = self.spec.dtype.itemsize  # asked first: a sparse tensor refuses here
-    return self.offset // itemsize
+    itemsize = self._spec.dtype.itemsize  # asked first: a sparse tensor refuses here
+    return self._offset // itemsize
 
 
 def element_size(self: Value) -> int:
     """Bytes of one element."""
-    return self.spec.dtype.itemsize
+    return self._spec.dtype.itemsize
 
 
 def dim_order(self: Value, *, ambiguity_check: Any = False) -> Shape:
@@ -99,24 +99,24 @@ def dim_order(self: Value, *, ambiguity_check: Any = False) -> Shape:
         raise TypeError(
             f"dim_order: ambiguity_check is a bool or a list of memory formats, got {ambiguity_check!r}"
         )
-    strides = self.spec.strides
-    steps = [(st, n) for st, n in zip(strides, self.spec.shape, strict=True) if n > 1]
+    strides = self._spec.strides
+    steps = [(st, n) for st, n in zip(strides, self._spec.shape, strict=True) if n > 1]
     if isinstance(ambiguity_check, bool):
-        ambiguous = ambiguity_check and len({st for st, _ in steps}) < len(self.spec.shape)
+        ambiguous = ambiguity_check and len({st for st, _ in steps}) < len(self._spec.shape)
     else:  # between these formats
         ambiguous = sum(is_contiguous(self, given) for given in ambiguity_check) > 1
     if ambiguous:
         raise RushlightError(
-            f"dim_order: the strides {list(strides)} of {self.spec!r} allow more than one order"
+            f"dim_order: the strides {list(strides)} of {self._spec!r} allow more than one order"
         )
     return tuple(sorted(range(len(strides)), key=lambda d: (-strides[d], d)))
 
 
 def data_ptr(self: Value) -> int:
     """The address of the first element; 0 where there is none. The memory is kept from now on."""
-    if not self.spec.numel:
+    if not self._spec.numel:
         return 0
-    return replay.keep(self.memory) + self.offset
+    return replay.keep(self._memory) + self._offset
 
 
 METHODS = (

@@ -92,45 +92,45 @@ def _check_one(name: str, out: Any, result: Value) -> None:
             f"{name}(): functions with out=... arguments don't support automatic differentiation, but one of the "
             f"arguments requires grad; use no_grad(), or the result without out"
         )
-    if out.spec.device is not result.spec.device:
+    if out._spec.device is not result._spec.device:
         raise DeviceError(
-            f"{name}(): out {out.spec!r} is on another device than the result {result.spec!r}"
+            f"{name}(): out {out._spec!r} is on another device than the result {result._spec!r}"
         )
     if name in OUT_EXACT:
         _check_exact(name, out, result)
-    if not castable(result.spec.dtype, out.spec.dtype):
+    if not castable(result._spec.dtype, out._spec.dtype):
         raise DTypeError(
-            f"{name}(): result type {result.spec.dtype.name} can't be cast to the desired output type "
-            f"{out.spec.dtype.name}; give an out of type {result.spec.dtype.name}"
+            f"{name}(): result type {result._spec.dtype.name} can't be cast to the desired output type "
+            f"{out._spec.dtype.name}; give an out of type {result._spec.dtype.name}"
         )
-    if out.spec.shape == result.spec.shape:  # another is resized first
+    if out._spec.shape == result._spec.shape:  # another is resized first
         inplace.check_writable(out, name)
 
 
 def _store_one(name: str, out: Value, result: Value) -> Value:
     with Changed(grad=False):
-        if out.spec.shape != result.spec.shape:
+        if out._spec.shape != result._spec.shape:
             _resize(name, out, result)
         return inplace.copy_(out, result)
 
 
 def _check_exact(name: str, out: Value, result: Value) -> None:
-    same = out.spec.dtype is result.spec.dtype or (name in _FLAGS and out.spec.dtype is uint8)
+    same = out._spec.dtype is result._spec.dtype or (name in _FLAGS and out._spec.dtype is uint8)
     if not same:
         raise RushlightError(
-            f"{name}(): expected out to have type {result.spec.dtype.name}, but got {out.spec!r}; give an out of that type"
+            f"{name}(): expected out to have type {result._spec.dtype.name}, but got {out._spec!r}; give an out of that type"
         )
 
 
 def _resize(name: str, out: Value, result: Value) -> None:
-    if out.spec.numel:
+    if out._spec.numel:
         warnings.warn(
-            f"{name}(): An output with one or more elements was resized since it had shape {list(out.spec.shape)}, "
-            f"which does not match the required output shape {list(result.spec.shape)}. Resize it with "
+            f"{name}(): An output with one or more elements was resized since it had shape {list(out._spec.shape)}, "
+            f"which does not match the required output shape {list(result._spec.shape)}. Resize it with "
             f"out.resize_(0) first to reuse it for another shape.",
             stacklevel=5,
         )
-    resize_(out, result.spec.shape)
+    resize_(out, result._spec.shape)
 
 
 def tensors_only(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -160,7 +160,7 @@ def refuse_kind(name: str, error: AttributeError, given: Iterable[Any]) -> None:
     lacking = error.obj
     if isinstance(error, RushlightError) or isinstance(lacking, (Value, ModuleType)):
         return
-    if error.name == "spec" or _is_among(lacking, given, 3):
+    if error.name == "_spec" or _is_among(lacking, given, 3):
         raise DTypeError(
             f"{name}(): a tensor is needed where {type(lacking).__name__} was given; make one with rushlight.tensor(...)"
         ) from None
@@ -228,18 +228,18 @@ def with_out(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         if named.get("inplace") or any(args[flag : flag + 1]):
             raise TypeError(f"{name}(): pass out or inplace, not both")
         if makes and isinstance(out, Value):
-            if named.get("dtype") not in (None, out.spec.dtype):
+            if named.get("dtype") not in (None, out._spec.dtype):
                 raise RushlightError(
-                    f"{name}(): dtype {named['dtype']!r} does not match that of out, {out.spec!r}"
+                    f"{name}(): dtype {named['dtype']!r} does not match that of out, {out._spec!r}"
                 )
-            named |= {"dtype": out.spec.dtype, "device": out.spec.device.device.name}
+            named |= {"dtype": out._spec.dtype, "device": out._spec.device.device.name}
         if (folds or name == "mean") and isinstance(out, Value):
-            if named.get("dtype") not in (None, out.spec.dtype):
+            if named.get("dtype") not in (None, out._spec.dtype):
                 raise RushlightError(
-                    f"{name}(): dtype {named['dtype']!r} does not match that of out, {out.spec!r}"
+                    f"{name}(): dtype {named['dtype']!r} does not match that of out, {out._spec!r}"
                 )
             if folds:
-                named["dtype"] = out.spec.dtype
+                named["dtype"] = out._spec.dtype
         made = function(*args, **named)
         if (
             name in _BOUNDED
@@ -248,9 +248,9 @@ def with_out(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         ):
             _check_exact(name, out, made)
         if name == "bernoulli" and isinstance(out, Value):  # 0 and 1 are there in every type
-            made = e.cast(made, out.spec.dtype)
-        if name in _LINES and isinstance(out, Value) and out.spec.numel == made.spec.numel:
-            made = views.reshape(made, out.spec.shape)  # a line fills an out of any shape
+            made = e.cast(made, out._spec.dtype)
+        if name in _LINES and isinstance(out, Value) and out._spec.numel == made._spec.numel:
+            made = views.reshape(made, out._spec.shape)  # a line fills an out of any shape
         return store(name, out, made)
 
     called.takes_out = True  # type: ignore[attr-defined]

@@ -74,17 +74,17 @@ def is_tensor(obj: Any) -> bool:
 
 def is_floating_point(input: Value) -> bool:
     """Whether the elements are of floating point."""
-    return input.spec.dtype.kind == "f"
+    return input._spec.dtype.kind == "f"
 
 
 def is_complex(input: Value) -> bool:
     """Whether the elements are complex."""
-    return input.spec.dtype.kind == "c"
+    return input._spec.dtype.kind == "c"
 
 
 def is_inference(input: Value) -> bool:
     """Whether a tensor was made in inference mode. See Note [Inference tensors]."""
-    return state.is_inference(input.memory)
+    return state.is_inference(input._memory)
 
 
 def is_conj(input: Value) -> bool:
@@ -99,7 +99,7 @@ def is_neg(input: Value) -> bool:
 
 def numel(input: Value) -> int:
     """The number of elements."""
-    return input.spec.numel
+    return input._spec.numel
 
 
 def broadcast_shapes(*shapes: Any) -> Size:

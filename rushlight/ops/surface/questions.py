@@ -18,38 +18,38 @@ from rushlight.tape.record.value import Output, Value
 
 
 def _device(x: Value) -> str:
-    name: str = x.spec.device.device.name
+    name: str = x._spec.device.device.name
     return name
 
 
 def numel(self: Value) -> int:
     """The number of elements."""
-    return self.spec.numel
+    return self._spec.numel
 
 
 def nelement(self: Value) -> int:
     """The number of elements."""
-    return self.spec.numel
+    return self._spec.numel
 
 
 def ndimension(self: Value) -> int:
     """The number of dimensions."""
-    return len(self.spec.shape)
+    return len(self._spec.shape)
 
 
 def is_floating_point(self: Value) -> bool:
     """Whether the elements are of floating point."""
-    return self.spec.dtype.kind == "f"
+    return self._spec.dtype.kind == "f"
 
 
 def is_complex(self: Value) -> bool:
     """Whether the elements are complex numbers."""
-    return self.spec.dtype.kind == "c"
+    return self._spec.dtype.kind == "c"
 
 
 def is_signed(self: Value) -> bool:
     """Whether the elements can be negative."""
-    return self.spec.dtype.is_signed
+    return self._spec.dtype.is_signed
 
 
 def _tensor(op: str, given: Any) -> Value:
@@ -60,22 +60,24 @@ def _tensor(op: str, given: Any) -> Value:
 
 def is_same_size(self: Value, other: Value) -> bool:
     """Whether another tensor has the same shape."""
-    return self.spec.shape == _tensor("is_same_size", other).spec.shape
+    return self._spec.shape == _tensor("is_same_size", other)._spec.shape
 
 
 def is_set_to(self: Value, tensor: Value) -> bool:
     """Whether another tensor sees the very same elements in the same way."""
     _tensor("is_set_to", tensor)
     return (
-        self.memory is tensor.memory and self.offset == tensor.offset and self.spec is tensor.spec
+        self._memory is tensor._memory
+        and self._offset == tensor._offset
+        and self._spec is tensor._spec
     )
 
 
 def is_nonzero(self: Value) -> bool:
     """Whether the one element is not zero; it is read off the device."""
-    if self.spec.numel != 1:
+    if self._spec.numel != 1:
         raise RushlightError(
-            f"is_nonzero: one element is needed, got {self.spec!r}; use .any() or .all()"
+            f"is_nonzero: one element is needed, got {self._spec!r}; use .any() or .all()"
         )
     return bool(read_back.read(self)[0])
 
@@ -92,7 +94,7 @@ def is_neg(self: Value) -> bool:
 
 def get_device(self: Value) -> int:
     """The number of the device: 0, and -1 for the host."""
-    return -1 if self.spec.device.device.limits.host_memory else 0
+    return -1 if self._spec.device.device.limits.host_memory else 0
 
 
 def record_stream(self: Value, stream: Any) -> None:
@@ -104,19 +106,19 @@ _permute: Callable[..., Value] = shortcut_of_one(views.permute)
 
 
 def _mT(self: Value) -> Value:
-    if len(self.spec.shape) < 2:
-        raise RushlightError(f"mT: a matrix or a stack of them is needed, got {self.spec!r}")
+    if len(self._spec.shape) < 2:
+        raise RushlightError(f"mT: a matrix or a stack of them is needed, got {self._spec!r}")
     return _transpose(self, -1, -2)
 
 
 def _T(self: Value) -> Value:
-    rank = len(self.spec.shape)
+    rank = len(self._spec.shape)
     return _transpose(self, 0, 1) if rank == 2 else _permute(self, tuple(reversed(range(rank))))
 
 
 def _H(self: Value) -> Value:
-    if len(self.spec.shape) not in (0, 2):
-        raise RushlightError(f"H: takes a matrix, got {self.spec!r}; use .mH for a stack of them")
+    if len(self._spec.shape) not in (0, 2):
+        raise RushlightError(f"H: takes a matrix, got {self._spec!r}; use .mH for a stack of them")
     return complex_numbers.conjugate(_T(self))
 
 
@@ -127,15 +129,15 @@ def _output_number(self: Value) -> int:
 
 def _is_view(self: Value) -> bool:
     """Whether it shows a part, or all, of another tensor's memory."""
-    return self.base is not None
+    return self._base is not None
 
 
 def _version(self: Value) -> int:
-    if state.is_inference(self.memory):
+    if state.is_inference(self._memory):
         raise RushlightError(
-            f"_version: {self.spec!r} was made in inference_mode(), which counts no writes"
+            f"_version: {self._spec!r} was made in inference_mode(), which counts no writes"
         )
-    return self.memory.version
+    return self._memory.version
 
 
 METHODS = (
@@ -161,8 +163,8 @@ PROPERTIES: dict[str, Callable[[Any], Any]] = {
     "mT": _mT,
     "H": _H,
     "mH": complex_numbers.adjoint,
-    "nbytes": lambda x: x.spec.nbytes,
-    "itemsize": lambda x: x.spec.dtype.itemsize,
+    "nbytes": lambda x: x._spec.nbytes,
+    "itemsize": lambda x: x._spec.dtype.itemsize,
     "is_cuda": lambda x: _device(x) == "cuda",
     "is_cpu": lambda x: _device(x) == "cpu",
     "is_meta": lambda x: False,
@@ -177,5 +179,5 @@ PROPERTIES: dict[str, Callable[[Any], Any]] = {
     "layout": lambda x: creation.strided,
     "output_nr": _output_number,
     "_version": _version,
-    "_base": lambda x: x.base,
+    "_base": lambda x: x._base,
 }

@@ -222,9 +222,9 @@ def _never_itself(function: Callable[..., Any]) -> Callable[..., Any]:
         made = function(*args, **named)
         x = args[0] if args else named.get("input")
         if made is x:
-            return views.view(x, x.spec.shape)
+            return views.view(x, x._spec.shape)
         if made.__class__ is tuple and any(part is x for part in made):
-            return tuple([views.view(x, x.spec.shape) if part is x else part for part in made])
+            return tuple([views.view(x, x._spec.shape) if part is x else part for part in made])
         return made
 
     return called
@@ -298,9 +298,9 @@ def get_item(x: Value, key: Any) -> Value:
         return _get_parts(x, key) if made is None else made
     if (
         isinstance(key, Value)
-        and not key.spec.shape
-        and key.spec.dtype in INDEX
-        and not key.spec.hidden
+        and not key._spec.shape
+        and key._spec.dtype in INDEX
+        and not key._spec.hidden
     ):
         made = unrecorded.row(x, int(read_back.read(key)[0]))
         if made is not None:
@@ -312,7 +312,7 @@ def get_item(x: Value, key: Any) -> Value:
         part = _as_part(k)
         if part is False:
             # A mask, and an index without dimensions, are read.
-            if not isinstance(k, Value) or k.spec.dtype not in INDEX or not k.spec.shape:
+            if not isinstance(k, Value) or k._spec.dtype not in INDEX or not k._spec.shape:
                 return subscript.get_item(x, key)
             part, several = k, True
         parts.append(part)
@@ -331,7 +331,7 @@ def set_item(x: Value, key: Any, value: Any) -> None:
     """x[key] = value; numbers, and tensors of no more dimensions, at ints and slices take the shortcut."""
     parts = [_as_part(k) for k in key] if key.__class__ is tuple else [_as_part(key)]
     number = value.__class__ is float or value.__class__ is int
-    if any(part is False for part in parts) or (number and x.spec.dtype.kind != "f"):
+    if any(part is False for part in parts) or (number and x._spec.dtype.kind != "f"):
         subscript.set_item(x, key, value)
         return
     if not number and not isinstance(value, Value):
@@ -341,7 +341,7 @@ def set_item(x: Value, key: Any, value: Any) -> None:
         x, "x[...] = value"
     )  # what shares memory with itself is refused when it is written
     seen = _get_view(x, parts)
-    if number or len(value.spec.shape) <= len(seen.spec.shape):
+    if number or len(value._spec.shape) <= len(seen._spec.shape):
         inplace.copy_(seen, value)
     else:
         subscript.set_item(x, key, value)

@@ -42,11 +42,11 @@ def split(x: Value) -> Value:
 
 def _joins(x: Value) -> bool:
     """Whether the pairs of x lie as complex numbers do."""
-    spec = x.spec
+    spec = x._spec
     even = all(
         st % 2 == 0 or n == 1 for st, n in zip(spec.strides[:-1], spec.shape[:-1], strict=True)
     )
-    return spec.strides[-1] == 1 and even and x.offset % complex_type(spec.dtype).itemsize == 0
+    return spec.strides[-1] == 1 and even and x._offset % complex_type(spec.dtype).itemsize == 0
 
 
 def joined(x: Value) -> Value:
@@ -57,15 +57,15 @@ def joined(x: Value) -> Value:
 @composite("view_as_real")
 def view_as_real(input: Value) -> Value:
     """A complex tensor as a real one with a last dimension of 2; a view."""
-    if input.spec.dtype.kind != "c":
-        raise DTypeError(f"view_as_real: takes a complex tensor, got {input.spec!r}")
+    if input._spec.dtype.kind != "c":
+        raise DTypeError(f"view_as_real: takes a complex tensor, got {input._spec!r}")
     return split(input)
 
 
 @composite("view_as_complex")
 def view_as_complex(input: Value) -> Value:
     """A real tensor whose last dimension of 2 holds real and imaginary parts as a complex one; a view."""
-    spec = input.spec
+    spec = input._spec
     if spec.dtype not in (float32, float64):
         raise DTypeError(
             f"view_as_complex: takes float32 or float64, got {spec!r}; cast with .float()"
@@ -82,16 +82,16 @@ def view_as_complex(input: Value) -> Value:
 
 def _part(x: Value, which: int) -> Value:
     pairs = split(x)
-    return views.select(pairs, len(pairs.spec.shape) - 1, which)
+    return views.select(pairs, len(pairs._spec.shape) - 1, which)
 
 
 def real_part(x: Value) -> Value:
-    return _part(x, 0) if x.spec.dtype.kind == "c" else x
+    return _part(x, 0) if x._spec.dtype.kind == "c" else x
 
 
 def imag_part(x: Value) -> Value:
-    if x.spec.dtype.kind != "c":
-        raise DTypeError(f"imag: only complex tensors have an imaginary part, got {x.spec!r}")
+    if x._spec.dtype.kind != "c":
+        raise DTypeError(f"imag: only complex tensors have an imaginary part, got {x._spec!r}")
     return _part(x, 1)
 
 
@@ -102,10 +102,10 @@ def are_parts(a: DType, b: DType) -> bool:
 
 def record_write(base: Value, view: Value, spec: Spec, offset: int) -> Node | None:
     """The record of a base after a write to a view of it: the base as it was, with the view's elements replaced."""
-    of_base, of_view = base.spec.dtype, spec.dtype
+    of_base, of_view = base._spec.dtype, spec.dtype
     if of_base is of_view:
         seen = (spec.shape, spec.strides, offset // spec.dtype.itemsize)
-        return _recorded(views.write_view, (base, view), seen).node
+        return _recorded(views.write_view, (base, view), seen)._node
     if not are_parts(of_base, of_view):
         return None
     # The write happens among the parts; where the base is complex they are its own, seen as such.
@@ -116,14 +116,14 @@ def record_write(base: Value, view: Value, spec: Spec, offset: int) -> Node | No
         if of_view.kind == "c"
         else (spec.shape, spec.strides, 0)
     )
-    seen = (shape, strides, offset // pairs.spec.dtype.itemsize)
+    seen = (shape, strides, offset // pairs._spec.dtype.itemsize)
     written = _recorded(views.write_view, (pairs, new), seen)
-    return (_recorded(_as_complex, (written,)) if of_base.kind == "c" else written).node
+    return (_recorded(_as_complex, (written,)) if of_base.kind == "c" else written)._node
 
 
 def with_view(base: Value, view: Value, spec: Spec, offset: int) -> Value:
     """A copy of a base in which the view of this spec, so many bytes in, has other elements."""
-    of_base, of_view = base.spec.dtype, spec.dtype
+    of_base, of_view = base._spec.dtype, spec.dtype
     if of_base is not of_view and not are_parts(of_base, of_view):
         return base
     pairs = split(base) if of_base.kind == "c" and of_view is not of_base else base
@@ -132,7 +132,7 @@ def with_view(base: Value, view: Value, spec: Spec, offset: int) -> Value:
         view = split(view)
         shape, strides, _ = split_layout(shape, strides)
     made = call.call(
-        views.write_view, (pairs, view), (shape, strides, offset // pairs.spec.dtype.itemsize)
+        views.write_view, (pairs, view), (shape, strides, offset // pairs._spec.dtype.itemsize)
     )
     return joined(made) if pairs is not base else made
 
@@ -140,5 +140,5 @@ def with_view(base: Value, view: Value, spec: Spec, offset: int) -> Value:
 def _recorded(op: Any, inputs: tuple[Value, ...], static: Any = ()) -> Value:
     """A value with the record of a call that does not run: its bits are already where they should be."""
     plan = call.plan_for(op, inputs, static)
-    node = call.record(plan, inputs, (), (inputs[0].memory,))
-    return call.make_value(plan.out, inputs[0].memory, inputs[0].offset, node)
+    node = call.record(plan, inputs, (), (inputs[0]._memory,))
+    return call.make_value(plan.out, inputs[0]._memory, inputs[0]._offset, node)

@@ -100,7 +100,7 @@ def _gathered(g: Value, dim: int, n: int, runs: Runs) -> Value:
             if first <= begin and end <= last:
                 here = views.slice_dim(part, dim, begin - first, end - begin)
                 total = here if total is None else e.add(total, here)
-        parts.append(_zeros(g.spec, dim, end - begin) if total is None else total)
+        parts.append(_zeros(g._spec, dim, end - begin) if total is None else total)
     return views.cat(parts, dim)
 
 
@@ -122,7 +122,7 @@ def arranged(x: Value, every: Sequence[Runs]) -> Value:
 
 def flipped(x: Value, dims: Sequence[int]) -> Value:
     """A copy with some dimensions reversed."""
-    first, shape = min(dims), x.spec.shape
+    first, shape = min(dims), x._spec.shape
     return arranged(
         x,
         [

@@ -24,12 +24,12 @@ from rushlight.tape.record.value import Value
 def _cuts(x: Value, given: Any, op: str) -> int | tuple[int, ...]:
     """A number of parts, or the places to cut at; a tensor of either is read."""
     if isinstance(given, Value):
-        if given.spec.dtype is not int64 or len(given.spec.shape) > 1:
+        if given._spec.dtype is not int64 or len(given._spec.shape) > 1:
             raise DTypeError(
-                f"{op}: places must be an int64 tensor of at most one dimension, got {given.spec!r}"
+                f"{op}: places must be an int64 tensor of at most one dimension, got {given._spec!r}"
             )
         numbers = read_back.read(given)
-        return tuple(numbers) if given.spec.shape else int(numbers[0])
+        return tuple(numbers) if given._spec.shape else int(numbers[0])
     return given if isinstance(given, int) else tuple(given)
 
 
@@ -38,10 +38,10 @@ def tensor_split(
     input: Value, indices_or_sections: int | Sequence[int] | Value, dim: int = 0
 ) -> tuple[Value, ...]:
     """A dimension in so many parts, the first ones larger by one where needed, or cut at places; views."""
-    if not input.spec.shape:
+    if not input._spec.shape:
         raise ShapeError("tensor_split: at least one dimension is needed, got a 0-dim tensor")
-    dim = wrap_dim(dim, len(input.spec.shape), "tensor_split")
-    size = input.spec.shape[dim]
+    dim = wrap_dim(dim, len(input._spec.shape), "tensor_split")
+    size = input._spec.shape[dim]
     cuts = _cuts(input, indices_or_sections, "tensor_split")
     if isinstance(cuts, int):
         if cuts <= 0:
@@ -61,15 +61,15 @@ def _split_along(name: str, least: int, dim_of: Callable[[int], int]) -> None:
     def function(
         input: Value, indices_or_sections: int | Sequence[int] | Value
     ) -> tuple[Value, ...]:
-        rank = len(input.spec.shape)
+        rank = len(input._spec.shape)
         if rank < least:
-            raise ShapeError(f"{name}: at least {least} dimensions are needed, got {input.spec!r}")
+            raise ShapeError(f"{name}: at least {least} dimensions are needed, got {input._spec!r}")
         dim = dim_of(rank)
         if isinstance(indices_or_sections, int):
             parts = indices_or_sections
-            if parts <= 0 or input.spec.shape[dim] % parts:
+            if parts <= 0 or input._spec.shape[dim] % parts:
                 raise ShapeError(
-                    f"{name}: dimension {dim} of {input.spec!r} does not split into {parts} equal parts"
+                    f"{name}: dimension {dim} of {input._spec!r} does not split into {parts} equal parts"
                 )
         return tensor_split(input, indices_or_sections, dim)
 
@@ -113,7 +113,7 @@ def _grown(op: str, name: str, tensors: Sequence[Value]) -> list[Value]:
 def hstack(tensors: Sequence[Value]) -> Value:
     """Side by side: along the first dimension of vectors, the second of others."""
     values = _grown("hstack", "atleast_1d", tensors)
-    return views.cat(values, 0 if len(values[0].spec.shape) == 1 else 1)
+    return views.cat(values, 0 if len(values[0]._spec.shape) == 1 else 1)
 
 
 @composite("vstack", method=False)
@@ -138,7 +138,7 @@ def dstack(tensors: Sequence[Value]) -> Value:
 def column_stack(tensors: Sequence[Value]) -> Value:
     """Side by side; vectors are columns."""
     listed = views.several("column_stack", tensors)
-    values = [v if len(v.spec.shape) > 1 else views.reshape(v, (v.spec.numel, 1)) for v in listed]
+    values = [v if len(v._spec.shape) > 1 else views.reshape(v, (v._spec.numel, 1)) for v in listed]
     return hstack(values)
 
 
@@ -150,16 +150,16 @@ for _alias in ("concat", "concatenate"):
 def block_diag(*tensors: Value) -> Value:
     """Matrices along a diagonal, zeros elsewhere; vectors are rows."""
     blocks = [REGISTRY["atleast_2d"].function(v) for v in tensors] or [creation.zeros(1, 0)]
-    common = blocks[0].spec.dtype
+    common = blocks[0]._spec.dtype
     for v in blocks:
-        if len(v.spec.shape) != 2:
-            raise ShapeError(f"block_diag: blocks have at most 2 dimensions, got {v.spec!r}")
-        common = promote(common, v.spec.dtype)
-    rows, columns = sum(v.spec.shape[0] for v in blocks), sum(v.spec.shape[1] for v in blocks)
+        if len(v._spec.shape) != 2:
+            raise ShapeError(f"block_diag: blocks have at most 2 dimensions, got {v._spec!r}")
+        common = promote(common, v._spec.dtype)
+    rows, columns = sum(v._spec.shape[0] for v in blocks), sum(v._spec.shape[1] for v in blocks)
     strips = []
     at = 0
     for v in blocks:
-        n, m = v.spec.shape
+        n, m = v._spec.shape
         seen = ((n, m), (columns, 1), at)
         strips.append(
             views.place_view(
@@ -168,7 +168,7 @@ def block_diag(*tensors: Value) -> Value:
         )
         at += m
     out = views.cat(strips, 0)
-    assert out.spec.shape == (rows, columns)
+    assert out._spec.shape == (rows, columns)
     return out
 
 
@@ -178,19 +178,21 @@ def block_diag(*tensors: Value) -> Value:
 @composite("meshgrid", method=False)
 def meshgrid(*tensors: Any, indexing: str | None = None) -> tuple[Value, ...]:
     """Vectors as coordinates of a grid: "ij" (rows first) or "xy"; views."""
-    values = [reshaping.ravel(v) if len(v.spec.shape) < 2 else v for v in reshaping.listed(tensors)]
-    if not values or any(len(v.spec.shape) != 1 for v in values):
+    values = [
+        reshaping.ravel(v) if len(v._spec.shape) < 2 else v for v in reshaping.listed(tensors)
+    ]
+    if not values or any(len(v._spec.shape) != 1 for v in values):
         raise ShapeError("meshgrid: takes at least one tensor, each a vector or a number")
-    if any(v.spec.dtype is not values[0].spec.dtype for v in values):
+    if any(v._spec.dtype is not values[0]._spec.dtype for v in values):
         raise DTypeError(
-            f"meshgrid: one type for all is needed, got {', '.join(repr(v.spec) for v in values)}"
+            f"meshgrid: one type for all is needed, got {', '.join(repr(v._spec) for v in values)}"
         )
     if indexing not in (None, "ij", "xy"):
         raise ShapeError(f"meshgrid: indexing is 'ij' or 'xy', got {indexing!r}")
     swap = indexing == "xy" and len(values) > 1
     if swap:
         values[:2] = values[1::-1]
-    shape = tuple(v.spec.numel for v in values)
+    shape = tuple(v._spec.numel for v in values)
     lines = (
         views.reshape(v, (1,) * i + (-1,) + (1,) * (len(values) - i - 1))
         for i, v in enumerate(values)
@@ -204,26 +206,28 @@ def meshgrid(*tensors: Any, indexing: str | None = None) -> tuple[Value, ...]:
 @composite("cartesian_prod", method=False)
 def cartesian_prod(*tensors: Value) -> Value:
     """All tuples of elements of several vectors, as rows."""
-    if any(len(v.spec.shape) != 1 for v in tensors):
+    if any(len(v._spec.shape) != 1 for v in tensors):
         raise ShapeError("cartesian_prod: takes vectors")
     if len(tensors) == 1:
         return tensors[0]
-    return views.stack([views.reshape(grid, (grid.spec.numel,)) for grid in meshgrid(*tensors)], 1)
+    return views.stack([views.reshape(grid, (grid._spec.numel,)) for grid in meshgrid(*tensors)], 1)
 
 
 @composite("combinations")
 def combinations(input: Value, r: int = 2, with_replacement: bool = False) -> Value:
     """All combinations of r elements of a vector, as rows in the order of their places."""
-    if len(input.spec.shape) != 1 or r < 0:
-        raise ShapeError(f"combinations: takes a vector and r >= 0, got {input.spec!r} and r = {r}")
+    if len(input._spec.shape) != 1 or r < 0:
+        raise ShapeError(
+            f"combinations: takes a vector and r >= 0, got {input._spec!r} and r = {r}"
+        )
     device = reshaping.device_of(input)
-    n = input.spec.numel
+    n = input._spec.numel
     count = (math.comb(n + r - 1, r) if n else 0) if with_replacement else math.comb(n, r)
     if r == 0 or count == 0:
         return views.reshape(views.slice_dim(input, 0, 0, 0), (0,) if r == 0 else (0, r))
     if r > _MOST_CHOSEN:
         raise ShapeError(f"combinations: r must be at most {_MOST_CHOSEN}, got {r}")
-    creation.check_room("combinations", input.spec.device, input.spec.dtype, (count, r))
+    creation.check_room("combinations", input._spec.device, input._spec.dtype, (count, r))
     # Beginnings that can be completed are no more than the results: each is continued in every way, in turn.
     step = 0 if with_replacement else 1
     last = creation.arange(n if with_replacement else n - r + 1, device=device)
@@ -302,12 +306,12 @@ def triu_indices(
 
 
 def _replaced(op: str, x: Value, src: Value, seen: views.View3) -> Value:
-    if src.spec.shape != tuple(seen[0]):
+    if src._spec.shape != tuple(seen[0]):
         raise ShapeError(
-            f"{op}: src {src.spec!r} must have the shape {list(seen[0])} of what it replaces"
+            f"{op}: src {src._spec!r} must have the shape {list(seen[0])} of what it replaces"
         )
     return call.call(
-        views.write_view, (views.contiguous(x), e.cast(src, x.spec.dtype)), tuple(seen)
+        views.write_view, (views.contiguous(x), e.cast(src, x._spec.dtype)), tuple(seen)
     )
 
 
@@ -316,7 +320,7 @@ def diagonal_scatter(
     input: Value, src: Value, offset: int = 0, dim1: int = 0, dim2: int = 1
 ) -> Value:
     """The input with a diagonal replaced."""
-    shape = input.spec.shape
+    shape = input._spec.shape
     first, second = (wrap_dim(d, len(shape), "diagonal_scatter") for d in (dim1, dim2))
     seen = reshaping.diagonal_of(shape, contiguous_strides(shape), offset, first, second)
     return _replaced("diagonal_scatter", input, src, seen)
@@ -325,7 +329,7 @@ def diagonal_scatter(
 @composite("select_scatter")
 def select_scatter(input: Value, src: Value, dim: int, index: int) -> Value:
     """The input with one index of a dimension replaced."""
-    shape = input.spec.shape
+    shape = input._spec.shape
     dim = wrap_dim(dim, len(shape), "select_scatter")
     size = shape[dim] if shape else 0
     if not -size <= index < size:
@@ -350,7 +354,7 @@ def slice_scatter(
     step: int = 1,
 ) -> Value:
     """The input with every step-th index of a dimension, from start to end, replaced."""
-    shape = input.spec.shape
+    shape = input._spec.shape
     dim = wrap_dim(dim, len(shape), "slice_scatter")
     if step <= 0:
         raise ShapeError(f"slice_scatter: the step must be positive, got {step}")
@@ -381,7 +385,9 @@ def _copying(name: str) -> None:
     seen = REGISTRY[name].function
 
     def function(*args: Any, **named: Any) -> Any:
-        if name == "view" and not args[0].spec.contiguous:  # a copy need not lie as the tensor does
+        if (
+            name == "view" and not args[0]._spec.contiguous
+        ):  # a copy need not lie as the tensor does
             args = (e.clone(args[0]), *args[1:])
         out = seen(*args, **named)
         return tuple(e.clone(v) for v in out) if isinstance(out, tuple) else e.clone(out)

@@ -31,7 +31,7 @@ Dims = int | Sequence[int]
 
 
 def device_of(x: Value) -> str:
-    return x.spec.device.device.name
+    return x._spec.device.device.name
 
 
 def listed(given: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -48,10 +48,10 @@ def given(one_by_one: tuple[Any, ...], named: Any) -> tuple[Any, ...]:
 
 def pick(x: Value, dim: int, index: Value) -> Value:
     """The slices of a dimension that a 1-d index names, read in place: one kernel where x merges around `dim`."""
-    shape = x.spec.shape
-    line = views.reshape(index, (1,) * dim + (index.spec.numel,) + (1,) * (len(shape) - dim - 1))
+    shape = x._spec.shape
+    line = views.reshape(index, (1,) * dim + (index._spec.numel,) + (1,) * (len(shape) - dim - 1))
     return gather.gather(
-        x, dim, views.expand(line, (*shape[:dim], index.spec.numel, *shape[dim + 1 :]))
+        x, dim, views.expand(line, (*shape[:dim], index._spec.numel, *shape[dim + 1 :]))
     )
 
 
@@ -61,7 +61,7 @@ def pick(x: Value, dim: int, index: Value) -> Value:
 @composite("movedim")
 def movedim(input: Value, source: Dims, destination: Dims) -> Value:
     """Dimensions at `source` moved to `destination`, the others in their order; a view."""
-    rank = len(input.spec.shape)
+    rank = len(input._spec.shape)
     froms, tos = ([d] if isinstance(d, int) else list(d) for d in (source, destination))
     if len(froms) != len(tos):
         raise ShapeError(
@@ -103,11 +103,13 @@ def swapdims(input: Value, dim0: int, dim1: int) -> Value:
 @composite("t")
 def t(input: Value) -> Value:
     """A matrix transposed; vectors and numbers as they are."""
-    if len(input.spec.shape) > 2:
-        raise ShapeError(f"t: at most 2 dimensions, got {input.spec!r}; use .mT or .transpose(...)")
+    if len(input._spec.shape) > 2:
+        raise ShapeError(
+            f"t: at most 2 dimensions, got {input._spec!r}; use .mT or .transpose(...)"
+        )
     return (
-        views.view(input, input.spec.shape)
-        if len(input.spec.shape) < 2
+        views.view(input, input._spec.shape)
+        if len(input._spec.shape) < 2
         else views.transpose(input, 0, 1)
     )
 
@@ -118,7 +120,7 @@ def t(input: Value) -> Value:
 @composite("unflatten")
 def unflatten(input: Value, dim: int, sizes: Sequence[int]) -> Value:
     """One dimension as several; a view."""
-    shape = input.spec.shape
+    shape = input._spec.shape
     if not shape:
         raise IndexError("unflatten: a 0-dim tensor has no dimension to unfold")
     dim = wrap_dim(dim, len(shape), "unflatten")
@@ -132,26 +134,26 @@ def unflatten(input: Value, dim: int, sizes: Sequence[int]) -> Value:
 def ravel(input: Value) -> Value:
     """One dimension, row by row in memory; a view where it lies so already."""
     return views.contiguous(
-        views.reshape(input, (-1,)) if input.spec.numel else views.reshape(input, (0,))
+        views.reshape(input, (-1,)) if input._spec.numel else views.reshape(input, (0,))
     )
 
 
 @composite("reshape_as", top=False)
 def reshape_as(input: Value, other: Value) -> Value:
     """The shape of another tensor."""
-    return views.reshape(input, other.spec.shape)
+    return views.reshape(input, other._spec.shape)
 
 
 @composite("view_as", top=False)
 def view_as(input: Value, other: Value) -> Value:
     """The shape of another tensor, without a copy."""
-    return views.view(input, other.spec.shape)
+    return views.view(input, other._spec.shape)
 
 
 @composite("expand_as", top=False)
 def expand_as(input: Value, other: Value) -> Value:
     """Expanded to the shape of another tensor."""
-    return views.expand(input, other.spec.shape)
+    return views.expand(input, other._spec.shape)
 
 
 @composite("broadcast_to")
@@ -165,7 +167,7 @@ def broadcast_tensors(*tensors: Any) -> tuple[Value, ...]:
     """All tensors expanded to their common shape."""
     values = listed(tensors)
     shape = broadcast_shapes(
-        [v.spec.shape for v in values], "broadcast_tensors", [v.spec for v in values]
+        [v._spec.shape for v in values], "broadcast_tensors", [v._spec for v in values]
     )
     return tuple(views.expand(v, shape) for v in values)
 
@@ -182,15 +184,15 @@ def _at_least(name: str, rank: int, grow: Callable[[Value], Value]) -> None:
 
 
 def _to_2d(x: Value) -> Value:
-    return x if len(x.spec.shape) > 1 else views.reshape(x, (1, x.spec.numel))
+    return x if len(x._spec.shape) > 1 else views.reshape(x, (1, x._spec.numel))
 
 
 def _to_3d(x: Value) -> Value:
-    return x if len(x.spec.shape) > 2 else views.unsqueeze(_to_2d(x), -1)
+    return x if len(x._spec.shape) > 2 else views.unsqueeze(_to_2d(x), -1)
 
 
 def _to_1d(x: Value) -> Value:
-    return x if x.spec.shape else views.reshape(x, (1,))
+    return x if x._spec.shape else views.reshape(x, (1,))
 
 
 _at_least("atleast_1d", 1, _to_1d)
@@ -230,14 +232,14 @@ def _two_dims(op: str, dim1: int, dim2: int, rank: int) -> tuple[int, int]:
 @composite("diagonal")
 def diagonal(input: Value, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Value:
     """The diagonal of two dimensions as a new last one; a view."""
-    first, second = _two_dims("diagonal", dim1, dim2, len(input.spec.shape))
+    first, second = _two_dims("diagonal", dim1, dim2, len(input._spec.shape))
     return call.call(_diagonal, (input,), (offset, first, second))
 
 
 @composite("diag_embed")
 def diag_embed(input: Value, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Value:
     """The last dimension on a diagonal of two new ones, zeros elsewhere."""
-    shape = input.spec.shape
+    shape = input._spec.shape
     first, second = _two_dims("diag_embed", dim1, dim2, len(shape) + 1)
     side = shape[-1] + abs(offset)
     rest = iter(shape[:-1])
@@ -250,10 +252,10 @@ def diag_embed(input: Value, offset: int = 0, dim1: int = -2, dim2: int = -1) ->
 @composite("diag")
 def diag(input: Value, diagonal: int = 0) -> Value:
     """A vector on the diagonal of a matrix, or the diagonal of a matrix as a vector."""
-    rank = len(input.spec.shape)
+    rank = len(input._spec.shape)
     if rank not in (1, 2):
         raise ShapeError(
-            f"diag: takes a vector or a matrix, got {input.spec!r}; see diag_embed and diagonal"
+            f"diag: takes a vector or a matrix, got {input._spec!r}; see diag_embed and diagonal"
         )
     if rank == 1:
         return diag_embed(input, diagonal)
@@ -269,8 +271,8 @@ def diagflat(input: Value, offset: int = 0) -> Value:
 @composite("trace")
 def trace(input: Value) -> Value:
     """The sum of a matrix's diagonal."""
-    if len(input.spec.shape) != 2:
-        raise ShapeError(f"trace: takes a matrix, got {input.spec!r}")
+    if len(input._spec.shape) != 2:
+        raise ShapeError(f"trace: takes a matrix, got {input._spec!r}")
     return reductions.sum(call.call(_diagonal, (input,), (0, 0, 1)))
 
 
@@ -280,39 +282,39 @@ def trace(input: Value) -> Value:
 @composite("flip")
 def flip(input: Value, *axes: Dims, dims: Dims | None = None) -> Value:
     """Dimensions in reversed order, given one by one or as `dims`; a copy."""
-    rank = len(input.spec.shape)
+    rank = len(input._spec.shape)
     if not axes and dims is None:
         raise TypeError("flip() needs the dimensions to reverse: flip(x, dims)")
     turned = [wrap_dim(d, rank, "flip") for d in given(axes, dims)]
     if len(set(turned)) != len(turned):
         raise ShapeError(f"flip: a dimension is named twice in {list(turned)}")
-    moved = [dim for dim in turned if rank and input.spec.shape[dim] > 1]
-    return flipped(input, moved) if moved and input.spec.numel else e.clone(input)
+    moved = [dim for dim in turned if rank and input._spec.shape[dim] > 1]
+    return flipped(input, moved) if moved and input._spec.numel else e.clone(input)
 
 
 @composite("fliplr")
 def fliplr(input: Value) -> Value:
     """The second dimension reversed."""
-    if len(input.spec.shape) < 2:
-        raise ShapeError(f"fliplr: at least 2 dimensions are needed, got {input.spec!r}")
+    if len(input._spec.shape) < 2:
+        raise ShapeError(f"fliplr: at least 2 dimensions are needed, got {input._spec!r}")
     return flip(input, 1)
 
 
 @composite("flipud")
 def flipud(input: Value) -> Value:
     """The first dimension reversed."""
-    if not input.spec.shape:
-        raise ShapeError(f"flipud: at least 1 dimension is needed, got {input.spec!r}")
+    if not input._spec.shape:
+        raise ShapeError(f"flipud: at least 1 dimension is needed, got {input._spec!r}")
     return flip(input, 0)
 
 
 @composite("rot90")
 def rot90(input: Value, k: int = 1, dims: Sequence[int] = (0, 1)) -> Value:
     """Turned by k quarters from the first of `dims` to the second; a copy."""
-    rank = len(input.spec.shape)
+    rank = len(input._spec.shape)
     if len(dims) != 2 or rank < 2:
         raise ShapeError(
-            f"rot90: takes two dimensions of at least two, got {list(dims)} of {input.spec!r}"
+            f"rot90: takes two dimensions of at least two, got {list(dims)} of {input._spec!r}"
         )
     first, second = _two_dims("rot90", dims[0], dims[1], rank)
     turns = k % 4
@@ -324,7 +326,7 @@ def rot90(input: Value, k: int = 1, dims: Sequence[int] = (0, 1)) -> Value:
 
 
 def _rolled(x: Value, shift: int, dim: int) -> Value:
-    size = x.spec.shape[dim]
+    size = x._spec.shape[dim]
     start = -shift % size if size else 0
     if start == 0:
         return x
@@ -342,20 +344,20 @@ def roll(input: Value, shifts: Dims, dims: Dims | None = None) -> Value:
         raise ShapeError("roll: shifts must not be empty")
     if not axes and len(steps) == 1:
         flat = ravel(input)
-        return views.reshape(_own(_rolled(flat, steps[0], 0), input), input.spec.shape)
+        return views.reshape(_own(_rolled(flat, steps[0], 0), input), input._spec.shape)
     if len(steps) != len(axes):
         raise ShapeError(f"roll: shifts {steps} and dims {axes} must have equally many entries")
-    if not input.spec.shape:
-        raise IndexError(f"roll: dims {axes} are given but {input.spec!r} has no dimensions")
+    if not input._spec.shape:
+        raise IndexError(f"roll: dims {axes} are given but {input._spec!r} has no dimensions")
     out = input
     for shift, dim in zip(steps, axes, strict=True):
-        out = _rolled(out, shift, wrap_dim(dim, len(input.spec.shape), "roll"))
+        out = _rolled(out, shift, wrap_dim(dim, len(input._spec.shape), "roll"))
     return _own(out, input)
 
 
 def _own(out: Value, input: Value) -> Value:
     """A copy where the result would share the input's memory."""
-    return e.clone(out) if out.memory is input.memory else out
+    return e.clone(out) if out._memory is input._memory else out
 
 
 # ---- repetition ----
@@ -363,7 +365,7 @@ def _own(out: Value, input: Value) -> Value:
 
 def _repeated(x: Value, times: Sequence[int]) -> Value:
     """Each dimension `times` over, by expanding a new one before it."""
-    shape = x.spec.shape
+    shape = x._spec.shape
     apart = tuple(n for size in shape for n in (1, size))
     wide = tuple(n for r, size in zip(times, shape, strict=True) for n in (r, size))
     final = tuple(r * size for r, size in zip(times, shape, strict=True))
@@ -376,19 +378,19 @@ def _repeated(x: Value, times: Sequence[int]) -> Value:
 def repeat(input: Value, *times: Dims, repeats: Dims | None = None) -> Value:
     """The tensor `repeats` times along each dimension; new ones stand before those of the input."""
     counts: tuple[int, ...] = given(times, repeats)
-    lead = len(counts) - len(input.spec.shape)
+    lead = len(counts) - len(input._spec.shape)
     if lead < 0 or any(n < 0 for n in counts):
         raise ShapeError(
-            f"repeat: {list(counts)} must not be negative and have an entry per dimension of {input.spec!r}"
+            f"repeat: {list(counts)} must not be negative and have an entry per dimension of {input._spec!r}"
         )
-    return _repeated(views.reshape(input, (1,) * lead + input.spec.shape), counts)
+    return _repeated(views.reshape(input, (1,) * lead + input._spec.shape), counts)
 
 
 @composite("tile")
 def tile(input: Value, *times: Dims, dims: Dims | None = None) -> Value:
     """`repeat` in which missing entries are 1."""
     counts: tuple[int, ...] = given(times, dims)
-    return repeat(input, (1,) * (len(input.spec.shape) - len(counts)) + counts)
+    return repeat(input, (1,) * (len(input._spec.shape) - len(counts)) + counts)
 
 
 @composite("repeat_interleave")
@@ -405,16 +407,16 @@ def repeat_interleave(
         return nonzero.repeated_places(alone, output_size)
     if dim is None:
         input, dim = ravel(input), 0
-    if not input.spec.shape:
+    if not input._spec.shape:
         input = views.reshape(input, (1,))
-    dim = wrap_dim(dim, len(input.spec.shape), "repeat_interleave")
-    shape = input.spec.shape
+    dim = wrap_dim(dim, len(input._spec.shape), "repeat_interleave")
+    shape = input._spec.shape
     if isinstance(repeats, int):
         if repeats < 0:
             raise ShapeError(f"repeat_interleave: repeats must not be negative, got {repeats}")
         if output_size not in (None, shape[dim] * repeats):
             raise ShapeError(
-                f"repeat_interleave: output_size is {output_size}, but {repeats} repeats of {input.spec!r} along "
+                f"repeat_interleave: output_size is {output_size}, but {repeats} repeats of {input._spec!r} along "
                 f"dimension {dim} are {shape[dim] * repeats}"
             )
         wide = (*shape[: dim + 1], repeats, *shape[dim + 1 :])
@@ -422,11 +424,13 @@ def repeat_interleave(
         return _own(
             views.reshape(views.expand(views.unsqueeze(input, dim + 1), wide), final), input
         )
-    if repeats.spec.dtype.kind != "i":
-        raise DTypeError(f"repeat_interleave: repeats must be int64 or int32, got {repeats.spec!r}")
-    if len(repeats.spec.shape) > 1 or repeats.spec.numel not in (1, shape[dim]):
+    if repeats._spec.dtype.kind != "i":
+        raise DTypeError(
+            f"repeat_interleave: repeats must be int64 or int32, got {repeats._spec!r}"
+        )
+    if len(repeats._spec.shape) > 1 or repeats._spec.numel not in (1, shape[dim]):
         raise ShapeError(
-            f"repeat_interleave: repeats {repeats.spec!r} must be one number or {shape[dim]} of them"
+            f"repeat_interleave: repeats {repeats._spec!r} must be one number or {shape[dim]} of them"
         )
     counts = views.expand(views.reshape(repeats, (-1,)), (shape[dim],))
     return pick(input, dim, e.cast(nonzero.repeated_places(counts, output_size), int64))
@@ -459,7 +463,7 @@ _unfold = View("unfold", _windows, _windows_grad, "Windows along a dimension.")
 @composite("unfold", top=False)
 def unfold(input: Value, dimension: int, size: int, step: int) -> Value:
     """Windows of `size` elements along a dimension, one every `step`; a view with the window as its last dimension."""
-    shape = input.spec.shape
+    shape = input._spec.shape
     dim = wrap_dim(dimension, len(shape), "unfold")
     limit = shape[dim] if shape else 1
     if size < 0 or step <= 0 or size > limit:
@@ -486,16 +490,16 @@ def strided_grad(
 ) -> Value:
     """The gradient of a layout, of which `seen` was another view: added up in a line of memory, then read."""
     device = device_of(g)
-    line = creation.full((room,), 0, dtype=g.spec.dtype, device=device)
+    line = creation.full((room,), 0, dtype=g._spec.dtype, device=device)
     places = places_of(*seen, device)
-    summed = gather.scatter_add(line, 0, views.reshape(places, (places.spec.numel,)), ravel(g))
+    summed = gather.scatter_add(line, 0, views.reshape(places, (places._spec.numel,)), ravel(g))
     if strides == contiguous_strides(shape) and skip == 0 and numel(shape) == room:
         return views.reshape(summed, shape)
     places = views.reshape(places_of(shape, strides, skip, device), (numel(shape),))
     if _overlaps(shape, strides):  # elements that are the same memory have its gradient together
-        ones = creation.full((numel(shape),), 1, dtype=g.spec.dtype, device=device)
+        ones = creation.full((numel(shape),), 1, dtype=g._spec.dtype, device=device)
         shares = gather.scatter_add(
-            creation.full((room,), 0, dtype=g.spec.dtype, device=device), 0, places, ones
+            creation.full((room,), 0, dtype=g._spec.dtype, device=device), 0, places, ones
         )
         summed = e.div(summed, e.maximum(shares, 1))
     return views.reshape(gather.gather(summed, 0, places), shape)
@@ -540,11 +544,11 @@ _strided_inside, _strided_beyond = (
 
 def strided_view(x: Value, size: Shape, stride: Shape, skip: int) -> Value:
     """x's memory by sizes and strides, `skip` elements on from x's own start; elements may overlap."""
-    low, high = reach(size, stride, x.spec.dtype.itemsize)
-    start = skip * x.spec.dtype.itemsize
-    inside = low == high or (start + low >= x.spec.low and start + high <= x.spec.high)
+    low, high = reach(size, stride, x._spec.dtype.itemsize)
+    start = skip * x._spec.dtype.itemsize
+    inside = low == high or (start + low >= x._spec.low and start + high <= x._spec.high)
     return call.call(
-        _strided_inside if inside else _strided_beyond, (x,), (size, stride, skip, x.spec.strides)
+        _strided_inside if inside else _strided_beyond, (x,), (size, stride, skip, x._spec.strides)
     )
 
 
@@ -557,14 +561,14 @@ def layout_of(
         raise ShapeError(
             f"{op}: sizes {list(sizes)} and strides {list(strides)} must be as many and not negative"
         )
-    itemsize = x.spec.dtype.itemsize
-    start = x.offset // itemsize
+    itemsize = x._spec.dtype.itemsize
+    start = x._offset // itemsize
     first = start if storage_offset is None else storage_offset
-    room = x.memory.room
-    owner = x if x.base is None else x.base
-    if not owner.offset and room == room_for(owner.spec.high):
+    room = x._memory.room
+    owner = x if x._base is None else x._base
+    if not owner._offset and room == room_for(owner._spec.high):
         room = (
-            owner.spec.high
+            owner._spec.high
         )  # the block may be larger than what was asked for; nobody wrote the rest
     if first < 0 or _reach(sizes, strides, first) * itemsize > room:
         raise ShapeError(

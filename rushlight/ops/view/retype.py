@@ -33,7 +33,7 @@ def _seen(dtype: DType) -> View:
 
 
 def _check_sizes(x: Value, dtype: DType) -> None:
-    spec, old, new = x.spec, x.spec.dtype.itemsize, dtype.itemsize
+    spec, old, new = x._spec, x._spec.dtype.itemsize, dtype.itemsize
     what = f"view: {spec!r} cannot be seen as {dtype.name}, whose elements have another size:"
     if not spec.shape:
         raise RushlightError(f"{what} it needs a dimension; add one with .unsqueeze(0)")
@@ -44,7 +44,7 @@ def _check_sizes(x: Value, dtype: DType) -> None:
     ratio = new // old
     if ratio < 2:
         return
-    if spec.shape[-1] % ratio or x.offset % new or any(st % ratio for st in spec.strides[:-1]):
+    if spec.shape[-1] % ratio or x._offset % new or any(st % ratio for st in spec.strides[:-1]):
         raise RushlightError(
             f"{what} the last size, every other stride and the offset must be multiples of {ratio}"
         )
@@ -52,10 +52,10 @@ def _check_sizes(x: Value, dtype: DType) -> None:
 
 def retyped(x: Value, dtype: DType) -> Value:
     """The bytes of x as elements of another type; the last dimension grows or shrinks with the element size."""
-    check_device_dtype("view", x.spec.device, dtype)
+    check_device_dtype("view", x._spec.device, dtype)
     x = call.detached(x)
-    if dtype is x.spec.dtype:
+    if dtype is x._spec.dtype:
         return x
-    if dtype.itemsize != x.spec.dtype.itemsize:
+    if dtype.itemsize != x._spec.dtype.itemsize:
         _check_sizes(x, dtype)
-    return call.call(_seen(dtype), (x,), (x.spec.dtype.itemsize, dtype.itemsize))
+    return call.call(_seen(dtype), (x,), (x._spec.dtype.itemsize, dtype.itemsize))

@@ -13,12 +13,12 @@ from rushlight.tape.record.value import Value
 def view_of(base: Value, spec: Spec, offset: int) -> Value:
     """The view of a base that has this spec and starts so many bytes in, recorded."""
     skip = offset // real_type(spec.dtype).itemsize
-    if spec.dtype is base.spec.dtype:
+    if spec.dtype is base._spec.dtype:
         return _strided(base, spec.shape, spec.strides, offset // spec.dtype.itemsize)
-    if not are_parts(base.spec.dtype, spec.dtype):  # bytes seen as another type have no gradient
-        call.check_reach(spec, base.memory, base.offset + offset)
-        return call.make_view(base, spec, base.offset + offset)
-    if base.spec.dtype.kind == "c":
+    if not are_parts(base._spec.dtype, spec.dtype):  # bytes seen as another type have no gradient
+        call.check_reach(spec, base._memory, base._offset + offset)
+        return call.make_view(base, spec, base._offset + offset)
+    if base._spec.dtype.kind == "c":
         return _strided(split(base), spec.shape, spec.strides, skip)
     shape, strides, _ = split_layout(spec.shape, spec.strides)
     return joined(_strided(base, shape, strides, skip))

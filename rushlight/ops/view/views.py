@@ -93,16 +93,16 @@ def _sizes(shape: tuple[Any, ...]) -> Sequence[int]:
 def reshape(input: Value, *shape: int | Sequence[int]) -> Value:
     """The same elements in another shape: a view where the layout allows it, else a copy."""
     known = (
-        _reshape.plans.get(((shape[0],), input.spec))
+        _reshape.plans.get(((shape[0],), input._spec))
         if shape and isinstance(shape[0], tuple)
         else None
     )
-    if known is not None and known.out.shape != input.spec.shape:
+    if known is not None and known.out.shape != input._spec.shape:
         return call.run(known, (input,))
-    target = resolve_shape(_sizes(shape), input.spec.numel, "reshape", input.spec.shape)
-    if target == input.spec.shape:
+    target = resolve_shape(_sizes(shape), input._spec.numel, "reshape", input._spec.shape)
+    if target == input._spec.shape:
         return input
-    if view_strides(input.spec.shape, input.spec.strides, target) is None:
+    if view_strides(input._spec.shape, input._spec.strides, target) is None:
         input = e.clone(input)
     return call.call(_reshape, (input,), (target,))
 
@@ -113,10 +113,10 @@ def view(input: Value, *size: int | Sequence[int] | DType, dtype: DType | None =
     wanted: Any = size[0] if dtype is None and len(size) == 1 else dtype
     if dtype is not None or isinstance(wanted, DType):
         return retyped(input, wanted)
-    target = resolve_shape(_sizes(size), input.spec.numel, "view", input.spec.shape)
-    if view_strides(input.spec.shape, input.spec.strides, target) is None:
+    target = resolve_shape(_sizes(size), input._spec.numel, "view", input._spec.shape)
+    if view_strides(input._spec.shape, input._spec.strides, target) is None:
         raise ShapeError(
-            f"view: shape {list(input.spec.shape)} with strides {list(input.spec.strides)} cannot be seen as {list(target)} "
+            f"view: shape {list(input._spec.shape)} with strides {list(input._spec.strides)} cannot be seen as {list(target)} "
             f"without a copy; use .reshape(...)"
         )
     return call.call(_reshape, (input,), (target,))
@@ -137,7 +137,7 @@ _permute = View(
 @composite("permute")
 def permute(input: Value, *dims: int | Sequence[int]) -> Value:
     """Dimensions in another order; a view."""
-    rank = len(input.spec.shape)
+    rank = len(input._spec.shape)
     order = tuple(wrap_dim(d, rank, "permute") for d in _sizes(dims))
     if sorted(order) != list(range(rank)):
         raise ShapeError(f"permute: {list(order)} does not name each of {rank} dimensions once")
@@ -147,7 +147,7 @@ def permute(input: Value, *dims: int | Sequence[int]) -> Value:
 @composite("transpose")
 def transpose(input: Value, dim0: int, dim1: int) -> Value:
     """Two dimensions exchanged; a view."""
-    rank = len(input.spec.shape)
+    rank = len(input._spec.shape)
     first, second = wrap_dim(dim0, rank, "transpose"), wrap_dim(dim1, rank, "transpose")
     if rank == 0:
         return input
@@ -167,7 +167,7 @@ _expand = View(
 @composite("expand")
 def expand(input: Value, *size: int | Sequence[int]) -> Value:
     """Dimensions of size 1 repeated without a copy; -1 keeps a size."""
-    shape = input.spec.shape
+    shape = input._spec.shape
     wanted = tuple(_sizes(size))
     lead = len(wanted) - len(shape)
     target = tuple(shape[i - lead] if n == -1 and i >= lead else n for i, n in enumerate(wanted))
@@ -197,23 +197,23 @@ _slice = View(
 
 
 def slice_dim(x: Value, dim: int, start: int, count: int, step: int = 1) -> Value:
-    if start == 0 and step == 1 and count == x.spec.shape[dim]:
+    if start == 0 and step == 1 and count == x._spec.shape[dim]:
         return x
     if unrecorded.is_unrecorded(x):
-        return unrecorded.at(x, *sliced(x.spec.shape, x.spec.strides, dim, start, count, step))
+        return unrecorded.at(x, *sliced(x._spec.shape, x._spec.strides, dim, start, count, step))
     return call.call(_slice, (x,), (dim, start, count, step))
 
 
 @composite("narrow")
 def narrow(input: Value, dim: int, start: int | Value, length: int) -> Value:
     """`length` elements of a dimension, from `start`; a view."""
-    if not input.spec.shape:
-        raise ShapeError(f"narrow: {input.spec!r} has no dimension to be narrowed")
-    dim = wrap_dim(dim, len(input.spec.shape), "narrow")
-    size = input.spec.shape[dim]
-    if isinstance(start, Value) and (start.spec.shape or start.spec.dtype.kind not in "iu"):
+    if not input._spec.shape:
+        raise ShapeError(f"narrow: {input._spec!r} has no dimension to be narrowed")
+    dim = wrap_dim(dim, len(input._spec.shape), "narrow")
+    size = input._spec.shape[dim]
+    if isinstance(start, Value) and (start._spec.shape or start._spec.dtype.kind not in "iu"):
         raise ShapeError(
-            f"narrow: start must be a number or a 0-dim integer tensor, got {start.spec!r}"
+            f"narrow: start must be a number or a 0-dim integer tensor, got {start._spec!r}"
         )
     first = int(start)  # type: ignore[arg-type]
     if first < 0:
@@ -244,8 +244,8 @@ _select = View(
 @composite("select")
 def select(input: Value, dim: int, index: int) -> Value:
     """One index of a dimension, which goes away; a view."""
-    dim = wrap_dim(dim, len(input.spec.shape), "select")
-    size = input.spec.shape[dim] if input.spec.shape else 0
+    dim = wrap_dim(dim, len(input._spec.shape), "select")
+    size = input._spec.shape[dim] if input._spec.shape else 0
     index = index if index.__class__ is int else operator.index(index)
     if not -size <= index < size:
         raise IndexError(
@@ -253,7 +253,7 @@ def select(input: Value, dim: int, index: int) -> Value:
         )
     if unrecorded.is_unrecorded(input):
         return unrecorded.at(
-            input, *selected(input.spec.shape, input.spec.strides, dim, index % size)
+            input, *selected(input._spec.shape, input._spec.strides, dim, index % size)
         )
     return call.call(_select, (input,), (dim, index % size))
 
@@ -261,15 +261,15 @@ def select(input: Value, dim: int, index: int) -> Value:
 @composite("unsqueeze")
 def unsqueeze(input: Value, dim: int) -> Value:
     """A new dimension of size 1; a view."""
-    dim = wrap_dim(dim, len(input.spec.shape) + 1, "unsqueeze")
-    shape = input.spec.shape
+    dim = wrap_dim(dim, len(input._spec.shape) + 1, "unsqueeze")
+    shape = input._spec.shape
     return reshape(input, (*shape[:dim], 1, *shape[dim:]))
 
 
 @composite("squeeze")
 def squeeze(input: Value, dim: int | Sequence[int] | None = None) -> Value:
     """Without dimensions of size 1; a view."""
-    shape = input.spec.shape
+    shape = input._spec.shape
     if dim is None:
         dims = set(range(len(shape)))
     else:
@@ -286,7 +286,7 @@ def squeeze(input: Value, dim: int | Sequence[int] | None = None) -> Value:
 @composite("flatten")
 def flatten(input: Value, start_dim: int = 0, end_dim: int = -1) -> Value:
     """Dimensions start_dim to end_dim as one."""
-    shape = input.spec.shape
+    shape = input._spec.shape
     first, last = (
         wrap_dim(start_dim, len(shape), "flatten"),
         wrap_dim(end_dim, len(shape), "flatten"),
@@ -295,7 +295,7 @@ def flatten(input: Value, start_dim: int = 0, end_dim: int = -1) -> Value:
         return reshape(input, (1,))
     if first > last:
         raise ShapeError(
-            f"flatten: start_dim {start_dim} comes after end_dim {end_dim} in {input.spec!r}"
+            f"flatten: start_dim {start_dim} comes after end_dim {end_dim} in {input._spec!r}"
         )
     return reshape(input, (*shape[:first], numel(shape[first : last + 1]), *shape[last + 1 :]))
 
@@ -303,7 +303,7 @@ def flatten(input: Value, start_dim: int = 0, end_dim: int = -1) -> Value:
 @composite("contiguous", top=False)
 def contiguous(x: Value) -> Value:
     """The value itself where it is laid out row by row, else a copy that is."""
-    return x if x.spec.contiguous else e.clone(x)
+    return x if x._spec.contiguous else e.clone(x)
 
 
 def broadcast_copy(x: Value, shape: Shape) -> Value:
@@ -451,7 +451,7 @@ def several(op: str, tensors: Any) -> list[Value]:
     """The tensors a function was given in a sequence; one tensor is none."""
     if isinstance(tensors, Value):
         raise KindError(
-            f"{op}: takes a sequence of tensors, got {tensors.spec!r}; write [x], or list(x) for its parts"
+            f"{op}: takes a sequence of tensors, got {tensors._spec!r}; write [x], or list(x) for its parts"
         )
     return list(tensors)
 
@@ -462,31 +462,31 @@ def cat(tensors: Sequence[Value], dim: int = 0) -> Value:
     values = several("cat", tensors)
     if not values:
         raise ShapeError("cat: expected at least one tensor, got an empty list")
-    common = values[0].spec.dtype
+    common = values[0]._spec.dtype
     for v in values[1:]:
-        common = promote(common, v.spec.dtype)
+        common = promote(common, v._spec.dtype)
     # PyTorch lets a 1-d empty tensor join anything; where there are no others, any dimension will do.
-    joined = [v for v in values if v.spec.shape != (0,)]
+    joined = [v for v in values if v._spec.shape != (0,)]
     if not joined:
         joined, dim = values[:1], 0
     values = joined
-    first = values[0].spec.shape
-    if any(not v.spec.shape for v in values):
-        listed = ", ".join(repr(v.spec) for v in values)
+    first = values[0]._spec.shape
+    if any(not v._spec.shape for v in values):
+        listed = ", ".join(repr(v._spec) for v in values)
         raise ShapeError(
             f"cat: a 0-dim tensor cannot be joined with others, got {listed}; use stack, or .reshape(1) it"
         )
     dim = wrap_dim(dim, len(first), "cat")
     for v in values:
-        shape = v.spec.shape
+        shape = v._spec.shape
         if (
             len(shape) != len(first)
             or shape[:dim] + shape[dim + 1 :] != first[:dim] + first[dim + 1 :]
         ):
-            listed = ", ".join(repr(w.spec) for w in values)
+            listed = ", ".join(repr(w._spec) for w in values)
             raise ShapeError(f"cat: shapes {listed} must agree in every dimension but {dim}")
     values = [e.cast(v, common) for v in values]
-    total = sum(v.spec.shape[dim] for v in values)
+    total = sum(v._spec.shape[dim] for v in values)
     return call.call(_cat, values, (dim, (*first[:dim], total, *first[dim + 1 :])))
 
 
@@ -494,9 +494,9 @@ def cat(tensors: Sequence[Value], dim: int = 0) -> Value:
 def stack(tensors: Sequence[Value], dim: int = 0) -> Value:
     """Values side by side along a new dimension."""
     tensors = several("stack", tensors)
-    if len({v.spec.shape for v in tensors}) > 1:
+    if len({v._spec.shape for v in tensors}) > 1:
         raise ShapeError(
-            f"stack: all shapes must be equal, got {', '.join(repr(v.spec) for v in tensors)}"
+            f"stack: all shapes must be equal, got {', '.join(repr(v._spec) for v in tensors)}"
         )
     return cat([unsqueeze(v, dim) for v in tensors], dim)
 
@@ -520,7 +520,7 @@ def _side_by_side(
     for missing, run in groupby(zip(grads, counts, strict=True), lambda pair: pair[0] is None):
         if missing:
             shape = (*x.shape[:dim], sum(count for _, count in run), *x.shape[dim + 1 :])
-            pieces.append(Needed.full(Spec.of(x.spec.device, x.dtype, shape), 0.0))
+            pieces.append(Needed.full(Spec.of(x._spec.device, x.dtype, shape), 0.0))
         else:
             pieces += [g for g, _ in run if g is not None]
     return cat(pieces, dim)
@@ -549,10 +549,10 @@ def split(
     tensor: Value, split_size_or_sections: int | Sequence[int], dim: int = 0
 ) -> tuple[Value, ...]:
     """Parts of a dimension; views."""
-    if not tensor.spec.shape:
-        raise ShapeError(f"split: {tensor.spec!r} has no dimension to be divided")
-    dim = wrap_dim(dim, len(tensor.spec.shape), "split")
-    size = tensor.spec.shape[dim]
+    if not tensor._spec.shape:
+        raise ShapeError(f"split: {tensor._spec!r} has no dimension to be divided")
+    dim = wrap_dim(dim, len(tensor._spec.shape), "split")
+    size = tensor._spec.shape[dim]
     if isinstance(split_size_or_sections, int):
         step = split_size_or_sections
         if step < 0 or (step == 0 and size):
@@ -579,24 +579,24 @@ def check_parts(op: str, count: int) -> None:
 @composite("chunk")
 def chunk(input: Value, chunks: int, dim: int = 0) -> tuple[Value, ...]:
     """A dimension in at most `chunks` equal parts; views."""
-    if not input.spec.shape:
-        raise ShapeError(f"chunk: {input.spec!r} has no dimension to be divided")
-    dim = wrap_dim(dim, len(input.spec.shape), "chunk")
+    if not input._spec.shape:
+        raise ShapeError(f"chunk: {input._spec!r} has no dimension to be divided")
+    dim = wrap_dim(dim, len(input._spec.shape), "chunk")
     if chunks <= 0:
         raise ShapeError(f"chunk: the number of parts must be positive, got {chunks}")
-    if not input.spec.shape[dim]:
+    if not input._spec.shape[dim]:
         check_parts("chunk", chunks)
         return split(input, [0] * chunks, dim)
-    return split(input, max(1, -(-input.spec.shape[dim] // chunks)), dim)
+    return split(input, max(1, -(-input._spec.shape[dim] // chunks)), dim)
 
 
 @composite("unbind")
 def unbind(input: Value, dim: int = 0) -> tuple[Value, ...]:
     """All slices of a dimension; views."""
-    dim = wrap_dim(dim, len(input.spec.shape), "unbind")
-    if not input.spec.shape:
+    dim = wrap_dim(dim, len(input._spec.shape), "unbind")
+    if not input._spec.shape:
         raise IndexError("unbind: a 0-dim tensor has no dimension to take apart")
-    count = input.spec.shape[dim]
+    count = input._spec.shape[dim]
     if count < 2:
         return tuple([select(input, dim, i) for i in range(count)])
     return tuple(call.call(_unbind, (input,), (dim,)))

@@ -134,15 +134,15 @@ def bordered(x: Value, sides: Sides, value: float) -> Value:
     """The last dimensions with a border of `value`; no side is negative."""
     if not any(map(any, sides)):
         return x
-    lead = len(x.spec.shape) - len(sides)
-    grown = tuple(n + a + b for n, (a, b) in zip(x.spec.shape[lead:], sides, strict=True))
-    shape = (*x.spec.shape[:lead], *grown)
+    lead = len(x._spec.shape) - len(sides)
+    grown = tuple(n + a + b for n, (a, b) in zip(x._spec.shape[lead:], sides, strict=True))
+    shape = (*x._spec.shape[:lead], *grown)
     strides = contiguous_strides(shape)
     skip = sum(a * st for (a, _), st in zip(sides, strides[lead:], strict=True))
-    seen = (x.spec.shape, strides, skip)
+    seen = (x._spec.shape, strides, skip)
     if value == 0:
         return views.place_view(x, shape, seen)
-    border = full_spec(Spec.of(x.spec.device, x.spec.dtype, shape), value)
+    border = full_spec(Spec.of(x._spec.device, x._spec.dtype, shape), value)
     return call.call(views.write_view, (border, x), seen)
 
 
@@ -152,10 +152,10 @@ def check_fits(
     """Every padded size holds a window, and can be counted; `shown` are the operands that an error names."""
     for n, k, d in zip(sizes, kernel, dilation, strict=True):
         if n > _MOST_PADDED:
-            named = ", ".join(repr(v.spec) for v in shown)
+            named = ", ".join(repr(v._spec) for v in shown)
             raise ShapeError(f"{op}: a padded input of {n} is more than can be addressed; {named}")
         if n < d * (k - 1) + 1:
-            named = ", ".join(repr(v.spec) for v in shown)
+            named = ", ".join(repr(v._spec) for v in shown)
             raise ShapeError(
                 f"{op}: a window of {k} (dilation {d}) is larger than the padded input of {n}; {named}"
             )

@@ -309,14 +309,14 @@ def check_node(
         for values in (grads, parts):
             found = []
             for value in values:
-                if value is None or value.spec.hidden or value.memory.place is None:
+                if value is None or value._spec.hidden or value._memory.place is None:
                     continue
-                if is_inexact(value.spec):
-                    address = value.memory.place + value.offset
+                if is_inexact(value._spec):
+                    address = value._memory.place + value._offset
                     if (own or values is grads) and (
                         address not in log.known or log.copies != Transfers.to_device
                     ):
-                        log.check_outside(address, value.spec)
+                        log.check_outside(address, value._spec)
                     found.append(address)
             ends.append(tuple(found))
         log.add(Passed(ends[0], ends[1], node))

@@ -97,7 +97,7 @@ ORIGINS: weakref.WeakKeyDictionary[Node, tuple[Plan, Place]] = weakref.WeakKeyDi
 def note_origins(node: Node, parts: Sequence[Value | None]) -> None:
     """Remember whose derivative made the gradients, for the next order."""
     for part in parts:
-        made = None if part is None else part.node
+        made = None if part is None else part._node
         made = made.node if type(made) is Output else made
         if isinstance(made, Node) and made is not node and made not in ORIGINS:
             ORIGINS[made] = (node.plan, node.place)

@@ -200,12 +200,12 @@ def _worst_value(values: Sequence[Value | None]) -> tuple[int, str]:
     for i, value in enumerate(values):
         if (
             value is None
-            or value.spec.hidden
-            or not is_inexact(value.spec)
-            or value.memory.place is None
+            or value._spec.hidden
+            or not is_inexact(value._spec)
+            or value._memory.place is None
         ):
             continue
-        array = elements(value.memory.place + value.offset, value.spec)
+        array = elements(value._memory.place + value._offset, value._spec)
         kind = worst_in(array)
         if kind > found:
             found, where = kind, f" for input {i}{count_in(array, kind)}"

@@ -26,7 +26,7 @@ def _tangents(level: DualLevel, args: Sequence[Any]) -> list[Value | None]:
 
 
 def _may_have(a: Any) -> bool:
-    return isinstance(a, Value) and hasattr(a, "memory") and a.spec.differentiable
+    return isinstance(a, Value) and hasattr(a, "_memory") and a._spec.differentiable
 
 
 def apply_to_duals(cls: Any, level: DualLevel, args: Sequence[Any], named: dict[str, Any]) -> Any:
@@ -60,9 +60,9 @@ def apply_to_duals(cls: Any, level: DualLevel, args: Sequence[Any], named: dict[
 def _mark(a: Value) -> Value:
     """The argument with a record that nobody else has."""
     if edge_of(a) is not None:
-        return Needed.permute(a, tuple(range(len(a.spec.shape))))
+        return Needed.permute(a, tuple(range(len(a._spec.shape))))
     inner = call.detached(a)
-    inner.node = Leaf(inner)
+    inner._node = Leaf(inner)
     return inner
 
 
@@ -82,19 +82,19 @@ def _by_backward(outs: list[Value], pairs: list[tuple[Value, Value]]) -> Sequenc
             if p is not None and edge_of(p) is not None
         ]
         if not live:
-            return [Needed.full(s.spec, 0.0) for s in seeds]
+            return [Needed.full(s._spec, 0.0) for s in seeds]
         parts, ways = [p for p, _ in live], [t for _, t in live]
         return roots.grad(parts, seeds, ways, create_graph=create, materialize_grads=True)
 
 
 def _seed(out: Value) -> Value:
     """Zeros that are differentiated by, batched where the result is."""
-    if out.spec.hidden:
+    if out._spec.hidden:
         seed = wrap(_seed(out.physical), out.levels)  # type: ignore[attr-defined]
         return seed
-    spec = out.spec
+    spec = out._spec
     seed = Needed.full(Spec.of(spec.device, spec.dtype, spec.shape), 0.0)
-    seed.node = Leaf(seed)
+    seed._node = Leaf(seed)
     return seed
 
 
@@ -112,7 +112,7 @@ def _by_jvp(
     ctx = node.context
     left, me = ctx._left, get_ident()
     tangents = [
-        Needed.full(a.spec, 0.0) if t is None and left.materialize and _may_have(a) else t
+        Needed.full(a._spec, 0.0) if t is None and left.materialize and _may_have(a) else t
         for a, t in zip(args, given, strict=True)
     ]
     left.unpacked[me] = left.forward

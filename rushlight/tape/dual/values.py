@@ -53,7 +53,7 @@ class DualLevel:
 
     def tangent_of(self, value: Value) -> Value | None:
         """The tangent, laid out as the value is; None where it has none."""
-        if value.spec.hidden:
+        if value._spec.hidden:
             found = self.tangent_of(physical_of(value))
             return None if found is None else wrap(found, value.levels)  # type: ignore[attr-defined]
         root = _root_of(value)
@@ -61,13 +61,13 @@ class DualLevel:
         if known is None or root is value:
             return known
         with Changed(**_PLAIN):
-            return Needed.view_of(known, value.spec, value.offset - root.offset)
+            return Needed.view_of(known, value._spec, value._offset - root._offset)
 
     def _of_root(self, root: Value) -> Value | None:
         entry = self.tangents.get(id(root))
         if entry is not None:
             return entry[1]
-        edge = root.node
+        edge = root._node
         if edge is None or edge.__class__ is Leaf:
             return None
         node, index = (edge.node, edge.index) if edge.__class__ is Output else (edge, 0)
@@ -80,7 +80,7 @@ class DualLevel:
         def forget(_: Any) -> None:
             table.pop(key, None)
 
-        table[key] = (weakref.ref(root, forget), _laid_out(tangent, root.spec))
+        table[key] = (weakref.ref(root, forget), _laid_out(tangent, root._spec))
 
     def forget(self, value: Value) -> None:
         self.tangents.pop(id(value), None)
@@ -93,9 +93,9 @@ class DualLevel:
             return
         with Changed(**_PLAIN):
             whole = self._of_root(base)
-            whole = Needed.full(base.spec, 0.0) if whole is None else whole
+            whole = Needed.full(base._spec, 0.0) if whole is None else whole
             self.set_root(
-                base, Needed.with_view(whole, tangent, target.spec, target.offset - base.offset)
+                base, Needed.with_view(whole, tangent, target._spec, target._offset - base._offset)
             )
 
     def move(self, source: Value, target: Value) -> None:
@@ -112,7 +112,7 @@ class DualLevel:
 
     def attach(self, target: Value, tangent: Value) -> None:
         """Give a fresh handle its tangent, where it is batched to the whole batch."""
-        if target.spec.hidden:
+        if target._spec.hidden:
             levels = target.levels  # type: ignore[attr-defined]
             self.store(physical_of(target), Needed.spread(tangent, levels))
         else:
@@ -137,11 +137,11 @@ class DualLevel:
         for j, (out, tangent) in enumerate(zip(outs, made, strict=True)):
             if tangent is None:
                 continue
-            if out.base is not None:  # one operand, seen as a function of the others
+            if out._base is not None:  # one operand, seen as a function of the others
                 self.store(out, tangent)
                 continue
             self.set_root(out, tangent)
-            edge = out.node
+            edge = out._node
             if edge is not None:
                 node = edge.node if edge.__class__ is Output else edge
                 self.made.setdefault(node, {})[j] = self.tangents[id(out)][1]
@@ -154,7 +154,7 @@ class DualLevel:
         outs: Sequence[Value] | None,
     ) -> list[Value | None] | None:
         """A tangent per result, None where no operand has one. Without `outs` the results are not there yet."""
-        given = [self.tangent_of(v) if v.spec.differentiable else None for v in inputs]
+        given = [self.tangent_of(v) if v._spec.differentiable else None for v in inputs]
         if all(t is None for t in given):
             return None
         state = STATE.get()
@@ -170,7 +170,7 @@ class DualLevel:
         for value in values:
             if self.tangent_of(value) is not None:
                 raise RushlightError(
-                    f"forward_ad: {what} of a dual tensor ({value.spec!r}) loses its tangent; {fix}"
+                    f"forward_ad: {what} of a dual tensor ({value._spec!r}) loses its tangent; {fix}"
                 )
 
 
@@ -200,12 +200,12 @@ def pushed(
         both = zip(parts, tangents, plan.ins, strict=True)
         pulled = [(fitted(p, spec), t) for p, t, spec in both if p is not None and t is not None]
     pulled = [(p, t) for p, t in pulled if edge_of(p) is not None]
-    leaves = [None if s is None else s.node for s in seeds]
+    leaves = [None if s is None else s._node for s in seeds]
     wanted = {leaf for leaf in leaves if leaf is not None}
     found: dict[Any, Value] = {}
     if pulled:
         found = run_backward(
-            [p.node for p, _ in pulled], [t for _, t in pulled], False, record, wanted
+            [p._node for p, _ in pulled], [t for _, t in pulled], False, record, wanted
         )
     return [
         None if leaf is None else found[leaf] if leaf in found else Needed.full(spec, 0.0)
@@ -215,25 +215,25 @@ def pushed(
 
 def _apart(value: Value) -> Value:
     """The value without a record; what was made in inference mode cannot be saved, and is copied."""
-    return Needed.clone(value) if is_inference(value.memory) else call.detached(value)
+    return Needed.clone(value) if is_inference(value._memory) else call.detached(value)
 
 
 def _root_of(value: Value) -> Value:
     root = value
-    while root.base is not None:  # what became a view in place is the base of older views
-        root = root.base
+    while root._base is not None:  # what became a view in place is the base of older views
+        root = root._base
     return root
 
 
 def _seed(spec: Spec) -> Value:
     value = Needed.full(Spec.of(spec.device, spec.dtype, spec.shape), 0.0)
-    value.node = Leaf(value)
+    value._node = Leaf(value)
     return value
 
 
 def _laid_out(tangent: Value, spec: Spec) -> Value:
     """The tangent as a handle that is nobody's view and lies as what it belongs to."""
-    if tangent.spec is spec and tangent.base is None and fits(tangent, spec):
+    if tangent._spec is spec and tangent._base is None and fits(tangent, spec):
         return tangent
     with Changed(**_PLAIN):
         return Needed.contiguous(tangent, spec.shape)

@@ -58,8 +58,8 @@ class Source:
     __slots__ = ("index", "memory", "offset", "recipe", "version")
 
     def __init__(self, value: Value) -> None:
-        storage = value.memory
-        self.offset = value.offset
+        storage = value._memory
+        self.offset = value._offset
         self.version = storage.version
         self.index = 0
         self.memory: Storage | None = None

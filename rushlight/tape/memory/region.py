@@ -169,7 +169,7 @@ class Checkpoint(Region):
         outs: list[Any] = list(node.outs)
         before = len(self.entries)
         for i, value in enumerate(saved):
-            if isinstance(value, Value) and self.made_here(value.memory):
+            if isinstance(value, Value) and self.made_here(value._memory):
                 saved[i] = None
                 self.entries.append(
                     (weakref.ref(node), True, i, DroppedValue(value, _edge_of_save(node, i)))
@@ -218,7 +218,7 @@ def _edge_of_save(node: Node, position: int) -> int | None:
         return place
     record = node.saved[
         position
-    ].node  # what a user's function saves comes behind its inputs, and may be one of them
+    ]._node  # what a user's function saves comes behind its inputs, and may be one of them
     return next(
         (i for i, edge in enumerate(node.edges) if edge is record and edge is not None), None
     )
@@ -251,10 +251,10 @@ class DroppedValue(DroppedStorage):
     __slots__ = ("edge", "offset", "spec")
 
     def __init__(self, value: Value, edge: int | None) -> None:
-        super().__init__(value.memory)
+        super().__init__(value._memory)
         self.edge = edge  # which of the edges
-        self.spec = value.spec
-        self.offset = value.offset
+        self.spec = value._spec
+        self.offset = value._offset
 
     def seen(self, storage: Storage, edge: Any) -> Value:
         return call.rooted(call.make_value(self.spec, storage, self.offset, edge))

@@ -86,7 +86,7 @@ def run_in_region(
     plan: Plan, inputs: Sequence[Value], params: tuple[Any, ...], region: Any
 ) -> list[Storage]:
     """Fill new storages by `plan`, with the inputs pinned and a recipe left on the results."""
-    with LOCK, Pins(v.memory for v in inputs):
+    with LOCK, Pins(v._memory for v in inputs):
         try:
             ins = pinned_addresses(inputs)
             storages = [Storage(plan.pool, room) for room in plan.rooms]
@@ -108,9 +108,9 @@ def leave_recipe(
 ) -> None:
     Counters.tick += 1
     for value in inputs:
-        region.use(value.memory)
-        if value.memory.recipe is not None:
-            value.memory.recipe.used = Counters.tick
+        region.use(value._memory)
+        if value._memory.recipe is not None:
+            value._memory.recipe.used = Counters.tick
     if region.rebuilds(plan):
         adopt_all(
             Recipe(plan, params, tuple(Source(v) for v in inputs), region.mark), storages, region
@@ -130,16 +130,16 @@ def addresses(inputs: Sequence[Value]) -> list[int]:
     """The inputs' addresses, for a call outside of every region: what had a recipe is plain from now on."""
     with LOCK:
         for value in inputs:
-            keep(value.memory)
-        return [v.memory.address + v.offset for v in inputs]  # type: ignore[operator]
+            keep(value._memory)
+        return [v._memory.address + v._offset for v in inputs]  # type: ignore[operator]
 
 
 def pinned_addresses(inputs: Sequence[Value]) -> list[int]:
     """The inputs' addresses, after rebuilding what was dropped. Who asks holds LOCK and has pinned them."""
     for value in inputs:
-        if value.memory.place is None:
-            rebuild(value.memory)
-    return [v.memory.place + v.offset for v in inputs]  # type: ignore[operator]
+        if value._memory.place is None:
+            rebuild(value._memory)
+    return [v._memory.place + v._offset for v in inputs]  # type: ignore[operator]
 
 
 def keep(storage: Storage) -> int:

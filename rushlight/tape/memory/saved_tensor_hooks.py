@@ -64,20 +64,20 @@ class Packed:
     __slots__ = ("edge", "given", "held", "origin", "saving", "spec", "version")
 
     def __init__(self, saving: Saving, value: Value, node: Node) -> None:
-        storage = value.memory
+        storage = value._memory
         self.saving = saving
-        self.spec = value.spec
-        self.edge = value.node
+        self.spec = value._spec
+        self.edge = value._node
         self.origin = weakref.ref(storage)
         self.version = storage.version
         with Changed(grad=False, region=None, saving=None):
             self.held = saving.pack(call.detached(value))
         if storage.version != self.version:
             raise InplaceError(
-                f"{node.name()}: a pack hook wrote to the tensor it was given ({value.spec!r}), which others see too; "
+                f"{node.name()}: a pack hook wrote to the tensor it was given ({value._spec!r}), which others see too; "
                 f"let it write to a clone"
             )
-        self.given: int | None = self.held.memory.version if _is_dense(self.held) else None
+        self.given: int | None = self.held._memory.version if _is_dense(self.held) else None
 
     def open(self, node: Node, edge: Any) -> Value:
         """The value again, at its place in the graph."""
@@ -88,30 +88,32 @@ class Packed:
             raise TypeError(
                 f"{name}: an unpack hook gave a {type(value).__name__} in place of a saved tensor {spec!r}"
             )
-        if value.spec.shape != spec.shape:
+        if value._spec.shape != spec.shape:
             raise ShapeError(
-                f"{name}: an unpack hook gave {value.spec!r} in place of a saved tensor {spec!r}"
+                f"{name}: an unpack hook gave {value._spec!r} in place of a saved tensor {spec!r}"
             )
-        if value.spec.dtype is not spec.dtype:
+        if value._spec.dtype is not spec.dtype:
             raise DTypeError(
-                f"{name}: an unpack hook gave {value.spec!r} in place of a saved tensor {spec!r}"
+                f"{name}: an unpack hook gave {value._spec!r} in place of a saved tensor {spec!r}"
             )
-        if value.spec.device is not spec.device:
+        if value._spec.device is not spec.device:
             raise DeviceError(
-                f"{name}: an unpack hook gave {value.spec!r} in place of a saved tensor {spec!r}; move it back"
+                f"{name}: an unpack hook gave {value._spec!r} in place of a saved tensor {spec!r}; move it back"
             )
-        storage: Storage = value.memory
+        storage: Storage = value._memory
         written = self.origin() is storage and storage.version != self.version
         if written or (
-            self.given is not None and storage is self.held.memory and storage.version != self.given
+            self.given is not None
+            and storage is self.held._memory
+            and storage.version != self.given
         ):
             raise InplaceError(
                 f"{name}: a value saved for its backward was overwritten in place {describe_writes([storage])}; it was "
                 f"saved at {node.place}; write to a clone instead, after backward, or let the pack hook give a copy"
             )
-        if _order(value.spec) != _order(spec):
+        if _order(value._spec) != _order(spec):
             value = _laid_out(value, spec)
-        return call.rooted(call.make_value(value.spec, value.memory, value.offset, edge))
+        return call.rooted(call.make_value(value._spec, value._memory, value._offset, edge))
 
 
 def _order(spec: Spec) -> list[tuple[bool, int]]:
@@ -123,22 +125,22 @@ def _order(spec: Spec) -> list[tuple[bool, int]]:
 
 def _laid_out(value: Value, spec: Spec) -> Value:
     """A copy that lies as `spec` does: a product of matrices rounds by how they lie, and the bits must be the same."""
-    given, sizes = value.spec, spec.shape
+    given, sizes = value._spec, spec.shape
     order = [d for _, d in _order(spec)] + [d for d in range(len(sizes)) if sizes[d] < 2]
     shape = [1 if spec.strides[d] == 0 else sizes[d] for d in order]
     turned = Spec.of(
         given.device, given.dtype, tuple(shape), tuple([given.strides[d] for d in order])
     )
     with Changed(grad=False, region=None, saving=None):
-        copy = Needed.clone(call.make_view(value, turned, value.offset))
+        copy = Needed.clone(call.make_view(value, turned, value._offset))
     strides = [0] * len(sizes)
-    for d, step in zip(order, copy.spec.strides, strict=True):
+    for d, step in zip(order, copy._spec.strides, strict=True):
         strides[d] = 0 if spec.strides[d] == 0 else step
-    return call.lay(Spec.of(given.device, given.dtype, sizes, tuple(strides)), copy.memory)
+    return call.lay(Spec.of(given.device, given.dtype, sizes, tuple(strides)), copy._memory)
 
 
 def _is_dense(thing: Any) -> bool:
-    return isinstance(thing, Value) and hasattr(thing, "memory")
+    return isinstance(thing, Value) and hasattr(thing, "_memory")
 
 
 def unpacked(node: Node) -> tuple[Sequence[Value], Sequence[Value]]:

@@ -250,7 +250,7 @@ class _Rule:
             number, i = self.op.layout.makers[slot]
             plan, _, sources = self.op.steps[number]
             source = self._value(sources[0], known)
-            if source.spec is plan.ins[0]:
+            if source._spec is plan.ins[0]:
                 made = call.run(plan, (source,))
             else:  # it was packed, and came back laid out otherwise
                 made = call.call(plan.op, (source,), plan.static)
@@ -259,9 +259,9 @@ class _Rule:
 
 
 def _fitted(part: Value, spec: Spec) -> Value:
-    if part.spec.shape != spec.shape:
+    if part._spec.shape != spec.shape:
         part = Needed.sum_to(part, spec.shape)
-    return part if part.spec.dtype is spec.dtype else Needed.cast(part, spec.dtype)
+    return part if part._spec.dtype is spec.dtype else Needed.cast(part, spec.dtype)
 
 
 def compose(name: str, steps: Sequence[Step], given: Sequence[Spec], results: Sequence[int]) -> Any:
@@ -338,12 +338,12 @@ class Composition:
         try:
             for value in values:
                 if recorded and (
-                    value.node is not None
-                    or (value.base is not None and edge_of(value) is not None)
+                    value._node is not None
+                    or (value._base is not None and edge_of(value) is not None)
                 ):
                     needs |= bit
                 bit += bit
-                ins.append(value.memory.address + value.offset)  # type: ignore[operator]
+                ins.append(value._memory.address + value._offset)  # type: ignore[operator]
         except TypeError:  # dropped
             return self._results(values, state)[0]
         plan = self.plans.get(needs) or self._plan(needs)
@@ -351,7 +351,7 @@ class Composition:
             return call.launch_one(plan, ins, (), state.birth)
         if len(plan.outs) == 1:
             made = call.launch_one(plan, ins, (), 0)
-            made.node = call.record(plan, values, (), (made.memory,))
+            made._node = call.record(plan, values, (), (made._memory,))
             return made
         storages = [call.make_storage(plan.pool, room) for room in plan.rooms]
         plan.launch(*[s.address for s in storages], *ins, *plan.tail)  # type: ignore[misc]

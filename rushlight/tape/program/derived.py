@@ -81,11 +81,11 @@ class Derived:
             if len(plan.outs) == 1:
                 value = call.launch_one(plan, ins, params)
                 made.append(value)
-                addresses.append(value.memory.address)  # type: ignore[arg-type]
+                addresses.append(value._memory.address)  # type: ignore[arg-type]
             else:
                 for value in call.launch_at(plan, ins, params):
                     made.append(value)
-                    addresses.append(value.memory.address)
+                    addresses.append(value._memory.address)
             for slot in ends:
                 made[slot - given] = None
         return made
@@ -95,10 +95,10 @@ class Derived:
         slots: list[Any] = list(values)
         addresses: list[int] = []
         for value in values:
-            address = value.memory.address
+            address = value._memory.address
             if address is None:  # dropped
                 return None
-            addresses.append(address + value.offset)
+            addresses.append(address + value._offset)
         slots += self.launch(addresses)
         return [
             None if part is None else _seen(slots[part[0]], part[1], part[2]) for part in self.parts
@@ -129,7 +129,7 @@ def _taker(sources: Sequence[Source]) -> Any:
 
 
 def _seen(value: Value, skip: int, spec: Any) -> Value:
-    return value if spec is None else call.make_view(value, spec, value.offset + skip)
+    return value if spec is None else call.make_view(value, spec, value._offset + skip)
 
 
 def quick_parts(
@@ -156,8 +156,8 @@ def quick_parts(
     version = 0
     try:
         for g in given:
-            key.append(g.spec)
-            addresses.append(g.memory.address + g.offset)  # type: ignore[operator]
+            key.append(g._spec)
+            addresses.append(g._memory.address + g._offset)  # type: ignore[operator]
         outs = node.outs
         if outs:
             specs = node.plan.outs
@@ -166,10 +166,10 @@ def quick_parts(
                 version += storage.version
                 addresses.append(storage.address + 0)
         for value in saved:
-            storage = value.memory
-            key.append(value.spec)
+            storage = value._memory
+            key.append(value._spec)
             version += storage.version
-            addresses.append(storage.address + value.offset)
+            addresses.append(storage.address + value._offset)
     except TypeError:  # dropped
         return None
     found = programs.get(tuple(key))
@@ -188,7 +188,7 @@ def parts_of(
     if programs is None or state.special or state.grad:
         return rule()
     values = [*[g for g in grads if g is not None], *outs, *saved]
-    key = (*[g is not None for g in grads], *[v.spec for v in values])
+    key = (*[g is not None for g in grads], *[v._spec for v in values])
     found = programs.get(key)
     if found.__class__ is Derived:
         parts = found.run(values)

@@ -51,17 +51,17 @@ def one_launch(
         outs, saved = saves_of(node)
         operands = (g, *outs, *saved)
         if (
-            g.spec is out and known is None and node.dropped is None
+            g._spec is out and known is None and node.dropped is None
         ):  # what is unpacked may have other strides
-            known = grad_op.make_plan([v.spec for v in operands], ())
+            known = grad_op.make_plan([v._spec for v in operands], ())
         return call.call_map(grad_op, operands, node.params)
 
     def direct(g: Any, node: Any) -> Any:
         state = get_state()
         results = None
-        if known is not None and g.spec is out and not state.special and not state.grad:
+        if known is not None and g._spec is out and not state.special and not state.grad:
             try:
-                ins = [g.memory.address + g.offset]
+                ins = [g._memory.address + g._offset]
                 version = 0
                 if saves_out:
                     result = node.outs[0]
@@ -69,9 +69,9 @@ def one_launch(
                     ins.append(result.address)
                 saved = node.saved  # held here until the launch is done, whatever another thread's backward gives back
                 for value in saved:
-                    storage = value.memory
+                    storage = value._memory
                     version += storage.version
-                    ins.append(storage.address + value.offset)
+                    ins.append(storage.address + value._offset)
                 if version == node.version:
                     results = launch(known, ins, node.params)
             except (

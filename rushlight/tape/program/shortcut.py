@@ -110,12 +110,12 @@ def shortcut(
             for a in args:
                 if isinstance(a, Value):
                     values.append(a)
-                    parts.append(a.spec)
+                    parts.append(a._spec)
                 elif a.__class__ is list or a.__class__ is tuple:
                     for b in a:
                         if isinstance(b, Value):
                             values.append(b)
-                            parts.append(b.spec)
+                            parts.append(b._spec)
                         else:
                             parts.append(
                                 (b.__class__, b if b.__class__ is not float or b else str(b))
@@ -126,7 +126,7 @@ def shortcut(
             for name, a in named.items():
                 if isinstance(a, Value):
                     values.append(a)
-                    a = a.spec
+                    a = a._spec
                 parts.append((name, a.__class__, a if a.__class__ is not float or a else str(a)))
             key = tuple(parts)
             table = tables[state.grad]
@@ -158,7 +158,7 @@ def shortcut_of_one(function: Callable[..., Any]) -> Callable[..., Any]:
             args = (
                 rest if input is None else (input, *rest)
             )  # the first argument may have come by another name
-            if state.regional and isinstance(input, Value) and hasattr(input, "memory"):
+            if state.regional and isinstance(input, Value) and hasattr(input, "_memory"):
                 return in_region(
                     function,
                     args,
@@ -175,14 +175,14 @@ def shortcut_of_one(function: Callable[..., Any]) -> Callable[..., Any]:
             if named or (rest and rest[0].__class__ is not int):
                 key = _key_of_one(input, rest, named)
             else:
-                key = (input.spec, rest)
+                key = (input._spec, rest)
             found = table[key]
         except KeyError:
             return learn(function, (input, *rest), named, [input], table, key)
         except (AttributeError, TypeError):  # not a tensor, or something that has no hash
             return function(*(rest if input is None else (input, *rest)), **named)
         plan = found.only
-        base = input.base
+        base = input._base
         if plan is None or (state.grad and _is_stale(input, base)):
             return (
                 function(input, *rest, **named)
@@ -191,23 +191,23 @@ def shortcut_of_one(function: Callable[..., Any]) -> Callable[..., Any]:
             )
         if plan.launch is None:
             out = new(call.Handle)
-            out.spec = plan.out
-            out.memory = input.memory
-            out.offset = input.offset + plan.offsets[0]
-            out.base = input if base is None else base
-            out.history = history_of(input)
+            out._spec = plan.out
+            out._memory = input._memory
+            out._offset = input._offset + plan.offsets[0]
+            out._base = input if base is None else base
+            out._history = history_of(input)
         else:
-            source = input.memory.address
+            source = input._memory.address
             if source is None:
                 return call.run(plan, (input,))
-            out = call.launch_at(plan, (source + input.offset,), (), state.birth)
-        edge = input.node
+            out = call.launch_at(plan, (source + input._offset,), (), state.birth)
+        edge = input._node
         if edge is None or not state.grad or not plan.out.differentiable:
-            out.node = None
+            out._node = None
             return out
         grad = plan.grads.get(1) or plan.grad(1)
-        out.node = call.make_node(
-            plan, (), (edge,), grad, (input,) if grad.saves_in else (), out.memory
+        out._node = call.make_node(
+            plan, (), (edge,), grad, (input,) if grad.saves_in else (), out._memory
         )
         return out
 
@@ -217,9 +217,9 @@ def shortcut_of_one(function: Callable[..., Any]) -> Callable[..., Any]:
 def _key_of_one(input: Any, rest: tuple[Any, ...], named: dict[str, Any]) -> Any:
     """1, 1.0 and True are equal, but not each of them is a dimension: classes are told apart."""
     if not named and (not rest or rest[0].__class__ is int):
-        return input.spec, rest
+        return input._spec, rest
     return (
-        input.spec,
+        input._spec,
         rest,
         rest[0].__class__ if rest else None,
         *[(name, a.__class__, a) for name, a in named.items()],
@@ -243,9 +243,9 @@ def shortcut_of_two(function: Callable[..., Any]) -> Callable[..., Any]:
                 state.regional
                 and not named
                 and rest
-                and all(hasattr(v, "memory") for v in (input, rest[-1]))
+                and all(hasattr(v, "_memory") for v in (input, rest[-1]))
             ):
-                key = (input.spec, rest[-1].spec, rest[:-1])
+                key = (input._spec, rest[-1]._spec, rest[:-1])
                 return in_region(function, args, named, [input, rest[-1]], tables[state.grad], key)
             return (
                 in_vmap(function, args, named, batched) if state.batch else function(*args, **named)
@@ -253,7 +253,7 @@ def shortcut_of_two(function: Callable[..., Any]) -> Callable[..., Any]:
         table = tables[state.grad]
         try:
             y = rest[-1]
-            key = (input.spec, y.spec, rest[:-1])
+            key = (input._spec, y._spec, rest[:-1])
             found = table[key]
         except KeyError:
             return learn(function, (input, *rest), named, [input, y], table, key)
@@ -264,16 +264,18 @@ def shortcut_of_two(function: Callable[..., Any]) -> Callable[..., Any]:
             return (
                 function(input, *rest) if found is NEVER else run_program(found, [input, y], state)
             )
-        first, second = input.memory.address, y.memory.address
+        first, second = input._memory.address, y._memory.address
         if first is None or second is None:
             return call.run(plan, (input, y))
-        return call.launch_at(plan, (first + input.offset, second + y.offset), (), state.birth)
+        return call.launch_at(plan, (first + input._offset, second + y._offset), (), state.birth)
 
     return quick
 
 
 def _is_recorded(x: Value, y: Value) -> bool:
-    return x.node is not None or y.node is not None or _is_stale(x, x.base) or _is_stale(y, y.base)
+    return (
+        x._node is not None or y._node is not None or _is_stale(x, x._base) or _is_stale(y, y._base)
+    )
 
 
 def _is_stale(x: Value, base: Value | None) -> bool:
@@ -292,7 +294,7 @@ def run_program(program: Program, values: list[Value], state: State) -> Any:
     birth = state.birth
     if composition is not None:
         slots = composition.run(values, state)
-    elif state.grad and any(v.node is not None or _is_stale(v, v.base) for v in values):
+    elif state.grad and any(v._node is not None or _is_stale(v, v._base) for v in values):
         for plan, params, sources in program.steps:
             _recorded_step(slots, plan, params, sources)
     else:
@@ -315,8 +317,8 @@ def _recorded_step(
     before = len(slots)
     _step(slots, plan, params, sources)
     made = slots[before]
-    if made.node is None:
-        made.node = call.record(plan, inputs, params, (made.memory,))
+    if made._node is None:
+        made._node = call.record(plan, inputs, params, (made._memory,))
 
 
 def _step(
@@ -326,17 +328,17 @@ def _step(
     if plan.launch is None:
         x = slots[sources[0]]
         for spec, skip in zip(plan.outs, plan.offsets, strict=True):
-            slots.append(call.make_view(x, spec, x.offset + skip))
+            slots.append(call.make_view(x, spec, x._offset + skip))
         return
     ins = []
     for s in sources:
         value = slots[s]
-        address = value.memory.address
+        address = value._memory.address
         if address is None:  # dropped
             made = call.run(plan, [slots[s] for s in sources], params)
             slots.extend(made if len(plan.outs) > 1 else (made,))
             return
-        ins.append(address + value.offset)
+        ins.append(address + value._offset)
     made = call.launch_at(plan, ins, params, birth)
     if len(plan.outs) > 1:
         slots.extend(made)
@@ -360,7 +362,7 @@ def in_region(
         found = table.get(key)
     except TypeError:  # something in it has no hash
         return function(*args, **named)
-    if found is None and sum(v.spec.nbytes for v in values) <= SMALL:
+    if found is None and sum(v._spec.nbytes for v in values) <= SMALL:
         if STATE.get().saving is None:
             return learn(function, args, named, values, table, key)
         with Changed(saving=None, region=None):  # the user's hooks see only what is recorded
@@ -413,7 +415,7 @@ def in_vmap(
 def _key_part(a: Any, values: list[Value]) -> Any:
     if isinstance(a, Value):
         values.append(a)
-        return a.spec
+        return a._spec
     if a.__class__ is list or a.__class__ is tuple:
         return (a.__class__, *[_key_part(b, values) for b in a])
     return (a.__class__, a if a.__class__ is not float or a else str(a))
@@ -435,7 +437,7 @@ def learn(
     twins: dict[int, Value] = {}
     if len(values) > 1 and len({id(v) for v in values}) < len(values):
         if any(
-            v.spec.hidden for v in values
+            v._spec.hidden for v in values
         ):  # a batch is more than its memory: it has no second handle
             return function(*args, **named)
         args, named, handles, twins = _apart(args, named)
@@ -448,10 +450,12 @@ def learn(
         if program is not None:
             numbers = (program.result,) if program.result.__class__ is int else program.result[1]
             name = getattr(function, "__name__", "composed")
-            program.composition = compose(name, program.steps, [v.spec for v in values], numbers)
+            program.composition = compose(name, program.steps, [v._spec for v in values], numbers)
             _keep(table, key, program)
             made = result if isinstance(result, (tuple, list)) else (result,)
-            if twins or (program.composition is not None and any(v.node is not None for v in made)):
+            if twins or (
+                program.composition is not None and any(v._node is not None for v in made)
+            ):
                 del notes, result, made
                 return run_program(program, values, STATE.get())
         else:
@@ -482,8 +486,8 @@ def _apart(
             return a.__class__([apart(b) for b in a])
         if isinstance(a, Value):
             if id(a) in seen:
-                twin = call.make_value(a.spec, a.memory, a.offset, a.node)
-                twin.base, twin.history = a.base, history_of(a)
+                twin = call.make_value(a._spec, a._memory, a._offset, a._node)
+                twin._base, twin._history = a._base, history_of(a)
                 twins[id(twin)] = a
                 a = twin
             seen.add(id(a))
@@ -558,7 +562,7 @@ def _program(
             count += 1
     if isinstance(result, Value):
         place = slot_of.get(id(result), -1)
-        made_a_leaf = place >= len(values) and type(result.node) is Leaf
+        made_a_leaf = place >= len(values) and type(result._node) is Leaf
         return None if place < 0 or made_a_leaf else Program(steps, place)
     if not isinstance(result, (tuple, list)) or not all(isinstance(v, Value) for v in result):
         return None

@@ -45,10 +45,10 @@ def set_handle(kind: type[Value]) -> None:
 
 
 def plan_for(op: Op, inputs: Sequence[Value], static: Static) -> Plan:
-    key = (static, *[v.spec for v in inputs])
+    key = (static, *[v._spec for v in inputs])
     plan = op.plans.get(key)
     if plan is None:
-        plan = make_plan(op, [v.spec for v in inputs], static)
+        plan = make_plan(op, [v._spec for v in inputs], static)
         if not _holds_value(static):  # the key would keep its memory
             keep_plan(op.plans, key, plan)
     return plan
@@ -91,11 +91,11 @@ def make_storage(pool: Any, room: int, birth: int = 0) -> Storage:
 
 def make_value(spec: Any, storage: Storage, offset: int = 0, node: Any = None) -> Value:
     value = new(Handle)
-    value.spec = spec
-    value.memory = storage
-    value.offset = offset
-    value.node = node
-    value.base = None
+    value._spec = spec
+    value._memory = storage
+    value._offset = offset
+    value._node = node
+    value._base = None
     return value
 
 
@@ -115,9 +115,9 @@ def check_reach(spec: Any, storage: Storage, offset: int) -> None:
 
 def detached(value: Value) -> Value:
     """The same memory without a record, now and after later writes to what it was a view of."""
-    if value.spec.hidden:
+    if value._spec.hidden:
         return wrap_batch(detached(physical_of(value)), levels_of(value))
-    return rooted(make_value(value.spec, value.memory, value.offset))
+    return rooted(make_value(value._spec, value._memory, value._offset))
 
 
 def rooted(value: Value) -> Value:
@@ -125,10 +125,10 @@ def rooted(value: Value) -> Value:
 
     So what has no base is contiguous and at offset 0. The hot path counts on it, and so do writes to views.
     """
-    spec = value.spec
-    if value.offset or not spec.contiguous:
-        span = (value.offset + spec.high) // spec.dtype.itemsize if spec.numel else 0
-        value.base = lay(type(spec).of(spec.device, spec.dtype, (span,)), value.memory)
+    spec = value._spec
+    if value._offset or not spec.contiguous:
+        span = (value._offset + spec.high) // spec.dtype.itemsize if spec.numel else 0
+        value._base = lay(type(spec).of(spec.device, spec.dtype, (span,)), value._memory)
     return value
 
 
@@ -142,18 +142,18 @@ def run(plan: Any, inputs: Sequence[Value], params: tuple[Any, ...] = ()) -> Any
     if state.special or plan.launch is None:
         return _run_slowly(plan, inputs, params, state)
     try:
-        ins = [v.memory.address + v.offset for v in inputs]  # type: ignore[operator]
+        ins = [v._memory.address + v._offset for v in inputs]  # type: ignore[operator]
     except TypeError:
         ins = replay.addresses(inputs)
     made = launch_at(plan, ins, params, state.birth)
     if len(plan.outs) > 1:
         if state.grad:
-            node = record(plan, inputs, params, [value.memory for value in made])
+            node = record(plan, inputs, params, [value._memory for value in made])
             if node is not None:
                 give_outputs(node, made)
         return tuple(made)
     if state.grad:
-        made.node = record(plan, inputs, params, (made.memory,))
+        made._node = record(plan, inputs, params, (made._memory,))
     return made
 
 
@@ -164,8 +164,8 @@ def _run_slowly(plan: Any, inputs: Sequence[Value], params: tuple[Any, ...], sta
     if plan.launch is None:
         if plan.__class__ is BatchPlan:
             return plan.run(inputs, params)
-        storages = [inputs[0].memory]
-        offset = inputs[0].offset
+        storages = [inputs[0]._memory]
+        offset = inputs[0]._offset
     elif region is None:
         storages = [make_storage(plan.pool, room, state.birth) for room in plan.rooms]
         launch_plan(plan, storages, inputs, params)
@@ -202,7 +202,7 @@ def launch_plan(
 ) -> None:
     assert plan.launch is not None
     try:
-        ins = [v.memory.address + v.offset for v in inputs]  # type: ignore[operator]
+        ins = [v._memory.address + v._offset for v in inputs]  # type: ignore[operator]
     except TypeError:
         ins = replay.addresses(inputs)
     plan.launch(*[s.address for s in storages], *ins, *plan.tail, *params)
@@ -213,7 +213,7 @@ def wrap(
 ) -> Any:
     if plan.launch is None:
         if plan.beyond:
-            check_reach(plan.out, inputs[0].memory, offset + plan.offsets[0])
+            check_reach(plan.out, inputs[0]._memory, offset + plan.offsets[0])
         values = [
             make_view(inputs[0], spec, offset + step)
             for spec, step in zip(plan.outs, plan.offsets, strict=True)
@@ -221,7 +221,7 @@ def wrap(
     else:
         values = [make_value(spec, s) for spec, s in zip(plan.outs, storages, strict=True)]
     if len(values) == 1:
-        values[0].node = node
+        values[0]._node = node
         return values[0]
     if node is not None:
         give_outputs(node, values)
@@ -231,15 +231,15 @@ def wrap(
 def give_outputs(node: Node, values: Sequence[Value]) -> None:
     """Each of several results its place in the record."""
     for i, value in enumerate(values):
-        if value.spec.differentiable:
-            value.node = Output(node, i)
+        if value._spec.differentiable:
+            value._node = Output(node, i)
 
 
 def make_view(source: Value, spec: Any, offset: int) -> Value:
-    value = make_value(spec, source.memory, offset)
-    base = source.base
-    value.base = source if base is None else base
-    value.history = history_of(source)
+    value = make_value(spec, source._memory, offset)
+    base = source._base
+    value._base = source if base is None else base
+    value._history = history_of(source)
     return value
 
 
@@ -251,9 +251,9 @@ def record(
     bit = 1
     edges = []
     for value in inputs:
-        if value.base is not None and history_of(value) != history_of(value.base):
+        if value._base is not None and history_of(value) != history_of(value._base):
             needed.refresh_view(value)
-        edge = value.node
+        edge = value._node
         if edge is not None:
             needs |= bit
         edges.append(edge)
@@ -270,7 +270,7 @@ def record(
     saved = []
     for i in grad.saves_in:
         value = inputs[i]
-        version += value.memory.version
+        version += value._memory.version
         saved.append(value)
     node.saved = tuple(saved)
     node.outs = outs = tuple([storages[j] for j in grad.saves_out])
@@ -286,7 +286,7 @@ def record(
 
 def refuse_save(name: str, saved: Sequence[Value]) -> None:
     """See Note [Inference tensors] 3."""
-    made = ", ".join(repr(v.spec) for v in saved if is_inference(v.memory))
+    made = ", ".join(repr(v._spec) for v in saved if is_inference(v._memory))
     raise RushlightError(
         f"{name}: its backward would need {made}, made in inference_mode(), which keeps no account of writes; "
         f".clone() it first, or make it under no_grad()"
@@ -303,7 +303,7 @@ def mark(node: Node, frame: FrameType) -> None:
 
 def call_map(op: Op, inputs: Sequence[Value], params: tuple[Any, ...]) -> Any:
     """`call` for ops without static parameters: a derivative's way into the hot path."""
-    specs = tuple([v.spec for v in inputs])
+    specs = tuple([v._spec for v in inputs])
     plan = op.plans.get(specs)
     if plan is None:
         plan = keep_plan(op.plans, specs, make_plan(op, specs, ()))
@@ -311,7 +311,7 @@ def call_map(op: Op, inputs: Sequence[Value], params: tuple[Any, ...]) -> Any:
     if state.special or state.grad:
         return run(plan, inputs, params)
     try:
-        ins = [v.memory.address + v.offset for v in inputs]  # type: ignore[operator]
+        ins = [v._memory.address + v._offset for v in inputs]  # type: ignore[operator]
     except TypeError:
         ins = replay.addresses(inputs)
     return launch_at(plan, ins, params, state.birth)
@@ -348,11 +348,11 @@ def launch_one(plan: Plan, ins: Sequence[int], params: tuple[Any, ...], birth: i
     blocks.pop()
     plan.launch(address, *ins, *plan.tail, *params)  # type: ignore[misc]
     out = new(Handle)
-    out.spec = plan.out
-    out.memory = storage
-    out.offset = 0
-    out.node = None
-    out.base = None
+    out._spec = plan.out
+    out._memory = storage
+    out._offset = 0
+    out._node = None
+    out._base = None
     return out
 
 
@@ -377,7 +377,7 @@ def make_node(
     node.saved = saved
     version = 0
     for value in saved:
-        version += value.memory.version
+        version += value._memory.version
     if version < 0:
         refuse_save(plan.op.name, saved)
     node.version = version
@@ -412,12 +412,12 @@ def make_unary(plans: dict[Any, Plan], fallback: Callable[..., Any]) -> Callable
         if out is not None:
             return stored(fallback, (input,), number, out)
         try:
-            if plan.first is not input.spec:
-                plan = last = plans[input.spec]
+            if plan.first is not input._spec:
+                plan = last = plans[input._spec]
         except (KeyError, AttributeError):
             return fallback(input) if number is None else fallback(input, number)
         state = get_state()
-        if state.special or input.base is not None:
+        if state.special or input._base is not None:
             return run(plan, (input,), () if number is None else (number,))
         storage = new(Storage)
         storage.blocks = blocks = plan.blocks
@@ -432,7 +432,7 @@ def make_unary(plans: dict[Any, Plan], fallback: Callable[..., Any]) -> Callable
         if live > pool.peak:
             pool.peak = live
         blocks.pop()
-        source = input.memory
+        source = input._memory
         try:
             if number is None:
                 plan.launch(address, source.address, *plan.tail)
@@ -445,17 +445,17 @@ def make_unary(plans: dict[Any, Plan], fallback: Callable[..., Any]) -> Callable
                 ) from None
             launch_plan(plan, (storage,), (input,), () if number is None else (number,))
         out = new(Handle)
-        out.spec = plan.out
-        out.memory = storage
-        out.offset = 0
-        out.base = None
-        edge = input.node
+        out._spec = plan.out
+        out._memory = storage
+        out._offset = 0
+        out._base = None
+        edge = input._node
         if edge is None or not state.grad or not plan.out.differentiable:
-            out.node = None
+            out._node = None
             return out
         grad = plan.grads.get(1) or plan.grad(1)
         saved = (input,) if grad.saves_in else ()
-        out.node = make_node(
+        out._node = make_node(
             plan, () if number is None else (number,), (edge,), grad, saved, storage
         )
         return out
@@ -488,12 +488,12 @@ def make_binary(op: Op, fallback: Callable[..., Any]) -> Callable[[Any, Any], An
         if kind is float or kind is int:
             return numbers[kind](input, other)
         try:
-            if plan.first is not input.spec or plan.second is not other.spec:
-                plan = last = plans[input.spec, other.spec]
+            if plan.first is not input._spec or plan.second is not other._spec:
+                plan = last = plans[input._spec, other._spec]
         except (KeyError, AttributeError):
             return fallback(input, other)
         state = get_state()
-        if state.special or input.base is not None or other.base is not None:
+        if state.special or input._base is not None or other._base is not None:
             return run(plan, (input, other))
         storage = new(Storage)
         storage.blocks = blocks = plan.blocks
@@ -510,19 +510,19 @@ def make_binary(op: Op, fallback: Callable[..., Any]) -> Callable[[Any, Any], An
         blocks.pop()
         try:
             if plan.size is None:
-                plan.launch(address, input.memory.address, other.memory.address, *plan.tail)
+                plan.launch(address, input._memory.address, other._memory.address, *plan.tail)
             else:
-                plan.launch(address, input.memory.address, other.memory.address, plan.size)
+                plan.launch(address, input._memory.address, other._memory.address, plan.size)
         except TypeError:
             launch_plan(plan, (storage,), (input, other), ())
         out = new(Handle)
-        out.spec = plan.out
-        out.memory = storage
-        out.offset = 0
-        out.base = None
-        first, second = input.node, other.node
+        out._spec = plan.out
+        out._memory = storage
+        out._offset = 0
+        out._base = None
+        first, second = input._node, other._node
         if (first is None and second is None) or not state.grad or not plan.out.differentiable:
-            out.node = None
+            out._node = None
             return out
         needs = 1 if second is None else 2 if first is None else 3
         grad = plan.grads.get(needs) or plan.grad(needs)
@@ -536,7 +536,7 @@ def make_binary(op: Op, fallback: Callable[..., Any]) -> Callable[[Any, Any], An
             if saves[0]
             else (input,)
         )
-        out.node = make_node(plan, (), (first, second), grad, saved, storage)
+        out._node = make_node(plan, (), (first, second), grad, saved, storage)
         return out
 
     return function
@@ -548,7 +548,7 @@ def make_several(plans: dict[Any, Plan], fallback: Callable[..., Any]) -> Callab
 
     def function(*operands: Any) -> Any:
         try:
-            plan = plans[tuple([v.spec for v in operands])]
+            plan = plans[tuple([v._spec for v in operands])]
         except (KeyError, AttributeError):
             return fallback(*operands)
         state = get_state()
@@ -556,8 +556,8 @@ def make_several(plans: dict[Any, Plan], fallback: Callable[..., Any]) -> Callab
             return run(plan, operands)
         ins = []
         for value in operands:
-            address = value.memory.address
-            if value.node is not None or value.base is not None or address is None:
+            address = value._memory.address
+            if value._node is not None or value._base is not None or address is None:
                 return run(plan, operands)
             ins.append(address)
         return launch_at(plan, ins, (), state.birth)

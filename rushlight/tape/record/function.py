@@ -211,7 +211,7 @@ class Function:
         for a in args:
             edges.append(edge_of(a) if isinstance(a, Value) else None)
             if _has_storage(a):
-                versions[id(a)] = a.memory.version
+                versions[id(a)] = a._memory.version
             elif isinstance(a, Value) and a.requires_grad:  # type: ignore[attr-defined]
                 raise LayoutError(
                     f"{cls.__name__}: a sparse argument cannot require gradients; pass indices and values"
@@ -250,20 +250,20 @@ def _check_writes(
     name: str, left: _Left, args: Sequence[Any], versions: dict[int, int], results: Sequence[Any]
 ) -> None:
     for a in args:
-        if id(a) in versions and versions[id(a)] != a.memory.version and not _is(a, left.dirty):
+        if id(a) in versions and versions[id(a)] != a._memory.version and not _is(a, left.dirty):
             raise InplaceError(
                 f"{name}: forward wrote into an input; say so with ctx.mark_dirty(...)"
             )
     for a in left.dirty:
         if not _is(a, results):
             raise InplaceError(
-                f"{name}: {a.spec!r} is marked dirty and is not among the results; forward must return what it wrote into"
+                f"{name}: {a._spec!r} is marked dirty and is not among the results; forward must return what it wrote into"
             )
 
 
 def _has_storage(a: Any) -> bool:
     """Whether it is a tensor with memory of its own; a sparse one has none. See Note [Sparse operands]."""
-    return isinstance(a, Value) and hasattr(a, "memory")
+    return isinstance(a, Value) and hasattr(a, "_memory")
 
 
 def _is_passed(value: Any, args: Sequence[Any], left: _Left) -> bool:
@@ -273,14 +273,14 @@ def _is_passed(value: Any, args: Sequence[Any], left: _Left) -> bool:
 
 def _handed_back(value: Value) -> Value:
     """An argument as a result: a view of it, so that the record, and a write to it, are known to be of that memory."""
-    if value.spec.hidden:
+    if value._spec.hidden:
         return wrap(_handed_back(whole(value)), levels_of(value))
-    return call.make_view(value, value.spec, value.offset)
+    return call.make_view(value, value._spec, value._offset)
 
 
 def _fresh_handle(value: Value) -> Value:
     """A handle that may get a record without giving it to the value it was."""
-    return call.rooted(call.make_value(value.spec, value.memory, value.offset))
+    return call.rooted(call.make_value(value._spec, value._memory, value._offset))
 
 
 def _recorded(
@@ -303,19 +303,21 @@ def _recorded(
     }
     saved = tuple(  # rooted: one that is nobody's view must start where its storage does
         [
-            call.rooted(call.make_value(v.spec, v.memory, v.offset, None if j in own else v.node))
+            call.rooted(
+                call.make_value(v._spec, v._memory, v._offset, None if j in own else v._node)
+            )
             for j, v in enumerate(kept)
         ]
     )
-    ins = [v.spec for v in inputs] + [v.spec for v in saved]
-    plan = _plan_of(cls, len(inputs), ins, [v.spec for v in values])
+    ins = [v._spec for v in inputs] + [v._spec for v in saved]
+    plan = _plan_of(cls, len(inputs), ins, [v._spec for v in values])
     node = call.new(FunctionNode)
     node.context, left.record = ctx, weakref.ref(node)
     left.order, left.own = tuple([v is not None for v in left.saves]), own
     node.plan, node.params = plan, ()
     node.edges = (*[edges[i] for i in places], *[None] * len(saved))
     node.saved = saved
-    node.version = sum([v.memory.version for v in saved])
+    node.version = sum([v._memory.version for v in saved])
     if node.version < 0:
         call.refuse_save(cls.__name__, saved)
     node.outs = ()
@@ -323,10 +325,10 @@ def _recorded(
     call.mark(node, call.get_frame(1))
     if (
         len(results) == 1
-        and values[0].spec.differentiable
+        and values[0]._spec.differentiable
         and not (left.dirty or left.constant or _is(values[0], inputs))
     ):
-        values[0].node = node
+        values[0]._node = node
         given: Sequence[Any] = values
     else:
         given = _with_records(cls, left, node, inputs, results, len(values))
@@ -357,14 +359,14 @@ def _with_records(
             continue
         handle = _handed_back(value) if _is_passed(value, inputs, left) else value
         edge: Any = Output(node, number) if count > 1 else node
-        if not value.spec.differentiable or _is(value, left.constant):
+        if not value._spec.differentiable or _is(value, left.constant):
             edge = None
         if _is(value, left.dirty):
             _check_dirty(cls, value)
             Needed.rebase(handle, edge)
             left.written |= {number}
         else:
-            handle.node = edge
+            handle._node = edge
         given.append(handle)
         number += 1
     return given
@@ -419,9 +421,9 @@ def _is(value: Value, among: Sequence[Any]) -> bool:
 
 
 def _check_dirty(cls: type[Function], value: Value) -> None:
-    if Leaf in (type(value.node), type(value.base.node) if value.base is not None else None):
+    if Leaf in (type(value._node), type(value._base._node) if value._base is not None else None):
         raise InplaceError(
-            f"{cls.__name__}: a leaf that requires gradients ({value.spec!r}), or a view of it, is written to in place"
+            f"{cls.__name__}: a leaf that requires gradients ({value._spec!r}), or a view of it, is written to in place"
         )
 
 
@@ -448,7 +450,7 @@ class _Rule:
         outs = values[len(values) - len(grads) :]
         if left.materialize:
             grads = [
-                Needed.full(out.spec, 0) if g is None else g
+                Needed.full(out._spec, 0) if g is None else g
                 for g, out in zip(grads, outs, strict=True)
             ]
         kept = values[n : len(values) - len(grads)]
@@ -473,7 +475,7 @@ class _Rule:
                     f"{name}: backward gave a gradient for argument {i} of forward, which was no tensor"
                 )
         return [
-            *[_checked(self.cls, i, found[i], values[k].spec) for k, i in enumerate(self.tensors)],
+            *[_checked(self.cls, i, found[i], values[k]._spec) for k, i in enumerate(self.tensors)],
             *[None] * len(kept),
         ]
 
@@ -485,24 +487,24 @@ def _checked(cls: type[Function], i: int, part: Any, spec: Any) -> Any:
     wrong = f"{cls.__name__}: backward gave, for argument {i} of forward,"
     if not _has_storage(part):
         raise KindError(f"{wrong} a {type(part).__name__}; give a tensor or None")
-    if part.spec.device is not spec.device:
-        raise DeviceError(f"{wrong} a gradient on another device: {part.spec!r} for {spec!r}")
-    if part.spec.dtype.kind == "c" and spec.dtype.kind != "c":
-        raise DTypeError(f"{wrong} a complex gradient {part.spec!r} for {spec!r}; give its .real")
-    given, wanted = part.spec.shape, spec.shape
+    if part._spec.device is not spec.device:
+        raise DeviceError(f"{wrong} a gradient on another device: {part._spec!r} for {spec!r}")
+    if part._spec.dtype.kind == "c" and spec.dtype.kind != "c":
+        raise DTypeError(f"{wrong} a complex gradient {part._spec!r} for {spec!r}; give its .real")
+    given, wanted = part._spec.shape, spec.shape
     extra = len(given) - len(wanted)
     if extra < 0 or any(n != m and m != 1 for n, m in zip(given[extra:], wanted, strict=True)):
-        raise ShapeError(f"{wrong} a gradient {part.spec!r}, whose shape does not fit {spec!r}")
+        raise ShapeError(f"{wrong} a gradient {part._spec!r}, whose shape does not fit {spec!r}")
     return _shared(part)
 
 
 def _shared(part: Any) -> Any:
     """The user's tensor as a view of itself: the walk must not add into memory that it does not own."""
-    if part is None or part.spec.hidden:  # batched gradients are never added up in place
+    if part is None or part._spec.hidden:  # batched gradients are never added up in place
         return part
-    seen = call.make_value(part.spec, part.memory, part.offset, edge_of(part))
-    seen.base = part if part.base is None else part.base
-    seen.history = history_of(seen.base)
+    seen = call.make_value(part._spec, part._memory, part._offset, edge_of(part))
+    seen._base = part if part._base is None else part._base
+    seen._history = history_of(seen._base)
     return seen
 
 
@@ -520,7 +522,7 @@ def once_differentiable(function: Callable[..., Any]) -> Callable[..., Any]:
             for v in (*grads, *ctx.saved_tensors)
             if _has_storage(v) and edge_of(v) is not None
         ]
-        sources = [(v.spec, edge_of(v)) for v in given]
+        sources = [(v._spec, edge_of(v)) for v in given]
         record = ctx._left.record()
         if (
             record is not None
@@ -540,12 +542,12 @@ def once_differentiable(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def _guarded(name: str, value: Any, sources: Sequence[tuple[Spec, Any]]) -> Any:
     """The value with a record that refuses to be differentiated: without one it would count as a constant."""
-    if not isinstance(value, Value) or not value.spec.differentiable or not sources:
+    if not isinstance(value, Value) or not value._spec.differentiable or not sources:
         return value
-    if value.spec.hidden:
+    if value._spec.hidden:
         return wrap(_guarded(name, whole(value), sources), levels_of(value))
     op = Op(name, "A backward that is differentiable once.")
-    plan = Plan(op, [spec for spec, _ in sources], [value.spec], never)
+    plan = Plan(op, [spec for spec, _ in sources], [value._spec], never)
     node = call.new(Node)
     node.plan, node.params, node.saved, node.outs, node.version = plan, (), (), (), 0
     node.edges = tuple([edge for _, edge in sources])
@@ -553,7 +555,7 @@ def _guarded(name: str, value: Any, sources: Sequence[tuple[Spec, Any]]) -> Any:
     node.grad = Grad((1 << len(sources)) - 1, (), (), functools.partial(_refuse, name))
     call.mark(node, call.get_frame(1))
     made = _fresh_handle(value)
-    made.node = node
+    made._node = node
     return made
 
 

@@ -60,10 +60,10 @@ def provide(**functions: Any) -> None:
 
 def edge_of(value: Value) -> Any:
     """The value's node, brought up to date where it is a view of what was written to since."""
-    base = value.base
+    base = value._base
     if base is not None and history_of(value) != history_of(base):
         refresh_view(value)
-    return value.node
+    return value._node
 
 
 def is_followed(value: Value) -> bool:
@@ -76,34 +76,34 @@ def is_followed(value: Value) -> bool:
 
 def refresh_view(value: Value) -> None:
     """Record a view again, from the base's present record: the base was written to since the view was made."""
-    base = value.base
+    base = value._base
     assert base is not None
-    if base.base is not None or base.memory is not value.memory:  # See Note [Views in place]
-        root = base.base
-        if root is None or root.memory is not value.memory:
-            value.base = None
+    if base._base is not None or base._memory is not value._memory:  # See Note [Views in place]
+        root = base._base
+        if root is None or root._memory is not value._memory:
+            value._base = None
             Needed.rooted(value)
-            value.history = 0
+            value._history = 0
             return
-        base = value.base = root
+        base = value._base = root
     _check_function(value)
     with Changed(grad=True):  # somebody may only be asking, under no_grad
-        fresh = Needed.view_of(base, value.spec, value.offset - base.offset)
-    value.node = fresh.node
-    value.history = history_of(base)
+        fresh = Needed.view_of(base, value._spec, value._offset - base._offset)
+    value._node = fresh._node
+    value._history = history_of(base)
     kept = getattr(value, "kept_grad", None)
     if kept is not None and kept.retains:
-        kept.follow(value.node)
+        kept.follow(value._node)
 
 
 def _check_function(value: Value) -> None:
     """Refuse to record anew a view that a user's function gave: its derivative is the function's, and the view's no more."""
-    edge = value.node
+    edge = value._node
     node, index = (edge.node, edge.index) if edge.__class__ is Output else (edge, 0)
     context = getattr(node, "context", None)
     if context is None or index in context._left.written:
         return
     raise InplaceError(
-        f"{node.name()}: its result {value.spec!r} is a view of an argument, and that memory was written to in place since "
-        f"{describe_writes([value.memory])}; let forward return a clone, or write to one"
+        f"{node.name()}: its result {value._spec!r} is a view of an argument, and that memory was written to in place since "
+        f"{describe_writes([value._memory])}; let forward return a clone, or write to one"
     )

@@ -223,22 +223,22 @@ def _refusing(message: str) -> Callable[..., Any]:
 class Shadow:
     """Stands for a value that a derivative did not save: its shape and type are known, its elements are not."""
 
-    __slots__ = ("spec",)
+    __slots__ = ("_spec",)
 
     def __init__(self, spec: Spec) -> None:
-        self.spec = spec
+        self._spec = spec
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return self.spec.shape
+        return self._spec.shape
 
     @property
     def dtype(self) -> Any:
-        return self.spec.dtype
+        return self._spec.dtype
 
     @property
     def ndim(self) -> int:
-        return len(self.spec.shape)
+        return len(self._spec.shape)
 
 
 def describe(specs: Sequence[Spec]) -> str:

@@ -128,7 +128,7 @@ class SavedTensor:
                 f"{node.name()}: hooks for this saved tensor were set already, by register_hooks or saved_tensors_hooks"
             )
         value = call.make_value(
-            packed.held.spec, packed.held.memory, packed.held.offset, packed.edge
+            packed.held._spec, packed.held._memory, packed.held._offset, packed.edge
         )
         kept[at] = Packed(Saving(pack_hook, unpack_hook), value, node)
         if self._kind == "operand":
@@ -181,4 +181,4 @@ class FunctionNode(Node):
 def result_again(node: Node, value: Value, index: int, alone: bool) -> Value:
     """A saved result with its record: the record itself keeps it without, or it would refer to itself."""
     edge = node if alone else Output(node, index)
-    return call.rooted(call.make_value(value.spec, value.memory, value.offset, edge))
+    return call.rooted(call.make_value(value._spec, value._memory, value._offset, edge))

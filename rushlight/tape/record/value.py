@@ -3,7 +3,7 @@
 # Note [Tape records]
 1. A `Value` is a handle: it owns storage. A `Node` is the record of one call: plan, launch parameters, edges to the
    nodes of its inputs, and the values its derivative declared it needs. Edges hold no storage.
-2. `Value.node` is None (no gradient), a `Leaf` (gradient is summed there), a `Node`, or an `Output` of a node that has several.
+2. `Value._node` is None (no gradient), a `Leaf` (gradient is summed there), a `Node`, or an `Output` of a node that has several.
 3. A node never refers to a handle of its own results, so that nothing is cyclic and reference counts free the graph.
 4. In a region (checkpoint, budget) every call also leaves a `Recipe` on the storage it filled. See Note [Replay].
 """
@@ -33,19 +33,21 @@ from rushlight.tape.record.state import WALK
 class Value:
     """A tensor's content: which bytes, seen how, and where the gradient goes. `Tensor` adds the user's methods."""
 
-    __slots__ = ("__weakref__", "base", "history", "memory", "node", "offset", "spec")
+    __slots__ = ("__weakref__", "_base", "_history", "_memory", "_node", "_offset", "_spec")
 
-    spec: Spec
-    memory: Storage
-    offset: int  # bytes from the start of the storage
-    node: Any  # Node | Output | Leaf | None
-    base: Value | None  # the value this one is a view of
-    history: int  # how often the base's record was rewritten when this view was made; unset means 0
+    _spec: Spec
+    _memory: Storage
+    _offset: int  # bytes from the start of the storage
+    _node: Any  # Node | Output | Leaf | None
+    _base: Value | None  # the value this one is a view of
+    _history: (
+        int  # how often the base's record was rewritten when this view was made; unset means 0
+    )
 
 
 def history_of(value: Value) -> int:
     # A `__getattr__` with the default would make every read of every slot slow.
-    return getattr(value, "history", 0)
+    return getattr(value, "_history", 0)
 
 
 class Leaf:
@@ -56,7 +58,7 @@ class Leaf:
     def __init__(self, value: Value) -> None:
         self.grad: Value | None = None
         self.handle = weakref.ref(value)
-        self.spec = value.spec
+        self.spec = value._spec
         self.hooks: Table = {}
         self.post_hooks: Table = {}
 
@@ -193,8 +195,8 @@ class Node:
 
 
 def is_leaf(value: Value) -> bool:
-    return value.node is None or type(value.node) is Leaf
+    return value._node is None or type(value._node) is Leaf
 
 
 def needs_grad(value: Value) -> bool:
-    return value.node is not None
+    return value._node is not None

@@ -104,7 +104,7 @@ def wrap(physical: Value, levels: Levels) -> Value:
     if not levels:
         return physical
     value = new(_handle[0])
-    value.spec = BatchSpec.batched(physical.spec, tuple([level.depth for level in levels]))
+    value._spec = BatchSpec.batched(physical._spec, tuple([level.depth for level in levels]))
     value.physical = physical
     value.levels = levels
     return value
@@ -112,12 +112,12 @@ def wrap(physical: Value, levels: Levels) -> Value:
 
 def levels_of(value: Value) -> Levels:
     """The levels a value is batched at, which must still run."""
-    if not value.spec.hidden:
+    if not value._spec.hidden:
         return ()
     levels: Levels = value.levels  # type: ignore[attr-defined]
     if not levels[-1].alive or not levels[0].alive:
         raise RushlightError(
-            f"vmap: {value.spec!r} was made inside a vmap that has ended, and has no meaning outside of it; "
+            f"vmap: {value._spec!r} was made inside a vmap that has ended, and has no meaning outside of it; "
             f"return it from the function instead"
         )
     return levels
@@ -132,7 +132,7 @@ def joint_levels(values: Sequence[Value]) -> Levels:
     """All levels at which any of the values is batched, outer ones first."""
     found: Levels = ()
     for value in values:
-        if value.spec.hidden:
+        if value._spec.hidden:
             own = levels_of(value)
             if own is not found:
                 found = own if not found else _merged(found, own)
@@ -170,7 +170,7 @@ def drawn_levels(op: str) -> Levels:
 def lift(value: Value) -> Value:
     """The value batched at every level around this call, so that its gradient is one per example; nothing is copied."""
     levels = active()
-    if not levels or len(value.spec.hidden) == len(levels):
+    if not levels or len(value._spec.hidden) == len(levels):
         return value
     return wrap(Needed.spread(value, levels), levels)
 
@@ -179,12 +179,12 @@ def peel(value: Value, levels: Levels) -> Value:
     """The value with these levels' dimensions as the first of its own; batched at its other levels as before."""
     if not levels:
         return value
-    joint = _merged(levels, levels_of(value)) if value.spec.hidden else levels
+    joint = _merged(levels, levels_of(value)) if value._spec.hidden else levels
     whole = Needed.spread(value, joint)
     rest = tuple([level for level in joint if level not in levels])
     if rest:
         order = [joint.index(level) for level in (*rest, *levels)]
-        whole = Needed.permute(whole, (*order, *range(len(joint), len(whole.spec.shape))))
+        whole = Needed.permute(whole, (*order, *range(len(joint), len(whole._spec.shape))))
     return wrap(whole, rest)
 
 
@@ -198,7 +198,7 @@ def unpeel(value: Value, levels: Levels) -> Value:
     joint = _merged(levels, rest)
     order = [(*rest, *levels).index(level) for level in joint]
     whole = physical_of(value)
-    return wrap(Needed.permute(whole, (*order, *range(len(joint), len(whole.spec.shape)))), joint)
+    return wrap(Needed.permute(whole, (*order, *range(len(joint), len(whole._spec.shape)))), joint)
 
 
 # ---- calls ----
@@ -268,7 +268,7 @@ class BatchPlan:
         steps = self.steps
         if not steps:
             return self._by_rule(inputs, params, levels)
-        slots: list[Any] = [v.physical if v.spec.hidden else v for v in inputs]  # type: ignore[attr-defined]
+        slots: list[Any] = [v.physical if v._spec.hidden else v for v in inputs]  # type: ignore[attr-defined]
         run, launch_at = _run
         if self.only is not None:
             ins = _addresses(self.only, slots, state)
@@ -296,7 +296,7 @@ class BatchPlan:
             return joint_levels(inputs)
         levels: Levels = inputs[self.lead].levels  # type: ignore[attr-defined]
         for value in inputs:
-            if value.spec.hidden and value.levels is not levels:  # type: ignore[attr-defined]
+            if value._spec.hidden and value.levels is not levels:  # type: ignore[attr-defined]
                 return joint_levels(inputs)
         return levels if levels[-1].alive else levels_of(inputs[self.lead])
 
@@ -339,7 +339,7 @@ class BatchPlan:
         places = [slot_of.get(id(part), -1) for part in parts]
         if -1 in places or min(places) < len(inputs):
             return
-        self.specs = [BatchSpec.batched(part.spec, self.hidden) for part in parts]
+        self.specs = [BatchSpec.batched(part._spec, self.hidden) for part in parts]
         self.result = tuple(places) if isinstance(made, (tuple, list)) else places[0]
         plan, numbers, sources = steps[0]
         if len(steps) == 1 and self.result == len(inputs) and sources == tuple(range(len(inputs))):
@@ -364,9 +364,9 @@ def _told_apart(values: Sequence[Value]) -> Sequence[Value]:
         if id(physical_of(value)) in seen:
             whole = physical_of(value)
             alias = new(whole.__class__)
-            for name in ("spec", "memory", "offset", "node", "base"):
+            for name in ("_spec", "_memory", "_offset", "_node", "_base"):
                 setattr(alias, name, getattr(whole, name))
-            alias.history = history_of(whole)
+            alias._history = history_of(whole)
             value = wrap(alias, levels_of(value))
         seen.add(id(physical_of(value)))
         found.append(value)
@@ -379,16 +379,16 @@ def _addresses(plan: Plan, values: Sequence[Value], state: Any) -> list[int] | N
         return None
     ins = []
     for value in values:
-        address = value.memory.address
-        if address is None or (state.grad and (value.node is not None or value.base is not None)):
+        address = value._memory.address
+        if address is None or (state.grad and (value._node is not None or value._base is not None)):
             return None
-        ins.append(address + value.offset)
+        ins.append(address + value._offset)
     return ins
 
 
 def _handle_of(physical: Value, spec: BatchSpec, levels: Levels) -> Value:
     value = new(_handle[0])
-    value.spec = spec
+    value._spec = spec
     value.physical = physical
     value.levels = levels
     return value

@@ -32,7 +32,7 @@ from rushlight.tape.vmap.batched import (
 
 
 def is_dense(a: Any) -> bool:
-    return isinstance(a, Value) and hasattr(a, "memory")
+    return isinstance(a, Value) and hasattr(a, "_memory")
 
 
 def levels_in(values: Sequence[Any]) -> Levels:
@@ -108,7 +108,7 @@ def _fitted(part: Any, levels: Levels, joint: Levels, again: dict[Level, Level])
     wanted = tuple([again[level] for level in levels])
     for level in joint:
         if again[level] not in wanted:
-            part = Needed.sum_to(peel(part, (again[level],)), part.spec.shape)
+            part = Needed.sum_to(peel(part, (again[level],)), part._spec.shape)
     return peel(part, wanted)
 
 
@@ -157,7 +157,7 @@ def own_vmap(rule: Callable[..., Any], name: str, args: Sequence[Any]) -> Any:
 def _out(value: Any, dim: int | None, level: Level) -> Any:
     if not is_dense(value) or dim is None:
         return value
-    rank = len(value.spec.shape)
+    rank = len(value._spec.shape)
     first = dim % rank
     order = (first, *[i for i in range(rank) if i != first])
     return unpeel(value if first == 0 else Needed.permute(value, order), (level,))

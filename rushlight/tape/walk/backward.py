@@ -67,7 +67,7 @@ def run_backward(
     sequential one.
     """
     watched, owner = Mode.on, asynchronous.Running.owner if Mode.on else None
-    if watched and (create_graph or any(asynchronous.is_needed(g.memory.pool) for g in gradients)):
+    if watched and (create_graph or any(asynchronous.is_needed(g._memory.pool) for g in gradients)):
         make = _WatchedWalk
     walk = (make or Walk.usual)(retain_graph, create_graph, wanted, collect and wanted is not None)
     walk.count(edges)
@@ -76,7 +76,7 @@ def run_backward(
         walk.in_place = False
     batch = state.batch
     if batch:  # the tape's values are physical: see Note [Batching]
-        if any(g.spec.hidden for g in gradients):
+        if any(g._spec.hidden for g in gradients):
             walk.in_place = False  # sums may be of batched and other values
         else:
             batch = ()
@@ -244,7 +244,7 @@ class Walk:
                 if (
                     edge.__class__ is Node
                     and waiting[edge] == 1
-                    and parts.spec is spec
+                    and parts._spec is spec
                     and edge not in sums
                 ):
                     sums[edge] = parts  # the only gradient that node will get
@@ -255,9 +255,9 @@ class Walk:
                 if edge is None:
                     continue
                 mine = part is not g
-                if part is not None and part.spec is not spec and not fits(part, spec):
+                if part is not None and part._spec is not spec and not fits(part, spec):
                     part = fitted_for(node, part, spec)
-                    mine = mine or part.memory is not g.memory
+                    mine = mine or part._memory is not g._memory
                 target = edge.node if edge.__class__ is Output else edge
                 left = waiting[target]
                 if left == 1:
@@ -308,7 +308,7 @@ class Walk:
         for edge, part, mine, spec in zip(node.edges, *found, node.plan.ins, strict=True):
             if edge is None:
                 continue
-            if part is not None and part.spec is not spec and not fits(part, spec):
+            if part is not None and part._spec is not spec and not fits(part, spec):
                 part, mine = fitted_for(node, part, spec), True
             target = edge.node if edge.__class__ is Output else edge
             left = waiting[target] = waiting[target] - 1
@@ -330,7 +330,7 @@ class Walk:
             if edge is None:
                 continue
             if part is not None:
-                self.arrive(edge, part, part.memory in fresh)
+                self.arrive(edge, part, part._memory in fresh)
             target = edge.node if edge.__class__ is Output else edge
             self.waiting[target] -= 1
             if not self.waiting[target]:
@@ -396,10 +396,10 @@ class Walk:
         present = leaf.grad
         if present is None:
             owned = leaf in self.owned and not leaf.hooks  # a hook may have kept what it saw
-            if not (owned and g.spec.contiguous):
+            if not (owned and g._spec.contiguous):
                 g = Needed.clone(g)
-            if g.memory.recipe is not None:
-                keep(g.memory)  # a gradient that is kept must not keep the whole step's recipes
+            if g._memory.recipe is not None:
+                keep(g._memory)  # a gradient that is kept must not keep the whole step's recipes
             if leaf.grad is None:
                 leaf.grad = (
                     g  # at once, and so is what takes it back: see Note [Counting and threads]
@@ -427,8 +427,8 @@ class Walk:
             self.changed.append((leaf, present, Needed.clone(present)))
             with _ADDING:
                 Needed.add_into(present, g)
-        if made.memory.recipe is not None:
-            keep(made.memory)
+        if made._memory.recipe is not None:
+            keep(made._memory)
 
     @property
     def has_more(self) -> bool:
@@ -449,8 +449,8 @@ class Walk:
                 else:
                     new.append((leaf, Needed.add(present, g)))
             for _, value in new:
-                if value.memory.recipe is not None:
-                    keep(value.memory)
+                if value._memory.recipe is not None:
+                    keep(value._memory)
             acts = [(setattr, leaf, "grad", value) for leaf, value in new]
             Needed.add_all(sums, writes, [*acts, (self.changed.clear,)])
 
@@ -503,7 +503,7 @@ def tell_place(error: Exception, node: Node) -> None:
 
 def _writable(grad: Value) -> bool:
     """Whether a gradient can be added to where it lies: not where its elements share memory."""
-    spec = grad.spec
+    spec = grad._spec
     return spec.contiguous or not any(
         st == 0 and n > 1 for n, st in zip(spec.shape, spec.strides, strict=True)
     )
@@ -520,7 +520,7 @@ def _differentiated(
     g, only = grads[0], node.grad.only
     made = direct(g, node)
     parts = made if only < 0 else [made if i == only else None for i in range(len(node.edges))]
-    return parts, [part.memory for part in parts if part is not None and part is not g]
+    return parts, [part._memory for part in parts if part is not None and part is not g]
 
 
 def _by_rule(node: Node, grads: list[Value | None]) -> Sequence[Value | None]:
@@ -535,11 +535,11 @@ def _by_rule(node: Node, grads: list[Value | None]) -> Sequence[Value | None]:
 
 def _fresh(parts: Sequence[Value | None], grads: Sequence[Value | None]) -> list[Storage]:
     """The gradients' buffers that nobody else sees: not passed through, not a view, not given out twice."""
-    seen: dict[Storage, int] = {g.memory: 1 for g in grads if g is not None}
+    seen: dict[Storage, int] = {g._memory: 1 for g in grads if g is not None}
     for part in parts:
         if part is not None:
-            seen[part.memory] = seen.get(part.memory, 0) + 1
-    return [p.memory for p in parts if p is not None and p.base is None and seen[p.memory] == 1]
+            seen[part._memory] = seen.get(part._memory, 0) + 1
+    return [p._memory for p in parts if p is not None and p._base is None and seen[p._memory] == 1]
 
 
 def _fit(
@@ -555,19 +555,19 @@ def _fit(
         if part is not None and not fits(part, ins[i]):
             fit = fitted(part, ins[i])
             parts = [*parts[:i], fit, *parts[i + 1 :]]
-            if fit.memory is not part.memory:
-                fresh.append(fit.memory)
+            if fit._memory is not part._memory:
+                fresh.append(fit._memory)
     return parts, fresh
 
 
 def fits(part: Value, spec: Spec) -> bool:
-    return part.spec.shape == spec.shape and part.spec.dtype is spec.dtype
+    return part._spec.shape == spec.shape and part._spec.dtype is spec.dtype
 
 
 def fitted(part: Value, spec: Spec) -> Value:
-    if part.spec.shape != spec.shape:
+    if part._spec.shape != spec.shape:
         part = Needed.sum_to(part, spec.shape)
-    return part if part.spec.dtype is spec.dtype else Needed.cast(part, spec.dtype)
+    return part if part._spec.dtype is spec.dtype else Needed.cast(part, spec.dtype)
 
 
 def fitted_for(node: Node, part: Value, spec: Spec) -> Value:

@@ -23,7 +23,7 @@ def get_gradient_edge(tensor: Value) -> GradientEdge:
     edge = edge_of(tensor)
     if edge is None:
         raise NotDifferentiable(
-            f"get_gradient_edge: the tensor {tensor.spec!r} does not require gradients"
+            f"get_gradient_edge: the tensor {tensor._spec!r} does not require gradients"
         )
     return GradientEdge(edge.node, edge.index) if type(edge) is Output else GradientEdge(edge, 0)
 
@@ -38,7 +38,7 @@ def end_of(thing: Any) -> tuple[Any, Spec]:
         return (Output(node, index) if len(outs) > 1 else node), outs[index]
     if not isinstance(thing, Value):
         raise TypeError(f"a tensor or a GradientEdge is needed, got {type(thing).__name__}")
-    return edge_of(thing), thing.spec
+    return edge_of(thing), thing._spec
 
 
 def key_of(edge: Any) -> Any:

@@ -27,19 +27,21 @@ Gradients = tuple[Value | None, ...]
 
 def check_same(what: Callable[[], str], spec: Any, given: Any) -> Value:
     """A gradient given in place of another: of the same shape, type and device, or an error that says what gave it."""
-    if not isinstance(given, Value) or not hasattr(given, "memory"):
+    if not isinstance(given, Value) or not hasattr(given, "_memory"):
         raise TypeError(
             f"{what()} gave a {type(given).__name__} in place of a gradient {spec!r}; give a tensor or None"
         )
-    if given.spec.shape != spec.shape:
+    if given._spec.shape != spec.shape:
         raise ShapeError(
-            f"{what()} changed the shape of a gradient: {spec!r} became {given.spec!r}"
+            f"{what()} changed the shape of a gradient: {spec!r} became {given._spec!r}"
         )
-    if given.spec.dtype is not spec.dtype:
-        raise DTypeError(f"{what()} changed the type of a gradient: {spec!r} became {given.spec!r}")
-    if given.spec.device is not spec.device:
+    if given._spec.dtype is not spec.dtype:
+        raise DTypeError(
+            f"{what()} changed the type of a gradient: {spec!r} became {given._spec!r}"
+        )
+    if given._spec.device is not spec.device:
         raise DeviceError(
-            f"{what()} moved a gradient to another device: {spec!r} became {given.spec!r}"
+            f"{what()} moved a gradient to another device: {spec!r} became {given._spec!r}"
         )
     return given
 
@@ -58,7 +60,7 @@ def run_hooks(hooks: Table, g: Value, owner: Leaf | Node) -> Value:
     for hook in list(hooks.values()):
         given = hook(g)
         if given is not None:
-            g = check_same(lambda hook=hook: _named(hook, owner), g.spec, given)  # type: ignore[misc]
+            g = check_same(lambda hook=hook: _named(hook, owner), g._spec, given)  # type: ignore[misc]
     return g
 
 
@@ -152,8 +154,8 @@ class Kept:
     def take(self, g: Value) -> None:
         # A copy: the walk, or another value's owner, may have the same buffer.
         made = Needed.clone(g) if self.grad is None else Needed.add(self.grad, g)
-        if made.memory.recipe is not None:
-            keep(made.memory)  # a gradient that is kept must not keep the whole step's recipes
+        if made._memory.recipe is not None:
+            keep(made._memory)  # a gradient that is kept must not keep the whole step's recipes
         self.grad = made
 
     def follow(self, edge: Any) -> None:
@@ -171,7 +173,7 @@ def follow(value: Value) -> None:
     """Go on keeping a value's gradient, if somebody asked to, after its record was rewritten."""
     kept: Kept | None = getattr(value, "kept_grad", None)
     if kept is not None and kept.retains:
-        kept.follow(value.node)
+        kept.follow(value._node)
 
 
 def hook_value(edge: Any, hook: Hook) -> Handle:

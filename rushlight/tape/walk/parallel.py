@@ -265,7 +265,7 @@ class ParallelWalk(Walk):
             or node not in self.sums
         ):
             parts, fresh = self._run_node(node)
-            owned = [part is not None and part.memory in fresh for part in parts]
+            owned = [part is not None and part._memory in fresh for part in parts]
         else:
             parts, owned = self._run_direct(node, direct)
         alone: list[Any] = []
@@ -310,9 +310,9 @@ class ParallelWalk(Walk):
                 continue
             owned[i] = part is not g
             spec = node.plan.ins[i]
-            if part.spec is not spec and not fits(part, spec):
+            if part._spec is not spec and not fits(part, spec):
                 part = parts[i] = fitted_for(node, part, spec)
-                owned[i] = owned[i] or part.memory is not g.memory
+                owned[i] = owned[i] or part._memory is not g._memory
         return parts, owned
 
     def _add_in_turn(

@@ -62,7 +62,7 @@ def _seed(name: str, root: Root, gradient: Any) -> Value:
         raise TypeError(
             f"{name}: a gradient is a tensor or None, got {type(gradient).__name__} for {_called(root)}"
         )
-    given = gradient.spec
+    given = gradient._spec
     if given.shape != spec.shape:
         raise ShapeError(f"{name}: a gradient {given!r} does not fit the root {_called(root)}")
     if given.device is not spec.device:
@@ -107,7 +107,7 @@ SEEDS: dict[Spec, Plan] = {}  # what fills the 1 that a pass starts with
 def backward_from(root: Value, retain: bool) -> bool:
     """The usual `root.backward()`, where a pass has started from a root like this one; False where it is not so usual."""
     state = STATE.get()
-    plan = SEEDS.get(root.spec)
+    plan = SEEDS.get(root._spec)
     if plan is None or state.special:
         return False
     edge = edge_of(root)
@@ -132,7 +132,7 @@ def backward(
     With `inputs`, into theirs alone; one of them that is no leaf keeps its gradient as after `retain_grad`.
     With several `workers`, independent parts of the graph run at once, with the same bits: Note [Parallel backward].
     """
-    if STATE.get().batch and any(isinstance(t, Value) and t.spec.hidden for t in ends(tensors)):
+    if STATE.get().batch and any(isinstance(t, Value) and t._spec.hidden for t in ends(tensors)):
         raise RushlightError(
             "backward: a root is one example of a batch inside vmap, where leaves' .grad has no meaning; use "
             "rushlight.func.grad or vjp in the function, or call backward() on what vmap gives"
@@ -168,7 +168,7 @@ def _check_examples(place: int, outputs: Any, thing: Any) -> None:
         if isinstance(root, Value) and any(level not in levels for level in levels_of(root)):
             raise RushlightError(
                 f"grad: inside vmap, input {place} ({end_of(thing)[1]!r}) is one tensor for all examples and the root "
-                f"{root.spec!r} one example's, so the gradient would be a sum over the batch; use rushlight.func.grad "
+                f"{root._spec!r} one example's, so the gradient would be a sum over the batch; use rushlight.func.grad "
                 f"or vjp with that tensor as an argument"
             )
 
@@ -207,7 +207,7 @@ def grad(
         part = found.get(key_of(edge))
         if batched and part is not None:
             _check_examples(i, outputs, thing)
-        if part is not None and isinstance(thing, Value) and thing.spec.hidden:
+        if part is not None and isinstance(thing, Value) and thing._spec.hidden:
             part = unpeel(part, levels_of(thing))
         if part is None and materialize_grads:
             part = Needed.full(Spec.of(spec.device, spec.dtype, spec.shape), 0.0)
@@ -217,7 +217,7 @@ def grad(
                 f"or materialize_grads=True for zeros"
             )
         if create_graph and part is not None and edge_of(part) is None and isinstance(thing, Value):
-            if not hasattr(part, "memory"):  # sparse
+            if not hasattr(part, "_memory"):  # sparse
                 result.append(part)
                 continue
             part = Needed.constant_in(part, thing)  # its derivative is zero, not absent

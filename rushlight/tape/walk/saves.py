@@ -29,8 +29,8 @@ def saves_of(node: Node) -> tuple[Sequence[Value], Sequence[Value]]:
     outs: Sequence[Value] = ()
     version, constant = 0, False
     for value in saved:
-        version += value.memory.version
-        constant = constant or value.node is None
+        version += value._memory.version
+        constant = constant or value._node is None
     if node.outs:
         plan = node.plan
         outs = []
@@ -42,7 +42,7 @@ def saves_of(node: Node) -> tuple[Sequence[Value], Sequence[Value]]:
                 )
             )
     if version != node.version:
-        storages = [*[v.memory for v in saved], *node.outs]
+        storages = [*[v._memory for v in saved], *node.outs]
         raise InplaceError(
             f"{node.plan.op.name}: a value saved for its backward was overwritten in place "
             f"{describe_writes(storages)}; it was saved at {node.place} (operands "
@@ -56,8 +56,8 @@ def _as_recorded(node: Node, saved: Sequence[Value]) -> Sequence[Value]:
     found = []
     for i, value in zip(node.grad.saves_in, saved, strict=True):
         edge = node.edges[i]
-        lost = value.node is None and edge is not None and edge.__class__ is not Leaf
+        lost = value._node is None and edge is not None and edge.__class__ is not Leaf
         found.append(
-            rooted(make_value(value.spec, value.memory, value.offset, edge)) if lost else value
+            rooted(make_value(value._spec, value._memory, value._offset, edge)) if lost else value
         )
     return found

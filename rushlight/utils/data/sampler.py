@@ -118,7 +118,7 @@ class WeightedRandomSampler(Sampler[int]):
         self.weights = as_tensor(weights, dtype=float64, device="cpu")
         if self.weights.ndim != 1:
             raise ValueError(
-                f"WeightedRandomSampler: weights must have one dimension, got {self.weights.spec!r}"
+                f"WeightedRandomSampler: weights must have one dimension, got {self.weights._spec!r}"
             )
         self.num_samples = num_samples
         self.replacement = replacement
