@@ -179,5 +179,4 @@ PROPERTIES: dict[str, Callable[[Any], Any]] = {
     "layout": lambda x: creation.strided,
     "output_nr": _output_number,
     "_version": _version,
-    "_base": lambda x: x._base,
 }
