@@ -19,6 +19,7 @@ import pytest
 from rushlight.core.config import required_devices
 from rushlight.core.errors import DeviceUnavailable
 from rushlight.devices.shared.registry import pool_of
+from rushlight.devices.webgpu import launch as webgpu_launch
 
 try:
     from hypothesis import settings
@@ -38,6 +39,8 @@ def pytest_configure(config: pytest.Config) -> None:
         # As many workers as cores: more threads would only wait for each other. Tests of threading set their own.
         os.environ.setdefault("RUSHLIGHT_THREADS", "1")
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    # Mesa's llvmpipe holds half a megabyte for each pipeline; a test uses few.
+    webgpu_launch.KEPT_PIPELINES = 256
     if settings is not None:
         # No deadline: the first example of a shape builds its kernel.
         settings.register_profile("rushlight", deadline=None, derandomize="CI" in os.environ)

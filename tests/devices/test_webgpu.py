@@ -11,7 +11,7 @@ import pytest
 from rushlight.core import dtypes as t
 from rushlight.core.errors import DeviceError, DeviceUnavailable, OutOfMemoryError
 from rushlight.devices.shared import registry
-from rushlight.devices.webgpu import adapter, open_device
+from rushlight.devices.webgpu import adapter, launch as launching, open_device
 from rushlight.devices.webgpu.stream import split
 from rushlight.kernel.shapes import Kernel, Map
 from rushlight.scalar.ir import arg
@@ -67,6 +67,25 @@ def test_freed_blocks_leave_no_bind_groups(bench: Bench) -> None:
         bench.device.free(passing, 64)
     assert not bench.device.users[kept >> 40]
     bench.device.synchronize()
+
+
+def test_old_pipelines_are_dropped_and_compiled_again(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(launching, "KEPT_PIPELINES", 4)
+    bodies = [arg(0, t.float32) * i + i for i in range(2, 12)]
+    kernels = [Map((t.float32,), (t.float32,), (), (body,), 0, ("1", "1")) for body in bodies]
+    launches = [bench.device.build(kernel) for kernel in kernels]
+    source = bench.put(np.arange(8, dtype="f4"))
+    for _ in range(2):
+        outs = [bench.put(np.zeros(8, "f4")) for _ in launches]
+        for launch, out in zip(launches, outs, strict=True):
+            launch(out, source, 8)  # queued when its pipeline is dropped
+        for i, out in enumerate(outs, 2):
+            assert np.array_equal(bench.get(out, (8,), t.float32), np.arange(8) * i + i)
+    assert len(bench.device.compiled) == 4
+    held = {built for users in bench.device.users.values() for built, _ in users}
+    assert sum(len(built.pipelines) for built in held) <= 4
 
 
 def test_long_chains_of_launches(bench: Bench) -> None:

@@ -27,6 +27,7 @@ from rushlight.devices.webgpu.launch import (
 from rushlight.devices.webgpu.probe import probe_fma
 from rushlight.devices.webgpu.stream import REOPEN, Stream
 from rushlight.emit.wgsl.kernels import emit
+from rushlight.emit.wgsl.layout import Aliases
 from rushlight.emit.wgsl.types import FUSED, NATIVE_FLOAT64
 from rushlight.kernel.shapes import Kernel, Library, Search, Sort
 from rushlight.kernel.show import show
@@ -55,6 +56,7 @@ class WebGPUDevice:
         )
         self.limits = _limits(opened)
         self.users: dict[int, set[tuple[Built, Key]]] = {}  # bind groups that hold a buffer
+        self.compiled: dict[tuple[Built, Aliases, str], None] = {}  # pipelines, the oldest first
         self.status_used = False
         self._buffers: dict[int, Any] = {}
         self._next = 1

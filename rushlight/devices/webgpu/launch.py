@@ -35,6 +35,7 @@ NUMBER_BITS = 40  # an address is (buffer number << 40) + byte offset
 OFFSET_MASK = (1 << NUMBER_BITS) - 1
 MOST_BINDINGS = 8
 KEPT_GROUPS = 4096  # bind groups kept per kernel
+KEPT_PIPELINES = 1024  # per device: Mesa's llvmpipe holds half a megabyte for each
 LONGEST_WALK = (
     32768  # steps of a loop in one dispatch: Mesa's llvmpipe ends all loops after 65535 iterations
 )
@@ -89,6 +90,13 @@ class Built:
         for buffer in set(key[0]):
             self.device.users[buffer].discard((self, key))
 
+    def forget_pipeline(self, aliases: Aliases, form: str) -> None:
+        """Drop a pipeline and its bind groups; the next launch that needs it compiles it again."""
+        self.pipelines.pop((aliases, form), None)
+        for key in list(self.bindings):
+            if key[1] == form and alias_pattern(key[0]) == aliases:
+                self.forget(key)
+
     def pipeline(self, aliases: Aliases, form: str) -> tuple[Any, Any]:
         """The compiled text of one form and alias pattern, and the layout of its bindings."""
         found = self.pipelines.get((aliases, form))
@@ -103,9 +111,14 @@ class Built:
             text = emit(self.kernel, self.device.features, aliases, form)
             if config.debug_level() > 1:
                 print(text)
-            found = self.pipelines[aliases, form] = self.device.compile(
-                text, written, self.block_size(form)
-            )
+            found = self.device.compile(text, written, self.block_size(form))
+            compiled = self.device.compiled
+            while len(compiled) >= KEPT_PIPELINES:
+                oldest = next(iter(compiled))
+                del compiled[oldest]
+                oldest[0].forget_pipeline(*oldest[1:])
+            self.pipelines[aliases, form] = found
+            compiled[self, aliases, form] = None
         return found
 
 
