@@ -53,9 +53,9 @@ CASTS = {
 class UntypedStorage:
     """The bytes a tensor sees a part of: UntypedStorage(n), UntypedStorage([bytes]), or a tensor's `untyped_storage()`."""
 
-    __slots__ = ("__weakref__", "memory", "used")
+    __slots__ = ("__weakref__", "_memory", "used")
 
-    memory: Storage
+    _memory: Storage
     used: int
 
     def __new__(cls, size: Any = 0, *, device: Any = None) -> UntypedStorage:
@@ -67,7 +67,7 @@ class UntypedStorage:
 
     @property
     def device(self) -> Any:
-        return Device(self.memory.pool.device.name)
+        return Device(self._memory.pool.device.name)
 
     @property
     def is_cuda(self) -> bool:
@@ -77,7 +77,7 @@ class UntypedStorage:
 
     @property
     def _cdata(self) -> int:
-        return id(self.memory)
+        return id(self._memory)
 
     def nbytes(self) -> int:
         return self.used
@@ -91,7 +91,7 @@ class UntypedStorage:
         """The address of the first byte; 0 where there is none. The memory is kept from now on."""
         if not self.used:
             return 0
-        return replay.keep(self.memory)
+        return replay.keep(self._memory)
 
     def get_device(self) -> int:
         return 0 if self.is_cuda else -1
@@ -100,16 +100,16 @@ class UntypedStorage:
         return False
 
     def is_shared(self) -> bool:
-        return self.is_cuda or sharing.block_of(self.memory) is not None
+        return self.is_cuda or sharing.block_of(self._memory) is not None
 
     def share_memory_(self) -> UntypedStorage:
         """Move the bytes to where other processes see them too."""
         if not self.is_cuda:
-            sharing.share(self.memory)
+            sharing.share(self._memory)
         return self
 
     def resizable(self) -> bool:
-        memory = self.memory
+        memory = self._memory
         return not (
             isinstance(memory, Lent) or sharing.block_of(memory) is not None or has_window(memory)
         )
@@ -121,8 +121,8 @@ class UntypedStorage:
 
     def elements(self, dtype: DType = dtypes.uint8) -> Any:
         """A tensor laid over all of the memory."""
-        spec = Spec.of(self.memory.pool, dtype, (self.used // dtype.itemsize,))
-        return call.lay(spec, self.memory)
+        spec = Spec.of(self._memory.pool, dtype, (self.used // dtype.itemsize,))
+        return call.lay(spec, self._memory)
 
     def __getitem__(self, place: Any) -> Any:
         if isinstance(place, slice):
@@ -157,7 +157,7 @@ class UntypedStorage:
 
     def to(self, *, device: Any, non_blocking: Any = False) -> UntypedStorage:
         moved = self.elements().to(device)
-        return self if moved._memory is self.memory else untyped_storage(moved)
+        return self if moved._memory is self._memory else untyped_storage(moved)
 
     def cpu(self) -> UntypedStorage:
         return self.to(device="cpu")
@@ -180,7 +180,7 @@ class UntypedStorage:
             )
         if nbytes < 0:
             raise ShapeError(f"resize_: a storage cannot have {nbytes} bytes")
-        storage = self.memory
+        storage = self._memory
         if storage.recipe is not None:
             replay.keep(storage)
         if storage.address is None:  # given back
@@ -256,8 +256,8 @@ class TypedStorage(metaclass=_Kind):
     _untyped_storage: UntypedStorage
 
     @property
-    def memory(self) -> Storage:
-        return self._untyped_storage.memory
+    def _memory(self) -> Storage:
+        return self._untyped_storage._memory
 
     @property
     def device(self) -> Any:
@@ -450,9 +450,9 @@ def untyped_storage(self: Any) -> UntypedStorage:
     found = _HANDLES.get(id(storage))
     owner = self if self._base is None else self._base
     used = _SIZES.get(storage, min(owner._offset + owner._spec.nbytes, storage.room))
-    if found is None or found.memory is not storage:
+    if found is None or found._memory is not storage:
         found = object.__new__(UntypedStorage)
-        found.memory, found.used = storage, 0
+        found._memory, found.used = storage, 0
         _HANDLES[id(storage)] = found
     found.used = (
         used if storage in _SIZES else max(found.used, used)

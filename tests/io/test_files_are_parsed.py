@@ -223,7 +223,7 @@ SLOTS = [
     "_memory",
     "_node",
     "_base",
-    "history",
+    "_history",
     "grad",
     "data",
     "requires_grad",
@@ -940,7 +940,7 @@ def test_classes_that_the_program_names():
             typed = call("rushlight.storage", "_over", untyped, dtype())
             for thing, slot in (
                 (untyped, "used"),
-                (untyped, "memory"),
+                (untyped, "_memory"),
                 (typed, "_untyped_storage"),
             ):
                 with pytest.raises(UnsafeFile, match="sets attributes"):
