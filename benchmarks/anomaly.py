@@ -1,9 +1,11 @@
-"""What `detect_anomaly` costs: the time of a step with it over the time without, here and in PyTorch where that is installed.
+"""The cost of `detect_anomaly`: the time of a step with it over the time without, here and in
+PyTorch.
 
     python benchmarks/anomaly.py [--device cpu] [--seconds 3]
 
-With and without alternate, block by block; what counts is this thread's time on the CPU, and the clock's elsewhere.
-PyTorch looks for NaN in gradients only; Rushlight looks for NaN and infinities in every result, forward and backward.
+Blocks with and without alternate. On the CPU this thread's processor time is measured, elsewhere
+the clock's. PyTorch checks gradients for NaN; Rushlight checks every result, forward and backward,
+for NaN and infinities.
 """
 
 from __future__ import annotations

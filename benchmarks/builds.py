@@ -1,13 +1,14 @@
-"""How long the CPU takes to build one kernel, cold and from the disk cache, as a Markdown table.
+"""The time of building one kernel on the CPU, cold and from the disk cache, as a Markdown table.
 
-python benchmarks/builds.py               some common ops; the exit code is 1 if a row is over a bar
-python benchmarks/builds.py --catalog     every op of the tests' catalog in float32 and float64, forward and backward:
-                                          lists the kernels that are over a bar
+python benchmarks/builds.py               some common ops; exit code 1 if a row is over a bar
+python benchmarks/builds.py --catalog     every op of the tests' catalog in float32 and float64,
+                                          forward and backward: lists the kernels over a bar
 
-Bars: 40 ms cold, 2 ms from disk. Every row is the first call of an op in an empty cache: all kernels that call builds,
-timed one by one; a kernel of several modules (a convolution and the padding of its image) counts as several, and so does what
-matrix products share. Times are of this thread's processor time, so that other work on the machine does not count, except by
-what it takes of the caches: a kernel over a bar is built twice more, with nothing remembered, and the least time is shown.
+Bars: 40 ms cold, 2 ms from disk. Every row is the first call of an op in an empty cache: all
+kernels that the call builds, timed one by one. A kernel of several modules (a convolution and the
+padding of its image) counts as several, and so does the code that matrix products share. Times are
+this thread's processor time, so that other work on the machine counts only through the caches: a
+kernel over a bar is built twice more, with nothing remembered, and the least time is shown.
 """
 
 from __future__ import annotations
@@ -92,7 +93,7 @@ RANDOM: dict[str, Callable[[Any], object]] = {
 
 @dataclass
 class Build:
-    """One module: which op needed it first, the kind of its kernel, and seconds."""
+    """One module: the op that needed it first, the kind of its kernel, and seconds."""
 
     op: str
     kind: str
@@ -117,7 +118,7 @@ class Watch:
         return made
 
     def once(self, kernel: Kernel) -> tuple[list[float], Any]:
-        """The seconds of each module; what belongs to none of them is of the first."""
+        """The seconds of each module; time that belongs to none counts for the first."""
         self.modules = []
         gc.disable()
         start = time.thread_time()
@@ -140,7 +141,7 @@ class Watch:
         return launch
 
     def from_disk(self, kernel: Kernel) -> list[float]:
-        """As a process does that has not met the formula before."""
+        """As in a process that has not seen the formula before."""
         ir._ordered.cache_clear()
         return self.once(kernel)[0]
 
@@ -149,19 +150,19 @@ class Watch:
         for remembered in (
             ir._ordered,
             named.template,
-            named.seldom_template,
+            named.skippable_template,
             llvm_named.lowered_template,
             frame.lanes,
         ):
             remembered.cache_clear()
-        for function in (formula._formula_function, formula._seldom_function):
+        for function in (formula._formula_function, formula._skippable_function):
             function.cache_clear()
         with not_from_disk():
             return self.once(kernel)[0]
 
 
 def ways() -> Iterator[Build]:
-    """The code that products of a type share, which is built when one of them first goes that way."""
+    """The code that products of a dtype share, built when one of them first needs it."""
     for name, way, dtype in (
         ("tiles", TILES, rl.float32),
         ("dots", DOTS, rl.float32),
@@ -241,7 +242,8 @@ def main() -> int:
         middle, most = statistics.median(times) * 1e3, max(times) * 1e3
         late = sum(t > bar for t in times)
         print(
-            f"\n{title}: median {middle:.1f} ms, largest {most:.1f} ms; {late} of {len(times)} over {bar * 1e3:.0f} ms"
+            f"\n{title}: median {middle:.1f} ms, largest {most:.1f} ms; {late} of {len(times)} "
+            f"over {bar * 1e3:.0f} ms"
         )
     return int(bool(over))
 

@@ -1,6 +1,7 @@
 """Timing two libraries against each other in one process: alternating blocks, the best of each.
 
-Blocks alternate so that whatever else the machine does hits both; the best block is the one least disturbed.
+Blocks alternate so that other work on the machine affects both; the best block is the least
+disturbed.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ Work = Callable[[], object]
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the table: seconds per unit of work for both, and the bar their ratio must stay under."""
+    """One line of the table: seconds per unit of work for both, and the bar of their ratio."""
 
     name: str
     ours: float
@@ -41,7 +42,7 @@ def block(work: Work, calls: int) -> float:
 def compare(
     name: str, ours: Work, theirs: Work, bar: float, units: int = 1, seconds: float = 3.0
 ) -> Row:
-    """Time both for about `seconds`; `units` is how many ops one call of the work does."""
+    """Time both for about `seconds`; `units` is the number of ops in one call of the work."""
     for work in (ours, theirs):
         work()
         work()

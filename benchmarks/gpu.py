@@ -1,6 +1,8 @@
 """The GPU table: Rushlight on `cuda` (and `webgpu`) against PyTorch on the same GPU, in one run.
 
-python benchmarks/gpu.py [--webgpu]      needs an NVIDIA GPU, CuPy and PyTorch; exit code 1 if a bar is missed
+python benchmarks/gpu.py [--webgpu]      exit code 1 if a bar is missed
+
+Needs an NVIDIA GPU, CuPy and PyTorch.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ STEPS = 20
 
 
 def synced(lib: Any, work: Callable[[], object]) -> Callable[[], object]:
-    """The work with everything it queued done."""
+    """The work, synchronised."""
     finish = torch.cuda.synchronize if lib is torch else pool_of("cuda").device.synchronize
 
     def run() -> None:
@@ -44,7 +46,9 @@ def gpt_row() -> Row:
 
 
 def bandwidth() -> tuple[float, float]:
-    """Bytes per second of an add of 1 GiB and of a device-to-device copy of 1 GiB, the best of many."""
+    """Bytes per second of an add of 1 GiB and of a device-to-device copy of 1 GiB, the best of
+    many.
+    """
     n = 1 << 28
     finish = pool_of("cuda").device.synchronize
     a, b = (rl.ones(n, device="cuda") for _ in range(2))
@@ -82,7 +86,8 @@ def main() -> int:
     print(table(rows, "PyTorch"))
     add, copy = bandwidth()
     print(
-        f"\nadd of 1 GiB: {add / 1e9:.0f} GB/s, copy {copy / 1e9:.0f} GB/s: {100 * add / copy:.0f} % (bar 85 %)"
+        f"\nadd of 1 GiB: {add / 1e9:.0f} GB/s, copy {copy / 1e9:.0f} GB/s: {100 * add / copy:.0f} "
+        "% (bar 85 %)"
     )
     right = all(r.reached for r in rows) and add >= 0.85 * copy
     curves = {name: losses(name) for name in devices}
@@ -91,7 +96,8 @@ def main() -> int:
         away = max(abs(x - y) for x, y in zip(curve, curves["cpu"], strict=True))
         right = right and away < 1e-3 * curves["cpu"][0]
         print(
-            f"{name}: {' '.join(f'{x:.5f}' for x in curve[::5])} ... {curve[-1]:.5f}; at most {away:.1e} from the CPU's"
+            f"{name}: {' '.join(f'{x:.5f}' for x in curve[::5])} ... {curve[-1]:.5f}; at most "
+            f"{away:.1e} from the CPU's"
         )
     return 0 if right else 1
 

@@ -10,7 +10,7 @@ import os
 import sys
 from typing import Any
 
-# PyTorch's oneDNN picks AMX where the CPU lists it, and dies where the system does not allow it.
+# PyTorch's oneDNN uses AMX where the CPU lists it, and crashes where the system does not allow it.
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
 os.environ.setdefault("RUSHLIGHT_THREADS", "2")
 
@@ -88,7 +88,8 @@ def main() -> int:
             rows.append(compare(name, make(rl), make(torch), bar, 1))
             print(f"{name}: {rows[-1].ratio:.2f}", file=sys.stderr)
     print(
-        f"PyTorch {torch.__version__}, {torch.get_num_threads()} threads each, best of 12 alternating blocks"
+        f"PyTorch {torch.__version__}, {torch.get_num_threads()} threads each, best of 12 "
+        "alternating blocks"
     )
     print()
     print(table(rows, "PyTorch"))

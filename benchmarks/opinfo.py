@@ -1,9 +1,10 @@
-"""PyTorch's own op samples against Rushlight, as a Markdown table by op (kept in benchmarks/results/opinfo.md).
+"""PyTorch's own op samples against Rushlight, as a Markdown table by op.
 
 python benchmarks/opinfo.py FOLDER [REGEX]     FOLDER holds check.py, tiers.json and the samples
 
-Runs the folder's own check.py with methods, in-place forms, second derivatives and non-contiguous inputs, then prints
-per tier how many ops pass wholly, every op that does not with the reason, and the counts of every op.
+Runs the folder's own check.py with methods, in-place forms, second derivatives and non-contiguous
+inputs. Prints per tier how many ops pass wholly, every op that does not with the reason, and the
+counts of every op. benchmarks/results/opinfo.md keeps the output.
 """
 
 from __future__ import annotations
@@ -18,15 +19,23 @@ from pathlib import Path
 CHECKS = ("--method", "--inplace", "--gradgrad", "--noncontig")
 KINDS = ("fwd", "grad", "method", "inplace")
 
-# Why a row does not pass, where the samples' expectation is not ours.
-LAYOUT = "the check hands over a copy with other strides, and the op reads memory by strides; PyTorch fails this too"
+# Reasons of rows that do not pass where the samples' expectation differs from ours.
+LAYOUT = (
+    "the check hands over a copy with other strides, and the op reads memory by strides; PyTorch "
+    "fails this too"
+)
 REASONS: dict[str, str] = {
     "as_strided": LAYOUT,
     "as_strided__partial_views": LAYOUT,
     "as_strided_copy": LAYOUT,
     "view_as_complex": "the check's layout puts the parts of a pair apart, which both refuse",
-    "as_strided_scatter": "an element that is overwritten gets no gradient here; PyTorch's own gradcheck agrees with that",
-    "special.bessel_j0": "PyTorch is off by 1.8e-7 at -5.458 against mpmath; ours is within 5 units of float64",
+    "as_strided_scatter": (
+        "an element that is overwritten gets no gradient here; PyTorch's own gradcheck agrees with "
+        "that"
+    ),
+    "special.bessel_j0": (
+        "PyTorch is off by 1.8e-7 at -5.458 against mpmath; ours is within 5 units of float64"
+    ),
 }
 
 
@@ -78,13 +87,15 @@ def main() -> int:
         failing += [(tier, n) for n in known if rows[n]["status"] != "PASS"]
         print(f"| {tier} | {len(known)} | {len(good)} |")
     print(
-        "\n## Ops that do not pass wholly\n\n| op | tier | first difference | reason |\n|---|---|---|---|"
+        "\n## Ops that do not pass wholly\n\n| op | tier | first difference | reason |\n"
+        "|---|---|---|---|"
     )
     for tier, name in failing:
         first = rows[name]["first"].split(";")[0].replace("|", "/")[:120]
         print(f"| {name} | {tier} | {first} | {REASONS.get(name, '')} |")
     print(
-        "\n## Every op: samples that pass, of all\n\n| op | forward | gradient | method | in place |\n|---|---|---|---|---|"
+        "\n## Every op: samples that pass, of all\n\n| op | forward | gradient | method | in place "
+        "|\n|---|---|---|---|---|"
     )
     for tier in ("1", "2", "3"):
         for name in tiers[tier]:

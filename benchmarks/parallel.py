@@ -1,12 +1,13 @@
-"""What `backward(workers=2)` gains over `backward()` on independent branches, as a Markdown table.
+"""The gain of `backward(workers=2)` over `backward()` on independent branches, as a Markdown table.
 
-python benchmarks/parallel.py [--threads N]      beside it, where PyTorch can be imported, the time of its backward
+python benchmarks/parallel.py [--threads N]      with PyTorch's backward where it is installed
 
-The first line says what two threads of plain hashing gain on this machine at this moment: 0.5 where two cores are free.
-Each workload sums a few branches that share nothing but a leaf. What is timed is backward alone, on the clock, the two ways
-in turn, and the least of several runs is shown; gradients must have the same bits, or the program ends. `--threads` is how
-many threads one kernel may use (1 unless given, for PyTorch too): with as many as there are cores a large elementwise kernel
-fills the machine by itself, and workers have nothing left to gain but on ops that run on one core, such as LAPACK's.
+The first line is the gain of two threads of plain hashing on this machine at this moment: 0.5 where
+two cores are free. Each workload sums a few branches that share nothing but a leaf. Backward alone
+is timed, on the clock, both ways in turn, and the least of several runs is shown; gradients must
+have the same bits, or the program ends. `--threads` is the number of threads of one kernel (1 by
+default, for PyTorch too): with as many as there are cores a large elementwise kernel fills the
+machine by itself, and workers gain only on ops that run on one core, such as LAPACK's.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ WORKLOADS: list[tuple[str, Branch, tuple[int, ...]]] = [
 
 
 def backward_time(lib: Any, branch: Branch, x: Any, **options: Any) -> float:
-    """Seconds of one backward; the forward comes anew each time."""
+    """Seconds of one backward, each after a new forward."""
     root = branch(lib, x * 1.0, 0)
     for number in range(1, BRANCHES):
         root = root + branch(lib, x * (1.0 + 0.1 * number), number)
@@ -119,7 +120,10 @@ def row(name: str, branch: Branch, shape: tuple[int, ...]) -> str:
         if theirs is not None:
             other.append(backward_time(torch, branch, theirs))
     peer = f"{min(other) * 1e3:.2f}" if other else "-"
-    return f"| {name} | {min(one) * 1e3:.2f} | {min(two) * 1e3:.2f} | {min(two) / min(one):.2f} | {peer} |"
+    return (
+        f"| {name} | {min(one) * 1e3:.2f} | {min(two) * 1e3:.2f} | {min(two) / min(one):.2f} | "
+        f"{peer} |"
+    )
 
 
 def main() -> None:
@@ -132,7 +136,8 @@ def main() -> None:
     if torch is not None:
         torch.set_num_threads(threads)
     print(
-        f"{BRANCHES} branches, {threads} thread(s) for a kernel; milliseconds of backward; two plain threads: {free_cores():.2f}\n"
+        f"{BRANCHES} branches, {threads} thread(s) for a kernel; milliseconds of backward; two "
+        f"plain threads: {free_cores():.2f}\n"
     )
     print("| branches of | workers=1 | workers=2 | two over one | PyTorch |\n|---|---|---|---|---|")
     for name, branch, shape in WORKLOADS:

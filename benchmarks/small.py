@@ -1,8 +1,9 @@
-"""What a call costs where there is little to compute: families of small calls against PyTorch in the same run, float32.
+"""The cost of small calls: families of calls with little to compute against PyTorch, float32.
 
 python benchmarks/small.py [name ...]      prints a Markdown table
 
-A row is a call under gradient mode, or the call and its backward pass. No bars are set: the table shows where a call costs more.
+A row is a call under gradient mode, or the call and its backward pass. No bars are set: the table
+shows where a call costs more.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import os
 import sys
 
-# PyTorch's oneDNN picks AMX where the CPU lists it, and dies where the system does not allow it.
+# PyTorch's oneDNN uses AMX where the CPU lists it, and crashes where the system does not allow it.
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
 os.environ.setdefault("RUSHLIGHT_THREADS", "2")
 
@@ -34,7 +35,10 @@ def functional(lib: Any) -> Any:
 
 
 def work(lib: Any, act: Act, shapes: tuple[tuple[int, ...], ...], back: bool) -> Work:
-    """The act on tensors of these shapes that require gradients; `back`: with its backward pass."""
+    """The call on tensors of these shapes that require gradients.
+
+    `back`: with its backward pass.
+    """
     lib.manual_seed(0)
     f = functional(lib)
     leaves = [lib.rand(shape).requires_grad_() for shape in shapes]
@@ -96,7 +100,7 @@ STATISTICS: dict[Any, Any] = {}
 FUNCTIONS: dict[Any, Any] = {}
 
 MATRIX, IMAGE = (32, 64), (4, 8, 16, 16)
-# Name: what is done, on which shapes.
+# Name: the call, and its shapes.
 ROWS: dict[str, tuple[Act, tuple[tuple[int, ...], ...]]] = {
     "batch_norm (64, 256)": (batch_norm, ((64, 256), (256,), (256,))),
     "batch_norm (32, 64, 8, 8)": (batch_norm, ((32, 64, 8, 8), (64,), (64,))),
@@ -148,12 +152,13 @@ def main() -> None:
             continue
         for what in ("",) if act is assigned else ("", ", both passes"):
             pair = [work(lib, act, shapes, bool(what)) for lib in (rl, torch)]
-            for _ in range(4):  # rules are learned in their second pass
+            for _ in range(4):  # programs are traced in the second pass
                 pair[0]()
             measured.append(compare(name + what, pair[0], pair[1], math.inf, seconds=0.6))
             print(f"{name}{what}: {measured[-1].ratio:.2f}", file=sys.stderr)
     print(
-        f"PyTorch {torch.__version__}, {torch.get_num_threads()} threads each, best of 12 alternating blocks"
+        f"PyTorch {torch.__version__}, {torch.get_num_threads()} threads each, best of 12 "
+        "alternating blocks"
     )
     print()
     print(table(measured, "PyTorch"))

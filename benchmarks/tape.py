@@ -1,9 +1,10 @@
-"""What the tape costs: time per recorded op, bytes per record, and the peak of a training step, against PyTorch.
+"""The cost of the tape: time per recorded op, bytes per record, the peak of a training step.
 
 python benchmarks/tape.py [name ...]      prints Markdown tables; exit code 1 if a bar is missed
 
-Peaks are live tensor bytes: Rushlight's by its allocator, PyTorch's by its profiler's record of every allocation on the CPU,
-on top of what its tensors hold when the step begins. Both begin without gradients.
+All against PyTorch. Peaks are live tensor bytes: Rushlight's by its allocator, PyTorch's by its
+profiler's record of every allocation on the CPU, on top of what its tensors hold when the step
+begins. Both begin without gradients.
 """
 
 from __future__ import annotations
@@ -87,7 +88,7 @@ def their_peak(step: w.Work) -> int:
 
 
 def _held_without_gradients() -> int:
-    """The bytes of all tensors there are, after their gradients were let go."""
+    """The bytes of all live tensors, after their gradients were dropped."""
     for t in _tensors():
         if t.is_leaf and t.requires_grad:
             t.grad = None
@@ -120,7 +121,8 @@ def peak_table(rows: list[Row]) -> str:
     for r in rows:
         told = "ok" if r.reached else "over"
         lines.append(
-            f"| {r.name} | {r.ours / 1e6:.2f} MB | {r.theirs / 1e6:.2f} MB | {r.ratio:.2f} | {r.bar} | {told} |"
+            f"| {r.name} | {r.ours / 1e6:.2f} MB | {r.theirs / 1e6:.2f} MB | {r.ratio:.2f} | "
+            f"{r.bar} | {told} |"
         )
     return "\n".join(lines)
 
@@ -135,7 +137,7 @@ RECORDS: dict[str, Callable[[Any, Any], Any]] = {
 
 
 def bytes_of_a_record(link: Callable[[Any, Any], Any], count: int = 5000) -> float:
-    """Python's memory per link of a chain; the 64 bytes of elements that a save keeps are the allocator's and not in it."""
+    """Python's memory per link of a chain, without the 64 bytes of elements that a save keeps."""
     x, one = rl.ones(8, requires_grad=True), rl.ones(8)
     link(x, one).backward(one)
     gc.collect()
@@ -161,7 +163,8 @@ def million() -> tuple[bool, str]:
     )
     peak, build, walk, destroy = map(float, done.stdout.split())
     return peak < MILLION_BAR, (
-        f"A chain of a million nodes: {peak / 1e6:.0f} MB for the whole process (bar {MILLION_BAR / 1e6:.0f}); "
+        f"A chain of a million nodes: {peak / 1e6:.0f} MB for the whole process (bar "
+        f"{MILLION_BAR / 1e6:.0f}); "
         f"built in {build:.2f} s, walked in {walk:.2f} s, destroyed in {destroy:.2f} s"
     )
 
@@ -179,7 +182,8 @@ def main() -> int:
     peaks = peak_rows(wanted)
     good = all(r.reached for r in (*times, *peaks))
     print(
-        f"PyTorch {torch.__version__}, {torch.get_num_threads()} threads each, best of 12 alternating blocks\n"
+        f"PyTorch {torch.__version__}, {torch.get_num_threads()} threads each, best of 12 "
+        "alternating blocks\n"
     )
     print(table(times, "PyTorch"), "\n")
     print(peak_table(peaks), "\n")

@@ -1,11 +1,12 @@
-"""How far the elementary functions are from the truth, in units in the last place.
+"""The errors of the elementary functions, in units in the last place.
 
     python benchmarks/ulp.py [points] [--only NAME,NAME] [--markdown]
 
-The lowered formulas are run by the reference arithmetic, on every exponent (subnormals and huge arguments too) and on
-the ranges where the result moves. The truth is float64 for float32 functions; for float64 functions it is long double
-(64 bits of mantissa on x86) where C has the function, and mpmath with 40 digits on three thousand points where it has
-not: those rows are left out when mpmath is not installed. `--markdown` prints the table that benchmarks/results/ulp.md keeps.
+The reference arithmetic runs the lowered formulas, on every exponent (subnormals and huge arguments
+included) and on the ranges where the result changes. The truth is float64 for float32 functions;
+for float64 functions it is long double (64 bits of mantissa on x86) where C has the function, else
+mpmath with 40 digits on three thousand points: those rows are left out when mpmath is not
+installed. `--markdown` prints the table that benchmarks/results/ulp.md keeps.
 """
 
 from __future__ import annotations
@@ -37,7 +38,9 @@ _PRECISE = 3000  # points measured with mpmath
 
 
 def _erf_long(x):
-    """erf in long double: the series of positive terms below 3, the continued fraction of erfc above."""
+    """erf in long double: the series of positive terms below 3, the continued fraction of erfc
+    above.
+    """
     size = np.abs(x)
     square = size * size
     term = np.minimum(size, 3)
@@ -55,7 +58,7 @@ def _erf_long(x):
 
 
 def _sinc(x):
-    """sin(pi x) / (pi x) with the whole turns taken away exactly."""
+    """sin(pi x) / (pi x) with whole turns subtracted exactly."""
     whole = np.rint(x)
     pi = _PI.astype(x.dtype)
     with np.errstate(all="ignore"):
@@ -74,7 +77,7 @@ def _gamma_log(x):
 
 @dataclass(frozen=True)
 class Function:
-    """One function: its truths, and where it moves."""
+    """One function: its truths, and the range where it changes."""
 
     single: Callable[..., Any]  # the truth of float32, in float64
     long: Callable[..., Any] | None = None  # the truth of float64, in long double
@@ -168,7 +171,7 @@ def errors(got, truth, floor=0.0):
 
 
 def samples(name, kind, count, seed=0):
-    """Numbers of every exponent, and numbers where the function moves."""
+    """Numbers of every exponent, and numbers where the function changes."""
     rng = np.random.default_rng(seed)
     integer = np.int32 if kind == np.float32 else np.int64
     limits = np.iinfo(integer)
@@ -225,7 +228,7 @@ def operands_of(name, kind, count):
 
 
 def _precisely(name, x):
-    """mpmath's values of some finite points, each as the sum of two float64 in long double."""
+    """mpmath's values at some finite points, each as the sum of two float64 in long double."""
     function = getattr(mpmath, FUNCTIONS[name].precise)
     lowest = np.finfo(np.float64).tiny  # mpmath's series take very long at extreme arguments
     fit = x[np.isfinite(x) & (np.abs(x) > lowest) & (np.abs(x) < 1e15)]
@@ -242,7 +245,7 @@ def _precisely(name, x):
 
 
 def measure(name, dtype, count):
-    """(greatest error in ulps, mean error, the operands of the greatest); None where the truth is not to be had."""
+    """(greatest error in ulps, mean error, the operands of the greatest); None without a truth."""
     function = FUNCTIONS[name]
     kind = np.float32 if dtype is float32 else np.float64
     wide = np.float64 if dtype is float32 else np.longdouble
@@ -283,7 +286,8 @@ def main():
     names = [name for name in FUNCTIONS if name.split(",")[0] in wanted]
     if options.markdown:
         print(
-            "| function | type | instructions | bound, ulp | greatest found | mean | at |\n|---|---|---|---|---|---|---|"
+            "| function | type | instructions | bound, ulp | greatest found | mean | at |\n"
+            "|---|---|---|---|---|---|---|"
         )
     else:
         print(
@@ -295,7 +299,8 @@ def main():
             mark = " *" if name in NOT_ELEMENTARY else ""
             bound = BOUNDS[name][kind == "float64"]
             print(
-                f"| {name}{mark} | {kind} | {length} | {bound} | {worst:.2f} | {mean:.2f} | {shown} |",
+                f"| {name}{mark} | {kind} | {length} | {bound} | {worst:.2f} | {mean:.2f} | "
+                f"{shown} |",
                 flush=True,
             )
         else:

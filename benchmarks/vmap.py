@@ -1,10 +1,11 @@
-"""Per-sample gradients by `vmap(grad(loss))`: against a Python loop, and against PyTorch's `torch.func`, in one run.
+"""Per-sample gradients by `vmap(grad(loss))`, against a Python loop and against `torch.func`.
 
-python benchmarks/vmap.py      beside it, where PyTorch can be imported, the time of torch.func.vmap(torch.func.grad(...))
+python benchmarks/vmap.py      with torch.func.vmap(torch.func.grad(...)) where PyTorch is there
 
-The model is an MLP; what comes out is one gradient per example and parameter. The last rows are a Hessian of a small function
-and an ensemble of models, both by `vmap`. Times are of this thread (`time.thread_time`), the libraries in turn, the least
-of several runs; both use one thread. Gradients of both libraries must agree, or the program ends.
+The model is an MLP; the result is one gradient per example and parameter. The last rows are a
+Hessian of a small function and an ensemble of models, both by `vmap`. Times are of this thread
+(`time.thread_time`), the libraries in turn, the least of several runs; both use one thread.
+Gradients of both libraries must agree, or the program ends.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The speed table of single ops: Rushlight against PyTorch in the same run, two threads each, float32.
+"""The speed table of single ops: Rushlight against PyTorch in one run, two threads, float32.
 
 python benchmarks/width.py [name ...]      prints a Markdown table; exit code 1 if a bar is missed
 """
@@ -9,7 +9,7 @@ import os
 import resource
 import sys
 
-# PyTorch's oneDNN picks AMX where the CPU lists it, and dies where the system does not allow it.
+# PyTorch's oneDNN uses AMX where the CPU lists it, and crashes where the system does not allow it.
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
 os.environ.setdefault("RUSHLIGHT_THREADS", "2")
 
@@ -206,7 +206,7 @@ def rows() -> dict[str, tuple[Make, float]]:
 
 
 def page_faults(work: Work) -> float:
-    """How many pages the system hands out anew in one call, once the allocator has settled."""
+    """The number of new pages from the system in one call, once the allocator is warm."""
     for _ in range(20):
         work()
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
@@ -227,7 +227,8 @@ def main() -> int:
         measured.append(compare(name, ours, theirs, bar, seconds=1.5))
         print(f"{name}: {measured[-1].ratio:.2f}", file=sys.stderr)
     print(
-        f"PyTorch {torch.__version__}, {torch.get_num_threads()} threads each, best of 12 alternating blocks"
+        f"PyTorch {torch.__version__}, {torch.get_num_threads()} threads each, best of 12 "
+        "alternating blocks"
     )
     print()
     print(table(measured, "PyTorch"))

@@ -1,4 +1,4 @@
-"""What is timed: functions of a library that has PyTorch's names, be it PyTorch or Rushlight."""
+"""The timed work: functions of a library with PyTorch's names, PyTorch or Rushlight."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def small_add(lib: Any) -> Work:
 
 
 def chain(lib: Any, device: str = "cpu") -> Work:
-    """100 ops on 8 floats, one after another, and back: multiply, add, tanh, scale."""
+    """100 ops on 8 floats, one after another, and backward: multiply, add, tanh, scale."""
     w, b, g = (lib.ones(8, device=device) for _ in range(3))
 
     def work() -> None:
@@ -41,7 +41,7 @@ def chain(lib: Any, device: str = "cpu") -> Work:
 
 
 def leaf_chain(lib: Any) -> Work:
-    """100 ops on 8 floats, each of which reads the leaf again, so that backward also sums 100 gradients into it."""
+    """100 ops on 8 floats; each reads the leaf again, so backward sums 100 gradients into it."""
     g = lib.ones(8)
 
     def work() -> None:
@@ -109,7 +109,9 @@ def mlp_gradients(lib: Any) -> Work:
 
 
 def cnn_step(lib: Any) -> Work:
-    """Two blocks of convolution, norm, relu and pooling on 32 images of 3 x 32 x 32, momentum: one step."""
+    """One step with momentum: two blocks of convolution, norm, relu, pooling on 32 images of
+    3x32x32.
+    """
     nn = importlib.import_module(f"{lib.__name__}.nn")
     optim = importlib.import_module(f"{lib.__name__}.optim")
     lib.manual_seed(0)
@@ -153,7 +155,7 @@ def mlp_step(lib: Any) -> Work:
 
 
 def load_gpt(lib: Any) -> Any:
-    """The demo's model, from the very same file with the library's name put in."""
+    """The demo's model, from the same file with the library's name substituted."""
     source = (EXAMPLES / "gpt.py").read_text().replace("rushlight", lib.__name__)
     module = types.ModuleType("gpt")
     exec(compile(source, "gpt.py", "exec"), module.__dict__)

@@ -1,4 +1,4 @@
-"""Derivatives as functions: gradients per sample, a Hessian-vector product, and an equation solved by its second derivatives.
+"""Derivatives as functions: per-sample gradients, Hessian-vector products, a differential equation.
 
 python examples/derivatives.py [--device webgpu]
 """
@@ -31,7 +31,7 @@ def per_sample(device: str) -> None:
 
 
 def curvature(device: str) -> None:
-    """The largest eigenvalue of a Hessian that is never formed, by power iteration on its products with vectors."""
+    """The largest eigenvalue of a Hessian that is never formed, by power iteration."""
     scale = torch.arange(1.0, 33.0, device=device)
 
     def energy(x: torch.Tensor) -> torch.Tensor:
@@ -42,12 +42,16 @@ def curvature(device: str) -> None:
         v = jvp(grad(energy), (x,), (v / v.norm(),))[1]
     whole = torch.linalg.eigvalsh(hessian(energy)(x).cpu())[-1].item()
     print(
-        f"the largest curvature: {v.norm().item():.3f} by products, {whole:.3f} from the whole Hessian"
+        f"the largest curvature: {v.norm().item():.3f} by products, {whole:.3f} from the whole "
+        "Hessian"
     )
 
 
 def oscillator(device: str, steps: int) -> None:
-    """A small network that satisfies u'' = -u, u(0) = 0, u'(0) = 1: it learns the sine from its own derivatives."""
+    """A small network that satisfies u'' = -u, u(0) = 0, u'(0) = 1.
+
+    It learns the sine from its own derivatives.
+    """
     model = torch.nn.Sequential(torch.nn.Linear(1, 32), torch.nn.Tanh(), torch.nn.Linear(32, 1)).to(
         device
     )
@@ -55,7 +59,7 @@ def oscillator(device: str, steps: int) -> None:
 
     def u(t: torch.Tensor) -> torch.Tensor:
         n = model(t.reshape(1)).reshape(())
-        return t + t * t * n  # the conditions at 0 hold whatever the network says
+        return t + t * t * n  # the conditions at 0 hold for any network
 
     acceleration = vmap(grad(grad(u)))
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)

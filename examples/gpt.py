@@ -8,7 +8,7 @@ from rushlight import Tensor, nn
 
 
 class Attention(nn.Module):
-    """Each position looks at itself and at those before it."""
+    """Each position attends to itself and to those before it."""
 
     def __init__(self, width: int, heads: int, dropout: float) -> None:
         super().__init__()
@@ -75,13 +75,16 @@ class GPT(nn.Module):
 
 @torch.no_grad()
 def write(model: GPT, prompt: list[int], count: int, temperature: float, device: str) -> list[int]:
-    """`count` more characters after the prompt, drawn one by one; the model sees the last `context` of them."""
+    """`count` more characters after the prompt, sampled one by one.
+
+    The model sees the last `context` characters.
+    """
     model.eval()
     written = list(prompt)
     for _ in range(count):
         seen = torch.tensor([written[-model.context :]], device=device)
         logits = model(seen)[0, -1] / temperature
-        # The largest of logits plus Gumbel noise is a draw from their softmax.
+        # The largest of logits plus Gumbel noise is a sample from their softmax.
         noise = -(-torch.rand(logits.shape, device=device).log()).log()
         written.append(int((logits + noise).argmax()))
     return written[len(prompt) :]

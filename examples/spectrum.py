@@ -1,8 +1,9 @@
-"""Find the tones in a noisy record, and learn a filter that leaves only them: FFT, topk, least squares, complex gradients.
+"""Find the tones in a noisy record, and learn a filter that keeps only them.
 
 python examples/spectrum.py [--device webgpu]
 
-FFT and least squares are computed by pocketfft and LAPACK on the host; on a GPU that is said once and counted.
+It uses FFT, topk, least squares and complex gradients. pocketfft and LAPACK run on the host; on a
+GPU a warning says so once, and the transfers are counted.
 """
 
 from __future__ import annotations
@@ -37,7 +38,10 @@ def fit(time: torch.Tensor, noisy: torch.Tensor, tones: torch.Tensor) -> torch.T
 
 
 def learn_filter(noisy: torch.Tensor, clean: torch.Tensor, steps: int) -> torch.Tensor:
-    """A complex gain per frequency that takes the noisy record to the clean one; its gradient goes through two FFTs."""
+    """A complex gain per frequency that takes the noisy record to the clean one.
+
+    Its gradient goes through two FFTs.
+    """
     spectrum = torch.fft.rfft(noisy)
     gain = torch.zeros_like(spectrum).requires_grad_()
     optimizer = torch.optim.SGD([gain], lr=0.5)

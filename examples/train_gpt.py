@@ -1,4 +1,4 @@
-"""Train a small GPT twice: freely, then inside half of the memory its activations want; both give the same bits.
+"""Train a small GPT twice, without a limit and in half of its activation memory: the same bits.
 
 python examples/train_gpt.py --device cpu --steps 1000 --batch 16 --budget 30MiB --seed 1 --out out
 """
@@ -22,7 +22,7 @@ from rushlight.devices.shared.registry import pool_of
 
 TEXT = Path(__file__).parent / "data" / "moby_dick.txt"
 STEPS, BATCH, WRITTEN = 1000, 16, 400
-IN_SOFTWARE = (20, 4, 80)  # the same three where the CPU plays a GPU: some fifty times slower
+IN_SOFTWARE = (20, 4, 80)  # the same three for a software GPU: some fifty times slower
 LEARNING_RATE, WARMUP = 6e-3, 40
 MIB = 1 << 20
 
@@ -44,7 +44,7 @@ class Text:
 
 @dataclass
 class Run:
-    """What one training left behind."""
+    """The results of one training."""
 
     model: GPT
     losses: list[float]
@@ -52,7 +52,7 @@ class Run:
     seconds: float
     peak: int
     persistent: int  # bytes of parameters, gradients, optimiser state and batch
-    recomputed: int  # calls that were run again
+    recomputed: int  # calls that were recomputed
 
     def same_bits(self, other: Run) -> bool:
         mine, theirs = (np.array(run.losses).tobytes() for run in (self, other))
@@ -62,14 +62,14 @@ class Run:
 def draw_batch(
     source: np.ndarray, rng: np.random.Generator, batch: int, context: int, device: str
 ) -> list[Tensor]:
-    """Random stretches of text, and the same one character on."""
+    """Random pieces of text, and the same shifted by one character."""
     starts = rng.integers(0, len(source) - context, batch)
     rows = np.stack([source[start : start + context + 1] for start in starts])
     return [torch.tensor(part, device=device) for part in (rows[:, :-1], rows[:, 1:])]
 
 
 def rate_at(step: int, steps: int) -> float:
-    """Up in a line, then down along half a cosine to a tenth."""
+    """Linear warm-up, then half a cosine down to a tenth."""
     if step < WARMUP:
         return (step + 1) / WARMUP
     return 0.55 + 0.45 * math.cos(math.pi * (step - WARMUP) / max(1, steps - WARMUP))
@@ -85,7 +85,7 @@ def persistent_bytes(optimizer: torch.optim.Optimizer, batch: list[Tensor]) -> i
 def train(
     text: Text, options: argparse.Namespace, limit: int | None, label: str, steps: int
 ) -> Run:
-    """Everything from the seed on, model included, inside the limit if there is one."""
+    """One training from its seed on, model included, inside the limit if there is one."""
     device = options.device
     torch.manual_seed(options.seed)
     rng = np.random.default_rng(options.seed)
@@ -168,7 +168,7 @@ def draw_curves(runs: dict[str, Run], path: Path) -> bool:
 
 
 def is_software(device: str) -> bool:
-    """Whether the device is a GPU played by the CPU."""
+    """Whether the device is a software GPU."""
     return device == "webgpu" and "(CPU)" in pool_of(device).device.limits.description
 
 
@@ -198,7 +198,7 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--out", type=Path, default=Path("out"))
     options = parser.parse_args()
-    # Without it, Mesa's driver writes complaints between the progress bars.
+    # Without it, Mesa's driver prints warnings between the progress bars.
     options.device = options.device or best_device()
     steps, batch, options.written = (
         IN_SOFTWARE if is_software(options.device) else (STEPS, BATCH, WRITTEN)
@@ -219,7 +219,8 @@ def main() -> None:
     print(f"Device: {options.device} ({pool_of(options.device).device.limits.description})")
     if is_software(options.device):
         print(
-            "This adapter is software: few and small steps are taken, so the loss stays high. See --steps and --batch."
+            "This adapter is software: few and small steps are taken, so the loss stays high. See "
+            "--steps and --batch."
         )
     start = time.perf_counter()
     train(text, options, None, "building kernels", 1)
@@ -244,7 +245,8 @@ def main() -> None:
     show_memory("under budget", tight)
     unseen = held_out_loss(tight.model, text, options)
     print(
-        f"  loss {free.losses[0]:.2f} -> {smooth(free.losses)[-1]:.2f}, on text held out {unseen:.2f}"
+        f"  loss {free.losses[0]:.2f} -> {smooth(free.losses)[-1]:.2f}, on text held out "
+        f"{unseen:.2f}"
     )
     prompt = text.held_out[: tight.model.context].tolist()
     print(f"\nThe model goes on after {text.read(prompt)!r}:\n")
