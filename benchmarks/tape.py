@@ -55,7 +55,8 @@ y.backward(one)
 marks.append(time.thread_time())
 del y
 marks.append(time.thread_time())
-status = open("/proc/self/status").read().splitlines()  # getrusage would begin with the parent's peak
+# getrusage would begin with the parent's peak.
+status = open("/proc/self/status").read().splitlines()
 peak = next(int(line.split()[1]) for line in status if line.startswith("VmHWM")) * 1024
 print(peak, *[b - a for a, b in zip(marks, marks[1:])])
 """

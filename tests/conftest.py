@@ -1,11 +1,11 @@
-"""What every test shares: devices by name, a kernel cache of its own, one thread per worker.
+"""Shared fixtures: devices by name, a kernel cache of its own, one thread per worker.
 
 Note [Devices in tests]
-1. A test that takes the fixture `device` runs once on each of `DEVICES`. One that needs a device by name calls
-   `require_device(name)`, which is a fixture too.
-2. A GPU that is not there skips the test, with the reason; RUSHLIGHT_REQUIRE=webgpu makes it fail instead.
-3. A skip that starts with "limit:" says what this adapter lacks ("limit: no float64"). It is a fact, not a hole:
-   the summary line of a required device, which `.ci/run` reads, does not count it.
+1. A test that takes the fixture `device` runs once on each of `DEVICES`. One that needs a device by
+   name calls `require_device(name)`, which is a fixture too.
+2. A missing GPU skips the test, with the reason; RUSHLIGHT_REQUIRE=webgpu makes it fail instead.
+3. A skip that starts with "limit:" says what this adapter lacks ("limit: no float64"). The summary
+   line of a required device, which `.ci/run` reads, does not count it.
 """
 
 from __future__ import annotations
@@ -31,12 +31,14 @@ EVERYWHERE = ("cpu", "reference")  # need no hardware, so they may never skip
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    # The xdist workers inherit the folder, so each kernel is built once; `pytest --cache-clear` empties it.
+    # The xdist workers inherit the folder, so each kernel is built once; `pytest --cache-clear`
+    # empties it.
     os.environ.setdefault(
         "RUSHLIGHT_CACHE", str(config.rootpath / ".pytest_cache" / "d" / "kernels")
     )
     if "PYTEST_XDIST_WORKER" in os.environ:
-        # As many workers as cores: more threads would only wait for each other. Tests of threading set their own.
+        # As many workers as cores: more threads would only wait for each other. Tests of threading
+        # set their own.
         os.environ.setdefault("RUSHLIGHT_THREADS", "1")
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     # Mesa's llvmpipe holds half a megabyte for each pipeline; a test uses few.
@@ -58,7 +60,7 @@ def _why_missing(name: str) -> str | None:
 
 @pytest.fixture(scope="session")
 def require_device() -> Callable[[str], str]:
-    """Call it with a device's name: skips the test where the device is missing, or fails where it is required."""
+    """Call it with a device's name: a missing device skips the test, or fails it where required."""
 
     def require(name: str) -> str:
         reason = _why_missing(name)

@@ -1,6 +1,7 @@
-"""The rules of the house, read off the source with `ast`. Each failure says file:line and the rule.
+"""The rules of the architecture, checked on the source by `ast`. Failures name file:line and rule.
 
-The order of rooms is ARCHITECTURE.md's: an import points to the same line of `ROOMS` or to one above it.
+The order of rooms is ARCHITECTURE.md's: an import points to the same line of `ROOMS` or to one
+above it.
 """
 
 from __future__ import annotations

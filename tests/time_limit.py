@@ -1,7 +1,7 @@
-"""A test that hangs fails: an alarm raises in the main thread; where that does not help, the process
-ends with all stacks.
+"""A time limit: an alarm raises in the main thread.
 
-The limits are wall-clock time: far longer than any test takes on a machine that is busy with other work.
+If that fails, the process ends with all stacks. The limits are wall-clock time: far longer than any
+test takes on a machine that is busy with other work.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def _ring(number: int, frame: FrameType | None) -> None:
 
 @pytest.fixture(autouse=True)
 def time_limit() -> Iterator[None]:
-    """Imported by the files whose tests may hang."""
+    """Import it in files whose tests may hang."""
     if threading.current_thread() is not threading.main_thread() or not hasattr(
         signal, "setitimer"
     ):

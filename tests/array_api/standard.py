@@ -1,4 +1,6 @@
-"""Facts: the functions of the Python array API standard 2024.12 and their parameters, and the members of its array."""
+"""The array API standard 2024.12 as data: its functions and their parameters, and its array's
+members.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +10,12 @@ OVER = "(x, /, *, axis=None, keepdims=False)"
 NEW = "(shape, *, dtype=None, device=None)"
 LIKE = "(x, /, *, dtype=None, device=None)"
 
-UNARY = """abs acos acosh asin asinh atan atanh bitwise_invert ceil conj cos cosh exp expm1 floor imag isfinite isinf isnan
-log log1p log2 log10 logical_not negative positive real reciprocal round sign signbit sin sinh square sqrt tan tanh trunc"""
-BINARY = """add atan2 bitwise_and bitwise_left_shift bitwise_or bitwise_right_shift bitwise_xor copysign divide equal
-floor_divide greater greater_equal hypot less less_equal logaddexp logical_and logical_or logical_xor maximum minimum multiply
-nextafter not_equal pow remainder subtract"""
+UNARY = """abs acos acosh asin asinh atan atanh bitwise_invert ceil conj cos cosh exp expm1 floor
+imag isfinite isinf isnan log log1p log2 log10 logical_not negative positive real reciprocal round
+sign signbit sin sinh square sqrt tan tanh trunc"""
+BINARY = """add atan2 bitwise_and bitwise_left_shift bitwise_or bitwise_right_shift bitwise_xor
+copysign divide equal floor_divide greater greater_equal hypot less less_equal logaddexp logical_and
+logical_or logical_xor maximum minimum multiply nextafter not_equal pow remainder subtract"""
 
 MAIN = {
     **dict.fromkeys(UNARY.split(), ONE),

@@ -1,4 +1,4 @@
-"""rushlight.array_api against the standard: every name and signature, and values against NumPy, which follows it."""
+"""rushlight.array_api against the standard: names, signatures, and values against NumPy."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def test_functions_of_two(name):
 
 def test_types_meet_as_the_standard_says():
     small, whole = xp.ones(3, dtype=xp.float32), xp.asarray(2.0, dtype=xp.float64)
-    assert (small + whole).dtype is xp.float64  # of no dimensions, and yet it counts
+    assert (small + whole).dtype is xp.float64  # 0-dim, and yet it counts for promotion
     assert (small + 1).dtype is (2.5 * small).dtype is xp.float32
     assert (xp.ones(2, dtype=xp.uint8) + xp.ones(2, dtype=xp.int8)).dtype is xp.int16
     assert (small + xp.ones(3, dtype=xp.complex64)).dtype is xp.complex64

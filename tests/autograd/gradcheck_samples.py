@@ -1,9 +1,11 @@
-"""Calls to check derivatives at, beyond the catalog's: convolution, pooling, norms, attention, interpolation, losses, recurrence.
+"""Calls for gradcheck beyond the catalog's: convolution, pooling, norms, attention, interpolation.
 
 Note [Gradcheck samples]
-1. A `Case` is a function and its inputs, all float64 unless it says otherwise; every float among them is a leaf. They are
-   small, since in slow mode each of their numbers is moved, and clear of kinks: distinct numbers where elements are compared.
-2. `tests/autograd/gradcheck_samples_*.py` hold them by theme; `tests/autograd/test_gradcheck_samples.py` runs them.
+1. A `Case` is a function and its inputs, all float64 unless it says otherwise; every float among
+   them is a leaf. They are small, since slow mode perturbs each of their elements, and away from
+   kinks: distinct numbers where elements are compared.
+2. `tests/autograd/gradcheck_samples_*.py` hold them by theme;
+   `tests/autograd/test_gradcheck_samples.py` runs them.
 3. A case with `second=False` is checked to first order only, and says why.
 """
 
@@ -35,7 +37,7 @@ class Case(NamedTuple):
 
 
 class Draw:
-    """Arrays from a seed of their own, so that a case has the same numbers wherever it stands."""
+    """Arrays from a seed of their own: a case has the same numbers wherever it stands."""
 
     def __init__(self, seed: int = 0) -> None:
         self.random = np.random.default_rng(seed)
@@ -118,7 +120,7 @@ def padded_modules() -> Iterator[Case]:
     for mode in ("zeros", "circular", "reflect", "replicate"):
         for dims, kind in ((1, rl.nn.Conv1d), (2, rl.nn.Conv2d), (3, rl.nn.Conv3d)):
             layer = kind(1, 1, 2, padding=1, padding_mode=mode).double()
-            call = lambda x, w, m=layer: rl.func.functional_call(m, {"weight": w}, (x,))  # noqa: E731
+            call = lambda x, w, m=layer: rl.func.functional_call(m, {("weight"): w}, (x,))  # noqa: E731
             yield Case(
                 f"Conv{dims}d {mode}", call, (draw(1, 1, *(3,) * dims), draw(1, 1, *(2,) * dims))
             )

@@ -1,4 +1,4 @@
-"""Calls to check derivatives at: indexing, ordering, running sums, scatters, writes in place, losses, recurrence, special ones.
+"""Calls for gradcheck: indexing, ordering, running sums, scatters, in-place writes, losses.
 
 See Note [Gradcheck samples].
 """
@@ -235,7 +235,7 @@ def in_place() -> Iterator[Case]:
             name, lambda x, y, n=name: getattr(x.clone(), n)(y), (x, draw(3, 4, low=1.1, high=1.9))
         )
         if name == "hypot_":
-            continue  # it saves what it overwrites, in PyTorch too
+            continue  # it saves the value that it overwrites, in PyTorch too
         yield Case(
             f"{name} twice", lambda x, n=name: getattr(getattr(x.clone(), n)(1.5), n)(1.3), (x,)
         )

@@ -1,6 +1,7 @@
-"""Calls to check derivatives at: linear algebra and Fourier transforms, real and complex, and complex elementwise functions.
+"""Calls for gradcheck: linear algebra, Fourier transforms, complex elementwise functions.
 
-Vectors of svd and eigh are known up to sign or angle, so what is checked does not depend on those. See Note [Gradcheck samples].
+Vectors of svd and eigh are unique up to sign or phase, so the checked results do not depend on
+those. See Note [Gradcheck samples].
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ def ramp(n: int, like: Any) -> Any:
 
 
 def over_columns(vectors: Any) -> Any:
-    """Columns times a number each times their adjoints: the same whatever their angles."""
+    """Columns times a number each times their adjoints: independent of their phases."""
     return (vectors * ramp(vectors.shape[-1], vectors)) @ vectors.mH
 
 
@@ -128,7 +129,7 @@ def solutions() -> Iterator[Case]:
 
 
 def _seeded(name: str, matrix: Any) -> Any:
-    """The sizes of a random factorisation of what it factors exactly."""
+    """Norms of a random factorisation of a matrix that it factors exactly."""
     rl.manual_seed(3)
     return getattr(rl, name)(matrix, q=2)[1]
 

@@ -1,4 +1,6 @@
-"""backward, grad and gradients: roots, external gradients, chosen inputs, checks, and whose memory is written to."""
+"""backward, grad and gradients: roots, external gradients, chosen inputs, checks, memory
+ownership.
+"""
 
 from __future__ import annotations
 
@@ -106,7 +108,7 @@ def test_backward_into_chosen_leaves_runs_their_hooks_and_adds():
     (x * y).sum().backward(inputs=[x])
     assert seen == [[2, 4], [4, 8]]
     assert y.grad is None
-    (x * 2).sum().backward(inputs=[y])  # not part of it: nothing happens
+    (x * 2).sum().backward(inputs=[y])  # not part of the graph: nothing happens
     assert y.grad is None
 
 
@@ -439,15 +441,14 @@ def test_what_a_function_s_backward_gives_is_checked(require_device):
         with pytest.raises(error, match=r"Odd.*argument 1") as caught:
             Odd.apply(1, x).sum().backward()
         assert any("test_backward.py" in note for note in caught.value.__notes__)
-    Odd.give = staticmethod(
-        lambda g: rl.ones(4, 2, dtype=rl.float64)
-    )  # summed and cast to the input
+    # Summed and cast to the input.
+    Odd.give = staticmethod(lambda g: rl.ones(4, 2, dtype=rl.float64))
     Odd.apply(1, x).sum().backward()
     assert x.grad.tolist() == [4, 4]
     assert x.grad.dtype is rl.float32
 
 
-# ---- a graph is gone after its pass ----
+# ---- a graph is freed by its pass ----
 
 
 class Square(Function):
@@ -517,6 +518,5 @@ def test_what_is_refused_and_what_is_not() -> None:
         x.numpy()
     with rl.no_grad():
         assert x.numpy().tolist() == [1.0, 1.0]
-    assert issubclass(
-        rl.NotDifferentiable, NotImplementedError
-    )  # PyTorch's class for an op without a derivative
+    # PyTorch's class for an op without a derivative.
+    assert issubclass(rl.NotDifferentiable, NotImplementedError)

@@ -50,7 +50,7 @@ FLOAT_ROWS = [
 
 
 def twice(made: list[Any], leaves: list[Any], ways: list[Any]) -> list[Any]:
-    """The derivative along `ways` as that of the gradients by what comes in."""
+    """The derivative along `ways`, as the derivative of the gradients by the incoming gradient."""
     seeds = [rl.zeros_like(y).requires_grad_() for y in made]
     pulled = rl.autograd.grad(made, leaves, seeds, create_graph=True, allow_unused=True)
     live = [(p, t) for p, t in zip(pulled, ways, strict=True) if p is not None and p.requires_grad]
@@ -210,7 +210,7 @@ def test_reverse_over_forward_and_forward_over_reverse() -> None:
         hessian = func.hessian(lambda x: (x**3).sum() + x.exp().prod())(X)
         want = (hessian * V).sum((2, 3))
         close(g, want)
-        (g,) = rl.autograd.grad(y, x)  # nothing recorded, and yet followed
+        (g,) = rl.autograd.grad(y, x)  # nothing is recorded, the tangent is still followed
         close(fwAD.unpack_dual(g).tangent, want)
         assert fwAD.unpack_dual(x).tangent is None and fwAD.unpack_dual(d).primal.requires_grad
 
@@ -298,7 +298,7 @@ class CubeForward(Cube):
     @staticmethod
     def jvp(ctx: Any, t: Any, _: Any) -> Any:
         (x,) = ctx.saved_tensors
-        return 7 * x * x * t * ctx.factor, None  # 7: to be told from what backward says
+        return 7 * x * x * t * ctx.factor, None  # 7 distinguishes it from backward's own gradient
 
 
 def test_users_functions() -> None:

@@ -1,4 +1,6 @@
-"""autograd.Function: gradients the user writes, to second order, with saves that are checked and given back."""
+"""autograd.Function: gradients the user writes, to second order, with saves that are checked and
+given back.
+"""
 
 from __future__ import annotations
 
@@ -190,7 +192,7 @@ def test_in_a_checkpoint():
 
 
 def test_a_second_derivative_through_once_differentiable_is_refused():
-    """It must not count as a constant: the sum would be wrong in silence."""
+    """It must not count as a constant: the sum would be silently wrong."""
 
     class Once(Function):
         @staticmethod

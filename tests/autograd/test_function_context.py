@@ -1,4 +1,6 @@
-"""User functions in the ways people write them: what a context holds, what forward may return, views and writes."""
+"""autograd.Function in common styles: attributes of the context, results of forward, views,
+writes.
+"""
 
 from __future__ import annotations
 
@@ -66,9 +68,8 @@ def test_backward_gets_a_place_for_every_result():
     assert (name, seven, nothing) == ("name", 7, None)
     (g,) = grad(y.sum(), x, create_graph=True)
     assert seen == [[None, [1, 1], None, None]]
-    (second,) = grad(
-        g.sum(), x
-    )  # y, which was saved, is the one result with a record, not the second
+    # y, which was saved, is the one result with a record, not the second.
+    (second,) = grad(g.sum(), x)
     assert rl.allclose(second, x.exp())
 
 
@@ -146,7 +147,7 @@ def test_the_record_shows_the_context():
     assert not hasattr((x * 2).grad_fn, "k")
 
 
-# ---- the second derivative of what backward does not show ----
+# ---- the second derivative through values that were not saved ----
 
 
 def test_once_differentiable_with_what_was_not_saved():

@@ -93,9 +93,8 @@ def test_raw_saves_take_hooks() -> None:
         z.grad_fn._raw_saved_other.register_hooks(pack, 3)  # type: ignore[arg-type]
     gx, gy = rushlight.autograd.grad(z.sum(), [x, y], create_graph=True)
     assert rushlight.equal(gx, y) and rushlight.allclose(gy, x * 10)
-    (second,) = rushlight.autograd.grad(
-        gy.sum(), x
-    )  # what unpack gives is differentiated as the value was
+    # The unpacked value is differentiated as the saved one.
+    (second,) = rushlight.autograd.grad(gy.sum(), x)
     assert rushlight.equal(second, rushlight.ones(3))
     other = (x * rushlight.rand(3)).grad_fn
     with pytest.raises(RuntimeError, match="None"):

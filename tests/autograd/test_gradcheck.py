@@ -1,4 +1,6 @@
-"""`gradcheck` and `gradgradcheck`: they pass what is right, and say which input and output is wrong, and by how much."""
+"""`gradcheck` and `gradgradcheck` pass right derivatives, and name the input and output of wrong
+ones.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ def drawn(*shape, dtype=rl.float64, seed=0):
 
 
 def declared(forward, backward):
-    """A function with a derivative that is written down: `backward(g, x)`."""
+    """A function with a given derivative: `backward(g, x)`."""
 
     class Declared(Function):
         @staticmethod
@@ -77,9 +79,8 @@ def test_one_wrong_entry_of_many_is_found():
 
 @MODES
 def test_a_wrong_second_derivative_is_found(fast):
-    inner = declared(
-        lambda x: 3 * x * x, lambda g, x: 7 * x * g
-    )  # the derivative of x ** 3, itself derived wrongly
+    # The derivative of x ** 3, whose own derivative is wrong.
+    inner = declared(lambda x: 3 * x * x, lambda g, x: 7 * x * g)
     cube = declared(lambda x: x**3, lambda g, x: g * inner(x))
     x = drawn(3)
     assert gradcheck(cube, x, fast_mode=fast)
@@ -123,7 +124,7 @@ def test_gradients_of_zero_and_none():
         gradcheck(declared(lambda x: x * 2, lambda g, x: g * 2 + 1e-7), x)
 
     class Alone(Function):
-        """Forgets one result's gradient when the other's does not come."""
+        """Drops one result's gradient when the other's is missing."""
 
         @staticmethod
         def forward(ctx, x):
@@ -223,9 +224,8 @@ def test_batches_of_gradients(fast):
     )
 
     def reads(g, x):
-        return g * (
-            2.0 if g.sum().item() == g.sum().item() else 1.0
-        )  # what an example is, vmap cannot ask
+        # Vmap cannot ask for one example's value.
+        return g * (2.0 if g.sum().item() == g.sum().item() else 1.0)
 
     with pytest.raises(GradcheckError, match="vmap over the backward pass of output 0 raised"):
         gradcheck(declared(lambda x: x * 2, reads), x, check_batched_grad=True, fast_mode=fast)
@@ -337,7 +337,7 @@ def test_constant_almost_everywhere(name, device):
 @pytest.mark.parametrize("name", UNDERIVED)
 def test_no_derivative(name):
     x = rl.tensor([0.5, 1.25, 2.5], requires_grad=True)
-    out = UNDERIVED[name](x)  # who only looks at it is not stopped
+    out = UNDERIVED[name](x)  # reading it is allowed
     assert out.requires_grad
     assert out.detach().tolist() == UNDERIVED[name](x.detach()).tolist() or name == "binomial"
     with pytest.raises(NotDifferentiable, match=r"no derivative"):

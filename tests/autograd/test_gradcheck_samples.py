@@ -1,6 +1,7 @@
-"""`gradcheck` and `gradgradcheck` at the samples of `gradcheck_samples*.py` and of the catalog, in float64 on the CPU.
+"""`gradcheck` and `gradgradcheck` at `gradcheck_samples*.py` and the catalog's samples, in float64.
 
-Along random directions in `make test`; whole Jacobians, and every sample of the catalog, among the slow ones.
+Along random directions in `make test`; whole Jacobians, and every sample of the catalog, among the
+slow ones.
 """
 
 from __future__ import annotations
@@ -27,8 +28,9 @@ CASES = [
     for group in module.GROUPS
     for case in group()
 ]
-# Not those whose result is rounded to fewer digits. The two of `cholesky` read one triangle, and give, as in PyTorch, the gradient
-# of a function of both; of what is a triangle they are checked in `gradcheck_samples_matrices`.
+# Without ops whose result is rounded to fewer digits. The two of `cholesky` read one triangle, and
+# give, as in PyTorch, the gradient of a function of both; `gradcheck_samples_matrices` checks them
+# on triangles.
 SMOOTH = [
     row
     for row in ROWS
@@ -36,7 +38,7 @@ SMOOTH = [
     and row.unrounded is None
     and row.name not in ("cholesky_inverse", "cholesky_solve")
 ]
-WHOLE = 60  # numbers in a sample whose whole Jacobian is found
+WHOLE = 60  # elements of a sample whose whole Jacobian is computed
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -94,7 +96,7 @@ def test_catalog(row: Row):
     assert gradgradcheck(called(row, sample), leaves_of(sample), fast_mode=True)
 
 
-# Operands and results that have nothing to do with each other, and floats that are constants, as in PyTorch.
+# Independent pairs of operands and results, and floats that are constants, as in PyTorch.
 APART = {
     "batch_norm": "running statistics are results of their own",
     "broadcast_tensors": "each result is of one operand",

@@ -1,4 +1,6 @@
-"""The graph as users see it: nodes, their names and neighbours, printing, one hook on several tensors."""
+"""The graph as users see it: nodes, their names and neighbours, printing, one hook on several
+tensors.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hooks: which there are, what they see, in what order, what they may change, and what an error leaves behind."""
+"""Hooks: kinds, arguments, order, what they may change, and the state after an error."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_the_order_of_all_kinds(device):
     h.register_hook(lambda g: g * 3)
     h.sum().backward()
     assert seen == ["first", ("before", [[3, 3]]), ("after", [[6, 6]], [3, 3])]
-    assert h.grad.tolist() == [3, 3]  # what the hooks left, though they came later
+    assert h.grad.tolist() == [3, 3]  # after the hooks, though they were registered later
     assert x.grad.tolist() == [6, 6]
 
 
@@ -145,7 +145,7 @@ def test_a_node_hook_that_gives_the_wrong_thing():
     assert x.grad is None
 
 
-# ---- what a hook gives ----
+# ---- what a hook returns ----
 
 
 @pytest.mark.parametrize("inner", [False, True])
@@ -196,7 +196,7 @@ def test_handles_end_with_a_block():
         h.sum().backward(retain_graph=True)
     h.sum().backward(retain_graph=True)
     assert seen == [1]
-    handle.remove()  # a second time does nothing
+    handle.remove()  # a second removal does nothing
     with (
         h.grad_fn.register_hook(lambda i, o: seen.append(2)),
         h.grad_fn.register_prehook(lambda o: seen.append(3)),

@@ -1,4 +1,7 @@
-"""Grad modes beyond plain blocks: generators, nesting, errors, threads; tensors made in inference mode."""
+"""Grad modes beyond plain blocks: generators, nesting, errors, threads.
+
+Tensors made in inference mode.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hooks for saved tensors: what they are given, whose memory is free, the same bits, writes, regions, second order."""
+"""saved_tensors_hooks: arguments, freed memory, the same bits, writes, regions, second order."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def same(tensor):
 
 
 class Noted:
-    """Hooks that note what they see and keep copies."""
+    """Hooks that record their arguments and keep copies."""
 
     def __init__(self):
         self.packed, self.unpacked = [], []
@@ -60,7 +60,7 @@ def network(x, w):
     return (h[:, 1:].t() + h.view(-1)[:4].sum()).tanh().sum()
 
 
-# ---- what they see ----
+# ---- arguments ----
 
 
 def test_inputs_and_results_are_packed_when_recorded(device):
@@ -250,9 +250,8 @@ def test_the_original_memory_is_free():
     outside = grown(
         graph.saved_tensors_hooks(lambda t: t.numpy().tobytes(), lambda b: frombuffer(b))
     )
-    assert (
-        2 * x.nbytes < plain < 2.1 * x.nbytes
-    )  # exp's result, which sin needs too, and cos's operand
+    # exp's result, which sin needs too, and cos's operand.
+    assert 2 * x.nbytes < plain < 2.1 * x.nbytes
     assert 1.5 * x.nbytes < halved < 1.6 * x.nbytes  # three of half the size
     assert outside < 4096
     assert rl.memory.allocated("cpu") == before

@@ -1,4 +1,6 @@
-"""Every derivative of the catalog on saves that hooks packed elsewhere: the same bits, to second order."""
+"""Every derivative of the catalog on saves that hooks packed elsewhere: the same bits, to second
+order.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,7 @@ def bits(row, sample):
 
 @pytest.mark.parametrize("row", SMOOTH, ids=repr)
 def test_packed_saves_give_the_same_bits(row):
-    # Contiguous copies: where a view was saved, what comes back lies in another way.
+    # Contiguous copies: where a view was saved, the unpacked tensor has other strides.
     for sample in smooth_samples(row)[:2]:
         want = bits(row, sample)
         with graph.saved_tensors_hooks(lambda t: t.clone(), lambda t: t):

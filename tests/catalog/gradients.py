@@ -1,13 +1,15 @@
 """Gradients of a catalog row, against differences of its NumPy reference.
 
 Note [Gradient projections]
-1. The loss is L(x, w) = sum of w times the results, w random. Along random directions u and v, central differences of
-   the *reference* give dL(v) and, mixed, d2L(v, u); so nothing of the package takes part in what is expected.
-   Weights and directions are numbers that every float type holds, so that casts pass them on exactly.
-2. First order: the sum of gradient times v must be dL(v). Second order: S = sum of gradient times v is differentiated
-   again, also with respect to w, and projected on u.
-3. The steps balance truncation against the 2e-16 of float64: h = 1e-5 leaves 1e-10, h = 1e-3 with a fourth-order
-   stencil leaves about 1e-9 at second order. The tolerances are far above that and far below any wrong rule.
+1. The loss is L(x, w) = sum of w times the results, w random. Along random directions u and v,
+   central differences of the *reference* give dL(v) and, mixed, d2L(v, u); so the expected numbers
+   do not depend on the package. Weights and directions are numbers that every float type holds, so
+   that casts keep them exactly.
+2. First order: the sum of gradient times v must be dL(v). Second order: S = sum of gradient times v
+   is differentiated again, also with respect to w, and projected on u.
+3. The steps balance truncation against the 2e-16 of float64: h = 1e-5 leaves 1e-10, h = 1e-3 with a
+   fourth-order stencil leaves about 1e-9 at second order. The tolerances are far above that and far
+   below any wrong rule.
 """
 
 from __future__ import annotations
@@ -29,7 +31,8 @@ from tests.catalog.run import call, expected, samples_of, seed_of, to_array, to_
 
 FIRST_STEP, FIRST_TOLERANCE = 1e-5, 1e-6
 SECOND_STEP, SECOND_TOLERANCE = 1e-3, 1e-5
-# float32 on a device against float64 on the cpu: backward of a composed op is a few hundred rounded operations deep.
+# float32 on a device against float64 on the CPU: backward of a composed op is a few hundred rounded
+# operations deep.
 SINGLE_TOLERANCE = 2e-4
 
 
@@ -63,7 +66,7 @@ def moved(sample: Sample, arrays: list[Array]) -> Sample:
 
 
 class Projection:
-    """One sample's random weights and directions, and what differences of the reference say along them."""
+    """One sample's random weights and directions, and the reference's differences along them."""
 
     def __init__(self, row: Row, sample: Sample) -> None:
         random = np.random.default_rng(seed_of(row) + 1)
@@ -159,7 +162,7 @@ def gradients(row: Row, sample: Sample, dtype: DType, device: str) -> list[Array
 
 @functools.cache
 def baseline() -> str:
-    """The cpu, or the reference where a GPU machine has no llvmlite; both are held to the differences elsewhere."""
+    """The CPU, or the reference where a GPU machine has no llvmlite; other tests check both."""
     try:
         pool_of("cpu")
     except (DeviceUnavailable, ImportError):
@@ -168,7 +171,10 @@ def baseline() -> str:
 
 
 def single_errors(row: Row, device: str) -> list[tuple[str, float]]:
-    """float32 gradients on a device against the cpu's in float64: (where, largest error relative to 1 + |g|)."""
+    """float32 gradients on a device against float64 on the CPU: (where, largest relative error).
+
+    Errors are relative to 1 + |g|.
+    """
     errors = []
     for sample in smooth_samples(row):
         # Both must see the same numbers.

@@ -1,7 +1,7 @@
 """PyTorch's type promotion as tables, read off torch.result_type of PyTorch 2.13.
 
-A letter per type: b bool, u uint8, c int8, s int16, i int32, l int64, h float16, w bfloat16, f float32, d float64.
-A row per type of the first operand, a column per type of the second.
+A letter per type: b bool, u uint8, c int8, s int16, i int32, l int64, h float16, w bfloat16, f
+float32, d float64. A row per type of the first operand, a column per type of the second.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ LETTERS = {
     "d": float64,
 }
 
-# Two tensors of equal standing: both have dimensions, or both are 0-dim.
+# Two tensors of one group: both have dimensions, or both are 0-dim.
 EQUAL = """
     bucsilhwfd
     uussilhwfd

@@ -1,12 +1,14 @@
-"""What a row of the catalog is made of: samples, tolerances, and the constructors that families share.
+"""A row of the catalog: samples, tolerances, and the constructors that families share.
 
 Note [Catalog samples]
-1. `Make` draws arrays from a seeded generator for one dtype. Floats come as float64 holding values that the dtype has
-   exactly, so the reference and the op see the same numbers; a float64 array becomes a tensor of the dtype under test,
-   every other array keeps its own type (indices are int64, masks bool).
-2. A sample with `smooth=True` is clear of kinks by far more than a difference step: gradients are checked there.
+1. `Make` draws arrays from a seeded generator for one dtype. Floats come as float64 holding values
+   that the dtype represents exactly, so the reference and the op get the same numbers; a float64
+   array becomes a tensor of the dtype under test, every other array keeps its own type (indices are
+   int64, masks bool).
+2. A sample with `smooth=True` is away from kinks by far more than a difference step: gradients are
+   checked there.
 3. Integers of an unsigned type are drawn from 0 on.
-4. References are NumPy in float64, or exact integers. They share nothing with the package.
+4. References are NumPy in float64, or exact integers. They share no code with the package.
 """
 
 from __future__ import annotations
@@ -36,7 +38,8 @@ from rushlight.core.dtypes import (
 )
 
 Array = np.ndarray
-# What rows name; a row with int32 is run on one of these too, another on each device (catalog_run.dtypes_on).
+# Dtypes that rows name; a row with int32 runs on one of these too, by turns over devices
+# (`run.dtypes_on`).
 INTEGER = (int32, int64)
 NUMBER = INTEGER + FLOAT
 ALL = (bool_, *NUMBER)
@@ -108,7 +111,10 @@ def rough(*args: Any, **named: Any) -> Sample:
 
 
 def round_to(values: Any, dtype: DType) -> Array:
-    """float64 values rounded to what `dtype` holds, to nearest even; bfloat16, which NumPy lacks, by its bits."""
+    """float64 values rounded to `dtype`, to nearest even.
+
+    bfloat16, which NumPy lacks, by its bits.
+    """
     wide = np.asarray(values, np.float64)
     with np.errstate(over="ignore"):
         if dtype is not bfloat16:
@@ -133,7 +139,10 @@ class Make:
         high: float = 2,
         kink: Callable[[Array], Array] | None = None,
     ) -> Array:
-        """Even between low and high; `kink(x)` is the distance to the nearest kink, kept above GAP for floats."""
+        """Uniform between low and high; `kink(x)` is the distance to the nearest kink.
+
+        For floats it is kept above GAP.
+        """
         if self.dtype is bool_:
             return self.mask(*shape)
         if self.dtype.kind in "iu":
@@ -155,13 +164,18 @@ class Make:
         return sizes * np.asarray(self.random.choice([-1, 1], shape), sizes.dtype)
 
     def lattice(self, *shape: int, shift: float = 0) -> Array:
-        """Small integers plus `shift`, so that lattices of different shifts are never near each other."""
+        """Small integers plus `shift`, so that lattices of different shifts are never near each
+        other.
+        """
         if self.dtype.kind != "f":
             return self(*shape, low=-3, high=3)
         return np.asarray(self.random.integers(-3, 4, shape) + shift, np.float64)
 
     def distinct(self, *shape: int) -> Array:
-        """No two elements alike: steps of 1/8 in random order (exact in every float type up to 256 of them)."""
+        """Distinct elements: steps of 1/8 in random order.
+
+        Every float type holds up to 256 of them exactly.
+        """
         count = int(np.prod(shape))
         order = np.asarray(
             self.random.permutation(count).reshape(shape)
@@ -176,7 +190,7 @@ class Make:
         return np.asarray(self.random.random(shape) < 0.5)
 
     def special(self) -> Array:
-        """What elementwise ops must not trip over."""
+        """Special values for elementwise ops."""
         if self.dtype.kind != "f":
             return self(9, low=-9, high=9)
         return np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, -1.0, 2.5, -2.5])
@@ -194,7 +208,7 @@ class Row:
     """One public op and all that a test must know of it."""
 
     name: str
-    reference: Callable[..., Any] | None  # None: what it gives is random, or anything
+    reference: Callable[..., Any] | None  # None: the result is random or unspecified
     samples: Samples
     dtypes: tuple[DType, ...] = FLOAT
     tolerance: Tolerance = ROUNDED

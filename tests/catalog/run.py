@@ -1,4 +1,4 @@
-"""Running a row of the catalog on a device: arrays to tensors in a chosen layout, results back, errors in numbers.
+"""Running a row of the catalog on a device: arrays to tensors in a chosen layout, and errors.
 
 The tests and `tests/devices/catalog_table.py` share this, so it needs neither pytest nor ml_dtypes.
 """
@@ -33,7 +33,7 @@ def samples_of(row: Row, dtype: DType) -> list[Sample]:
 
 
 def dtypes_on(row: Row, device: str) -> list[DType]:
-    """The row's own types that the device has, and one small integer type, by turns over rows and devices."""
+    """The row's own dtypes that the device has, and one small integer dtype, by turns."""
     wanted = row.dtypes
     if int32 in wanted and row.small:
         wanted += (row.small[(seed_of(row) + len(device)) % len(row.small)],)
@@ -55,7 +55,7 @@ def _far(dtype: Any) -> Any:
 
 
 def to_tensor(array: Array, dtype: DType, device: str, layout: str = "plain") -> Tensor:
-    """The array as a tensor: laid out row by row, column by column, or as every second element of a larger one."""
+    """The array as a tensor: row-major, column-major, or every second element of a larger one."""
     kept = dtype if array.dtype == np.float64 else interop.from_numpy_dtype(array.dtype)
     if layout == "transposed":
         order = tuple(reversed(range(array.ndim)))
@@ -65,7 +65,7 @@ def to_tensor(array: Array, dtype: DType, device: str, layout: str = "plain") ->
             else dense(array, kept, device)
         )
     if layout == "strided":
-        # What lies between must not be read: NaN, or an index far out of range.
+        # Elements in between must not be read: NaN, or an index far out of range.
         filler = math.nan if array.dtype.kind == "f" else _far(array.dtype)
         room = np.full([2 * n + 1 for n in array.shape] or [2], filler, array.dtype)
         inside = tuple(slice(1, 2 * n, 2) for n in array.shape) or 1
@@ -87,7 +87,10 @@ def to_array(tensor: Tensor) -> Array:
 def as_tensors(
     value: Any, dtype: DType, device: str, layout: str, leaves: list[Tensor] | None = None
 ) -> Any:
-    """Arrays replaced by tensors; with `leaves`, those of floats require gradients and are listed there."""
+    """Arrays replaced by tensors.
+
+    With `leaves`, float tensors require gradients and are listed there.
+    """
     if isinstance(value, list) and value and isinstance(value[0], Array):
         return [as_tensors(item, dtype, device, layout, leaves) for item in value]
     if not isinstance(value, Array):
@@ -126,11 +129,15 @@ def expected(row: Row, sample: Sample) -> tuple[Array, ...]:
 
 
 def worst_error(got: Array, want: Array, dtype: DType) -> float:
-    """The largest |got - want| / (1 + |want|) in epsilons of `dtype`; infinite where NaN, Inf or integers differ."""
+    """The largest |got - want| / (1 + |want|) in epsilons of `dtype`.
+
+    Infinite where NaN, Inf or integers differ.
+    """
     if dtype.kind != "f":
         return 0.0 if np.array_equal(got, want.astype(got.dtype)) else math.inf
     wide = want.astype(np.float64)
-    # What the type cannot hold is infinite; half an epsilon above its largest number still rounds to it.
+    # Numbers beyond the type are infinite; half an epsilon above its largest number still rounds to
+    # it.
     wide = np.where(
         np.abs(wide) > LARGEST[dtype] * (1 + EPSILON[dtype] / 4), np.copysign(np.inf, wide), wide
     )
@@ -170,7 +177,7 @@ def forward_errors(row: Row, dtype: DType, device: str) -> Iterator[tuple[str, f
 
 
 def forward_problems(row: Row, device: str) -> list[str]:
-    """What is wrong with a row on a device, in words; empty when all is well."""
+    """The problems of a row on a device, in words; empty when there are none."""
     problems = []
     for dtype in dtypes_on(row, device):
         allowed = row.tolerance.units(row.result(dtype))

@@ -1,7 +1,8 @@
-"""Rows of the catalog under `vmap`, against a loop over the examples: what `test_vmap_catalog.py` and device checks share.
+"""Rows of the catalog under `vmap`, against a loop over the examples.
 
-A batch is made of the same sample drawn from other seeds, so every example fits its op (positive definite matrices, sorted
-lines, indices in range). Where the draws differ in shape or in an argument that is no array, the examples are equal.
+A batch is the same sample drawn from other seeds, so every example fits its op (positive definite
+matrices, sorted lines, indices in range). Where the draws differ in shape or in an argument that is
+no array, the examples are equal.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from tests.catalog.row import EPSILON, Array, Make, Row, Sample
 from tests.catalog.run import as_tensors, seed_of, to_array, to_tensor
 
 BATCH = 3
-ANYTHING = ("empty_like", "empty")  # what they give is whatever lies in memory
+ANYTHING = ("empty_like", "empty")  # the result is uninitialised memory
 SINGLE = ("conv", "_convolution")  # in float32, for which the CPU has kernels of its own
 
 
@@ -38,7 +39,7 @@ def _arrays(value: Any) -> list[Array]:
 
 
 def _plain(value: Any) -> Any:
-    """What is left of an argument without its arrays' elements."""
+    """An argument without its arrays' elements."""
     if isinstance(value, list):
         return [_plain(v) for v in value]
     return (value.shape, str(value.dtype)) if isinstance(value, Array) else repr(value)
@@ -89,13 +90,17 @@ class Filled:
 
 
 def in_dims_of(row: Row, arrays: list[Array]) -> Iterator[tuple[int | None, ...]]:
-    """All operands mapped over their first dimension; each of them alone; all over a new last one."""
+    """All operands mapped over their first dimension; each of them alone.
+
+    All over a new last one.
+    """
     count = len(arrays)
     yield (0,) * count
     if count > 1:
         for i in range(min(count, 4)):
             yield tuple(0 if i == j else None for j in range(count))
-    if row.layouts:  # else the op asks for a layout that examples in the last dimension do not have
+    # Otherwise the op needs a layout that examples in the last dimension do not have.
+    if row.layouts:
         yield (-1,) * count
 
 
@@ -115,7 +120,10 @@ def problems(
     gradients: bool = True,
     refused: list[str] | None = None,
 ) -> list[str]:
-    """What is wrong with a row under vmap, in words; empty when all is well. With `refused`, errors are collected there."""
+    """The problems of a row under vmap, in words; empty when there are none.
+
+    With `refused`, errors are collected there.
+    """
     dtype = dtype_of(row, device)
     found = []
     for examples in batches_of(row, dtype, most):
@@ -164,7 +172,7 @@ def _one(
         rushlight.manual_seed(0)
         loop.append(filled(*args))
         loop_leaves.append(leaves)
-    for _ in range(2):  # the second time by what was learned from the first
+    for _ in range(2):  # the second call runs the cached program
         rushlight.manual_seed(0)
         got = rushlight.vmap(filled, in_dims=dims, randomness="same")(*whole)
     allowed = (
@@ -236,7 +244,10 @@ def distance(got: Array, want: Array) -> float:
 
 
 def nested_problems(row: Row) -> list[str]:
-    """Two levels: one maps the first operand, the other the rest; a single operand is mapped by both."""
+    """Two levels: one maps the first operand, the other the rest.
+
+    a single operand is mapped by both.
+    """
     dtype = dtype_of(row)
     found = []
     for examples in batches_of(row, dtype, 2):
@@ -263,7 +274,8 @@ def nested_problems(row: Row) -> list[str]:
                 continue
             if not away <= 1e-6:
                 found.append(
-                    f"{row.name}{examples[0]} {dtype.name}, two levels: result {i} differs by {away:.3g}"
+                    f"{row.name}{examples[0]} {dtype.name}, two levels: result {i} differs by "
+                    f"{away:.3g}"
                 )
     return found
 
@@ -278,7 +290,9 @@ def _call(
 
 
 def cotangent_problems(row: Row) -> list[str]:
-    """Gradients for a batch of cotangents, the operands not batched: one backward pass with batched gradients."""
+    """Gradients for a batch of cotangents, the operands not batched: one backward pass with batched
+    gradients.
+    """
     dtype = dtype_of(row)
     found: list[str] = []
     for sample in (e[0] for e in batches_of(row, dtype, 3) if e[0].smooth):
@@ -312,6 +326,7 @@ def cotangent_problems(row: Row) -> list[str]:
             away = distance(to_array(part), np.stack([to_array(a[j]) for a in alone]))
             if not away <= (1e-7 if dtype is float64 else 1e-3):
                 found.append(
-                    f"{row.name}{sample} {dtype.name}: gradient {j} for a batch of cotangents is off by {away:.3g}"
+                    f"{row.name}{sample} {dtype.name}: gradient {j} for a batch of cotangents is "
+                    f"off by {away:.3g}"
                 )
     return found

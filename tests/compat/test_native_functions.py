@@ -1,4 +1,7 @@
-"""The package's functions beneath nn.functional: modes by number, layers as functions. Expected numbers are PyTorch 2.13's."""
+"""Functions beneath nn.functional: modes by number, layers as functions.
+
+Expected numbers are PyTorch 2.13's.
+"""
 
 import math
 

@@ -17,7 +17,7 @@ def _ignore(*_):
 
 @pytest.fixture
 def handlers():
-    """Handlers of our own for every signal that is held back."""
+    """Own handlers for every deferred signal."""
     before = {number: signal.signal(number, _ignore) for number in NUMBERS}
     yield
     for number, handler in before.items():
@@ -31,7 +31,7 @@ def test_handlers_come_back_whenever_a_signal_comes(at, handlers, monkeypatch):
     def interrupted(number, handler):
         result = signal.signal(number, handler)
         calls.append(number)
-        if len(calls) == at:  # what a handler raises that is in place at that moment
+        if len(calls) == at:  # as a handler raises that is installed at that moment
             raise KeyboardInterrupt
         return result
 

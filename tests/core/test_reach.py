@@ -62,7 +62,7 @@ def test_a_spec_that_no_memory_holds_is_refused(shape, strides):
 def test_a_view_beyond_its_input_is_refused(shape, strides, skip):
     with pytest.raises(ShapeError, match="reaches beyond"):
         check_inside("view", spec((6,)), spec(shape, strides), skip)
-    check_inside("view", spec((6,)), spec((0,)), skip)  # nothing is seen
+    check_inside("view", spec((6,)), spec((0,)), skip)  # no elements
 
 
 def test_a_layout_over_a_storage_is_checked_against_it():
@@ -100,7 +100,7 @@ def test_windows_refuse_negative_options(option):
 
 
 def test_as_strided_asks_the_storage_at_every_call():
-    """What one tensor's storage allows says nothing of another tensor with the same shape."""
+    """The check is per storage, not per shape."""
     large = rl.arange(100.0)
     part = large[:10]
     for _ in range(3):
@@ -109,7 +109,7 @@ def test_as_strided_asks_the_storage_at_every_call():
         rl.arange(10.0).as_strided((50,), (1,))
     w = rl.arange(100.0, requires_grad=True)
     w[:10].as_strided((50,), (1,)).sum().backward()
-    assert w.grad.sum().item() == 10  # what lies beyond the input is none of its own
+    assert w.grad.sum().item() == 10  # elements beyond the input are not its own
 
 
 def test_the_gradient_of_a_product_of_an_even_row_makes_no_view_beyond_it():

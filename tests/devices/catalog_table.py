@@ -1,9 +1,12 @@
-"""The catalog on one device, as one table: python tests/devices/catalog_table.py cuda [--only exp,sum] [> table.txt]
+"""The catalog on one device, as one table.
 
-For a GPU machine: needs NumPy and the package's own dependencies, not pytest, not ml_dtypes. Most of the time goes to
-compiling some thousands of kernels, so rows are shared out to processes. Forward errors are in
-epsilons of the result's type (the allowed number in parentheses), the gradient's is relative to 1 + |g|, of float32
-against the cpu's float64. The exit code is 1 when a row fails.
+python tests/devices/catalog_table.py cuda [--only exp,sum] [> table.txt]
+
+For a GPU machine: needs NumPy and the package's own dependencies, not pytest, not ml_dtypes. Most
+of the time goes to compiling some thousands of kernels, so rows are distributed to processes.
+Forward errors are in epsilons of the result's type (the allowed number in parentheses); the
+gradient's is relative to 1 + |g|, of float32 against float64 on the CPU. The exit code is 1 when a
+row fails.
 """
 
 from __future__ import annotations
@@ -49,7 +52,7 @@ WIDTH = 13
 
 @dataclass
 class Line:
-    """What the table says of one row; the number travels between processes, the row's lambdas do not."""
+    """The table's entry of one row, by number: processes cannot send the row's lambdas."""
 
     number: int
     forward: dict[DType, str] = field(default_factory=dict)
@@ -97,7 +100,7 @@ def run_gradient(line: Line, device: str) -> None:
         )
 
 
-# How the random rows that take more than a tensor, or one of another shape, are called.
+# Calls of random rows that take more than a tensor, or one of another shape.
 SHAPES = {"dropout1d": (3, 9, 37), "dropout2d": (3, 9, 37, 1), "dropout3d": (3, 9, 37, 1, 1)}
 SHAPES |= {
     "_sample_dirichlet": (27, 37),
@@ -106,7 +109,7 @@ SHAPES |= {
 }
 MORE = {"normal": (0.5,), "multinomial": (20,), "feature_dropout": (0.5, True)}
 MORE |= {"alpha_dropout": (0.5, True), "feature_alpha_dropout": (0.5, True)}
-# Made with log, cos or scaling: as near as these are rounded. The others give the same bits.
+# Made with log, cos or scaling: accurate to their rounding. The others give the same bits.
 ROUNDED = (
     "randn",
     "randn_like",
@@ -125,18 +128,16 @@ def draw(row: Row, dtype: DType, device: str) -> np.ndarray:
     if row.name == "randint":
         return to_array(op(-5, 1000, (999,), device=device))
     if row.name == "randperm":
-        return to_array(
-            op(120, dtype=dtype, device=device)
-        )  # as many as every integer type can number
+        # As many as every integer type can count.
+        return to_array(op(120, dtype=dtype, device=device))
     if row.makes:
         return to_array(op(999, dtype=dtype, device=device))
     if row.name == "binomial":
         count, chance = np.full(999, 12.0), np.linspace(0.05, 0.95, 999)
         return to_array(op(to_tensor(count, dtype, device), to_tensor(chance, dtype, device)))
     if row.name == "randint_like":
-        return to_array(
-            op(to_tensor(np.zeros(999), dtype, device), 0, 100)
-        )  # every integer type holds these
+        # Every integer type holds these.
+        return to_array(op(to_tensor(np.zeros(999), dtype, device), 0, 100))
     chances = np.linspace(0.25, 0.75, 999).reshape(SHAPES.get(row.name, (999,)))
     return to_array(op(to_tensor(chances, dtype, device), *MORE.get(row.name, ())))
 
@@ -207,7 +208,8 @@ def main() -> int:
     dtypes = [d for d in ALL if d in limits.dtypes]
     print(f"catalog on {chosen.device}: {limits.description}")
     print(
-        f"{datetime.date.today()}, {platform.machine()}, Python {platform.python_version()}, NumPy {np.__version__}"
+        f"{datetime.date.today()}, {platform.machine()}, Python {platform.python_version()}, NumPy "
+        f"{np.__version__}"
     )
     heads = "".join(f"{SHORT.get(d.name, d.name):>{WIDTH if d in FLOAT else 8}}" for d in dtypes)
     print(f"\n{'op':30}{heads}{'gradient':>10}")

@@ -1,6 +1,7 @@
 """Launches of every kind of kernel, for checking the CUDA device against the reference device.
 
-For tests/devices/test_cuda.py (a GPU), tests/emit/test_cuda.py (emulated) and tests/devices/cuda_selfcheck.py.
+For tests/devices/test_cuda.py (a GPU), tests/emit/test_cuda.py (emulated) and
+tests/devices/cuda_selfcheck.py.
 """
 
 from __future__ import annotations
@@ -43,12 +44,13 @@ from rushlight.scalar import build as s
 from rushlight.scalar.ir import arg, binary, const, extent, index, param, row
 from rushlight.scalar.philox import normal, uniform
 
-# Each case is a compilation: small integers differ in loads and stores alone, so few cases have them.
+# Each case is a compilation: small integers differ in loads and stores alone, so few cases have
+# them.
 INTEGER = (int32, int64)
 ALL = (bool_, *INTEGER, *FLOAT)
 SMALL = tuple(d for d in EVERY if d not in ALL)
 
-GUARD = 16  # elements before and after every operand that nobody may touch
+GUARD = 16  # guard elements before and after every operand
 SPECIAL = [
     0.0,
     -0.0,
@@ -83,7 +85,7 @@ SPECIAL += [
 
 @dataclass
 class Operand:
-    """A view: a buffer, where it begins in elements, and its strides."""
+    """A view: a buffer, its first element, and its strides."""
 
     buffer: int
     offset: int
@@ -151,9 +153,10 @@ UNIT = {float16: 2.0**-11, bfloat16: 2.0**-8, float32: 2.0**-24, float64: 2.0**-
 def differs(
     case: Case, number: int, got: np.ndarray, want: np.ndarray, scaled: bool = False
 ) -> str | None:
-    """How a buffer differs from what the reference device left in it, or None.
+    """How a buffer differs from the reference device's, or None.
 
-    Where results come near 0 by cancellation (`scaled`, and some kinds always) errors are against the largest of them.
+    Where results come near 0 by cancellation (`scaled`, and some kinds always) errors are relative
+    to the largest of them.
     """
     dtype = case.dtypes[number]
     if got.tobytes() == want.tobytes():
@@ -161,7 +164,10 @@ def differs(
     if dtype.kind != "f":
         wrong = np.nonzero(got != want)[0]
         at = wrong[0]
-        return f"buffer {number}: {wrong.size} of {got.size} differ, first at {at}: {got[at]} for {want[at]}"
+        return (
+            f"buffer {number}: {wrong.size} of {got.size} differ, first at {at}: {got[at]} for "
+            f"{want[at]}"
+        )
     g, w = as_numbers(got, dtype), as_numbers(want, dtype)
     finite = w[np.isfinite(w)]
     scaled = scaled or case.name.startswith(("row", "contract", "scan log", "scan strided log"))
@@ -177,7 +183,10 @@ def differs(
     wrong = np.nonzero(~close)[0]
     if wrong.size:
         at = wrong[0]
-        return f"buffer {number} ({dtype.name}): {wrong.size} of {g.size} differ, first at {at}: {g[at]!r} for {w[at]!r}"
+        return (
+            f"buffer {number} ({dtype.name}): {wrong.size} of {g.size} differ, first at {at}: "
+            f"{g[at]!r} for {w[at]!r}"
+        )
     return None
 
 
@@ -242,7 +251,7 @@ def unary_cases(rng: np.random.Generator) -> Iterator[Case]:
                 f"{verb} {dtype.name}", kernel, [stored(values, dtype)], values.size, tolerance=6
             )
         for target in ALL if dtype is not float32 else EVERY:
-            # Beyond the range a cast is unspecified; small types are cut from int32, which holds these.
+            # Out of range a cast is unspecified; small types are cut from int32, which holds these.
             least = 0 if target.kind == "u" and target.itemsize >= 4 else -1e4
             within = (
                 np.clip(values[np.isfinite(values)], least, 1e4) if target.kind != "f" else values
@@ -628,7 +637,10 @@ def contract_case(
     broadcast: str = "",
     spread: str = "",
 ) -> Case:
-    """`transposed` and `broadcast` name operands among o, a and b; `spread` those with every second element."""
+    """`transposed` and `broadcast` name operands among o, a and b.
+
+    `spread` those with every second element.
+    """
     x, y, m, n, k = sizes
     case = Case(
         f"contract {name} {dtype.name} {sizes}",
@@ -675,7 +687,7 @@ def contract_cases(rng: np.random.Generator) -> Iterator[Case]:
 
 
 def heads_case(rng: np.random.Generator, dtype: DType) -> Case:
-    """Heads lie between rows and columns, as in attention, so that the batch does not merge."""
+    """Heads lie between rows and columns, as in attention, so the batch dimensions do not merge."""
     case = contract_case(rng, "heads", dtype, (2, 3, 8, 8, 4))
     for operand, (r, c) in zip(case.operands, ((8, 8), (8, 4), (4, 8)), strict=True):
         operand.strides = (3 * r * c, c, 3 * c, 1)
@@ -727,7 +739,9 @@ def index_cases(rng: np.random.Generator) -> Iterator[Case]:
 
 
 def scatter_row_cases(rng: np.random.Generator) -> Iterator[Case]:
-    """One index per row: aligned and not, many for one target, more indices than a queue holds, narrow and wide."""
+    """One index per row: aligned and not, many for one target, more than a queue holds, narrow and
+    wide.
+    """
     shapes = [
         (1, 1000, 64, 7),
         (1, 700, 300, 500),
@@ -760,7 +774,10 @@ def scatter_row_cases(rng: np.random.Generator) -> Iterator[Case]:
 
 
 def scan_kernel(kind: str, dtype: DType, output: DType | None = None) -> Scan:
-    """A running fold; "linear" is state * second input + first, "log" the log of a sum of exponentials."""
+    """A running fold.
+
+    "linear" is state * second input + first, "log" the log of a sum of exponentials.
+    """
     output = output or dtype
     wide = compute_type(output)
     state, x = row(0, wide), s.cast(arg(0, compute_type(dtype)), wide)
@@ -871,7 +888,7 @@ def odd_scan_cases(rng: np.random.Generator) -> Iterator[Case]:
         strided.operands[0].strides, strided.operands[1].strides = (1, 3, 24), (8, 1, 24)
         yield strided
         if dtype.kind == "f":
-            # Near a zero of the result the error is that of the operands, so it is many units of the result.
+            # Near a zero of the result the error is that of the operands: many units of the result.
             large = scan_case(
                 rng,
                 f"strided log {dtype.name}",
@@ -906,7 +923,7 @@ def every_case(seed: int = 7) -> Iterator[Case]:
 
 
 def emulated_cases(seed: int = 7) -> Iterator[Case]:
-    """A few dozen kernels that between them have every path: each costs a run of the C++ compiler."""
+    """A few dozen kernels that cover every path: each costs a run of the C++ compiler."""
     rng = np.random.default_rng(seed)
     kinds = (
         "flat add float32",

@@ -1,7 +1,9 @@
-"""Checks and times the CUDA device on a machine with a GPU: `python tests/devices/cuda_selfcheck.py`.
+"""Checks and times the CUDA device on a machine with a GPU:
+`python tests/devices/cuda_selfcheck.py`.
 
-Every kernel of tests/devices/cuda_launches.py against the reference device, twice, for the same bits; conversions of halves over
-all their values; then timings against PyTorch in the same run where it is installed. Exits 1 if anything is wrong.
+Every kernel of tests/devices/cuda_launches.py against the reference device, twice, for the same
+bits; conversions of halves over all their values; then timings against PyTorch in the same run
+where it is installed. Exits 1 if anything is wrong.
 """
 
 from __future__ import annotations
@@ -97,7 +99,9 @@ def check_kernels(device: CudaDevice) -> None:
 
 
 def check_halves(device: CudaDevice) -> None:
-    """All float16 and bfloat16 values to float32, and float32 bit patterns back, with NumPy's roundings."""
+    """All float16 and bfloat16 values to float32, and float32 bit patterns back, with NumPy's
+    roundings.
+    """
     rng = np.random.default_rng(11)
     words = np.arange(65536, dtype=np.uint16)
     bits = np.concatenate(
@@ -128,7 +132,8 @@ def check_halves(device: CudaDevice) -> None:
         if bad.any():
             at = np.nonzero(bad)[0][0]
             failures.append(
-                f"float32 to {dtype.name}: {bad.sum()} wrong, {values[at]!r} gives {down[at]:#x}, not {narrowed[at]:#x}"
+                f"float32 to {dtype.name}: {bad.sum()} wrong, {values[at]!r} gives {down[at]:#x}, "
+                f"not {narrowed[at]:#x}"
             )
 
 
@@ -494,7 +499,7 @@ def _torch_index(torch, chosen: np.ndarray, wide: int, limit: int, back: bool):
 
 
 def step(work: Callable[..., None], *given: object) -> None:
-    """A part that breaks is a failure, and the next one still runs."""
+    """A part that raises is a failure, and the next one still runs."""
     begin = time.perf_counter()
     try:
         work(*given)

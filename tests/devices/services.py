@@ -57,7 +57,9 @@ def pointwise(name: str, ours: Callable, theirs: Callable, *inputs: np.ndarray) 
 
 
 def backward(name: str, ours: Callable, theirs: Callable, *inputs: np.ndarray) -> None:
-    """A backward kernel: the gradient of the first input, for an incoming gradient that is not one."""
+    """A backward kernel: the gradient of the first input, for an incoming gradient that is not
+    one.
+    """
 
     def run(device: str) -> None:
         x = put(inputs[0], device, grad=True)
@@ -180,7 +182,7 @@ pointwise(
 
 
 def half_matmul(left: np.ndarray, right: np.ndarray) -> Service:
-    """Operands rounded to float16, products summed in float32: what autocast to float16 does."""
+    """Operands rounded to float16, products summed in float32, as autocast to float16 does."""
 
     def run(device: str) -> None:
         x, y = put(left, device), put(right, device)
@@ -296,7 +298,7 @@ def _random_state(device: str) -> None:
 SERVICES["save_rng_state"] = SERVICES["restore_rng_state"] = _random_state
 
 
-# ---- places ----
+# ---- indexing ----
 
 MANY = np.array([3, 0, 3, 4])
 MASK = A > 0.5
@@ -432,7 +434,7 @@ def synchronize(device: str) -> None:
 
 @service
 def stream_count(device: str) -> None:
-    """One queue per device, in order: a result is whole whenever it is read."""
+    """One queue per device, in order: a result is complete whenever it is read."""
     x = put(A, device)
     y = x + 1.0
     x.mul_(0.0)

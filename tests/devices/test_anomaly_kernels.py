@@ -1,6 +1,7 @@
-"""Watched kernels tell of the NaN and infinities they store and load, and of nothing else, on every device.
+"""Kernels with anomaly checks report the NaN and infinities they store and load, and nothing else.
 
-Note [Anomaly kernels] says what the numbers mean: 1 a NaN stored, 2 an infinity stored, 4 and 8 loaded.
+On every device. Note [Anomaly kernels] defines the numbers: 1 a NaN stored, 2 an infinity stored, 4
+and 8 loaded.
 """
 
 from __future__ import annotations
@@ -38,7 +39,10 @@ def loaded(dtype: DType, words: Array) -> Array:
 def run(
     device: str, kernel: Kernel, out: Array, ins: list[Array], numbers: tuple[int, ...]
 ) -> tuple[Array, int]:
-    """The output after a launch, and what it met. An input that is `out` itself is launched in place."""
+    """The output after a launch, and its flags.
+
+    An input that is `out` itself is launched in place.
+    """
     pool = pool_of(device)
     if any(d not in pool.device.limits.dtypes for d in (*kernel.outputs, *kernel.inputs)):
         pytest.skip("limit: no float64")
@@ -121,13 +125,12 @@ def test_loads_are_told_of_for_the_inputs_asked_for_alone(device: str):
             == want
         )
     kernel = binary(float32, lambda x, y: s.where(y.eq(y), x, 0.0), (0, 1))
-    assert (
-        run(device, kernel, np.zeros_like(x), [x, y], (40,))[1] & 3 == 2
-    )  # an infinity stored, NaN dropped
+    # An infinity stored, NaN dropped.
+    assert run(device, kernel, np.zeros_like(x), [x, y], (40,))[1] & 3 == 2
 
 
 def test_elements_that_are_not_there_are_not_told_of(device: str):
-    """The lanes behind the last element are 0, of which the quotient is infinite."""
+    """Lanes past the last element are 0, whose quotient is infinite."""
     for n in (1, 3, 15, 17, 33, 250):
         x, y = ones(float32, n), ones(float32, n)
         assert (
@@ -272,7 +275,10 @@ def test_one_very_long_row(device: str):
 
 
 def test_what_is_stored_on_the_way_is_not_told_of(device: str):
-    """Some kernels keep a pass's terms where their result will be; here these overflow, and the result is capped."""
+    """Some kernels store a pass's terms in the output first.
+
+    Here the terms overflow, the result does not.
+    """
     term = s.exp(X * X)
     stores = (s.minimum(term, 5.0),)
     kernel = Rowwise(

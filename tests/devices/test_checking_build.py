@@ -1,4 +1,7 @@
-"""The checking build: `RUSHLIGHT_CHECK=1` finds every use of memory that is not the tensor's. See Note [Checking build]."""
+"""The checking build: `RUSHLIGHT_CHECK=1` finds every use of foreign memory.
+
+See Note [Checking build].
+"""
 
 from __future__ import annotations
 
@@ -48,7 +51,8 @@ def printed(text, **environment):
 def test_a_training_step_gives_the_same_bits():
     text = """
         rl.manual_seed(0)
-        net = rl.nn.Sequential(rl.nn.Conv2d(2, 4, 3), rl.nn.ReLU(), rl.nn.Flatten(), rl.nn.Linear(64, 5))
+        layers = rl.nn.Conv2d(2, 4, 3), rl.nn.ReLU(), rl.nn.Flatten(), rl.nn.Linear(64, 5)
+        net = rl.nn.Sequential(*layers)
         optimizer = rl.optim.Adam(net.parameters())
         for _ in range(3):
             optimizer.zero_grad()
@@ -56,7 +60,8 @@ def test_a_training_step_gives_the_same_bits():
             loss.backward()
             optimizer.step()
         values, order = rl.randn(50, 7).sort(0)
-        print(loss.item().hex(), sum(p.sum().item() for p in net.parameters()).hex(), values.sum().item().hex())
+        total = sum(p.sum().item() for p in net.parameters())
+        print(loss.item().hex(), total.hex(), values.sum().item().hex())
     """
     assert printed(text) == printed(text, RUSHLIGHT_CHECK="0")
 
@@ -80,7 +85,7 @@ def test_a_launch_outside_of_its_block_is_refused():
     text = f"""
         for line in {LAUNCHES!r}:
             x = rl.arange(16.0)
-            x.memory.room = 1 << 20  # a lie that the layouts believe
+            x._memory.room = 1 << 20  # a lie that the layouts believe
             x.base = x  # so that the offset counts
             x.offset = 4096
             refused(lambda: exec(line, {{**globals(), "x": x}}))
@@ -95,11 +100,11 @@ def test_a_free_block_is_refused():
         x = rl.arange(64.0)
         y = rl.zeros(64)
         y.sum()
-        address = x.memory.address
+        address = x._memory.address
         del x
-        y.memory.address, mine = address, y.memory.address
+        y._memory.address, mine = address, y._memory.address
         refused(lambda: y.sum())  # whose result takes a block of another size
-        y.memory.address = mine
+        y._memory.address = mine
     """
     assert "is free" in printed(text)
 
@@ -108,14 +113,13 @@ def test_a_free_block_is_refused():
 def test_code_that_walks_past_a_block_faults(place):
     text = f"""
         x = rl.arange(16.0)
-        room = x.memory.room
-        ctypes.memset(x.memory.address, 0, room)
+        room = x._memory.room
+        ctypes.memset(x._memory.address, 0, room)
         print("inside", flush=True)
-        ctypes.memset(x.memory.address + ({place}), 0, 1)
+        ctypes.memset(x._memory.address + ({place}), 0, 1)
     """
-    text = text.replace(
-        "(-1)", "(-1 - (x.memory.address % 4096))"
-    )  # the page before the block's first
+    # The page before the block's first.
+    text = text.replace("(-1)", "(-1 - (x._memory.address % 4096))")
     done = run(text)
     assert done.stdout == "inside\n" and done.returncode < 0
 
@@ -123,7 +127,7 @@ def test_code_that_walks_past_a_block_faults(place):
 def test_a_freed_block_faults():
     text = """
         x = rl.arange(16.0)
-        address = x.memory.address
+        address = x._memory.address
         del x
         print("freed", flush=True)
         ctypes.string_at(address, 4)
@@ -133,7 +137,10 @@ def test_a_freed_block_faults():
 
 
 def test_new_memory_is_full_of_the_poison():
-    text = "print(rl.empty(3, dtype=rl.uint8).tolist(), rl.empty(100000, dtype=rl.uint8).unique().tolist())"
+    text = (
+        "print(rl.empty(3, dtype=rl.uint8).tolist(), rl.empty(100000, "
+        "dtype=rl.uint8).unique().tolist())"
+    )
     assert printed(text, RUSHLIGHT_CHECK_POISON="0x11") == "[17, 17, 17] [17]\n"
 
 

@@ -1,4 +1,6 @@
-"""Convolution by kernels of its own against windows and contractions, whose rows the catalog checks on every device."""
+"""Convolution kernels against windows and contractions, which the catalog checks on every
+device.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,10 @@ def convolve(x: Any, w: Any, options: dict[str, Any]) -> Any:
 def gradients(
     values: list[np.ndarray], options: dict[str, Any], scale: float, how: Any = convolve
 ) -> list[np.ndarray]:
-    """The result, both gradients, and both gradients of a function of those: all three ops and their derivatives."""
+    """The result, both gradients, and both gradients of a function of those.
+
+    All three ops and their derivatives.
+    """
     x, w = (rushlight.tensor(v, requires_grad=True) for v in values)
     out = how(x, w, options)
     g = rushlight.tensor(
@@ -171,7 +176,7 @@ def test_bits_do_not_depend_on_how_many_images_are_copied_at_once(
 
 
 def test_infinity_stays_where_it_is_seen() -> None:
-    """What lies outside of the image is 0, not a number read and multiplied away."""
+    """Pixels outside of the image are 0, not numbers read and multiplied by 0."""
     x = np.zeros((1, 4, 6, 20), np.float32)
     x[0, 0, 0, 0] = np.inf
     got = rushlight.conv2d(rushlight.tensor(x), rushlight.ones(4, 4, 3, 3), padding=1).numpy()

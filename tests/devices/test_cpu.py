@@ -1,4 +1,6 @@
-"""The CPU device against NumPy and the reference device: every loop shape, every dtype, threads, cache, errors."""
+"""The CPU device against NumPy and the reference device: loop shapes, dtypes, threads, cache,
+errors.
+"""
 
 import ctypes  # noqa: I001
 import gc
@@ -76,7 +78,7 @@ def same(a, b):
     np.testing.assert_array_equal(a.view(np.uint8), b.view(np.uint8))
 
 
-# ---- maps -------------------------------------------------------------------------------------------------
+# ---- maps ----
 
 
 @pytest.mark.parametrize("n", LENGTHS)
@@ -310,7 +312,7 @@ def test_instructions_agree_with_the_reference(cpu, reference, name):
         np.testing.assert_array_equal(mine, wanted)
 
 
-# ---- rowwise ----------------------------------------------------------------------------------------------
+# ---- rowwise ----
 
 
 def row(k, dtype=float32):
@@ -479,7 +481,7 @@ def test_long_sums_are_accurate(cpu):
     np.testing.assert_allclose(out[0], a.astype(np.float64).sum(), rtol=5e-7)
 
 
-# ---- contract, gather, scatter ----------------------------------------------------------------------------
+# ---- contract, gather, scatter ----
 
 
 def matrix(shape, layout, dtype, seed):
@@ -619,7 +621,7 @@ def test_scatter_kinds_are_those_of_the_reference(cpu, dtype, kind, inner, rows)
     same(*results)
 
 
-# ---- launches ---------------------------------------------------------------------------------------------
+# ---- launches ----
 
 
 @pytest.mark.parametrize(
@@ -748,14 +750,17 @@ def test_the_child_of_a_fork_has_threads_of_its_own():
 
 
 def test_importing_the_device_builds_nothing_and_needs_no_numpy():
-    code = "import sys, rushlight.devices.cpu as c; c.open_device(); print('numpy' in sys.modules, c.threads._pool)"
+    code = (
+        "import sys, rushlight.devices.cpu as c; c.open_device(); print('numpy' in sys.modules, "
+        "c.threads._pool)"
+    )
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=WAIT
     )
     assert done.stdout == "False None\n", done.stderr
 
 
-# ---- memory, cache ----------------------------------------------------------------------------------------
+# ---- memory, cache ----
 
 
 def test_blocks_are_aligned_and_take_copies(cpu):
@@ -778,18 +783,16 @@ def test_memory_the_system_refuses_is_an_error_that_names_it(cpu):
 @pytest.fixture
 def own_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("RUSHLIGHT_CACHE", str(tmp_path / "kernels"))
-    monkeypatch.setattr(
-        cache, "_said", {"entry"}
-    )  # what is said of damaged ones is tested in test_kernel_cache.py
+    # Warnings of damaged entries are tested in test_kernel_cache.py.
+    monkeypatch.setattr(cache, "_said", {"entry"})
     return tmp_path / "kernels" / "cpu"
 
 
 def test_broken_cache_files_are_ignored_and_rewritten(cpu, own_cache):
     kernel = Map((float32,), (float32,), (), (X * 17.5,), 0, ("1", "1"))
     a, out = random(10), np.zeros(10, np.float32)
-    cpu.build(
-        Map((float32,), (float32,), (), (X * 16.5,), 0, ("1", "1"))
-    )  # and what the first build of all needs
+    # And what the process's first build needs.
+    cpu.build(Map((float32,), (float32,), (), (X * 16.5,), 0, ("1", "1")))
     before = set(own_cache.glob("*.kernel"))
     cpu.build(kernel)
     (path,) = set(own_cache.glob("*.kernel")) - before

@@ -1,4 +1,4 @@
-"""Products in registers: every edge of a tile and of a panel, every layout, whatever the threads."""
+"""Products in registers: every edge of a tile and of a panel, every layout, any thread count."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_products(m: int, n: int, k: int, turned: tuple[bool, bool]) -> None:
 
 
 def test_spread_operands() -> None:
-    """Columns that are not next to each other, and a result between other numbers."""
+    """Columns that are not adjacent, and a result between other numbers."""
     random = np.random.default_rng(0)
     a, b = (
         random.standard_normal(shape).astype(np.float32) for shape in ((2, 100, 80), (2, 80, 256))
@@ -60,7 +60,9 @@ def test_not_a_number_stays_in_its_row() -> None:
 
 @pytest.mark.skipif(not tiles.available(), reason="limit: this processor has no 512-bit registers")
 def test_a_row_has_the_same_bits_in_any_product() -> None:
-    """Each element is one chain of fused multiply-adds: nothing depends on the other rows or on threads."""
+    """Each element is one chain of fused multiply-adds: independent of other rows and of
+    threads.
+    """
     random = np.random.default_rng(1)
     a, b = (random.standard_normal(shape).astype(np.float32) for shape in ((700, 90), (90, 128)))
     device: Any = pool_of("cpu").device

@@ -1,4 +1,6 @@
-"""The CUDA device on a GPU: every kernel against the reference device, and what the protocol promises."""
+"""The CUDA device on a GPU: every kernel against the reference device, and what the protocol
+promises.
+"""
 
 from __future__ import annotations
 

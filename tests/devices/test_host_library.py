@@ -1,4 +1,4 @@
-"""Ops that a host library computes: what is said and counted, errors, and NumPy without OpenBLAS."""
+"""Ops that a host library computes: warnings, counted transfers, errors, NumPy without OpenBLAS."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def test_the_determinants_derivative_at_singular_matrices(device):
 def test_the_pseudoinverses_derivative_with_equal_and_missing_singular_values():
     a = rushlight.tensor(np.diag([2.0, 2.0, 0.0]), requires_grad=True)
     linalg.pinv(a).sum().backward()
-    # Only what keeps the rank counts: -P^T 1 P^T inside, and nothing is infinite.
+    # Only changes that keep the rank count: -P^T 1 P^T inside, and nothing is infinite.
     assert np.isfinite(to_array(a.grad)).all()
     assert np.allclose(to_array(a.grad)[:2, :2], -0.25)
 

@@ -1,4 +1,4 @@
-"""The kernel cache: code is read only from where nobody else can write, and only if it is the code of its key."""
+"""The kernel cache: code is read only from safe folders, and only if it belongs to its key."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ KEY, OTHER = "a" * 64, "b" * 64
 
 @pytest.fixture(autouse=True)
 def fresh(monkeypatch):
-    """As in a process that has not looked at any folder yet, and said nothing."""
+    """As in a process that has not checked any folder yet, and has not warned."""
     monkeypatch.setattr(cache, "_folders", {})
     monkeypatch.setattr(cache, "_said", set())
 
@@ -127,7 +127,7 @@ def test_what_is_no_private_file_is_not_read(base, put):
     reader = threading.Thread(target=read, daemon=True)
     reader.start()
     reader.join(WAIT)
-    assert found == [None]  # and it did not wait
+    assert found == [None]  # and it did not block
     assert cache._said == {"entry"}
     cache.write_object("cpu", KEY, b"code")
     assert (cache.read_object("cpu", KEY) == b"code") == (put is not put_folder)

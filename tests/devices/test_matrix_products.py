@@ -1,4 +1,8 @@
-"""The ways of a product: every edge of each way, every layout, the same bits whatever the threads and the other rows."""
+"""The ways of a matrix product: every edge of each way, every layout, the same bits for any
+threads.
+
+The bits do not depend on the other rows either.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +67,7 @@ def numbers(out: np.ndarray, a: np.ndarray, b: np.ndarray) -> list[int]:
 
 
 def way_of(out: np.ndarray, a: np.ndarray, b: np.ndarray, dtype: DType) -> int:
-    """What @plan says."""
+    """The result of @plan."""
     declared: set[str] = set()
     text = small.plan(declared, dtype).replace("internal ", "")
     source = native.Source(f"test plan {dtype.name}", lambda: "\n".join([text, *declared]))
@@ -92,7 +96,10 @@ def kernel_of(way: int, dtype: DType) -> Any:
 @pytest.mark.parametrize("dtype", [float32, float64], ids=lambda d: d.name)
 @pytest.mark.parametrize("columns", [False, True], ids=["rows", "columns"])
 def test_edges_of_dots(dtype: DType, columns: bool) -> None:
-    """As they are, whatever the plan would say; the result is dense along rows or columns, between other numbers."""
+    """One way, whatever @plan chooses.
+
+    The result is dense along rows or columns, between other numbers.
+    """
     run = kernel_of(small.DOTS, dtype)
     for m, n, k in grid(
         [1, 2, 3, 4, 5, 13, 65], [1, 3, 5, 6, 7, 12, 13, 70], [1, 7, 8, 9, 15, 16, 17, 64, 100]
@@ -221,7 +228,7 @@ def test_not_a_number_stays_in_its_row() -> None:
 
 @AVX512
 def test_code_that_cannot_be_built_raises(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is built when the first product needs it; what goes wrong there is the product's error."""
+    """The code is built when the first product needs it; an error there is the product's error."""
     a, b = operands(32, 256, 784, float32)
     out, right = np.empty((32, 256), np.float32), laid(b, "t")
     monkeypatch.setattr(small, "pointers", small.pointers.__wrapped__)

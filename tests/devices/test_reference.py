@@ -69,7 +69,7 @@ def test_index_is_the_linear_position(machine):
 
 
 def test_in_place_with_two_outputs(machine):
-    """Both bodies see the inputs as they were."""
+    """Both bodies read the inputs as they were."""
     kernel = Map((float32, float32), (float32, float32), (), (X + Y, X - Y), 0, ("1",) * 4)
     a, b = random(10), random(10, seed=1)
     total, difference = a + b, a - b
@@ -363,7 +363,7 @@ def test_scatter_add_rounds_halves_at_each_addition(machine):
     machine.build(Scatter(float16, int64))(
         at(out), at(source), at(index), status, 1, 4, 1, 1, *strides
     )
-    assert out[0] == 2048  # each addition of 1 is a tie and goes back to even
+    assert out[0] == 2048  # each addition of 1 is a tie and rounds to even
 
 
 # ---- memory ----

@@ -1,4 +1,4 @@
-"""Scan kernels: the reference device against NumPy, the CPU and WebGPU devices against the reference device."""
+"""Scan kernels: the reference device against NumPy, CPU and WebGPU against the reference device."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_webgpu_agrees_with_the_reference(bench: Bench):
             free = "log" in case.name or "prod" in case.name  # products come near the subnormals
             wrong += [] if all(same) or free else [case.name]
             continue
-        # A driver may round a * b + c once; along a row that adds up.
+        # A driver may round a * b + c once; the differences accumulate along a row.
         case = replace(case, tolerance=max(case.tolerance, 100))
         found = [cases.differs(case, i, got[i], want[i], scaled=True) for i in range(len(got))]
         wrong += [f"{case.name}: {text}" for text in found if text]

@@ -17,7 +17,7 @@ def bits(*tensors: rl.Tensor | None) -> list[bytes | None]:
 
 
 def crossed(device: str) -> int:
-    """Bytes that have come from devices to the host so far."""
+    """Bytes copied from devices to the host so far."""
     pool_of(device).device.synchronize()
     return memory.transfers()["bytes_to_host"]
 
@@ -40,9 +40,8 @@ def test_half_precision_matmul_is_half_precision(device):
     with rl.autocast(device, dtype=rl.float16):
         product = x @ y
     assert product.dtype == rl.float16
-    assert (
-        got(product).tolist() == [[4096.0] * 3] * 2
-    )  # sums in float16 would stop at 2048; in float32 of x: 4097
+    # Sums in float16 would stop at 2048; in float32 of x: 4097.
+    assert got(product).tolist() == [[4096.0] * 3] * 2
     product.sum().backward()
     assert x.grad.dtype == rl.float32
     assert got(x.half() @ y.half()).tolist() == [[4096.0] * 3] * 2

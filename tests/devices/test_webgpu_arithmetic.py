@@ -1,4 +1,6 @@
-"""Arithmetic on the WebGPU device against NumPy: special values, rounding, int64, elementary functions."""
+"""Arithmetic on the WebGPU device against NumPy: special values, rounding, int64, elementary
+functions.
+"""
 
 from __future__ import annotations
 
@@ -96,7 +98,7 @@ def test_halves_round_to_even_exactly(bench: Bench, dtype: DType) -> None:
     x = between.view("f4")
     with np.errstate(all="ignore"):
         want = x.astype(NUMPY[dtype.name]).astype("f4")
-    # A bfloat16 just above the subnormals may come from a subnormal that was taken for 0.
+    # A bfloat16 just above the subnormals may come from a subnormal that was flushed to 0.
     got = bench.flat(arg(0, t.float32), dtype, x).astype("f4")
     assert same(np.where((np.abs(x) < 2.0**-126) & (got == 0), want, got), want)
 

@@ -58,7 +58,7 @@ def test_casts(bench: Bench, dtype: DType, to: DType) -> None:
     need(bench, to)
     x = sample(dtype, 77)
     if dtype.kind == "f" and to.kind == "u":
-        x = np.abs(x)  # what becomes of a negative one is unspecified
+        x = np.abs(x)  # the conversion of a negative one is unspecified
     got = bench.flat(s.cast(arg(0, compute_type(dtype)), compute_type(to)), to, x)
     assert np.array_equal(got, x.astype(NUMPY[to.name]))
 
@@ -168,7 +168,7 @@ def test_many_elements_use_a_grid_of_two_dimensions(bench: Bench) -> None:
 def reduce_rows(
     bench: Bench, x: Array, kind: str, vector: str, dtype: DType, compute: DType
 ) -> Array:
-    """Reduce the middle axis. Truth values are folded as int32, which is how kernels may fold them, and stored as bool."""
+    """Reduce the middle axis. Bools are folded as int32, as kernels may do, and stored as bool."""
     body = s.cast(arg(0, compute_type(dtype)), compute)
     steps = ("n", "n") if vector == "any" else ("1", "1")
     result = t.bool_ if dtype is t.bool_ else compute

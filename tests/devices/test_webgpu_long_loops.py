@@ -1,4 +1,6 @@
-"""Loops of more rounds than Mesa's llvmpipe goes through in one dispatch (65535): such launches are several dispatches."""
+"""Loops of more iterations than Mesa's llvmpipe runs in one dispatch (65535): several
+dispatches.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ def numbers(*shape, seed=0):
 def test_matrix_products(m, n, dtype):
     a, b = numbers(m, LONG), numbers(LONG, n, seed=1)
     made = rl.tensor(a, dtype=dtype, device="webgpu") @ rl.tensor(b, dtype=dtype, device="webgpu")
-    # Halves: the sums are below 2048 times a few units, and are rounded where dispatches meet.
+    # Halves: the sums are below 2048 times a few units, and are rounded between dispatches.
     np.testing.assert_allclose(
         made.cpu().double().numpy(), a @ b, atol=4 if dtype is rl.float16 else 0
     )
@@ -48,7 +50,7 @@ def test_the_gradient_of_a_scan_goes_the_other_way():
 
 
 def test_more_indices_than_a_software_gpu_runs_a_loop(device):
-    """Mesa's llvmpipe leaves a loop after 65535 rounds, without a word."""
+    """Mesa's llvmpipe silently ends a loop after 65535 iterations."""
     count = 70_000
     index = rl.zeros(count, dtype=rl.int64, device=device)
     index[-1] = 1

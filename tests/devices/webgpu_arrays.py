@@ -1,4 +1,4 @@
-"""What the tests of the WebGPU device share: a device with arrays instead of addresses, int64 native and emulated."""
+"""A WebGPU device with arrays instead of addresses, int64 native and emulated."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Bench:
         self.device = open_device(without)
 
     def put(self, array: Array, shift: int = 0) -> int:
-        """The array's address, `shift` elements into a block of its own that is full of ones."""
+        """The array's address, `shift` elements into its own block, which is filled with ones."""
         room = (array.size + shift) * array.itemsize + 16
         address = self.device.alloc(room)
         self.device.copy_in(address, memoryview(b"\xff" * room))
@@ -87,7 +87,9 @@ def need(bench: Bench, dtype: DType) -> None:
 
 
 def same(got: Array, want: Array) -> bool:
-    """Equal, NaN to NaN, but for 0 in place of a float32 subnormal: see Note [Subnormals on WebGPU]."""
+    """Equal, NaN to NaN, except for 0 in place of a float32 subnormal:
+    Note [Subnormals on WebGPU].
+    """
     with np.errstate(invalid="ignore"):  # signalling NaNs
         got, want = got.astype("f8"), want.astype("f8")
     flushed = (got == 0) & (np.abs(want) < 2.0**-126)

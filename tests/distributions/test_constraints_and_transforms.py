@@ -1,4 +1,7 @@
-"""biject_to and transform_to, transforms put together, LKJCholesky and GeneralizedPareto. Expected numbers are PyTorch 2.13's."""
+"""biject_to and transform_to, composed transforms, LKJCholesky and GeneralizedPareto.
+
+Expected numbers are PyTorch 2.13's.
+"""
 
 import math
 
@@ -54,7 +57,7 @@ def test_bijections_lead_into_the_set_and_back_and_know_their_jacobian(name):
         assert transform.log_abs_det_jacobian(one, transform(one)).tolist() == pytest.approx(
             [math.log(1 - math.tanh(v.item()) ** 2) for v in one]
         )
-    free = y.shape[-1] != 3 or name == "corr_cholesky"  # how many numbers of the result are free
+    free = y.shape[-1] != 3 or name == "corr_cholesky"  # the number of free elements of the result
 
     def chosen(row):
         made = transform(row.unsqueeze(0))[0]
@@ -127,7 +130,7 @@ def test_sets_without_a_rule_and_rules_of_one_s_own():
     )
 
 
-# ---- put together ----
+# ---- composition ----
 
 
 def test_transforms_of_parts():
@@ -209,7 +212,10 @@ def test_densities_of_correlations(dim, concentration, expected):
 
 @pytest.mark.parametrize("concentration", [1.0, 2.0])
 def test_correlations_drawn_are_distributed_as_the_density_says(concentration):
-    """Every correlation is 2 b - 1, b of Beta(a, a) with a = concentration + (dim - 2) / 2; its variance is 1 / (2 a + 1)."""
+    """Every correlation is 2 b - 1 with b of Beta(a, a), a = concentration + (dim - 2) / 2.
+
+    Its variance is 1 / (2 a + 1).
+    """
     rl.manual_seed(3)
     factors = D.LKJCholesky(4, concentration).sample((20000,))
     assert C.everywhere(C.corr_cholesky.check(factors))

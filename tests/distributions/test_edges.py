@@ -1,4 +1,4 @@
-"""Distributions where PyTorch's own tests found them lacking: gradients far out, samples at the edge, what writers use."""
+"""Distributions: gradients in the tails, samples at the edges, and members that subclasses use."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ def test_gamma_numbers_of_small_shape_have_gradients(a: float, dtype: Any) -> No
 
 
 def test_the_gradient_of_a_gamma_number_keeps_its_rank() -> None:
-    # Far below the mean, P(a, x) is x ** a / gamma(a + 1): log x has the derivative (digamma(a + 1) - log x) / a.
+    # Far below the mean, P(a, x) is x ** a / gamma(a + 1): log x has the derivative (digamma(a + 1)
+    # - log x) / a.
     a = rl.full((2000,), 0.05, dtype=rl.float64, requires_grad=True)
     x = D.Gamma(a, 1.0).rsample()
     x.sum().backward()

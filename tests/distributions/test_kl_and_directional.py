@@ -1,4 +1,4 @@
-"""VonMises and Wishart against SciPy, and divergences of different kinds of distributions against quadrature."""
+"""VonMises and Wishart against SciPy, and KL divergences of mixed pairs against quadrature."""
 
 from __future__ import annotations
 
@@ -145,7 +145,8 @@ def test_wishart_gradients_and_bad_input() -> None:
         return D.Wishart(5.0, scale_tril=b.tril()).rsample((2,)).logdet()
 
     assert rl.autograd.gradcheck(drawn, (lower,))
-    # By df the gradient is that of numbers of the same rank: right in the mean, of which the derivative is known.
+    # The gradient by df moves samples at a fixed rank: right in the mean, whose derivative is
+    # known.
     (g,) = rl.autograd.grad(
         D.Wishart(df, scale_tril=lower.detach()).rsample((4000,)).logdet().mean(), df
     )

@@ -1,4 +1,6 @@
-"""Transformed, mixed, multivariate and relaxed distributions, against SciPy and against integrals; divergences."""
+"""Transformed, mixed, multivariate and relaxed distributions, against SciPy and against integrals;
+divergences.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Distributions against SciPy: densities, moments, entropies, samples, and gradients through samples."""
+"""Distributions against SciPy: densities, moments, entropies, samples, and gradients through
+samples.
+"""
 
 from __future__ import annotations
 
@@ -154,7 +156,10 @@ def test_expand_gives_the_same_distribution(name):
 
 @pytest.mark.parametrize("name", [n for n in REAL if n != "Cauchy"])
 def test_the_gradient_of_a_mean_of_samples(name):
-    """d E[x] / d parameter, by the mean of the gradients of samples: of the same seed, so it passes always or never."""
+    """d E[x] / d parameter, by the mean of the gradients of samples.
+
+    The seed is fixed, so it passes always or never.
+    """
     ours, _, _ = REAL[name]
     names = [k for k in ours.arg_constraints if k in ours.__dict__ or name in ("Beta", "Chi2")]
     leaves = [getattr(ours, k).detach().clone().requires_grad_() for k in names]

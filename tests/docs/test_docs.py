@@ -1,4 +1,6 @@
-"""The documentation: its programs run and print what it says, its numbers are those of the stored results."""
+"""The documentation: its programs run and print what it says, its numbers are those of the stored
+results.
+"""
 
 from __future__ import annotations
 
@@ -102,7 +104,7 @@ def test_from_scratch() -> None:
 
 
 def test_spectrum_example() -> None:
-    """It finds the three tones it hid, and its filter lets those through."""
+    """It finds the three hidden tones, and its filter passes them."""
     assert run("examples/spectrum.py").count("[40.0, 97.0, 160.0]") == 2
 
 
@@ -116,5 +118,8 @@ def test_derivatives_example() -> None:
 
 def test_import_is_light() -> None:
     """Importing the package opens no device and loads no driver or compiler."""
-    code = "import sys, rushlight; print([m for m in ('numpy', 'llvmlite', 'wgpu', 'cupy') if m in sys.modules])"
+    code = (
+        "import sys, rushlight; print([m for m in ('numpy', 'llvmlite', 'wgpu', 'cupy') if m in "
+        "sys.modules])"
+    )
     assert run("-c", code).strip() == "[]"

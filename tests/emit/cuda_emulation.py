@@ -1,7 +1,9 @@
-"""CUDA C on the CPU, for machines without a GPU: the emitted text compiled by the host's C++ compiler.
+"""CUDA C on the CPU, for machines without a GPU: the emitted text compiled by the host's C++
+compiler.
 
-A block's threads are fibers that run in turn and switch at every barrier and shuffle; blocks run one after another. The
-launch function has cuLaunchKernel's signature, so that the real launcher calls it. Slow, and true to the text.
+A block's threads are fibers that run in turn and switch at every barrier and shuffle; blocks run
+one after another. The launch function has cuLaunchKernel's signature, so that the real launcher
+calls it. It is slow, and runs the emitted text unchanged.
 """
 
 from __future__ import annotations
@@ -83,30 +85,41 @@ static unsigned long long __ballot(const int test) {
     emulated::slots[me] = test ? 1.0 : 0.0;
     emulated::pause();
     unsigned long long found = 0;
-    for (unsigned l = 0; l < 32; ++l) found |= (unsigned long long)(emulated::slots[(me & ~31u) + l] != 0.0) << l;
+    for (unsigned l = 0; l < 32; ++l) {
+        found |= (unsigned long long)(emulated::slots[(me & ~31u) + l] != 0.0) << l;
+    }
     emulated::pause();
     return found;
 }
-template <typename A, typename B> static A bits_of(const B b) { A a; std::memcpy(&a, &b, sizeof a); return a; }
+template <typename A, typename B> static A bits_of(const B b) {
+    A a;
+    std::memcpy(&a, &b, sizeof a);
+    return a;
+}
 static float __uint_as_float(unsigned x) { return bits_of<float>(x); }
 static float __int_as_float(int x) { return bits_of<float>(x); }
 static unsigned __float_as_uint(float x) { return bits_of<unsigned>(x); }
 static int __float_as_int(float x) { return bits_of<int>(x); }
 static double __longlong_as_double(long long x) { return bits_of<double>(x); }
 static long long __double_as_longlong(double x) { return bits_of<long long>(x); }
-static unsigned __umulhi(unsigned a, unsigned b) { return (unsigned)(((unsigned long long)a * b) >> 32); }
+static unsigned __umulhi(unsigned a, unsigned b) {
+    return (unsigned)(((unsigned long long)a * b) >> 32);
+}
 static unsigned atomicAdd(unsigned* p, unsigned v) { const unsigned old = *p; *p += v; return old; }
 static unsigned atomicOr(unsigned* p, unsigned v) { const unsigned old = *p; *p |= v; return old; }
 """
 
 AFTER = r"""
 static void** packed;
-template <typename... A, std::size_t... I> static void apply(void (*f)(A...), std::index_sequence<I...>) {
+template <typename... A, std::size_t... I>
+static void apply(void (*f)(A...), std::index_sequence<I...>) {
     f(*(std::remove_const_t<A>*)packed[I]...);
 }
-template <typename... A> static void apply(void (*f)(A...)) { apply(f, std::index_sequence_for<A...>{}); }
-extern "C" int launch(void*, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned,
-                      void*, void** params, void**) {
+template <typename... A> static void apply(void (*f)(A...)) {
+    apply(f, std::index_sequence_for<A...>{});
+}
+extern "C" int launch(void*, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
+                      unsigned bz, unsigned, void*, void** params, void**) {
     if (!gx || !gy || gz != 1 || !bx || bx > 1024 || by != 1 || bz != 1) return 1;
     packed = params;
     gridDim = {gx, gy, gz};

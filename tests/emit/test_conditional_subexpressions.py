@@ -1,4 +1,4 @@
-"""Formulas that are left out where nobody looks at their results: the bits are those of the whole formula."""
+"""Skippable formulas: lanes that need no result skip them, and the bits do not change."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The CUDA emitter and launcher without a GPU: golden text, nvcc, the emulation, and a fake driver."""
+"""The CUDA emitter and launcher without a GPU: golden text, nvcc, the emulation, and a fake
+driver.
+"""
 
 from __future__ import annotations  # noqa: I001
 
@@ -94,7 +96,7 @@ def test_nvcc_takes_the_golden_texts(tmp_path: Path):
 
 
 def _nvcc(source: Path, folder: Path | None = None) -> str:
-    """What nvcc complains of. CuPy's default is C++14."""
+    """nvcc's complaints. CuPy's default is C++14."""
     target = (folder or source.parent) / "kernel.cubin"
     command = [
         "nvcc",
@@ -186,7 +188,7 @@ BIND = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
 
 
 class FakeDriver:
-    """Answers with the codes it is given, and remembers what it was asked."""
+    """Returns the codes it is given, and records its calls."""
 
     def __init__(self, *codes: int) -> None:
         self.codes = list(codes)
@@ -367,8 +369,26 @@ class FakeCublas:
     ) -> int:
         size = float64.itemsize
         for i in range(batch):
-            self.one(handle, ta, tb, m, n, k, alpha, a + i * sa * size, ka, lda, b + i * sb * size, kb, ldb, beta,
-                     c + i * sc * size, kc, ldc, *rest)  # fmt: skip
+            self.one(
+                handle,
+                ta,
+                tb,
+                m,
+                n,
+                k,
+                alpha,
+                a + i * sa * size,
+                ka,
+                lda,
+                b + i * sb * size,
+                kb,
+                ldb,
+                beta,
+                c + i * sc * size,
+                kc,
+                ldc,
+                *rest,
+            )
         return 0
 
 
@@ -413,7 +433,7 @@ def test_only_its_own_types_go_to_cublas():
 
 
 class FakeCupy:
-    """As much of CuPy as `compile_kernel` asks for."""
+    """The part of CuPy that `compile_kernel` uses."""
 
     def __init__(self, code: bytes) -> None:
         self.compiled: list[tuple[str, tuple[str, ...]]] = []
@@ -489,7 +509,7 @@ def test_a_refused_source_names_the_kernel(own_cache: Path):
     assert list(own_cache.iterdir()) == []
 
 
-# ---- absence ----
+# ---- without CuPy ----
 
 
 def test_missing_cupy_says_what_to_install(monkeypatch):

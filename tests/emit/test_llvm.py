@@ -1,4 +1,4 @@
-"""The LLVM printer: text that LLVM accepts, with vectors, without anything that would bend NaN or rounding."""
+"""The LLVM printer: text that LLVM accepts, vectorised, without fast-math flags."""
 
 import re
 from dataclasses import replace
@@ -111,9 +111,8 @@ KERNELS = dict(kernels())
 def test_llvm_accepts_the_text(name):
     kernel = KERNELS[name]
     letters, anomaly = llvm.arguments(kernel), name.startswith("anomaly")
-    assert (
-        len(letters) == signature(kernel).total - anomaly
-    )  # the entry adds the address of the anomaly flags
+    # The entry adds the address of the anomaly flags.
+    assert len(letters) == signature(kernel).total - anomaly
     native.optimised(llvm.emit(kernel))
 
 
@@ -150,11 +149,10 @@ def test_wide_registers_are_used_where_there_are_any(name):
 
 
 def test_anomaly_checks_of_a_sum_costs_two_instructions_a_vector():
-    """The running maximum of the stored words; nothing is tested inside the loop."""
+    """The running maximum of the stored words; the loop has no test."""
     text = llvm.emit(KERNELS["anomaly map ()"])
-    assert (
-        text.count("@llvm.umax.v16i32(<16 x i32>") == 1 + 4 + 1
-    )  # declared; four vectors at once, and the masked rest
+    # declared; four vectors at once, and the masked rest.
+    assert text.count("@llvm.umax.v16i32(<16 x i32>") == 1 + 4 + 1
     assert "fcmp" not in text
 
 

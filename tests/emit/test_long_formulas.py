@@ -1,4 +1,4 @@
-"""Long formulas on the CPU: what is written as calls has the bits of what is written out."""
+"""Long formulas on the CPU: calls give the bits of the inlined formula."""
 
 from __future__ import annotations  # noqa: I001
 
@@ -26,7 +26,7 @@ COUNT = 37
 
 @pytest.fixture
 def fresh(monkeypatch):
-    """Builds take nothing from disk and leave nothing there."""
+    """Builds neither read nor write the disk cache."""
     monkeypatch.setattr(native, "read_object", lambda *_: None)
     monkeypatch.setattr(native, "write_object", lambda *_: None)
 
@@ -64,7 +64,7 @@ def test_repeated_formulas_are_calls_of_the_same_bits(dtype, fresh, monkeypatch)
 
 
 def test_a_use_that_is_not_what_the_function_computes_is_written_out():
-    """Multiplied by 1 nothing is multiplied: the template has an instruction more."""
+    """A multiplication by 1 is simplified away: the template has one more instruction."""
 
     @named
     def scaled(x, factor):
@@ -105,7 +105,7 @@ def test_one_block_of_random_words_stays_in_the_formula():
 
 
 def test_normals_in_double_take_four_words_each():
-    """The stream is a promise: number n of float64 is made of words 4n to 4n + 3, at every start."""
+    """Number n of float64 is made of words 4n to 4n + 3 of the stream, at every start."""
     for start in range(5):
         rl.manual_seed(5)
         rl.rand(start)

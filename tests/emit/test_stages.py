@@ -1,4 +1,4 @@
-"""Passes of a Rowwise kernel that go over the axis together (Note [Stages]) give the bits that they give alone."""
+"""Passes of a Rowwise kernel that share a stage (Note [Stages]) give the bits they give alone."""
 
 import numpy as np
 import pytest
@@ -60,9 +60,8 @@ def test_passes_without_need_of_each_other_are_one_stage():
     planned = plan(kernel("axis"))
     assert planned.stages == (range(2), range(2, 3), range(3, 5))
     assert [p.kind for p in planned.kernel.passes] == ["sum", "max", "sum", "min", "sum"]
-    first, second, third = (
-        s.row(k, float32) for k in (0, 2, 1)
-    )  # where they were, and where they are
+    # In the old place, and in the new.
+    first, second, third = (s.row(k, float32) for k in (0, 2, 1))
     assert planned.kernel.stores[:3] == (first, second, third)
 
 

@@ -1,4 +1,4 @@
-"""WGSL text: one golden file per kernel kind and form. RUSHLIGHT_WRITE_GOLDEN=1 writes them anew."""
+"""WGSL text: one golden file per kernel kind and form. RUSHLIGHT_WRITE_GOLDEN=1 rewrites them."""
 
 from __future__ import annotations
 

@@ -153,7 +153,7 @@ def test_a_learned_program_keeps_no_parameters():
     model = nn.Sequential(nn.Linear(2, 2), nn.GELU(), nn.LayerNorm(2), nn.Linear(2, 2))
     x = rl.ones(1, 2)
     scaled = [{n: p.detach() * k for n, p in model.named_parameters()} for k in (1.0, 2.0, 0.5)]
-    for _ in range(3):  # the first calls learn, the later ones run what was learned
+    for _ in range(3):  # the first calls are traced, the later ones run programs
         for state in scaled:
             want = rl.nn.functional.linear(x, state["0.weight"], state["0.bias"])
             want = nn.functional.layer_norm(

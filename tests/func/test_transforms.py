@@ -239,7 +239,7 @@ def test_vjp_of_trees():
     x, y = rl.tensor([1.0, 2.0]), rl.tensor([3.0, 4.0])
     out, pull = vjp(lambda x, p: {"a": x * p["y"], "b": (x.sum(),)}, x, {"y": y})
     assert out["a"].tolist() == [3.0, 8.0] and not out["a"].requires_grad
-    for _ in range(2):  # the record stays
+    for _ in range(2):  # the graph is retained
         gx, gp = pull({"b": (rl.tensor(10.0),), "a": rl.tensor([1.0, 1.0])})  # in any order of keys
         assert gx.tolist() == [13.0, 14.0] and gp["y"].tolist() == [1.0, 2.0]
 
@@ -587,7 +587,10 @@ def test_a_function_that_gives_its_input_back():
 
 
 def test_a_plain_pass_touches_nobody_elses_gradient():
-    """Where only the level's own leaves are reached the faster pass runs; a captured leaf keeps its `.grad` in any mode."""
+    """Where only the level's own leaves are reached the faster pass runs.
+
+    A captured leaf keeps its `.grad` in any mode.
+    """
     w, x = rl.ones(2, requires_grad=True), rl.tensor([1.0, 2.0])
     with rl.no_grad():
         assert grad(lambda x: (w * x * x).sum())(x).tolist() == [2.0, 4.0]

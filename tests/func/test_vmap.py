@@ -296,7 +296,7 @@ def test_gradient_of_dropout_inside():
 
 
 def test_work_does_not_grow_with_the_batch(monkeypatch):
-    """The plans that run are as many for a batch of 2 as for one of 64."""
+    """A batch of 2 runs as many plans as a batch of 64."""
     model = rl.nn.Sequential(
         rl.nn.Linear(3, 8), rl.nn.LayerNorm(8), rl.nn.GELU(), rl.nn.Linear(8, 3)
     )
@@ -310,7 +310,7 @@ def test_work_does_not_grow_with_the_batch(monkeypatch):
     for size in (2, 64):
         x, t = draw(size, 3), rl.zeros(size, dtype=rl.int64)
         count = [0]
-        for _ in range(3):  # until what can be learned of the calls and of their derivatives is
+        for _ in range(3):  # until the calls and their derivatives are cached
             vmap(grad(one), (None, 0, 0))(params, x, t)
 
         def counted(f, count=count):
@@ -329,7 +329,9 @@ def test_work_does_not_grow_with_the_batch(monkeypatch):
 
 
 def test_what_is_learned_of_a_call_is_no_more_than_its_kind():
-    """The same specs with one tensor twice, with two, in the other order, with other numbers, with and without a record."""
+    """Equal specs: one tensor twice, two tensors, swapped, other numbers, with and without a
+    record.
+    """
     x, y = draw(4, 3), draw(4, 3, seed=1)
     for _ in range(3):
         same(vmap(lambda a, b: a - a)(x, y), x - x)

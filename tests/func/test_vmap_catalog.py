@@ -1,4 +1,4 @@
-"""Every row of the catalog under `vmap`: results and gradients are those of a loop over the examples, or it says why not."""
+"""Every row of the catalog under `vmap`: the results and gradients of a loop, or a refusal."""
 
 from __future__ import annotations
 
@@ -77,8 +77,8 @@ FEW = (
         "gru_cell",
     ),
 )
-# Two levels need little more than one, so most rows are for the long run. The loop's examples are views of others, which
-# as_strided, whose offset counts from the start of the memory, sees through.
+# Two levels need little more than one, so most rows are slow tests. The loop's examples are views
+# of others; as_strided, whose offset counts from the start of the memory, reads through them.
 TWICE = [
     pytest.param(row, marks=() if row.name in FEW else pytest.mark.slow)
     for row in MAPPED

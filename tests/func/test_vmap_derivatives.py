@@ -54,7 +54,7 @@ def test_vmap_over_vjp(operands):
 
 
 def test_vmap_over_plain_autograd(operands):
-    """What `is_grads_batched` does."""
+    """The mechanism of `is_grads_batched`."""
     w, x = operands
     leaf = w.detach().requires_grad_()
     y = rl.matmul(leaf, x[0]).tanh()
@@ -145,7 +145,7 @@ def test_checkpoint_inside():
 
 
 class Cube(rl.autograd.Function):
-    """x ** 3 * w, whose backward speaks of one example."""
+    """x ** 3 * w, with a backward of one example."""
 
     @staticmethod
     def forward(ctx, x, w, power):
@@ -190,9 +190,8 @@ def test_a_user_function_with_a_vmap_of_its_own():
     class Sorted(rl.autograd.Function):
         @staticmethod
         def forward(ctx, x, dim):
-            order = np.argsort(
-                x.detach().numpy(), dim
-            )  # no op: it needs all of the elements on the host
+            # No op: it needs all elements on the host.
+            order = np.argsort(x.detach().numpy(), dim)
             ctx.dim = dim
             ctx.save_for_backward(rl.tensor(order))
             return rl.tensor(np.take_along_axis(x.detach().numpy(), order, dim))

@@ -1,4 +1,4 @@
-"""`vmap` of ops, modules and surroundings with rules of their own, against a loop over the examples."""
+"""`vmap` of ops, modules and contexts with rules of their own, against a loop over the examples."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rushlight.func import grad, vjp, vmap
 from rushlight.nn import functional as F
 from tests.func.vmap_cases import draw, looped, same
 
-# ---- kernel families with rules that the catalog's types do not reach ----
+# ---- kernel families whose rules the catalog's dtypes do not reach ----
 
 
 @pytest.mark.parametrize("groups", [1, 4])

@@ -18,7 +18,9 @@ ROWS = rl.tensor([[0, 1], [1, 0], [0, -1]])
 
 
 def assign(*keys: Any) -> Any:
-    """A function (x, v, i, j, rows) that writes v at the keys, in which the strings stand for its arguments."""
+    """A function (x, v, i, j, rows) that writes v at the keys, in which the strings stand for its
+    arguments.
+    """
 
     def f(x: Any, v: Any, i: Any, j: Any, rows: Any) -> Any:
         x = x.clone()
@@ -54,7 +56,7 @@ def test_as_a_loop(keys: Any, value: Any) -> None:
     x, v, f = draw(3, 2, 5, 4), draw(*value, seed=1), assign(*keys)
     got = vmap(f)(x, v, I, J, ROWS)
     np.testing.assert_array_equal(got.numpy(), looped(f, x, v, I, J, ROWS).numpy())
-    got = vmap(f, in_dims=(None, 0, 0, 0, 0))  # the clone of what is not mapped is not either
+    got = vmap(f, in_dims=(None, 0, 0, 0, 0))  # the clone of an unmapped tensor is unmapped
     with pytest.raises(InplaceError):
         got(x[0], v, I, J, ROWS)
 

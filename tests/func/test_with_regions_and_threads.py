@@ -1,4 +1,4 @@
-"""rushlight.func with the rest: vmap, checkpoints and budgets, threads, memory; trees; rearrange."""
+"""rushlight.func with vmap, checkpoints, budgets, threads and memory; trees; rearrange."""
 
 from __future__ import annotations
 
@@ -87,9 +87,8 @@ def test_derivatives_inside_and_outside_of_vmap():
 
 def test_a_gradient_per_example_of_what_all_share():
     w, x = doubles(3), doubles(4, 3, seed=1)
-    each = vmap(lambda x: grad(lambda w: (w * w * x).sum())(w))(
-        x
-    )  # w is the function's own, not mapped over
+    # w is the function's own, not mapped over.
+    each = vmap(lambda x: grad(lambda w: (w * w * x).sum())(w))(x)
     close(each, 2 * w * x)
     v = w.clone().requires_grad_()
     vmap(grad(lambda x: (v * x * x).sum()))(x).sum().backward()

@@ -1,4 +1,4 @@
-"""What the tests of `vmap` share: numbers, a loop over the examples, a comparison."""
+"""Shared by the tests of `vmap`: numbers, a loop over the examples, a comparison."""
 
 from __future__ import annotations
 

@@ -1,16 +1,19 @@
-"""Fuzzers that stay: random cases, each made from a number (its seed), run in child processes under the checking build.
+"""Fuzzers: random cases, each made from a seed, run in child processes under the checking build.
 
-Owns:  tests/fuzz/. `python -m tests.fuzz calls|files|programs|all --seed N --count N --minutes M --jobs J`.
-Takes: one module for each kind, with `case(seed)`: it runs one case and raises `Find` for wrong behaviour. It may have
-       `describe(seed)`, which gives the case as one line of Python.
+`python -m tests.fuzz calls|files|programs|all --seed N --count N --minutes M --jobs J`
+
+Owns: tests/fuzz/.
+Takes: one module for each kind, with `case(seed)`, which runs one case and raises `Find` for wrong
+behaviour; and optionally `describe(seed)`, which gives the case as one line of Python.
 Gives: every find with its seed and its line; how many cases ran and which seeds.
-Never: a case that depends on anything but its seed, so that a seed printed once shows the same case again.
+Never: a case that depends on anything but its seed: a printed seed shows the same case again.
 
 Note [Finds]
-1. A find is a crash or a signal, a hang (`SECONDS` of processor time, or `WALL_SECONDS` of any), a `ForeignAccess`, or an
-   error that is no refusal (`is_refusal`): an AttributeError says that the package tripped, not that it looked.
-2. A case catches the refusals it allows; what it lets through is a find. `refusing()` does both.
-3. After a crash or a hang the child is started anew behind the seed that ended it.
+1. A find is a crash or a signal, a hang (`SECONDS` of processor time, or `WALL_SECONDS` of any), a
+   `ForeignAccess`, or an error that is no refusal (`is_refusal`): an AttributeError says that the
+   package failed, not that it checked its arguments.
+2. A case catches the refusals it allows; an error that leaves it is a find. `refusing()` does both.
+3. After a crash or a hang the child is restarted after the seed that ended it.
 """
 
 from __future__ import annotations
@@ -25,8 +28,8 @@ SECONDS = 5.0
 WALL_SECONDS = 90.0
 BYTES = 3 << 29  # what a child may hold: a request beyond it must end in a MemoryError
 
-# Python's own classes with which a call may refuse its arguments. RuntimeError's and LookupError's other subclasses
-# (RecursionError, KeyError) are not among them.
+# Python's own classes with which a call may refuse its arguments. RuntimeError's and LookupError's
+# other subclasses (RecursionError, KeyError) are not among them.
 REFUSALS = (
     BufferError,
     EOFError,

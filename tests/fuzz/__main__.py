@@ -1,4 +1,7 @@
-"""`python -m tests.fuzz KIND`: a long run, or one case again with `--seed N --count 1`. Ends with 1 if anything was found."""
+"""`python -m tests.fuzz KIND`: a long run, or one case again with `--seed N --count 1`.
+
+The exit code is 1 if anything was found.
+"""
 
 from __future__ import annotations
 

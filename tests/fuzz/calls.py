@@ -1,12 +1,14 @@
 """Random calls of every public function: each case is one call, made from its seed.
 
-A case takes a function and arguments that the catalog calls it with, changes some of them (`drawing.py`), and calls it;
-functions without a row get arguments by the names of their parameters. What a call must keep to, whatever it is given:
+A case takes a function and arguments that the catalog calls it with, changes some of them
+(`drawing.py`), and calls it; functions without a row get arguments by the names of their
+parameters. Rules for every call:
 
-1. It returns or refuses (Note [Finds] in `tests/fuzz/__init__.py`); what it returns can be read.
-2. Operands stay as they were, but for what the call is there to write; if it refused, all of them.
+1. It returns or refuses (Note [Finds] in `tests/fuzz/__init__.py`); its results can be read.
+2. Operands are unchanged, except those that the call writes to; after a refusal, all of them.
 3. When everything is dropped, as many bytes are in use as before.
-4. Its bits do not depend on what lay in fresh memory: some cases run twice, with fresh memory filled in two ways.
+4. Its bits do not depend on the content of fresh memory: some cases run twice, with fresh memory
+   filled in two ways.
 5. Where a Python with PyTorch is named (`--torch`), its results are compared; see `peer.py`.
 """
 
@@ -57,23 +59,26 @@ def words(text: str) -> frozenset[str]:
 
 
 OPERATORS = words("""
-    __add__ __sub__ __mul__ __truediv__ __floordiv__ __mod__ __pow__ __matmul__ __and__ __or__ __xor__ __lshift__
-    __rshift__ __radd__ __rsub__ __rmul__ __rtruediv__ __rfloordiv__ __rmod__ __rpow__ __rmatmul__ __rand__ __ror__
-    __rxor__ __rlshift__ __rrshift__ __iadd__ __isub__ __imul__ __itruediv__ __ifloordiv__ __imod__ __ipow__ __iand__
-    __ior__ __ixor__ __ilshift__ __irshift__ __eq__ __ne__ __lt__ __le__ __gt__ __ge__ __neg__ __abs__ __invert__
-    __pos__ __len__ __bool__ __int__ __float__ __index__ __complex__ __contains__ __reversed__ __repr__ __copy__
+    __add__ __sub__ __mul__ __truediv__ __floordiv__ __mod__ __pow__ __matmul__ __and__ __or__
+    __xor__ __lshift__ __rshift__ __radd__ __rsub__ __rmul__ __rtruediv__ __rfloordiv__ __rmod__
+    __rpow__ __rmatmul__ __rand__ __ror__ __rxor__ __rlshift__ __rrshift__ __iadd__ __isub__
+    __imul__ __itruediv__ __ifloordiv__ __imod__ __ipow__ __iand__ __ior__ __ixor__ __ilshift__
+    __irshift__ __eq__ __ne__ __lt__ __le__ __gt__ __ge__ __neg__ __abs__ __invert__ __pos__ __len__
+    __bool__ __int__ __float__ __index__ __complex__ __contains__ __reversed__ __repr__ __copy__
     __deepcopy__ __array__ __getitem__ __setitem__
 """)
-# What is no call on tensors: settings of the process, files, other processes and devices, hooks.
+# Not calls on tensors: settings of the process, files, other processes and devices, hooks.
 LEFT_OUT = words("""
-    load save from_file share_memory_ set_num_threads set_num_interop_threads set_printoptions set_rng_state seed cuda
-    manual_seed get_rng_state initial_seed register_hook register_post_accumulate_grad_hook record_stream vmap
-    use_deterministic_algorithms set_default_device set_default_dtype set_default_tensor_type install
-    set_deterministic_debug_mode set_float32_matmul_precision set_grad_enabled enable_grad no_grad data_ptr
-    inference_mode explain autocast implied_dim get_default wrap_dim real_type fans storage untyped_storage typename
-    storage_type type from_dlpack new retain_grad requires_grad_ detach_ is_set_to pin_memory
+    load save from_file share_memory_ set_num_threads set_num_interop_threads set_printoptions
+    set_rng_state seed cuda manual_seed get_rng_state initial_seed register_hook
+    register_post_accumulate_grad_hook record_stream vmap use_deterministic_algorithms
+    set_default_device set_default_dtype set_default_tensor_type install
+    set_deterministic_debug_mode set_float32_matmul_precision set_grad_enabled enable_grad no_grad
+    data_ptr inference_mode explain autocast implied_dim get_default wrap_dim real_type fans storage
+    untyped_storage typename storage_type type from_dlpack new retain_grad requires_grad_ detach_
+    is_set_to pin_memory
 """)
-# Results whose elements nobody has set.
+# Results whose elements are uninitialised.
 UNSET = words(
     "empty empty_like empty_strided new_empty new_empty_strided empty_permuted resize_ resize_as_"
 )
@@ -172,7 +177,8 @@ def targets() -> list[Target]:
                 continue
             seen.add(function)
             rows = _rows(path, name)
-            # Few types for each function, others for another: each is a kernel that must be built once.
+            # Few types for each function, others for another: each is a kernel that must be built
+            # once.
             turn = zlib.crc32(name.encode())
             own = ("float32",) * 5 + ("int64", "int64", DTYPES[2 + turn % 9])
             writes = (
@@ -335,7 +341,7 @@ def _inside(value: Any) -> Iterator[Operand]:
             yield from _inside(item)
 
 
-# ---- running it ----
+# ---- running a call ----
 
 
 class Unbuilt(Exception):
@@ -387,7 +393,7 @@ def _read(out: Any) -> list[Any]:
 
 
 def outcome(call: Call) -> tuple[list[Any], str]:
-    """What the call gave, bit by bit, or what it refused with. Raises Find for what no call may do."""
+    """The call's results, bit by bit, or its refusal. Raises Find for violations of the rules."""
     made: list[Operand] = []
     named = {k: _built(v, made) for k, v in call.named.items()}
     args = [_built(a, made) for a in call.args]
@@ -416,7 +422,8 @@ def outcome(call: Call) -> tuple[list[Any], str]:
             if tuple(base.shape) != shape or _bits(base) != bits:
                 why = "the call refused" if refusal else "the call writes nothing"
                 raise Find(
-                    f"an operand was changed although {why}: {operand.text()} is now {base.tolist()!r:.200}"
+                    f"an operand was changed although {why}: {operand.text()} is now "
+                    f"{base.tolist()!r:.200}"
                 )
     return read, refusal
 
@@ -441,7 +448,7 @@ _counts: Counter[str] = Counter()
 
 
 def counts() -> dict[str, int]:
-    """What was counted since the last time it was asked."""
+    """The counts since the last request."""
     counted = dict(_counts)
     _counts.clear()
     return counted
@@ -454,7 +461,7 @@ _peer = Peer(os.environ["RUSHLIGHT_FUZZ_TORCH"]) if os.environ.get("RUSHLIGHT_FU
 
 
 def notes() -> list[str]:
-    """What PyTorch does otherwise, since the last time it was asked."""
+    """Differences from PyTorch since the last request."""
     noted, NOTES[:] = NOTES[:], []
     return noted
 
@@ -473,7 +480,7 @@ def _said(value: Any) -> tuple[str, Any]:
 
 
 def _compare(call: Call, read: list[Any], refusal: str) -> None:
-    """Note where PyTorch gives something else, or refuses what is taken here, or takes what is refused."""
+    """Record where PyTorch gives something else, or where only one of the two refuses."""
     assert _peer is not None
     try:
         args, named = [_said(a) for a in call.args], {k: _said(v) for k, v in call.named.items()}
@@ -511,7 +518,7 @@ def _wide(words: np.ndarray) -> np.ndarray:
 
 
 def _check_again(call: Call, read: list[Any], refusal: str) -> None:
-    """Run it again with other bytes in fresh memory: what it gives must not depend on them."""
+    """Run it again with other bytes in fresh memory: the results must not depend on them."""
     device: Any = pool_of("cpu").device
     if not hasattr(device, "poison"):
         return

@@ -1,7 +1,7 @@
-"""The process that runs cases: `python -m tests.fuzz.child KIND PROGRESS_FILE`, told which seeds by lines on its stdin.
+"""The process that runs cases: `python -m tests.fuzz.child KIND PROGRESS_FILE`.
 
-A line "FIRST LAST" runs those cases; the answers are lines of JSON. The seed in hand is written to the progress file
-first, through a mapping, so that the parent can read it after a crash.
+A line "FIRST LAST" on stdin runs those cases; the answers are lines of JSON. The current seed is
+written to the progress file first, through a mapping, so that the parent can read it after a crash.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tests.fuzz import BYTES, SECONDS, Find
 
 
 class Hang(BaseException):
-    """A case has used more than its processor time; no `except Exception` may stop it."""
+    """A case has used more than its processor time; no `except Exception` may catch it."""
 
 
 def _raise_hang(number: int, frame: FrameType | None) -> None:
@@ -31,7 +31,9 @@ def _raise_hang(number: int, frame: FrameType | None) -> None:
 
 
 def _line(error: BaseException) -> str:
-    """The error and the innermost places of the package and of the tests where it passed, in one line."""
+    """The error and the innermost places of the package and the tests that it passed, in one
+    line.
+    """
     places = [f for f in traceback.extract_tb(error.__traceback__) if "/fuzz/" not in f.filename]
     if isinstance(error, Find) and error.__cause__ is not None:
         places = traceback.extract_tb(error.__cause__.__traceback__)
@@ -76,7 +78,8 @@ def main(kind: str, progress_path: str) -> None:
                     json.dumps({"seed": seed, "find": what, "call": _describe(module, seed)}) + "\n"
                 )
             if hang:
-                os._exit(3)  # what was cut off may be half done: the next case gets a fresh process
+                # An interrupted case may be half done: the next one gets a fresh process.
+                os._exit(3)
         told = {
             what: getattr(module, what)() for what in ("counts", "notes") if hasattr(module, what)
         }

@@ -1,7 +1,8 @@
-"""Arguments drawn at random: tensors of every layout, numbers at the ends of their ranges, things of the wrong kind.
+"""Random arguments: tensors of every layout, numbers at the ends of their ranges, wrong kinds.
 
-An `Operand` is a tensor before it is made: what is stored, its type, and the view of it as code, so that the same one can
-be made by any library with PyTorch's names, and printed. Shapes and types are few: every pair of them is a kernel.
+An `Operand` is a tensor before it is made: its stored array, its dtype, and the view of it as code,
+so that any library with PyTorch's names can make it, and it can be printed. Shapes and dtypes are
+few: every pair of them is a kernel.
 """
 
 from __future__ import annotations
@@ -150,7 +151,10 @@ _ROUGH_COUNTS = np.array(
 
 @dataclass
 class Operand:
-    """A tensor to be made: `array` is stored as `dtype`, and the argument is `stored` followed by the code in `view`."""
+    """A tensor to be made: `array` is stored as `dtype`.
+
+    `view` is code that is applied to `stored`.
+    """
 
     array: np.ndarray
     dtype: str
@@ -225,7 +229,7 @@ class Draw:
         return self.one(self.own) if self.odds(0.97) else self.one(DTYPES + RARE)
 
     def elements(self, shape: tuple[int, ...], dtype: str, rough: float = 0.1) -> np.ndarray:
-        """Common numbers, small ones where they are integers; now and then the ends of the range."""
+        """Common numbers, small ones for integers; sometimes the ends of the range."""
         count = math.prod(shape)
         start = self.random.randrange(2048)
         exact = "int" in dtype
@@ -250,7 +254,7 @@ class Draw:
         return self.laid_out(operand) if self.odds(0.3) else operand
 
     def laid_out(self, operand: Operand) -> Operand:
-        """The same shape (mostly the same elements) in another layout; what lies between must not be read."""
+        """The same shape (mostly the same elements) in another layout; gaps must not be read."""
         if operand.view:
             return operand
         array = operand.array
@@ -338,7 +342,7 @@ class Draw:
         return made if self.odds(0.3) else tuple(made)
 
     def index(self, rank: int) -> Any:
-        """What stands between the brackets of a subscript."""
+        """A subscript's key."""
         parts: list[Any] = []
         for _ in range(self.random.randrange(rank + 2)):
             draw = self.random.random()
@@ -378,7 +382,7 @@ class Draw:
         return parts[0] if len(parts) == 1 and self.odds(0.7) else tuple(parts)
 
     def anything(self) -> Any:
-        """A thing of whatever kind."""
+        """An object of any kind."""
         draw = self.random.random()
         if draw < 0.2:
             return self.integer()

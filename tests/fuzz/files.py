@@ -1,7 +1,7 @@
-"""Mutated and hand-made files of every format: pickles of `save`, safetensors, the kernel cache's, what processes send.
+"""Mutated and hand-made files: pickles of `save`, safetensors, kernel cache, process messages.
 
-A file must be read or refused by its own errors; what is read must be tensors that lie inside their memory; nothing of
-the package may have changed; and memory must be as the file's length allows.
+A file is read or refused by the package's errors; tensors read lie inside their memory; the
+package's state does not change; memory stays within what the file's length allows.
 """
 
 from __future__ import annotations
@@ -224,7 +224,7 @@ def operations() -> list[list[bytes]]:
 
 
 def rearranged(r: random.Random) -> bytes:
-    """A pickle with opcodes put in, taken out, exchanged or repeated."""
+    """A pickle with opcodes inserted, removed, exchanged or repeated."""
     code = list(r.choice(operations()))
     for _ in range(r.choice([1, 1, 2, 3, 6])):
         at = r.randrange(len(code))
@@ -319,7 +319,7 @@ def _call(module: str, word: str, *args: bytes) -> bytes:
 def _tensor(
     r: random.Random, kind: str | None = None, shape: tuple[int, ...] | None = None
 ) -> bytes:
-    """A tensor, most often one whose bytes are as many as they should be."""
+    """A tensor, most often one with the right number of bytes."""
     chosen = kind or r.choice(list(dtypes._BY_NAME))
     sizes = _counts(r) if shape is None else shape
     places = 1
@@ -605,7 +605,7 @@ def amplified(r: random.Random) -> bytes:
     )
 
 
-# ---- what must hold ----
+# ---- invariants ----
 
 
 def _tensors(thing: Any, found: list[Any], seen: set[int], left: list[int]) -> None:
@@ -630,7 +630,7 @@ def _tensors(thing: Any, found: list[Any], seen: set[int], left: list[int]) -> N
 
 
 def check_tensor(x: Any, r: random.Random) -> None:
-    """That a tensor lies in its memory, by its own numbers and by reading and writing it."""
+    """A tensor lies in its memory, by its own numbers and by reading and writing it."""
     if nn.parameter.is_lazy(x):
         return
     spec = x._spec
@@ -647,7 +647,8 @@ def check_tensor(x: Any, r: random.Random) -> None:
         high += spec.dtype.itemsize
     if any(n < 0 for n in spec.shape) or x._offset + low < 0 or x._offset + high > x._memory.room:
         raise Find(
-            f"{spec!r} with strides {spec.strides} at {x._offset} lies outside of {x._memory.room} bytes"
+            f"{spec!r} with strides {spec.strides} at {x._offset} lies outside of {x._memory.room} "
+            "bytes"
         )
     if spec.numel > 10_000 or spec.device is not _POOL:
         return
@@ -662,7 +663,7 @@ _COUNTS = collections.Counter[str]()
 
 
 def counts() -> dict[str, int]:
-    """How many files were read, and how many refused, since this was last asked."""
+    """The numbers of files read and refused since the last request."""
     told = dict(_COUNTS)
     _COUNTS.clear()
     return told
@@ -673,9 +674,8 @@ def check_unchanged() -> None:
         if [dtype.name, dtype.itemsize, dtype.kind, dtype.rank] != content:
             raise Find(f"a file changed {dtype!r}")
     for kind, content in _CONTENT.items():
-        now = {
-            name: value for name, value in vars(kind).items() if name != "__slotnames__"
-        }  # which copyreg notes there
+        # Which copyreg notes there.
+        now = {name: value for name, value in vars(kind).items() if name != "__slotnames__"}
         if len(now) != len(content) or any(
             now[name] is not value for name, value in content.items()
         ):
@@ -685,7 +685,7 @@ def check_unchanged() -> None:
 def read(
     raw: bytes, load: Callable[[], Any], r: random.Random, refusals: tuple[type[Exception], ...]
 ) -> None:
-    """Load, and look at what comes."""
+    """Load, and check the result."""
     before = _POOL.peak = _POOL.live
     try:
         made = load()
@@ -725,9 +725,8 @@ def safetensors_by_hand(r: random.Random) -> bytes:
     table: dict[str, Any] = {}
     place = 0
     for name in r.sample(["a", "b", "c", "__metadata__", "\udc80", ""], r.choice([0, 1, 2, 3])):
-        shape: Any = [
-            min(n, 1 << 300) for n in _counts(r)
-        ]  # JSON's writer prints no very large ones
+        # JSON's writer prints no very large ones.
+        shape: Any = [min(n, 1 << 300) for n in _counts(r)]
         word = r.choice([*safe._TYPES, "F8_E4M3", "x"])
         size = safe._TYPES[word].itemsize if word in safe._TYPES else 1
         count = int(np.prod([n for n in shape if abs(n) < 1 << 20] or [1], dtype=object)) * size
@@ -754,7 +753,7 @@ def cache_home() -> str:
 
 
 def cache_case(r: random.Random) -> None:
-    """A damaged entry is never given out."""
+    """A damaged entry is never returned."""
     before = os.environ.get("RUSHLIGHT_CACHE")
     os.environ["RUSHLIGHT_CACHE"] = f"{cache_home()}/kernels"
     try:
@@ -776,7 +775,7 @@ def cache_case(r: random.Random) -> None:
             os.environ["RUSHLIGHT_CACHE"] = before
 
 
-# ---- what processes send each other ----
+# ---- messages between processes ----
 
 
 class _Sent:

@@ -1,8 +1,8 @@
-"""The same call in PyTorch: a process of another Python that has it, which need not have this package.
+"""The same call in PyTorch: a process of another Python that has it, without this package.
 
-`Peer` is the side of the fuzzer. Run as a program (`python tests/fuzz/peer.py`), this file is the other side: it reads
-pickled calls, makes them by the names they have in PyTorch, and answers with arrays. Arguments travel as plain tuples;
-a call with something else among them is not compared.
+`Peer` is the fuzzer's side. Run as a program (`python tests/fuzz/peer.py`), this file is the other
+side: it reads pickled calls, makes them by PyTorch's names, and answers with arrays. Arguments are
+sent as plain tuples; a call with other arguments is not compared.
 """
 
 from __future__ import annotations
@@ -23,21 +23,24 @@ SECONDS = 10
 
 
 class Unsaid(Exception):
-    """An argument that PyTorch would not know, or an answer that does not come."""
+    """An argument that PyTorch does not know, or a missing answer."""
 
 
 # ---- the fuzzer's side ----
 
 
 class Peer:
-    """PyTorch in a process of its own, started anew when it crashes or hangs."""
+    """PyTorch in a process of its own, restarted when it crashes or hangs."""
 
     def __init__(self, python: str) -> None:
         self.python = python
         self.process: subprocess.Popen[bytes] | None = None
 
     def ask(self, path: str, name: str, args: Any, named: Any, inplace: bool) -> tuple[str, Any]:
-        """("ok", arrays), ("error", text) or ("missing", name); raises Unsaid where there is no answer."""
+        """("ok", arrays), ("error", text) or ("missing", name).
+
+        Raises Unsaid where there is no answer.
+        """
         if self.process is None or self.process.poll() is not None:
             self.process = subprocess.Popen(
                 [self.python, __file__],
@@ -62,7 +65,7 @@ class Peer:
 
 
 def differences(ours: list[Any], theirs: list[Any]) -> str:
-    """What is grossly unlike in two lists of arrays; nothing where they agree."""
+    """The gross differences of two lists of arrays; "" where they agree."""
     if len(ours) != len(theirs):
         return f"{len(ours)} results, PyTorch has {len(theirs)}"
     for a, b in zip(ours, theirs, strict=True):

@@ -1,13 +1,15 @@
-"""Random programs: ops of many kinds, views, writes, hooks, derivatives, modes; run again under a budget, with checkpoints, with
-allocations that fail, with Ctrl-C, beside another thread.
+"""Random programs: ops, views, writes, hooks, derivatives and modes, each run in several ways.
+
+Under a budget, with checkpoints, with failing allocations, with Ctrl-C, beside another thread.
 
 Note [What a program must do]
-1. The plain run tells what is right: every other run that ends gives the same bits, or the same refusals at the same steps. One
-   with checkpoints may be refused besides (InplaceError) where what a dropped value is made from was overwritten.
-2. A run may end in a BudgetError, an OutOfMemoryError or a KeyboardInterrupt that was provoked. A BudgetError's `least` is more
-   than its limit. What is held never crosses a limit.
-3. After a run, when its handles are gone, as many bytes are in use as before, what is held is what is in use and what is cached,
-   nothing is pinned, no mode is on.
+1. The plain run defines what is right: every other run that ends gives the same bits, or the same
+   refusals at the same steps. One with checkpoints may also be refused (InplaceError) where an
+   input of a dropped value was overwritten.
+2. A run may end in a BudgetError, an OutOfMemoryError or a KeyboardInterrupt that was provoked. A
+   BudgetError's `least` is more than its limit. Held memory never crosses a limit.
+3. After a run, when its handles are gone, as many bytes are in use as before, held memory is in use
+   or cached, nothing is pinned, no mode is on.
 4. The plain run afterwards gives the same bits as before.
 """
 
@@ -45,7 +47,7 @@ _counts: Counter[str] = Counter()
 
 
 def counts() -> dict[str, int]:
-    """How many runs ended how, since the process began."""
+    """Counts of how runs ended, since the process began."""
     return dict(_counts)
 
 
@@ -55,9 +57,8 @@ class World:
     def __init__(self, choose: random.Random, keeps: bool) -> None:
         self.choose = choose
         self.keeps = keeps  # checkpoints keep everything: the plain run
-        numbers = np.random.default_rng(
-            choose.randrange(1 << 30)
-        )  # no draws of the engine's, which threads share
+        # No draws of the engine's, which threads share.
+        numbers = np.random.default_rng(choose.randrange(1 << 30))
         self.leaves = [_leaf(numbers, SIZE, SIZE) for _ in range(2)]
         self.weight = _leaf(numbers, 4, 1, 3, 3)
         self.values = [self.leaves[0] * 1.0, self.leaves[1] * 1.0, rl.ones(SIZE, SIZE)]
@@ -249,7 +250,7 @@ RANDOM: list[Step] = [
 def run(
     seed: int, keeps: bool = False, draws: bool = True, after_step: Callable[[], None] | None = None
 ) -> list[Any]:
-    """The program of a seed: the bits of all it made, and what it was refused."""
+    """The program of a seed: the bits of all its results, and its refusals."""
     choose = random.Random(seed)
     if draws:
         rl.manual_seed(seed)
@@ -297,7 +298,7 @@ def _bits(value: Any) -> bytes:
     )
 
 
-# ---- what is provoked ----
+# ---- provoked errors ----
 
 
 class Failing:
@@ -324,8 +325,11 @@ class Failing:
 
 
 class Interrupting:
-    """`with Interrupting(at):` Ctrl-C where the interpreter hears of it for the at-th time: at the start of a function, or behind
-    a call of a C function. Not in finalisers, out of which no error comes."""
+    """`with Interrupting(at):` Ctrl-C at the at-th check for signals.
+
+    Checks are at the start of a function and after a call of a C function. Finalisers are left out:
+    no error leaves them.
+    """
 
     def __init__(self, at: int) -> None:
         self.at = at
@@ -374,7 +378,7 @@ def _is_finaliser(frame: FrameType | None) -> bool:
 
 
 def _settled(what: str, live: int) -> None:
-    """That a run left nothing behind. See Note [What a program must do] 3."""
+    """A run left nothing behind. See Note [What a program must do] 3."""
     pool = pool_of("cpu")
     if pool.live != live:
         gc.collect()
@@ -383,7 +387,8 @@ def _settled(what: str, live: int) -> None:
         raise Find(f"{what}: {pool.live - live} bytes stay in use")
     if pool.held != pool.live + cached:
         raise Find(
-            f"{what}: {pool.held} bytes are said to be held, {pool.live} are in use and {cached} cached"
+            f"{what}: {pool.held} bytes are said to be held, {pool.live} are in use and {cached} "
+            "cached"
         )
     if Pins.pinned():
         raise Find(f"{what}: something stays pinned")
@@ -395,7 +400,7 @@ def _settled(what: str, live: int) -> None:
 
 
 def _ended(function: Callable[[], list[Any]]) -> list[Any] | str:
-    """What a run gives, or the class of the error that ended it. The error and its frames are gone afterwards."""
+    """A run's result, or the class of its error. The error and its frames are freed."""
     try:
         return function()
     except PROVOKED as error:
@@ -466,7 +471,8 @@ def case(seed: int) -> None:
         refused = not keeps and not isinstance(got, str) and got != want and _is_refused(got)
         if not isinstance(got, str) and got != want and not refused:
             raise Find(
-                f"{kind} at {limit - live} bytes above what is in use, {at}: other bits than the plain run's"
+                f"{kind} at {limit - live} bytes above what is in use, {at}: other bits than the "
+                "plain run's"
             )
         break
     if choose.random() < 0.25:
@@ -496,7 +502,9 @@ def _turn(kind: str, usual: Callable[..., list[Any]], limit: int, at: int) -> li
 
 
 def _beside(usual: Callable[..., list[Any]], limit: int) -> list[Any] | str:
-    """The program in this thread inside a budget, and in another outside of it, at the same time."""
+    """The program in this thread inside a budget, and in another outside of it, at the same
+    time.
+    """
     found: list[Any] = []
     pool = pool_of("cpu")
 

@@ -1,4 +1,4 @@
-"""The parent of a run: hands stretches of seeds to children, starts them anew after crashes and hangs, gathers the finds."""
+"""The parent of a run: gives ranges of seeds to children, restarts them, collects the finds."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.fuzz import WALL_SECONDS
 
 ROOT = Path(__file__).parent.parent.parent
 STRETCH = 250  # seeds handed out at a time
-LIFE = 100_000  # cases after which a child is replaced: kernels and plans that it has built are given back
+LIFE = 100_000  # cases after which a child is replaced, to free its kernels and plans
 
 
 @dataclass
@@ -37,7 +37,7 @@ class Found:
 
 @dataclass
 class Report:
-    """What a run has shown so far."""
+    """The findings of a run so far."""
 
     kind: str
     first: int
@@ -51,7 +51,10 @@ class Report:
         seeds = f"seeds {self.first}..{self.last}" if self.cases else "no seed"
         counted = "".join(f", {n} {what}" for what, n in sorted(self.counts.items()))
         rate = f"{self.cases / self.seconds:.0f}/s" if self.seconds else "-"
-        return f"{self.kind}: {self.cases} cases, {seeds}, {len(self.finds)} finds{counted} ({self.seconds:.0f} s, {rate})"
+        return (
+            f"{self.kind}: {self.cases} cases, {seeds}, {len(self.finds)} finds{counted} "
+            f"({self.seconds:.0f} s, {rate})"
+        )
 
 
 class _Ended(Exception):
@@ -62,7 +65,7 @@ class Child:
     """One process that runs cases of one kind."""
 
     def __init__(self, kind: str, variables: dict[str, str]) -> None:
-        self.progress = tempfile.NamedTemporaryFile(prefix="rushlight-fuzz-")  # noqa: SIM115  # closed by `end`
+        self.progress = tempfile.NamedTemporaryFile(prefix=("rushlight-fuzz-"))  # noqa: SIM115  # closed by `end`
         self.progress.write(struct.pack("<q", -1))
         self.progress.flush()
         self.errors = tempfile.TemporaryFile()  # noqa: SIM115
@@ -95,7 +98,10 @@ class Child:
         self.cases += last - first + 1
 
     def answer(self) -> dict[str, Any]:
-        """The child's next line. Waits while the seed in hand changes; ends a child whose seed does not."""
+        """The child's next line. Waits while the current seed changes.
+
+        Kills a child whose seed does not.
+        """
         assert self.process.stdout is not None
         seed, since = self.seed(), time.monotonic()
         while b"\n" not in self.waiting:
@@ -121,9 +127,8 @@ class Child:
         code = self.process.wait()
         self.errors.seek(0)
         said = self.errors.read().decode(errors="replace").strip().splitlines()
-        places = [line.strip() for line in said if "rushlight/" in line][
-            :3
-        ]  # faulthandler: innermost first
+        # Faulthandler: innermost first.
+        places = [line.strip() for line in said if "rushlight/" in line][:3]
         how = f"signal {-code}" if code < 0 else f"exit status {code}"
         return f"the process ended with {how}: {'; '.join(places) or ' '.join(said[-1:])}"
 
@@ -142,7 +147,10 @@ class Child:
 
 
 class Run:
-    """A run of one kind: `jobs` threads, each with a child, take stretches of seeds until they or the time are out."""
+    """A run of one kind: `jobs` threads, each with a child, take ranges of seeds.
+
+    It ends when the seeds or the time are used up.
+    """
 
     def __init__(
         self,
@@ -174,7 +182,7 @@ class Run:
         return self.report
 
     def _take(self) -> tuple[int, int] | None:
-        """The next stretch of seeds; None when there are none left, or no time."""
+        """The next range of seeds; None when there are none left, or no time."""
         with self.lock:
             left = STRETCH if self.stop is None else min(STRETCH, self.stop - self.next)
             if (
@@ -226,7 +234,10 @@ class Run:
 
     def _describe(self, seed: int) -> str:
         """The case's own line, asked of a process that does not run it."""
-        program = f"from tests.fuzz import {self.kind} as k; print(getattr(k, 'describe', lambda _: '')({seed}))"
+        program = (
+            f"from tests.fuzz import {self.kind} as k; print(getattr(k, 'describe', lambda _: "
+            f"'')({seed}))"
+        )
         try:
             asked = subprocess.run(
                 [sys.executable, "-c", program],

@@ -19,7 +19,7 @@ def test_a_short_run_finds_nothing(kind):
 
 @pytest.fixture
 def faulty(monkeypatch, tmp_path):
-    """A kind whose cases fail in every way there is: by seed, a find, an error, a crash, a hang."""
+    """A kind whose cases fail in every way: by seed, a find, an error, a crash, a hang."""
     folder = tmp_path / "tests" / "fuzz"
     folder.mkdir(parents=True)
     (folder.parent / "__init__.py").touch()

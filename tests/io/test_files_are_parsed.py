@@ -1,4 +1,4 @@
-"""Files are parsed, not run: what `load` makes of hostile, damaged and old files, within what memory and time."""
+"""Files are parsed, not run: `load` of hostile, damaged and old files, with its memory and time."""
 
 from __future__ import annotations
 
@@ -330,7 +330,7 @@ def test_a_device_of_an_older_file_is_checked():
             load(build(Raw(empty), state))
 
 
-# ---- what may be called ----
+# ---- callables ----
 
 
 @pytest.mark.parametrize(
@@ -386,7 +386,7 @@ def test_opcodes_with_nothing_to_work_on(code):
             rl.load(io.BytesIO(pickle.PROTO + b"\x04" + start + code + bytes(20) + pickle.STOP))
 
 
-# ---- what it may cost ----
+# ---- costs ----
 
 
 DRIVER = """
@@ -416,7 +416,7 @@ for name, raw in cases.items():
 
 @pytest.fixture(scope="module")
 def costs():
-    """What each hostile file costs, in a process of its own."""
+    """The cost of each hostile file, in a process of its own."""
     cases = pickle.dumps({name: file_of(code).getvalue() for name, code in HOSTILE.items()})
     ran = subprocess.run(
         [sys.executable, "-c", DRIVER], input=cases, capture_output=True, timeout=600, check=True
@@ -753,7 +753,7 @@ def test_a_file_opened_for_text(tmp_path):
         rl.load(file)
 
 
-# ---- what is still read ----
+# ---- files that are read ----
 
 
 def test_files_of_before_are_read():
@@ -1036,7 +1036,7 @@ def test_what_another_process_sends_lies_inside_its_memory():
     assert good.tolist() == [0, 0, 0, 0]
     held = rl.memory.allocated()
     for size, room, shape, strides, offset in [
-        (64, 4096, (4,), (1,), 0),  # the file is shorter: reading its end would end the process
+        (64, 4096, (4,), (1,), 0),  # the file is shorter: reading its end would kill the process
         (64, 64, (17,), (1,), 0),
         (64, 64, (2,), (16,), 0),
         (64, 64, (1,), (1,), 64),
@@ -1125,7 +1125,7 @@ def test_headers_of_safetensors_files_are_checked(which, tmp_path):
 
 
 def test_a_file_that_takes_longer_than_its_length_explains_is_refused(monkeypatch):
-    """Keys that share places in Python's tables: each is compared with all before it."""
+    """Keys with equal hashes: each is compared with all before it."""
     monkeypatch.setattr(limits, "SECONDS", 0.02)
     monkeypatch.setattr(limits, "SECONDS_PER_BYTE", 0.0)
     keys = [i << 40 for i in range(1, 1 << 16)]

@@ -1,4 +1,4 @@
-"""Files: where loaded tensors go, and what a file may name that is not trusted."""
+"""map_location, and the names that an untrusted file may use."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_map_location(place):
     assert back["x"].device.type == back["pair"][1].device.type == "reference"
     assert isinstance(back["pair"][1], rl.nn.Parameter) and back["pair"][1].requires_grad
     back["x"][1] = 9.0
-    assert back["part"][0] == 9 and back["pair"][0][1] == 9  # what shared memory shares it
+    assert back["part"][0] == 9 and back["pair"][0][1] == 9  # tensors that shared memory share it
 
 
 def test_map_location_may_leave_a_tensor_where_it_was():
@@ -68,10 +68,11 @@ def test_safe_globals():
 def test_pytorchs_arguments_are_taken(tmp_path):
     with open(tmp_path / "x.pt", "wb") as file:
         rl.save(rl.ones(2), file, _use_new_zipfile_serialization=False, pickle_protocol=2)
+        # Written before it is closed.
         assert rl.load(tmp_path / "x.pt", weights_only=None, mmap=False).tolist() == [
             1,
             1,
-        ]  # written before it is closed
+        ]
     assert rl.load(saved(rl.device("cpu"))).type == "cpu"
     assert rl.load(saved(rl.ones(2).storage())).tolist() == [1, 1]
     with pytest.raises(AttributeError):

@@ -1,4 +1,4 @@
-"""`save` to a path: all or nothing, whatever fails; and no bytes in the file but those of the tensors."""
+"""`save` to a path: all or nothing, whatever fails; only the tensors' bytes are in the file."""
 
 from __future__ import annotations
 
@@ -175,7 +175,8 @@ from rushlight.io import save_file
 folder = sys.argv[1]
 rl.save("old", f"{folder}/f")
 resource.setrlimit(resource.RLIMIT_FSIZE, (5000, 5000))
-for act in (lambda: rl.save(rl.ones(10_000), f"{folder}/f"), lambda: save_file({"a": rl.ones(10_000)}, f"{folder}/f")):
+file, ones = f"{folder}/f", rl.ones(10_000)
+for act in (lambda: rl.save(ones, file), lambda: save_file({"a": ones}, file)):
     try:
         act()
     except OSError:
@@ -200,7 +201,8 @@ x = rl.ones(300_000)
 rl.save(x, f"{folder}/f")
 stopped = 0
 signal.signal(signal.SIGALRM, signal.default_int_handler)
-signal.signal(signal.SIGINT, signal.default_int_handler)  # a program in the background starts without
+# A program in the background starts without.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 for seed in range(60):
     try:
         signal.setitimer(signal.ITIMER_REAL, 0.001 + random.Random(seed).random() * 0.004, 5.0)

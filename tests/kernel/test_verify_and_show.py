@@ -1,4 +1,6 @@
-"""The kernel room: what the verifier refuses, what the printer prints, how arguments are counted."""
+"""The kernel room: what the verifier refuses, what the printer prints, how arguments are
+counted.
+"""
 
 import pytest
 
@@ -211,7 +213,8 @@ def test_show_names_shared_subexpressions():
         ("1", "1", "0", "n"),
     )
     assert show(kernel) == (
-        "map rank 2 (out0: float32 step 1, out1: float32 step 1; arg0: float32 step 0, arg1: float16 step n; "
+        "map rank 2 (out0: float32 step 1, out1: float32 step 1; arg0: float32 step 0, arg1: "
+        "float16 step n; "
         "param0: int64)\n"
         "  for p0, p1:\n"
         "    t0: float32 = exp(arg0) + 1.0\n"

@@ -1,4 +1,4 @@
-"""Allocations that fail: what a call leaves behind when the n-th of its allocations fails, for every n."""
+"""The state after a call whose n-th allocation fails, for every n."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ def fail_at_every_allocation(
     device: str = "cpu",
     error: type[BaseException] = OutOfMemoryError,
 ) -> int:
-    """Fail each allocation of `act(make())` in turn: `look` sees what it saw before, and after `act` again what it would have seen.
+    """Fail each allocation of `act(make())` in turn; the number of failures.
 
-    How many failures there were.
+    After a failure `look` sees what it saw before; after another `act`, what it would have seen.
     """
     failing.start(0)
     thing = make()
@@ -58,9 +58,8 @@ def fail_at_every_allocation(
         thing = make()
         before = look(thing)
         memory.empty_cache(device)
-        failing.start(
-            count + 1
-        )  # blocks that the call itself gave back are taken again without failing
+        # Blocks that the call itself freed are taken again without failing.
+        failing.start(count + 1)
         failed = True
         with contextlib.suppress(error):
             act(thing)

@@ -1,4 +1,4 @@
-"""Budgets: the limit is never crossed, the bits are the same, what was dropped comes back by itself."""
+"""Budgets: the limit is never crossed, the bits are the same, dropped values are rebuilt."""
 
 from __future__ import annotations
 
@@ -63,7 +63,9 @@ def test_the_same_bits_at_each_limit(device, share, watched):
 
 
 def test_the_same_bits_near_the_least(watched):
-    """Start far too low and follow the errors' advice: each limit is enough for the request that failed."""
+    """Start far too low and follow the errors' advice: each limit suffices for the failed
+    request.
+    """
     want, _, peak = plain()
     limit, tries = 1, 0
     while True:
@@ -167,7 +169,9 @@ def test_dropped_values_survive_a_write_to_what_they_were_made_of(device):
 
 
 def test_a_value_whose_ancestor_was_overwritten_and_its_parent_freed():
-    """w -> h -> c: after a write to w and the end of h nothing could rebuild c, so it must not be dropped."""
+    """w -> h -> c: after a write to w and the end of h nothing could rebuild c: it is not
+    dropped.
+    """
     w = rl.randn(64, 64)
     with memory.budget(1 << 30):
         h = w * 2.0
@@ -262,7 +266,7 @@ def test_a_gradient_keeps_nothing_else():
 
 
 def test_a_chain_of_recipes_ends():
-    """A value carried from step to step for ever does not keep its whole past."""
+    """A value carried from step to step does not keep its whole past."""
     with memory.budget(memory.allocated() + 64 * MIB):
         gc.collect()
         h = rl.zeros(32, 64)

@@ -1,4 +1,4 @@
-"""Random programs of ops, views and writes: the same bits when everything that can be dropped is, again and again."""
+"""Random programs of ops, views and writes: the same bits when everything droppable is dropped."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A program that sees ever new shapes: what is kept for the next call of a kind does not grow without limit."""
+"""A program with ever new shapes: caches do not grow without limit."""
 
 from __future__ import annotations  # noqa: I001
 

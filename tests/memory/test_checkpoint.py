@@ -1,4 +1,6 @@
-"""Checkpointing: the same bits, each user function once, less memory, recomputation linear in depth."""
+"""Checkpointing: the same bits, each user function once, less memory, recomputation linear in
+depth.
+"""
 
 from __future__ import annotations
 
@@ -337,7 +339,7 @@ def test_recomputation_is_linear_in_depth():
 
 
 def test_no_call_is_repeated_twice():
-    """A value that is not saved itself but leads to many that are is rebuilt once for all of them."""
+    """An unsaved value that leads to many saved ones is rebuilt once for all of them."""
 
     def block(x):
         h = x
@@ -365,7 +367,7 @@ def test_the_peak_falls(name, require_device):
 
 
 def test_a_nested_checkpoint_s_inputs_are_dropped_too():
-    """What enters an inner checkpoint from the outer one's interior is not kept for it."""
+    """An inner checkpoint does not keep its inputs from the outer one's interior."""
 
     def inner(h):
         return h.exp().tanh()

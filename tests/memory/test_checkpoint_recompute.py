@@ -1,4 +1,6 @@
-"""Checkpoints: the work that recomputation costs, its random state, captured parameters, nesting, threads, errors."""
+"""Checkpoints: the cost of recomputation, random state, captured parameters, nesting, threads,
+errors.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,7 @@ def bits(*tensors: rl.Tensor | None) -> list[bytes | None]:
 
 
 def crossed(device: str) -> int:
-    """Bytes that have come from devices to the host so far."""
+    """Bytes copied from devices to the host so far."""
     pool_of(device).device.synchronize()
     return memory.transfers()["bytes_to_host"]
 
@@ -54,9 +56,8 @@ def test_a_residual_net_of_L_blocks_costs_recomputes_linear_in_L(device):
         ).sum().backward()
         per_block.append((memory.recomputed()["calls"] - before) / depth)
     assert per_block[0] == per_block[1] == per_block[2]
-    assert (
-        2 <= per_block[0] <= 4
-    )  # the first product, tanh, exp; the block's result is not needed again
+    # The first product, tanh, exp; the block's result is not needed again.
+    assert 2 <= per_block[0] <= 4
 
 
 def test_a_plain_chain_saves_memory(device):
@@ -200,7 +201,9 @@ def test_checkpoint_sequential_keeps_every_segment_s_gradients(device):
 
 
 def nested(x: dict, w: list[rl.Tensor], run) -> tuple:
-    """Any nesting of inputs and outputs, a checkpoint in a checkpoint, masks, autocast, captured parameters."""
+    """Any nesting of inputs and outputs, a checkpoint in a checkpoint, masks, autocast, captured
+    parameters.
+    """
 
     def inner(t):
         return F.dropout((t @ w[0]).tanh(), 0.3)

@@ -1,4 +1,4 @@
-"""What NumPy or another library sees of a tensor stays there for as long as it does."""
+"""Memory that NumPy or another library sees lives as long as they do."""
 
 import gc
 
@@ -54,7 +54,7 @@ def test_shared_memory_leaves_the_seen_block_behind(see):
     before = pool.live, pool.held - sum(room * len(blocks) for room, blocks in pool.free.items())
     seen = see(t)
     t.share_memory_()
-    others = [rl.full((6,), -1.0) for _ in range(8)]  # would be given the block, if it were free
+    others = [rl.full((6,), -1.0) for _ in range(8)]  # would get the block, if it were free
     assert seen.tolist() == t.tolist() == list(range(6))
     seen[0] = 7.0
     assert t[0] == 0 and all((other == -1).all() for other in others)
@@ -77,7 +77,7 @@ def test_shared_memory_leaves_an_array_s_own_memory_behind():
 
 def test_writes_to_memory_that_was_given_back_say_so():
     t, other = rl.ones(40), rl.ones(40)
-    t.add_(1)  # the kind of write is known from now on
+    t.add_(1)  # the write is cached from here on
     t.copy_(other)
     t.untyped_storage().resize_(0)
     for write in (

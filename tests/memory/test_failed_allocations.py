@@ -1,4 +1,6 @@
-"""Memory that fails, and Ctrl-C, at every point of a step: the program goes on, nothing leaks, the bits are right."""
+"""Failing allocations and Ctrl-C at every point of a step: no leaks, right bits, the program goes
+on.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ from tests.memory.training_step import Model, bits, plain
 
 @pytest.fixture(autouse=True)
 def counted_references():
-    """What fails must be freed by reference counting alone."""
+    """Values of a failed step must be freed by reference counting alone."""
     gc.collect()
     gc.disable()
     yield
@@ -53,7 +55,7 @@ class Failing:
 
 
 def settings(kind: str, device: str, peak: int):
-    """How a step is run: a context and a wrapper of its blocks."""
+    """The context of a step, and a wrapper of its blocks."""
     if kind == "budget":
         return memory.budget(memory.allocated(device) + int(0.6 * peak), device), lambda f, *a: f(
             *a
@@ -99,7 +101,8 @@ def test_a_failure_at_every_allocation(monkeypatch, kind, error):
         assert resolve_pool("cpu").limit is None
         forget_gradients(model)
         assert memory.allocated() == start
-        # The same step again: only the running statistics, which the failed one may have moved, are put back.
+        # The same step again: only the running statistics, which the failed one may have changed,
+        # are reset.
         model.mean.zero_()
         model.var.fill_(1.0)
         if at % 7 == 1:
@@ -124,7 +127,7 @@ def test_a_failure_at_every_allocation_on_webgpu(monkeypatch, require_device):
 
 
 def test_a_device_that_is_really_full(monkeypatch):
-    """Cached blocks are given back and rebuildable values dropped before an error leaves."""
+    """Cached blocks are freed and rebuildable values dropped before an error is raised."""
     want, _, peak = plain()
     model = Model()
     memory.empty_cache()
@@ -150,7 +153,7 @@ def test_a_device_that_is_really_full(monkeypatch):
 
 
 def test_a_failed_rebuild_leaves_nothing_half_made(monkeypatch):
-    """A norm has three results: when there is room for the first only, none of them may count as rebuilt."""
+    """A norm has three results: with memory for the first only, none of them counts as rebuilt."""
     x = rl.randn(2048, 64)
     with memory.budget(1 << 30):
         y = rl.layer_norm(x, (64,))

@@ -1,4 +1,7 @@
-"""A call that fails moves no random position and no running statistics, and a write in place that fails writes nothing."""
+"""A failed call changes no random position and no running statistics.
+
+a failed write writes nothing.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ops with several results under a budget: making room for one result never drops another that is in use."""
+"""Ops with several results under a budget: room for one result never drops another in use."""
 
 from __future__ import annotations
 
@@ -77,7 +77,9 @@ def test_the_same_bits_or_a_clean_refusal_at_every_limit(program: Callable[[Any]
 
 
 def test_results_that_are_there_stay_while_the_others_are_made_again(monkeypatch):
-    """The scratch of a launch asks for room as well: the device is full whenever a block is wanted."""
+    """The scratch of a launch asks for room too: the device is full whenever a block is
+    requested.
+    """
     x = rl.randn(SIDE, SIDE)
     want = bits(*x.sort(1))
     with memory.budget(1 << 40):
@@ -103,7 +105,10 @@ def test_results_that_are_there_stay_while_the_others_are_made_again(monkeypatch
 
 
 def test_what_a_write_would_disturb_is_known_after_a_refusal(monkeypatch):
-    """A write first rebuilds what was made from the old bits. Where that fails, the next try must not forget it."""
+    """A write first rebuilds values made from the old bits.
+
+    If that fails, the next try rebuilds them too.
+    """
     x = rl.randn(SIDE, SIDE)
     want = bits(x * 2.0)
     with memory.budget(1 << 40):

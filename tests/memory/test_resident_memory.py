@@ -1,4 +1,4 @@
-"""A budget bounds the process: what the pool gives back goes back to the system."""
+"""A budget bounds the process: memory that the pool frees goes back to the system."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ import rushlight as rl
 from rushlight import memory, nn
 
 def resident(kind):
-    return next(int(line.split()[1]) << 10 for line in open("/proc/self/status") if line.startswith(kind))
+    lines = open("/proc/self/status")
+    return next(int(line.split()[1]) << 10 for line in lines if line.startswith(kind))
 
 layers = [nn.Conv2d(3, 16, 3, padding=1)]
 for _ in range(8):
@@ -58,7 +59,8 @@ def test_large_blocks_go_back_to_the_system():
 import rushlight as rl
 
 def resident():
-    return next(int(line.split()[1]) << 10 for line in open("/proc/self/status") if line.startswith("VmRSS"))
+    lines = open("/proc/self/status")
+    return next(int(line.split()[1]) << 10 for line in lines if line.startswith("VmRSS"))
 
 rl.zeros(1 << 16).sum().item()
 before = resident()
@@ -79,9 +81,8 @@ def test_pages_of_a_block_given_back_go_to_the_next_one():
     ctypes.memset(block, 7, 1 << 20)
     cpu_memory.release(block, 1 << 20)
     smaller = cpu_memory.allocate(1 << 18)
-    assert ctypes.string_at(smaller, 1 << 18) == b"\7" * (
-        1 << 18
-    )  # the same pages, which nobody had to clear
+    # The same pages, without new page faults.
+    assert ctypes.string_at(smaller, 1 << 18) == b"\7" * (1 << 18)
     larger = cpu_memory.allocate((1 << 20) + (1 << 19))  # of the rest, grown
     ctypes.memset(larger, 1, (1 << 20) + (1 << 19))
     assert ctypes.string_at(smaller, 1 << 18) == b"\7" * (1 << 18)

@@ -17,7 +17,10 @@ def bits(*tensors: rl.Tensor | None) -> list[bytes | None]:
 
 
 class Model:
-    """Three residual blocks with a norm, dropout, a view and a write in place; parameters made from a fixed seed."""
+    """Three residual blocks with a norm, dropout, a view and a write in place.
+
+    From a fixed seed.
+    """
 
     def __init__(self, device: str = "cpu", depth: int = 3) -> None:
         rl.manual_seed(11)

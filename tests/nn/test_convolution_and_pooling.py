@@ -1,8 +1,9 @@
-"""Layers over windows and channels against PyTorch's numbers, and what their layers do besides.
+"""Convolution, pooling and channel layers against PyTorch's numbers.
 
-LAYERS was made by PyTorch 2.13.0 on the CPU: `PYTHONPATH=. python tests/nn/test_convolution_and_pooling.py`
-prints it where torch is installed, by the very function the tests use. Each entry: the result's shape, a fixed
-projection of the result, and the same projection's gradient with respect to the input, projected again.
+LAYERS was made by PyTorch 2.13.0 on the CPU:
+`PYTHONPATH=. python tests/nn/test_convolution_and_pooling.py` prints it where torch is installed,
+by the function that the tests use. Each entry: the result's shape, a fixed projection of the
+result, and the same projection's gradient with respect to the input, projected again.
 """
 
 import math
@@ -16,7 +17,7 @@ from rushlight import nn
 
 
 def waves(torch, *shape, device=None):
-    """Numbers that are the same everywhere and belong to no pattern of the layer."""
+    """Fixed numbers without a pattern that a layer could share."""
     count = math.prod(shape)
     return torch.tensor([math.sin(1.7 * i + count) for i in range(count)], device=device).reshape(
         *shape

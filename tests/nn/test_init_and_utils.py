@@ -1,4 +1,4 @@
-"""Starting values, clipped gradients, parametrised weights, hooks of modules and of their states."""
+"""Initialisation, gradient clipping, parametrised weights, hooks of modules and of their states."""
 
 from __future__ import annotations
 
@@ -12,15 +12,14 @@ import rushlight as rl
 from rushlight import nn
 from rushlight.nn.utils import parametrizations, parametrize
 
-# ---- starting values ----
+# ---- initialisation ----
 
 
 def test_normal_between_bounds():
     drawn = nn.init.trunc_normal_(rl.empty(20000), 1.0, 2.0, -1.0, 2.0).numpy()
     assert drawn.min() >= -1 and drawn.max() <= 2
-    assert drawn.mean() == pytest.approx(
-        0.5787, abs=0.03
-    )  # of the normal distribution cut to these bounds
+    # Of the normal distribution cut to these bounds.
+    assert drawn.mean() == pytest.approx(0.5787, abs=0.03)
     half = nn.init.trunc_normal_(rl.empty(1000, dtype=rl.float16))
     assert rl.isfinite(half).all().item()
 
@@ -290,9 +289,8 @@ def test_parts_by_path_and_new_memory():
 def test_norms_of_gradients_of_order_zero() -> None:
     weight = rl.zeros(3, requires_grad=True)
     weight.grad = rl.tensor([0.0, 2.0, 3.0])
-    assert (
-        nn.utils.get_total_norm([weight.grad], 0).item() == 1.0
-    )  # one tensor whose count is not zero
+    # One tensor whose count is not zero.
+    assert nn.utils.get_total_norm([weight.grad], 0).item() == 1.0
     assert nn.utils.clip_grad_norm_(weight, 1.0, norm_type=-float("inf")).item() == 0.0
 
 

@@ -1,7 +1,8 @@
-"""Layers against PyTorch's numbers, and what a module does with what it holds.
+"""Layers against PyTorch's numbers, and a module's handling of its members.
 
-LAYERS and TINY were made by PyTorch 2.13.0 on the CPU: `PYTHONPATH=. python tests/nn/test_layers.py` where torch is installed
-prints them, by the very functions the tests use.
+LAYERS and TINY were made by PyTorch 2.13.0 on the CPU:
+`PYTHONPATH=. python tests/nn/test_layers.py` prints them where torch is installed, by the functions
+that the tests use.
 """
 
 import copy
@@ -20,7 +21,7 @@ from rushlight.utils.checkpoint import checkpoint
 
 
 def waves(torch, *shape, device=None):
-    """Numbers that are the same everywhere and belong to no pattern of the layer."""
+    """Fixed numbers without a pattern that a layer could share."""
     count = math.prod(shape)
     return torch.tensor([math.sin(1.7 * i + count) for i in range(count)], device=device).reshape(
         *shape
@@ -156,7 +157,7 @@ LAYERS = {
 
 
 def summary(value):
-    """A few numbers that a wrong element would change: the sum, and sums weighed by waves."""
+    """A few numbers that a wrong element would change: the sum, and weighted sums."""
     flat = value.detach().reshape(-1).tolist()
     weighed = [sum(math.sin(k * (i + 1)) * x for i, x in enumerate(flat)) for k in (1.3, 2.1)]
     return [round(x, 6) for x in (sum(flat), *weighed)]
@@ -248,7 +249,10 @@ def test_tiny_gpt_learns_as_in_pytorch(device):
 
 @pytest.mark.parametrize("name", ["cpu", "webgpu", "cuda"])
 def test_tiny_gpt_gives_the_same_bits(name, require_device):
-    """Plain, checkpointed and under a budget of three fifths of its activations' peak; with dropout."""
+    """Plain, checkpointed, and under a budget of three fifths of its activations' peak.
+
+    With dropout.
+    """
     device = require_device(name)
     memory = rl.memory
 
@@ -497,7 +501,8 @@ def test_repr_is_pytorchs():
         "  (body): ModuleList(\n"
         "    (0-1): 2 x Sequential(\n"
         "      (0): Conv2d(1, 2, kernel_size=(3, 3), stride=(1, 1), padding=(1, 1), bias=False)\n"
-        "      (1): BatchNorm2d(2, eps=1e-05, momentum=0.1, affine=True, bias=True, track_running_stats=True)\n"
+        "      (1): BatchNorm2d(2, eps=1e-05, momentum=0.1, affine=True, bias=True, "
+        "track_running_stats=True)\n"
         "      (2): ReLU(inplace=True)\n"
         "    )\n"
         "  )\n"
@@ -531,7 +536,7 @@ def test_batch_norm_wants_a_batch():
         nn.BatchNorm2d(3)(rl.ones(2, 3))
 
 
-# ---- starting values ----
+# ---- initialisation ----
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,7 @@
-"""Lazy layers, parameters without a shape, buffers by assignment. See Note [Uninitialised parameters]."""
+"""Lazy layers, parameters without a shape, buffers by assignment.
+
+See Note [Uninitialised parameters].
+"""
 
 from __future__ import annotations
 

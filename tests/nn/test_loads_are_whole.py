@@ -1,4 +1,7 @@
-"""A state that does not fit, or for which there is no memory, changes nothing; nor does a schedule or a scaler that fails."""
+"""A state that does not fit, or without memory for it, changes nothing; nor does a failed schedule.
+
+The same holds for a scaler.
+"""
 
 from __future__ import annotations
 
@@ -187,7 +190,7 @@ def test_memory_that_ends_in_a_load_of_an_optimiser(failing):
 
 
 class Breaks:
-    """A function of the epoch that fails at one, and knows how often it was called."""
+    """A function of the epoch that fails at one, and counts its calls."""
 
     def __init__(self, at: int) -> None:
         self.at = at

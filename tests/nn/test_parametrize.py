@@ -1,4 +1,4 @@
-"""Parametrised weights where PyTorch's own tests found them lacking: identity, refusals, orthogonal ones."""
+"""Parametrised weights: identity, refusals, pickles, spectral norms, orthogonal ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Weights with elements taken out: nn.utils.prune."""
+"""nn.utils.prune: weights with elements removed."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_the_smallest_elements_go() -> None:
     assert net.weight_orig.grad.tolist() == [[0.0, 1.0, 0.0], [1.0, 1.0, 1.0]]
     with rl.no_grad():
         net.weight_orig.mul_(2)
-    assert net(rl.ones(1, 3)).tolist() == [[-8.0, 8.0]]  # the weight is made anew before the call
+    assert net(rl.ones(1, 3)).tolist() == [[-8.0, 8.0]]  # the weight is recomputed before the call
     assert prune.is_pruned(nn.Sequential(net))
     prune.remove(net, "weight")
     assert isinstance(net.weight, nn.Parameter) and not prune.is_pruned(net)

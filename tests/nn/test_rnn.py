@@ -21,7 +21,10 @@ def cell_of(layer, suffix):
 
 
 def looped(layer, suffix, sequence, reverse=False):
-    """One direction of one layer over one sequence (time, width), step by step; rows and the final state."""
+    """One direction of one layer over one sequence (time, width), step by step.
+
+    Gives the rows and the final state.
+    """
     cell, state, shown = cell_of(layer, suffix), None, []
     for row in sequence.flip(0) if reverse else sequence:
         state = cell(row, state)

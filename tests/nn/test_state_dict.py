@@ -13,7 +13,7 @@ from rushlight import nn
 
 
 class Renamed(nn.Module):
-    """Was written with `gain` for `scale`, in its first version."""
+    """Its first version was saved with `gain` for `scale`."""
 
     _version = 2
 

@@ -1,4 +1,4 @@
-"""Attention layers and transformers against numbers from PyTorch 2.13 (`measure` run with it gave `EXPECTED`)."""
+"""Attention layers and transformers against PyTorch 2.13's numbers (`measure` makes `EXPECTED`)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,9 @@ def causal(torch: Any, n: int) -> Any:
 def heads(
     torch: Any, options: dict[str, Any], call: dict[str, Any], sizes: tuple[int, int, int]
 ) -> list[Any]:
-    """Outputs and weights of MultiheadAttention, and gradients of the query and of the first weight."""
+    """Outputs and weights of MultiheadAttention, and gradients of the query and of the first
+    weight.
+    """
     layer = filled(torch, torch.nn.MultiheadAttention(4, 2, **options))
     width = [4, options.get("kdim", 4), options.get("vdim", 4)]
     first = options.get("batch_first", False)
@@ -114,7 +116,7 @@ def transformer_cases(torch: Any) -> dict[str, list[Any]]:
 
 
 def measure(torch: Any) -> dict[str, list[float]]:
-    """A number for every result: its elements weighed with waves, so that a place counts."""
+    """A number for every result: its elements weighted by position."""
     cases = {**attention_cases(torch), **transformer_cases(torch)}
     return {
         name: [round(float((x.detach() * waves(torch, *x.shape, shift=2)).sum()), 5) for x in found]

@@ -83,7 +83,7 @@ RULES: dict[str, Rule] = {
 
 
 def loss(rule: str, inputs: list[rl.Tensor]) -> rl.Tensor:
-    """A number that bends with every element, so that second derivatives are not zero."""
+    """A nonlinear function of every element, so that second derivatives are not zero."""
     out = RULES[rule][0](*inputs)
     weight = rl.arange(1, out.numel() + 1, device=out.device).reshape(out.shape) / out.numel()
     return ((out * 1.25).sin() * weight).sum()

@@ -1,5 +1,7 @@
-"""Arguments of public functions: ints in any form come to ops as ints, and what does not fit is refused by name,
-before a loop and before memory is taken."""
+"""Arguments of public functions: ints in any form reach ops as ints; others are refused by name.
+
+Refusals come before a loop and before memory is taken.
+"""
 
 from __future__ import annotations
 
@@ -60,7 +62,7 @@ FORMS = {
     "index": Index,
 }
 
-# Calls with an int in its place: each must give for every form of 1 what it gives for 1.
+# Calls with an int argument: every form of 1 must give the result of 1.
 TAKEN = {
     "sum": lambda n: square().sum(dim=n),
     "sum of several": lambda n: square().sum(dim=[n]),
@@ -153,7 +155,7 @@ def test_an_int_in_any_form_is_an_int(call, form):
     if call == "narrow" and form == "one element":
         pytest.skip("narrow takes a start of no dimensions, as PyTorch does")
     function = TAKEN[call]
-    for _ in range(3):  # a later call may be a learned one
+    for _ in range(3):  # a later call may run from the cache
         assert plain(function(FORMS[form](1))) == plain(function(1))
 
 
@@ -166,7 +168,7 @@ BAD = [
     torch.tensor(1.0, requires_grad=True),
     object(),
 ]
-# Where another kind means something too, or the size itself is refused first.
+# Where another kind has a meaning too, or the size itself is refused first.
 OTHERWISE = {"arange", "size", "frombuffer"}
 
 
@@ -177,7 +179,7 @@ def test_what_is_no_int_is_refused(call, bad):
         TAKEN[call](bad)
     except (TypeError, ShapeError, DTypeError):
         return
-    # A learned call is known by its numbers, and 1.0 is 1: what it gives is right.
+    # A cached call's key compares numbers, and 1.0 == 1: the result is right.
     assert bad == 1.0
     assert plain(TAKEN[call](bad)) == plain(TAKEN[call](1))
 
@@ -255,7 +257,7 @@ def test_a_bad_subscript_is_an_index_error():
         square()[[1 << 70]]
 
 
-# ---- tensors in an int's place and what is learned ----
+# ---- tensors in place of ints, and cached calls ----
 
 
 @pytest.mark.parametrize("name", ["sum", "transpose", "gather", "split", "max_pool2d"])
@@ -425,7 +427,7 @@ REFUSED = {
     "fft of nothing": lambda: torch.fft.fft(line(), -2),
     "fftfreq": lambda: torch.fft.fftfreq(1 << 50),
     "stft": lambda: torch.stft(line(16), 4, -1, return_complex=True, window=torch.ones(4)),
-    # places
+    # positions
     "select": lambda: line().select(0, FEW),
     "gather": lambda: line().gather(0, torch.tensor([FEW])),
     "take": lambda: torch.take(line(), torch.tensor([MANY])),
@@ -493,7 +495,7 @@ def test_windows_of_nothing_take_no_time():
     assert F.conv2d(none, torch.ones(1, 1, 2, 2), padding=1 << 29).numel() == 0
 
 
-# ---- what is made without anything larger than itself ----
+# ---- results made without larger intermediates ----
 
 
 @pytest.mark.parametrize("offset", [FEW, -9, -3, -1, 0, 1, 2, 5, MANY])

@@ -1,4 +1,4 @@
-"""Attention: against the plain formula, in tiles of every kind, with masks, dropout and grouped heads; what it holds."""
+"""Attention against the plain formula: tiles, masks, dropout, grouped heads, peak memory."""
 
 from __future__ import annotations  # noqa: I001
 
@@ -71,7 +71,7 @@ def check_same(got: list[np.ndarray], expected: list[np.ndarray], limit: float =
 
 @pytest.fixture(params=["one tile", "many tiles"])
 def cut(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Both ways of cutting: plans are made anew for each."""
+    """Both ways of tiling: plans are made anew for each."""
     if request.param == "many tiles":
         for name, value in SEVERAL.items():
             monkeypatch.setattr(attention_tiles, name, value)
@@ -161,7 +161,9 @@ def test_halves_are_summed_in_float32(name: str) -> None:
 
 
 def test_second_derivative_with_dropout_and_mask() -> None:
-    """The recorded derivative is the same function as the tiled one, and its own slope is right."""
+    """The recorded derivative is the same function as the tiled one, and its own derivative is
+    right.
+    """
     values = [
         x.astype(np.float64) for x in arrays((1, 2, 3, 4), (1, 2, 5, 4), (1, 2, 5, 2), (3, 5))
     ]
@@ -210,7 +212,7 @@ def test_checkpoint_drops_the_same_elements() -> None:
 
 @pytest.mark.parametrize("causal", [False, True])
 def test_no_matrix_of_scores_is_held(causal: bool) -> None:
-    """At 2048 rows the scores of 4 heads would be 64 MiB; what is held is tiles and rows."""
+    """At 2048 rows the scores of 4 heads would be 64 MiB; only tiles and rows are held."""
     time, width = 2048, 16
     operands = tensors(arrays(*((1, 4, time, width),) * 3))
     pool = pool_of("cpu")
@@ -259,7 +261,7 @@ def test_wrong_operands() -> None:
 
 
 def test_kernels_between_products_on_emulated_cuda(tmp_path: Path) -> None:
-    """In place, with params, masked and with dropout: as the reference device does it."""
+    """In place, with params, masked and with dropout: against the reference device."""
     if shutil.which("g++") is None:
         pytest.skip("g++ is not installed")
     rows, keys = 6, 70

@@ -1,4 +1,6 @@
-"""Second derivatives of attention go over blocks of rows: the same numbers, without the matrix of all scores."""
+"""Second derivatives of attention by blocks of rows: the same numbers, without the whole score
+matrix.
+"""
 
 from __future__ import annotations
 

@@ -39,11 +39,13 @@ def test_forward(row, device):
 
 
 def test_names_are_public():
-    """What the registry calls a method is one, and gives the function's bits; what it calls top is in the package."""
+    """Registered methods exist and give the function's bits.
+
+    Registered top-level names are exported.
+    """
     for name, entry in REGISTRY.items():
-        found = getattr(
-            rushlight, name, None
-        )  # perhaps wrapped: `out=` and checks are added at package level
+        # Perhaps wrapped: `out=` and checks are added at package level.
+        found = getattr(rushlight, name, None)
         same = found is not None and inspect.unwrap(found) is inspect.unwrap(entry.function)
         assert same == entry.top, name
         assert not entry.method or hasattr(rushlight.Tensor, name), name
@@ -79,7 +81,8 @@ def _filled(dtype, shape, device):
 def _check_promotion(device, x, y, want, allowed):
     """The common type of add, the floating one of div, and bool of a comparison.
 
-    The rule does not depend on the device, only the kernel that follows it: one op is enough where kernels are built.
+    The rule does not depend on the device, only the kernel that follows it: one op suffices where
+    kernels are built.
     """
     if want not in allowed:
         return
@@ -267,7 +270,10 @@ def test_random_numbers_follow_from_the_seed(device):
 
 @pytest.mark.usefixtures("seeded")
 def test_moments(device):
-    """Four deviations of each estimate at n = 20000; the seed is fixed, so this passes always or never."""
+    """Four deviations of each estimate at n = 20000.
+
+    The seed is fixed, so this passes always or never.
+    """
     n = 20000
     even = to_array(rushlight.rand(n, device=device))
     assert abs(even.mean() - 0.5) < 4 * (1 / 12 / n) ** 0.5

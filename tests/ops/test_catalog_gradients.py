@@ -1,4 +1,6 @@
-"""Gradients of every differentiable op: against differences to second order, and between devices."""
+"""Gradients of every differentiable op: against differences to second order, and between
+devices.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,10 @@ CONSTANT = {"zeros_like", "ones_like", "full_like", "empty_like", "histc", "nati
 
 @pytest.mark.parametrize("row", FLAT, ids=repr)
 def test_what_is_not_smooth_says_so(row):
-    """Integers and truth values need no gradient; a float that has none raises when one comes, and is not detached."""
+    """Integers and bools need no gradient.
+
+    a float without one raises in backward, and is not detached.
+    """
     for dtype in row.dtypes:
         leaves = []
         sample = next(
@@ -138,9 +143,8 @@ def test_masked_rows_have_no_gradient(device):
         )
         assert not any(map(math.isnan, found)), name
     (found,) = gradient(lambda x: rushlight.logsumexp(x, 0), [-math.inf, -math.inf], device=device)
-    assert found == [0, 0] or all(
-        map(math.isnan, found)
-    )  # PyTorch: NaN; either is a choice, Inf is not
+    # PyTorch: NaN; either is a choice, Inf is not.
+    assert found == [0, 0] or all(map(math.isnan, found))
 
 
 def test_padding_row_gets_none(device):
@@ -180,7 +184,7 @@ def test_gradients_keep_the_type_of_their_input(device):
 
 
 def test_gradient_through_layouts(device):
-    """A transposed and a strided view of one leaf: the gradient comes back to the leaf's own layout."""
+    """A transposed and a strided view of one leaf: the gradient has the leaf's own layout."""
     leaf = rushlight.tensor(
         np.arange(12.0).reshape(3, 4), dtype=float32, device=device, requires_grad=True
     )

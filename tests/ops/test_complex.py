@@ -1,4 +1,4 @@
-"""Complex tensors: views of their parts and writes to them, special values, types, printing, elements in and out."""
+"""Complex tensors: views of their parts, special values, types, printing, elements in and out."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_pairs_are_complex_numbers_of_the_same_memory(device):
 
 
 def test_gradient_of_a_write_to_a_part(device):
-    """y.real is replaced: what it was gets no gradient, the imaginary part keeps its own."""
+    """y.real is replaced: its old value gets no gradient, the imaginary part keeps its own."""
     x = single(drawn(2, 3), device, requires_grad=True)
     w = rl.ones(2, 3, device=device, requires_grad=True)
     y = x * 2

@@ -1,4 +1,4 @@
-"""Embeddings, bags, labels in time and uneven pools: what a catalog row cannot say."""
+"""Embeddings, bags, CTC loss and fractional pooling, beyond the catalog's rows."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_bags_of_nothing():
     assert not weight.grad.any().item()
 
 
-# ---- labels in time ----
+# ---- CTC ----
 
 
 def ctc(log_probs, targets, inputs, labels, **named):
@@ -91,9 +91,8 @@ def ctc(log_probs, targets, inputs, labels, **named):
 
 def test_impossible_labels():
     log_probs = rushlight.zeros(2, 2, 3).log_softmax(2).requires_grad_()
-    assert (
-        ctc(log_probs, [[1, 1], [1, 2]], (2, 2), (2, 2)).tolist()[0] == math.inf
-    )  # 1, blank, 1 needs three rows
+    # 1, blank, 1 needs three rows.
+    assert ctc(log_probs, [[1, 1], [1, 2]], (2, 2), (2, 2)).tolist()[0] == math.inf
     loss = ctc(log_probs, [[1, 1], [1, 2]], (2, 2), (2, 2), zero_infinity=True)
     assert loss.tolist()[0] == 0
     loss.sum().backward()
@@ -109,7 +108,10 @@ def test_no_rows_and_no_labels():
 
 
 def test_gradient_has_the_normaliser():
-    """exp(log_probs) less the paths' share, as in PyTorch: rows sum to 0 and rows behind the end have none."""
+    """exp(log_probs) minus the paths' share, as in PyTorch: rows sum to 0.
+
+    Rows past the end are 0.
+    """
     log_probs = (
         rushlight.randn(4, 1, 3, dtype=rushlight.float64).log_softmax(2).detach().requires_grad_()
     )
@@ -176,9 +178,8 @@ def test_hard_gumbel():
 def test_smoothed_images():
     image = rushlight.arange(64, dtype=rushlight.float64).reshape(1, 1, 8, 8)
     half = F.interpolate(image, scale_factor=0.5, mode="bilinear", antialias=True)
-    want = (
-        np.array([[1, 3, 3, 1, 0, 0, 0, 0]]) / 8
-    )  # inside; the first and last lose what reaches out
+    # inside; the first and last lose the part outside.
+    want = np.array([[1, 3, 3, 1, 0, 0, 0, 0]]) / 8
     inner = np.roll(want, 1) @ image.numpy()[0, 0] @ np.roll(want, 1).T
     assert half[0, 0, 1, 1].item() == pytest.approx(inner.item())
     with pytest.raises(ValueError, match="antialias"):

@@ -1,7 +1,7 @@
-"""What bad input gets: an error that names the op, the operands and the fix; then the program goes on.
+"""Bad input: the error names the op, the operands and the fix; then the program goes on.
 
-Each case is (name, call, error, words): the words must all be in the message. After the error the device's allocated
-bytes are what they were, and the next op works.
+Each case is (name, call, error, words): the words must all be in the message. After the error the
+device's allocated bytes are what they were, and the next op works.
 """
 
 from __future__ import annotations
@@ -211,13 +211,13 @@ CASES = [
     *[(f"place-{name}", IndexError, call, f"{name} {words}") for name, call, words in PLACES],
     *[(f"value-{words.split()[0]}", error, call, words) for error, call, words in VALUES],
 ]
-# zeros and eye speak of sizes, requires_grad of tensors: what is wrong is plain without the name.
+# zeros and eye name sizes, requires_grad names tensors: the message is clear without the name.
 NAMELESS = {"shape-zeros", "shape-eye", "dtype-requires_grad"}
 
 
 @pytest.fixture(scope="module", autouse=True)
 def _quick_collections():
-    """What thousands of earlier tests keep for good is set aside: else each collection here goes over all of it."""
+    """Freeze objects of earlier tests: otherwise each collection here traverses all of them."""
     gc.collect()
     gc.freeze()
     yield
@@ -225,16 +225,17 @@ def _quick_collections():
 
 
 def provoke(call, room, error, words, nameless=False):
-    """The error, with every word in its message; memory is given back and the device still works."""
+    """The error, with every word in its message; memory is freed and the device still works."""
     device = room.device
     rushlight.zeros(1, device=device)
-    gc.collect()  # what an earlier test's traceback still holds must not go in the middle of this one
+    # Objects of an earlier test's traceback must not be freed in the middle of this one.
+    gc.collect()
     before = rushlight.memory.allocated(device)
     message = _message(call, room, error)
     for word in _words(words)[nameless:]:
         assert word in message, f"{word!r} is not in {message!r}"
     if rushlight.memory.allocated(device) != before:
-        gc.collect()  # the error's own traceback may hold what was being made
+        gc.collect()  # the error's own traceback may hold partial results
     assert rushlight.memory.allocated(device) == before
     assert (rushlight.ones(3, device=device) * 2).tolist() == [2, 2, 2]
 
@@ -339,9 +340,10 @@ def test_dtype_that_a_device_lacks(device):
         )
 
 
-# ---- indices, which only the device sees ----
+# ---- indices, which only the device reads ----
 
-# (what the message names, call with an index into 3 places, whether negative ones count from the end)
+# (what the message names, call with an index into 3 positions, whether negative ones count from the
+# end)
 INDICES = [
     ("embedding", lambda t, i: op("embedding")(t.whole(0, i), t(3, 2)), False),
     ("gather", lambda t, i: t(3).gather(0, t.whole(i, 0)), False),
@@ -358,7 +360,7 @@ INDICES = [
     ("name", "call", "from_end"), INDICES, ids=[f"{n}-{i}" for i, (n, _, _) in enumerate(INDICES)]
 )
 def test_index_out_of_range(name, call, from_end, device):
-    """At once on a device that can tell; at the next copy to the host on one that works ahead."""
+    """At once on a synchronous device; at the next copy to the host on an asynchronous one."""
     limit = 3
     for index in (
         (limit, limit + 5, -limit - 1, 1 << 40) if from_end else (limit, limit + 5, -1, 1 << 40)
@@ -367,7 +369,7 @@ def test_index_out_of_range(name, call, from_end, device):
 
 
 def test_good_indices_after_bad_ones(device):
-    """The error belongs to the call that met it: what was computed before it and after it is right."""
+    """The error belongs to its call: results before and after it are right."""
     t = Room(device)
     table = rushlight.tensor([[1.0], [2.0], [3.0]], device=device)
     before = op("embedding")(t.whole(2, 0), table)

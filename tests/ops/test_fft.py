@@ -1,4 +1,4 @@
-"""Fourier transforms: what the catalog's rows cannot say. Types, sizes that are refused, `out=`, what is copied."""
+"""Fourier transforms beyond the catalog's rows: dtypes, refused sizes, `out=`, transfers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Every rule of `gradient_rules.py` to second order on every device, without transfers to the host; gradients of single ops."""
+"""Every rule of `gradient_rules.py` to second order on every device, without transfers.
+
+Gradients of single ops.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from tests.ops.gradient_rules import RULES, first_and_second, loss
 
 
 def crossed(device: str) -> int:
-    """Bytes that have come from devices to the host so far."""
+    """Bytes copied from devices to the host so far."""
     pool_of(device).device.synchronize()
     return memory.transfers()["bytes_to_host"]
 
@@ -149,8 +152,10 @@ def test_a_kernel_larger_than_the_padded_input_is_a_clear_error(padding, device)
 
 
 LISTED = (
-    "add sub mul div neg abs exp log sqrt square relu sigmoid tanh gelu silu sin cos floor ceil round sum mean max min matmul "
-    "reshape transpose narrow affine conv1d conv2d maxpool avgpool cat powf clamp where gather pad index_select to_dtype"
+    "add sub mul div neg abs exp log sqrt square relu sigmoid tanh gelu silu sin cos floor ceil "
+    "round sum mean max min matmul "
+    "reshape transpose narrow affine conv1d conv2d maxpool avgpool cat powf clamp where gather pad "
+    "index_select to_dtype"
 )
 
 
@@ -164,7 +169,8 @@ def test_every_rule_is_listed():
 def test_ties_share_the_gradient(name, dims, device):
     if name in ("max", "min") and dims != (0, 1):
         pytest.skip(
-            "limit: with one dimension max and min give an index, and the gradient to its place, as PyTorch"
+            "limit: with one dimension max and min give an index, and the gradient to its place, "
+            "as PyTorch"
         )
     x = rl.zeros(2, 3, device=device, requires_grad=True)
     (getattr(x, name)() if name in ("max", "min") else getattr(x, name)(dims)).sum().backward()

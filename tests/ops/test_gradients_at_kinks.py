@@ -1,6 +1,7 @@
-"""Gradients at ties, bounds and zeros, to second order, on every device. The numbers are what PyTorch 2.13 gives on its CPU.
+"""Gradients at ties, bounds and zeros, to second order, on every device.
 
-`second` is the gradient of the sum of the first gradient. Where PyTorch's is NaN or is not there, it is left out.
+The numbers are those of PyTorch 2.13 on its CPU. `second` is the gradient of the sum of the first
+gradient; it is left out where PyTorch's is NaN or missing.
 """
 
 from __future__ import annotations

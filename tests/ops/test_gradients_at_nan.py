@@ -1,4 +1,7 @@
-"""Gradients of extremes, clamps, activations and quotients where an operand is NaN. The numbers are PyTorch 2.13's."""
+"""Gradients of extremes, clamps, activations and quotients where an operand is NaN.
+
+The numbers are PyTorch 2.13's.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writes into tensors: the same gradients as without the underscore, or a clear error."""
+"""In-place ops: the gradients of the out-of-place op, or a clear error."""
 
 from __future__ import annotations
 
@@ -200,7 +200,7 @@ def transposed_copy_pure(x, y):
 
 
 def with_gaps(x, y):
-    """A detached transpose has gaps between its rows; views of it are written to all the same."""
+    """A detached transpose has gaps between its rows; its views can be written to."""
     h = rl.zeros(2, 2, device=x.device).t().detach()
     h[0] = x[:2]
     h[:, 1].mul_(y[2:])
@@ -423,7 +423,7 @@ def test_writing_an_int_tensor():
     assert counts.tolist() == [1, 5, 9]
 
 
-# ---- writes that are made again ----
+# ---- recomputed writes ----
 
 AGAIN = {
     "a number": (lambda x, y: x.add_(0.5), lambda x, y: x + 0.5),

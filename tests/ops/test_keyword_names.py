@@ -1,4 +1,4 @@
-"""Names and forms of calls that PyTorch's users write: keywords, NumPy's keywords, shapes, devices, old constructors."""
+"""Names and forms of calls: keywords, NumPy's keywords, shapes, devices, old constructors."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ def _x():
 
 
 INPUT = """
-    all amax amin any argmax argmin arccos arcsin arctan clamp flatten mean prod softmax square squeeze sum tril triu var
-    cumsum logsumexp sort topk kthvalue flip roll rot90 diag diagonal movedim unflatten aminmax chunk gather index_select
-    matmul narrow permute reshape select transpose unsqueeze masked_fill scatter_add tensor_split median mode cummax unique
-    nonzero absolute multiply subtract true_divide clip negative
+    all amax amin any argmax argmin arccos arcsin arctan clamp flatten mean prod softmax square
+    squeeze sum tril triu var cumsum logsumexp sort topk kthvalue flip roll rot90 diag diagonal
+    movedim unflatten aminmax chunk gather index_select matmul narrow permute reshape select
+    transpose unsqueeze masked_fill scatter_add tensor_split median mode cummax unique nonzero
+    absolute multiply subtract true_divide clip negative
 """
 
 
@@ -72,7 +73,7 @@ def test_the_first_argument_is_called_input(name):
     ],
 )
 def test_calls_by_name(call, expected):
-    for _ in range(3):  # a call is learned the first time
+    for _ in range(3):  # the first call is traced
         np.testing.assert_allclose(call(_x()).numpy(), expected, rtol=1e-6)
 
 

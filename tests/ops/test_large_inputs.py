@@ -1,4 +1,4 @@
-"""Ways that ops take for the sake of large inputs: the numbers, gradients and layouts are those of the plain ways."""
+"""Special ways for large inputs give the numbers, gradients and layouts of the plain ways."""
 
 from __future__ import annotations
 
@@ -100,9 +100,8 @@ def test_volumes_by_planes(device, case):
     bias = rl.tensor(numbers(8, seed=2).astype("float32"))
     options = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
     inputs = [rl.tensor(v, device=device, requires_grad=True) for v in (x, w)]
-    plain = [
-        rl.tensor(v, dtype=rl.float64, requires_grad=True) for v in (x, w)
-    ]  # float64 goes by windows
+    # float64 goes by windows.
+    plain = [rl.tensor(v, dtype=rl.float64, requires_grad=True) for v in (x, w)]
     found = F.conv3d(*inputs, bias.to(device), **options)
     wanted = F.conv3d(*plain, bias.double(), **options)
     np.testing.assert_allclose(
@@ -126,7 +125,8 @@ def test_cross_products_by_element(device):
         np.cross(a, np.broadcast_to(b, a.shape), axis=1),
         atol=1e-6,
     )
-    # No product is kept wider than the other; NVIDIA's Vulkan compiler contracts products and sums all the same.
+    # No product is kept in higher precision than the other; NVIDIA's Vulkan compiler contracts them
+    # anyway.
     assert rl.cross(x, x, dim=1).abs().max().item() <= (1e-6 if device == "webgpu" else 0)
     v, w = (
         rl.tensor(numbers(2, 3), requires_grad=True),
@@ -161,7 +161,7 @@ def test_integers_are_remainders_of_two_words(device):
 
 @pytest.mark.parametrize(
     "shape", [(5, 6, 15), (4, 8, 16)], ids=str
-)  # powers of two have a way of their own
+)  # powers of two have their own way
 def test_transforms_of_single_and_double_precision(shape):
     x, z = numbers(*shape).astype("float32"), numbers(*shape) + 1j * numbers(*shape, seed=1)
     for norm in ("backward", "ortho", "forward"):

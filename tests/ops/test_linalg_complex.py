@@ -1,7 +1,8 @@
-"""Linear algebra of complex matrices: values against NumPy, gradients to second order against differences.
+"""Linear algebra of complex matrices: values against NumPy, gradients to second order.
 
-PyTorch's convention: with L = Re sum(conj(w) f(A)), the gradient is dL/dRe(A) + i dL/dIm(A). A direction v then changes L by
-Re sum(conj(gradient) v), whatever f is; no complex number needs a derivative of its own.
+PyTorch's convention: with L = Re sum(conj(w) f(A)), the gradient is dL/dRe(A) + i dL/dIm(A). A
+direction v then changes L by Re sum(conj(gradient) v), whatever f is; no complex derivative is
+needed.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ def hermitian(x: Any) -> Any:
 
 
 def weighted(q: Any) -> Any:
-    """Columns times a number each times their adjoints: whatever the columns' angles."""
+    """Columns times a number each times their adjoints: independent of the columns' phases."""
     return (q * rushlight.tensor(RAMP)) @ q.mH
 
 
@@ -129,7 +130,7 @@ def real_dot(value: Any, weights: Array) -> Any:
 
 
 class Slopes:
-    """A function's loss, its slope along one direction, and how that changes along another."""
+    """A function's loss, its derivative along one direction, and how that changes along another."""
 
     def __init__(self, name: str) -> None:
         self.function, shapes = CASES[name]
@@ -178,8 +179,13 @@ def test_values_are_numpys(device):
         (linalg.vecdot(x, x), (a.conj() * a).sum(-1)),
         (rushlight.vdot(y[:, 0], y[:, 1]), np.vdot(b[:, 0], b[:, 1])),
         (linalg.norm(x), np.sqrt((abs(a) ** 2).sum())),
-        (linalg.ldl_solve(*linalg.ldl_factor(x @ x.mH, hermitian=True), y, hermitian=True),
-         np.linalg.solve(a @ a.conj().swapaxes(-1, -2), b)),
-        (linalg.ldl_solve(*linalg.ldl_factor(x @ x.mT), y), np.linalg.solve(a @ a.swapaxes(-1, -2), b)),
-    ):  # fmt: skip
+        (
+            linalg.ldl_solve(*linalg.ldl_factor(x @ x.mH, hermitian=True), y, hermitian=True),
+            np.linalg.solve(a @ a.conj().swapaxes(-1, -2), b),
+        ),
+        (
+            linalg.ldl_solve(*linalg.ldl_factor(x @ x.mT), y),
+            np.linalg.solve(a @ a.swapaxes(-1, -2), b),
+        ),
+    ):
         assert np.allclose(to_array(got), want, rtol=2e-3, atol=2e-3)

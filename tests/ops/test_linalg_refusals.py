@@ -1,4 +1,6 @@
-"""Linear algebra: operands that do not fit, orders of norms that do not exist, losses that depend on free phases."""
+"""Linear algebra: operands that do not fit, orders of norms that do not exist, phase-dependent
+losses.
+"""
 
 from __future__ import annotations
 
@@ -52,9 +54,8 @@ def test_a_loss_that_depends_on_free_angles_is_refused():
         with pytest.raises(RuntimeError, match="ill-defined"):
             vectors(x).sum().abs().backward()
     x = a.clone().requires_grad_()
-    rl.linalg.eigh(x + x.mH)[1].abs().square()[
-        0, 0
-    ].backward()  # a size does not change with the angle
+    # An absolute value does not change with the phase.
+    rl.linalg.eigh(x + x.mH)[1].abs().square()[0, 0].backward()
     assert x.grad.abs().max().item() > 0
     for call in (
         lambda: rl.add(rl.ones(2), rl.ones(2), alpha=1j),

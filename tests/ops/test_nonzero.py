@@ -1,4 +1,6 @@
-"""Where few elements are chosen, blocks are counted first: the same places as element by element."""
+"""nonzero with few chosen elements counts blocks first: the same positions as element by
+element.
+"""
 
 from __future__ import annotations
 

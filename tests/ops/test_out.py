@@ -1,4 +1,4 @@
-"""`out=`: the result where it is wanted, as PyTorch stores it."""
+"""`out=`: the result in the given tensor, as PyTorch stores it."""
 
 from __future__ import annotations
 

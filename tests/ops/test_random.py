@@ -1,4 +1,4 @@
-"""Random numbers: a function of seed and position, the same on every device, in every order, after every resume."""
+"""Random numbers: a function of seed and position, equal on every device and after every resume."""
 
 from __future__ import annotations
 
@@ -109,9 +109,8 @@ def test_generators_are_independent():
     first = rl.rand(5, generator=a).tolist()
     assert rl.rand(5, generator=b).tolist() == first
     assert rl.rand(5).tolist() == first
-    assert (
-        rl.Generator().initial_seed() == rl.Generator().initial_seed() == 67280421310721
-    )  # PyTorch's
+    # PyTorch's
+    assert rl.Generator().initial_seed() == rl.Generator().initial_seed() == 67280421310721
 
 
 def test_states_can_be_saved_and_restored():
@@ -233,7 +232,7 @@ def test_fork_rng_leaves_the_stream_as_it_was():
 
 
 def test_ops_take_words_of_their_own():
-    """Numbers drawn one after the other have nothing in common, whatever was drawn."""
+    """Consecutive draws are independent, whatever was drawn."""
     g = rl.Generator().manual_seed(0)
     for draw, words in (
         (lambda: rl.rand(10, generator=g), 10),

@@ -1,4 +1,4 @@
-"""Calls that must be refused at once: sizes, counts and orders out of range, arguments of the wrong kind.
+"""Calls that must be refused: sizes, counts and orders out of range, arguments of the wrong kind.
 
 Each ends within its call: no endless loop, no read of what was not checked.
 """
@@ -44,7 +44,7 @@ REFUSED = {
     "svd_lowrank iterations": (lambda: rl.svd_lowrank(rl.ones(4, 4), 2, 2**31), RushlightError),
     "lobpcg iterations": (lambda: rl.lobpcg(rl.eye(9), 1, niter=2**31, tol=-1.0), RushlightError),
     "adaptive pooling size": (lambda: F.adaptive_avg_pool1d(rl.ones(1, 1, 5), 2**40), MemoryError),
-    # what LAPACK does not end on, or uses as an address
+    # inputs on which LAPACK does not end, or that it uses as an address
     "svd of infinities": (lambda: rl.svd(unbounded), LinAlgError),
     "svdvals of infinities": (lambda: rl.linalg.svdvals(unbounded), LinAlgError),
     "pinv of infinities": (lambda: rl.linalg.pinv(unbounded), LinAlgError),
@@ -110,7 +110,7 @@ REFUSED = {
 
 @pytest.fixture(autouse=True)
 def collected():
-    """An error that was caught holds its operands in a cycle; other tests count bytes."""
+    """A caught error holds its operands in a cycle; other tests count bytes."""
     yield
     gc.collect()
 
@@ -326,7 +326,7 @@ def test_sizes_beyond_any_memory_are_refused() -> None:
     for count, error in (
         (2**60, rl.OutOfMemoryError),
         (2**62, RuntimeError),
-    ):  # of which no int64 counts the bytes
+    ):  # its bytes exceed an int64
         for make in (rl.empty, lambda n: rl.arange(n, dtype=rl.float32)):
             with pytest.raises(error):
                 make(count)

@@ -1,4 +1,4 @@
-"""Reductions, softmax and norms of tensors that do not lie row by row: which way they are walked, and what comes out."""
+"""Reductions, softmax and norms of tensors that are not row-major: the walk and the results."""
 
 import numpy as np
 import pytest
@@ -27,9 +27,8 @@ def test_what_is_copied_first():
     assert scattered(("row",), (whole, turned), (N, N), 1) == {1: (N, N)}
     assert scattered(("element",), (whole, turned), (N, N), 0) == {1: (N, N)}
     sparse = rl.zeros(2 * N)[::2]._spec
-    assert scattered(("element",), (whole, sparse), (N, N), 1) == {
-        1: (N,)
-    }  # not a copy for each row
+    # Not a copy for each row.
+    assert scattered(("element",), (whole, sparse), (N, N), 1) == {1: (N,)}
 
 
 def test_small_ones_are_not_copied():

@@ -1,4 +1,4 @@
-"""Samplers that reject, by their distributions; the seeds are fixed, so that a test passes always or never."""
+"""Rejection samplers, by their distributions; seeds are fixed, so a test passes always or never."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Note [Scattering]: what is put or folded in one place, in which order, and who gets the gradient."""
+"""Note [Scattering]: what is stored or folded at one position, in which order, and the
+gradients.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ FOLDS = {"prod": np.multiply, "amax": np.maximum, "amin": np.minimum}
 
 
 def dense(x, dim, index, src, kind, include_self):
-    """The same of ordinary ops: each place looks at each element."""
+    """The same by ordinary ops: each position compares with each element."""
     rows = [x.unsqueeze(-1).movedim(dim, 0)]
     size = x.shape[dim]
     names = rl.arange(size, device=x.device).reshape((size,) + (1,) * x.dim())
@@ -29,7 +31,8 @@ def dense(x, dim, index, src, kind, include_self):
 def test_folds_and_their_gradients(kind, include_self, device):
     draw = np.random.default_rng(5)
     for shape, dim, wide in SHAPES:
-        # Small whole numbers: many ties and zeros; the long row has only 1 and -1, so that its product stays small.
+        # Small integers: many ties and zeros; the long row has only 1 and -1, so that its product
+        # stays small.
         covered = tuple(n if i != dim else shape[dim] for i, n in enumerate(wide))
         x = draw.integers(-3, 4, covered).astype(np.float32)
         src = (

@@ -1,4 +1,7 @@
-"""Indexed writes to large tensors go to their own memory, and give what the pure op gives. See Note [Scattering in place]."""
+"""Indexed writes to large tensors work in place, and give the pure op's result.
+
+See Note [Scattering in place].
+"""
 
 from __future__ import annotations
 
@@ -86,7 +89,7 @@ def test_assignment_is_numpys(name, layout, device):
     x[key] = new
     if name != "columns":
         copy[places] = new.cpu().numpy()
-    else:  # of equal places the last
+    else:  # of equal positions the last
         copy[:, [1, -2]] = new.cpu().numpy()[:, 1:]
     assert np.array_equal(x.cpu().numpy(), copy)
 

@@ -1,6 +1,6 @@
-"""Second derivatives where formulas divide by zero: determinants of singular matrices, probabilities of exactly 0 and 1.
+"""Second derivatives where formulas divide by zero: singular determinants, probabilities 0 and 1.
 
-The expected numbers are PyTorch 2.13's, but where the comment says otherwise.
+The expected numbers are PyTorch 2.13's, except where a comment says otherwise.
 """
 
 from __future__ import annotations
@@ -90,9 +90,8 @@ def test_third_order_and_transforms_of_det() -> None:
     def first(x: Any) -> Any:
         return rushlight.autograd.grad(rushlight.linalg.det(x).sum(), x, create_graph=True)[0]
 
-    assert rushlight.autograd.gradgradcheck(
-        first, (a,)
-    )  # the third derivative, of regular matrices
+    # The third derivative, of regular matrices.
+    assert rushlight.autograd.gradgradcheck(first, (a,))
     singular = rushlight.tensor([[[1.0, 2], [2, 4]], [[0.0, 0], [0, 0]]], dtype=rushlight.float64)
     together = func.vmap(func.hessian(rushlight.linalg.det))(singular)
     for x, h in zip(singular, together, strict=True):
@@ -133,9 +132,8 @@ def test_binary_cross_entropy_by_the_target_and_mixed() -> None:
     y = rushlight.tensor([0.0, 0.5, 1.0], dtype=rushlight.float64, requires_grad=True)
     loss = F.binary_cross_entropy(p, y, reduction="none")
     by_y, by_p = rushlight.autograd.grad(loss.sum(), [y, p], create_graph=True)
-    np.testing.assert_allclose(
-        by_y.detach().numpy(), [100, -100, np.log(3)]
-    )  # the loss holds logarithms at -100
+    # The loss clamps logarithms at -100.
+    np.testing.assert_allclose(by_y.detach().numpy(), [100, -100, np.log(3)])
     (mixed,) = rushlight.autograd.grad(by_y.sum(), p, retain_graph=True)
     np.testing.assert_allclose(mixed.numpy(), [-np.inf, -np.inf, -16 / 3])
     (mixed,) = rushlight.autograd.grad(by_p.sum(), y)

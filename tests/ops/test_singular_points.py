@@ -1,4 +1,4 @@
-"""Poles, singular matrices, means of nothing, probabilities outside [0, 1], neighbours of halves: as PyTorch 2.13 has them."""
+"""Poles, singular matrices, means of nothing, probabilities outside [0, 1]: as in PyTorch 2.13."""
 
 import math
 
@@ -118,9 +118,8 @@ def test_what_is_no_probability_is_refused(n, bad, dtype):
     with pytest.raises(RuntimeError, match="all elements of input should be between 0 and 1"):
         F.binary_cross_entropy(x, y)
     with pytest.raises(RuntimeError, match="all elements of input should be between 0 and 1"):
-        rl.nn.BCELoss(reduction="none")(
-            x, y
-        )  # a layout seen before, and no Python between the launches
+        # A cached layout: no Python between the launches.
+        rl.nn.BCELoss(reduction="none")(x, y)
 
 
 @pytest.mark.parametrize("bad", [1.5, -1.0])

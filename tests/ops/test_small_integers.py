@@ -1,4 +1,6 @@
-"""Integers of 8 and 16 bits and unsigned ones at the edges of their ranges, and the names PyTorch has for types."""
+"""8- and 16-bit and unsigned integers at the edges of their ranges, and PyTorch's names of
+dtypes.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ EVERY = (*SMALL, uint16, uint32, uint64)
 
 
 def edges(dtype):
-    """Every pair of these meets: both ends of the range, their neighbours, and small numbers."""
+    """Every pair of these is tested: both ends of the range, their neighbours, and small
+    numbers.
+    """
     limits = np.iinfo(dtype.name)
     numbers = sorted(
         {limits.min, limits.min + 1, -2, -1, 0, 1, 2, 3, 7, 100, limits.max - 1, limits.max}
@@ -29,7 +33,7 @@ def wide(array):
 
 
 def wrapped(numbers, dtype):
-    """What a type holds of integers of any size."""
+    """Integers of any size, wrapped to a type."""
     numbers = np.asarray(numbers)
     if numbers.dtype != object:
         return numbers.astype(dtype)
@@ -74,7 +78,7 @@ def test_results_wrap(dtype, device):
     x = edges(dtype)
     column, line = (rl.tensor(a, device=device) for a in (np.repeat(x, x.size), np.tile(x, x.size)))
     for name, reference in PAIRS.items():
-        # A synchronous device refuses to divide by zero: tests/ops/test_edges_as_pytorch.py.
+        # A synchronous device refuses to divide by zero: tests/ops/test_division_by_zero.py.
         here = line | (line == 0) if name in ("floor_divide", "remainder") else line
         got = to_array(getattr(rl, name)(column, here))
         want = wrapped(reference(to_array(column), to_array(here)), got.dtype)

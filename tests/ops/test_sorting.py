@@ -1,4 +1,6 @@
-"""Sort kernels on every device against the reference, the network as CUDA C, scratch, and sorting as ops."""
+"""Sort kernels on every device against the reference, the network as CUDA C, scratch, sorting
+ops.
+"""
 
 from __future__ import annotations  # noqa: I001
 
@@ -19,13 +21,14 @@ from rushlight.kernel.shapes import Search, Sort
 from tests.emit.cuda_emulation import Emulator
 
 NAN, INF = math.nan, math.inf
+# One element, insertion, radix.
 SHAPES = [
     (1, 1, 1),
     (2, 5, 1),
     (3, 49, 2),
     (2, 256, 3),
     (1, 1500, 1),
-]  # one element, insertion, radix
+]
 
 
 def words(rng: np.random.Generator, dtype: DType, count: int) -> np.ndarray:
@@ -93,7 +96,9 @@ def test_cpu_agrees_with_the_reference(dtype):
 
 
 def test_the_sorted_and_the_equal():
-    """Rows that lead choosing and radix passes to their ends: ascending, descending, all alike, alike but for one byte."""
+    """Rows for the edges of selection and radix passes: ascending, descending, equal, one byte
+    apart.
+    """
     steps = np.arange(2000, dtype=np.int64)
     reference, cpu = ReferenceDevice().build, open_cpu().build
     for x in (steps, steps[::-1].copy(), steps * 0, (steps % 7) << 40, -steps):
@@ -137,12 +142,13 @@ def test_the_network_as_cuda_text(tmp_path):
 # ---- searching ----
 
 
+# Rows, count, length, one line.
 SEARCHES = [
     (1, 5, 0, True),
     (1, 9, 1, True),
     (3, 1100, 37, True),
     (2, 21, 64, False),
-]  # rows, count, length, one line
+]
 
 
 def check_search(build, dtypes, shapes=SEARCHES):

@@ -1,4 +1,4 @@
-"""Powers, remainders, dot products and masks: the quick way gives what the general one gives."""
+"""Powers, remainders, dot products and masks: the fast way gives what the general one gives."""
 
 import math
 
@@ -33,9 +33,8 @@ def test_remainders_are_exact(dtype):
     bits = numbers.integers(0, np.iinfo(unsigned).max, (2, 20_000), dtype=unsigned)
     anything = bits.view(dtype)
     y = numbers.standard_normal(20_000).astype(dtype)
-    multiples = (y * numbers.integers(1, 1 << 22, 20_000)).astype(
-        dtype
-    )  # quotients that round to whole numbers
+    # Quotients that round to whole numbers.
+    multiples = (y * numbers.integers(1, 1 << 22, 20_000)).astype(dtype)
     grid = np.meshgrid(np.array(SPECIAL, dtype), np.array(SPECIAL, dtype))
     for a, b in (
         anything,

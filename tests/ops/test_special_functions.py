@@ -1,4 +1,6 @@
-"""Special functions where a catalog row does not reach: far arguments, float64 digits, edges, and missing derivatives."""
+"""Special functions beyond the catalog: far arguments, float64 digits, edges, missing
+derivatives.
+"""
 
 import math
 
@@ -131,7 +133,10 @@ def test_modified_functions_are_smooth_at_zero(name):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_incomplete_gamma_functions_in_all_regions(kind):
-    """Near a, far below and above it, small and large orders; scipy itself loses digits in the tails."""
+    """Near a, far below and above it, small and large orders.
+
+    Scipy itself loses digits in the tails.
+    """
     random = np.random.default_rng(6)
     a = np.exp(random.uniform(-9, 9, 4000))
     x = np.where(
@@ -187,10 +192,11 @@ def test_polygamma_of_high_orders(n, kind):
 
 def test_polygamma_below_zero_and_at_its_ends():
     x = rushlight.tensor([-0.3, -5.25], dtype=rushlight.float64)
+    # mpmath
     known = {
         1: [13.945160267805722, 19.565729569019783],
         2: [67.63908119988317, 123.99508576890408],
-    }  # mpmath
+    }
     for n, want in known.items():
         np.testing.assert_allclose(rushlight.polygamma(n, x).tolist(), want, rtol=1e-13)
     assert rushlight.polygamma(2, rushlight.tensor([0.0, -1.0, INF])).tolist() == [-INF, -INF, 0]

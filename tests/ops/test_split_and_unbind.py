@@ -1,4 +1,4 @@
-"""split, chunk, unbind and iteration: views that are recorded once, so that the gradient of many is linear work."""
+"""split, chunk, unbind and iteration: views recorded once; the gradient of many is linear work."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Positions that come with extremes, gradients where norms and deviations have a kink."""
+"""Positions of extremes, and gradients where norms and deviations have a kink."""
 
 from __future__ import annotations
 

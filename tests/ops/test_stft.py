@@ -1,4 +1,4 @@
-"""Short-time Fourier transforms: there and back, types, warnings, and what is refused."""
+"""Short-time Fourier transforms: round trips, dtypes, warnings, refusals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Brackets: what NumPy gives for the same key, where PyTorch agrees with it; and what is PyTorch's own."""
+"""Subscripts: NumPy's result for the same key, where PyTorch agrees with it; and PyTorch's own."""
 
 from __future__ import annotations
 
@@ -73,7 +73,10 @@ def test_writing(name, device):
 
 
 def test_an_int_takes_its_dimension_before_indices_meet(device):
-    """NumPy counts an int among the index arrays here and puts their dimension first; PyTorch does not."""
+    """NumPy counts an int among the index arrays here and puts their dimension first.
+
+    PyTorch does not.
+    """
     x = rl.tensor(numbers(), device=device)
     for zero in (0, rl.tensor(0, device=device)):
         out = x[zero, :, rl.tensor([1, 3], device=device)]

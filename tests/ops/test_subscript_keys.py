@@ -1,4 +1,4 @@
-"""Brackets as PyTorch reads them: NumPy arrays, ranges, lists that are tuples, 0-dim indices as views, what is refused."""
+"""Subscript keys as in PyTorch: NumPy arrays, ranges, lists as tuples, 0-dim indices, refusals."""
 
 from __future__ import annotations
 
@@ -110,9 +110,8 @@ def test_index_tensors_put_no_other_type_and_no_other_shape():
     x = rl.zeros(3, 2)
     with pytest.raises(RuntimeError, match="float64"):
         x[rl.tensor([0, 1])] = rl.ones(2, 2, dtype=rl.float64)
-    x[rl.tensor([True, False, True])] = rl.tensor(
-        2, dtype=rl.int64
-    )  # one value for a mask is converted
+    # One value for a mask is converted.
+    x[rl.tensor([True, False, True])] = rl.tensor(2, dtype=rl.int64)
     assert x.tolist() == [[2, 2], [0, 0], [2, 2]]
     with pytest.raises(RuntimeError, match="broadcast"):
         x[rl.zeros(3, dtype=rl.bool)] = rl.ones(3)

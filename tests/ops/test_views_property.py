@@ -15,7 +15,8 @@ import rushlight
 from rushlight.core.dtypes import float64
 from tests.catalog.run import to_array
 
-# The same examples every time: a failure here is found by whoever made it. New ground is for longer runs by hand.
+# The same examples every time: a failure here comes from the change under test. Longer runs by hand
+# draw new ones.
 few = settings(max_examples=60, deadline=None, derandomize=True)
 devices = pytest.mark.parametrize("device", ["cpu", "reference"])
 
@@ -108,7 +109,9 @@ def chains(draw):
 @few
 @given(chain=chains())
 def test_chains_of_views(device, chain):
-    """The elements, and the gradient: each element gets the weights of all places at which it is seen."""
+    """The elements, and the gradient: each element gets the weights of all places at which it is
+    seen.
+    """
     shape, found = chain
     places = counted(shape)
     leaf = on(device, places, grad=True)
@@ -313,7 +316,7 @@ def test_batches_of_matrices(device, pair, m, n, k, flip):
 
 
 def test_views_share_memory(device):
-    """What is written through a view is seen by the base, and the other way round."""
+    """A write through a view is visible in the base, and vice versa."""
     dtype = float64 if device in ("cpu", "reference") else rushlight.float32
     x = rushlight.zeros(3, 4, dtype=dtype, device=device)
     x.T[1:, ::2].add_(1)

@@ -1,6 +1,7 @@
 """Optimisers and schedules that are run both here and in PyTorch.
 
-`python tests/optim/cases.py`, where torch is installed, prints the table that `tests/optim/test_optimisers_and_schedules.py` holds.
+`python tests/optim/cases.py` prints the table of `test_optimisers_and_schedules.py` where torch is
+installed.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ MEASURED = [5.0, 4.0, 4.0, 4.0, 3.9999, 3.5, 3.6, 3.7, 2.0]
 def minimised(
     torch: Any, name: str, options: dict[str, Any], device: str = "cpu", steps: int = 6
 ) -> list[float]:
-    """Where the parameters are after some steps down a curved valley."""
+    """The parameters after some steps down a curved valley."""
     p = torch.tensor([1.0, -0.5, 0.25], dtype=torch.float64, device=device, requires_grad=True)
     scale = torch.tensor([1.0, 3.0, -2.0], dtype=torch.float64, device=device)
     optimiser = getattr(torch.optim, name)([p], **options)
@@ -121,6 +122,7 @@ if __name__ == "__main__":
         momenta = sorted({m for _, m in seen})
         assert all(math.isfinite(r) for r, _ in seen)
         print(
-            f"    {key!r}: ({[r for r, _ in seen]}, {[m for _, m in seen] if len(momenta) > 1 else momenta[0]}),"
+            f"    {key!r}: ({[r for r, _ in seen]}, "
+            f"{[m for _, m in seen] if len(momenta) > 1 else momenta[0]}),"
         )
     print("}")

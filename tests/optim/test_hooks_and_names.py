@@ -1,4 +1,4 @@
-"""Optimisers where PyTorch's own tests found them lacking: hooks, names, what is noted beside the parameters."""
+"""Optimisers: hooks, parameter names, and state beside the parameters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The optimisers beside SGD and Adam, and the schedules: PyTorch's numbers, states that travel, clear errors.
+"""The optimisers beside SGD and Adam, and the schedules: PyTorch's numbers, state dicts, errors.
 
 MINIMA and RATES were made by PyTorch 2.13.0: `python tests/optim/cases.py` prints them.
 """

@@ -1,7 +1,8 @@
-"""Optimisers: PyTorch's trajectories, state that travels, schedules, clear errors.
+"""SGD and Adam: PyTorch's trajectories, state dicts, schedules, errors.
 
-EXPECTED and RATES were made by PyTorch 2.13.0 on the CPU: `PYTHONPATH=. python tests/optim/test_sgd_and_adam.py` where torch is
-installed prints them, by the very functions the tests use.
+EXPECTED and RATES were made by PyTorch 2.13.0 on the CPU:
+`PYTHONPATH=. python tests/optim/test_sgd_and_adam.py` prints them where torch is installed, by the
+functions that the tests use.
 """
 
 import copy
@@ -59,7 +60,7 @@ RATES = {
 
 
 def gradient(step):
-    """Something that changes size and sign."""
+    """Numbers of changing size and sign."""
     return [math.sin(step * k) * k for k in (1.0, 2.0, 0.5, 3.0)]
 
 
@@ -191,10 +192,10 @@ def test_zero_grad():
 
 
 def test_step_bumps_the_version():
-    """A value saved for backward is not overwritten in silence."""
+    """A value saved for backward is not silently overwritten."""
     p = rushlight.ones(2, requires_grad=True)
     optimizer = rushlight.optim.SGD([p])
-    for _ in range(2):  # the second time by the short way
+    for _ in range(2):  # the second time by the cached call
         loss = (p * p).sum()
         p.grad = rushlight.ones(2)
         optimizer.step()
@@ -242,7 +243,8 @@ def test_load_of_another_model():
 def test_repr():
     text = repr(rushlight.optim.SGD([rushlight.ones(2, requires_grad=True)], lr=0.5))
     assert text.startswith(
-        "SGD (\nParameter Group 0\n    dampening: 0.0\n    differentiable: False\n    foreach: None\n    fused: None\n    lr: 0.5\n"
+        "SGD (\nParameter Group 0\n    dampening: 0.0\n    differentiable: False\n    foreach: "
+        "None\n    fused: None\n    lr: 0.5\n"
     )
 
 

@@ -1,4 +1,4 @@
-"""A step of an optimiser that fails changes nothing, and the same step again gives the bits of one that never failed."""
+"""A failed step of an optimiser changes nothing; the same step again gives the usual bits."""
 
 from __future__ import annotations
 
@@ -175,7 +175,10 @@ def test_a_budget_that_is_too_small_for_the_state():
 
 
 def test_a_step_in_a_budget_settles_readers_before_it_counts(monkeypatch):
-    """What was made of a parameter and dropped is rebuilt before the parameter changes; that may fail."""
+    """Dropped values made of a parameter are rebuilt before the parameter changes.
+
+    That may fail.
+    """
     failing = Failing(monkeypatch)
 
     def make() -> Any:
@@ -266,7 +269,7 @@ def test_an_anomaly_in_a_step_leaves_what_was_there():
 
 
 def test_a_parameter_that_a_group_has_twice():
-    """It is moved twice, and its steps are counted so."""
+    """It is updated twice, and its step count says so."""
     with pytest.warns(UserWarning, match="twice"):
         made = optim.Adam([{"params": parameters([(3,)]) * 2}], 0.1)
     other = optim.Adam(parameters([(3,)]), 0.1)
@@ -280,7 +283,7 @@ def test_a_parameter_that_a_group_has_twice():
 
 @pytest.mark.parametrize("kind", ["Adam", "SGD with momentum"])
 def test_ctrl_c_between_parameters(kind):
-    """Whenever it comes, every parameter has made as many steps as are counted."""
+    """Whenever Ctrl-C comes, every parameter has made as many steps as are counted."""
     made, other = fresh(kind), fresh(kind)
     heard, over = 0, False
     main = threading.main_thread().ident

@@ -1,4 +1,7 @@
-"""differentiable, capturable, fused, foreach; Adafactor, Muon; averages of weights. Expected numbers are PyTorch 2.13's."""
+"""differentiable, capturable, fused, foreach; Adafactor, Muon; averaged weights.
+
+Expected numbers are PyTorch 2.13's.
+"""
 
 import copy
 import math
@@ -82,7 +85,7 @@ def test_numbers_of_differentiable_steps():
 
 
 def test_learning_to_learn():
-    """The rate itself is learned by the loss after a step."""
+    """The loss after a step differentiates the learning rate."""
     lr = rl.tensor(0.01, requires_grad=True)
     p = rl.tensor([2.0], requires_grad=True).clone()
     inner = optim.SGD([p], lr=lr, differentiable=True)

@@ -1,4 +1,4 @@
-"""Functions of the package that are no ops: modes, types that meet, data as tensors, printing."""
+"""Functions that are no ops: modes, type promotion, data as tensors, printing."""
 
 from __future__ import annotations
 

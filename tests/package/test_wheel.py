@@ -1,4 +1,4 @@
-"""The wheel: it holds the whole package, and trains a step where nothing else of this repository is."""
+"""The wheel holds the whole package, and trains a step without this repository."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def run(*command: object) -> str:
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Built from a copy of what an sdist holds, so that nothing lies beside it."""
+    """Built from a copy of an sdist's files."""
     copy, built = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("wheel")
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, copy)

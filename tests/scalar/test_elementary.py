@@ -1,4 +1,4 @@
-"""The lowered elementary functions: errors in ulps, special values, and which instructions they are made of."""
+"""The lowered elementary functions: errors in ulps, special values, and their instructions."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""The scalar room: expressions, their simplifier, derivatives, Philox, and what each instruction means."""
+"""scalar/: expressions, their simplifier, derivatives, Philox, and each instruction's meaning."""
 
 import math
 import operator
@@ -204,7 +204,8 @@ def test_random_words_are_the_counters_words_in_order():
     seed, position = s.arg(0, int64), s.arg(1, int64)
     words = run(random_word(seed, position), 0, np.arange(4))
     np.testing.assert_array_equal(words, [0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8])
-    # The key is the seed's two words, the counter the position's: a high bit of either changes the stream.
+    # The key is the seed's two words, the counter the position's: a high bit of either changes the
+    # stream.
     far = run(random_word(seed, position), 1 << 40, np.arange(4))
     high = run(random_word(seed, position), 0, np.arange(4) + (1 << 40))
     assert not (far == words).any() and not (high == words).any()
@@ -264,9 +265,8 @@ def test_every_rule_is_tested():
 def test_derivatives_to_second_order(name):
     function, place = FORMULAS[name]
     args = [s.arg(i, float64) for i in range(len(place))]
-    out = s.sin(
-        function(*args) * 1.3
-    )  # the outside makes the incoming gradient depend on the inputs
+    # The outside makes the incoming gradient depend on the inputs.
+    out = s.sin(function(*args) * 1.3)
     one = s.const(1.0, float64)
     firsts = gradients([out], [one], args)
     for i, first in enumerate(firsts):
@@ -309,7 +309,7 @@ def test_make_is_the_only_maker():
 
 
 def test_comparisons_of_constants_are_settled():
-    """A driver was seen to lose the store of a kernel that compared two float64 constants."""
+    """One driver loses the store of a kernel that compares two float64 constants."""
     zero, one = const(0, float64), const(1, float64)
     x = arg(0, float64)
     assert zero.ne(zero) is const(False, bool_)

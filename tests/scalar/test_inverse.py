@@ -1,4 +1,6 @@
-"""The inverse and hyperbolic functions: errors in ulps and special values, run by the reference arithmetic."""
+"""The inverse and hyperbolic functions: errors in ulps and special values, by the reference
+device.
+"""
 
 import math
 
@@ -126,7 +128,7 @@ def test_special_values(name, dtype):
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=lambda d: d.name)
 def test_gamma_functions(dtype):
-    """Errors against 1 + the size of the result: near their zeros no more is promised."""
+    """Errors relative to 1 + |result|: near zeros no more is promised."""
     x = np.concatenate(
         [np.linspace(0.01, 30, 5001), np.linspace(-7.9, -0.1, 781) + 0.003, [1e3, 1e6]]
     ).astype(KIND[dtype])

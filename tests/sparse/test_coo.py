@@ -1,4 +1,7 @@
-"""Sparse tensors against the dense ones they stand for, on every device; gradients; PyTorch's text and errors."""
+"""Sparse tensors against the dense ones they stand for, on every device; gradients.
+
+PyTorch's text and errors.
+"""
 
 from __future__ import annotations
 
@@ -569,7 +572,9 @@ def test_older_names():
 
 
 def test_a_graph_network_learns(device):
-    """Two rounds of features passed along edges: the same loss as with the dense matrix, step by step."""
+    """Two rounds of features passed along edges: the same loss as with the dense matrix, step by
+    step.
+    """
     losses = []
     features = on(device, np.eye(4, dtype=np.float32))
     for way in (lambda a, h: torch.spmm(a, h), lambda a, h: a.to_dense() @ h):

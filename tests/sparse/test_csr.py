@@ -1,4 +1,7 @@
-"""Sparse matrices by rows (CSR): parts, making, products, gradients. Expected values are PyTorch 2.13's."""
+"""Sparse matrices by rows (CSR): parts, making, products, gradients.
+
+Expected values are PyTorch 2.13's.
+"""
 
 import copy
 import pickle
@@ -45,7 +48,8 @@ def test_parts_and_questions(dense):
 def test_text():
     assert repr(rl.tensor(DENSE).to_sparse_csr()) == (
         "tensor(crow_indices=tensor([0, 1, 3, 3]),\n       col_indices=tensor([1, 0, 2]),\n"
-        "       values=tensor([1., 2., 3.]),\n       size=(3, 3), nnz=3, layout=rushlight.sparse_csr)"
+        "       values=tensor([1., 2., 3.]),\n       size=(3, 3), nnz=3, "
+        "layout=rushlight.sparse_csr)"
     )
 
 

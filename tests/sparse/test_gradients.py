@@ -1,4 +1,7 @@
-"""Sparse gradients of dense leaves, and what steps by them. The numbers are PyTorch 2.13's. See Note [Sparse gradients]."""
+"""Sparse gradients of dense leaves, and optimisers that use them.
+
+The numbers are PyTorch 2.13's. See Note [Sparse gradients].
+"""
 
 from __future__ import annotations
 

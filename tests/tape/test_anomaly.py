@@ -1,4 +1,4 @@
-"""detect_anomaly: the op, the module's path and the user's line of the first NaN or infinity, forward and backward."""
+"""detect_anomaly: the op, the module's path and the user's line of the first NaN or infinity."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def test_the_first_cause_is_named_where_others_follow(device: str):
     with pytest.raises(AnomalyError) as error, detect_anomaly():
         at = line() + 1
         y = x.log()
-        z = y - y  # on a device that answers late this runs too
+        z = y - y  # on an asynchronous device this runs too
         (z * 2).sum().item()
     blames(error, "log", at)
 
@@ -407,7 +407,7 @@ def test_modes_nest_and_end(device: str):
 
 
 def test_a_block_in_every_step_of_a_loop(device: str):
-    """After a few, plans stay as they are between blocks. See Note [Arming]."""
+    """After a few blocks, plans stay armed between them. See Note [Arming]."""
     for n in range(1, FEW + 5):
         bad = rl.full((n,), -1.0, device=device)
         good = rl.full((2, 2), float(n), device=device)
@@ -519,7 +519,7 @@ def test_a_write_that_was_reported_counts_as_one():
 
 
 def test_plans_are_let_go():
-    """A plan and its watched launch do not hold each other."""
+    """A plan and its launch with anomaly checks do not hold each other."""
     gc.collect()
     gc.disable()
     try:
@@ -540,7 +540,7 @@ def test_plans_are_let_go():
 
 @pytest.mark.slow
 def test_the_catalog_is_free_of_false_alarms():
-    """Where arguments, results and gradients are finite, no step on the way is reported."""
+    """Where arguments, results and gradients are finite, no intermediate step is reported."""
     wrong, count = [], 0
     for row in ROWS:
         for sample in samples_of(row, rl.float32) if rl.float32 in row.dtypes else ():
@@ -632,7 +632,7 @@ def test_words_that_run_out_are_read(require_device, monkeypatch):
 
 
 def test_reading_is_late(require_device):
-    """Nothing is read back until a backward ends, a tensor is read or the mode does."""
+    """Nothing is read back until a backward ends, a tensor is read or the mode ends."""
     require_device("webgpu")
     x = tensor(1.0, 2.0, device="webgpu", grad=True)
     with detect_anomaly():

@@ -1,4 +1,7 @@
-"""Backward: order, sums, hooks, modes, freed graphs. Memory and depth are in test_graph_memory.py."""
+"""Backward: order, sums, hooks, modes, freed graphs.
+
+Memory and depth are in test_graph_memory.py.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +67,7 @@ def test_gradients_are_unbroadcast_and_cast():
     assert y.grad.tolist() == [3.0] * 4
 
 
-# ---- whose memory a gradient is ----
+# ---- memory ownership of gradients ----
 
 
 @pytest.mark.parametrize("create_graph", [False, True])
@@ -262,7 +265,7 @@ def test_a_second_backward_over_a_freed_graph():
 
 
 def test_a_second_backward_where_nothing_was_saved():
-    """As in PyTorch: a reshape or a sum keeps nothing, so nothing is missing the second time."""
+    """As in PyTorch: a reshape or a sum saves nothing, so nothing is missing the second time."""
     x = rl.ones(2, 3, requires_grad=True)
     shared = x.reshape(6) + 1
     for _ in range(2):
@@ -440,7 +443,7 @@ def test_a_handle_that_starts_late_in_its_storage(make):
         y.data = x[4:6]
     else:
         y = rl.nn.Parameter(x[4:6])
-    for _ in range(3):  # the second call of an op takes a shorter way than the first
+    for _ in range(3):  # the second call of an op is shorter than the first
         assert (y + 1).tolist() == [5.0, 6.0]
         assert (y * y).tolist() == [16.0, 25.0]
         assert y.neg().tolist() == [-4.0, -5.0]
@@ -450,7 +453,7 @@ def test_a_handle_that_starts_late_in_its_storage(make):
     "use", [lambda h: h * h, lambda h: h.exp() * h, lambda h: h @ h, lambda h: h**3]
 )
 def test_what_is_detached_in_place_keeps_its_part_in_what_was_recorded(use, device):
-    """Its users saved the handle; their second derivatives still go through what made it."""
+    """Its users saved the handle; their second derivatives still reach what made it."""
 
     def second(detach):
         x = rl.tensor([[1.0, 2.0], [0.5, 3.0]], device=device, requires_grad=True)

@@ -1,4 +1,4 @@
-"""A backward pass that fails changes no `.grad`, and the same pass again gives the bits of one that never failed."""
+"""A failed backward pass changes no `.grad`; the same pass again gives the usual bits."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def failing(monkeypatch) -> Failing:
 
 
 def started(device: str = "cpu", passes: int = 0, hooks: bool = False) -> Any:
-    """A model of which so many passes have been made, and the loss of the next one."""
+    """A model after so many passes, and the loss of the next one."""
     model: Any = Model(device)
     rl.manual_seed(5)
     model.x = rl.randn(64, 64, device=device)
@@ -145,7 +145,7 @@ def test_gradients_that_are_kept_are_as_before_too(failing, passes):
 @pytest.mark.parametrize("passes", [0, 1])
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_hook_that_raises_changes_no_gradient(passes, workers):
-    """Other leaves have had theirs by then; so has one with a hook that saw the sum."""
+    """Other leaves have their gradients by then; so has one with a hook that saw the sum."""
     a, b, c = (rl.full((4,), float(i), requires_grad=True) for i in (1, 2, 3))
     seen = []
     b.register_post_accumulate_grad_hook(lambda p: seen.append(p.grad.tolist()))

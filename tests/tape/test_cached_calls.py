@@ -1,4 +1,7 @@
-"""Shortcuts do what the function does: the same values, records and errors. See Note [Shortcuts]."""
+"""Shortcuts do what the function does: the same values, records and errors.
+
+See Note [Shortcuts].
+"""
 
 import pytest
 
@@ -151,9 +154,8 @@ def test_every_listed_name_is_public():
 
 def test_a_choice_by_what_is_recorded_is_not_learned():
     x = rl.randn(7, 7, dtype=rl.float64)
-    rl.norm(
-        x, "nuc"
-    )  # without a record the singular values alone are computed, which has no derivative
+    # Without a record only singular values are computed, which has no derivative.
+    rl.norm(x, "nuc")
     x.requires_grad_()
     rl.norm(x, "nuc").backward()
     u, _, vh = rl.linalg.svd(x.detach())
@@ -173,7 +175,7 @@ def test_zeros_of_both_signs_are_two_numbers():
         ]
         return [(1 / v)[0].item() for v in made]
 
-    for _ in range(3):  # the function, then what was learned of it
+    for _ in range(3):  # the function, then its cached program
         assert signs(0.0) == [float("inf")] * 4
         assert signs(-0.0) == [float("-inf")] * 4
 

@@ -1,4 +1,7 @@
-"""Derivatives that are run again without their Python give the rule's own bits. See Note [Derived programs]."""
+"""Derivatives that are run again without their Python give the rule's own bits.
+
+See Note [Derived programs].
+"""
 
 from __future__ import annotations  # noqa: I001
 
@@ -16,7 +19,7 @@ from tests.catalog.run import call, samples_of
 
 def gradients(row, sample, device):
     """The gradients of every leaf, for a gradient of ones times each result's number."""
-    rl.manual_seed(0)  # some draw a start
+    rl.manual_seed(0)  # some draw a random start
     leaves: list[rl.Tensor] = []
     made = [t for t in call(row, sample, float32, device, leaves=leaves) if t.requires_grad]
     if not made:

@@ -1,4 +1,7 @@
-"""Graphs of 100,000 nodes and of 2^60 paths: walked, replayed and destroyed without recursion, freed without the collector."""
+"""Graphs of 100,000 nodes and of 2^60 paths: walked, replayed and destroyed without recursion.
+
+They are freed without the collector.
+"""
 
 from __future__ import annotations
 
@@ -79,9 +82,8 @@ def test_the_graph_is_freed(device, no_collector):
     del h
     loss.backward()
     w.grad = None
-    assert (
-        memory.allocated(device) <= start + 64
-    )  # what was saved went with the walk, while the loss is there
+    # Saved values are freed by the walk, while the loss is alive.
+    assert memory.allocated(device) <= start + 64
     del loss
     assert node() is None
     assert memory.allocated(device) == start

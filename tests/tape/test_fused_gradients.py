@@ -1,4 +1,4 @@
-"""The derivative of an elementwise op is one kernel, at first and at second order, in eager mode."""
+"""The derivative of an elementwise op is one kernel, at first and second order, in eager mode."""
 
 from __future__ import annotations
 
@@ -18,12 +18,14 @@ from tests.catalog.row import Row, Sample
 from tests.catalog.rows import ROWS
 from tests.catalog.run import call
 
-# Their gradient is the one that comes in: no kernel at all.
+# Their gradient is the incoming one: no kernel.
 PASSED_ON = {"add", "clone", "to_float64", "frac", "alias_copy", "positive"}
 
 
 def even_sample(row: Row) -> Sample | None:
-    """A sample whose float operands have one shape: what broadcasts is summed afterwards, by another kernel."""
+    """A sample whose float operands have one shape: a broadcast operand's gradient needs another
+    kernel.
+    """
     for sample in smooth_samples(row):
         shapes = {a.shape for a in float_arrays(sample)}
         if len(shapes) == 1 and () not in shapes and float_arrays(sample)[0].size:
@@ -81,7 +83,7 @@ def living_plans() -> list[Any]:
     return [plan for reference in list(Plans.every.values()) if (plan := reference()) is not None]
 
 
-# Composites that are one kernel too, and are to stay so.
+# Composites that are one kernel too.
 COMPOSED = [
     "add",
     "addcdiv",
@@ -138,7 +140,7 @@ def check_launches(row: Row, launches: list[Any]) -> None:
     (out,) = call(row, even_sample(row), float64, "cpu", leaves=leaves)
     seed = rl.ones_like(out)
     wanted = 0 if row.name in PASSED_ON else 1
-    for _ in range(2):  # the second time by what was learned the first time
+    for _ in range(2):  # the second time by the cached program
         launches.clear()
         rl.autograd.grad(out, leaves, seed, retain_graph=True)
         assert len(launches) == wanted, [plan.op.name for plan in launches]
@@ -147,9 +149,10 @@ def check_launches(row: Row, launches: list[Any]) -> None:
 def test_every_declared_op_is_among_them():
     named = {row.name for row in ROWS if row.differentiable and row.name in DECLARED}
     found = {row.name for row in ROWS if row.name in named and is_one_kernel(row)}
+    # Of complex numbers, which are two arrays here.
     assert named - found == {
         "angle",
         "to_complex64",
         "to_complex128",
-    }  # of complex numbers, which are two arrays here
+    }
     assert len(found) >= 100

@@ -1,4 +1,4 @@
-"""The graph as an object in memory: how deep it may be, and when it goes."""
+"""The graph in memory: its depth, and when it is freed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ctrl-C in backward, by one thread and by several: it is heard, workers end, the engine goes on, counts are right."""
+"""Ctrl-C in backward, by one thread and by several: it is raised, workers end, counts are right."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.time_limit import WAIT, time_limit as time_limit
 
 @pytest.fixture(autouse=True)
 def _ctrl_c_is_heard():
-    """A shell starts what runs in the background with Ctrl-C ignored."""
+    """A shell starts background programs with Ctrl-C ignored."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
@@ -41,7 +41,7 @@ def test_ctrl_c(workers):
 
     def wait(g: Any) -> None:
         reached.set()
-        for _ in range(3000):  # small steps, as a signal is heard between them
+        for _ in range(3000):  # small steps: signals are checked between them
             if go_on.wait(0.01):
                 return
 
@@ -74,9 +74,10 @@ def test_ctrl_c(workers):
 @pytest.mark.parametrize("device", ["cpu", "webgpu"])
 @pytest.mark.parametrize("workers", [1, 2])
 def test_ctrl_c_at_any_moment(workers, device, require_device, monkeypatch):
-    """The engine works after it, and nothing is counted that is not there.
+    """The engine works afterwards, and counts are exact.
 
-    Except where the interpreter hears of it in a `__del__`: it lets no error out of those, and the block is lost.
+    Except where the signal is raised in a `__del__`: the interpreter drops the error, and the block
+    is lost.
     """
     require_device(device)
     lost: list[Any] = []

@@ -1,4 +1,4 @@
-"""Ctrl-C wherever the interpreter hears of it: nothing stays in use, held, pinned or switched on."""
+"""Ctrl-C at any check for signals: nothing stays in use, held, pinned or switched on."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_at_every_place(name, model):
 
 
 def test_at_any_moment(model):
-    """Signals as they come, which is where other code's windows would show as well."""
+    """Signals at arbitrary times, which reach other code's windows too."""
     before = signal.signal(signal.SIGALRM, signal.default_int_handler)
     choose, live, heard = random.Random(0), pool_of("cpu").live, 0
     runs = [model.train, model.fit, model.switch]
@@ -132,7 +132,10 @@ def test_at_any_moment(model):
 
 
 def test_unheard_functions_begin():
-    """Of thousands of calls with a signal on its way none is stopped before its first line; of usual functions some are."""
+    """Of thousands of calls with a pending signal none stops before its first line.
+
+    Usual functions do.
+    """
     stopped = {True: 0, False: 0}
 
     def handler(number: int, frame: Any) -> None:

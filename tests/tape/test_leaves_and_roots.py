@@ -1,4 +1,4 @@
-"""Which tensors get gradients, of which shape, how they accumulate, and what is refused, on every device."""
+"""Which tensors get gradients, of which shape, how they accumulate, and what is refused."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_gradient_and_post_accumulate_hooks(device):
 
 
 def test_accumulation_in_place_is_safe(device):
-    """A gradient that somebody else sees is not written to."""
+    """A gradient that has another owner is not written to."""
     x, y = (
         rl.ones(2, device=device, requires_grad=True),
         rl.ones(2, device=device, requires_grad=True),

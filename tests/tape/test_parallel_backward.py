@@ -1,4 +1,4 @@
-"""Backward by several threads: the same bits as by one, an end on every error, the caller's modes in every worker."""
+"""Parallel backward: the same bits, an end on every error, the caller's modes in every worker."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def layers(device: str) -> Graph:
 
 
 def several_results(device: str) -> Graph:
-    """Ops with several results, of which some are not used: their gradients do not come."""
+    """Ops with several results, some of them unused: those get no gradients."""
     x, y = rough(6, 4, device=device), rough(6, 4, seed=3, device=device)
     a, _, c = x.split(2)
     values, _ = (x * y).sort(dim=1)
@@ -483,7 +483,7 @@ def test_of_two_errors_the_earlier_in_order_is_raised():
         second.register_hook(fail("second"))
         return rl.stack([first, second]).sum()
 
-    # The last that got ready runs first.
+    # The last that became ready runs first.
     assert {str(broken(graph, 2)[1]) for _ in range(5)} == {"second"}
 
 

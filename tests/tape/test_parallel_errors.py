@@ -1,4 +1,7 @@
-"""Parallel backward ends when a node raises or gets no gradient; leaf sums and modes do not depend on the workers."""
+"""Parallel backward ends when a node raises or gets no gradient.
+
+Sums and modes are those of one thread.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a record costs, and what a step holds at its peak. `benchmarks/tape.py` has the same against PyTorch."""
+"""The size of a record, and the peak of a step. `benchmarks/tape.py` compares with PyTorch."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_a_million_nodes_in_less_than_a_gigabyte(name):
 
 @pytest.mark.parametrize(("op", "most"), [("neg", 300), ("relu", 450), ("tanh", 450), ("exp", 450)])
 def test_bytes_of_a_record(op, most):
-    """Node, edges and what it saved of a chain of 8 elements each, the elements themselves (64 bytes) not counted."""
+    """Node, edges and saves of a chain of 8 elements each, without the elements (64 bytes)."""
     function = getattr(rl, op)
     x = rl.ones(8, requires_grad=True)
     function(function(x)).sum().backward()
@@ -95,7 +95,7 @@ def peak_of(function, device: str = "cpu") -> int:
 
 @pytest.mark.parametrize("link", ["elementwise", "view", "product", "mixed"])
 def test_backward_holds_two_gradients_at_a_time(link, device):
-    """What comes in and what goes out; what was passed on is not held any longer."""
+    """The incoming and the outgoing gradient; gradients that were passed on are freed."""
     x = rl.ones(64, 64, device=device, requires_grad=True)
     w = rl.ones(64, 64, device=device)
     links = {

@@ -1,4 +1,4 @@
-"""Every record knows the user's line and the module it was made for; errors say so. See Note [Places]."""
+"""Every record has the user's line and its module; errors say so. See Note [Places]."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ CALLS = {
 def test_a_record_knows_the_line_that_made_it(name):
     function = CALLS[name]
     x = rl.rand(3, 4, requires_grad=True)
-    for _ in range(3):  # the first way, the learned way and the quick way
+    for _ in range(3):  # the first call, the traced call and the cached call
         place = node_of(function(x)).place
         assert place.file == __file__
         assert place.line == function.__code__.co_firstlineno

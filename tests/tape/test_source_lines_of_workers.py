@@ -1,4 +1,4 @@
-"""Records made by the threads of a backward pass are of the line that called it. See Note [Places], rule 4."""
+"""Records of backward's worker threads have the line that called it. See Note [Places], rule 4."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Several user threads at once: each gets the bits it would get alone, errors go where they belong, counts stay exact."""
+"""Several user threads: each gets the bits it gets alone, its own errors, and exact counts."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tests.time_limit import WAIT, time_limit as time_limit
 
 @pytest.fixture(autouse=True)
 def restless() -> Iterator[None]:
-    """Threads change as often as the interpreter can."""
+    """Threads switch as often as the interpreter can."""
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     yield
@@ -39,7 +39,7 @@ def restless() -> Iterator[None]:
 
 
 def at_once(*jobs: Callable[[], Any]) -> list[Any]:
-    """What the jobs give, run in a thread each, all starting together."""
+    """The jobs' results, each run in a thread, all starting together."""
     start = threading.Barrier(len(jobs))
 
     def run(job: Callable[[], Any]) -> Any:
@@ -142,7 +142,7 @@ def test_threads_do_not_cross_the_limit_together():
 
 
 def test_a_thread_is_not_refused_for_the_budget_of_another():
-    """What it takes counts in the other's, which is refused if it is too much."""
+    """Its memory counts in the other's budget, which is refused if it is too much."""
     pool = pool_of("cpu")
     settled()
     memory.empty_cache()
@@ -181,7 +181,10 @@ def test_budgets_of_threads_end_in_any_order():
 
 
 def test_what_is_read_is_not_dropped():
-    """What can be dropped has no address to read; what is read outside of regions cannot be dropped any more."""
+    """A droppable value has no address to read.
+
+    a value read outside of regions is not droppable.
+    """
     pool, source = pool_of("cpu"), rl.arange(float(1 << 14))
     with memory.budget(1 << 30):
         read, other = source * 2.0, source * 3.0
@@ -201,7 +204,7 @@ def test_what_is_read_is_not_dropped():
 
 
 def test_gradients_of_shared_leaves_add_up():
-    size = 1 << 17  # launches of this size leave the interpreter to others
+    size = 1 << 17  # launches of this size release the GIL
     w = rl.zeros(size, requires_grad=True)
     scale = rl.full((size,), 2.0)
 
@@ -323,7 +326,7 @@ def test_a_child_does_not_wait_for_who_is_not_there():
 
 
 def test_threads_hand_cublas_handles_on():
-    """Each thread has one for itself; a thread that starts later has that of one that ended."""
+    """Each thread has its own; a later thread reuses that of one that ended."""
     numbers = itertools.count(1)
 
     class Library:
@@ -368,7 +371,7 @@ class Net(nn.Module):
 
 
 def trained(seed: int, kind: str, shared: rl.Tensor, device: str, steps: int) -> bytes:
-    """The weights after a few steps of training that no other thread takes part in."""
+    """The weights after a few steps of training in one thread."""
     draw = np.random.default_rng(seed)
     model = Net()
     with rl.no_grad():
@@ -465,7 +468,7 @@ def test_tight_budgets_in_threads(device, require_device):
 
 
 def test_a_storage_that_ends_has_no_block_for_others():
-    """Weak references live until `__del__` is done: another thread may come by the storage when its block is given back."""
+    """Weak references live until `__del__` ends: another thread may reach the storage meanwhile."""
     seen = []
 
     class Blocks(list):

@@ -1,4 +1,7 @@
-"""Views by ints and slices that are made without a plan are those that a plan makes. See Note [Unrecorded views]."""
+"""Views by ints and slices made without a plan equal those of a plan.
+
+See Note [Unrecorded views].
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ KEYS = st.one_of(
 
 
 def seen(x, key):
-    """What a view is, or the class of the error."""
+    """A view's properties, or the class of the error."""
     try:
         made = x[key]
     except (IndexError, ValueError, RuntimeError) as error:
@@ -38,7 +41,7 @@ def test_the_same_views_with_and_without_a_record(shape, key, turned):
     if turned and len(shape) > 1:
         plain = plain.transpose(0, 1)
     recorded = plain.detach().requires_grad_()
-    for given_key in [tuple(key)] * 4:  # in the end by a program
+    for given_key in [tuple(key)] * 4:  # finally by a cached program
         assert seen(plain, given_key) == seen(recorded, given_key)
     if len(key) == 1:
         assert seen(plain, key[0]) == seen(recorded, key[0])

@@ -1,4 +1,6 @@
-"""Views and writes on the tape: overlapping views, overwritten values, views of all elements, `.data`."""
+"""Views and writes on the tape: overlapping views, overwritten values, views of all elements,
+`.data`.
+"""
 
 from __future__ import annotations
 
@@ -78,7 +80,7 @@ UNCHANGED = {
 
 @pytest.mark.parametrize("name", UNCHANGED)
 def test_a_view_of_all_is_another_tensor(name):
-    for _ in range(3):  # the function, then what was learned of it
+    for _ in range(3):  # the function, then its cached program
         x = rl.ones(2, 3, requires_grad=True)
         y = UNCHANGED[name](x)
         assert y is not x
@@ -143,7 +145,7 @@ def test_view_copy_of_what_lies_otherwise():
 
 
 def test_zero_gradient_of_a_strided_tensor_stays_in_its_memory(device):
-    """The gradient of a step function is made, not computed; it must not take the strides of what it belongs to."""
+    """The gradient of a step function is zeros; they must not take the strides of its operand."""
     base = rl.ones(64, 40, device=device).requires_grad_()
     base[:, ::2].sign().sum().backward()
     assert float(base.grad.abs().sum()) == 0

@@ -1,4 +1,6 @@
-"""What users write on tensors (`p.scale = 2`): kept on the object, in copies, pickles and files; not on results of ops."""
+"""Users' attributes of tensors (`p.scale = 2`): kept in copies, pickles and files, not on
+results.
+"""
 
 import copy
 import io

@@ -1,4 +1,6 @@
-"""Construction of tensors: default dtypes, dtypes read off elements, lists, devices, memory formats, storages."""
+"""Construction of tensors: default dtypes, dtypes read off elements, lists, devices, memory
+formats, storages.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DLPack: shared memory both ways, with every way of asking, and nothing left behind."""
+"""DLPack: shared memory both ways, every form of request, nothing left behind."""
 
 from __future__ import annotations
 

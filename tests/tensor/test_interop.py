@@ -1,4 +1,7 @@
-"""Elements in and out: NumPy, Python numbers, pickles, copies, other devices; and every transfer counted."""
+"""Elements in and out: NumPy, Python numbers, pickles, copies, other devices.
+
+And every transfer counted.
+"""
 
 from __future__ import annotations
 

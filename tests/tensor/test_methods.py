@@ -1,4 +1,4 @@
-"""Tensor's methods beside the ops: in-place forms, operators, views in place, layouts, questions."""
+"""Tensor's methods beside the ops: in-place forms, operators, in-place views, layouts, queries."""
 
 from __future__ import annotations
 
@@ -10,12 +10,20 @@ from rushlight import InplaceError, RushlightError, ShapeError
 from rushlight.ops.surface.pytorch_names import IN_PLACE, TOP_IN_PLACE
 
 UNARY = [
-    "abs absolute acos asin atan ceil cos cosh deg2rad erf erfc exp exp2 expm1 fix floor frac lgamma log log10 log1p log2",
-    "logical_not neg negative rad2deg reciprocal relu round rsqrt sgn sigmoid sign sin sinc sinh sqrt square tan tanh trunc",
+    "abs absolute acos asin atan ceil cos cosh deg2rad erf erfc exp exp2 expm1 fix floor frac "
+    "lgamma log log10 log1p log2",
+    "logical_not neg negative rad2deg reciprocal relu round rsqrt sgn sigmoid sign sin sinc sinh "
+    "sqrt square tan tanh trunc",
     "nan_to_num digamma tril triu logit erfinv acosh asinh atanh",
 ]
-BINARY = "add sub mul div divide true_divide multiply subtract eq ne lt le gt ge greater greater_equal less less_equal"
-BINARY += " not_equal logical_and logical_or logical_xor pow floor_divide remainder fmod atan2 arctan2 hypot copysign xlogy"
+BINARY = (
+    "add sub mul div divide true_divide multiply subtract eq ne lt le gt ge greater greater_equal "
+    "less less_equal"
+)
+BINARY += (
+    " not_equal logical_and logical_or logical_xor pow floor_divide remainder fmod atan2 arctan2 "
+    "hypot copysign xlogy"
+)
 X = [[0.25, 0.5, 0.75], [0.125, 0.875, 0.5]]
 Y = [[0.5, 0.5, 0.25], [0.125, 2.0, 0.75]]
 
@@ -217,7 +225,7 @@ def test_fill_diagonal():
         rl.zeros(2, 3, 4).fill_diagonal_(1)
 
 
-# ---- layouts and questions ----
+# ---- layouts and queries ----
 
 
 def test_memory_formats_have_pytorchs_strides():

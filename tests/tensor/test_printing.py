@@ -25,7 +25,9 @@ PRINTED = {
     "rl.zeros(0)": "tensor([])",
     "rl.zeros(2, 0)": "tensor([], size=(2, 0))",
     "rl.zeros(2, dtype=rl.int32)": "tensor([0, 0], dtype=rushlight.int32)",
-    "rl.tensor([1.5, 2.0], dtype=rl.bfloat16)": "tensor([1.5000, 2.0000], dtype=rushlight.bfloat16)",
+    "rl.tensor([1.5, 2.0], dtype=rl.bfloat16)": (
+        "tensor([1.5000, 2.0000], dtype=rushlight.bfloat16)"
+    ),
     "rl.tensor([1.0], requires_grad=True)": "tensor([1.], requires_grad=True)",
     "rl.arange(1200)": "tensor([   0,    1,    2,  ..., 1197, 1198, 1199])",
     "rl.arange(30)": (

@@ -96,9 +96,9 @@ def test_storages_by_themselves():
     assert made.type("torch.IntStorage").dtype is rl.int32 and made.float() is made
     assert rl.UntypedStorage([1, 2]).int().tolist() == [1, 2]
     assert rl.is_storage(made) and rl.is_storage(made.untyped()) and not rl.is_storage(rl.ones(2))
-    assert (
-        repr(made)
-        == " 1.0\n 2.0\n 3.0\n[rushlight.storage.TypedStorage(dtype=torch.float32, device=cpu) of size 3]"
+    assert repr(made) == (
+        " 1.0\n 2.0\n 3.0\n[rushlight.storage.TypedStorage(dtype=torch.float32, device=cpu) of "
+        "size 3]"
     )
     assert (
         repr(rl.UntypedStorage([3]))
@@ -267,7 +267,7 @@ def test_functions_of_elements_run_on_the_host_only(x):
 
 @pytest.mark.skipif(sys.platform != "linux", reason="seals are Linux's")
 def test_shared_memory_cannot_be_cut():
-    """A mapping beyond the end of its file ends the process that reads it."""
+    """A mapping beyond the end of its file kills the process that reads it."""
     x = rl.ones(1000)
     x.share_memory_()
     descriptor = sharing.block_of(x._memory).descriptor

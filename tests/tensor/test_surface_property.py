@@ -1,4 +1,4 @@
-"""Views in place, masks, writes by index, promotion and reductions over random shapes and types, against NumPy (hypothesis)."""
+"""In-place views, masks, indexed writes, promotion and reductions against NumPy (hypothesis)."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def test_masks_read_and_write(case, number):
     add=st.booleans(),
 )
 def test_writes_by_index_arrays(shape, places, add):
-    """The last of equal places stays; where they are added, each counts."""
+    """The last of equal positions wins; where they are added, each counts."""
     at = np.array(places) % shape[0]
     x, a = on("cpu", counted(shape)), counted(shape)
     new = counted((len(places), *shape[1:])) + 100
@@ -170,7 +170,10 @@ KIND = {"b": 0, "u": 1, "i": 1, "f": 2, "c": 3}
 
 
 def meeting(a: np.dtype, b: np.dtype) -> np.dtype:
-    """PyTorch's rule for tensors with dimensions: NumPy's within a category; else the higher category decides."""
+    """PyTorch's rule for tensors with dimensions: NumPy's within a category.
+
+    Else the higher one.
+    """
     if KIND[a.kind] == KIND[b.kind]:
         return np.promote_types(a, b)
     low, high = sorted((a, b), key=lambda d: KIND[d.kind])
@@ -201,7 +204,7 @@ def test_types_meet(first, second, pair, flat):
         == common.name
     )
     assert np.array_equal(to_array(out), a.astype(common) * b.astype(common))
-    if flat and a.size:  # of no dimensions, a tensor changes the type only from a higher category
+    if flat and a.size:  # a 0-dim tensor changes the type only from a higher category
         single = on("cpu", b.reshape(-1)[:1].reshape(())) if b.size else None
         if single is not None:
             higher = KIND[b.dtype.kind] > KIND[a.dtype.kind]

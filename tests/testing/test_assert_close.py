@@ -1,4 +1,4 @@
-"""rushlight.testing: what assert_close accepts, what it says, and what make_tensor makes. Messages are PyTorch 2.13's."""
+"""rushlight.testing: assert_close and its messages, make_tensor. Messages are PyTorch 2.13's."""
 
 import math
 
@@ -42,7 +42,8 @@ CLOSE = "Tensor-likes are not close!\n\nMismatched elements: "
         (
             [[1.0, 2, 3], [1, 2, 3]],
             [[1.0, 2, 4], [0, 2, 3]],
-            "2 / 6 (33.3%)\nGreatest absolute difference: 1.0 at index (0, 2) (up to 1e-05 allowed)\n"
+            "2 / 6 (33.3%)\nGreatest absolute difference: 1.0 at index (0, 2) (up to 1e-05 "
+            "allowed)\n"
             "Greatest relative difference: inf at index (1, 0) (up to 1.3e-06 allowed)",
         ),
         (
@@ -54,7 +55,8 @@ CLOSE = "Tensor-likes are not close!\n\nMismatched elements: "
         (
             [NAN],
             [NAN],
-            "1 / 1 (100.0%)\nGreatest absolute difference: nan at index (0,) (up to 1e-05 allowed)\n"
+            "1 / 1 (100.0%)\nGreatest absolute difference: nan at index (0,) (up to 1e-05 "
+            "allowed)\n"
             "Greatest relative difference: nan at index (0,) (up to 1.3e-06 allowed)",
         ),
     ],
@@ -64,7 +66,10 @@ def test_what_is_said_of_float32(device, actual, expected, says):
 
 
 def test_what_is_said_of_other_types():
-    exact = "Tensor-likes are not equal!\n\nMismatched elements: 1 / 2 (50.0%)\nGreatest absolute difference: "
+    exact = (
+        "Tensor-likes are not equal!\n\nMismatched elements: 1 / 2 (50.0%)\nGreatest absolute "
+        "difference: "
+    )
     assert message(T([1, 2]), T([1, 3])) == (
         f"{exact}1 at index (1,)\nGreatest relative difference: 0.3333333432674408 at index (1,)"
     )
@@ -75,7 +80,8 @@ def test_what_is_said_of_other_types():
         f"{exact}1 at index (1,)\nGreatest relative difference: inf at index (1,)"
     )
     assert message(T([1.0, 2]), T([1.0, 2.1]), rtol=0, atol=0) == (
-        f"{exact}0.09999990463256836 at index (1,)\nGreatest relative difference: 0.04761900380253792 at index (1,)"
+        f"{exact}0.09999990463256836 at index (1,)\nGreatest relative difference: "
+        "0.04761900380253792 at index (1,)"
     )
     assert "0.4472135901451111 at index (0,) (up to 1.3e-06" in message(T([1 + 1j]), T([1 + 2j]))
     assert message(np.array([1.0, 2]), np.array([1.0, 3])).endswith(
@@ -85,11 +91,13 @@ def test_what_is_said_of_other_types():
 
 def test_what_is_said_of_numbers():
     assert message(1.0, 1.1) == (
-        "Scalars are not close!\n\nExpected 1.1 but got 1.0.\nAbsolute difference: 0.10000000000000009 (up to 1e-07 allowed)\n"
+        "Scalars are not close!\n\nExpected 1.1 but got 1.0.\nAbsolute difference: "
+        "0.10000000000000009 (up to 1e-07 allowed)\n"
         "Relative difference: 0.09090909090909098 (up to 1e-07 allowed)"
     )
     assert message(1, 2) == (
-        "Scalars are not equal!\n\nExpected 2 but got 1.\nAbsolute difference: 1\nRelative difference: 0.5"
+        "Scalars are not equal!\n\nExpected 2 but got 1.\nAbsolute difference: 1\nRelative "
+        "difference: 0.5"
     )
     assert "Expected 2.0 but got 1.0." in message(T(1.0), T(2.0)) and "inf (up to 1e-07" in message(
         1.0, 0.0
@@ -135,9 +143,8 @@ def test_attributes():
     assert_close(rl.ones(2, 3).t(), rl.ones(3, 2))
     assert_close(T([1.0]), T([1]), check_dtype=False)
     assert_close(T([1.0]).to_sparse(), T([1.0]), check_layout=False)
-    assert_close(
-        T([1.0], dtype=rl.float16), T([1.0009]), check_dtype=False
-    )  # the wider tolerance counts
+    # The wider tolerance counts.
+    assert_close(T([1.0], dtype=rl.float16), T([1.0009]), check_dtype=False)
 
 
 def test_devices(device):

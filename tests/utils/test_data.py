@@ -42,7 +42,7 @@ class Squares(data.Dataset):
 
 
 class Stream(data.IterableDataset):
-    """0, 1, ..., shared out among the workers."""
+    """0, 1, ..., distributed among the workers."""
 
     def __init__(self, count=10):
         self.count = count
@@ -57,7 +57,7 @@ class Stream(data.IterableDataset):
 
 
 class Told(data.Dataset):
-    """What a worker knows of itself."""
+    """A worker's information about itself."""
 
     def __len__(self):
         return 4
@@ -234,7 +234,9 @@ def test_batches_in_order(workers):
 
 
 def test_closing_a_loader_waits_for_its_reader(monkeypatch):
-    """A reader left behind would take bytes of the next loader, whose connections get the same numbers."""
+    """A reader that is left over would take bytes of the next loader, whose connections get the
+    same numbers.
+    """
     wait = multiprocessing.connection.wait
 
     def at_its_end(connection):
@@ -279,7 +281,7 @@ def test_workers_know_themselves_and_draw_apart():
 def test_workers_that_stay():
     loader = data.DataLoader(Told(), batch_size=None, num_workers=2, persistent_workers=True)
     first = list(loader)
-    half = next(iter(loader))  # an epoch that is left early
+    half = next(iter(loader))  # an epoch that ends early
     again = list(loader)
     assert {t[2] for t in first} == {t[2] for t in again} and half[2] in {t[2] for t in first}
     assert [t[:2] for t in again] == [t[:2] for t in first] and again[0][3] != first[0][3]

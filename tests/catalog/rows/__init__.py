@@ -1,4 +1,7 @@
-"""The catalog: one row per public op. `test_catalog.py` checks that its names are the registry's."""
+"""The catalog: one row per public op.
+
+`test_catalog.py` checks that its names are the registry's.
+"""
 
 from __future__ import annotations
 

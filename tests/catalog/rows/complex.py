@@ -1,8 +1,8 @@
 """Catalog rows: complex numbers.
 
-A sample holds complex numbers as pairs in a last dimension of 2, so that one row is about both complex types and its gradients
-are those of the parts: that is PyTorch's convention. `on_pairs` gives the op complex tensors and takes its results
-apart; the reference is NumPy's on complex128.
+A sample holds complex numbers as pairs in a last dimension of 2, so that one row covers both
+complex types and its gradients are those of the parts: that is PyTorch's convention. `on_pairs`
+gives the op complex tensors and splits its results; the reference is NumPy's on complex128.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def _joined(value: Any) -> Any:
 
 
 def on_pairs(op: Callable[..., Any], *args: Any, **named: Any) -> Any:
-    """Call an op on complex tensors made of pairs; its complex results come back as pairs."""
+    """Call an op on complex tensors made of pairs; complex results are returned as pairs."""
     out = op(*map(_joined, args), **{k: _joined(v) for k, v in named.items()})
     several = isinstance(out, tuple)
     parts = tuple(

@@ -135,7 +135,9 @@ def transposed(rank: int) -> Callable[[Make], Iterator[Sample]]:
 def pool(
     rank: int, x: Array, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil: bool
 ) -> tuple[tuple[int, ...], Callable[[Place], Iterator[tuple[Place, bool]]], Place]:
-    """The shape of the result, and for each window the places it sees and whether they lie in the input."""
+    """The shape of the result, and for each window its positions and whether they lie in the
+    input.
+    """
     size, border, spread = each(kernel, rank), each(padding, rank), each(dilation, rank)
     step = size if stride is None else each(stride, rank)
     sizes = x.shape[-rank:]

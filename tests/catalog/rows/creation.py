@@ -1,4 +1,7 @@
-"""Catalog rows: even steps, tensors like others, windows. Random ones are tested in test_creation_and_fills.py."""
+"""Catalog rows: even steps, tensors like others, windows.
+
+Random ones are tested in test_creation_and_fills.py.
+"""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def log_sum(x: Array, dim: int) -> Array:
 
 
 def extreme_places(better: Callable[[Any, Any], Any]) -> Callable[..., Any]:
-    """The last place that holds the running extreme, by a plain loop: NaN counts as the extreme."""
+    """The last position of the running extreme, by a plain loop; NaN counts as the extreme."""
 
     def places(x: Array, dim: int) -> Array:
         rows = np.moveaxis(x, dim, -1)

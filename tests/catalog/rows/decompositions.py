@@ -1,6 +1,6 @@
 """Rows of factorisations and functions of matrices.
 
-Where a factorisation is free up to signs, what does not depend on them is compared.
+Where a factorisation is unique up to signs, sign-independent results are compared.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tests.catalog.rows.linalg import SQUARE, both, definite, over, regular, row
 
 
 def symmetric(op: Any, a: Any, **named: Any) -> Any:
-    """The op of the symmetric part, as PyTorch's derivative takes it."""
+    """The op of the symmetric part, as in PyTorch's derivative."""
     return op((a + a.mT) / 2, **named)
 
 
@@ -50,7 +50,7 @@ RECTANGLES = ((3, 3), (2, 4, 2), (2, 4), (2, 0, 3), (3, 0))
 
 
 def projections(q: Any) -> Any:
-    """Columns times a number each, times the columns: whatever the columns' signs."""
+    """Columns times a number each, times the columns: independent of the columns' signs."""
     return (q * _ramp(q)) @ t_of(q)
 
 
@@ -142,7 +142,7 @@ def q_of_geqrf(op: Any, a: Any) -> Any:
 
 
 def eig_power(op: Any, a: Any) -> Any:
-    """A cubed, out of its eigenvectors: whatever their order, length and angle."""
+    """A cubed, from its eigenvectors: independent of their order, length and phase."""
     values, vectors = op(a)
     return ((vectors * (values**3).unsqueeze(-2)) @ rushlight.linalg.inv(vectors)).real
 
@@ -263,7 +263,7 @@ def exponential(a: Array) -> Array:
 
 
 def again(op: Any, a: Any, **named: Any) -> Any:
-    """U S V^H; with all singular values it is the matrix, whatever was drawn."""
+    """U S V^H; with all singular values it is the matrix."""
     u, s, v = op(a, **named)
     return (u * s.unsqueeze(-2)) @ v.mT
 

@@ -1,4 +1,6 @@
-"""Catalog rows: arithmetic, comparison, rounding, elementary functions, casts, and what is composed of them."""
+"""Catalog rows: arithmetic, comparison, rounding, elementary functions, casts and their
+composites.
+"""
 
 from __future__ import annotations
 
@@ -122,12 +124,12 @@ def cast_to(name: str):
             if target.itemsize < 4 and target.kind != "b"
             else np.asarray(x)
         )
-        return whole.astype(target.name)  # towards zero, then what fits
+        return whole.astype(target.name)  # towards zero, then wrapped
 
     return reference
 
 
-# ---- operands that keep clear of kinks ----
+# ---- operands away from kinks ----
 
 
 def whole(x: Array) -> Array:
@@ -141,7 +143,7 @@ def half(x: Array) -> Array:
 
 
 def quotients(make: Make, a: tuple[int, ...], b: tuple[int, ...]) -> tuple[Array, Array]:
-    """y = 0.5 times an odd number, x an integer plus a quarter: x / y is never near a whole number."""
+    """y = 0.5 times an odd number, x an integer plus a quarter: x / y is never near an integer."""
     if not make.floats:
         return make(*a, low=-9, high=9), make.nonzero(*b)
     odd = np.asarray(make.random.choice([-1.5, -0.5, 0.5, 1.5], b))
@@ -170,7 +172,7 @@ def bits(make: Make, a: tuple[int, ...], b: tuple[int, ...]) -> tuple[Array, Arr
     return make(*a, low=-99, high=99), make(*b, low=-99, high=99)
 
 
-# ---- samples of what takes more than tensors ----
+# ---- samples with arguments that are no tensors ----
 
 
 def with_alpha(make: Make) -> Iterator[Sample]:

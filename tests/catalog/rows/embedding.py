@@ -1,4 +1,4 @@
-"""Catalog rows: bags of rows, connectionist temporal classification, pooling at uneven steps, pairs, grids."""
+"""Catalog rows: embedding bags, CTC loss, fractional pooling, pairs, grids."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def bag_samples(make: Make) -> Iterator[Sample]:
     )
 
 
-# ---- labels in time ----
+# ---- CTC ----
 
 
 def log_softmax(x):
@@ -80,7 +80,7 @@ def log_softmax(x):
 
 
 def label_loss(log_probs, labels, blank):
-    """By all ways to write the labels: every sequence of classes that is one when repeats and blanks are taken out."""
+    """By enumeration: all sequences of classes that give the labels without repeats and blanks."""
     rows, classes = log_probs.shape
     total = -math.inf
     for way in itertools.product(range(classes), repeat=rows):
@@ -116,11 +116,14 @@ def ctc_samples(make: Make) -> Iterator[Sample]:
 
 
 def call_ctc(op, x, *rest, **named):
-    """The loss is a function of log probabilities; its gradient is right where they come from log_softmax."""
+    """The loss is a function of log probabilities.
+
+    Its gradient holds where they come from log_softmax.
+    """
     return op(rushlight.log_softmax(x, -1), *rest, **named)
 
 
-# ---- uneven pools ----
+# ---- fractional pooling ----
 
 
 def fractional(x, kernel, size, drawn):

@@ -1,6 +1,7 @@
 """Catalog rows: Fourier transforms.
 
-The references are sums of exponentials, written out. Complex operands are pairs, as in `catalog_complex`.
+The references are sums of exponentials, written out. Complex operands are pairs, as in
+`complex.py`.
 """
 
 from __future__ import annotations
@@ -198,9 +199,8 @@ def signals(make: Make) -> Iterator[Sample]:
     yield at(make(12), 4, 1, None, make(4), pad_mode="circular", **fine)
     yield at(make(14), 6, 2, 3, make(3), center=False, **fine)
     yield at(make(14), 6, 2, 3, make(3), center=False, align_to_window=True, **fine)
-    yield at(
-        make(0, 14), 6, 2, None, make(6), center=False, **fine
-    )  # PyTorch reflects no empty batch
+    # PyTorch reflects no empty batch.
+    yield at(make(0, 14), 6, 2, None, make(6), center=False, **fine)
 
 
 def istft(

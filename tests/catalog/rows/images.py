@@ -1,4 +1,6 @@
-"""Catalog rows: norms and dropouts over channels, rearranged and resampled images, windows as columns."""
+"""Catalog rows: norms and dropouts over channels, rearranged and resampled images, windows as
+columns.
+"""
 
 from __future__ import annotations
 
@@ -168,7 +170,7 @@ def images(factor: int, *shapes: Place) -> Callable[[Make], Iterator[Sample]]:
 
 
 def weights_at(mode: str, n: int, m: int, scale: float, align: bool) -> Array:
-    """A row for each wanted element: how much of each given one it takes."""
+    """A row of weights over the given elements for each wanted one."""
     table = np.zeros((m, n))
     for i in range(m):
         if mode.startswith("nearest"):
@@ -259,9 +261,8 @@ def grid_sample(x, grid, mode="bilinear", padding_mode="zeros", align_corners=No
         place = (point + 1) / 2 * (n - 1) if align_corners else ((point + 1) * n - 1) / 2
         if mode == "bicubic":
             low = math.floor(place)
-            table = weights_at("bicubic", 9, 1, 2 * (place - low + 3) + 1, False)[
-                0
-            ]  # a point between 3 and 4
+            # A point between 3 and 4.
+            table = weights_at("bicubic", 9, 1, 2 * (place - low + 3) + 1, False)[0]
             return [(kept(low + j - 3, n), table[j]) for j in range(2, 6)]
         place = kept(place, n)
         if mode == "nearest":
@@ -280,7 +281,9 @@ def grid_sample(x, grid, mode="bilinear", padding_mode="zeros", align_corners=No
 
 
 def points(make: Make, *shape: int) -> Array:
-    """Coordinates clear of where two elements, or the edge, meet: between eighths of steps, inside and outside."""
+    """Coordinates away from element boundaries and edges: between eighths of steps, inside and
+    outside.
+    """
     return (make.random.integers(-5, 5, shape) * 2 + 1.25) / 8
 
 
@@ -313,7 +316,7 @@ def numbered(*sizes: int) -> Callable[[Make], Iterator[Sample]]:
 
 
 def dropped(name: str) -> Row:
-    """Tested in test_convolution_and_pooling.py: what is dropped is random."""
+    """Tested in test_convolution_and_pooling.py: the mask is random."""
     return Row(name, None, lambda make: iter(()), FLOAT, differentiable=False, random=True)
 
 

@@ -1,4 +1,4 @@
-"""Rows of linear systems, and what rows of matrices share."""
+"""Rows of linear systems, and helpers for rows of matrices."""
 
 from __future__ import annotations
 

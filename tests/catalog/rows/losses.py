@@ -192,7 +192,7 @@ def vectors(make: Make) -> Iterator[Sample]:
 
 
 def triplets(make: Make) -> Iterator[Sample]:
-    # Far more margin than distance, so that no maximum or minimum is near its kink.
+    # A margin far above the distances, so that no maximum or minimum is near its kink.
     for named in (
         {"margin": 32.0},
         {"margin": 32.0, "p": 3.0, "reduction": "sum"},

@@ -1,4 +1,4 @@
-"""Catalog rows: transcendental functions, signs and special values, shifts, activations and criteria."""
+"""Catalog rows: transcendental functions, signs, special values, shifts, activations, losses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Catalog rows: elements by rank, values without repetition, places in a sorted line, counts."""
+"""Catalog rows: elements by rank, unique values, positions in a sorted line, counts."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ ROWS = [
     Row("nanquantile", quantile_by(np.nanquantile), shares, FLOATS, COMPOSED),
 ]
 
-# ---- values without repetition ----
+# ---- unique values ----
 
 
 def part(number: int) -> Callable[..., Any]:
@@ -220,7 +220,7 @@ for name, parts in (("unique", unique_part), ("unique_consecutive", consecutive_
         )
 
 
-# ---- places and counts ----
+# ---- positions and counts ----
 
 
 def searched(
@@ -314,7 +314,7 @@ def spread(op: Callable[..., Any], *args: Any, **named: Any) -> tuple[Any, ...]:
 
 
 def orders(make: Make) -> Iterator[Sample]:
-    for n in (0, 1, 120):  # as many as every integer type can number
+    for n in (0, 1, 120):  # as many as every integer type can count
         yield rough(n)
 
 

@@ -55,7 +55,7 @@ def as_strided(x, size, stride, storage_offset=0):
 
 
 def scattered(reference: Callable[..., Array]) -> Callable[..., Array]:
-    """The reference of an op that replaces what a view sees: the view of the places says where."""
+    """The reference of an op that replaces the elements of a view: a view of the positions."""
 
     def function(x: Array, src: Array, *args: Any, **named: Any) -> Array:
         seen = reference(np.arange(x.size).reshape(x.shape), *args, **named)
@@ -208,7 +208,8 @@ ROWS = [
         lambda make: iter([at(make(3, 4), 1, (2, -1)), at(make(6, 2), 0, (3, 2))]),
         ALL,
         EXACT,
-        layouts=False,  # a view of two dimensions is there as it is; strided ones are in test_subscript.py
+        # With two dimensions it is always a view; strided inputs are in test_subscript.py.
+        layouts=False,
     ),
     view("ravel", np.ravel, case((3, 4)), case(()), case((0, 2))),
     viewed("reshape_as", lambda x, y: x.reshape(y.shape), pairs(((3, 4), (2, 6)), ((4,), (2, 2)))),

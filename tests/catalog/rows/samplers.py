@@ -1,4 +1,4 @@
-"""Samplers that reject: what they give is random, and tested in test_samplers.py."""
+"""Rejection samplers: the results are random, and tested in test_samplers.py."""
 
 from __future__ import annotations
 

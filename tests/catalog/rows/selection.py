@@ -33,7 +33,7 @@ def places(index: Array) -> Iterator[tuple[int, ...]]:
 
 
 def put_along(x: Array, dim: int, index: Array, src, join) -> Array:
-    """x with join(what is there, src) at the places index names, one after another."""
+    """x with join(old, src) at the positions that index names, one after another."""
     out = np.array(x)
     for p in places(index):
         q = (*p[: dim % x.ndim], index[p], *p[dim % x.ndim + 1 :])
@@ -185,7 +185,10 @@ def nonzero_static(x, size, fill_value=-1):
 
 
 def far(make: Make, number: int) -> float:
-    """An offset that keeps two lots of distinct numbers apart; a small one, as products are taken of them."""
+    """An offset that separates two sets of distinct numbers.
+
+    small, as products are taken of them.
+    """
     return 0.0625 if make.floats else number // number
 
 

@@ -133,7 +133,7 @@ SIZES = (at(3, 4), at((2, 5)), at(()), at(0, 3), at(1037))
 
 
 def random(name: str, dtypes=FLOAT, makes: bool = True) -> Row:
-    """Tested for distribution, seeds and equality across devices in test_catalog.py, not against NumPy."""
+    """Tested for distribution, seeds and equality across devices in test_catalog.py."""
     return Row(
         name, None, lambda make: iter(()), dtypes, differentiable=False, random=True, makes=makes
     )
@@ -150,7 +150,7 @@ ROWS = [
         case((0, 3), 3, 0),
         case((6,), (2, -1)),
     ),
-    # Strided tensors cannot be viewed in another shape; that this is an error is in test_error_messages.py.
+    # Strided tensors cannot be viewed in another shape; test_error_messages.py checks the error.
     Row(
         "view",
         to_shape,

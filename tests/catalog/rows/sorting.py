@@ -29,7 +29,7 @@ def lifted(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def argsort(x: Array, dim: int = -1, descending: bool = False, stable: bool = False) -> Array:
-    """NumPy puts NaN last; from the other end, equal elements come in their own order only if both ends are turned."""
+    """NumPy puts NaN last; a descending stable order reverses the input and the result."""
     if not descending:
         return np.argsort(x, axis=dim, kind="stable")
     turned = np.argsort(np.flip(x, dim), axis=dim, kind="stable")

@@ -109,7 +109,7 @@ def zetas(make: Make) -> Iterator[Sample]:
 
 
 def zeta(x, q):
-    """scipy's; below 0, where it says NaN, the terms until q is positive are added by hand."""
+    """scipy's; below 0, where it gives NaN, the terms until q is positive are added."""
     x, q = np.broadcast_arrays(np.asarray(x, np.float64), np.asarray(q, np.float64))
     steps = 10
     lifted = sum(np.power(q + i, -np.trunc(x)) for i in range(steps)) + special.zeta(x, q + steps)
@@ -127,7 +127,7 @@ def parts(make: Make) -> Iterator[Sample]:
 
 
 def incomplete(make: Make) -> Iterator[Sample]:
-    """Orders as whole numbers have no gradient to be checked; others are forward only."""
+    """Integer orders have no gradient; others are forward only."""
     for a, b in PAIRS:
         yield at(make.random.integers(1, 12, a), make(*b, low=0.25, high=12))
         yield rough(make(*a, low=0.03125, high=40), make(*b, low=0.03125, high=40))
