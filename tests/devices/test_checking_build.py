@@ -86,8 +86,8 @@ def test_a_launch_outside_of_its_block_is_refused():
         for line in {LAUNCHES!r}:
             x = rl.arange(16.0)
             x._memory.room = 1 << 20  # a lie that the layouts believe
-            x.base = x  # so that the offset counts
-            x.offset = 4096
+            x._base = x  # so that the offset counts
+            x._offset = 4096
             refused(lambda: exec(line, {{**globals(), "x": x}}))
     """
     lines = printed(text).splitlines()
