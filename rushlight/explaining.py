@@ -137,7 +137,8 @@ def _tape(root: Any, most: int, backward: bool, kernels: _Kernels) -> list[str]:
     names = {node: f"%{i}" for i, node in enumerate(shown)}
     saved = _saved_bytes(shown)
     lines = [
-        f"tape: {records} records, {leaves} leaves; {saved} bytes saved for backward by the records shown"
+        f"tape: {_count(records, 'record', 'records')}, {_count(leaves, 'leaf', 'leaves')}; "
+        f"{saved} bytes saved for backward by the records shown"
     ]
     if records + leaves > len(shown):
         lines.append(f"(the nearest {len(shown)} are shown; pass most={records + leaves} for all)")
@@ -147,6 +148,10 @@ def _tape(root: Any, most: int, backward: bool, kernels: _Kernels) -> list[str]:
             _leaf(node, names) if type(node) is Leaf else _record(node, names, backward, kernels)
         )
     return lines
+
+
+def _count(number: int, one: str, several: str) -> str:
+    return f"{number} {one if number == 1 else several}"
 
 
 def _nearest(root: Any, most: int) -> tuple[list[Any], int, int]:

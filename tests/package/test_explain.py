@@ -99,7 +99,7 @@ def test_a_long_tape_is_cut():
     for _ in range(5000):
         y = y * 0.5
     text = explained(y, most=10)
-    assert "5000 records, 1 leaves" in text
+    assert "5000 records, 1 leaf" in text
     assert "the nearest 10 are shown" in text
     assert text.count(" = mul(") == 10
 
