@@ -253,6 +253,42 @@ def test_rule(rule: Rule, modules: list[Module]):
     assert not broken, "\n" + "\n".join(broken)
 
 
+def cycles(arrows: dict[str, set[str]]) -> list[list[str]]:
+    """The groups of modules that import one another, directly or through others."""
+
+    def reached(start: str) -> set[str]:
+        found: set[str] = set()
+        ahead = list(arrows[start])
+        while ahead:
+            module = ahead.pop()
+            if module not in found:
+                found.add(module)
+                ahead.extend(arrows[module])
+        return found
+
+    everything = {module: reached(module) for module in arrows}
+    groups = {
+        tuple(sorted(other for other in found if module in everything[other]))
+        for module, found in everything.items()
+        if module in found
+    }
+    return sorted(list(group) for group in groups)
+
+
+def test_modules_form_no_cycle(modules: list[Module]):
+    names = {module.name for module in modules}
+    arrows = {
+        module.name: {found.target for found in own_imports(module.tree)} & names - {module.name}
+        for module in modules
+    }
+    assert not cycles(arrows)
+
+
+def test_cycles_are_found():
+    arrows = {"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": {"a"}}
+    assert cycles(arrows) == [["b", "c"]]
+
+
 BROKEN = [
     (imports_point_up, "core/a.py", "from rushlight.scalar import ir"),
     (imports_point_up, "core/a.py", "from rushlight import scalar"),

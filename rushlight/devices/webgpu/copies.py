@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rushlight.core.errors import DeviceError
+from rushlight.devices.webgpu.driver import Driver
 from rushlight.devices.webgpu.stream import REOPEN
-
-if TYPE_CHECKING:
-    from rushlight.devices.webgpu.device import WebGPUDevice
 
 WINDOW = 1 << 24  # bytes of the staging buffer at most
 
@@ -30,7 +28,7 @@ fn main() {
 class Copies:
     """Writes and reads of one device's buffers, in order with its stream."""
 
-    def __init__(self, device: WebGPUDevice) -> None:
+    def __init__(self, device: Driver) -> None:
         self.device = device
         self._staging: Any = None
         self._patch: tuple[Any, Any] | None = None

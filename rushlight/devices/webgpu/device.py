@@ -1,68 +1,27 @@
-"""The device: memory, compilation, copies and status words.
-
-Dispatching is in stream.py and launch.py.
-"""
+"""The device: kernels to text and to launches, on the driver's buffers."""
 
 from __future__ import annotations
 
-import threading
-from typing import Any
-
-from rushlight.core.dtypes import ALL, float64
-from rushlight.core.errors import BoundsError, DeviceError, OutOfMemoryError
-from rushlight.core.interrupts import Uninterrupted, unheard
 from rushlight.devices.shared import composed, library
-from rushlight.devices.shared.protocol import Launch, Limits, Tell
+from rushlight.devices.shared.protocol import Launch, Tell
 from rushlight.devices.shared.registry import pool_of
 from rushlight.devices.webgpu.adapter import Opened
-from rushlight.devices.webgpu.copies import Copies
-from rushlight.devices.webgpu.launch import (
-    MOST_BINDINGS,
-    NUMBER_BITS,
-    OFFSET_MASK,
-    Built,
-    Key,
-    build_launch,
-)
+from rushlight.devices.webgpu.buffers import Buffers
+from rushlight.devices.webgpu.launch import build_launch
 from rushlight.devices.webgpu.probe import probe_fma
-from rushlight.devices.webgpu.stream import REOPEN, Stream
 from rushlight.emit.wgsl.kernels import emit
-from rushlight.emit.wgsl.layout import Aliases
-from rushlight.emit.wgsl.types import FUSED, NATIVE_FLOAT64
+from rushlight.emit.wgsl.types import FUSED
 from rushlight.kernel.shapes import Kernel, Library, Search, Sort
 from rushlight.kernel.show import show
 
-STATUS_WORDS = 4096
 
-
-class WebGPUDevice:
-    """See devices/shared/protocol.py. Addresses are (buffer number << 40) + byte offset.
-
-    One buffer per block.
-    """
+class WebGPUDevice(Buffers):
+    """See devices/shared/protocol.py."""
 
     name = "webgpu"
 
     def __init__(self, opened: Opened) -> None:
-        self.gpu = opened.gpu
-        self.wgpu = opened.wgpu
-        self.errors = (opened.wgpu.GPUError, RuntimeError)
-        self.features = opened.features
-        self.lock = threading.RLock()
-        self.stream = Stream(opened)
-        self.copies = Copies(self)
-        self.most_bindings = max(
-            MOST_BINDINGS, opened.limits["max-storage-buffers-per-shader-stage"]
-        )
-        self.limits = _limits(opened)
-        self.users: dict[int, set[tuple[Built, Key]]] = {}  # bind groups that hold a buffer
-        self.compiled: dict[tuple[Built, Aliases, str], None] = {}  # pipelines, the oldest first
-        self.status_used = False
-        self._buffers: dict[int, Any] = {}
-        self._next = 1
-        self._scratch = self._scratch_room = 0
-        self._labels: dict[str, int] = {}
-        self._status = self.alloc(STATUS_WORDS * 4)
+        super().__init__(opened)
         if probe_fma(self):
             self.features |= {FUSED}
 
@@ -79,152 +38,3 @@ class WebGPUDevice:
         if isinstance(kernel, Sort | Search):
             return composed.build(kernel, self, lambda: pool_of(self.name))
         return build_launch(self, kernel)
-
-    def compile(self, text: str, written: tuple[bool, ...], block_size: int) -> tuple[Any, Any]:
-        """A pipeline for WGSL text with one launch block and these storage bindings.
-
-        Its bind group layout.
-        """
-        visible = self.wgpu.ShaderStage.COMPUTE
-        block = {"type": "uniform", "has_dynamic_offset": True, "min_binding_size": block_size}
-        entries = [{"binding": 0, "visibility": visible, "buffer": block}]
-        for number, write in enumerate(written):
-            kind = "storage" if write else "read-only-storage"
-            entries.append({"binding": number + 1, "visibility": visible, "buffer": {"type": kind}})
-        try:
-            group_layout = self.gpu.create_bind_group_layout(entries=entries)
-            layout = self.gpu.create_pipeline_layout(bind_group_layouts=[group_layout])
-            module = self.gpu.create_shader_module(code=text)
-            stage = {"module": module, "entry_point": "main"}
-            return self.gpu.create_compute_pipeline(layout=layout, compute=stage), group_layout
-        except self.errors as error:
-            raise DeviceError(
-                f"webgpu: a kernel does not compile: {error}; {REOPEN}\n{text}"
-            ) from error
-
-    def bind_group(self, layout: Any, entries: list[dict[str, Any]]) -> Any:
-        try:
-            return self.gpu.create_bind_group(layout=layout, entries=entries)
-        except self.errors as error:
-            raise DeviceError(f"webgpu: buffers cannot be bound: {error}; {REOPEN}") from error
-
-    def buffer(self, number: int) -> Any:
-        found = self._buffers.get(number)
-        if found is None:
-            raise DeviceError(
-                f"webgpu: no block has the address {number << NUMBER_BITS:#x}; it was freed, or is "
-                "not webgpu's"
-            )
-        return found
-
-    def alloc(self, nbytes: int) -> int:
-        if nbytes > self.limits.largest_block:
-            raise OutOfMemoryError(
-                f"webgpu: {nbytes} bytes in one block; this adapter binds at most "
-                f"{self.limits.largest_block}"
-            )
-        with self.lock:
-            try:
-                buffer = self._create(nbytes)
-            except self.errors:
-                self._read_status(1)  # freed blocks are destroyed when their work is done
-                try:
-                    buffer = self._create(nbytes)
-                except self.errors as error:
-                    raise OutOfMemoryError(f"webgpu: {nbytes} bytes: {error}") from error
-            number = self._next
-            self._next += 1
-            self._buffers[number] = buffer
-        return number << NUMBER_BITS
-
-    def _create(self, nbytes: int) -> Any:
-        usage = self.wgpu.BufferUsage
-        size = max(64, -(-nbytes // 4) * 4)
-        return self.gpu.create_buffer(
-            size=size, usage=usage.STORAGE | usage.COPY_SRC | usage.COPY_DST
-        )
-
-    def scratch(self, nbytes: int) -> int:
-        """The address of a block for results between the dispatches of one launch.
-
-        It only grows.
-        """
-        if nbytes > self._scratch_room:
-            old, self._scratch_room = self._scratch_room, 0
-            if old:
-                self.free(self._scratch, old)
-            room = max(nbytes, min(1 << nbytes.bit_length(), self.limits.largest_block))
-            self._scratch = self.alloc(room)
-            self._scratch_room = room
-        return self._scratch
-
-    @unheard
-    def free(self, address: int, nbytes: int) -> None:
-        with Uninterrupted(), self.lock:
-            number = address >> NUMBER_BITS
-            buffer = self._buffers.pop(number)
-            for built, key in list(self.users.get(number, ())):
-                built.forget(key)
-            self.users.pop(number, None)
-            self.stream.doomed.append(buffer)
-            if self.stream.idle:
-                self.stream.flush()
-
-    def copy_in(self, address: int, source: memoryview) -> None:
-        with self.lock:
-            self.copies.write(
-                self.buffer(address >> NUMBER_BITS), address & OFFSET_MASK, source.cast("B")
-            )
-
-    def copy_out(self, address: int, target: memoryview) -> None:
-        with self.lock:
-            self.copies.read(
-                self.buffer(address >> NUMBER_BITS), address & OFFSET_MASK, target.cast("B")
-            )
-            self._check_status()
-
-    def status_word(self, label: str) -> int:
-        with self.lock:
-            place = self._labels.setdefault(label, len(self._labels))
-            if place >= STATUS_WORDS:
-                raise DeviceError(f"webgpu: more than {STATUS_WORDS} status words")
-            return self._status + 4 * place
-
-    def synchronize(self) -> None:
-        with self.lock:
-            if not self.status_used:
-                self._read_status(1)  # a read waits for all work before it
-            self._check_status()
-
-    def _read_status(self, words: int) -> bytearray:
-        content = bytearray(4 * words)
-        self.copies.read(self.buffer(self._status >> NUMBER_BITS), 0, memoryview(content))
-        return content
-
-    def _check_status(self) -> None:
-        if not self.status_used:
-            return
-        self.status_used = False
-        words = self._read_status(len(self._labels))
-        bad = [
-            label for label, place in self._labels.items() if any(words[4 * place : 4 * place + 4])
-        ]
-        if bad:
-            self.copies.write(
-                self.buffer(self._status >> NUMBER_BITS), 0, memoryview(bytes(len(words)))
-            )
-            raise BoundsError(f"{', '.join(bad)}: an index is out of range")
-
-
-def _limits(opened: Opened) -> Limits:
-    largest = min(
-        opened.limits["max-storage-buffer-binding-size"], opened.limits["max-buffer-size"], 1 << 31
-    )
-    wide = NATIVE_FLOAT64 in opened.features
-    return Limits(
-        dtypes=tuple(d for d in ALL if d is not float64 or wide),
-        host_memory=False,
-        asynchronous=True,
-        largest_block=largest // 64 * 64,
-        description=opened.description,
-    )

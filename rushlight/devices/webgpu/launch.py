@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rushlight.core import config
 from rushlight.core.dtypes import DType
 from rushlight.core.errors import DeviceError
 from rushlight.devices.shared.protocol import Launch
+from rushlight.devices.webgpu.buffers import NUMBER_BITS, OFFSET_MASK, Buffers
 from rushlight.devices.webgpu.stream import MOST_GROUPS, MOST_WORK, Stream, split
 from rushlight.emit.wgsl.kernels import (
     MORE,
@@ -28,12 +29,6 @@ from rushlight.emit.wgsl.layout import Aliases, alias_pattern, layout_of, writte
 from rushlight.emit.wgsl.types import round_to_float32
 from rushlight.kernel.shapes import Contract, Gather, Kernel, Scan, Scatter
 
-if TYPE_CHECKING:
-    from rushlight.devices.webgpu.device import WebGPUDevice
-
-NUMBER_BITS = 40  # an address is (buffer number << 40) + byte offset
-OFFSET_MASK = (1 << NUMBER_BITS) - 1
-MOST_BINDINGS = 8
 KEPT_GROUPS = 4096  # bind groups kept per kernel
 KEPT_PIPELINES = 1024  # per device: Mesa's llvmpipe holds half a megabyte for each
 LONGEST_WALK = (
@@ -47,7 +42,7 @@ Key = tuple[tuple[int, ...], str]  # the operands' buffers, the form
 class Built:
     """A kernel's pipelines and bind groups on one device."""
 
-    def __init__(self, device: WebGPUDevice, kernel: Kernel) -> None:
+    def __init__(self, device: Buffers, kernel: Kernel) -> None:
         self.device = device
         self.kernel = kernel
         self.layout = layout_of(kernel)
@@ -122,7 +117,7 @@ class Built:
         return found
 
 
-def build_launch(device: WebGPUDevice, kernel: Kernel) -> Launch:
+def build_launch(device: Buffers, kernel: Kernel) -> Launch:
     """The callable of Note [Kernel arguments]."""
     built = Built(device, kernel)
     launch = _make_launch(built, "")

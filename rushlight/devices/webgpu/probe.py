@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING
 
 from rushlight.core.dtypes import float32
+from rushlight.devices.webgpu.buffers import Buffers
 from rushlight.devices.webgpu.launch import build_launch
 from rushlight.emit.wgsl.types import FUSED
 from rushlight.kernel.shapes import Map
 from rushlight.scalar import build as s
 from rushlight.scalar.ir import arg
 
-if TYPE_CHECKING:
-    from rushlight.devices.webgpu.device import WebGPUDevice
 
-
-def probe_fma(device: WebGPUDevice) -> bool:
+def probe_fma(device: Buffers) -> bool:
     """Whether `fma` rounds once: (1 + 2^-12)^2 - (1 + 2^-11) is then 2^-24, otherwise 0."""
     near = 1 + 2.0**-12
     x = arg(0, float32)
