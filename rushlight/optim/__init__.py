@@ -1,8 +1,9 @@
 """Optimisers with PyTorch's names, formulas and defaults.
 
-Owns: groups of parameters and their options, the state kept for each parameter, learning-rate schedules.
+Owns: groups of parameters and their options, each optimiser's state, numbers and formula (see
+Note [Optimisers] in ops/optim/formula.py), learning-rate schedules.
 Takes: leaves with gradients. Gives: the leaves changed in place, one fused kernel each.
-Never: reaches below ops/, reads a tensor back to the host, holds a formula (those are in ops/optim/fused.py).
+Never: reaches below ops/, reads a tensor back to the host.
 """
 
 from rushlight.optim import lr_scheduler, swa_utils

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-from rushlight.ops.optim.fused import adam
-from rushlight.ops.surface.inplace import Update
-from rushlight.optim.fused import FusedOptimizer, State, check_betas
+from rushlight.ops.optim.formula import Expr, maximum, sqrt
+from rushlight.optim.fused import FusedOptimizer, Numbers, State, check_betas
 from rushlight.optim.optimizer import Group, check_options, rate_of
 from rushlight.tensor import Tensor
 
@@ -63,25 +62,42 @@ class Adam(FusedOptimizer):
             else ("exp_avg", "exp_avg_sq")
         )
 
-    def update(self, group: Group, state: State) -> Update:
-        return adam(
-            group["decoupled_weight_decay"],
-            group["weight_decay"] != 0,
-            group["amsgrad"],
-            group["maximize"],
-        )
+    def numbers(self, group: Group, state: State) -> Numbers:
+        return adam_numbers(group, state)
 
-    def numbers(self, group: Group, state: State) -> tuple[Any, ...]:
-        (beta, keep), step, lr, decay = (
-            group["betas"],
-            state["step"],
-            rate_of(group),
-            group["weight_decay"],
-        )
-        if group["decoupled_weight_decay"]:
-            decay = 1 - lr * decay
-        rate, correction = lr / (1 - beta**step), math.sqrt(1 - keep**step)
-        return 1 - beta, keep, 1 - keep, rate, correction, group["eps"], decay
+    @staticmethod
+    def formula(
+        p: Expr,
+        g: Expr,
+        exp_avg: Expr,
+        exp_avg_sq: Expr,
+        max_exp_avg_sq: Expr | None = None,
+        *,
+        towards: Expr,
+        keep: Expr,
+        rest: Expr,
+        rate: Expr,
+        correction: Expr,
+        eps: Expr,
+    ) -> Sequence[Expr]:
+        m = exp_avg + (g - exp_avg) * towards
+        v = exp_avg_sq * keep + g * g * rest
+        if max_exp_avg_sq is None:
+            return p - rate * (m / (sqrt(v) / correction + eps)), m, v
+        top = maximum(max_exp_avg_sq, v)
+        return p - rate * (m / (sqrt(top) / correction + eps)), m, v, top
+
+
+def adam_numbers(group: Group, state: State) -> Numbers:
+    (beta, keep), step = group["betas"], state["step"]
+    return {
+        "towards": 1 - beta,
+        "keep": keep,
+        "rest": 1 - keep,
+        "rate": rate_of(group) / (1 - beta**step),
+        "correction": math.sqrt(1 - keep**step),
+        "eps": group["eps"],
+    }
 
 
 class AdamW(Adam):

@@ -7,13 +7,12 @@ parameter.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from rushlight.ops.create import creation
-from rushlight.ops.optim import formulas
-from rushlight.ops.surface.inplace import Update
-from rushlight.optim.fused import FusedOptimizer, State, check_betas
+from rushlight.ops.optim.formula import Expr, absolute, maximum, sqrt
+from rushlight.optim.fused import FusedOptimizer, Numbers, State, check_betas
 from rushlight.optim.optimizer import Group, check_options, rate_of
 from rushlight.tensor import Tensor
 
@@ -51,12 +50,25 @@ class Adadelta(FusedOptimizer):
     def kept(self, group: Group) -> tuple[str, ...]:
         return "square_avg", "acc_delta"
 
-    def update(self, group: Group, state: State) -> Update:
-        return formulas.adadelta(group["weight_decay"] != 0, group["maximize"])
-
-    def numbers(self, group: Group, state: State) -> tuple[Any, ...]:
+    def numbers(self, group: Group, state: State) -> Numbers:
         rho = group["rho"]
-        return rate_of(group), rho, 1 - rho, group["eps"], group["weight_decay"]
+        return {"rate": rate_of(group), "keep": rho, "rest": 1 - rho, "eps": group["eps"]}
+
+    @staticmethod
+    def formula(
+        p: Expr,
+        g: Expr,
+        square_avg: Expr,
+        acc_delta: Expr,
+        *,
+        rate: Expr,
+        keep: Expr,
+        rest: Expr,
+        eps: Expr,
+    ) -> Sequence[Expr]:
+        v = square_avg * keep + g * g * rest
+        delta = sqrt(acc_delta + eps) / sqrt(v + eps) * g
+        return p - delta * rate, v, acc_delta * keep + delta * delta * rest
 
 
 class Adagrad(FusedOptimizer):
@@ -110,12 +122,14 @@ class Adagrad(FusedOptimizer):
             "sum": creation.like(p, group["initial_accumulator_value"], None, None, False),
         }
 
-    def update(self, group: Group, state: State) -> Update:
-        return formulas.adagrad(group["weight_decay"] != 0, group["maximize"])
-
-    def numbers(self, group: Group, state: State) -> tuple[Any, ...]:
+    def numbers(self, group: Group, state: State) -> Numbers:
         rate = rate_of(group) / (1 + (state["step"] - 1) * group["lr_decay"])
-        return rate, group["eps"], group["weight_decay"]
+        return {"rate": rate, "eps": group["eps"]}
+
+    @staticmethod
+    def formula(p: Expr, g: Expr, sum: Expr, *, rate: Expr, eps: Expr) -> Sequence[Expr]:
+        total = sum + g * g
+        return p - rate * (g / (sqrt(total) + eps)), total
 
 
 class RMSprop(FusedOptimizer):
@@ -148,24 +162,41 @@ class RMSprop(FusedOptimizer):
         )
         return ("square_avg", *more)
 
-    def update(self, group: Group, state: State) -> Update:
-        return formulas.rmsprop(
-            group["weight_decay"] != 0,
-            group["maximize"],
-            bool(group["centered"]),
-            group["momentum"] > 0,
-        )
-
-    def numbers(self, group: Group, state: State) -> tuple[Any, ...]:
+    def numbers(self, group: Group, state: State) -> Numbers:
         alpha = group["alpha"]
-        return (
-            rate_of(group),
-            alpha,
-            1 - alpha,
-            group["eps"],
-            group["momentum"],
-            group["weight_decay"],
-        )
+        return {
+            "rate": rate_of(group),
+            "keep": alpha,
+            "rest": 1 - alpha,
+            "eps": group["eps"],
+            "momentum": group["momentum"],
+        }
+
+    @staticmethod
+    def formula(
+        p: Expr,
+        g: Expr,
+        square_avg: Expr,
+        grad_avg: Expr | None = None,
+        momentum_buffer: Expr | None = None,
+        *,
+        rate: Expr,
+        keep: Expr,
+        rest: Expr,
+        eps: Expr,
+        momentum: Expr,
+    ) -> Sequence[Expr]:
+        v = spread = square_avg * keep + g * g * rest
+        new = [v]
+        if grad_avg is not None:
+            mean = grad_avg + (g - grad_avg) * rest
+            spread = v - mean * mean
+            new.append(mean)
+        step = g / (sqrt(spread) + eps)
+        if momentum_buffer is not None:
+            step = momentum_buffer * momentum + step
+            new.append(step)
+        return p - rate * step, *new
 
 
 class Adamax(FusedOptimizer):
@@ -197,18 +228,26 @@ class Adamax(FusedOptimizer):
     def kept(self, group: Group) -> tuple[str, ...]:
         return "exp_avg", "exp_inf"
 
-    def update(self, group: Group, state: State) -> Update:
-        return formulas.adamax(group["weight_decay"] != 0, group["maximize"])
-
-    def numbers(self, group: Group, state: State) -> tuple[Any, ...]:
+    def numbers(self, group: Group, state: State) -> Numbers:
         beta, keep = group["betas"]
         rate = rate_of(group) / (1 - beta ** state["step"])
-        return rate, 1 - beta, keep, group["eps"], group["weight_decay"]
+        return {"rate": rate, "towards": 1 - beta, "keep": keep, "eps": group["eps"]}
 
-
-def _decay(group: Group) -> Any:
-    decoupled, decay = group["decoupled_weight_decay"], group["weight_decay"]
-    return 1 - rate_of(group) * decay if decoupled else decay
+    @staticmethod
+    def formula(
+        p: Expr,
+        g: Expr,
+        exp_avg: Expr,
+        exp_inf: Expr,
+        *,
+        rate: Expr,
+        towards: Expr,
+        keep: Expr,
+        eps: Expr,
+    ) -> Sequence[Expr]:
+        m = exp_avg + (g - exp_avg) * towards
+        top = maximum(exp_inf * keep, absolute(g) + eps)
+        return p - rate * (m / top), m, top
 
 
 class _OfMoments(FusedOptimizer):
@@ -252,18 +291,40 @@ class NAdam(_OfMoments):
     def start(self, p: Tensor, group: Group) -> State:
         return {**super().start(p, group), "mu_product": 1.0}
 
-    def update(self, group: Group, state: State) -> Update:
-        return formulas.nadam(
-            group["weight_decay"] != 0, group["decoupled_weight_decay"], group["maximize"]
-        )
-
-    def numbers(self, group: Group, state: State) -> tuple[Any, ...]:
+    def numbers(self, group: Group, state: State) -> Numbers:
         (beta, keep), step, pace = group["betas"], state["step"], group["momentum_decay"]
         lr = rate_of(group)
         mu, mu_next = (beta * (1 - 0.5 * 0.96 ** (t * pace)) for t in (step, step + 1))
         product = state["mu_product"] = float(state["mu_product"]) * mu
-        now, ahead = lr * (1 - mu) / (1 - product), lr * mu_next / (1 - product * mu_next)
-        return 1 - beta, keep, 1 - keep, 1 - keep**step, now, ahead, group["eps"], _decay(group)
+        return {
+            "towards": 1 - beta,
+            "keep": keep,
+            "rest": 1 - keep,
+            "correction": 1 - keep**step,
+            "now": lr * (1 - mu) / (1 - product),
+            "ahead": lr * mu_next / (1 - product * mu_next),
+            "eps": group["eps"],
+        }
+
+    @staticmethod
+    def formula(
+        p: Expr,
+        g: Expr,
+        exp_avg: Expr,
+        exp_avg_sq: Expr,
+        *,
+        towards: Expr,
+        keep: Expr,
+        rest: Expr,
+        correction: Expr,
+        now: Expr,
+        ahead: Expr,
+        eps: Expr,
+    ) -> Sequence[Expr]:
+        m = exp_avg + (g - exp_avg) * towards
+        v = exp_avg_sq * keep + g * g * rest
+        size = sqrt(v / correction) + eps
+        return p - now * (g / size) - ahead * (m / size), m, v
 
 
 class RAdam(_OfMoments):
@@ -307,16 +368,40 @@ class RAdam(_OfMoments):
         most = 2 / (1 - keep) - 1
         return most, most - 2 * step * keep**step / (1 - keep**step)
 
-    def update(self, group: Group, state: State) -> Update:
-        rectified = self._sure(group, state)[1] > 5
-        decays, decoupled = group["weight_decay"] != 0, group["decoupled_weight_decay"]
-        return formulas.radam(decays, decoupled, group["maximize"], rectified)
-
-    def numbers(self, group: Group, state: State) -> tuple[Any, ...]:
+    def numbers(self, group: Group, state: State) -> Numbers:
         (beta, keep), step = group["betas"], state["step"]
         most, now = self._sure(group, state)
         rate = rate_of(group) / (1 - beta**step)
-        correction = math.sqrt(1 - keep**step)
         if now > 5:
             rate *= math.sqrt((now - 4) * (now - 2) * most / ((most - 4) * (most - 2) * now))
-        return 1 - beta, keep, 1 - keep, rate, correction, group["eps"], _decay(group)
+        return {
+            "towards": 1 - beta,
+            "keep": keep,
+            "rest": 1 - keep,
+            "rate": rate,
+            "correction": math.sqrt(1 - keep**step),
+            "eps": group["eps"],
+        }
+
+    def choices(self, group: Group, state: State) -> dict[str, bool]:
+        return {"rectified": self._sure(group, state)[1] > 5}
+
+    @staticmethod
+    def formula(
+        p: Expr,
+        g: Expr,
+        exp_avg: Expr,
+        exp_avg_sq: Expr,
+        *,
+        towards: Expr,
+        keep: Expr,
+        rest: Expr,
+        rate: Expr,
+        correction: Expr,
+        eps: Expr,
+        rectified: bool,
+    ) -> Sequence[Expr]:
+        m = exp_avg + (g - exp_avg) * towards
+        v = exp_avg_sq * keep + g * g * rest
+        step = m * rate
+        return p - (step * (correction / (sqrt(v) + eps)) if rectified else step), m, v

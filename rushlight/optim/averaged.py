@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from rushlight.ops.create import creation
-from rushlight.ops.optim import formulas
-from rushlight.ops.surface.inplace import Update
-from rushlight.optim.fused import FusedOptimizer, State
+from rushlight.ops.optim.formula import Expr, const, maximum, minimum, where
+from rushlight.optim.fused import FusedOptimizer, Numbers, State
 from rushlight.optim.optimizer import Group, check_options, rate_of
 from rushlight.tensor import Tensor
 
@@ -42,15 +41,16 @@ class ASGD(FusedOptimizer):
     def start(self, p: Tensor, group: Group) -> State:
         return {**super().start(p, group), "eta": rate_of(group), "mu": 1.0}
 
-    def update(self, group: Group, state: State) -> Update:
-        return formulas.asgd(group["weight_decay"] != 0, group["maximize"])
+    def numbers(self, group: Group, state: State) -> Numbers:
+        eta = state["eta"] if group["differentiable"] else float(state["eta"])
+        return {"shrink": 1 - group["lambd"] * eta, "rate": eta, "share": float(state["mu"])}
 
-    def numbers(self, group: Group, state: State) -> tuple[Any, ...]:
-        eta, mu = (
-            state["eta"] if group["differentiable"] else float(state["eta"]),
-            float(state["mu"]),
-        )
-        return 1 - group["lambd"] * eta, eta, mu, group["weight_decay"]
+    @staticmethod
+    def formula(
+        p: Expr, g: Expr, ax: Expr, *, shrink: Expr, rate: Expr, share: Expr
+    ) -> Sequence[Expr]:
+        p = p * shrink - rate * g
+        return p, ax + (p - ax) * share
 
     def after(self, group: Group, state: State) -> None:
         lr, step = rate_of(group), state["step"]
@@ -91,8 +91,24 @@ class Rprop(FusedOptimizer):
             "step_size": creation.like(p, float(group["lr"]), None, None, False),
         }
 
-    def update(self, group: Group, state: State) -> Update:
-        return formulas.rprop(group["maximize"])
+    def numbers(self, group: Group, state: State) -> Numbers:
+        (shrink, grow), (least, most) = group["etas"], group["step_sizes"]
+        return {"shrink": shrink, "grow": grow, "least": least, "most": most}
 
-    def numbers(self, group: Group, state: State) -> tuple[Any, ...]:
-        return (*group["etas"], *group["step_sizes"])
+    @staticmethod
+    def formula(
+        p: Expr,
+        g: Expr,
+        prev: Expr,
+        step_size: Expr,
+        *,
+        shrink: Expr,
+        grow: Expr,
+        least: Expr,
+        most: Expr,
+    ) -> Sequence[Expr]:
+        turn = g * prev
+        size = step_size * where(turn > 0, grow, where(turn < 0, shrink, const(1, p.dtype)))
+        size = minimum(maximum(size, least), most)
+        g = where(turn < 0, const(0, p.dtype), g)
+        return p - where(g > 0, size, where(g < 0, -size, const(0, p.dtype))), g, size

@@ -5,20 +5,22 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from operator import itemgetter, setitem
-from typing import Any
+from typing import Any, ClassVar
 
 from rushlight.core.errors import SparseOperandError
 from rushlight.ops.create import creation
 from rushlight.ops.optim.differentiable import taken
+from rushlight.ops.optim.formula import Formula, kernel_of
 from rushlight.ops.optim.whole_steps import Moves
 from rushlight.ops.surface.inplace import Update, prepare_copy
-from rushlight.optim.optimizer import Group, Optimizer
+from rushlight.optim.optimizer import Group, Optimizer, rate_of
 from rushlight.optim.rows import move_rows
 from rushlight.tape.record.state import enable_grad
 from rushlight.tape.record.value import Leaf
 from rushlight.tensor import Tensor
 
 State = dict[str, Any]
+Numbers = dict[str, Any]  # by name; tensors where `lr` is one and the step is differentiable
 
 
 @functools.cache
@@ -32,22 +34,48 @@ def _picker(names: tuple[str, ...]) -> Callable[[State], tuple[Any, ...]]:
 
 
 class FusedOptimizer(Optimizer):
-    """A subclass says what it keeps, which kernel it runs and with which numbers."""
+    """A subclass declares its state, its numbers and its formula, each once. See Note [Optimisers].
+
+    The options `maximize`, `weight_decay` and `decoupled_weight_decay` are handled here.
+    """
+
+    formula: ClassVar[Formula]  # a static method; state, numbers and choices come by name
 
     by_rows = False  # whether a row without gradient stays as it is, so that a sparse gradient moves its rows only
     by_step = True  # whether kernel and numbers are the same for all parameters that have made as many steps
 
     def kept(self, group: Group) -> tuple[str, ...]:
-        """The names of the state's tensors, in the kernel's order."""
+        """The names of the state's tensors, in the order in which the formula gives them."""
         raise NotImplementedError(f"{type(self).__name__} does not say what it keeps")
 
-    def update(self, group: Group, state: State) -> Update:
-        """The kernel of this step."""
+    def numbers(self, group: Group, state: State) -> Numbers:
+        """The formula's numbers for this step, by name; `state["step"]` counts from 1."""
         raise NotImplementedError(f"{type(self).__name__} does not say how to step")
 
-    def numbers(self, group: Group, state: State) -> tuple[Any, ...]:
-        """The kernel's numbers for this step; `state["step"]` counts from 1."""
-        raise NotImplementedError(f"{type(self).__name__} does not say how to step")
+    def choices(self, group: Group, state: State) -> dict[str, bool]:
+        """The formula's choices for this step, by name."""
+        return {}
+
+    def kernel(self, group: Group, state: State) -> tuple[Update, tuple[Any, ...]]:
+        """The kernel of this step and its numbers."""
+        numbers = self.numbers(group, state)
+        weight_decay = group.get("weight_decay")
+        decoupled = bool(group.get("decoupled_weight_decay"))
+        if weight_decay is not None:
+            numbers["decay"] = 1 - rate_of(group) * weight_decay if decoupled else weight_decay
+        kind = type(self)
+        update = kernel_of(
+            kind.formula,
+            kind.__name__.lower(),
+            kind.__doc__ or "",
+            self.kept(group),
+            (*numbers,),
+            (*self.choices(group, state).items(),),
+            bool(weight_decay),
+            decoupled,
+            bool(group.get("maximize")),
+        )
+        return update, (*numbers.values(),)
 
     def start(self, p: Tensor, group: Group) -> State:
         """The state before the first step."""
@@ -75,17 +103,13 @@ class FusedOptimizer(Optimizer):
             step = seen["step"] + 1
             if not by_step:
                 change = {**seen, "step": step}
-                update, numbers = self.update(group, change), self.numbers(group, change)
+                update, numbers = self.kernel(group, change)
                 self.after(group, change)
                 put((state.update, change))
             else:
                 if step != count:
                     change = {"step": step}
-                    count, update, numbers = (
-                        step,
-                        self.update(group, change),
-                        self.numbers(group, change),
-                    )
+                    count, (update, numbers) = step, self.kernel(group, change)
                 put((setitem, state, "step", step))
             if repeats:
                 seen.update(change if not by_step else {"step": step})
@@ -93,7 +117,7 @@ class FusedOptimizer(Optimizer):
             try:
                 moves.add(update, values, numbers)
             except SparseOperandError:
-                if not self.by_rows or group["weight_decay"]:
+                if not self.by_rows or group.get("weight_decay"):
                     raise
                 move_rows(moves, update, values, numbers)
 
@@ -118,9 +142,9 @@ class FusedOptimizer(Optimizer):
             state = self.state.get(p) or self.begin(p, group, moves)
             change = {**state, "step": state.get("step", 1) + 1}  # SGD counts none elsewhere
             with enable_grad():
-                numbers = self.numbers(group, change)
+                update, numbers = self.kernel(group, change)
                 values = (p, *[state[name] for name in names], p.grad)
-                made = taken(self.update(group, change), values, numbers)
+                made = taken(update, values, numbers)
                 moves.writes.append(prepare_copy(p, made[0]))
                 change.update(zip(names, made[1:], strict=True))
                 self.after(group, change)

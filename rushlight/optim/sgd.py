@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from rushlight.core.errors import SparseOperandError
 from rushlight.ops.create import creation
-from rushlight.ops.optim.fused import sgd
+from rushlight.ops.optim.formula import Expr
 from rushlight.ops.optim.whole_steps import Moves
-from rushlight.ops.surface.inplace import Update
-from rushlight.optim.fused import FusedOptimizer, State
+from rushlight.optim.fused import FusedOptimizer, Numbers, State
 from rushlight.optim.optimizer import Group, check_options, rate_of
 from rushlight.optim.rows import move_rows
 from rushlight.tape.record.value import Leaf
@@ -60,16 +59,36 @@ class SGD(FusedOptimizer):
     def kept(self, group: Group) -> tuple[str, ...]:
         return ("momentum_buffer",) if group["momentum"] else ()
 
-    def update(self, group: Group, state: State) -> Update:
-        return sgd(
-            group["momentum"] != 0, group["nesterov"], group["weight_decay"] != 0, group["maximize"]
-        )
+    def numbers(self, group: Group, state: State) -> Numbers:
+        momentum, share = group["momentum"], 1 - group["dampening"]
+        first = state["step"] == 1  # the buffer is the gradient itself
+        return {
+            "rate": rate_of(group),
+            "keep": 0.0 if first else momentum,
+            "share": 1.0 if first else share,
+            "ahead": momentum,
+        }
 
-    def numbers(self, group: Group, state: State) -> tuple[Any, ...]:
-        lr, momentum, decay = rate_of(group), group["momentum"], group["weight_decay"]
-        if state["step"] == 1:  # the buffer is the gradient itself
-            return lr, decay, 0.0, 1.0, momentum
-        return lr, decay, momentum, 1 - group["dampening"], momentum
+    def choices(self, group: Group, state: State) -> dict[str, bool]:
+        return {"nesterov": group["nesterov"]}
+
+    @staticmethod
+    def formula(
+        p: Expr,
+        g: Expr,
+        momentum_buffer: Expr | None = None,
+        *,
+        rate: Expr,
+        keep: Expr,
+        share: Expr,
+        ahead: Expr,
+        nesterov: bool,
+    ) -> Sequence[Expr]:
+        if momentum_buffer is None:
+            return (p - g * rate,)
+        buffer = momentum_buffer * keep + g * share
+        g = g + buffer * ahead if nesterov else buffer
+        return p - g * rate, buffer
 
     def after(self, group: Group, state: State) -> None:
         if not group["momentum"]:
@@ -77,8 +96,8 @@ class SGD(FusedOptimizer):
 
     def prepare(self, group: Group, moves: Moves) -> None:
         """No steps are counted: the first one of a parameter is the one that finds no buffer."""
-        first, later = (self.numbers(group, {"step": step}) for step in (1, 2))
-        update, momentum, states = self.update(group, {}), group["momentum"], self.state
+        update, later = self.kernel(group, {"step": 2})
+        momentum, states = group["momentum"], self.state
         for p in group["params"]:
             leaf = p._node
             if leaf is None:
@@ -98,7 +117,7 @@ class SGD(FusedOptimizer):
             if not state or state.get("momentum_buffer") is None:
                 state, numbers = moves.begun.get(p), later
                 if state is None:
-                    state, numbers = self._begin(p, moves), first
+                    state, (_, numbers) = self._begin(p, moves), self.kernel(group, {"step": 1})
             buffer = state["momentum_buffer"]
             try:
                 moves.add(update, (p, buffer, grad), numbers)

@@ -6,17 +6,17 @@ from collections.abc import Iterable
 from typing import Any
 
 from rushlight.core.errors import RushlightError
-from rushlight.ops.create import creation
-from rushlight.ops.optim.fused import adam
 from rushlight.ops.optim.whole_steps import Moves
-from rushlight.optim.fused import check_betas
-from rushlight.optim.optimizer import Group, Optimizer, check_options
-from rushlight.optim.rows import move_rows
+from rushlight.optim.adam import Adam, adam_numbers
+from rushlight.optim.fused import FusedOptimizer, Numbers, State, check_betas
+from rushlight.optim.optimizer import Group, check_options, rate_of
 from rushlight.sparse.coo import SparseTensor
 
 
-class SparseAdam(Optimizer):
-    """Adam for sparse gradients: means and parameters of rows without a gradient stay as they are in that step."""
+class SparseAdam(FusedOptimizer):
+    """Adam for sparse gradients: means and parameters of rows without a gradient stay as they are."""
+
+    by_rows = True
 
     def __init__(
         self,
@@ -43,28 +43,21 @@ class SparseAdam(Optimizer):
                         "SparseAdam requires dense parameter tensors; their gradients are what is sparse"
                     )
 
+    def kept(self, group: Group) -> tuple[str, ...]:
+        return "exp_avg", "exp_avg_sq"
+
+    def numbers(self, group: Group, state: State) -> Numbers:
+        # The root is not corrected before eps is added: the correction is in the rate.
+        (first, second), step = group["betas"], state["step"]
+        rate = rate_of(group) * (1 - second**step) ** 0.5 / (1 - first**step)
+        return {**adam_numbers(group, state), "rate": rate, "correction": 1.0}
+
+    formula = staticmethod(Adam.formula)
+
     def prepare(self, group: Group, moves: Moves) -> None:
-        first, second = group["betas"]
-        update = adam(False, False, False, group["maximize"])
         for p in group["params"]:
-            grad: Any = p.grad
-            if grad is None:
-                continue
-            if not isinstance(grad, SparseTensor):
+            if p.grad is not None and not isinstance(p.grad, SparseTensor):
                 raise RushlightError(
                     "SparseAdam does not support dense gradients, please consider Adam instead"
                 )
-            state = self.state.get(p)
-            if not state:
-                state = {
-                    "step": 0,
-                    "exp_avg": creation.zeros_like(p),
-                    "exp_avg_sq": creation.zeros_like(p),
-                }
-                moves.begin(self.state, p, state)
-            step = state["step"] + 1
-            # The root is not corrected before eps is added: the correction is in the rate.
-            rate = group["lr"] * (1 - second**step) ** 0.5 / (1 - first**step)
-            numbers = (1 - first, second, 1 - second, rate, 1.0, group["eps"], 0.0)
-            move_rows(moves, update, (p, state["exp_avg"], state["exp_avg_sq"], grad), numbers)
-            moves.put(state, "step", step)
+        super().prepare(group, moves)
