@@ -376,7 +376,7 @@ def test_an_error_inside_ends_the_level() -> None:
     assert STATE.get().dual is None
 
 
-def test_inside_a_budget_and_while_results_are_watched() -> None:
+def test_inside_a_budget_and_in_anomaly_mode() -> None:
     x, v = draw(64, 64), draw(64, 64, seed=2)
 
     def net(d: Any) -> Any:

@@ -496,7 +496,7 @@ def test_the_program_goes_on_after_it(device: str):
     assert x.grad.tolist() == [0.0, 8.0]
 
 
-def test_a_plan_made_inside_is_watched_and_works_outside():
+def test_a_plan_made_inside_is_checked_and_works_outside():
     x = rl.rand(3, 11, 2) - 2
     with detect_anomaly():
         y = x + 1

@@ -11,7 +11,7 @@ from rushlight.tape.anomaly.blame import Mode
 
 
 @pytest.mark.parametrize("at", [1, 2])
-def test_anomalies_are_not_watched_for_after_an_interrupted_switch(at, monkeypatch):
+def test_checks_are_off_after_an_interrupted_switch(at, monkeypatch):
     calls = []
     switch = arming.switch
 
@@ -34,7 +34,7 @@ def test_anomalies_are_not_watched_for_after_an_interrupted_switch(at, monkeypat
     assert not Mode.on
 
 
-def test_every_plan_is_watched_again_after_an_interrupted_switch(monkeypatch):
+def test_every_plan_is_checked_again_after_an_interrupted_switch(monkeypatch):
     x = rl.tensor([-1.0])
     rl.log(x)
     for blocks in (0, 10):  # as after a few blocks, and as in a loop

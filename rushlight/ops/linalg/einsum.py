@@ -1,6 +1,6 @@
 """Sums of products named by subscripts: `einsum`, pair by pair in the order that opt_einsum finds cheapest.
 
-# Note [Subscripts]
+# Note [Einsum labels]
 1. A label is a letter, or a number from a sublist as the letter at its place in A-Za-z; dimensions under "..." get the labels
    0, 1, ... counted from the right, so that operands of different rank line up.
 2. A label that comes twice in one operand means its diagonal. A label found in one operand only and not in the result is summed

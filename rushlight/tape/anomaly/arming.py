@@ -1,12 +1,13 @@
-"""Which launch a plan runs: its plain one, or the one that looks at what it makes.
+"""The launch of a plan: its plain one, or the one with anomaly checks.
 
 # Note [Arming]
-1. Turning the mode on arms every plan: its `launch` becomes `watched`. That is a step per plan, and programs turn the mode on
-   and off in every step of a loop. So after the first few blocks turning it off leaves plans armed.
-2. An armed launch gives the same bits when the mode is off. One in Python then puts the plain launch back (`loosen`); a kernel
-   on the CPU, for which watching costs next to nothing, goes on, until it meets something to tell. What is loose, and what was
-   made in the meantime, is armed when the mode comes back.
-3. `set_detect_anomaly(False)` puts every plain launch back.
+1. Turning the mode on arms every plan: its `launch` becomes `checked`. That is a step per plan, and
+   programs turn the mode on and off in every step of a loop. So after the first few blocks turning
+   it off leaves plans armed.
+2. An armed launch gives the same bits when the mode is off. A launch in Python then restores the
+   plain one (`loosen`); a kernel on the CPU, whose checks cost little, stays until it finds an
+   anomaly. Loose plans, and plans made in the meantime, are armed when the mode comes back.
+3. `set_detect_anomaly(False)` restores every plain launch.
 """
 
 from __future__ import annotations
@@ -20,23 +21,22 @@ from rushlight.tape.anomaly.blame import Mode
 from rushlight.tape.record.op import Plan, Plans
 
 Launch = Callable[..., None]
-FEW = 3  # blocks that put every plain launch back
+FEW = 3  # blocks whose end restores every plain launch
 MOST = 4096  # loose plans that are remembered
 
 
 class Armed:
     """The state of all plans."""
 
-    make: ClassVar[
-        Callable[[Plan, Sequence[Any]], Launch]
-    ]  # of a plan, and the numbers of its first launch
-    all = False  # all but the loose ones
+    # Makes the launch with checks, of a plan and the numbers of its first launch.
+    make: ClassVar[Callable[[Plan, Sequence[Any]], Launch]]
+    all = False  # all except the loose ones
     blocks = 0  # how often the mode was turned off
     loose: ClassVar[list[ref[Plan]]] = []
 
 
 def switch(on: bool, infinite: bool, for_good: bool = False) -> None:
-    """Watch results from now on, or do not; `for_good`: nothing of it shall be left."""
+    """Switch anomaly checks on or off; `for_good`: restore every plain launch."""
     Mode.infinite = infinite
     if on and not Mode.on:
         loose = list(Armed.loose)
@@ -44,12 +44,12 @@ def switch(on: bool, infinite: bool, for_good: bool = False) -> None:
             plan = reference()
             if plan is not None:
                 arm(plan)
-        del Armed.loose[: len(loose)]  # now: after Ctrl-C in between they are still known
+        del Armed.loose[: len(loose)]  # here: after Ctrl-C in between they are still known
         Armed.all = True
-        Plans.watch = arm
+        Plans.on_new = arm
     elif Mode.on and not on:
         Armed.blocks += 1
-        Plans.watch = _note_loose
+        Plans.on_new = _note_loose
     Mode.on = on
     if not on and Armed.all and (for_good or Armed.blocks <= FEW):
         _disarm_all()
@@ -62,17 +62,17 @@ def _disarm_all() -> None:
             plan.launch = plan.plain
     Armed.loose = []
     Armed.all = False
-    Plans.watch = None
+    Plans.on_new = None
 
 
 def arm(plan: Plan) -> None:
-    if plan.watched is None:
-        plan.watched = partial(_first_launch, ref(plan))
-    plan.launch = plan.watched
+    if plan.checked is None:
+        plan.checked = partial(_first_launch, ref(plan))
+    plan.launch = plan.checked
 
 
 def loosen(plan: Plan) -> Any:
-    """The plain launch, put back where it was."""
+    """Restore the plain launch."""
     plan.launch = plan.plain
     _note_loose(plan)
     return plan.plain
@@ -85,17 +85,20 @@ def _note_loose(plan: Plan) -> None:
 
 
 def known(reference: ref[Plan]) -> Plan:
-    """The plan of a launch. A plan has its launches, so these know it weakly; one that is launched is there."""
+    """The plan of a launch. A plan holds its launches, so they hold it weakly.
+
+    A running one is alive.
+    """
     plan = reference()
     assert plan is not None
     return plan
 
 
 def _first_launch(reference: ref[Plan], *numbers: Any) -> None:
-    """Make the watched launch: what it needs to look at can depend on whether the plan writes in place."""
+    """Make the launch with checks; they depend on whether the plan writes in place."""
     plan = known(reference)
     if not Mode.on:
         loosen(plan)(*numbers)
         return
-    watched = plan.launch = plan.watched = Armed.make(plan, numbers)
-    watched(*numbers)
+    checked = plan.launch = plan.checked = Armed.make(plan, numbers)
+    checked(*numbers)

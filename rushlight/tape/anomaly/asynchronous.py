@@ -1,14 +1,17 @@
-"""Results of devices that answer late: what watched kernels met is read back when there is reason to wait anyway.
+"""Anomaly checks on asynchronous devices, read at the next synchronisation.
 
-# Note [Watched later]
-1. Every watched launch has a word in a row of words on the device, and an entry on the host: what was called, on which
-   addresses, and where in the program. The words are read when a backward pass ends, when a tensor is read, when the mode
-   ends, and when they are used up. Nothing else waits.
-2. Then the entries are gone through in order. What a kernel was given it has seen itself. Of other launches it is known from the
-   entries before: `bad` has the stretches of memory that hold NaN or infinities at that point. Memory that no entry has
-   written was made outside, and is checked by a launch of its own, once: what was all finite when the words were read
-   stays so until a launch or a copy writes there.
-3. An entry knows the node whose derivative was running. It holds no storage: a node's saves are given back when it has run.
+# Note [Asynchronous anomaly checks]
+1. Every launch with checks has a word in an array of words on the device, and an entry on the host:
+   what was called, on which addresses, and where in the program. The words are read when a backward
+   pass ends, when a tensor is read, when the mode ends, and when they are used up. Nothing else
+   waits.
+2. Then the entries are processed in order. A kernel with checks has tested its own inputs. For
+   other launches the entries before tell: `bad` has the ranges of memory that hold NaN or
+   infinities at that point. Memory that no entry has written was made outside, and is checked by a
+   launch of its own, once: memory that was finite when the words were read stays so until a launch
+   or a copy writes there.
+3. An entry knows the node whose derivative was running. It holds no storage: a node's saves are
+   freed when it has run.
 """
 
 from __future__ import annotations
@@ -38,7 +41,7 @@ from rushlight.tape.anomaly.blame import (
     backward_error,
     blame,
     called_at,
-    can_watch,
+    can_check,
     causes,
     checker,
     forward_error,
@@ -53,7 +56,7 @@ from rushlight.tape.record.value import Node, Value
 WORDS = 1 << 14
 MOST_KNOWN = 1 << 16
 SHORTEST_ROW, LONGEST_ROW = 63, 1024
-MOST_OPERANDS = 7  # WebGPU promises 8 buffers a kernel, and the words are one
+MOST_OPERANDS = 7  # WebGPU guarantees 8 buffers per kernel, and the words take one
 LOCK = locks.reentrant_lock()
 
 Stretch = tuple[int, int]  # the first byte, and the one after the last
@@ -63,7 +66,7 @@ _get_called = CALLED.get
 
 
 class _Running(threading.local):
-    """The node whose derivative is running in this thread, if one is."""
+    """The node whose derivative is running in this thread, or None."""
 
     owner: Node | None = None
 
@@ -72,27 +75,30 @@ Running = _Running()
 
 
 class Launched(NamedTuple):
-    """A watched launch, which the log has as a plain tuple. `tells`: its kernel has looked at what it read."""
+    """A launch with checks; the log keeps it as a plain tuple.
+
+    `tells`: its kernel has tested its inputs.
+    """
 
     plan: Plan
     numbers: tuple[Any, ...]
-    owner: Node | None  # its saved values are given back when it has run
+    owner: Node | None  # its saves are freed when it has run
     code: CodeType
     at: int
     chain: Any
     tells: bool
-    result: int = -1  # which of the results was looked at; all where it is negative
+    result: int = -1  # which result was tested; all where it is negative
 
 
 class Outside(NamedTuple):
-    """A look at memory that no launch has written."""
+    """A test of memory that no launch has written."""
 
     address: int
     spec: Spec
 
 
 class Passed(NamedTuple):
-    """Where the gradients lie that came to a node, and those that it gave."""
+    """The addresses of the gradients that a node got, and of those it returned."""
 
     came: tuple[int, ...]
     gave: tuple[int, ...]
@@ -103,7 +109,10 @@ Entry = Launched | Outside | Passed | tuple[Any, ...]
 
 
 class Log:
-    """What one device has been asked since its words were last read. Entry number i has word number i."""
+    """The launches of one device since its words were last read.
+
+    Entry number i has word number i.
+    """
 
     def __init__(self, pool: Pool) -> None:
         self.pool = pool
@@ -111,9 +120,8 @@ class Log:
         self.words = Storage(pool, room_for(4 * WORDS))
         self.first: int = self.words.address  # type: ignore[assignment]
         self.scratch = Storage(pool, room_for(8))
-        self.known: set[int] = (
-            set()
-        )  # addresses that an entry stands or stood for, until something bad is read or copied in
+        # Addresses covered by an entry, until something bad is read or copied in.
+        self.known: set[int] = set()
         self.copies = Transfers.to_device
         self.clear(bytes(4 * WORDS))
 
@@ -134,7 +142,7 @@ class Log:
         return self.first + 4 * len(entries) - 4
 
     def check_outside(self, operand: int, spec: Spec) -> None:
-        """Look at memory that no entry stands for, unless that has been done."""
+        """Test memory that no entry covers, unless that has been done."""
         if self.copies != Transfers.to_device:
             self.known.clear()
             self.copies = Transfers.to_device
@@ -159,7 +167,7 @@ LOGS: dict[Pool, Log] = {}
 
 
 def is_needed(pool: Pool) -> bool:
-    """Whether what happens on a device is known late only."""
+    """Whether the device's results are known late only."""
     limits = pool.device.limits
     return limits.computes and (limits.asynchronous or not limits.host_memory)
 
@@ -184,12 +192,15 @@ def _log_of(pool: Pool) -> Log:
 
 
 def _reach(spec: Spec) -> int:
-    """How many elements there are from the first to the last."""
+    """The number of elements from the first to the last."""
     return sum((n - 1) * step for n, step in zip(spec.shape, spec.strides, strict=True)) + 1
 
 
 def _test_of(pool: Pool, spec: Spec) -> tuple[Launch, tuple[int, ...]]:
-    """A launch that looks at an operand and at what lies between its elements, and the numbers after its three addresses."""
+    """A launch that tests an operand and the gaps between its elements.
+
+    And the numbers after its three addresses.
+    """
     test = TESTS.get((pool, spec.dtype))
     if test is None:
         kernel = checker(real_type(spec.dtype), ())
@@ -203,7 +214,7 @@ TESTS: dict[tuple[Pool, DType], Launch] = {}
 
 @lru_cache(maxsize=1024)
 def rows_of(count: int) -> tuple[int, ...]:
-    """The numbers of a `checker` that looks at so many elements in rows, which have work for all of a GPU."""
+    """The numbers of a `checker` of so many elements, in rows that occupy a whole GPU."""
     axis = next(
         (n for n in range(min(count, LONGEST_ROW), SHORTEST_ROW, -1) if count % n == 0), count
     )
@@ -217,15 +228,15 @@ def _stretch(address: int, spec: Spec) -> Stretch:
 # ---- launches ----
 
 
-def make_watched(plan: Plan) -> Callable[..., None]:
-    """The plan's launch with an entry; see Note [Watched plans] 2."""
+def make_checked(plan: Plan) -> Callable[..., None]:
+    """The plan's launch with an entry; see Note [Anomaly checks] 2."""
     sources = causes(plan)
     operands = len(plan.outs) + len(plan.ins)
-    if not can_watch(plan) or operands > MOST_OPERANDS:
+    if not can_check(plan) or operands > MOST_OPERANDS:
         return _checked(plan, sources)
     pool, outs, one = plan.pool, len(plan.outs), len(plan.outs) == 1
     running = Running
-    reference = ref(plan)  # a plan has its launches
+    reference = ref(plan)  # a plan holds its launches
     kernel: Any = replace(plan.kernel, anomaly=tuple(sources))  # type: ignore[type-var]
     verify(kernel)
     native = pool.device.build(kernel)
@@ -247,7 +258,7 @@ def make_watched(plan: Plan) -> Callable[..., None]:
                 True,
                 -1,
             )
-        else:  # no code of the user's is running
+        else:  # no user code is running
             entry = (reference(), numbers, owner, owner.code, owner.at, owner.chain, True, -1)
         with LOCK:
             log = LOGS.get(pool) or _log_of(pool)
@@ -266,7 +277,7 @@ def make_watched(plan: Plan) -> Callable[..., None]:
 
 
 def _checked(plan: Plan, sources: Sequence[int]) -> Callable[..., None]:
-    """The plain launch, and a look at each result."""
+    """The plain launch, and a test of each result."""
     pool, outs, plain, reference, running = plan.pool, plan.outs, plan.plain, ref(plan), Running
     read = [(len(outs) + i, plan.ins[i]) for i in sources if is_inexact(plan.ins[i])]
     tests = [
@@ -302,7 +313,7 @@ def _checked(plan: Plan, sources: Sequence[int]) -> Callable[..., None]:
 def check_node(
     node: Node, grads: Sequence[Value | None], parts: Sequence[Value | None], own: bool
 ) -> None:
-    """Note what came to a node and what it gave."""
+    """Record the gradients that a node got and returned."""
     with LOCK:
         log = LOGS.get(node.plan.pool) or _log_of(node.plan.pool)
         ends: list[tuple[int, ...]] = []

@@ -1,4 +1,4 @@
-"""Which call is to blame for a NaN or an infinity, and how it is told. See Note [Watched plans]."""
+"""Which call is to blame for a NaN or an infinity, and the error. See Note [Anomaly checks]."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from rushlight.tape.record.value import Node, Output, Value
 
 
 class Mode:
-    """What is on; see tape/anomaly/mode.py."""
+    """The switches; see tape/anomaly/mode.py."""
 
-    on = False  # results are watched
+    on = False  # results are checked
     infinite = True  # infinities count
 
 
 class _Excused(threading.local):
-    """Whether, in this thread, a result was bad of late, and so was what it was made from."""
+    """Whether, in this thread, a recent result was bad, and so were its inputs."""
 
     once = False
 
@@ -33,26 +33,29 @@ class _Excused(threading.local):
 Excused = _Excused()
 
 
-def can_watch(plan: Plan) -> bool:
-    """Whether the plan's kernel can look at its own results; complex ones are made of others: Note [Complex kernels]."""
+def can_check(plan: Plan) -> bool:
+    """Whether the plan's kernel can check its own results.
+
+    Complex results are made of others: Note [Complex kernels].
+    """
     return plan.kernel is not None and not any(
         spec.dtype.kind == "c" for spec in (*plan.ins, *plan.outs)
     )
 
 
 def causes(plan: Plan) -> list[int]:
-    """The inputs that answer for the results."""
+    """The inputs that may explain the results."""
     count = len(plan.ins) if plan.op.causes is None else plan.op.causes
     return [i for i, spec in enumerate(plan.ins[:count]) if is_inexact(spec)]
 
 
 def worst_given(plan: Plan, numbers: Sequence[Any]) -> int:
-    """Of the numbers of a launch that are no addresses: a fill's, and what is fixed in the plan."""
+    """The badness of a launch's numbers that are no addresses: a fill's, and those of the plan."""
     first = len(plan.outs) + len(plan.ins) + len(plan.tail)
     return max(worst_number(numbers[first:]), worst_number(plan.static))
 
 
-# ---- how it is told ----
+# ---- the error ----
 
 
 def is_to_blame(found: int, from_worst: int) -> bool:
@@ -74,23 +77,27 @@ def backward_error(plan: Plan, kind: int, where: str, called: str) -> AnomalyErr
     name, what = plan.op.name, NAMES[kind] + where
     source = "is finite" if kind == INFINITE else "has none"
     message = (
-        f"{name}: {what} from its backward, where the gradient that came in {source}; {name} was called at {called} "
+        f"{name}: {what} from its backward, where the gradient that came in {source}; {name} was "
+        f"called at {called} "
         f"({_operands(plan)}){_hint(kind)}"
     )
     return AnomalyError(message, what, name, called, True)
 
 
 def blame(error: AnomalyError, plan: Plan, called: str) -> None:
-    """Of an anomaly met while the derivative of a call ran: that call is to be named."""
+    """An anomaly found while the derivative of a call ran: the error names that call."""
     if error.in_backward:
         return
     name = plan.op.name
-    message = f"{name}: {error.what} in its backward, made by {error.op} at {error.place}; {name} was called at {called}"
+    message = (
+        f"{name}: {error.what} in its backward, made by {error.op} at {error.place}; {name} was "
+        f"called at {called}"
+    )
     error.args = (f"{message} ({_operands(plan)})",)
     error.op, error.place, error.in_backward = name, called, True
 
 
-# Of a call that a derivative made and that is recorded itself: the call whose derivative it was.
+# For a recorded call that a derivative made: the call whose derivative it was.
 ORIGINS: weakref.WeakKeyDictionary[Node, tuple[Plan, Place]] = weakref.WeakKeyDictionary()
 
 
@@ -104,7 +111,7 @@ def note_origins(node: Node, parts: Sequence[Value | None]) -> None:
 
 
 def called_at(place: Place, origin: tuple[Plan, Place] | None) -> str:
-    """Where a call was made, in words."""
+    """The place of a call, in words."""
     within = (
         "" if origin is None else f", in the backward of {origin[0].op.name} called at {origin[1]}"
     )
@@ -124,10 +131,10 @@ def _hint(kind: int) -> str:
     )
 
 
-# ---- the kernel that looks at what another launch made ----
+# ---- the kernel that tests another launch's results ----
 
 
-def checker(dtype: DType, watched: tuple[int, ...] | None) -> Rowwise:
+def checker(dtype: DType, anomaly: tuple[int, ...] | None) -> Rowwise:
     """The largest magnitude of a row, as bits: NaN, if there is one, else an infinity."""
     compute = compute_type(dtype)
     word = int64 if compute is float64 else int32
@@ -143,10 +150,10 @@ def checker(dtype: DType, watched: tuple[int, ...] | None) -> Rowwise:
         (store,),
         "axis",
         ("0", "1"),
-        watched,
+        anomaly,
     )
 
 
 def check_numbers(count: int, dtype: DType) -> tuple[int, ...]:
-    """What follows the addresses in a launch of the `checker` on so many elements."""
+    """The numbers after the addresses in a launch of the `checker` on so many elements."""
     return (1, count * (2 if dtype.kind == "c" else 1), 1, 0, 0, 0, 0, 1, 0)

@@ -1,17 +1,20 @@
-"""Looking at results as they are made: which call made the first NaN or infinity.
+"""Anomaly checks of results as they are made: which call made the first NaN or infinity.
 
-# Note [Watched plans]
-1. While results are watched every plan's `launch` is another one, `watched`, made when it is first needed: the hot path stays as
-   it is, and runs other kernels. The switch is one for the process, as in PyTorch. See Note [Arming].
-2. A plan that is one Map or Rowwise kernel runs the watched variant of it (Note [Anomaly kernels]); after any other launch a
-   kernel reads the results again (`checker`).
-3. To blame is the call whose result is worse than everything it was made from: NaN is worse than an infinity, which is worse
-   than finite numbers. So a fill with -inf is nobody's fault (its number is what it was made from), an operand that was bad before
-   is not reported again, and NaN from infinities is.
-4. A derivative is made from the gradients that come in: saved values that are not finite do not excuse it (`Op.causes`). Where
-   it is made of several calls, which such values do excuse, the node's gradients are looked at when one was (`check_node`).
-5. Where launches are synchronous and memory is the host's, all this happens before the launch returns, so the error comes from the
-   very line. Elsewhere see Note [Watched later].
+# Note [Anomaly checks]
+1. While results are checked every plan's `launch` is another one, `checked`, made when it is first
+   needed: the hot path is unchanged, and runs other kernels. The switch is one for the process, as
+   in PyTorch. See Note [Arming].
+2. A plan that is one Map or Rowwise kernel runs that kernel with checks (Note [Anomaly kernels]);
+   after any other launch a kernel reads the results again (`checker`).
+3. The call to blame is one whose result is worse than all its inputs: NaN is worse than an
+   infinity, which is worse than finite numbers. So a fill with -inf is not reported (its number is
+   its input), a bad operand is not reported again, and NaN from infinities is.
+4. A derivative's inputs are the incoming gradients: saved values that are not finite do not excuse
+   it (`Op.causes`). Where it is made of several calls, which such values do excuse, the node's
+   gradients are checked when one was (`check_node`).
+5. Where launches are synchronous and memory is the host's, all this happens before the launch
+   returns, so the error comes from the user's line. Elsewhere see
+   Note [Asynchronous anomaly checks].
 """
 
 from __future__ import annotations
@@ -35,7 +38,7 @@ from rushlight.tape.anomaly.blame import (
     Mode,
     backward_error,
     called_at,
-    can_watch,
+    can_check,
     causes,
     check_numbers,
     checker,
@@ -59,17 +62,16 @@ from rushlight.tape.record.value import Node, Value
 Launch = Callable[..., None]
 
 
-def _make_watched(plan: Plan, numbers: Sequence[Any]) -> Launch:
+def _make_checked(plan: Plan, numbers: Sequence[Any]) -> Launch:
     assert plan.plain is not None
     limits = plan.pool.device.limits
-    moves = any(
-        spec.device is not plan.pool for spec in plan.ins
-    )  # from one device to another, as it is
+    # A copy from one device to another.
+    moves = any(spec.device is not plan.pool for spec in plan.ins)
     if moves or not limits.computes or not any(is_inexact(spec) for spec in plan.outs):
         return plan.plain
     if limits.asynchronous or not limits.host_memory:
-        return asynchronous.make_watched(plan)
-    if not can_watch(plan):
+        return asynchronous.make_checked(plan)
+    if not can_check(plan):
         return _checked_after(plan)
     outs, count = len(plan.outs), len(plan.ins)
     in_place = set(numbers[:outs]) & set(numbers[outs : outs + count])
@@ -78,17 +80,17 @@ def _make_watched(plan: Plan, numbers: Sequence[Any]) -> Launch:
     return plan.pool.device.build(kernel, partial(_judge, ref(plan), bool(in_place)))
 
 
-Armed.make = _make_watched
+Armed.make = _make_checked
 
 
 # ---- after a launch ----
 
 _WORD = ctypes.c_double()
-SCRATCH = ctypes.addressof(_WORD)  # where checks store what nobody reads
+SCRATCH = ctypes.addressof(_WORD)  # where checks store results that nobody reads
 
 
 class _Bad(Exception):
-    """What a check found."""
+    """The finding of a check."""
 
 
 def _raise_bad(met: int, *_: int) -> None:
@@ -96,7 +98,7 @@ def _raise_bad(met: int, *_: int) -> None:
 
 
 def _checked_after(plan: Plan) -> Launch:
-    """The plain launch, and a look at each result."""
+    """The plain launch, and a test of each result."""
     plain: Any = plan.plain
     reference = ref(plan)
     checks = [(i, *_check(plan.pool, spec)) for i, spec in enumerate(plan.outs) if is_inexact(spec)]
@@ -130,7 +132,10 @@ def _checked_after(plan: Plan) -> Launch:
 
 
 def _check(pool: Pool, spec: Spec) -> tuple[Launch, tuple[int, ...]]:
-    """A test of one operand in host memory, which raises _Bad: a launch, and the numbers after its two addresses."""
+    """A test of one operand in host memory, which raises _Bad.
+
+    A launch, and the numbers after its two addresses.
+    """
     if not spec.contiguous:
         return partial(_check_slowly, spec), ()
     kernel = checker(real_type(spec.dtype), ())
@@ -147,7 +152,7 @@ def _check_slowly(spec: Spec, _: int, operand: int) -> None:
 
 
 def _judge(reference: ref[Plan], in_place: bool, met: int, *numbers: Any) -> None:
-    """A result in host memory is not finite: raise, unless it was made from what was as bad."""
+    """A result in host memory is not finite: raise, unless an input was as bad."""
     plan = known(reference)
     if not Mode.on:
         loosen(plan)
@@ -161,7 +166,7 @@ def _judge(reference: ref[Plan], in_place: bool, met: int, *numbers: Any) -> Non
             if kind > found:
                 found, where = kind, count_in(array, kind)
     from_worst = worst_given(plan, numbers)
-    if in_place:  # what was there before is gone; the kernel has seen it
+    if in_place:  # the old value is gone; the kernel has tested it
         found = worst_stored(met)
         from_worst = max(from_worst, worst_loaded(met))
     else:
@@ -181,7 +186,10 @@ def _judge(reference: ref[Plan], in_place: bool, met: int, *numbers: Any) -> Non
 def check_node(
     node: Node, grads: Sequence[Value | None], parts: Sequence[Value | None], create: bool
 ) -> None:
-    """Look at what a node's derivative gave, where a call in it was excused or was the user's own. See Note [Watched plans] 4."""
+    """Check a node's gradients where a call in its derivative was excused or was the user's own.
+
+    See Note [Anomaly checks] 4.
+    """
     own = node.plan.plain is never
     if asynchronous.is_needed(node.plan.pool):
         asynchronous.check_node(node, grads, parts, own)

@@ -1,4 +1,7 @@
-"""How far from finite numbers are: 0 for finite ones, INFINITE, or NOT_A_NUMBER; in host memory and among plain numbers."""
+"""The badness of numbers: 0 for finite ones, INFINITE, or NOT_A_NUMBER.
+
+In host memory and among plain numbers.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ NAMES = {INFINITE: "inf", NOT_A_NUMBER: "nan"}
 
 
 def worst_number(numbers: Iterable[Any]) -> int:
-    """Of numbers, also inside tuples; what is no number counts as finite."""
+    """Of numbers, also inside tuples; anything else counts as finite."""
     worst = 0
     for number in numbers:
         found = 0
@@ -30,7 +33,7 @@ def worst_number(numbers: Iterable[Any]) -> int:
 
 
 def worst_stored(met: int) -> int:
-    """Of what a watched kernel stored; see Note [Anomaly kernels]."""
+    """Of the flags of a kernel with checks; see Note [Anomaly kernels]."""
     return NOT_A_NUMBER if met & 1 else INFINITE if met & 2 else 0
 
 
@@ -39,12 +42,12 @@ def worst_loaded(met: int) -> int:
 
 
 def is_inexact(spec: Spec) -> bool:
-    """Whether there is an element that could be other than finite."""
+    """Whether an element could be other than finite."""
     return spec.dtype.kind in "fc" and spec.numel > 0
 
 
 def elements(address: int, spec: Spec) -> Any:
-    """A host tensor's floats as an array, not copied but for bfloat16."""
+    """A host tensor's floats as an array, copied only for bfloat16."""
     import numpy as np
 
     shape, strides = spec.shape, spec.strides
@@ -68,7 +71,7 @@ def worst_in(array: Any) -> int:
 
 
 def count_in(array: Any, kind: int) -> str:
-    """How many elements are of a kind, and which is the first, in words."""
+    """The count of elements of a kind, and the first of them, in words."""
     import numpy as np
 
     hits = np.isnan(array) if kind == NOT_A_NUMBER else np.isinf(array)

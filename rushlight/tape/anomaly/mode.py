@@ -1,7 +1,7 @@
-"""The mode in which a NaN or an infinity is an error that names where it came from: PyTorch's `detect_anomaly`, and more of it.
+"""`detect_anomaly`: a NaN or an infinity is an error that names its origin.
 
-It looks at every result, forward and backward, not at gradients alone; see Note [Watched plans] for how, and for what
-counts. The mode is one for the process.
+It checks every result, forward and backward, where PyTorch checks gradients; see
+Note [Anomaly checks]. The mode is one for the process.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Setting(NamedTuple):
-    """What is asked for."""
+    """The requested settings."""
 
     on: bool = False
     nan: bool = True
@@ -38,7 +38,7 @@ def _set(setting: Setting, for_good: bool = False) -> None:
 def _restore(setting: Setting) -> None:
     try:
         _set(setting)
-    except BaseException:  # Ctrl-C on the way: what was switched in part is switched again
+    except BaseException:  # Ctrl-C in between: a partial switch is repeated
         _set(setting)
         raise
 
@@ -49,14 +49,14 @@ def is_anomaly_enabled() -> bool:
 
 
 def is_anomaly_check_nan_enabled() -> bool:
-    """Whether results are looked at while anomalies are detected."""
+    """Whether results are checked while anomalies are detected."""
     return _Now.setting.nan
 
 
 class set_detect_anomaly:
     """Turns the detection of anomalies on or off, at once; as a `with` block, until its end.
 
-    check_nan=False looks at no results; check_inf=False at NaN alone.
+    check_nan=False checks no results; check_inf=False checks for NaN alone.
     """
 
     def __init__(self, mode: bool, check_nan: bool = True, check_inf: bool = True) -> None:
@@ -83,9 +83,10 @@ class set_detect_anomaly:
 
 
 class detect_anomaly:
-    """Inside, a NaN or an infinity that no operand had is an `AnomalyError` naming op, module and source line. Decorates too.
+    """Inside, a NaN or an infinity that no operand had is an `AnomalyError`. Decorates too.
 
-    check_nan=False looks at no results; check_inf=False at NaN alone, for programs that mean their infinities.
+    The error names op, module and source line. check_nan=False checks no results; check_inf=False
+    checks for NaN alone, for programs with intended infinities.
     """
 
     def __init__(self, check_nan: bool = True, check_inf: bool = True) -> None:
@@ -97,7 +98,7 @@ class detect_anomaly:
         self.before.append(before)
         try:
             _set(self.setting)
-        except BaseException:  # Ctrl-C: there will be no end of the block
+        except BaseException:  # Ctrl-C: the block has no end
             del self.before[-1]
             _restore(before)
             raise
@@ -123,7 +124,7 @@ class detect_anomaly:
 
 
 def _settle(error: BaseException | None) -> None:
-    """Ask the devices that answer late. An error that is under way stays what it is, and tells of the anomaly."""
+    """Ask the asynchronous devices. An error under way stays, with a note of the anomaly."""
     if not asynchronous.LOGS:
         return
     try:

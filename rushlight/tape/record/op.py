@@ -61,12 +61,13 @@ class Plan:
         "__weakref__",
         "beyond",  # a view that may reach beyond its input: each call checks the storage
         "blocks",  # of the first output: the pool's list of cached blocks of that size
+        "checked",  # the launch with anomaly checks, made on first use
         "cost",
         "first",  # the first and second input's spec, and the first output's: tuples cost time in the hot path
         "grads",
         "ins",
-        "kernel",  # the one kernel that `plain` is, if it is one that can be watched
-        "launch",  # what a call runs: `plain`, or `watched` while results are. See Note [Watched plans]
+        "kernel",  # the one kernel that `plain` is, if it can check for anomalies
+        "launch",  # what a call runs: `plain`, or `checked` in anomaly mode. See Note [Anomaly checks]
         "offsets",
         "op",
         "out",
@@ -79,7 +80,6 @@ class Plan:
         "size",  # the one number that follows the addresses, where it is one; else None
         "static",
         "tail",
-        "watched",  # the launch that looks at what it makes, once it was needed
     )
 
     def __init__(
@@ -93,7 +93,7 @@ class Plan:
         cost: float | None = None,
         offsets: tuple[int, ...] = (),
         kernel: Map | Rowwise | None = None,
-        listed: bool = True,  # not where it runs other plans, which are watched
+        listed: bool = True,  # not where it runs other plans, which are checked themselves
         beyond: bool = False,
     ) -> None:
         for spec in ins:
@@ -107,7 +107,7 @@ class Plan:
         self.plain = launch  # None for a view: the outputs see the first input's storage at `offsets` (bytes)
         self.launch = launch
         self.kernel = kernel
-        self.watched: Callable[..., None] | None = None
+        self.checked: Callable[..., None] | None = None
         self.static = static
         self.tail = tail
         self.offsets = offsets
@@ -156,16 +156,15 @@ class Plans:
     """Every plan that can be launched."""
 
     every: ClassVar[dict[int, weakref.ref[Plan]]] = {}
-    watch: ClassVar[Callable[[Plan], None] | None] = (
-        None  # what happens to a new one while results are watched
-    )
+    # Called with a new plan in anomaly mode.
+    on_new: ClassVar[Callable[[Plan], None] | None] = None
 
     @classmethod
     def add(cls, plan: Plan) -> None:
         every, key = cls.every, id(plan)
         every[key] = weakref.ref(plan, lambda _: every.pop(key, None))
-        if cls.watch is not None:
-            cls.watch(plan)
+        if cls.on_new is not None:
+            cls.on_new(plan)
 
 
 def _forget_plans() -> None:
