@@ -319,7 +319,6 @@ def interned(table: dict[Any, Known], key: Any, spec: Any) -> Any:
 
 def _leave(entry: Known) -> None:
     with _INTERNING:
-        if (
-            entry.table.get(entry.key) is entry
-        ):  # otherwise a new one of the same content is there already
+        # Otherwise a new one of the same content is there already.
+        if entry.table.get(entry.key) is entry:
             del entry.table[entry.key]

@@ -558,11 +558,12 @@ def case(seed: int) -> None:
         call.named.clear()
     _counts["refused" if refusal else "returned"] += 1
     after = rushlight.memory.allocated()
+    # An error may hold its operands in a cycle; the youngest are collected at once.
     for generation in (
         0,
         1,
         2,
-    ):  # an error may hold its operands in a cycle; the youngest are collected at once
+    ):
         if after == before:
             break
         gc.collect(generation)

@@ -27,7 +27,7 @@ def clean():
 
 
 @pytest.fixture
-def watched(monkeypatch):
+def limit_checked(monkeypatch):
     """After every new block, what is held must be inside the limit."""
     fresh = Pool.fresh
 
@@ -51,7 +51,7 @@ def drop_everything(device: str = "cpu") -> None:
 
 
 @pytest.mark.parametrize("share", [1.0, 0.8, 0.6, 0.5])
-def test_the_same_bits_at_each_limit(device, share, watched):
+def test_the_same_bits_at_each_limit(device, share, limit_checked):
     want, _, peak = plain(device)
     model = Model(device)
     memory.empty_cache(device)
@@ -62,7 +62,7 @@ def test_the_same_bits_at_each_limit(device, share, watched):
     assert memory.recomputed()["calls"] > before or share == 1
 
 
-def test_the_same_bits_near_the_least(watched):
+def test_the_same_bits_near_the_least(limit_checked):
     """Start far too low and follow the errors' advice: each limit suffices for the failed
     request.
     """
@@ -86,7 +86,7 @@ def test_the_same_bits_near_the_least(watched):
     assert limit - start < 0.5 * peak
 
 
-def test_checkpoint_inside_a_budget(watched):
+def test_checkpoint_inside_a_budget(limit_checked):
     want, _, peak = plain()
     model = Model()
     memory.empty_cache()

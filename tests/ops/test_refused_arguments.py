@@ -323,10 +323,11 @@ def test_calls_that_say_two_things_are_refused():
 
 
 def test_sizes_beyond_any_memory_are_refused() -> None:
+    # Its bytes exceed an int64.
     for count, error in (
         (2**60, rl.OutOfMemoryError),
         (2**62, RuntimeError),
-    ):  # its bytes exceed an int64
+    ):
         for make in (rl.empty, lambda n: rl.arange(n, dtype=rl.float32)):
             with pytest.raises(error):
                 make(count)

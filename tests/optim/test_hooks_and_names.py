@@ -36,7 +36,7 @@ def test_hooks_of_every_optimiser_stand_around_its_own() -> None:
     assert seen[4:] == ["own before", "own after"]
 
 
-def test_steps_that_classes_write_are_watched_once() -> None:
+def test_steps_of_subclasses_run_hooks_once() -> None:
     class Mine(SGD):
         def step(self, closure: Any = None) -> Any:
             return super().step(closure)

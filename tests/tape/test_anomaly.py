@@ -369,9 +369,8 @@ def test_the_bits_are_the_same(device: str):
         first, second = step(), step()
     assert step().tobytes() == plain.tobytes()
     assert first.tobytes() == second.tobytes()
-    if (
-        device == "webgpu"
-    ):  # a driver may contract a * b + c in one text and not in the other: NVIDIA's does
+    # A driver may contract a * b + c in one text and not in the other: NVIDIA's does.
+    if device == "webgpu":
         np.testing.assert_allclose(first, plain, rtol=1e-4, atol=1e-6)
     else:
         assert first.tobytes() == plain.tobytes()

@@ -53,22 +53,22 @@ def test_memory_lives_until_the_taker_lets_go(version):
 
 
 def test_an_array_lives_while_a_tensor_is_over_it():
-    class Watched(np.ndarray):
+    class Tracked(np.ndarray):
         gone = False
 
         def __del__(self):
-            Watched.gone = True
+            Tracked.gone = True
 
-    array = np.arange(3.0).view(Watched)
+    array = np.arange(3.0).view(Tracked)
     x = rl.from_dlpack(array)
     view = x[1:]
     del array, x
     gc.collect()
-    assert not Watched.gone
+    assert not Tracked.gone
     assert view.tolist() == [1, 2]
     del view
     gc.collect()
-    assert Watched.gone
+    assert Tracked.gone
 
 
 def test_what_cannot_be_shared_is_copied_or_refused():

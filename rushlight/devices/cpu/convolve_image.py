@@ -245,7 +245,7 @@ class _Vectors:
     ) -> None:
         """`block` is (group, first channel, channels).
 
-        a vector past the last one has no channels.
+        A vector past the last one has no channels.
         """
         group, channel, channels = block
         with writer.loop("0", str(VECTORS)) as j:

@@ -47,7 +47,7 @@ def _refuse(nbytes: int) -> OutOfMemoryError:
 def capacity() -> int:
     """The bytes of memory that this process can ever have.
 
-    a very large number where it is not known.
+    A very large number where it is not known.
     """
     found = [1 << 62]
     with contextlib.suppress(AttributeError, OSError, ValueError):

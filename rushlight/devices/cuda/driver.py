@@ -132,9 +132,8 @@ def _binary(session: Session, source: str, name: str) -> bytes:
             )
         except compiler.CompileException as error:
             raise DeviceError(f"the GPU's compiler refused kernel {name}: {error}") from error
-        if not session.is_hip and not code.startswith(
-            b"\x7fELF"
-        ):  # PTX, where the compiler is older than the GPU
+        # PTX, where the compiler is older than the GPU.
+        if not session.is_hip and not code.startswith(b"\x7fELF"):
             linker = session.cupy.cuda.function.LinkState()
             linker.add_ptr_data(code, f"{name}.ptx")
             code = linker.complete()

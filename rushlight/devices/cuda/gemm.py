@@ -134,9 +134,8 @@ def _calls(sizes: Sizes, out: Strides, a: Strides, b: Strides, itemsize: int) ->
         loop, batch = (y, x) if x >= y else (x, y)
     steps = (b[inner], a[inner], out[inner]) if batch > 1 else (0, 0, 0)
     tall = batch > 1 and steps == (0, m * a[2], m * out[2]) and out[2] >= n
-    if tall and side_of(
-        m * batch, k, *a[2:]
-    ):  # one right factor for all rows: one product of many rows
+    # One right factor for all rows: one product of many rows.
+    if tall and side_of(m * batch, k, *a[2:]):
         m, batch, steps = m * batch, 1, (0, 0, 0)
     right, left = side_of(k, n, *b[2:]), side_of(m, k, *a[2:])
     assert right is not None and left is not None

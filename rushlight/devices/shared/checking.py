@@ -98,7 +98,7 @@ class Blocks:
         self.idle.discard(address)
 
     def fault(self, first: int, end: int) -> str | None:
-        """The problem with a use of the bytes [first, end), or ""."""
+        """The problem with a use of the bytes [first, end), or None."""
         at = bisect_right(self.starts, first) - 1
         start = self.starts[at] if at >= 0 else 0
         room = self.rooms.get(start, 0)
@@ -106,9 +106,8 @@ class Blocks:
             return (
                 f"the block of {room} bytes at {start:#x} is free" if start in self.idle else None
             )
-        if any(
-            start <= first and end <= start + room for start, room in list(self.lent)
-        ):  # it changes meanwhile
+        # It changes meanwhile.
+        if any(start <= first and end <= start + room for start, room in list(self.lent)):
             return None
         if at >= 0 and first < start + room:
             return f"the block at {start:#x} has {room} bytes"

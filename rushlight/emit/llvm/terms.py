@@ -90,5 +90,5 @@ def larger(a: Term, b: Term | int) -> Term:
 
 
 def ceil_div(size: Term, most: Term | int) -> Term:
-    """ceil(number / most): the number of parts of at most `most`."""
+    """ceil(size / most), for size >= 0."""
     return (size + most - 1) // most

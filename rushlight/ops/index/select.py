@@ -1,4 +1,4 @@
-"""Reading and writing the elements that an index or a mask names. See Note [Scattering] in folding.py for the writing."""
+"""Reading and writing the elements that an index or a mask names. See Note [Scattering] in scatter.py for the writing."""
 
 from __future__ import annotations
 

@@ -87,11 +87,12 @@ def einsums(make: Make) -> Iterator[Sample]:
         ("ij,ij,ij->i", (3, 4), (3, 4), (3, 4)),
         ("i,i->", (0,), (0,)),
     ):
+        # Those are sums, which integers make in int64.
         if make.floats or equation not in (
             "ii",
             "iij->j",
             "ij->",
-        ):  # those are sums, which integers make in int64
+        ):
             yield at(equation, *(make(*shape) for shape in shapes))
 
 

@@ -207,7 +207,7 @@ def lstsq(outs: Arrays, ins: Arrays, rcond: float) -> None:
 def pinv(outs: Arrays, ins: Arrays, hermitian: bool) -> None:
     """The pseudoinverse without singular values up to max(atol, rtol * largest).
 
-    a tolerance per matrix.
+    A tolerance per matrix.
     """
     (out,), (a, atol, rtol) = outs, ins
     if not a.size:
