@@ -1,4 +1,7 @@
-"""An optimiser is one declaration: its state, its numbers and its formula; every kind of step follows."""
+"""An optimiser is one declaration: its state, its numbers and its formula.
+
+Every kind of step follows.
+"""
 
 from __future__ import annotations
 
