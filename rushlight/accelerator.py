@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from rushlight.core.errors import DeviceUnavailable
-from rushlight.devices.shared.registry import pool_of
+from rushlight.devices.shared.registry import accelerators, pool_of
 from rushlight.ops.create.creation import check_device
 from rushlight.tensor import device as Device
 
@@ -25,13 +25,12 @@ __all__ = [
 
 
 def _found() -> str | None:
-    for name in ("cuda", "webgpu"):
+    for name in accelerators():
         try:
-            described = pool_of(name).device.limits.description
+            if not pool_of(name).device.limits.software:
+                return name
         except DeviceUnavailable:
             continue
-        if "(CPU)" not in described:
-            return name
     return None
 
 
@@ -59,7 +58,7 @@ def current_device_index() -> int:
 def set_device_index(device: Any) -> None:
     """Nothing to choose: number 0 is the only one, and any other is refused."""
     number = device if isinstance(device, int) else getattr(device, "index", None)
-    check_device(_found() or "cuda", number or 0)
+    check_device(_found() or accelerators()[0], number or 0)
 
 
 current_device_idx, set_device_idx = current_device_index, set_device_index  # the older names

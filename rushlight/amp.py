@@ -8,6 +8,7 @@ from typing import Any
 
 from rushlight.core.dtypes import DType, bfloat16, float16, float64
 from rushlight.core.errors import DTypeError, RushlightError
+from rushlight.ops.create.creation import device_kind
 from rushlight.ops.pointwise import arithmetic as e
 from rushlight.ops.surface.inplace import finish_all, prepare_apply
 from rushlight.tape.record.state import STATE, Changed, no_grad
@@ -29,7 +30,8 @@ class autocast(Changed):
 
 def is_autocast_available(device_type: str) -> bool:
     """Whether autocast can be asked for on a kind of device: on all that compute."""
-    return device_type in ("cpu", "cuda", "webgpu", "reference")
+    kind = device_kind(device_type)
+    return kind is not None and kind.computes
 
 
 def _cast(value: Any, dtype: DType) -> Any:

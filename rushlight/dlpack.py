@@ -18,7 +18,7 @@ from rushlight.core import dtypes
 from rushlight.core.dtypes import DType
 from rushlight.core.shapes import Shape, Spec, contiguous_strides, numel
 from rushlight.devices.shared.allocator import Lent, Pool
-from rushlight.devices.shared.registry import pool_of
+from rushlight.devices.shared.registry import kind_of, names, pool_of
 from rushlight.ops.create.creation import device_name
 from rushlight.ops.family.build import check_device_dtype
 from rushlight.ops.pointwise import arithmetic as e
@@ -27,7 +27,7 @@ from rushlight.tape.record import call
 from rushlight.tape.record.needed import edge_of
 from rushlight.tape.record.value import Value
 
-CPU, CUDA, ROCM = 1, 2, 10
+CPU = 1
 READ_ONLY, COPIED = 1, 2  # bits of a versioned struct's flags
 LEGACY_STREAM = 1
 VERSION = (1, 0)
@@ -119,8 +119,9 @@ def device_pair(value: Value) -> tuple[int, int]:
     pool: Any = value._spec.device
     if pool.device.limits.host_memory:
         return CPU, 0
-    if pool.device.name == "cuda":
-        return CUDA, 0
+    numbers = kind_of(pool.device.name).dlpack
+    if numbers:
+        return numbers[0], 0
     raise BufferError(
         f"__dlpack_device__: {pool.device.name} memory has no address others can read; use .cpu() first"
     )
@@ -234,11 +235,17 @@ def _dtype_of(found: _Type) -> DType:
 def _pool_of(device: _Device) -> Pool:
     if device.kind == CPU:
         return pool_of("cpu")
-    if device.kind in (CUDA, ROCM) and device.number == 0:
-        return pool_of("cuda")
+    found = _name_of(device.kind)
+    if found is not None and device.number == 0:
+        return pool_of(found)
     raise BufferError(
         f"from_dlpack: no device here for memory of device {(device.kind, device.number)}; copy it first"
     )
+
+
+def _name_of(kind: int) -> str | None:
+    """The device here whose memory has DLPack's number `kind`, if there is one."""
+    return next((name for name in names() if kind in kind_of(name).dlpack), None)
 
 
 def _ask(source: Any, device: Any, copy: bool | None) -> Any:
@@ -247,7 +254,7 @@ def _ask(source: Any, device: Any, copy: bool | None) -> Any:
     named: dict[str, Any] = {"max_version": VERSION}
     if copy is not None:
         named["copy"] = copy
-    if kind in (CUDA, ROCM):
+    if kind != CPU and _name_of(kind) is not None:
         named["stream"] = LEGACY_STREAM
         if device is not None and device_name(device) == "cpu":
             named |= {"dl_device": (CPU, 0)}

@@ -15,7 +15,6 @@ from rushlight.core.dtypes import (
     DType,
     bfloat16,
     castable,
-    float16,
     get_default,
     promote,
     result_type as _common,
@@ -222,7 +221,8 @@ def is_autocast_cpu_enabled() -> bool:
 
 def get_autocast_dtype(device_type: str) -> DType:
     """The type contractions take under autocast."""
-    return STATE.get().autocast or (float16 if device_type == "cuda" else bfloat16)
+    kind = creation.device_kind(device_type)
+    return STATE.get().autocast or (bfloat16 if kind is None else kind.autocast)
 
 
 def get_autocast_cpu_dtype() -> DType:

@@ -22,7 +22,7 @@ from rushlight import interop
 from rushlight.core.dtypes import DType
 from rushlight.core.errors import BoundsError, DeviceError, RushlightError
 from rushlight.devices.shared.allocator import Lent, Pool, Storage
-from rushlight.devices.shared.registry import pool_of
+from rushlight.devices.shared.registry import kind_of, pool_of
 from rushlight.ops.create import creation
 from rushlight.tape.memory import replay
 from rushlight.tape.memory.windows import leave_behind
@@ -188,14 +188,14 @@ def received(
 
 def share_memory_(self: Any) -> Any:
     """Move the memory of this tensor, and of all that share it, to where other processes see it too."""
-    if self.device.type != "cuda":  # which PyTorch's processes share as it is
+    if not kind_of(self.device.type).shared:
         share(self._memory)
     return self
 
 
 def is_shared(self: Any) -> bool:
     """Whether other processes can see the memory."""
-    return self.device.type == "cuda" or block_of(self._memory) is not None
+    return kind_of(self.device.type).shared or block_of(self._memory) is not None
 
 
 METHODS = (share_memory_, is_shared)

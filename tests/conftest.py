@@ -18,7 +18,7 @@ import pytest
 
 from rushlight.core.config import required_devices
 from rushlight.core.errors import DeviceUnavailable
-from rushlight.devices.shared.registry import pool_of
+from rushlight.devices.shared.registry import accelerators, kind_of, names, pool_of
 from rushlight.devices.webgpu import launch as webgpu_launch
 
 try:
@@ -26,8 +26,8 @@ try:
 except ModuleNotFoundError:  # a GPU machine may have pytest alone
     settings = None
 
-DEVICES = ("cpu", "reference", "webgpu", "cuda")
-EVERYWHERE = ("cpu", "reference")  # need no hardware, so they may never skip
+DEVICES = [name for name in names() if kind_of(name).computes]
+EVERYWHERE = set(DEVICES) - set(accelerators())  # need no hardware, so they may never skip
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -8,7 +8,7 @@ from rushlight.array_api.creation import isdtype
 from rushlight.core import dtypes
 from rushlight.core.dtypes import DType
 from rushlight.core.errors import DTypeError, RushlightError
-from rushlight.devices.shared.registry import pool_of
+from rushlight.devices.shared.registry import kind_of, names, pool_of
 from rushlight.ops.create import creation
 from rushlight.ops.family.build import check_device_dtype
 from rushlight.tensor import device as Device
@@ -48,7 +48,7 @@ class Inspection:
     def devices(self) -> list[Device]:
         """The devices that are there."""
         found = []
-        for name in ("cpu", "cuda", "webgpu"):
+        for name in filter(lambda name: kind_of(name).public, names()):
             try:
                 pool_of(name)
             except RushlightError:

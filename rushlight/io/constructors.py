@@ -197,7 +197,7 @@ class Maker:
         return creation.requiring(value, requires_grad)
 
     def _known(self, where: str) -> None:
-        if where not in _DEVICES:
+        if where not in names():
             raise UnsafeFile(f"load: there is no device called {_told(where)}")
 
     def part(self, *args: Any) -> Any:
@@ -261,7 +261,6 @@ class Maker:
 
 
 _DTYPES = {dtype.name: dtype for dtype in dtypes.ANY}
-_DEVICES = frozenset(names())
 
 _MAKERS: list[tuple[str, Any, Callable[..., Any]]] = [
     ("builtins.set", set, Maker.set_of),

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from rushlight.core.errors import RushlightError, SparseOperandError
+from rushlight.ops.create.creation import device_kind, names
 from rushlight.ops.optim.whole_steps import Moves
 from rushlight.ops.pointwise import arithmetic as e
 from rushlight.ops.surface.inplace import finish_all
@@ -325,12 +326,19 @@ def check_switches(name: str, defaults: Group) -> None:
 
 
 def check_capturable(group: Group) -> None:
-    """A step is captured in a CUDA graph, and nowhere else."""
+    """Refuse a parameter on a device whose launches no graph can record."""
     for p in group["params"]:
-        if p.device.type != "cuda":
+        if not _captures(p.device.type):
+            able = [name for name in names() if _captures(name)]
             raise AssertionError(
-                f"If capturable=True, params and state_steps must be on supported devices: ['cuda']; one is on {p.device}"
+                f"If capturable=True, params and state_steps must be on supported devices: {able}; "
+                f"one is on {p.device}"
             )
+
+
+def _captures(name: str) -> bool:
+    kind = device_kind(name)
+    return kind is not None and kind.captures
 
 
 def rate_of(group: Group) -> Any:

@@ -9,12 +9,14 @@ from rushlight.core.dtypes import ALL
 from rushlight.core.errors import OutOfMemoryError
 from rushlight.core.interrupts import unheard
 from rushlight.devices.shared import composed
-from rushlight.devices.shared.protocol import Launch, Limits, Tell
+from rushlight.devices.shared.protocol import Kind, Launch, Limits, Tell
 from rushlight.devices.shared.registry import pool_of
 from rushlight.kernel.interpret import sort_arguments
 from rushlight.kernel.shapes import Kernel, Search, Sort
 from rushlight.kernel.show import show
 from rushlight.kernel.verify import verify
+
+KIND = Kind(computes=False, public=False)
 
 _ALIGNMENT = 64
 # Far above anything a process maps, so that a use as host memory fails at once.
@@ -35,7 +37,7 @@ class NullDevice:
         asynchronous=True,
         largest_block=1 << 46,
         description="counts bytes, runs nothing",
-        computes=False,
+        computes=KIND.computes,
     )
 
     def __init__(self) -> None:

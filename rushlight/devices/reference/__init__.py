@@ -19,7 +19,7 @@ from rushlight.core.dtypes import ALL, DType, bfloat16, compute_type, float32
 from rushlight.core.errors import BoundsError, OutOfMemoryError
 from rushlight.core.interrupts import unheard
 from rushlight.devices.shared import library
-from rushlight.devices.shared.protocol import Launch, Limits, Tell
+from rushlight.devices.shared.protocol import Kind, Launch, Limits, Tell
 from rushlight.kernel.interpret import Call, Sizes, interpret, sort_arguments
 from rushlight.kernel.shapes import LOADED, Kernel, Library, Map, Rowwise
 from rushlight.kernel.show import show
@@ -28,6 +28,8 @@ from rushlight.scalar.interpret import Arithmetic
 
 Array = Any  # an ndarray or a NumPy scalar
 Function = Callable[..., Array]
+
+KIND = Kind(public=False)
 
 # bfloat16 has no NumPy type; its memory is seen as words.
 _STORED = {d: np.dtype("uint16" if d is bfloat16 else d.name) for d in ALL}

@@ -6,11 +6,24 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from rushlight.core.dtypes import DType
+from rushlight.core.dtypes import DType, bfloat16
 from rushlight.kernel.shapes import Kernel
 
 Launch = Callable[..., None]  # see Note [Kernel arguments]
 Tell = Callable[..., None]  # tell(found, *numbers); see Note [Anomaly kernels]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Facts of a device that hold with or without the hardware: `KIND` in the folder's `__init__`."""
+
+    computes: bool = True  # False: nothing runs, so there are no values
+    public: bool = True  # False: for tests and estimates, not listed for users
+    rank: int = 0  # accelerators: the available one with the highest rank is chosen; 0: none
+    autocast: DType = bfloat16  # the type that autocast chooses
+    dlpack: tuple[int, ...] = ()  # DLPack's numbers for its memory; the first is given to others
+    captures: bool = False  # launches can be recorded in a graph and launched again
+    shared: bool = False  # other processes see its memory where it is
 
 
 @dataclass(frozen=True)
@@ -24,6 +37,7 @@ class Limits:
     description: str  # adapter, driver, features: for people
     convolves: bool = False  # it builds Convolve, and that is faster
     computes: bool = True  # False: nothing runs, so there are no values to check
+    software: bool = False  # runs on the host's processor, so it is no accelerator
 
 
 class Device(Protocol):

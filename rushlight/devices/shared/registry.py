@@ -1,24 +1,48 @@
-"""Devices by name: a folder `devices/<name>/` with an `open_device()` is the registration."""
+"""Devices by name: a folder `devices/<name>/` with an `open_device()` is the registration.
+
+Folders are found on the path of the package `rushlight.devices`, so a device may lie elsewhere. `KIND`,
+where the folder has it, says what is known without the hardware.
+"""
 
 from __future__ import annotations
 
+import functools
 import importlib
-from pathlib import Path
+import pkgutil
+import sys
+from types import ModuleType
 
 from rushlight.core import config, locks
 from rushlight.core.errors import DeviceUnavailable
 from rushlight.devices.shared.allocator import Pool
-from rushlight.devices.shared.protocol import Device
+from rushlight.devices.shared.protocol import Device, Kind
 
-_DEVICES = Path(__file__).parent.parent
+_DEVICES = "rushlight.devices"
 _POOLS: dict[str, Pool] = {}
 _OPENING = locks.reentrant_lock()
 
 
 def names() -> list[str]:
     """Every device the package knows, available or not."""
-    found = [p.parent.name for p in _DEVICES.glob("*/__init__.py")]
-    return sorted(n for n in found if n != "shared")
+    return list(_folders(tuple(sys.modules[_DEVICES].__path__)))
+
+
+@functools.cache
+def _folders(path: tuple[str, ...]) -> tuple[str, ...]:
+    found = (m.name for m in pkgutil.iter_modules(path) if m.ispkg)
+    return tuple(sorted(name for name in found if name != "shared"))
+
+
+def kind_of(name: str) -> Kind:
+    """What is known of a device without the hardware. Raises DeviceUnavailable."""
+    kind: Kind = getattr(_folder(name), "KIND", Kind())
+    return kind
+
+
+def accelerators() -> list[str]:
+    """The names of accelerators, available or not, the preferred first."""
+    ranks = {name: kind_of(name).rank for name in names()}
+    return sorted((name for name in ranks if ranks[name]), key=lambda name: -ranks[name])
 
 
 def pool_of(name: str) -> Pool:
@@ -32,12 +56,15 @@ def _open(name: str) -> Pool:
         found = _POOLS.get(name)
         if found is not None:
             return found
-        known = names()
-        if name not in known:
-            raise DeviceUnavailable(name, "there is no such device", f"Known: {', '.join(known)}.")
-        module = importlib.import_module(f"rushlight.devices.{name}")
-        pool = _POOLS[name] = _pool(module.open_device())
+        pool = _POOLS[name] = _pool(_folder(name).open_device())
         return pool
+
+
+def _folder(name: str) -> ModuleType:
+    known = names()
+    if name not in known:
+        raise DeviceUnavailable(name, "there is no such device", f"Known: {', '.join(known)}.")
+    return importlib.import_module(f"{_DEVICES}.{name}")
 
 
 def _pool(device: Device) -> Pool:

@@ -15,8 +15,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from rushlight.devices.shared.protocol import Kind
 from rushlight.devices.webgpu.adapter import open_adapter
 from rushlight.devices.webgpu.device import WebGPUDevice
+
+KIND = Kind(rank=1)
 
 
 def open_device(without: Iterable[str] = ()) -> WebGPUDevice:

@@ -34,6 +34,7 @@ class Opened:
     features: frozenset[str]
     limits: dict[str, int]
     description: str
+    software: bool  # an adapter that computes on the host
 
 
 def open_adapter(without: frozenset[str]) -> Opened:
@@ -60,7 +61,9 @@ def open_adapter(without: frozenset[str]) -> Opened:
         )
     except (RuntimeError, wgpu.GPUError) as error:
         raise DeviceUnavailable("webgpu", f"the adapter gives no device: {error}", _FIX) from error
-    return Opened(gpu, wgpu, features, dict(gpu.limits), _describe(adapter.info, features))
+    facts = adapter.info
+    software = facts["adapter_type"] == "CPU"
+    return Opened(gpu, wgpu, features, dict(gpu.limits), _describe(facts, features), software)
 
 
 def _describe(facts: Any, features: frozenset[str]) -> str:

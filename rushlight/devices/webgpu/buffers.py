@@ -157,4 +157,5 @@ def _limits(opened: Opened) -> Limits:
         asynchronous=True,
         largest_block=largest // 64 * 64,
         description=opened.description,
+        software=opened.software,
     )

@@ -19,6 +19,7 @@ from rushlight.core.dtypes import (
 )
 from rushlight.core.errors import (
     DeviceError,
+    DeviceUnavailable,
     DTypeError,
     KindError,
     OutOfMemoryError,
@@ -28,7 +29,8 @@ from rushlight.core.errors import (
 )
 from rushlight.core.shapes import Shape, Spec, contiguous_strides, numel
 from rushlight.devices.shared.allocator import Pool, room_for
-from rushlight.devices.shared.registry import names, pool_of
+from rushlight.devices.shared.protocol import Kind
+from rushlight.devices.shared.registry import kind_of, names, pool_of
 from rushlight.ops.arguments import IntRangeError
 from rushlight.ops.batching.lanes import like as batch_like
 from rushlight.ops.family.build import check_device_dtype
@@ -96,6 +98,14 @@ def check_device(kind: str, index: int | None) -> None:
             f"device {kind!r}, number {index}: only number 0 of each kind is used; write {kind!r}"
         )
     _checked.add((kind, index))
+
+
+def device_kind(name: str) -> Kind | None:
+    """What is known of a device without the hardware; None where the package has no such device."""
+    try:
+        return kind_of(name)
+    except DeviceUnavailable:
+        return None
 
 
 def resolve_pool(device: Any) -> Pool:
