@@ -23,6 +23,7 @@ from rushlight import (
     optim,
     random,
     serialization,
+    settings as _settings,
     signal,
     sparse,
     special,
@@ -134,10 +135,11 @@ from rushlight.ops.create.creation import (
 )
 from rushlight.ops.registry import REGISTRY as _REGISTRY
 from rushlight.ops.surface import (
+    inplace_views as _inplace_views,
     keywords as _keywords,
     layouts as _layouts,
     out as _out,
-    pytorch_names as _names,
+    queries as _queries,
 )
 from rushlight.ops.surface.queries import (
     broadcast_shapes,
@@ -245,25 +247,25 @@ _out.check_kinds(globals(), [each.__name__ for each in _natives.PUBLIC])
 _out.check_kinds(
     globals(), ["spmm", *(name for name in sparse.FUNCTIONS if name.startswith("sparse_"))]
 )
-_out.check_kinds(globals(), _names.QUESTIONS)
-_out.accept(globals(), _names.OUT_TOP)
+_out.check_kinds(globals(), [each.__name__ for each in (*_queries.QUESTIONS, *_settings.QUESTIONS)])
+_out.accept(globals(), lambda entry: entry.out_top)
 _out.check_tensors(globals(), [name for name, entry in _REGISTRY.items() if entry.top])
 _out.check_tensors(globals(), ["is_complex", "is_floating_point", "numel"])
-_out.accept(vars(linalg), _names.OUT_LINALG)
-_out.accept(vars(fft), _names.OUT_FFT)
-_out.accept(vars(special), _names.OUT_SPECIAL)
-_out.accept(vars(nn.functional), _names.OUT_FUNCTIONAL)
+_out.accept(vars(linalg))
+_out.accept(vars(fft))
+_out.accept(vars(special), lambda entry: entry.special != "")
+_out.accept(
+    vars(nn.functional),
+    lambda entry: not entry.top and not entry.special and not entry.name.startswith("fft_"),
+)
 _out.check_tensors(
     vars(nn.functional), [name for name, entry in _REGISTRY.items() if not entry.top]
 )
-globals().update(
-    {
-        f"{name}_": _keywords.of_input(Tensor, f"{name}_")
-        for name in _names.TOP_IN_PLACE
-        if hasattr(Tensor, f"{name}_")
-    }
-)
-_out.check_kinds(globals(), [f"{name}_" for name in _names.TOP_IN_PLACE])
+_in_place = [f"{name}_" for name, entry in _REGISTRY.items() if entry.inplace_top]
+_in_place += [method.__name__ for method in _inplace_views.TOP]
+globals().update({name: _keywords.of_input(Tensor, name) for name in _in_place})
+_out.check_kinds(globals(), _in_place)
+del _in_place
 globals().update(
     {f"{name}_": vars(nn.functional)[f"{name}_"] for name in ("celu", "rrelu", "selu", "threshold")}
 )

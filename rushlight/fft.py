@@ -11,33 +11,13 @@ from typing import Any
 
 from rushlight.ops.registry import REGISTRY as _REGISTRY
 
-_NAMES = (
-    "fft",
-    "fft2",
-    "fftfreq",
-    "fftn",
-    "fftshift",
-    "hfft",
-    "hfft2",
-    "hfftn",
-    "ifft",
-    "ifft2",
-    "ifftn",
-    "ifftshift",
-    "ihfft",
-    "ihfft2",
-    "ihfftn",
-    "irfft",
-    "irfft2",
-    "irfftn",
-    "rfft",
-    "rfft2",
-    "rfftfreq",
-    "rfftn",
-)
-__all__ = list(_NAMES)
-
-globals().update({name: _REGISTRY[f"fft_{name}"].function for name in _NAMES})
+_NAMED = {
+    name.removeprefix("fft_"): entry.function
+    for name, entry in _REGISTRY.items()
+    if name.startswith("fft_")
+}
+__all__ = sorted(_NAMED)
+globals().update(_NAMED)
 
 
 def __getattr__(

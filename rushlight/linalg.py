@@ -39,7 +39,7 @@ from rushlight.ops.linalg.solve import (
     solve_ex,
     solve_triangular,
 )
-from rushlight.ops.registry import REGISTRY as _REGISTRY
+from rushlight.ops.registry import REGISTRY as _REGISTRY, stores as _stores
 from rushlight.ops.surface.shortcuts import vecdot as _vecdot, vector_norm
 from rushlight.tensor import Tensor
 
@@ -114,11 +114,13 @@ globals().update({name: _REGISTRY[name].function for name in ("det", "matrix_pow
 _cross = _REGISTRY["cross"].function
 
 
+@_stores("exact")
 def vecdot(x: Tensor, y: Tensor, *, dim: int = -1) -> Tensor:
     """Sum of products along a dimension, the others broadcast."""
     return _vecdot(x, y, dim)
 
 
+@_stores("exact")
 def cross(input: Tensor, other: Tensor, *, dim: int = -1) -> Tensor:
     """Cross product of 3-vectors along a dimension."""
     if input.ndim and other.ndim and not input.shape[dim] == other.shape[dim] == 3:

@@ -1,13 +1,15 @@
 """Gives Tensor its methods: ops by their names, their in-place forms, operators, and small questions.
 
-What an op is stands in `ops/`; which forms PyTorch gives it stands in `ops/surface/pytorch_names.py`.
+What an op is, and which forms it has, stands in its declaration in `ops/`.
 """
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
+from rushlight.core.dtypes import bool_
 from rushlight.core.errors import DTypeError, RushlightError, ShapeError, SparseOperandError
 from rushlight.ops.arguments import checked
 from rushlight.ops.create import like
@@ -16,33 +18,15 @@ from rushlight.ops.index import scatter_onto
 from rushlight.ops.pointwise import arithmetic as e, division
 from rushlight.ops.pointwise.scaled import scaled
 from rushlight.ops.random import distributions
-from rushlight.ops.registry import REGISTRY
+from rushlight.ops.registry import REGISTRY, Entry
 from rushlight.ops.surface import inplace, inplace_views, layouts, operators, questions
 from rushlight.ops.surface.keywords import with_second_names
 from rushlight.ops.surface.older import rearranged
-from rushlight.ops.surface.pytorch_names import IN_PLACE
 from rushlight.tape.record.needed import edge_of
 from rushlight.tape.record.state import STATE
 from rushlight.tape.record.value import Value
 
 Method = Callable[..., Any]
-
-# Operators by the op they are.
-_COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
-_OPERATORS = {
-    "add": "add",
-    "sub": "sub",
-    "mul": "mul",
-    "truediv": "div",
-    "floordiv": "floor_divide",
-    "mod": "remainder",
-    "pow": "pow",
-    "and": "bitwise_and",
-    "or": "bitwise_or",
-    "xor": "bitwise_xor",
-    "lshift": "bitwise_left_shift",
-    "rshift": "bitwise_right_shift",
-}
 
 
 def _elementwise(name: str, op: Elementwise) -> Method:
@@ -134,14 +118,20 @@ def _scaled(op: Elementwise) -> Method:
     return method
 
 
-def _divided(self: Value, other: Any, *, rounding_mode: str | None = None) -> Any:
-    if rounding_mode is None:
-        return inplace.apply_inplace(e.div.op, self, other)  # type: ignore[attr-defined]
-    return _stored("div", REGISTRY["div"].function)(self, other, rounding_mode=rounding_mode)
+def _divided(div: Callable[..., Any]) -> Method:
+    """The in-place form of a division that takes `rounding_mode`."""
+    rounded = _stored("div", div)
+
+    def method(self: Value, other: Any, *, rounding_mode: str | None = None) -> Any:
+        if rounding_mode is None:
+            return inplace.apply_inplace(e.div.op, self, other)  # type: ignore[attr-defined]
+        return rounded(self, other, rounding_mode=rounding_mode)
+
+    return method
 
 
-def _dividing(name: str) -> Method:
-    pure = _elementwise(name, REGISTRY[name].function.op)  # type: ignore[attr-defined]
+def _dividing(name: str, op: Elementwise) -> Method:
+    pure = _elementwise(name, op)
 
     def method(self: Value, other: Any) -> Any:
         division.check_divisor(f"{name}_", self, other)
@@ -150,28 +140,23 @@ def _dividing(name: str) -> Method:
     return method
 
 
-def _in_place_form(name: str) -> Method:
-    function = REGISTRY[name].function
+def _in_place_form(entry: Entry) -> Method:
+    name, function = entry.name, entry.function
     op = getattr(function, "op", None)
+    match entry.inplace:
+        case "view":
+            return inplace_views.in_place_view(name)
+        case "scatter":
+            return _scattering(name, function)
+        case "scaled":
+            return _scaled(getattr(e, inspect.unwrap(function).__name__).op)
+        case "quotient":
+            return _divided(function)
+        case "divisor":
+            return _dividing(name, op)  # type: ignore[arg-type]
     if isinstance(op, Elementwise) and not op.conditions:
         return _elementwise(name, op)
-    return _scattering(name, function) if name in scatter_onto.NAMES else _stored(name, function)
-
-
-def _in_place_forms() -> dict[str, Method]:
-    forms: dict[str, Method] = {"div": _divided, "divide": _divided, "true_divide": _divided}
-    forms |= {"add": _scaled(e.add.op), "sub": _scaled(e.sub.op), "subtract": _scaled(e.sub.op)}  # type: ignore[attr-defined]
-    forms |= {name: _dividing(name) for name in division.NAMES}
-    forms |= {name: inplace_views.in_place_view(name) for name in inplace_views.VIEWS}
-    written = {
-        method.__name__.removesuffix("_")
-        for method in (*distributions.FILLS, *inplace_views.METHODS)
-    }
-    by_hand = {"copy", "requires_grad"}  # in tensor.py
-    for name in IN_PLACE - forms.keys() - written - by_hand:
-        if name in REGISTRY:
-            forms[name] = _in_place_form(name)
-    return forms
+    return _stored(name, function)
 
 
 def _of_ints(method: Method) -> Method:
@@ -185,7 +170,7 @@ def install(tensor: type[Value]) -> None:
     made: dict[str, Method] = {
         name: with_second_names(entry.function) for name, entry in REGISTRY.items() if entry.method
     }
-    made |= {f"{name}_": form for name, form in _in_place_forms().items()}
+    made |= {f"{name}_": _in_place_form(entry) for name, entry in REGISTRY.items() if entry.inplace}
     made |= {
         method.__name__: _of_ints(method)
         for method in (*distributions.FILLS, *inplace_views.METHODS)
@@ -202,19 +187,25 @@ def install(tensor: type[Value]) -> None:
 
 
 def _install_operators(tensor: type[Value]) -> None:
-    for name in _COMPARISONS:
-        setattr(tensor, f"__{name}__", operators.binary(getattr(e, name)))
-    for symbol, name in _OPERATORS.items():
-        public = REGISTRY[name].function
+    for name, entry in REGISTRY.items():
+        if not entry.operator:
+            continue
+        public = entry.function
         kernel: Any = getattr(e, name, public)  # without what a public function checks besides
-        checked = name in ("sub", "pow") or name in division.NAMES
+        if kernel.op.result is bool_:  # a comparison, which Python itself reflects
+            setattr(tensor, f"__{entry.operator}__", operators.binary(kernel))
+            continue
+        divides = entry.inplace == "divisor"
+        checked = name in ("sub", "pow") or divides
         setattr(
             tensor,
-            f"__{symbol}__",
+            f"__{entry.operator}__",
             operators.leaving(public) if checked else operators.binary(kernel),
         )
-        setattr(tensor, f"__r{symbol}__", operators.reflected(public if checked else kernel))
-        setattr(tensor, f"__i{symbol}__", operators.in_place(name, kernel.op))
+        setattr(
+            tensor, f"__r{entry.operator}__", operators.reflected(public if checked else kernel)
+        )
+        setattr(tensor, f"__i{entry.operator}__", operators.in_place(name, kernel.op, divides))
     matmul: Any = REGISTRY["matmul"].function
     kind: Any = tensor
     kind.__matmul__ = operators.product(matmul)

@@ -24,6 +24,7 @@ from rushlight.core.errors import DTypeError, KindError, ShapeError
 from rushlight.ops.arguments import dtype_of, public
 from rushlight.ops.create import creation
 from rushlight.ops.pointwise import arithmetic as e
+from rushlight.ops.registry import stores
 from rushlight.ops.surface import questions
 from rushlight.storage import TypedStorage, UntypedStorage
 from rushlight.tape.record.state import STATE
@@ -78,6 +79,7 @@ def detach(input: Tensor) -> Tensor:
     return input.detach()
 
 
+@stores("cast")
 def detach_copy(input: Tensor) -> Tensor:
     """A copy without a record."""
     return e.clone(input.detach())
@@ -246,3 +248,10 @@ def set_float32_matmul_precision(precision: str) -> None:
         raise DTypeError(
             f"set_float32_matmul_precision: 'highest', 'high' or 'medium', got {precision!r}"
         )
+
+
+# Questions about tensors and types, and copies of data, which are no ops.
+QUESTIONS = (
+    *(asarray, can_cast, detach, detach_copy, frombuffer, from_file, get_device, is_nonzero),
+    *(is_same_size, is_signed, promote_types, result_type),
+)

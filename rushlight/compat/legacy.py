@@ -10,6 +10,7 @@ from rushlight.core.dtypes import DType
 from rushlight.core.errors import RushlightError
 from rushlight.core.shapes import Size
 from rushlight.ops.create import creation
+from rushlight.ops.registry import stores
 from rushlight.tensor import Tensor, tensor
 
 
@@ -55,6 +56,7 @@ def set_default_tensor_type(t: Any) -> None:
     dtypes.set_default(dtypes.by_word(t) if isinstance(t, str) else t.dtype)
 
 
+@stores("line")
 def range(start: float = 0, end: Any = None, step: float = 1, **named: Any) -> Tensor:
     """Numbers from start to end, the end included where a step meets it; `arange` leaves it out."""
     if end is None:

@@ -13,7 +13,7 @@ from rushlight.func.modules import functional_call
 from rushlight.nn import functional as F
 from rushlight.nn.rnn import GRU, LSTM, RNN
 from rushlight.ops.reduce.statistics import vector_norm
-from rushlight.ops.registry import REGISTRY
+from rushlight.ops.registry import REGISTRY, stores
 from rushlight.random import fork_rng
 from rushlight.tensor import Tensor
 
@@ -250,11 +250,13 @@ rnn_relu = _recurrent(RNN, "rnn_relu", nonlinearity="relu")
 # ---- copies of views ----
 
 
+@stores("cast")
 def select_copy(input: Any, dim: int, index: int) -> Any:
     """A copy of one slice."""
     return input.select(dim, index).clone()
 
 
+@stores("cast")
 def slice_copy(
     input: Any, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
 ) -> Any:
@@ -264,16 +266,19 @@ def slice_copy(
     return input[tuple(key)].clone()
 
 
+@stores("cast")
 def split_copy(input: Any, split_size: Any, dim: int = 0) -> tuple[Any, ...]:
     """Copies of the parts that `split` gives."""
     return tuple(part.clone() for part in input.split(split_size, dim))
 
 
+@stores("cast")
 def view_as_real_copy(input: Any) -> Any:
     """A copy of real and imaginary parts."""
     return REGISTRY["view_as_real"].function(input).clone()
 
 
+@stores("cast")
 def view_as_complex_copy(input: Any) -> Any:
     """A copy of pairs as complex numbers."""
     return REGISTRY["view_as_complex"].function(input).clone()

@@ -7,9 +7,6 @@ from typing import Any
 
 from rushlight.core.dtypes import get_default
 from rushlight.ops.registry import REGISTRY
-from rushlight.ops.surface.wiring import (
-    DECLARED as DECLARED,  # every op is declared before one is asked for
-)
 from rushlight.tape.record.state import enable_grad
 from rushlight.tape.record.value import Value
 from rushlight.tensor import Size, tensor

@@ -1,57 +1,124 @@
-"""The list of public ops. A declaration puts its op here; `Tensor` and the package take their names from it."""
+"""The list of public ops. A declaration puts its op here with all facts about it; `Tensor` and the package read them.
+
+# Note [Facts of an op]
+1. A declaration names its op and states what else PyTorch's surface has of it: which namespaces, an
+   in-place form, `out=`, an operator. No other file lists ops by name.
+2. A family sets defaults: an elementwise op that is a method and a name of the package has an
+   in-place form, and its call site takes `out`. A declaration states what differs.
+3. Batching rules and the names of saved values are facts about kernels: a kernel's constructor takes
+   them (`batching`, `operands`, `results`).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, TypedDict, Unpack
 
 from rushlight.ops.arguments import checked
+
+InPlace = Literal[
+    "",  # no in-place form
+    "result",  # the op's result takes the place of the tensor
+    "view",  # the tensor becomes the view
+    "scatter",  # writes where an index says. See Note [Scattering in place]
+    "scaled",  # takes `alpha`
+    "quotient",  # takes `rounding_mode`
+    "divisor",  # refuses integer zeros. See Note [Division by zero]
+]
+Out = Literal[
+    "",  # takes no `out`
+    "cast",  # the result is cast to the type of `out`
+    "exact",  # `out` has the type of the result
+    "flags",  # exact, or uint8 for bool
+    "bounds",  # exact, unless a bound is a tensor
+    "dtype",  # `out` says in which type the result is computed
+    "same",  # a `dtype` argument is that of `out`
+    "made",  # `out` says type and device of the new tensor
+    "line",  # made, and fills an `out` of any shape
+    "numbers",  # 0 and 1, which every type holds
+]
+
+
+class Facts(TypedDict, total=False):
+    """What a declaration may state about its op; `Entry` has the meanings."""
+
+    method: bool
+    top: bool
+    inplace: InPlace
+    inplace_top: bool
+    out: Out
+    out_top: bool
+    pure: bool
+    fresh: bool
+    special: str
+    operator: str
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One public op: what `rushlight.<name>` and `Tensor.<name>` are."""
+    """One public op: what `rushlight.<name>` and `Tensor.<name>` are. See Note [Facts of an op]."""
 
     name: str
     function: Callable[..., Any]
     doc: str
-    method: bool  # also a method of Tensor
-    top: bool  # also a name of the package; else only of nn.functional
+    method: bool = True  # also a method of Tensor
+    top: bool = True  # also a name of the package; else only of a namespace
+    inplace: InPlace = ""  # how `Tensor.<name>_` writes
+    inplace_top: bool = False  # `<name>_` is also a function of the package
+    out: Out = ""  # what `<name>(..., out=)` stores
+    out_top: bool = True  # the function of the package takes it too, not only that of a namespace
+    # Memoised: no random numbers, no element is read, nothing is written, and nothing that can be set
+    # matters except the default type and device.
+    pure: bool = False
+    fresh: bool = False  # a view that is never the argument itself
+    special: str = ""  # its names in `rushlight.special`
+    operator: str = ""  # `Tensor.__<operator>__` calls it
 
 
 REGISTRY: dict[str, Entry] = {}
 
 
 def register(
-    name: str, function: Callable[..., Any], doc: str, method: bool = True, top: bool = True
+    name: str, function: Callable[..., Any], doc: str, **facts: Unpack[Facts]
 ) -> Callable[..., Any]:
     """Put a function on the list; what it returns is the function as ops call it, without the check of its arguments."""
     if name in REGISTRY:
         raise ValueError(f"op {name!r} is declared twice")
     function.__name__ = function.__qualname__ = name
     function.__doc__ = doc
+    function.stores = facts.get("out", "")  # type: ignore[attr-defined]
     shown = name.replace("_", ".", 1) if name.startswith(("fft_", "linalg_")) else name
     public = function if hasattr(function, "op") else checked(shown, function)
-    REGISTRY[name] = Entry(name, public, doc, method, top)
+    REGISTRY[name] = Entry(name, public, doc, **facts)
     return function
 
 
 def composite(
-    name: str, method: bool = True, top: bool = True
+    name: str, **facts: Unpack[Facts]
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Declare an op that is only a function of other ops; its docstring is its doc."""
 
     def wrap(function: Callable[..., Any]) -> Callable[..., Any]:
-        return register(name, function, function.__doc__ or "", method, top)
+        return register(name, function, function.__doc__ or "", **facts)
 
     return wrap
 
 
+def stores(out: Out) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """State what a public function that is no op stores in `out`."""
+
+    def mark(function: Callable[..., Any]) -> Callable[..., Any]:
+        function.stores = out  # type: ignore[attr-defined]
+        return function
+
+    return mark
+
+
 def second_name(
-    alias: str, function: Callable[..., Any], method: bool = True
+    alias: str, function: Callable[..., Any], **facts: Unpack[Facts]
 ) -> Callable[..., Any]:
-    """Declare another name of an op; it takes what the op takes."""
+    """Declare another name of an op; it takes what the op takes, and its facts but for those stated."""
 
     def called(*args: Any, **named: Any) -> Any:
         return function(*args, **named)
@@ -59,4 +126,6 @@ def second_name(
     called.__wrapped__ = function  # type: ignore[attr-defined]  # whose signature it shows
     if hasattr(function, "op"):
         called.op = function.op  # type: ignore[attr-defined]  # from which the in-place form is made
-    return register(alias, called, function.__doc__ or "", method)
+    op = REGISTRY[function.__name__]
+    inherited: Facts = {"inplace": op.inplace, "inplace_top": op.inplace_top, "out": op.out}
+    return register(alias, called, function.__doc__ or "", **(inherited | facts))

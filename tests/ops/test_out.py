@@ -10,7 +10,7 @@ import pytest
 import rushlight as rl
 import rushlight.nn.functional as F
 from rushlight import DTypeError, RushlightError
-from rushlight.ops.surface.pytorch_names import OUT_FFT, OUT_LINALG, OUT_SPECIAL, OUT_TOP
+from rushlight.ops.registry import REGISTRY
 
 X, Y = rl.tensor([[1.0, -2.0, 3.0], [0.5, 4.0, -1.0]]), rl.tensor([2.0, 4.0, 0.5])
 
@@ -110,16 +110,17 @@ def test_keywords_of_pytorch():
     assert rl.add(input=Y, other=Y, alpha=2).tolist() == (Y * 3).tolist()
 
 
-def test_every_name_takes_out():
-    for module, names in (
-        (rl, OUT_TOP),
-        (rl.linalg, OUT_LINALG),
-        (rl.special, OUT_SPECIAL),
-        (rl.fft, OUT_FFT),
-    ):
-        assert not [
-            n for n in names if hasattr(module, n) and not hasattr(getattr(module, n), "takes_out")
-        ]
+def test_every_declared_out_is_taken():
+    for name, entry in REGISTRY.items():
+        found = []
+        if entry.top and entry.out_top:
+            found.append(getattr(rl, name))
+        elif name.startswith(("linalg_", "fft_")):
+            module, bare = name.split("_", 1)
+            found.append(getattr(getattr(rl, module), bare))
+        found += [getattr(rl.special, n) for n in entry.special.split()]
+        if entry.out:
+            assert all(hasattr(function, "takes_out") for function in found), name
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,6 @@ import pytest
 
 import rushlight as rl
 from rushlight.nn import functional as F
-from rushlight.ops.registry import REGISTRY
-from rushlight.ops.surface.shortcuts import ONE, SEVERAL, TWO
 from rushlight.utils.checkpoint import checkpoint
 
 
@@ -145,11 +143,6 @@ def test_inside_a_checkpoint():
         again = made(3, 4).requires_grad_(True)
         rl.softmax(again.t().reshape(3, 4), 1).std(1).sum().backward()
         assert rl.equal(x.grad, again.grad)
-
-
-def test_every_listed_name_is_public():
-    assert len({*ONE, *TWO, *SEVERAL}) == len((*ONE, *TWO, *SEVERAL))
-    assert all(name in REGISTRY for name in (*ONE, *TWO, *SEVERAL))
 
 
 def test_a_choice_by_what_is_recorded_is_not_learned():

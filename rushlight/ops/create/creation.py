@@ -297,7 +297,7 @@ def _filled(
     return requiring(full_spec(spec, value), requires_grad)
 
 
-@composite("zeros", method=False)
+@composite("zeros", method=False, out="made", pure=True)
 def zeros(
     *size: int | Sequence[int],
     dtype: DType | None = None,
@@ -309,7 +309,7 @@ def zeros(
     return _filled(0, sizes_of("zeros", size, named), dtype, device, requires_grad)
 
 
-@composite("ones", method=False)
+@composite("ones", method=False, out="made", pure=True)
 def ones(
     *size: int | Sequence[int],
     dtype: DType | None = None,
@@ -321,7 +321,7 @@ def ones(
     return _filled(1, sizes_of("ones", size, named), dtype, device, requires_grad)
 
 
-@composite("full", method=False)
+@composite("full", method=False, out="made", pure=True)
 def full(
     size: Sequence[int],
     fill_value: complex,
@@ -340,7 +340,7 @@ def full(
     return _filled(fill_value, (tuple(size),), dtype, device, requires_grad)
 
 
-@composite("empty", method=False)
+@composite("empty", method=False, out="made")
 def empty(
     *size: int | Sequence[int],
     dtype: DType | None = None,
@@ -385,7 +385,7 @@ def like(
     return requiring(batch_like(x, made) if x._spec.hidden else made, requires_grad)
 
 
-@composite("zeros_like", method=False)
+@composite("zeros_like", method=False, pure=True)
 def zeros_like(
     input: Value,
     *,
@@ -399,7 +399,7 @@ def zeros_like(
     return like(input, 0, dtype, device, requires_grad, named.get("memory_format"))
 
 
-@composite("ones_like", method=False)
+@composite("ones_like", method=False, pure=True)
 def ones_like(
     input: Value,
     *,
@@ -427,7 +427,7 @@ def _end_of(given: Any) -> Any:
     return number
 
 
-@composite("arange", method=False)
+@composite("arange", method=False, out="line", pure=True)
 def arange(
     start: Any = 0,
     end: Any = None,
@@ -471,7 +471,7 @@ def arange(
     return requiring(call.call(_arange, (), (spec,), (start, step)), requires_grad)
 
 
-@composite("eye", method=False)
+@composite("eye", method=False, out="made", pure=True)
 def eye(
     n: int,
     m: int | None = None,

@@ -89,7 +89,7 @@ def _type_of_ends(start: Any, end: Any) -> DType:
     return complex_type(get_default()) if has_complex else get_default()
 
 
-@composite("linspace", method=False)
+@composite("linspace", method=False, out="line")
 def linspace(
     start: Any,
     end: Any,
@@ -108,7 +108,7 @@ def linspace(
     return requiring(line, requires_grad)
 
 
-@composite("logspace", method=False)
+@composite("logspace", method=False, out="line")
 def logspace(
     start: Any,
     end: Any,
@@ -165,7 +165,7 @@ def _place(x: Value, device: Any) -> Any:
     return x._spec.device.device.name if device is None else device
 
 
-@composite("full_like", method=False)
+@composite("full_like", method=False, pure=True)
 def full_like(
     input: Value,
     fill_value: float,

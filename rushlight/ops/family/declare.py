@@ -3,32 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Unpack
 
 from rushlight.core.dtypes import FLOAT, NUMBER, DType, scalar_dtype
 from rushlight.core.errors import DTypeError, OperandError, SparseOperandError
 from rushlight.core.shapes import wrap_dim
 from rushlight.ops.family.map import Elementwise
 from rushlight.ops.family.rowwise import DeclaredRow, call_rows
-from rushlight.ops.registry import register
+from rushlight.ops.registry import Facts, register
 from rushlight.tape.record import call
 from rushlight.tape.record.needed import Needed
 from rushlight.tape.record.op import keep_plan
 from rushlight.tape.record.value import Value
-
-_WIDE = (
-    "mul",
-    "div",
-    "floor_divide",
-    "xlogy",
-)  # ops that take a number as it is, as kernels of composites do
-_OF_NUMBERS = (
-    "add",
-    "sub",
-    "mul",
-    "div",
-    "floor_divide",
-)  # ops that PyTorch also does with two Python numbers
 
 
 def as_operand(operand: Any) -> Any:
@@ -64,7 +50,7 @@ def apply(op: Elementwise, *operands: Any) -> Any:
             pattern.append(type_of_number(op.name, operand))
             numbers.append(operand)
     if not tensors:
-        if op.name in _OF_NUMBERS:
+        if op.of_numbers:
             return apply(op, *[Needed.number(v) for v in operands])
         raise DTypeError(f"{op.name}: at least one operand must be a tensor, got {operands!r}")
     if op.refuse is not None:
@@ -101,19 +87,23 @@ def elementwise(
     vjp: Callable[..., Any] | None = None,
     result: DType | None = None,
     conditions: tuple[int, ...] = (),
-    method: bool = True,
-    top: bool = True,
     listed: bool = True,
+    rounds: bool | None = None,
+    of_numbers: bool = False,
     second: str = "other",
+    **facts: Unpack[Facts],
 ) -> Callable[..., Any]:
     """Declare an elementwise op; the number of operands is that of the body.
 
     `accepts` are the types it is computed in: integers go to the default float where only floats are accepted.
     `conditions` are operands that take no part in type promotion. `result` is the output's type, if not the common one.
     One that is not `listed` is a kernel of composites, no public name. `second` is the keyword of the second operand.
+    A public op `rounds` a number to what a half type holds of it, unless stated otherwise.
+    `of_numbers`: two Python numbers are operands too. See Note [Facts of an op] for the others.
     """
     op = Elementwise(name, body, vjp, accepts, result, conditions, doc)
-    op.rounds = listed and name not in _WIDE
+    op.rounds = listed if rounds is None else rounds
+    op.of_numbers = of_numbers
     arity = body.__code__.co_argcount
 
     def fallback(*operands: Any) -> Any:
@@ -141,7 +131,15 @@ def elementwise(
     function.op = op  # type: ignore[attr-defined]
     if arity < 3:
         function.takes_out = True  # type: ignore[attr-defined]
-    return register(name, function, doc, method, top) if listed else function
+    if not listed:
+        function.__name__ = function.__qualname__ = name
+        function.__doc__ = doc
+        return function
+    usual: Facts = {"out": "cast"}
+    if facts.get("method", True) and facts.get("top", True):
+        usual["inplace"] = "result"
+        usual["inplace_top"] = arity == 1 and facts.get("inplace", "result") != ""
+    return register(name, function, doc, **(usual | facts))
 
 
 def rowwise(

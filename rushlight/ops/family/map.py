@@ -117,7 +117,7 @@ def map_kernel(
 class Elementwise(MapOp):
     """A declared elementwise op. Operands are tensors or Python numbers; `static` is the pattern of them."""
 
-    __slots__ = ("accepts", "body", "conditions", "refuse", "result", "rounds", "vjp")
+    __slots__ = ("accepts", "body", "conditions", "of_numbers", "refuse", "result", "rounds", "vjp")
 
     refuse: (
         Callable[[Sequence[Value], Sequence[Any]], None] | None
@@ -140,6 +140,7 @@ class Elementwise(MapOp):
         self.result = result
         self.conditions = conditions
         self.refuse = None
+        self.of_numbers = False  # whether two Python numbers are operands too
         self.rounds = False  # whether a number counts as what a half type holds of it, as in most of PyTorch's ops
 
     def common_type(self, ins: Sequence[Spec], static: Static) -> DType:

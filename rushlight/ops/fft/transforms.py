@@ -30,7 +30,7 @@ from rushlight.ops.create import creation
 from rushlight.ops.family.library import LibraryOp, call_library
 from rushlight.ops.pointwise import arithmetic as e
 from rushlight.ops.pointwise.complex_numbers import conjugate
-from rushlight.ops.registry import composite
+from rushlight.ops.registry import Out, composite
 from rushlight.ops.view import complex_parts, views
 from rushlight.ops.view.reshaping import roll
 from rushlight.ops.view.windows import bordered
@@ -322,7 +322,10 @@ def _transforms(
         (several, "n", "dimensions"),
     ):
         function.__doc__ = what.format(where)
-        composite(f"fft_{kind}{suffix}", method=False, top=False)(function)
+        out: Out = (
+            "exact" if kind in ("ifft", "ihfft") and function is one else "cast"
+        )  # as in PyTorch
+        composite(f"fft_{kind}{suffix}", method=False, top=False, out=out, pure=True)(function)
     return one, two, several
 
 
@@ -395,7 +398,7 @@ def _frequencies_of(
     return creation.requiring(call.call(_frequencies, (), (line,), (size, step)), requires_grad)
 
 
-@composite("fft_fftfreq", method=False, top=False)
+@composite("fft_fftfreq", method=False, top=False, out="cast")
 def fftfreq(
     n: int,
     d: float = 1.0,
@@ -410,7 +413,7 @@ def fftfreq(
     return _frequencies_of("fft.fftfreq", n, n, n, d, dtype, device, requires_grad)
 
 
-@composite("fft_rfftfreq", method=False, top=False)
+@composite("fft_rfftfreq", method=False, top=False, out="cast")
 def rfftfreq(
     n: int,
     d: float = 1.0,

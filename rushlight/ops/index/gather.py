@@ -123,7 +123,7 @@ def _lifted(x: Value) -> Value:
     return x if x._spec.shape else views.reshape(x, (1,))
 
 
-@composite("gather")
+@composite("gather", out="exact", pure=True)
 def gather(input: Value, dim: int, index: Value, *, sparse_grad: bool = False) -> Value:
     """out[i][j] = input[index[i][j]][j] for dim 0, and so on."""
     dim = wrap_dim(dim, len(input._spec.shape), "gather")
@@ -195,7 +195,7 @@ _scatter_add = KernelOp(
 )
 
 
-@composite("scatter_add")
+@composite("scatter_add", inplace="scatter", out="exact", pure=True)
 def scatter_add(input: Value, dim: int, index: Value, src: Value) -> Value:
     """input with src added at the places index names along a dimension; equal places add up in order."""
     dim = wrap_dim(dim, len(input._spec.shape), "scatter_add")
@@ -341,7 +341,7 @@ def rows_grad(g: Value, index: Value, shape: Shape) -> Value:
     return call.call(_rows_grad, (views.contiguous(g), views.contiguous(index)), (tuple(shape),))
 
 
-@composite("index_select")
+@composite("index_select", out="exact", pure=True)
 def index_select(input: Value, dim: int, index: Value) -> Value:
     """The slices of a dimension that a 1-d index names."""
     dim = wrap_dim(dim, len(input._spec.shape), "index_select")

@@ -31,19 +31,6 @@ from rushlight.tape.record.value import Value
 
 LEAST = 1 << 16  # bytes of a target worth the trouble
 
-NAMES = frozenset(
-    [
-        "index_add",
-        "index_copy",
-        "index_fill",
-        "index_put",
-        "index_reduce",
-        "put",
-        "scatter",
-        "scatter_add",
-        "scatter_reduce",
-    ]
-)
 _target: ContextVar[Storage | None] = ContextVar("target", default=None)
 
 

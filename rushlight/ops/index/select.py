@@ -57,7 +57,7 @@ def _check_scatter(op: str, x: Value, dim: int, index: Value, src: Value | None)
         raise ShapeError(f"{op}: index {index._spec!r} must fit into {between}{x._spec!r}")
 
 
-@composite("scatter")
+@composite("scatter", inplace="scatter", out="exact", pure=True)
 def scatter(
     input: Value,
     dim: int,
@@ -130,7 +130,7 @@ def _reduced(
     return e.cast(e.floor_divide(total, e.cast(parts, int64)), dtype)
 
 
-@composite("scatter_reduce")
+@composite("scatter_reduce", inplace="scatter", out="exact", pure=True)
 def scatter_reduce(
     input: Value, dim: int, index: Value, src: Value, reduce: str, *, include_self: bool = True
 ) -> Value:
@@ -176,7 +176,7 @@ def _slices(
     return dim, views.expand(line, shape), source
 
 
-@composite("index_add")
+@composite("index_add", inplace="scatter", out="exact", pure=True)
 def index_add(input: Value, dim: int, index: Value, source: Value, *, alpha: float = 1) -> Value:
     """The input with slices of source, times alpha, added to those that index names."""
     dim, _, given = _slices("index_add", input, dim, index, source)
@@ -186,7 +186,7 @@ def index_add(input: Value, dim: int, index: Value, source: Value, *, alpha: flo
     return views.reshape(out, input._spec.shape)
 
 
-@composite("index_copy")
+@composite("index_copy", inplace="scatter", out="exact", pure=True)
 def index_copy(input: Value, dim: int, index: Value, source: Value) -> Value:
     """The input with the slices that index names replaced by those of source."""
     dim, at, given = _slices("index_copy", input, dim, index, source)
@@ -211,7 +211,7 @@ def added_slices(x: Value, dim: int, index: Value, source: Value) -> Value:
     return e.cast(gather.scatter_add(e.cast(x, int32), dim, at, e.cast(source, int32)), bool_)
 
 
-@composite("index_fill")
+@composite("index_fill", inplace="scatter", pure=True)
 def index_fill(input: Value, dim: int, index: Value, value: Any) -> Value:
     """The input with the slices that index names filled with a number or a 0-dim tensor."""
     if isinstance(value, Value) and value._spec.shape:
@@ -231,7 +231,7 @@ def index_fill(input: Value, dim: int, index: Value, value: Any) -> Value:
     return views.reshape(scattered("set", x, dim, at, src), input._spec.shape)
 
 
-@composite("index_reduce")
+@composite("index_reduce", inplace="scatter", out="exact")
 def index_reduce(
     input: Value, dim: int, index: Value, source: Value, reduce: str, *, include_self: bool = True
 ) -> Value:
@@ -249,7 +249,7 @@ def index_reduce(
 # ---- single elements ----
 
 
-@composite("take")
+@composite("take", out="exact", pure=True)
 def take(input: Value, index: Value) -> Value:
     """The elements at places counted in rows; negative ones count from the end."""
     gather.check_index("take", index)
@@ -258,7 +258,7 @@ def take(input: Value, index: Value) -> Value:
     return views.reshape(gather.gather(flat, 0, at), index._spec.shape)
 
 
-@composite("put")
+@composite("put", inplace="scatter", pure=True)
 def put(input: Value, index: Value, source: Value, accumulate: bool = False) -> Value:
     """The input with source at places counted in rows, or added there."""
     gather.check_index("put", index)
@@ -282,7 +282,7 @@ def put(input: Value, index: Value, source: Value, accumulate: bool = False) -> 
     return views.reshape(out, input._spec.shape)
 
 
-@composite("take_along_dim")
+@composite("take_along_dim", out="exact", pure=True)
 def take_along_dim(input: Value, indices: Value, dim: int | None = None) -> Value:
     """`gather` with an index that broadcasts against the input in the other dimensions."""
     gather.check_index("take_along_dim", indices)
@@ -316,7 +316,7 @@ def check_mask(op: str, mask: Value) -> Value:
     return mask
 
 
-@composite("masked_select")
+@composite("masked_select", out="exact")
 def masked_select(input: Value, mask: Value) -> Value:
     """The elements where the mask is true, as a vector; their number is read off the device."""
     check_mask("masked_select", mask)
@@ -327,7 +327,7 @@ def masked_select(input: Value, mask: Value) -> Value:
     return gather.gather(flat, 0, compaction.chosen(views.expand(mask, shape)))
 
 
-@composite("masked_scatter")
+@composite("masked_scatter", inplace="result")
 def masked_scatter(input: Value, mask: Value, source: Value) -> Value:
     """The input with the first elements of source, in order, where the mask is true."""
     check_mask("masked_scatter", mask)
@@ -368,7 +368,7 @@ def nonzero_each(x: Value) -> list[Value]:
     return _coordinates(compaction.chosen(e.cast(x, bool_)), x._spec.shape)
 
 
-@composite("nonzero")
+@composite("nonzero", out="exact")
 def nonzero(input: Value, *, as_tuple: bool = False) -> Any:
     """Where elements are not zero: a row of coordinates each, or an index vector per dimension."""
     if as_tuple:
@@ -385,7 +385,7 @@ def argwhere(input: Value) -> Value:
     return nonzero(input)
 
 
-@composite("nonzero_static")
+@composite("nonzero_static", out="exact")
 def nonzero_static(input: Value, *, size: int, fill_value: int = -1) -> Value:
     """`nonzero` cut or filled up to `size` rows: nothing is read off the device."""
     if size < 0:
@@ -400,7 +400,7 @@ def nonzero_static(input: Value, *, size: int, fill_value: int = -1) -> Value:
 # ---- answers about elements ----
 
 
-@composite("isin", method=False)
+@composite("isin", method=False, out="exact", pure=True)
 def isin(
     elements: Any, test_elements: Any, *, assume_unique: bool = False, invert: bool = False
 ) -> Value:
@@ -439,20 +439,3 @@ def allclose(
     """Whether all elements are close; the answer is read off the device."""
     close = REGISTRY["isclose"].function(input, other, rtol, atol, equal_nan)
     return bool(read_back.read(reductions.all_(close))[0])
-
-
-# Ops that also write their result into their first operand, as a method with an underscore.
-WRITTEN = (
-    "index_add",
-    "index_copy",
-    "index_fill",
-    "index_put",
-    "index_reduce",
-    "masked_scatter",
-    "put",
-    "scatter",
-    "scatter_add",
-    "scatter_reduce",
-    "tril",
-    "triu",
-)

@@ -84,19 +84,19 @@ def _factored(a: Value, upper: bool, label: str) -> CholeskyEx:
     return CholeskyEx(unflat(factor, batch), views.reshape(info, batch))
 
 
-@composite("linalg_cholesky_ex", method=False, top=False)
+@composite("linalg_cholesky_ex", method=False, top=False, out="exact")
 def cholesky_ex(A: Value, *, upper: bool = False, check_errors: bool = False) -> CholeskyEx:
     """L of A = L L^H (U of U^H U), and 0 or the order of the first minor that is not positive definite."""
     return _factored(A, upper, "linalg.cholesky_ex" if check_errors else "")
 
 
-@composite("linalg_cholesky", method=False, top=False)
+@composite("linalg_cholesky", method=False, top=False, out="exact", pure=True)
 def linalg_cholesky(A: Value, *, upper: bool = False) -> Value:
     """L of A = L L^H, or U of A = U^H U, of positive definite matrices."""
     return _factored(A, upper, "linalg.cholesky").L
 
 
-@composite("cholesky")
+@composite("cholesky", out="exact", pure=True)
 def cholesky(input: Value, upper: bool = False) -> Value:
     """L of A = L L^H, or U of A = U^H U, of positive definite matrices."""
     return _factored(input, upper, "cholesky").L
@@ -140,7 +140,7 @@ _cholesky_solve_op = LibraryOp(
 )
 
 
-@composite("cholesky_inverse")
+@composite("cholesky_inverse", out="cast")
 def cholesky_inverse(input: Value, upper: bool = False) -> Value:
     """The inverse of A, from its Cholesky factor."""
     check_matrices("cholesky_inverse", input, square=True)
@@ -149,7 +149,7 @@ def cholesky_inverse(input: Value, upper: bool = False) -> Value:
     )
 
 
-@composite("cholesky_solve")
+@composite("cholesky_solve", out="cast", pure=True)
 def cholesky_solve(B: Value, L: Value, upper: bool = False) -> Value:
     """X of A X = B, from the Cholesky factor of A."""
     check_matrices("cholesky_solve", L, B, square=True)
@@ -220,7 +220,7 @@ class QR(NamedTuple):
     R: Any
 
 
-@composite("linalg_qr", method=False, top=False)
+@composite("linalg_qr", method=False, top=False, out="exact", pure=True)
 def linalg_qr(A: Value, mode: str = "reduced") -> QR:
     """Q with orthonormal columns and R, an upper triangle, of A = Q R."""
     check_matrices("linalg.qr", A)
@@ -235,7 +235,7 @@ def linalg_qr(A: Value, mode: str = "reduced") -> QR:
     return QR(unflat(q, batch), unflat(r, batch))
 
 
-@composite("qr")
+@composite("qr", out="exact")
 def qr(input: Value, some: bool = True) -> QR:
     """Q and R of A = Q R; with some=False Q is square."""
     return linalg_qr(input, "reduced" if some else "complete")
@@ -259,7 +259,7 @@ _geqrf_op = LibraryOp(
 )
 
 
-@composite("geqrf")
+@composite("geqrf", out="cast")
 def geqrf(input: Value) -> Geqrf:
     """R with the reflectors that make Q below its diagonal, and their factors."""
     check_matrices("geqrf", input)
@@ -294,7 +294,7 @@ def _reflectors(op: str, a: Value, tau: Value) -> Value:
     return e.add(tril(narrow(a, -1, 0, k), -1), eye(m, a, k))
 
 
-@composite("linalg_householder_product", method=False, top=False)
+@composite("linalg_householder_product", method=False, top=False, out="cast")
 def householder_product(A: Value, tau: Value) -> Value:
     """The first columns of the product of reflectors 1 - tau v v^H, whose vectors are below the diagonal of A."""
     vectors = _reflectors("linalg.householder_product", A, tau)
@@ -307,13 +307,13 @@ def householder_product(A: Value, tau: Value) -> Value:
     return _reflect(vectors, tau, start, False)
 
 
-@composite("orgqr")
+@composite("orgqr", out="cast")
 def orgqr(input: Value, input2: Value) -> Value:
     """The first columns of the product of reflectors: linalg.householder_product."""
     return householder_product(input, input2)
 
 
-@composite("ormqr")
+@composite("ormqr", out="exact")
 def ormqr(
     input: Value, tau: Value, other: Value, left: bool = True, transpose: bool = False
 ) -> Value:
@@ -438,7 +438,7 @@ class SVD(NamedTuple):
     V: Any
 
 
-@composite("linalg_svd", method=False, top=False)
+@composite("linalg_svd", method=False, top=False, out="exact")
 def linalg_svd(A: Value, full_matrices: bool = True, *, driver: str | None = None) -> LinalgSVD:
     """U, S and V^H of A = U S V^H, the singular values S descending; `driver` is for CUDA libraries."""
     check_matrices("linalg.svd", A)
@@ -448,7 +448,7 @@ def linalg_svd(A: Value, full_matrices: bool = True, *, driver: str | None = Non
     )
 
 
-@composite("linalg_svdvals", method=False, top=False)
+@composite("linalg_svdvals", method=False, top=False, out="exact", pure=True)
 def svdvals(A: Value, *, driver: str | None = None) -> Value:
     """The singular values, descending."""
     check_matrices("linalg.svdvals", A)
@@ -457,7 +457,7 @@ def svdvals(A: Value, *, driver: str | None = None) -> Value:
     return unflat(call_library(_svdvals_op, (flat(A),)), A._spec.shape[:-2])
 
 
-@composite("svd")
+@composite("svd", out="exact")
 def svd(input: Value, some: bool = True, compute_uv: bool = True) -> SVD:
     """U, S and V of A = U S V^H; without compute_uv U and V are zeros."""
     if not compute_uv:

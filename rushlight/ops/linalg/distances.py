@@ -23,7 +23,7 @@ from rushlight.scalar.ir import Expr, const
 from rushlight.tape.record.value import Value
 
 
-@composite("dist")
+@composite("dist", pure=True)
 def dist(input: Value, other: Value, p: float = 2) -> Value:
     """The p-norm of the difference."""
     return vector_norm(e.sub(input, other), p)
@@ -62,7 +62,7 @@ def _by_products(x1: Value, x2: Value) -> Value:
     return _euclid(left, views.transpose(right, -1, -2), matmul(x1, views.transpose(x2, -1, -2)))
 
 
-@composite("cdist", method=False)
+@composite("cdist", method=False, pure=True)
 def cdist(
     x1: Value,
     x2: Value,
@@ -102,7 +102,7 @@ def cdist(
     return vector_norm(away, p, -1)
 
 
-@composite("renorm")
+@composite("renorm", inplace="result", out="exact")
 def renorm(input: Value, p: float, dim: int, maxnorm: float) -> Value:
     """Each slice along `dim` whose p-norm is above maxnorm scaled down to it."""
     rank = len(input._spec.shape)
@@ -133,7 +133,7 @@ def _pairs(n: int, like: Value) -> tuple[Value, Value]:
     return first, second
 
 
-@composite("pdist", method=False)
+@composite("pdist", method=False, pure=True)
 def pdist(input: Value, p: float = 2.0) -> Value:
     """The p-norm of the difference of each pair of rows, in the order (0, 1), (0, 2), ..., (1, 2), ..."""
     if len(input._spec.shape) != 2:

@@ -76,7 +76,7 @@ def _triangle(op: str, a: Value, triangle: str) -> str:
     return triangle.upper()
 
 
-@composite("linalg_eigh", method=False, top=False)
+@composite("linalg_eigh", method=False, top=False, out="exact", pure=True)
 def eigh(A: Value, UPLO: str = "L") -> Eigh:
     """Eigenvalues, ascending, and eigenvectors of symmetric or Hermitian matrices; one triangle is read."""
     triangle = _triangle("linalg.eigh", A, UPLO)
@@ -85,7 +85,7 @@ def eigh(A: Value, UPLO: str = "L") -> Eigh:
     )
 
 
-@composite("linalg_eigvalsh", method=False, top=False)
+@composite("linalg_eigvalsh", method=False, top=False, out="exact")
 def eigvalsh(A: Value, UPLO: str = "L") -> Value:
     """Eigenvalues, ascending, of symmetric or Hermitian matrices."""
     triangle = _triangle("linalg.eigvalsh", A, UPLO)
@@ -133,14 +133,14 @@ _eigvals_op = LibraryOp(
 )
 
 
-@composite("linalg_eig", method=False, top=False)
+@composite("linalg_eig", method=False, top=False, out="cast")
 def eig(A: Value) -> Eigh:
     """Eigenvalues and eigenvectors of square matrices, complex, in no order."""
     check_matrices("linalg.eig", A, square=True)
     return Eigh(*(unflat(x, A._spec.shape[:-2]) for x in call_library(_eig_op, (flat(A),))))
 
 
-@composite("linalg_eigvals", method=False, top=False)
+@composite("linalg_eigvals", method=False, top=False, out="cast")
 def eigvals(A: Value) -> Value:
     """Eigenvalues of square matrices, complex, in no order."""
     check_matrices("linalg.eigvals", A, square=True)

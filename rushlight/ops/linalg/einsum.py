@@ -218,7 +218,7 @@ def _meeting(terms: Sequence[Term]) -> list[tuple[int, int]]:
     return pairs
 
 
-@composite("einsum", method=False)
+@composite("einsum", method=False, pure=True)
 def einsum(*args: Any) -> Value:
     """Sums of products named by subscripts: einsum("ij,jk->ik", a, b), or einsum(a, [0, 1], b, [1, 2], [0, 2])."""
     if not args:

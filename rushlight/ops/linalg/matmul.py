@@ -162,7 +162,7 @@ def autocast(*values: Value) -> list[Value]:
     ]
 
 
-@composite("matmul")
+@composite("matmul", out="exact", pure=True)
 def matmul(input: Value, other: Value) -> Value:
     """Matrix product: vectors count as rows or columns, batch dimensions broadcast."""
     if not isinstance(other, Value):
@@ -256,7 +256,7 @@ def matmul_plain(g: Value, w: Value) -> Value:
     return views.reshape(_product(_rows(g), w), (*g._spec.shape[:-1], w._spec.shape[1]))
 
 
-@composite("linear", method=False, top=False)
+@composite("linear", method=False, top=False, out="exact", pure=True)
 def linear(input: Value, weight: Value, bias: Value | None = None) -> Value:
     """input @ weight.T + bias."""
     try:

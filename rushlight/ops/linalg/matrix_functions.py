@@ -101,7 +101,7 @@ def _pseudoinverse(a: Value, atol: Any, rtol: Any, hermitian: bool) -> Value:
     return unflat(call_library(_pinv_op, (flat(a), *limits), bool(hermitian)), batch)
 
 
-@composite("linalg_pinv", method=False, top=False)
+@composite("linalg_pinv", method=False, top=False, out="cast", pure=True)
 def pinv(
     A: Value, rcond: Any = None, hermitian: bool = False, *, atol: Any = None, rtol: Any = None
 ) -> Value:
@@ -152,7 +152,7 @@ _lstsq_op = LibraryOp(
 )
 
 
-@composite("linalg_lstsq", method=False, top=False)
+@composite("linalg_lstsq", method=False, top=False, out="cast")
 def lstsq(A: Value, B: Value, rcond: float | None = None, *, driver: str | None = None) -> Lstsq:
     """X with the least |A X - B|, and of those the least |X|; residuals where A has full column rank."""
     name = "linalg.lstsq"
@@ -196,7 +196,7 @@ def lstsq(A: Value, B: Value, rcond: float | None = None, *, driver: str | None 
 # ---- rank, condition, norms ----
 
 
-@composite("linalg_matrix_rank", method=False, top=False)
+@composite("linalg_matrix_rank", method=False, top=False, out="cast")
 def matrix_rank(
     A: Value, tol: Any = None, hermitian: bool = False, *, atol: Any = None, rtol: Any = None
 ) -> Value:
@@ -224,7 +224,7 @@ def singular_norm(values: Value, ord: Any) -> Value:
     return (reductions.amax if ord == 2 else reductions.amin)(values, -1)
 
 
-@composite("linalg_matrix_norm", method=False, top=False)
+@composite("linalg_matrix_norm", method=False, top=False, out="exact", pure=True)
 def matrix_norm(
     A: Value,
     ord: Any = "fro",
@@ -269,7 +269,7 @@ def _kept(shape: Sequence[int], dims: Sequence[int]) -> tuple[int, ...]:
     return tuple(1 if d in dims else n for d, n in enumerate(shape))
 
 
-@composite("linalg_norm", method=False, top=False)
+@composite("linalg_norm", method=False, top=False, out="exact", pure=True)
 def linalg_norm(
     A: Value,
     ord: Any = None,
@@ -294,7 +294,7 @@ def linalg_norm(
     return statistics.vector_norm(A, 2 if ord is None else ord, dims, keepdim, dtype=dtype)
 
 
-@composite("norm")
+@composite("norm", out="exact", pure=True)
 def norm(
     input: Value,
     p: Any = "fro",
@@ -313,7 +313,7 @@ def norm(
     )
 
 
-@composite("nuclear_norm", method=False)
+@composite("nuclear_norm", method=False, out="cast")
 def nuclear_norm(
     input: Value, dim: bool | Sequence[int] = (-2, -1), keepdim: bool = False
 ) -> Value:
@@ -323,13 +323,13 @@ def nuclear_norm(
     return matrix_norm(input, "nuc", dim, keepdim)
 
 
-@composite("frobenius_norm", method=False)
+@composite("frobenius_norm", method=False, out="cast")
 def frobenius_norm(input: Value, dim: int | Sequence[int], keepdim: bool = False) -> Value:
     """The length of the elements over dimensions, seen as one vector."""
     return statistics.vector_norm(input, 2, dim, keepdim)
 
 
-@composite("linalg_cond", method=False, top=False)
+@composite("linalg_cond", method=False, top=False, out="cast")
 def cond(A: Value, p: Any = None) -> Value:
     """The norm of matrices times that of their inverses; by default the largest by the smallest singular value."""
     check_matrices("linalg.cond", A)
@@ -358,7 +358,7 @@ def cond(A: Value, p: Any = None) -> Value:
 # ---- powers and the exponential ----
 
 
-@composite("matrix_power")
+@composite("matrix_power", out="cast", pure=True)
 def matrix_power(input: Value, n: int) -> Value:
     """The n-th power of square matrices, by squaring; of the inverse where n is negative."""
     shape = input._spec.shape
@@ -388,7 +388,7 @@ def matrix_power(input: Value, n: int) -> Value:
 _TERMS = 18
 
 
-@composite("matrix_exp")
+@composite("matrix_exp", out="cast", out_top=False)
 def matrix_exp(input: Value) -> Value:
     """The exponential of square matrices: a Taylor series of input / 2^s, squared s times."""
     shape = input._spec.shape
@@ -488,19 +488,19 @@ def _ldl(a: Value, hermitian: bool, label: str) -> LDLFactorEx:
     )
 
 
-@composite("linalg_ldl_factor_ex", method=False, top=False)
+@composite("linalg_ldl_factor_ex", method=False, top=False, out="exact")
 def ldl_factor_ex(A: Value, *, hermitian: bool = False, check_errors: bool = False) -> LDLFactorEx:
     """L and D of A = L D L^T (L^H if hermitian) in one matrix, LAPACK's pivots, and 0 or the first zero of D."""
     return _ldl(A, hermitian, "linalg.ldl_factor_ex" if check_errors else "")
 
 
-@composite("linalg_ldl_factor", method=False, top=False)
+@composite("linalg_ldl_factor", method=False, top=False, out="exact")
 def ldl_factor(A: Value, *, hermitian: bool = False) -> LDLFactor:
     """L and D of A = L D L^T (L^H if hermitian) in one matrix, and LAPACK's pivots."""
     return LDLFactor(*_ldl(A, hermitian, "linalg.ldl_factor")[:2])
 
 
-@composite("linalg_ldl_solve", method=False, top=False)
+@composite("linalg_ldl_solve", method=False, top=False, out="exact")
 def ldl_solve(LD: Value, pivots: Value, B: Value, *, hermitian: bool = False) -> Value:
     """X of A X = B from what ldl_factor gave of A."""
     check_matrices("linalg.ldl_solve", LD, B, square=True)
@@ -517,7 +517,7 @@ def ldl_solve(LD: Value, pivots: Value, B: Value, *, hermitian: bool = False) ->
 # ---- tensors as matrices ----
 
 
-@composite("linalg_tensorinv", method=False, top=False)
+@composite("linalg_tensorinv", method=False, top=False, out="cast")
 def tensorinv(A: Value, ind: int = 2) -> Value:
     """The inverse of A as a matrix whose rows are the first `ind` dimensions and whose columns are the others."""
     if ind <= 0:
@@ -530,7 +530,7 @@ def tensorinv(A: Value, ind: int = 2) -> Value:
     return views.reshape(inv(views.reshape(A, (numel(rows), numel(columns)))), (*columns, *rows))
 
 
-@composite("linalg_tensorsolve", method=False, top=False)
+@composite("linalg_tensorsolve", method=False, top=False, out="cast")
 def tensorsolve(A: Value, B: Value, dims: Sequence[int] | None = None) -> Value:
     """X with tensordot(A, X, X.ndim) = B; `dims` of A are moved to its end first."""
     if dims is not None:

@@ -13,7 +13,7 @@ from rushlight.ops.linalg.matmul import autocast, matmul
 from rushlight.ops.pointwise import arithmetic as e
 from rushlight.ops.pointwise.complex_numbers import conjugate
 from rushlight.ops.reduce import reductions
-from rushlight.ops.registry import composite
+from rushlight.ops.registry import composite, stores
 from rushlight.ops.surface.older import rearranged
 from rushlight.ops.view import views
 from rushlight.tape.record.value import Value
@@ -34,14 +34,14 @@ def _check_same(op: str, a: Value, b: Value) -> None:
         )
 
 
-@composite("mm")
+@composite("mm", out="exact", pure=True)
 def mm(input: Value, mat2: Value) -> Value:
     """Product of two matrices."""
     _check_ranks("mm", ("input", input, 2), ("mat2", mat2, 2))
     return matmul(input, mat2)
 
 
-@composite("bmm")
+@composite("bmm", out="exact", pure=True)
 def bmm(input: Value, mat2: Value) -> Value:
     """Products of two batches of matrices of one length."""
     _check_ranks("bmm", ("input", input, 3), ("mat2", mat2, 3))
@@ -50,28 +50,28 @@ def bmm(input: Value, mat2: Value) -> Value:
     return matmul(input, mat2)
 
 
-@composite("mv")
+@composite("mv", out="exact", pure=True)
 def mv(input: Value, vec: Value) -> Value:
     """Product of a matrix and a vector."""
     _check_ranks("mv", ("input", input, 2), ("vec", vec, 1))
     return matmul(input, vec)
 
 
-@composite("dot")
+@composite("dot", out="exact", pure=True)
 def dot(input: Value, tensor: Value) -> Value:
     """Sum of the products of two vectors."""
     _check_ranks("dot", ("input", input, 1), ("tensor", tensor, 1))
     return matmul(input, tensor)
 
 
-@composite("vdot")
+@composite("vdot", out="exact", pure=True)
 def vdot(input: Value, other: Value) -> Value:
     """Sum of the products of two vectors, the first conjugated: real numbers are their own conjugates."""
     _check_ranks("vdot", ("input", input, 1), ("other", other, 1))
     return matmul(conjugate(input), other)
 
 
-@composite("inner")
+@composite("inner", out="exact", pure=True)
 def inner(input: Value, other: Value) -> Value:
     """Sums of products along the last dimension of both; a 0-dim operand multiplies."""
     _check_same("inner", input, other)
@@ -87,14 +87,14 @@ def _outer(input: Value, vec2: Value) -> Value:
     return e.mul(views.unsqueeze(input, 1), vec2)
 
 
-@composite("outer")
+@composite("outer", out="cast", pure=True)
 def outer(input: Value, vec2: Value) -> Value:
     """Each element of a vector times each of another."""
     _check_ranks("outer", ("input", input, 1), ("vec2", vec2, 1))
     return _outer(input, vec2)
 
 
-@composite("ger")
+@composite("ger", out="cast")
 def ger(input: Value, vec2: Value) -> Value:
     """Each element of a vector times each of another; another name of outer."""
     _check_ranks("ger", ("input", input, 1), ("vec2", vec2, 1))
@@ -125,7 +125,7 @@ def _plus(op: str, input: Value, product: Value, beta: float, alpha: float) -> V
     return product if beta == 0 else e.add(_scaled(input, beta), product)
 
 
-@composite("addmm")
+@composite("addmm", inplace="result", out="exact", pure=True)
 def addmm(
     input: Value, mat1: Value, mat2: Value, *older: Any, beta: float = 1, alpha: float = 1
 ) -> Value:
@@ -137,7 +137,7 @@ def addmm(
     return _plus("addmm", input, matmul(mat1, mat2), beta, alpha)
 
 
-@composite("addmv")
+@composite("addmv", inplace="result", inplace_top=True, out="exact", pure=True)
 def addmv(
     input: Value, mat: Value, vec: Value, *older: Any, beta: float = 1, alpha: float = 1
 ) -> Value:
@@ -149,7 +149,7 @@ def addmv(
     return _plus("addmv", input, matmul(mat, vec), beta, alpha)
 
 
-@composite("addr")
+@composite("addr", inplace="result", out="cast", pure=True)
 def addr(
     input: Value, vec1: Value, vec2: Value, *older: Any, beta: Any = 1, alpha: Any = 1
 ) -> Value:
@@ -176,7 +176,7 @@ def addr(
     return _plus("addr", e.cast(input, dtype), e.cast(_outer(vec1, vec2), dtype), beta, alpha)
 
 
-@composite("baddbmm")
+@composite("baddbmm", inplace="result", out="exact", pure=True)
 def baddbmm(
     input: Value, batch1: Value, batch2: Value, *older: Any, beta: float = 1, alpha: float = 1
 ) -> Value:
@@ -188,7 +188,7 @@ def baddbmm(
     return _plus("baddbmm", input, bmm(batch1, batch2), beta, alpha)
 
 
-@composite("addbmm")
+@composite("addbmm", inplace="result", out="exact", pure=True)
 def addbmm(
     input: Value, batch1: Value, batch2: Value, *older: Any, beta: float = 1, alpha: float = 1
 ) -> Value:
@@ -227,7 +227,7 @@ def _dims_pair(a: Value, b: Value, dims: Any) -> tuple[list[int], list[int]]:
     ]
 
 
-@composite("tensordot", method=False)
+@composite("tensordot", method=False, out="exact", pure=True)
 def tensordot(a: Value, b: Value, dims: Any = 2) -> Value:
     """Sums of products over the last dims of a and the first of b, or over pairs of named dimensions."""
     _check_same("tensordot", a, b)
@@ -257,7 +257,7 @@ def tensordot(a: Value, b: Value, dims: Any = 2) -> Value:
     )
 
 
-@composite("kron")
+@composite("kron", out="cast", pure=True)
 def kron(input: Value, other: Value) -> Value:
     """Kronecker product: a block of `other` for each element of `input`."""
     rank = max(len(input._spec.shape), len(other._spec.shape))
@@ -276,7 +276,7 @@ _cross_element = elementwise(
 )
 
 
-@composite("cross")
+@composite("cross", out="exact", pure=True)
 def cross(input: Value, other: Value, dim: int | None = None) -> Value:
     """Cross product of 3-vectors along a dimension; by default the first of size 3."""
     shape = broadcast_shapes(
@@ -333,6 +333,7 @@ def vecdot(x: Value, y: Value, dim: int = -1) -> Value:
     return reductions.sum(product, dim, dtype=product._spec.dtype)
 
 
+@stores("exact")
 def multi_dot(tensors: Sequence[Value]) -> Value:
     """Product of a chain whose ends may be vectors, in the order with the fewest multiplications: linalg.multi_dot."""
     given = list(tensors)

@@ -109,13 +109,13 @@ def _solved(a: Value, b: Value, left: bool, label: str) -> tuple[Value, Value]:
     return x, one_each(views.reshape(info, batch), batch, own)
 
 
-@composite("linalg_solve", method=False, top=False)
+@composite("linalg_solve", method=False, top=False, out="exact", pure=True)
 def solve(A: Value, B: Value, *, left: bool = True) -> Value:
     """X of A X = B, or of X A = B."""
     return _solved(A, B, left, "linalg.solve")[0]
 
 
-@composite("linalg_solve_ex", method=False, top=False)
+@composite("linalg_solve_ex", method=False, top=False, out="exact")
 def solve_ex(A: Value, B: Value, *, left: bool = True, check_errors: bool = False) -> SolveEx:
     """X of A X = B, and per matrix 0 or the step at which it was found singular."""
     return SolveEx(*_solved(A, B, left, "linalg.solve_ex" if check_errors else ""))
@@ -129,19 +129,19 @@ def _inverted(a: Value, label: str) -> tuple[Value, Value]:
     return unflat(x, batch), views.reshape(info, batch)
 
 
-@composite("linalg_inv", method=False, top=False)
+@composite("linalg_inv", method=False, top=False, out="exact", pure=True)
 def inv(A: Value) -> Value:
     """The inverse of square matrices."""
     return _inverted(A, "linalg.inv")[0]
 
 
-@composite("linalg_inv_ex", method=False, top=False)
+@composite("linalg_inv_ex", method=False, top=False, out="exact")
 def inv_ex(A: Value, *, check_errors: bool = False) -> InvEx:
     """The inverse, and per matrix 0 or the step at which it was found singular."""
     return InvEx(*_inverted(A, "linalg.inv" if check_errors else ""))
 
 
-@composite("inverse")
+@composite("inverse", out="cast", pure=True)
 def inverse(input: Value) -> Value:
     """The inverse of square matrices."""
     return _inverted(input, "linalg.inv")[0]
@@ -181,7 +181,7 @@ def right_triangular(b: Value, a: Value, upper: bool, unit: bool = False) -> Val
     return transposed(triangular(transposed(a), transposed(b), not upper, unit))
 
 
-@composite("linalg_solve_triangular", method=False, top=False)
+@composite("linalg_solve_triangular", method=False, top=False, out="exact", pure=True)
 def solve_triangular(
     A: Value, B: Value, *, upper: bool, left: bool = True, unitriangular: bool = False
 ) -> Value:
@@ -204,7 +204,7 @@ class TriangularSolve(NamedTuple):
     cloned_coefficient: Any
 
 
-@composite("triangular_solve")
+@composite("triangular_solve", out="exact")
 def triangular_solve(
     input: Value, A: Value, upper: bool = True, transpose: bool = False, unitriangular: bool = False
 ) -> TriangularSolve:
@@ -305,7 +305,7 @@ def _lu_factored(a: Value, pivot: bool, op: str, label: str) -> LUFactorEx:
     return LUFactorEx(unflat(lu, batch), unflat(pivots, batch), views.reshape(info, batch))
 
 
-@composite("linalg_lu_factor_ex", method=False, top=False)
+@composite("linalg_lu_factor_ex", method=False, top=False, out="exact")
 def lu_factor_ex(A: Value, *, pivot: bool = True, check_errors: bool = False) -> LUFactorEx:
     """L and U in one matrix, the row exchanged with each (from 1), and 0 or the first zero pivot."""
     return _lu_factored(
@@ -313,7 +313,7 @@ def lu_factor_ex(A: Value, *, pivot: bool = True, check_errors: bool = False) ->
     )
 
 
-@composite("linalg_lu_factor", method=False, top=False)
+@composite("linalg_lu_factor", method=False, top=False, out="exact", pure=True)
 def lu_factor(A: Value, *, pivot: bool = True) -> LUFactor:
     """L and U in one matrix, and the row exchanged with each (from 1)."""
     return LUFactor(*_lu_factored(A, pivot, "linalg.lu_factor", "linalg.lu_factor")[:2])
@@ -326,7 +326,7 @@ def lu(A: Value, pivot: bool = True, get_infos: bool = False) -> Any:
     return found if get_infos else LUFactor(*found[:2])
 
 
-@composite("lu_unpack", method=False)
+@composite("lu_unpack", method=False, out="exact")
 def lu_unpack(
     LU_data: Value, LU_pivots: Value, unpack_data: bool = True, unpack_pivots: bool = True
 ) -> LU:
@@ -350,14 +350,14 @@ def _empty(like: Value) -> Value:
     return views.reshape(eye(0, like), (0,))
 
 
-@composite("linalg_lu", method=False, top=False)
+@composite("linalg_lu", method=False, top=False, out="exact")
 def linalg_lu(A: Value, *, pivot: bool = True) -> LU:
     """P, L and U of A = P L U."""
     found = _lu_factored(A, pivot, "linalg.lu", "")
     return lu_unpack(found.LU, found.pivots)
 
 
-@composite("linalg_lu_solve", method=False, top=False)
+@composite("linalg_lu_solve", method=False, top=False, out="exact")
 def linalg_lu_solve(
     LU: Value, pivots: Value, B: Value, *, left: bool = True, adjoint: bool = False
 ) -> Value:
@@ -385,7 +385,7 @@ def _through(p: Value, lower: Value, upper: Value, b: Value, turned: bool) -> Va
     return triangular(upper, triangular(lower, product(transposed(p), b), False, True), True)
 
 
-@composite("lu_solve")
+@composite("lu_solve", out="exact")
 def lu_solve(input: Value, LU_data: Value, LU_pivots: Value) -> Value:
     """X of A X = input, from what lu gave of A."""
     return linalg_lu_solve(LU_data, LU_pivots, input)
@@ -453,7 +453,7 @@ def _cofactor(a: Value) -> Value:
     return call_library(_cofactor_op, (a,))
 
 
-@composite("det")
+@composite("det", out="exact", out_top=False, pure=True)
 def det(A: Value) -> Value:
     """The determinant of square matrices."""
     check_matrices("linalg.det", A, square=True)
@@ -490,7 +490,7 @@ class SLogDet(NamedTuple):
     logabsdet: Any
 
 
-@composite("slogdet")
+@composite("slogdet", out="exact", pure=True)
 def slogdet(A: Value) -> SLogDet:
     """The sign of the determinant and the logarithm of its size."""
     check_matrices("linalg.slogdet", A, square=True)

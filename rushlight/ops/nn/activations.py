@@ -72,13 +72,13 @@ _exponential = elementwise(
 _SELU_ALPHA, _SELU_SCALE = 1.6732632423543772848170429916717, 1.0507009873554804934193349852946
 
 
-@composite("elu", method=False, top=False)
+@composite("elu", method=False, top=False, pure=True)
 def elu(input: Value, alpha: float = 1.0, inplace: bool = False) -> Value:
     """x where positive, else alpha * (exp(x) - 1)."""
     return _placed(_exponential, _floats("elu", input), float(alpha), 1.0, 1.0, inplace=inplace)
 
 
-@composite("selu", method=False)
+@composite("selu", method=False, pure=True)
 def selu(input: Value, inplace: bool = False) -> Value:
     """elu, scaled so that mean 0 and variance 1 are kept."""
     return _placed(
@@ -86,7 +86,7 @@ def selu(input: Value, inplace: bool = False) -> Value:
     )
 
 
-@composite("celu", method=False)
+@composite("celu", method=False, pure=True)
 def celu(input: Value, alpha: float = 1.0, inplace: bool = False) -> Value:
     """x where positive, else alpha * (exp(x / alpha) - 1)."""
     if alpha == 0:
@@ -107,7 +107,7 @@ _clipped = elementwise(
 )
 
 
-@composite("hardtanh", method=False, top=False)
+@composite("hardtanh", method=False, top=False, out="cast", pure=True)
 def hardtanh(
     input: Value, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False
 ) -> Value:
@@ -123,7 +123,7 @@ def hardtanh(
     return _placed(_clipped, input, min_val, max_val, inplace=inplace)
 
 
-@composite("relu6", method=False, top=False)
+@composite("relu6", method=False, top=False, pure=True)
 def relu6(input: Value, inplace: bool = False) -> Value:
     """x between 0 and 6."""
     return hardtanh(input, 0, 6, inplace)
@@ -151,7 +151,7 @@ _hardswish = elementwise(
 )
 
 
-@composite("hardsigmoid", method=False, top=False)
+@composite("hardsigmoid", method=False, top=False, out="cast")
 def hardsigmoid(input: Value, inplace: bool = False) -> Value:
     """0 below -3, 1 above 3, x / 6 + 1 / 2 between."""
     return _placed(_hardsigmoid, _floats("hardsigmoid", input), inplace=inplace)
@@ -180,8 +180,8 @@ _hardshrink = elementwise(
     FLOAT,
     vjp=lambda g, out, x, lambd: (s.where((x < -lambd) | (x > lambd), g, _zero(g)), None),
     listed=False,
+    rounds=True,  # PyTorch compares with what a half type holds of lambd
 )
-_hardshrink.op.rounds = True  # type: ignore[attr-defined]  # PyTorch compares with what a half type holds of lambd
 _threshold = elementwise(
     "threshold",
     lambda x, least, value: s.where(x <= least, value, x),
@@ -190,7 +190,7 @@ _threshold = elementwise(
 )
 
 
-@composite("softshrink", method=False, top=False)
+@composite("softshrink", method=False, top=False, out="exact", pure=True)
 def softshrink(input: Value, lambd: float = 0.5) -> Value:
     """x - lambd above lambd, x + lambd below -lambd, 0 between."""
     if lambd < 0:
@@ -198,7 +198,7 @@ def softshrink(input: Value, lambd: float = 0.5) -> Value:
     return _softshrink(_floats("softshrink", input), float(lambd))
 
 
-@composite("hardshrink")
+@composite("hardshrink", out="exact", pure=True)
 def hardshrink(input: Value, lambd: float = 0.5) -> Value:
     """x where its size is above lambd, else 0."""
     return _hardshrink(_floats("hardshrink", input), float(lambd))
@@ -209,7 +209,7 @@ tanhshrink = elementwise(
 )
 
 
-@composite("threshold", method=False)
+@composite("threshold", method=False, out="cast", pure=True)
 def threshold(input: Value, threshold: float, value: float, inplace: bool = False) -> Value:
     """x where above the threshold, else value."""
     kind = float if input._spec.dtype.kind == "f" else int
@@ -306,6 +306,7 @@ logsigmoid = elementwise(
     vjp=lambda g, out, x: g * _share(-x),
     method=False,
     top=False,
+    out="exact",
 )
 
 
@@ -326,7 +327,7 @@ _softplus_kernel = elementwise(
 )
 
 
-@composite("softplus", method=False, top=False)
+@composite("softplus", method=False, top=False, out="exact", pure=True)
 def softplus(input: Value, beta: float = 1, threshold: float = 20) -> Value:
     """log(1 + exp(beta * x)) / beta; x itself where beta * x is above the threshold."""
     return _softplus_kernel(_floats("softplus", input), float(beta), float(threshold))
@@ -348,7 +349,7 @@ _gated = elementwise(
 )
 
 
-@composite("glu", method=False, top=False)
+@composite("glu", method=False, top=False, pure=True)
 def glu(input: Value, dim: int = -1) -> Value:
     """The first half along a dimension times the sigmoid of the second."""
     shape = input._spec.shape
@@ -364,7 +365,7 @@ def glu(input: Value, dim: int = -1) -> Value:
     return gated
 
 
-@composite("softmin", method=False, top=False)
+@composite("softmin", method=False, top=False, pure=True)
 def softmin(
     input: Value, dim: int | None = None, _stacklevel: int = 3, dtype: DType | None = None
 ) -> Value:
@@ -401,7 +402,7 @@ def length(x: Value, p: float, dim: int | Sequence[int] | None, keepdim: bool = 
     return e.pow(reductions.sum(e.pow(e.abs(x), float(p)), dim, keepdim), 1.0 / p)
 
 
-@composite("normalize", method=False, top=False)
+@composite("normalize", method=False, top=False, pure=True)
 def normalize(
     input: Value,
     p: float = 2.0,
@@ -414,7 +415,7 @@ def normalize(
     return result if out is None else writing.copy_(out, result)
 
 
-@composite("cosine_similarity", method=False)
+@composite("cosine_similarity", method=False, pure=True)
 def cosine_similarity(x1: Value, x2: Value, dim: int = 1, eps: float = 1e-8) -> Value:
     """The cosine of the angle between vectors along a dimension; each length counts as eps at least."""
     kind = promote(x1._spec.dtype, x2._spec.dtype)
@@ -431,7 +432,7 @@ def cosine_similarity(x1: Value, x2: Value, dim: int = 1, eps: float = 1e-8) -> 
     return reductions.sum(e.mul(e.div(x1, lengths[0]), e.div(x2, lengths[1])), dim)
 
 
-@composite("pairwise_distance", method=False)
+@composite("pairwise_distance", method=False, pure=True)
 def pairwise_distance(
     x1: Value, x2: Value, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False
 ) -> Value:

@@ -125,19 +125,19 @@ def _adaptive_avg(op: str, x: Value, output_size: Wanted) -> Value:
     return x
 
 
-@composite("adaptive_avg_pool1d", method=False)
+@composite("adaptive_avg_pool1d", method=False, pure=True)
 def adaptive_avg_pool1d(input: Value, output_size: Wanted) -> Value:
     """Means of as many windows of a length as are asked for."""
     return _adaptive_avg("adaptive_avg_pool1d", input, output_size)
 
 
-@composite("adaptive_avg_pool2d", method=False, top=False)
+@composite("adaptive_avg_pool2d", method=False, top=False, pure=True)
 def adaptive_avg_pool2d(input: Value, output_size: Wanted) -> Value:
     """Means of as many windows of height and width as are asked for."""
     return _adaptive_avg("adaptive_avg_pool2d", input, output_size)
 
 
-@composite("adaptive_avg_pool3d", method=False, top=False)
+@composite("adaptive_avg_pool3d", method=False, top=False, pure=True)
 def adaptive_avg_pool3d(input: Value, output_size: Wanted) -> Value:
     """Means of as many windows of depth, height and width as are asked for."""
     return _adaptive_avg("adaptive_avg_pool3d", input, output_size)
@@ -187,19 +187,19 @@ def _adaptive_max(op: str, x: Value, output_size: Wanted, return_indices: bool) 
     return (largest, places) if return_indices else largest
 
 
-@composite("adaptive_max_pool1d", method=False)
+@composite("adaptive_max_pool1d", method=False, pure=True)
 def adaptive_max_pool1d(input: Value, output_size: Wanted, return_indices: bool = False) -> Any:
     """The largest of as many windows of a length as are asked for."""
     return _adaptive_max("adaptive_max_pool1d", input, output_size, return_indices)
 
 
-@composite("adaptive_max_pool2d", method=False, top=False)
+@composite("adaptive_max_pool2d", method=False, top=False, pure=True)
 def adaptive_max_pool2d(input: Value, output_size: Wanted, return_indices: bool = False) -> Any:
     """The largest of as many windows of height and width as are asked for."""
     return _adaptive_max("adaptive_max_pool2d", input, output_size, return_indices)
 
 
-@composite("adaptive_max_pool3d", method=False, top=False)
+@composite("adaptive_max_pool3d", method=False, top=False, pure=True)
 def adaptive_max_pool3d(input: Value, output_size: Wanted, return_indices: bool = False) -> Any:
     """The largest of as many windows of depth, height and width as are asked for."""
     return _adaptive_max("adaptive_max_pool3d", input, output_size, return_indices)

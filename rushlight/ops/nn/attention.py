@@ -369,7 +369,7 @@ def _attended_in_vmap(operands: list[Value], causal: bool, scale: float, dropout
     return matmul(dropout(p, dropout_p), value)
 
 
-@composite(NAME, method=False, top=False)
+@composite(NAME, method=False, top=False, pure=True)
 def scaled_dot_product_attention(
     query: Value,
     key: Value,

@@ -177,7 +177,7 @@ def _by_planes(
     return views.contiguous(views.transpose(apart, 1, 2))
 
 
-@composite("conv1d", method=False)
+@composite("conv1d", method=False, pure=True)
 def conv1d(
     input: Value,
     weight: Value,
@@ -191,7 +191,7 @@ def conv1d(
     return _convolve("conv1d", 1, input, weight, bias, stride, padding, dilation, groups)
 
 
-@composite("conv2d", method=False)
+@composite("conv2d", method=False, pure=True)
 def conv2d(
     input: Value,
     weight: Value,
@@ -205,7 +205,7 @@ def conv2d(
     return _convolve("conv2d", 2, input, weight, bias, stride, padding, dilation, groups)
 
 
-@composite("conv3d", method=False)
+@composite("conv3d", method=False, pure=True)
 def conv3d(
     input: Value,
     weight: Value,
@@ -313,7 +313,7 @@ def _convolve_back(
     return views.contiguous(_with_bias(_cropped(out, border, extra), bias))
 
 
-@composite("conv_transpose1d", method=False)
+@composite("conv_transpose1d", method=False, pure=True)
 def conv_transpose1d(
     input: Value,
     weight: Value,
@@ -328,7 +328,7 @@ def conv_transpose1d(
     return _convolve_back(1, input, weight, bias, stride, padding, output_padding, groups, dilation)
 
 
-@composite("conv_transpose2d", method=False)
+@composite("conv_transpose2d", method=False, pure=True)
 def conv_transpose2d(
     input: Value,
     weight: Value,
@@ -343,7 +343,7 @@ def conv_transpose2d(
     return _convolve_back(2, input, weight, bias, stride, padding, output_padding, groups, dilation)
 
 
-@composite("conv_transpose3d", method=False)
+@composite("conv_transpose3d", method=False, pure=True)
 def conv_transpose3d(
     input: Value,
     weight: Value,

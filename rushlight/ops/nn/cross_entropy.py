@@ -162,7 +162,7 @@ def _check(op: str, input: Value, target: Value, weight: Value | None) -> None:
         )
 
 
-@composite("cross_entropy", method=False, top=False)
+@composite("cross_entropy", method=False, top=False, pure=True)
 def cross_entropy(
     input: Value,
     target: Value,
@@ -244,7 +244,7 @@ def _soft_cross_entropy(
     return reduced(loss, reduction, "cross_entropy")
 
 
-@composite("nll_loss", method=False, top=False)
+@composite("nll_loss", method=False, top=False, pure=True)
 def nll_loss(
     input: Value,
     target: Value,

@@ -89,7 +89,7 @@ def _read(
     return e.select(views.unsqueeze(e.eq(index, padding), -1), call.detached(out), out)
 
 
-@composite("embedding", method=False, top=False)
+@composite("embedding", method=False, top=False, pure=True)
 def embedding(
     input: Value,
     weight: Value,

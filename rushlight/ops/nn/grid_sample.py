@@ -175,7 +175,7 @@ def _check(x: Value, grid: Value, mode: str, padding: str) -> None:
         raise ValueError(f"grid_sample: padding_mode is one of {_PADDINGS}, got {padding!r}")
 
 
-@composite("grid_sample", method=False, top=False)
+@composite("grid_sample", method=False, top=False, pure=True)
 def grid_sample(
     input: Value,
     grid: Value,
@@ -259,7 +259,7 @@ def _centres(theta: Value, n: int, align: bool) -> Value:
     return e.sub(e.mul(steps, 2 / (n - 1)), 1) if align else e.div(e.sub(e.mul(steps, 2), n - 1), n)
 
 
-@composite("affine_grid", method=False, top=False)
+@composite("affine_grid", method=False, top=False, pure=True)
 def affine_grid(theta: Value, size: Sequence[int], align_corners: bool | None = None) -> Value:
     """The points of an image of a size (batch, channel, ...) moved by matrices: what grid_sample reads at."""
     if theta._spec.dtype.kind != "f":

@@ -58,7 +58,7 @@ def _per_channel(op: str, y: Value, weight: Value | None, bias: Value | None) ->
     return y if bias is None else e.add(y, e.cast(views.reshape(bias, column), y._spec.dtype))
 
 
-@composite("group_norm", method=False)
+@composite("group_norm", method=False, pure=True)
 def group_norm(
     input: Value,
     num_groups: int,
@@ -96,7 +96,7 @@ def _repeated(v: Value, times: int) -> Value:
     return views.reshape(views.expand(views.unsqueeze(v, 0), (times, size)), (times * size,))
 
 
-@composite("instance_norm", method=False, top=False)
+@composite("instance_norm", method=False, top=False, pure=True)
 def instance_norm(
     input: Value,
     running_mean: Value | None = None,
@@ -146,7 +146,7 @@ def _rms(eps: float) -> Callable[..., Value]:
     return rowwise("rms_norm", body, "Rows divided by the root of their mean square.")
 
 
-@composite("rms_norm", method=False)
+@composite("rms_norm", method=False, pure=True)
 def rms_norm(
     input: Value,
     normalized_shape: Sequence[int] | int,
@@ -173,7 +173,7 @@ def rms_norm(
     return y if weight is None else e.mul(y, weight)
 
 
-@composite("local_response_norm", method=False, top=False)
+@composite("local_response_norm", method=False, top=False, pure=True)
 def local_response_norm(
     input: Value, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0
 ) -> Value:
@@ -242,7 +242,7 @@ def native_group_norm(
     return y, views.reshape(mean, (N, group)), views.reshape(rstd, (N, group))
 
 
-@composite("native_batch_norm", method=False)
+@composite("native_batch_norm", method=False, out="exact")
 def native_batch_norm(
     input: Value,
     weight: Value | None,

@@ -176,7 +176,7 @@ def _sizes(
     return wanted, None if recompute else scales
 
 
-@composite("interpolate", method=False, top=False)
+@composite("interpolate", method=False, top=False, pure=True)
 def interpolate(
     input: Value,
     size: int | Sequence[int] | None = None,

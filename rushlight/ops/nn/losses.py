@@ -89,7 +89,7 @@ _huber_each = elementwise(
 )
 
 
-@composite("l1_loss", method=False, top=False)
+@composite("l1_loss", method=False, top=False, pure=True)
 def l1_loss(
     input: Value,
     target: Value,
@@ -102,7 +102,7 @@ def l1_loss(
     return _finish(_absolute(input, target), "l1_loss", size_average, reduce, reduction, weight)
 
 
-@composite("mse_loss", method=False, top=False)
+@composite("mse_loss", method=False, top=False, pure=True)
 def mse_loss(
     input: Value,
     target: Value,
@@ -120,7 +120,7 @@ def mse_loss(
     )
 
 
-@composite("smooth_l1_loss", method=False, top=False)
+@composite("smooth_l1_loss", method=False, top=False, pure=True)
 def smooth_l1_loss(
     input: Value,
     target: Value,
@@ -136,7 +136,7 @@ def smooth_l1_loss(
     return _finish(loss, "smooth_l1_loss", size_average, reduce, reduction)
 
 
-@composite("huber_loss", method=False, top=False)
+@composite("huber_loss", method=False, top=False, pure=True)
 def huber_loss(
     input: Value,
     target: Value,
@@ -160,7 +160,7 @@ def huber_loss(
 # ---- likelihoods ----
 
 
-@composite("binary_cross_entropy", method=False, top=False)
+@composite("binary_cross_entropy", method=False, top=False, pure=True)
 def binary_cross_entropy(
     input: Value,
     target: Value,
@@ -184,7 +184,7 @@ def _weighted(loss: Value, weight: Value | None) -> Value:
     return loss if weight is None else e.mul(loss, weight)
 
 
-@composite("binary_cross_entropy_with_logits", method=False, top=False)
+@composite("binary_cross_entropy_with_logits", method=False, top=False, pure=True)
 def binary_cross_entropy_with_logits(
     input: Value,
     target: Value,
@@ -222,7 +222,7 @@ _log_divergence = elementwise(
 )
 
 
-@composite("kl_div", method=False, top=False)
+@composite("kl_div", method=False, top=False, pure=True)
 def kl_div(
     input: Value,
     target: Value,
@@ -239,7 +239,7 @@ def kl_div(
     return _finish(loss, "kl_div", size_average, reduce, reduction)
 
 
-@composite("poisson_nll_loss", method=False, top=False)
+@composite("poisson_nll_loss", method=False, top=False, pure=True)
 def poisson_nll_loss(
     input: Value,
     target: Value,
@@ -317,7 +317,7 @@ _held = elementwise(
 # ---- margins ----
 
 
-@composite("hinge_embedding_loss", method=False, top=False)
+@composite("hinge_embedding_loss", method=False, top=False, pure=True)
 def hinge_embedding_loss(
     input: Value,
     target: Value,
@@ -333,7 +333,7 @@ def hinge_embedding_loss(
     return _finish(e.add(apart, alike), "hinge_embedding_loss", size_average, reduce, reduction)
 
 
-@composite("margin_ranking_loss", method=False, top=False)
+@composite("margin_ranking_loss", method=False, top=False, pure=True)
 def margin_ranking_loss(
     input1: Value,
     input2: Value,
@@ -354,7 +354,7 @@ def margin_ranking_loss(
     return _finish(clamp_min(away, 0), "margin_ranking_loss", size_average, reduce, reduction)
 
 
-@composite("soft_margin_loss", method=False, top=False)
+@composite("soft_margin_loss", method=False, top=False, pure=True)
 def soft_margin_loss(
     input: Value,
     target: Value,
@@ -370,7 +370,7 @@ def soft_margin_loss(
 _cosine_root = 1e-12  # what PyTorch adds to squared lengths here
 
 
-@composite("cosine_embedding_loss", method=False, top=False)
+@composite("cosine_embedding_loss", method=False, top=False, pure=True)
 def cosine_embedding_loss(
     input1: Value,
     input2: Value,
@@ -404,7 +404,7 @@ def _triplet(
     return clamp_min(e.add(e.sub(near, far), margin), 0)
 
 
-@composite("triplet_margin_loss", method=False, top=False)
+@composite("triplet_margin_loss", method=False, top=False, pure=True)
 def triplet_margin_loss(
     anchor: Value,
     positive: Value,
@@ -496,7 +496,7 @@ def multi_margin_loss(
     return _finish(loss, "multi_margin_loss", size_average, reduce, reduction)
 
 
-@composite("multilabel_soft_margin_loss", method=False, top=False)
+@composite("multilabel_soft_margin_loss", method=False, top=False, pure=True)
 def multilabel_soft_margin_loss(
     input: Value,
     target: Value,

@@ -86,7 +86,7 @@ _MODES: dict[str, Callable[[Value, int, int, int], Runs]] = {
 }
 
 
-@composite("pad", method=False, top=False)
+@composite("pad", method=False, top=False, pure=True)
 def pad(
     input: Value, pad: Sequence[int], mode: str = "constant", value: float | None = None
 ) -> Value:

@@ -25,7 +25,7 @@ def _at_least(op: str, x: Value, rank: int) -> None:
         raise ShapeError(f"{op}: input needs at least {rank} dimensions, got {x._spec!r}")
 
 
-@composite("pixel_shuffle", method=False)
+@composite("pixel_shuffle", method=False, pure=True)
 def pixel_shuffle(input: Value, upscale_factor: int) -> Value:
     """(..., c * r * r, h, w) as (..., c, h * r, w * r)."""
     _at_least("pixel_shuffle", input, 3)
@@ -43,7 +43,7 @@ def pixel_shuffle(input: Value, upscale_factor: int) -> Value:
     )
 
 
-@composite("pixel_unshuffle", method=False)
+@composite("pixel_unshuffle", method=False, pure=True)
 def pixel_unshuffle(input: Value, downscale_factor: int) -> Value:
     """(..., c, h * r, w * r) as (..., c * r * r, h, w)."""
     _at_least("pixel_unshuffle", input, 3)
@@ -61,7 +61,7 @@ def pixel_unshuffle(input: Value, downscale_factor: int) -> Value:
     )
 
 
-@composite("channel_shuffle", method=False)
+@composite("channel_shuffle", method=False, pure=True)
 def channel_shuffle(input: Value, groups: int) -> Value:
     """Channels (dimension 1) in g groups, the first of each group first, then the second of each, and so on."""
     _at_least("channel_shuffle", input, 3)
@@ -74,7 +74,7 @@ def channel_shuffle(input: Value, groups: int) -> Value:
     return views.reshape(e.clone(views.transpose(parts, 1, 2)), shape)
 
 
-@composite("im2col", method=False, top=False)
+@composite("im2col", method=False, top=False, pure=True)
 def im2col(
     input: Value, kernel_size: Given, dilation: Given = 1, padding: Given = 0, stride: Given = 1
 ) -> Value:
@@ -101,7 +101,7 @@ def im2col(
     return views.reshape(e.clone(blocks), (n, channels * numel(kernel), rows * columns))
 
 
-@composite("fold", method=False, top=False)
+@composite("fold", method=False, top=False, pure=True)
 def fold(
     input: Value,
     output_size: Given,

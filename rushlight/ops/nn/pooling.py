@@ -183,7 +183,7 @@ def _max_pool(
     return (largest, places) if return_indices else largest
 
 
-@composite("max_pool1d", method=False)
+@composite("max_pool1d", method=False, pure=True)
 def max_pool1d(
     input: Value,
     kernel_size: Given,
@@ -199,7 +199,7 @@ def max_pool1d(
     )
 
 
-@composite("max_pool2d", method=False)
+@composite("max_pool2d", method=False, pure=True)
 def max_pool2d(
     input: Value,
     kernel_size: Given,
@@ -215,7 +215,7 @@ def max_pool2d(
     )
 
 
-@composite("max_pool3d", method=False)
+@composite("max_pool3d", method=False, pure=True)
 def max_pool3d(
     input: Value,
     kernel_size: Given,
@@ -275,7 +275,7 @@ def _avg_pool(
     )  # integers divide towards zero
 
 
-@composite("avg_pool1d", method=False)
+@composite("avg_pool1d", method=False, pure=True)
 def avg_pool1d(
     input: Value,
     kernel_size: Given,
@@ -290,7 +290,7 @@ def avg_pool1d(
     )
 
 
-@composite("avg_pool2d", method=False, top=False)
+@composite("avg_pool2d", method=False, top=False, out="exact", pure=True)
 def avg_pool2d(
     input: Value,
     kernel_size: Given,
@@ -313,7 +313,7 @@ def avg_pool2d(
     )
 
 
-@composite("avg_pool3d", method=False, top=False)
+@composite("avg_pool3d", method=False, top=False, out="exact", pure=True)
 def avg_pool3d(
     input: Value,
     kernel_size: Given,

@@ -62,13 +62,13 @@ def _along(kernel: Any, x: Value, dim: int | None, dtype: DType | None, op: str)
     return kernel(x, dim=dim)
 
 
-@composite("softmax")
+@composite("softmax", out="exact", pure=True)
 def softmax(input: Value, dim: int | None = None, dtype: DType | None = None) -> Value:
     """exp(input) / sum(exp(input)) along a dimension."""
     return _along(_softmax, input, dim, dtype, "softmax")
 
 
-@composite("log_softmax")
+@composite("log_softmax", out="exact", pure=True)
 def log_softmax(input: Value, dim: int | None = None, dtype: DType | None = None) -> Value:
     """log(softmax(input)) along a dimension."""
     return _along(_log_softmax, input, dim, dtype, "log_softmax")
@@ -251,7 +251,7 @@ def _check_each(op: str, x: Value, shape: tuple[int, ...], *vectors: Value | Non
             )
 
 
-@composite("layer_norm", method=False)
+@composite("layer_norm", method=False, pure=True)
 def layer_norm(
     input: Value,
     normalized_shape: Sequence[int] | int,

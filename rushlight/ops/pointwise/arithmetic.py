@@ -21,7 +21,7 @@ from rushlight.core.dtypes import (
 )
 from rushlight.core.errors import KindError, RushlightError, SparseOperandError
 from rushlight.ops.family.declare import elementwise
-from rushlight.ops.registry import register
+from rushlight.ops.registry import register, second_name
 from rushlight.scalar import build as s, elementary
 from rushlight.scalar.ir import Expr, const
 from rushlight.tape.record.value import Value
@@ -71,33 +71,66 @@ def _sign(x: Expr) -> Expr:
 
 
 add = elementwise(
-    "add", lambda x, y: x | y if _is_bool(x) else x + y, "Sum, x + y.", ANY, method=False, top=False
+    "add",
+    lambda x, y: x | y if _is_bool(x) else x + y,
+    "Sum, x + y.",
+    ANY,
+    listed=False,
+    rounds=True,
+    of_numbers=True,
 )
 sub = elementwise(
-    "sub", lambda x, y: x - y, "Difference, x - y.", ARITHMETIC, method=False, top=False
+    "sub",
+    lambda x, y: x - y,
+    "Difference, x - y.",
+    ARITHMETIC,
+    listed=False,
+    rounds=True,
+    of_numbers=True,
 )
-mul = elementwise("mul", lambda x, y: x & y if _is_bool(x) else x * y, "Product, x * y.", ANY)
+mul = elementwise(
+    "mul",
+    lambda x, y: x & y if _is_bool(x) else x * y,
+    "Product, x * y.",
+    ANY,
+    rounds=False,
+    of_numbers=True,
+    operator="mul",
+)
 div = elementwise(
     "div",
     lambda x, y: x / y,
     "Quotient, x / y; integers give floats.",
     FIELD,
-    method=False,
-    top=False,
+    listed=False,
+    of_numbers=True,
 )
 floor_divide = elementwise(
-    "floor_divide", _floor_div, "Quotient rounded down.", vjp=lambda g, out, x, y: (g * 0, g * 0)
+    "floor_divide",
+    _floor_div,
+    "Quotient rounded down.",
+    vjp=lambda g, out, x, y: (g * 0, g * 0),
+    listed=False,
+    of_numbers=True,
 )
 remainder = elementwise(
     "remainder",
     _remainder,
     "Remainder with the sign of the divisor.",
     vjp=lambda g, out, x, y: (g, -g * s.floor(x / y)),
+    listed=False,
+    rounds=True,
 )
 fmod = elementwise(
-    "fmod", lambda x, y: s.remainder_c(x, y), "Remainder with the sign of the dividend."
+    "fmod",
+    lambda x, y: s.remainder_c(x, y),
+    "Remainder with the sign of the dividend.",
+    listed=False,
+    rounds=True,
 )
-_any_pow = elementwise("pow", _power, "Power, x ** y.", ARITHMETIC, second="exponent", listed=False)
+_any_pow = elementwise(
+    "pow", _power, "Power, x ** y.", ARITHMETIC, second="exponent", listed=False, rounds=True
+)
 
 
 def _refuse_reciprocals(tensors: Sequence[Value], operands: Sequence[Any]) -> None:
@@ -110,8 +143,7 @@ def _refuse_reciprocals(tensors: Sequence[Value], operands: Sequence[Any]) -> No
 
 
 _any_pow.op.refuse = _refuse_reciprocals  # type: ignore[attr-defined]
-_any_pow.op.rounds = True  # type: ignore[attr-defined]  # as listed ops do
-neg = elementwise("neg", lambda x: -x, "Negative, -x.", ARITHMETIC)
+neg = elementwise("neg", lambda x: -x, "Negative, -x.", ARITHMETIC, out="exact")
 
 
 def _larger_vjp(g: Expr, out: Expr, x: Expr, y: Expr) -> tuple[Expr, Expr]:
@@ -133,6 +165,7 @@ maximum = elementwise(
     "The larger of two; NaN wins; a tie shares the gradient.",
     ALL,
     vjp=_larger_vjp,
+    inplace="",
 )
 minimum = elementwise(
     "minimum",
@@ -140,6 +173,7 @@ minimum = elementwise(
     "The smaller of two; NaN wins; a tie shares the gradient.",
     ALL,
     vjp=_smaller_vjp,
+    inplace="",
 )
 abs = elementwise("abs", lambda x: s.absolute(x), "Absolute value.", ARITHMETIC)
 sign = elementwise(
@@ -148,9 +182,17 @@ sign = elementwise(
     "-1, 0 or 1; of NaN 0, as in PyTorch.",
     ALL,
     vjp=lambda g, out, x: None,
+    inplace_top=False,
+    out="exact",
 )
 square = elementwise(
-    "square", lambda x: x * x, "x * x.", ARITHMETIC, vjp=lambda g, out, x: g * (x * 2)
+    "square",
+    lambda x: x * x,
+    "x * x.",
+    ARITHMETIC,
+    vjp=lambda g, out, x: g * (x * 2),
+    listed=False,
+    rounds=True,
 )
 sqrt = elementwise("sqrt", lambda x: s.sqrt(x), "Square root.", FIELD)
 rsqrt = elementwise(
@@ -207,7 +249,7 @@ def _short_powers(general: Callable[..., Any]) -> Callable[..., Any]:
 
 pow = _short_powers(_any_pow)
 pow.op, pow.takes_out = _any_pow.op, True  # type: ignore[attr-defined]
-register("pow", pow, "Power, x ** y.", True, True)
+register("pow", pow, "Power, x ** y.", inplace="result", out="cast", operator="pow")
 exp = elementwise("exp", lambda x: s.exp(x), "e ** x.", FIELD)
 log = elementwise("log", lambda x: s.log(x), "Natural logarithm.", FIELD)
 log2 = elementwise(
@@ -220,25 +262,49 @@ log2 = elementwise(
 sin = elementwise("sin", lambda x: s.sin(x), "Sine.", FIELD)
 cos = elementwise("cos", lambda x: s.cos(x), "Cosine.", FIELD)
 tanh = elementwise("tanh", lambda x: s.tanh(x), "Hyperbolic tangent.", FIELD)
-erf = elementwise("erf", lambda x: s.erf(x), "Error function.", FLOAT)
-floor = elementwise("floor", lambda x: s.floor(x) if x.dtype.kind == "f" else x, "Round down.")
-ceil = elementwise("ceil", lambda x: s.ceil(x) if x.dtype.kind == "f" else x, "Round up.")
+erf = elementwise("erf", lambda x: s.erf(x), "Error function.", FLOAT, special="erf")
+floor = elementwise(
+    "floor", lambda x: s.floor(x) if x.dtype.kind == "f" else x, "Round down.", out="exact"
+)
+ceil = elementwise(
+    "ceil", lambda x: s.ceil(x) if x.dtype.kind == "f" else x, "Round up.", out="exact"
+)
 trunc = elementwise(
-    "trunc", lambda x: s.trunc(x) if x.dtype.kind == "f" else x, "Round towards zero."
+    "trunc", lambda x: s.trunc(x) if x.dtype.kind == "f" else x, "Round towards zero.", out="exact"
 )
 round = elementwise(
     "round",
     lambda x: s.round_even(x) if x.dtype.kind == "f" else x,
     "Round to the nearest, halves to even.",
+    listed=False,
+    rounds=True,
 )
 
-eq = elementwise("eq", lambda x, y: x.eq(y), "x == y.", ANY, result=bool_)
-ne = elementwise("ne", lambda x, y: x.ne(y), "x != y.", ANY, result=bool_)
+eq = elementwise("eq", lambda x, y: x.eq(y), "x == y.", ANY, result=bool_, operator="eq")
+ne = elementwise("ne", lambda x, y: x.ne(y), "x != y.", ANY, result=bool_, operator="ne")
 # False is less than True; the instruction `lt` has no order of bools.
-lt = elementwise("lt", lambda x, y: ~x & y if _is_bool(x) else x < y, "x < y.", ALL, result=bool_)
-le = elementwise("le", lambda x, y: ~x | y if _is_bool(x) else x <= y, "x <= y.", ALL, result=bool_)
-gt = elementwise("gt", lambda x, y: x & ~y if _is_bool(x) else x > y, "x > y.", ALL, result=bool_)
-ge = elementwise("ge", lambda x, y: x | ~y if _is_bool(x) else x >= y, "x >= y.", ALL, result=bool_)
+lt = elementwise(
+    "lt", lambda x, y: ~x & y if _is_bool(x) else x < y, "x < y.", ALL, result=bool_, operator="lt"
+)
+le = elementwise(
+    "le",
+    lambda x, y: ~x | y if _is_bool(x) else x <= y,
+    "x <= y.",
+    ALL,
+    result=bool_,
+    operator="le",
+)
+gt = elementwise(
+    "gt", lambda x, y: x & ~y if _is_bool(x) else x > y, "x > y.", ALL, result=bool_, operator="gt"
+)
+ge = elementwise(
+    "ge",
+    lambda x, y: x | ~y if _is_bool(x) else x >= y,
+    "x >= y.",
+    ALL,
+    result=bool_,
+    operator="ge",
+)
 
 
 def _truth(x: Expr) -> Expr:
@@ -254,13 +320,21 @@ logical_or = elementwise(
 logical_xor = elementwise(
     "logical_xor", lambda x, y: _truth(x) ^ _truth(y), "One of two true.", ANY, result=bool_
 )
-logical_not = elementwise("logical_not", lambda x: ~_truth(x), "Not true.", ANY, result=bool_)
-bitwise_and = elementwise("bitwise_and", lambda x, y: x & y, "Bitwise and.", (bool_, *INTEGER))
-bitwise_or = elementwise("bitwise_or", lambda x, y: x | y, "Bitwise or.", (bool_, *INTEGER))
-bitwise_xor = elementwise(
-    "bitwise_xor", lambda x, y: x ^ y, "Bitwise exclusive or.", (bool_, *INTEGER)
+logical_not = elementwise(
+    "logical_not", lambda x: ~_truth(x), "Not true.", ANY, result=bool_, inplace_top=False
 )
-bitwise_not = elementwise("bitwise_not", lambda x: ~x, "Bitwise not.", (bool_, *INTEGER))
+bitwise_and = elementwise(
+    "bitwise_and", lambda x, y: x & y, "Bitwise and.", (bool_, *INTEGER), operator="and"
+)
+bitwise_or = elementwise(
+    "bitwise_or", lambda x, y: x | y, "Bitwise or.", (bool_, *INTEGER), operator="or"
+)
+bitwise_xor = elementwise(
+    "bitwise_xor", lambda x, y: x ^ y, "Bitwise exclusive or.", (bool_, *INTEGER), operator="xor"
+)
+bitwise_not = elementwise(
+    "bitwise_not", lambda x: ~x, "Bitwise not.", (bool_, *INTEGER), inplace_top=False, out="exact"
+)
 
 
 def _either_part(test: Callable[[Expr], Expr], x: Expr) -> Expr:
@@ -281,14 +355,18 @@ isnan = elementwise(
     "Is not a number.",
     ANY,
     result=bool_,
+    inplace="",
 )
-isinf = elementwise("isinf", lambda x: _either_part(_is_inf, x), "Is infinite.", ANY, result=bool_)
+isinf = elementwise(
+    "isinf", lambda x: _either_part(_is_inf, x), "Is infinite.", ANY, result=bool_, inplace=""
+)
 isfinite = elementwise(
     "isfinite",
     lambda x: ~_either_part(lambda p: ~_is_finite(p), x),
     "Is neither infinite nor NaN.",
     ANY,
     result=bool_,
+    inplace="",
 )
 
 select = elementwise(
@@ -297,8 +375,8 @@ select = elementwise(
     "x where the condition holds, else y.",
     ANY,
     conditions=(0,),
-    method=False,
-    top=False,
+    listed=False,
+    rounds=True,
 )
 relu = elementwise(
     "relu",
@@ -326,6 +404,7 @@ sigmoid = elementwise(
     "Logistic function, 1 / (1 + exp(-x)).",
     FIELD,
     vjp=lambda g, out, x: g * out * (1 - out),
+    special="expit",
 )
 
 
@@ -374,7 +453,7 @@ softsign = elementwise(
     method=False,
     top=False,
 )
-clone = elementwise("clone", lambda x: x, "A copy in memory of its own.", ANY)
+clone = elementwise("clone", lambda x: x, "A copy in memory of its own.", ANY, inplace="")
 _MIDDLE = 1 << 63
 
 
@@ -419,3 +498,14 @@ def cast(x: Value, dtype: DType) -> Value:
             f"a cast of {x._spec!r}: dtype is a type like rushlight.float32, got {dtype!r}"
         ) from None
     return kernel(x)
+
+
+second_name("absolute", abs, inplace_top=False)
+second_name("fix", trunc, out="cast")
+second_name("greater", gt)
+second_name("greater_equal", ge)
+second_name("less", lt)
+second_name("less_equal", le)
+second_name("multiply", mul)
+second_name("negative", neg)
+second_name("not_equal", ne)

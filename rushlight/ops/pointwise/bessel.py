@@ -30,6 +30,7 @@ i0 = elementwise(
     "Modified Bessel function of the first kind, order 0.",
     FLOAT,
     vjp=lambda g, out, x: g * bessel.i1(x),
+    special="i0",
 )
 i0e = elementwise(
     "i0e",
@@ -39,6 +40,7 @@ i0e = elementwise(
     vjp=lambda g, out, x: g * (bessel.i1_scaled(x) - _sign(x) * out),
     method=False,
     top=False,
+    special="i0e",
 )
 i1 = elementwise(
     "i1",
@@ -48,6 +50,7 @@ i1 = elementwise(
     vjp=lambda g, out, x: g * (bessel.i0(x) - _over(out, x)),
     method=False,
     top=False,
+    special="i1",
 )
 i1e = elementwise(
     "i1e",
@@ -57,13 +60,16 @@ i1e = elementwise(
     vjp=lambda g, out, x: g * (bessel.i0_scaled(x) - out * _sign(x) - _over(out, x)),
     method=False,
     top=False,
+    special="i1e",
 )
 
 
 def _plain(
     name: str, body: Callable[[Expr], Expr], doc: str, vjp: Callable[..., Any] | None = None
 ) -> Callable[..., Any]:
-    return elementwise(name, lambda x: body(x), doc, FLOAT, vjp=vjp, method=False, top=False)
+    return elementwise(
+        name, lambda x: body(x), doc, FLOAT, vjp=vjp, method=False, top=False, special=name
+    )
 
 
 # Where the formula is one of |x| the derivative is declared: that of |x| twice is wrong at 0.

@@ -35,14 +35,14 @@ def _pairs(op: str, first: Value, second: Value) -> None:
         raise DTypeError(f"{op}: both must have one type, got {first._spec!r} and {second._spec!r}")
 
 
-@composite("complex", method=False)
+@composite("complex", method=False, out="exact")
 def complex(real: Value, imag: Value) -> Value:
     """Complex numbers with these real and imaginary parts."""
     _pairs("complex", real, imag)
     return _complex(real, imag)
 
 
-@composite("polar", method=False)
+@composite("polar", method=False, out="exact")
 def polar(abs: Value, angle: Value) -> Value:
     """Complex numbers with these sizes and angles."""
     _pairs("polar", abs, angle)
@@ -71,7 +71,7 @@ def conj(input: Value) -> Value:
     return conjugate(input)
 
 
-@composite("conj_physical")
+@composite("conj_physical", inplace="result", inplace_top=True, out="exact")
 def conj_physical(input: Value) -> Value:
     """Complex conjugates; of a real tensor a copy."""
     return _conj(input) if input._spec.dtype.kind == "c" else e.clone(input)
@@ -119,6 +119,7 @@ angle = elementwise(
     "The angle of a complex number, from -pi to pi; of a negative number pi, of other real ones 0.",
     FLOAT + COMPLEX,
     vjp=_angle_vjp,
+    inplace="",
 )
 
 
@@ -132,7 +133,12 @@ def _sgn(x: Expr) -> Expr:
 
 
 sgn = elementwise(
-    "sgn", _sgn, "-1, 0 or 1; of a complex number the one of size 1 at its angle, or 0.", ANY
+    "sgn",
+    _sgn,
+    "-1, 0 or 1; of a complex number the one of size 1 at its angle, or 0.",
+    ANY,
+    inplace_top=False,
+    out="exact",
 )
 isreal = elementwise(
     "isreal",
@@ -140,4 +146,5 @@ isreal = elementwise(
     "Whether there is no imaginary part.",
     ANY,
     result=bool_,
+    inplace="",
 )

@@ -15,12 +15,10 @@ from typing import Any
 from rushlight.core.errors import DivisionByZero
 from rushlight.ops.pointwise import arithmetic as e
 from rushlight.ops.reduce import reductions
-from rushlight.ops.registry import REGISTRY, register
+from rushlight.ops.registry import register
 from rushlight.tape.record.state import Changed
 from rushlight.tape.record.value import Value
 from rushlight.tape.vmap.batched import physical_of
-
-NAMES = ("floor_divide", "remainder", "fmod")
 
 
 def check_divisor(op: str, x: Any, y: Any) -> None:
@@ -42,8 +40,8 @@ def check_divisor(op: str, x: Any, y: Any) -> None:
         raise DivisionByZero(f"ZeroDivisionError: {op}: {x._spec!r} is divided by the integer zero")
 
 
-def _checked(name: str) -> Callable[..., Any]:
-    kernel = REGISTRY.pop(name).function
+def _checked(kernel: Callable[..., Any], operator: str = "") -> Callable[..., Any]:
+    name = kernel.__name__
 
     def function(input: Any, other: Any, *, out: Any = None) -> Any:
         check_divisor(name, input, other)
@@ -51,10 +49,13 @@ def _checked(name: str) -> Callable[..., Any]:
 
     function.op = kernel.op  # type: ignore[attr-defined]
     function.takes_out = True  # type: ignore[attr-defined]
-    return register(name, function, kernel.__doc__ or "")
+    doc = kernel.__doc__ or ""
+    return register(name, function, doc, inplace="divisor", out="cast", operator=operator)
 
 
-floor_divide, remainder, fmod = (_checked(name) for name in NAMES)
+floor_divide = _checked(e.floor_divide, "floordiv")
+remainder = _checked(e.remainder, "mod")
+fmod = _checked(e.fmod)
 
 
 def truncated(x: Any, y: Any) -> Value:

@@ -27,6 +27,8 @@ lgamma = elementwise(
     "Logarithm of the size of the gamma function.",
     FLOAT,
     vjp=lambda g, out, x: g * gamma.digamma_steps(x),
+    inplace_top=False,
+    special="gammaln",
 )
 
 
@@ -36,6 +38,8 @@ digamma = elementwise(
     "Derivative of lgamma.",
     FLOAT,
     vjp=lambda g, out, x: g * gamma.polygamma(1, x),
+    inplace_top=False,
+    special="digamma psi",
 )
 
 
@@ -54,7 +58,7 @@ def _polygamma(n: int) -> Callable[..., Any]:
 _HIGHEST = 170  # the formula holds the factorial of the order; and it grows with the order
 
 
-@composite("polygamma")
+@composite("polygamma", inplace="result", out="cast", special="polygamma")
 def polygamma(n: Any, input: Any) -> Value:
     """The n-th derivative of digamma; the order comes first, the tensor where it is a method."""
     if isinstance(n, Value) and not (
@@ -72,7 +76,7 @@ def polygamma(n: Any, input: Any) -> Value:
     return digamma(input) if n == 0 else _polygamma(n)(input)
 
 
-@composite("mvlgamma")
+@composite("mvlgamma", inplace="result", out="cast", special="multigammaln")
 def mvlgamma(input: Value, p: int) -> Value:
     """The logarithm of the multivariate gamma function of dimension p."""
     if p < 1:
@@ -115,6 +119,7 @@ entr = elementwise(
     vjp=lambda g, out, x: -g * (s.log(x) + 1),
     method=False,
     top=False,
+    special="entr",
 )
 ndtr = elementwise(
     "ndtr",
@@ -124,4 +129,5 @@ ndtr = elementwise(
     vjp=lambda g, out, x: g * (s.exp(x * x * -0.5) * (1 / math.sqrt(2 * math.pi))),
     method=False,
     top=False,
+    special="ndtr",
 )

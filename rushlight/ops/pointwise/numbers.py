@@ -36,24 +36,6 @@ from rushlight.scalar.hyperbolic import negative
 from rushlight.scalar.ir import Expr, const
 from rushlight.tape.record.value import Value
 
-# Composites with an in-place method, which stores their result.
-STORED = (
-    "addcdiv",
-    "addcmul",
-    "clamp_max",
-    "clamp_min",
-    "float_power",
-    "heaviside",
-    "igamma",
-    "igammac",
-    "ldexp",
-    "lerp",
-    "logit",
-    "mvlgamma",
-    "nan_to_num",
-    "polygamma",
-)
-
 
 def _zero(like: Expr) -> Expr:
     return const(0, like.dtype)
@@ -83,7 +65,13 @@ def _signbit(x: Expr) -> Expr:
 
 
 signbit = elementwise(
-    "signbit", _signbit, "Whether the sign bit is set, as in -0.0.", ALL, result=bool_
+    "signbit",
+    _signbit,
+    "Whether the sign bit is set, as in -0.0.",
+    ALL,
+    result=bool_,
+    inplace="",
+    out="exact",
 )
 
 
@@ -92,10 +80,22 @@ def _equals(x: Expr, value: float) -> Expr:
 
 
 isposinf = elementwise(
-    "isposinf", lambda x: _equals(x, math.inf), "Is plus infinity.", ALL, result=bool_
+    "isposinf",
+    lambda x: _equals(x, math.inf),
+    "Is plus infinity.",
+    ALL,
+    result=bool_,
+    inplace="",
+    out="exact",
 )
 isneginf = elementwise(
-    "isneginf", lambda x: _equals(x, -math.inf), "Is minus infinity.", ALL, result=bool_
+    "isneginf",
+    lambda x: _equals(x, -math.inf),
+    "Is minus infinity.",
+    ALL,
+    result=bool_,
+    inplace="",
+    out="exact",
 )
 
 
@@ -111,7 +111,7 @@ _heaviside = elementwise(
 )
 
 
-@composite("heaviside")
+@composite("heaviside", inplace="result", out="exact")
 def heaviside(input: Value, values: Value) -> Value:
     """0 where the input is negative, 1 where it is positive, `values` where it is 0."""
     same_types("heaviside", input, values)
@@ -144,7 +144,7 @@ _LARGEST: dict[DType, float] = {
 _LARGEST_BFLOAT16 = (2 - 2.0**-7) * 2.0**127
 
 
-@composite("nan_to_num")
+@composite("nan_to_num", inplace="result", inplace_top=True, out="exact", pure=True)
 def nan_to_num(
     input: Value, nan: float | None = None, posinf: float | None = None, neginf: float | None = None
 ) -> Value:
@@ -208,12 +208,12 @@ def _ignoring_nan(
         first = wins(x, y)
         return s.where(first, g, _zero(g)), s.where(first, _zero(g), g)
 
-    return elementwise(name, body, doc, ALL, vjp=vjp)
+    return elementwise(name, body, doc, ALL, vjp=vjp, inplace="")
 
 
 fmax = _ignoring_nan("fmax", _larger, e.maximum, "The larger of two, a number rather than NaN.")
 fmin = _ignoring_nan("fmin", _smaller, e.minimum, "The smaller of two, a number rather than NaN.")
-frac = elementwise("frac", _frac, "x - trunc(x).", FLOAT, vjp=lambda g, out, x: g)
+frac = elementwise("frac", _frac, "x - trunc(x).", FLOAT, vjp=lambda g, out, x: g, out="exact")
 
 
 def _next_by(step: int, smallest: int) -> Callable[[Expr, Expr], Expr]:
@@ -270,7 +270,7 @@ _NEXT_NARROW = {
 }
 
 
-@composite("nextafter")
+@composite("nextafter", inplace="result", out="cast")
 def nextafter(input: Value, other: Value) -> Value:
     """The next number after input towards other; its gradient is that of input, where they differ."""
     kind = result_type((x._spec.dtype, len(x._spec.shape)) for x in (input, other))
@@ -297,7 +297,7 @@ _lerp = elementwise(
 )
 
 
-@composite("lerp")
+@composite("lerp", inplace="result", out="cast")
 def lerp(input: Value, end: Value, weight: Any) -> Value:
     """input + weight * (end - input)."""
     same_types("lerp", input, end, weight)
@@ -316,7 +316,7 @@ _addcdiv = elementwise(
 )
 
 
-@composite("addcmul")
+@composite("addcmul", inplace="result", out="cast")
 def addcmul(input: Value, tensor1: Value, tensor2: Value, *older: Any, value: Any = 1) -> Value:
     """input + value * tensor1 * tensor2."""
     if older:
@@ -327,7 +327,7 @@ def addcmul(input: Value, tensor1: Value, tensor2: Value, *older: Any, value: An
     return _addcmul(input, tensor1, tensor2, value)
 
 
-@composite("addcdiv")
+@composite("addcdiv", inplace="result", out="cast")
 def addcdiv(input: Value, tensor1: Value, tensor2: Value, *older: Any, value: Any = 1) -> Value:
     """input + value * tensor1 / tensor2; of floats only."""
     if older:
@@ -348,7 +348,7 @@ def rsub(input: Value, other: Any, *, alpha: float = 1) -> Value:
     return e.sub(other, input if alpha == 1 else e.mul(input, alpha))
 
 
-@composite("ldexp")
+@composite("ldexp", inplace="result", inplace_top=True, out="cast")
 def ldexp(input: Value, other: Any) -> Value:
     """input * 2 ** other."""
     if not isinstance(other, Value):
@@ -361,7 +361,7 @@ def ldexp(input: Value, other: Any) -> Value:
     return e.mul(input, e.pow(2.0, e.cast(other, kind) if kind.kind in "fc" else other))
 
 
-@composite("float_power")
+@composite("float_power", inplace="result", out="exact")
 def float_power(input: Any, exponent: Any) -> Value:
     """input ** exponent in float64, or complex128 where either is complex."""
     both = (input, exponent)
@@ -373,13 +373,13 @@ def float_power(input: Any, exponent: Any) -> Value:
     return e.pow(*wide)
 
 
-@composite("clamp_min")
+@composite("clamp_min", inplace="result", inplace_top=True, out="bounds")
 def clamp_min(input: Value, min: Any) -> Value:
     """x no smaller than min."""
     return clamp(input, min=min)
 
 
-@composite("clamp_max")
+@composite("clamp_max", inplace="result", inplace_top=True, out="bounds")
 def clamp_max(input: Value, max: Any) -> Value:
     """x no larger than max."""
     return clamp(input, max=max)
@@ -409,12 +409,14 @@ bitwise_left_shift = elementwise(
     lambda x, count: s.where(_outside(x, count), _zero(x), x << count),
     "x shifted to the left by some bits.",
     INTEGER,
+    operator="lshift",
 )
 bitwise_right_shift = elementwise(
     "bitwise_right_shift",
     lambda x, count: s.where(_outside(x, count), _sign_bits(x), x >> count),
     "x shifted to the right by some bits, keeping its sign.",
     INTEGER,
+    operator="rshift",
 )
 
 
@@ -430,5 +432,5 @@ def _lcm(x: Expr, y: Expr) -> Expr:
     return s.absolute(x / _gcd(x, y) * y)
 
 
-gcd = elementwise("gcd", _gcd, "Greatest common divisor.", INTEGER)
-lcm = elementwise("lcm", _lcm, "Least common multiple.", INTEGER)
+gcd = elementwise("gcd", _gcd, "Greatest common divisor.", INTEGER, inplace_top=True)
+lcm = elementwise("lcm", _lcm, "Least common multiple.", INTEGER, inplace_top=True)

@@ -129,6 +129,7 @@ def _declare_chebyshev(letter: str, kind: str, body: Callable[[Expr, Expr], Expr
         vjp=_not_differentiable(name),
         method=False,
         top=False,
+        special=name,
     )
     name = f"shifted_{name}"
     elementwise(
@@ -139,6 +140,7 @@ def _declare_chebyshev(letter: str, kind: str, body: Callable[[Expr, Expr], Expr
         vjp=_not_differentiable(name),
         method=False,
         top=False,
+        special=name,
     )
 
 
@@ -198,7 +200,7 @@ def _declare_recurrence(
             before, now = now, advance(before, now, x, n, float(k))
         return now
 
-    register(name, function, doc, method=False, top=False)
+    register(name, function, doc, method=False, top=False, out="cast", special=name)
 
 
 def _highest(n: Any) -> float:

@@ -28,10 +28,6 @@ from rushlight.tape.record import call
 from rushlight.tape.record.needed import Needed, is_followed
 from rushlight.tape.record.value import Value
 
-# The kernels are plain functions of their operands; the public functions below take PyTorch's keywords and check more.
-for _name in ("add", "sub", "div", "where", "square"):
-    del REGISTRY[_name]
-
 
 def scaled(op: str, input: Any, other: Any, alpha: Any) -> Any:
     """alpha * other, for an op that adds it to the input."""
@@ -75,7 +71,7 @@ def no_gradient(op: str, name: str, value: Value) -> None:
         )
 
 
-@composite("add")
+@composite("add", inplace="scaled", out="cast", operator="add")
 def add(input: Any, other: Any, _: Any = None, alpha: Any = 1, out: Any = None) -> Value:
     """input + alpha * other."""
     if _ is not out:
@@ -107,7 +103,7 @@ def _no_bools(x: Any, other: Any, op: str) -> None:
             )
 
 
-@composite("sub")
+@composite("sub", inplace="scaled", out="cast", operator="sub")
 def sub(input: Any, other: Any, _: Any = None, alpha: Any = 1, out: Any = None) -> Value:
     """input - alpha * other."""
     try:
@@ -135,7 +131,7 @@ def sub(input: Any, other: Any, _: Any = None, alpha: Any = 1, out: Any = None) 
     )
 
 
-@composite("div")
+@composite("div", inplace="quotient", out="cast", operator="truediv")
 def div(input: Any, other: Any, *, rounding_mode: str | None = None, out: Any = None) -> Value:
     """input / other, rounded towards zero ("trunc") or down ("floor") if asked."""
     result = (
@@ -161,16 +157,12 @@ def _rounded_quotient(x: Any, other: Any, rounding_mode: str) -> Value:
 
 for _short in ("add", "sub", "div"):
     REGISTRY[_short].function.takes_out = True  # type: ignore[attr-defined]
-for _alias, _function in (
-    ("subtract", sub),
-    ("multiply", e.mul),
-    ("divide", div),
-    ("true_divide", div),
-):
-    second_name(_alias, _function)
+second_name("subtract", sub)
+second_name("divide", div)
+second_name("true_divide", div)
 
 
-@composite("where", method=False)
+@composite("where", method=False, out="exact")
 def where(condition: Value, input: Any = None, other: Any = None) -> Value:
     """input where the condition holds, else other; with the condition alone, an index vector per dimension of it."""
     if input is None and other is None:
@@ -192,7 +184,7 @@ def where(condition: Value, input: Any = None, other: Any = None) -> Value:
     return e.select(condition, input, other)
 
 
-@composite("square")
+@composite("square", inplace="result", inplace_top=True, out="cast")
 def square(input: Value) -> Value:
     """input * input; truth values count as 0 and 1, in int64."""
     try:
@@ -204,7 +196,22 @@ def square(input: Value) -> Value:
 REGISTRY["square"].function.op = e.square.op  # type: ignore[attr-defined]  # from which `square_` is made
 
 
-@composite("masked_fill")
+@composite("round", inplace="result", inplace_top=True, out="exact", special="round")
+def round(input: Value, *, decimals: int = 0) -> Value:
+    """Round to the nearest, halves to even; with `decimals`, at that place after the point (before it, if negative)."""
+    if decimals == 0:
+        return e.round(input)
+    if input._spec.dtype.kind != "f":
+        raise RushlightError(
+            f"round: decimals are for floating point, got {input._spec!r}; cast with .float() first"
+        )
+    power = 10.0 ** abs(decimals)
+    if decimals > 0:
+        return e.div(e.round(e.mul(input, power)), power)
+    return e.mul(e.round(e.div(input, power)), power)
+
+
+@composite("masked_fill", inplace="result", pure=True)
 def masked_fill(input: Value, mask: Value, value: Any) -> Value:
     """input with `value` where the mask is true; the type of input stays."""
     if mask._spec.dtype is not bool_:
@@ -282,7 +289,7 @@ def _is_bool(v: Any) -> bool:
     return v._spec.dtype is bool_ if isinstance(v, Value) else isinstance(v, bool)
 
 
-@composite("clamp")
+@composite("clamp", inplace="result", inplace_top=True, out="bounds", pure=True)
 def clamp(input: Value, min: Any = None, max: Any = None) -> Value:
     """input no smaller than min and no larger than max; the gradient passes at the bounds."""
     if min is None and max is None:
@@ -306,6 +313,9 @@ def clamp(input: Value, min: Any = None, max: Any = None) -> Value:
     return _at_most(input, max) if min is None else _between(input, min, max)
 
 
+second_name("clip", clamp)
+
+
 def _triangle(x: Value, diagonal: int, lower: bool) -> Value:
     if len(x._spec.shape) < 2:
         op = "tril" if lower else "triu"
@@ -321,19 +331,19 @@ def _triangle(x: Value, diagonal: int, lower: bool) -> Value:
     return e.select(keep, x, zero)
 
 
-@composite("tril")
+@composite("tril", inplace="result", out="exact", pure=True)
 def tril(input: Value, diagonal: int = 0) -> Value:
     """The lower triangle, zeros above the diagonal."""
     return _triangle(input, diagonal, lower=True)
 
 
-@composite("triu")
+@composite("triu", inplace="result", out="exact", pure=True)
 def triu(input: Value, diagonal: int = 0) -> Value:
     """The upper triangle, zeros below the diagonal."""
     return _triangle(input, diagonal, lower=False)
 
 
-@composite("gelu", method=False, top=False)
+@composite("gelu", method=False, top=False, out="exact")
 def gelu(input: Value, approximate: str = "none") -> Value:
     """x times the normal distribution function of x, exactly or by tanh."""
     if approximate not in ("none", "tanh"):
@@ -350,7 +360,7 @@ leaky = elementwise(
 )
 
 
-@composite("leaky_relu", method=False, top=False)
+@composite("leaky_relu", method=False, top=False, out="cast")
 def leaky_relu(input: Value, negative_slope: float = 0.01) -> Value:
     """x where positive, else negative_slope * x."""
     return leaky(input, negative_slope)

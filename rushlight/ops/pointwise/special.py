@@ -43,6 +43,7 @@ erfcx = elementwise(
     vjp=lambda g, out, x: g * (x * 2 * out - 2 / math.sqrt(math.pi)),
     method=False,
     top=False,
+    special="erfcx",
 )
 log_ndtr = elementwise(
     "log_ndtr",
@@ -52,6 +53,7 @@ log_ndtr = elementwise(
     vjp=_log_ndtr_vjp,
     method=False,
     top=False,
+    special="log_ndtr",
 )
 ndtri = elementwise(
     "ndtri",
@@ -61,6 +63,7 @@ ndtri = elementwise(
     vjp=lambda g, out, x: g * (s.exp(out * out * 0.5) * math.sqrt(2 * math.pi)),
     method=False,
     top=False,
+    special="ndtri",
 )
 
 # ---- Hurwitz's zeta function: some terms, and the Euler-Maclaurin formula for the rest ----
@@ -115,7 +118,7 @@ _zeta_add = elementwise(
 _zeta_finish = elementwise("zeta", _zeta_end, "The rest of zeta.", FLOAT, listed=False)
 
 
-@composite("zeta", method=False, top=False)
+@composite("zeta", method=False, top=False, out="cast", special="zeta")
 def zeta(input: Any, other: Any) -> Value:
     """Hurwitz's zeta function: the sum of (other + i) ** -input over i >= 0.
 
@@ -202,13 +205,13 @@ def _regularised(name: str, kernel: Any, a: Value, x: Value) -> Value:
     return kernel(a, x, gamma.lgamma(e.add(e.cast(a, wide), 1)), middle)
 
 
-@composite("igamma")
+@composite("igamma", inplace="result", out="cast", special="gammainc")
 def igamma(input: Value, other: Value) -> Value:
     """The regularised lower incomplete gamma function P(input, other)."""
     return _regularised("igamma", _lower, input, other)
 
 
-@composite("igammac")
+@composite("igammac", inplace="result", out="cast", special="gammaincc")
 def igammac(input: Value, other: Value) -> Value:
     """The regularised upper incomplete gamma function Q(input, other)."""
     return _regularised("igammac", _upper, input, other)
@@ -236,7 +239,7 @@ _power_of_two = elementwise(
 )
 
 
-@composite("frexp")
+@composite("frexp", out="exact")
 def frexp(input: Value) -> Any:
     """(mantissa, exponent) with input = mantissa * 2 ** exponent and the mantissa's size from a half to 1."""
     if input._spec.dtype.kind != "f":

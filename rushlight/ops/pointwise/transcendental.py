@@ -155,7 +155,9 @@ def _sinc_vjp(g: Expr, out: Expr, x: Expr) -> Expr:
     return g * s.where(near, series, slope)
 
 
-sinc = elementwise("sinc", _sinc, "sin(pi x) / (pi x), and 1 at 0.", FIELD, vjp=_sinc_vjp)
+sinc = elementwise(
+    "sinc", _sinc, "sin(pi x) / (pi x), and 1 at 0.", FIELD, vjp=_sinc_vjp, special="sinc"
+)
 
 # ---- exponentials and logarithms ----
 
@@ -165,6 +167,7 @@ exp2 = elementwise(
     "2 to the x.",
     FIELD,
     vjp=lambda g, out, x: g * (out * _LN2),
+    special="exp2",
 )
 expm1 = elementwise(
     "expm1",
@@ -172,6 +175,7 @@ expm1 = elementwise(
     "exp(x) - 1 without the loss near 0.",
     FIELD,
     vjp=lambda g, out, x: g * (out + 1),
+    special="expm1",
 )
 log1p = elementwise(
     "log1p",
@@ -179,6 +183,7 @@ log1p = elementwise(
     "log(1 + x) without the loss near 0.",
     FIELD,
     vjp=lambda g, out, x: g / (x + 1),
+    special="log1p",
 )
 log10 = elementwise(
     "log10",
@@ -217,6 +222,7 @@ logaddexp = elementwise(
     "log(exp(x) + exp(y)).",
     FIELD,
     vjp=lambda g, out, x, y: _log_sum_vjp(g, out, x, y, 1),
+    inplace="",
 )
 logaddexp2 = elementwise(
     "logaddexp2",
@@ -224,6 +230,7 @@ logaddexp2 = elementwise(
     "log2(2 ** x + 2 ** y).",
     FLOAT,
     vjp=lambda g, out, x, y: _log_sum_vjp(g, out, x, y, _LN2),
+    inplace="",
 )
 
 
@@ -244,6 +251,9 @@ xlogy = elementwise(
     "x * log(y), and 0 where x is 0.",
     FLOAT,
     vjp=_xlogy_vjp,
+    rounds=False,
+    inplace_top=True,
+    special="xlogy",
 )
 
 
@@ -261,6 +271,7 @@ xlog1py = elementwise(
     vjp=_xlog1py_vjp,
     method=False,
     top=False,
+    special="xlog1py",
 )
 
 
@@ -286,7 +297,7 @@ def _within(x: Expr, eps: Expr) -> Expr:
     return s.where(x < eps, eps, s.where(x > 1 - eps, 1 - eps, x))
 
 
-@composite("logit")
+@composite("logit", inplace="result", inplace_top=True, out="cast", special="logit")
 def logit(input: Value, eps: float | None = None) -> Value:
     """log(x / (1 - x)), of x held between eps and 1 - eps if eps is given."""
     return _logit(input) if eps is None else _logit_within(input, eps)
@@ -300,6 +311,7 @@ erfc = elementwise(
     "1 - erf(x), also where that is tiny.",
     FLOAT,
     vjp=lambda g, out, x: -g * (s.exp(-(x * x)) * (2 / math.sqrt(math.pi))),
+    special="erfc",
 )
 erfinv = elementwise(
     "erfinv",
@@ -307,15 +319,14 @@ erfinv = elementwise(
     "Inverse of erf.",
     FLOAT,
     vjp=lambda g, out, x: g * (s.exp(out * out) * (math.sqrt(math.pi) / 2)),
+    inplace_top=False,
+    special="erfinv",
 )
 
-for _alias, _function in (
-    ("arcsin", asin),
-    ("arccos", acos),
-    ("arctan", atan),
-    ("arctan2", atan2),
-    ("arcsinh", asinh),
-    ("arccosh", acosh),
-    ("arctanh", atanh),
-):
-    second_name(_alias, _function)
+second_name("arcsin", asin)
+second_name("arccos", acos)
+second_name("arctan", atan)
+second_name("arctan2", atan2)
+second_name("arcsinh", asinh)
+second_name("arccosh", acosh)
+second_name("arctanh", atanh)

@@ -215,7 +215,7 @@ FILLS = (normal_, log_normal_, uniform_, random_, bernoulli_, exponential_, geom
 # ---- functions ----
 
 
-@composite("normal", method=False)
+@composite("normal", method=False, out="cast")
 @drawing
 def normal(
     mean: Any,
@@ -254,7 +254,7 @@ def normal(
     return creation.requiring(with_zero_derivative("normal", drawn, mean, std), requires_grad)
 
 
-@composite("multinomial")
+@composite("multinomial", out="exact")
 @drawing
 def multinomial(
     input: Value, num_samples: int, replacement: bool = False, *, generator: Generator | None = None

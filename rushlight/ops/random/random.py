@@ -356,7 +356,7 @@ def _pairs(draw: Callable[..., Value], spec: Spec, scale: float, **named: Any) -
     return call.detached(complex_parts.joined(drawn if scale == 1 else e.mul(drawn, scale)))
 
 
-@composite("rand", method=False)
+@composite("rand", method=False, out="made")
 def rand(
     *size: Any,
     dtype: DType | None = None,
@@ -375,7 +375,7 @@ def rand(
     )
 
 
-@composite("randn", method=False)
+@composite("randn", method=False, out="made")
 def randn(
     *size: Any,
     dtype: DType | None = None,
@@ -394,7 +394,7 @@ def randn(
     return requiring(_draw(_normal, (), (spec,), (), 2 * words_for(spec), generator), requires_grad)
 
 
-@composite("randint", method=False)
+@composite("randint", method=False, out="made")
 def randint(
     low: int = 0,
     high: int | Sequence[int] | None = None,
@@ -504,7 +504,7 @@ def dropout(input: Value, p: float = 0.5, training: bool = True, inplace: bool =
     return _draw(_dropout, (input,), (), (float(p), scale), spec.numel, None)
 
 
-@composite("bernoulli")
+@composite("bernoulli", out="numbers")
 @drawing
 def bernoulli(input: Value, p: Any = None, *, generator: Generator | None = None) -> Value:
     """1 with the probability that each element says, or with probability p; else 0."""

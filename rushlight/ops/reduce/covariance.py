@@ -40,7 +40,7 @@ def _checked_weights(name: str, weights: Value | None, count: int, whole: bool) 
             )
 
 
-@composite("cov")
+@composite("cov", pure=True)
 def cov(
     input: Value,
     *,
@@ -86,7 +86,7 @@ def _weighted(a: Value, weights: Value, total: Value, correction: float) -> Valu
     return e.div(e.mul(reductions.sum(e.mul(weights, a)), correction), total)
 
 
-@composite("corrcoef")
+@composite("corrcoef", pure=True)
 def corrcoef(input: Value) -> Value:
     """Correlations of variables (rows) over observations (columns), kept in [-1, 1]."""
     c = cov(input)
@@ -120,7 +120,7 @@ def _step(x: Value, dim: int) -> Value:
     return e.logical_xor(after, before) if x._spec.dtype is bool_ else e.sub(after, before)
 
 
-@composite("diff")
+@composite("diff", out="cast", pure=True)
 def diff(
     input: Value,
     n: int = 1,
@@ -194,7 +194,7 @@ def _trapezoid(y: Value, x: Value | None = None, *, dx: Any = None, dim: int = -
     return reductions.sum(areas, place - len(y._spec.shape))
 
 
-trapezoid = register("trapezoid", _trapezoid, _trapezoid.__doc__ or "", method=False)
+trapezoid = register("trapezoid", _trapezoid, _trapezoid.__doc__ or "", method=False, pure=True)
 trapz = register(
     "trapz",
     lambda y, x=None, *, dx=None, dim=-1: trapezoid(y, x, dx=dx, dim=dim),

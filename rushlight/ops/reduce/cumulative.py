@@ -297,7 +297,7 @@ def _line(x: Value) -> Value:
     return views.reshape(x, (x._spec.numel,))
 
 
-@composite("cumsum")
+@composite("cumsum", inplace="result", out="dtype", pure=True)
 def cumsum(input: Value, dim: int, *, dtype: DType | None = None) -> Value:
     """Sum of the elements up to each along a dimension; integers add in int64, halves in float32."""
     spec = input._spec
@@ -312,7 +312,7 @@ def cumsum(input: Value, dim: int, *, dtype: DType | None = None) -> Value:
     return _accumulated(_cumsum, input, dim, dtype)
 
 
-@composite("cumprod")
+@composite("cumprod", inplace="result", out="dtype", pure=True)
 def cumprod(input: Value, dim: int, *, dtype: DType | None = None) -> Value:
     """Product of the elements up to each along a dimension; integers multiply in int64, halves in float32."""
     if (dtype or input._spec.dtype).kind == "c":
@@ -320,7 +320,7 @@ def cumprod(input: Value, dim: int, *, dtype: DType | None = None) -> Value:
     return _accumulated(_cumprod, input, dim, dtype)
 
 
-@composite("logcumsumexp")
+@composite("logcumsumexp", out="exact", pure=True)
 def logcumsumexp(input: Value, dim: int) -> Value:
     """log of the sum of exp of the elements up to each along a dimension, without overflow."""
     if input._spec.dtype.kind == "c":
@@ -354,13 +354,13 @@ def _extremes(op: Running, x: Value, dim: int) -> tuple[Value, Value]:
     return e.cast(best, x._spec.dtype), places
 
 
-@composite("cummax")
+@composite("cummax", out="exact")
 def cummax(input: Value, dim: int) -> CumMax:
     """Largest element up to each along a dimension, and its last place; NaN is largest."""
     return CumMax(*_extremes(_cummax, input, dim))
 
 
-@composite("cummin")
+@composite("cummin", out="exact")
 def cummin(input: Value, dim: int) -> CumMin:
     """Smallest element up to each along a dimension, and its last place; NaN is smallest."""
     return CumMin(*_extremes(_cummin, input, dim))

@@ -214,7 +214,7 @@ def _kept(shape: Shape, dims: tuple[int, ...]) -> Shape:
     return tuple(n for i, n in enumerate(shape) if i not in dims)
 
 
-@composite("sum")
+@composite("sum", out="dtype", pure=True)
 def sum(
     input: Value, dim: Dims = None, keepdim: bool = False, *, dtype: DType | None = None
 ) -> Value:
@@ -225,7 +225,7 @@ def sum(
     return total if dtype is None else e.cast(total, dtype)
 
 
-@composite("mean")
+@composite("mean", out="same", pure=True)
 def mean(
     input: Value, dim: Dims = None, keepdim: bool = False, *, dtype: DType | None = None
 ) -> Value:
@@ -262,19 +262,19 @@ def _extreme(kernel: Callable[..., Value], x: Value, dim: Dims, keepdim: bool) -
     return reduce_dims(kernel, x, dim, keepdim)
 
 
-@composite("amax")
+@composite("amax", out="exact", pure=True)
 def amax(input: Value, dim: Dims = (), keepdim: bool = False) -> Value:
     """Largest element over dimensions; ties share the gradient."""
     return _extreme(_amax, input, dim, keepdim)
 
 
-@composite("amin")
+@composite("amin", out="exact", pure=True)
 def amin(input: Value, dim: Dims = (), keepdim: bool = False) -> Value:
     """Smallest element over dimensions; ties share the gradient."""
     return _extreme(_amin, input, dim, keepdim)
 
 
-@composite("prod")
+@composite("prod", out="dtype", pure=True)
 def prod(
     input: Value, dim: int | None = None, keepdim: bool = False, *, dtype: DType | None = None
 ) -> Value:
@@ -300,19 +300,19 @@ def _position_of(
     return reduce_dims(kernel, x, dim, keepdim)
 
 
-@composite("argmax")
+@composite("argmax", out="exact", pure=True)
 def argmax(input: Value, dim: int | None = None, keepdim: bool = False) -> Value:
     """Position of the largest element, the first of equals."""
     return _position_of(_argmax, input, dim, keepdim, "argmax")
 
 
-@composite("argmin")
+@composite("argmin", out="exact", pure=True)
 def argmin(input: Value, dim: int | None = None, keepdim: bool = False) -> Value:
     """Position of the smallest element, the first of equals."""
     return _position_of(_argmin, input, dim, keepdim, "argmin")
 
 
-@composite("any")
+@composite("any", out="flags", pure=True)
 def any_(input: Value, dim: Dims = None, keepdim: bool = False) -> Value:
     """Whether any element is true; of uint8 the answer is 0 or 1 in uint8, as in PyTorch."""
     if (
@@ -322,7 +322,7 @@ def any_(input: Value, dim: Dims = None, keepdim: bool = False) -> Value:
     return _told(reduce_dims(_any, input, dim, keepdim), input)
 
 
-@composite("all")
+@composite("all", out="flags", pure=True)
 def all_(input: Value, dim: Dims = None, keepdim: bool = False) -> Value:
     """Whether all elements are true; of uint8 the answer is 0 or 1 in uint8, as in PyTorch."""
     if (
@@ -349,7 +349,7 @@ def size_squared(x: Value) -> Value:
     return _size_squared(x) if x._spec.dtype.kind == "c" else e.mul(x, x)
 
 
-@composite("var")
+@composite("var", out="cast", pure=True)
 def var(
     input: Value,
     dim: Dims | bool = None,
@@ -370,7 +370,7 @@ def var(
     return e.div(total, float(max(count - correction, 0)))
 
 
-@composite("logsumexp")
+@composite("logsumexp", out="cast", pure=True, special="logsumexp")
 def logsumexp(input: Value, dim: Dims, keepdim: bool = False) -> Value:
     """log(sum(exp(input))) without overflow."""
     if input._spec.dtype.kind == "c":

@@ -15,7 +15,7 @@ from rushlight.ops.index import gather
 from rushlight.ops.pointwise import arithmetic as e
 from rushlight.ops.reduce import reductions
 from rushlight.ops.reduce.reductions import Dims, wrap_dims
-from rushlight.ops.registry import composite
+from rushlight.ops.registry import composite, stores
 from rushlight.ops.view import views
 from rushlight.scalar import build as s
 from rushlight.scalar.ir import Expr, const
@@ -72,7 +72,7 @@ def _extreme(op: str, input: Value, dim: Any, keepdim: bool, other: Value | None
     return kind(values, at) if keepdim else kind(views.squeeze(values, dim), views.squeeze(at, dim))
 
 
-@composite("max")
+@composite("max", out="cast", pure=True)
 def max(
     input: Value,
     dim: int | Value | None = None,
@@ -84,7 +84,7 @@ def max(
     return _extreme("max", input, dim, keepdim, other)
 
 
-@composite("min")
+@composite("min", out="cast", pure=True)
 def min(
     input: Value,
     dim: int | Value | None = None,
@@ -96,7 +96,7 @@ def min(
     return _extreme("min", input, dim, keepdim, other)
 
 
-@composite("aminmax")
+@composite("aminmax", out="exact", pure=True)
 def aminmax(input: Value, *, dim: int | None = None, keepdim: bool = False) -> MinMax:
     """Smallest and largest, of all or along a dimension; ties share the gradient."""
     return MinMax(reductions.amin(input, dim, keepdim), reductions.amax(input, dim, keepdim))
@@ -120,7 +120,7 @@ _root = elementwise(
 )
 
 
-@composite("std")
+@composite("std", out="cast", pure=True)
 def std(
     input: Value,
     dim: Dims | bool = None,
@@ -133,7 +133,7 @@ def std(
     return _root(reductions.var(input, dim, unbiased, keepdim, correction=correction))
 
 
-@composite("var_mean", method=False)
+@composite("var_mean", method=False, pure=True)
 def var_mean(
     input: Value,
     dim: Dims | bool = None,
@@ -148,7 +148,7 @@ def var_mean(
     return variance, reductions.mean(input, over, keepdim)
 
 
-@composite("std_mean", method=False)
+@composite("std_mean", method=False, pure=True)
 def std_mean(
     input: Value,
     dim: Dims | bool = None,
@@ -169,7 +169,7 @@ def _numbers_only(x: Value) -> Value:
     return e.select(e.isnan(x), 0, x) if x._spec.differentiable else x
 
 
-@composite("nansum")
+@composite("nansum", out="cast", pure=True)
 def nansum(
     input: Value, dim: Dims = None, keepdim: bool = False, *, dtype: DType | None = None
 ) -> Value:
@@ -177,7 +177,7 @@ def nansum(
     return reductions.sum(_numbers_only(input), dim, keepdim, dtype=dtype)
 
 
-@composite("nanmean")
+@composite("nanmean", out="cast", pure=True)
 def nanmean(
     input: Value, dim: Dims = None, keepdim: bool = False, *, dtype: DType | None = None
 ) -> Value:
@@ -193,7 +193,7 @@ def nanmean(
     return e.div(total, e.cast(count, total._spec.dtype))
 
 
-@composite("count_nonzero")
+@composite("count_nonzero", pure=True)
 def count_nonzero(input: Value, dim: Dims = None) -> Value:
     """How many elements are not 0."""
     return reductions.sum(e.ne(input, 0), dim)
@@ -239,6 +239,7 @@ def _power_sum(x: Value, p: float, dim: Dims, keepdim: bool) -> Value:
     return e.select(none, 0, e.pow(e.select(none, 1, total), 1 / p))
 
 
+@stores("exact")
 def vector_norm(
     x: Value, ord: Any = 2, dim: Dims = None, keepdim: bool = False, *, dtype: DType | None = None
 ) -> Value:

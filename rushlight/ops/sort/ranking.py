@@ -86,7 +86,7 @@ def _result(kind: Any, input: Value, dim: int, keepdim: bool, values: Value, pla
     )
 
 
-@composite("kthvalue")
+@composite("kthvalue", out="exact", pure=True)
 def kthvalue(input: Value, k: int, dim: int = -1, keepdim: bool = False) -> KthValue:
     """The k-th smallest element along a dimension, and its position; NaN is largest."""
     x, dim = _line("kthvalue", input, dim)
@@ -162,7 +162,7 @@ def _middle_of_all(op: str, input: Value, kind: Any) -> Value:
     return standing_for(value, e.div(reductions.sum(e.select(equal, flat, zero)), count))
 
 
-@composite("median")
+@composite("median", out="cast")
 def median(input: Value, dim: int | None = None, keepdim: bool = False) -> Any:
     """The lower median of all, or (values, indices) along a dimension; NaN where there is one."""
     return (
@@ -172,7 +172,7 @@ def median(input: Value, dim: int | None = None, keepdim: bool = False) -> Any:
     )
 
 
-@composite("nanmedian")
+@composite("nanmedian", out="cast")
 def nanmedian(input: Value, dim: int | None = None, keepdim: bool = False) -> Any:
     """The lower median of what is not NaN, of all or as (values, indices) along a dimension."""
     if dim is None:
@@ -261,7 +261,7 @@ def _at_quantiles(op: str, rows: Value, points: Value, interpolation: str) -> Va
     return views.permute(below, [count, *range(count)])
 
 
-@composite("quantile")
+@composite("quantile", out="exact")
 def quantile(
     input: Value,
     q: Any,
@@ -274,7 +274,7 @@ def quantile(
     return _quantile("quantile", input, q, dim, keepdim, interpolation)
 
 
-@composite("nanquantile")
+@composite("nanquantile", out="exact")
 def nanquantile(
     input: Value,
     q: Any,
@@ -298,7 +298,7 @@ _again = Running(
 )
 
 
-@composite("mode")
+@composite("mode", out="exact")
 def mode(input: Value, dim: int = -1, keepdim: bool = False) -> Mode:
     """The most frequent element along a dimension (of several the smallest), and its last position."""
     if (

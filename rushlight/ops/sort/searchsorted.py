@@ -78,7 +78,7 @@ def search(line: Value, wanted: Value, right: bool) -> Value:
     )
 
 
-@composite("searchsorted", method=False)
+@composite("searchsorted", method=False, out="exact")
 def searchsorted(
     sorted_sequence: Value,
     input: Any,
@@ -112,7 +112,7 @@ def searchsorted(
     return e.cast(found, int32) if out_int32 else found
 
 
-@composite("bucketize", method=False)
+@composite("bucketize", method=False, out="exact")
 def bucketize(
     input: Any, boundaries: Value, *, out_int32: bool = False, right: bool = False
 ) -> Value:
@@ -191,7 +191,7 @@ def _tally(x: Value, place: Value, bins: int, inside: Value, weight: Value | Non
     return views.slice_dim(total, 0, 0, bins)
 
 
-@composite("histc")
+@composite("histc", out="exact")
 def histc(input: Value, bins: int = 100, min: float = 0, max: float = 0) -> Value:
     """How many elements lie in each of `bins` even parts from min to max (of the elements, if both are 0)."""
     _check_bins("histc", bins)
@@ -257,7 +257,7 @@ def _dense(hist: Value, edges: Sequence[Value]) -> Value:
     return out
 
 
-@composite("histogram")
+@composite("histogram", out="exact")
 def histogram(
     input: Value,
     bins: Any,
@@ -334,7 +334,7 @@ def histogramdd(
 # ---- permutations ----
 
 
-@composite("randperm", method=False)
+@composite("randperm", method=False, out="made")
 @drawing
 def randperm(
     n: int,

@@ -87,7 +87,7 @@ def ordered(
     return call.call(_sort, (x,), (dim, bool(descending), shape[dim] if keep is None else keep))
 
 
-@composite("sort")
+@composite("sort", out="exact", pure=True)
 def sort(
     input: Value, dim: int = -1, descending: bool = False, stable: bool | None = False
 ) -> Sorted:
@@ -95,19 +95,19 @@ def sort(
     return Sorted(*ordered(input, dim, descending))
 
 
-@composite("argsort")
+@composite("argsort", out="cast")
 def argsort(input: Value, dim: int = -1, descending: bool = False, stable: bool = False) -> Value:
     """The positions that put a dimension in order; always stable, NaN is largest."""
     return ordered(call.detached(input), dim, descending, op="argsort")[1]
 
 
-@composite("msort")
+@composite("msort", out="exact")
 def msort(input: Value) -> Value:
     """The elements in order along the first dimension."""
     return ordered(input, 0, op="msort")[0]
 
 
-@composite("topk")
+@composite("topk", out="exact", pure=True)
 def topk(input: Value, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> TopK:
     """The k largest (or smallest) elements along a dimension, in order, and their positions."""
     dim = wrap_dim(dim, len(input._spec.shape), "topk")

@@ -318,4 +318,4 @@ def zero_(self: Value) -> Value:
 
 
 METHODS = (fill_, zero_, resize_, resize_as_, set_, detach_, fill_diagonal_)
-VIEWS = ("as_strided", "squeeze", "swapaxes", "swapdims", "t", "transpose", "unsqueeze")
+TOP = (fill_, zero_, resize_as_, detach_)  # also functions of the package

@@ -65,9 +65,8 @@ def reflected(function: Function) -> Function:
     return operator
 
 
-def in_place(name: str, op: Elementwise) -> Function:
-    """x <op>= y."""
-    divides = name in division.NAMES
+def in_place(name: str, op: Elementwise, divides: bool) -> Function:
+    """x <op>= y; one that `divides` refuses integer zeros."""
 
     def operator(self: Value, other: Any) -> Any:
         try:

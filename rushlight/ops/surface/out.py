@@ -1,7 +1,7 @@
 """`out=`: a result stored in tensors that are there already.
 
 # Note [Out arguments]
-1. Only functions of a module take `out`, never methods: which ones is a fact about PyTorch (`ops/surface/pytorch_names.py`).
+1. Only functions of a module take `out`, never methods. A declaration states which, and what is stored (`Entry.out`);
    `accept` gives a module's functions the keyword, once, when the package is made.
 2. The elementwise call sites and the short composites take `out` themselves (`takes_out`), because a function around
    them would cost a tenth of the call; under a shortcut the function that looks for the keyword runs only where a call is
@@ -24,47 +24,22 @@ from rushlight.core.dtypes import castable, uint8
 from rushlight.core.errors import DeviceError, DTypeError, RushlightError, SparseOperandError
 from rushlight.ops.arguments import checked
 from rushlight.ops.pointwise import arithmetic as e
+from rushlight.ops.registry import REGISTRY, Entry, Out
 from rushlight.ops.surface import inplace
 from rushlight.ops.surface.inplace_views import resize_
 from rushlight.ops.surface.keywords import Names
-from rushlight.ops.surface.pytorch_names import OUT_EXACT
 from rushlight.ops.view import views
 from rushlight.tape.record.needed import edge_of
 from rushlight.tape.record.state import STATE, Changed
 from rushlight.tape.record.value import Value
 
-# New tensors: `out` says their type and device where no argument does.
-_MAKING = frozenset(
-    [
-        "arange",
-        "empty",
-        "eye",
-        "full",
-        "linspace",
-        "logspace",
-        "ones",
-        "rand",
-        "randint",
-        "randn",
-        "randperm",
-        "range",
-        "zeros",
-    ]
-)
-_LINES = frozenset(["arange", "linspace", "logspace", "range"])
-# Numbers as bounds: `out` has the result's type, as it must where a name is in OUT_EXACT.
-_BOUNDED = frozenset(["clamp", "clamp_max", "clamp_min", "clip"])
-# Sums and products: `out` says in which type they are made.
-_FOLDING = frozenset(["cumprod", "cumsum", "prod", "sum"])
 
-
-_FLAGS = frozenset(["all", "any"])  # which still take uint8 for bool
-
-
-def store(name: str, out: Any, result: Any) -> Any:
+def store(name: str, out: Any, result: Any, kind: Out | None = None) -> Any:
     """Put a result, or one for each of several outs, where it is wanted; what is given back is `out`."""
+    if kind is None:
+        kind = REGISTRY[name].out
     if isinstance(result, Value):
-        _check_one(name, out, result)
+        _check_one(name, out, result, kind)
         return _store_one(name, out, result)
     if (
         not isinstance(result, (tuple, list))
@@ -78,13 +53,13 @@ def store(name: str, out: Any, result: Any) -> Any:
         )
         raise TypeError(f"{name}(): out must be {wanted}, got {type(out).__name__}")
     for place, part in zip(out, result, strict=True):  # all of them, before anything is written
-        _check_one(name, place, part)
+        _check_one(name, place, part, kind)
     stored = [_store_one(name, place, part) for place, part in zip(out, result, strict=True)]
     several: Any = type(result)
     return several(*stored) if hasattr(result, "_fields") else tuple(stored)
 
 
-def _check_one(name: str, out: Any, result: Value) -> None:
+def _check_one(name: str, out: Any, result: Value, kind: Out) -> None:
     if not isinstance(out, Value):
         raise TypeError(f"{name}(): out must be a tensor, got {type(out).__name__}")
     if STATE.get().grad and (edge_of(out) is not None or edge_of(result) is not None):
@@ -96,7 +71,7 @@ def _check_one(name: str, out: Any, result: Value) -> None:
         raise DeviceError(
             f"{name}(): out {out._spec!r} is on another device than the result {result._spec!r}"
         )
-    if name in OUT_EXACT:
+    if kind == "exact" or (kind == "flags" and out._spec.dtype is not uint8):
         _check_exact(name, out, result)
     if not castable(result._spec.dtype, out._spec.dtype):
         raise DTypeError(
@@ -115,8 +90,7 @@ def _store_one(name: str, out: Value, result: Value) -> Value:
 
 
 def _check_exact(name: str, out: Value, result: Value) -> None:
-    same = out._spec.dtype is result._spec.dtype or (name in _FLAGS and out._spec.dtype is uint8)
-    if not same:
+    if out._spec.dtype is not result._spec.dtype:
         raise RushlightError(
             f"{name}(): expected out to have type {result._spec.dtype.name}, but got {out._spec!r}; give an out of that type"
         )
@@ -213,8 +187,8 @@ def check_tensors(module: dict[str, Any], names: Iterable[str]) -> None:
 
 def with_out(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     """The function with an `out` keyword."""
-    makes = name in _MAKING
-    folds = name in _FOLDING
+    kind: Out = function.stores  # type: ignore[attr-defined]
+    makes = kind in ("made", "line")
     parameters = list(inspect.signature(function).parameters)
     flag = parameters.index("inplace") if "inplace" in parameters else len(parameters)
     if not hasattr(function, "op"):
@@ -233,35 +207,39 @@ def with_out(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
                     f"{name}(): dtype {named['dtype']!r} does not match that of out, {out._spec!r}"
                 )
             named |= {"dtype": out._spec.dtype, "device": out._spec.device.device.name}
-        if (folds or name == "mean") and isinstance(out, Value):
+        if kind in ("dtype", "same") and isinstance(out, Value):
             if named.get("dtype") not in (None, out._spec.dtype):
                 raise RushlightError(
                     f"{name}(): dtype {named['dtype']!r} does not match that of out, {out._spec!r}"
                 )
-            if folds:
+            if kind == "dtype":
                 named["dtype"] = out._spec.dtype
         made = function(*args, **named)
         if (
-            name in _BOUNDED
+            kind == "bounds"
             and isinstance(out, Value)
             and not any(isinstance(v, Value) for v in (*args[1:], *named.values()))
         ):
             _check_exact(name, out, made)
-        if name == "bernoulli" and isinstance(out, Value):  # 0 and 1 are there in every type
+        if kind == "numbers" and isinstance(out, Value):
             made = e.cast(made, out._spec.dtype)
-        if name in _LINES and isinstance(out, Value) and out._spec.numel == made._spec.numel:
+        if kind == "line" and isinstance(out, Value) and out._spec.numel == made._spec.numel:
             made = views.reshape(made, out._spec.shape)  # a line fills an out of any shape
-        return store(name, out, made)
+        return store(name, out, made, kind)
 
     called.takes_out = True  # type: ignore[attr-defined]
     return called
 
 
-def accept(module: dict[str, Any], names: Iterable[str]) -> None:
-    """Give the functions of a module that are among `names` the keyword `out`."""
-    for name in names:
-        function = module.get(name)
-        if function is not None and not hasattr(function, "takes_out"):
+def accept(module: dict[str, Any], takes: Callable[[Entry], bool] = lambda entry: True) -> None:
+    """Give a module's functions that store something in `out` that keyword; ops where `takes` says so."""
+    for name, function in list(module.items()):
+        if not isinstance(function, FunctionType) or hasattr(function, "takes_out"):
+            continue
+        if not getattr(function, "stores", ""):
+            continue
+        entry = REGISTRY.get(function.__name__)
+        if entry is None or takes(entry):
             module[name] = with_out(name, function)
 
 

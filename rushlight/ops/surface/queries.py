@@ -116,3 +116,8 @@ def broadcast_shapes(*shapes: Any) -> Size:
 def default_device_name() -> str:
     """The device on which new tensors are made."""
     return creation.default_pool().device.name
+
+
+QUESTIONS = (
+    *(broadcast_shapes, is_complex, is_conj, is_floating_point, is_inference, is_neg, numel),
+)

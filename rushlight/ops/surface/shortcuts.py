@@ -1,12 +1,9 @@
-"""The public ops that get a shortcut (Note [Shortcuts]): pure functions of tensors and static arguments.
-
-A name belongs here if its function draws no random numbers, reads no elements, writes to nothing, and depends on
-nothing that can be set but the default type and device.
-"""
+"""Memoises the pure ops (`Entry.pure`, Note [Shortcuts]), and reads and writes by brackets."""
 
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -21,7 +18,6 @@ from rushlight.ops.reduce import statistics
 from rushlight.ops.registry import REGISTRY
 from rushlight.ops.surface import inplace
 from rushlight.ops.surface.out import tensors_only, with_out
-from rushlight.ops.surface.pytorch_names import OUT_TOP
 from rushlight.ops.view import views
 from rushlight.tape.program.shortcut import shortcut, shortcut_of_one, shortcut_of_two
 from rushlight.tape.record.value import Value
@@ -82,135 +78,6 @@ ONE = (
 )
 # Functions of two tensors, the first and the last argument.
 TWO = ("matmul", "mm", "bmm", "mv", "dot", "index_select", "gather")
-# Functions of several, or of numbers whose type matters.
-SEVERAL = (
-    *("var", "std", "var_mean", "std_mean", "norm", "max", "min", "clamp"),
-    *("cat", "stack", "hstack", "vstack", "take_along_dim", "scatter_add", "masked_fill"),
-    *("outer", "addmm", "baddbmm", "linear", "embedding"),
-    *(
-        "scatter",
-        "scatter_reduce",
-        "index_add",
-        "index_copy",
-        "index_fill",
-        "index_put",
-        "put",
-        "take",
-    ),
-    *("einsum", "tensordot", "inner", "kron", "cross", "cdist", "tile", "diff"),
-    *("layer_norm", "group_norm", "instance_norm", "rms_norm", "normalize"),
-    *("cross_entropy", "mse_loss", "l1_loss", "nll_loss"),
-    *(
-        "smooth_l1_loss",
-        "huber_loss",
-        "kl_div",
-        "binary_cross_entropy",
-        "binary_cross_entropy_with_logits",
-    ),
-    *("cosine_similarity", "interpolate", "pad", *(f"conv{n}d" for n in (1, 2, 3))),
-    *(f"conv_transpose{n}d" for n in (1, 2, 3)),
-    *(
-        "elu",
-        "selu",
-        "celu",
-        "hardtanh",
-        "relu6",
-        "softplus",
-        "hardshrink",
-        "softshrink",
-        "threshold",
-        "softmin",
-    ),
-    *("cosine_embedding_loss", "hinge_embedding_loss", "margin_ranking_loss"),
-    *("multilabel_soft_margin_loss", "pairwise_distance", "poisson_nll_loss"),
-    *(
-        "soft_margin_loss",
-        "triplet_margin_loss",
-        "local_response_norm",
-        "grid_sample",
-        "affine_grid",
-        "fold",
-        "im2col",
-    ),
-    *("channel_shuffle", "diag_embed", "logcumsumexp", "vdot"),
-    *(
-        "addmv",
-        "addr",
-        "addbmm",
-        "dist",
-        "view_as",
-        "expand_as",
-        "reshape_as",
-        "as_strided",
-        "unfold",
-        "isin",
-    ),
-    *("matrix_power", "trapezoid", "cov", "corrcoef", "nan_to_num"),
-    *(
-        "fft_fft",
-        "fft_ifft",
-        "fft_rfft",
-        "fft_irfft",
-        "fft_fft2",
-        "fft_ifft2",
-        "fft_rfft2",
-        "fft_irfft2",
-        "fft_fftn",
-    ),
-    *(
-        "linalg_inv",
-        "inverse",
-        "linalg_solve",
-        "linalg_cholesky",
-        "cholesky",
-        "det",
-        "slogdet",
-        "linalg_pinv",
-        "linalg_qr",
-    ),
-    *(
-        "linalg_eigh",
-        "linalg_svdvals",
-        "linalg_solve_triangular",
-        "cholesky_solve",
-        "linalg_lu_factor",
-        "meshgrid",
-    ),
-    *(
-        "linalg_norm",
-        "linalg_matrix_norm",
-        "block_diag",
-        "dstack",
-        "column_stack",
-        "pdist",
-        "diagflat",
-    ),
-    "scaled_dot_product_attention",
-    *(
-        f"{kind}_pool{n}d"
-        for kind in ("max", "avg", "adaptive_avg", "adaptive_max")
-        for n in (1, 2, 3)
-    ),
-)
-# Functions of shapes and numbers, which ask for the defaults.
-MAKERS = ("zeros", "ones", "full", "arange", "eye", "zeros_like", "ones_like", "full_like")
-
-
-# Views that give a view of the whole where there is nothing to do. (`contiguous`, `to` and `flatten` give the tensor itself.)
-VIEWS = (
-    *(
-        "reshape",
-        "squeeze",
-        "expand",
-        "narrow",
-        "chunk",
-        "split",
-        "broadcast_to",
-        "tensor_split",
-        "split_with_sizes",
-    ),
-    *("ravel", "reshape_as", "expand_as", "hsplit", "vsplit", "dsplit"),
-)
 
 
 def _never_itself(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -234,23 +101,24 @@ def _with_defaults(function: Callable[..., Any]) -> Callable[..., Any]:
     return shortcut(function, lambda: (get_default(), *creation.chosen_device))
 
 
+def _memoised(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    if "device" in inspect.signature(function).parameters:  # it asks for the defaults
+        return _with_defaults(function)
+    if name in ONE:
+        return shortcut_of_one(function)
+    return shortcut_of_two(function) if name in TWO else shortcut(function)
+
+
 def install() -> None:
-    for name in VIEWS:
-        entry = REGISTRY[name]
-        REGISTRY[name] = replace(entry, function=_never_itself(entry.function))
-    for names, wrap in (
-        (ONE, shortcut_of_one),
-        (TWO, shortcut_of_two),
-        (SEVERAL, shortcut),
-        (MAKERS, _with_defaults),
-    ):
-        for name in names:
-            entry = REGISTRY[name]
+    for name, entry in REGISTRY.items():
+        function = _never_itself(entry.function) if entry.fresh else entry.function
+        if entry.pure:
             # A call with `out` writes, so it is never learned and runs the function under the shortcut.
-            function = wrap((with_out if name in OUT_TOP else tensors_only)(name, entry.function))
+            takes_out = entry.out and entry.top and entry.out_top
+            function = _memoised(name, (with_out if takes_out else tensors_only)(name, function))
             if hasattr(entry.function, "op"):
                 function.op = entry.function.op  # type: ignore[attr-defined]
-            REGISTRY[name] = replace(entry, function=function)
+        REGISTRY[name] = replace(entry, function=function)
 
 
 # ---- functions that are public elsewhere only ----

@@ -1,141 +1,27 @@
-"""Hands the tape the ops it calls itself, and imports every file that declares ops."""
+"""Hands the tape the ops it calls itself, and imports every file that declares ops: all of the folders of `ops/`."""
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
+
+from rushlight import ops
 from rushlight.ops.batching import rules
-from rushlight.ops.create import creation, kaiser_window, like
+from rushlight.ops.create import creation
 from rushlight.ops.create.creation import fill_plan, full_spec
-from rushlight.ops.fft import stft, transforms
-from rushlight.ops.index import gather, select, subscript, unravel_index
-from rushlight.ops.linalg import (
-    decompositions,
-    distances,
-    eigenvalues,
-    einsum,
-    low_rank,
-    matmul,
-    matrix_functions,
-    products,
-    solve,
-)
-from rushlight.ops.nn import (
-    activations,
-    adaptive_pooling,
-    attention,
-    convolution,
-    cross_entropy,
-    ctc,
-    dropout,
-    embedding,
-    fractional_pooling,
-    grid_sample,
-    group_norm,
-    interpolate,
-    losses as criteria,
-    multi_head,
-    padding,
-    pixel_shuffle,
-    pooling,
-    recurrent,
-    softmax,
-    unpooling,
-)
 from rushlight.ops.optim import whole_steps
-from rushlight.ops.pointwise import (
-    arithmetic as e,
-    bessel,
-    complex_numbers,
-    division,
-    gamma,
-    numbers,
-    polynomials,
-    scaled,
-    special,
-    transcendental,
-)
-from rushlight.ops.random import distributions, random, rejection
-from rushlight.ops.reduce import (
-    covariance,
-    cumulative,
-    gradient,
-    reductions,
-    segment_reduce,
-    statistics,
-)
-from rushlight.ops.sort import ranking, searchsorted, sort, unique
-from rushlight.ops.surface import aliases, inplace, out, saved_names, shortcuts
-from rushlight.ops.view import complex_parts, joining, reshaping, view_of_base, views
+from rushlight.ops.pointwise import arithmetic as e
+from rushlight.ops.reduce import reductions
+from rushlight.ops.surface import inplace, out, saved_names, shortcuts
+from rushlight.ops.view import complex_parts, view_of_base, views
 from rushlight.tape.record import call
 from rushlight.tape.record.needed import provide
 
-DECLARED = (
-    activations,
-    adaptive_pooling,
-    aliases,
-    attention,
-    embedding,
-    bessel,
-    complex_numbers,
-    scaled,
-    convolution,
-    covariance,
-    criteria,
-    ctc,
-    cumulative,
-    decompositions,
-    eigenvalues,
-    distances,
-    division,
-    distributions,
-    dropout,
-    e,
-    einsum,
-    transforms,
-    fractional_pooling,
-    stft,
-    gamma,
-    grid_sample,
-    gather,
-    joining,
-    kaiser_window,
-    cross_entropy,
-    low_rank,
-    like,
-    matmul,
-    matrix_functions,
-    multi_head,
-    softmax,
-    group_norm,
-    padding,
-    unravel_index,
-    complex_parts,
-    numbers,
-    polynomials,
-    pooling,
-    products,
-    random,
-    ranking,
-    recurrent,
-    reductions,
-    interpolate,
-    reshaping,
-    rejection,
-    saved_names,
-    searchsorted,
-    segment_reduce,
-    select,
-    pixel_shuffle,
-    gradient,
-    solve,
-    sort,
-    special,
-    statistics,
-    subscript,
-    transcendental,
-    unique,
-    unpooling,
-    views,
-)
+for _folder in pkgutil.iter_modules(ops.__path__, "rushlight.ops."):
+    if _folder.ispkg:
+        _paths = importlib.import_module(_folder.name).__path__
+        for _file in pkgutil.iter_modules(_paths, f"{_folder.name}."):
+            importlib.import_module(_file.name)
 
 provide(
     add=e.add,
@@ -160,5 +46,5 @@ provide(
     contiguous=views.broadcast_copy,
 )
 
-BATCHING = rules
+LOADED = (rules, saved_names)  # which provide on import
 shortcuts.install()

@@ -33,7 +33,7 @@ def _cuts(x: Value, given: Any, op: str) -> int | tuple[int, ...]:
     return given if isinstance(given, int) else tuple(given)
 
 
-@composite("tensor_split")
+@composite("tensor_split", pure=True, fresh=True)
 def tensor_split(
     input: Value, indices_or_sections: int | Sequence[int] | Value, dim: int = 0
 ) -> tuple[Value, ...]:
@@ -73,7 +73,9 @@ def _split_along(name: str, least: int, dim_of: Callable[[int], int]) -> None:
                 )
         return tensor_split(input, indices_or_sections, dim)
 
-    register(name, function, "Equal parts of a dimension, or parts cut at places; views.")
+    register(
+        name, function, "Equal parts of a dimension, or parts cut at places; views.", fresh=True
+    )
 
 
 _split_along("hsplit", 1, lambda rank: 0 if rank == 1 else 1)
@@ -81,7 +83,7 @@ _split_along("vsplit", 2, lambda rank: 0)
 _split_along("dsplit", 3, lambda rank: 2)
 
 
-@composite("split_with_sizes")
+@composite("split_with_sizes", fresh=True)
 def split_with_sizes(input: Value, split_sizes: Sequence[int], dim: int = 0) -> tuple[Value, ...]:
     """Parts of the given sizes; views."""
     return views.split(input, list(split_sizes), dim)
@@ -109,32 +111,32 @@ def _grown(op: str, name: str, tensors: Sequence[Value]) -> list[Value]:
     return [REGISTRY[name].function(v) for v in listed]
 
 
-@composite("hstack", method=False)
+@composite("hstack", method=False, out="cast", pure=True)
 def hstack(tensors: Sequence[Value]) -> Value:
     """Side by side: along the first dimension of vectors, the second of others."""
     values = _grown("hstack", "atleast_1d", tensors)
     return views.cat(values, 0 if len(values[0]._spec.shape) == 1 else 1)
 
 
-@composite("vstack", method=False)
+@composite("vstack", method=False, out="cast", pure=True)
 def vstack(tensors: Sequence[Value]) -> Value:
     """One below the other; vectors are rows."""
     return views.cat(_grown("vstack", "atleast_2d", tensors), 0)
 
 
-@composite("row_stack", method=False)
+@composite("row_stack", method=False, out="cast")
 def row_stack(tensors: Sequence[Value]) -> Value:
     """`vstack` under another name."""
     return vstack(tensors)
 
 
-@composite("dstack", method=False)
+@composite("dstack", method=False, out="cast", pure=True)
 def dstack(tensors: Sequence[Value]) -> Value:
     """One behind the other: along the third dimension."""
     return views.cat(_grown("dstack", "atleast_3d", tensors), 2)
 
 
-@composite("column_stack", method=False)
+@composite("column_stack", method=False, out="cast", pure=True)
 def column_stack(tensors: Sequence[Value]) -> Value:
     """Side by side; vectors are columns."""
     listed = views.several("column_stack", tensors)
@@ -142,11 +144,11 @@ def column_stack(tensors: Sequence[Value]) -> Value:
     return hstack(values)
 
 
-for _alias in ("concat", "concatenate"):
-    second_name(_alias, views.cat, method=False)
+second_name("concat", views.cat, method=False)
+second_name("concatenate", views.cat, method=False)
 
 
-@composite("block_diag", method=False)
+@composite("block_diag", method=False, pure=True)
 def block_diag(*tensors: Value) -> Value:
     """Matrices along a diagonal, zeros elsewhere; vectors are rows."""
     blocks = [REGISTRY["atleast_2d"].function(v) for v in tensors] or [creation.zeros(1, 0)]
@@ -175,7 +177,7 @@ def block_diag(*tensors: Value) -> Value:
 # ---- grids ----
 
 
-@composite("meshgrid", method=False)
+@composite("meshgrid", method=False, pure=True)
 def meshgrid(*tensors: Any, indexing: str | None = None) -> tuple[Value, ...]:
     """Vectors as coordinates of a grid: "ij" (rows first) or "xy"; views."""
     values = [
@@ -344,7 +346,7 @@ def select_scatter(input: Value, src: Value, dim: int, index: int) -> Value:
     )
 
 
-@composite("slice_scatter")
+@composite("slice_scatter", out="exact")
 def slice_scatter(
     input: Value,
     src: Value,
@@ -397,29 +399,26 @@ def _copying(name: str) -> None:
         function,
         f"What {name} gives, in memory of its own.",
         method=name == "narrow",
+        out="exact",
     )
 
 
-COPYING = (
-    "as_strided",
-    "diagonal",
-    "expand",
-    "narrow",
-    "permute",
-    "split_with_sizes",
-    "squeeze",
-    "t",
-    "transpose",
-    "unbind",
-    "unfold",
-    "unsqueeze",
-    "view",
-)
-for _name in COPYING:
-    _copying(_name)
+_copying("as_strided")
+_copying("diagonal")
+_copying("expand")
+_copying("narrow")
+_copying("permute")
+_copying("split_with_sizes")
+_copying("squeeze")
+_copying("t")
+_copying("transpose")
+_copying("unbind")
+_copying("unfold")
+_copying("unsqueeze")
+_copying("view")
 
 
-@composite("alias_copy", method=False)
+@composite("alias_copy", method=False, out="exact")
 def alias_copy(input: Value) -> Value:
     """A copy."""
     return e.clone(input)

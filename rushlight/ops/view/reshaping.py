@@ -58,7 +58,7 @@ def pick(x: Value, dim: int, index: Value) -> Value:
 # ---- order of dimensions ----
 
 
-@composite("movedim")
+@composite("movedim", pure=True)
 def movedim(input: Value, source: Dims, destination: Dims) -> Value:
     """Dimensions at `source` moved to `destination`, the others in their order; a view."""
     rank = len(input._spec.shape)
@@ -88,19 +88,19 @@ def moveaxis(input: Value, source: Dims, destination: Dims) -> Value:
     return movedim(input, source, destination)
 
 
-@composite("swapaxes")
+@composite("swapaxes", inplace="view", pure=True)
 def swapaxes(input: Value, axis0: int, axis1: int) -> Value:
     """`transpose` under NumPy's name."""
     return views.transpose(input, axis0, axis1)
 
 
-@composite("swapdims")
+@composite("swapdims", inplace="view", pure=True)
 def swapdims(input: Value, dim0: int, dim1: int) -> Value:
     """`transpose` under another name."""
     return views.transpose(input, dim0, dim1)
 
 
-@composite("t")
+@composite("t", inplace="view", pure=True)
 def t(input: Value) -> Value:
     """A matrix transposed; vectors and numbers as they are."""
     if len(input._spec.shape) > 2:
@@ -117,7 +117,7 @@ def t(input: Value) -> Value:
 # ---- shapes ----
 
 
-@composite("unflatten")
+@composite("unflatten", pure=True)
 def unflatten(input: Value, dim: int, sizes: Sequence[int]) -> Value:
     """One dimension as several; a view."""
     shape = input._spec.shape
@@ -130,7 +130,7 @@ def unflatten(input: Value, dim: int, sizes: Sequence[int]) -> Value:
     return views.view(input, (*shape[:dim], *parts, *shape[dim + 1 :]))
 
 
-@composite("ravel")
+@composite("ravel", fresh=True)
 def ravel(input: Value) -> Value:
     """One dimension, row by row in memory; a view where it lies so already."""
     return views.contiguous(
@@ -138,25 +138,25 @@ def ravel(input: Value) -> Value:
     )
 
 
-@composite("reshape_as", top=False)
+@composite("reshape_as", top=False, pure=True, fresh=True)
 def reshape_as(input: Value, other: Value) -> Value:
     """The shape of another tensor."""
     return views.reshape(input, other._spec.shape)
 
 
-@composite("view_as", top=False)
+@composite("view_as", top=False, pure=True)
 def view_as(input: Value, other: Value) -> Value:
     """The shape of another tensor, without a copy."""
     return views.view(input, other._spec.shape)
 
 
-@composite("expand_as", top=False)
+@composite("expand_as", top=False, pure=True, fresh=True)
 def expand_as(input: Value, other: Value) -> Value:
     """Expanded to the shape of another tensor."""
     return views.expand(input, other._spec.shape)
 
 
-@composite("broadcast_to")
+@composite("broadcast_to", pure=True, fresh=True)
 def broadcast_to(input: Value, size: Sequence[int]) -> Value:
     """Expanded to a shape."""
     return views.expand(input, tuple(size))
@@ -229,14 +229,14 @@ def _two_dims(op: str, dim1: int, dim2: int, rank: int) -> tuple[int, int]:
     return first, second
 
 
-@composite("diagonal")
+@composite("diagonal", pure=True)
 def diagonal(input: Value, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Value:
     """The diagonal of two dimensions as a new last one; a view."""
     first, second = _two_dims("diagonal", dim1, dim2, len(input._spec.shape))
     return call.call(_diagonal, (input,), (offset, first, second))
 
 
-@composite("diag_embed")
+@composite("diag_embed", pure=True)
 def diag_embed(input: Value, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Value:
     """The last dimension on a diagonal of two new ones, zeros elsewhere."""
     shape = input._spec.shape
@@ -249,7 +249,7 @@ def diag_embed(input: Value, offset: int = 0, dim1: int = -2, dim2: int = -1) ->
     )
 
 
-@composite("diag")
+@composite("diag", out="exact", pure=True)
 def diag(input: Value, diagonal: int = 0) -> Value:
     """A vector on the diagonal of a matrix, or the diagonal of a matrix as a vector."""
     rank = len(input._spec.shape)
@@ -262,13 +262,13 @@ def diag(input: Value, diagonal: int = 0) -> Value:
     return e.clone(call.call(_diagonal, (input,), (diagonal, 0, 1)))
 
 
-@composite("diagflat")
+@composite("diagflat", pure=True)
 def diagflat(input: Value, offset: int = 0) -> Value:
     """All elements on the diagonal of a matrix."""
     return diag_embed(ravel(input), offset)
 
 
-@composite("trace")
+@composite("trace", pure=True)
 def trace(input: Value) -> Value:
     """The sum of a matrix's diagonal."""
     if len(input._spec.shape) != 2:
@@ -279,7 +279,7 @@ def trace(input: Value) -> Value:
 # ---- order of elements ----
 
 
-@composite("flip")
+@composite("flip", pure=True)
 def flip(input: Value, *axes: Dims, dims: Dims | None = None) -> Value:
     """Dimensions in reversed order, given one by one or as `dims`; a copy."""
     rank = len(input._spec.shape)
@@ -308,7 +308,7 @@ def flipud(input: Value) -> Value:
     return flip(input, 0)
 
 
-@composite("rot90")
+@composite("rot90", pure=True)
 def rot90(input: Value, k: int = 1, dims: Sequence[int] = (0, 1)) -> Value:
     """Turned by k quarters from the first of `dims` to the second; a copy."""
     rank = len(input._spec.shape)
@@ -335,7 +335,7 @@ def _rolled(x: Value, shift: int, dim: int) -> Value:
     )
 
 
-@composite("roll")
+@composite("roll", pure=True)
 def roll(input: Value, shifts: Dims, dims: Dims | None = None) -> Value:
     """Elements moved along dimensions, those beyond the end coming in at the start; without dims, of all in a row."""
     steps = [shifts] if isinstance(shifts, int) else list(shifts)
@@ -374,7 +374,7 @@ def _repeated(x: Value, times: Sequence[int]) -> Value:
     return _own(views.reshape(views.expand(views.reshape(x, apart), wide), final), x)
 
 
-@composite("repeat", top=False)
+@composite("repeat", top=False, pure=True)
 def repeat(input: Value, *times: Dims, repeats: Dims | None = None) -> Value:
     """The tensor `repeats` times along each dimension; new ones stand before those of the input."""
     counts: tuple[int, ...] = given(times, repeats)
@@ -386,7 +386,7 @@ def repeat(input: Value, *times: Dims, repeats: Dims | None = None) -> Value:
     return _repeated(views.reshape(input, (1,) * lead + input._spec.shape), counts)
 
 
-@composite("tile")
+@composite("tile", pure=True)
 def tile(input: Value, *times: Dims, dims: Dims | None = None) -> Value:
     """`repeat` in which missing entries are 1."""
     counts: tuple[int, ...] = given(times, dims)
@@ -460,7 +460,7 @@ def _windows_grad(g: Value, x: Any, dim: int, size: int, step: int) -> Value:
 _unfold = View("unfold", _windows, _windows_grad, "Windows along a dimension.")
 
 
-@composite("unfold", top=False)
+@composite("unfold", top=False, pure=True)
 def unfold(input: Value, dimension: int, size: int, step: int) -> Value:
     """Windows of `size` elements along a dimension, one every `step`; a view with the window as its last dimension."""
     shape = input._spec.shape
@@ -577,7 +577,7 @@ def layout_of(
     return sizes, strides, first - start
 
 
-@composite("as_strided")
+@composite("as_strided", inplace="view", inplace_top=True, pure=True)
 def as_strided(
     input: Value, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None
 ) -> Value:

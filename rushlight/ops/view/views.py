@@ -89,7 +89,7 @@ def _sizes(shape: tuple[Any, ...]) -> Sequence[int]:
     return shape[0] if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
 
 
-@composite("reshape")
+@composite("reshape", pure=True, fresh=True)
 def reshape(input: Value, *shape: int | Sequence[int]) -> Value:
     """The same elements in another shape: a view where the layout allows it, else a copy."""
     known = (
@@ -107,7 +107,7 @@ def reshape(input: Value, *shape: int | Sequence[int]) -> Value:
     return call.call(_reshape, (input,), (target,))
 
 
-@composite("view", top=False)
+@composite("view", top=False, pure=True)
 def view(input: Value, *size: int | Sequence[int] | DType, dtype: DType | None = None) -> Value:
     """The same memory in another shape, or as another type; an error where that needs a copy."""
     wanted: Any = size[0] if dtype is None and len(size) == 1 else dtype
@@ -134,7 +134,7 @@ _permute = View(
 )
 
 
-@composite("permute")
+@composite("permute", pure=True)
 def permute(input: Value, *dims: int | Sequence[int]) -> Value:
     """Dimensions in another order; a view."""
     rank = len(input._spec.shape)
@@ -144,7 +144,7 @@ def permute(input: Value, *dims: int | Sequence[int]) -> Value:
     return call.call(_permute, (input,), (order,))
 
 
-@composite("transpose")
+@composite("transpose", inplace="view", pure=True)
 def transpose(input: Value, dim0: int, dim1: int) -> Value:
     """Two dimensions exchanged; a view."""
     rank = len(input._spec.shape)
@@ -164,7 +164,7 @@ _expand = View(
 )
 
 
-@composite("expand")
+@composite("expand", pure=True, fresh=True)
 def expand(input: Value, *size: int | Sequence[int]) -> Value:
     """Dimensions of size 1 repeated without a copy; -1 keeps a size."""
     shape = input._spec.shape
@@ -204,7 +204,7 @@ def slice_dim(x: Value, dim: int, start: int, count: int, step: int = 1) -> Valu
     return call.call(_slice, (x,), (dim, start, count, step))
 
 
-@composite("narrow")
+@composite("narrow", pure=True, fresh=True)
 def narrow(input: Value, dim: int, start: int | Value, length: int) -> Value:
     """`length` elements of a dimension, from `start`; a view."""
     if not input._spec.shape:
@@ -241,7 +241,7 @@ _select = View(
 )
 
 
-@composite("select")
+@composite("select", pure=True)
 def select(input: Value, dim: int, index: int) -> Value:
     """One index of a dimension, which goes away; a view."""
     dim = wrap_dim(dim, len(input._spec.shape), "select")
@@ -258,7 +258,7 @@ def select(input: Value, dim: int, index: int) -> Value:
     return call.call(_select, (input,), (dim, index % size))
 
 
-@composite("unsqueeze")
+@composite("unsqueeze", inplace="view", pure=True)
 def unsqueeze(input: Value, dim: int) -> Value:
     """A new dimension of size 1; a view."""
     dim = wrap_dim(dim, len(input._spec.shape) + 1, "unsqueeze")
@@ -266,7 +266,7 @@ def unsqueeze(input: Value, dim: int) -> Value:
     return reshape(input, (*shape[:dim], 1, *shape[dim:]))
 
 
-@composite("squeeze")
+@composite("squeeze", inplace="view", pure=True, fresh=True)
 def squeeze(input: Value, dim: int | Sequence[int] | None = None) -> Value:
     """Without dimensions of size 1; a view."""
     shape = input._spec.shape
@@ -283,7 +283,7 @@ def squeeze(input: Value, dim: int | Sequence[int] | None = None) -> Value:
     return input if target == shape else call.call(_reshape, (input,), (target,))
 
 
-@composite("flatten")
+@composite("flatten", pure=True)
 def flatten(input: Value, start_dim: int = 0, end_dim: int = -1) -> Value:
     """Dimensions start_dim to end_dim as one."""
     shape = input._spec.shape
@@ -300,7 +300,7 @@ def flatten(input: Value, start_dim: int = 0, end_dim: int = -1) -> Value:
     return reshape(input, (*shape[:first], numel(shape[first : last + 1]), *shape[last + 1 :]))
 
 
-@composite("contiguous", top=False)
+@composite("contiguous", top=False, pure=True)
 def contiguous(x: Value) -> Value:
     """The value itself where it is laid out row by row, else a copy that is."""
     return x if x._spec.contiguous else e.clone(x)
@@ -456,7 +456,7 @@ def several(op: str, tensors: Any) -> list[Value]:
     return list(tensors)
 
 
-@composite("cat", method=False)
+@composite("cat", method=False, out="cast", pure=True)
 def cat(tensors: Sequence[Value], dim: int = 0) -> Value:
     """Values one after another along a dimension."""
     values = several("cat", tensors)
@@ -490,7 +490,7 @@ def cat(tensors: Sequence[Value], dim: int = 0) -> Value:
     return call.call(_cat, values, (dim, (*first[:dim], total, *first[dim + 1 :])))
 
 
-@composite("stack", method=False)
+@composite("stack", method=False, out="cast", pure=True)
 def stack(tensors: Sequence[Value], dim: int = 0) -> Value:
     """Values side by side along a new dimension."""
     tensors = several("stack", tensors)
@@ -544,7 +544,7 @@ def parts(x: Value, dim: int, counts: Sequence[int]) -> tuple[Value, ...]:
     return tuple(call.call(_split, (x,), (dim, tuple(counts))))
 
 
-@composite("split")
+@composite("split", pure=True, fresh=True)
 def split(
     tensor: Value, split_size_or_sections: int | Sequence[int], dim: int = 0
 ) -> tuple[Value, ...]:
@@ -576,7 +576,7 @@ def check_parts(op: str, count: int) -> None:
         )
 
 
-@composite("chunk")
+@composite("chunk", pure=True, fresh=True)
 def chunk(input: Value, chunks: int, dim: int = 0) -> tuple[Value, ...]:
     """A dimension in at most `chunks` equal parts; views."""
     if not input._spec.shape:
@@ -590,7 +590,7 @@ def chunk(input: Value, chunks: int, dim: int = 0) -> tuple[Value, ...]:
     return split(input, max(1, -(-input._spec.shape[dim] // chunks)), dim)
 
 
-@composite("unbind")
+@composite("unbind", pure=True)
 def unbind(input: Value, dim: int = 0) -> tuple[Value, ...]:
     """All slices of a dimension; views."""
     dim = wrap_dim(dim, len(input._spec.shape), "unbind")
