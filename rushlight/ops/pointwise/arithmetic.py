@@ -453,7 +453,7 @@ softsign = elementwise(
     method=False,
     top=False,
 )
-clone = elementwise("clone", lambda x: x, "A copy in memory of its own.", ANY, inplace="")
+clone = elementwise("clone", lambda x: x, "A copy in memory of its own.", ANY, inplace="", out="")
 _MIDDLE = 1 << 63
 
 
