@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -32,8 +33,13 @@ print(torch.__file__)
 """
 
 
-def run(*command: object) -> str:
-    done = subprocess.run([str(c) for c in command], capture_output=True, text=True, check=False)
+def run(where: Path, *command: object) -> str:
+    """Run a program away from this repository, whose own metadata would count as an installation."""
+    outside = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    words = [str(word) for word in command]
+    done = subprocess.run(
+        words, cwd=where, env=outside, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -47,19 +53,10 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copytree(
         ROOT / "rushlight", copy / "rushlight", ignore=shutil.ignore_patterns("__pycache__")
     )
-    isolation = ["--no-build-isolation"] if int(version("setuptools").split(".")[0]) >= 77 else []
-    run(
-        sys.executable,
-        "-m",
-        "pip",
-        "wheel",
-        "--quiet",
-        "--no-deps",
-        *isolation,
-        "--wheel-dir",
-        built,
-        copy,
-    )
+    pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps"]
+    if int(version("setuptools").split(".")[0]) >= 77:
+        pip.append("--no-build-isolation")
+    run(built, *pip, "--wheel-dir", built, copy)
     return next(built.glob("rushlight-*.whl"))
 
 
@@ -77,20 +74,11 @@ def test_the_wheel_holds_the_package(wheel: Path) -> None:
 def test_an_empty_environment_trains_a_step(wheel: Path, tmp_path: Path) -> None:
     """The package comes from the wheel; its dependencies are those that are installed here."""
     env = tmp_path / "env"
-    run(sys.executable, "-m", "venv", "--without-pip", env)
+    run(tmp_path, sys.executable, "-m", "venv", "--without-pip", env)
     python = env / "bin" / "python"
-    run(
-        sys.executable,
-        "-m",
-        "pip",
-        "--python",
-        python,
-        "install",
-        "--quiet",
-        "--no-deps",
-        "--no-index",
-        wheel,
-    )
-    site = Path(run(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))").strip())
+    pip = [sys.executable, "-m", "pip", "--python", python, "install", "--quiet", "--no-deps"]
+    run(tmp_path, *pip, "--no-index", wheel)
+    asked = "import sysconfig; print(sysconfig.get_path('purelib'))"
+    site = Path(run(tmp_path, python, "-c", asked).strip())
     (site / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
-    assert Path(run(python, "-I", "-c", STEP).strip()).is_relative_to(site)
+    assert Path(run(tmp_path, python, "-I", "-c", STEP).strip()).is_relative_to(site)
