@@ -4,6 +4,7 @@
 #   make test-checked           the catalog and the memory's tests in the checking build (RUSHLIGHT_CHECK=1)
 #   make fuzz [MINUTES=60]      random calls, files and programs in the checking build
 #   make check                  lint, format, types, architecture
+#   make stubs                  the type stubs, from the registry of ops
 #   make bench [ARGS=...]       the speed table against PyTorch
 #   make docs                   the site, into out/site; a broken link is an error
 #   make wheel                  a wheel and an sdist, into dist/
@@ -22,7 +23,7 @@ CHECKED := core/test_reach devices/test_convolution_kernels memory/test_budget m
     nn/test_convolution_and_pooling ops/test_catalog ops/test_catalog_gradients ops/test_inplace ops/test_scatter \
     ops/test_sorting ops/test_subscript ops/test_views_property tensor/test_storage
 
-.PHONY: demo test test-slow test-checked fuzz check bench docs wheel clean
+.PHONY: demo test test-slow test-checked fuzz check stubs bench docs wheel clean
 
 demo: $(VENV)/demo.stamp
 	$(BIN)/python examples/train_gpt.py $(if $(DEVICE),--device $(DEVICE)) $(ARGS)
@@ -44,6 +45,9 @@ check: $(VENV)/dev.stamp
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -q tests/test_architecture.py
+
+stubs: $(VENV)/dev.stamp
+	$(BIN)/python -m tools.stubs
 
 bench: $(VENV)/peers.stamp
 	$(BIN)/python benchmarks/run.py $(ARGS)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Sequence
 from operator import index
-from typing import Any
+from typing import Any, SupportsIndex, overload
 
 from rushlight.core.dtypes import DType
 from rushlight.core.errors import ShapeError
@@ -35,6 +35,10 @@ class Size(tuple[int, ...]):
     def __repr__(self) -> str:
         return f"rushlight.Size({list(self)})"
 
+    @overload
+    def __getitem__(self, key: SupportsIndex) -> int: ...
+    @overload
+    def __getitem__(self, key: slice) -> Size: ...
     def __getitem__(self, key: Any, get: Any = tuple.__getitem__, new: Any = tuple.__new__) -> Any:
         part = get(self, key)
         return part if part.__class__ is int else new(Size, part)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Self
 
 from rushlight.core.errors import RushlightError
 from rushlight.ops.batching import lanes
@@ -83,7 +83,7 @@ class BatchedTensor(Tensor):
     def resize_(self, *sizes: Any, **named: Any) -> Any:
         _refuse("resize_()", "make a new tensor")
 
-    def resize_as_(self, the_template: Any, **named: Any) -> Any:
+    def resize_as_(self, the_template: Any, memory_format: Any = None) -> Any:
         _refuse("resize_as_()", "make a new tensor")
 
     def set_(self, *args: Any, **named: Any) -> Any:
@@ -142,13 +142,13 @@ class BatchedTensor(Tensor):
 
         return self.physical.register_hook(whole)  # type: ignore[attr-defined]
 
-    def requires_grad_(self, requires_grad: bool = True) -> Tensor:
+    def requires_grad_(self, requires_grad: bool = True) -> Self:
         """Refused where it would make the whole batch, which belongs to somebody outside, a leaf."""
         if requires_grad and self._node is None:
             _refuse(".requires_grad_()", "use rushlight.func.grad or vjp")
         return super().requires_grad_(requires_grad)
 
-    def detach_(self) -> Tensor:
+    def detach_(self) -> Self:
         """Forget the record, of this handle alone."""
         self.physical = call.detached(self.physical)
         return self

@@ -344,6 +344,8 @@ class Softmax2d(Module):
 class GLU(_Along):
     """The first half of a dimension times the sigmoid of the second."""
 
+    dim: int
+
     def __init__(self, dim: int = -1) -> None:
         super().__init__(dim)
 

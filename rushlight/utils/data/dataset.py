@@ -140,11 +140,11 @@ class ChainDataset(IterableDataset[Any]):
         return sum(len(part) for part in self._parts())
 
 
-class Subset(Dataset[Any]):
+class Subset(Dataset[T]):
     """Some samples of a dataset."""
 
-    def __init__(self, dataset: Any, indices: Sequence[int]) -> None:
-        self.dataset = dataset
+    def __init__(self, dataset: Dataset[T] | Sequence[T], indices: Sequence[int]) -> None:
+        self.dataset: Any = dataset
         self.indices = indices
 
     def __getitem__(self, index: Any) -> Any:
@@ -160,10 +160,12 @@ class Subset(Dataset[Any]):
 
 
 def random_split(
-    dataset: Any, lengths: Sequence[float], generator: Generator | None = None
-) -> list[Subset]:
+    dataset: Dataset[T] | Sequence[T],
+    lengths: Sequence[float],
+    generator: Generator | None = None,
+) -> list[Subset[T]]:
     """Parts of a dataset with samples chosen at random: of given sizes, or of shares that add up to 1."""
-    total = len(dataset)
+    total = len(dataset)  # type: ignore[arg-type]  # a dataset without a length is refused here
     sizes = [int(n) for n in lengths]
     if math.isclose(sum(lengths), 1) and sum(lengths) <= 1:
         if any(not 0 <= share <= 1 for share in lengths):

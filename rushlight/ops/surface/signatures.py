@@ -1,0 +1,59 @@
+"""The signatures that users see: a function's parameters without those that its own calls use."""
+
+from __future__ import annotations
+
+import inspect
+import types
+from collections.abc import Callable
+from typing import Any
+
+from rushlight.ops.family.map import Elementwise
+
+_INTERNAL = frozenset(["number", "older"])  # a second operand of calls between ops; older orders
+_TAKEN = {"layout": None, "pin_memory": False}  # what `**named` of a new tensor takes
+
+
+def public_signature(function: Callable[..., Any]) -> inspect.Signature:
+    """What a user may write: no internal parameter, `out` as a keyword, `**named` spelled out."""
+    given = inspect.signature(function)
+    parameters = [p for p in given.parameters.values() if not _is_internal(p)]
+    if getattr(function, "takes_out", False) and "out" not in given.parameters:
+        parameters.append(_keyword("out", None))
+    return given.replace(parameters=sorted(_spelled(parameters), key=lambda p: p.kind))
+
+
+def method_signature(function: Callable[..., Any]) -> inspect.Signature:
+    """The same of a method of Tensor: without `out`."""
+    given = public_signature(function)
+    return given.replace(parameters=[p for p in given.parameters.values() if p.name != "out"])
+
+
+def operands_of(function: Callable[..., Any]) -> int | None:
+    """How many operands an elementwise op has; None for another function."""
+    op = getattr(function, "op", None)
+    if not isinstance(op, Elementwise) or not isinstance(op.body, types.FunctionType):
+        return None
+    return op.body.__code__.co_argcount
+
+
+def _is_internal(parameter: inspect.Parameter) -> bool:
+    return parameter.name.startswith("_") or parameter.name in _INTERNAL
+
+
+def _keyword(name: str, default: Any) -> inspect.Parameter:
+    return inspect.Parameter(
+        name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation="Any"
+    )
+
+
+def _spelled(parameters: list[inspect.Parameter]) -> list[inspect.Parameter]:
+    made = []
+    there = {p.name for p in parameters}
+    for p in parameters:
+        if p.kind is p.VAR_KEYWORD and "device" in there:
+            made += [_keyword(name, what) for name, what in _TAKEN.items() if name not in there]
+        elif p.name == "out":
+            made.append(p.replace(kind=p.KEYWORD_ONLY))
+        else:
+            made.append(p)
+    return made
