@@ -261,7 +261,7 @@ def _derivative(node: Node, name: str, kernels: _Kernels) -> list[str]:
         return ["not any more: the graph was freed"]
     notes: list[Any] = []
     try:
-        with Changed(grad=False, region=None, watch=notes):
+        with Changed(grad=False, region=None, trace=notes):
             zeros = [Needed.full(Spec.of(o.device, o.dtype, o.shape), 0.0) for o in node.plan.outs]
             del notes[:]
             node.grad.rule(zeros, saved_values(node), node.params)

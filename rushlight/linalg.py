@@ -96,7 +96,7 @@ norm = matrix_functions.linalg_norm
 qr = decompositions.linalg_qr
 svd = decompositions.linalg_svd
 
-# Those with a shortcut are called by it.
+# Those that are remembered are called by their memo.
 _SHORT = (
     "cholesky",
     "eigh",

@@ -82,9 +82,8 @@ def _stored(name: str, function: Callable[..., Any]) -> Method:
 def _scattering(name: str, function: Callable[..., Any]) -> Method:
     """The in-place form of an op that writes where an index says. See Note [Scattering in place]."""
     usual = _stored(name, function)
-    plain = getattr(
-        function, "__wrapped__", function
-    )  # under its shortcut, whose programs know nothing of the target
+    # Under its memo, whose programs know nothing of the target.
+    plain = getattr(function, "__wrapped__", function)
 
     def method(self: Value, *others: Any, **named: Any) -> Any:
         try:

@@ -13,7 +13,7 @@ Takes: a function. Gives: the same function over arguments of the declared kinds
    Tensors and types are not looked at before the call: the op finds out. Where it ends in
    Python's own AttributeError, KeyError or TypeError, the arguments are compared with the annotations, and the first that does
    not fit is named.
-4. This lies below the shortcuts (Note [Shortcuts]): a call that is known does not come here. Reading a tensor's element
+4. This lies below `memo` (Note [Memo]): a call that is known does not come here. Reading a tensor's element
    is no noted call, so a call with a tensor in an int's place is never learned.
 5. Annotations are read at the first call, which also gives the function code of its own: a test per int, and no packing
    of arguments, cost a tenth of what a loop over annotations would. Ops call each other without this: what they pass on

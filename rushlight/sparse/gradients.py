@@ -15,6 +15,7 @@ from typing import Any
 from rushlight.core.errors import ShapeError
 from rushlight.ops.nn import sparse_embedding
 from rushlight.sparse.coo import SparseTensor, brief, make
+from rushlight.tape.program.derivative import Parts
 from rushlight.tape.record.needed import Needed
 from rushlight.tape.record.state import no_grad
 from rushlight.tape.record.value import Leaf, Node
@@ -33,7 +34,7 @@ class SparseWalk(Walk):
             tuple[Any, SparseTensor]
         ] = []  # dense gradients, and what is to be added to some of their rows
 
-    def _pass_on(self, node: Node, ready: list[Any]) -> None:
+    def _run_node(self, node: Node) -> Parts:
         leaf = node.edges[0]
         own = (
             isinstance(node.plan.op, sparse_embedding.SparseRows)
@@ -43,21 +44,17 @@ class SparseWalk(Walk):
         if own and self.wanted is not None:
             own = leaf in self.wanted and (self.shows or not self.collect)
         if not own or node not in self.sums:
-            super()._pass_on(node, ready)
-            return
+            return super()._run_node(node)
         g: Any = self.sums.pop(node)
         index: Any = saves_of(node)[1][0]
-        if not self.retain:
-            node.saved = None
+        self._give_back(node)
         at, rows = index.reshape(-1), g.reshape((index.numel(), *g.shape[index.ndim :]))
         padding = node.plan.static[0]
         if padding >= 0:
             kept = (at != padding).nonzero().squeeze(1)
             at, rows = at.index_select(0, kept), rows.index_select(0, kept)
-        self.arrive(leaf, make(at.long().unsqueeze(0), rows, leaf.spec.shape, False), False)
-        self.waiting[leaf] -= 1
-        if not self.waiting[leaf]:
-            ready.append(leaf)
+        self.owned.discard(leaf)  # the sum of a dense and a sparse gradient is made by `arrive`
+        return (make(at.long().unsqueeze(0), rows, leaf.spec.shape, False),), (False,)
 
     def arrive(self, edge: Any, value: Any, owned: bool) -> None:
         present = self.sums.get(edge) if edge.__class__ is Leaf else None

@@ -1,6 +1,6 @@
 """A program with ever new shapes: caches do not grow without limit."""
 
-from __future__ import annotations  # noqa: I001
+from __future__ import annotations
 
 import gc
 import subprocess
@@ -14,8 +14,7 @@ import rushlight.nn.functional as F
 from rushlight import memory
 from rushlight.core.shapes import _SPECS, Spec
 from rushlight.devices.shared.registry import pool_of
-from rushlight.tape.record import op as op_module
-from rushlight.tape.program import shortcut
+from rushlight.tape.record.cache import Cache
 from rushlight.tape.record.op import Op
 
 
@@ -44,8 +43,7 @@ def largest_table() -> int:
 
 
 def test_tables_stay_small(monkeypatch):
-    monkeypatch.setattr(op_module, "MOST_PLANS", 50)
-    monkeypatch.setattr(shortcut, "MOST", 50)
+    monkeypatch.setattr(Cache, "MOST", 50)
     first = step(3)
     step(4)
     gc.collect()

@@ -1,7 +1,4 @@
-"""Shortcuts do what the function does: the same values, records and errors.
-
-See Note [Shortcuts].
-"""
+"""A memo does what its function does: the same values, records and errors. See Note [Memo]."""
 
 import pytest
 
@@ -112,7 +109,7 @@ def test_an_error_stays_an_error():
             rl.cat([x, made(2, 2)], 0)
 
 
-def test_a_view_made_by_a_shortcut_shares_memory_and_history():
+def test_a_view_made_by_a_program_shares_memory_and_history():
     for _ in range(2):
         base = made(3, 4) * 1
         seen = base.view(12)

@@ -1,7 +1,4 @@
-"""Derivatives that are run again without their Python give the rule's own bits.
-
-See Note [Derived programs].
-"""
+"""Programs of derivatives give the rule's own bits. See Note [Derivatives]."""
 
 from __future__ import annotations  # noqa: I001
 
@@ -12,7 +9,7 @@ from rushlight.core.dtypes import float32
 from rushlight.nn import functional as F
 from rushlight.ops.nn import cross_entropy
 from rushlight.ops.family.rowwise import call_rows
-from rushlight.tape.program import derived
+from rushlight.tape.walk import backward
 from tests.catalog.rows import ROWS
 from tests.catalog.run import call, samples_of
 
@@ -43,33 +40,33 @@ def test_every_derivative_gives_the_rules_bits(row, monkeypatch):
     samples = [s for s in samples_of(row, float32) if s.smooth][:2]
     for sample in samples:
         with monkeypatch.context() as patched:
-            patched.setattr(derived, "parts_of", lambda grad, grads, outs, saved, rule: rule())
-            patched.setattr(derived, "quick_parts", lambda node, grads: None)
+            patched.setattr(backward, "recall", lambda node, sums, retain: None)
             want = gradients(row, sample, "cpu")
-        for _ in range(4):  # as it is, noted, and twice by the program
+        for _ in range(3):  # traced, and twice by the program
             assert gradients(row, sample, "cpu") == want
 
 
 def count_rules(monkeypatch):
     """How often a rule itself runs."""
     ran = []
-    before = derived.parts_of
+    before = backward.spread_values
 
-    def counting(grad, grads, outs, saved, rule):
-        return before(grad, grads, outs, saved, lambda: ran.append(1) or rule())
+    def counting(node, outs, saved):
+        ran.append(node)
+        return before(node, outs, saved)
 
-    monkeypatch.setattr(derived, "parts_of", counting)
+    monkeypatch.setattr(backward, "spread_values", counting)
     return ran
 
 
-def test_the_rule_runs_twice_and_other_values_are_seen(device, monkeypatch):
+def test_the_rule_runs_once_and_other_values_are_seen(device, monkeypatch):
     ran = count_rules(monkeypatch)
     w = rl.rand(5, 7, device=device, requires_grad=True)
     for turn in range(5):
         x = rl.rand(3, 7, device=device) + turn
         (g,) = rl.autograd.grad(F.linear(x, w).sum(), w)
         assert rl.allclose(g, x.sum(0).expand(5, 7), rtol=1e-5)
-    assert 0 < len(ran) <= 2 * 3  # linear, sum and what it is made of
+    assert 0 < len(ran) <= 3  # linear, sum and what it is made of
 
 
 def test_dropout_has_its_own_mask_every_time():

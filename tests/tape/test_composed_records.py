@@ -1,4 +1,4 @@
-"""A composed op is one record, wherever and whenever it is called. See Note [Composed records]."""
+"""A composed op is one record, wherever and whenever it is called. See Note [Memo] 4."""
 
 import gc
 
@@ -7,8 +7,7 @@ import pytest
 import rushlight as rl
 from rushlight.devices.shared.registry import pool_of
 from rushlight.nn import functional as F
-from rushlight.tape.program import composed
-from rushlight.tape.program.shortcut import shortcut
+from rushlight.tape.program.memo import SMALL, memo
 from rushlight.utils.checkpoint import checkpoint
 
 CALLS = {
@@ -78,7 +77,7 @@ def test_one_record_that_leads_to_the_leaves():
 
 
 def test_what_is_large_is_recorded_step_by_step():
-    side = int((composed.SMALL / 4) ** 0.5) + 1
+    side = int((SMALL / 4) ** 0.5) + 1
     x = rl.rand(side, side, requires_grad=True)
     for _ in range(2):
         names = {node.name() for node, _ in x.var(1).grad_fn.next_functions if node is not None}
@@ -180,7 +179,7 @@ def test_nothing_outlives_a_call():
 
 
 def test_what_is_seen_through_integers_has_no_record_at_any_call():
-    @shortcut
+    @memo
     def rounded(x, y):
         return (x * 2).int().float() + y * 3
 

@@ -43,7 +43,7 @@ def is_one_kernel(row: Row) -> bool:
     if sample is None:
         return False
     notes: list[Any] = []
-    with Changed(watch=notes):
+    with Changed(trace=notes):
         call(row, sample, float64, "cpu")
     plans = [note[0] for note in notes if note is not None]
     return len(plans) == 1 and isinstance(plans[0].op, Elementwise)

@@ -58,6 +58,7 @@ KERNELS: dict[str, Any] = {
     "stands_for": index.stand_rule,
     "_standard_gamma": index.stand_rule,
     "place_view": view.place_rule,
+    "place_part": view.part_rule,
     "write_view": view.write_rule,
     "fold_windows": view.fold_rule,
     "cat": view.cat_rule,

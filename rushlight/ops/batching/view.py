@@ -50,7 +50,8 @@ SHIFTS: dict[str, Shift] = {
 def view_rule(plan: BatchPlan, inputs: Sequence[Value], params: tuple[Any, ...]) -> Any:
     (x,) = inputs
     shift = SHIFTS[plan.op.name]
-    return call.call(plan.op, (lined(plan, x),), shift(len(plan.sizes), plan.sizes, plan.static))
+    static = shift(len(plan.sizes), plan.sizes, plan.static)
+    return call.call(plan.op, (lined(plan, x),), static, params)
 
 
 def expand_rule(plan: BatchPlan, inputs: Sequence[Value], params: tuple[Any, ...]) -> Any:
@@ -102,6 +103,14 @@ def place_rule(plan: BatchPlan, inputs: Sequence[Value], params: tuple[Any, ...]
     steps = contiguous_strides(whole)[: len(plan.sizes)]
     g = lined(plan, inputs[0], len(seen_shape))
     return views.place_view(g, whole, ((*plan.sizes, *seen_shape), (*steps, *seen_strides), skip))
+
+
+def part_rule(plan: BatchPlan, inputs: Sequence[Value], params: tuple[Any, ...]) -> Any:
+    shape, view, key = plan.static
+    rank = len(view.rule(shape, contiguous_strides(shape), *key)[0])
+    shifted = SHIFTS[view.name](len(plan.sizes), plan.sizes, key)
+    g = lined(plan, inputs[0], rank)
+    return call.call(plan.op, (g,), ((*plan.sizes, *shape), view, shifted), params)
 
 
 def write_rule(plan: BatchPlan, inputs: Sequence[Value], params: tuple[Any, ...]) -> Any:

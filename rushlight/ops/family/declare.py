@@ -13,7 +13,6 @@ from rushlight.ops.family.rowwise import DeclaredRow, call_rows
 from rushlight.ops.registry import Facts, register
 from rushlight.tape.record import call
 from rushlight.tape.record.needed import Needed
-from rushlight.tape.record.op import keep_plan
 from rushlight.tape.record.value import Value
 
 
@@ -58,11 +57,11 @@ def apply(op: Elementwise, *operands: Any) -> Any:
     plan = call.plan_for(op, tensors, tuple(pattern))
     specs = [t._spec for t in tensors]
     if not numbers:
-        keep_plan(op.plans, specs[0] if len(specs) == 1 else tuple(specs), plan)
+        op.plans.keep(specs[0] if len(specs) == 1 else tuple(specs), plan)
     elif (op.refuse is None or specs[0].differentiable) and (
         len(operands) == 2 and operands[1].__class__ in op.number_plans
     ):
-        keep_plan(op.number_plans[operands[1].__class__], specs[0], plan)
+        op.number_plans[operands[1].__class__].keep(specs[0], plan)
     return call.run(plan, tensors, tuple(numbers))
 
 
@@ -117,17 +116,7 @@ def elementwise(
 
     fallback.__name__ = name
 
-    function: Callable[..., Any]
-    if arity == 1:
-        function = call.make_unary(op.plans, fallback)
-    elif arity == 2:
-        function = call.make_binary(op, fallback)
-        code = function.__code__
-        function.__code__ = code.replace(
-            co_varnames=(code.co_varnames[0], second, *code.co_varnames[2:])
-        )
-    else:
-        function = call.make_several(op.plans, fallback)
+    function = call.make_call(op, fallback, arity, second)
     function.op = op  # type: ignore[attr-defined]
     if arity < 3:
         function.takes_out = True  # type: ignore[attr-defined]

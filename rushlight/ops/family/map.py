@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -22,7 +23,8 @@ from rushlight.ops.family.build import built, check_device_dtype, step_of
 from rushlight.scalar import build as s
 from rushlight.scalar.derive import gradients
 from rushlight.scalar.ir import Expr, arg, const, param, rebuild, topological
-from rushlight.tape.program.direct import any_direct
+from rushlight.tape.program.derivative import one_step
+from rushlight.tape.program.program import Program
 from rushlight.tape.record import call
 from rushlight.tape.record.needed import Needed
 from rushlight.tape.record.op import Grad, Op, Plan, Static, check_devices, check_dtypes
@@ -324,12 +326,26 @@ def make_map_grad(op: MapOp, plan: Plan, needs: int) -> Grad:
     m = len(plan.outs)
     full = _traced(op, plan, needs, [True] * m)
     rule = _map_rule(op, plan, needs, full)
-    direct = None
-    if m == 1 and not full.flat and (not full.computed or full.used_gs == [0]):
-        direct = any_direct(
-            plan, full.grad_op, len(plan.ins), full.computed, full.through, bool(full.saves_out)
-        )
-    return Grad(needs, full.saves_in, full.saves_out, rule, direct)
+    one_kernel = m == 1 and not full.flat and (not full.computed or full.used_gs == [0])
+    fused = functools.partial(_fused, plan, full) if one_kernel else None
+    return Grad(needs, full.saves_in, full.saves_out, rule, fused)
+
+
+def _fused(plan: Plan, traced: _Traced, specs: Sequence[Spec]) -> Program | None:
+    """The derivative for operands of these specs as at most one kernel; None where a gradient is to be fitted."""
+    g, ins = specs[0], plan.ins
+    asked = [*traced.computed, *traced.through]
+    if any(ins[i].shape != g.shape or ins[i].dtype is not g.dtype for i in traced.through):
+        return None
+    inner = None if traced.grad_op is None else call.map_plan_for(traced.grad_op, tuple(specs))
+    if inner is not None and any(inner.out.shape != ins[i].shape for i in traced.computed):
+        return None
+    made = len(specs)
+    slots = [
+        None if i not in asked else 0 if i in traced.through else made + traced.computed.index(i)
+        for i in range(len(ins))
+    ]
+    return one_step(inner, specs, slots)
 
 
 def _or_zero(g: Value | None, spec: Spec) -> Value:

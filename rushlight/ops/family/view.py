@@ -1,4 +1,13 @@
-"""Views: another way to see the same storage. No kernel runs; the derivative is another view or a copy."""
+"""Views: another way to see the same storage. No kernel runs; the derivative is another view or a copy.
+
+# Note [Moving views]
+1. Where a view of a kind begins (the index of `select`, the start of `slice`) is a launch parameter of
+   its plan: there is one plan per spec and shape of the key, whatever the index, recorded or not.
+   The parameter counts steps of `Plan.stride` bytes.
+2. A plan is made with the least and the most bytes that keep the view inside its input, and each
+   call compares (`Plan.skip`). See Note [Reach].
+3. The derivative hands the parameter on to `place_view`, so one program does for every index.
+"""
 
 from __future__ import annotations
 
@@ -17,10 +26,12 @@ class View(Op):
     """`rule` says what is seen; `vjp(g, x, *static)` gives the gradient of x, x being known by shape only.
 
     `seen_as` is the type seen, where it is not x's own: strides and offset then count elements of that type.
+    Where it is `moving`, the rule gives the elements per unit of its parameter instead of an offset, and the derivative is
+    `vjp(g, x, static, params)`. See Note [Moving views].
     Nothing is seen beyond x, unless `beyond` says so: then each call checks the storage. See Note [Reach].
     """
 
-    __slots__ = ("beyond", "rule", "seen_as", "vjp")
+    __slots__ = ("beyond", "moving", "rule", "seen_as", "vjp")
 
     def __init__(
         self,
@@ -30,11 +41,13 @@ class View(Op):
         doc: str,
         seen_as: Callable[[DType], DType] | None = None,
         beyond: bool = False,
+        moving: bool = False,
     ) -> None:
         super().__init__(name, doc)
         self.rule = rule
         self.seen_as = seen_as
         self.beyond = beyond
+        self.moving = moving
         self.vjp = vjp
 
     def make_plan(self, ins: Sequence[Spec], static: Static) -> Plan:
@@ -43,17 +56,21 @@ class View(Op):
         dtype = x.dtype if self.seen_as is None else self.seen_as(x.dtype)
         out = Spec.of(x.device, dtype, tuple(shape), tuple(strides))
         skip *= dtype.itemsize
+        if self.moving:
+            return Plan(self, ins, [out], None, static, cost=0.0, offsets=(0,), stride=skip)
         if not self.beyond:
             check_inside(self.name, x, out, skip)
         return Plan(self, ins, [out], None, static, cost=0.0, offsets=(skip,), beyond=self.beyond)
 
     def make_grad(self, plan: Plan, needs: int) -> Grad:
-        static, vjp = plan.static, self.vjp
+        static, vjp, moving = plan.static, self.vjp, self.moving
 
         def rule(grads: list[Any], values: list[Any], params: tuple[Any, ...]) -> list[Any]:
+            if moving:
+                return [vjp(grads[0], values[0], static, params)]
             return [vjp(grads[0], values[0], *static)]
 
-        return Grad(needs, (), (), rule)
+        return Grad(needs, (), (), rule, hands_on=moving)
 
 
 class Views(Op):

@@ -14,7 +14,7 @@ from rushlight.ops.pointwise import arithmetic as e
 from rushlight.ops.reduce import reductions
 from rushlight.ops.reduce.cumulative import BLOCK, cumsum, in_blocks
 from rushlight.ops.view import views
-from rushlight.tape.program.shortcut import shortcut
+from rushlight.tape.program.memo import memo
 from rushlight.tape.record.value import Value
 
 _RARE = 1024  # elements for each that is chosen
@@ -47,7 +47,7 @@ def count_of(mask: Value) -> int:
     return int(read(reductions.sum(mask))[0]) if mask._spec.numel else 0
 
 
-@shortcut
+@memo
 def _ranked(mask: Value) -> tuple[Value, Value]:
     """Where the true elements are, counted in rows, with room for all of them; how many there are."""
     size, device = mask._spec.numel, mask._spec.device

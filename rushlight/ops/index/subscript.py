@@ -29,7 +29,7 @@ from rushlight.ops.pointwise import arithmetic as e
 from rushlight.ops.registry import composite
 from rushlight.ops.surface import inplace
 from rushlight.ops.view import views
-from rushlight.tape.program.shortcut import shortcut
+from rushlight.tape.program.memo import memo
 from rushlight.tape.record.value import Value
 
 Key = Any
@@ -243,6 +243,35 @@ def _beside(x: Value, picked: Left, left: Left) -> tuple[Value, Left]:
     ]
 
 
+def part(x: Value, keys: Sequence[Any]) -> Value | None:
+    """The view of x by ints, slices of ints, None and `...`; None where a key is out of range or refused."""
+    made, dim = x, 0
+    left = len(x._spec.shape)
+    for key in keys:
+        if key is not None and key is not Ellipsis:
+            left -= 1
+    if left < 0:
+        return None
+    for key in keys:
+        if key.__class__ is int:
+            picked = views.pick(made, dim, key)
+            if picked is None:
+                return None
+            made = picked
+        elif key is None:
+            made = views.unsqueeze(made, dim)
+            dim += 1
+        elif key is Ellipsis:
+            dim, left = dim + left, 0
+        else:
+            if key.step is not None and key.step <= 0:
+                return None
+            start, stop, step = key.indices(made._spec.shape[dim])
+            made = views.slice_dim(made, dim, start, max(0, -(-(stop - start) // step)), step)
+            dim += 1
+    return made if made is not x else views.view(x, x._spec.shape)
+
+
 def get_item(x: Value, key: Key) -> Value:
     """x[key]."""
     if isinstance(key, Value) and key._spec.dtype is bool_ and _masks_rows(x, key):
@@ -378,7 +407,7 @@ def write_at(x: Value, left: Left, values: Value, accumulate: bool) -> Value:
     return places.restored(select.written_slices(merged, 0, places.flat, new))
 
 
-@shortcut
+@memo
 def _written(x: Value, values: Value, dims: tuple[int, ...], *indices: Value) -> Value:
     return write_at(x, list(zip(dims, indices, strict=True)), values, accumulate=False)
 

@@ -43,7 +43,7 @@ Results = list[tuple[DType, tuple[int, ...]]]
 
 
 def is_recorded(x: Value) -> bool:
-    """Whether a gradient may be asked through what is made of x. No shortcut may learn a choice made by it."""
+    """Whether a gradient may be asked through what is made of x. No memo may keep a choice made by it."""
     impure()
     return is_followed(x)
 

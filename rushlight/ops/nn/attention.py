@@ -346,7 +346,7 @@ def _attended(operands: list[Value], causal: bool, scale: float, dropout_p: floa
     params: tuple[Any, ...] = (scale,)
     drawn = numel(operands[0]._spec.shape[:-1]) * operands[1]._spec.shape[-2]
     if dropout_p:
-        impure()  # other numbers every time: see Note [Shortcuts] 4
+        impure()  # other numbers every time: see Note [Traces] 2
         kept = 0.0 if dropout_p == 1 else 1 / (1 - dropout_p)
         words = default_generator.take(drawn)
         params += (*words, float(dropout_p), kept)
@@ -359,7 +359,7 @@ def _attended(operands: list[Value], causal: bool, scale: float, dropout_p: floa
 
 
 def _attended_in_vmap(operands: list[Value], causal: bool, scale: float, dropout_p: float) -> Value:
-    impure()  # other numbers every time: see Note [Shortcuts] 4
+    impure()  # other numbers every time: see Note [Traces] 2
     whole, levels, lanes = draw_operands(NAME, operands)
     if lanes == 1:
         return draw_result(_attended(whole, causal, scale, dropout_p), levels)

@@ -19,7 +19,7 @@ from rushlight.ops.registry import composite
 from rushlight.ops.view import views
 from rushlight.scalar import build as s
 from rushlight.scalar.ir import Expr
-from rushlight.tape.program.shortcut import shortcut
+from rushlight.tape.program.memo import memo
 from rushlight.tape.record.op import Grad, Plan, check_devices, check_dtypes
 from rushlight.tape.record.value import Value
 
@@ -351,7 +351,7 @@ def batch_normalised(
     return y, mean, rstd
 
 
-@shortcut
+@memo
 def _by_batch(
     input: Value, weight: Value | None, bias: Value | None, eps: float
 ) -> tuple[Value, Value, Value]:
@@ -389,7 +389,7 @@ _scaled = elementwise(
 )
 
 
-@shortcut
+@memo
 def _by_statistics(
     input: Value, mean: Value, var: Value, weight: Value | None, bias: Value | None, eps: float
 ) -> Value:

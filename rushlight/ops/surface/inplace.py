@@ -22,15 +22,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from rushlight.core.dtypes import (
-    DType,
-    bool_,
-    castable,
-    compute_type,
-    get_default,
-    int64,
-    scalar_dtype,
-)
+from rushlight.core.dtypes import DType, bool_, castable, compute_type, int64, scalar_dtype
 from rushlight.core.errors import AnomalyError, DTypeError, InplaceError, ShapeError
 from rushlight.core.interrupts import Uninterrupted
 from rushlight.core.shapes import Spec, broadcast_shapes
@@ -47,8 +39,9 @@ from rushlight.tape.anomaly.blame import Mode
 from rushlight.tape.memory import replay
 from rushlight.tape.memory.recipe import Recipe, Source, make_plain, nothing_watched
 from rushlight.tape.record import call
+from rushlight.tape.record.cache import Cache
 from rushlight.tape.record.needed import Needed, edge_of
-from rushlight.tape.record.op import Plan, Static, check_devices, keep_plan
+from rushlight.tape.record.op import Plan, Static, check_devices
 from rushlight.tape.record.state import STATE, Changed, impure, is_inference
 from rushlight.tape.record.value import Leaf, Node, Value, history_of
 from rushlight.tape.record.written import mark_summed, mark_written
@@ -159,18 +152,13 @@ def _apply_batch(op: Elementwise, target: Value, others: Sequence[Any]) -> Value
     return target
 
 
-_KNOWN: dict[tuple[Any, ...], Plan] = {}
+_KNOWN = Cache()
 _NUMBERS = (float, int, bool)
 
 
 def _key(op: MapOp, target: Value, inputs: Sequence[Any]) -> tuple[Any, ...]:
-    """What the plan of a write depends on: specs, the types of numbers, and the type that floats stand for."""
-    return (
-        op,
-        target._spec,
-        get_default(),
-        *[x._spec if isinstance(x, Value) else x.__class__ for x in inputs],
-    )
+    """What the plan of a write depends on: specs, and the types of numbers."""
+    return (op, target._spec, *[x._spec if isinstance(x, Value) else x.__class__ for x in inputs])
 
 
 def _at_once(op: MapOp, target: Value, inputs: Sequence[Any]) -> bool:
@@ -196,7 +184,7 @@ def _at_once(op: MapOp, target: Value, inputs: Sequence[Any]) -> bool:
             ):
                 return False
             ins.append(x._memory.address + x._offset)  # type: ignore[operator]
-        plan.launch(storage.address + target._offset, *ins, *plan.tail, *numbers)  # type: ignore[misc,operator]
+        plan.launch(storage.address + target._offset, *ins, *plan.tail, *numbers)  # type: ignore[operator]
     except TypeError:  # memory that was given back: the longer way says so
         return False
     except AnomalyError:  # it was written all the same
@@ -214,7 +202,7 @@ def _remember(op: MapOp, plan: Plan, target: Value, inputs: Sequence[Any]) -> No
             else x.__class__ not in _NUMBERS
         ):
             return  # it was copied first, or turned into another number
-    keep_plan(_KNOWN, _key(op, target, inputs), plan)
+    _KNOWN.keep(_key(op, target, inputs), plan)
 
 
 def _apart(other: Value, target: Value) -> Value:
@@ -251,7 +239,7 @@ def _plan_onto(op: MapOp, tensors: Sequence[Value], static: Static, out: Spec, n
                 )
             body = (s.cast(formula.body[0], compute_type(out.dtype)),)
             formula = Formula(formula.inputs, formula.params, (out.dtype,), body)
-        plan = keep_plan(op.plans, key, map_plan(op, formula, specs, (out,), static))
+        plan = op.plans.keep(key, map_plan(op, formula, specs, (out,), static))
     return plan
 
 
@@ -598,7 +586,7 @@ def constant_in(value: Value, x: Value) -> Value:
     return e.select(never, x, value)
 
 
-_ADD_INTO: dict[Any, Plan] = {}
+_ADD_INTO = Cache()
 
 
 def plan_sum(target: Value, value: Value) -> Plan:
@@ -607,7 +595,7 @@ def plan_sum(target: Value, value: Value) -> Plan:
     if plan is None:
         op: Elementwise = e.add.op  # type: ignore[attr-defined]
         plan = _plan_onto(op, (target, value), (None, None), target._spec, "add_")
-        keep_plan(_ADD_INTO, (target._spec, value._spec), plan)
+        _ADD_INTO.keep((target._spec, value._spec), plan)
     return plan
 
 
@@ -686,7 +674,5 @@ class Update(MapOp):
                     f"{self.name}: operands {', '.join(map(repr, specs))} must have one shape"
                 )
             outs = specs[: self.targets]
-            plan = keep_plan(
-                self.plans, specs, map_plan(self, self.formula(specs, ()), specs, outs, ())
-            )
+            plan = self.plans.keep(specs, map_plan(self, self.formula(specs, ()), specs, outs, ()))
         return Write(inputs[: self.targets], plan, inputs, params)

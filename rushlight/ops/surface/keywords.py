@@ -4,7 +4,7 @@
 1. An argument has one name in a declaration. PyTorch takes NumPy's `axis` and `keepdims` for `dim` and `keepdim` everywhere,
    and has a few arguments whose name depends on the overload. `SECOND` lists those names.
 2. What a declaration takes as `*sizes` PyTorch takes as one sequence by name too.
-3. The names are looked at only where a call has keywords at all, and under a shortcut only where the call is not known.
+3. The names are looked at only where a call has keywords at all, and under `memo` only where the call is not known.
 """
 
 from __future__ import annotations

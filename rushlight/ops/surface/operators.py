@@ -13,7 +13,7 @@ from rushlight.core.errors import SparseOperandError
 from rushlight.ops.family.map import Elementwise
 from rushlight.ops.pointwise import division
 from rushlight.ops.surface import inplace
-from rushlight.tape.program.shortcut import shortcut_of_two
+from rushlight.tape.program.memo import memo
 from rushlight.tape.record import call
 from rushlight.tape.record.value import Value
 
@@ -42,12 +42,12 @@ def leaving(function: Function) -> Function:
 
 def binary(function: Function) -> Function:
     """An elementwise op's own function as an operator: only operands that it does not know take another way."""
-    return call.make_binary(function.op, leaving(function))  # type: ignore[attr-defined]
+    return call.make_call(function.op, leaving(function), 2)  # type: ignore[attr-defined]
 
 
 def product(function: Function) -> Function:
-    """A function of two tensors with a shortcut as an operator."""
-    return shortcut_of_two(leaving(function.__wrapped__))  # type: ignore[attr-defined]
+    """A function of two tensors that is remembered, as an operator."""
+    return memo(leaving(function.__wrapped__))  # type: ignore[attr-defined]
 
 
 def reflected(function: Function) -> Function:

@@ -4,7 +4,7 @@
 1. Only functions of a module take `out`, never methods. A declaration states which, and what is stored (`Entry.out`);
    `accept` gives a module's functions the keyword, once, when the package is made.
 2. The elementwise call sites and the short composites take `out` themselves (`takes_out`), because a function around
-   them would cost a tenth of the call; under a shortcut the function that looks for the keyword runs only where a call is
+   them would cost a tenth of the call; under `memo` the function that looks for the keyword runs only where a call is
    not known. All others are called by such a function.
 3. The result is made first and then stored, so `out` may overlap the inputs. It is resized where its shape is another,
    with PyTorch's warning where it had elements, and cast where PyTorch would.

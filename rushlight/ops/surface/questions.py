@@ -11,7 +11,7 @@ from rushlight.ops.family import read_back
 from rushlight.ops.pointwise import complex_numbers
 from rushlight.ops.surface import queries
 from rushlight.ops.view import views
-from rushlight.tape.program.shortcut import shortcut_of_one
+from rushlight.tape.program.memo import memo
 from rushlight.tape.record import state
 from rushlight.tape.record.needed import edge_of
 from rushlight.tape.record.value import Output, Value
@@ -101,8 +101,8 @@ def record_stream(self: Value, stream: Any) -> None:
     """Taken; memory is given back in the order of the one stream there is."""
 
 
-_transpose: Callable[..., Value] = shortcut_of_one(views.transpose)
-_permute: Callable[..., Value] = shortcut_of_one(views.permute)
+_transpose: Callable[..., Value] = memo(views.transpose)
+_permute: Callable[..., Value] = memo(views.permute)
 
 
 def _mT(self: Value) -> Value:

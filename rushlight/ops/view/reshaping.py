@@ -18,7 +18,7 @@ from rushlight.core.shapes import (
 from rushlight.devices.shared.allocator import room_for
 from rushlight.ops.create import creation
 from rushlight.ops.family.view import View
-from rushlight.ops.index import gather, nonzero, unrecorded
+from rushlight.ops.index import gather, nonzero
 from rushlight.ops.pointwise import arithmetic as e
 from rushlight.ops.reduce import reductions
 from rushlight.ops.registry import composite, register
@@ -441,7 +441,7 @@ def repeat_interleave(
 
 def _windows(shape: Shape, strides: Shape, dim: int, size: int, step: int) -> views.View3:
     count = (shape[dim] - size) // step + 1
-    step = step if count > 1 or step < unrecorded.FAR else 1
+    step = step if count > 1 or step < views.FAR else 1
     return (
         (*shape[:dim], count, *shape[dim + 1 :], size),
         (*strides[:dim], strides[dim] * step, *strides[dim + 1 :], strides[dim]),

@@ -25,7 +25,6 @@ from rushlight.ops.family.build import built
 from rushlight.ops.family.kernel_op import KernelOp
 from rushlight.ops.family.map import Formula, map_kernel
 from rushlight.ops.family.view import View, Views
-from rushlight.ops.index import unrecorded
 from rushlight.ops.pointwise import arithmetic as e
 from rushlight.ops.registry import composite
 from rushlight.ops.view.retype import retyped
@@ -33,9 +32,11 @@ from rushlight.scalar.ir import arg, const
 from rushlight.tape.record import call
 from rushlight.tape.record.needed import Needed
 from rushlight.tape.record.op import Grad, Op, Plan, Static, check_devices
+from rushlight.tape.record.state import STATE
 from rushlight.tape.record.value import Value
 
 View3 = tuple[Shape, Shape, int]
+get_state = STATE.get
 MOST_PARTS = (
     1 << 20
 )  # views that a number alone may ask for: of an empty dimension there could be any number
@@ -179,32 +180,34 @@ def expand(input: Value, *size: int | Sequence[int]) -> Value:
     return input if target == shape else call.call(_expand, (input,), (target,))
 
 
+# A step so long is no matter for layout where it leads to one element only: its stride might not fit int64.
+FAR = 1 << 31
+
+
 def sliced(shape: Shape, strides: Shape, dim: int, start: int, count: int, step: int) -> View3:
-    step = step if count > 1 or step < unrecorded.FAR else 1
+    step = step if count > 1 or step < FAR else 1
     new_shape = (*shape[:dim], count, *shape[dim + 1 :])
     new_strides = (*strides[:dim], strides[dim] * step, *strides[dim + 1 :])
     return new_shape, new_strides, start * strides[dim] if count else 0
 
 
-_slice = View(
+# See Note [Moving views]: the parameter is where the slice starts.
+_slice: View = View(
     "slice",
-    sliced,
-    lambda g, x, *static: place_view(
-        g, x.shape, sliced(x.shape, contiguous_strides(x.shape), *static)
-    ),
+    lambda shape, strides, dim, count, step: sliced(shape, strides, dim, 1, count, step),
+    lambda g, x, static, params: _placed(g, x.shape, _slice, static, params),
     "Every step-th element of a dimension.",
+    moving=True,
 )
 
 
 def slice_dim(x: Value, dim: int, start: int, count: int, step: int = 1) -> Value:
     if start == 0 and step == 1 and count == x._spec.shape[dim]:
         return x
-    if unrecorded.is_unrecorded(x):
-        return unrecorded.at(x, *sliced(x._spec.shape, x._spec.strides, dim, start, count, step))
-    return call.call(_slice, (x,), (dim, start, count, step))
+    return call.call(_slice, (x,), (dim, count, step), (start,))
 
 
-@composite("narrow", pure=True, fresh=True)
+@composite("narrow", fresh=True)
 def narrow(input: Value, dim: int, start: int | Value, length: int) -> Value:
     """`length` elements of a dimension, from `start`; a view."""
     if not input._spec.shape:
@@ -231,17 +234,36 @@ def selected(shape: Shape, strides: Shape, dim: int, index: int) -> View3:
     return shape[:dim] + shape[dim + 1 :], strides[:dim] + strides[dim + 1 :], index * strides[dim]
 
 
-_select = View(
+# The parameter is the index.
+_select: View = View(
     "select",
-    selected,
-    lambda g, x, *static: place_view(
-        g, x.shape, selected(x.shape, contiguous_strides(x.shape), *static)
-    ),
+    lambda shape, strides, dim: selected(shape, strides, dim, 1),
+    lambda g, x, static, params: _placed(g, x.shape, _select, static, params),
     "One index of a dimension.",
+    moving=True,
 )
 
 
-@composite("select", pure=True)
+def pick(x: Value, dim: int, index: int) -> Value | None:
+    """`select` of a dimension from the front; None where the index is out of range."""
+    spec = x._spec
+    if dim >= len(spec.shape):
+        return None
+    size = spec.shape[dim]
+    if index < 0:
+        index += size
+    if not 0 <= index < size:
+        return None
+    plan = _select.plans.get((dim, spec))
+    if plan is None:
+        plan = _select.plans.keep((dim, spec), call.plan_for(_select, (x,), (dim,)))
+    state = get_state()
+    if state.special or not plan.outs:
+        return call.run(plan, (x,), (index,))
+    return call.run_view(plan, x, (index,), index * plan.stride, state)
+
+
+@composite("select")
 def select(input: Value, dim: int, index: int) -> Value:
     """One index of a dimension, which goes away; a view."""
     dim = wrap_dim(dim, len(input._spec.shape), "select")
@@ -251,11 +273,7 @@ def select(input: Value, dim: int, index: int) -> Value:
         raise IndexError(
             f"select: index {index} is out of range for dimension {dim} of size {size}"
         )
-    if unrecorded.is_unrecorded(input):
-        return unrecorded.at(
-            input, *selected(input._spec.shape, input._spec.strides, dim, index % size)
-        )
-    return call.call(_select, (input,), (dim, index % size))
+    return call.call(_select, (input,), (dim,), (index % size,))
 
 
 @composite("unsqueeze", inplace="view", pure=True)
@@ -352,6 +370,48 @@ _place_view = KernelOp(
     [()],
     "Zeros, with a value where a view sees.",
 )
+
+
+def _plan_part(op: Op, ins: Sequence[Spec], static: Static) -> Plan:
+    """Zeros of `shape`, with g where a moving view sees; the parameter is the view's."""
+    (g,) = ins
+    shape, view, key = static
+    seen_shape, seen_strides, unit = view.rule(shape, contiguous_strides(shape), *key)
+    out = Spec.of(g.device, g.dtype, shape)
+    fill = built(g.device, fill_kernel(g.dtype))
+    source = broadcast_strides(g.shape, g.strides, seen_shape)
+    copy, tail = copy_into(g.device, g.dtype, seen_shape, seen_strides, source)
+    nbytes = unit * g.dtype.itemsize
+
+    def launch(target: int, gradient: int, place: int) -> None:
+        fill(target, out.numel)
+        if g.numel:
+            copy(target + place * nbytes, gradient, *tail)
+
+    return Plan(op, ins, [out], launch, static)
+
+
+class PlacePart(KernelOp):
+    """The adjoint of a moving view: its derivative is that view."""
+
+    __slots__ = ()
+
+    def make_grad(self, plan: Plan, needs: int) -> Grad:
+        _, view, key = plan.static
+
+        def rule(grads: list[Any], values: list[Any], params: tuple[Any, ...]) -> list[Any]:
+            return [call.call(view, (contiguous(grads[0]),), key, params)]
+
+        return Grad(needs, (), (), rule, hands_on=True)
+
+
+_place_part = PlacePart(
+    "place_part", _plan_part, [None], [()], "Zeros, with a value where a moving view sees."
+)
+
+
+def _placed(g: Value, shape: Shape, view: View, key: Static, params: tuple[Any, ...]) -> Value:
+    return call.call(_place_part, (g,), (tuple(shape), view, key), params)
 
 
 def place_view(g: Value, shape: Shape, seen: Any) -> Value:

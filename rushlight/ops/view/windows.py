@@ -15,7 +15,6 @@ from rushlight.ops.family.build import built
 from rushlight.ops.family.kernel_op import KernelOp
 from rushlight.ops.family.map import Formula, map_kernel
 from rushlight.ops.family.view import View
-from rushlight.ops.index import unrecorded
 from rushlight.ops.view import views
 from rushlight.scalar.ir import arg
 from rushlight.tape.record import call
@@ -61,7 +60,7 @@ def windows_of(
         (n - d * (k - 1) - 1) // s + 1
         for n, k, s, d in zip(sizes, kernel, stride, dilation, strict=True)
     )
-    taken = [s if n > 1 or s < unrecorded.FAR else 1 for n, s in zip(counts, stride, strict=True)]
+    taken = [s if n > 1 or s < views.FAR else 1 for n, s in zip(counts, stride, strict=True)]
     steps = tuple(st * s for st, s in zip(inner, taken, strict=True))
     inside = tuple(st * d for st, d in zip(inner, dilation, strict=True))
     return (*shape[:lead], *counts, *kernel), (*strides[:lead], *steps, *inside), 0

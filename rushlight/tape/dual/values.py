@@ -22,16 +22,16 @@ from typing import Any
 from rushlight.core.errors import RushlightError
 from rushlight.core.shapes import Spec
 from rushlight.tape.record import call
-from rushlight.tape.record.needed import Needed, edge_of
+from rushlight.tape.record.needed import Needed, edge_of, fits, fitted
 from rushlight.tape.record.op import Plan, Shadow
 from rushlight.tape.record.state import STATE, Changed, is_inference
 from rushlight.tape.record.value import Leaf, Node, Output, Value
 from rushlight.tape.vmap.batched import physical_of, wrap
-from rushlight.tape.walk.backward import fits, fitted, run_backward
+from rushlight.tape.walk.backward import run_backward
 
 # What is asked of the ops that make a tangent: a plain program, whatever is around the call they follow.
 _PLAIN: dict[str, Any] = {
-    "dual": None, "region": None, "autocast": None, "watch": None, "saving": None, "batch": (), "inference": False
+    "dual": None, "region": None, "autocast": None, "trace": None, "saving": None, "batch": (), "inference": False
 }  # fmt: skip
 
 

@@ -2,7 +2,8 @@
 
 # Note [Hot path]
 1. A plan is found by the identity of the operands' specs; everything that can be known from them is in the plan.
-2. Results are made without `__init__`, slot by slot: a Python call costs as much as the rest of a small op.
+2. Results are made without `__init__`, slot by slot: a Python call costs as much as the rest of a small op. An elementwise op's
+   function is made of a text (Note [Call template]).
 3. A storage that is dropped, or may be, has address None, which a kernel refuses with TypeError before anything runs; then
    the storage is made plain, rebuilt if need be, and the kernel called again. So the path has no test for it, and no address
    that it reads can become another's. A value without a base has offset 0.
@@ -21,16 +22,15 @@ from rushlight.core.errors import RushlightError, ShapeError
 from rushlight.core.shapes import Spec
 from rushlight.devices.shared.allocator import Storage
 from rushlight.tape.memory import replay
-from rushlight.tape.record import needed
-from rushlight.tape.record.op import Op, Plan, Static, keep_plan
+from rushlight.tape.record import needed, template
+from rushlight.tape.record.op import Op, Plan, Static
 from rushlight.tape.record.place import CALLED, OURS, user_frame
 from rushlight.tape.record.state import STATE, is_inference
 from rushlight.tape.record.value import Node, Output, Value, history_of
-from rushlight.tape.vmap import batched
-from rushlight.tape.vmap.batched import BatchPlan, levels_of, physical_of, wrap as wrap_batch
 
 new = object.__new__
 get_frame = sys._getframe
+get_state = STATE.get
 is_ours = OURS.get
 get_called = CALLED.get
 users_last: CodeType | None = (
@@ -50,7 +50,7 @@ def plan_for(op: Op, inputs: Sequence[Value], static: Static) -> Plan:
     if plan is None:
         plan = make_plan(op, [v._spec for v in inputs], static)
         if not _holds_value(static):  # the key would keep its memory
-            keep_plan(op.plans, key, plan)
+            op.plans.keep(key, plan)
     return plan
 
 
@@ -64,12 +64,12 @@ def make_plan(op: Op, specs: Sequence[Spec], static: Static) -> Plan:
     """A plan, or what stands for it where an operand is batched."""
     for spec in specs:
         if spec.hidden:
-            return BatchPlan(op, specs, static)  # type: ignore[return-value]
+            return needed.Needed.batch_plan(op, specs, static)
     return op.make_plan(specs, static)
 
 
 def make_storage(pool: Any, room: int, birth: int = 0) -> Storage:
-    """A new storage; the same as Storage(pool, room), written out for speed here and below. See Note [Counting and threads]."""
+    """A new storage; the same as Storage(pool, room), written out for speed here and in `template.py`."""
     blocks = pool.free.get(room)
     if blocks is None:
         blocks = pool.blocks(room)
@@ -116,7 +116,7 @@ def check_reach(spec: Any, storage: Storage, offset: int) -> None:
 def detached(value: Value) -> Value:
     """The same memory without a record, now and after later writes to what it was a view of."""
     if value._spec.hidden:
-        return wrap_batch(detached(physical_of(value)), levels_of(value))
+        return needed.Needed.detach_batch(value)
     return rooted(make_value(value._spec, value._memory, value._offset))
 
 
@@ -139,22 +139,55 @@ def call(op: Op, inputs: Sequence[Value], static: Static = (), params: tuple[Any
 
 def run(plan: Any, inputs: Sequence[Value], params: tuple[Any, ...] = ()) -> Any:
     state = STATE.get()
-    if state.special or plan.launch is None:
+    if state.special:
         return _run_slowly(plan, inputs, params, state)
+    if plan.launch is None:
+        if len(plan.outs) != 1 or len(inputs) != 1 or plan.beyond:
+            return _run_slowly(plan, inputs, params, state)
+        skip = plan.skip(params) if plan.stride else plan.offsets[0]
+        return run_view(plan, inputs[0], params, skip, state)
     try:
         ins = [v._memory.address + v._offset for v in inputs]  # type: ignore[operator]
     except TypeError:
         ins = replay.addresses(inputs)
-    made = launch_at(plan, ins, params, state.birth)
-    if len(plan.outs) > 1:
+    if len(plan.outs) == 1:
+        out = launch_one(plan, ins, params, state.birth)
         if state.grad:
-            node = record(plan, inputs, params, [value._memory for value in made])
-            if node is not None:
-                give_outputs(node, made)
-        return tuple(made)
+            out._node = record(plan, inputs, params, (out._memory,))
+        return out
+    made = launch_at(plan, ins, params, state.birth)
     if state.grad:
-        made._node = record(plan, inputs, params, (made._memory,))
-    return made
+        node = record(plan, inputs, params, [value._memory for value in made])
+        if node is not None:
+            give_outputs(node, made)
+    return tuple(made)
+
+
+def run_view(plan: Plan, x: Value, params: tuple[Any, ...], skip: int, state: Any) -> Value:
+    """One view of a value, so many bytes on and inside of it, where nothing special is set."""
+    node = None
+    base = x._base
+    if state.grad:
+        if base is not None and is_stale(x, base):
+            node = record(plan, (x,), params, (x._memory,))  # which may give x another base
+            base = x._base
+        elif x._node is not None and plan.out.differentiable:
+            grad = plan.grads.get(1) or plan.grad(1)
+            saved = (x,) if grad.saves_in else ()
+            node = make_node(plan, params, (x._node,), grad, saved, x._memory)
+    out = new(Handle)
+    out._spec = plan.out
+    out._memory = x._memory
+    out._offset = x._offset + skip
+    out._node = node
+    out._base = x if base is None else base
+    out._history = history_of(x)
+    return out
+
+
+def is_stale(x: Value, base: Value) -> bool:
+    """Whether the base was written to since x was made as a view of it: then x's record is another."""
+    return history_of(x) != history_of(base)
 
 
 def _run_slowly(plan: Any, inputs: Sequence[Value], params: tuple[Any, ...], state: Any) -> Any:
@@ -162,7 +195,7 @@ def _run_slowly(plan: Any, inputs: Sequence[Value], params: tuple[Any, ...], sta
     region = state.region
     offset = 0
     if plan.launch is None:
-        if plan.__class__ is BatchPlan:
+        if not plan.outs:  # it stands for a plan: see Note [Batching]
             return plan.run(inputs, params)
         storages = [inputs[0]._memory]
         offset = inputs[0]._offset
@@ -176,10 +209,12 @@ def _run_slowly(plan: Any, inputs: Sequence[Value], params: tuple[Any, ...], sta
     node = record(plan, inputs, params, storages) if state.grad else None
     if node is not None and state.special:
         settle(node, state)
+    if plan.stride:
+        offset += plan.skip(params)
     result = wrap(plan, inputs, storages, offset, node)
     if state.special:
-        if state.watch is not None:
-            state.watch.append((plan, inputs, params, result, state.grad))
+        if state.trace is not None:
+            state.trace.append((plan, inputs, params, result, state.grad))
         if state.dual is not None:
             state.dual.follow(plan, inputs, params, result)
     return result
@@ -303,18 +338,13 @@ def mark(node: Node, frame: FrameType) -> None:
 
 def call_map(op: Op, inputs: Sequence[Value], params: tuple[Any, ...]) -> Any:
     """`call` for ops without static parameters: a derivative's way into the hot path."""
-    specs = tuple([v._spec for v in inputs])
+    return run(map_plan_for(op, tuple([v._spec for v in inputs])), inputs, params)
+
+
+def map_plan_for(op: Op, specs: tuple[Spec, ...]) -> Plan:
+    """`plan_for` of an op without static parameters."""
     plan = op.plans.get(specs)
-    if plan is None:
-        plan = keep_plan(op.plans, specs, make_plan(op, specs, ()))
-    state = STATE.get()
-    if state.special or state.grad:
-        return run(plan, inputs, params)
-    try:
-        ins = [v._memory.address + v._offset for v in inputs]  # type: ignore[operator]
-    except TypeError:
-        ins = replay.addresses(inputs)
-    return launch_at(plan, ins, params, state.birth)
+    return op.plans.keep(specs, make_plan(op, specs, ())) if plan is None else plan
 
 
 def launch_at(plan: Plan, ins: Sequence[int], params: tuple[Any, ...], birth: int = 0) -> Any:
@@ -330,33 +360,16 @@ def launch_at(plan: Plan, ins: Sequence[int], params: tuple[Any, ...], birth: in
     return [make_value(spec, s) for spec, s in zip(plan.outs, storages, strict=True)]
 
 
-def launch_one(plan: Plan, ins: Sequence[int], params: tuple[Any, ...], birth: int = 0) -> Value:
-    """`launch_at` for a plan with one result."""
-    pool = plan.pool
-    storage = new(Storage)
-    storage.blocks = blocks = plan.blocks
-    storage.pool = pool
-    storage.room = room = plan.room
-    storage.version = birth
-    storage.recipe = None
-    while not blocks:
-        blocks.append(pool.fresh(room))
-    storage.address = address = blocks[-1]
-    live = pool.live = pool.live + room
-    if live > pool.peak:
-        pool.peak = live
-    blocks.pop()
-    plan.launch(address, *ins, *plan.tail, *params)  # type: ignore[misc]
-    out = new(Handle)
-    out._spec = plan.out
-    out._memory = storage
-    out._offset = 0
-    out._node = None
-    out._base = None
-    return out
+def _defined(code: CodeType, name: str) -> Callable[..., Any]:
+    """What code of `template.py` defines, over the names of this file."""
+    made: dict[str, Any] = {}
+    exec(code, globals(), made)
+    return made[name]
 
 
-batched._run[:] = [run, launch_at]
+launch_one: Callable[..., Value] = _defined(
+    template.launching(), "launch_one"
+)  # `launch_at` for one result
 
 
 def make_node(
@@ -397,70 +410,28 @@ def make_node(
     return node
 
 
-def make_unary(plans: dict[Any, Plan], fallback: Callable[..., Any]) -> Callable[..., Any]:
-    """`op(x)`, or `op(x, number)`: the steps of `run` and `record` written out. See Note [Hot path].
+def make_call(
+    op: Op, fallback: Callable[..., Any], arity: int, second: str = "other", plans: Any = None
+) -> Callable[..., Any]:
+    """The function of an elementwise op with so many operands. See Note [Call template]."""
+    numbers = {}
+    if arity == 2:
+        numbers = {
+            kind: make_call(op, fallback, 1, plans=table) for kind, table in op.number_plans.items()
+        }
+    bind = _defined(template.calling(arity, second), "bind")
+    return bind(op.plans if plans is None else plans, fallback, numbers)
 
-    `plans` is keyed by x's spec; `fallback` fills it. `out` is no keyword-only parameter because that costs more than
-    the test for it.
-    """
-    get_state = STATE.get
-    last: Any = _NO_PLAN
 
-    def function(input: Any, number: Any = None, out: Any = None) -> Any:
-        nonlocal last
-        plan = last
-        if out is not None:
-            return stored(fallback, (input,), number, out)
-        try:
-            if plan.first is not input._spec:
-                plan = last = plans[input._spec]
-        except (KeyError, AttributeError):
-            return fallback(input) if number is None else fallback(input, number)
-        state = get_state()
-        if state.special or input._base is not None:
-            return run(plan, (input,), () if number is None else (number,))
-        storage = new(Storage)
-        storage.blocks = blocks = plan.blocks
-        storage.pool = pool = plan.pool
-        storage.room = room = plan.room
-        storage.version = state.birth
-        storage.recipe = None
-        while not blocks:
-            blocks.append(pool.fresh(room))
-        storage.address = address = blocks[-1]
-        live = pool.live = pool.live + room
-        if live > pool.peak:
-            pool.peak = live
-        blocks.pop()
-        source = input._memory
-        try:
-            if number is None:
-                plan.launch(address, source.address, *plan.tail)
-            else:
-                plan.launch(address, source.address, *plan.tail, number)
-        except TypeError:
-            if number is not None and len(plan.static) == 1:
-                raise TypeError(
-                    f"{plan.op.name}() takes 1 operand, got one more: {type(number).__name__}"
-                ) from None
-            launch_plan(plan, (storage,), (input,), () if number is None else (number,))
-        out = new(Handle)
-        out._spec = plan.out
-        out._memory = storage
-        out._offset = 0
-        out._base = None
-        edge = input._node
-        if edge is None or not state.grad or not plan.out.differentiable:
-            out._node = None
-            return out
-        grad = plan.grads.get(1) or plan.grad(1)
-        saved = (input,) if grad.saves_in else ()
-        out._node = make_node(
-            plan, () if number is None else (number,), (edge,), grad, saved, storage
-        )
-        return out
-
-    return function
+def launch_again(
+    plan: Plan, storage: Storage, inputs: Sequence[Value], params: tuple[Any, ...]
+) -> None:
+    """After a launch that refused its arguments: an operand has no address, or there is one too many."""
+    if params and len(plan.static) == len(inputs):
+        raise TypeError(
+            f"{plan.op.name}() takes 1 operand, got one more: {type(params[0]).__name__}"
+        ) from None
+    launch_plan(plan, (storage,), inputs, params)
 
 
 def stored(fallback: Callable[..., Any], operands: tuple[Any, ...], extra: Any, out: Any) -> Any:
@@ -472,103 +443,10 @@ def stored(fallback: Callable[..., Any], operands: tuple[Any, ...], extra: Any, 
     return needed.Needed.store_out(fallback.__name__, out, fallback(*operands))
 
 
-def make_binary(op: Op, fallback: Callable[..., Any]) -> Callable[[Any, Any], Any]:
-    """`op(x, y)` for two tensors, written out as in `make_unary`; other operands go to `fallback`."""
-    plans = op.plans
-    get_state = STATE.get
-    last: Any = _NO_PLAN
-    numbers = {kind: make_unary(table, fallback) for kind, table in op.number_plans.items()}
-
-    def function(input: Any, other: Any, _: Any = None, out: Any = None) -> Any:
-        nonlocal last
-        plan = last
-        if _ is not out:  # `_` is there so that a third operand is not taken for `out`
-            return stored(fallback, (input, other), _, out)
-        kind = other.__class__
-        if kind is float or kind is int:
-            return numbers[kind](input, other)
-        try:
-            if plan.first is not input._spec or plan.second is not other._spec:
-                plan = last = plans[input._spec, other._spec]
-        except (KeyError, AttributeError):
-            return fallback(input, other)
-        state = get_state()
-        if state.special or input._base is not None or other._base is not None:
-            return run(plan, (input, other))
-        storage = new(Storage)
-        storage.blocks = blocks = plan.blocks
-        storage.pool = pool = plan.pool
-        storage.room = room = plan.room
-        storage.version = state.birth
-        storage.recipe = None
-        while not blocks:
-            blocks.append(pool.fresh(room))
-        storage.address = address = blocks[-1]
-        live = pool.live = pool.live + room
-        if live > pool.peak:
-            pool.peak = live
-        blocks.pop()
-        try:
-            if plan.size is None:
-                plan.launch(address, input._memory.address, other._memory.address, *plan.tail)
-            else:
-                plan.launch(address, input._memory.address, other._memory.address, plan.size)
-        except TypeError:
-            launch_plan(plan, (storage,), (input, other), ())
-        out = new(Handle)
-        out._spec = plan.out
-        out._memory = storage
-        out._offset = 0
-        out._base = None
-        first, second = input._node, other._node
-        if (first is None and second is None) or not state.grad or not plan.out.differentiable:
-            out._node = None
-            return out
-        needs = 1 if second is None else 2 if first is None else 3
-        grad = plan.grads.get(needs) or plan.grad(needs)
-        saves = grad.saves_in
-        saved = (
-            ()
-            if not saves
-            else (input, other)
-            if len(saves) == 2
-            else (other,)
-            if saves[0]
-            else (input,)
-        )
-        out._node = make_node(plan, (), (first, second), grad, saved, storage)
-        return out
-
-    return function
-
-
-def make_several(plans: dict[Any, Plan], fallback: Callable[..., Any]) -> Callable[..., Any]:
-    """`op(x, y, z, ...)` for tensors; `plans` is keyed by their specs. Numbers among them go to `fallback`."""
-    get_state = STATE.get
-
-    def function(*operands: Any) -> Any:
-        try:
-            plan = plans[tuple([v._spec for v in operands])]
-        except (KeyError, AttributeError):
-            return fallback(*operands)
-        state = get_state()
-        if state.special:
-            return run(plan, operands)
-        ins = []
-        for value in operands:
-            address = value._memory.address
-            if value._node is not None or value._base is not None or address is None:
-                return run(plan, operands)
-            ins.append(address)
-        return launch_at(plan, ins, (), state.birth)
-
-    return function
-
-
 class _NoPlan:
     """Stands in a call site's cache before the first call: it matches no operands."""
 
     first = second = object()
 
 
-_NO_PLAN = _NoPlan()
+NO_PLAN = _NoPlan()

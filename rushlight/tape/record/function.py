@@ -31,8 +31,9 @@ from rushlight.core.errors import (
 from rushlight.core.shapes import Spec
 from rushlight.tape.dual.function import apply_to_duals, has_tangents
 from rushlight.tape.record import call
+from rushlight.tape.record.cache import Cache
 from rushlight.tape.record.needed import Needed, edge_of
-from rushlight.tape.record.op import Grad, Op, Plan, keep_plan, never
+from rushlight.tape.record.op import Grad, Op, Plan, never
 from rushlight.tape.record.shown import FunctionNode, result_again
 from rushlight.tape.record.state import STATE, Changed
 from rushlight.tape.record.value import Leaf, Node, Output, Value, history_of
@@ -157,9 +158,9 @@ class Function:
         own = vars(cls)
         if "vjp" in own:  # PyTorch's other name for backward
             cls.backward = staticmethod(_refuse_both if "backward" in own else cls.vjp)  # type: ignore[method-assign]
-        cls._plans = {}
+        cls._plans = Cache()
 
-    _plans: ClassVar[dict[Any, Plan]] = {}  # what describes a call, by its operands and results
+    _plans: ClassVar[Cache] = Cache()  # what describes a call, by its operands and results
 
     @staticmethod
     def forward(*args: Any, **named: Any) -> Any:
@@ -382,7 +383,7 @@ def _plan_of(cls: Any, count: int, ins: list[Spec], outs: list[Spec]) -> Plan:
         op.inputs = count
         plan = Plan(op, ins, outs, never)
         if table is not None:
-            keep_plan(table, key, plan)
+            table.keep(key, plan)
     return plan
 
 

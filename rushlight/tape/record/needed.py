@@ -51,11 +51,25 @@ class Needed:
     number: Callable[[Any], Value]  # a Python number as a 0-dim tensor on the default device
     from_array: Callable[[Any], Value]  # a NumPy array as a tensor on the host
     spread: Callable[[Value, Any], Value]  # the physical value of a value repeated over levels
+    batch_plan: Callable[..., Any]  # what stands for the plan of a call with batched operands
+    detach_batch: Callable[[Value], Value]  # a batched value without a record
 
 
 def provide(**functions: Any) -> None:
     for name, function in functions.items():
         setattr(Needed, name, staticmethod(function))
+
+
+def fits(part: Value, spec: Spec) -> bool:
+    """Whether a gradient has the shape and type of its operand."""
+    return part._spec.shape == spec.shape and part._spec.dtype is spec.dtype
+
+
+def fitted(part: Value, spec: Spec) -> Value:
+    """A gradient summed to the shape of its operand and cast to its type."""
+    if part._spec.shape != spec.shape:
+        part = Needed.sum_to(part, spec.shape)
+    return part if part._spec.dtype is spec.dtype else Needed.cast(part, spec.dtype)
 
 
 def edge_of(value: Value) -> Any:

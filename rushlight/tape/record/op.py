@@ -8,12 +8,12 @@ from typing import Any, ClassVar
 
 from rushlight.core.dtypes import when_default_changes
 from rushlight.core.errors import DeviceError, NotDifferentiable, RushlightError, UnsupportedDType
-from rushlight.core.shapes import Spec
+from rushlight.core.shapes import Spec, check_inside
 from rushlight.devices.shared.allocator import Pool, room_for
 from rushlight.kernel.shapes import Map, Rowwise
+from rushlight.tape.record.cache import Cache
 
 Static = tuple[Any, ...]
-MOST_PLANS = 2048  # of one op; a training step with fixed shapes has some dozens
 
 
 class Op:
@@ -29,9 +29,9 @@ class Op:
         self.doc = doc
         # How many of the first inputs answer for a result that is not finite; None: all. A derivative's: the gradients.
         self.causes: int | None = None
-        self.plans: dict[Any, Plan] = {}
+        self.plans = Cache()
         # Plans of op(tensor, number), by the number's type and the tensor's spec.
-        self.number_plans: dict[type, dict[Any, Plan]] = {float: {}, int: {}}
+        self.number_plans = {float: Cache(), int: Cache()}
 
     def make_plan(self, ins: Sequence[Spec], static: Static) -> Plan:
         raise NotDifferentiable(self.name)  # a family overrides this
@@ -46,14 +46,6 @@ class Op:
         return f"<op {self.name}>"
 
 
-def keep_plan(table: dict[Any, Plan], key: Any, plan: Plan) -> Plan:
-    """Put a plan where it is found again. A program that sees ever new shapes starts over now and then."""
-    if len(table) >= MOST_PLANS:
-        table.clear()
-    table[key] = plan
-    return plan
-
-
 class Plan:
     """Everything about a call that does not change from call to call with the same operands' specs."""
 
@@ -61,6 +53,7 @@ class Plan:
         "__weakref__",
         "beyond",  # a view that may reach beyond its input: each call checks the storage
         "blocks",  # of the first output: the pool's list of cached blocks of that size
+        "bounds",  # of a moving view: the least and the most bytes it may be on
         "checked",  # the launch with anomaly checks, made on first use
         "cost",
         "first",  # the first and second input's spec, and the first output's: tuples cost time in the hot path
@@ -79,6 +72,7 @@ class Plan:
         "second",
         "size",  # the one number that follows the addresses, where it is one; else None
         "static",
+        "stride",  # of a moving view: bytes per unit of its launch parameter; else 0. See Note [Moving views]
         "tail",
     )
 
@@ -95,6 +89,7 @@ class Plan:
         kernel: Map | Rowwise | None = None,
         listed: bool = True,  # not where it runs other plans, which are checked themselves
         beyond: bool = False,
+        stride: int = 0,
     ) -> None:
         for spec in ins:
             if spec.hidden:  # its memory is a batch's: see Note [Batching]
@@ -112,6 +107,10 @@ class Plan:
         self.tail = tail
         self.offsets = offsets
         self.beyond = beyond
+        self.stride = stride
+        self.bounds = (0, 0)
+        if stride:
+            self.bounds = ins[0].low - outs[0].low, ins[0].high - outs[0].high
         self.pool: Pool = outs[0].device
         self.rooms = tuple(room_for(max(spec.nbytes, spec.high)) for spec in outs)
         self.grads: dict[int, Grad] = {}
@@ -134,17 +133,27 @@ class Plan:
         self.kernel = None
         Plans.add(self)
 
+    def skip(self, params: tuple[Any, ...]) -> int:
+        """How many bytes a moving view is on, for the parameters of a call; refused where it reaches beyond its input."""
+        skip: int = params[0] * self.stride
+        if not self.bounds[0] <= skip <= self.bounds[1]:
+            check_inside(self.op.name, self.ins[0], self.out, skip)
+        return skip
+
     def grad(self, needs: int) -> Grad:
         found = self.grads.get(needs)
         if found is None:
             try:
                 found = self.op.make_grad(self, needs)
-                found.programs = {}
             except NotDifferentiable as error:
                 # Who only looks at the result is not stopped: the error comes when a gradient does.
                 found = Grad(needs, (), (), _refusing(str(error)))
-            self.grads[needs] = found
+            self.keep_grad(found)
         return found
+
+    def keep_grad(self, grad: Grad) -> None:
+        grad.programs = Cache()
+        self.grads[grad.needs] = grad
 
 
 def never(*_: Any) -> None:
@@ -167,29 +176,27 @@ class Plans:
             cls.on_new(plan)
 
 
-def _forget_plans() -> None:
-    """Make plans of integers anew: the default type has changed, and with it what they become among floats."""
+def _forget_call_sites() -> None:
+    """Have no call site take a plan for that of its last call."""
     for known in list(Plans.every.values()):
         plan = known()
-        if plan is not None and any(spec.dtype.kind in "biu" for spec in plan.ins):
-            plan.first = None  # a call site does not take it for the plan of its last call
-            for table in (plan.op.plans, *plan.op.number_plans.values()):
-                table.clear()
+        if plan is not None:
+            plan.first = None
 
 
-when_default_changes.append(_forget_plans)
+when_default_changes.append(_forget_call_sites)
 
 
 class Grad:
     """The derivative of a plan for the inputs in the bit mask `needs`.
 
     `rule(grads, values, params)` gets a gradient per output (or None), a value per input and then per output (a `Shadow`
-    where it was not saved) and gives a gradient per input (None where not asked). `direct(g, node)` does the same for a node with
-    one output, with fewer steps: it gives the gradient of the input `only`, or one per input where several are asked.
-    Each is either `g` itself or has a buffer of its own.
+    where it was not saved) and gives a gradient per input (None where not asked). `programs` keeps what was made of it, by the
+    specs of the gradients that came (Note [Derivatives]); a derivative that no plan keeps has none. `fused(specs)` gives such a
+    program without a trace, or None.
     """
 
-    __slots__ = ("direct", "needs", "only", "programs", "rule", "saves_in", "saves_out")
+    __slots__ = ("fused", "hands_on", "needs", "programs", "rule", "saves_in", "saves_out")
 
     def __init__(
         self,
@@ -197,19 +204,18 @@ class Grad:
         saves_in: tuple[int, ...],
         saves_out: tuple[int, ...],
         rule: Callable[..., Any],
-        direct: Callable[..., Any] | None = None,
+        fused: Callable[[Sequence[Spec | None]], Any] | None = None,
+        hands_on: bool = False,
     ) -> None:
         self.needs = needs
         self.saves_in = saves_in
         self.saves_out = saves_out
         self.rule = rule
-        self.direct = direct
-        self.only = (
-            needs.bit_length() - 1 if needs.bit_count() == 1 else -1
-        )  # the one input asked for
-        self.programs: dict[Any, Any] | None = (
-            None  # of a derivative that a plan keeps: see Note [Derived programs]
+        self.fused = fused
+        self.hands_on = (
+            hands_on  # whether the rule does nothing with launch parameters but hand them on
         )
+        self.programs: Cache | None = None
 
 
 def _refusing(message: str) -> Callable[..., Any]:

@@ -40,7 +40,7 @@ class State:
     region: Any = None
     autocast: DType | None = None
     inference: bool = False
-    watch: list[Noted | None] | None = None  # takes a note of every call; see Note [Shortcuts]
+    trace: list[Noted | None] | None = None  # takes a note of every call; see Note [Traces]
     saving: Any = None  # hooks for what records save; see Note [Saved tensor hooks]
     saving_refused: str | None = None  # why there must be no such hooks
     batch: tuple[Any, ...] = ()  # the levels of every vmap around; see Note [Batching]
@@ -55,7 +55,7 @@ class State:
     def __post_init__(self) -> None:
         fill = object.__setattr__
         quiet = (
-            self.autocast is None and self.watch is None and not self.batch and self.dual is None
+            self.autocast is None and self.trace is None and not self.batch and self.dual is None
         )
         alone = self.region is None and self.saving is None
         fill(self, "special", not (quiet and alone))
@@ -82,10 +82,10 @@ WALK: ContextVar[Any] = ContextVar(
 
 
 def impure() -> None:
-    """Tell who watches that something happens here which is no call of an op."""
-    watch = STATE.get().watch
-    if watch is not None:
-        watch.append(None)
+    """Tell a trace that something happens here which is no call of an op."""
+    trace = STATE.get().trace
+    if trace is not None:
+        trace.append(None)
 
 
 class Changed:

@@ -21,7 +21,10 @@ from typing import Any
 
 from rushlight.core.errors import RushlightError
 from rushlight.core.shapes import Known, Shape, Size, Spec, interned, numel, reach
-from rushlight.tape.record.needed import Needed
+from rushlight.tape.program.program import Program
+from rushlight.tape.program.trace import trace
+from rushlight.tape.record import call
+from rushlight.tape.record.needed import Needed, provide
 from rushlight.tape.record.op import Op, Plan, Static
 from rushlight.tape.record.state import STATE, Changed
 from rushlight.tape.record.value import Value, history_of
@@ -213,25 +216,28 @@ class _NoShape:
 class BatchPlan:
     """Stands where a plan would: what a call does whose operands have these specs, some of them batched.
 
-    The rule runs once, watched; the physical calls it made, which depend on nothing but the specs, are done again from
-    then on without it, as in Note [Shortcuts]. A rule with `looks` reads more than specs and runs every time.
+    The rule runs once, traced; the physical calls it made, which depend on nothing but the specs, are a program
+    (Note [Programs]), which runs from then on. A rule with `looks` reads more than specs and runs every time.
     """
 
     __slots__ = (
         "hidden",
+        "is_traced",
         "lead",
         "only",
         "op",
-        "result",
+        "program",
         "rule",
+        "several",
         "sizes",
         "specs",
         "static",
-        "steps",
     )
 
     launch = None
     outs = ()
+    offsets = ()
+    stride = 0
     first = second = object()  # matches no operands
     beyond = False  # the physical calls of the rule say it of themselves
     out = _NoShape()
@@ -248,48 +254,37 @@ class BatchPlan:
         self.sizes: Shape = tuple([sizes[depth] for depth in self.hidden])
         self.rule: Rule = Needed.batch_rule(op)
         self.lead = next((i for i, spec in enumerate(specs) if spec.hidden == self.hidden), -1)
-        self.steps: Any = (
-            None  # (plan, numbers or None for the call's own, slots), or () where the rule runs
-        )
-        self.only: Any = (
-            None  # the plan of the one step, on the operands as they are, with one result
-        )
-        self.result: Any = None  # a slot, or several
+        self.is_traced = hasattr(self.rule, "looks")
+        self.program: Program | None = None
+        self.only: Plan | None = None  # the plan that the program is, with one result
+        self.several = False  # whether there are several results
         self.specs: list[BatchSpec] = []
 
     def run(self, inputs: Sequence[Value], params: tuple[Any, ...]) -> Any:
         state = STATE.get()
-        if state.watch is not None:  # it is this call that is noted, not what it comes down to
-            with Changed(watch=None):
+        if state.trace is not None:  # it is this call that is noted, not what it comes down to
+            with Changed(trace=None):
                 made = self.run(inputs, params)
-            state.watch.append((self, inputs, params, made, state.grad))
+            state.trace.append((self, inputs, params, made, state.grad))
             return made
         levels = self._levels(inputs)
-        steps = self.steps
-        if not steps:
+        program = self.program
+        if program is None:
             return self._by_rule(inputs, params, levels)
-        slots: list[Any] = [v.physical if v._spec.hidden else v for v in inputs]  # type: ignore[attr-defined]
-        run, launch_at = _run
+        whole: list[Any] = [v.physical if v._spec.hidden else v for v in inputs]  # type: ignore[attr-defined]
         if self.only is not None:
-            ins = _addresses(self.only, slots, state)
+            ins = _addresses(self.only, whole, state)
             made = (
-                run(self.only, slots, params) if ins is None else launch_at(self.only, ins, params)
+                call.run(self.only, whole, params)
+                if ins is None
+                else call.launch_one(self.only, ins, params)
             )
             return _handle_of(made, self.specs[0], levels)
-        for plan, numbers, sources in steps:
-            made = run(plan, [slots[i] for i in sources], params if numbers is None else numbers)
-            if made.__class__ is tuple:
-                slots.extend(made)
-            else:
-                slots.append(made)
-        if self.result.__class__ is int:
-            return _handle_of(slots[self.result], self.specs[0], levels)
-        return tuple(
-            [
-                _handle_of(slots[i], spec, levels)
-                for i, spec in zip(self.result, self.specs, strict=True)
-            ]
-        )
+        parts = [
+            _handle_of(v, s, levels)
+            for v, s in zip(program.call(whole, params), self.specs, strict=True)
+        ]
+        return tuple(parts) if self.several else parts[0]
 
     def _levels(self, inputs: Sequence[Value]) -> Levels:
         if self.lead < 0:
@@ -301,50 +296,30 @@ class BatchPlan:
         return levels if levels[-1].alive else levels_of(inputs[self.lead])
 
     def _by_rule(self, inputs: Sequence[Value], params: tuple[Any, ...], levels: Levels) -> Any:
-        if self.steps is None and not hasattr(self.rule, "looks"):
-            notes: list[Any] = []
-            inputs = _told_apart(inputs)
-            with Changed(watch=notes):
-                made = self.rule(self, inputs, params)
-            self._learn(notes, inputs, params, made)
-        else:
+        if self.is_traced:
             made = self.rule(self, inputs, params)
+        else:
+            self.is_traced = True
+            inputs = _told_apart(inputs)
+            whole = [physical_of(v) for v in inputs]
+            made, program = trace(lambda: self.rule(self, inputs, params), whole, params)
+            self._keep(program, made)
         if made.__class__ is tuple or made.__class__ is list:
             return tuple([wrap(part, levels) for part in made])
         return wrap(made, levels)
 
-    def _learn(
-        self, notes: list[Any], inputs: Sequence[Value], params: tuple[Any, ...], made: Any
-    ) -> None:
-        """Keep the calls that the rule made, where they explain its result."""
-        self.steps = ()
-        slot_of: dict[int, int] = {}
-        for i, value in enumerate(inputs):
-            slot_of.setdefault(id(physical_of(value)), i)
-        if None in notes or not notes or len(slot_of) < len(inputs):
+    def _keep(self, program: Program | None, made: Any) -> None:
+        if program is None or any(
+            r is None or r.slot < len(program.given) for r in program.results
+        ):
             return
-        steps, count = [], len(inputs)
-        for plan, given, numbers, result, _ in notes:
-            sources = tuple([slot_of.get(id(v), -1) for v in given])
-            own = bool(params) and numbers is params
-            if -1 in sources or (
-                params and numbers and not own
-            ):  # numbers made of the call's own are not known again
-                return
-            steps.append((plan, None if own else numbers, sources))
-            for part in result if result.__class__ is tuple else (result,):
-                slot_of[id(part)] = count
-                count += 1
-        parts = made if isinstance(made, (tuple, list)) else (made,)
-        places = [slot_of.get(id(part), -1) for part in parts]
-        if -1 in places or min(places) < len(inputs):
-            return
-        self.specs = [BatchSpec.batched(part._spec, self.hidden) for part in parts]
-        self.result = tuple(places) if isinstance(made, (tuple, list)) else places[0]
-        plan, numbers, sources = steps[0]
-        if len(steps) == 1 and self.result == len(inputs) and sources == tuple(range(len(inputs))):
-            self.only = plan if (numbers is None or not numbers) and len(plan.outs) == 1 else None
-        self.steps = tuple(steps)
+        self.specs = [
+            BatchSpec.batched(r.spec, self.hidden) for r in program.results if r is not None
+        ]
+        self.several = isinstance(made, (tuple, list))
+        only = program.only
+        self.only = only if only is not None and len(only.outs) == 1 and not self.several else None
+        self.program = program
 
     @property
     def blocks(self) -> Any:
@@ -394,4 +369,8 @@ def _handle_of(physical: Value, spec: BatchSpec, levels: Levels) -> Value:
     return value
 
 
-_run: list[Callable[..., Any]] = []  # `call.run` and `call.launch_at`: `call` imports this file
+def _detached(value: Value) -> Value:
+    return wrap(call.detached(physical_of(value)), levels_of(value))
+
+
+provide(batch_plan=BatchPlan, detach_batch=_detached)

@@ -2,7 +2,9 @@
 
 # Note [Backward]
 1. A node runs when all gradients that can reach it have arrived; they are summed in the order of arrival, which is fixed.
-2. Un-broadcasting, casting and adding up happen here and nowhere else (`_fit`, `Walk.arrive`).
+2. A node's derivative gives a gradient per operand, in the operand's shape and type, and says which are buffers that nobody else
+   sees: by a program where there is one (Note [Derivatives]), else by its rule (`differentiated`). Every walk adds them up in
+   `Walk.arrive`.
 3. Hooks see the sum, once. A leaf's `.grad` is a buffer of its own: what is shared or a view is copied first.
 4. Saved values are given back as soon as their node has run, unless the graph is retained.
 5. A pass that fails changes no `.grad`. What is the first gradient of a leaf, or of a value that keeps its own, is there at once,
@@ -19,13 +21,19 @@ from typing import Any, ClassVar
 from rushlight.core import locks
 from rushlight.core.errors import AnomalyError, RushlightError
 from rushlight.core.interrupts import Uninterrupted
-from rushlight.core.shapes import Spec
 from rushlight.devices.shared.allocator import Storage
 from rushlight.tape.anomaly import asynchronous, checks
 from rushlight.tape.anomaly.blame import ORIGINS, Mode, blame, called_at
 from rushlight.tape.memory.replay import keep
-from rushlight.tape.program import derived
-from rushlight.tape.record.needed import Needed
+from rushlight.tape.program.derivative import (
+    Derivative,
+    Parts,
+    is_judged,
+    key_of as program_key,
+    recall,
+)
+from rushlight.tape.program.trace import trace
+from rushlight.tape.record.needed import Needed, fits, fitted
 from rushlight.tape.record.op import Shadow
 from rushlight.tape.record.state import STATE, WALK
 from rushlight.tape.record.value import Leaf, Node, Output, Value
@@ -210,54 +218,25 @@ class Walk:
 
     def run(self) -> None:
         waiting, sums, owned = self.waiting, self.sums, self.owned
-        in_place, retain, few, add_into = self.in_place, self.retain, self._quick(), Needed.add_into
-        programs = not (
-            self.create or STATE.get().special
-        )  # those of Note [Derived programs] may run
+        few, recalls, retain = self._quick(), self.recalls, self.retain
+        in_place, add_into = self.in_place, Needed.add_into
         ready = self.start()
         while ready:
             node = ready.pop()
             if node.__class__ is Leaf:
                 self._finish_leaf(node)
                 continue
-            grad, direct = node.grad, node.grad.direct
-            plain = node.hooks is None and (few is None or node in few)
-            if direct is None or not plain or node not in sums:
-                g = parts = None  # a gradient goes as soon as it has been passed on
-                if not (programs and plain and self._pass_on_quickly(node, ready)):
-                    self._pass_on(node, ready)
-                continue
-            # What `_pass_on` does, written out for elementwise calls: they are most of a graph.
-            g = sums.pop(node)
-            try:
-                parts = direct(g, node)
-            except Exception as error:
-                tell_place(error, node)
-                raise
-            if not retain:
-                node.saved, node.outs = None, ()
-            only = grad.only
-            if only < 0:
-                arrivals: Any = zip(node.edges, parts, node.plan.ins)  # noqa: B905
-            else:
-                edge, spec = node.edges[only], node.plan.ins[only]
-                if (
-                    edge.__class__ is Node
-                    and waiting[edge] == 1
-                    and parts._spec is spec
-                    and edge not in sums
-                ):
-                    sums[edge] = parts  # the only gradient that node will get
-                    ready.append(edge)
-                    continue
-                arrivals = ((edge, parts, spec),)
-            for edge, part, spec in arrivals:
+            made = None
+            if recalls and node.hooks is None and (few is None or node in few):
+                try:
+                    made = recall(node, sums, retain)
+                except Exception as error:
+                    tell_place(error, node)
+                    raise
+            parts, fresh = self._run_node(node) if made is None else made
+            for edge, part, mine in zip(node.edges, parts, fresh):  # noqa: B905 (where nothing is passed on they are empty)
                 if edge is None:
                     continue
-                mine = part is not g
-                if part is not None and part._spec is not spec and not fits(part, spec):
-                    part = fitted_for(node, part, spec)
-                    mine = mine or part._memory is not g._memory
                 target = edge.node if edge.__class__ is Output else edge
                 left = waiting[target]
                 if left == 1:
@@ -266,7 +245,7 @@ class Walk:
                     waiting[target] = left - 1
                 if part is None:
                     continue
-                if edge not in sums and edge is target:
+                if edge is target and edge not in sums:
                     sums[edge] = part
                     if mine and (left > 1 or edge.__class__ is Leaf):
                         owned.add(edge)
@@ -274,7 +253,13 @@ class Walk:
                     add_into(sums[edge], part)
                 else:
                     self.arrive(edge, part, mine)
-            g = parts = part = arrivals = None
+            del made, parts  # a gradient goes as soon as it has been passed on
+            part = None
+
+    @property
+    def recalls(self) -> bool:
+        """Whether programs of derivatives may run without a look at the node: nothing is recorded, watched or special."""
+        return not (self.create or Mode.on or STATE.get().special)
 
     def _quick(self) -> set[Any] | None:
         """The nodes of which nothing is asked but to pass gradients on; None where that is all of them."""
@@ -284,81 +269,32 @@ class Walk:
             return None
         return self.useful - {key[0] if type(key) is tuple else key for key in self.wanted}
 
-    def _pass_on_quickly(self, node: Node, ready: list[Any]) -> bool:
-        """What `_pass_on` does, by a program, of a node without hooks of which nothing is wanted; False where none was learned."""
-        sums, waiting = self.sums, self.waiting
-        keys = (
-            [node] if len(node.plan.outs) == 1 else [(node, i) for i in range(len(node.plan.outs))]
-        )
-        grads = [sums.get(key) for key in keys]
-        try:
-            found = derived.quick_parts(node, grads)
-            if found is None:
-                return False
-            if Mode.on:
-                checks.check_node(node, grads, found[0], False)
-        except Exception as error:
-            tell_place(error, node)
-            raise
-        for key in keys:
-            sums.pop(key, None)
-        if not self.retain:
-            node.saved = None
-            node.outs = ()
-        for edge, part, mine, spec in zip(node.edges, *found, node.plan.ins, strict=True):
-            if edge is None:
-                continue
-            if part is not None and part._spec is not spec and not fits(part, spec):
-                part, mine = fitted_for(node, part, spec), True
-            target = edge.node if edge.__class__ is Output else edge
-            left = waiting[target] = waiting[target] - 1
-            if not left:
-                ready.append(target)
-            if part is None:
-                continue
-            if edge is target and edge not in sums:
-                sums[edge] = part
-                if mine:
-                    self.owned.add(edge)
-            else:
-                self.arrive(edge, part, mine)
-        return True
-
-    def _pass_on(self, node: Node, ready: list[Any]) -> None:
-        parts, fresh = self._run_node(node)
-        for edge, part in zip(node.edges, parts, strict=True):
-            if edge is None:
-                continue
-            if part is not None:
-                self.arrive(edge, part, part._memory in fresh)
-            target = edge.node if edge.__class__ is Output else edge
-            self.waiting[target] -= 1
-            if not self.waiting[target]:
-                ready.append(target)
-
-    def _run_node(self, node: Node) -> tuple[Sequence[Value | None], Sequence[Storage]]:
-        """The gradient per input, and the storages among them that nobody else sees."""
+    def _run_node(self, node: Node) -> Parts:
+        """A gradient per operand, and whether it is a buffer of its own."""
         grads = self._collect_outputs(node)
+        nothing = (None,) * len(node.edges), (False,) * len(node.edges)
         if not self._prepare(node, grads):
-            return (None,) * len(node.edges), ()
+            return nothing
         if node.hooks is not None and node.hooks.before:
             grads = run_before(node, grads)
             if all(g is None for g in grads):
-                return (None,) * len(node.edges), ()
+                return nothing
         try:
-            parts, fresh = _differentiated(node, grads)
-            if not self.retain:
-                node.saved = None
-                node.outs = ()
-            parts, fresh = _fit(node, parts, fresh)
-            if Mode.on:
+            parts, fresh = differentiated(node, grads)
+            self._give_back(node)
+            if Mode.on and not is_judged(node, grads):
                 checks.check_node(node, grads, parts, self.create)
         except Exception as error:
             tell_place(error, node)
             raise
         if node.hooks is not None and node.hooks.after:
-            return run_after(node, parts, grads), ()  # a hook may have kept what it saw
+            return run_after(node, parts, grads), nothing[1]  # a hook may have kept what it saw
         return parts, fresh
+
+    def _give_back(self, node: Node) -> None:
+        """Let go of a node's saves, which nothing reads again."""
+        if not self.retain:
+            node.saved, node.outs = None, ()
 
     def _collect_outputs(self, node: Node) -> list[Value | None]:
         if len(node.plan.outs) == 1:
@@ -509,73 +445,55 @@ def _writable(grad: Value) -> bool:
     )
 
 
-def _differentiated(
-    node: Node, grads: list[Value | None]
-) -> tuple[Sequence[Value | None], list[Storage]]:
-    """What a node's derivative gives, per input, and the buffers among it that nobody else sees."""
-    direct = node.grad.direct
-    if direct is None:
-        parts = _by_rule(node, grads)
-        return parts, _fresh(parts, grads)
-    g, only = grads[0], node.grad.only
-    made = direct(g, node)
-    parts = made if only < 0 else [made if i == only else None for i in range(len(node.edges))]
-    return parts, [part._memory for part in parts if part is not None and part is not g]
-
-
-def _by_rule(node: Node, grads: list[Value | None]) -> Sequence[Value | None]:
+def differentiated(node: Node, grads: list[Value | None]) -> Parts:
+    """What a node's derivative gives, of which at least one gradient came; a program of it is kept where one can run asynchronous."""
     grad, params = node.grad, node.params
     outs, saved = saves_of(node)
-    if params or grad.programs is None:
-        return grad.rule(grads, spread_values(node, outs, saved), params)
-    return derived.parts_of(
-        grad, grads, outs, saved, lambda: grad.rule(grads, spread_values(node, outs, saved), params)
+
+    def fitted_parts() -> list[Value | None]:
+        parts = grad.rule(grads, spread_values(node, outs, saved), params)
+        ins = node.plan.ins
+        if len(parts) != len(ins):
+            name = node.plan.op.name
+            raise RushlightError(
+                f"{name}: its derivative gave {len(parts)} gradients for {len(ins)} inputs"
+            )
+        return [
+            part if part is None or part._spec is spec or fits(part, spec) else fitted(part, spec)
+            for part, spec in zip(parts, ins, strict=True)
+        ]
+
+    state = STATE.get()
+    programs = None if state.special or state.grad or node.dropped is not None else grad.programs
+    if programs is None or (params and not (grad.hands_on or grad.fused)):
+        parts = fitted_parts()
+        return parts, _fresh(parts, (*grads, *saved, *outs))
+    key = program_key(grads)
+    values = [*[g for g in grads if g is not None], *outs, *saved]
+    came = len(values) - len(outs) - len(saved)
+    if key not in programs:
+        program = None if grad.fused is None else grad.fused([v._spec for v in values])
+        if program is None and (not params or grad.hands_on):
+            parts, program = trace(fitted_parts, values, params)
+            programs.keep(key, Derivative.of(program, came, bool(params)))
+            return parts, _fresh(parts, (*grads, *saved, *outs))
+        programs.keep(key, Derivative.of(program, came, bool(params)))
+    found = recall(
+        node, {node if len(grads) == 1 else (node, i): g for i, g in enumerate(grads)}, True
     )
+    if found is not None:
+        return found
+    parts = fitted_parts()
+    return parts, _fresh(parts, (*grads, *saved, *outs))
 
 
-def _fresh(parts: Sequence[Value | None], grads: Sequence[Value | None]) -> list[Storage]:
-    """The gradients' buffers that nobody else sees: not passed through, not a view, not given out twice."""
-    seen: dict[Storage, int] = {g._memory: 1 for g in grads if g is not None}
+def _fresh(parts: Sequence[Value | None], others: Sequence[Value | None]) -> list[bool]:
+    """Which gradients are buffers that nobody else sees: not passed through, not a view, not given out twice."""
+    seen: dict[Storage, int] = {v._memory: 1 for v in others if v is not None}
     for part in parts:
         if part is not None:
             seen[part._memory] = seen.get(part._memory, 0) + 1
-    return [p._memory for p in parts if p is not None and p._base is None and seen[p._memory] == 1]
-
-
-def _fit(
-    node: Node, parts: Any, fresh: list[Storage]
-) -> tuple[Sequence[Value | None], list[Storage]]:
-    """Each gradient with the shape and type of its input."""
-    ins = node.plan.ins
-    if len(parts) != len(ins):
-        raise RushlightError(
-            f"{node.plan.op.name}: its derivative gave {len(parts)} gradients for {len(ins)} inputs"
-        )
-    for i, part in enumerate(parts):
-        if part is not None and not fits(part, ins[i]):
-            fit = fitted(part, ins[i])
-            parts = [*parts[:i], fit, *parts[i + 1 :]]
-            if fit._memory is not part._memory:
-                fresh.append(fit._memory)
-    return parts, fresh
-
-
-def fits(part: Value, spec: Spec) -> bool:
-    return part._spec.shape == spec.shape and part._spec.dtype is spec.dtype
-
-
-def fitted(part: Value, spec: Spec) -> Value:
-    if part._spec.shape != spec.shape:
-        part = Needed.sum_to(part, spec.shape)
-    return part if part._spec.dtype is spec.dtype else Needed.cast(part, spec.dtype)
-
-
-def fitted_for(node: Node, part: Value, spec: Spec) -> Value:
-    try:
-        return fitted(part, spec)
-    except Exception as error:
-        tell_place(error, node)
-        raise
+    return [p is not None and p._base is None and seen[p._memory] == 1 for p in parts]
 
 
 def saved_values(node: Node) -> list[Any]:

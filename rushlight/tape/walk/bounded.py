@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any
 
+from rushlight.tape.program.derivative import Parts
 from rushlight.tape.record.value import Node, Output
 from rushlight.tape.walk.backward import Everything, Walk
 
@@ -36,8 +37,12 @@ class BoundedWalk(Walk):
         roots = dict.fromkeys(edge.node if edge.__class__ is Output else edge for edge in edges)
         self.roots += [node for node in roots if node in self.ends]
 
-    def _pass_on(self, node: Node, ready: list[Any]) -> None:
-        if node in self.ends:
-            self._prepare(node, self._collect_outputs(node))
-        else:
-            super()._pass_on(node, ready)
+    def _run_node(self, node: Node) -> Parts:
+        if node not in self.ends:
+            return super()._run_node(node)
+        self._prepare(node, self._collect_outputs(node))
+        return (), ()
+
+    def _quick(self) -> set[Any] | None:
+        few = super()._quick()
+        return (set(self.waiting) if few is None else few) - set(self.ends)

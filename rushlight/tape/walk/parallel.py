@@ -21,18 +21,19 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextvars import Context, copy_context
 from functools import partial
 from queue import Empty, SimpleQueue
 from types import FrameType
 from typing import Any
 
+from rushlight.tape.program.derivative import recall
 from rushlight.tape.record.op import Op
 from rushlight.tape.record.place import CALLERS, user_frame
 from rushlight.tape.record.state import STATE
 from rushlight.tape.record.value import Leaf, Output, Value
-from rushlight.tape.walk.backward import Walk, fits, fitted_for, tell_place
+from rushlight.tape.walk.backward import Walk, tell_place
 
 LONG = (
     1 << 15
@@ -77,6 +78,7 @@ class ParallelWalk(Walk):
         ] = {}  # per edge of a node: its gradient's place in its sum
         self.shared: dict[Any, _Sum] = {}  # the sums of several gradients, per key
         self.left = 0  # nodes that have not run
+        self.recalled = False  # whether programs of derivatives may run
         self.over = False
         self.idle = 0  # workers that wait for a call
         self.threads: list[threading.Thread] = []
@@ -95,6 +97,7 @@ class ParallelWalk(Walk):
             super().run()
             return
         self.workers = min(self.workers, width)
+        self.recalled = self.recalls
         self.context = copy_context()
         self.caller = user_frame(sys._getframe())
         self.ready = [node for node in self.roots if not self.waiting[node]]
@@ -257,17 +260,14 @@ class ParallelWalk(Walk):
         if node.__class__ is Leaf:
             self._finish_leaf(node)
             return
-        direct = node.grad.direct
-        if (
-            direct is None
-            or self.wanted is not None
-            or node.hooks is not None
-            or node not in self.sums
-        ):
-            parts, fresh = self._run_node(node)
-            owned = [part is not None and part._memory in fresh for part in parts]
-        else:
-            parts, owned = self._run_direct(node, direct)
+        found = None
+        if self.recalled and self.wanted is None and node.hooks is None:
+            try:
+                found = recall(node, self.sums, self.retain)
+            except Exception as error:
+                tell_place(error, node)
+                raise
+        parts, owned = self._run_node(node) if found is None else found
         alone: list[Any] = []
         for edge, part, mine, number in zip(
             node.edges, parts, owned, self.numbers[node], strict=True
@@ -285,35 +285,6 @@ class ParallelWalk(Walk):
             with self.lock:
                 for edge in alone:
                     self._count_down(edge, made)
-
-    def _run_direct(self, node: Any, direct: Any) -> tuple[Sequence[Value | None], list[bool]]:
-        """As `Walk.run` does it: see there."""
-        g = self.sums.pop(node)
-        try:
-            parts = direct(g, node)
-        except Exception as error:
-            tell_place(error, node)
-            raise
-        if not self.retain:
-            node.saved = None
-            node.outs = ()
-        only = node.grad.only
-        if only >= 0:
-            spread: list[Value | None] = [None] * len(node.edges)
-            spread[only] = parts
-            parts = spread
-        else:
-            parts = list(parts)
-        owned = [False] * len(parts)
-        for i, part in enumerate(parts):
-            if part is None:
-                continue
-            owned[i] = part is not g
-            spec = node.plan.ins[i]
-            if part._spec is not spec and not fits(part, spec):
-                part = parts[i] = fitted_for(node, part, spec)
-                owned[i] = owned[i] or part._memory is not g._memory
-        return parts, owned
 
     def _add_in_turn(
         self, shared: _Sum, edge: Any, number: int, part: Value | None, mine: bool, made: list[Any]

@@ -14,8 +14,8 @@ from rushlight.core.errors import (
 )
 from rushlight.core.shapes import Spec
 from rushlight.tape.record import call
+from rushlight.tape.record.cache import Cache
 from rushlight.tape.record.needed import Needed, edge_of
-from rushlight.tape.record.op import Plan
 from rushlight.tape.record.state import STATE
 from rushlight.tape.record.value import Leaf, Value
 from rushlight.tape.vmap.batched import levels_of, peel, unpeel
@@ -56,7 +56,7 @@ def _seed(name: str, root: Root, gradient: Any) -> Value:
                 f"pass gradient=, or go from a real number such as .abs().sum()"
             )
         if spec.contiguous and not spec.hidden and spec not in SEEDS:
-            SEEDS[spec] = Needed.fill_plan(spec)
+            SEEDS.keep(spec, Needed.fill_plan(spec))
         return Needed.full(Spec.of(spec.device, spec.dtype, spec.shape), 1.0)
     if not isinstance(gradient, Value):
         raise TypeError(
@@ -101,7 +101,7 @@ def roots_of(name: str, tensors: Any, gradients: Any) -> tuple[list[Any], list[V
     return [edge for edge, _ in roots], seeds
 
 
-SEEDS: dict[Spec, Plan] = {}  # what fills the 1 that a pass starts with
+SEEDS = Cache()  # by spec: what fills the 1 that a pass starts with
 
 
 def backward_from(root: Value, retain: bool) -> bool:

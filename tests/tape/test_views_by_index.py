@@ -1,7 +1,4 @@
-"""Views by ints and slices made without a plan equal those of a plan.
-
-See Note [Unrecorded views].
-"""
+"""Views by ints and slices: one plan for every index, with and without a record. See Note [Moving views]."""
 
 from __future__ import annotations
 
@@ -9,8 +6,8 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 import rushlight as rl
-from rushlight.ops.index import unrecorded
 from rushlight.ops.view import views
+from rushlight.tape.record import call
 
 KEYS = st.one_of(
     st.integers(-5, 5),
@@ -47,15 +44,46 @@ def test_the_same_views_with_and_without_a_record(shape, key, turned):
         assert seen(plain, key[0]) == seen(recorded, key[0])
 
 
-def test_a_loop_over_rows_makes_no_plans():
+def plans():
+    return len(views._select.plans), len(views._slice.plans), len(views._place_part.plans)
+
+
+def test_a_loop_over_rows_makes_no_plan_per_row():
     x = rl.zeros(3000, 7)
-    plans = len(views._select.plans), len(views._slice.plans)
+    x[0] = 0.0
+    x[0, 2:5] += 1
+    before = plans()
     for i in range(3000):
         x[i] = float(i)
         x[i, 2:5] += 1
-    assert (len(views._select.plans), len(views._slice.plans)) == plans
+        x.select(0, i)
+        x.narrow(0, i, 0 if i > 2990 else 5)
+    assert sum(plans()) - sum(before) <= 4
     assert x[2999].tolist() == [2999, 2999, 3000, 3000, 3000, 2999, 2999]
-    assert len(unrecorded._rows) <= unrecorded.MOST and len(unrecorded._parts) <= unrecorded.MOST
+
+
+def test_a_recorded_loop_over_rows_makes_one_derivative():
+    x = rl.rand(200, 7, requires_grad=True)
+    (x[0].sum() + x[0:3].sum()).backward()
+    before = plans()
+    total = rl.zeros(())
+    for i in range(197):
+        total = total + x[i].sum() * i + x[i : i + 3].sum()
+    total.backward()
+    assert plans() == before
+    want = rl.arange(200.0).where(rl.arange(200) < 197, 0.0)
+    windows = [min(i, 2) + 1 - max(0, i - 196) for i in range(200)]
+    extra = [1.0 * (i == 0) + 1.0 * (i < 3) for i in range(200)]
+    want = want + rl.tensor(windows) + rl.tensor(extra)
+    assert rl.equal(x.grad, want.unsqueeze(1).expand(200, 7))
+
+
+def test_a_place_outside_of_the_view_is_refused():
+    x = rl.zeros(5, 3)
+    with pytest.raises(rl.ShapeError):
+        call.call(views._select, (x,), (0,), (5,))
+    with pytest.raises(rl.ShapeError):
+        call.call(views._slice, (x,), (0, 3, 1), (3,))
 
 
 def test_writes_through_them_are_seen_and_recorded():

@@ -1,0 +1,479 @@
+"""A sequence of calls over slots, as immutable data.
+
+# Note [Programs]
+1. A Program is in SSA form. Its slots are what it is given, then the results of each step in order; a slot is written once. A
+   step is a plan, its launch parameters (None: those of the program's own call) and the slots it reads.
+2. A `Reference` is bytes of a slot seen by a spec. Every slot has a root: itself, where it was given or launched; a view's root is
+   that of what it shows. Results are references, so a view and a gradient that is passed through cost no step.
+3. View steps stay among the steps: `call` records them and `vjp` differentiates them. `launches` is derived from the steps once and
+   reads roots only.
+4. A block that a launch fills is taken when the launch comes, and given back after its last reader, unless it is a result's.
+   Whoever launches either gives the results' memory (`launch`, as a kernel is called) or gets it (`make`).
+5. A Program depends on specs and static arguments only, never on elements, addresses or gradients. The same program makes the same
+   launches in the same order, so the same bits.
+6. Uses: `memo` keeps one per kind of call of a function, a derivative one per layout of the gradients that came, `vmap` one per
+   batched call. One step over what is given, in order, is that step's plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from operator import itemgetter
+from typing import Any, NamedTuple
+
+from rushlight.core.shapes import Spec
+from rushlight.devices.shared.allocator import Pool
+from rushlight.tape.record import call
+from rushlight.tape.record.call import make_storage
+from rushlight.tape.record.needed import Needed, fitted
+from rushlight.tape.record.op import Grad, Op, Plan, Shadow, Static
+from rushlight.tape.record.value import Value
+
+
+class Step(NamedTuple):
+    """One call. `params` are its launch parameters; None stands for those of the program's own call."""
+
+    plan: Plan
+    params: tuple[Any, ...] | None
+    sources: tuple[int, ...]
+    outs: tuple[Spec, ...]
+
+    @property
+    def is_view(self) -> bool:
+        return self.plan.launch is None
+
+    @property
+    def moves(self) -> bool:
+        """Whether it is a view whose place the program's own call says: such a program has no launches."""
+        return self.params is None and bool(self.plan.stride)
+
+
+class Reference(NamedTuple):
+    """Memory of a slot, so many bytes from where its value begins, seen by a spec."""
+
+    slot: int
+    offset: int
+    spec: Spec
+
+
+class Block(NamedTuple):
+    """Memory that a launch fills: a result's, or a scratch block's, by number."""
+
+    result: int | None
+    scratch: int | None
+    room: int
+
+
+class Rest(NamedTuple):
+    """What most launches do not have."""
+
+    own: bool  # the parameters of the program's own call follow the numbers
+    blocks: tuple[Block, ...]  # behind the first
+    places: tuple[tuple[int, int], ...]  # of results, then operands: an address, and bytes from it
+    ends: tuple[int, ...]  # scratch blocks that nothing reads after it, behind the first
+
+
+class Launch(NamedTuple):
+    """A step that runs a kernel, over the addresses of results, then of what is given, then of scratch blocks."""
+
+    plan: Plan
+    numbers: tuple[Any, ...]  # what follows the addresses
+    take: Callable[
+        [list[Any]], tuple[int, ...]
+    ]  # of all addresses, those of its results and operands
+    result: int | None  # the first block that it fills: see `Block`
+    scratch: int | None
+    room: int
+    end: int | None  # a scratch block that nothing reads after it
+    rest: Rest | None
+
+
+class Program:
+    """See Note [Programs]."""
+
+    __slots__ = (
+        "_launches",
+        "firsts",
+        "given",
+        "made",
+        "makers",
+        "results",
+        "roots",
+        "specs",
+        "steps",
+    )
+
+    def __init__(
+        self, given: Sequence[Spec], steps: Sequence[Step], results: Sequence[Reference | None]
+    ) -> None:
+        self.given = tuple(given)
+        self.steps = tuple(steps)
+        self.results = tuple(results)
+        specs = list(given)
+        roots: list[tuple[int, int]] = [(i, 0) for i in range(len(specs))]
+        makers: list[tuple[int, int]] = [(-1, -1)] * len(specs)
+        firsts: list[int] = []
+        for number, step in enumerate(steps):
+            firsts.append(len(specs))
+            for i, spec in enumerate(step.outs):
+                shows = step.plan.offsets and not step.moves
+                roots.append(_seen(step, roots, i) if shows else (len(specs), 0))
+                makers.append((number, i))
+                specs.append(spec)
+        self.specs: tuple[Spec, ...] = tuple(specs)  # of every slot
+        self.roots = tuple(roots)  # of every slot: a slot that has memory, and bytes into it
+        self.makers = tuple(makers)  # of every slot: a step, and which of its results it is
+        self.firsts = tuple(firsts)  # of every step: the slot of its first result
+        owners = [roots[r.slot][0] for r in results if r is not None]
+        self.made = tuple(
+            dict.fromkeys(s for s in owners if s >= len(given))
+        )  # the results' roots that steps fill
+        self._launches: tuple[Launch, ...] | None = None
+
+    # ---- what it says ----
+
+    def place(self, reference: Reference) -> Reference:
+        """The same memory, by a slot that has memory of its own."""
+        root, skip = self.roots[reference.slot]
+        return Reference(root, skip + reference.offset, reference.spec)
+
+    def whole(self, slot: int) -> Reference:
+        return Reference(slot, 0, self.specs[slot])
+
+    def shows_whole(self, slot: int) -> bool:
+        """Whether a slot is all of a launch's result, in order."""
+        root, skip = self.roots[slot]
+        spec = self.specs[slot]
+        made = root >= len(self.given) and not skip and spec.contiguous
+        return made and spec.numel == self.specs[root].numel
+
+    def kernels(self) -> Iterator[Step]:
+        """The steps that launch something."""
+        return (step for step in self.steps if not step.is_view)
+
+    @property
+    def only(self) -> Plan | None:
+        """The plan that the program is: one step over what is given, in order, whose results are the program's."""
+        if len(self.steps) != 1:
+            return None
+        plan, params, sources, outs = self.steps[0]
+        count = len(self.given)
+        plain = not params and sources == tuple(range(count))
+        expected = [Reference(count + i, 0, spec) for i, spec in enumerate(outs)]
+        return plan if plain and list(self.results) == expected else None
+
+    @property
+    def kernel(self) -> Plan | None:
+        """The plan of the one kernel that the program is, over the memory of all that is made and given, in order."""
+        if len(self.launches) != 1:
+            return None
+        step = next(self.kernels())
+        first = self.firsts[self.steps.index(step)]
+        outs = tuple(range(first, first + len(step.outs)))
+        read = [self.roots[s] for s in step.sources]
+        same = self.made == outs and read == [(i, 0) for i in range(len(self.given))]
+        return step.plan if same else None
+
+    def __repr__(self) -> str:
+        lines = [f"given {', '.join(f'%{i} {spec!r}' for i, spec in enumerate(self.given))}"]
+        for first, (plan, params, sources, outs) in zip(self.firsts, self.steps, strict=True):
+            names = ", ".join(f"%{first + i}" for i in range(len(outs)))
+            numbers = ["the call's numbers"] if params is None else map(repr, params)
+            static = [repr(x) for x in plan.static if x is not None]
+            read = ", ".join([*[f"%{s}" for s in sources], *static, *numbers])
+            note = "  # a view" if plan.launch is None else ""
+            lines.append(f"{names} = {plan.op.name}({read}) -> {', '.join(map(repr, outs))}{note}")
+        return "\n".join([*lines, f"gives {', '.join(map(self._shown, self.results))}"])
+
+    def _shown(self, reference: Reference | None) -> str:
+        if reference is None:
+            return "nothing"
+        slot, offset, spec = reference
+        same = not offset and spec is self.specs[slot]
+        return f"%{slot}" if same else f"%{slot} from byte {offset} as {spec!r}"
+
+    # ---- as one call ----
+
+    def as_plan(self, op: Op, needs: int) -> Plan:
+        """The program as one record, for calls in which the operands in the bit mask need gradients.
+
+        What the steps' derivatives save is saved by the record: intermediate results too, which are results of the plan
+        behind the program's own, handed to nobody.
+        """
+        if self.only is not None:
+            return self.only
+        grads = self._step_grads(needs)
+        shown = [self.place(r).slot for r in self.results if r is not None]
+        hidden = [s for s in self._saved_roots(grads) if s >= len(self.given) and s not in shown]
+        full = Program(self.given, self.steps, [*self.results, *map(self.whole, hidden)])
+        outs = [r.spec for r in full.results if r is not None]
+        cost = sum(launch.plan.cost for launch in full.launches)
+        first = full.launches[0]
+        inner = full.kernel
+        if inner is not None and first.numbers == inner.tail:
+            plan = Plan(
+                op, self.given, outs, inner.plain, (), inner.tail, cost, kernel=inner.kernel
+            )
+        else:
+            plan = Plan(op, self.given, outs, full.launch, (), (), cost, listed=False)
+        if needs:
+            plan.keep_grad(full.vjp(needs))
+        return plan
+
+    def vjp(self, needs: int) -> Grad:
+        """The derivative for the operands in the bit mask, made of the steps' own; every launched save is a result."""
+        grads = self._step_grads(needs)
+        roots = self._saved_roots(grads)
+        owners = [self.place(r).slot for r in self.results if r is not None]
+        count = len(self.given)
+        saves_in = tuple([slot for slot in roots if slot < count])
+        saves_out = tuple([owners.index(slot) for slot in roots if slot >= count])
+        return Grad(needs, saves_in, saves_out, Vjp(self, grads))
+
+    def _step_grads(self, needs: int) -> list[Grad | None]:
+        """The derivative of every step through which a gradient passes."""
+        flows = [bool(needs >> i & 1) for i in range(len(self.given))]
+        grads: list[Grad | None] = []
+        for plan, _, sources, outs in self.steps:
+            mask = sum(1 << i for i, s in enumerate(sources) if flows[s])
+            recorded = bool(mask) and plan.out.differentiable
+            grads.append((plan.grads.get(mask) or plan.grad(mask)) if recorded else None)
+            flows += [recorded and bool(spec.differentiable) for spec in outs]
+        return grads
+
+    def _saved_roots(self, grads: Sequence[Grad | None]) -> list[int]:
+        """The slots with memory that the steps' derivatives read, in order."""
+        found: set[int] = set()
+        for step, first, grad in zip(self.steps, self.firsts, grads, strict=True):
+            if grad is not None:
+                found |= {self.roots[step.sources[i]][0] for i in grad.saves_in}
+                found |= {self.roots[first + j][0] for j in grad.saves_out}
+        return sorted(found)
+
+    # ---- as calls ----
+
+    def call(self, values: Sequence[Value], params: tuple[Any, ...] = ()) -> list[Any]:
+        """Every slot that is asked for, each step an ordinary call: recorded, batched, with a recipe in a region."""
+        slots: list[Any] = list(values)
+        run = call.run
+        for plan, numbers, sources, _ in self.steps:
+            made = run(plan, [slots[s] for s in sources], params if numbers is None else numbers)
+            if made.__class__ is tuple:
+                slots.extend(made)
+            else:
+                slots.append(made)
+        return [None if r is None else slots[r.slot] for r in self.results]
+
+    # ---- as launches ----
+
+    @property
+    def launches(self) -> tuple[Launch, ...]:
+        if self._launches is None:
+            self._launches = _launches(self)
+        return self._launches
+
+    def launch(self, *addresses: int) -> None:
+        """Fill the memory of `made`, as a kernel does: addresses of results, then of what is given."""
+        self._run(list(addresses), None, (), 0)
+
+    def make(self, ins: Sequence[int], params: tuple[Any, ...] = (), birth: int = 0) -> list[Any]:
+        """Fill new storages, one for each of `made`, from the addresses of what is given."""
+        made: list[Any] = [None] * len(self.made)
+        self._run([*made, *ins], made, params, birth)
+        return made
+
+    def _run(
+        self, addresses: list[Any], made: list[Any] | None, params: tuple[Any, ...], birth: int
+    ) -> None:
+        taken: dict[
+            int, tuple[Pool, int, int]
+        ] = {}  # scratch blocks, by number. See Note [Counting and threads]
+        try:
+            for plan, numbers, take, result, scratch, room, end, rest in self.launches:
+                if scratch is not None:
+                    address = plan.pool.take(room)
+                    taken[scratch] = plan.pool, address, room
+                    addresses.append(address)
+                elif made is not None and result is not None:
+                    made[result] = storage = make_storage(plan.pool, room, birth)
+                    addresses[result] = storage.address
+                if rest is None:
+                    plan.launch(*take(addresses), *numbers)  # type: ignore[misc]
+                else:
+                    _launch_rest(plan, numbers, rest, addresses, made, taken, params, birth)
+                if end is not None:
+                    pool, address, room = taken[end]
+                    del taken[end]
+                    pool.give(address, room)
+        except BaseException:
+            for pool, address, room in taken.values():
+                pool.give(address, room)
+            raise
+
+
+class ProgramOp(Op):
+    """A program as one op."""
+
+    __slots__ = ("program",)
+
+    def __init__(self, name: str, program: Program) -> None:
+        super().__init__(name, "Several calls in one record.")
+        self.program = program
+
+    def make_plan(self, ins: Sequence[Spec], static: Static) -> Plan:
+        for step in self.program.kernels():  # whoever looks on sees the kernels
+            step.plan.op.make_plan(step.plan.ins, step.plan.static)
+        return self.program.as_plan(self, 0)
+
+    def make_grad(self, plan: Plan, needs: int) -> Grad:
+        return self.program.as_plan(self, needs).grads[needs]
+
+
+class Vjp:
+    """The rule of a program's derivative: its steps' own rules, from the last to the first.
+
+    It is made of ops, so it can be differentiated again; gradients of saved intermediate results, which the next order asks
+    for, come in as any other result's.
+    """
+
+    __slots__ = ("grads", "program")
+
+    def __init__(self, program: Program, grads: Sequence[Grad | None]) -> None:
+        self.program = program
+        self.grads = grads
+
+    def __call__(self, grads: list[Any], values: list[Any], params: tuple[Any, ...]) -> list[Any]:
+        program = self.program
+        known = self._known(values)
+        sums: dict[int, Value] = {}
+        for result, g in zip(program.results, grads, strict=True):
+            if result is not None and g is not None:
+                sums[result.slot] = g
+        for first, step, grad in zip(
+            *map(reversed, (program.firsts, program.steps, self.grads)), strict=True
+        ):
+            slots = range(first, first + len(step.outs))
+            arrived = [sums.pop(slot, None) for slot in slots]
+            if grad is None or all(g is None for g in arrived):
+                continue
+            numbers = params if step.params is None else step.params
+            saved = {
+                *[step.sources[i] for i in grad.saves_in],
+                *[first + j for j in grad.saves_out],
+            }
+            read = (*step.sources, *slots)
+            operands = [
+                self._value(s, known) if s in saved else Shadow(program.specs[s]) for s in read
+            ]
+            parts = grad.rule(arrived, operands, numbers)
+            for s, part, spec in zip(step.sources, parts, step.plan.ins, strict=True):
+                if part is not None:
+                    part = fitted(part, spec)
+                    sums[s] = part if s not in sums else Needed.add(sums[s], part)
+        return [sums.get(i) for i in range(len(program.given))]
+
+    def _known(self, values: list[Any]) -> dict[int, Any]:
+        """The saved values by the slots that have memory."""
+        program = self.program
+        count = len(program.given)
+        known: dict[int, Any] = {i: v for i, v in enumerate(values[:count]) if isinstance(v, Value)}
+        for result, value in zip(program.results, values[count:], strict=True):
+            if result is not None and isinstance(value, Value):
+                known[result.slot] = value
+                root = program.roots[result.slot][0]
+                if root != result.slot:
+                    known[root] = Needed.reshape(value, program.specs[root].shape)
+        return known
+
+    def _value(self, slot: int, known: dict[int, Any]) -> Any:
+        """A slot's value; one that is a view is made again."""
+        found = known.get(slot)
+        if found is None:
+            number, i = self.program.makers[slot]
+            plan, params, sources, _ = self.program.steps[number]
+            source = self._value(sources[0], known)
+            if source._spec is plan.ins[0]:
+                made = call.run(plan, (source,), params or ())
+            else:  # it was packed, and came back laid out otherwise
+                made = call.call(plan.op, (source,), plan.static, params or ())
+            found = known[slot] = made[i] if made.__class__ is tuple else made
+        return found
+
+
+def _seen(step: Step, roots: Sequence[tuple[int, int]], i: int) -> tuple[int, int]:
+    root, skip = roots[step.sources[0]]
+    plan = step.plan
+    return root, skip + (plan.skip(step.params or ()) if plan.stride else plan.offsets[i])
+
+
+def _launch_rest(
+    plan: Plan,
+    numbers: tuple[Any, ...],
+    rest: Rest,
+    addresses: list[Any],
+    made: list[Any] | None,
+    taken: dict[int, tuple[Pool, int, int]],
+    params: tuple[Any, ...],
+    birth: int,
+) -> None:
+    for result, scratch, room in rest.blocks:
+        if scratch is not None:
+            address = plan.pool.take(room)
+            taken[scratch] = plan.pool, address, room
+            addresses.append(address)
+        elif made is not None and result is not None:
+            made[result] = storage = make_storage(plan.pool, room, birth)
+            addresses[result] = storage.address
+    ins = [addresses[i] + skip for i, skip in rest.places]
+    plan.launch(*ins, *numbers, *(params if rest.own else ()))  # type: ignore[misc]
+    for end in rest.ends:
+        pool, address, room = taken[end]
+        del taken[end]
+        pool.give(address, room)
+
+
+def _launches(program: Program) -> tuple[Launch, ...]:
+    """The steps that run kernels, over addresses: see `Launch`."""
+    count = len(program.made)
+    index = {slot: i for i, slot in enumerate(program.made)}
+    index.update({i: count + i for i in range(len(program.given))})
+    last = _last_readers(program)
+    scratch: dict[int, int] = {}  # by slot: the number of its block
+    found: list[Launch] = []
+    for number, (first, step) in enumerate(zip(program.firsts, program.steps, strict=True)):
+        if step.is_view:
+            continue
+        slots = range(first, first + len(step.outs))
+        blocks = []
+        for slot, room in zip(slots, step.plan.rooms, strict=True):
+            if slot in index:
+                blocks.append(Block(index[slot], None, room))
+            else:
+                blocks.append(Block(None, len(scratch), room))
+                index[slot] = count + len(program.given) + len(scratch)
+                scratch[slot] = len(scratch)
+        read = [program.roots[source] for source in step.sources]
+        places = (
+            *[(index[slot], 0) for slot in slots],
+            *[(index[root], skip) for root, skip in read],
+        )
+        ends = [block for slot, block in scratch.items() if last[slot] == number]
+        own = step.params is None
+        numbers = (*step.plan.tail, *(step.params or ()))
+        plain = len(places) > 1 and not any(skip for _, skip in places) and not own
+        rest: Rest | None = Rest(own, tuple(blocks[1:]), places, tuple(ends[1:]))
+        if plain and len(blocks) == 1 and len(ends) < 2:
+            rest = None
+        take: Any = itemgetter(*[i for i, _ in places]) if len(places) > 1 else None
+        found.append(Launch(step.plan, numbers, take, *blocks[0], ends[0] if ends else None, rest))
+    return tuple(found)
+
+
+def _last_readers(program: Program) -> dict[int, int]:
+    """Of every slot that a launch fills: the number of the last step that reads or fills it."""
+    last: dict[int, int] = {}
+    for number, (first, step) in enumerate(zip(program.firsts, program.steps, strict=True)):
+        if not step.is_view:
+            last.update({program.roots[s][0]: number for s in step.sources})
+            last.update(dict.fromkeys(range(first, first + len(step.outs)), number))
+    return last

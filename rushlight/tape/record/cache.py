@@ -1,0 +1,50 @@
+"""Bounded caches of what specs and static arguments determine: plans, programs, gradients' seeds.
+
+A cache starts over when it is full, so a program that sees ever new shapes does not fill memory. All of them are forgotten when
+the default type changes, which decides what integers become among floats.
+"""
+
+from __future__ import annotations
+
+import functools
+import weakref
+from typing import Any, ClassVar, TypeVar
+
+from rushlight.core.dtypes import when_default_changes
+
+T = TypeVar("T")
+
+
+class Cache(dict[Any, Any]):
+    """A table of at most `MOST` entries."""
+
+    __slots__ = ("__weakref__",)
+
+    MOST: ClassVar[int] = 2048  # a training step with fixed shapes has some dozens
+    every: ClassVar[dict[int, weakref.ref[Cache]]] = {}
+
+    def __init__(self) -> None:
+        key = id(self)
+        Cache.every[key] = weakref.ref(self, functools.partial(_leave, key))
+
+    def keep(self, key: Any, made: T) -> T:
+        """Put something where it is found again."""
+        if len(self) >= Cache.MOST:
+            self.clear()
+        self[key] = made
+        return made
+
+
+def _leave(key: int, _: object) -> None:
+    Cache.every.pop(key, None)
+
+
+def forget() -> None:
+    """Empty every cache."""
+    for known in list(Cache.every.values()):
+        cache = known()
+        if cache is not None:
+            cache.clear()
+
+
+when_default_changes.append(forget)
