@@ -253,7 +253,7 @@ def _looked_up(path: str) -> Any:
 
 
 def _forms(entry: Entry) -> str:
-    forms = []
+    forms = [f"`special.{name}`" for name in entry.special.split()]
     if entry.method:
         forms.append(f"`Tensor.{entry.name}`")
     if hasattr(rushlight.Tensor, f"{entry.name}_"):
