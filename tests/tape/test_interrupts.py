@@ -50,7 +50,7 @@ def test_ctrl_c(workers):
     branches = [x * float(i) for i in range(30)]
     for i, branch in enumerate(branches):
         branch.register_hook(
-            lambda g, i=i: wait(g) if i == 29 else ran.append(i) or time.sleep(0.05)
+            lambda g, i=i: wait(g) if i == 29 else ran.append(i) or time.sleep(0.3)
         )
     root = rl.stack([b.sin() for b in branches]).sum()
 

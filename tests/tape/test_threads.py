@@ -66,7 +66,7 @@ def test_counted_bytes_are_exact(device, require_device):
     before = settled(device)
 
     def work() -> None:
-        for i in range(30 if device == "webgpu" else 300):
+        for i in range(30 if device == "webgpu" else 100):
             h = x
             for _ in range(5):
                 h = (h * y + y).sin() * 2.0
